@@ -1,0 +1,1 @@
+"""What the model is: records, readers, gradients, rewriting, execution. Imports no other room."""

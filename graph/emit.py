@@ -1,0 +1,142 @@
+"""Shorthand for writing subgraphs: gradient rules and bodies of our own ops.
+
+def sigmoid_grad(emit, node, dz):            # a rule reads like the formula
+    (y,) = node.outputs
+    return (emit.mul(dz, emit.mul(y, emit.sub(emit.scalar_like(1, y), y))),)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from graph.builder import Builder
+from graph.ir import ABSENT, Phase, TensorType
+
+
+@dataclass(frozen=True, slots=True)
+class Val:
+    """A value of the graph being built: its id and type."""
+
+    id: int
+    type: TensorType
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.type.shape
+
+    @property
+    def dtype(self) -> str:
+        return self.type.dtype
+
+    @property
+    def rank(self) -> int:
+        return len(self.type.shape)
+
+
+class Emit:
+    """Adds nodes to a builder under one name prefix and phase."""
+
+    def __init__(self, builder: Builder, prefix: str, phase: Phase = Phase.BACKWARD, **node_fields: Any):
+        self.builder, self.prefix, self.phase = builder, prefix, phase
+        self.node_fields = node_fields  # given to every node made, e.g. annotations
+
+    def val(self, v: int) -> Val:
+        """The value with id `v`; it must be typed."""
+        type = self.builder.values[v].type
+        if type is None:
+            raise ValueError(f"value {self.builder.values[v].name} has no type")
+        return Val(v, type)
+
+    def op(self, op: str, *inputs: Val | None, outputs: int = 1, **attributes: Any) -> Any:
+        """Output of a new node, or a tuple of them when `outputs` is not 1. Attributes that are None are left out."""
+        ids = self.builder.node(
+            op,
+            [ABSENT if x is None else x.id for x in inputs],
+            name=self.prefix,
+            outputs=outputs,
+            attributes={k: v for k, v in attributes.items() if v is not None},
+            phase=self.phase,
+            **self.node_fields,
+        )
+        vals = tuple(self.val(v) for v in ids)
+        return vals[0] if outputs == 1 else vals
+
+    def constant(self, data: Any, dtype: str | None = None) -> Val:
+        """A constant; `dtype` is an ONNX name."""
+        from graph.ops.standard_ops import numpy_dtype
+
+        array = np.asarray(data) if dtype is None else np.asarray(data).astype(numpy_dtype(dtype))
+        return self.val(self.builder.constant(array, f"{self.prefix}/constant"))
+
+    def ints(self, values: Sequence[int]) -> Val:
+        """int64 vector, as shapes and axes are given."""
+        return self.constant(np.asarray(list(values), np.int64))
+
+    def scalar_like(self, number: float, like: Val) -> Val:
+        return self.constant(number, like.dtype)
+
+    def zeros(self, type: TensorType) -> Val:
+        """A tensor of zeros, made by a node so that it is held only where needed."""
+        from graph.ops.standard_ops import numpy_dtype
+
+        fill = np.zeros(1, numpy_dtype(type.dtype))
+        return self.expand(self.constant(fill.reshape(())), type.shape)
+
+    def ones(self, type: TensorType) -> Val:
+        return self.expand(self.constant(1, type.dtype), type.shape)
+
+    def add(self, x: Val, y: Val) -> Val:
+        return self.op("Add", x, y)  # type: ignore[no-any-return]
+
+    def sub(self, x: Val, y: Val) -> Val:
+        return self.op("Sub", x, y)  # type: ignore[no-any-return]
+
+    def mul(self, x: Val, y: Val) -> Val:
+        return self.op("Mul", x, y)  # type: ignore[no-any-return]
+
+    def div(self, x: Val, y: Val) -> Val:
+        return self.op("Div", x, y)  # type: ignore[no-any-return]
+
+    def neg(self, x: Val) -> Val:
+        return self.op("Neg", x)  # type: ignore[no-any-return]
+
+    def matmul(self, x: Val, y: Val) -> Val:
+        return self.op("MatMul", x, y)  # type: ignore[no-any-return]
+
+    def cast(self, x: Val, dtype: str) -> Val:
+        """`x` as another element type; `x` itself when it is that already."""
+        from graph.ops.standard_ops import onnx_dtype
+
+        return x if x.dtype == dtype else self.op("Cast", x, to=onnx_dtype(dtype))
+
+    def where(self, condition: Val, x: Val, y: Val) -> Val:
+        return self.op("Where", condition, x, y)  # type: ignore[no-any-return]
+
+    def transpose(self, x: Val, perm: Sequence[int]) -> Val:
+        return x if list(perm) == list(range(x.rank)) else self.op("Transpose", x, perm=list(perm))
+
+    def reshape(self, x: Val, shape: Sequence[int]) -> Val:
+        """`x` under another shape (a view); every length is given, zeros are lengths."""
+        return x if tuple(shape) == x.shape else self.op("Reshape", x, self.ints(shape), allowzero=1)
+
+    def expand(self, x: Val, shape: Sequence[int]) -> Val:
+        return x if tuple(shape) == x.shape else self.op("Expand", x, self.ints(shape))
+
+    def reduce_sum(self, x: Val, axes: Sequence[int], keepdims: bool = True) -> Val:
+        return x if not axes else self.op("ReduceSum", x, self.ints(axes), keepdims=int(keepdims))
+
+    def reduce_mean(self, x: Val, axes: Sequence[int], keepdims: bool = True) -> Val:
+        return x if not axes else self.op("ReduceMean", x, self.ints(axes), keepdims=int(keepdims))
+
+    def sum_to(self, x: Val, like: Val | Sequence[int]) -> Val:
+        """`x` summed down to the shape it was broadcast from."""
+        shape = like.shape if isinstance(like, Val) else tuple(like)
+        if x.shape == shape:
+            return x
+        lead = x.rank - len(shape)
+        axes = [*range(lead), *(lead + i for i, n in enumerate(shape) if n == 1 != x.shape[lead + i])]
+        return self.reshape(self.reduce_sum(x, axes, keepdims=False), shape)

@@ -1,0 +1,54 @@
+"""What can be wrong with a model. Every message says the thing, the place and the remedy.
+
+GraphError
+├── BadGraph        the document breaks a rule; carries up to ten findings
+├── NoGradient      an op on the gradient path has no rule
+└── CannotExecute   the numpy reference has no kernel, or the bytes are too many
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+MOST_FINDINGS = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One fault: where it is, what stands there, what was expected and how to mend it."""
+
+    code: str  # one word of `docs/errors.md`, such as "undefined_value"
+    path: str  # place in the sender's terms: "nodes[41].inputs[0]", "values.x.shape"
+    found: str
+    expected: str
+    remedy: str
+
+    def __str__(self) -> str:
+        return f"{self.path}: found {self.found}, expected {self.expected}; {self.remedy}"
+
+
+class GraphError(Exception):
+    """Root of everything the graph room raises on purpose."""
+
+
+class BadGraph(GraphError):
+    """A model that breaks a rule, with every finding (ten at most) at once."""
+
+    def __init__(self, findings: Sequence[Finding], left_out: int = 0):
+        self.findings = tuple(findings[:MOST_FINDINGS])
+        self.left_out = left_out + len(findings) - len(self.findings)
+        more = f"\n... and {self.left_out} more" if self.left_out else ""
+        super().__init__("\n".join(str(finding) for finding in self.findings) + more)
+
+    @classmethod
+    def one(cls, code: str, path: str, found: str, expected: str, remedy: str) -> BadGraph:
+        return cls([Finding(code, path, found, expected, remedy)])
+
+
+class NoGradient(BadGraph):
+    """An op between the loss and a wanted value that cannot be differentiated."""
+
+
+class CannotExecute(GraphError):
+    """The reference cannot run this graph; the message says which node and why."""

@@ -1,0 +1,16 @@
+"""Gradient rules, one short function each, registered by decorator.
+
+    @gradient("Mul")
+    def mul(emit, node, dz):
+        x, y = node.inputs
+        return emit.sum_to(emit.mul(dz, y), x), emit.sum_to(emit.mul(dz, x), y)
+
+A rule gets the incoming gradient of each output (None where there is none, unless `zeros=True`)
+and returns one gradient, or None, per input.
+"""
+
+from __future__ import annotations
+
+from graph.gradients.table import RULES, UNDIFFERENTIABLE, Forward, gradient, no_gradient
+
+__all__ = ["RULES", "UNDIFFERENTIABLE", "Forward", "gradient", "no_gradient"]

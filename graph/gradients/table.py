@@ -1,0 +1,58 @@
+"""The table of gradient rules and what a rule sees of the node it differentiates."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from graph.emit import Emit, Val
+
+
+@dataclass(frozen=True, slots=True)
+class Forward:
+    """The forward node a rule differentiates. Reading an entry is what makes it saved."""
+
+    op: str
+    attributes: Mapping[str, Any]
+    inputs: tuple[Val | None, ...]  # None: absent
+    outputs: tuple[Val | None, ...]  # None: not wanted by the graph
+    needs: tuple[bool, ...]  # per input: its gradient is wanted; a rule may return None elsewhere
+
+    def attribute(self, name: str, default: Any = None) -> Any:
+        return self.attributes.get(name, default)
+
+
+Gradients = tuple[Val | None, ...]
+Rule = Callable[..., Gradients]  # rule(emit, node, *incoming gradients)
+
+
+@dataclass(frozen=True, slots=True)
+class GradientRule:
+    rule: Rule
+    zeros: bool  # missing incoming gradients come as zeros instead of None
+
+
+RULES: dict[str, GradientRule] = {}
+UNDIFFERENTIABLE: set[str] = set()  # end the path quietly: integer results, comparisons, shapes
+
+
+def gradient(*ops: str, zeros: bool = False) -> Callable[[Rule], Rule]:
+    """Register the decorated rule for each op named."""
+
+    def register(rule: Rule) -> Rule:
+        for op in ops:
+            if op in RULES:
+                raise ValueError(f"op {op} has two gradient rules")
+            RULES[op] = GradientRule(rule, zeros)
+        return rule
+
+    return register
+
+
+def no_gradient(*ops: str) -> None:
+    """Say that these ops end the gradient path quietly."""
+    UNDIFFERENTIABLE.update(ops)
+
+
+__all__ = ["RULES", "UNDIFFERENTIABLE", "Emit", "Forward", "GradientRule", "Gradients", "gradient", "no_gradient"]

@@ -1,0 +1,1 @@
+"""What runs when, and where it lives. Imports graph only in lower, realize, pipeline and errors."""

@@ -1,0 +1,171 @@
+"""The one evaluator: what a sequence of tasks makes live, step by step.
+
+A read binds to the latest earlier write of its buffer; a buffer's bytes are held from that write
+to its last read before the next one. Bytes of a step are what is retained, its inputs, all its
+outputs and its workspace, less every output that takes an input's storage over.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from planner.errors import IllegalPlan
+from planner.plan import Lifetimes, Order, Score
+from planner.problem import DEVICE, HANDED_OUT, RESIDENT, TO_LAST_READ, TO_THE_END, Csr, Problem
+
+# One buffer b, written at steps 1 and 6, read at 2, 4 and 7:
+#   step      0   1   2   3   4   5   6   7   8
+#   instance      ├───────────┤       ├───┤         start 1, stop 5    start 6, stop 8
+
+
+def lifetimes(problem: Problem, order: Order) -> Lifetimes:
+    """Instances of all buffers under `order`. O(k log k) time for k reads and writes.
+
+    Raises IllegalPlan when a read finds no earlier write; `check.py` says everything else.
+    """
+    order = np.asarray(order, np.int64)
+    steps, buffers = len(order), problem.buffers
+    write_step, written = problem.writes.entries(order)
+    read_step, read = problem.reads.entries(order)
+
+    # Instances by (buffer, step): those there from the start first, then one a write.
+    initial = np.flatnonzero(problem.producer() < 0)
+    buffer = np.concatenate([initial, written])
+    writer_step = np.concatenate([np.full(len(initial), -1, np.int64), write_step])
+    by_key = np.lexsort((writer_step, buffer))
+    place = np.empty(len(by_key), np.int64)
+    place[by_key] = np.arange(len(by_key))
+    buffer, writer_step = buffer[by_key], writer_step[by_key]
+    key = buffer * (steps + 1) + writer_step + 1
+
+    # A read at step s sees writes at steps < s, which have keys below (buffer, s + 1).
+    bound = np.searchsorted(key, read * (steps + 1) + read_step + 1) - 1
+    missing = (bound < 0) | (buffer[np.maximum(bound, 0)] != read) if len(key) else np.ones(len(read), bool)
+    if missing.any():
+        at = int(np.flatnonzero(missing)[0])
+        raise IllegalPlan(
+            f"step {read_step[at]}: task {order[read_step[at]]} reads buffer {read[at]}, which does not exist "
+            f"yet; run task {problem.producer()[read[at]]} first"
+        )
+
+    start = np.maximum(writer_step, 0)
+    stop = start + (writer_step >= 0)  # an unread output is counted in its own step
+    np.maximum.at(stop, bound, read_step + 1)
+    hold = problem.hold[buffer]
+    last_of_buffer = np.append(buffer[1:] != buffer[:-1], True) if len(buffer) else np.zeros(0, bool)
+    stop[(hold == TO_THE_END) & last_of_buffer] = steps
+    _hand_out(problem, order, buffer, writer_step, stop)
+    resident = hold == RESIDENT
+    start[resident] = 0
+    stop[resident] = steps
+    # A resident storage is one however often it is written: later writes go into the same bytes.
+    first_of_buffer = np.append(True, buffer[1:] != buffer[:-1]) if len(buffer) else np.zeros(0, bool)
+    stop[resident & ~first_of_buffer] = 0
+
+    taken_from = np.full(len(buffer), -1, np.int64)
+    result = Lifetimes(
+        buffer, writer_step, start, stop, taken_from,
+        Csr(_row_pointer(read_step, steps), bound),
+        Csr(_row_pointer(write_step, steps), place[len(initial) :]),
+    )  # fmt: skip
+    _take_over(problem, result)
+    return result
+
+
+def profile(problem: Problem, order: Order, lives: Lifetimes | None = None, space: int = DEVICE) -> np.ndarray:
+    """int64[steps]: bytes of each step in one memory space."""
+    lives = lifetimes(problem, order) if lives is None else lives
+    steps = len(order)
+    size = np.where(problem.space[lives.buffer] == space, problem.size[lives.buffer], 0)
+    size = np.where(lives.stop > lives.start, size, 0)
+    change = np.zeros(steps + 1, np.int64)
+    np.add.at(change, np.minimum(lives.start, steps), size)
+    np.subtract.at(change, np.maximum(lives.stop, lives.start), size)
+    live = np.cumsum(change)[:steps]
+    if space == DEVICE:
+        live = live + problem.workspace[order]
+    taken = lives.taken_from >= 0
+    np.subtract.at(live, lives.start[taken], size[taken])
+    return np.asarray(live)
+
+
+def peak(problem: Problem, order: Order) -> int:
+    """Largest bytes of a step; what is resident when there is no step."""
+    if len(order) == 0:
+        return int(problem.size[problem.hold == RESIDENT].sum())
+    return int(profile(problem, order).max())
+
+
+def cost(problem: Problem, order: Order) -> int:
+    """Ticks of the whole sequence on one engine."""
+    return int(problem.cost[order].sum())
+
+
+def score(problem: Problem, order: Order, budget_bytes: int) -> Score:
+    highest = peak(problem, order)
+    return Score(max(0, highest - budget_bytes), cost(problem, order), highest)
+
+
+def boundary_bytes(problem: Problem, order: Order) -> int:
+    """Bytes of non-resident instances that live across the end of the forward first runs."""
+    lives = lifetimes(problem, order)
+    edge = _phase_ends(problem, np.asarray(order, np.int64))[0]
+    crosses = (lives.start < edge) & (lives.stop > edge) & (problem.hold[lives.buffer] != RESIDENT)
+    return int(problem.size[lives.buffer[crosses]].sum())
+
+
+def _phase_ends(problem: Problem, order: Order) -> np.ndarray:
+    """int64[3]: per phase the step after its last first run; 0 when it has none."""
+    _, first = np.unique(order, return_index=True)
+    ends = np.zeros(3, np.int64)
+    np.maximum.at(ends, problem.phase[order[first]], first + 1)
+    return ends
+
+
+def _hand_out(problem: Problem, order: Order, buffer: np.ndarray, writer_step: np.ndarray, stop: np.ndarray) -> None:
+    """Hold what is handed out at the end of its phase from there to the end."""
+    handed = problem.hold[buffer] == HANDED_OUT
+    if not handed.any():
+        return
+    producer = problem.producer()[buffer]
+    phase = np.where(producer < 0, 0, problem.phase[np.maximum(producer, 0)])
+    present = handed & (writer_step < _phase_ends(problem, order)[phase])
+    of = np.flatnonzero(present)
+    # Instances are sorted by (buffer, step): the last present one of each buffer is handed out.
+    chosen = of[np.append(buffer[of][1:] != buffer[of][:-1], True)]
+    stop[chosen] = len(order)
+
+
+def _take_over(problem: Problem, lives: Lifetimes) -> None:
+    """Fill `taken_from`: an output takes the first listed input that fits and dies here, each input once."""
+    if not len(problem.takeover.index):
+        return
+    listed = np.diff(problem.takeover.pointer) > 0
+    candidates = np.flatnonzero(
+        listed[lives.buffer] & (lives.writer_step >= 0) & (problem.hold[lives.buffer] != RESIDENT)
+    )
+    dies = (problem.hold[lives.buffer] == TO_LAST_READ) & (lives.stop > lives.start)
+    step_of = lives.written_instance.row_of_entry()
+    step_by_instance = np.full(len(lives.buffer), -1, np.int64)
+    step_by_instance[lives.written_instance.index] = step_of
+    position = np.full(len(lives.buffer), -1, np.int64)
+    position[lives.written_instance.index] = np.arange(len(step_of))
+    taken: set[int] = set()
+    buffer_of, stop_of, size = lives.buffer, lives.stop, problem.size
+    for k in candidates[np.argsort(position[candidates])].tolist():
+        step = int(step_by_instance[k])
+        b = buffer_of[k]
+        sources = {int(buffer_of[i]): int(i) for i in lives.read_instance[step]}
+        for wanted in problem.takeover[b].tolist():
+            source = sources.get(wanted, -1)
+            if source < 0 or source in taken or not dies[source] or stop_of[source] != step + 1:
+                continue
+            if size[wanted] >= size[b] > 0 and problem.space[wanted] == problem.space[b]:
+                taken.add(source)
+                lives.taken_from[k] = source
+                break
+
+
+def _row_pointer(row: np.ndarray, rows: int) -> np.ndarray:
+    """Pointer of a Csr whose entries stand in ascending rows."""
+    return np.searchsorted(row, np.arange(rows + 1))

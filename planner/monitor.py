@@ -1,0 +1,61 @@
+"""Between a search and whoever waits for it: deadline, cancel, quotas, the best so far."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from planner.plan import Goal, Order, Score
+
+
+@dataclass(slots=True)
+class Monitor:
+    """Asked by every search loop, told of every improvement.
+
+    `offer` keeps the best order by score and passes it to `on_progress`; `judge` is the one
+    evaluator, so a search never measures its own result. Safe to cancel from another thread.
+    """
+
+    judge: Callable[[Order], Score]
+    seconds: float = 10.0
+    iterations: int | None = None  # quota of `should_stop` calls; replaces the clock
+    on_progress: Callable[[Order, Score], None] | None = None
+    best: Order | None = None
+    best_score: Score | None = None
+    stopped_by_clock: bool = False
+    started: float = field(default_factory=time.monotonic)
+    calls: int = 0
+    _cancel: threading.Event = field(default_factory=threading.Event)
+
+    @classmethod
+    def for_goal(cls, goal: Goal, judge: Callable[[Order], Score], **rest: Callable[..., None]) -> Monitor:
+        return cls(judge, seconds=goal.seconds, iterations=goal.iterations, **rest)
+
+    def should_stop(self) -> bool:
+        """True once cancelled, past the deadline, or past the quota of iterations."""
+        self.calls += 1
+        if self._cancel.is_set():
+            return True
+        if self.iterations is not None:
+            return self.calls > self.iterations
+        late = time.monotonic() - self.started > self.seconds
+        self.stopped_by_clock |= late
+        return late
+
+    def offer(self, order: Order) -> Score:
+        """The order's score; it is kept when it beats the best so far."""
+        score = self.judge(order)
+        if self.best_score is None or score < self.best_score:
+            self.best, self.best_score = order, score
+            if self.on_progress is not None:
+                self.on_progress(order, score)
+        return score
+
+    def cancel(self) -> None:
+        self._cancel.set()
+
+    @property
+    def cancelled(self) -> bool:
+        return self._cancel.is_set()

@@ -1,0 +1,136 @@
+"""What a planner sees: numpy columns of tasks that run and buffers that hold bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+# Phase of a task. Under strict phases first runs come in this order.
+FORWARD, BACKWARD, UPDATE = 0, 1, 2
+# Engine of a task.
+COMPUTE, TO_HOST, FROM_HOST, COMMUNICATION = 0, 1, 2, 3
+# Whether a task may run again.
+FREE, NEVER, SAME_ORDER = 0, 1, 2  # SAME_ORDER: in the same order on all ranks
+# What the user said about recomputing a task.
+ALLOW, FORBID, PREFER = 0, 1, 2
+# Where a buffer lies.
+DEVICE, HOST = 0, 1
+# How long a buffer's bytes are held.
+TO_LAST_READ, TO_THE_END, HANDED_OUT, RESIDENT = 0, 1, 2, 3
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Csr:
+    """Rows of ints, stored flat: row i is `index[pointer[i]:pointer[i + 1]]`."""
+
+    pointer: np.ndarray  # int64[rows + 1]
+    index: np.ndarray  # int64[entries]
+
+    @classmethod
+    def of(cls, rows: Iterable[Sequence[int]]) -> Csr:
+        """From a list of rows; `Csr.of([[1], [], [0, 2]])`."""
+        rows = list(rows)
+        pointer = np.zeros(len(rows) + 1, np.int64)
+        np.cumsum([len(row) for row in rows], out=pointer[1:])
+        index = np.fromiter((x for row in rows for x in row), np.int64, int(pointer[-1]))
+        return cls(_frozen(pointer), _frozen(index))
+
+    @classmethod
+    def empty(cls, rows: int) -> Csr:
+        return cls(_frozen(np.zeros(rows + 1, np.int64)), _frozen(np.zeros(0, np.int64)))
+
+    @classmethod
+    def of_pairs(cls, rows: int, row: np.ndarray, column: np.ndarray) -> Csr:
+        """From (row, column) pairs; columns keep their order within a row."""
+        by_row = np.argsort(row, kind="stable")
+        pointer = np.zeros(rows + 1, np.int64)
+        np.cumsum(np.bincount(row, minlength=rows), out=pointer[1:])
+        return cls(_frozen(pointer), _frozen(np.asarray(column, np.int64)[by_row]))
+
+    def __len__(self) -> int:
+        return len(self.pointer) - 1
+
+    def __getitem__(self, row: int) -> np.ndarray:
+        return self.index[self.pointer[row] : self.pointer[row + 1]]
+
+    def lists(self) -> list[list[int]]:
+        """All rows as Python lists, for loops that visit single elements."""
+        bounds, flat = self.pointer.tolist(), self.index.tolist()
+        return [flat[bounds[i] : bounds[i + 1]] for i in range(len(self))]
+
+    def row_of_entry(self) -> np.ndarray:
+        """int64[entries]: the row each entry stands in."""
+        return np.repeat(np.arange(len(self)), np.diff(self.pointer))
+
+    def gather(self, rows: np.ndarray) -> np.ndarray:
+        """Entries of the given rows one after the other."""
+        return self.entries(rows)[1]
+
+    def entries(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """(position in `rows`, entry) of every entry of the given rows, in order."""
+        rows = np.asarray(rows, np.int64)
+        count = self.pointer[rows + 1] - self.pointer[rows]
+        position = np.repeat(np.arange(len(rows)), count)
+        first = np.repeat(self.pointer[rows] - (np.cumsum(count) - count), count)
+        return position, self.index[first + np.arange(int(count.sum()))]
+
+    def transposed(self, columns: int) -> Csr:
+        """Column -> rows that hold it, ascending."""
+        return Csr.of_pairs(columns, self.index, self.row_of_entry())
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Problem:
+    """n tasks that run kernels, m buffers that hold bytes.
+
+    A buffer is a storage: views of it are names that `lower.py` has resolved. A buffer nobody
+    writes is there from the start. Task numbers are the document's order.
+    """
+
+    cost: np.ndarray  # int64[n]  ticks for one run; `tick` is seconds
+    workspace: np.ndarray  # int64[n]  bytes held only while the task runs
+    phase: np.ndarray  # int8[n]   FORWARD, BACKWARD or UPDATE
+    engine: np.ndarray  # int8[n]   COMPUTE, TO_HOST, FROM_HOST or COMMUNICATION
+    repeat: np.ndarray  # int8[n]   FREE, NEVER or SAME_ORDER
+    optional: np.ndarray  # bool[n]   may run zero times
+    heavy: np.ndarray  # bool[n]   mirroring leaves it alone unless `recompute` is PREFER
+    recompute: np.ndarray  # int8[n]   ALLOW, FORBID or PREFER, as the user said
+    size: np.ndarray  # int64[m]  bytes, exact, as the target runtime rounds them
+    space: np.ndarray  # int8[m]   DEVICE or HOST
+    hold: np.ndarray  # int8[m]   TO_LAST_READ, TO_THE_END, HANDED_OUT or RESIDENT
+    checkpoint: np.ndarray  # bool[m]   chosen by the user to be kept
+    reads: Csr  # task -> buffers, each once
+    shape_reads: Csr  # task -> buffers of which only the shape is read; they hold no bytes
+    writes: Csr  # task -> buffers; a buffer may have several writers, its producer's number is lowest
+    takeover: Csr  # buffer -> buffers its producer reads whose storage it may take, first fit
+    after_every: Csr  # task a -> tasks whose every run follows every run of a
+    after_first: Csr  # task a -> tasks whose first run follows the first run of a
+    tick: float  # seconds per tick of cost
+
+    @property
+    def tasks(self) -> int:
+        return len(self.cost)
+
+    @property
+    def buffers(self) -> int:
+        return len(self.size)
+
+    def tasks_in(self, phase: int) -> np.ndarray:
+        return np.flatnonzero(self.phase == phase)
+
+    def repeatable(self) -> np.ndarray:
+        """bool[n]: the task may appear twice."""
+        return (self.repeat == FREE) & (self.recompute != FORBID)
+
+    def producer(self) -> np.ndarray:
+        """int64[m]: the lowest task that writes each buffer, or -1 when it is there from the start."""
+        producer = np.full(self.buffers, -1, np.int64)
+        producer[self.writes.index[::-1]] = self.writes.row_of_entry()[::-1]
+        return producer
+
+
+def _frozen(array: np.ndarray) -> np.ndarray:
+    array.flags.writeable = False
+    return array
