@@ -93,7 +93,7 @@ class Value:
     bytes: int | None = None  # given size; replaces the type's when there is no type or it is fixed
     fixed_bytes: bool = False  # `bytes` holds whatever the type says
     data: np.ndarray | None = None  # content of a constant, where known
-    annotations: Mapping[str, Any] = EMPTY
+    annotations: Mapping[str, Any] = field(default_factory=lambda: EMPTY)
 
     @property
     def nbytes(self) -> int:
@@ -132,7 +132,7 @@ class Node:
     op: str  # an ONNX op ("MatMul") or "domain::Name"
     inputs: tuple[int, ...]  # value ids, ABSENT where left out
     outputs: tuple[int, ...]
-    attributes: Mapping[str, Any] = EMPTY
+    attributes: Mapping[str, Any] = field(default_factory=lambda: EMPTY)
     phase: Phase = Phase.FORWARD
     after: tuple[int, ...] = ()  # node ids that run before this one
     cost: Cost = UNKNOWN_COST
@@ -143,8 +143,8 @@ class Node:
     recompute: str | None = None  # "allow" | "never" | "prefer"; None: allow
     heavy: bool | None = None  # None: what the op table says
     gradient_reads: tuple[int, ...] | None = None  # value ids; for ops without a rule
-    bodies: Mapping[str, Body] = EMPTY
-    annotations: Mapping[str, Any] = EMPTY
+    bodies: Mapping[str, Body] = field(default_factory=lambda: EMPTY)
+    annotations: Mapping[str, Any] = field(default_factory=lambda: EMPTY)
 
     @property
     def reads(self) -> tuple[int, ...]:
@@ -169,7 +169,7 @@ class Graph:
     opset: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({"": 21}))
     order_is_given: bool = False  # first runs keep the document's order
     gradients: tuple[tuple[int, int], ...] = ()  # (parameter, its gradient), after differentiation
-    annotations: Mapping[str, Any] = EMPTY
+    annotations: Mapping[str, Any] = field(default_factory=lambda: EMPTY)
 
     def value_named(self, name: str) -> int:
         """Id of the value called `name`; KeyError when there is none."""

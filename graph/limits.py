@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from graph.ir import EMPTY
 
@@ -25,6 +25,6 @@ class Limits:
 class Shapes:
     """Shapes a caller sets: `--input NAME=16x3x224x224`, `--batch N`, `--dim N=8`."""
 
-    inputs: Mapping[str, tuple[int, ...]] = EMPTY
+    inputs: Mapping[str, tuple[int, ...]] = field(default_factory=lambda: EMPTY)
     batch: int | None = None  # leading length of every input
-    dims: Mapping[str, int] = EMPTY  # symbolic dimension -> length
+    dims: Mapping[str, int] = field(default_factory=lambda: EMPTY)  # symbolic dimension -> length
