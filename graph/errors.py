@@ -12,6 +12,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 MOST_FINDINGS = 10
+LONGEST_QUOTE = 80
+
+
+def quoted(text: str) -> str:
+    """The text in quotes for a message, cut in the middle when it is long."""
+    if len(text) > LONGEST_QUOTE:
+        half = LONGEST_QUOTE // 2
+        return f"{text[:half]!r}...{text[-8:]!r} ({len(text)} characters)"
+    return repr(text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +53,32 @@ class BadGraph(GraphError):
     @classmethod
     def one(cls, code: str, path: str, found: str, expected: str, remedy: str) -> BadGraph:
         return cls([Finding(code, path, found, expected, remedy)])
+
+
+class Findings:
+    """Faults collected so that ten are told at once; the rest are only counted."""
+
+    def __init__(self) -> None:
+        self.kept: list[Finding] = []
+        self.count = 0
+
+    def __len__(self) -> int:
+        return self.count
+
+    def add(self, code: str, path: str, found: str, expected: str, remedy: str) -> None:
+        self.count += 1
+        if len(self.kept) < MOST_FINDINGS:
+            self.kept.append(Finding(code, path, found, expected, remedy))
+
+    def add_all(self, error: BadGraph) -> None:
+        """Take over what another reader found."""
+        self.count += len(error.findings) + error.left_out
+        self.kept.extend(error.findings[: MOST_FINDINGS - len(self.kept)])
+
+    def settle(self) -> None:
+        """Nothing when nothing was found, else BadGraph."""
+        if self.count:
+            raise BadGraph(self.kept, self.count - len(self.kept))
 
 
 class NoGradient(BadGraph):

@@ -1,0 +1,110 @@
+"""Whether every value has a size that fits and every node's own fields make sense."""
+
+from __future__ import annotations
+
+import math
+
+from graph.errors import Findings, quoted
+from graph.ir import DTYPE_BITS, LARGEST_BYTES, Graph, Node, Value
+
+RECOMPUTE = (None, "allow", "never", "prefer")
+
+
+def check_values(graph: Graph, where: str, writer: list[int], findings: Findings) -> None:
+    """Collect values without a size, sizes past 2^63, contents of another shape, costs that are no numbers."""
+    sizes: dict[object, int] = {}  # types repeat; each is judged once
+    total = 0
+    for v, value in enumerate(graph.values):
+        given = value.type is None or value.fixed_bytes
+        if not given and value.type in sizes:
+            total += sizes[value.type]
+        elif _value(graph, where, writer, v, value, findings):
+            total += value.nbytes
+            if not given:
+                sizes[value.type] = value.nbytes
+        if value.data is not None and value.type is not None and value.data.shape != value.type.shape:
+            findings.add(
+                "type_conflict", f"{_place(graph, where, writer, v)}.data", f"content of shape {value.data.shape}",
+                f"{value.type}, as {quoted(value.name)} is declared", "correct the shape or the content",
+            )  # fmt: skip
+    if total > LARGEST_BYTES:
+        findings.add(
+            "size_too_large", f"{where}values", f"{total} bytes in all", f"at most {LARGEST_BYTES} (2^63 - 1)",
+            "correct the shapes",
+        )  # fmt: skip
+    for n, node in enumerate(graph.nodes):
+        _node(node, f"{where}nodes[{n}]", findings)
+
+
+def _value(graph: Graph, where: str, writer: list[int], v: int, value: Value, findings: Findings) -> bool:
+    """True when the value's size can be used."""
+    name, faults = quoted(value.name), len(findings)
+    path = _place(graph, where, writer, v)
+    if value.type is not None:
+        if value.type.dtype not in DTYPE_BITS:
+            findings.add(
+                "unknown_dtype", f"{path}.dtype", f"{quoted(value.type.dtype)} of {name}",
+                "one of " + ", ".join(DTYPE_BITS), "use the ONNX name of the element type",
+            )  # fmt: skip
+        if any(length < 0 for length in value.type.shape):
+            findings.add(
+                "negative_size", f"{path}.shape", f"{list(value.type.shape)} of {name}", "lengths of 0 or more",
+                "bind unknown dimensions to numbers",
+            )  # fmt: skip
+    elif value.bytes is None:
+        maker = graph.nodes[writer[v]] if writer[v] >= 0 else None
+        why = f", and {maker.op} ({quoted(maker.name)}) does not tell" if maker is not None else ""
+        findings.add(
+            "unknown_size", path, f"{name} with neither type nor bytes{why}", "shape and dtype, or bytes",
+            f"declare shape and dtype, or bytes, of {name} under values",
+        )  # fmt: skip
+    if value.bytes is not None and value.bytes < 0:
+        findings.add("negative_size", f"{path}.bytes", f"{value.bytes} of {name}", "0 or more", "correct the size")
+    if value.fixed_bytes and value.bytes is None:
+        findings.add(
+            "unknown_size", f"{path}.fixed_bytes", f"{name} says its bytes are fixed and gives none", "bytes",
+            "give `bytes`, or leave `fixed_bytes` out",
+        )  # fmt: skip
+    if len(findings) == faults and value.nbytes > LARGEST_BYTES:
+        findings.add(
+            "size_too_large", path, f"{name} of {value.nbytes} bytes", f"at most {LARGEST_BYTES} (2^63 - 1)",
+            "correct the shape",
+        )  # fmt: skip
+    return len(findings) == faults
+
+
+def _node(node: Node, path: str, findings: Findings) -> None:
+    cost = node.cost
+    for field, amount in (
+        ("seconds", cost.seconds), ("flops", cost.flops),
+        ("traffic_bytes", cost.traffic_bytes), ("workspace_bytes", cost.workspace_bytes),
+    ):  # fmt: skip
+        if amount is not None and not (math.isfinite(amount) and 0 <= amount <= LARGEST_BYTES):
+            findings.add(
+                "bad_cost", f"{path}.cost.{field}", f"{amount} of {quoted(node.name)}",
+                "a finite number from 0 to 2^63 - 1", "correct the cost or leave it out",
+            )  # fmt: skip
+    if node.recompute not in RECOMPUTE:
+        findings.add(
+            "unknown_word",
+            f"{path}.recompute",
+            quoted(str(node.recompute)),
+            "allow, never or prefer",
+            "use one of these",
+        )
+    if node.gradient_reads is not None:
+        own = {*node.inputs, *node.outputs}
+        for i, v in enumerate(node.gradient_reads):
+            if v not in own:
+                findings.add(
+                    "foreign_gradient_read", f"{path}.gradient_reads[{i}]",
+                    f"a value that {quoted(node.name)} does not touch",
+                    "an input or output of the node itself", "name only what this node reads or writes",
+                )  # fmt: skip
+
+
+def _place(graph: Graph, where: str, writer: list[int], v: int) -> str:
+    """Path of a value in the sender's terms: where it is made, or where it is declared."""
+    if writer[v] < 0:
+        return f"{where}values[{v}]"
+    return f"{where}nodes[{writer[v]}].outputs[{graph.nodes[writer[v]].outputs.index(v)}]"
