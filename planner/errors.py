@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from graph.errors import Finding
+from graph.errors import Finding as Finding  # one finding record for both rooms
 
 
 class PlannerError(Exception):

@@ -1,0 +1,127 @@
+"""The same program in another order, with some nodes run again.
+
+    replay(graph, [0, 1, 2, 1, 3])     # node 1 runs twice; node 3 reads its second copy
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import MappingProxyType
+
+from graph.errors import BadGraph
+from graph.ir import ABSENT, Body, Graph, Node, Phase, Value
+
+
+def replay(graph: Graph, order: Sequence[int]) -> Graph:
+    """`graph` with its nodes run as `order` says: each at least once, repeats allowed.
+
+    Every read binds to the latest earlier copy. Run k of node `n` is called `n/k` and carries
+    `annotations.origin = [n, k]`; a repeat belongs to the phase it runs in. An output of the graph
+    keeps its name on the copy that is handed out, its last one. Raises BadGraph when a node is left
+    out or reads what does not exist yet. O(nodes + reads).
+    """
+    return _Replay(graph, order).graph()
+
+
+class _Replay:
+    """One replay under way: which copy of each value is the latest, and what was made so far."""
+
+    def __init__(self, graph: Graph, order: Sequence[int]):
+        self.source, self.order = graph, order
+        written = {v for node in graph.nodes for v in node.writes}
+        self.latest = [ABSENT if v in written else v for v in range(len(graph.values))]
+        self.values: list[Value] = []
+        self.nodes: list[Node] = []
+        self.first_run = [ABSENT] * len(graph.nodes)
+        self.runs = [0] * len(graph.nodes)
+        self.total = [0] * len(graph.nodes)
+        for n in order:
+            self.total[n] += 1
+        self.outputs = set(graph.outputs)
+        self.value_names = {value.name for value in graph.values}
+        self.node_names = {node.name for node in graph.nodes}
+        self.phase = Phase.FORWARD
+        # Values nobody writes come first and keep their place among themselves.
+        for v, value in enumerate(graph.values):
+            if v not in written:
+                self.latest[v] = len(self.values)
+                self.values.append(value)
+
+    def graph(self) -> Graph:
+        source = self.source
+        left_out = [node.name for node, total in zip(source.nodes, self.total, strict=True) if not total]
+        if left_out:
+            raise BadGraph.one(
+                "node_left_out", "order", f"no run of {left_out[0]} ({len(left_out)} nodes left out)",
+                "every node at least once", "add the missing nodes or prune them from the graph first",
+            )  # fmt: skip
+        for n in self.order:
+            self._run(n)
+        return Graph(
+            source.name,
+            tuple(self.values),
+            tuple(self.nodes),
+            tuple(self.latest[v] for v in source.outputs),
+            tuple(self.latest[v] for v in source.inputs),
+            source.opset,
+            source.order_is_given,
+            tuple((self.latest[p], self.latest[g]) for p, g in source.gradients),
+            source.annotations,
+        )
+
+    def _run(self, n: int) -> None:
+        node, run = self.source.nodes[n], self.runs[n]
+        self.runs[n] += 1
+        self.phase = max(self.phase, node.phase)
+        inputs = tuple(self._read(node, v) for v in node.inputs)
+        bodies = node.bodies and {name: self._captured(node, body) for name, body in node.bodies.items()}
+        is_last = self.runs[n] == self.total[n]
+        outputs = tuple(ABSENT if v == ABSENT else self._write(v, run, is_last) for v in node.outputs)
+        if run == 0:
+            self.first_run[n] = len(self.nodes)
+        self.nodes.append(
+            Node(
+                node.name if run == 0 else _free(f"{node.name}/{run}", self.node_names),
+                node.op, inputs, outputs, node.attributes,
+                node.phase if run == 0 else self.phase,
+                tuple(self.first_run[a] for a in node.after) if run == 0 else (),
+                node.cost, node.effect, node.stream, node.views, node.in_place, node.recompute, node.heavy,
+                None if node.gradient_reads is None else tuple(self.latest[v] for v in node.gradient_reads),
+                bodies, MappingProxyType({**node.annotations, "origin": [node.name, run]}),
+            )
+        )  # fmt: skip
+
+    def _read(self, node: Node, v: int) -> int:
+        if v == ABSENT:
+            return ABSENT
+        if self.latest[v] == ABSENT:
+            raise BadGraph.one(
+                "undefined_value", f"order[{len(self.nodes)}]",
+                f"{node.name} reads {self.source.values[v].name}, which does not exist yet",
+                "its producer earlier in the order", "run the producer first",
+            )  # fmt: skip
+        return self.latest[v]
+
+    def _captured(self, node: Node, body: Body) -> Body:
+        return Body(body.graph, tuple((inner, self._read(node, outer)) for inner, outer in body.captures))
+
+    def _write(self, v: int, run: int, is_last: bool) -> int:
+        """Id of this run's copy of value `v`, which becomes the latest."""
+        value = self.source.values[v]
+        keeps_name = is_last if v in self.outputs else run == 0
+        if not keeps_name:
+            name = _free(f"{value.name}/{run}", self.value_names)
+            value = Value(
+                name, value.type, value.role, value.bytes, value.fixed_bytes, value.data, value.annotations
+            )  # fmt: skip
+        self.latest[v] = len(self.values)
+        self.values.append(value)
+        return self.latest[v]
+
+
+def _free(name: str, taken: set[str]) -> str:
+    """`name`, or with a further `/copy` while it is taken; taken from now on."""
+    while name in taken:
+        name += "/copy"
+    taken.add(name)
+    return name

@@ -1,0 +1,79 @@
+"""One grammar for budgets everywhere: "50%", 0.5, "8GiB", "8GB", 8589934592."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+from fractions import Fraction
+
+from planner.errors import BadRequest
+
+UNITS = {
+    "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40,
+}  # fmt: skip
+GRAMMAR = 'a percentage ("50%"), a number with a point in (0, 1], whole bytes, or bytes with a unit ("8GiB", "8GB")'
+LARGEST = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """Either whole bytes or an exact fraction of something."""
+
+    bytes: int | None = None
+    fraction: Fraction | None = None
+
+    def of(self, whole_bytes: int, floor_bytes: int = 0) -> int:
+        """Bytes: a fraction of what lies between `floor_bytes` and `whole_bytes`, rounded up."""
+        if self.bytes is not None:
+            return self.bytes
+        assert self.fraction is not None
+        return floor_bytes + math.ceil(self.fraction * (whole_bytes - floor_bytes))
+
+
+def parse_budget(given: object, field: str = "budget") -> Budget:
+    """The budget `given` says. Raises BadRequest naming `field`."""
+    budget = _parsed(given)
+    if budget is None:
+        raise BadRequest.one("bad_budget", field, repr(given)[:80], GRAMMAR, "write it in one of these forms")
+    return budget
+
+
+def parse_fraction(given: object, field: str) -> float:
+    """A share such as "10%" or 0.1, zero allowed. Raises BadRequest naming `field`."""
+    if isinstance(given, str) and (match := re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*%\s*", given)):
+        return float(Fraction(match[1]) / 100)
+    if isinstance(given, (int, float)) and not isinstance(given, bool) and 0 <= given < math.inf:
+        return float(given)
+    if isinstance(given, str) and re.fullmatch(r"\d+(\.\d+)?", given):
+        return float(given)
+    raise BadRequest.one(
+        "bad_fraction", field, repr(given)[:80], 'a percentage ("10%") or a number of at least 0', "write 10% or 0.1"
+    )
+
+
+def _parsed(given: object) -> Budget | None:
+    if isinstance(given, bool):
+        return None
+    if isinstance(given, int):
+        return Budget(bytes=given) if 0 <= given <= LARGEST else None
+    if isinstance(given, float):
+        return _share(Fraction(str(given))) if math.isfinite(given) else None
+    if not isinstance(given, str):
+        return None
+    match = re.fullmatch(r"\s*(\d{1,30}(?:\.\d{1,30})?)\s*(%|[A-Za-z]*)\s*", given)
+    if match is None:
+        return None
+    number, unit = Fraction(match[1]), match[2].upper()
+    if unit == "%":
+        return _share(number / 100)
+    if unit:
+        whole = math.ceil(number * UNITS[unit]) if unit in UNITS else LARGEST + 1
+        return Budget(bytes=whole) if whole <= LARGEST else None
+    if "." in match[1]:
+        return _share(number)
+    return Budget(bytes=int(number)) if number <= LARGEST else None
+
+
+def _share(fraction: Fraction) -> Budget | None:
+    return Budget(fraction=fraction) if 0 < fraction <= 1 else None

@@ -1,0 +1,294 @@
+"""From a graph to the columns planners see. With `realize.py`, the only file that speaks both.
+
+    value ──▶ storage (views are names into it) ──▶ buffer
+    node that only makes views ──▶ no task; every other node ──▶ one task, in the document's order
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from graph.cost import Device, seconds_of, workspace_of
+from graph.ir import ABSENT, Effect, Graph, Node, Phase, Role, producers
+from graph.ops import HEAVY, NEVER, known
+from graph.storage import is_view, storage_roots, takeovers_of
+from planner import problem as columns
+from planner.problem import Csr, Problem
+from planner.runtime import Runtime
+
+#: What the peak is split into, besides workspace and reserve.
+PARAMETERS, GRADIENTS, OPTIMIZER, ACTIVATIONS = range(4)
+CATEGORIES = ("parameters", "gradients", "optimizer", "activations")
+
+RESIDENT_ROLES = frozenset({Role.INPUT, Role.PARAMETER, Role.CONSTANT, Role.STATE})
+# Ticks are powers of two seconds, fine enough that rounding is below 1e-12 of the whole.
+TICKS_IN_TOTAL = 2**44
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Lowered:
+    """A problem and what its numbers mean in the graph it came from."""
+
+    problem: Problem
+    graph: Graph
+    roots: list[int]  # value -> value whose storage it shows
+    task_node: list[int]  # task -> node
+    node_task: list[int]  # node -> task, -1 for a node that only makes views
+    value_buffer: list[int]  # value -> buffer its bytes lie in
+    buffer_value: list[int]  # buffer -> first value with that storage
+    category: np.ndarray  # int8[m]: PARAMETERS, GRADIENTS, OPTIMIZER or ACTIVATIONS
+
+    @property
+    def resident_bytes(self) -> int:
+        return int(self.problem.size[self.problem.hold == columns.RESIDENT].sum())
+
+    def name_of_task(self, task: int) -> str:
+        return self.graph.nodes[self.task_node[task]].name
+
+    def name_of_buffer(self, buffer: int) -> str:
+        return self.graph.values[self.buffer_value[buffer]].name
+
+
+def lower(
+    graph: Graph,
+    device: Device,
+    runtime: Runtime,
+    checkpoints: Collection[int] = (),
+    keep: Collection[int] = (),
+    recompute: Collection[int] = (),
+) -> Lowered:
+    """The columns of `graph` on a device and runtime. O(nodes + reads).
+
+    `checkpoints`, `keep` and `recompute` are value ids chosen by the user: kept by `segments`,
+    never run again, preferred for another run.
+    """
+    return _Lowering(graph, device, runtime, set(checkpoints), set(keep), set(recompute)).lowered()
+
+
+class _Lowering:
+    def __init__(
+        self, graph: Graph, device: Device, runtime: Runtime, checkpoints: set[int], keep: set[int], again: set[int]
+    ):
+        self.graph, self.device, self.runtime = graph, device, runtime
+        self.checkpoints, self.keep, self.again = checkpoints, keep, again
+        self.roots, self.producer = storage_roots(graph), producers(graph)
+        self.task_node = [n for n, node in enumerate(graph.nodes) if not is_view(graph, node)]
+        self.node_task = [-1] * len(graph.nodes)
+        for task, n in enumerate(self.task_node):
+            self.node_task[n] = task
+        self._number_buffers()
+        self._list_content_readers()
+
+    def lowered(self) -> Lowered:
+        reads, shape_reads = self._reads()
+        return Lowered(
+            self._problem(reads, shape_reads), self.graph, self.roots, self.task_node, self.node_task,
+            self.value_buffer, self.buffer_value, self._categories(),
+        )  # fmt: skip
+
+    def _number_buffers(self) -> None:
+        """One buffer a storage; what overwrites a resident storage in place lies in that very buffer."""
+        values, roots = self.graph.values, self.roots
+        onto: dict[int, int] = {}  # root written in place -> root whose storage it takes
+        self.in_place: dict[int, list[tuple[int, int]]] = {}  # task -> (new root, old root)
+        for task, n in enumerate(self.task_node):
+            node = self.graph.nodes[n]
+            for output, source in node.in_place:
+                new, old = roots[node.outputs[output]], roots[node.inputs[source]]
+                self.in_place.setdefault(task, []).append((new, old))
+                base = onto.get(old, old)
+                if values[base].role in RESIDENT_ROLES:
+                    onto[new] = base
+        self.buffer_value = [v for v in range(len(values)) if roots[v] == v and v not in onto]
+        number = {v: b for b, v in enumerate(self.buffer_value)}
+        self.value_buffer = [number[onto.get(root, root)] for root in roots]
+
+    def _list_content_readers(self) -> None:
+        """Per storage that is overwritten in place, the tasks that read its old or its new content."""
+        wanted = {root for pairs in self.in_place.values() for pair in pairs for root in pair}
+        self.content_readers: dict[int, list[int]] = {root: [] for root in wanted}
+        if wanted:
+            for task, n in enumerate(self.task_node):
+                for root in {self.roots[v] for v in self.graph.nodes[n].reads} & wanted:
+                    self.content_readers[root].append(task)
+
+    def _reads(self) -> tuple[list[list[int]], list[list[int]]]:
+        """Per task the buffers whose bytes it reads, and those of which it reads the shape only."""
+        reads: list[list[int]] = []
+        shapes: list[list[int]] = []
+        buffer, nodes = self.value_buffer, self.graph.nodes
+        for n in self.task_node:
+            node = nodes[n]
+            record = known(node.op)
+            if record is not None and record.shape_only and not node.bodies:
+                only = record.shape_only
+                full = {buffer[v]: None for i, v in enumerate(node.inputs) if v != ABSENT and i not in only}
+                seen = {buffer[v]: None for i, v in enumerate(node.inputs) if v != ABSENT and i in only}
+                shapes.append([b for b in seen if b not in full])
+            else:
+                full = {buffer[v]: None for v in node.reads}
+                shapes.append([])
+            reads.append(list(full))
+        return reads, shapes
+
+    def _problem(self, reads: list[list[int]], shape_reads: list[list[int]]) -> Problem:
+        nodes = [self.graph.nodes[n] for n in self.task_node]
+        after_every, after_first = self._precedence(nodes)
+        cost, tick = self._ticks(nodes)
+        writes = [
+            list(dict.fromkeys(self.value_buffer[v] for v in node.writes if self.roots[v] == v)) for node in nodes
+        ]
+        count, rounding = len(nodes), self.runtime.rounding_bytes
+        size = np.array([self.graph.values[v].nbytes for v in self.buffer_value], np.int64)
+        workspace = np.array([workspace_of(self.graph, node) for node in nodes], np.int64)
+        marked = np.zeros(len(size), bool)
+        marked[[self.value_buffer[v] for v in self.checkpoints]] = True
+        return Problem(
+            cost=cost,
+            workspace=_rounded(workspace, rounding),
+            phase=np.array([node.phase for node in nodes], np.int8),
+            engine=np.array([_engine(node) for node in nodes], np.int8),
+            repeat=np.array([self._repeat(task, node) for task, node in enumerate(nodes)], np.int8),
+            optional=np.zeros(count, bool),
+            heavy=np.array([_heavy(node) for node in nodes], bool),
+            recompute=np.array([self._said(node) for node in nodes], np.int8),
+            size=_rounded(size, rounding),
+            space=np.zeros(len(size), np.int8),
+            hold=self._holds(),
+            checkpoint=marked,
+            reads=Csr.of(reads),
+            shape_reads=Csr.of(shape_reads),
+            writes=Csr.of(writes),
+            takeover=self._takeovers(nodes, reads, writes),
+            after_every=Csr.of(after_every),
+            after_first=Csr.of(after_first),
+            tick=tick,
+        )
+
+    def _ticks(self, nodes: Sequence[Node]) -> tuple[np.ndarray, float]:
+        """Whole ticks per task, and seconds per tick."""
+        seconds = np.array([seconds_of(self.graph, node, self.device) for node in nodes], np.float64)
+        if self.runtime.kernel_seconds:
+            seconds = seconds + self.runtime.kernel_seconds
+        total = float(seconds.sum())
+        tick = 2.0 ** math.ceil(math.log2(total / TICKS_IN_TOTAL)) if total > 0 else 1.0
+        return np.rint(seconds / tick).astype(np.int64), tick
+
+    def _holds(self) -> np.ndarray:
+        hold = np.full(len(self.buffer_value), columns.TO_LAST_READ, np.int8)
+        phase_of = {v: node.phase for node in self.graph.nodes for v in node.writes}
+        for v in self.graph.outputs:
+            forward = phase_of.get(self.roots[v], Phase.UPDATE) == Phase.FORWARD
+            hold[self.value_buffer[v]] = (
+                columns.HANDED_OUT if self.runtime.hands_out and forward else columns.TO_THE_END
+            )
+        for b, v in enumerate(self.buffer_value):
+            if self.graph.values[v].role in RESIDENT_ROLES:
+                hold[b] = columns.RESIDENT
+        return hold
+
+    def _takeovers(self, nodes: Sequence[Node], reads: list[list[int]], writes: list[list[int]]) -> Csr:
+        """Per buffer those whose storage it may take: what must be overwritten first, then what may be."""
+        rows: list[list[int]] = [[] for _ in self.buffer_value]
+        for task, node in enumerate(nodes):
+            for new, old in self.in_place.get(task, ()):
+                if self.value_buffer[new] != self.value_buffer[old]:
+                    rows[self.value_buffer[new]].append(self.value_buffer[old])
+            if self.runtime.takes_over:
+                for output, source in takeovers_of(self.graph, node):
+                    b, taken = self.value_buffer[node.outputs[output]], self.value_buffer[node.inputs[source]]
+                    if b in writes[task] and taken in reads[task] and taken != b and taken not in rows[b]:
+                        rows[b].append(taken)
+        return Csr.of(rows)
+
+    def _precedence(self, nodes: Sequence[Node]) -> tuple[list[list[int]], list[list[int]]]:
+        every: list[list[int]] = [[] for _ in nodes]
+        first: list[list[int]] = [[] for _ in nodes]
+        for writer, pairs in self.in_place.items():
+            for new, old in pairs:
+                for reader in self.content_readers[old]:
+                    if reader != writer:
+                        every[reader].append(writer)
+                for reader in self.content_readers[new]:
+                    first[writer].append(reader)
+        chain: dict[Effect, int] = {}  # last task with that effect
+        for task, node in enumerate(nodes):
+            for a in node.after:
+                before = self._task_behind(a)
+                if before >= 0:
+                    first[before].append(task)
+            effect = effect_of(node)
+            if effect in (Effect.ONCE, Effect.COLLECTIVE) or (effect is Effect.RANDOM and node.stream is None):
+                if effect in chain:
+                    first[chain[effect]].append(task)
+                chain[effect] = task
+        return every, first
+
+    def _task_behind(self, n: int) -> int:
+        """Task of node `n`, or of the node whose storage it views; -1 when that is there from the start."""
+        if self.node_task[n] >= 0:
+            return self.node_task[n]
+        producer = self.producer[self.roots[self.graph.nodes[n].writes[0]]]
+        return self.node_task[producer] if producer >= 0 else -1
+
+    def _repeat(self, task: int, node: Node) -> int:
+        effect = effect_of(node)
+        record = known(node.op)
+        if task in self.in_place or effect in (Effect.ONCE, Effect.UNSTABLE):
+            return columns.NEVER
+        if effect is Effect.RANDOM and node.stream is None:
+            return columns.NEVER
+        if record is not None and record.recompute == NEVER and node.stream is None:
+            return columns.NEVER
+        return columns.SAME_ORDER if effect is Effect.COLLECTIVE else columns.FREE
+
+    def _said(self, node: Node) -> int:
+        if node.recompute == "never" or any(v in self.keep for v in node.writes):
+            return columns.FORBID
+        prefers = node.recompute == "prefer" or any(v in self.again for v in node.writes)
+        return columns.PREFER if prefers else columns.ALLOW
+
+    def _categories(self) -> np.ndarray:
+        """Where the report counts each buffer."""
+        category = np.full(len(self.buffer_value), ACTIVATIONS, np.int8)
+        updated = {
+            self.roots[v] for node in self.graph.nodes if node.phase is Phase.UPDATE for v in node.reads
+        }  # fmt: skip
+        for b, v in enumerate(self.buffer_value):
+            role = self.graph.values[v].role
+            if role in (Role.PARAMETER, Role.CONSTANT):
+                category[b] = PARAMETERS
+            elif role is Role.STATE:
+                category[b] = OPTIMIZER if v in updated else PARAMETERS
+        for _, gradient in self.graph.gradients:
+            category[self.value_buffer[gradient]] = GRADIENTS
+        return category
+
+
+def effect_of(node: Node) -> Effect:
+    """What the node does beside writing: what it says, else what the op table says, else nothing."""
+    if node.effect is not None:
+        return node.effect
+    record = known(node.op)
+    return record.effect if record is not None else Effect.PURE
+
+
+def _heavy(node: Node) -> bool:
+    if node.heavy is not None:
+        return node.heavy
+    record = known(node.op)
+    return bool(node.bodies) or (record is not None and record.recompute in (HEAVY, NEVER))
+
+
+def _engine(node: Node) -> int:
+    return columns.COMMUNICATION if effect_of(node) is Effect.COLLECTIVE else columns.COMPUTE
+
+
+def _rounded(count: np.ndarray, to: int) -> np.ndarray:
+    result = -(-count // to) * to
+    result.flags.writeable = False
+    return np.asarray(result)

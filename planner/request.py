@@ -1,0 +1,232 @@
+"""What is asked of a plan: the fields of the wire contract, parsed and checked in one place."""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from planner.algorithms import PLANNERS
+from planner.budget import Budget, parse_budget, parse_fraction
+from planner.errors import BadRequest, Finding
+from planner.runtime import runtime_named
+
+RETURNS = ("plan", "timeline", "layout", "explain", "source", "graph")
+DEFAULT_OVERHEAD = 0.1  # with neither budget nor overhead asked for
+LONGEST_SEARCH = 24 * 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One question. Every field has the contract's default; build it with `parse_request`."""
+
+    budget: Budget | None = None
+    max_overhead: float | None = None
+    fits: str | int | None = None  # a device's name or bytes
+    fraction_of: str = "baseline"  # or "reducible": of what lies above the smallest reachable peak
+    counts: str = "everything"  # or "activations"
+    order: str | None = None  # "free" or "given"; None: what the document says, else free
+    phases: str | None = None  # "strict" or "mixed"; None: strict
+    runtime: str = "arena"
+    recipe: Mapping[str, Any] | None = None
+    reserve: int = 0  # bytes set aside besides
+    planner: str = "auto"
+    search_seconds: float = 10.0
+    iterations: int | None = None
+    seed: int = 0
+    device: str | Mapping[str, Any] = "a100-80gb"
+    differentiate: bool | Mapping[str, Any] | None = None  # None: framework files yes, native documents no
+    loss: str | None = None
+    inputs: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    batch: int | None = None
+    dims: Mapping[str, int] = field(default_factory=dict)
+    checkpoints: tuple[str, ...] = ()
+    keep: tuple[str, ...] = ()
+    recompute: tuple[str, ...] = ()
+    layout: str = "fast"  # or "none", "best"
+    execute: str = "no"  # or "auto", "yes"
+    returns: tuple[str, ...] = ("plan", "timeline")
+    given: Mapping[str, Any] = field(default_factory=dict)  # the fields as they were sent
+
+    @property
+    def lowest_peak(self) -> bool:
+        return self.budget is not None and self.budget.bytes == 0
+
+
+def parse_request(fields: Mapping[str, Any]) -> Request:
+    """The request `fields` say. Raises BadRequest with a finding per faulty field, ten at most."""
+    findings: list[Finding] = []
+    parsed: dict[str, Any] = {}
+    for name, given in fields.items():
+        if name not in PARSERS:
+            findings.append(_unknown(name))
+            continue
+        try:
+            parsed["returns" if name == "return" else name] = PARSERS[name](given, name)
+        except BadRequest as error:
+            findings.extend(error.findings)
+    goals = [name for name in ("budget", "max_overhead", "fits") if parsed.get(name) is not None]
+    if len(goals) > 1:
+        findings.append(
+            Finding("conflicting_goals", goals[1], " and ".join(goals), "one of them", "leave the others out")
+        )
+    if findings:
+        raise BadRequest(findings[:10])
+    return Request(**parsed, given=dict(fields))
+
+
+def _unknown(name: str) -> Finding:
+    near = difflib.get_close_matches(str(name), PARSERS, 1)
+    remedy = f"did you mean {near[0]!r}?" if near else "remove it"
+    return Finding("unknown_field", str(name)[:80], "a field nobody knows", "one of " + ", ".join(PARSERS), remedy)
+
+
+def _bad(name: str, given: object, expected: str, remedy: str = "correct the value") -> BadRequest:
+    return BadRequest.one("bad_field", name, repr(given)[:80], expected, remedy)
+
+
+def _one_of(*choices: str) -> Callable[[Any, str], str]:
+    def parse(given: Any, name: str) -> str:
+        if given not in choices or not isinstance(given, str):
+            raise _bad(name, given, "one of " + ", ".join(choices))
+        return given
+
+    return parse
+
+
+def _whole(least: int, most: int = 2**63 - 1) -> Callable[[Any, str], int]:
+    def parse(given: Any, name: str) -> int:
+        if isinstance(given, bool) or not isinstance(given, int) or not least <= given <= most:
+            raise _bad(name, given, f"a whole number from {least} to {most}")
+        return given
+
+    return parse
+
+
+def _seconds(given: Any, name: str) -> float:
+    fine = isinstance(given, (int, float)) and not isinstance(given, bool) and math.isfinite(given)
+    if not fine or not 0 < given <= LONGEST_SEARCH:
+        raise _bad(name, given, f"seconds above 0 and at most {LONGEST_SEARCH:.0f}")
+    return float(given)
+
+
+def _bytes(given: Any, name: str) -> int:
+    budget = parse_budget(given, name)
+    if budget.bytes is None:
+        raise _bad(name, given, "bytes, not a share")
+    return budget.bytes
+
+
+def _names(given: Any, name: str) -> tuple[str, ...]:
+    if not isinstance(given, (list, tuple)) or not all(isinstance(x, str) for x in given):
+        raise _bad(name, given, "a list of value names")
+    return tuple(dict.fromkeys(given))
+
+
+def _returns(given: Any, name: str) -> tuple[str, ...]:
+    names = _names([given] if isinstance(given, str) else given, name)
+    if unknown := [x for x in names if x not in RETURNS]:
+        raise _bad(name, unknown, "any of " + ", ".join(RETURNS))
+    return names
+
+
+def _shapes(given: Any, name: str) -> dict[str, tuple[int, ...]]:
+    if not isinstance(given, Mapping):
+        raise _bad(name, given, 'a mapping such as {"x": [16, 3, 224, 224]}')
+    shapes = {}
+    for value, shape in given.items():
+        if isinstance(shape, str) and all(n.isdigit() for n in shape.split("x")):
+            shape = [int(n) for n in shape.split("x")]
+        if not isinstance(shape, (list, tuple)) or not all(_is_length(n) for n in shape):
+            raise _bad(f"{name}.{value}", shape, 'lengths such as [16, 3, 224, 224] or "16x3x224x224"')
+        shapes[str(value)] = tuple(shape)
+    return shapes
+
+
+def _dims(given: Any, name: str) -> dict[str, int]:
+    if not isinstance(given, Mapping) or not all(_is_length(n) for n in given.values()):
+        raise _bad(name, given, 'a mapping from dimension to length, such as {"N": 8}')
+    return {str(k): n for k, n in given.items()}
+
+
+def _is_length(n: Any) -> bool:
+    return isinstance(n, int) and not isinstance(n, bool) and 0 <= n < 2**31
+
+
+def _planner(given: Any, name: str) -> str:
+    known = ("auto", *PLANNERS)
+    if given not in known:
+        raise BadRequest.one(
+            "unknown_planner", name, repr(given)[:80], "one of " + ", ".join(known), "name one of these"
+        )
+    return str(given)
+
+
+def _runtime(given: Any, name: str) -> str:
+    return runtime_named(given if isinstance(given, str) else repr(given)).name
+
+
+def _object(given: Any, name: str) -> Mapping[str, Any]:
+    if not isinstance(given, Mapping):
+        raise _bad(name, given, "an object")
+    return given
+
+
+def _device(given: Any, name: str) -> str | Mapping[str, Any]:
+    return given if isinstance(given, str) else _object(given, name)
+
+
+def _differentiate(given: Any, name: str) -> bool | Mapping[str, Any] | None:
+    return given if isinstance(given, bool) or given is None else _object(given, name)
+
+
+def _fits(given: Any, name: str) -> str | int:
+    """Bytes in the budget's grammar, or a device's name, which the pipeline looks up."""
+    try:
+        return _bytes(given, name)
+    except BadRequest:
+        if isinstance(given, str) and given[:1].isalpha():
+            return given
+        raise
+
+
+def _text(given: Any, name: str) -> str:
+    if not isinstance(given, str) or not given:
+        raise _bad(name, given, "a name")
+    return given
+
+
+def _or_none(parse: Callable[[Any, str], Any]) -> Callable[[Any, str], Any]:
+    return lambda given, name: None if given is None else parse(given, name)
+
+
+PARSERS: dict[str, Callable[[Any, str], Any]] = {
+    "budget": _or_none(parse_budget),
+    "max_overhead": _or_none(parse_fraction),
+    "fits": _or_none(_fits),
+    "fraction_of": _one_of("baseline", "reducible"),
+    "counts": _one_of("everything", "activations"),
+    "order": _or_none(_one_of("free", "given")),
+    "phases": _or_none(_one_of("strict", "mixed")),
+    "runtime": _runtime,
+    "recipe": _or_none(_object),
+    "reserve": _bytes,
+    "planner": _planner,
+    "search_seconds": _seconds,
+    "iterations": _or_none(_whole(1)),
+    "seed": _whole(0),
+    "device": _device,
+    "differentiate": _differentiate,
+    "loss": _or_none(_text),
+    "inputs": _shapes,
+    "batch": _or_none(_whole(1, 2**31 - 1)),
+    "dims": _dims,
+    "checkpoints": _names,
+    "keep": _names,
+    "recompute": _names,
+    "layout": _one_of("none", "fast", "best"),
+    "execute": _one_of("auto", "yes", "no"),
+    "return": _returns,
+}
