@@ -87,10 +87,7 @@ def infer(call: Call) -> tuple[TensorType | None, ...]:
 
     Raises ValueError with one line when inputs, attributes and declaration do not fit together.
     """
-    key = (
-        call.op, call.opset, freeze(call.attributes), call.inputs, call.wanted,
-        _shape_constants(call) if call.constants else (),
-    )  # fmt: skip
+    key = key_of(call)
     found = _types.get(key)
     if found is None:
         found = _ask(call)
@@ -119,6 +116,14 @@ def run(call: Call, arrays: tuple[np.ndarray | None, ...]) -> tuple[np.ndarray |
     feeds = {f"i{i}": arrays[i] for i, there in enumerate(present) if there}
     results = iter(evaluator.run(None, feeds))
     return tuple(np.asarray(next(results)) if wanted else None for wanted in call.wanted)
+
+
+def key_of(call: Call, outputs: bool = False) -> Any:
+    """What types and work of a call depend on, hashable; with the output types when they are known."""
+    return (
+        call.op, call.opset, freeze(call.attributes) if call.attributes else (), call.inputs, call.wanted,
+        _shape_constants(call) if call.constants else (), call.outputs if outputs else (),
+    )  # fmt: skip
 
 
 def freeze(value: Any) -> Any:

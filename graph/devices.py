@@ -1,0 +1,155 @@
+"""Device profiles: published bytes, bandwidth and arithmetic peaks, each with its source.
+
+Peaks are dense (no structured sparsity). `float32` is what frameworks use when nothing is asked for:
+the vector units on GPUs, one bfloat16 pass on TPUs. A kernel's overhead is not on any data sheet: 2 µs
+is the order of a launch and drain on a GPU queue, an assumption a measured cost replaces.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+from graph.ir import DTYPE_BITS
+
+GIB = 2**30
+_LAUNCH = 2e-6
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Device:
+    """One accelerator. Bytes are those on the data sheet; what a driver keeps is a request's `reserve`."""
+
+    name: str
+    memory_bytes: int
+    bytes_per_second: float  # to and from its main memory
+    flops_per_second: Mapping[str, float]  # per dtype; float32 is always there
+    kernel_seconds: float = _LAUNCH  # of one kernel that does nothing
+    source: str = ""
+
+    def peak(self, dtype: str) -> float:
+        """Arithmetic operations per second on a dtype; float32's where none is published."""
+        return self.flops_per_second.get(dtype) or self.flops_per_second["float32"]
+
+
+def _device(
+    name: str, gib: float, gigabytes_per_second: float, source: str, kernel_seconds: float = _LAUNCH, **tera: float
+) -> Device:
+    """A profile from the numbers as data sheets print them: GiB, GB/s, TFLOPS; `half` is both 16-bit types."""
+    half, quarter = tera.pop("half", None), tera.pop("float8", None)
+    if half is not None:
+        tera |= {"float16": half, "bfloat16": half}
+    if quarter is not None:
+        tera |= {"float8e4m3fn": quarter, "float8e5m2": quarter}
+    peaks = MappingProxyType({dtype: number * 1e12 for dtype, number in tera.items()})
+    return Device(name, int(gib * GIB), gigabytes_per_second * 1e9, peaks, kernel_seconds, source)
+
+
+_V100 = "NVIDIA V100 Tensor Core GPU data sheet, January 2020, SXM2"
+_A100 = "NVIDIA A100 Tensor Core GPU data sheet, June 2021, SXM"
+_ADA = "NVIDIA Ada GPU Architecture white paper, version 2.1, appendix A; float32 accumulation"
+_AMPERE = "NVIDIA Ampere GA102 GPU Architecture white paper, version 2, appendix A; float32 accumulation"
+
+DEVICES: Mapping[str, Device] = MappingProxyType(
+    {
+        device.name: device
+        for device in (
+            _device("a100-80gb", 80, 2039, _A100, float64=9.7, float32=19.5, half=312, int8=624),
+            _device("a100-40gb", 40, 1555, _A100, float64=9.7, float32=19.5, half=312, int8=624),
+            _device(
+                "h100-80gb", 80, 3350, "NVIDIA H100 Tensor Core GPU data sheet, 2023, SXM5",
+                float64=34, float32=67, half=989.5, float8=1979, int8=1979,
+            ),
+            _device(
+                "h200-141gb", 141, 4800, "NVIDIA H200 Tensor Core GPU data sheet, 2024, SXM",
+                float64=34, float32=67, half=989.5, float8=1979, int8=1979,
+            ),
+            _device("v100-32gb", 32, 900, _V100, float64=7.8, float32=15.7, float16=125),
+            _device("v100-16gb", 16, 900, _V100, float64=7.8, float32=15.7, float16=125),
+            _device("a10", 24, 600, "NVIDIA A10 Tensor Core GPU data sheet, 2021", float32=31.2, half=125, int8=250),
+            _device(
+                "l4", 24, 300, "NVIDIA L4 Tensor Core GPU data sheet, 2023",
+                float32=30.3, half=121, float8=242.5, int8=242.5,
+            ),
+            _device(
+                "l40s", 48, 864, "NVIDIA L40S data sheet, 2023", float32=91.6, half=362.05, float8=733, int8=733
+            ),
+            _device("rtx4090", 24, 1008, _ADA, float32=82.6, half=165.2, float8=330.3, int8=660.6),
+            _device("rtx3090", 24, 936, _AMPERE, float32=35.6, half=71, int8=284),
+            _device(
+                "mi250x", 128, 3276.8, "AMD Instinct MI250X data sheet, 2021",
+                float64=47.9, float32=47.9, half=383, int8=383,
+            ),
+            _device(
+                "mi300x", 192, 5300, "AMD Instinct MI300X data sheet, 2023",
+                float64=81.7, float32=163.4, half=1307.4, float8=2614.9, int8=2614.9,
+            ),
+            _device(
+                "tpu-v4", 32, 1200, "Jouppi et al., TPU v4, ISCA 2023, table 4", float32=275, half=275, int8=275
+            ),
+            _device("tpu-v5e", 16, 819, "Google Cloud TPU v5e documentation, 2023", float32=197, half=197, int8=393),
+            _device(
+                "cpu-reference", 16, 10, "an assumption: one core under numpy", 2e-6, float64=0.02, float32=0.04
+            ),
+        )
+    }
+)  # fmt: skip
+DEFAULT_DEVICE = "a100-80gb"
+
+
+def device_named(name: str) -> Device:
+    """The profile called `name`. Raises ValueError listing those there are."""
+    try:
+        return DEVICES[name]
+    except KeyError:
+        raise ValueError(f"device {name!r} is not known; name one of {', '.join(DEVICES)}") from None
+
+
+def device_of(given: str | Mapping[str, Any]) -> Device:
+    """A profile by name, or from an object. Raises ValueError saying what is wrong with it.
+
+    device_of({"bandwidth": 2.0e12, "flops": {"float32": 2.0e13}, "memory_bytes": 80 * 2**30})
+    `bandwidth` is bytes a second; `flops` one number for all dtypes or one per dtype, float32 among
+    them; `kernel_seconds`, `memory_bytes` and `name` may be left out; `like` names a profile to start from.
+    """
+    if isinstance(given, str):
+        return device_named(given)
+    unknown = set(given) - {"name", "like", "bandwidth", "flops", "kernel_seconds", "memory_bytes"}
+    if unknown:
+        raise ValueError(
+            f"device has a field {min(unknown)!r}; "
+            "use name, like, bandwidth, flops, kernel_seconds, memory_bytes"
+        )  # fmt: skip
+    like = device_named(given["like"]) if "like" in given else None
+    missing = [key for key in ("bandwidth", "flops") if key not in given and like is None]
+    if missing:
+        raise ValueError(f"device has no {missing[0]}; give {missing[0]} or name a profile with `like`")
+    base = like or DEVICES[DEFAULT_DEVICE]
+    return Device(
+        str(given.get("name", "custom")),
+        int(_positive("memory_bytes", given.get("memory_bytes", base.memory_bytes))),
+        _positive("bandwidth", given.get("bandwidth", base.bytes_per_second)),
+        _peaks(given.get("flops", base.flops_per_second)),
+        _positive("kernel_seconds", given.get("kernel_seconds", base.kernel_seconds), zero=True),
+        "given",
+    )
+
+
+def _peaks(given: Any) -> Mapping[str, float]:
+    if not isinstance(given, Mapping):
+        return MappingProxyType({"float32": _positive("flops", given)})
+    for dtype in given:
+        if dtype not in DTYPE_BITS:
+            raise ValueError(f"flops has a dtype {dtype!r}; use one of {', '.join(DTYPE_BITS)}")
+    if "float32" not in given:
+        raise ValueError("flops has no float32, which stands in for dtypes not listed; add it")
+    return MappingProxyType({dtype: _positive(f"flops.{dtype}", number) for dtype, number in given.items()})
+
+
+def _positive(name: str, number: Any, zero: bool = False) -> float:
+    fits = isinstance(number, int | float) and not isinstance(number, bool) and 0 <= number < float("inf")
+    if not fits or (number == 0 and not zero):
+        raise ValueError(f"{name} is {number!r}; give a finite number {'of at least' if zero else 'above'} 0")
+    return float(number)
