@@ -2,4 +2,6 @@
 
 from __future__ import annotations
 
+from graph.ops import activation as activation
 from graph.ops import elementwise as elementwise
+from graph.ops import elementwise_gradient as elementwise_gradient
