@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from planner.plan import Goal, Order, Score
+from planner.plan import Order, Score
 
 
 @dataclass(slots=True)
@@ -22,21 +22,17 @@ class Monitor:
     seconds: float = 10.0
     iterations: int | None = None  # quota of `should_stop` calls; replaces the clock
     on_progress: Callable[[Order, Score], None] | None = None
+    cancelled_by: threading.Event = field(default_factory=threading.Event)
     best: Order | None = None
     best_score: Score | None = None
     stopped_by_clock: bool = False
     started: float = field(default_factory=time.monotonic)
     calls: int = 0
-    _cancel: threading.Event = field(default_factory=threading.Event)
-
-    @classmethod
-    def for_goal(cls, goal: Goal, judge: Callable[[Order], Score], **rest: Callable[..., None]) -> Monitor:
-        return cls(judge, seconds=goal.seconds, iterations=goal.iterations, **rest)
 
     def should_stop(self) -> bool:
         """True once cancelled, past the deadline, or past the quota of iterations."""
         self.calls += 1
-        if self._cancel.is_set():
+        if self.cancelled_by.is_set():
             return True
         if self.iterations is not None:
             return self.calls > self.iterations
@@ -54,8 +50,8 @@ class Monitor:
         return score
 
     def cancel(self) -> None:
-        self._cancel.set()
+        self.cancelled_by.set()
 
     @property
     def cancelled(self) -> bool:
-        return self._cancel.is_set()
+        return self.cancelled_by.is_set()

@@ -1,194 +1,196 @@
-"""A plan as the report of the wire contract: before and after, in names, bytes and seconds."""
+"""The report of the wire contract, put together from what a solve found."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from planner import liveness
-from planner.lower import CATEGORIES, Lowered
+from planner import figures
+from planner.execution import Executed
 from planner.plan import Plan
-from planner.problem import BACKWARD, DEVICE, FORWARD
-from planner.realize import Sequence as Runs
+from planner.question import Question
+from planner.realize import Sequence, sequence
+from planner.request import Request
 
 FORMAT = "remat-report/1"
 
 
-@dataclass(frozen=True, slots=True)
-class Count:
-    """Which bytes are counted: what is taken off every step, what is added."""
+@dataclass(frozen=True, eq=False, slots=True)
+class Facts:
+    """Everything a report says, before it is put into words."""
 
-    counts: str  # "everything" or "activations"
-    off_bytes: int  # resident bytes left out
-    reserve_bytes: int
-
-    @classmethod
-    def of(cls, lowered: Lowered, counts: str, reserve_bytes: int) -> Count:
-        return cls(counts, lowered.resident_bytes if counts == "activations" else 0, reserve_bytes)
-
-    def counted(self, held_bytes: int) -> int:
-        """What a report says where the planner holds `held_bytes`."""
-        return held_bytes - self.off_bytes + self.reserve_bytes
-
-    def held(self, counted_bytes: int) -> int:
-        """The planner's bytes behind a reported figure; the inverse of `counted`."""
-        return counted_bytes + self.off_bytes - self.reserve_bytes
+    question: Question
+    plan: Plan
+    runs: Sequence
+    mirrored: Plan  # the reference line of every report
+    executed: Executed
+    warnings: tuple[str, ...]
+    elapsed: Mapping[str, float]
+    stopped_by_clock: bool
+    stopped: bool  # by the asker
+    request: Request
 
 
-@dataclass(frozen=True, slots=True)
-class Bound:
-    """A proven lower bound on time and peak, with what it is valid for."""
-
-    cost: int  # ticks
-    peak_bytes: int  # the planner's bytes
-    kind: str
-    order: str  # "free" or "given"
-    proof: str  # "certified" or "solver"
-    binding_task: int  # the task that sets the peak bound
-
-
-def overhead(cost: int, baseline_cost: int) -> float:
-    """Extra time over the baseline: 0.034 = 3.4%."""
-    return cost / baseline_cost - 1 if baseline_cost else 0.0
-
-
-def peak_by(lowered: Lowered, plan: Plan, count: Count) -> dict[str, int]:
-    """The bytes of the peak step, split by what they are for."""
-    parts = dict.fromkeys((*CATEGORIES, "workspace", "reserve"), 0)
-    parts["reserve"] = count.reserve_bytes
-    if len(plan.step_bytes):
-        step = int(np.argmax(plan.step_bytes))
-        parts["workspace"] = int(lowered.problem.workspace[plan.order[step]])
-        for category, held in zip(CATEGORIES, _held_at(lowered, plan, step), strict=True):
-            parts[category] = held
-    else:
-        parts["parameters"] = lowered.resident_bytes
-    if count.off_bytes:
-        resident = np.bincount(
-            lowered.category[lowered.problem.hold == 3], lowered.problem.size[lowered.problem.hold == 3], 4
+def assemble(facts: Facts, model: Mapping[str, Any], sections: Mapping[str, Any]) -> dict[str, Any]:
+    """The figures. `model` names what was planned; `sections` are documents asked for by the request."""
+    question, request = facts.question, facts.request
+    runs = [list(run) for run in facts.runs.runs(question.lowered)]
+    answer = {
+        "format": FORMAT,
+        "id": _identify(model["hash"], request.given, runs),
+        "model": dict(model),
+        "runtime": request.runtime,
+        "device": request.device if isinstance(request.device, str) else dict(request.device),
+        "fits": _fits(facts),
+        "request": dict(request.given),
+        "baseline": _side(question, question.baseline),
+        "reference": {"planner": "mirror", **_measured(question, facts.mirrored)},
+        "plan": _plan(facts, runs),
+        "checked": True,
+        "executed": {"status": facts.executed.status, "how": facts.executed.how, "why": facts.executed.why},
+        "warnings": list(facts.warnings),
+        "elapsed": {stage: round(seconds, 6) for stage, seconds in facts.elapsed.items()},
+    }
+    if "timeline" in request.returns:
+        answer["timeline"] = _timeline(facts)
+    if "layout" in request.returns and facts.plan.offsets is not None:
+        answer["layout"] = figures.layout_section(
+            question.lowered, facts.plan, facts.runs, question.resident_arena_bytes(facts.plan)
         )
-        for category, held in zip(CATEGORIES, resident.tolist(), strict=True):
-            parts[category] -= int(held)
-    return parts
-
-
-def _held_at(lowered: Lowered, plan: Plan, step: int) -> list[int]:
-    """Bytes live at `step` per category; an output that takes over is counted by what the step adds."""
-    lives = plan.lifetimes
-    live = (lives.start <= step) & (lives.stop > step) & (lowered.problem.space[lives.buffer] == DEVICE)
-    live &= ~((lives.start == step) & (lives.taken_from >= 0))
-    buffers = lives.buffer[live]
-    held = np.zeros(len(CATEGORIES), np.int64)
-    np.add.at(held, lowered.category[buffers], lowered.problem.size[buffers])
-    return [int(x) for x in held]
-
-
-def holders(lowered: Lowered, plan: Plan, most: int = 10) -> list[dict[str, Any]]:
-    """The largest values live at the peak, with how long each is held."""
-    if not len(plan.step_bytes):
-        return []
-    step, lives = int(np.argmax(plan.step_bytes)), plan.lifetimes
-    live = np.flatnonzero((lives.start <= step) & (lives.stop > step))
-    by_size = live[np.argsort(-lowered.problem.size[lives.buffer[live]], kind="stable")][:most]
-    return [
-        {
-            "value": lowered.name_of_buffer(int(lives.buffer[k])),
-            "bytes": int(lowered.problem.size[lives.buffer[k]]),
-            "from_step": int(lives.start[k]),
-            "to_step": int(lives.stop[k]) - 1,
+    if "explain" in request.returns:
+        answer["explain"] = {
+            "recomputed": figures.explain(question.lowered, facts.plan),
+            "holders": figures.holders(question.lowered, facts.plan),
+            "baseline_holders": figures.holders(question.lowered, question.baseline),
         }
-        for k in by_size
-    ]
+    return answer | dict(sections)
 
 
-def kept(lowered: Lowered, plan: Plan) -> list[str]:
-    """Forward values that a backward task reads from their first run."""
-    problem, lives = lowered.problem, plan.lifetimes
-    first_step = np.full(problem.tasks, -1, np.int64)
-    first_step[plan.order[::-1]] = np.arange(len(plan.order))[::-1]
-    backward = problem.phase[plan.order] == BACKWARD
-    read = lives.read_instance.index[backward[lives.read_instance.row_of_entry()]]
-    written = lives.writer_step[read] >= 0
-    read = np.unique(read[written])
-    task = plan.order[lives.writer_step[read]]
-    from_first = (problem.phase[task] == FORWARD) & (first_step[task] == lives.writer_step[read])
-    return [lowered.name_of_buffer(int(b)) for b in np.unique(lives.buffer[read[from_first]])]
-
-
-def recomputed(lowered: Lowered, plan: Plan) -> list[int]:
-    """Tasks with two or more runs, ascending."""
-    return [int(t) for t in np.flatnonzero(np.bincount(plan.order, minlength=lowered.problem.tasks) > 1)]
-
-
-def explain(lowered: Lowered, plan: Plan) -> list[dict[str, Any]]:
-    """Per recomputed node: what its repeats free and what they cost, the best bargain first."""
-    problem, lives = lowered.problem, plan.lifetimes
-    steps_of: dict[int, list[int]] = {}
-    for step, task in enumerate(plan.order.tolist()):
-        steps_of.setdefault(task, []).append(step)
-    rows = []
-    for task in recomputed(lowered, plan):
-        freed = byte_steps = 0
-        written = {
-            int(lives.buffer[k]): [int(k)] for k in lives.written_instance[steps_of[task][0]]
-        }  # fmt: skip
-        for step in steps_of[task][1:]:
-            for k in lives.written_instance[step].tolist():
-                before = written[int(lives.buffer[k])][-1]
-                if lives.stop[k] > step + 1:  # read again, so the gap before it was freed for it
-                    size = int(problem.size[lives.buffer[k]])
-                    freed += size
-                    byte_steps += size * max(0, step - int(lives.stop[before]))
-                written[int(lives.buffer[k])].append(k)
-        extra = (len(steps_of[task]) - 1) * int(problem.cost[task]) * problem.tick
-        rows.append(
-            {
-                "node": lowered.name_of_task(task),
-                "runs": len(steps_of[task]),
-                "freed_bytes": freed,
-                "byte_steps": byte_steps,
-                "seconds": extra,
-            }
-        )
-    return sorted(rows, key=lambda row: -row["byte_steps"] / (row["seconds"] or 1e-30))
-
-
-def layout_section(lowered: Lowered, plan: Plan, runs: Runs) -> dict[str, Any]:
-    """Where every instance lies, in entries of the whole sequence (views included)."""
-    assert plan.offsets is not None and plan.arena_bytes is not None
-    lives, problem = plan.lifetimes, lowered.problem
-    shown = [k for k in range(len(lives.buffer)) if plan.offsets[k] >= 0 and lives.stop[k] > lives.start[k]]
-    end = np.append(runs.position[1:], len(runs.nodes)) - 1 if len(runs.position) else np.zeros(0, np.int64)
-    run_of = _run_of_instance(plan)
+def _plan(facts: Facts, runs: list[list[Any]]) -> dict[str, Any]:
+    question, plan, request = facts.question, facts.plan, facts.request
+    lowered, count = question.lowered, question.count
+    measured = _measured(question, plan)
     return {
-        "value": [lowered.name_of_buffer(int(lives.buffer[k])) for k in shown],
-        "run": [int(run_of[k]) for k in shown],
-        "from_step": [int(runs.position[lives.start[k]]) if lives.start[k] else 0 for k in shown],
-        "to_step": [int(end[lives.stop[k] - 1]) for k in shown],
-        "bytes": [int(problem.size[lives.buffer[k]]) for k in shown],
-        "offset": [int(plan.offsets[k]) for k in shown],
-        "fragmentation": plan.arena_bytes / max(1, int(plan.step_bytes.max(initial=0))) - 1,
+        "status": _status(facts),
+        "planner": plan.planner,
+        "seed": plan.seed,
+        "reproducible": not (facts.stopped_by_clock or facts.stopped),
+        "stopped": facts.stopped,
+        "budget_bytes": question.budget_bytes,
+        "max_overhead": question.goal.max_overhead,
+        "counts": request.counts,
+        **measured,
+        "peak_by": figures.peak_by(lowered, plan, count),
+        "arena_bytes": _arena_bytes(question, plan),
+        "saved_bytes": count.counted(question.baseline.score.peak_bytes) - measured["peak_bytes"],
+        "saved": _share(question, plan),
+        "bound": _bound(question),
+        "gap": _gap(facts),
+        **_smallest(facts),
+        "binding_node": lowered.name_of_task(question.bound.binding_task) if lowered.problem.tasks else None,
+        "order": runs,
+        "kept": figures.kept(lowered, plan),
+        "recomputed": [lowered.name_of_task(task) for task in figures.recomputed(lowered, plan)],
+        "offloaded": [],
     }
 
 
-def _run_of_instance(plan: Plan) -> np.ndarray:
-    """int64[k]: which write of its buffer each instance is; instances come sorted by (buffer, step)."""
-    buffer = plan.lifetimes.buffer
-    first = np.append(True, buffer[1:] != buffer[:-1]) if len(buffer) else np.zeros(0, bool)
-    start = np.maximum.accumulate(np.where(first, np.arange(len(buffer)), 0))
-    return np.asarray(np.arange(len(buffer)) - start)
+def _measured(question: Question, plan: Plan) -> dict[str, Any]:
+    peak = question.count.counted(plan.score.peak_bytes)
+    return {
+        "peak_bytes": peak,
+        "peak_step": int(np.argmax(plan.step_bytes)) if len(plan.step_bytes) else 0,
+        "seconds": plan.score.cost * question.lowered.problem.tick,
+        "overhead": figures.overhead(plan.score.cost, question.baseline_cost),
+    }
 
 
-def identify(source_hash: str, given: Mapping[str, Any], order: Sequence[Any]) -> str:
-    """The report's id: the same question and answer have the same one."""
-    text = json.dumps([source_hash, dict(given), list(order)], sort_keys=True, default=str)
+def _arena_bytes(question: Question, plan: Plan) -> int | None:
+    if plan.arena_bytes is None:
+        return None
+    return plan.arena_bytes - question.resident_arena_bytes(plan) + question.count.reserve_bytes
+
+
+def _side(question: Question, plan: Plan) -> dict[str, Any]:
+    measured = _measured(question, plan)
+    del measured["overhead"]
+    return {**measured, "peak_by": figures.peak_by(question.lowered, plan, question.count)}
+
+
+def _bound(question: Question) -> dict[str, Any]:
+    bound = question.bound
+    return {
+        "seconds": bound.cost * question.lowered.problem.tick,
+        "overhead": figures.overhead(bound.cost, question.baseline_cost),
+        "peak_bytes": question.count.counted(bound.peak_bytes),
+        "kind": bound.kind,
+        "order": bound.order,
+        "proof": bound.proof,
+    }
+
+
+def _asks_lowest(facts: Facts) -> bool:
+    """The goal is a peak, not a time."""
+    return facts.question.goal.max_overhead is not None or facts.request.lowest_peak
+
+
+def _status(facts: Facts) -> str:
+    question, score = facts.question, facts.plan.score
+    if _asks_lowest(facts):
+        return "proven" if score.peak_bytes == question.bound.peak_bytes else "found"
+    if score.bytes_over_budget:
+        return "over_budget"
+    return "proven" if score.cost == question.bound.cost else "found"
+
+
+def _gap(facts: Facts) -> float:
+    question, score = facts.question, facts.plan.score
+    if _asks_lowest(facts):
+        floor = question.count.counted(question.bound.peak_bytes)
+        return question.count.counted(score.peak_bytes) / floor - 1 if floor > 0 else 0.0
+    return figures.overhead(score.cost, question.baseline_cost) - figures.overhead(
+        question.bound.cost, question.baseline_cost
+    )
+
+
+def _smallest(facts: Facts) -> dict[str, Any]:
+    """The smallest reachable budget, where a plan shows it: when the one asked for was not reached."""
+    question, score = facts.question, facts.plan.score
+    shown = _status(facts) == "over_budget" or facts.request.lowest_peak
+    return {
+        "smallest_budget_bytes": question.count.counted(score.peak_bytes) if shown else None,
+        "smallest_budget_proven": shown and score.peak_bytes == question.bound.peak_bytes,
+    }
+
+
+def _fits(facts: Facts) -> bool:
+    """Whether all bytes, residents and reserve included, fit the memory asked about, else the device's."""
+    question = facts.question
+    everything = facts.plan.score.peak_bytes + question.count.reserve_bytes
+    return everything <= question.memory_bytes
+
+
+def _share(question: Question, plan: Plan) -> float:
+    whole = question.count.counted(question.baseline.score.peak_bytes)
+    return 1 - question.count.counted(plan.score.peak_bytes) / whole if whole else 0.0
+
+
+def _timeline(facts: Facts) -> dict[str, Any]:
+    question = facts.question
+    baseline = sequence(question.lowered, question.baseline)
+    shift = question.count.counted(0)
+    return {
+        "step_bytes": (facts.runs.step_bytes + shift).tolist(),
+        "baseline_step_bytes": (baseline.step_bytes + shift).tolist(),
+    }
+
+
+def _identify(model_hash: str, given: Mapping[str, Any], runs: list[list[Any]]) -> str:
+    """The same question with the same answer has the same id."""
+    text = json.dumps([model_hash, dict(given), runs], sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:32]
-
-
-def seconds(lowered: Lowered, order: np.ndarray) -> float:
-    return liveness.cost(lowered.problem, order) * lowered.problem.tick

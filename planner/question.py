@@ -1,0 +1,134 @@
+"""A lowered graph and what is to be reached on it, in the planner's terms."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from planner import liveness, portfolio
+from planner.bounds import largest_task
+from planner.check import Names
+from planner.errors import BadRequest
+from planner.figures import Bound, Count
+from planner.layout import place
+from planner.lower import Lowered
+from planner.monitor import Monitor
+from planner.plan import Goal, Order, Plan, Score
+from planner.problem import RESIDENT
+from planner.request import DEFAULT_OVERHEAD, Request
+
+ALIGNMENT = 64  # bytes; exists in layouts only
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Question:
+    """One problem, one goal, and how their figures are reported."""
+
+    lowered: Lowered
+    goal: Goal
+    count: Count
+    budget_bytes: int | None  # as reported; None when an overhead is the limit
+    bound: Bound
+    baseline: Plan
+    memory_bytes: int  # of the device, or what the plan is to fit
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def baseline_cost(self) -> int:
+        return self.baseline.score.cost
+
+    def monitor(
+        self, on_progress: Callable[[Order, Score], None] | None = None, cancel: threading.Event | None = None
+    ) -> Monitor:
+        def judge(order: Order) -> Score:
+            return portfolio.judge(self.lowered.problem, self.goal, order)
+
+        return Monitor(judge, self.goal.seconds, self.goal.iterations, on_progress, cancel or threading.Event())
+
+    def names(self) -> Names:
+        """What messages call the tasks and buffers."""
+        return Names(self.lowered.name_of_task, self.lowered.name_of_buffer)
+
+    def judged(lowered: Lowered, goal: Goal, order: Order, planner: str) -> Plan:
+    problem, order = lowered.problem, np.asarray(order, np.int64)
+    lives = liveness.lifetimes(problem, order)
+    step_bytes = liveness.profile(problem, order, lives)
+    score = liveness.score(problem, order, goal.budget_bytes or 0)
+    return Plan(order, lives, step_bytes, score, planner, goal.seed)
+
+
+def ask(
+    lowered: Lowered, request: Request, order_is_given: bool, device_bytes: int, fits_bytes: int | None
+) -> Question:
+    """The question `request` puts to a lowered graph.
+
+    `order_is_given` is what the document says; `device_bytes` the device's memory, and
+    `fits_bytes` the memory to fit when that is the goal.
+    Raises BadRequest when strict phases are asked of a document that mixes them.
+    """
+    problem = lowered.problem
+    strict, warnings = _strictness(lowered, request)
+    goal = Goal(
+        max_overhead=request.max_overhead,
+        order_is_given=order_is_given if request.order is None else request.order == "given",
+        strict_phases=strict,
+        seconds=request.search_seconds,
+        iterations=request.iterations,
+        seed=request.seed,
+    )
+    floor = largest_task.bound(problem)
+    cost = int(problem.cost.sum())
+    question = Question(
+        lowered,
+        goal,
+        Count.of(lowered, request.counts, request.reserve),
+        None,
+        Bound(cost, floor.bytes, "largest-task", "free", "certified", floor.task),
+        judged(lowered, goal, np.arange(problem.tasks), "as_given"),
+        device_bytes if fits_bytes is None else fits_bytes,
+        warnings,
+    )
+    return _with_limit(question, request, fits_bytes)
+
+
+def _with_limit(question: Question, request: Request, fits_bytes: int | None) -> Question:
+    """The question with its budget, or the overhead it may cost, in the goal."""
+    count, goal = question.count, question.goal
+    whole = count.counted(question.baseline.score.peak_bytes)
+    if fits_bytes is not None:
+        budget = fits_bytes
+    elif request.budget is None:
+        extra = DEFAULT_OVERHEAD if request.max_overhead is None else request.max_overhead
+        return replace(question, goal=replace(goal, max_overhead=extra))
+    elif request.fraction_of == "reducible":
+        budget = request.budget.of(whole, count.counted(_smallest_peak(question)))
+    else:
+        budget = request.budget.of(whole)
+    held = 0 if request.lowest_peak else max(0, count.held(budget))
+    return replace(question, goal=replace(goal, budget_bytes=held), budget_bytes=budget)
+
+
+def _smallest_peak(question: Question) -> int:
+    """The smallest peak the planners reach, in the planner's bytes."""
+    lowest = replace(question, goal=replace(question.goal, budget_bytes=0))
+    problem = question.lowered.problem
+    return liveness.peak(problem, portfolio.search(problem, lowest.goal, "auto", lowest.monitor()).order)
+
+
+def _strictness(lowered: Lowered, request: Request) -> tuple[bool, tuple[str, ...]]:
+    """Whether phases are strict. A document that mixes them is planned mixed, unless strict was asked for."""
+    back = np.flatnonzero(np.diff(lowered.problem.phase) < 0)
+    if request.phases == "mixed":
+        return False, ()
+    if not len(back):
+        return True, ()
+    task = int(back[0]) + 1
+    if request.phases == "strict":
+        raise BadRequest.one(
+            "phases_interleave", "phases", f"{lowered.name_of_task(task)} follows a node of a later phase",
+            "forward, then backward, then update", 'reorder the nodes, or ask for "mixed" phases',
+        )  # fmt: skip
+    return False, (f"phases interleave from {lowered.name_of_task(task)} on: planned with mixed phases",)

@@ -1,0 +1,20 @@
+# Sourced by demo, check and .ci/run. Makes .venv with Python 3.11 or newer and leaves .venv/bin/remat.
+
+# install_into_venv EXTRAS: nothing is done when the pins and the project file are those of the last time.
+install_into_venv() {
+    local extras=$1 python stamp
+    for python in python3.11 python3.12 python3.13 python3; do
+        if command -v "$python" >/dev/null && "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
+            break
+        fi
+        python=
+    done
+    [ -n "$python" ] || { echo "remat needs Python 3.11 or newer; install it and try again" >&2; return 1; }
+    stamp="$(cat pyproject.toml constraints.txt | sha256sum | cut -d' ' -f1) $extras"
+    [ -x .venv/bin/python ] || "$python" -m venv .venv
+    if ! grep -qxF "$stamp" .venv/installed 2>/dev/null; then
+        echo "installing into .venv ..." >&2
+        .venv/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".$extras"
+        echo "$stamp" >>.venv/installed
+    fi
+}
