@@ -1,6 +1,6 @@
 """The same program in another order, with some nodes run again.
 
-    replay(graph, [0, 1, 2, 1, 3])     # node 1 runs twice; node 3 reads its second copy
+replay(graph, [0, 1, 2, 1, 3])     # node 1 runs twice; node 3 reads its second copy
 """
 
 from __future__ import annotations

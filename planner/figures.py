@@ -12,6 +12,7 @@ from planner.plan import Plan
 from planner.problem import BACKWARD, DEVICE, FORWARD, RESIDENT
 from planner.realize import Sequence
 
+
 @dataclass(frozen=True, slots=True)
 class Count:
     """Which bytes are counted: what is taken off every step, what is added."""

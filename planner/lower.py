@@ -1,7 +1,7 @@
 """From a graph to the columns planners see. With `realize.py`, the only file that speaks both.
 
-    value ──▶ storage (views are names into it) ──▶ buffer
-    node that only makes views ──▶ no task; every other node ──▶ one task, in the document's order
+value ──▶ storage (views are names into it) ──▶ buffer
+node that only makes views ──▶ no task; every other node ──▶ one task, in the document's order
 """
 
 from __future__ import annotations

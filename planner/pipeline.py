@@ -1,6 +1,6 @@
 """The whole data path, top to bottom.
 
-    bytes → Graph → training Graph → Problem → order → Plan → checked → rewritten Graph → executed → Report
+bytes → Graph → training Graph → Problem → order → Plan → checked → rewritten Graph → executed → Report
 """
 
 from __future__ import annotations
@@ -12,12 +12,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from graph.cost import Device, device_of
 from graph.exporters.native import content_hash, document
+from graph.training import training_step
+
+from graph.cost import Device, device_of
 from graph.importers import importer_of, load
 from graph.ir import Graph, Phase
 from graph.limits import Limits, Shapes
-from graph.training import training_step
 from planner import execution, portfolio
 from planner.check import check
 from planner.errors import BadRequest
@@ -195,9 +196,7 @@ def question_of(source: Graph, request: Request) -> Question:
     return ask(lowered, request, source.order_is_given, device.memory_bytes, fits)
 
 
-def smaller(
-    model: bytes | Graph, forward: Graph, request: Request, limits: Limits | None, batch: int
-) -> Graph | None:
+def smaller(model: bytes | Graph, forward: Graph, request: Request, limits: Limits | None, batch: int) -> Graph | None:
     """The planned graph of the same model with its batch cut down; None for a model that has no batch."""
     leading = {forward.values[v].name: forward.values[v].type for v in forward.inputs}
     inputs = {

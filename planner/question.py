@@ -52,7 +52,31 @@ class Question:
         """What messages call the tasks and buffers."""
         return Names(self.lowered.name_of_task, self.lowered.name_of_buffer)
 
-    def judged(lowered: Lowered, goal: Goal, order: Order, planner: str) -> Plan:
+    def judged(self, order: Order, planner: str) -> Plan:
+        """The order as a plan, measured by the one evaluator."""
+        return judged(self.lowered, self.goal, order, planner)
+
+    def placed(self, plan: Plan, layout: str) -> Plan:
+        """The plan with an address for every instance and workspace, unless no layout is wanted."""
+        if layout == "none":
+            return plan
+        problem = self.lowered.problem
+        offsets, arena_bytes = place(
+            layout, plan.lifetimes, problem.size, problem.workspace[plan.order], ALIGNMENT, self.monitor()
+        )
+        return replace(plan, offsets=offsets, arena_bytes=arena_bytes)
+
+    def resident_arena_bytes(self, plan: Plan) -> int:
+        """Bytes at the bottom of the arena that belong to residents and are left out of what is counted."""
+        problem, lives = self.lowered.problem, plan.lifetimes
+        if not self.count.off_bytes or plan.offsets is None:
+            return 0
+        resident = np.flatnonzero((problem.hold[lives.buffer] == RESIDENT) & (lives.stop > lives.start))
+        ends = plan.offsets[resident] + problem.size[lives.buffer[resident]]
+        return -(-int(ends.max(initial=0)) // ALIGNMENT) * ALIGNMENT
+
+
+def judged(lowered: Lowered, goal: Goal, order: Order, planner: str) -> Plan:
     problem, order = lowered.problem, np.asarray(order, np.int64)
     lives = liveness.lifetimes(problem, order)
     step_bytes = liveness.profile(problem, order, lives)

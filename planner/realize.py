@@ -138,9 +138,7 @@ def _views_read(lowered: Lowered, producer: list[int], is_view: list[bool]) -> d
     return through
 
 
-def _instances_of_contents(
-    lowered: Lowered, plan: Plan, producer: list[int]
-) -> tuple[dict[int, int], dict[int, int]]:
+def _instances_of_contents(lowered: Lowered, plan: Plan, producer: list[int]) -> tuple[dict[int, int], dict[int, int]]:
     """First and last instance of each storage, by the value that names it."""
     lives = plan.lifetimes
     at_start = {int(lives.buffer[k]): int(k) for k in np.flatnonzero(lives.writer_step < 0)}
