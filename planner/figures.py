@@ -153,16 +153,16 @@ def explain(lowered: Lowered, plan: Plan) -> list[dict[str, Any]]:
 
 
 def layout_section(lowered: Lowered, plan: Plan, runs: Sequence, below: int = 0) -> dict[str, Any]:
-    """Where every instance lies, in entries of the whole sequence (views included).
+    """Where every instance and workspace lies, in entries of the whole sequence (views included).
 
     The first `below` bytes of the arena are residents that are not counted; they are left out.
     """
     assert plan.offsets is not None and plan.arena_bytes is not None
-    lives, problem = plan.lifetimes, lowered.problem
-    is_shown = (plan.offsets[: len(lives.buffer)] >= below) & (lives.stop > lives.start)
-    shown = np.flatnonzero(is_shown).tolist()
+    lives, problem, count = plan.lifetimes, lowered.problem, len(plan.lifetimes.buffer)
+    shown = np.flatnonzero((plan.offsets[:count] >= below) & (lives.stop > lives.start)).tolist()
     end = np.append(runs.position[1:], len(runs.nodes)) - 1 if len(runs.position) else np.zeros(0, np.int64)
-    run_of = _run_of_instance(plan)
+    run_of = run_of_instance(plan)
+    steps = np.flatnonzero(plan.offsets[count:] >= 0).tolist()
     return {
         "value": [lowered.name_of_buffer(int(lives.buffer[k])) for k in shown],
         "run": [int(run_of[k]) for k in shown],
@@ -170,11 +170,16 @@ def layout_section(lowered: Lowered, plan: Plan, runs: Sequence, below: int = 0)
         "to_step": [int(end[lives.stop[k] - 1]) for k in shown],
         "bytes": [int(problem.size[lives.buffer[k]]) for k in shown],
         "offset": [int(plan.offsets[k]) - below for k in shown],
+        "workspace": {
+            "step": [int(runs.position[step]) for step in steps],
+            "bytes": [int(problem.workspace[plan.order[step]]) for step in steps],
+            "offset": [int(plan.offsets[count + step]) - below for step in steps],
+        },
         "fragmentation": plan.arena_bytes / max(1, int(plan.step_bytes.max(initial=0))) - 1,
     }
 
 
-def _run_of_instance(plan: Plan) -> np.ndarray:
+def run_of_instance(plan: Plan) -> np.ndarray:
     """int64[k]: which write of its buffer each instance is; instances come sorted by (buffer, step)."""
     buffer = plan.lifetimes.buffer
     first = np.append(True, buffer[1:] != buffer[:-1]) if len(buffer) else np.zeros(0, bool)

@@ -5,13 +5,17 @@ bytes → Graph → training Graph → Problem → order → Plan → checked �
 
 from __future__ import annotations
 
+import json
+import math
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 from graph.exporters.native import content_hash, document
 from graph.training import training_step
 
@@ -21,14 +25,15 @@ from graph.ir import Graph, Phase
 from graph.limits import Limits, Shapes
 from planner import execution, portfolio
 from planner.check import check
-from planner.errors import BadRequest
-from planner.figures import overhead
+from planner.errors import BadRequest, IllegalPlan
+from planner.figures import holders, overhead
 from planner.lower import lower
+from planner.placement import with_layout
 from planner.plan import Order, Plan, Score
 from planner.question import ALIGNMENT, Question, ask
 from planner.realize import realize, sequence
-from planner.report import Facts, assemble
-from planner.request import Request
+from planner.report import Facts, assemble, explained, measured
+from planner.request import Request, parse_request
 from planner.runtime import runtime_named
 
 
@@ -216,3 +221,93 @@ def _ids(graph: Graph, names: tuple[str, ...], field: str) -> list[int]:
             "see `remat info` for the names",
         )  # fmt: skip
     return [number[name] for name in names]
+
+
+def verify(document: Mapping[str, Any]) -> dict[str, Any]:
+    """What an independent check of a finished report finds; the report must embed its source.
+
+    Everything is derived again from source, request and order: columns, lifetimes, bytes, seconds,
+    layout. Raises BadRequest for a report that cannot be checked, IllegalPlan for one that is wrong.
+    """
+    request, source = _embedded(document)
+    question = question_of(source, request)
+    claimed = document["plan"]
+    plan = question.judged(np.asarray(_tasks(question, claimed["order"]), np.int64), str(claimed["planner"]))
+    runs = sequence(question.lowered, plan)
+    if [list(run) for run in runs.runs(question.lowered)] != [list(run) for run in claimed["order"]]:
+        raise IllegalPlan("plan.order: views or run numbers stand where no run shows them; plan the graph again")
+    if "layout" in document:
+        plan = with_layout(question, plan, runs, document["layout"], claimed["arena_bytes"])
+    check(question.lowered.problem, question.goal, plan, ALIGNMENT if plan.offsets is not None else 1, question.names())
+    found = {
+        "peak_bytes": question.count.counted(plan.score.peak_bytes),
+        "seconds": plan.score.cost * question.lowered.problem.tick,
+        "overhead": overhead(plan.score.cost, question.baseline_cost),
+    }
+    for name, value in found.items():
+        if not math.isclose(claimed[name], value, rel_tol=1e-9, abs_tol=1e-12):
+            raise IllegalPlan(f"plan.{name}: the report says {claimed[name]}, the order gives {value}")
+    steps = (runs.step_bytes + question.count.counted(0)).tolist()
+    if "timeline" in document and document["timeline"]["step_bytes"] != steps:
+        raise IllegalPlan("timeline.step_bytes: differs from what the order makes live; plan the graph again")
+    return {"valid": True, **found, "steps": len(runs.nodes), "layout": "layout" in document}
+
+
+def _embedded(document: Mapping[str, Any]) -> tuple[Request, Graph]:
+    """The request a report answers, without what only shaped its source, and that source."""
+    for name in ("request", "plan", "source"):
+        if not isinstance(document.get(name), Mapping):
+            raise BadRequest.one(
+                "not_a_report", name, "nothing", f"a report with its {name}",
+                'write it with `remat plan -o`, or ask for {"return": ["plan", "source"]}',
+            )  # fmt: skip
+    used = {"inputs", "batch", "dims", "loss", "recipe", "differentiate"}
+    fields = {name: given for name, given in document["request"].items() if name not in used}
+    return parse_request(fields), load(json.dumps(document["source"]).encode())
+
+
+def _tasks(question: Question, order: Sequence[Any]) -> list[int]:
+    """Task numbers of a report's order; entries that are views have none."""
+    lowered = question.lowered
+    number = {node.name: n for n, node in enumerate(lowered.graph.nodes)}
+    tasks = []
+    for place, entry in enumerate(order):
+        if not isinstance(entry, (list, tuple)) or len(entry) != 2 or entry[0] not in number:
+            raise IllegalPlan(f"plan.order[{place}]: {entry!r} is no run of a node of the source")
+        if lowered.node_task[number[entry[0]]] >= 0:
+            tasks.append(lowered.node_task[number[entry[0]]])
+    return tasks
+
+
+def info(model: bytes | Graph, request: Request, limits: Limits | None = None) -> dict[str, Any]:
+    """What a model is before anything is planned: sizes by role, its peak and who holds it."""
+    forward = read(model, request, limits)
+    source, notes = training_graph(model, forward, request)
+    question = question_of(source, request)
+    by_role: dict[str, int] = {}
+    for v, value in enumerate(source.values):
+        if question.lowered.roots[v] == v:
+            by_role[value.role] = by_role.get(value.role, 0) + value.nbytes
+    phases = {phase.name.lower(): sum(node.phase is phase for node in source.nodes) for phase in Phase}
+    return {
+        "model": _described(source),
+        "forward_nodes": len(forward.nodes),
+        "nodes_by_phase": phases,
+        "ops": dict(Counter(node.op for node in source.nodes).most_common()),
+        "bytes_by_role": by_role,
+        "inputs": {source.values[v].name: str(source.values[v].type) for v in source.inputs},
+        "outputs": [source.values[v].name for v in source.outputs],
+        "baseline": measured(question, question.baseline),
+        "holders": holders(question.lowered, question.baseline),
+        "smallest_possible_bytes": question.count.counted(question.bound.peak_bytes),
+        "binding_node": question.lowered.name_of_task(question.bound.binding_task) if source.nodes else None,
+        "warnings": [*notes, *question.warnings],
+    }
+
+
+def explain(document: Mapping[str, Any]) -> dict[str, Any]:
+    """Why a saved plan is as it is: what each repeat frees and costs, and who holds the peak."""
+    request, source = _embedded(document)
+    question = question_of(source, request)
+    order = np.asarray(_tasks(question, document["plan"]["order"]), np.int64)
+    return explained(question, question.judged(order, str(document["plan"]["planner"])))

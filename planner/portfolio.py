@@ -23,7 +23,7 @@ class Found:
 
 
 def judge(problem: Problem, goal: Goal, order: Order) -> Score:
-    """The order's score under the goal. One that takes longer than `max_overhead` allows ranks behind all that do not."""
+    """The order's score under the goal; one that takes longer than `max_overhead` allows ranks last."""
     budget = goal.budget_bytes or 0
     score = liveness.score(problem, order, budget)
     if goal.max_overhead is None:

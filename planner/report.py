@@ -48,8 +48,8 @@ def assemble(facts: Facts, model: Mapping[str, Any], sections: Mapping[str, Any]
         "device": request.device if isinstance(request.device, str) else dict(request.device),
         "fits": _fits(facts),
         "request": dict(request.given),
-        "baseline": _side(question, question.baseline),
-        "reference": {"planner": "mirror", **_measured(question, facts.mirrored)},
+        "baseline": measured(question, question.baseline),
+        "reference": {"planner": "mirror", **_result(question, facts.mirrored)},
         "plan": _plan(facts, runs),
         "checked": True,
         "executed": {"status": facts.executed.status, "how": facts.executed.how, "why": facts.executed.why},
@@ -63,18 +63,14 @@ def assemble(facts: Facts, model: Mapping[str, Any], sections: Mapping[str, Any]
             question.lowered, facts.plan, facts.runs, question.resident_arena_bytes(facts.plan)
         )
     if "explain" in request.returns:
-        answer["explain"] = {
-            "recomputed": figures.explain(question.lowered, facts.plan),
-            "holders": figures.holders(question.lowered, facts.plan),
-            "baseline_holders": figures.holders(question.lowered, question.baseline),
-        }
+        answer["explain"] = explained(question, facts.plan)
     return answer | dict(sections)
 
 
 def _plan(facts: Facts, runs: list[list[Any]]) -> dict[str, Any]:
     question, plan, request = facts.question, facts.plan, facts.request
     lowered, count = question.lowered, question.count
-    measured = _measured(question, plan)
+    result = _result(question, plan)
     return {
         "status": _status(facts),
         "planner": plan.planner,
@@ -84,10 +80,10 @@ def _plan(facts: Facts, runs: list[list[Any]]) -> dict[str, Any]:
         "budget_bytes": question.budget_bytes,
         "max_overhead": question.goal.max_overhead,
         "counts": request.counts,
-        **measured,
+        **result,
         "peak_by": figures.peak_by(lowered, plan, count),
         "arena_bytes": _arena_bytes(question, plan),
-        "saved_bytes": count.counted(question.baseline.score.peak_bytes) - measured["peak_bytes"],
+        "saved_bytes": count.counted(question.baseline.score.peak_bytes) - result["peak_bytes"],
         "saved": _share(question, plan),
         "bound": _bound(question),
         "gap": _gap(facts),
@@ -100,7 +96,7 @@ def _plan(facts: Facts, runs: list[list[Any]]) -> dict[str, Any]:
     }
 
 
-def _measured(question: Question, plan: Plan) -> dict[str, Any]:
+def _result(question: Question, plan: Plan) -> dict[str, Any]:
     peak = question.count.counted(plan.score.peak_bytes)
     return {
         "peak_bytes": peak,
@@ -116,10 +112,20 @@ def _arena_bytes(question: Question, plan: Plan) -> int | None:
     return plan.arena_bytes - question.resident_arena_bytes(plan) + question.count.reserve_bytes
 
 
-def _side(question: Question, plan: Plan) -> dict[str, Any]:
-    measured = _measured(question, plan)
-    del measured["overhead"]
-    return {**measured, "peak_by": figures.peak_by(question.lowered, plan, question.count)}
+def explained(question: Question, plan: Plan) -> dict[str, Any]:
+    """What each repeat frees and costs, and who holds the peaks."""
+    return {
+        "recomputed": figures.explain(question.lowered, plan),
+        "holders": figures.holders(question.lowered, plan),
+        "baseline_holders": figures.holders(question.lowered, question.baseline),
+    }
+
+
+def measured(question: Question, plan: Plan) -> dict[str, Any]:
+    """Peak, where and of what, and seconds."""
+    found = _result(question, plan)
+    del found["overhead"]
+    return {**found, "peak_by": figures.peak_by(question.lowered, plan, question.count)}
 
 
 def _bound(question: Question) -> dict[str, Any]:

@@ -1,0 +1,99 @@
+"""One call per thing a user wants; everything else is in the rooms below."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+import threading
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from graph.errors import BadGraph, Finding
+from graph.ir import Graph
+from planner import pipeline
+from planner.errors import BadRequest, IllegalPlan
+from planner.request import parse_request
+
+
+class BadInput(ValueError):
+    """The model or the request cannot be planned; `findings` say what, where and how to mend it."""
+
+    def __init__(self, findings: tuple[Finding, ...]):
+        self.findings = findings
+        super().__init__("\n".join(map(str, findings)))
+
+
+class Stopped(Exception):
+    """The search was cancelled; `best` is the report of the best plan so far."""
+
+    def __init__(self, best: Report):
+        self.best = best
+        super().__init__("the search was stopped; the best plan so far is in .best")
+
+
+class Report(Mapping[str, Any]):
+    """The report of the wire contract as a mapping, with the graphs it speaks of."""
+
+    def __init__(self, outcome: pipeline.Outcome):
+        self._report = outcome.report
+        self.source: Graph = outcome.source
+        self.graph: Graph = outcome.graph
+
+    def __getitem__(self, key: str) -> Any:
+        return self._report[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._report)
+
+    def __len__(self) -> int:
+        return len(self._report)
+
+    def __repr__(self) -> str:
+        plan = self["plan"]
+        return (
+            f"<Report {self['model']['name']!r}: {plan['status']}, peak {plan['peak_bytes']:,} bytes "
+            f"({plan['saved']:.1%} saved), {plan['overhead']:.2%} more time, executed: {self['executed']['status']}>"
+        )
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the report with its source, so that `remat verify` needs this one file. Atomic."""
+        from graph.exporters.native import document
+
+        text = json.dumps({**self._report, "source": document(self.source)})
+        target = Path(path)
+        with tempfile.NamedTemporaryFile("w", dir=target.parent, prefix=target.name, delete=False) as file:
+            file.write(text)
+        Path(file.name).replace(target)
+
+
+def plan(
+    model: str | os.PathLike[str] | bytes | Graph,
+    budget: str | float | int | None = None,
+    *,
+    cancel: threading.Event | None = None,
+    **request: Any,
+) -> Report:
+    """A plan for a model file, its bytes or a Graph. `request` takes every field of the wire contract.
+
+    Raises BadInput with findings, and Stopped with the best plan so far once `cancel` is set.
+    """
+    fields = {"execute": "auto", **request} | ({} if budget is None else {"budget": budget})
+    try:
+        data = model if isinstance(model, (bytes, Graph)) else Path(model).read_bytes()
+        outcome = pipeline.solve(data, parse_request(fields), cancel=cancel)
+    except (BadGraph, BadRequest) as error:
+        raise BadInput(error.findings) from None
+    if outcome.report["plan"]["stopped"]:
+        raise Stopped(Report(outcome))
+    return Report(outcome)
+
+
+def verify(report: Mapping[str, Any] | str | os.PathLike[str]) -> dict[str, Any]:
+    """What an independent check of a saved plan finds: `{"valid": True, ...}` or `{"valid": False, "why": ...}`."""
+    document = report if isinstance(report, Mapping) else json.loads(Path(report).read_text())
+    try:
+        return pipeline.verify(document)
+    except IllegalPlan as error:
+        return {"valid": False, "why": str(error)}

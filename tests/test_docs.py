@@ -1,0 +1,67 @@
+"""The docs name everything there is, and their examples run."""
+
+from __future__ import annotations
+
+import dataclasses
+import doctest
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from planner.algorithms import PLANNERS
+from planner.plan import Lifetimes, Plan
+from planner.problem import Problem
+from planner.runtime import RUNTIMES
+
+ROOT = Path(__file__).parent.parent
+DOCS = ROOT / "docs"
+PAGES = [*sorted(DOCS.glob("*.md")), ROOT / "README.md"]
+
+
+def page(name: str) -> str:
+    return (DOCS / name).read_text()
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
+def test_examples_run(path: Path) -> None:
+    result = doctest.testfile(str(path), module_relative=False, optionflags=doctest.NORMALIZE_WHITESPACE)
+    assert result.failed == 0
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
+def test_links_and_files_named_exist(path: Path) -> None:
+    text = path.read_text()
+    links = [link for link in re.findall(r"\]\(([^)#]+)\)", text) if "://" not in link]
+    named = re.findall(r"`((?:graph|planner|app|remat|tests|bench|docs)/[\w/]+\.(?:py|md|json))`", text)
+    missing = [link for link in links if not (path.parent / link).exists()]
+    missing += [name for name in named if not (ROOT / name).exists()]
+    assert not missing
+
+
+@pytest.mark.parametrize("record", [Problem, Lifetimes, Plan], ids=lambda record: record.__name__)
+def test_every_column_is_in_the_data_model(record: type) -> None:
+    text = page("data-model.md")
+    assert not [field.name for field in dataclasses.fields(record) if f"`{field.name}`" not in text]
+
+
+def test_every_planner_and_runtime_is_described() -> None:
+    text = page("planners.md")
+    assert not [name for name in (*PLANNERS, *RUNTIMES) if f"`{name}`" not in text]
+
+
+def test_every_dependency_has_its_reason() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = [name for group in project["optional-dependencies"].values() for name in group]
+    names = {re.split(r"[<>=]", entry)[0] for entry in (*project["dependencies"], *extras)}
+    reasons = set(re.findall(r"^\| ([\w-]+) \|", page("dependencies.md"), re.MULTILINE)) - {"package"}
+    assert names == reasons
+
+
+def test_every_dependency_is_pinned() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = [name for group in project["optional-dependencies"].values() for name in group]
+    pins = {line.split("==")[0] for line in (ROOT / "constraints.txt").read_text().splitlines()}
+    names = {re.split(r"[<>=]", entry)[0] for entry in (*project["dependencies"], *extras)}
+    assert not names - pins
