@@ -1,0 +1,202 @@
+"""Documents of any size for timing and scoring: transformers, chains, U-Nets, random layered graphs, ResNets.
+
+All but `resnet` consist of opaque nodes with bytes and seconds; `resnet` is a forward model of standard ops.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+from bench.tape import Document, Tape, elementwise_seconds, matmul_seconds
+
+HALF = 2  # bytes of a 16-bit float
+
+
+def transformer(
+    nodes: int, tokens: int = 2048, width: int = 2048, heads: int = 16, sequence: int = 1024
+) -> Document:  # fmt: skip
+    """A training step of a decoder with equal layers, at least `nodes` nodes, phases forward and backward."""
+    per_layer = len(_decoder(2, tokens, width, heads, sequence)["nodes"]) - len(
+        _decoder(1, tokens, width, heads, sequence)["nodes"]
+    )
+    ends = len(_decoder(1, tokens, width, heads, sequence)["nodes"]) - per_layer
+    return _decoder(max(1, -(-(nodes - ends) // per_layer)), tokens, width, heads, sequence)
+
+
+def _decoder(layers: int, tokens: int, width: int, heads: int, sequence: int) -> Document:
+    tape = Tape(f"transformer of {layers} layers")
+    hidden = tokens * width * HALF
+    x = tape.op("Embed", [tape.input("ids", tokens * 8)], hidden, elementwise_seconds(2 * hidden))
+    for _ in range(layers):
+        x = _attention(tape, x, tokens, width, heads, sequence)
+        x = _feed_forward(tape, x, tokens, width)
+    return tape.training(tape.op("Loss", [x], 4, elementwise_seconds(hidden), saves="input"))
+
+
+def _attention(tape: Tape, x: str, tokens: int, width: int, heads: int, sequence: int) -> str:
+    hidden, scores = tokens * width * HALF, heads * tokens * sequence * HALF
+    weight = width * width * HALF
+    project = matmul_seconds(2 * tokens * width * width)
+    product = matmul_seconds(2 * tokens * sequence * width)
+    normed = tape.op("LayerNorm", [x], hidden, elementwise_seconds(2 * hidden), saves="input")
+    q, k, v = (tape.matmul(normed, hidden, project, weight) for _ in range(3))
+    s = tape.op("Scores", [q, k], scores, product, saves="others", heavy=True)
+    s = tape.op("Mask", [s], scores, elementwise_seconds(2 * scores))
+    p = tape.op("Softmax", [s], scores, elementwise_seconds(2 * scores), saves="output")
+    context = tape.op("Context", [p, v], hidden, product, saves="others", heavy=True)
+    out = tape.matmul(context, hidden, project, weight)
+    return tape.op("Add", [x, out], hidden, elementwise_seconds(3 * hidden))
+
+
+def _feed_forward(tape: Tape, x: str, tokens: int, width: int) -> str:
+    hidden, wide = tokens * width * HALF, 4 * tokens * width * HALF
+    weight, project = 4 * width * width * HALF, matmul_seconds(8 * tokens * width * width)
+    normed = tape.op("LayerNorm", [x], hidden, elementwise_seconds(2 * hidden), saves="input")
+    up = tape.matmul(normed, wide, project, weight)
+    active = tape.op("Gelu", [up], wide, elementwise_seconds(2 * wide), saves="input")
+    down = tape.matmul(active, hidden, project, weight)
+    return tape.op("Add", [x, down], hidden, elementwise_seconds(3 * hidden))
+
+
+def chain(length: int, seed: int = 0) -> Document:
+    """A training step of a chain of `length` layers with random sizes and times."""
+    chance = random.Random(seed)
+    tape = Tape(f"chain of {length}")
+    x = tape.input("x", 1000)
+    for _ in range(length):
+        size = chance.randint(1, 50) * 10
+        saves = chance.choice(["input", "output", "input output"])
+        x = tape.op("Layer", [x], size, chance.randint(1, 50) * 1e-6, saves=saves, heavy=chance.random() < 0.4)
+    return tape.training(tape.op("Loss", [x], 4, 1e-6, saves="input"))
+
+
+def unet(depth: int = 4, batch: int = 4, image: int = 256, channels: int = 64) -> Document:
+    """A training step of a U-Net: what goes down is read again on the way up."""
+    tape = Tape(f"U-Net of depth {depth}")
+    x, skips = tape.input("image", batch * 3 * image * image * 4), []
+    inputs = 3
+    for level in range(depth):
+        x = _double_convolution(tape, [x], inputs, channels << level, batch, image >> level)
+        skips.append(x)
+        size = tape.bytes[x] // 4
+        x = tape.op("MaxPool", [x], size, elementwise_seconds(5 * size), saves="input")
+        inputs = channels << level
+    x = _double_convolution(tape, [x], inputs, channels << depth, batch, image >> depth)
+    for level in reversed(range(depth)):
+        size = tape.bytes[skips[level]]
+        up = tape.op("Upsample", [x], size, elementwise_seconds(2 * size), weight_bytes=8 * (channels << level) ** 2)
+        joined = tape.op("Concat", [skips[level], up], 2 * size, elementwise_seconds(4 * size))
+        x = _double_convolution(tape, [joined], 2 * channels << level, channels << level, batch, image >> level)
+    return tape.training(tape.op("Loss", [x], 4, elementwise_seconds(tape.bytes[x]), saves="input"))
+
+
+def _double_convolution(tape: Tape, x: list[str], inputs: int, outputs: int, batch: int, image: int) -> str:
+    size = batch * outputs * image * image * 4
+    for channels in (inputs, outputs):
+        seconds = matmul_seconds(2 * batch * image * image * 9 * channels * outputs)
+        x = [tape.op("Conv", x, size, seconds, weight_bytes=36 * channels * outputs, heavy=True)]
+        x = [tape.op("BatchNorm", x, size, elementwise_seconds(2 * size), saves="input")]
+        x = [tape.op("Relu", x, size, elementwise_seconds(2 * size), saves="output")]
+    return x[0]
+
+
+def layered(nodes: int, seed: int = 0) -> Document:
+    """A random layered graph without phases, after Gagrani et al. 2022: mostly local arcs, some long ones."""
+    chance = random.Random(seed)
+    tape = Tape(f"layered, {nodes} nodes, seed {seed}")
+    earlier: list[list[str]] = []
+    left = nodes
+    while left:
+        width = min(left, chance.randint(1, max(1, round(nodes**0.5))))
+        layer = []
+        for _ in range(width):
+            near = earlier[-1] if earlier else []
+            far = [v for values in earlier[:-1] for v in values[:2]]
+            reads = chance.sample(near, min(len(near), chance.randint(1, 3)))
+            if far and chance.random() < 0.3:
+                reads += [v for v in chance.sample(far, 1) if v not in reads]
+            size = max(1, round(chance.expovariate(1 / 200))) * 10
+            layer.append(tape.op("Op", reads, size, chance.randint(1, 100) * 1e-6))
+        earlier.append(layer)
+        left -= width
+    document = tape.document()
+    for node in document["nodes"]:
+        del node["phase"]
+    return document
+
+
+RESNETS = {50: (3, 4, 6, 3), 101: (3, 4, 23, 3), 152: (3, 8, 36, 3)}
+
+
+def resnet(depth: int = 50, batch: int = 32, classes: int = 1000, image: tuple[int, ...] = (3, 224, 224)) -> Document:
+    """A ResNet with bottleneck blocks and its loss (`loss`, of `labels`), forward only, in standard ops."""
+    net = _Convolutional(f"ResNet-{depth}", batch, image)
+    x = net.pooled(net.activated(net.convolution("data", image[0], 64, 7, 2)))
+    inputs = 64
+    for stage, blocks in enumerate(RESNETS[depth]):
+        width = 64 << stage
+        for block in range(blocks):
+            stride = 2 if stage and not block else 1
+            y = net.activated(net.convolution(x, inputs, width, 1, 1))
+            y = net.activated(net.convolution(y, width, width, 3, stride))
+            y = net.normalised(net.convolution(y, width, 4 * width, 1, 1))
+            if not block:
+                x = net.normalised(net.convolution(x, inputs, 4 * width, 1, stride))
+            x = net.node("Relu", [net.node("Add", [y, x])])
+            inputs = 4 * width
+    features = net.node("Flatten", [net.node("GlobalAveragePool", [x])])
+    return net.classified(features, inputs, classes)
+
+
+class _Convolutional:
+    """Writes a forward model of standard ops; types are left to inference."""
+
+    def __init__(self, name: str, batch: int, image: tuple[int, ...]):
+        self.name, self.batch = name, batch
+        self.values: list[dict[str, Any]] = []
+        self.nodes: list[dict[str, Any]] = []
+        self.value("data", (batch, *image), "input")
+
+    def value(self, name: str, shape: tuple[int, ...], role: str = "parameter", dtype: str = "float32") -> str:
+        self.values.append({"name": name, "shape": list(shape), "dtype": dtype, "role": role})
+        return name
+
+    def node(self, op: str, inputs: list[str], out: str = "", **attributes: Any) -> str:
+        name = f"{op.lower()}{len(self.nodes)}"
+        node = {"name": name, "op": op, "inputs": inputs, "outputs": [out or f"{name}_out"], "attributes": attributes}
+        self.nodes.append(node)
+        return out or f"{name}_out"
+
+    def convolution(self, x: str, inputs: int, outputs: int, kernel: int, stride: int) -> str:
+        w = self.value(f"w{len(self.nodes)}", (outputs, inputs, kernel, kernel))
+        self.channels, pad = outputs, kernel // 2
+        return self.node(
+            "Conv", [x, w], kernel_shape=[kernel, kernel], strides=[stride, stride], pads=[pad, pad, pad, pad]
+        )
+
+    def normalised(self, x: str) -> str:
+        at = len(self.nodes)
+        learned = [self.value(f"{part}{at}", (self.channels,)) for part in ("scale", "bias")]
+        running = [self.value(f"{part}{at}", (self.channels,), "state") for part in ("mean", "variance")]
+        return self.node("BatchNormalization", [x, *learned, *running])
+
+    def activated(self, x: str) -> str:
+        return self.node("Relu", [self.normalised(x)])
+
+    def pooled(self, x: str) -> str:
+        return self.node("MaxPool", [x], kernel_shape=[3, 3], strides=[2, 2], pads=[1, 1, 1, 1])
+
+    def classified(self, features: str, width: int, classes: int) -> Document:
+        weights = [self.value("fc_weight", (classes, width)), self.value("fc_bias", (classes,))]
+        scores = self.node("Gemm", [features, *weights], transB=1)
+        labels = self.value("labels", (self.batch,), "input", "int64")
+        loss = self.node("SoftmaxCrossEntropyLoss", [scores, labels], out="loss")
+        return {
+            "format": "remat/1", "name": self.name, "opset": {"": 21}, "values": self.values, "nodes": self.nodes,
+            "outputs": [loss],
+        }  # fmt: skip
+
+
+#: Forms by name, for `bench/scale.py`, `bench/digests.py` and tests: name -> (size -> document).
+SHAPES = {"transformer": transformer, "chain": chain, "layered": layered}
