@@ -1,0 +1,141 @@
+"""What the columns say of a graph."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from graph.builder import Builder
+from graph.devices import device_of
+from graph.ir import Cost, Effect, Graph, Phase, Role, TensorType
+from planner import problem as columns
+from planner.lower import CATEGORIES, Lowered, lower
+from planner.runtime import runtime_named
+
+F8 = TensorType("float32", (8,))
+ARENA, EAGER, DEVICE = runtime_named("arena"), runtime_named("torch-eager"), device_of("a100-80gb")
+
+
+def lowered(graph: Graph) -> Lowered:
+    return lower(graph, DEVICE, ARENA)
+
+
+def buffer_of(low: Lowered, name: str) -> int:
+    return low.value_buffer[low.graph.value_named(name)]
+
+
+def test_a_view_is_no_task_and_its_readers_read_the_storage() -> None:
+    b = Builder()
+    x = b.value("x", F8, Role.INPUT)
+    (a,) = b.node("Exp", [x], outputs=["a"])
+    (v,) = b.node("acme::View", [a], outputs=["v"], types=[F8], views=((0, 0),))
+    (c,) = b.node("Tanh", [v], outputs=["c"])
+    low = lowered(b.build([c]))
+    assert low.node_task == [0, -1, 1]
+    assert low.problem.reads.lists() == [[buffer_of(low, "x")], [buffer_of(low, "a")]]
+    assert buffer_of(low, "v") == buffer_of(low, "a")
+
+
+def test_residents_are_held_throughout_and_outputs_to_the_end() -> None:
+    b = Builder()
+    x, w = b.value("x", F8, Role.INPUT), b.value("w", F8, Role.PARAMETER)
+    (h,) = b.node("Mul", [x, w], outputs=["h"])
+    (y,) = b.node("Tanh", [h], outputs=["y"])
+    low = lowered(b.build([y]))
+    held = {name: low.problem.hold[buffer_of(low, name)] for name in "xwhy"}
+    assert held == {
+        "x": columns.RESIDENT, "w": columns.RESIDENT, "h": columns.TO_LAST_READ, "y": columns.TO_THE_END
+    }  # fmt: skip
+    assert low.resident_bytes == 64
+
+
+def test_a_parameter_updated_in_place_stays_one_buffer_and_its_readers_come_first() -> None:
+    #   x·w = h        w' = w − g (in place on w)
+    b = Builder()
+    x, w = b.value("x", F8, Role.INPUT), b.value("w", F8, Role.PARAMETER)
+    (h,) = b.node("Mul", [x, w], name="use", outputs=["h"])
+    b.node("Sub", [w, h], name="update", outputs=["w2"], in_place=((0, 0),), phase=Phase.UPDATE)
+    low = lowered(b.build([]))
+    assert buffer_of(low, "w2") == buffer_of(low, "w")
+    assert low.problem.after_every.lists() == [[1], []]
+    assert low.problem.repeat.tolist() == [columns.FREE, columns.NEVER]
+
+
+def test_an_activation_overwritten_in_place_hands_its_storage_on() -> None:
+    b = Builder()
+    x = b.value("x", F8, Role.INPUT)
+    (a,) = b.node("Exp", [x], outputs=["a"])
+    (c,) = b.node("acme::Add_", [a], outputs=["c"], types=[F8], in_place=((0, 0),))
+    low = lower(b.build([c]), DEVICE, EAGER)  # a runtime that takes nothing over by itself
+    assert low.problem.takeover[buffer_of(low, "c")].tolist() == [buffer_of(low, "a")]
+    assert low.problem.repeat.tolist() == [columns.FREE, columns.NEVER]
+
+
+def test_effects_run_once_and_in_their_order() -> None:
+    b = Builder()
+    x = b.value("x", F8, Role.INPUT)
+    outs = [
+        b.node("acme::Draw", [x], outputs=[f"r{i}"], types=[F8], effect=Effect.RANDOM)[0] for i in range(2)
+    ]  # fmt: skip
+    (s,) = b.node("acme::Draw", [x], outputs=["s"], types=[F8], effect=Effect.RANDOM, stream="s")
+    b.node("acme::Log", [x], outputs=[], effect=Effect.ONCE)
+    low = lowered(b.build([*outs, s]))
+    assert low.problem.repeat.tolist() == [columns.NEVER, columns.NEVER, columns.FREE, columns.NEVER]
+    assert low.problem.after_first.lists()[0] == [1]
+
+
+def test_sizes_are_rounded_as_the_runtime_rounds_them() -> None:
+    b = Builder()
+    x = b.value("x", F8, Role.INPUT)
+    (y,) = b.node("Exp", [x], outputs=["y"], cost=Cost(workspace_bytes=700))
+    low = lower(b.build([y]), DEVICE, EAGER)
+    assert low.problem.size.tolist() == [512, 512]
+    assert low.problem.workspace.tolist() == [1024]
+
+
+def test_document_seconds_keep_their_proportions_exactly() -> None:
+    b = Builder()
+    x = b.value("x", bytes=1, role=Role.INPUT)
+    for seconds in (1.0, 2.0, 3.5, 0.0):
+        b.node("acme::Op", [x], outputs=[], cost=Cost(seconds=seconds))
+    problem = lowered(b.build([])).problem
+    np.testing.assert_allclose(problem.cost * problem.tick, [1, 2, 3.5, 0], rtol=1e-12)
+
+
+def test_the_user_decides_what_runs_again() -> None:
+    b = Builder()
+    x = b.value("x", F8, Role.INPUT)
+    (a,) = b.node("Exp", [x], outputs=["a"])
+    (c,) = b.node("Exp", [a], outputs=["c"])
+    (d,) = b.node("Exp", [c], outputs=["d"], recompute="never")
+    low = lower(b.build([d]), DEVICE, ARENA, checkpoints=[c], keep=[a], recompute=[c])
+    assert low.problem.recompute.tolist() == [columns.FORBID, columns.PREFER, columns.FORBID]
+    assert low.problem.checkpoint[buffer_of(low, "c")]
+
+
+def test_a_control_edge_to_a_view_waits_for_the_storage() -> None:
+    b = Builder()
+    x = b.value("x", F8, Role.INPUT)
+    (a,) = b.node("Exp", [x], outputs=["a"])
+    b.node("acme::View", [a], outputs=["v"], types=[F8], views=((0, 0),))
+    b.node("acme::Op", [x], outputs=[], after=(1,))
+    assert lowered(b.build([])).problem.after_first.lists() == [[1], []]
+
+
+def test_an_empty_graph_lowers_to_an_empty_problem() -> None:
+    low = lowered(Builder().build([]))
+    assert low.problem.tasks == low.problem.buffers == 0
+
+
+def test_the_peak_is_split_by_what_bytes_are_for() -> None:
+    b = Builder()
+    x, w = b.value("x", F8, Role.INPUT), b.value("w", F8, Role.PARAMETER)
+    m = b.value("m", F8, Role.STATE)
+    (h,) = b.node("Mul", [x, w], outputs=["h"])
+    (g,) = b.node("Mul", [h, x], outputs=["g"], phase=Phase.BACKWARD)
+    b.node("Add", [m, g], outputs=["m2"], phase=Phase.UPDATE, in_place=((0, 0),))
+    b.gradients = [(w, g)]
+    low = lowered(b.build([]))
+    split = {name: CATEGORIES[low.category[buffer_of(low, name)]] for name in ("x", "w", "m", "h", "g")}
+    assert split == {
+        "x": "activations", "w": "parameters", "m": "optimizer", "h": "activations", "g": "gradients"
+    }  # fmt: skip
