@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.algorithms.mirror import decide, mirrored_order, plan
+from planner.check import check_order
 from planner.liveness import lifetimes, peak, score
 from planner.monitor import Monitor
 from planner.plan import Goal
@@ -67,6 +68,13 @@ def test_every_plan_runs_everything_once_and_each_materialised_copy_once_more(se
     assert not (decisions.materialised & (decisions.stage == 0)).any()
     assert (runs[(problem.repeat == NEVER) | (problem.recompute == FORBID)] == 1).all()
     assert (np.diff(problem.phase[order[: int((problem.phase == FORWARD).sum())]]) == 0).all()
+
+
+@given(st.integers(0, 10**9))
+def test_every_plan_is_legal_under_strict_phases_and_the_given_order(seed):
+    problem = random_training(seed)
+    goal = Goal(order_is_given=True, strict_phases=True)
+    check_order(problem, goal, planned(problem, order_is_given=True))
 
 
 @given(st.integers(0, 10**9))
