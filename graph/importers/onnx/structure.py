@@ -1,0 +1,197 @@
+"""Whether the file can be walked: names, numbers of nodes, depth, single definition, definition before use."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from onnx import AttributeProto, GraphProto, ModelProto, NodeProto
+
+from graph.errors import Findings, quoted
+from graph.limits import Limits
+
+OLDEST_OPSET = 7
+
+
+class Structure:
+    """Judges a model and remembers, per graph that was out of order, the order its nodes can run in."""
+
+    def __init__(self, model: ModelProto, limits: Limits):
+        self.limits, self.findings = limits, Findings()
+        self.nodes = 0
+        self.model = model
+
+    def check(self) -> None:
+        """Nothing when the model can be walked; nodes out of order are put in order. Raises BadGraph."""
+        self._opsets()
+        self._graph(self.model.graph, "graph", frozenset(), 1)
+        for i, function in enumerate(self.model.functions):
+            path, given = f"functions[{i}]", list(function.input)
+            self._nodes(function.node, path, self._defined(given, path, frozenset()), 1)
+            self._outputs(function.output, path, given, function.node)
+        self.findings.settle()
+
+    def _opsets(self) -> None:
+        version = next((o.version for o in self.model.opset_import if o.domain in ("", "ai.onnx")), None)
+        if version is not None and version < OLDEST_OPSET:
+            self.findings.add(
+                "unsupported_opset", "opset_import", f"opset {version}", f"opset {OLDEST_OPSET} or newer",
+                "export the model again with a newer opset, or convert it with onnx.version_converter",
+            )  # fmt: skip
+        if version is None and any(node.domain in ("", "ai.onnx") for node in self.model.graph.node):
+            self.findings.add(
+                "unsupported_opset", "opset_import", "standard ops, but no opset of the standard",
+                f"opset {OLDEST_OPSET} or newer", "say the opset the model was made with",
+            )  # fmt: skip
+
+    def _graph(self, graph: GraphProto, path: str, outer: frozenset[str], depth: int) -> None:
+        if depth > self.limits.depth:
+            self.findings.add(
+                "too_deep", path, f"{depth} graphs inside each other", f"at most {self.limits.depth}",
+                "flatten the model, or raise the limit",
+            )  # fmt: skip
+            return
+        weights = [t.name for t in graph.initializer] + [t.values.name for t in graph.sparse_initializer]
+        held = set(weights)
+        given = [v.name for v in graph.input if v.name not in held]  # in old files weights are listed as inputs too
+        defined = self._defined(weights + given, path, outer)
+        self._nodes(graph.node, path, defined, depth)
+        self._outputs([v.name for v in graph.output], path, [*defined], graph.node)
+
+    def _defined(self, names: Sequence[str], path: str, outer: frozenset[str]) -> set[str]:
+        defined = set(outer)
+        for name in names:
+            self._name(name, path)
+            if name in defined:
+                self._duplicate(name, path)
+            defined.add(name)
+        return defined
+
+    def _nodes(self, nodes: Sequence[NodeProto], path: str, defined: set[str], depth: int) -> None:
+        """Every name is written once and read after it is written; `defined` grows by what the nodes write."""
+        self.nodes += len(nodes)
+        if self.nodes > self.limits.nodes:
+            if self.nodes - len(nodes) <= self.limits.nodes:
+                self.findings.add(
+                    "too_many_nodes", f"{path}.node", f"{self.nodes} nodes", f"at most {self.limits.nodes}",
+                    "send a smaller model, or raise the limit",
+                )  # fmt: skip
+            return
+        written: dict[str, int] = {}
+        for n, node in enumerate(nodes):
+            self._name(node.name, f"{path}.node[{n}]")
+            for name in node.output:
+                self._name(name, f"{path}.node[{n}]")
+                if name and (name in written or name in defined):
+                    self._duplicate(name, f"{path}.node[{n}].output")
+                written.setdefault(name, n)
+        order = self._order(nodes, path, defined, written)
+        if order is not None:
+            moved = [NodeProto.FromString(nodes[n].SerializeToString()) for n in order]
+            for proto, place in zip(moved, range(len(moved)), strict=True):
+                nodes[place].CopyFrom(proto)
+        for n, node in enumerate(nodes):
+            for attribute in node.attribute:
+                self._attribute(attribute, node, f"{path}.node[{n}]", frozenset(defined), depth)
+            defined.update(name for name in node.output if name)
+
+    def _attribute(
+        self, attribute: AttributeProto, node: NodeProto, path: str, outer: frozenset[str], depth: int
+    ) -> None:
+        if attribute.type == AttributeProto.GRAPH:
+            self._graph(attribute.g, f"{path}.{attribute.name}", outer, depth + 1)
+        elif node.op_type != "Constant" and attribute.ByteSize() > self.limits.attribute_bytes:
+            self.findings.add(
+                "too_large", f"{path}.attribute[{attribute.name}]", f"{attribute.ByteSize()} bytes",
+                f"at most {self.limits.attribute_bytes}", "store the content as an initialiser, or raise the limit",
+            )  # fmt: skip
+
+    def _order(
+        self, nodes: Sequence[NodeProto], path: str, given: set[str], written: dict[str, int]
+    ) -> list[int] | None:
+        """None when the nodes can run as they stand, else an order in which they can, nearest to the file's."""
+        before: list[list[int]] = []
+        late = False
+        for n, node in enumerate(nodes):
+            needed = []
+            for where, name in reads(node):
+                if not name or name in given:
+                    continue
+                if name not in written:
+                    self.findings.add(
+                        "undefined_value", f"{path}.node[{n}].{where}",
+                        f"{quoted(name)}, which nothing defines, read by {node.op_type} {quoted(node.name)}",
+                        "a graph input, an initialiser or the output of a node", "add it, or correct the name",
+                    )  # fmt: skip
+                    continue
+                needed.append(written[name])
+                late = late or written[name] >= n
+            before.append(needed)
+        return self._sorted(nodes, path, before) if late else None
+
+    def _sorted(self, nodes: Sequence[NodeProto], path: str, before: list[list[int]]) -> list[int] | None:
+        """Depth-first order by place in the file; a cycle is a finding."""
+        state, order = [0] * len(nodes), []
+        for root in range(len(nodes)):
+            stack = [(root, 0)]
+            while stack:
+                n, k = stack.pop()
+                if state[n] == 2:
+                    continue
+                state[n] = 1
+                if k == len(before[n]):
+                    state[n] = 2
+                    order.append(n)
+                    continue
+                stack.append((n, k + 1))
+                b = before[n][k]
+                if state[b] == 1:
+                    circle = [m for m, _ in stack[[m for m, _ in stack].index(b) :]]
+                    shown = " -> ".join(quoted(nodes[m].name or nodes[m].op_type) for m in reversed(circle[:8]))
+                    self.findings.add(
+                        "cycle", f"{path}.node[{b}]", f"a cycle of {len(circle)} nodes: {shown}",
+                        "nodes that can be put in an order", "break the cycle: one of these must read another value",
+                    )  # fmt: skip
+                    return None
+                stack.append((b, 0))
+        return order
+
+    def _outputs(self, outputs: Sequence[str], path: str, given: list[str], nodes: Sequence[NodeProto]) -> None:
+        known = set(given).union(*(node.output for node in nodes)) if nodes else set(given)
+        for i, name in enumerate(outputs):
+            if name not in known:
+                self.findings.add(
+                    "undefined_value", f"{path}.output[{i}]", f"{quoted(name)}, which nothing defines",
+                    "a name some node writes", "add the node that writes it, or correct the name",
+                )  # fmt: skip
+
+    def _name(self, name: str, path: str) -> None:
+        if len(name) > self.limits.name_length:
+            self.findings.add(
+                "name_too_long", path, f"a name of {len(name)} characters, {quoted(name)}",
+                f"at most {self.limits.name_length}", "shorten the name, or raise the limit",
+            )  # fmt: skip
+
+    def _duplicate(self, name: str, path: str) -> None:
+        self.findings.add(
+            "duplicate_name", path, f"{quoted(name)} defined a second time", "one definition for each name",
+            "rename one of them",
+        )  # fmt: skip
+
+
+def reads(node: NodeProto) -> list[tuple[str, str]]:
+    """(place, name) of all the node reads: its inputs, and what its nested graphs take from outside."""
+    found = [(f"input[{i}]", name) for i, name in enumerate(node.input)]
+    for attribute in node.attribute:
+        if attribute.type == AttributeProto.GRAPH:
+            found += [(attribute.name, name) for name in free_names(attribute.g)]
+    return found
+
+
+def free_names(graph: GraphProto) -> list[str]:
+    """Names a nested graph reads and does not define, in order, once each."""
+    own = {v.name for v in graph.input} | {t.name for t in graph.initializer}
+    own.update(t.values.name for t in graph.sparse_initializer)
+    for node in graph.node:
+        own.update(node.output)
+    read = [name for node in graph.node for _, name in reads(node)] + [v.name for v in graph.output]
+    return list(dict.fromkeys(name for name in read if name and name not in own))

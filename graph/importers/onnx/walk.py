@@ -1,0 +1,321 @@
+"""The walk: nodes of the file in order, each folded, inlined or made a node of the graph."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from onnx import AttributeProto, FunctionProto, NodeProto
+
+from graph.errors import BadGraph, quoted
+from graph.fold import folded
+from graph.importers.onnx import bodies, weights
+from graph.importers.onnx.notes import apart
+from graph.importers.onnx.protos import Raw, checked, raw_node
+from graph.importers.onnx.scope import Scope, Slot
+from graph.importers.onnx.upgrade import upgrade
+from graph.ir import ABSENT, EMPTY, FLOATS, Body, Role, TensorType
+from graph.onnx_notes import NodeNote, ValueNote, node_fields
+from graph.ops import infer
+from graph.ops.standard_ops import type_of_array
+from graph.ops.table import Call
+
+if TYPE_CHECKING:
+    from graph.importers.onnx.reader import Model
+
+
+class Walk:
+    """Makes the nodes of one model."""
+
+    def __init__(self, model: Model):
+        self.model = model
+        self.steps = 0
+        self.calls: list[str] = []  # functions under way
+        self.node_ids: dict[str, int] = {}  # name in the file -> node of the outermost graph
+
+    def nodes(self, protos: Sequence[NodeProto], scope: Scope, path: str) -> None:
+        """Walk a list of nodes."""
+        n = 0
+        while n < len(protos):
+            raw = raw_node(protos[n], f"{path}.node[{n}]", scope.given)
+            if raw.note is None:
+                self._step(raw, protos[n], scope)
+                n += 1
+            else:
+                whole, note, parts = apart(raw, protos, n)
+                self._exact(whole, note, scope)
+                n += parts
+
+    def _step(self, raw: Raw, proto: NodeProto, scope: Scope) -> None:
+        self.steps += 1
+        if self.steps > self.model.limits.nodes:
+            raise BadGraph.one(
+                "too_many_nodes", raw.path, f"more than {self.model.limits.nodes} nodes once functions are inlined",
+                f"at most {self.model.limits.nodes}", "send a smaller model, or raise the limit",
+            )  # fmt: skip
+        function = self.model.functions.get((raw.op, raw.overload))
+        if function is not None:
+            self._call(raw, proto, function, scope)
+            return
+        opset = scope.opset if "::" not in raw.op else 0
+        for node in upgrade(raw, opset, _Place(raw, scope)) if opset else (raw,):
+            self._one(node, scope)
+
+    def _one(self, raw: Raw, scope: Scope) -> None:
+        """Fold the node, or make it one of the graph."""
+        if raw.op == "Constant":
+            self._constant(raw, scope)
+            return
+        slots = self.inputs(raw, scope)
+        if raw.bodies:
+            bodies.control_flow(self, raw, slots, scope)
+            return
+        if raw.op == "Reshape" and len(slots) == 2:
+            slots = self._batch_followed(raw, slots, scope)
+        call = self._call_of(raw, slots, scope)
+        types = self._types(raw, call, slots)
+        if self._is_weight(raw, slots, types, scope):
+            self.model.keep(raw.outputs[0], _known(types[0]), None, Role.PARAMETER, scope, ValueNote())
+            return
+        arrays = folded(call, types)
+        if arrays is None:
+            self.make(raw, slots, types, scope)
+            return
+        baked = raw.op not in ("Shape", "Size") and all(s is None or s.is_baked for s in slots)
+        for name, array in zip(raw.outputs, arrays, strict=False):
+            if name and array is not None:
+                scope.define(name, type_of_array(array), role=Role.CONSTANT, data=array, is_baked=baked)
+
+    def make(
+        self, raw: Raw, slots: Sequence[Slot | None], types: Sequence[TensorType | None], scope: Scope,
+        nested: dict[str, Body] | None = None, fields: dict[str, Any] | None = None,
+    ) -> None:  # fmt: skip
+        """Add the node to the graph of the scope."""
+        frame = scope.frame
+        types = [*types, *[None] * (len(raw.outputs) - len(types))]
+        for name, type in zip(raw.outputs, types, strict=True):
+            if name and type is None and not self.model.notes.get(name, ValueNote()).untyped:
+                raise BadGraph.one(
+                    "unknown_size", raw.path, f"output {quoted(name)} of {raw.shown}, whose shape depends on data",
+                    "a shape that follows from the inputs",
+                    "give the value a static shape in the model's value_info, or cut the model before it",
+                )  # fmt: skip
+            if type is not None:
+                checked(type, f"output {quoted(name)} of {raw.shown}", raw.path)
+        ids = [ABSENT if slot is None else frame.id_of(slot) for slot in slots]
+        outputs: list[str | int | None] = []
+        for name, type in zip(raw.outputs, types, strict=True):
+            if not name:
+                outputs.append(None)
+                continue
+            slot = scope.define(name, type, note=self.model.notes.get(name, ValueNote()))
+            slot.value = frame.declare(slot)
+            outputs.append(slot.value)
+        frame.builder.node(
+            raw.op, ids, name=self._node_name(raw, scope), outputs=outputs, types=types,
+            attributes=raw.attributes or EMPTY, bodies=nested or EMPTY, **(fields or {}),
+        )  # fmt: skip
+        if raw.name:
+            self.node_ids[raw.name] = len(frame.builder.nodes) - 1
+
+    def inputs(self, raw: Raw, scope: Scope) -> list[Slot | None]:
+        """What the node reads, None where absent."""
+        return [scope.find(name) if name else None for name in raw.inputs]
+
+    def output(self, name: str, scope: Scope) -> int:
+        """Id of a graph output; a value known under another name gets a node that gives it this one."""
+        slot = scope.find(name)
+        assert slot is not None  # only inputs of function calls may be absent
+        if slot.name == name:
+            return scope.frame.id_of(slot)
+        self.make(Raw("Identity", "", [name], [name], "graph.output"), [slot], [slot.type], scope)
+        return self.value_id(name, scope)
+
+    def value_id(self, name: str, scope: Scope) -> int:
+        """Id of a value by its name in the file. Raises BadGraph for a name nothing defines."""
+        try:
+            slot = scope.find(name)
+        except KeyError:
+            slot = None
+        if slot is None:
+            raise BadGraph.one(
+                "undefined_value", "metadata_props", f"{quoted(name)}, which nothing defines", "a value of the graph",
+                "export the graph again",
+            )  # fmt: skip
+        return scope.frame.id_of(slot)
+
+    def _exact(self, raw: Raw, note: NodeNote, scope: Scope) -> None:
+        """A node of a file of ours: made as it stands, never folded."""
+        slots = self.inputs(raw, scope)
+        nested = bodies.nested(self, raw, slots, scope) if raw.bodies else None
+        types: Sequence[TensorType | None]
+        if nested is None:
+            types = self._types(raw, self._call_of(raw, slots, scope), slots)
+        else:
+            types = [self.model.declared_type(name) if name else None for name in raw.outputs]
+        fields = node_fields(note, lambda name: self._node_id(name, raw), lambda name: self.value_id(name, scope))
+        self.make(raw, slots, types, scope, nested, fields)
+
+    def _node_id(self, name: str, raw: Raw) -> int:
+        if name not in self.node_ids:
+            raise BadGraph.one(
+                "bad_note", raw.path, f"{raw.shown} comes after {quoted(name)}, which is no node before it",
+                "an earlier node", "export the graph again",
+            )  # fmt: skip
+        return self.node_ids[name]
+
+    def _call_of(self, raw: Raw, slots: Sequence[Slot | None], scope: Scope) -> Call:
+        declared = tuple(self.model.declared_type(name) if scope.is_model else None for name in raw.outputs)
+        return Call(
+            raw.op, raw.attributes, tuple(None if s is None else s.type for s in slots), declared,
+            tuple(bool(name) for name in raw.outputs), tuple(None if s is None else s.known for s in slots),
+            self.model.opset,
+        )  # fmt: skip
+
+    def _types(self, raw: Raw, call: Call, slots: Sequence[Slot | None]) -> tuple[TensorType | None, ...]:
+        """Types of the outputs. Raises BadGraph with the inputs' types and the constants among them."""
+        try:
+            types = infer(call)
+            first, out = (call.inputs[0] if call.inputs else None), types[0] if types else None
+            if raw.op == "Reshape" and first is not None and out is not None and first.elements != out.elements:
+                raise ValueError(f"{first} cannot become {out}")
+        except ValueError as error:
+            raise _conflict(raw, slots, str(error)) from None
+        for name, found, said in zip(raw.outputs, types, call.outputs, strict=False):
+            if found is not None and said is not None and found != said:
+                raise _conflict(raw, slots, f"output {quoted(name)} is declared as {said}, but the op makes {found}")
+        return types
+
+    def _is_weight(
+        self, raw: Raw, slots: Sequence[Slot | None], types: Sequence[TensorType | None], scope: Scope
+    ) -> bool:  # fmt: skip
+        """True for a tensor filled by the file itself in place of a weight whose values were taken out."""
+        if raw.op != "ConstantOfShape" or not scope.is_model or not slots or slots[0] is None or types[0] is None:
+            return False
+        readers = self.model.uses.get(raw.outputs[0], set())
+        return slots[0].is_held and types[0].dtype in FLOATS and weights.is_filled_weight(readers)
+
+    def _batch_followed(self, raw: Raw, slots: list[Slot | None], scope: Scope) -> list[Slot | None]:
+        """The Reshape's inputs, the baked shape replaced where its leading length was the batch."""
+        source, target = slots
+        if source is None or source.type is None or target is None or target.known is None or not target.is_baked:
+            return slots
+        name = raw.inputs[0] if scope.is_model else ""
+        lead = source.type.shape[0] if source.type.shape else None
+        changed = self.model.batch.followed(target.known, name, source.type.elements, lead)
+        if changed is None:
+            return slots
+        follower = Slot(f"{target.name}/batch", type_of_array(changed), scope.frame, Role.CONSTANT, changed)
+        return [source, follower]
+
+    def _constant(self, raw: Raw, scope: Scope) -> None:
+        """A Constant node is a tensor of the file like an initialiser."""
+        found = next(iter(raw.attributes.items()), ("", None))
+        content = found[1]
+        if isinstance(content, float | int) or (isinstance(content, list) and "string" not in found[0]):
+            content = np.asarray(content, np.float32 if "float" in found[0] else np.int64)
+        if not isinstance(content, np.ndarray) or len(raw.attributes) != 1 or len(raw.outputs) != 1:
+            raise BadGraph.one(
+                "bad_attribute", raw.path, f"{raw.shown} with {', '.join(raw.attributes) or 'no attribute'}",
+                "one of value, value_int, value_ints, value_float, value_floats", "correct the node",
+            )  # fmt: skip
+        try:
+            type = type_of_array(content)
+        except ValueError as error:
+            raise BadGraph.one(
+                "unknown_dtype", raw.path, f"{raw.shown}: {error}", "a tensor of numbers", "remove it"
+            ) from None
+        uses = self.model.uses if scope.is_model else {}
+        role = weights.role_of(raw.outputs[0], type, content, uses, self.model.signature)
+        self.model.keep(raw.outputs[0], type, content, role, scope, ValueNote())
+
+    def _call(self, raw: Raw, proto: NodeProto, function: FunctionProto, scope: Scope) -> None:
+        """Inline a call of a function the model defines."""
+        from graph.importers.onnx.reader import opset_of
+
+        if raw.op in self.calls or len(self.calls) >= self.model.limits.depth:
+            raise BadGraph.one(
+                "too_deep", raw.path, f"function {quoted(raw.op)} called inside {' -> '.join(self.calls[:8])}",
+                f"functions that do not call themselves, at most {self.model.limits.depth} deep",
+                "inline the functions before sending the model",
+            )  # fmt: skip
+        given: dict[str, AttributeProto] = {a.name: a for a in function.attribute_proto}
+        for attribute in proto.attribute:
+            actual = scope.given.get(attribute.ref_attr_name) if attribute.ref_attr_name else attribute
+            if actual is not None:
+                given[attribute.name] = actual
+        prefix = f"{scope.prefix}{raw.name or raw.outputs[0]}/"
+        inner = Scope(scope.frame, opset_of(function.opset_import), None, prefix, given=given)
+        actuals = self.inputs(raw, scope)
+        for i, formal in enumerate(function.input):
+            inner.slots[formal] = actuals[i] if i < len(actuals) else None
+        pairs = [(inside, out) for inside, out in zip(function.output, raw.outputs, strict=False) if out]
+        inner.renamed = {inside: scope.value_name(out) for inside, out in pairs}
+        self.calls.append(raw.op)
+        self.nodes(function.node, inner, f"{raw.path}.{function.name}")
+        self.calls.pop()
+        for inside, out in pairs:
+            scope.slots[out] = inner.find(inside)
+
+    def _node_name(self, raw: Raw, scope: Scope) -> str:
+        """The file's name of the node, or `Op_index` when it has none or it is taken."""
+        builder = scope.frame.builder
+        name = scope.prefix + raw.name if raw.name else ""
+        if name and builder.free_node_name(name) == name:
+            return name
+        return _unlike(f"{raw.op.rpartition('::')[2]}_{len(builder.nodes)}", self.model.node_names)
+
+
+class _Place:
+    """What an upgrade rule may ask, for one node in its scope."""
+
+    def __init__(self, raw: Raw, scope: Scope):
+        self.raw, self.scope = raw, scope
+
+    def type(self, name: str) -> TensorType:
+        slot = self.scope.find(name)
+        if slot is None or slot.type is None:
+            raise BadGraph.one(
+                "unknown_size", self.raw.path, f"input {quoted(name)} of {self.raw.shown}, of unknown type",
+                "a static type", "give the value a static shape in the model's value_info",
+            )  # fmt: skip
+        return slot.type
+
+    def constant(self, array: np.ndarray, like: str) -> str:
+        name = self.fresh(f"{self.raw.name or self.raw.outputs[0]}/{like}")
+        self.scope.define(name, type_of_array(array), role=Role.CONSTANT, data=array, is_baked=True)
+        return name
+
+    def fresh(self, like: str) -> str:
+        return _unlike(like, self.scope.slots)
+
+
+def _unlike(name: str, taken: Any) -> str:
+    candidate, k = name, 0
+    while candidate in taken:
+        k += 1
+        candidate = f"{name}/{k}"
+    return candidate
+
+
+def _known(type: TensorType | None) -> TensorType:
+    assert type is not None
+    return type
+
+
+def _conflict(raw: Raw, slots: Sequence[Slot | None], reason: str) -> BadGraph:
+    """The node, what it reads, and which of that is a constant of the file."""
+    read = []
+    for name, slot in zip(raw.inputs, slots, strict=True):
+        if slot is None:
+            continue
+        known = slot.known
+        is_shape = known is not None and known.size <= 16
+        shown = f"constant {quoted(name)} = {known.tolist()}" if is_shape and known is not None else quoted(name)
+        read.append(f"{shown}: {slot.type}")
+    return BadGraph.one(
+        "type_conflict", raw.path, f"{raw.shown}: {reason}; it reads {', '.join(read) or 'nothing'}",
+        "types and shapes the op accepts",
+        "correct the node, or give input shapes that fit the constants baked into the model",
+    )  # fmt: skip
