@@ -12,7 +12,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -201,16 +201,16 @@ def question_of(source: Graph, request: Request) -> Question:
     return ask(lowered, request, source.order_is_given, device.memory_bytes, fits)
 
 
-def smaller(model: bytes | Graph, forward: Graph, request: Request, limits: Limits | None, batch: int) -> Graph | None:
-    """The planned graph of the same model with its batch cut down; None for a model that has no batch."""
-    leading = {forward.values[v].name: forward.values[v].type for v in forward.inputs}
-    inputs = {
-        name: (batch, *type.shape[1:]) for name, type in leading.items() if type is not None and type.shape
-    }  # fmt: skip
+def smaller(
+    model: bytes | Graph, forward: Graph, request: Request, limits: Limits | None, batch: int
+) -> Question | None:
+    """The same question about the model with its batch cut down; None for a model that has no batch."""
+    types = {forward.values[v].name: forward.values[v].type for v in forward.inputs}
+    inputs = {name: (batch, *type.shape[1:]) for name, type in types.items() if type is not None and type.shape}
     if isinstance(model, Graph) or not inputs:
         return None
     cut = load(model, limits, Shapes({**request.inputs, **inputs}, None, request.dims))
-    return training_graph(model, cut, request)[0]
+    return question_of(training_graph(model, cut, request)[0], replace(request, budget=None, fits=None))
 
 
 def _ids(graph: Graph, names: tuple[str, ...], field: str) -> list[int]:

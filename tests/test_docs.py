@@ -62,6 +62,6 @@ def test_every_dependency_has_its_reason() -> None:
 def test_every_dependency_is_pinned() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     extras = [name for group in project["optional-dependencies"].values() for name in group]
-    pins = {line.split("==")[0] for line in (ROOT / "constraints.txt").read_text().splitlines()}
+    pins = {line.split("==")[0].replace("_", "-") for line in (ROOT / "constraints.txt").read_text().splitlines()}
     names = {re.split(r"[<>=]", entry)[0] for entry in (*project["dependencies"], *extras)}
     assert not names - pins

@@ -1,0 +1,174 @@
+"""Whether a rewritten graph computes what its source does: both are run, and every value is compared bit for bit.
+
+The source runs plainly; the rewritten graph runs inside one arena at the planned addresses, freed
+bytes overwritten. Inputs and parameters come from a seeded generator, the same for both by name.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from graph.cost import device_named, seconds_of
+from graph.errors import BadGraph, CannotExecute
+from graph.execute import Arena, execute
+from graph.ir import Graph
+from planner.check import check
+from planner.plan import Plan
+from planner.question import ALIGNMENT, Question
+from planner.realize import Sequence, instances, realize, sequence
+from planner.request import Request
+
+# What "auto" executes: predicted seconds and bytes of both runs.
+MOST_SECONDS = 5.0
+MOST_BYTES = 2 << 30
+
+EQUAL, DIFFERENT, NOT_EXECUTED = "equal", "different", "not executed"
+
+
+@dataclass(frozen=True, slots=True)
+class Executed:
+    """What running both graphs showed."""
+
+    status: str  # EQUAL, DIFFERENT or NOT_EXECUTED
+    how: str = ""
+    why: str = ""
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Planned:
+    """A question with its answer, as a sequence and as a graph."""
+
+    question: Question
+    plan: Plan
+    runs: Sequence
+    rewritten: Graph
+
+    @classmethod
+    def of(cls, question: Question, order: np.ndarray, planner: str) -> Planned:
+        """The answer `order`, checked and with a layout."""
+        plan = question.placed(question.judged(order, planner), "fast")
+        check(question.lowered.problem, question.goal, plan, ALIGNMENT, question.names())
+        runs = sequence(question.lowered, plan)
+        return cls(question, plan, runs, realize(question.lowered, runs))
+
+    @property
+    def source(self) -> Graph:
+        return self.question.lowered.graph
+
+
+def prove(
+    planned: Planned,
+    request: Request,
+    smaller: Callable[[int], Question | None],
+    cancel: threading.Event,
+) -> Executed:
+    """Run both graphs and compare; `smaller(batch)` asks the same of the model with its batch cut down."""
+    if request.execute == "no":
+        return Executed(NOT_EXECUTED, why="not asked for")
+    if cancel.is_set():
+        return Executed(NOT_EXECUTED, why="stopped")
+    try:
+        return _prove(planned, request, smaller)
+    except CannotExecute as error:
+        return Executed(NOT_EXECUTED, why=str(error))
+
+
+def _prove(planned: Planned, request: Request, smaller: Callable[[int], Question | None]) -> Executed:
+    if planned.plan.offsets is None:
+        planned = Planned.of(planned.question, planned.plan.order, planned.plan.planner)
+    share = _share(planned)
+    if request.execute == "yes" or share >= 1:
+        return compare(planned, "arena", request)
+    batch = _batch(planned.source)
+    cut = _cut(planned, smaller, max(1, int(batch * share))) if batch > 1 else None
+    if cut is not None and _share(cut) < 1 and _batch(cut.source) > 1:
+        cut = _cut(planned, smaller, 1)
+    if cut is None or _share(cut) < 1:
+        why = f"a run is predicted above {MOST_SECONDS:.0f} s or {MOST_BYTES >> 30} GiB, and the batch cannot be cut"
+        return Executed(NOT_EXECUTED, why=why + " further")
+    return compare(cut, f"arena, batch cut to {_batch(cut.source)}", request)
+
+
+def compare(planned: Planned, how: str, request: Request) -> Executed:
+    """Run source and rewritten graph; every value of the second must be its origin's, bit for bit."""
+    source, rewritten = planned.source, planned.rewritten
+    digests: dict[tuple[str, int], bytes] = {}
+    execute(source, seed=request.seed, watch=lambda n, i, array: digests.__setitem__((_node(source, n), i), _digest(array)))
+    wrong: list[str] = []
+
+    def watch(n: int, i: int, array: np.ndarray) -> None:
+        origin, run = rewritten.nodes[n].annotations["origin"]
+        if digests[origin, i] != _digest(array):
+            wrong.append(f"output {i} of run {run} of {origin}")
+
+    ran = execute(rewritten, seed=request.seed, arena=arena_of(planned), watch=watch)
+    if wrong:
+        return Executed(DIFFERENT, how, f"{wrong[0]} is not what the original computes ({len(wrong)} in all)")
+    if request.runtime == "arena" and not np.array_equal(ran.step_bytes, planned.runs.step_bytes):
+        entry = int(np.flatnonzero(ran.step_bytes != planned.runs.step_bytes)[0])
+        return Executed(
+            DIFFERENT, how,
+            f"{rewritten.nodes[entry].name} held {ran.step_bytes[entry]} bytes, predicted {planned.runs.step_bytes[entry]}",
+        )  # fmt: skip
+    return Executed(EQUAL, how)
+
+
+def arena_of(planned: Planned) -> Arena:
+    """The planned addresses, by value and node of the rewritten graph."""
+    plan = planned.plan
+    assert plan.offsets is not None and plan.arena_bytes is not None
+    count = len(plan.lifetimes.buffer)
+    value_offsets = [
+        int(plan.offsets[k]) for k in instances(planned.question.lowered, plan, planned.runs, planned.rewritten)
+    ]
+    workspace = {
+        int(place): int(plan.offsets[count + step])
+        for step, place in enumerate(planned.runs.position)
+        if plan.offsets[count + step] >= 0
+    }
+    return Arena(plan.arena_bytes, value_offsets, workspace)
+
+
+def _cut(planned: Planned, smaller: Callable[[int], Question | None], batch: int) -> Planned | None:
+    """The same plan on the model read again with a smaller batch; None when its nodes are others."""
+    try:
+        question = smaller(batch)
+    except BadGraph:
+        return None
+    if question is None or [n.name for n in question.lowered.graph.nodes] != [n.name for n in planned.source.nodes]:
+        return None
+    if question.lowered.task_node != planned.question.lowered.task_node:
+        return None
+    return Planned.of(question, planned.plan.order, planned.plan.planner)
+
+
+def _share(planned: Planned) -> float:
+    """How much of the work `auto` allows: 1 and more is within its limits."""
+    reference, source = device_named("cpu-reference"), planned.source
+    seconds = [seconds_of(source, node, reference) if node.cost.seconds is None else 0.0 for node in source.nodes]
+    total = sum(seconds) + sum(seconds[n] for n in planned.runs.nodes)
+    held = planned.question.baseline.score.peak_bytes + (planned.plan.arena_bytes or 0)
+    return min(MOST_SECONDS / max(total, 1e-9), MOST_BYTES / max(held, 1))
+
+
+def _batch(graph: Graph) -> int:
+    """Leading length of the first input; 1 when there is none."""
+    for v in graph.inputs:
+        type = graph.values[v].type
+        if type is not None and type.shape:
+            return type.shape[0]
+    return 1
+
+
+def _node(graph: Graph, n: int) -> str:
+    return graph.nodes[n].name
+
+
+def _digest(array: np.ndarray) -> bytes:
+    head = f"{array.dtype}{array.shape}".encode()
+    return hashlib.blake2b(head + np.ascontiguousarray(array).tobytes(), digest_size=16).digest()
