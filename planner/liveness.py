@@ -29,14 +29,14 @@ def lifetimes(problem: Problem, order: Order) -> Lifetimes:
     read_step, read = problem.reads.entries(order)
 
     # Instances by (buffer, step): those there from the start first, then one a write.
-    initial = np.flatnonzero(problem.producer() < 0)
+    initial = np.flatnonzero((problem.producer() < 0) | (problem.hold == RESIDENT))
     buffer = np.concatenate([initial, written])
     writer_step = np.concatenate([np.full(len(initial), -1, np.int64), write_step])
-    by_key = np.lexsort((writer_step, buffer))
+    key = buffer * (steps + 1) + writer_step + 1
+    by_key = np.argsort(key, kind="stable")
     place = np.empty(len(by_key), np.int64)
     place[by_key] = np.arange(len(by_key))
-    buffer, writer_step = buffer[by_key], writer_step[by_key]
-    key = buffer * (steps + 1) + writer_step + 1
+    buffer, writer_step, key = buffer[by_key], writer_step[by_key], key[by_key]
 
     # A read at step s sees writes at steps < s, which have keys below (buffer, s + 1).
     bound = np.searchsorted(key, read * (steps + 1) + read_step + 1) - 1
@@ -58,7 +58,7 @@ def lifetimes(problem: Problem, order: Order) -> Lifetimes:
     resident = hold == RESIDENT
     start[resident] = 0
     stop[resident] = steps
-    # A resident storage is one however often it is written: later writes go into the same bytes.
+    # A resident storage is there from the start and one however often it is written: later writes go into its bytes.
     first_of_buffer = np.append(True, buffer[1:] != buffer[:-1]) if len(buffer) else np.zeros(0, bool)
     stop[resident & ~first_of_buffer] = 0
 
@@ -68,7 +68,7 @@ def lifetimes(problem: Problem, order: Order) -> Lifetimes:
         Csr(_row_pointer(read_step, steps), bound),
         Csr(_row_pointer(write_step, steps), place[len(initial) :]),
     )  # fmt: skip
-    _take_over(problem, result)
+    _take_over(problem, result, key)
     return result
 
 
@@ -92,7 +92,7 @@ def profile(problem: Problem, order: Order, lives: Lifetimes | None = None, spac
 def peak(problem: Problem, order: Order) -> int:
     """Largest bytes of a step; what is resident when there is no step."""
     if len(order) == 0:
-        return int(problem.size[problem.hold == RESIDENT].sum())
+        return int(problem.size[(problem.hold == RESIDENT) & (problem.space == DEVICE)].sum())
     return int(profile(problem, order).max())
 
 
@@ -136,34 +136,38 @@ def _hand_out(problem: Problem, order: Order, buffer: np.ndarray, writer_step: n
     stop[chosen] = len(order)
 
 
-def _take_over(problem: Problem, lives: Lifetimes) -> None:
+def _take_over(problem: Problem, lives: Lifetimes, key: np.ndarray) -> None:
     """Fill `taken_from`: an output takes the first listed input that fits and dies here, each input once."""
     if not len(problem.takeover.index):
         return
-    listed = np.diff(problem.takeover.pointer) > 0
-    candidates = np.flatnonzero(
-        listed[lives.buffer] & (lives.writer_step >= 0) & (problem.hold[lives.buffer] != RESIDENT)
+    steps = len(lives.written_instance)
+    taker = lives.written_instance.index  # in the order they are written
+    taker = taker[problem.hold[lives.buffer[taker]] != RESIDENT]
+    position, wanted = problem.takeover.entries(lives.buffer[taker])
+    taker = taker[position]
+    step, size = lives.start[taker], problem.size[lives.buffer[taker]]
+    # The instance of `wanted` that this step can see. One that ends with the step without being
+    # written in it is read by the step's task.
+    source = np.searchsorted(key, wanted * (steps + 1) + step + 1) - 1
+    fits = (
+        (source >= 0)
+        & (lives.buffer[source] == wanted)
+        & (lives.stop[source] == step + 1)
+        & (problem.hold[wanted] == TO_LAST_READ)
+        & (problem.size[wanted] >= size)
+        & (size > 0)
+        & (problem.space[wanted] == problem.space[lives.buffer[taker]])
     )
-    dies = (problem.hold[lives.buffer] == TO_LAST_READ) & (lives.stop > lives.start)
-    step_of = lives.written_instance.row_of_entry()
-    step_by_instance = np.full(len(lives.buffer), -1, np.int64)
-    step_by_instance[lives.written_instance.index] = step_of
-    position = np.full(len(lives.buffer), -1, np.int64)
-    position[lives.written_instance.index] = np.arange(len(step_of))
+    taker, source = taker[fits], source[fits]
+    wanted_by = np.bincount(source, minlength=1)
+    if not len(source) or wanted_by.max() <= 1:  # nobody competes: the first listed wins
+        lives.taken_from[taker[::-1]] = source[::-1]
+        return
     taken: set[int] = set()
-    buffer_of, stop_of, size = lives.buffer, lives.stop, problem.size
-    for k in candidates[np.argsort(position[candidates])].tolist():
-        step = int(step_by_instance[k])
-        b = buffer_of[k]
-        sources = {int(buffer_of[i]): int(i) for i in lives.read_instance[step]}
-        for wanted in problem.takeover[b].tolist():
-            source = sources.get(wanted, -1)
-            if source < 0 or source in taken or not dies[source] or stop_of[source] != step + 1:
-                continue
-            if size[wanted] >= size[b] > 0 and problem.space[wanted] == problem.space[b]:
-                taken.add(source)
-                lives.taken_from[k] = source
-                break
+    for k, i in zip(taker.tolist(), source.tolist(), strict=True):
+        if lives.taken_from[k] < 0 and i not in taken:
+            taken.add(i)
+            lives.taken_from[k] = i
 
 
 def _row_pointer(row: np.ndarray, rows: int) -> np.ndarray:

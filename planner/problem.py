@@ -85,8 +85,8 @@ class Csr:
 class Problem:
     """n tasks that run kernels, m buffers that hold bytes.
 
-    A buffer is a storage: views of it are names that `lower.py` has resolved. A buffer nobody
-    writes is there from the start. Task numbers are the document's order.
+    A buffer is a storage: views of it are names that `lower.py` has resolved. A buffer that nobody
+    writes or that is RESIDENT is there from the start. Task numbers are the document's order.
     """
 
     cost: np.ndarray  # int64[n]  ticks for one run; `tick` is seconds

@@ -1,0 +1,86 @@
+"""Random small problems with everything a problem can have, and random sequences for them."""
+
+from __future__ import annotations
+
+import random
+
+from planner.problem import (
+    ALLOW,
+    BACKWARD,
+    DEVICE,
+    FORBID,
+    FORWARD,
+    FREE,
+    HANDED_OUT,
+    HOST,
+    NEVER,
+    PREFER,
+    RESIDENT,
+    SAME_ORDER,
+    TO_LAST_READ,
+    TO_THE_END,
+    UPDATE,
+    Problem,
+)
+from tests.planner.drawn import problem_of
+
+
+def random_problem(rng: random.Random, tasks: int = 8) -> Problem:
+    """Up to `tasks` tasks: several writers, held and resident buffers, takeover, both after relations."""
+    n = rng.randint(1, tasks)
+    m = rng.randint(1, n + 4)
+    hold = rng.choices([TO_LAST_READ, TO_THE_END, HANDED_OUT, RESIDENT], [8, 1, 1, 1], k=m)
+    writes: list[list[int]] = [[] for _ in range(n)]
+    producer: list[int | None] = []
+    for b in range(m):
+        writer = rng.randrange(n) if rng.random() < 0.85 else None
+        producer.append(writer)
+        if writer is not None:
+            writes[writer].append(b)
+            if rng.random() < 0.15 and writer + 1 < n:
+                writes[rng.randrange(writer + 1, n)].append(b)
+    reads, shape_reads = [], []
+    for t in range(n):
+        there = [b for b in range(m) if producer[b] is None or producer[b] < t or hold[b] == RESIDENT]  # type: ignore[operator]
+        reads.append(rng.sample(there, min(len(there), rng.choice([0, 1, 1, 2, 2, 3]))))
+        shape_reads.append(rng.sample(there, 1) if there and rng.random() < 0.1 else [])
+        rng.shuffle(writes[t])
+    takeover = {}
+    for b in range(m):
+        writer = producer[b]
+        if writer is not None and reads[writer] and rng.random() < 0.7:
+            takeover[b] = rng.sample(reads[writer], rng.randint(1, len(reads[writer])))
+    split = sorted(rng.choices(range(n + 1), k=2)) if rng.random() < 0.6 else [n, n]
+    pairs = [(a, b) for a in range(n) for b in range(a + 1, n)]
+    return problem_of(
+        reads,
+        writes,
+        m,
+        shape_reads=shape_reads,
+        takeover=takeover,
+        after_every=[p for p in pairs if rng.random() < 0.04],
+        after_first=[p for p in pairs if rng.random() < 0.04],
+        cost=[rng.randint(0, 9) for _ in range(n)],
+        workspace=[rng.choice([0, 0, 1, 5]) for _ in range(n)],
+        size=[rng.choice([0, 1, 2, 3, 5, 5, 8]) for _ in range(m)],
+        hold=hold,
+        space=rng.choices([DEVICE, HOST], [9, 1], k=m),
+        phase=[FORWARD if t < split[0] else BACKWARD if t < split[1] else UPDATE for t in range(n)],
+        repeat=rng.choices([FREE, NEVER, SAME_ORDER], [8, 1, 1], k=n),
+        recompute=rng.choices([ALLOW, FORBID, PREFER], [8, 1, 1], k=n),
+        optional=[rng.random() < 0.08 for _ in range(n)],
+        checkpoint=[rng.random() < 0.1 for _ in range(m)],
+    )
+
+
+def random_order(rng: random.Random, problem: Problem) -> list[int]:
+    """A sequence that often may run: tasks in order, repeats thrown in, sometimes shuffled a little."""
+    order = [t for t in range(problem.tasks) if not problem.optional[t] or rng.random() < 0.5]
+    for _ in range(rng.choice([0, 1, 1, 2, 3, 5])):
+        order.insert(rng.randint(0, len(order)), rng.randrange(problem.tasks))
+    if rng.random() < 0.3 and len(order) > 1:
+        i, j = rng.sample(range(len(order)), 2)
+        order[i], order[j] = order[j], order[i]
+    if rng.random() < 0.02 and order:
+        order.pop(rng.randrange(len(order)))
+    return order
