@@ -24,7 +24,7 @@ def lifetimes(problem: Problem, order: Order) -> Lifetimes:
     Raises IllegalPlan when a read finds no earlier write; `check.py` says everything else.
     """
     order = np.asarray(order, np.int64)
-    steps, buffers = len(order), problem.buffers
+    steps = len(order)
     write_step, written = problem.writes.entries(order)
     read_step, read = problem.reads.entries(order)
 
@@ -51,25 +51,40 @@ def lifetimes(problem: Problem, order: Order) -> Lifetimes:
     start = np.maximum(writer_step, 0)
     stop = start + (writer_step >= 0)  # an unread output is counted in its own step
     np.maximum.at(stop, bound, read_step + 1)
-    hold = problem.hold[buffer]
-    last_of_buffer = np.append(buffer[1:] != buffer[:-1], True) if len(buffer) else np.zeros(0, bool)
-    stop[(hold == TO_THE_END) & last_of_buffer] = steps
-    _hand_out(problem, order, buffer, writer_step, stop)
-    resident = hold == RESIDENT
-    start[resident] = 0
-    stop[resident] = steps
-    # A resident storage is there from the start and one however often it is written: later writes go into its bytes.
-    first_of_buffer = np.append(True, buffer[1:] != buffer[:-1]) if len(buffer) else np.zeros(0, bool)
-    stop[resident & ~first_of_buffer] = 0
-
-    taken_from = np.full(len(buffer), -1, np.int64)
+    _hold(problem, order, buffer, writer_step, start, stop)
     result = Lifetimes(
-        buffer, writer_step, start, stop, taken_from,
+        buffer, writer_step, start, stop, np.full(len(buffer), -1, np.int64),
         Csr(_row_pointer(read_step, steps), bound),
         Csr(_row_pointer(write_step, steps), place[len(initial) :]),
     )  # fmt: skip
     _take_over(problem, result, key)
     return result
+
+
+def _hold(
+    problem: Problem, order: Order, buffer: np.ndarray, writer_step: np.ndarray, start: np.ndarray, stop: np.ndarray
+) -> None:
+    """Stretch the spans of what `Problem.hold` keeps; instances stand sorted by (buffer, step)."""
+    hold = problem.hold[buffer]
+    stop[_last_of_each(buffer, np.flatnonzero(hold == TO_THE_END))] = len(order)
+    handed = np.flatnonzero(hold == HANDED_OUT)
+    if len(handed):
+        # Handed out is the newest instance at the end of the phase of its producer.
+        producer = problem.producer()[buffer[handed]]
+        phase = np.where(producer < 0, 0, problem.phase[np.maximum(producer, 0)])
+        present = handed[writer_step[handed] < _phase_ends(problem, order)[phase]]
+        stop[_last_of_each(buffer, present)] = len(order)
+    # A resident storage is there from the start and one however often it is written.
+    resident = hold == RESIDENT
+    start[resident] = 0
+    stop[resident] = np.where(writer_step[resident] < 0, len(order), 0)
+
+
+def _last_of_each(buffer: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """Of the given rows, ascending, the last one of each buffer."""
+    if not len(rows):
+        return rows
+    return rows[np.append(buffer[rows[1:]] != buffer[rows[:-1]], True)]
 
 
 def profile(problem: Problem, order: Order, lives: Lifetimes | None = None, space: int = DEVICE) -> np.ndarray:
@@ -102,6 +117,7 @@ def cost(problem: Problem, order: Order) -> int:
 
 
 def score(problem: Problem, order: Order, budget_bytes: int) -> Score:
+    """What compares orders under a budget."""
     highest = peak(problem, order)
     return Score(max(0, highest - budget_bytes), cost(problem, order), highest)
 
@@ -120,20 +136,6 @@ def _phase_ends(problem: Problem, order: Order) -> np.ndarray:
     ends = np.zeros(3, np.int64)
     np.maximum.at(ends, problem.phase[order[first]], first + 1)
     return ends
-
-
-def _hand_out(problem: Problem, order: Order, buffer: np.ndarray, writer_step: np.ndarray, stop: np.ndarray) -> None:
-    """Hold what is handed out at the end of its phase from there to the end."""
-    handed = problem.hold[buffer] == HANDED_OUT
-    if not handed.any():
-        return
-    producer = problem.producer()[buffer]
-    phase = np.where(producer < 0, 0, problem.phase[np.maximum(producer, 0)])
-    present = handed & (writer_step < _phase_ends(problem, order)[phase])
-    of = np.flatnonzero(present)
-    # Instances are sorted by (buffer, step): the last present one of each buffer is handed out.
-    chosen = of[np.append(buffer[of][1:] != buffer[of][:-1], True)]
-    stop[chosen] = len(order)
 
 
 def _take_over(problem: Problem, lives: Lifetimes, key: np.ndarray) -> None:
