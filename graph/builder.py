@@ -113,6 +113,17 @@ class Builder:
         self._node_names.add(name)
         return ids
 
+    def want_output(self, node_id: int, position: int) -> int:
+        """Id of an output of a node made before; where the node leaves it out it is added and its type inferred."""
+        node = self.nodes[node_id]
+        if position < len(node.outputs) and node.outputs[position] != ABSENT:
+            return node.outputs[position]
+        slots = [*node.outputs, *[ABSENT] * (position + 1 - len(node.outputs))]
+        slots[position] = self.value(f"{node.name}:{position}")
+        self.nodes[node_id] = replace(node, outputs=tuple(slots))
+        self._type_outputs(self.nodes[node_id], None)
+        return slots[position]
+
     def build(self, outputs: Iterable[int] = ()) -> Graph:
         """The checked graph. Raises BadGraph with up to ten findings."""
         from graph.check import check

@@ -40,8 +40,16 @@ class Val:
 class Emit:
     """Adds nodes to a builder under one name prefix and phase."""
 
-    def __init__(self, builder: Builder, prefix: str, phase: Phase = Phase.BACKWARD, **node_fields: Any):
+    def __init__(
+        self,
+        builder: Builder,
+        prefix: str,
+        phase: Phase = Phase.BACKWARD,
+        constants: dict[Any, Val] | None = None,
+        **node_fields: Any,
+    ):
         self.builder, self.prefix, self.phase = builder, prefix, phase
+        self.constants = {} if constants is None else constants  # made before, by type and content
         self.node_fields = node_fields  # given to every node made, e.g. annotations
 
     def val(self, v: int) -> Val:
@@ -51,26 +59,41 @@ class Emit:
             raise ValueError(f"value {self.builder.values[v].name} has no type")
         return Val(v, type)
 
-    def op(self, op: str, *inputs: Val | None, outputs: int = 1, **attributes: Any) -> Any:
-        """Output of a new node, or a tuple of them when `outputs` is not 1. Attributes that are None are left out."""
+    def known(self, x: Val | None) -> np.ndarray | None:
+        """Content of a constant, None where it is not known."""
+        return None if x is None else self.builder.values[x.id].data
+
+    def op(self, op: str, *inputs: Val | None, outputs: int | Sequence[bool] = 1, **attributes: Any) -> Any:
+        """Output of a new node, or a tuple of them when `outputs` is not 1. Attributes that are None are left out.
+
+        `outputs` is how many, or per output whether it is wanted; unwanted ones come as None.
+        """
+        slots: int | list[str | int | None]
+        if isinstance(outputs, int):
+            slots = outputs
+        else:
+            slots = [f"{self.prefix}:{i}" if wanted else None for i, wanted in enumerate(outputs)]
         ids = self.builder.node(
             op,
             [ABSENT if x is None else x.id for x in inputs],
             name=self.prefix,
-            outputs=outputs,
+            outputs=slots,
             attributes={k: v for k, v in attributes.items() if v is not None},
             phase=self.phase,
             **self.node_fields,
         )
-        vals = tuple(self.val(v) for v in ids)
+        vals = tuple(None if v == ABSENT else self.val(v) for v in ids)
         return vals[0] if outputs == 1 else vals
 
     def constant(self, data: Any, dtype: str | None = None) -> Val:
-        """A constant; `dtype` is an ONNX name."""
+        """A constant; `dtype` is an ONNX name. Equal constants of one emitter, or of several that share them, are one."""
         from graph.ops.standard_ops import numpy_dtype
 
         array = np.asarray(data) if dtype is None else np.asarray(data).astype(numpy_dtype(dtype))
-        return self.val(self.builder.constant(array, f"{self.prefix}/constant"))
+        key = (array.dtype.name, array.shape, array.tobytes())
+        if key not in self.constants:
+            self.constants[key] = self.val(self.builder.constant(array, f"{self.prefix}/constant"))
+        return self.constants[key]
 
     def ints(self, values: Sequence[int]) -> Val:
         """int64 vector, as shapes and axes are given."""
@@ -96,6 +119,9 @@ class Emit:
         return self.op("Sub", x, y)  # type: ignore[no-any-return]
 
     def mul(self, x: Val, y: Val) -> Val:
+        a, b = self.known(x), self.known(y)
+        if a is not None and b is not None and a.size == b.size == 1:
+            return self.constant(a * b, x.dtype)
         return self.op("Mul", x, y)  # type: ignore[no-any-return]
 
     def div(self, x: Val, y: Val) -> Val:
@@ -121,6 +147,9 @@ class Emit:
 
     def reshape(self, x: Val, shape: Sequence[int]) -> Val:
         """`x` under another shape (a view); every length is given, zeros are lengths."""
+        data = self.known(x)
+        if data is not None and data.size == 1:
+            return self.constant(data.reshape(tuple(shape)))
         return x if tuple(shape) == x.shape else self.op("Reshape", x, self.ints(shape), allowzero=1)
 
     def expand(self, x: Val, shape: Sequence[int]) -> Val:

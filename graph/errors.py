@@ -1,9 +1,10 @@
 """What can be wrong with a model. Every message says the thing, the place and the remedy.
 
 GraphError
-├── BadGraph        the document breaks a rule; carries up to ten findings
-├── NoGradient      an op on the gradient path has no rule
-└── CannotExecute   the numpy reference has no kernel, or the bytes are too many
+├── BadGraph               the document breaks a rule; carries up to ten findings
+│   └── NoGradient         an op on the gradient path cannot be differentiated
+├── CannotDifferentiate    a rule does not cover this use of its op; told as NoGradient with the node's place
+└── CannotExecute          the numpy reference has no kernel, or the bytes are too many
 """
 
 from __future__ import annotations
@@ -42,13 +43,18 @@ class GraphError(Exception):
 
 
 class BadGraph(GraphError):
-    """A model that breaks a rule, with every finding (ten at most) at once."""
+    """A model that breaks a rule, with every finding (ten at most) at once.
 
-    def __init__(self, findings: Sequence[Finding], left_out: int = 0):
+    `excerpt` quotes the lines around the first fault, where there are lines to quote.
+    """
+
+    def __init__(self, findings: Sequence[Finding], left_out: int = 0, excerpt: str = ""):
         self.findings = tuple(findings[:MOST_FINDINGS])
+        self.excerpt = excerpt
         self.left_out = left_out + len(findings) - len(self.findings)
         more = f"\n... and {self.left_out} more" if self.left_out else ""
-        super().__init__("\n".join(str(finding) for finding in self.findings) + more)
+        quote = f"\n{excerpt}" if excerpt else ""
+        super().__init__("\n".join(str(finding) for finding in self.findings) + more + quote)
 
     @classmethod
     def one(cls, code: str, path: str, found: str, expected: str, remedy: str) -> BadGraph:
@@ -75,14 +81,22 @@ class Findings:
         self.count += len(error.findings) + error.left_out
         self.kept.extend(error.findings[: MOST_FINDINGS - len(self.kept)])
 
-    def settle(self) -> None:
+    def settle(self, excerpt: str = "") -> None:
         """Nothing when nothing was found, else BadGraph."""
         if self.count:
-            raise BadGraph(self.kept, self.count - len(self.kept))
+            raise BadGraph(self.kept, self.count - len(self.kept), excerpt)
 
 
 class NoGradient(BadGraph):
     """An op between the loss and a wanted value that cannot be differentiated."""
+
+
+class CannotDifferentiate(GraphError):
+    """Raised by a gradient rule for a use of its op that it does not cover."""
+
+    def __init__(self, found: str, remedy: str):
+        self.found, self.remedy = found, remedy
+        super().__init__(f"{found}; {remedy}")
 
 
 class CannotExecute(GraphError):

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from graph.emit import Emit, Val
+from graph.errors import CannotDifferentiate
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,9 +19,22 @@ class Forward:
     inputs: tuple[Val | None, ...]  # None: absent
     outputs: tuple[Val | None, ...]  # None: not wanted by the graph
     needs: tuple[bool, ...]  # per input: its gradient is wanted; a rule may return None elsewhere
+    want: Callable[[int], Val]  # makes an optional output that the graph leaves out
 
     def attribute(self, name: str, default: Any = None) -> Any:
         return self.attributes.get(name, default)
+
+    def input(self, position: int) -> Val | None:
+        """The input at a position, None when it is absent or left off the end."""
+        return self.inputs[position] if position < len(self.inputs) else None
+
+    def output(self, position: int) -> Val:
+        """The output at a position, made by the forward node from now on if the graph leaves it out."""
+        found = self.outputs[position] if position < len(self.outputs) else None
+        return self.want(position) if found is None else found
+
+    def needed(self, position: int) -> bool:
+        return position < len(self.needs) and self.needs[position]
 
 
 Gradients = tuple[Val | None, ...]
@@ -55,4 +69,7 @@ def no_gradient(*ops: str) -> None:
     UNDIFFERENTIABLE.update(ops)
 
 
-__all__ = ["RULES", "UNDIFFERENTIABLE", "Emit", "Forward", "GradientRule", "Gradients", "gradient", "no_gradient"]
+__all__ = [
+    "RULES", "UNDIFFERENTIABLE", "CannotDifferentiate", "Emit", "Forward", "GradientRule", "Gradients", "Val",
+    "gradient", "no_gradient",
+]  # fmt: skip

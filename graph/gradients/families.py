@@ -1,0 +1,15 @@
+"""Imports every family, so that its rules are registered. A new family is one line here."""
+
+from __future__ import annotations
+
+from graph.gradients import arithmetic as arithmetic
+from graph.gradients import convolution as convolution
+from graph.gradients import elementwise as elementwise
+from graph.gradients import indexing as indexing
+from graph.gradients import losses as losses
+from graph.gradients import none as none
+from graph.gradients import normalisation as normalisation
+from graph.gradients import pooling as pooling
+from graph.gradients import products as products
+from graph.gradients import reductions as reductions
+from graph.gradients import shape as shape

@@ -1,0 +1,271 @@
+"""Example uses of every op that has a gradient rule: shapes, broadcasts, attributes, absent inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+_chance = np.random.default_rng(7)
+
+
+@dataclass(frozen=True, eq=False)
+class Example:
+    """One use of an op. Floating arrays are differentiated by, the others are constants; None is absent."""
+
+    op: str
+    inputs: tuple[np.ndarray | None, ...]
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+    outputs: tuple[bool, ...] = (True,)
+    fixed: tuple[int, ...] = ()  # floating inputs that are constants all the same
+    tolerance: float = 1e-6
+    dtype: str = "float64"  # in which differences are taken; the op may not have float64
+    opset: int = 21
+
+    def __str__(self) -> str:
+        shapes = ",".join("-" if x is None else "x".join(map(str, x.shape)) or "scalar" for x in self.inputs)
+        return f"{self.op}({shapes} {' '.join(f'{k}={v}' for k, v in self.attributes.items())})".replace(" )", ")")
+
+
+def real(*shape: int, low: float = -2.0, high: float = 2.0) -> np.ndarray:
+    return _chance.uniform(low, high, shape)
+
+
+def apart(*shape: int) -> np.ndarray:
+    """Numbers of both signs that are far from each other and from zero, for ops with kinks and maxima."""
+    count = int(np.prod(shape))
+    return _chance.permutation(np.linspace(-2, 2, count + count % 2))[:count].reshape(shape) + 0.01
+
+
+def ints(*values: int) -> np.ndarray:
+    return np.array(values, np.int64)
+
+
+def _uses(op: str, *uses: tuple[Any, ...], **common: Any) -> list[Example]:
+    """Examples from (inputs, attributes) or (inputs,)."""
+    return [Example(op, tuple(use[0]), use[1] if len(use) > 1 else {}, **common) for use in uses]
+
+
+def _elementwise() -> list[Example]:
+    found: list[Example] = []
+    plain = "Abs Exp Sin Cos Tan Atan Sinh Cosh Asinh Erf Sigmoid Tanh Relu Softplus Softsign HardSwish Mish Neg Identity"
+    for op in plain.split():
+        found += _uses(op, ([apart(3, 4) * (0.6 if op == "Tan" else 1)],), ([apart()],))
+    for op in ("Log", "Sqrt", "Reciprocal"):
+        found += _uses(op, ([real(2, 3, low=0.3)],))
+    for op in ("Asin", "Acos", "Atanh"):
+        found += _uses(op, ([real(2, 3, low=-0.9, high=0.9)],))
+    found += _uses("Acosh", ([real(2, 3, low=1.2, high=3)],))
+    for op, attributes in {
+        "LeakyRelu": {"alpha": 0.3}, "ThresholdedRelu": {"alpha": 0.5}, "Elu": {"alpha": 1.5},
+        "Selu": {"alpha": 1.2, "gamma": 0.9}, "Celu": {"alpha": 0.7}, "HardSigmoid": {"alpha": 0.3, "beta": 0.4},
+        "Gelu": {"approximate": "tanh"}, "Shrink": {"lambd": 0.4, "bias": 0.2},
+    }.items():  # fmt: skip
+        single = {"dtype": "float32", "tolerance": 1e-3} if op == "Celu" else {}
+        found += _uses(op, ([apart(3, 5)], attributes), ([apart(4)],), **single)
+    found += _uses("Swish", ([apart(3, 5)], {"alpha": 1.5}), ([apart(4)],), opset=24)
+    found += _uses("PRelu", ([apart(2, 3, 4), real(3, 1)],), ([apart(2, 3), real()],), ([apart(2, 3), real(2, 3)],))
+    found += _uses(
+        "Clip", ([apart(3, 4), np.array(-0.7), np.array(0.9)],), ([apart(3, 4), None, np.array(0.5)],),
+        ([apart(3, 4), np.array(-0.4)],), ([apart(5)],),
+    )  # fmt: skip
+    for op in ("Softmax", "LogSoftmax"):
+        found += _uses(op, ([real(3, 4)],), ([real(2, 3, 4)], {"axis": 1}), ([real(5)], {"axis": 0}))
+    return found
+
+
+def _arithmetic() -> list[Example]:
+    found: list[Example] = []
+    shapes = (((3, 4), (3, 4)), ((3, 4), (4,)), ((2, 1, 4), (3, 1)), ((), (2, 2)))
+    for op in ("Add", "Sub", "Mul"):
+        found += _uses(op, *[([real(*a), real(*b)],) for a, b in shapes])
+    found += _uses("Div", *[([real(*a), real(*b, low=0.5)],) for a, b in shapes])
+    found += _uses(
+        "Pow", ([real(3, 4, low=0.4), real(3, 4)],), ([real(2, 3, low=0.4), real()],), ([real(3, low=0.4), real(2, 1)],)
+    )
+    found += _uses("Pow", ([apart(3, 4), np.array(2.0)],), ([apart(4), np.array([3.0])],), fixed=(1,))
+    found += _uses("Pow", ([apart(3, 4), np.array(2, np.int64)],))
+    found += _uses("Mod", ([real(3, 4, low=1.1, high=1.9), real(4, low=0.4, high=0.5)], {"fmod": 1}))
+    for op in ("Sum", "Mean", "Max", "Min"):
+        found += _uses(op, ([apart(3, 4), apart(3, 4) * 0.9, apart(4)],), ([apart(2)],), ([apart(2, 1), apart(3)],))
+    condition = np.array([[True, False, True], [False, False, True]])
+    found += _uses("Where", ([condition, real(2, 3), real(2, 3)],), ([condition, real(3), real()],))
+    found += _uses("Cast", ([real(2, 3)], {"to": 11}))
+    found += _uses("CastLike", ([real(2, 3), real(1)],), fixed=(1,))
+    return found
+
+
+def _products() -> list[Example]:
+    found = _uses(
+        "MatMul", *[
+            ([real(*a), real(*b)],)
+            for a, b in (
+                ((3, 4), (4, 2)), ((2, 3, 4), (4, 5)), ((2, 3, 4), (2, 4, 5)), ((2, 1, 3, 4), (5, 4, 2)),
+                ((4,), (4,)), ((4,), (4, 3)), ((2, 3, 4), (4,)), ((4,), (2, 4, 3)), ((3, 4), (2, 4, 5)), ((2, 4, 3, 4), (4,)),
+            )
+        ],
+    )  # fmt: skip
+    for ta in (0, 1):
+        for tb in (0, 1):
+            a, b = real(*((4, 3) if ta else (3, 4))), real(*((2, 4) if tb else (4, 2)))
+            found += _uses(
+                "Gemm", ([a, b, real(2)], {"transA": ta, "transB": tb, "alpha": 0.5, "beta": 2.0}),
+                ([a, b], {"transA": ta, "transB": tb}), ([a, b, real(3, 1)], {"transA": ta, "transB": tb}),
+            )  # fmt: skip
+            stacks = real(2, *a.shape), real(3, 2, *b.shape)
+            found += _uses("remat::MatMul", ([*stacks], {"trans_a": ta, "trans_b": tb}))
+    found += _uses(
+        "Einsum",
+        ([real(2, 3, 4), real(2, 4, 5)], {"equation": "bij,bjk->bik"}),
+        ([real(2, 3), real(4)], {"equation": "ij,k->k"}),
+        ([real(2, 3)], {"equation": "ij -> i"}),
+        ([real(2, 3), real(3, 4), real(4)], {"equation": "ij,jk,k"}),
+    )
+    return found
+
+
+def _reductions() -> list[Example]:
+    found: list[Example] = []
+    for op in "ReduceSum ReduceMean ReduceSumSquare ReduceL1 ReduceL2 ReduceLogSumExp ReduceMax ReduceMin ReduceProd".split():
+        found += _uses(
+            op, ([apart(2, 3, 4), ints(1)],), ([apart(2, 3, 4), ints(0, -1)], {"keepdims": 0}), ([apart(3, 2)],),
+            ([apart(3, 2)], {"noop_with_empty_axes": 1}),
+        )  # fmt: skip
+    zeros = np.array([[0.0, 2.0, 3.0], [0.0, 0.0, 5.0], [1.0, 2.0, 3.0]])
+    found += _uses("ReduceProd", ([zeros, ints(1)],))
+    found += _uses("ReduceLogSum", ([real(2, 3, low=0.2), ints(1)],), ([real(2, 3, low=0.2), ints(0)], {"keepdims": 0}))
+    found += _uses(
+        "CumSum", ([real(2, 3), np.array(1)],), ([real(2, 3), np.array(0)], {"reverse": 1}),
+        ([real(4), np.array(0)], {"exclusive": 1}), ([real(2, 4), np.array(1)], {"exclusive": 1, "reverse": 1}),
+    )  # fmt: skip
+    found += _uses("LpNormalization", ([real(3, 4)],), ([apart(2, 3, 2)], {"axis": 1, "p": 1}))
+    found += _uses("MeanVarianceNormalization", ([real(3, 2, 2, 3)],), ([real(3, 4)], {"axes": [1]}))
+    return found
+
+
+def _shapes() -> list[Example]:
+    found = _uses("Reshape", ([real(2, 6), ints(3, 4)],), ([real(2, 3), ints(-1)],))
+    found += _uses("Flatten", ([real(2, 3, 4)],), ([real(2, 3)], {"axis": 0}))
+    found += _uses("Squeeze", ([real(2, 1, 3, 1)],), ([real(1, 2, 1), ints(0)],))
+    found += _uses("Unsqueeze", ([real(2, 3), ints(0, 3)],))
+    found += _uses("Transpose", ([real(2, 3, 4)],), ([real(2, 3, 4)], {"perm": [1, 2, 0]}))
+    found += _uses("Expand", ([real(3, 1), ints(2, 3, 4)],), ([real(2, 3), ints(2, 3)],))
+    found += _uses("Tile", ([real(2, 3), ints(2, 3)],), ([real(2, 3, 1), ints(1, 1, 4)],))
+    found += _uses("Concat", ([real(2, 3), real(2, 1), real(2, 2)], {"axis": 1}), ([real(2, 3)], {"axis": -1}))
+    found += _uses("Split", ([real(6, 2), ints(1, 3, 2)],), outputs=(True, True, True))
+    found += _uses("Split", ([real(2, 6)], {"axis": -1, "num_outputs": 3}), outputs=(True, False, True))
+    found += _uses(
+        "Slice", ([real(4, 5), ints(1), ints(3)],), ([real(4, 5), ints(1, -4), ints(100, -1), ints(0, 1)],),
+        ([real(7, 3), ints(5), ints(0), ints(0), ints(-2)],), ([real(7, 4), ints(0, 1), ints(7, 4), ints(0, 1), ints(3, 1)],),
+        ([real(5), ints(4), ints(-9), ints(0), ints(-1)],), ([real(3, 2), ints(0), ints(3), ints(0)],),
+    )  # fmt: skip
+    found += _uses(
+        "Pad", ([real(2, 3), ints(1, 0, 0, 2)],), ([real(2, 3), ints(0, 1, 1, 0), np.array(0.5)],),
+        ([real(3, 4), ints(1, -1, 0, 2)],), ([real(3, 4), ints(2, 1), None, ints(1)],),
+        ([real(3, 4), ints(2, 1, 1, 3)], {"mode": "reflect"}), ([real(3, 4), ints(2, 1, 1, 3)], {"mode": "edge"}),
+        ([real(3, 4), ints(2, 1, 1, 3)], {"mode": "wrap"}),
+    )  # fmt: skip
+    found += _uses("Trilu", ([real(3, 4)],), ([real(2, 3, 3), np.array(1)], {"upper": 0}))
+    found += _uses("DepthToSpace", ([real(1, 8, 2, 3)], {"blocksize": 2}), ([real(1, 8, 2, 3)], {"blocksize": 2, "mode": "CRD"}))
+    found += _uses("SpaceToDepth", ([real(1, 2, 4, 6)], {"blocksize": 2}))
+    found += _uses("ReverseSequence", ([real(4, 3), ints(2, 4, 1)], {"time_axis": 0, "batch_axis": 1}))
+    found += _uses("CenterCropPad", ([real(4, 5), ints(7, 2)],), ([real(5, 4), ints(2, 5)],), ([real(2, 5), ints(4)], {"axes": [1]}))
+    return found
+
+
+def _indexing() -> list[Example]:
+    found = _uses(
+        "Gather", ([real(5, 3), np.array([[0, 4], [4, -1]])],), ([real(2, 4, 3), ints(3, 3)], {"axis": 1}), ([real(4), np.array(2)],)
+    )
+    found += _uses("GatherElements", ([real(3, 4), np.array([[0, 2], [2, 2]])], {"axis": 1}), ([real(3, 2), np.array([[0, 2]])],))
+    found += _uses("GatherND", ([real(3, 4, 2), np.array([[0, 1], [2, 3], [0, 1]])],), ([real(2, 3, 2), np.array([[1], [1]])], {"batch_dims": 1}))
+    found += _uses(
+        "ScatterElements", ([real(3, 4), np.array([[0, 2], [1, 3]]), real(2, 2)], {"axis": 1}),
+        ([real(3, 4), np.array([[0, 2], [0, 1]]), real(2, 2)], {"reduction": "add"}),
+    )  # fmt: skip
+    found += _uses(
+        "ScatterND", ([real(4, 2), np.array([[0], [3]]), real(2, 2)],), ([real(4), np.array([[1], [1]]), real(2)], {"reduction": "add"})
+    )
+    found += _uses("TopK", ([apart(3, 5), ints(2)],), ([apart(4, 2), ints(3)], {"axis": 0, "largest": 0}), outputs=(True, True))
+    found += _uses("TopK", ([apart(3, 5), ints(2)],), outputs=(True, False))
+    found += _uses("OneHot", ([ints(0, 2, 1), np.array(4), real(2)],), ([np.array([[1, 0]]), np.array(3), real(2)], {"axis": 1}))
+    return found
+
+
+def _windows() -> list[Example]:
+    found = _uses(
+        "Conv",
+        ([real(2, 3, 5, 6), real(4, 3, 3, 2), real(4)], {"pads": [1, 0, 1, 1], "strides": [2, 1]}),
+        ([real(2, 4, 5, 5), real(6, 2, 3, 3)], {"group": 2, "dilations": [2, 1], "pads": [2, 1, 2, 1]}),
+        ([real(1, 2, 7), real(3, 2, 3), real(3)], {"strides": [3]}),
+        ([real(1, 2, 3, 4, 3), real(2, 1, 2, 2, 2)], {"group": 2}),
+        ([real(1, 3, 5, 4), real(3, 1, 3, 3)], {"group": 3, "auto_pad": "SAME_UPPER", "strides": [2, 2]}),
+    )
+    found += _uses(
+        "ConvTranspose",
+        ([real(2, 3, 3, 4), real(3, 2, 3, 2), real(2)], {"pads": [1, 0, 1, 1], "strides": [2, 1]}),
+        ([real(1, 4, 3, 3), real(4, 3, 2, 2)], {"group": 2, "strides": [2, 2], "output_padding": [1, 0]}),
+        ([real(1, 2, 4), real(2, 3, 3)], {"dilations": [2]}),
+        ([real(1, 2, 4), real(2, 3, 3)], {"strides": [2], "output_shape": [10]}),
+        ([real(1, 2, 4), real(2, 3, 3)], {"strides": [2], "auto_pad": "SAME_LOWER"}),
+        ([real(1, 1, 2, 2, 2), real(1, 2, 2, 1, 2)], {"strides": [1, 2, 1]}),
+    )
+    for op, attributes in {"MaxPool": {}, "AveragePool": {"count_include_pad": 1}, "LpPool": {"p": 3}}.items():
+        found += _uses(
+            op, ([apart(2, 3, 5, 6)], {"kernel_shape": [3, 2], "strides": [2, 1], "pads": [1, 0, 1, 1], **attributes}),
+            ([apart(1, 2, 7)], {"kernel_shape": [3]}), ([apart(1, 2, 5, 5)], {"kernel_shape": [2, 2], "auto_pad": "SAME_UPPER"}),
+            ([apart(1, 1, 3, 4, 3)], {"kernel_shape": [2, 2, 2], "strides": [1, 2, 1]}),
+            ([apart(1, 1, 6)], {"kernel_shape": [2], "dilations": [2]}),
+        )  # fmt: skip
+    found += _uses("AveragePool", ([real(1, 2, 6)], {"kernel_shape": [3], "strides": [2], "ceil_mode": 1, "pads": [1, 1]}))
+    found += _uses("MaxPool", ([apart(1, 2, 6)], {"kernel_shape": [3], "strides": [2]}), outputs=(True, True))
+    for op in ("GlobalAveragePool", "GlobalMaxPool", "GlobalLpPool"):
+        found += _uses(op, ([apart(2, 3, 4, 5)],), ([apart(2, 3, 7)],))
+    return found
+
+
+def _normalisations() -> list[Example]:
+    statistics = real(3), real(3, low=0.4)
+    found = _uses(
+        "BatchNormalization", ([real(4, 3, 2, 2), real(3), real(3), *statistics],), ([real(4, 3), real(3), real(3), *statistics], {"epsilon": 0.1})
+    )
+    found += _uses(
+        "BatchNormalization", ([real(4, 3, 2), real(3), real(3), *statistics], {"training_mode": 1}),
+        fixed=(3, 4), outputs=(True, False, False),
+    )  # fmt: skip
+    found += _uses("remat::BatchNorm", ([real(4, 3, 2, 2), real(3), real(3)], {"epsilon": 0.01}), outputs=(True, False, False))
+    found += _uses("remat::BatchNorm", ([real(6, 3), real(3), real(3)],), outputs=(True, True, True))
+    found += _uses(
+        "LayerNormalization", ([real(2, 3, 4), real(4), real(4)],), ([real(2, 3, 4), real(3, 4)], {"axis": 1, "epsilon": 0.1}),
+        tolerance=1e-5,
+    )  # fmt: skip
+    found += _uses("RMSNormalization", ([real(2, 3, 4), real(4)],), ([real(2, 3, 4), real(3, 4)], {"axis": 1}), tolerance=1e-5, opset=23)
+    found += _uses("GroupNormalization", ([real(2, 4, 3), real(4), real(4)], {"num_groups": 2}), tolerance=1e-5)
+    found += _uses("InstanceNormalization", ([real(2, 3, 4), real(3), real(3)],), ([real(2, 3, 2, 3), real(3), real(3)], {"epsilon": 0.1}))
+    found += _uses("LRN", ([real(2, 5, 2, 2)], {"size": 3}), ([real(1, 4, 3)], {"size": 2, "alpha": 0.3, "beta": 0.6, "bias": 2.0}))
+    return found
+
+
+def _losses() -> list[Example]:
+    labels, grid = ints(0, 2, 1, 2), _chance.integers(0, 3, (2, 4))
+    found: list[Example] = []
+    for reduction in ("mean", "sum", "none"):
+        found += _uses(
+            "SoftmaxCrossEntropyLoss", ([real(4, 3), labels], {"reduction": reduction}),
+            ([real(2, 3, 4), grid, real(3, low=0.2)], {"reduction": reduction, "ignore_index": 1}),
+            fixed=(2,), outputs=(True, True),
+        )  # fmt: skip
+        found += _uses(
+            "NegativeLogLikelihoodLoss", ([real(4, 3), labels], {"reduction": reduction}),
+            ([real(2, 3, 4), grid, real(3, low=0.2)], {"reduction": reduction, "ignore_index": 1}), fixed=(2,),
+        )  # fmt: skip
+    found += _uses("SoftmaxCrossEntropyLoss", ([real(4, 3), labels],))
+    return found
+
+
+EXAMPLES: list[Example] = [
+    *_elementwise(), *_arithmetic(), *_products(), *_reductions(), *_shapes(), *_indexing(), *_windows(),
+    *_normalisations(), *_losses(),
+]  # fmt: skip

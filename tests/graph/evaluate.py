@@ -1,0 +1,31 @@
+"""Plain evaluation of small graphs, node after node, for tests of what graphs compute."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from graph.ir import ABSENT, Graph
+from graph.ops import run
+from graph.ops.table import call_of
+
+
+def evaluate(graph: Graph, given: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Every value of the graph by name, from what is given and the constants."""
+    arrays: dict[int, np.ndarray] = {}
+    for v, value in enumerate(graph.values):
+        if value.name in given:
+            arrays[v] = given[value.name]
+        elif value.data is not None:
+            arrays[v] = value.data
+    for node in graph.nodes:
+        inputs = [None if v == ABSENT else arrays[v] for v in node.inputs]
+        results = run(call_of(graph, node), *inputs)
+        for v, result in zip(node.outputs, results, strict=False):
+            if v != ABSENT:
+                type = graph.values[v].type
+                assert result is not None
+                assert type is not None and result.shape == type.shape, f"{node.name}: {result.shape} is not {type}"
+                arrays[v] = result
+    return {graph.values[v].name: array for v, array in arrays.items()}
