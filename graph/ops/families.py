@@ -3,5 +3,18 @@
 from __future__ import annotations
 
 from graph.ops import activation as activation
+from graph.ops import convolution as convolution
+from graph.ops import convolution_gradient as convolution_gradient
 from graph.ops import elementwise as elementwise
 from graph.ops import elementwise_gradient as elementwise_gradient
+from graph.ops import gather as gather
+from graph.ops import loss as loss
+from graph.ops import matmul as matmul
+from graph.ops import optimizer as optimizer
+from graph.ops import pooling as pooling
+from graph.ops import pooling_gradient as pooling_gradient
+from graph.ops import products as products
+from graph.ops import random as random
+from graph.ops import reduce as reduce
+from graph.ops import shape as shape
+from graph.ops import softmax as softmax

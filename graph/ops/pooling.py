@@ -1,0 +1,200 @@
+"""Pools. Windows are boxes, so maxima and sums are taken one axis after the other.
+
+A maximum carries the flat place it came from. Axes go last to first, and only a strictly larger
+cell replaces an earlier one, so among equals the first in row-major order wins, as everywhere.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from graph.ops.precision import attribute_shape, chunks, narrow, wide
+from graph.ops.table import Call, Work, op
+from graph.ops.windows import Windows, windows
+
+Places = np.ndarray  # int64[..., cells]: flat spatial place of the maximum, -1 in a window of padding only
+
+
+def pool_windows(call: Call, spatial: tuple[int, ...]) -> Windows:
+    """The windows of a pool over `spatial`. Raises ValueError without kernel_shape."""
+    kernel = attribute_shape(call.attributes, "kernel_shape", call.op)
+    return windows(call.attributes, spatial, kernel, ceil=bool(call.attribute("ceil_mode", 0)))
+
+
+def maxima(x: np.ndarray, view: Windows) -> np.ndarray:
+    """Largest cell of each window; NaN where one is among them."""
+    for axis in reversed(range(view.rank)):
+        best, _ = _first_of_each(x, None, view, axis)
+        for tap in range(view.kernel[axis]):
+            out, into = _along(view, axis, tap, x.ndim)
+            np.maximum(best[out], x[into], out=best[out])
+        x = best
+    return x
+
+
+def maxima_with_places(x: np.ndarray, view: Windows) -> tuple[np.ndarray, Places]:
+    """Largest cell of each window and where in `x`'s spatial cells it stands, row-major."""
+    cells = np.arange(math.prod(view.input), dtype=np.int64).reshape(view.input)
+    places: np.ndarray = np.broadcast_to(cells, x.shape)
+    for axis in reversed(range(view.rank)):
+        best, best_places = _first_of_each(x, places, view, axis)
+        assert best_places is not None
+        for tap in range(view.kernel[axis]):
+            out, into = _along(view, axis, tap, x.ndim)
+            candidate, current = x[into], best[out]
+            better = (candidate > current) | (candidate != candidate)
+            np.copyto(current, candidate, where=better)
+            np.copyto(best_places[out], places[into], where=better)
+        x, places = best, best_places
+    return x, places
+
+
+def _first_of_each(
+    x: np.ndarray, places: np.ndarray | None, view: Windows, axis: int
+) -> tuple[np.ndarray, np.ndarray | None]:
+    """Per window along `axis` its first cell inside, lowest and -1 where the window is all padding."""
+    n, stride, dilation = view.input[axis], view.stride[axis], view.dilation[axis]
+    start = np.arange(view.output[axis]) * stride - view.begin[axis]
+    first = start + np.maximum(0, -(start // dilation)) * dilation
+    outside = (first >= n) | (first >= start + view.kernel[axis] * dilation)
+    at = axis - view.rank + x.ndim
+    best = x.take(np.where(outside, 0, first), axis=at)
+    best_places = None if places is None else places.take(np.where(outside, 0, first), axis=at)
+    if outside.any():
+        where = _at(np.flatnonzero(outside), at)
+        best[where] = -np.inf if _is_float(x.dtype) else np.iinfo(x.dtype).min
+        if best_places is not None:
+            best_places[where] = -1
+    return best, best_places
+
+
+def sums(x: np.ndarray, view: Windows) -> np.ndarray:
+    """Sum of the cells of each window, padding left out."""
+    for axis in reversed(range(view.rank)):
+        total = np.zeros(_resized(x, view, axis, view.output[axis]), x.dtype)
+        for tap in range(view.kernel[axis]):
+            out, into = _along(view, axis, tap, x.ndim)
+            total[out] += x[into]
+        x = total
+    return x
+
+
+def spread(dy: np.ndarray, view: Windows) -> np.ndarray:
+    """The adjoint of `sums`: each cell gets the sum of the windows it lies in."""
+    for axis in range(view.rank):
+        total = np.zeros(_resized(dy, view, axis, view.input[axis]), dy.dtype)
+        for tap in range(view.kernel[axis]):
+            out, into = _along(view, axis, tap, dy.ndim)
+            total[into] += dy[out]
+        dy = total
+    return dy
+
+
+def counts(view: Windows, include_pad: bool, dtype: np.typing.DTypeLike) -> np.ndarray:
+    """Cells each window averages over; cells past the declared padding never count."""
+    total = np.ones((), np.float64)
+    for axis in range(view.rank):
+        start = np.arange(view.output[axis])[:, None] * view.stride[axis] - view.begin[axis]
+        cell = start + np.arange(view.kernel[axis]) * view.dilation[axis]
+        low, high = (-view.begin[axis], view.input[axis] + view.end[axis]) if include_pad else (0, view.input[axis])
+        total = total[..., None] * ((cell >= low) & (cell < high)).sum(axis=1)
+    return np.maximum(total, 1).astype(dtype)
+
+
+def scatter(dy: np.ndarray, places: Places, view: Windows) -> np.ndarray:
+    """Each cell's sum of the dy whose maximum it was; sums are made in float64, in row-major order of dy."""
+    rows, cells = math.prod(dy.shape[:2]), math.prod(view.input)
+    incoming, targets = dy.reshape(rows, math.prod(view.output)), places.reshape(rows, math.prod(view.output))
+    dx = np.empty((rows, cells), dy.dtype)
+    for part in chunks(rows, 8 * (cells + 3 * incoming.shape[1])):
+        some = targets[part]
+        flat = some + np.arange(len(some))[:, None] * cells
+        inside = some >= 0
+        weights = np.where(inside, incoming[part], 0).ravel()
+        total = np.bincount(np.where(inside, flat, 0).ravel(), weights, minlength=len(some) * cells)
+        dx[part] = total.reshape(len(some), cells)
+    return dx.reshape(*dy.shape[:2], *view.input)
+
+
+def _along(view: Windows, axis: int, tap: int, ndim: int) -> tuple[tuple[slice, ...], tuple[slice, ...]]:
+    out, into = view.along(axis, tap)
+    at = axis - view.rank + ndim
+    whole = (slice(None),) * at
+    return (*whole, out), (*whole, into)
+
+
+def _at(index: np.ndarray, axis: int) -> tuple[slice | np.ndarray, ...]:
+    return (*(slice(None),) * axis, index)
+
+
+def _resized(x: np.ndarray, view: Windows, axis: int, length: int) -> tuple[int, ...]:
+    at = axis - view.rank + x.ndim
+    return (*x.shape[:at], length, *x.shape[at + 1 :])
+
+
+def _is_float(dtype: np.dtype) -> bool:
+    return not np.issubdtype(dtype, np.integer)
+
+
+def comparable(x: np.ndarray) -> np.ndarray:
+    """`x` as an array maxima can be taken of: integers as they are, floats in computing precision."""
+    return wide(x) if _is_float(x.dtype) else np.ascontiguousarray(x)
+
+
+def _pool_work(call: Call) -> Work:
+    y = call.outputs[0]
+    return Work(0 if y is None else y.elements * math.prod(call.attribute("kernel_shape", (1,))))
+
+
+def _global_work(call: Call) -> Work:
+    x = call.inputs[0]
+    return Work(0 if x is None else x.elements)
+
+
+@op("MaxPool", work=_pool_work, gradient_reads=("i0",))
+def max_pool(call: Call, x: np.ndarray) -> tuple[np.ndarray | None, ...]:
+    """Y, and Indices into the whole flattened x where wanted."""
+    view = pool_windows(call, x.shape[2:])
+    if len(call.wanted) < 2 or not call.wanted[1]:
+        return (narrow(maxima(comparable(x), view), x),)
+    y, places = maxima_with_places(comparable(x), view)
+    if call.attribute("storage_order", 0):
+        inside = np.unravel_index(np.maximum(places, 0), view.input)
+        places = np.ravel_multi_index(inside[::-1], view.input[::-1]).astype(np.int64)
+    rows = np.arange(math.prod(x.shape[:2]), dtype=np.int64).reshape(*x.shape[:2], *(1,) * view.rank)
+    return narrow(y, x), places + rows * math.prod(view.input)
+
+
+@op("AveragePool", work=_pool_work)
+def average_pool(call: Call, x: np.ndarray) -> np.ndarray:
+    view = pool_windows(call, x.shape[2:])
+    total = sums(wide(x), view)
+    total /= counts(view, bool(call.attribute("count_include_pad", 0)), total.dtype)
+    return narrow(total, x)
+
+
+@op("LpPool", work=_pool_work, gradient_reads=("i0", "o0"))
+def lp_pool(call: Call, x: np.ndarray) -> np.ndarray:
+    power = call.attribute("p", 2)
+    total = sums(np.abs(wide(x)) ** power, pool_windows(call, x.shape[2:]))
+    return narrow(total ** (1 / power), x)
+
+
+@op("GlobalAveragePool", work=_global_work)
+def global_average_pool(call: Call, x: np.ndarray) -> np.ndarray:
+    cells = max(1, math.prod(x.shape[2:]))
+    return narrow(wide(x).sum(axis=tuple(range(2, x.ndim)), keepdims=True) / wide(x).dtype.type(cells), x)
+
+
+@op("GlobalMaxPool", work=_global_work, gradient_reads=("i0",))
+def global_max_pool(call: Call, x: np.ndarray) -> np.ndarray:
+    return np.asarray(np.ascontiguousarray(x).max(axis=tuple(range(2, x.ndim)), keepdims=True))
+
+
+@op("GlobalLpPool", work=_global_work, gradient_reads=("i0", "o0"))
+def global_lp_pool(call: Call, x: np.ndarray) -> np.ndarray:
+    power = call.attribute("p", 2)
+    total = (np.abs(wide(x)) ** power).sum(axis=tuple(range(2, x.ndim)), keepdims=True)
+    return narrow(total ** (1 / power), x)

@@ -1,0 +1,57 @@
+"""Which precision a kernel computes in: float64 for float64, float32 for everything narrower.
+
+Arrays become contiguous at the door, so a result depends on shapes and contents alone, never on
+the strides or the address an argument happened to have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from graph.ir import TensorType
+
+CHUNK_BYTES = 32 << 20  # of temporaries a kernel makes at once
+
+
+def wide(array: np.ndarray) -> np.ndarray:
+    """`array` in the precision computed in, contiguous; itself when it is that already."""
+    return np.asarray(array, np.float64 if array.dtype == np.float64 else np.float32, order="C")
+
+
+def wide_or_none(array: np.ndarray | None) -> np.ndarray | None:
+    return None if array is None else wide(array)
+
+
+def narrow(result: np.ndarray, like: np.ndarray) -> np.ndarray:
+    """`result` rounded to the element type of `like`."""
+    return np.asarray(result.astype(like.dtype, copy=False))
+
+
+def chunks(count: int, bytes_each: int) -> Iterator[slice]:
+    """Slices of range(count), each of about CHUNK_BYTES or one item."""
+    step = max(1, CHUNK_BYTES // max(1, bytes_each))
+    for start in range(0, count, step):
+        yield slice(start, min(count, start + step))
+
+
+def statistics_dtype(dtype: str) -> str:
+    """Element type of means and deviations of a tensor of `dtype`: float32 at least."""
+    return "float64" if dtype == "float64" else "float32"
+
+
+def given(type: TensorType | None, what: str) -> TensorType:
+    """`type`, which must be known. Raises ValueError naming the input."""
+    if type is None:
+        raise ValueError(f"{what} has no type; declare its shape and dtype")
+    return type
+
+
+def attribute_shape(attributes: Mapping[str, Any], name: str, op: str) -> tuple[int, ...]:
+    """The shape under attribute `name`. Raises ValueError when it is missing."""
+    found = attributes.get(name)
+    if found is None:
+        raise ValueError(f"{op} needs attribute {name}, the shape of the tensor it makes")
+    return tuple(int(n) for n in found)
