@@ -14,7 +14,7 @@ import numpy as np
 from graph.ir import TensorType
 from graph.ops.precision import chunks, narrow, wide
 from graph.ops.table import HEAVY, Call, Work, op
-from graph.ops.windows import Windows, auto_pad, axis_attribute, split_padding, windows
+from graph.ops.windows import Index, Windows, auto_pad, axis_attribute, split_padding, windows
 
 
 def forward(x: np.ndarray, w: np.ndarray, group: int, view: Windows) -> np.ndarray:
@@ -39,14 +39,14 @@ def grad_input(dy: np.ndarray, w: np.ndarray, group: int, view: Windows) -> np.n
     matrix = w.reshape(group, filters // group, -1).transpose(0, 2, 1)
     incoming = dy.reshape(n, group, filters // group, _cells(view.output))
     if view.is_pointwise:
-        return np.matmul(matrix, incoming).reshape(shape)
+        return np.asarray(np.matmul(matrix, incoming).reshape(shape))
     dx = np.zeros(shape, dy.dtype)
     bytes_each = channels * view.taps * _cells(view.output) * dy.itemsize
     for part in chunks(n, bytes_each):
         columns = np.matmul(matrix, incoming[part])
         columns = columns.reshape(len(columns), channels, *view.kernel, *view.output)
         for place, out, into in view.places():
-            dx[part][(..., *into)] += columns[(slice(None), slice(None), *place, *out)]
+            dx[part][into] += columns[(*place, *out[2:])]
     return dx
 
 
@@ -73,7 +73,7 @@ def _columns(x: np.ndarray, view: Windows, group: int) -> np.ndarray:
         return x.reshape(rows)
     columns = np.zeros((n, channels, *view.kernel, *view.output), x.dtype)
     for place, out, into in view.places():
-        columns[(slice(None), slice(None), *place, *out)] = x[(..., *into)]
+        columns[(*place, *out[2:])] = x[into]
     return columns.reshape(rows)
 
 
@@ -81,7 +81,7 @@ def _depthwise(x: np.ndarray, w: np.ndarray, view: Windows) -> np.ndarray:
     y = np.zeros((*x.shape[:2], *view.output), x.dtype)
     for part in chunks(x.shape[0], x[:1].nbytes):
         for place, out, into in view.places():
-            y[part][(..., *out)] += x[part][(..., *into)] * _per_channel(w, place)
+            y[part][out] += x[part][into] * _per_channel(w, place)
     return y
 
 
@@ -89,7 +89,7 @@ def _depthwise_grad_input(dy: np.ndarray, w: np.ndarray, view: Windows) -> np.nd
     dx = np.zeros((*dy.shape[:2], *view.input), dy.dtype)
     for part in chunks(dy.shape[0], dy[:1].nbytes):
         for place, out, into in view.places():
-            dx[part][(..., *into)] += dy[part][(..., *out)] * _per_channel(w, place)
+            dx[part][into] += dy[part][out] * _per_channel(w, place)
     return dx
 
 
@@ -98,18 +98,18 @@ def _depthwise_grad_weight(dy: np.ndarray, x: np.ndarray, view: Windows) -> np.n
     cells = tuple(range(2, dy.ndim))
     for image, incoming in zip(x[:, None], dy[:, None], strict=True):
         for place, out, into in view.places():
-            products = incoming[(..., *out)] * image[(..., *into)]
-            dw[(slice(None), 0, *place)] += products.sum(axis=cells)[0]
+            products = incoming[out] * image[into]
+            dw[(place[0], 0, *place[2:])] += products.sum(axis=cells)[0]
     return dw
 
 
-def _per_channel(w: np.ndarray, place: tuple[int, ...]) -> np.ndarray:
+def _per_channel(w: np.ndarray, place: Index) -> np.ndarray:
     """Weights at one place of a depthwise kernel, to be multiplied with (N, C, ...)."""
-    return w[(slice(None), 0, *place)].reshape(-1, *(1,) * len(place))
+    return np.asarray(w[place].reshape(-1, *(1,) * (len(place) - 2)))
 
 
 def _is_depthwise(w: np.ndarray, channels: int, group: int) -> bool:
-    return w.shape[1] == 1 and w.shape[0] == group == channels
+    return bool(w.shape[1] == 1 and w.shape[0] == group == channels)
 
 
 def _cells(lengths: tuple[int, ...]) -> int:

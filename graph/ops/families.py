@@ -10,6 +10,8 @@ from graph.ops import elementwise_gradient as elementwise_gradient
 from graph.ops import gather as gather
 from graph.ops import loss as loss
 from graph.ops import matmul as matmul
+from graph.ops import normalization as normalization
+from graph.ops import normalization_gradient as normalization_gradient
 from graph.ops import optimizer as optimizer
 from graph.ops import pooling as pooling
 from graph.ops import pooling_gradient as pooling_gradient

@@ -94,13 +94,13 @@ def spread(dy: np.ndarray, view: Windows) -> np.ndarray:
 
 def counts(view: Windows, include_pad: bool, dtype: np.typing.DTypeLike) -> np.ndarray:
     """Cells each window averages over; cells past the declared padding never count."""
-    total = np.ones((), np.float64)
+    total: np.ndarray = np.ones((), np.float64)
     for axis in range(view.rank):
         start = np.arange(view.output[axis])[:, None] * view.stride[axis] - view.begin[axis]
         cell = start + np.arange(view.kernel[axis]) * view.dilation[axis]
         low, high = (-view.begin[axis], view.input[axis] + view.end[axis]) if include_pad else (0, view.input[axis])
         total = total[..., None] * ((cell >= low) & (cell < high)).sum(axis=1)
-    return np.maximum(total, 1).astype(dtype)
+    return np.asarray(np.maximum(total, 1), dtype)
 
 
 def scatter(dy: np.ndarray, places: Places, view: Windows) -> np.ndarray:
@@ -162,7 +162,7 @@ def max_pool(call: Call, x: np.ndarray) -> tuple[np.ndarray | None, ...]:
     y, places = maxima_with_places(comparable(x), view)
     if call.attribute("storage_order", 0):
         inside = np.unravel_index(np.maximum(places, 0), view.input)
-        places = np.ravel_multi_index(inside[::-1], view.input[::-1]).astype(np.int64)
+        places = np.asarray(np.ravel_multi_index(inside[::-1], view.input[::-1]), np.int64)
     rows = np.arange(math.prod(x.shape[:2]), dtype=np.int64).reshape(*x.shape[:2], *(1,) * view.rank)
     return narrow(y, x), places + rows * math.prod(view.input)
 

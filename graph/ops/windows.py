@@ -16,7 +16,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-Slices = tuple[slice, ...]
+Index = tuple[Any, ...]  # of a numpy array
+WHOLE = (slice(None), slice(None))  # all images, all channels
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,11 +60,15 @@ class Windows:
         first = low * stride + offset
         return slice(low, high), slice(first, first + (high - low - 1) * stride + 1, stride)
 
-    def places(self) -> Iterator[tuple[tuple[int, ...], Slices, Slices]]:
-        """Per kernel place, row-major: the place, the output cells and the input cells it joins."""
+    def places(self) -> Iterator[tuple[Index, Index, Index]]:
+        """Per kernel place, row-major: the indices into (N, C, ...) of the place, the output and the input cells."""
         axes = [[(tap, *self.along(axis, tap)) for tap in range(k)] for axis, k in enumerate(self.kernel)]
         for place in itertools.product(*axes):
-            yield tuple(p[0] for p in place), tuple(p[1] for p in place), tuple(p[2] for p in place)
+            yield (
+                (*WHOLE, *(p[0] for p in place)),
+                (*WHOLE, *(p[1] for p in place)),
+                (*WHOLE, *(p[2] for p in place)),
+            )
 
     def transpose_pads(self) -> tuple[list[int], list[int]]:
         """(`pads`, `output_padding`) of the ConvTranspose that leads from output lengths to input lengths."""
