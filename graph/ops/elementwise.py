@@ -144,9 +144,9 @@ def cast_like(call: Call, x: np.ndarray, like: np.ndarray) -> np.ndarray:
 
 
 #: Dtypes numpy converts between as the standard does.
-_PLAIN = frozenset(
-    ["bool", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64", "float16", "bfloat16", "float32", "float64"]
-)  # fmt: skip
+_PLAIN = FLOATS & {"float16", "bfloat16", "float32", "float64"} | {
+    "bool", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64",
+}  # fmt: skip
 
 
 def _converted(call: Call, x: np.ndarray, to: str) -> np.ndarray:

@@ -164,7 +164,6 @@ def _prelu_work(call: Call) -> Work:
 def prelu_grad(call: Call, dy: np.ndarray, x: np.ndarray, slope: np.ndarray) -> tuple[np.ndarray | None, ...]:
     """Gradients of x and of the slope, the second summed down to the slope's shape."""
     wide_dy, wide_x, wide_slope = (computable(a) for a in (dy, x, slope))
-    assert wide_dy is not None and wide_x is not None and wide_slope is not None
     found: list[np.ndarray | None] = []
     for position, want in enumerate(call.wanted):
         if not want:

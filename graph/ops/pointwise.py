@@ -103,10 +103,10 @@ def fresh(result: Any, dtype: np.dtype[Any], *inputs: np.ndarray | None) -> np.n
     return array
 
 
-def computable(array: np.ndarray | None) -> np.ndarray | None:
+def computable(array: np.ndarray) -> np.ndarray:
     """Narrow floats widened, everything else as it is; contiguous."""
-    if array is None or array.dtype.kind in "biuc":
-        return array if array is None or array.flags.c_contiguous else np.array(array, order="C")
+    if array.dtype.kind in "biuc":
+        return np.asarray(array, order="C")
     return wide(array) if dtype_name(array.dtype) in FLOATS else array.astype(np.int8)  # sub-byte integers
 
 
@@ -115,7 +115,7 @@ def _kernel(formula: Formula, result: str | None) -> Kernel:
 
     def kernel(call: Call, *arrays: np.ndarray | None) -> np.ndarray:
         with np.errstate(all="ignore"):
-            found = formula(call, *map(computable, arrays))
+            found = formula(call, *[None if a is None else computable(a) for a in arrays])
             like = next(a for a in arrays if a is not None).dtype if made is None else made
             return fresh(found, like, *arrays)
 
