@@ -1,0 +1,31 @@
+"""The table of planners; each is a module with `plan(problem, goal, monitor) -> Order`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import import_module
+
+from planner.errors import BadRequest
+from planner.monitor import Monitor
+from planner.plan import Goal, Order
+from planner.problem import Problem
+
+Planner = Callable[[Problem, Goal, Monitor], Order]
+
+#: Name -> module; imported when it is first asked for.
+PLANNERS = {
+    "as_given": "planner.algorithms.as_given",
+    "mirror": "planner.algorithms.mirror",
+    "segments": "planner.algorithms.segments",
+    "greedy": "planner.algorithms.greedy",
+}
+
+
+def planner_named(name: str) -> Planner:
+    """The planner of that name. Raises BadRequest listing those there are."""
+    if name not in PLANNERS:
+        raise BadRequest.one(
+            "unknown_planner", "planner", repr(name), f"auto, {', '.join(PLANNERS)}", "choose one of these"
+        )
+    planner: Planner = import_module(PLANNERS[name]).plan
+    return planner

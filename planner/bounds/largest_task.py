@@ -1,0 +1,71 @@
+"""Largest task: no plan peaks below what one task needs while it runs.
+
+Inputs, outputs, workspace and residents are there in every step that runs the task, in any order and
+with any number of repeats; only takeover counts an output and an input once. O(n + reads) time.
+The certificate is the task: its row of `reads` and `writes` is all there is to add up.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from planner.problem import DEVICE, RESIDENT, TO_LAST_READ, Csr, Problem
+
+
+@dataclass(frozen=True, slots=True)
+class LargestTask:
+    """Lower bound on the peak of any order, and the task that proves it."""
+
+    bytes: int
+    task: int  # -1 when no task has to run
+
+
+def bound(problem: Problem) -> LargestTask:
+    """The largest need of a task that has to run; ties go to the smaller task."""
+    device = np.where(problem.space == DEVICE, problem.size, 0)
+    resident = problem.hold == RESIDENT
+    always = int(device[resident].sum())
+    if problem.optional.all():
+        return LargestTask(always, -1)
+    own = np.where(resident, 0, device)
+    need = _row_sums(problem.reads, own) + _row_sums(problem.writes, own) + problem.workspace - _credit(problem, own)
+    need[problem.optional] = -1
+    task = int(np.argmax(need))
+    return LargestTask(always + int(need[task]), task)
+
+
+def _credit(problem: Problem, own: np.ndarray) -> np.ndarray:
+    """int64[n]: at most this many bytes of a task's outputs can lie in storage they take over.
+
+    Every output takes one input and every input serves one output, so the credit is at most the sum
+    over the outputs that may take any, and at most the sum over inputs of the largest they may serve.
+    """
+    task, output = problem.writes.row_of_entry(), problem.writes.index
+    entry, source = problem.takeover.entries(output)
+    task, output = task[entry], output[entry]
+    pair = task * problem.buffers + source
+    read = problem.reads.row_of_entry() * problem.buffers + problem.reads.index
+    fits = (
+        (problem.hold[source] == TO_LAST_READ)
+        & (problem.space[source] == problem.space[output])
+        & (problem.size[source] >= problem.size[output])
+        & np.isin(pair, read)
+    )
+    task, output, pair = task[fits], output[fits], pair[fits]
+    credits = []
+    for key in (task * problem.buffers + output, pair):
+        group, at = np.unique(key, return_inverse=True)
+        largest = np.zeros(len(group), np.int64)
+        np.maximum.at(largest, at, own[output])
+        credit = np.zeros(problem.tasks, np.int64)
+        np.add.at(credit, group // max(1, problem.buffers), largest)
+        credits.append(credit)
+    return np.asarray(np.minimum(*credits))
+
+
+def _row_sums(rows: Csr, of: np.ndarray) -> np.ndarray:
+    """int64[rows]: the sum of `of` over each row's entries."""
+    total = np.concatenate([np.zeros(1, np.int64), np.cumsum(of[rows.index])])
+    return np.asarray(total[rows.pointer[1:]] - total[rows.pointer[:-1]])
