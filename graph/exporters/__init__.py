@@ -1,0 +1,22 @@
+"""Writers of model files. Each is a file with `dump(graph, **options) -> bytes`."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+from graph.errors import BadGraph
+from graph.ir import Graph
+
+#: Format -> module; imported when asked.
+EXPORTERS = {"native": "graph.exporters.native", "onnx": "graph.exporters.onnx"}
+
+
+def dump(graph: Graph, format: str, **options: Any) -> bytes:
+    """The graph as a file of a format in `EXPORTERS`. Raises BadGraph for a format nobody writes."""
+    if format not in EXPORTERS:
+        raise BadGraph.one(
+            "unknown_format", "format", repr(format), "one of " + ", ".join(EXPORTERS), "ask for one of these"
+        )
+    data: bytes = importlib.import_module(EXPORTERS[format]).dump(graph, **options)
+    return data

@@ -278,11 +278,11 @@ def _node_proto(
     )
     for key, value in attributes.items():
         kind = schema.attributes[key].type if schema is not None and key in schema.attributes else None
-        node.attribute.append(_attribute(key, value, kind))
+        node.attribute.append(attribute_proto(key, value, kind))
     return node
 
 
-def _attribute(key: str, value: Any, kind: Any | None) -> Any:
+def attribute_proto(key: str, value: Any, kind: Any | None) -> Any:
     """An attribute proto of the kind the schema asks for, whatever numbers a document wrote."""
     kinds = defs.OpSchema.AttrType
     if isinstance(value, np.ndarray) and kind not in (kinds.FLOATS, kinds.INTS):

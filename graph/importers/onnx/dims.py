@@ -70,6 +70,7 @@ def bind(protos: Sequence[ValueInfoProto], shapes: Shapes) -> tuple[list[Input],
         for item in inputs:
             if item.declared and isinstance(item.declared[0], str) and item.name not in shapes.inputs:
                 lengths.setdefault(item.declared[0], shapes.batch)
+    _symbols_bound(inputs, shapes, lengths, findings)
     bound = [_bound(item, shapes, lengths, findings) for item in inputs]
     findings.settle()
     return bound, lengths
@@ -117,6 +118,25 @@ def _take_symbols(item: Input, shape: tuple[int, ...], lengths: dict[str, int], 
             )  # fmt: skip
 
 
+def _symbols_bound(
+    inputs: Sequence[Input], shapes: Shapes, lengths: dict[str, int], findings: Findings
+) -> None:  # fmt: skip
+    """Every symbol without a length is one finding that says where it stands and what to say."""
+    where: dict[str, list[Input]] = {}
+    for item in inputs:
+        if item.name not in shapes.inputs:
+            for symbol in dict.fromkeys(n for n in item.declared or () if isinstance(n, str) and n not in lengths):
+                where.setdefault(symbol, []).append(item)
+    for symbol, items in where.items():
+        shown = ", ".join(f"{quoted(item.name)} ({_shown(item.declared or ())})" for item in items[:4])
+        first = items[0]
+        batch = ", --batch 8" if first.declared and first.declared[0] == symbol else ""
+        findings.add(
+            "unbound_dimension", f"dims.{symbol}", f"{quoted(symbol)} without a length in {shown}", "a length",
+            f"say --dim {symbol}=8{batch}, or --input {first.name}={_example(first.declared or (), lengths)}",
+        )  # fmt: skip
+
+
 def _bound(item: Input, shapes: Shapes, lengths: dict[str, int], findings: Findings) -> Input:
     """The input with its lengths; what is missing is a finding."""
     path = f"inputs.{item.name}"
@@ -129,22 +149,17 @@ def _bound(item: Input, shapes: Shapes, lengths: dict[str, int], findings: Findi
         )  # fmt: skip
         return item
     else:
-        found: list[int] = []
-        for k, length in enumerate(item.declared):
-            if k == 0 and shapes.batch is not None and not isinstance(length, str):
-                length = shapes.batch
-            bound = lengths.get(length) if isinstance(length, str) else length
-            if bound is None:
-                remedy = f"--dim {length}=8, " if isinstance(length, str) else ""
-                batch = ", or --batch 8" if k == 0 else ""
+        lead = shapes.batch if item.declared and not isinstance(item.declared[0], str) else None
+        declared = (lead, *item.declared[1:]) if lead is not None else item.declared
+        found = [lengths.get(n) if isinstance(n, str) else n for n in declared]
+        for k, n in enumerate(found):
+            if n is None and declared[k] is None:
                 findings.add(
                     "unbound_dimension", f"{path}.shape[{k}]",
-                    f"{quoted(length) if isinstance(length, str) else 'a dimension without name'} "
-                    f"of {quoted(item.name)} ({_shown(item.declared)})",
-                    "a length", f"say {remedy}--input {item.name}={_example(item.declared, lengths)}{batch}",
+                    f"a dimension without name of {quoted(item.name)} ({_shown(item.declared)})", "a length",
+                    f"say --input {item.name}={_example(item.declared, lengths)}{', or --batch 8' if k == 0 else ''}",
                 )  # fmt: skip
-            found.append(0 if bound is None else bound)
-        shape = tuple(found)
+        shape = tuple(0 if n is None else n for n in found)
     checked(TensorType(item.dtype, shape), f"input {quoted(item.name)}", path)
     return Input(item.name, item.dtype, item.declared, shape)
 

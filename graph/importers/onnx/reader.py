@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from types import MappingProxyType
 
 import numpy as np
@@ -44,13 +44,15 @@ class Model:
         versions = [opset_of(proto.opset_import), *(opset_of(f.opset_import) for f in proto.functions)]
         self.opset = max(TARGET, *versions)
         held = {t.name for t in proto.graph.initializer} | {t.values.name for t in proto.graph.sparse_initializer}
-        self.notes = self._value_notes()
+        self.is_ours = note_of(proto) is not None
+        self.notes = self._value_notes() if self.is_ours else {}
         given = [v for v in proto.graph.input if v.name not in held]
         own = [v for v in given if self.notes.get(v.name, ValueNote()).role not in (Role.ACTIVATION, Role.INPUT)]
         self.resident = own  # parameters, constants and states a file of ours lists as inputs
         self.inputs, self.lengths = bind([v for v in given if v not in own], shapes)
         self.batch = Batch(proto, self.inputs)
-        self.declared = {v.name: v for v in (*proto.graph.value_info, *proto.graph.output)}
+        graphs = list(_graphs(proto.graph)) if self.is_ours else [proto.graph]
+        self.declared = {v.name: v for graph in graphs for v in (*graph.value_info, *graph.output)}
 
     def graph(self) -> Graph:
         """The graph of the whole model."""
@@ -72,7 +74,7 @@ class Model:
         return builder.build(outputs)
 
     def hold(self, graph: GraphProto, scope: Scope, path: str) -> None:
-        """Define the tensors a graph holds; they belong to the outermost graph, nested ones capture them."""
+        """Define the tensors a graph holds."""
         for i, tensor in enumerate(graph.initializer):
             place = f"{path}.initializer[{i}]"
             self.tensor(tensor.name, type_of(tensor, place), tensor, scope, place)
@@ -104,14 +106,15 @@ class Model:
             content = None
         self.constant_bytes += type.nbytes if content is not None else 0
         slot = scope.define(name, type, role=role, data=content, is_held=True, is_baked=True, note=note)
-        outermost = scope.frame
-        while outermost.outer is not None:
-            outermost = outermost.outer
-        slot.frame = outermost
+        while role is Role.PARAMETER and slot.frame.outer is not None:
+            slot.frame = slot.frame.outer  # nested graphs capture their weights
 
-    def declared_type(self, name: str) -> TensorType | None:
-        """What the file says of a value inside it, where that holds for the shapes asked for."""
-        proto = self.declared.get(name)
+    def declared_type(self, name: str, in_model: bool) -> TensorType | None:
+        """What the file says of a value inside it, where that holds for the shapes asked for.
+
+        Names in nested graphs and functions may repeat, except in files of ours.
+        """
+        proto = self.declared.get(name) if in_model or self.is_ours else None
         if (
             proto is None
             or self.notes.get(name, ValueNote()).untyped
@@ -148,8 +151,8 @@ class Model:
         scope.frame.id_of(slot)
 
     def _value_notes(self) -> dict[str, ValueNote]:
-        graph = self.proto.graph
-        protos = (*graph.input, *graph.initializer, *graph.value_info, *graph.output)
+        graphs = _graphs(self.proto.graph)
+        protos = [p for g in graphs for p in (*g.input, *g.initializer, *g.value_info, *g.output)]
         found = ((p.name, note_of(p)) for p in protos)
         return {name: note_from(text, ValueNote, quoted(name)) for name, text in found if text is not None}
 
@@ -162,6 +165,15 @@ class Model:
         builder.order_is_given = note.order_is_given
         builder.annotations = MappingProxyType(note.annotations)
         builder.gradients = [(walk.value_id(p, scope), walk.value_id(g, scope)) for p, g in note.gradients]
+
+
+def _graphs(graph: GraphProto) -> Iterator[GraphProto]:
+    """The graph and every nested one."""
+    yield graph
+    for node in graph.node:
+        for attribute in node.attribute:
+            if attribute.HasField("g"):
+                yield from _graphs(attribute.g)
 
 
 def opset_of(imports: Iterable[object]) -> int:

@@ -48,6 +48,7 @@ class Frame:
     def __init__(self, builder: Builder, outer: Frame | None = None):
         self.builder, self.outer = builder, outer
         self.captures: list[tuple[int, int]] = []
+        self.node_ids: dict[str, int] = {}  # name in the file -> node
         self._captured: dict[Slot, int] = {}
 
     @property

@@ -12,6 +12,7 @@ from graph.errors import BadGraph, quoted
 from graph.fold import folded
 from graph.importers.onnx import bodies, weights
 from graph.importers.onnx.notes import apart
+from graph.importers.onnx.place import Place, unlike
 from graph.importers.onnx.protos import Raw, checked, raw_node
 from graph.importers.onnx.scope import Scope, Slot
 from graph.importers.onnx.upgrade import upgrade
@@ -32,7 +33,6 @@ class Walk:
         self.model = model
         self.steps = 0
         self.calls: list[str] = []  # functions under way
-        self.node_ids: dict[str, int] = {}  # name in the file -> node of the outermost graph
 
     def nodes(self, protos: Sequence[NodeProto], scope: Scope, path: str) -> None:
         """Walk a list of nodes."""
@@ -59,7 +59,7 @@ class Walk:
             self._call(raw, proto, function, scope)
             return
         opset = scope.opset if "::" not in raw.op else 0
-        for node in upgrade(raw, opset, _Place(raw, scope)) if opset else (raw,):
+        for node in upgrade(raw, opset, Place(raw, scope)) if opset else (raw,):
             self._one(node, scope)
 
     def _one(self, raw: Raw, scope: Scope) -> None:
@@ -117,7 +117,7 @@ class Walk:
             attributes=raw.attributes or EMPTY, bodies=nested or EMPTY, **(fields or {}),
         )  # fmt: skip
         if raw.name:
-            self.node_ids[raw.name] = len(frame.builder.nodes) - 1
+            frame.node_ids[raw.name] = len(frame.builder.nodes) - 1
 
     def inputs(self, raw: Raw, scope: Scope) -> list[Slot | None]:
         """What the node reads, None where absent."""
@@ -153,20 +153,12 @@ class Walk:
         if nested is None:
             types = self._types(raw, self._call_of(raw, slots, scope), slots)
         else:
-            types = [self.model.declared_type(name) if name else None for name in raw.outputs]
-        fields = node_fields(note, lambda name: self._node_id(name, raw), lambda name: self.value_id(name, scope))
+            types = [self.model.declared_type(name, scope.is_model) if name else None for name in raw.outputs]
+        fields = node_fields(note, lambda name: _node_id(scope, name, raw), lambda name: self.value_id(name, scope))
         self.make(raw, slots, types, scope, nested, fields)
 
-    def _node_id(self, name: str, raw: Raw) -> int:
-        if name not in self.node_ids:
-            raise BadGraph.one(
-                "bad_note", raw.path, f"{raw.shown} comes after {quoted(name)}, which is no node before it",
-                "an earlier node", "export the graph again",
-            )  # fmt: skip
-        return self.node_ids[name]
-
     def _call_of(self, raw: Raw, slots: Sequence[Slot | None], scope: Scope) -> Call:
-        declared = tuple(self.model.declared_type(name) if scope.is_model else None for name in raw.outputs)
+        declared = tuple(self.model.declared_type(name, scope.is_model) for name in raw.outputs)
         return Call(
             raw.op, raw.attributes, tuple(None if s is None else s.type for s in slots), declared,
             tuple(bool(name) for name in raw.outputs), tuple(None if s is None else s.known for s in slots),
@@ -264,39 +256,18 @@ class Walk:
         name = scope.prefix + raw.name if raw.name else ""
         if name and builder.free_node_name(name) == name:
             return name
-        return _unlike(f"{raw.op.rpartition('::')[2]}_{len(builder.nodes)}", self.model.node_names)
+        return unlike(f"{raw.op.rpartition('::')[2]}_{len(builder.nodes)}", self.model.node_names)
 
 
-class _Place:
-    """What an upgrade rule may ask, for one node in its scope."""
-
-    def __init__(self, raw: Raw, scope: Scope):
-        self.raw, self.scope = raw, scope
-
-    def type(self, name: str) -> TensorType:
-        slot = self.scope.find(name)
-        if slot is None or slot.type is None:
-            raise BadGraph.one(
-                "unknown_size", self.raw.path, f"input {quoted(name)} of {self.raw.shown}, of unknown type",
-                "a static type", "give the value a static shape in the model's value_info",
-            )  # fmt: skip
-        return slot.type
-
-    def constant(self, array: np.ndarray, like: str) -> str:
-        name = self.fresh(f"{self.raw.name or self.raw.outputs[0]}/{like}")
-        self.scope.define(name, type_of_array(array), role=Role.CONSTANT, data=array, is_baked=True)
-        return name
-
-    def fresh(self, like: str) -> str:
-        return _unlike(like, self.scope.slots)
-
-
-def _unlike(name: str, taken: Any) -> str:
-    candidate, k = name, 0
-    while candidate in taken:
-        k += 1
-        candidate = f"{name}/{k}"
-    return candidate
+def _node_id(scope: Scope, name: str, raw: Raw) -> int:
+    """Id of an earlier node of the same graph by its name in the file."""
+    found = scope.frame.node_ids.get(name)
+    if found is None:
+        raise BadGraph.one(
+            "bad_note", raw.path, f"{raw.shown} comes after {quoted(name)}, which is no node before it",
+            "an earlier node", "export the graph again",
+        )  # fmt: skip
+    return found
 
 
 def _known(type: TensorType | None) -> TensorType:

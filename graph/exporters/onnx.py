@@ -1,0 +1,265 @@
+"""A graph as an ONNX model that other runtimes run as it stands.
+
+Nodes keep their order. Standard ops are written as they are; ops of ours are spelled out in standard ops at their
+place (`spelled.py`), because onnxruntime moves the nodes of a function call to the end of its list, where a planned
+order is lost; an op without a body keeps its own domain. What ONNX has no field for stands in `metadata_props`
+(`graph/onnx_notes.py`), so the file reads back as the graph it was.
+
+Run it in onnxruntime with `execution_order = PRIORITY_BASED` and `graph_optimization_level = ORT_DISABLE_ALL`:
+optimisation merges a recomputed node with its first run.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from onnx import GraphProto, ModelProto, NodeProto, ValueInfoProto, helper, numpy_helper
+
+from graph.errors import BadGraph, quoted
+from graph.exporters.spelled import spelled_out
+from graph.ir import ABSENT, FLOATS, Body, Graph, Node, Role, TensorType, Value
+from graph.onnx_notes import (
+    KEY,
+    Expansion,
+    ModelNote,
+    NodeNote,
+    ValueNote,
+    of_node,
+    of_value,
+    packed_attributes,
+    text_of,
+)  # fmt: skip
+from graph.ops.standard_ops import attribute_proto, numpy_dtype, onnx_dtype, schema_of
+
+_MOST_BYTES = 2**31 - 1  # a protobuf message is at most this long
+_OLDEST_IR = 10  # the first with metadata on nodes
+#: Ops with a `seed`: two nodes of one stream get the same, so a repeat draws what the first run drew.
+_DRAWS = frozenset(
+    {"Bernoulli", "Dropout", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"}
+)
+
+
+def dump(graph: Graph, *, weights: str = "inputs", seed: int = 0) -> bytes:
+    """The graph as a ModelProto.
+
+    Parameters, states and constants without content are graph inputs; with `weights="random"` parameters and
+    constants are initialisers drawn by `seed` instead. Raises BadGraph when the file would pass 2 GiB.
+    """
+    if weights not in ("inputs", "random"):
+        raise ValueError(f"weights is {weights!r}; ask for 'inputs' or 'random'")
+    generator = np.random.default_rng(seed) if weights == "random" else None
+    if generator is not None:
+        _fits(sum(v.nbytes for v in graph.values if v.role in (Role.PARAMETER, Role.CONSTANT)))
+    file = _File({value.name for value in graph.values}, generator, graph.opset.get("", 21))
+    model = ModelProto(producer_name="remat")
+    writer = _Writer(file, graph, [value.name for value in graph.values])
+    writer.write(model.graph)
+    opsets = {"": file.opset, **{d: v for d, v in graph.opset.items() if d}}
+    for domain in sorted(file.domains):
+        opsets.setdefault(domain, 1)
+    model.opset_import.extend(helper.make_opsetid(domain, version) for domain, version in opsets.items())
+    standard = [helper.make_opsetid("", file.opset)]
+    model.ir_version = max(_OLDEST_IR, helper.find_min_ir_version_for(standard, ignore_unknown=True))
+    names = writer.names
+    gradients = tuple((names[a], names[b]) for a, b in graph.gradients)
+    _annotate(model, ModelNote(graph.order_is_given, gradients, dict(graph.annotations)))
+    _fits(model.ByteSize())
+    data: bytes = model.SerializeToString()
+    return data
+
+
+@dataclass(slots=True)
+class _File:
+    """What the nested graphs of one file share."""
+
+    taken: set[str]  # names of values
+    generator: np.random.Generator | None
+    opset: int
+    domains: set[str]
+    ops: set[str]  # names of nodes
+
+    def __init__(self, taken: set[str], generator: np.random.Generator | None, opset: int):
+        self.taken, self.generator, self.opset = taken, generator, opset
+        self.domains, self.ops = set(), set()
+
+    def free(self, name: str) -> str:
+        """`name`, or `name/1`, ... when a value has it; taken from now on."""
+        return _free(name, self.taken)
+
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    """One node of the file."""
+
+    op: str
+    inputs: Sequence[str]
+    outputs: Sequence[str]
+    attributes: Mapping[str, Any]
+
+
+class _Writer:
+    """Writes one graph of the file."""
+
+    def __init__(self, file: _File, graph: Graph, names: list[str]):
+        self.file, self.graph, self.names = file, graph, names
+        self.shared: dict[Any, str] = {}  # content of a constant in a spelled-out op -> its initialiser
+        self.proto = GraphProto()
+
+    def write(self, proto: GraphProto, captured: frozenset[int] = frozenset()) -> None:
+        """Fill `proto` with the graph; captured values belong to the graph around it."""
+        self.proto = proto
+        graph = self.graph
+        proto.name = graph.name or "graph"
+        self.file.ops.update(node.name for node in graph.nodes)
+        written = {v for node in graph.nodes for v in node.writes}
+        proto.input.extend(self._value_info(v) for v in graph.inputs)
+        for v, value in enumerate(graph.values):
+            if v not in written and v not in captured and value.role is not Role.INPUT:
+                self._resident(v, value)
+        for node in graph.nodes:
+            self._node(node)
+        proto.value_info.extend(self._value_info(v) for v in sorted(written.difference(graph.outputs)))
+        proto.output.extend(self._value_info(v) for v in graph.outputs)
+
+    def _resident(self, v: int, value: Value) -> None:
+        """A parameter, constant or state: an initialiser where its content is known or drawn, else an input."""
+        array = value.data
+        if (
+            array is None
+            and self.file.generator is not None
+            and value.type is not None
+            and value.role is not Role.STATE
+        ):
+            array = _drawn(self.file.generator, value.type)
+        if array is None:
+            self.proto.input.append(self._value_info(v))
+            return
+        tensor = numpy_helper.from_array(np.asarray(array), self.names[v])
+        _annotate(tensor, of_value(value))
+        self.proto.initializer.append(tensor)
+
+    def _value_info(self, v: int) -> ValueInfoProto:
+        """Name, type and note of a value; one that is only a size is written as that many bytes."""
+        value = self.graph.values[v]
+        type = value.type or TensorType("uint8", (value.nbytes,))
+        info = helper.make_tensor_value_info(self.names[v], onnx_dtype(type.dtype), type.shape)
+        note = of_value(value)
+        if note not in (ValueNote(), ValueNote(Role.INPUT)):
+            _annotate(info, note)
+        return info
+
+    def _node(self, node: Node) -> None:
+        """One node as one line or several; its note stands with the first."""
+        note = of_node(self.graph, node)
+        note.after = tuple(self.graph.nodes[n].name for n in node.after)
+        names = dict(enumerate(self.names))
+        lines = self._lines(self.graph, node, names)
+        whole = lines[0]
+        if len(lines) > 1 or whole.op != node.op:
+            note.expands = Expansion(
+                node.name, node.op, _named(node.inputs, names), _named(node.outputs, names),
+                tuple(line.op for line in lines), packed_attributes(node.attributes),
+            )  # fmt: skip
+        elif node.stream is not None and node.op in _DRAWS and "seed" not in node.attributes:
+            note.seeded = True
+            lines = [_Line(node.op, whole.inputs, whole.outputs, {**node.attributes, "seed": _seed_of(node.stream)})]
+        for k, line in enumerate(lines):
+            name = node.name if k == 0 else _free(f"{node.name}/{line.op}", self.file.ops)
+            proto = self._proto(line, name)
+            self.proto.node.append(proto)
+            if k == 0:
+                _annotate(self.proto.node[-1], note)
+        for name, body in node.bodies.items():
+            self._body(self.proto.node[-1], node, name, body)
+
+    def _lines(self, graph: Graph, node: Node, names: dict[int, str]) -> list[_Line]:
+        """The nodes that stand for a node of `graph`, whose values are called `names`."""
+        whole = spelled_out(graph, node)
+        if whole is None:
+            return [_Line(node.op, _named(node.inputs, names), _named(node.outputs, names), node.attributes)]
+        inner = dict(zip(whole.inputs, _named([v for v in node.inputs if v != ABSENT], names), strict=True))
+        inner.update(zip(whole.outputs, _named([v for v in node.outputs if v != ABSENT], names), strict=True))
+        for v in dict.fromkeys(v for part in whole.nodes for v in (*part.reads, *part.writes)):
+            if v not in inner:
+                value = whole.values[v]
+                inner[v] = self._shared(value) if value.data is not None else self.file.free(value.name)
+        return [line for part in whole.nodes for line in self._lines(whole, part, inner)]
+
+    def _shared(self, value: Value) -> str:
+        """Name of an initialiser with a constant's content; equal ones are written once a graph."""
+        array = np.asarray(value.data)
+        key = (array.dtype.name, array.shape, array.tobytes())
+        if key not in self.shared:
+            self.shared[key] = self.file.free(value.name)
+            self.proto.initializer.append(numpy_helper.from_array(array, self.shared[key]))
+        return self.shared[key]
+
+    def _proto(self, line: _Line, name: str) -> NodeProto:
+        domain, _, op = line.op.rpartition("::")
+        if domain:
+            self.file.domains.add(domain)
+        proto = NodeProto(name=name, op_type=op, domain=domain, input=line.inputs, output=line.outputs)
+        schema = schema_of(line.op, self.file.opset)
+        for key, value in line.attributes.items():
+            kind = schema.attributes[key].type if schema is not None and key in schema.attributes else None
+            proto.attribute.append(attribute_proto(key, value, kind))
+        return proto
+
+    def _body(self, proto: NodeProto, node: Node, name: str, body: Body) -> None:
+        """Append a nested graph; captured values go by their names outside."""
+        captured = {inner: self.names[outer] for inner, outer in body.captures}
+        names = [
+            captured.get(v) or self.file.free(value.name) for v, value in enumerate(body.graph.values)
+        ]  # fmt: skip
+        for v, value in enumerate(body.graph.values):
+            resident = value.role not in (Role.ACTIVATION, Role.INPUT)
+            if resident and value.data is None and v not in captured:
+                raise BadGraph.one(
+                    "no_content", f"nodes.{node.name}.bodies.{name}",
+                    f"{value.role} {quoted(value.name)} without content",
+                    "content, or a value captured from outside", "hold the value outside and capture it",
+                )  # fmt: skip
+        attribute = proto.attribute.add(name=name, type=5)  # AttributeProto.GRAPH
+        _Writer(self.file, body.graph, names).write(attribute.g, frozenset(captured))
+
+
+def _named(ids: Sequence[int], names: Mapping[int, str]) -> tuple[str, ...]:
+    return tuple("" if v == ABSENT else names[v] for v in ids)
+
+
+def _annotate(proto: Any, note: ModelNote | NodeNote | ValueNote) -> None:
+    entry = proto.metadata_props.add()
+    entry.key, entry.value = KEY, text_of(note)
+
+
+def _seed_of(stream: str) -> int:
+    """A seed that float attributes hold exactly."""
+    return zlib.crc32(stream.encode()) & 0xFFFFFF
+
+
+def _drawn(generator: np.random.Generator, type: TensorType) -> np.ndarray:
+    """Small random numbers; integers are 0 or 1, which every index allows."""
+    if type.dtype in FLOATS:
+        return (0.1 * generator.standard_normal(type.shape)).astype(numpy_dtype(type.dtype))
+    return generator.integers(0, 2, type.shape).astype(numpy_dtype(type.dtype))
+
+
+def _free(name: str, taken: set[str]) -> str:
+    candidate, k = name, 0
+    while candidate in taken:
+        k += 1
+        candidate = f"{name}/{k}"
+    taken.add(candidate)
+    return candidate
+
+
+def _fits(size: int) -> None:
+    if size > _MOST_BYTES:
+        raise BadGraph.one(
+            "too_large", "model", f"{size} bytes of ONNX", f"at most {_MOST_BYTES}, as protobuf allows",
+            "export with weights as inputs, or keep constants out of the graph",
+        )  # fmt: skip
