@@ -67,6 +67,7 @@ class ModelNote(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=True):
     order_is_given: bool = False
     gradients: tuple[tuple[str, str], ...] = ()
     annotations: dict[str, Any] = {}
+    value_ids: tuple[int, ...] = ()  # id in the graph of the k-th value the file defines; () where it is k
 
 
 _Note = TypeVar("_Note", NodeNote, ValueNote, ModelNote)

@@ -66,7 +66,7 @@ def dump(graph: Graph, *, weights: str = "inputs", seed: int = 0) -> bytes:
     model.ir_version = max(_OLDEST_IR, helper.find_min_ir_version_for(standard, ignore_unknown=True))
     names = writer.names
     gradients = tuple((names[a], names[b]) for a, b in graph.gradients)
-    _annotate(model, ModelNote(graph.order_is_given, gradients, dict(graph.annotations)))
+    _annotate(model, ModelNote(graph.order_is_given, gradients, dict(graph.annotations), writer.value_ids()))
     _fits(model.ByteSize())
     data: bytes = model.SerializeToString()
     return data
@@ -108,6 +108,7 @@ class _Writer:
         self.file, self.graph, self.names = file, graph, names
         self.shared: dict[Any, str] = {}  # content of a constant in a spelled-out op -> its initialiser
         self.proto = GraphProto()
+        self.defined: list[int] = []  # values in the order the file defines them
 
     def write(self, proto: GraphProto, captured: frozenset[int] = frozenset()) -> None:
         """Fill `proto` with the graph; captured values belong to the graph around it."""
@@ -117,30 +118,34 @@ class _Writer:
         self.file.ops.update(node.name for node in graph.nodes)
         written = {v for node in graph.nodes for v in node.writes}
         proto.input.extend(self._value_info(v) for v in graph.inputs)
-        for v, value in enumerate(graph.values):
-            if v not in written and v not in captured and value.role is not Role.INPUT:
-                self._resident(v, value)
+        given = written.union(graph.inputs, captured)
+        held, listed = [], []
+        for v in range(len(graph.values)):
+            if v not in given:
+                (held if self._resident(v) else listed).append(v)
+        self.defined = [*graph.inputs, *listed, *held, *(v for node in graph.nodes for v in node.writes)]
         for node in graph.nodes:
             self._node(node)
         proto.value_info.extend(self._value_info(v) for v in sorted(written.difference(graph.outputs)))
         proto.output.extend(self._value_info(v) for v in graph.outputs)
 
-    def _resident(self, v: int, value: Value) -> None:
-        """A parameter, constant or state: an initialiser where its content is known or drawn, else an input."""
+    def value_ids(self) -> tuple[int, ...]:
+        """Ids in the order the file defines them; () when they count up."""
+        return () if self.defined == list(range(len(self.defined))) else tuple(self.defined)
+
+    def _resident(self, v: int) -> bool:
+        """Write a parameter, constant or state; True as an initialiser, where its content is known or drawn."""
+        value, generator = self.graph.values[v], self.file.generator
         array = value.data
-        if (
-            array is None
-            and self.file.generator is not None
-            and value.type is not None
-            and value.role is not Role.STATE
-        ):
-            array = _drawn(self.file.generator, value.type)
+        if array is None and generator is not None and value.type is not None and value.role is not Role.STATE:
+            array = _drawn(generator, value.type)
         if array is None:
             self.proto.input.append(self._value_info(v))
-            return
+            return False
         tensor = numpy_helper.from_array(np.asarray(array), self.names[v])
         _annotate(tensor, of_value(value))
         self.proto.initializer.append(tensor)
+        return True
 
     def _value_info(self, v: int) -> ValueInfoProto:
         """Name, type and note of a value; one that is only a size is written as that many bytes."""

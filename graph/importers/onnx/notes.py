@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from onnx import NodeProto
 
 from graph.errors import BadGraph
 from graph.importers.onnx.protos import Raw, op_name
+from graph.ir import ABSENT, Body, Graph
 from graph.onnx_notes import NodeNote, note_from, unpacked_attributes
 
 
@@ -30,3 +32,33 @@ def apart(raw: Raw, protos: Sequence[NodeProto], n: int) -> tuple[Raw, NodeNote,
     attributes = unpacked_attributes(whole.attributes, raw.path)
     made = Raw(whole.op, whole.name, list(whole.inputs), list(whole.outputs), raw.path, attributes)
     return made, note, len(whole.parts)
+
+
+def renumbered(graph: Graph, ids: Sequence[int]) -> Graph:
+    """The graph with value k called `ids[k]`, as it was before it was written; ties between equals go by id."""
+    if not ids:
+        return graph
+    if sorted(ids) != list(range(len(graph.values))):
+        raise BadGraph.one(
+            "bad_note", "model.metadata_props[remat].value_ids", f"{len(ids)} ids",
+            f"each of the {len(graph.values)} value ids once", "export the graph again",
+        )  # fmt: skip
+    place = {ABSENT: ABSENT, **dict(enumerate(ids))}
+    values = [graph.values[0]] * len(ids)
+    for k, v in enumerate(ids):
+        values[v] = graph.values[k]
+    nodes = tuple(
+        replace(
+            node, inputs=tuple(place[v] for v in node.inputs), outputs=tuple(place[v] for v in node.outputs),
+            gradient_reads=node.gradient_reads and tuple(place[v] for v in node.gradient_reads),
+            bodies={
+                name: Body(body.graph, tuple((inner, place[outer]) for inner, outer in body.captures))
+                for name, body in node.bodies.items()
+            } if node.bodies else node.bodies,
+        )
+        for node in graph.nodes
+    )  # fmt: skip
+    return replace(
+        graph, values=tuple(values), nodes=nodes, outputs=tuple(place[v] for v in graph.outputs),
+        inputs=tuple(place[v] for v in graph.inputs), gradients=tuple((place[p], place[g]) for p, g in graph.gradients),
+    )  # fmt: skip

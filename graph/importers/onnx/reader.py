@@ -13,6 +13,7 @@ from graph.errors import BadGraph, quoted
 from graph.importers.onnx import weights
 from graph.importers.onnx.batch import Batch
 from graph.importers.onnx.dims import bind, declared_type
+from graph.importers.onnx.notes import renumbered
 from graph.importers.onnx.protos import array_of, checked, is_external, note_of, op_name, type_of
 from graph.importers.onnx.scope import Frame, Scope
 from graph.importers.onnx.structure import Structure
@@ -70,8 +71,13 @@ class Model:
         walk = Walk(self)
         walk.nodes(source.node, scope, "graph")
         outputs = [walk.output(proto.name, scope) for proto in source.output]
-        self._restore(builder, scope, walk)
-        return builder.build(outputs)
+        if not self.is_ours:
+            return builder.build(outputs)
+        whole = note_from(note_of(self.proto) or "{}", ModelNote, "model")
+        builder.order_is_given = whole.order_is_given
+        builder.annotations = MappingProxyType(whole.annotations)
+        builder.gradients = [(walk.value_id(p, scope), walk.value_id(g, scope)) for p, g in whole.gradients]
+        return renumbered(builder.build(outputs), whole.value_ids)
 
     def hold(self, graph: GraphProto, scope: Scope, path: str) -> None:
         """Define the tensors a graph holds."""
@@ -106,6 +112,8 @@ class Model:
             content = None
         self.constant_bytes += type.nbytes if content is not None else 0
         slot = scope.define(name, type, role=role, data=content, is_held=True, is_baked=True, note=note)
+        if name in self.notes:
+            scope.frame.id_of(slot)  # a file of ours holds what its graph had, read or not
         while role is Role.PARAMETER and slot.frame.outer is not None:
             slot.frame = slot.frame.outer  # nested graphs capture their weights
 
@@ -155,16 +163,6 @@ class Model:
         protos = [p for g in graphs for p in (*g.input, *g.initializer, *g.value_info, *g.output)]
         found = ((p.name, note_of(p)) for p in protos)
         return {name: note_from(text, ValueNote, quoted(name)) for name, text in found if text is not None}
-
-    def _restore(self, builder: Builder, scope: Scope, walk: Walk) -> None:
-        """Take over what a file of ours says of the whole graph."""
-        text = note_of(self.proto)
-        if text is None:
-            return
-        note = note_from(text, ModelNote, "model")
-        builder.order_is_given = note.order_is_given
-        builder.annotations = MappingProxyType(note.annotations)
-        builder.gradients = [(walk.value_id(p, scope), walk.value_id(g, scope)) for p, g in note.gradients]
 
 
 def _graphs(graph: GraphProto) -> Iterator[GraphProto]:
