@@ -43,7 +43,7 @@ class Bound:
     kind: str
     order: str  # "free" or "given"
     proof: str  # "certified" or "solver"
-    binding_task: int  # the task that sets the peak bound
+    binding_task: int  # the task that sets the peak bound; -1: what is held at the end does
 
 
 def overhead(cost: int, baseline_cost: int) -> float:

@@ -32,7 +32,7 @@ from planner.placement import with_layout
 from planner.plan import Order, Plan, Score
 from planner.question import ALIGNMENT, Question, ask
 from planner.realize import realize, sequence
-from planner.report import Facts, assemble, explained, measured
+from planner.report import Facts, assemble, binding_node, explained, measured
 from planner.request import Request, parse_request
 from planner.runtime import runtime_named
 
@@ -300,7 +300,7 @@ def info(model: bytes | Graph, request: Request, limits: Limits | None = None) -
         "baseline": measured(question, question.baseline),
         "holders": holders(question.lowered, question.baseline),
         "smallest_possible_bytes": question.count.counted(question.bound.peak_bytes),
-        "binding_node": question.lowered.name_of_task(question.bound.binding_task) if source.nodes else None,
+        "binding_node": binding_node(question),
         "warnings": [*notes, *question.warnings],
     }
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from planner import liveness, portfolio
-from planner.bounds import largest_task
+from planner.bounds import held_at_end, largest_task
 from planner.check import Names
 from planner.errors import BadRequest
 from planner.figures import Bound, Count
@@ -17,7 +17,7 @@ from planner.layout import place
 from planner.lower import Lowered
 from planner.monitor import Monitor
 from planner.plan import Goal, Order, Plan, Score
-from planner.problem import RESIDENT
+from planner.problem import RESIDENT, Problem
 from planner.request import DEFAULT_OVERHEAD, Request
 
 ALIGNMENT = 64  # bytes; exists in layouts only
@@ -103,19 +103,26 @@ def ask(
         iterations=request.iterations,
         seed=request.seed,
     )
-    floor = largest_task.bound(problem)
-    cost = int(problem.cost.sum())
     question = Question(
         lowered,
         goal,
         Count.of(lowered, request.counts, request.reserve),
         None,
-        Bound(cost, floor.bytes, "largest-task", "free", "certified", floor.task),
+        _bound(problem),
         judged(lowered, goal, np.arange(problem.tasks), "as_given"),
         device_bytes if fits_bytes is None else fits_bytes,
         warnings,
     )
     return _with_limit(question, request, fits_bytes)
+
+
+def _bound(problem: Problem) -> Bound:
+    """The best proven bound: every task runs once at least, and no peak is below what must be there at one time."""
+    task, end = largest_task.bound(problem), held_at_end.bound(problem)
+    cost = int(problem.cost[~problem.optional].sum())
+    if task.bytes >= end:
+        return Bound(cost, task.bytes, "largest-task", "free", "certified", task.task)
+    return Bound(cost, end, "held-at-end", "free", "certified", -1)
 
 
 def _with_limit(question: Question, request: Request, fits_bytes: int | None) -> Question:

@@ -88,7 +88,7 @@ def _plan(facts: Facts, runs: list[list[Any]]) -> dict[str, Any]:
         "bound": _bound(question),
         "gap": _gap(facts),
         **_smallest(facts),
-        "binding_node": lowered.name_of_task(question.bound.binding_task) if lowered.problem.tasks else None,
+        "binding_node": binding_node(question),
         "order": runs,
         "kept": figures.kept(lowered, plan),
         "recomputed": [lowered.name_of_task(task) for task in figures.recomputed(lowered, plan)],
@@ -172,6 +172,12 @@ def _smallest(facts: Facts) -> dict[str, Any]:
         "smallest_budget_bytes": question.count.counted(score.peak_bytes) if shown else None,
         "smallest_budget_proven": shown and score.peak_bytes == question.bound.peak_bytes,
     }
+
+
+def binding_node(question: Question) -> str | None:
+    """The node whose bytes no plan can go below; None when what is held at the end decides."""
+    task = question.bound.binding_task
+    return question.lowered.name_of_task(task) if task >= 0 else None
 
 
 def _fits(facts: Facts) -> bool:
