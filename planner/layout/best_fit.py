@@ -1,0 +1,113 @@
+"""Best fit over sweeps through the steps; of a few cheap ways to sweep the best is taken.
+
+O(k log k) time for k instances. From the peak outward: what is live there is stacked without a gap,
+longest at the bottom, and the rest falls into what is left before and after.
+
+    bytes │      d         Stacked at the peak are a, b, c, d by start. Going either way from there
+          │    c─┴─╮       the top of the stack goes first when lifetimes nest, as they do in training.
+          │  b─┴───┴─╮
+          │ a┴───────┴─╮
+          └─────┴────── steps
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+import numpy as np
+
+from planner.layout.storages import Storages, placement
+from planner.layout.sweep import sweep
+from planner.monitor import Monitor
+from planner.plan import Lifetimes
+
+# Above this many storages, ways that look at all pairs are left out.
+ALL_PAIRS = 2500
+
+
+def place(
+    lives: Lifetimes, size: np.ndarray, workspace: np.ndarray, alignment: int, monitor: Monitor
+) -> np.ndarray:  # fmt: skip
+    """Offsets by the first way that wastes nothing, else by the best of them; see `planner.layout`."""
+    todo = placement(lives, size, workspace, alignment)
+    return todo.offsets(smallest(todo.storages, ways(todo.storages), monitor))
+
+
+def smallest(storages: Storages, tries: Iterator[np.ndarray], monitor: Monitor) -> np.ndarray:
+    """The offsets of the try that needs the smallest arena, at least one; stops at one without waste."""
+    need = int(storages.profile().max(initial=0))
+    best, best_bytes = next(tries), 0
+    best_bytes = int((best + storages.size).max(initial=0))
+    while best_bytes > need and not monitor.should_stop():
+        tried = next(tries, None)
+        if tried is None:
+            break
+        arena = int((tried + storages.size).max(initial=0))
+        if arena < best_bytes:
+            best, best_bytes = tried, arena
+    return best
+
+
+def ways(storages: Storages) -> Iterator[np.ndarray]:
+    """Offsets of the storages, one way to find them after the other, cheap ones first."""
+    yield from_peak(storages, storages.start)
+    yield forward(storages)
+    yield reversed_in_time(storages, forward)
+    yield from_peak(storages, -storages.stop)
+    length = storages.stop - storages.start
+    for quantile in (0.5, 0.8, 0.95) if len(length) else ():
+        yield forward(storages, length < np.quantile(length, quantile))
+    if len(length) <= ALL_PAIRS:
+        for key in (storages.size, storages.size * length.astype(float), length):
+            yield one_by_one(storages, np.lexsort((storages.start, -storages.size, -key)))
+
+
+def forward(storages: Storages, high: np.ndarray | None = None) -> np.ndarray:
+    """A sweep from the first step on; at each step the longest are placed first."""
+    offset = np.full(len(storages.start), -1, np.int64)
+    sweep(storages, offset, np.lexsort((-storages.size, -storages.stop, storages.start)), 0, high)
+    return offset
+
+
+def reversed_in_time(storages: Storages, way: Callable[[Storages], np.ndarray]) -> np.ndarray:
+    """The same way from the last step back; shrinking tails are not used then."""
+    return way(_mirrored(storages))
+
+
+def from_peak(storages: Storages, key: np.ndarray) -> np.ndarray:
+    """What is live at the peak stacked by `key`, then sweeps from there to both ends."""
+    offset = np.full(len(storages.start), -1, np.int64)
+    if not len(offset):
+        return offset
+    peak = int(np.argmax(storages.profile()))
+    here = np.flatnonzero((storages.start <= peak) & (storages.stop > peak))
+    here = here[np.lexsort((-storages.size[here], -storages.stop[here], key[here]))]
+    ends = np.cumsum(storages.size[here])
+    offset[here] = ends - storages.size[here]
+    sweep(storages, offset, np.lexsort((-storages.size, -storages.stop, storages.start)), peak)
+    back = _mirrored(storages)
+    sweep(back, offset, np.lexsort((-back.size, -back.stop, back.start)), storages.steps - 1 - peak)
+    return offset
+
+
+def one_by_one(storages: Storages, order: np.ndarray) -> np.ndarray:
+    """Storages in this order, each at the lowest gap between those placed that are live with it. O(r²)."""
+    offset = np.full(len(storages.start), -1, np.int64)
+    for i in order.tolist():
+        beside = (offset >= 0) & (storages.start < storages.stop[i]) & (storages.stop > storages.start[i])
+        begin = offset[beside]
+        by_begin = np.argsort(begin, kind="stable")
+        begin = begin[by_begin]
+        ends = np.maximum.accumulate(np.concatenate([[0], begin + storages.size[beside][by_begin]]))
+        fits = np.flatnonzero(begin - ends[:-1] >= storages.size[i])
+        offset[i] = ends[fits[0]] if len(fits) else ends[-1]
+    return offset
+
+
+def _mirrored(storages: Storages) -> Storages:
+    none = np.zeros(0, np.int64)
+    return replace(
+        storages, start=storages.steps - storages.stop, stop=storages.steps - storages.start,
+        shrink_step=none, shrink_storage=none, shrink_size=none,
+    )  # fmt: skip

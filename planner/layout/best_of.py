@@ -1,0 +1,52 @@
+"""Best of many: orders of placement drawn at random around the good ones, until time is up or nothing is wasted.
+
+O(r²) a try for r storages. Each try moves a few storages that stick out of the needed bytes to the
+front of the best order found so far and places all of them one by one again.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+
+import numpy as np
+
+from planner.layout.best_fit import ALL_PAIRS, one_by_one, smallest, ways
+from planner.layout.storages import Storages, placement
+from planner.monitor import Monitor
+from planner.plan import Lifetimes
+
+
+def place(
+    lives: Lifetimes, size: np.ndarray, workspace: np.ndarray, alignment: int, monitor: Monitor
+) -> np.ndarray:  # fmt: skip
+    """Offsets that need the smallest arena found in the monitor's time; see `planner.layout`."""
+    todo = placement(lives, size, workspace, alignment)
+    return todo.offsets(smallest(todo.storages, _tries(todo.storages), monitor))
+
+
+def _tries(storages: Storages) -> Iterator[np.ndarray]:
+    found: list[tuple[int, np.ndarray]] = []
+    for offset in ways(storages):
+        found.append((int((offset + storages.size).max(initial=0)), offset))
+        yield offset
+    if len(storages.size) > 4 * ALL_PAIRS:
+        return
+    chance = random.Random(0)
+    best_bytes, best = min(found, key=lambda pair: pair[0])
+    need = int(storages.profile().max(initial=0))
+    # An order that places by offset gives the same arena or a smaller one.
+    order = np.argsort(best, kind="stable").tolist()
+    while True:
+        ends = best + storages.size
+        over = [i for i in order if ends[i] > need]
+        first = chance.sample(over, min(len(over), chance.choice([1, 1, 2, 3])))
+        tried = list(order)
+        for i in first:
+            tried.remove(i)
+            tried.insert(chance.randrange(len(tried) // 2 + 1), i)
+        offset = one_by_one(storages, np.array(tried, np.int64))
+        arena = int((offset + storages.size).max(initial=0))
+        if arena <= best_bytes:
+            best_bytes, best, order = arena, offset, tried
+        yield offset
