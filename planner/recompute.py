@@ -1,7 +1,7 @@
 """From the buffers that stay to the order that runs everything else again, just in time.
 
-    forward  a ── b ── c ── d            keep {a, d}
-    backward C reads c, B reads b        a b c d  D  b c C  B     b is there for B since it was needed for c
+forward  a ── b ── c ── d            keep {a, d}
+backward C reads c, B reads b        a b c d  D  b c C  B     b is there for B since it was needed for c
 """
 
 from __future__ import annotations
