@@ -1,0 +1,45 @@
+"""Real models in; plans that are legal, checked and executed equal bit for bit in their arena out."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import pytest
+
+from planner.algorithms import PLANNERS
+from planner.pipeline import Outcome, solve
+from planner.request import parse_request
+from tests.end_to_end.models import MODELS, QUICK
+
+NAMES = [pytest.param(name, marks=() if name in QUICK else pytest.mark.heavy) for name in MODELS]
+
+
+@cache
+def planned(name: str, planner: str) -> Outcome:
+    path, fields = MODELS[name]
+    request: dict[str, Any] = {**fields, "planner": planner, "budget": "80%", "execute": "yes"}
+    return solve(path.read_bytes(), parse_request(request))
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("planner", PLANNERS)
+def test_every_plan_is_checked_and_executed_equal(name: str, planner: str) -> None:
+    outcome = planned(name, planner)
+    assert outcome.report["checked"]
+    assert outcome.report["executed"] == {"status": "equal", "how": "arena", "why": ""}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_some_planner_gets_below_the_baseline_wherever_a_bound_allows_it(name: str) -> None:
+    reports = [planned(name, planner).report for planner in ("greedy", "mirror", "segments")]
+    peak = min(report["plan"]["peak_bytes"] for report in reports)
+    baseline, floor = reports[0]["baseline"]["peak_bytes"], reports[0]["plan"]["bound"]["peak_bytes"]
+    assert peak < baseline or floor == baseline
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_rewritten_graph_planned_again_has_the_predicted_peak(name: str) -> None:
+    outcome = planned(name, "greedy")
+    again = solve(outcome.graph, parse_request({"planner": "as_given", "differentiate": False}))
+    assert again.report["plan"]["peak_bytes"] == outcome.report["plan"]["peak_bytes"]

@@ -1,0 +1,78 @@
+"""Requests are parsed in one place, and every fault is found at once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from planner.errors import BadRequest
+from planner.request import PARSERS, Request, parse_request
+
+
+def test_an_empty_request_has_the_defaults() -> None:
+    request = parse_request({})
+    assert (request.planner, request.counts, request.runtime, request.device) == (
+        "auto", "everything", "arena", "a100-80gb"
+    )  # fmt: skip
+    assert request.budget is None and request.returns == ("plan", "timeline")
+
+
+def test_every_field_reaches_the_request() -> None:
+    sent: dict[str, Any] = {
+        "budget": "50%", "counts": "activations", "order": "given", "phases": "mixed", "runtime": "torch-eager",
+        "recipe": {"optimizer": "sgd"}, "reserve": "1GiB", "planner": "greedy", "search_seconds": 2, "iterations": 7,
+        "seed": 3, "device": "v100-16gb", "differentiate": False, "loss": "l", "inputs": {"x": "4x3"}, "batch": 2,
+        "dims": {"N": 8}, "checkpoints": ["a"], "keep": ["b"], "recompute": ["c"], "layout": "best", "execute": "yes",
+        "return": ["plan", "graph"], "fraction_of": "reducible",
+    }  # fmt: skip
+    request = parse_request(sent)
+    plain = Request()
+    names = [name for name in PARSERS if name not in ("max_overhead", "fits", "return")] + ["returns"]
+    assert not [name for name in names if getattr(request, name) == getattr(plain, name)]
+    assert request.inputs == {"x": (4, 3)} and request.reserve == 1 << 30
+
+
+@pytest.mark.parametrize(
+    ("field", "wrong"),
+    [
+        ("budget", "lots"), ("counts", "bytes"), ("order", 1), ("phases", "loose"), ("runtime", "xla"),
+        ("recipe", "adam"),
+        ("reserve", "10%"), ("planner", "magic"), ("search_seconds", 0), ("search_seconds", float("nan")),
+        ("iterations", 0), ("seed", -1), ("device", 3), ("loss", ""), ("inputs", {"x": "4x-3"}), ("batch", 0),
+        ("dims", {"N": 1.5}), ("checkpoints", "a"), ("layout", "tight"), ("execute", "maybe"), ("return", ["plans"]),
+    ],
+)  # fmt: skip
+def test_a_wrong_field_is_named(field: str, wrong: object) -> None:
+    with pytest.raises(BadRequest) as caught:
+        parse_request({field: wrong})
+    assert caught.value.findings[0].path.startswith(field)
+
+
+def test_an_unknown_field_suggests_the_near_one() -> None:
+    with pytest.raises(BadRequest, match="did you mean 'budget'"):
+        parse_request({"buget": "50%"})
+
+
+def test_two_goals_contradict_each_other() -> None:
+    with pytest.raises(BadRequest, match="budget and fits"):
+        parse_request({"budget": "50%", "fits": "a100-80gb"})
+
+
+def test_all_faults_are_reported_at_once_up_to_ten() -> None:
+    with pytest.raises(BadRequest) as caught:
+        parse_request({"budget": "?", "seed": -1, "batch": "two"} | {f"wrong{i}": 1 for i in range(20)})
+    assert len(caught.value.findings) == 10
+
+
+@given(st.dictionaries(st.sampled_from([*PARSERS, "else"]), st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3), max_leaves=5,
+)))  # fmt: skip
+def test_whatever_is_sent_is_parsed_or_refused_with_findings(fields: dict[str, Any]) -> None:
+    try:
+        assert isinstance(parse_request(fields), Request)
+    except BadRequest as error:
+        assert error.findings
