@@ -18,5 +18,8 @@ from graph.ops import pooling_gradient as pooling_gradient
 from graph.ops import products as products
 from graph.ops import random as random
 from graph.ops import reduce as reduce
+from graph.ops import resize as resize
+from graph.ops import resize_gradient as resize_gradient
 from graph.ops import shape as shape
 from graph.ops import softmax as softmax
+from graph.ops import state as state
