@@ -83,10 +83,10 @@ def plan(
     shape: Sequence[int],
     scales: Sequence[float] | None,
     sizes: Sequence[int] | None,
-    roi: Sequence[float] | None,
+    roi: np.ndarray | None,
     made: Sequence[int] | None = None,
 ) -> list[Taps]:
-    """Taps of each axis that changes. `made`: the output's shape where it is known.
+    """Taps of each axis that changes. `made`: the output's shape where it is known. Crops are reckoned in roi's type.
 
     Raises ValueError when attributes, scales and sizes do not fit the shape.
     """
@@ -105,7 +105,7 @@ def plan(
         same = math.isclose(scale[axis], 1) and output[axis] == shape[axis]
         if same and math.isclose(start, 0, abs_tol=1e-9) and math.isclose(end, 1):
             continue
-        found.append(_taps(attributes, axis, shape[axis], output[axis], scale[axis], (float(start), float(end))))
+        found.append(_taps(attributes, axis, shape[axis], output[axis], scale[axis], (start, end)))
     return found
 
 
@@ -257,8 +257,8 @@ def resize(
     sizes: np.ndarray | None = None,
 ) -> np.ndarray:
     made = call.outputs[0].shape if call.outputs and call.outputs[0] is not None else None
-    factors, lengths, crop = (None if v is None or v.size == 0 else v.tolist() for v in (scales, sizes, roi))
-    taps = plan(call.attributes, x.shape, factors, lengths, crop, made)
+    factors, lengths = (None if v is None or v.size == 0 else v.tolist() for v in (scales, sizes))
+    taps = plan(call.attributes, x.shape, factors, lengths, roi, made)
     return apply(x, taps, call.attribute("extrapolation_value", 0.0))
 
 

@@ -18,7 +18,8 @@ def taps_of(call: Call, made: tuple[int, ...]) -> list[Taps]:
     if not scales and not sizes:
         axes = attributes.get("axes") or range(len(shape))
         sizes = [made[int(a) % len(shape)] for a in axes]
-    return plan(attributes, shape, scales, sizes, attributes.get("roi"), made)
+    roi = None if attributes.get("roi") is None else np.asarray(attributes["roi"], np.float32)
+    return plan(attributes, shape, scales, sizes, roi, made)
 
 
 def _infer(call: Call) -> tuple[TensorType | None, ...]:
