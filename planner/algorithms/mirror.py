@@ -18,6 +18,7 @@ import numpy as np
 from planner.monitor import Monitor
 from planner.plan import Goal, Order
 from planner.problem import FORWARD, HANDED_OUT, RESIDENT, Csr, Problem
+from planner.recompute import base_order
 from planner.regions import ForwardTasks, regions
 
 KEPT, RERUN, UNDECIDED = 0, 1, 2
@@ -113,11 +114,10 @@ def _judge(region: list[int], forward: ForwardTasks, frontier: _Frontier, stage:
 def mirrored_order(problem: Problem, materialised: np.ndarray, strict_phases: bool = True) -> Order:
     """Every task once in the given order, and each materialised one again right before the first task
 
-    of a later phase that reads its copy, needs a copy that does, or overwrites what the copy reads. O(n + reads).
+    of a later phase that reads its copy, needs a copy that does, or overwrites what the copy reads. Unlike
+    `order_keeping` it runs copies that are only waited for, and drops what is held to the end. O(n + reads).
     """
-    order = np.flatnonzero(~problem.optional)
-    if strict_phases:
-        order = order[np.argsort(problem.phase[order], kind="stable")]
+    order = base_order(problem, strict_phases)
     if not materialised.any():
         return order
     needs = _copies_needed(problem, materialised).lists()
