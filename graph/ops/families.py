@@ -17,6 +17,8 @@ from graph.ops import pooling as pooling
 from graph.ops import pooling_gradient as pooling_gradient
 from graph.ops import products as products
 from graph.ops import random as random
+from graph.ops import recurrent as recurrent
+from graph.ops import recurrent_gradient as recurrent_gradient
 from graph.ops import reduce as reduce
 from graph.ops import resize as resize
 from graph.ops import resize_gradient as resize_gradient
