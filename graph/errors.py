@@ -4,7 +4,8 @@ GraphError
 ├── BadGraph               the document breaks a rule; carries up to ten findings
 │   └── NoGradient         an op on the gradient path cannot be differentiated
 ├── CannotDifferentiate    a rule does not cover this use of its op; told as NoGradient with the node's place
-└── CannotExecute          the numpy reference has no kernel, or the bytes are too many
+├── CannotExecute          the numpy reference has no kernel, or the bytes are too many
+└── ArenaFault             planned addresses would overwrite bytes that are still needed: a defect of a plan
 """
 
 from __future__ import annotations
@@ -101,3 +102,7 @@ class CannotDifferentiate(GraphError):
 
 class CannotExecute(GraphError):
     """The reference cannot run this graph; the message says which node and why."""
+
+
+class ArenaFault(GraphError):
+    """Planned addresses overlap live bytes or leave the arena; the message says whose and where."""
