@@ -119,7 +119,8 @@ class _Writer:
         written = {v for node in graph.nodes for v in node.writes}
         proto.input.extend(self._value_info(v) for v in graph.inputs)
         given = written.union(graph.inputs, captured)
-        held, listed = [], []
+        held: list[int] = []
+        listed: list[int] = []
         for v in range(len(graph.values)):
             if v not in given:
                 (held if self._resident(v) else listed).append(v)

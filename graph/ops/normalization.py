@@ -195,7 +195,11 @@ def root_mean_square(x: np.ndarray, axes: Axes, epsilon: float) -> np.ndarray:
     return inverse_deviation((x * x).sum(axis=axes, keepdims=True) / count, epsilon)
 
 
-@op("GroupNormalization", work=norm_work(7), takeover=((0, 0),), gradient_reads=("i0", "i1"))
+@op(
+    "GroupNormalization",
+    infer=lambda call: call.inputs[:1],  # the standard has no type rule for it
+    work=norm_work(7), takeover=((0, 0),), gradient_reads=("i0", "i1"),
+)  # fmt: skip
 def group_normalization(call: Call, x: np.ndarray, scale: np.ndarray, bias: np.ndarray) -> np.ndarray:
     """Scale and bias are one a channel, or one a group as before opset 21."""
     return _by_group(call, x, scale, bias, int(call.attribute("num_groups", 0)))

@@ -202,7 +202,18 @@ def _ask(call: Call) -> tuple[Any, ...]:
         )
     except (onnx.shape_inference.InferenceError, onnx.checker.ValidationError, RuntimeError, TypeError) as error:
         raise ValueError(_one_line(error)) from None
+    if schema.has_function and not schema.has_type_and_shape_inference_function:
+        found = _by_function(node, types, imports)
     return tuple(_of_proto(found.get(f"o{i}")) if wanted else None for i, wanted in enumerate(call.wanted))
+
+
+def _by_function(node: Any, types: Mapping[str, Any], imports: list[Any]) -> dict[str, Any]:
+    """Output types of an op that the standard types by its body of other ops only."""
+    inputs = [helper.make_value_info(name, type) for name, type in types.items()]
+    outputs = [helper.make_empty_tensor_value_info(name) for name in node.output if name]
+    graph = helper.make_graph([node], "one", inputs, outputs)
+    model = helper.make_model(graph, opset_imports=imports, ir_version=_IR_VERSION)
+    return {info.name: info.type for info in onnx.shape_inference.infer_shapes(model).graph.output}
 
 
 def _of_proto(proto: Any | None) -> TensorType | _Partial:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import torch
@@ -169,7 +170,9 @@ class Gpt(nn.Module):
         return tied_logits(self.words.weight, self.norm(x))
 
 
-def export(name: str, model: nn.Module, inputs: dict[str, tuple[int, ...]], outputs: list[str], folder: Path) -> None:
+def export(
+    name: str, model: nn.Module, inputs: Mapping[str, tuple[int, ...]], outputs: list[str], folder: Path
+) -> None:
     """Write `folder/name.onnx` with the dimensions `batch` and `sequence` left open.
 
     Every parameter is drawn anew, for the exporter stores equal ones (all the norms') once.
@@ -198,8 +201,8 @@ def main(folder: Path) -> None:
     torch.manual_seed(0)
     tokens = (2, 8)
     with torch.no_grad():
-        encoder: dict[str, tuple[int, ...]] = {"ids": tokens, "segments": tokens, "attention_mask": tokens, "labels": (2,)}
-        export("encoder", Encoder(), encoder, ["loss", "logits"], folder)
+        texts = dict.fromkeys(("ids", "segments", "attention_mask"), tokens)
+        export("encoder", Encoder(), {**texts, "labels": (2,)}, ["loss", "logits"], folder)
         export("decoder", Decoder(), {"ids": tokens, "labels": tokens}, ["loss", "logits"], folder)
         export("gpt", Gpt(), {"ids": tokens}, ["logits"], folder)
 

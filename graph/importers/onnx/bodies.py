@@ -127,7 +127,8 @@ def _body(walk: Walk, graph: GraphProto, formals: Types, scope: Scope, path: str
         frame.id_of(inner.define(proto.name, type, role=Role.INPUT))
     walk.model.hold(graph, inner, path)
     walk.nodes(graph.node, inner, path)
-    outputs, types = [], []
+    outputs: list[int] = []
+    types: Types = []
     for proto in graph.output:
         slot = inner.find(proto.name)
         if slot is None or slot.type is None:
@@ -135,9 +136,19 @@ def _body(walk: Walk, graph: GraphProto, formals: Types, scope: Scope, path: str
                 "unknown_size", path, f"output {quoted(proto.name)} of unknown type", "a static type",
                 "give the value a static shape",
             )  # fmt: skip
-        outputs.append(frame.id_of(slot))
         types.append(slot.type)
+        if slot.frame is not frame or slot.role is not Role.ACTIVATION:
+            slot = _copied(walk, slot, inner, proto.name, path)
+        outputs.append(frame.id_of(slot))
     return frame.body(outputs), types
+
+
+def _copied(walk: Walk, slot: Slot, scope: Scope, name: str, path: str) -> Slot:
+    """The output of a node for a value that no node of the body makes: a body returns what it computes."""
+    walk.make(Raw("Identity", "", [name], [name], path), [slot], [slot.type], scope)
+    copy = scope.find(name)
+    assert copy is not None
+    return copy
 
 
 def _graph(raw: Raw, name: str) -> GraphProto:

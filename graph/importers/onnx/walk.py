@@ -11,6 +11,7 @@ from onnx import AttributeProto, FunctionProto, NodeProto
 from graph.errors import BadGraph, quoted
 from graph.fold import folded
 from graph.importers.onnx import bodies, weights
+from graph.importers.onnx.faults import conflict, untyped
 from graph.importers.onnx.notes import apart
 from graph.importers.onnx.place import Place, unlike
 from graph.importers.onnx.protos import Raw, checked, raw_node
@@ -96,11 +97,7 @@ class Walk:
         types = [*types, *[None] * (len(raw.outputs) - len(types))]
         for name, type in zip(raw.outputs, types, strict=True):
             if name and type is None and not self.model.notes.get(name, ValueNote()).untyped:
-                raise BadGraph.one(
-                    "unknown_size", raw.path, f"output {quoted(name)} of {raw.shown}, whose shape depends on data",
-                    "a shape that follows from the inputs",
-                    "give the value a static shape in the model's value_info, or cut the model before it",
-                )  # fmt: skip
+                raise untyped(raw, name, self.model.opset)
             if type is not None:
                 checked(type, f"output {quoted(name)} of {raw.shown}", raw.path)
         ids = [ABSENT if slot is None else frame.id_of(slot) for slot in slots]
@@ -173,10 +170,10 @@ class Walk:
             if raw.op == "Reshape" and first is not None and out is not None and first.elements != out.elements:
                 raise ValueError(f"{first} cannot become {out}")
         except ValueError as error:
-            raise _conflict(raw, slots, str(error)) from None
+            raise conflict(raw, slots, str(error)) from None
         for name, found, said in zip(raw.outputs, types, call.outputs, strict=False):
             if found is not None and said is not None and found != said:
-                raise _conflict(raw, slots, f"output {quoted(name)} is declared as {said}, but the op makes {found}")
+                raise conflict(raw, slots, f"output {quoted(name)} is declared as {said}, but the op makes {found}")
         return types
 
     def _is_weight(
@@ -273,20 +270,3 @@ def _node_id(scope: Scope, name: str, raw: Raw) -> int:
 def _known(type: TensorType | None) -> TensorType:
     assert type is not None
     return type
-
-
-def _conflict(raw: Raw, slots: Sequence[Slot | None], reason: str) -> BadGraph:
-    """The node, what it reads, and which of that is a constant of the file."""
-    read = []
-    for name, slot in zip(raw.inputs, slots, strict=True):
-        if slot is None:
-            continue
-        known = slot.known
-        is_shape = known is not None and known.size <= 16
-        shown = f"constant {quoted(name)} = {known.tolist()}" if is_shape and known is not None else quoted(name)
-        read.append(f"{shown}: {slot.type}")
-    return BadGraph.one(
-        "type_conflict", raw.path, f"{raw.shown}: {reason}; it reads {', '.join(read) or 'nothing'}",
-        "types and shapes the op accepts",
-        "correct the node, or give input shapes that fit the constants baked into the model",
-    )  # fmt: skip

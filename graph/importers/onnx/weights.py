@@ -75,7 +75,7 @@ def role_of(
 
 def is_filled_weight(readers: set[tuple[str, int]]) -> bool:
     """True when a tensor made by ConstantOfShape stands for a trained weight, not for a first state or a setting."""
-    return not (readers and all(i in _SETTINGS.get(op, ()) for op, i in readers))
+    return any(i not in _SETTINGS.get(op, ()) for op, i in readers)
 
 
 def _is_mask(content: np.ndarray) -> bool:
