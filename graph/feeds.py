@@ -87,7 +87,7 @@ def _checked(name: str, array: np.ndarray, type: TensorType | None) -> np.ndarra
 
 def _generator(seed: int, name: str) -> np.random.Generator:
     key = hashlib.blake2b(f"{seed}\0feed\0{name}".encode(), digest_size=16).digest()
-    return np.random.Generator(np.random.Philox(key=int.from_bytes(key, "little")))
+    return np.random.Generator(np.random.SFC64(int.from_bytes(key, "little")))
 
 
 def _array(
@@ -111,9 +111,11 @@ def _array(
         return np.asarray(draws.normal(1, 0.1, type.shape)).astype(dtype)
     if ("remat::Adam", 4) in places:
         return np.ones(type.shape, dtype)
-    numbers = draws.standard_normal(type.shape, np.float32 if type.dtype != "float64" else np.float64)
+    numbers = np.asarray(draws.random(type.shape, np.float64 if type.dtype == "float64" else np.float32))
     scale = 1.0 if role is Role.INPUT else _scale(type, uses)
-    return np.asarray(numbers * np.asarray(scale, numbers.dtype)).astype(dtype)
+    numbers -= 0.5  # uniform, of variance scale²: three times as fast as normal ones
+    numbers *= scale * math.sqrt(12)
+    return numbers.astype(dtype, copy=False)
 
 
 def _scale(type: TensorType, uses: list[tuple[Node, int]]) -> float:
