@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from graph.cost import device_named, seconds_of
-from graph.errors import BadGraph, CannotExecute
+from graph.errors import ArenaFault, BadGraph, CannotExecute
 from graph.execute import Arena, execute
 from graph.ir import Graph
 from planner.check import check
@@ -76,6 +76,8 @@ def prove(
         return _prove(planned, request, smaller)
     except CannotExecute as error:
         return Executed(NOT_EXECUTED, why=str(error))
+    except ArenaFault as error:
+        return Executed(DIFFERENT, "arena", str(error))
 
 
 def _prove(planned: Planned, request: Request, smaller: Callable[[int], Question | None]) -> Executed:
@@ -98,7 +100,11 @@ def compare(planned: Planned, how: str, request: Request) -> Executed:
     """Run source and rewritten graph; every value of the second must be its origin's, bit for bit."""
     source, rewritten = planned.source, planned.rewritten
     digests: dict[tuple[str, int], bytes] = {}
-    execute(source, seed=request.seed, watch=lambda n, i, array: digests.__setitem__((_node(source, n), i), _digest(array)))
+
+    def remember(n: int, i: int, array: np.ndarray) -> None:
+        digests[source.nodes[n].name, i] = _digest(array)
+
+    execute(source, seed=request.seed, watch=remember)
     wrong: list[str] = []
 
     def watch(n: int, i: int, array: np.ndarray) -> None:
@@ -113,7 +119,8 @@ def compare(planned: Planned, how: str, request: Request) -> Executed:
         entry = int(np.flatnonzero(ran.step_bytes != planned.runs.step_bytes)[0])
         return Executed(
             DIFFERENT, how,
-            f"{rewritten.nodes[entry].name} held {ran.step_bytes[entry]} bytes, predicted {planned.runs.step_bytes[entry]}",
+            f"{rewritten.nodes[entry].name} held {ran.step_bytes[entry]} bytes, "
+            f"predicted {planned.runs.step_bytes[entry]}",
         )  # fmt: skip
     return Executed(EQUAL, how)
 
@@ -163,10 +170,6 @@ def _batch(graph: Graph) -> int:
         if type is not None and type.shape:
             return type.shape[0]
     return 1
-
-
-def _node(graph: Graph, n: int) -> str:
-    return graph.nodes[n].name
 
 
 def _digest(array: np.ndarray) -> bytes:
