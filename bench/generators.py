@@ -129,24 +129,54 @@ def layered(nodes: int, seed: int = 0) -> Document:
 RESNETS = {50: (3, 4, 6, 3), 101: (3, 4, 23, 3), 152: (3, 8, 36, 3)}
 
 
-def resnet(depth: int = 50, batch: int = 32, classes: int = 1000, image: tuple[int, ...] = (3, 224, 224)) -> Document:
-    """A ResNet with bottleneck blocks and its loss (`loss`, of `labels`), forward only, in standard ops."""
+def resnet(
+    depth: int = 50,
+    batch: int = 32,
+    classes: int = 1000,
+    image: tuple[int, ...] = (3, 224, 224),
+    preactivated: bool = True,
+) -> Document:
+    """A ResNet with bottleneck blocks and its loss (`loss`, of `labels`), forward only, in standard ops.
+
+    He et al., "Identity Mappings in Deep Residual Networks", 2016; with `preactivated=False` the older
+    form of "Deep Residual Learning for Image Recognition", 2015, whose sums are activated.
+    """
     net = _Convolutional(f"ResNet-{depth}", batch, image)
-    x = net.pooled(net.activated(net.convolution("data", image[0], 64, 7, 2)))
+    block = _preactivated_block if preactivated else _activated_block
+    x = net.convolution("data", image[0], 64, 7, 2)
+    x = net.pooled(net.activated(x))
     inputs = 64
     for stage, blocks in enumerate(RESNETS[depth]):
         width = 64 << stage
-        for block in range(blocks):
-            stride = 2 if stage and not block else 1
-            y = net.activated(net.convolution(x, inputs, width, 1, 1))
-            y = net.activated(net.convolution(y, width, width, 3, stride))
-            y = net.normalised(net.convolution(y, width, 4 * width, 1, 1))
-            if not block:
-                x = net.normalised(net.convolution(x, inputs, 4 * width, 1, stride))
-            x = net.node("Relu", [net.node("Add", [y, x])])
+        for place in range(blocks):
+            x = block(net, x, inputs, width, stride=2 if stage and not place else 1, widens=not place)
             inputs = 4 * width
+    if preactivated:
+        x = net.activated(x)
     features = net.node("Flatten", [net.node("GlobalAveragePool", [x])])
     return net.classified(features, inputs, classes)
+
+
+def _preactivated_block(net: _Convolutional, x: str, inputs: int, width: int, stride: int, widens: bool) -> str:
+    #   x ──▶ bn relu ──▶ conv bn relu conv bn relu conv ──▶ + ──▶
+    #    ╰──────┴───────▶ conv where the block widens ────────╯
+    net.channels = inputs
+    active = net.activated(x)
+    y = net.activated(net.convolution(active, inputs, width, 1, 1))
+    y = net.activated(net.convolution(y, width, width, 3, stride))
+    y = net.convolution(y, width, 4 * width, 1, 1)
+    return net.node("Add", [y, net.convolution(active, inputs, 4 * width, 1, stride) if widens else x])
+
+
+def _activated_block(net: _Convolutional, x: str, inputs: int, width: int, stride: int, widens: bool) -> str:
+    #   x ──▶ conv bn relu conv bn relu conv bn ──▶ + relu ──▶
+    #    ╰──────▶ conv bn where the block widens ───╯
+    y = net.activated(net.convolution(x, inputs, width, 1, 1))
+    y = net.activated(net.convolution(y, width, width, 3, stride))
+    y = net.normalised(net.convolution(y, width, 4 * width, 1, 1))
+    if widens:
+        x = net.normalised(net.convolution(x, inputs, 4 * width, 1, stride))
+    return net.node("Relu", [net.node("Add", [y, x])])
 
 
 class _Convolutional:
