@@ -1,0 +1,86 @@
+"""Evaluator, checker and execution must agree to the byte; breaking one is seen by the others."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from graph.builder import Builder
+from graph.ir import Graph, Phase, Role, TensorType
+from planner import liveness, pipeline
+from planner.errors import IllegalPlan
+from planner.pipeline import Outcome, solve
+from planner.request import parse_request
+
+F = TensorType("float32", (16, 16))
+
+
+def training_chain(depth: int = 6) -> Graph:
+    """x ─ tanh ─ a0 ─ tanh ─ a1 ...; backwards each node multiplies by what the forward kept."""
+    b = Builder("chain")
+    values = [b.value("x", F, Role.INPUT)]
+    for i in range(depth):
+        values += b.node("Tanh", [values[-1]], name=f"f{i}", outputs=[f"a{i}"])
+    (grad,) = b.node("Neg", [values[-1]], name="head", outputs=["g"], phase=Phase.BACKWARD)
+    for i in reversed(range(depth)):
+        (grad,) = b.node("Mul", [grad, values[i]], name=f"b{i}", outputs=[f"g{i}"], phase=Phase.BACKWARD)
+    return b.build([grad])
+
+
+def planned(**fields: object) -> Outcome:
+    request = {"budget": "70%", "execute": "yes", "planner": "segments", **fields}
+    return solve(training_chain(), parse_request(request))
+
+
+@pytest.mark.parametrize("planner", ["as_given", "mirror", "segments", "greedy", "auto"])
+def test_prediction_execution_and_the_rewritten_graph_have_one_peak(planner: str) -> None:
+    outcome = planned(planner=planner)
+    assert outcome.report["executed"]["status"] == "equal", outcome.report["executed"]
+    again = solve(outcome.graph, parse_request({"planner": "as_given"}))
+    assert again.report["plan"]["peak_bytes"] == outcome.report["plan"]["peak_bytes"]
+
+
+def off_by_one_byte(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The evaluator counts one byte too many in the last step."""
+    right = liveness.profile
+
+    def wrong(*arguments: object, **keywords: object) -> np.ndarray:
+        steps = np.array(right(*arguments, **keywords))  # type: ignore[arg-type]
+        steps[-1:] += 1
+        return steps
+
+    monkeypatch.setattr(liveness, "profile", wrong)
+
+
+def test_the_checker_sees_an_evaluator_that_is_off_by_one_byte(monkeypatch: pytest.MonkeyPatch) -> None:
+    off_by_one_byte(monkeypatch)
+    with pytest.raises(IllegalPlan):
+        planned()
+
+
+def test_execution_sees_an_evaluator_that_is_off_by_one_byte(monkeypatch: pytest.MonkeyPatch) -> None:
+    off_by_one_byte(monkeypatch)
+    monkeypatch.setattr(pipeline, "check", lambda *_: None)
+    outcome = planned()
+    assert outcome.report["executed"]["status"] == "different"
+    assert outcome.exit_code == 4
+
+
+def test_execution_sees_a_value_that_lies_on_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    right = pipeline.ask
+
+    def everything_at_zero(*arguments: object) -> object:
+        question = right(*arguments)  # type: ignore[arg-type]
+        place = type(question).placed
+
+        def placed(self: object, plan: object, layout: str) -> object:
+            good = place(self, plan, layout)  # type: ignore[arg-type]
+            good.offsets[good.offsets > 0] = 0
+            return good
+
+        monkeypatch.setattr(type(question), "placed", placed)
+        return question
+
+    monkeypatch.setattr(pipeline, "ask", everything_at_zero)
+    monkeypatch.setattr(pipeline, "check", lambda *_: None)
+    assert planned().report["executed"]["status"] == "different"
