@@ -7,9 +7,12 @@ cell replaces an earlier one, so among equals the first in row-major order wins,
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 
+from graph.ir import TensorType
+from graph.ops import standard_ops
 from graph.ops.precision import attribute_shape, chunks, narrow, wide
 from graph.ops.table import Call, Work, op
 from graph.ops.windows import Windows, windows
@@ -153,7 +156,12 @@ def _global_work(call: Call) -> Work:
     return Work(0 if x is None else x.elements)
 
 
-@op("MaxPool", work=_pool_work, gradient_reads=("i0",))
+def _infer(call: Call) -> tuple[TensorType | None, ...]:
+    """As opset 22 says: before it the standard counted windows past the input that no runtime makes."""
+    return standard_ops.infer(replace(call, opset=max(call.opset, 22)))
+
+
+@op("MaxPool", infer=_infer, work=_pool_work, gradient_reads=("i0",))
 def max_pool(call: Call, x: np.ndarray) -> tuple[np.ndarray | None, ...]:
     """Y, and Indices into the whole flattened x where wanted."""
     view = pool_windows(call, x.shape[2:])
@@ -167,7 +175,7 @@ def max_pool(call: Call, x: np.ndarray) -> tuple[np.ndarray | None, ...]:
     return narrow(y, x), places + rows * math.prod(view.input)
 
 
-@op("AveragePool", work=_pool_work)
+@op("AveragePool", infer=_infer, work=_pool_work)
 def average_pool(call: Call, x: np.ndarray) -> np.ndarray:
     view = pool_windows(call, x.shape[2:])
     total = sums(wide(x), view)
@@ -175,7 +183,7 @@ def average_pool(call: Call, x: np.ndarray) -> np.ndarray:
     return narrow(total, x)
 
 
-@op("LpPool", work=_pool_work, gradient_reads=("i0", "o0"))
+@op("LpPool", infer=_infer, work=_pool_work, gradient_reads=("i0", "o0"))
 def lp_pool(call: Call, x: np.ndarray) -> np.ndarray:
     power = call.attribute("p", 2)
     total = sums(np.abs(wide(x)) ** power, pool_windows(call, x.shape[2:]))
