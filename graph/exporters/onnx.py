@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,8 @@ from onnx import GraphProto, ModelProto, NodeProto, ValueInfoProto, helper, nump
 
 from graph.errors import BadGraph, quoted
 from graph.exporters.spelled import spelled_out
-from graph.ir import ABSENT, FLOATS, Body, Graph, Node, Role, TensorType, Value
+from graph.feeds import drawn
+from graph.ir import ABSENT, Body, Graph, Node, Role, TensorType, Value
 from graph.onnx_notes import (
     KEY,
     Expansion,
@@ -33,7 +34,7 @@ from graph.onnx_notes import (
     packed_attributes,
     text_of,
 )  # fmt: skip
-from graph.ops.standard_ops import attribute_proto, numpy_dtype, onnx_dtype, schema_of
+from graph.ops.standard_ops import attribute_proto, onnx_dtype, schema_of
 
 _MOST_BYTES = 2**31 - 1  # a protobuf message is at most this long
 _OLDEST_IR = 10  # the first with metadata on nodes
@@ -51,12 +52,13 @@ def dump(graph: Graph, *, weights: str = "inputs", seed: int = 0) -> bytes:
     """
     if weights not in ("inputs", "random"):
         raise ValueError(f"weights is {weights!r}; ask for 'inputs' or 'random'")
-    generator = np.random.default_rng(seed) if weights == "random" else None
-    if generator is not None:
+    content: Mapping[int, np.ndarray] = {}
+    if weights == "random":
         _fits(sum(v.nbytes for v in graph.values if v.role in (Role.PARAMETER, Role.CONSTANT)))
-    file = _File({value.name for value in graph.values}, generator, graph.opset.get("", 21))
+        content = {v: a for v, a in drawn(graph, seed).items() if graph.values[v].role is not Role.STATE}
+    file = _File({value.name for value in graph.values}, graph.opset.get("", 21))
     model = ModelProto(producer_name="remat")
-    writer = _Writer(file, graph, [value.name for value in graph.values])
+    writer = _Writer(file, graph, [value.name for value in graph.values], content)
     writer.write(model.graph)
     opsets = {"": file.opset, **{d: v for d, v in graph.opset.items() if d}}
     for domain in sorted(file.domains):
@@ -77,14 +79,9 @@ class _File:
     """What the nested graphs of one file share."""
 
     taken: set[str]  # names of values
-    generator: np.random.Generator | None
     opset: int
-    domains: set[str]
-    ops: set[str]  # names of nodes
-
-    def __init__(self, taken: set[str], generator: np.random.Generator | None, opset: int):
-        self.taken, self.generator, self.opset = taken, generator, opset
-        self.domains, self.ops = set(), set()
+    domains: set[str] = field(default_factory=set)
+    ops: set[str] = field(default_factory=set)  # names of nodes
 
     def free(self, name: str) -> str:
         """`name`, or `name/1`, ... when a value has it; taken from now on."""
@@ -104,8 +101,8 @@ class _Line:
 class _Writer:
     """Writes one graph of the file."""
 
-    def __init__(self, file: _File, graph: Graph, names: list[str]):
-        self.file, self.graph, self.names = file, graph, names
+    def __init__(self, file: _File, graph: Graph, names: list[str], content: Mapping[int, np.ndarray]):
+        self.file, self.graph, self.names, self.content = file, graph, names, content
         self.shared: dict[Any, str] = {}  # content of a constant in a spelled-out op -> its initialiser
         self.proto = GraphProto()
         self.defined: list[int] = []  # values in the order the file defines them
@@ -136,10 +133,8 @@ class _Writer:
 
     def _resident(self, v: int) -> bool:
         """Write a parameter, constant or state; True as an initialiser, where its content is known or drawn."""
-        value, generator = self.graph.values[v], self.file.generator
-        array = value.data
-        if array is None and generator is not None and value.type is not None and value.role is not Role.STATE:
-            array = _drawn(generator, value.type)
+        value = self.graph.values[v]
+        array = self.content.get(v) if value.data is None else value.data
         if array is None:
             self.proto.input.append(self._value_info(v))
             return False
@@ -230,7 +225,7 @@ class _Writer:
                     "content, or a value captured from outside", "hold the value outside and capture it",
                 )  # fmt: skip
         attribute = proto.attribute.add(name=name, type=5)  # AttributeProto.GRAPH
-        _Writer(self.file, body.graph, names).write(attribute.g, frozenset(captured))
+        _Writer(self.file, body.graph, names, {}).write(attribute.g, frozenset(captured))
 
 
 def _named(ids: Sequence[int], names: Mapping[int, str]) -> tuple[str, ...]:
@@ -245,13 +240,6 @@ def _annotate(proto: Any, note: ModelNote | NodeNote | ValueNote) -> None:
 def _seed_of(stream: str) -> int:
     """A seed that float attributes hold exactly."""
     return zlib.crc32(stream.encode()) & 0xFFFFFF
-
-
-def _drawn(generator: np.random.Generator, type: TensorType) -> np.ndarray:
-    """Small random numbers; integers are 0 or 1, which every index allows."""
-    if type.dtype in FLOATS:
-        return (0.1 * generator.standard_normal(type.shape)).astype(numpy_dtype(type.dtype))
-    return generator.integers(0, 2, type.shape).astype(numpy_dtype(type.dtype))
 
 
 def _free(name: str, taken: set[str]) -> str:

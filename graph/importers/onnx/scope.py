@@ -116,6 +116,10 @@ class Scope:
             scope = scope.outer
         raise KeyError(name)
 
+    @property
+    def in_function(self) -> bool:
+        return not self.is_model if self.outer is None else self.outer.in_function
+
     def value_name(self, name: str) -> str:
         return self.renamed.get(name, self.prefix + name)
 

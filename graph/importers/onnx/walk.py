@@ -215,8 +215,9 @@ class Walk:
             raise BadGraph.one(
                 "unknown_dtype", raw.path, f"{raw.shown}: {error}", "a tensor of numbers", "remove it"
             ) from None
-        uses = self.model.uses if scope.is_model else {}
-        role = weights.role_of(raw.outputs[0], type, content, uses, self.model.signature)
+        role = Role.CONSTANT  # a number written into a function belongs to the function
+        if not scope.in_function:
+            role = weights.role_of(raw.outputs[0], type, content, self.model.uses, self.model.signature)
         self.model.keep(raw.outputs[0], type, content, role, scope, ValueNote())
 
     def _call(self, raw: Raw, proto: NodeProto, function: FunctionProto, scope: Scope) -> None:

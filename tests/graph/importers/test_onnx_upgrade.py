@@ -10,12 +10,15 @@ import pytest
 from onnx import TensorProto, ValueInfoProto, helper, numpy_helper
 
 from graph.errors import BadGraph
-from tests.graph.onnx_runs import both, read
+from graph.exporters.onnx import dump
+from tests.graph.onnx_runs import both, read, run
 
 X = (2, 3, 4, 4)
 
 
-def model(opset: int, op: str, shapes: Sequence[tuple[int, ...]] = (X,), outputs: int = 1, held: Any = (), **attributes: Any) -> bytes:  # fmt: skip
+def model(
+    opset: int, op: str, shapes: Sequence[tuple[int, ...]] = (X,), outputs: int = 1, held: Any = (), **attributes: Any
+) -> bytes:
     """A model of one node; inputs are x0, x1, ..., then those in `held`, which the file holds."""
     names = [f"x{i}" for i in range(len(shapes))] + [f"h{i}" for i in range(len(held))]
     node = helper.make_node(op, names, [f"y{i}" for i in range(outputs)], name="node", **attributes)
@@ -91,9 +94,6 @@ def test_group_normalization_of_opset_18_repeats_its_scale_for_every_channel() -
     graph = read(data)
     x = np.arange(24, dtype=np.float32).reshape(2, 4, 3)
     scale, bias = np.array([2, 3], np.float32), np.array([0.5, -1], np.float32)
-    from graph.exporters.onnx import dump
-    from tests.graph.onnx_runs import run
-
     (found,) = run(dump(graph), {"x0": x, "x1": scale, "x2": bias}).values()
     rows = x.reshape(2, 2, 6)
     normal = (rows - rows.mean(-1, keepdims=True)) / np.sqrt(rows.var(-1, keepdims=True) + 1e-5)
@@ -103,9 +103,6 @@ def test_group_normalization_of_opset_18_repeats_its_scale_for_every_channel() -
 
 def test_batch_normalization_with_own_statistics_at_every_place_is_spelled_out() -> None:
     data = model(8, "BatchNormalization", [(2, 3, 4), (3, 4), (3, 4), (3, 4), (3, 4)], spatial=0)
-    from graph.exporters.onnx import dump
-    from tests.graph.onnx_runs import run
-
     generator = np.random.default_rng(0)
     given = {f"x{i}": generator.random((2, 3, 4) if i == 0 else (3, 4), np.float32) for i in range(5)}
     (found,) = run(dump(read(data)), given).values()
@@ -127,7 +124,7 @@ def test_scatter_became_scatter_elements() -> None:
 
 
 def test_a_model_older_than_opset_7_says_what_to_do() -> None:
-    with pytest.raises(BadGraph, match="opset 6.*newer opset"):
+    with pytest.raises(BadGraph, match=r"opset 6.*newer opset"):
         read(model(6, "Relu"))
 
 
