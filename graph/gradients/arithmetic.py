@@ -60,7 +60,7 @@ def mod(emit: Emit, node: Forward, dz: Val) -> Gradients:
     dy = None
     if node.needs[1]:
         whole = emit.div(emit.sub(x, node.outputs[0]), y)
-        dy = emit.neg(emit.sum_to(emit.mul(dz, emit.op("Round", whole)), y))
+        dy = emit.neg(emit.sum_to(emit.mul(dz, whole), y))
     return emit.sum_to(dz, x) if node.needs[0] else None, dy
 
 

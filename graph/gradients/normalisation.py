@@ -60,10 +60,11 @@ def batch_norm(emit: Emit, node: Forward, dz: Val | None, *statistics: Val | Non
 def batch_normalization(emit: Emit, node: Forward, dz: Val | None, *running: Val | None) -> Gradients:
     """In training mode by the batch's statistics, found again; else an affine map by the running ones."""
     _unread(running)
-    x, scale, bias = node.inputs[:3]
+    x, scale = node.inputs[:2]
     if node.attribute("training_mode", 0):
         epsilon = node.attribute("epsilon", 1e-5)
-        mean, inv_std = emit.op("remat::BatchNorm", x, scale, bias, outputs=(False, True, True), epsilon=epsilon)[1:]
+        # The statistics do not depend on the bias: the scale stands in for it, so that it is not read.
+        mean, inv_std = emit.op("remat::BatchNorm", x, scale, scale, outputs=(False, True, True), epsilon=epsilon)[1:]
         found = emit.op("remat::BatchNormGrad", dz, x, scale, mean, inv_std, outputs=node.needs[:3])
         return (*found, None, None)
     return _affine(emit, node, dz)

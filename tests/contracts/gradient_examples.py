@@ -71,6 +71,10 @@ def _elementwise() -> list[Example]:
         "Clip", ([apart(3, 4), np.array(-0.7), np.array(0.9)],), ([apart(3, 4), None, np.array(0.5)],),
         ([apart(3, 4), np.array(-0.4)],), ([apart(5)],),
     )  # fmt: skip
+    drop = [np.array(0.4), np.array(True)]
+    found += _uses("Dropout", ([real(3, 4), *drop],), ([real(5), None, np.array(True)],), outputs=(True, False), fixed=(1,))
+    found += _uses("Dropout", ([real(3, 4), np.array(0.4)],), fixed=(1,))
+    found += _uses("Dropout", ([real(3, 4)],))
     for op in ("Softmax", "LogSoftmax"):
         found += _uses(op, ([real(3, 4)],), ([real(2, 3, 4)], {"axis": 1}), ([real(5)], {"axis": 0}))
     return found
@@ -89,7 +93,7 @@ def _arithmetic() -> list[Example]:
     found += _uses("Pow", ([apart(3, 4), np.array(2, np.int64)],))
     found += _uses("Mod", ([real(3, 4, low=1.1, high=1.9), real(4, low=0.4, high=0.5)], {"fmod": 1}))
     for op in ("Sum", "Mean", "Max", "Min"):
-        found += _uses(op, ([apart(3, 4), apart(3, 4) * 0.9, apart(4)],), ([apart(2)],), ([apart(2, 1), apart(3)],))
+        found += _uses(op, ([apart(3, 4), apart(3, 4) * 0.9, apart(4) * 0.7],), ([apart(2)],), ([apart(2, 1), apart(3) * 0.7],))
     condition = np.array([[True, False, True], [False, False, True]])
     found += _uses("Where", ([condition, real(2, 3), real(2, 3)],), ([condition, real(3), real()],))
     found += _uses("Cast", ([real(2, 3)], {"to": 11}))
@@ -189,7 +193,6 @@ def _indexing() -> list[Example]:
         "ScatterND", ([real(4, 2), np.array([[0], [3]]), real(2, 2)],), ([real(4), np.array([[1], [1]]), real(2)], {"reduction": "add"})
     )
     found += _uses("TopK", ([apart(3, 5), ints(2)],), ([apart(4, 2), ints(3)], {"axis": 0, "largest": 0}), outputs=(True, True))
-    found += _uses("TopK", ([apart(3, 5), ints(2)],), outputs=(True, False))
     found += _uses("OneHot", ([ints(0, 2, 1), np.array(4), real(2)],), ([np.array([[1, 0]]), np.array(3), real(2)], {"axis": 1}))
     return found
 
