@@ -25,8 +25,8 @@ def views_of(graph: Graph, node: Node) -> Pairs:
 def takeovers_of(graph: Graph, node: Node) -> Pairs:
     """(output, input) pairs where the output may be written over an input that dies, by preference.
 
-    Left out are pairs whose element counts differ, since a broadcast element is read again after it
-    would have been overwritten, inputs with fewer bytes, and outputs that show or replace an input.
+    Left out are pairs of other element types, pairs whose element counts differ, since a broadcast
+    element is read again after it would have been overwritten, and outputs that show or replace an input.
     """
     record = OPS.get(node.op)
     if record is None or not record.takeover:
@@ -39,7 +39,7 @@ def takeovers_of(graph: Graph, node: Node) -> Pairs:
         made, taken = values[node.outputs[output]], values[node.inputs[source]]
         if made.nbytes > taken.nbytes or made.type is None or taken.type is None:
             continue
-        if made.type.elements == taken.type.elements:
+        if made.type.elements == taken.type.elements and made.type.dtype == taken.type.dtype:
             pairs.append((output, source))
     return tuple(pairs)
 

@@ -108,9 +108,9 @@ _BINARY: _Rows = (
 for _name, _function, _flops, _saves in _BINARY:
     pointwise(_name, lambda call, x, y, f=_function: np.asarray(f(x, y)), takeover=EITHER, saves=_saves)
 
-pointwise("Div", _divide, takeover=EITHER, saves=("i0", "i1"))
+pointwise("Div", _divide, takeover=EITHER, saves=("i1", "o0"))
 pointwise("Pow", _power, takeover=EITHER, flops=TRANSCENDENTAL, saves=("i0", "i1", "o0"))
-pointwise("Mod", _remainder, takeover=EITHER, flops=2)
+pointwise("Mod", _remainder, takeover=EITHER, flops=2, saves=("i0", "i1", "o0"))
 pointwise("BitShift", _shift, takeover=EITHER)
 
 _COMPARISONS: _Rows = (
@@ -118,7 +118,12 @@ _COMPARISONS: _Rows = (
     ("GreaterOrEqual", np.greater_equal, 1, ()), ("LessOrEqual", np.less_equal, 1, ()),
 )  # fmt: skip
 for _name, _function, _flops, _saves in _COMPARISONS:
-    pointwise(_name, lambda call, x, y, f=_function: np.asarray(f(x, y)), result="bool", takeover=EITHER)
+    pointwise(
+        _name,
+        lambda call, x, y, f=_function: np.asarray(f(x, y)),
+        result="bool",
+        takeover=EITHER if _name == "Equal" else (),
+    )
 
 _VARIADIC: _Rows = (
     ("Sum", np.add, 1, ()), ("Max", np.maximum, 1, ("i0", "o0")), ("Min", np.minimum, 1, ("i0", "o0")),
@@ -133,12 +138,12 @@ def where(call: Call, condition: np.ndarray, x: np.ndarray, y: np.ndarray) -> np
     return fresh(np.where(condition, x, y), x.dtype, x, y)
 
 
-@op("Cast", takeover=((0, 0),), work=elementwise_work(1))
+@op("Cast", work=elementwise_work(1))
 def cast(call: Call, x: np.ndarray) -> np.ndarray:
     return _converted(call, x, dtype_name(int(call.attributes["to"])))
 
 
-@op("CastLike", takeover=((0, 0),), shape_only=(1,), work=elementwise_work(1))
+@op("CastLike", shape_only=(1,), work=elementwise_work(1))
 def cast_like(call: Call, x: np.ndarray, like: np.ndarray) -> np.ndarray:
     return _converted(call, x, dtype_name(like.dtype))
 

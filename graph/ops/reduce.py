@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from graph.ir import TensorType
 from graph.ops.pointwise import TRANSCENDENTAL, computable, fresh
 from graph.ops.table import Call, Work, op, standard
 
@@ -137,6 +138,34 @@ def _shifted(total: np.ndarray, axis: int) -> np.ndarray:
     if total.shape[axis]:
         moved[(slice(None),) * axis + (0,)] = 0
     return moved
+
+
+def _as_input(call: Call) -> tuple[TensorType | None, ...]:
+    """The input's own type; the standard leaves it to the function's body."""
+    if len(call.inputs) != 1:
+        raise ValueError(f"has {len(call.inputs)} inputs; the op takes 1")
+    return (call.inputs[0],)
+
+
+@op("MeanVarianceNormalization", work=_reduction, infer=_as_input, takeover=((0, 0),), gradient_reads=("i0", "o0"))
+def mean_variance_normalization(call: Call, x: np.ndarray) -> np.ndarray:
+    """(x - mean) / (deviation + 1e-9) over `axes`, all but the channels when left out."""
+    axes, wide = tuple(call.attribute("axes", (0, 2, 3))), computable(x)
+    centred = wide - np.mean(wide, axis=axes, keepdims=True)
+    deviation = np.sqrt(np.mean(centred * centred, axis=axes, keepdims=True))
+    return fresh(centred / (deviation + np.asarray(1e-9, wide.dtype)), x.dtype, x)
+
+
+@op("LpNormalization", work=_reduction, takeover=((0, 0),), gradient_reads=("i0", "o0"))
+def lp_normalization(call: Call, x: np.ndarray) -> np.ndarray:
+    """x over its 1-norm or 2-norm along an axis; 0 where the norm is."""
+    axis, wide = call.attribute("axis", -1), computable(x)
+    if call.attribute("p", 2) == 1:
+        norm = np.sum(np.abs(wide), axis=axis, keepdims=True)
+    else:
+        norm = np.sqrt(np.sum(wide * wide, axis=axis, keepdims=True))
+    with np.errstate(all="ignore"):
+        return fresh(np.where(norm == 0, 0, wide / norm), x.dtype, x)
 
 
 standard("TopK", work=_reduction, gradient_reads=("o1",))

@@ -133,12 +133,12 @@ def tile(call: Call, x: np.ndarray, repeats: np.ndarray) -> np.ndarray:
     return np.array(np.tile(x, repeats.tolist()), order="C")
 
 
-@op("Shape", shape_only=(0,), work=nothing)
+@op("Shape", shape_only=(0,), work=moved)
 def shape(call: Call, x: np.ndarray) -> np.ndarray:
     return np.asarray(x.shape[call.attribute("start", 0) : call.attribute("end")], np.int64)
 
 
-@op("Size", shape_only=(0,), work=nothing)
+@op("Size", shape_only=(0,), work=moved)
 def size(call: Call, x: np.ndarray) -> np.ndarray:
     return np.asarray(x.size, np.int64)
 

@@ -1,0 +1,58 @@
+"""One use of a standard op in onnxruntime."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+from onnx import helper, numpy_helper
+from onnxruntime.capi import onnxruntime_pybind11_state as errors
+
+from graph.ops.standard_ops import onnx_dtype, type_of_array
+from tests.contracts.op_calls import Use
+
+
+def in_float32(use: Use) -> Use:
+    """The use with float32 for float64, which onnxruntime has for few ops."""
+    arrays = tuple(None if a is None else a.astype(np.float32) if a.dtype == np.float64 else a for a in use.arrays)
+    outputs = tuple(
+        replace(t, dtype="float32") if t is not None and t.dtype == "float64" else t for t in use.call.outputs
+    )
+    types = tuple(None if a is None else type_of_array(a) for a in arrays)
+    return Use(replace(use.call, inputs=types, outputs=outputs), arrays)
+
+
+def by_runtime(use: Use) -> list[np.ndarray | None] | None:
+    """The wanted outputs; None for empty tensors, dtypes and attributes it does not take."""
+    if any(a is not None and (a.size == 0 or a.dtype.kind not in "biuf") for a in use.arrays):
+        return None
+    call = use.call
+    names = [f"o{i}" if wanted else "" for i, wanted in enumerate(call.wanted)]
+    given = {f"i{i}": a for i, a in enumerate(use.arrays) if a is not None}
+    node = helper.make_node(
+        call.op, [f"i{i}" if a is not None else "" for i, a in enumerate(use.arrays)], names,
+        **{key: _plain(value) for key, value in call.attributes.items()},
+    )  # fmt: skip
+    graph = helper.make_graph(
+        [node], "one",
+        [helper.make_tensor_value_info(name, onnx_dtype(type_of_array(a).dtype), a.shape) for name, a in given.items()],
+        [helper.make_empty_tensor_value_info(name) for name in names if name],
+    )  # fmt: skip
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", call.opset)], ir_version=10)
+    try:
+        session = onnxruntime.InferenceSession(_typed(model).SerializeToString(), providers=["CPUExecutionProvider"])
+    except (errors.NotImplemented, errors.Fail):
+        return None
+    found = iter(session.run(None, given))
+    return [np.asarray(next(found)) if wanted else None for wanted in call.wanted]
+
+
+def _typed(model: onnx.ModelProto) -> onnx.ModelProto:
+    return onnx.shape_inference.infer_shapes(model)
+
+
+def _plain(value: Any) -> Any:
+    return numpy_helper.from_array(value) if isinstance(value, np.ndarray) else value
