@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -29,48 +30,69 @@ def pool_windows(call: Call, spatial: tuple[int, ...]) -> Windows:
 def maxima(x: np.ndarray, view: Windows) -> np.ndarray:
     """Largest cell of each window; NaN where one is among them."""
     for axis in reversed(range(view.rank)):
-        best, _ = _first_of_each(x, None, view, axis)
-        for tap in range(view.kernel[axis]):
-            out, into = _along(view, axis, tap, x.ndim)
-            np.maximum(best[out], x[into], out=best[out])
-        x = best
+        first, outside = _firsts(view, axis)
+        x = _largest(x, view, axis, first, outside)
     return x
 
 
 def maxima_with_places(x: np.ndarray, view: Windows) -> tuple[np.ndarray, Places]:
     """Largest cell of each window and where in `x`'s spatial cells it stands, row-major."""
-    cells = np.arange(math.prod(view.input), dtype=np.int64).reshape(view.input)
-    places: np.ndarray = np.broadcast_to(cells, x.shape)
+    y = np.empty((*x.shape[:2], *view.output), x.dtype)
+    places = np.empty(y.shape, np.int64)
+    for image in range(len(x)):  # one at a time stays in the cache
+        y[image], places[image] = _places_in(x[image], view)
+    for axis in range(view.rank):
+        places[_index(2 + axis, _firsts(view, axis)[1])] = -1
+    return y, places
+
+
+def _places_in(x: np.ndarray, view: Windows) -> tuple[np.ndarray, np.ndarray]:
+    """`maxima_with_places` of one image, (C, cells)."""
+    places: np.ndarray | None = None
     for axis in reversed(range(view.rank)):
-        best, best_places = _first_of_each(x, places, view, axis)
-        assert best_places is not None
-        for tap in range(view.kernel[axis]):
-            out, into = _along(view, axis, tap, x.ndim)
-            candidate, current = x[into], best[out]
-            better = (candidate > current) | (candidate != candidate)
-            np.copyto(current, candidate, where=better)
-            np.copyto(best_places[out], places[into], where=better)
-        x, places = best, best_places
-    return x, places
+        at, (first, outside) = axis - view.rank + x.ndim, _firsts(view, axis)
+        start = np.arange(view.output[axis]) * view.stride[axis] - view.begin[axis]
+        tap = np.empty(_resized(x, view, axis), np.int32)
+        tap[...] = _column((first - start) // view.dilation[axis], x.ndim - at)
+        x = _largest(x, view, axis, first, outside, tap)
+        cell = tap.astype(np.int64)
+        cell *= view.dilation[axis]
+        cell += _column(start, x.ndim - at)
+        np.clip(cell, 0, max(0, view.input[axis] - 1), out=cell)
+        inner = None if places is None else np.take_along_axis(places, cell, axis=at)
+        cell *= math.prod(view.input[axis + 1 :])
+        places = cell if inner is None else cell + inner
+    return x, np.zeros(x.shape, np.int64) if places is None else places
 
 
-def _first_of_each(
-    x: np.ndarray, places: np.ndarray | None, view: Windows, axis: int
-) -> tuple[np.ndarray, np.ndarray | None]:
-    """Per window along `axis` its first cell inside, lowest and -1 where the window is all padding."""
-    n, stride, dilation = view.input[axis], view.stride[axis], view.dilation[axis]
-    start = np.arange(view.output[axis]) * stride - view.begin[axis]
+def _firsts(view: Windows, axis: int) -> tuple[np.ndarray, np.ndarray]:
+    """Per window along `axis` its first cell inside the input, and whether there is none."""
+    n, dilation = view.input[axis], view.dilation[axis]
+    start = np.arange(view.output[axis]) * view.stride[axis] - view.begin[axis]
     first = start + np.maximum(0, -(start // dilation)) * dilation
     outside = (first >= n) | (first >= start + view.kernel[axis] * dilation)
-    at = axis - view.rank + x.ndim
-    best = x.take(np.where(outside, 0, first), axis=at)
-    best_places = None if places is None else places.take(np.where(outside, 0, first), axis=at)
+    return np.where(outside, 0, first), outside
+
+
+def _largest(
+    x: np.ndarray, view: Windows, axis: int, first: np.ndarray, outside: np.ndarray, tap: np.ndarray | None = None
+) -> np.ndarray:
+    """Maxima along one axis, lowest where a window is all padding; `tap` is set to the first largest."""
+    best = x.take(first, axis=axis - view.rank + x.ndim)
+    for k in range(view.kernel[axis]):
+        out, into = _along(view, axis, k, x.ndim)
+        if tap is not None:
+            better = x[into] > best[out]  # taps rise, so the larger one is the later one
+            np.maximum(tap[out], better * tap.dtype.type(k), out=tap[out])
+        np.maximum(best[out], x[into], out=best[out])
     if outside.any():
-        where = _at(np.flatnonzero(outside), at)
-        best[where] = -np.inf if _is_float(x.dtype) else np.iinfo(x.dtype).min
-        if best_places is not None:
-            best_places[where] = -1
-    return best, best_places
+        best[_index(axis - view.rank + x.ndim, outside)] = _lowest(x.dtype)
+    return best
+
+
+def _lowest(dtype: np.dtype[Any]) -> Any:
+    """What padding counts as under a maximum."""
+    return np.iinfo(dtype).min if np.issubdtype(dtype, np.integer) else -np.inf
 
 
 def sums(x: np.ndarray, view: Windows) -> np.ndarray:
@@ -128,22 +150,24 @@ def _along(view: Windows, axis: int, tap: int, ndim: int) -> tuple[tuple[slice, 
     return (*whole, out), (*whole, into)
 
 
-def _at(index: np.ndarray, axis: int) -> tuple[slice | np.ndarray, ...]:
-    return (*(slice(None),) * axis, index)
+def _index(axis: int, where: np.ndarray) -> tuple[Any, ...]:
+    return (*(slice(None),) * axis, where)
 
 
-def _resized(x: np.ndarray, view: Windows, axis: int, length: int) -> tuple[int, ...]:
+def _column(v: np.ndarray, rank: int) -> np.ndarray:
+    """A vector along the first of the last `rank` axes."""
+    return v.reshape(-1, *(1,) * (rank - 1))
+
+
+def _resized(x: np.ndarray, view: Windows, axis: int, length: int | None = None) -> tuple[int, ...]:
+    """The shape of x with `axis` as long as given, or as its windows are many."""
     at = axis - view.rank + x.ndim
-    return (*x.shape[:at], length, *x.shape[at + 1 :])
-
-
-def _is_float(dtype: np.dtype) -> bool:
-    return not np.issubdtype(dtype, np.integer)
+    return (*x.shape[:at], view.output[axis] if length is None else length, *x.shape[at + 1 :])
 
 
 def comparable(x: np.ndarray) -> np.ndarray:
     """`x` as an array maxima can be taken of: integers as they are, floats in computing precision."""
-    return wide(x) if _is_float(x.dtype) else np.ascontiguousarray(x)
+    return np.ascontiguousarray(x) if np.issubdtype(x.dtype, np.integer) else wide(x)
 
 
 def _pool_work(call: Call) -> Work:
