@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 from graph.devices import DEFAULT_DEVICE, DEVICES, Device, device_named, device_of
-from graph.ir import ABSENT, FLOATS, Body, Graph, Node, Role, consumers
+from graph.ir import ABSENT, FLOATS, UNKNOWN_COST, Body, Graph, Node, Role, consumers
 from graph.ops import standard_ops
 from graph.ops.table import OPS, Call, Work, call_of, work
 from graph.storage import is_view, storage_roots
@@ -33,7 +33,7 @@ def seconds_of(graph: Graph, node: Node, device: Device) -> float:
         return 0.0
     if node.bodies:
         return _seconds_of_bodies(graph, node, device)
-    found = work_of(graph, node)
+    found = _table_work(graph, node) if said is UNKNOWN_COST else work_of(graph, node)
     moved = (found.traffic_bytes or 0) / device.bytes_per_second
     return max(found.flops / device.peak(_compute_dtype(graph, node)), moved) + device.kernel_seconds
 
@@ -59,19 +59,24 @@ def work_of(graph: Graph, node: Node) -> Work:
 
 
 def _table_work(graph: Graph, node: Node) -> Work:
-    call = call_of(graph, node)
-    key = standard_ops.key_of(call, outputs=True)
+    """What the op table says; asked once for all nodes with the same op, attributes and types."""
+    values, attributes = graph.values, node.attributes
+    key = (
+        node.op, graph.opset.get("", 21), standard_ops.freeze(attributes) if attributes else (),
+        tuple([values[v].type if v >= 0 else None for v in node.inputs]),
+        tuple([values[v].type if v >= 0 else None for v in node.outputs]),
+    )  # fmt: skip
     found = _work.get(key)
     if found is None:
         if len(_work) >= _CACHED:
             _work.clear()
+        call = call_of(graph, node)
         found = _work[key] = work(call) if node.op in OPS or _is_standard(call) else Work(0, work(call).traffic_bytes)
-    extra = 0  # values that are only a size, which the table does not see
-    for v in (*node.inputs, *node.outputs):
-        if v != ABSENT and (graph.values[v].type is None or graph.values[v].fixed_bytes):
-            type = graph.values[v].type
-            extra += graph.values[v].nbytes - (0 if type is None else type.nbytes)
-    return found if not extra else Work(found.flops, (found.traffic_bytes or 0) + extra, found.workspace_bytes)
+    if None not in key[3] and None not in key[4]:
+        return found
+    sized = [values[v] for v in (*node.inputs, *node.outputs) if v != ABSENT and values[v].type is None]
+    extra = sum(value.nbytes for value in sized)  # the table does not see values that are only a size
+    return Work(found.flops, (found.traffic_bytes or 0) + extra, found.workspace_bytes)
 
 
 def _is_standard(call: Call) -> bool:

@@ -118,11 +118,11 @@ def run(call: Call, arrays: tuple[np.ndarray | None, ...]) -> tuple[np.ndarray |
     return tuple(np.asarray(next(results)) if wanted else None for wanted in call.wanted)
 
 
-def key_of(call: Call, outputs: bool = False) -> Any:
-    """What types and work of a call depend on, hashable; with the output types when they are known."""
+def key_of(call: Call) -> Any:
+    """What the types of a call depend on, hashable."""
     return (
         call.op, call.opset, freeze(call.attributes) if call.attributes else (), call.inputs, call.wanted,
-        _shape_constants(call) if call.constants else (), call.outputs if outputs else (),
+        _shape_constants(call) if call.constants else (),
     )  # fmt: skip
 
 
