@@ -188,7 +188,7 @@ class _Walk:
                     gradients = opaque_gradients(self.builder, node, slots, incoming, needs)
             except CannotDifferentiate as error:
                 self._refuse(n, f"{error.found}", "a use the gradient rule covers", error.remedy, findings)
-                gradients = ()
+                gradients = []
             for v, gradient in zip(slots, gradients, strict=False):
                 if gradient is not None and v != ABSENT and self.needs[v]:
                     self.sums.add(v, gradient)
@@ -196,9 +196,7 @@ class _Walk:
             if v != ABSENT and self.needs[v]:
                 self._settle(v, 1)
 
-    def _by_rule(
-        self, n: int, node: Node, incoming: Sequence[int | None], needs: tuple[bool, ...]
-    ) -> list[int | None]:
+    def _by_rule(self, n: int, node: Node, incoming: Sequence[int | None], needs: tuple[bool, ...]) -> list[int | None]:
         """Gradients of the node's inputs as its rule gives them, checked against the inputs' types."""
         rule = RULES[node.op]
         emit = Emit(
@@ -299,7 +297,7 @@ class _Walk:
             value = self.builder.values[v]
             if value.type is None:
                 raise BadGraph.one(
-                    "unreachable", f"differentiate.with_respect_to.{value.name}", f"{quoted(value.name)} without a type",
+                    "unreachable", f"differentiate.with_respect_to.{value.name}", f"{quoted(value.name)}, untyped",
                     "a typed value where zeros are asked for", "declare its shape and dtype",
                 )  # fmt: skip
             emit = Emit(

@@ -184,7 +184,7 @@ class Builder:
 def _free(name: str, taken: Iterable[str] | Mapping[str, int]) -> str:
     """`name`, or `name/1`, `name/2`, ... when it is taken."""
     candidate, k = name, 0
-    while candidate in taken:  # type: ignore[operator]
+    while candidate in taken:
         k += 1
         candidate = f"{name}/{k}"
     return candidate

@@ -86,7 +86,7 @@ class Emit:
         return vals[0] if outputs == 1 else vals
 
     def constant(self, data: Any, dtype: str | None = None) -> Val:
-        """A constant; `dtype` is an ONNX name. Equal constants of one emitter, or of several that share them, are one."""
+        """A constant; `dtype` is an ONNX name. Equal constants of emitters that share them are one."""
         from graph.ops.standard_ops import numpy_dtype
 
         array = np.asarray(data) if dtype is None else np.asarray(data).astype(numpy_dtype(dtype))

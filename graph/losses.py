@@ -1,6 +1,6 @@
 """The loss a training step minimises: the one named, or a cross-entropy put on a classifier's output.
 
-    ... ──▶ logits ──▶ Softmax ──▶ prob        becomes        ... ──▶ logits ──▶ loss ◀── labels
+... ──▶ logits ──▶ Softmax ──▶ prob        becomes        ... ──▶ logits ──▶ loss ◀── labels
 """
 
 from __future__ import annotations
@@ -71,7 +71,9 @@ def added_loss(graph: Graph) -> tuple[Graph, str, list[str]]:
     notes = []
     scores = _scores(graph, output)
     if scores.value != output:
-        softmax = next(node for node in reversed(graph.nodes) if node.op in _NORMALISERS and scores.value in node.inputs)
+        softmax = next(
+            node for node in reversed(graph.nodes) if node.op in _NORMALISERS and scores.value in node.inputs
+        )
         done = "removed" if scores.dropped else "passed over, since other nodes read it"
         notes.append(f"the final {softmax.op} {quoted(softmax.name)} was {done}")
     gone = frozenset(scores.dropped)

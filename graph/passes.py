@@ -1,17 +1,18 @@
 """Passes from graph to graph: dead nodes, extraction, identities. None changes its argument.
 
-    a ──▶ b ──▶ c ──▶ out        extract(graph, ["out"], given=["b"]):  b (an input) ──▶ c ──▶ out
-           ╰──▶ d                 without_dead_nodes(graph): d goes
+a ──▶ b ──▶ c ──▶ out        extract(graph, ["out"], given=["b"]):  b (an input) ──▶ c ──▶ out
+       ╰──▶ d                 without_dead_nodes(graph): d goes
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 
 from graph.check import check
 from graph.errors import Findings, quoted
-from graph.ir import ABSENT, EMPTY, Body, Effect, Graph, Node, Role, producers
+from graph.ir import ABSENT, Body, Effect, Graph, Node, Role, producers
 from graph.ops import known
 from graph.storage import views_of
 
@@ -76,7 +77,7 @@ def kept(
     *,
     new_inputs: Collection[int] = (),
     all_inputs: bool = True,
-    instead: Mapping[int, int] = EMPTY,
+    instead: Mapping[int, int] = MappingProxyType({}),
 ) -> Graph:
     """The given nodes of `graph` in their order, under dense ids; `instead` says which value is read for another.
 

@@ -214,7 +214,9 @@ class Update:
             self.step = self._in_place(emit, "Add", before, emit.constant(np.asarray(1, np.int64)))
         return self.step
 
-    def _in_place(self, emit: Emit, op: str, old: Val, *rest: Val, states: Sequence[Val] = (), **attributes: Any) -> Val:
+    def _in_place(
+        self, emit: Emit, op: str, old: Val, *rest: Val, states: Sequence[Val] = (), **attributes: Any
+    ) -> Val:
         """The first output of a node that writes over its first input, and further outputs over the states."""
         inputs = [old, *rest]
         places = [0, *(inputs.index(state) for state in states)]

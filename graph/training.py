@@ -1,6 +1,6 @@
 """From a forward graph to one training step: the loss, training mode, gradients, and the update a recipe asks for.
 
-    forward ──▶ loss ──▶ training mode ──▶ forward + backward ──▶ ... + update
+forward ──▶ loss ──▶ training mode ──▶ forward + backward ──▶ ... + update
 """
 
 from __future__ import annotations
@@ -95,4 +95,3 @@ def _nothing_reached(graph: Graph, targets: Sequence[str], wanted: Sequence[int]
     raise BadGraph.one(
         "unreachable", f"differentiate.of.{targets[0]}", found, "a loss that depends on a parameter", remedy
     )
-

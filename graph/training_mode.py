@@ -45,7 +45,7 @@ class _Switch:
         self.read_elsewhere = readers
 
     def switched(self) -> tuple[Graph, list[str]]:
-        place = []
+        place: list[int] = []
         for node in self.graph.nodes:
             node = replace(node, after=tuple(place[n] for n in node.after))
             place.append(len(self.builder.nodes))

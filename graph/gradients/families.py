@@ -11,5 +11,7 @@ from graph.gradients import none as none
 from graph.gradients import normalisation as normalisation
 from graph.gradients import pooling as pooling
 from graph.gradients import products as products
+from graph.gradients import recurrent as recurrent
 from graph.gradients import reductions as reductions
+from graph.gradients import resize as resize
 from graph.gradients import shape as shape

@@ -8,7 +8,7 @@ from graph.gradients.table import Forward, Gradients, gradient
 
 
 @gradient("LayerNormalization")
-def layer_normalization(emit: Emit, node: Forward, dz: Val | None, *statistics: Val | None) -> Gradients:
+def layer_normalization(emit: Emit, node: Forward, dz: Val, *statistics: Val | None) -> Gradients:
     _unread(statistics)
     x, scale = node.inputs[0], node.inputs[1]
     axis = int(node.attribute("axis", -1))
@@ -49,7 +49,7 @@ def _unread(statistics: tuple[Val | None, ...]) -> None:
 
 
 @gradient("remat::BatchNorm")
-def batch_norm(emit: Emit, node: Forward, dz: Val | None, *statistics: Val | None) -> Gradients:
+def batch_norm(emit: Emit, node: Forward, dz: Val, *statistics: Val | None) -> Gradients:
     _unread(statistics)
     x, scale, _ = node.inputs
     statistics = (node.output(1), node.output(2))
@@ -57,7 +57,7 @@ def batch_norm(emit: Emit, node: Forward, dz: Val | None, *statistics: Val | Non
 
 
 @gradient("BatchNormalization")
-def batch_normalization(emit: Emit, node: Forward, dz: Val | None, *running: Val | None) -> Gradients:
+def batch_normalization(emit: Emit, node: Forward, dz: Val, *running: Val | None) -> Gradients:
     """In training mode by the batch's statistics, found again; else an affine map by the running ones."""
     _unread(running)
     x, scale = node.inputs[:2]
@@ -81,7 +81,7 @@ def _affine(emit: Emit, node: Forward, dz: Val) -> Gradients:
     gradients: list[Val | None] = [None] * 5
     if node.needs[0]:
         gradients[0] = emit.mul(dz, emit.reshape(slope, channel))
-    total = emit.reduce_sum(dz, axes, keepdims=False) if node.needs[2] or node.needs[3] else None
+    total = emit.reduce_sum(dz, axes, keepdims=False) if node.needs[2] or node.needs[3] else dz
     if node.needs[2]:
         gradients[2] = emit.cast(total, node.inputs[2].dtype)
     if node.needs[3]:

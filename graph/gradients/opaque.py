@@ -1,7 +1,7 @@
 """The gradient of an op nobody knows: one node, as opaque as the op, that reads what the document declares.
 
-    q, k, v ──▶ acme::Attention ──▶ o          gradient_reads: q k v o
-    dq, dk, dv ◀── acme::AttentionGrad ◀── do, q, k, v, o
+q, k, v ──▶ acme::Attention ──▶ o          gradient_reads: q k v o
+dq, dk, dv ◀── acme::AttentionGrad ◀── do, q, k, v, o
 """
 
 from __future__ import annotations

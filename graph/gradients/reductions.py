@@ -114,7 +114,7 @@ def reduce_prod(emit: Emit, node: Forward, dz: Val) -> Val:
 
 
 def _product(emit: Emit, x: Val, axes: list[int]) -> Val:
-    return emit.op("ReduceProd", x, emit.ints(axes), keepdims=1) if axes else x  # type: ignore[no-any-return]
+    return emit.op("ReduceProd", x, emit.ints(axes), keepdims=1) if axes else x
 
 
 @gradient("CumSum")

@@ -153,7 +153,10 @@ def _padded_places(mode: str, before: int, after: int, length: int) -> list[int]
 @gradient("Trilu")
 def trilu(emit: Emit, node: Forward, dz: Val) -> Gradients:
     k = node.input(1)
-    return (emit.op("Trilu", dz, *([k] if k else []), upper=node.attribute("upper", 1)), *[None] * (len(node.inputs) - 1))
+    return (
+        emit.op("Trilu", dz, *([k] if k else []), upper=node.attribute("upper", 1)),
+        *[None] * (len(node.inputs) - 1),
+    )
 
 
 @gradient("DepthToSpace")

@@ -16,15 +16,15 @@ class Forward:
 
     op: str
     attributes: Mapping[str, Any]
-    inputs: tuple[Val | None, ...]  # None: absent
-    outputs: tuple[Val | None, ...]  # None: not wanted by the graph
+    inputs: tuple[Any, ...]  # Val, or None where absent; a rule knows which its op requires
+    outputs: tuple[Any, ...]  # Val, or None where the graph does not want it
     needs: tuple[bool, ...]  # per input: its gradient is wanted; a rule may return None elsewhere
     want: Callable[[int], Val]  # makes an optional output that the graph leaves out
 
     def attribute(self, name: str, default: Any = None) -> Any:
         return self.attributes.get(name, default)
 
-    def input(self, position: int) -> Val | None:
+    def input(self, position: int) -> Any:
         """The input at a position, None when it is absent or left off the end."""
         return self.inputs[position] if position < len(self.inputs) else None
 

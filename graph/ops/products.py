@@ -49,7 +49,9 @@ def stacked_matmul(call: Call, a: np.ndarray, b: np.ndarray) -> np.ndarray:
     if call.attribute("trans_b"):
         right = right.swapaxes(-1, -2)
     if math.prod(left.shape) == 0 or math.prod(right.shape) == 0:
-        return np.zeros((*np.broadcast_shapes(left.shape[:-2], right.shape[:-2]), left.shape[-2], right.shape[-1]), a.dtype)
+        return np.zeros(
+            (*np.broadcast_shapes(left.shape[:-2], right.shape[:-2]), left.shape[-2], right.shape[-1]), a.dtype
+        )
     return narrow(np.matmul(left, right), a)
 
 

@@ -123,4 +123,3 @@ def squared_norm(call: Call, x: np.ndarray) -> np.ndarray:
     """The sum of squares in float32 at least, so that half precision does not overflow."""
     cells = wide(x).reshape(-1)
     return np.asarray(np.dot(cells, cells), cells.dtype)
-

@@ -50,7 +50,9 @@ def _uses(op: str, *uses: tuple[Any, ...], **common: Any) -> list[Example]:
 
 def _elementwise() -> list[Example]:
     found: list[Example] = []
-    plain = "Abs Exp Sin Cos Tan Atan Sinh Cosh Asinh Erf Sigmoid Tanh Relu Softplus Softsign HardSwish Mish Neg Identity"
+    plain = (
+        "Abs Exp Sin Cos Tan Atan Sinh Cosh Asinh Erf Sigmoid Tanh Relu Softplus Softsign HardSwish Mish Neg Identity"
+    )
     for op in plain.split():
         found += _uses(op, ([apart(3, 4) * (0.6 if op == "Tan" else 1)],), ([apart()],))
     for op in ("Log", "Sqrt", "Reciprocal"):
@@ -72,7 +74,9 @@ def _elementwise() -> list[Example]:
         ([apart(3, 4), np.array(-0.4)],), ([apart(5)],),
     )  # fmt: skip
     drop = [np.array(0.4), np.array(True)]
-    found += _uses("Dropout", ([real(3, 4), *drop],), ([real(5), None, np.array(True)],), outputs=(True, False), fixed=(1,))
+    found += _uses(
+        "Dropout", ([real(3, 4), *drop],), ([real(5), None, np.array(True)],), outputs=(True, False), fixed=(1,)
+    )
     found += _uses("Dropout", ([real(3, 4), np.array(0.4)],), fixed=(1,))
     found += _uses("Dropout", ([real(3, 4)],))
     for op in ("Softmax", "LogSoftmax"):
@@ -93,7 +97,9 @@ def _arithmetic() -> list[Example]:
     found += _uses("Pow", ([apart(3, 4), np.array(2, np.int64)],))
     found += _uses("Mod", ([real(3, 4, low=1.1, high=1.9), real(4, low=0.4, high=0.5)], {"fmod": 1}))
     for op in ("Sum", "Mean", "Max", "Min"):
-        found += _uses(op, ([apart(3, 4), apart(3, 4) * 0.9, apart(4) * 0.7],), ([apart(2)],), ([apart(2, 1), apart(3) * 0.7],))
+        found += _uses(
+            op, ([apart(3, 4), apart(3, 4) * 0.9, apart(4) * 0.7],), ([apart(2)],), ([apart(2, 1), apart(3) * 0.7],)
+        )
     condition = np.array([[True, False, True], [False, False, True]])
     found += _uses("Where", ([condition, real(2, 3), real(2, 3)],), ([condition, real(3), real()],))
     found += _uses("Cast", ([real(2, 3)], {"to": 11}))
@@ -107,7 +113,8 @@ def _products() -> list[Example]:
             ([real(*a), real(*b)],)
             for a, b in (
                 ((3, 4), (4, 2)), ((2, 3, 4), (4, 5)), ((2, 3, 4), (2, 4, 5)), ((2, 1, 3, 4), (5, 4, 2)),
-                ((4,), (4,)), ((4,), (4, 3)), ((2, 3, 4), (4,)), ((4,), (2, 4, 3)), ((3, 4), (2, 4, 5)), ((2, 4, 3, 4), (4,)),
+                ((4,), (4,)), ((4,), (4, 3)), ((2, 3, 4), (4,)), ((4,), (2, 4, 3)), ((3, 4), (2, 4, 5)),
+                ((2, 4, 3, 4), (4,)),
             )
         ],
     )  # fmt: skip
@@ -132,7 +139,17 @@ def _products() -> list[Example]:
 
 def _reductions() -> list[Example]:
     found: list[Example] = []
-    for op in "ReduceSum ReduceMean ReduceSumSquare ReduceL1 ReduceL2 ReduceLogSumExp ReduceMax ReduceMin ReduceProd".split():
+    for op in (
+        "ReduceSum",
+        "ReduceMean",
+        "ReduceSumSquare",
+        "ReduceL1",
+        "ReduceL2",
+        "ReduceLogSumExp",
+        "ReduceMax",
+        "ReduceMin",
+        "ReduceProd",
+    ):
         found += _uses(
             op, ([apart(2, 3, 4), ints(1)],), ([apart(2, 3, 4), ints(0, -1)], {"keepdims": 0}), ([apart(3, 2)],),
             ([apart(3, 2)], {"noop_with_empty_axes": 1}),
@@ -162,7 +179,8 @@ def _shapes() -> list[Example]:
     found += _uses("Split", ([real(2, 6)], {"axis": -1, "num_outputs": 3}), outputs=(True, False, True))
     found += _uses(
         "Slice", ([real(4, 5), ints(1), ints(3)],), ([real(4, 5), ints(1, -4), ints(100, -1), ints(0, 1)],),
-        ([real(7, 3), ints(5), ints(0), ints(0), ints(-2)],), ([real(7, 4), ints(0, 1), ints(7, 4), ints(0, 1), ints(3, 1)],),
+        ([real(7, 3), ints(5), ints(0), ints(0), ints(-2)],),
+        ([real(7, 4), ints(0, 1), ints(7, 4), ints(0, 1), ints(3, 1)],),
         ([real(5), ints(4), ints(-9), ints(0), ints(-1)],), ([real(3, 2), ints(0), ints(3), ints(0)],),
     )  # fmt: skip
     found += _uses(
@@ -172,28 +190,50 @@ def _shapes() -> list[Example]:
         ([real(3, 4), ints(2, 1, 1, 3)], {"mode": "wrap"}),
     )  # fmt: skip
     found += _uses("Trilu", ([real(3, 4)],), ([real(2, 3, 3), np.array(1)], {"upper": 0}))
-    found += _uses("DepthToSpace", ([real(1, 8, 2, 3)], {"blocksize": 2}), ([real(1, 8, 2, 3)], {"blocksize": 2, "mode": "CRD"}))
+    found += _uses(
+        "DepthToSpace", ([real(1, 8, 2, 3)], {"blocksize": 2}), ([real(1, 8, 2, 3)], {"blocksize": 2, "mode": "CRD"})
+    )
     found += _uses("SpaceToDepth", ([real(1, 2, 4, 6)], {"blocksize": 2}))
     found += _uses("ReverseSequence", ([real(4, 3), ints(2, 4, 1)], {"time_axis": 0, "batch_axis": 1}))
-    found += _uses("CenterCropPad", ([real(4, 5), ints(7, 2)],), ([real(5, 4), ints(2, 5)],), ([real(2, 5), ints(4)], {"axes": [1]}))
+    found += _uses(
+        "CenterCropPad",
+        ([real(4, 5), ints(7, 2)],),
+        ([real(5, 4), ints(2, 5)],),
+        ([real(2, 5), ints(4)], {"axes": [1]}),
+    )
     return found
 
 
 def _indexing() -> list[Example]:
     found = _uses(
-        "Gather", ([real(5, 3), np.array([[0, 4], [4, -1]])],), ([real(2, 4, 3), ints(3, 3)], {"axis": 1}), ([real(4), np.array(2)],)
+        "Gather",
+        ([real(5, 3), np.array([[0, 4], [4, -1]])],),
+        ([real(2, 4, 3), ints(3, 3)], {"axis": 1}),
+        ([real(4), np.array(2)],),
     )
-    found += _uses("GatherElements", ([real(3, 4), np.array([[0, 2], [2, 2]])], {"axis": 1}), ([real(3, 2), np.array([[0, 2]])],))
-    found += _uses("GatherND", ([real(3, 4, 2), np.array([[0, 1], [2, 3], [0, 1]])],), ([real(2, 3, 2), np.array([[1], [1]])], {"batch_dims": 1}))
+    found += _uses(
+        "GatherElements", ([real(3, 4), np.array([[0, 2], [2, 2]])], {"axis": 1}), ([real(3, 2), np.array([[0, 2]])],)
+    )
+    found += _uses(
+        "GatherND",
+        ([real(3, 4, 2), np.array([[0, 1], [2, 3], [0, 1]])],),
+        ([real(2, 3, 2), np.array([[1], [1]])], {"batch_dims": 1}),
+    )
     found += _uses(
         "ScatterElements", ([real(3, 4), np.array([[0, 2], [1, 3]]), real(2, 2)], {"axis": 1}),
         ([real(3, 4), np.array([[0, 2], [0, 1]]), real(2, 2)], {"reduction": "add"}),
     )  # fmt: skip
     found += _uses(
-        "ScatterND", ([real(4, 2), np.array([[0], [3]]), real(2, 2)],), ([real(4), np.array([[1], [1]]), real(2)], {"reduction": "add"})
+        "ScatterND",
+        ([real(4, 2), np.array([[0], [3]]), real(2, 2)],),
+        ([real(4), np.array([[1], [1]]), real(2)], {"reduction": "add"}),
     )
-    found += _uses("TopK", ([apart(3, 5), ints(2)],), ([apart(4, 2), ints(3)], {"axis": 0, "largest": 0}), outputs=(True, True))
-    found += _uses("OneHot", ([ints(0, 2, 1), np.array(4), real(2)],), ([np.array([[1, 0]]), np.array(3), real(2)], {"axis": 1}))
+    found += _uses(
+        "TopK", ([apart(3, 5), ints(2)],), ([apart(4, 2), ints(3)], {"axis": 0, "largest": 0}), outputs=(True, True)
+    )
+    found += _uses(
+        "OneHot", ([ints(0, 2, 1), np.array(4), real(2)],), ([np.array([[1, 0]]), np.array(3), real(2)], {"axis": 1})
+    )
     return found
 
 
@@ -218,11 +258,14 @@ def _windows() -> list[Example]:
     for op, attributes in {"MaxPool": {}, "AveragePool": {"count_include_pad": 1}, "LpPool": {"p": 3}}.items():
         found += _uses(
             op, ([apart(2, 3, 5, 6)], {"kernel_shape": [3, 2], "strides": [2, 1], "pads": [1, 0, 1, 1], **attributes}),
-            ([apart(1, 2, 7)], {"kernel_shape": [3]}), ([apart(1, 2, 5, 5)], {"kernel_shape": [2, 2], "auto_pad": "SAME_UPPER"}),
+            ([apart(1, 2, 7)], {"kernel_shape": [3]}),
+            ([apart(1, 2, 5, 5)], {"kernel_shape": [2, 2], "auto_pad": "SAME_UPPER"}),
             ([apart(1, 1, 3, 4, 3)], {"kernel_shape": [2, 2, 2], "strides": [1, 2, 1]}),
             ([apart(1, 1, 6)], {"kernel_shape": [2], "dilations": [2]}),
         )  # fmt: skip
-    found += _uses("AveragePool", ([real(1, 2, 6)], {"kernel_shape": [3], "strides": [2], "ceil_mode": 1, "pads": [1, 1]}))
+    found += _uses(
+        "AveragePool", ([real(1, 2, 6)], {"kernel_shape": [3], "strides": [2], "ceil_mode": 1, "pads": [1, 1]})
+    )
     found += _uses("MaxPool", ([apart(1, 2, 6)], {"kernel_shape": [3], "strides": [2]}), outputs=(True, True))
     for op in ("GlobalAveragePool", "GlobalMaxPool", "GlobalLpPool"):
         found += _uses(op, ([apart(2, 3, 4, 5)],), ([apart(2, 3, 7)],))
@@ -232,22 +275,39 @@ def _windows() -> list[Example]:
 def _normalisations() -> list[Example]:
     statistics = real(3), real(3, low=0.4)
     found = _uses(
-        "BatchNormalization", ([real(4, 3, 2, 2), real(3), real(3), *statistics],), ([real(4, 3), real(3), real(3), *statistics], {"epsilon": 0.1})
+        "BatchNormalization",
+        ([real(4, 3, 2, 2), real(3), real(3), *statistics],),
+        ([real(4, 3), real(3), real(3), *statistics], {"epsilon": 0.1}),
     )
     found += _uses(
         "BatchNormalization", ([real(4, 3, 2), real(3), real(3), *statistics], {"training_mode": 1}),
         fixed=(3, 4), outputs=(True, False, False),
     )  # fmt: skip
-    found += _uses("remat::BatchNorm", ([real(4, 3, 2, 2), real(3), real(3)], {"epsilon": 0.01}), outputs=(True, False, False))
+    found += _uses(
+        "remat::BatchNorm", ([real(4, 3, 2, 2), real(3), real(3)], {"epsilon": 0.01}), outputs=(True, False, False)
+    )
     found += _uses("remat::BatchNorm", ([real(6, 3), real(3), real(3)],), outputs=(True, True, True))
     found += _uses(
-        "LayerNormalization", ([real(2, 3, 4), real(4), real(4)],), ([real(2, 3, 4), real(3, 4)], {"axis": 1, "epsilon": 0.1}),
+        "LayerNormalization", ([real(2, 3, 4), real(4), real(4)],),
+        ([real(2, 3, 4), real(3, 4)], {"axis": 1, "epsilon": 0.1}),
         tolerance=1e-5,
     )  # fmt: skip
-    found += _uses("RMSNormalization", ([real(2, 3, 4), real(4)],), ([real(2, 3, 4), real(3, 4)], {"axis": 1}), tolerance=1e-5, opset=23)
+    found += _uses(
+        "RMSNormalization",
+        ([real(2, 3, 4), real(4)],),
+        ([real(2, 3, 4), real(3, 4)], {"axis": 1}),
+        tolerance=1e-5,
+        opset=23,
+    )
     found += _uses("GroupNormalization", ([real(2, 4, 3), real(4), real(4)], {"num_groups": 2}), tolerance=1e-5)
-    found += _uses("InstanceNormalization", ([real(2, 3, 4), real(3), real(3)],), ([real(2, 3, 2, 3), real(3), real(3)], {"epsilon": 0.1}))
-    found += _uses("LRN", ([real(2, 5, 2, 2)], {"size": 3}), ([real(1, 4, 3)], {"size": 2, "alpha": 0.3, "beta": 0.6, "bias": 2.0}))
+    found += _uses(
+        "InstanceNormalization",
+        ([real(2, 3, 4), real(3), real(3)],),
+        ([real(2, 3, 2, 3), real(3), real(3)], {"epsilon": 0.1}),
+    )
+    found += _uses(
+        "LRN", ([real(2, 5, 2, 2)], {"size": 3}), ([real(1, 4, 3)], {"size": 2, "alpha": 0.3, "beta": 0.6, "bias": 2.0})
+    )
     return found
 
 
@@ -268,7 +328,57 @@ def _losses() -> list[Example]:
     return found
 
 
+def _recurrent() -> list[Example]:
+    moments, batch, width, hidden = 4, 3, 2, 2
+    lengths = np.array([4, 2, 3], np.int32)
+    found: list[Example] = []
+    for op, gates in {"RNN": 1, "GRU": 3, "LSTM": 4}.items():
+        for ways in (1, 2):
+            x = real(moments, batch, width)
+            w, r = real(ways, gates * hidden, width), real(ways, gates * hidden, hidden)
+            b, h, c = real(ways, 2 * gates * hidden), real(ways, batch, hidden), real(ways, batch, hidden)
+            p = real(ways, 3 * hidden)
+            attributes = {"hidden_size": hidden, "direction": "bidirectional" if ways == 2 else "reverse"}
+            outputs = (True, True, True) if op == "LSTM" else (True, True)
+            states = [h, c, p] if op == "LSTM" else [h]
+            found += _uses(op, ([x, w, r, b, lengths, *states], attributes), outputs=outputs)
+            found += _uses(
+                op,
+                ([x, w, r], {"hidden_size": hidden, **({"direction": "bidirectional"} if ways == 2 else {})}),
+                outputs=(False, True),
+            )
+    found += _uses(
+        "GRU",
+        ([real(3, 2, 2), real(1, 6, 2), real(1, 6, 2), real(1, 12)], {"hidden_size": 2, "linear_before_reset": 1}),
+        outputs=(True, False),
+    )  # fmt: skip
+    found += _uses(
+        "LSTM",
+        ([real(2, 3, 2), real(1, 8, 2), real(1, 8, 2)], {"hidden_size": 2, "layout": 1, "input_forget": 0}),
+        outputs=(True,),
+    )
+    return found
+
+
+def _resizing() -> list[Example]:
+    x, scales = real(1, 2, 3, 4), np.array([1, 1, 2, 1.5])
+    found: list[Example] = []
+    for attributes in (
+        {"mode": "nearest"}, {"mode": "linear"}, {"mode": "cubic"}, {"mode": "linear", "antialias": 1},
+        {"mode": "linear", "coordinate_transformation_mode": "align_corners"},
+        {"mode": "nearest", "coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"},
+    ):  # fmt: skip
+        found += _uses(
+            "Resize",
+            ([x, None, scales.astype(np.float32)], attributes),
+            ([x, None, None, ints(1, 2, 5, 2)], attributes),
+        )
+    floats = np.array([1, 1, 2, 1.5], np.float32)
+    found += _uses("Upsample", ([x, floats], {"mode": "linear"}), ([x, floats], {"mode": "nearest"}), opset=9)
+    return found
+
+
 EXAMPLES: list[Example] = [
     *_elementwise(), *_arithmetic(), *_products(), *_reductions(), *_shapes(), *_indexing(), *_windows(),
-    *_normalisations(), *_losses(),
+    *_normalisations(), *_losses(), *_recurrent(), *_resizing(),
 ]  # fmt: skip

@@ -1,0 +1,21 @@
+"""Gradients of recurrent nets: one node that runs the cells again and goes back through time."""
+
+from __future__ import annotations
+
+from graph.emit import Emit, Val
+from graph.gradients.table import Forward, Gradients, gradient
+
+_INPUTS = {"RNN": 6, "GRU": 6, "LSTM": 8}
+_LENGTHS = 4  # place of `sequence_lens`, which has no gradient
+
+
+@gradient("RNN", "GRU", "LSTM")
+def recurrent(emit: Emit, node: Forward, *incoming: Val | None) -> Gradients:
+    """X, W, R, B, lengths, initial states and gradients of Y, Y_h, Y_c -> gradients of all but the lengths."""
+    count = _INPUTS[node.op]
+    inputs = [node.input(i) for i in range(count)]
+    states = 3 if node.op == "LSTM" else 2
+    given = [*incoming, *[None] * (states - len(incoming))]
+    wanted = tuple(node.needed(i) for i in range(count) if i != _LENGTHS)
+    found = emit.op(f"remat::{node.op}Grad", *inputs, *given, outputs=wanted, **node.attributes)
+    return (*found[:_LENGTHS], None, *found[_LENGTHS:])[: len(node.inputs)]
