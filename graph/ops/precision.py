@@ -13,7 +13,7 @@ import numpy as np
 
 from graph.ir import TensorType
 
-CHUNK_BYTES = 32 << 20  # of temporaries a kernel makes at once
+CHUNK_BYTES = 8 << 20  # of temporaries a kernel makes at once; about a cache
 
 
 def wide(array: np.ndarray) -> np.ndarray:

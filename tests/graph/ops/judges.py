@@ -11,7 +11,7 @@ from onnx import helper
 
 from graph.builder import Builder
 from graph.emit import Emit
-from graph.ir import Role
+from graph.ir import Graph, Role
 from graph.ops import infer, known, run, standard_ops
 from graph.ops.standard_ops import numpy_dtype, onnx_dtype, type_of_array
 from graph.ops.table import Call
@@ -35,9 +35,14 @@ def call_for(
 def ours(
     op: str, arrays: Arrays, attributes: Mapping[str, Any] = NONE, outputs: int | Sequence[bool] = 1, opset: int = 21
 ) -> tuple[Any, ...]:
-    """What our kernel makes, once it has the types the table says."""
+    """What our kernel makes, once it has the types the table says, left its inputs alone and made its own memory."""
     call = call_for(op, arrays, attributes, outputs, opset)
-    found = run(call, *arrays)
+    guarded = [a if a is None else a.view() for a in arrays]
+    for array in guarded:
+        if array is not None:
+            array.flags.writeable = False
+    found = run(call, *guarded)
+    assert not any(np.may_share_memory(a, b) for a in found for b in arrays if a is not None and b is not None)
     for type, array, wanted in zip(call.outputs, found, call.wanted, strict=False):
         if wanted:
             assert type is not None and array is not None
@@ -65,18 +70,25 @@ def runtime(op: str, arrays: Arrays, attributes: Mapping[str, Any] = NONE, outpu
     return onnxruntime.InferenceSession(model.SerializeToString(), options).run(None, given)
 
 
-def body_of(op: str, arrays: Sequence[Array], attributes: Mapping[str, Any] = NONE, outputs: int = 1) -> list[Array]:
-    """What the op's body of standard ops makes, node after node."""
+def body_graph(
+    op: str, arrays: Sequence[Array], attributes: Mapping[str, Any] = NONE, outputs: int = 1
+) -> tuple[Graph, dict[str, Array]]:
+    """The op's body as a graph of standard ops, and its inputs by name."""
     call, builder, record = call_for(op, arrays, attributes, outputs), Builder("body"), known(op)
     assert record is not None and record.body is not None
     emit = Emit(builder, "body")
     given = {f"x{i}": a for i, a in enumerate(arrays)}
     vals = [emit.val(builder.value(name, type_of_array(a), Role.INPUT)) for name, a in given.items()]
-    made = record.body(emit, call, *vals)
-    graph = builder.build([v.id for v in made if v is not None])
+    graph = builder.build([v.id for v in record.body(emit, call, *vals) if v is not None])
     assert all("::" not in node.op for node in graph.nodes)
+    return graph, given
+
+
+def body_of(op: str, arrays: Sequence[Array], attributes: Mapping[str, Any] = NONE, outputs: int = 1) -> list[Array]:
+    """What the op's body of standard ops makes, node after node."""
+    graph, given = body_graph(op, arrays, attributes, outputs)
     found = evaluate(graph, given)
-    return [found[graph.values[v.id].name] for v in made if v is not None]
+    return [found[graph.values[v].name] for v in graph.outputs]
 
 
 def slopes(function: Callable[..., Array], arrays: Sequence[Array], place: int, step: float = 1e-6) -> Array:
