@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar, cast
 
 import msgspec
 import numpy as np
@@ -19,6 +19,8 @@ from graph.ir import UNKNOWN_COST, Cost, Effect, Graph, Node, Phase, Role, Value
 from graph.ops.standard_ops import dtype_name, numpy_dtype
 
 KEY = "remat"
+PhaseName = Literal["forward", "backward", "update"]
+Recompute = Literal["allow", "never", "prefer"] | None
 _Pairs = tuple[tuple[int, int], ...]
 
 
@@ -36,14 +38,14 @@ class Expansion(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=True):
 class NodeNote(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=True):
     """Fields of `Node` beside op, names and attributes."""
 
-    phase: str = "forward"
+    phase: PhaseName = "forward"
     after: tuple[str, ...] = ()  # node names
-    cost: dict[str, float] = {}
+    cost: Cost = UNKNOWN_COST
     effect: Effect | None = None
     stream: str | None = None
     views: _Pairs = ()
     in_place: _Pairs = ()
-    recompute: str | None = None
+    recompute: Recompute = None
     heavy: bool | None = None
     gradient_reads: tuple[str, ...] | None = None
     annotations: dict[str, Any] = {}
@@ -93,10 +95,10 @@ def of_node(graph: Graph, node: Node) -> NodeNote:
     """What of a node ONNX cannot say."""
     names = graph.values
     return NodeNote(
-        node.phase.name.lower(),
+        cast(PhaseName, node.phase.name.lower()),
         tuple(graph.nodes[n].name for n in node.after),
-        {f: getattr(node.cost, f) for f in Cost.__dataclass_fields__ if getattr(node.cost, f) is not None},
-        node.effect, node.stream, node.views, node.in_place, node.recompute, node.heavy,
+        node.cost,
+        node.effect, node.stream, node.views, node.in_place, cast(Recompute, node.recompute), node.heavy,
         None if node.gradient_reads is None else tuple(names[v].name for v in node.gradient_reads),
         dict(node.annotations),
     )  # fmt: skip
@@ -111,7 +113,7 @@ def node_fields(note: NodeNote, node_id: Callable[[str], int], value_id: Callabl
     return {
         "phase": Phase[note.phase.upper()],
         "after": tuple(node_id(name) for name in note.after),
-        "cost": _cost(note.cost) if note.cost else UNKNOWN_COST,
+        "cost": note.cost,
         "effect": note.effect,
         "stream": note.stream,
         "views": note.views,
@@ -121,10 +123,6 @@ def node_fields(note: NodeNote, node_id: Callable[[str], int], value_id: Callabl
         "gradient_reads": None if note.gradient_reads is None else tuple(value_id(n) for n in note.gradient_reads),
         "annotations": note.annotations,
     }
-
-
-def _cost(given: Mapping[str, float]) -> Cost:
-    return Cost(**{k: v if k == "seconds" else int(v) for k, v in given.items()})  # type: ignore[arg-type]
 
 
 def packed_attributes(attributes: Mapping[str, Any]) -> dict[str, Any]:

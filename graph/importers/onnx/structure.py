@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto
 
@@ -22,6 +23,7 @@ class Structure:
 
     def check(self) -> None:
         """Nothing when the model can be walked; nodes out of order are put in order. Raises BadGraph."""
+        check_texts(self.model)
         self._opsets()
         self._graph(self.model.graph, "graph", frozenset(), 1)
         for i, function in enumerate(self.model.functions):
@@ -176,6 +178,49 @@ class Structure:
             "duplicate_name", path, f"{quoted(name)} defined a second time", "one definition for each name",
             "rename one of them",
         )  # fmt: skip
+
+
+def check_texts(model: ModelProto) -> None:
+    """Nothing when every name is UTF-8 text; protobuf hands out bytes where it is not. Raises BadGraph."""
+    findings = Findings()
+
+    def check(path: str, *texts: object) -> None:
+        for text in texts:
+            if isinstance(text, bytes):
+                findings.add(
+                    "not_text", path, f"{text[:32]!r}, which is no UTF-8", "UTF-8 text", "correct the name"
+                )  # fmt: skip
+
+    def graph(proto: GraphProto, path: str) -> None:
+        check(
+            path, proto.name, *(t.name for t in proto.initializer), *(t.values.name for t in proto.sparse_initializer)
+        )
+        for info in (*proto.input, *proto.output, *proto.value_info):
+            dims = info.type.tensor_type.shape.dim
+            check(path, info.name, *(d.dim_param for d in dims), *_entries(info))
+        check(path, *_entries(proto), *(text for t in proto.initializer for text in _entries(t)))
+        nodes(proto.node, path)
+
+    def nodes(protos: Sequence[NodeProto], path: str) -> None:
+        for n, node in enumerate(protos):
+            here = f"{path}.node[{n}]"
+            check(here, node.name, node.op_type, node.domain, node.overload, *node.input, *node.output, *_entries(node))
+            for a in node.attribute:
+                check(here, a.name, a.ref_attr_name, a.t.name)
+                if a.HasField("g"):
+                    graph(a.g, f"{here}.{a.name!s}")
+
+    check("model", *(o.domain for o in model.opset_import), *_entries(model))
+    graph(model.graph, "graph")
+    for i, f in enumerate(model.functions):
+        names = (f.name, f.domain, f.overload, *f.input, *f.output, *f.attribute, *(o.domain for o in f.opset_import))
+        check(f"functions[{i}]", *names, *(a.name for a in f.attribute_proto))
+        nodes(f.node, f"functions[{i}]")
+    findings.settle()
+
+
+def _entries(proto: Any) -> list[object]:
+    return [text for entry in proto.metadata_props for text in (entry.key, entry.value)]
 
 
 def reads(node: NodeProto) -> list[tuple[str, str]]:
