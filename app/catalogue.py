@@ -1,0 +1,62 @@
+"""What there is to choose from: planners, devices, schemas, versions."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+import json
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from app.errors import NotFound
+
+SCHEMAS = Path(__file__).parent / "schemas_json"
+SCHEMA_NAMES = ("document", "columns", "request", "report", "operation", "problem")
+AUTO = "every planner of the table in turn, each fed the best so far"
+
+
+@cache
+def planners() -> list[dict[str, str]]:
+    """Name and first sentence of every planner, `auto` first."""
+    from planner.algorithms import PLANNERS
+
+    rows = [{"name": "auto", "summary": AUTO}]
+    for name in PLANNERS:
+        module = importlib.import_module(f"planner.algorithms.{name}")
+        first = (module.__doc__ or "").strip().split("\n", 1)[0]
+        rows.append({"name": name, "summary": first})
+    return rows
+
+
+@cache
+def devices() -> list[dict[str, Any]]:
+    """Every device profile: bytes, bandwidth, arithmetic peaks and the data sheet they come from."""
+    from graph.cost import DEVICES
+
+    return [
+        {
+            "name": device.name,
+            "memory_bytes": device.memory_bytes,
+            "bytes_per_second": device.bytes_per_second,
+            "flops_per_second": dict(device.flops_per_second),
+            "kernel_seconds": device.kernel_seconds,
+            "source": device.source,
+        }
+        for device in DEVICES.values()
+    ]
+
+
+def schema(name: str) -> dict[str, Any]:
+    """The JSON Schema called `name`. Raises NotFound listing those there are."""
+    if name not in SCHEMA_NAMES:
+        raise NotFound(f"there is no schema {name[:80]!r}; name one of {', '.join(SCHEMA_NAMES)}")
+    found: dict[str, Any] = json.loads((SCHEMAS / f"{name}.json").read_text())
+    return found
+
+
+@cache
+def versions() -> dict[str, str]:
+    """Version of the program and of every library that a plan depends on."""
+    libraries = {name: importlib.metadata.version(name) for name in ("numpy", "onnx", "ortools", "numba")}
+    return {"remat": importlib.metadata.version("remat"), "api": "v1", "format": "remat/1", **libraries}

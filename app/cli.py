@@ -1,0 +1,219 @@
+"""The `remat` command. Nothing heavy is imported here: `remat --help` answers in under 0.3 s."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from app import options
+
+app = typer.Typer(
+    name="remat",
+    help="Plans what a training step keeps in memory and what it computes again, and proves the result equal.",
+    epilog="Exit codes: 0 done, 1 budget not reached (or a difference), 2 bad input or usage, 3 stopped, 4 our fault.",
+    add_completion=False,
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+INTERRUPTED, OUR_FAULT = 3, 4
+
+
+@app.command()
+def plan(
+    model: options.Model,
+    budget: options.Budget = None,
+    max_overhead: options.MaxOverhead = None,
+    fits: options.Fits = None,
+    fraction_of: options.FractionOf = None,
+    loss: options.Loss = None,
+    no_differentiate: options.NoDifferentiate = False,
+    batch: options.Batch = None,
+    inputs: options.Inputs = [],  # noqa: B006
+    dims: options.Dims = [],  # noqa: B006
+    counts: options.Counts = None,
+    order: options.Order = None,
+    phases: options.Phases = None,
+    runtime: options.Runtime = None,
+    reserve: options.Reserve = None,
+    device: options.Device = None,
+    planner: options.Planner = None,
+    seconds: options.Seconds = None,
+    iterations: options.Iterations = None,
+    seed: options.Seed = None,
+    checkpoint: options.Checkpoint = [],  # noqa: B006
+    keep: options.Keep = [],  # noqa: B006
+    recompute: options.Recompute = [],  # noqa: B006
+    layout: options.Layout = None,
+    execute: options.Execute = None,
+    request: options.RequestFile = None,
+    output: options.Output = None,
+    graph: options.GraphFile = None,
+    source: options.SourceFile = None,
+    as_json: options.Json = False,
+) -> int:
+    """Plan a model under a budget; write the report and the rewritten graph."""
+    from app.commands.plan import Files, run
+
+    flags = {
+        "budget": budget, "max_overhead": max_overhead, "fits": fits, "fraction_of": fraction_of, "loss": loss,
+        "no_differentiate": no_differentiate, "batch": batch, "inputs": inputs, "dims": dims, "counts": counts,
+        "order": order, "phases": phases, "runtime": runtime, "reserve": reserve, "device": device,
+        "planner": planner, "search_seconds": seconds, "iterations": iterations, "seed": seed,
+        "checkpoints": checkpoint, "keep": keep, "recompute": recompute, "layout": layout, "execute": execute,
+    }  # fmt: skip
+    return run(model, options.request_fields(request, flags), Files(output, graph, source), as_json)
+
+
+@app.command()
+def info(
+    model: options.Model,
+    loss: options.Loss = None,
+    no_differentiate: options.NoDifferentiate = False,
+    batch: options.Batch = None,
+    inputs: options.Inputs = [],  # noqa: B006
+    dims: options.Dims = [],  # noqa: B006
+    counts: options.Counts = None,
+    runtime: options.Runtime = None,
+    device: options.Device = None,
+    request: options.RequestFile = None,
+    as_json: options.Json = False,
+) -> int:
+    """Show sizes by role, the peak of the model as it stands, and who holds it."""
+    from app.commands.info import run
+
+    flags = {
+        "loss": loss, "no_differentiate": no_differentiate, "batch": batch, "inputs": inputs, "dims": dims,
+        "counts": counts, "runtime": runtime, "device": device,
+    }  # fmt: skip
+    return run(model, options.request_fields(request, flags), as_json)
+
+
+@app.command()
+def explain(plan: options.Plan, as_json: options.Json = False) -> int:
+    """Show what each recomputation of a saved plan frees and costs."""
+    from app.commands.explain import run
+
+    return run(plan, as_json)
+
+
+@app.command()
+def verify(plan: options.Plan, as_json: options.Json = False) -> int:
+    """Check a saved plan again from its source; exit 1 when it is not what it says."""
+    from app.commands.verify import run
+
+    return run(plan, as_json)
+
+
+@app.command()
+def diff(
+    a: Annotated[str, typer.Argument(metavar="A", help="A model or a saved plan.")],
+    b: Annotated[str, typer.Argument(metavar="B", help="Another one.")],
+    as_json: options.Json = False,
+) -> int:
+    """Compare two models or plans; exit 1 on a difference, naming the nodes to blame."""
+    from app.commands.diff import run
+
+    return run(a, b, as_json)
+
+
+@app.command()
+def convert(
+    source: Annotated[str, typer.Argument(metavar="IN|-", help="A model of any known format.")],
+    target: Annotated[Path, typer.Argument(metavar="OUT", help="Ends in .json, .columns.json, .onnx or .txt.")],
+    batch: options.Batch = None,
+    inputs: options.Inputs = [],  # noqa: B006
+    dims: options.Dims = [],  # noqa: B006
+) -> int:
+    """Write a model in another format, chosen by the extension."""
+    from app.commands.convert import run
+
+    return run(source, target, options.shapes(batch, inputs, dims))
+
+
+@app.command()
+def planners(as_json: options.Json = False) -> int:
+    """List the planners."""
+    from app.commands.tables import run_planners
+
+    return run_planners(as_json)
+
+
+@app.command()
+def devices(as_json: options.Json = False) -> int:
+    """List the device profiles and the data sheets they come from."""
+    from app.commands.tables import run_devices
+
+    return run_devices(as_json)
+
+
+@app.command()
+def schema(name: options.SchemaName) -> int:
+    """Print a JSON Schema."""
+    from app.commands.tables import run_schema
+
+    return run_schema(name)
+
+
+@app.command()
+def serve(
+    host: Annotated[str, typer.Option(metavar="ADDRESS", help="Where to listen.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(metavar="N", min=0, max=65535, help="0 picks a free one.")] = 8000,
+    data: Annotated[Path | None, typer.Option(metavar="FOLDER", help="Where graphs and plans are kept.")] = None,
+    no_auth: Annotated[bool, typer.Option("--no-auth", help="Let everybody who reaches the address in.")] = False,
+) -> int:
+    """Answer over HTTP until SIGTERM, then drain."""
+    from app.commands.serve import run
+
+    return run(host, port, data, no_auth)
+
+
+def run(arguments: list[str]) -> int:
+    """Exit code of one command line. What goes wrong is told on standard error, with `--json` on standard output."""
+    as_json = "--json" in arguments
+    try:
+        code = typer.main.get_command(app).main(arguments, prog_name="remat", standalone_mode=False)
+        sys.stdout.flush()
+        return code if isinstance(code, int) else 0
+    except BrokenPipeError:  # whoever read standard output has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except typer.TyperException as error:
+        return _told(_usage(error), as_json, 2)
+    except (KeyboardInterrupt, typer.Abort):
+        return INTERRUPTED
+    except Exception as error:
+        from app.errors import problem_of, row_of
+
+        exit_code = row_of(error).exit_code
+        if exit_code == OUR_FAULT:
+            import traceback
+
+            traceback.print_exc()
+        return _told(problem_of(error), as_json, exit_code)
+
+
+def _usage(error: Any) -> dict[str, Any]:
+    from app.errors import problem
+
+    said = error.format_message() if hasattr(error, "format_message") else str(error)
+    return problem(422, "usage", "The command line cannot be read", f"{said} See remat --help.")
+
+
+def _told(problem: dict[str, Any], as_json: bool, exit_code: int) -> int:
+    if as_json:
+        import json
+
+        print(json.dumps(problem, indent=2))
+    else:
+        print(f"remat: {problem['title'].lower()}\n{problem['detail']}", file=sys.stderr)
+    return exit_code
+
+
+def main() -> None:
+    """Entry point of the `remat` script."""
+    sys.exit(run(sys.argv[1:]))

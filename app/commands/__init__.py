@@ -1,0 +1,1 @@
+"""What each command of `remat` does, one file each, imported when the command runs."""

@@ -1,0 +1,90 @@
+"""`remat diff`: whether two models or plans are the same, and which nodes are to blame if not."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from app import comparison
+from app.commands.files import STANDARD_INPUT, is_report, read_bytes, to_json
+from app.errors import AppError
+from app.terminal import size, table
+from graph.errors import BadGraph
+from graph.importers import load
+from graph.ir import Graph
+
+MOST_LINES = 40
+LONGEST_CELL = 60
+
+
+class Incomparable(AppError):
+    """A plan without its source beside a model."""
+
+    code = "incomparable"
+
+
+def run(a: str, b: str, as_json: bool) -> int:
+    """0 when nothing differs, else 1 with the differences printed."""
+    if a == b == STANDARD_INPUT:
+        raise Incomparable("A and B are both standard input; name a file for one of them")
+    found = _between(_opened(a), _opened(b))
+    if as_json:
+        print(to_json({"same": not found, "differences": found}))
+    else:
+        print("\n".join(lines(found)))
+    return 1 if found else 0
+
+
+def _opened(name: str) -> Graph | dict[str, Any]:
+    """A report, or the graph in the file."""
+    data = read_bytes(name)
+    if data.lstrip()[:1] == b"{":
+        try:
+            document = msgspec.json.decode(data)
+        except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+            raise BadGraph.one("unparseable", name, str(error), "a JSON document", "mend the file") from error
+        if is_report(document):
+            return dict(document)
+    return load(data)
+
+
+def _between(a: Graph | dict[str, Any], b: Graph | dict[str, Any]) -> list[dict[str, Any]]:
+    if isinstance(a, dict) and isinstance(b, dict):
+        found = comparison.between_reports(a, b)
+        if a["model"]["hash"] != b["model"]["hash"] and "source" in a and "source" in b:
+            found += comparison.between_graphs(_source(a), _source(b))
+        return found
+    return comparison.between_graphs(_source(a), _source(b))
+
+
+def _source(side: Graph | Mapping[str, Any]) -> Graph:
+    if isinstance(side, Graph):
+        return side
+    if "source" not in side:
+        raise Incomparable("a plan without its source cannot be held against a model; write it with `remat plan -o`")
+    return load(msgspec.json.encode(side["source"]))
+
+
+def lines(found: list[dict[str, Any]]) -> list[str]:
+    """One line a difference, and the nodes they come from."""
+    if not found:
+        return ["no difference"]
+    rows = [
+        (row["what"], row["where"], _cell(row["a"]), _cell(row["b"]), size(row["bytes"]) if "bytes" in row else "")
+        for row in found[:MOST_LINES]
+    ]
+    text = table(("what", "where", "A", "B", "grown by"), rows, (4,))
+    if len(found) > MOST_LINES:
+        text.append(f"... and {len(found) - MOST_LINES} more; --json prints all")
+    blamed = list(dict.fromkeys(row["node"] for row in found if row.get("node")))
+    if blamed:
+        more = f" and {len(blamed) - 10} more" if len(blamed) > 10 else ""
+        text.append(f"nodes to blame: {', '.join(blamed[:10])}{more}")
+    return text
+
+
+def _cell(value: object) -> str:
+    text = "absent" if value is None else str(value)
+    return text if len(text) <= LONGEST_CELL else text[: LONGEST_CELL - 3] + "..."

@@ -1,0 +1,33 @@
+"""`remat explain`: why a saved plan is as it is, per value that is computed again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from app.commands.files import read_report, to_json
+from app.terminal import headline, seconds, size, table
+from planner import pipeline
+
+
+def run(plan: str, as_json: bool) -> int:
+    """Exit code; what each repeat frees and costs is printed, the best bargain first."""
+    report = read_report(plan)
+    explained = pipeline.explain(report)
+    print(to_json(explained) if as_json else "\n".join(lines(report, explained)))
+    return 0
+
+
+def lines(report: Mapping[str, Any], explained: Mapping[str, Any]) -> list[str]:
+    """The reasons as text."""
+    rows = [
+        (row["node"], row["runs"], size(row["freed_bytes"]), size(row["byte_steps"]), seconds(row["seconds"]))
+        for row in explained["recomputed"]
+    ]
+    head = ("computed again", "runs", "bytes freed", "bytes x steps", "extra time")
+    text = [headline(report), ""]
+    text += table(head, rows, (1, 2, 3, 4)) if rows else ["nothing is computed again"]
+    for name, title in (("baseline_holders", "held at the peak before"), ("holders", "held at the peak after")):
+        held = [(f"  {row['value']}", size(row["bytes"]), row["from_step"], row["to_step"]) for row in explained[name]]
+        text += ["", *table((title, "", "from", "to"), held, (1, 2, 3))]
+    return text

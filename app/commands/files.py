@@ -1,0 +1,82 @@
+"""Model, plan and graph files as the command line names them."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from app.errors import AppError
+from app.files import write_whole
+from graph.errors import BadGraph
+from graph.exporters import dump
+from graph.ir import Graph
+from graph.limits import Limits
+
+STANDARD_INPUT = "-"
+
+#: The longest suffix that fits decides.
+FORMATS = {".columns.json": "columns", ".json": "rows", ".onnx": "onnx", ".txt": "text"}
+
+
+class UnknownExtension(AppError):
+    """A file name that does not say which format is wanted."""
+
+    code = "unknown_extension"
+
+
+def read_bytes(name: str) -> bytes:
+    """The bytes of a model or plan, `-` being standard input. Raises BadGraph past the limit, OSError."""
+    most = Limits().document_bytes
+    if name == STANDARD_INPUT:
+        data = sys.stdin.buffer.read(most + 1)
+    else:
+        with Path(name).open("rb") as file:
+            data = file.read(most + 1)
+    if len(data) > most:
+        raise BadGraph.one("too_large", name, f"more than {most} bytes", f"at most {most}", "send a smaller model")
+    return data
+
+
+def read_report(name: str) -> dict[str, Any]:
+    """A report written by `remat plan -o`. Raises BadGraph when the file holds none."""
+    try:
+        report = msgspec.json.decode(read_bytes(name))
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+        raise _not_a_report(name, str(error)) from error
+    if not is_report(report):
+        found = report.get("format", "an object without format") if isinstance(report, dict) else type(report).__name__
+        raise _not_a_report(name, repr(found))
+    return dict(report)
+
+
+def is_report(document: object) -> bool:
+    return isinstance(document, Mapping) and str(document.get("format", "")).startswith("remat-report/")
+
+
+def _not_a_report(name: str, found: str) -> BadGraph:
+    return BadGraph.one(
+        "not_a_report", name, found, "a report, remat-report/1", "write one with `remat plan MODEL -o FILE`"
+    )
+
+
+def format_of(path: Path) -> str:
+    """Name of the graph format a file's extension stands for. Raises UnknownExtension."""
+    name = path.name.lower()
+    for suffix, format in FORMATS.items():
+        if name.endswith(suffix):
+            return format
+    raise UnknownExtension(f"{path}: the extension says no format; end the name in one of {', '.join(FORMATS)}")
+
+
+def write_graph(path: Path, graph: Graph) -> None:
+    """Write the graph in the format of the file's extension, whole or not at all."""
+    write_whole(path, dump(graph, format_of(path)))
+
+
+def to_json(value: object) -> str:
+    """Indented JSON, as written to files and standard output."""
+    return msgspec.json.format(msgspec.json.encode(value), indent=2).decode()

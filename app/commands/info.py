@@ -1,0 +1,47 @@
+"""`remat info`: what a model is before anything is planned."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from app.commands.files import read_bytes, to_json
+from app.terminal import seconds, size, table
+from planner import pipeline
+from planner.request import parse_request
+
+MOST_OPS = 12
+
+
+def run(model: str, fields: Mapping[str, Any], as_json: bool) -> int:
+    """Exit code; the sizes, the peak and its holders are printed."""
+    found = pipeline.info(read_bytes(model), parse_request(fields))
+    print(to_json(found) if as_json else "\n".join(lines(found)))
+    return 0
+
+
+def lines(found: Mapping[str, Any]) -> list[str]:
+    """The facts as text."""
+    model, base = found["model"], found["baseline"]
+    phases = ", ".join(f"{count} {phase}" for phase, count in found["nodes_by_phase"].items() if count)
+    ops = [f"{op} ×{count}" for op, count in list(found["ops"].items())[:MOST_OPS]]
+    left_out = len(found["ops"]) - len(ops)
+    roles = [(f"  {role}", size(held)) for role, held in found["bytes_by_role"].items()]
+    binding = found["binding_node"] or "none"
+    text = [
+        f"{model['name'] or 'model'}: {model['nodes']} nodes ({phases or 'none'}), {model['values']} values",
+        f"ops: {', '.join(ops)}{f' and {left_out} more' if left_out > 0 else ''}",
+        "",
+        *table(("bytes by role", ""), roles, (1,)),
+        "",
+        f"peak as it stands: {size(base['peak_bytes'])} at step {base['peak_step']}, {seconds(base['seconds'])} a step",
+        f"no plan peaks below {size(found['smallest_possible_bytes'])}; binding node: {binding}",
+        *table(("held at the peak", "", "from", "to"), _holders(found), (1, 2, 3)),
+        "",
+        *table(("input", "type"), found["inputs"].items()),
+    ]
+    return text + [f"warning: {warning}" for warning in found["warnings"]]
+
+
+def _holders(found: Mapping[str, Any]) -> list[tuple[object, ...]]:
+    return [(f"  {row['value']}", size(row["bytes"]), row["from_step"], row["to_step"]) for row in found["holders"]]

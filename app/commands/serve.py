@@ -1,0 +1,84 @@
+"""`remat serve`: the HTTP service in one process, until SIGTERM."""
+
+from __future__ import annotations
+
+import ipaddress
+import logging
+import socket
+import sys
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import uvicorn
+
+from app.errors import AppError
+from app.main import create_app
+from app.settings import Settings
+
+LONGEST_GOODBYE_S = 60
+
+
+class Refused(AppError):
+    """An address that strangers reach, without saying that they may."""
+
+    code = "open_to_strangers"
+
+
+class Server(uvicorn.Server):
+    """uvicorn that says where it listens, and tells the service to drain when it is asked to stop."""
+
+    def __init__(self, config: uvicorn.Config, app: Any, url: str):
+        super().__init__(config)
+        self.service, self.url = app.state.service, url
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self.started:
+            print(f"listening on {self.url}", file=sys.stderr, flush=True)
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        self.service.drain()  # event streams end, new work is refused, what runs is finished
+        super().handle_exit(sig, frame)
+
+
+def run(host: str, port: int, data: Path | None, no_auth: bool) -> int:
+    """Exit code, once drained."""
+    if not _is_loopback(host) and not no_auth:
+        raise Refused(
+            f"{host} can be reached from elsewhere and nobody is asked for a key; add --no-auth, or listen on 127.0.0.1"
+        )
+    given: dict[str, Any] = {} if data is None else {"data": data}
+    settings = Settings(**given)
+    logging.basicConfig(
+        level=settings.log_level.upper(), stream=sys.stderr, format="%(levelname)s %(name)s %(message)s"
+    )
+    listener = _listener(host, port)
+    app = create_app(settings)
+    config = uvicorn.Config(
+        app, log_config=None, access_log=False, timeout_graceful_shutdown=LONGEST_GOODBYE_S, server_header=False
+    )
+    shown = f"[{host}]" if ":" in host else host
+    server = Server(config, app, f"http://{shown}:{listener.getsockname()[1]}")
+    server.run(sockets=[listener])
+    return 0 if server.started else 4
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _listener(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family, backlog=512)
+    except (OSError, OverflowError) as error:
+        said = getattr(error, "strerror", None) or error
+        raise AppError(
+            f"cannot listen on {host} port {port}: {said}; name another, 0 picks a free port", code="cannot_listen"
+        ) from error

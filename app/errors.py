@@ -1,0 +1,184 @@
+"""What can go wrong on the way to people, and the one table that says how it is told.
+
+AppError
+├── NotFound         nothing is stored under that name
+├── Unparseable      a body that is not what its content type says
+├── TooLarge         more bytes than a limit allows; names the limit
+├── Unsupported      a content type or encoding nobody reads
+├── NotAcceptable    no form the caller accepts
+├── Conflict         an idempotency key that came with another body
+├── Gone             a section the plan was made without
+├── Busy             the queue is full
+├── Unavailable      draining, or the store cannot be written
+├── Stopped          stopped before there was anything to keep
+└── SolveFailed      a child process that died, ran out of memory or time
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from app.files import CannotWrite
+from graph.errors import MOST_FINDINGS, BadGraph, CannotExecute, Finding, NoGradient
+from planner.errors import BadRequest, IllegalPlan
+
+PROBLEM_TYPE = "application/problem+json"
+
+
+class AppError(Exception):
+    """Root of what this room raises on purpose. `limit` is {"name", "value"} where one was passed."""
+
+    code = ""
+
+    def __init__(
+        self,
+        message: str,
+        findings: Sequence[Finding] = (),
+        *,
+        code: str = "",
+        limit: Mapping[str, Any] | None = None,
+        headers: Mapping[str, str] | None = None,
+    ):
+        self.findings = tuple(findings)
+        self.code = code or self.code
+        self.limit = limit
+        self.headers = dict(headers or {})
+        super().__init__(message)
+
+
+class NotFound(AppError):
+    """Nothing is stored under that name."""
+
+
+class Unparseable(AppError):
+    """A body that is not what its content type says."""
+
+
+class TooLarge(AppError):
+    """More bytes than a limit allows."""
+
+
+class Unsupported(AppError):
+    """A content type or encoding nobody reads."""
+
+
+class NotAcceptable(AppError):
+    """No form of the answer is among those the caller accepts."""
+
+
+class Conflict(AppError):
+    """An idempotency key that came with another body before."""
+
+
+class Gone(AppError):
+    """A section the plan was made without."""
+
+
+class Busy(AppError):
+    """The queue is full; come back later."""
+
+
+class Unavailable(AppError):
+    """Draining, or the store cannot be written."""
+
+
+class Stopped(AppError):
+    """Stopped before there was anything to keep."""
+
+
+class SolveFailed(AppError):
+    """A child process that died, ran out of memory or out of time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """How one kind of exception is told: over HTTP, and as exit code of the command."""
+
+    error: type[BaseException]
+    status: int
+    code: str
+    title: str
+    exit_code: int = 2
+
+
+#: First match counts, so a child stands before its parent.
+TABLE: tuple[Row, ...] = (
+    Row(NoGradient, 422, "no_gradient", "An op on the gradient path cannot be differentiated"),
+    Row(BadGraph, 422, "bad_graph", "The model breaks a rule"),
+    Row(BadRequest, 422, "bad_request", "The question cannot be answered as put"),
+    Row(CannotExecute, 422, "cannot_execute", "The graph cannot be executed here"),
+    Row(IllegalPlan, 422, "illegal_plan", "The plan cannot run"),
+    Row(Unparseable, 400, "unparseable", "The body cannot be read"),
+    Row(NotFound, 404, "not_found", "There is no such thing"),
+    Row(Gone, 404, "no_such_section", "The plan was made without this section"),
+    Row(NotAcceptable, 406, "not_acceptable", "No acceptable form of the answer"),
+    Row(Conflict, 409, "idempotency_conflict", "The key came with another body before"),
+    Row(TooLarge, 413, "too_large", "More was sent than the limit allows"),
+    Row(Unsupported, 415, "unsupported_media_type", "The body comes in a form nobody reads"),
+    Row(Busy, 429, "busy", "Too much is waiting already"),
+    Row(Unavailable, 503, "unavailable", "The service cannot take this now", 4),
+    Row(CannotWrite, 503, "cannot_write", "The answer could not be written"),
+    Row(SolveFailed, 500, "solve_failed", "The solve did not come to an end", 4),
+    Row(Stopped, 409, "stopped", "Stopped before there was a plan", 3),
+    Row(FileNotFoundError, 404, "file_not_found", "There is no such file"),
+    Row(OSError, 500, "cannot_read", "The file cannot be read"),
+    Row(BaseException, 500, "internal", "A fault of ours", 4),
+)
+
+
+def row_of(error: BaseException) -> Row:
+    """The line of the table that speaks for `error`."""
+    return next(row for row in TABLE if isinstance(error, row.error))
+
+
+class Problem(Exception):
+    """A problem that was already put into words, by a child process or a stored operation."""
+
+    def __init__(self, body: Mapping[str, Any], headers: Mapping[str, str] | None = None):
+        self.body = body
+        self.headers = dict(headers or {})
+        super().__init__(str(body.get("detail", "")))
+
+
+def problem_of(error: BaseException, instance: str | None = None) -> dict[str, Any]:
+    """The RFC 9457 object that says what `error` says."""
+    if isinstance(error, Problem):
+        return {**error.body, "instance": instance or error.body.get("instance")}
+    row = row_of(error)
+    findings: Sequence[Finding] = getattr(error, "findings", ())
+    code = getattr(error, "code", "") or (findings[0].code if findings else row.code)
+    ours = row.error is BaseException
+    detail = "see the log of the service; the question can be asked again" if ours else str(error)
+    return problem(
+        row.status, code, row.title, detail, instance, findings=findings, limit=getattr(error, "limit", None)
+    )
+
+
+def problem(
+    status: int,
+    code: str,
+    title: str,
+    detail: str,
+    instance: str | None = None,
+    *,
+    findings: Sequence[Finding] = (),
+    limit: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """One problem object with every member, in the order people read them."""
+    return {
+        "type": f"/problems/{code}",
+        "title": title,
+        "status": status,
+        "detail": detail,
+        "instance": instance,
+        "code": code,
+        "errors": [asdict(finding) for finding in findings[:MOST_FINDINGS]],
+        "limit": dict(limit) if limit else None,
+    }
+
+
+def headers_of(error: BaseException) -> dict[str, str]:
+    """Headers the answer must carry, such as Retry-After."""
+    return dict(getattr(error, "headers", None) or {})

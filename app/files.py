@@ -1,0 +1,77 @@
+"""Files that are there whole or not at all.
+
+bytes ──▶ .NAME.RANDOM.part ──fsync──▶ rename (replace) or link (create only) ──▶ NAME
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import secrets
+from collections.abc import Iterator
+from pathlib import Path
+
+PART = ".part"
+
+
+class CannotWrite(Exception):
+    """A file that could not be written; nothing of it is left behind."""
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    """Put `data` at `path`, replacing what is there. Raises CannotWrite with the old content intact."""
+    with _part(path, data) as part, _explained(path):
+        part.replace(path)
+
+
+def create_whole(path: Path, data: bytes) -> bool:
+    """Put `data` at `path` unless something is there; whether this call created it. Raises CannotWrite."""
+    with _part(path, data) as part, _explained(path):
+        try:
+            os.link(part, path)
+        except FileExistsError:
+            return False
+        return True
+
+
+def remove_parts(folder: Path) -> int:
+    """Number of half-written files removed below `folder`, left by a process that was killed."""
+    parts = list(folder.rglob(f".*{PART}"))
+    for part in parts:
+        part.unlink(missing_ok=True)
+    return len(parts)
+
+
+@contextlib.contextmanager
+def _part(path: Path, data: bytes) -> Iterator[Path]:
+    part = path.with_name(f".{path.name[:100]}.{secrets.token_hex(8)}{PART}")
+    try:
+        with _explained(path), part.open("xb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        yield part
+    finally:
+        with contextlib.suppress(OSError):
+            part.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def _explained(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise CannotWrite(f"cannot write {path}: {error.strerror or error}; {_remedy(error.errno)}") from error
+
+
+def _remedy(code: int | None) -> str:
+    if code in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        return "free space there or name another place; nothing half written is left"
+    if code in (errno.ENOENT, errno.ENOTDIR):
+        return "make the folder first"
+    if code in (errno.EACCES, errno.EPERM, errno.EROFS):
+        return "name a place you may write to"
+    if code == errno.EISDIR:
+        return "name a file, not a folder"
+    return "name another place"

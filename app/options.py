@@ -1,0 +1,123 @@
+"""Options that several commands share, and how flags become the fields of a request."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from graph.errors import Finding
+from planner.errors import BadRequest
+
+if TYPE_CHECKING:
+    from graph.limits import Shapes
+
+
+def _flag(help: str, metavar: str, *names: str) -> Any:
+    return typer.Option(*names, metavar=metavar, help=help)
+
+
+Model = Annotated[
+    str, typer.Argument(metavar="MODEL|-", help="A remat/1 document or an ONNX file; - reads standard input.")
+]
+Plan = Annotated[str, typer.Argument(metavar="PLAN|-", help="A report written by `remat plan -o`.")]
+Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON and nothing else on standard output.")]
+NoDifferentiate = Annotated[bool, typer.Option("--no-differentiate", help="Plan the model as it stands.")]
+
+Budget = Annotated[str | None, _flag('"50%", 0.5, 8GiB, 8GB or bytes; 0: lowest peak.', "SIZE")]
+MaxOverhead = Annotated[str | None, _flag("Instead: lowest peak within this much more time.", "SHARE")]
+Fits = Annotated[str | None, _flag("Instead: a device's memory, or bytes.", "DEVICE|SIZE")]
+FractionOf = Annotated[str | None, _flag("What a budget is a share of: baseline or reducible.", "WHAT")]
+Loss = Annotated[str | None, _flag("Scalar to differentiate.", "NAME")]
+Batch = Annotated[int | None, _flag("Leading length of every input.", "N")]
+Inputs = Annotated[list[str], _flag("Shape of one input; may be repeated.", "NAME=16x3x224x224", "--input")]
+Dims = Annotated[list[str], _flag("Length of a symbolic dimension; may be repeated.", "N=8", "--dim")]
+Counts = Annotated[str | None, _flag("everything, or activations only.", "WHAT")]
+Order = Annotated[str | None, _flag("free, or given: first runs keep the document's order.", "WHICH")]
+Phases = Annotated[str | None, _flag("strict or mixed.", "WHICH")]
+Runtime = Annotated[str | None, _flag("Whose allocator is foreseen: arena, torch-eager, ort.", "NAME")]
+Reserve = Annotated[str | None, _flag("Bytes set aside besides.", "SIZE")]
+Device = Annotated[str | None, _flag("Device profile that times the step; see `remat devices`.", "NAME")]
+Planner = Annotated[str | None, _flag("auto, or one that `remat planners` lists.", "NAME")]
+Seconds = Annotated[float | None, _flag("Search time; 10 unless told.", "S")]
+Iterations = Annotated[int | None, _flag("Instead of the clock: the same plan every time.", "N")]
+Seed = Annotated[int | None, _flag("Of every random choice.", "N")]
+Checkpoint = Annotated[list[str], _flag("A value that ends a segment; may be repeated.", "VALUE")]
+Keep = Annotated[list[str], _flag("A value never dropped; may be repeated.", "VALUE")]
+Recompute = Annotated[list[str], _flag("A value computed again; may be repeated.", "VALUE")]
+Layout = Annotated[str | None, _flag("Addresses: none, fast or best.", "WHICH")]
+Execute = Annotated[str | None, _flag("Run both graphs and compare: auto, yes or no.", "WHEN")]
+RequestFile = Annotated[Path | None, _flag("JSON with the fields of a request; flags beat it.", "FILE", "--request")]
+Output = Annotated[Path | None, _flag("Write the report with the planned graph inside.", "FILE", "-o", "--output")]
+GraphFile = Annotated[Path | None, _flag("Write the rewritten graph: .json, .columns.json, .onnx, .txt.", "FILE")]
+SourceFile = Annotated[Path | None, _flag("Write the graph that was planned.", "FILE")]
+SchemaName = Annotated[
+    str, typer.Argument(metavar="NAME", help="document, columns, request, report, operation or problem.")
+]
+
+
+def request_fields(file: Path | None, flags: Mapping[str, Any]) -> dict[str, Any]:
+    """Fields of the request: those of `file`, beaten by the flags that were given. Raises BadRequest."""
+    fields = _of_file(file) if file is not None else {}
+    given = {name: value for name, value in flags.items() if value is not None and value is not False and value != []}
+    for name in ("inputs", "dims"):  # one named on the command line beats just its own entry in the file
+        if name in given:
+            named = _pairs(given[name], "--input" if name == "inputs" else "--dim", name == "dims")
+            of_file = fields.get(name)
+            given[name] = {**of_file, **named} if isinstance(of_file, Mapping) else named
+    if any(name in given for name in ("budget", "max_overhead", "fits")):
+        for name in ("budget", "max_overhead", "fits"):
+            fields.pop(name, None)
+    if given.pop("no_differentiate", False):
+        if "loss" in given:
+            raise BadRequest.one(
+                "conflicting_flags", "--no-differentiate", "--loss as well", "one of them", "leave one of them out"
+            )
+        fields.pop("loss", None)
+        given["differentiate"] = False
+    elif "loss" in given and fields.get("differentiate") is False:
+        fields.pop("differentiate")
+    return {**fields, **given}
+
+
+def shapes(batch: int | None, inputs: Sequence[str], dims: Sequence[str]) -> Shapes:
+    """Shapes named by flags alone. Raises BadRequest."""
+    from graph.limits import Shapes
+
+    named = {name: tuple(shape) for name, shape in _pairs(inputs, "--input", False).items()}
+    return Shapes(named, batch, _pairs(dims, "--dim", True))
+
+
+def _of_file(file: Path) -> dict[str, Any]:
+    import msgspec
+
+    try:
+        fields = msgspec.json.decode(file.read_bytes())
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+        raise BadRequest.one(
+            "unparseable", f"--request {file}", str(error), "a JSON object", "mend the file"
+        ) from error
+    if not isinstance(fields, dict):
+        raise BadRequest.one(
+            "unparseable", f"--request {file}", type(fields).__name__, "a JSON object", "put the fields into {...}"
+        )
+    return fields
+
+
+def _pairs(given: Sequence[str], flag: str, whole: bool) -> dict[str, Any]:
+    findings, pairs = [], {}
+    for text in given:
+        # A name may hold "="; a shape never does.
+        name, equals, value = text.rpartition("=")
+        lengths = [value] if whole else value.split("x") if value else []
+        fine = equals and name and all(part.isdigit() for part in lengths)
+        if not fine:
+            expected = "NAME=8" if whole else "NAME=16x3x224x224"
+            findings.append(Finding("bad_flag", flag, repr(text), expected, "write the name, =, and the lengths"))
+            continue
+        pairs[name] = int(value) if whole else [int(part) for part in lengths]
+    if findings:
+        raise BadRequest(findings)
+    return pairs
