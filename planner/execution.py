@@ -16,6 +16,7 @@ import numpy as np
 from graph.cost import device_named, seconds_of
 from graph.errors import ArenaFault, BadGraph, CannotExecute
 from graph.execute import Arena, execute
+from graph.feeds import drawn
 from graph.ir import Graph
 from planner.check import check
 from planner.plan import Plan
@@ -104,7 +105,9 @@ def compare(planned: Planned, how: str, request: Request) -> Executed:
     def remember(n: int, i: int, array: np.ndarray) -> None:
         digests[source.nodes[n].name, i] = _digest(array)
 
-    execute(source, seed=request.seed, watch=remember)
+    # A rewritten graph has the same inputs, parameters and states: they are drawn once.
+    fed = {source.values[v].name: array for v, array in drawn(source, request.seed).items()}
+    execute(source, fed, seed=request.seed, watch=remember)
     wrong: list[str] = []
 
     def watch(n: int, i: int, array: np.ndarray) -> None:
@@ -112,7 +115,7 @@ def compare(planned: Planned, how: str, request: Request) -> Executed:
         if digests[origin, i] != _digest(array):
             wrong.append(f"output {i} of run {run} of {origin}")
 
-    ran = execute(rewritten, seed=request.seed, arena=arena_of(planned), watch=watch)
+    ran = execute(rewritten, fed, seed=request.seed, arena=arena_of(planned), watch=watch)
     if wrong:
         return Executed(DIFFERENT, how, f"{wrong[0]} is not what the original computes ({len(wrong)} in all)")
     if request.runtime == "arena" and not np.array_equal(ran.step_bytes, planned.runs.step_bytes):
