@@ -147,6 +147,8 @@ def schema_of(op: str, opset: int) -> Any | None:
 
 def _shape_constants(call: Call) -> tuple[Any, ...]:
     """What the shapes may depend on: small integer vectors, and floats for a few ops."""
+    if not any(c is not None for c in call.constants):
+        return ()
     return tuple([
         (c.dtype.char, c.shape, c.tobytes()) if c is not None and _is_shape(call.op, c) else None
         for c in call.constants
@@ -311,7 +313,7 @@ def attribute_proto(key: str, value: Any, kind: Any | None) -> Any:
     number = None if kind is None else int(onnx.AttributeProto.AttributeType.Value(kind.name))
     try:
         return helper.make_attribute(key, list(value) if isinstance(value, tuple) else value, attr_type=number)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, AssertionError) as error:
         raise ValueError(f"attribute {key} is {value!r}: {_one_line(error)}") from None
 
 
