@@ -72,7 +72,7 @@ def _hold(
         # Handed out is the newest instance at the end of the phase of its producer.
         producer = problem.producer()[buffer[handed]]
         phase = np.where(producer < 0, 0, problem.phase[np.maximum(producer, 0)])
-        present = handed[writer_step[handed] < _phase_ends(problem, order)[phase]]
+        present = handed[writer_step[handed] < phase_ends(problem, order)[phase]]
         stop[_last_of_each(buffer, present)] = len(order)
     # A resident storage is there from the start and one however often it is written.
     resident = hold == RESIDENT
@@ -125,12 +125,12 @@ def score(problem: Problem, order: Order, budget_bytes: int) -> Score:
 def boundary_bytes(problem: Problem, order: Order) -> int:
     """Bytes of non-resident instances that live across the end of the forward first runs."""
     lives = lifetimes(problem, order)
-    edge = _phase_ends(problem, np.asarray(order, np.int64))[0]
+    edge = phase_ends(problem, np.asarray(order, np.int64))[0]
     crosses = (lives.start < edge) & (lives.stop > edge) & (problem.hold[lives.buffer] != RESIDENT)
     return int(problem.size[lives.buffer[crosses]].sum())
 
 
-def _phase_ends(problem: Problem, order: Order) -> np.ndarray:
+def phase_ends(problem: Problem, order: Order) -> np.ndarray:
     """int64[3]: per phase the step after its last first run; 0 when it has none."""
     _, first = np.unique(order, return_index=True)
     ends = np.zeros(3, np.int64)

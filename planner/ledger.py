@@ -1,0 +1,92 @@
+"""A row of byte counts with range add and range queries, in blocks of √length. Kernels; see `kernels.py`.
+
+place   0 1 2 3 │ 4 5 6 7 │ 8 9 ...      a range touches at most two blocks in part; of a whole block
+add     ────────┼─────────┼───           only `added` changes
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+
+class Ledger(NamedTuple):
+    """Bytes at each place: `bytes[i] + added[i // block]`."""
+
+    bytes: np.ndarray  # int64[places]
+    added: np.ndarray  # int64[blocks]
+    highest: np.ndarray  # int64[blocks]  without `added`
+    lowest: np.ndarray  # int64[blocks]  without `added`
+    block: int
+
+
+def ledger_of(places: np.ndarray) -> Ledger:
+    """A ledger with these bytes; a short one is a single block."""
+    length = len(places)
+    block = max(length, 1) if length <= 1024 else 256 if length <= 100_000 else 512
+    blocks = -(-length // block)
+    starts = np.arange(blocks) * block
+    places = np.ascontiguousarray(places, np.int64)
+    return Ledger(
+        places.copy(), np.zeros(blocks, np.int64), np.maximum.reduceat(places, starts) if blocks else places,
+        np.minimum.reduceat(places, starts) if blocks else places, block,
+    )  # fmt: skip
+
+
+def add(ledger: Any, begin: int, end: int, amount: int) -> None:
+    """Add to the places [begin, end)."""
+    block = ledger.block
+    first, last = begin // block, (end - 1) // block
+    for k in (first, last) if first != last else (first, first):
+        at, to = max(begin, k * block), min(end, (k + 1) * block)
+        ledger.bytes[at:to] += amount
+        whole = ledger.bytes[k * block : (k + 1) * block]
+        ledger.highest[k] = whole.max()
+        ledger.lowest[k] = whole.min()
+        if first == last:
+            return
+    if first + 1 < last:
+        ledger.added[first + 1 : last] += amount
+
+
+def count_above(ledger: Any, begin: int, end: int, limit: int) -> int:
+    """Places in [begin, end) with more than `limit` bytes."""
+    block = ledger.block
+    first, last = begin // block, (end - 1) // block
+    if first == last:
+        return int(np.count_nonzero(ledger.bytes[begin:end] > limit - ledger.added[first]))
+    count = np.count_nonzero(ledger.bytes[begin : (first + 1) * block] > limit - ledger.added[first])
+    count += np.count_nonzero(ledger.bytes[last * block : end] > limit - ledger.added[last])
+    for k in range(first + 1, last):
+        left = limit - ledger.added[k]
+        if ledger.lowest[k] > left:
+            count += block
+        elif ledger.highest[k] > left:
+            count += np.count_nonzero(ledger.bytes[k * block : (k + 1) * block] > left)
+    return int(count)
+
+
+def at_place(ledger: Any, place: int) -> int:
+    """Bytes at one place."""
+    return int(ledger.bytes[place] + ledger.added[place // ledger.block])
+
+
+def highest(ledger: Any) -> int:
+    """Bytes at the highest place."""
+    return int((ledger.highest + ledger.added).max())
+
+
+def highest_in(ledger: Any, begin: int, end: int) -> int:
+    """Bytes at the highest of the places [begin, end), 0 when there are none."""
+    block, result = ledger.block, 0
+    place = begin
+    while place < end:
+        k = place // block
+        to = min(end, (k + 1) * block)
+        if place == k * block and to == (k + 1) * block:
+            result = max(result, ledger.highest[k] + ledger.added[k])
+        else:
+            result = max(result, ledger.bytes[place:to].max() + ledger.added[k])
+        place = to
+    return int(result)
