@@ -6,6 +6,7 @@ from collections.abc import Collection
 
 from graph.errors import Findings, quoted
 from graph.ir import ABSENT, Graph, Node, Role
+from graph.storage import storage_roots
 
 # Content of a storage: a value and all views of it. An output in place begins a new content in the old bytes.
 #   w ──▶ view ──▶ a          contents: {w, view}, {w'}
@@ -47,7 +48,8 @@ def _pairs(graph: Graph, path: str, node: Node, captured: Collection[int], findi
             outputs.add(output)
             if node.inputs[source] in taken:
                 findings.add(
-                    "bad_alias", at, f"input {source} of {quoted(node.name)} is taken over twice", "one output in place for each input",
+                    "bad_alias", at, f"input {source} of {quoted(node.name)} is taken over twice",
+                    "one output in place for each input",
                     "let only one output take this input's bytes",
                 )  # fmt: skip
             if field == "in_place":
@@ -93,7 +95,7 @@ def _in_place(
 
 def _overwrites(graph: Graph, where: str, overwriting: list[int], findings: Findings) -> None:
     """Reads and holds of a content after it was overwritten."""
-    content = contents(graph)
+    content = storage_roots(graph)
     end_of: dict[int, int] = {}  # content -> node that overwrites it first
     for n in overwriting:
         node = graph.nodes[n]
@@ -118,24 +120,3 @@ def _overwrites(graph: Graph, where: str, overwriting: list[int], findings: Find
                 f"{quoted(graph.values[v].name)}, which {quoted(graph.nodes[end].name)} overwrites",
                 "outputs that are still there at the end", "hand out the new value, or leave `in_place` out there",
             )  # fmt: skip
-
-
-def contents(graph: Graph) -> list[int]:
-    """Per value the value whose bytes it shows: itself unless it is a view, declared or by its op."""
-    from graph.ops.table import known
-
-    content = list(range(len(graph.values)))
-    views_of_op: dict[str, tuple[tuple[int, int], ...]] = {}
-    for node in graph.nodes:
-        views = node.views
-        if not views:
-            if node.op not in views_of_op:
-                record = known(node.op)
-                views_of_op[node.op] = record.views if record is not None else ()
-            views = views_of_op[node.op]
-        for output, source in views:
-            if output < len(node.outputs) and source < len(node.inputs):
-                v, u = node.outputs[output], node.inputs[source]
-                if v != ABSENT and u != ABSENT:
-                    content[v] = content[u]
-    return content
