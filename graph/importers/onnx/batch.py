@@ -83,7 +83,7 @@ def _shapes_in_file(model: ModelProto, inputs: Sequence[Input]) -> dict[str, tup
             dim.dim_value = declared if isinstance(declared, int) else length
     try:
         found = onnx.shape_inference.infer_shapes(light, data_prop=True)
-    except (RuntimeError, ValueError, onnx.shape_inference.InferenceError):
+    except (RuntimeError, ValueError, onnx.shape_inference.InferenceError, onnx.checker.ValidationError):
         return {}  # then only shapes that fit exactly follow
     return {
         info.name: tuple(d.dim_value for d in info.type.tensor_type.shape.dim)

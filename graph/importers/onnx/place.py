@@ -20,7 +20,7 @@ class Place:
         self.raw, self.scope = raw, scope
 
     def type(self, name: str) -> TensorType:
-        slot = self.scope.find(name)
+        slot = self.scope.find(name) if name else None
         if slot is None or slot.type is None:
             raise BadGraph.one(
                 "unknown_size", self.raw.path, f"input {quoted(name)} of {self.raw.shown}, of unknown type",

@@ -7,6 +7,7 @@ from types import MappingProxyType
 
 import numpy as np
 from onnx import GraphProto, ModelProto, TensorProto, ValueInfoProto
+from onnx.defs import onnx_opset_version
 
 from graph.builder import Builder
 from graph.errors import BadGraph, quoted
@@ -43,7 +44,7 @@ class Model:
         self.functions = {(op_name(f.domain, f.name), f.overload): f for f in proto.functions}
         self.node_names = {node.name for node in proto.graph.node}
         versions = [opset_of(proto.opset_import), *(opset_of(f.opset_import) for f in proto.functions)]
-        self.opset = max(TARGET, *versions)
+        self.opset = min(max(TARGET, *versions), onnx_opset_version())
         held = {t.name for t in proto.graph.initializer} | {t.values.name for t in proto.graph.sparse_initializer}
         self.is_ours = note_of(proto) is not None
         self.notes = self._value_notes() if self.is_ours else {}

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto
+from onnx.defs import onnx_opset_version
 
 from graph.errors import Findings, quoted
 from graph.limits import Limits
@@ -26,24 +27,33 @@ class Structure:
         check_texts(self.model)
         self._opsets()
         self._graph(self.model.graph, "graph", frozenset(), 1)
+        known: set[tuple[str, str, str]] = set()
         for i, function in enumerate(self.model.functions):
+            key = (function.domain, function.name, function.overload)
+            if key in known:
+                self._duplicate("::".join(key[:2]), f"functions[{i}]")
+            known.add(key)
             path, given = f"functions[{i}]", list(function.input)
             self._nodes(function.node, path, self._defined(given, path, frozenset()), 1)
             self._outputs(function.output, path, given, function.node)
         self.findings.settle()
 
     def _opsets(self) -> None:
-        version = next((o.version for o in self.model.opset_import if o.domain in ("", "ai.onnx")), None)
-        if version is not None and version < OLDEST_OPSET:
-            self.findings.add(
-                "unsupported_opset", "opset_import", f"opset {version}", f"opset {OLDEST_OPSET} or newer",
-                "export the model again with a newer opset, or convert it with onnx.version_converter",
-            )  # fmt: skip
-        if version is None and any(node.domain in ("", "ai.onnx") for node in self.model.graph.node):
-            self.findings.add(
-                "unsupported_opset", "opset_import", "standard ops, but no opset of the standard",
-                f"opset {OLDEST_OPSET} or newer", "say the opset the model was made with",
-            )  # fmt: skip
+        """The standard's opset is known, for the model and for each function."""
+        imports = [("opset_import", self.model.opset_import, self.model.graph.node)]
+        imports += [
+            (f"functions[{i}].opset_import", f.opset_import, f.node) for i, f in enumerate(self.model.functions)
+        ]
+        for path, opsets, nodes in imports:
+            version = next((o.version for o in opsets if o.domain in ("", "ai.onnx")), None)
+            uses = any(node.domain in ("", "ai.onnx") for node in nodes)
+            if uses and (version is None or not OLDEST_OPSET <= version <= onnx_opset_version()):
+                self.findings.add(
+                    "unsupported_opset", path, "no opset of the standard" if version is None else f"opset {version}",
+                    f"opset {OLDEST_OPSET} to {onnx_opset_version()}",
+                    "export the model again with a newer opset"
+                    if version is None or version < OLDEST_OPSET else "export it with an older opset, or update onnx",
+                )  # fmt: skip
 
     def _graph(self, graph: GraphProto, path: str, outer: frozenset[str], depth: int) -> None:
         if depth > self.limits.depth:

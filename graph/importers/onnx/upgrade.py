@@ -8,16 +8,21 @@ did not change between opset 7 and 21 have no rule.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import numpy as np
+import onnx
+from onnx import NodeProto
 
 from graph.errors import BadGraph
 from graph.importers.onnx.protos import Raw
 from graph.ir import TensorType
+from graph.ops.standard_ops import schema_of
 
 TARGET = 21
+_IR_VERSION = 10
 
 
 class Place(Protocol):
@@ -38,12 +43,36 @@ Rule = Callable[[Raw, Place], Sequence[Raw]]
 RULES: dict[str, list[tuple[int, Rule]]] = {}
 
 
+def is_old(op: str, opset: int) -> bool:
+    """True when some rule rewrites the op of that opset."""
+    return any(opset < below for below, _ in RULES.get(op, ()))
+
+
+def check_old(proto: NodeProto, opset: int, raw: Raw) -> None:
+    """Nothing when the node fits its op as the old opset has it. Raises BadGraph; rules rely on it."""
+    schema = schema_of(raw.op, opset)
+    if any(attribute.ref_attr_name for attribute in proto.attribute) or schema is None or schema.deprecated:
+        return  # the attributes stand at the call of the function around it; deprecated ops are never checked
+    try:
+        onnx.checker.check_node(proto, _context(opset))
+    except onnx.checker.ValidationError as error:
+        raise BadGraph.one(
+            "type_conflict", raw.path, f"{raw.shown}: {str(error).splitlines()[0]}", f"a node as opset {opset} has it",
+            "correct the node's inputs, outputs or attributes",
+        ) from None  # fmt: skip
+
+
+@functools.lru_cache(maxsize=64)
+def _context(opset: int) -> Any:
+    context = onnx.checker.C.CheckerContext()
+    context.ir_version, context.opset_imports = _IR_VERSION, {"": opset}
+    return context
+
+
 def upgrade(raw: Raw, opset: int, place: Place) -> Sequence[Raw]:
-    """The node in ops of opset 21 or newer, or the node itself."""
-    for below, rule in RULES.get(raw.op, ()):
-        if opset < below:
-            return rule(raw, place)
-    return (raw,)
+    """An old node in ops of opset 21."""
+    rule = next(rule for below, rule in RULES[raw.op] if opset < below)
+    return rule(raw, place)
 
 
 def _rule(below: int, *ops: str) -> Callable[[Rule], Rule]:
@@ -173,6 +202,8 @@ def _softmax(raw: Raw, place: Place) -> Sequence[Raw]:
     """The old ops worked on rows of a matrix: all axes before `axis` against all from it on."""
     shape = place.type(raw.inputs[0]).shape
     axis = raw.attribute("axis", 1)
+    if not -len(shape) <= axis <= len(shape) or not shape:
+        return (raw,)  # typing it says what is wrong
     axis += len(shape) if axis < 0 else 0
     wide = [k for k in range(axis, len(shape)) if shape[k] != 1]
     if len(wide) <= 1:

@@ -16,7 +16,7 @@ from graph.importers.onnx.notes import apart
 from graph.importers.onnx.place import Place, unlike
 from graph.importers.onnx.protos import Raw, checked, raw_node
 from graph.importers.onnx.scope import Scope, Slot
-from graph.importers.onnx.upgrade import upgrade
+from graph.importers.onnx.upgrade import check_old, is_old, upgrade
 from graph.ir import ABSENT, EMPTY, FLOATS, Body, Role, TensorType
 from graph.onnx_notes import NodeNote, ValueNote, node_fields
 from graph.ops import infer
@@ -59,9 +59,12 @@ class Walk:
         if function is not None:
             self._call(raw, proto, function, scope)
             return
-        opset = scope.opset if "::" not in raw.op else 0
-        for node in upgrade(raw, opset, Place(raw, scope)) if opset else (raw,):
-            self._one(node, scope)
+        if is_old(raw.op, scope.opset):
+            check_old(proto, scope.opset, raw)
+            for node in upgrade(raw, scope.opset, Place(raw, scope)):
+                self._one(node, scope)
+        else:
+            self._one(raw, scope)
 
     def _one(self, raw: Raw, scope: Scope) -> None:
         """Fold the node, or make it one of the graph."""
@@ -94,7 +97,7 @@ class Walk:
     ) -> None:  # fmt: skip
         """Add the node to the graph of the scope."""
         frame = scope.frame
-        types = [*types, *[None] * (len(raw.outputs) - len(types))]
+        types = [*types, *[None] * len(raw.outputs)][: len(raw.outputs)]
         for name, type in zip(raw.outputs, types, strict=True):
             if name and type is None and not self.model.notes.get(name, ValueNote()).untyped:
                 raise untyped(raw, name, self.model.opset)

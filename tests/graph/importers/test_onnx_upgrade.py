@@ -130,4 +130,15 @@ def test_a_model_older_than_opset_7_says_what_to_do() -> None:
 
 def test_batch_normalization_that_updates_statistics_in_place_is_refused() -> None:
     with pytest.raises(BadGraph, match="training mode"):
-        read(model(9, "BatchNormalization", [X, (3,), (3,), (3,), (3,)], outputs=3))
+        read(model(9, "BatchNormalization", [X, (3,), (3,), (3,), (3,)], outputs=5))
+
+
+def test_an_old_node_that_its_own_opset_would_refuse_is_told() -> None:
+    for bad in (model(9, "Slice", starts=["a"], ends=[1]), model(7, "Clip", [], min=0.0), model(11, "Softmax", axis=9)):
+        with pytest.raises(BadGraph, match="node"):
+            read(bad)
+
+
+def test_an_opset_from_the_future_says_what_is_known() -> None:
+    with pytest.raises(BadGraph, match=r"opset 999, expected opset 7 to"):
+        read(model(999, "Relu"))
