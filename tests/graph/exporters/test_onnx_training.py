@@ -104,6 +104,13 @@ def test_a_rewritten_residual_net_equals_the_unrewritten_and_our_execution(name:
     found = run(checked(step), feeds)
     equal_bits(found, run(checked(with_repeats(step)), feeds))
     ours_found = execute(step, feeds).outputs
-    errors = {k: np.linalg.norm(a - ours_found[k]) / (np.linalg.norm(a) + 1e-3) for k, a in found.items()}
-    assert max(errors.values()) < 0.05  # rounding grows through fifty layers of rectifiers
-    assert np.median(list(errors.values())) < 5e-3
+    noise = np.random.default_rng(1).standard_normal((1, 3, 224, 224)).astype(np.float32)
+    (picture,) = [n for n, array in feeds.items() if array.shape == noise.shape]
+    moved = execute(step, {**feeds, picture: feeds[picture] * (1 + 2e-7 * noise)}).outputs
+    # Rounding grows through fifty layers of rectifiers: agreement is measured by what the input's last bits change.
+    assert distance(found, ours_found) < 3 * distance(moved, ours_found) + 1e-6
+
+
+def distance(one: Arrays, other: Arrays) -> float:
+    """Median over the outputs of the relative difference."""
+    return float(np.median([np.linalg.norm(a - other[k]) / (np.linalg.norm(a) + 1e-3) for k, a in one.items()]))
