@@ -101,8 +101,9 @@ class _Line:
 class _Writer:
     """Writes one graph of the file."""
 
-    def __init__(self, file: _File, graph: Graph, names: list[str], content: Mapping[int, np.ndarray]):
-        self.file, self.graph, self.names, self.content = file, graph, names, content
+    def __init__(self, file: _File, graph: Graph, names: list[str], content: Mapping[int, np.ndarray] | None):
+        self.file, self.graph, self.names = file, graph, names
+        self.content, self.is_nested = content or {}, content is None  # drawn content is the model's only
         self.shared: dict[Any, str] = {}  # content of a constant in a spelled-out op -> its initialiser
         self.proto = GraphProto()
         self.defined: list[int] = []  # values in the order the file defines them
@@ -126,6 +127,16 @@ class _Writer:
             self._node(node)
         proto.value_info.extend(self._value_info(v) for v in sorted(written.difference(graph.outputs)))
         proto.output.extend(self._value_info(v) for v in graph.outputs)
+        if self.is_nested:
+            self._compute_outputs(written)
+
+    def _compute_outputs(self, written: set[int]) -> None:
+        """Let a node write each output of a nested graph, as ONNX asks; an input handed on gets a copy."""
+        for info, v in zip(self.proto.output, self.graph.outputs, strict=True):
+            if v not in written:
+                copy = self.file.free(f"{info.name}/out")
+                self.proto.node.append(NodeProto(op_type="Identity", input=[info.name], output=[copy]))
+                info.name = copy
 
     def value_ids(self) -> tuple[int, ...]:
         """Ids in the order the file defines them; () when they count up."""
@@ -225,7 +236,7 @@ class _Writer:
                     "content, or a value captured from outside", "hold the value outside and capture it",
                 )  # fmt: skip
         attribute = proto.attribute.add(name=name, type=5)  # AttributeProto.GRAPH
-        _Writer(self.file, body.graph, names, {}).write(attribute.g, frozenset(captured))
+        _Writer(self.file, body.graph, names, None).write(attribute.g, frozenset(captured))
 
 
 def _named(ids: Sequence[int], names: Mapping[int, str]) -> tuple[str, ...]:

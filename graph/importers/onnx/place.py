@@ -30,7 +30,12 @@ class Place:
 
     def constant(self, array: np.ndarray, like: str) -> str:
         name = self.fresh(f"{self.raw.name or self.raw.outputs[0]}/{like}")
-        self.scope.define(name, type_of_array(array), role=Role.CONSTANT, data=array, is_baked=True)
+        content = (array.dtype.str, array.shape, array.tobytes())
+        shared = self.scope.frame.constants.get(content)
+        if shared is None:
+            shared = self.scope.define(name, type_of_array(array), role=Role.CONSTANT, data=array, is_baked=True)
+            self.scope.frame.constants[content] = shared
+        self.scope.slots[name] = shared
         return name
 
     def fresh(self, like: str) -> str:

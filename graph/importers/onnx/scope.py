@@ -49,6 +49,7 @@ class Frame:
         self.builder, self.outer = builder, outer
         self.captures: list[tuple[int, int]] = []
         self.node_ids: dict[str, int] = {}  # name in the file -> node
+        self.constants: dict[tuple[object, ...], Slot] = {}  # made by upgrades, by content
         self._captured: dict[Slot, int] = {}
 
     @property

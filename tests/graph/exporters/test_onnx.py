@@ -17,7 +17,7 @@ from graph import exporters
 from graph.builder import Builder
 from graph.errors import BadGraph
 from graph.exporters.onnx import dump
-from graph.ir import ABSENT, DTYPE_BITS, Cost, Effect, Graph, Phase, Role, TensorType
+from graph.ir import ABSENT, DTYPE_BITS, Body, Cost, Effect, Graph, Phase, Role, TensorType
 from graph.ops.standard_ops import freeze, numpy_dtype
 from graph.rewrite import replay
 from tests.graph.importers.test_onnx import TRANSFORMERS, light, ours
@@ -265,3 +265,19 @@ def test_an_op_onnxruntime_would_expand_at_the_end_is_expanded_in_place(
     given = drawn(graph)
     for name, array in run(proto.SerializeToString(), given).items():
         np.testing.assert_array_equal(array, run(data, given)[name])
+
+
+def test_a_loop_that_hands_its_condition_on_runs_in_onnxruntime() -> None:
+    #   body(trip, go, state): returns go as it came, and -state
+    inner = Builder("body")
+    inner.value("trip", TensorType("int64", ()), Role.INPUT)
+    go = inner.value("go", TensorType("bool", ()), Role.INPUT)
+    state = inner.value("state", F, Role.INPUT)
+    (turned,) = inner.node("Neg", [state], outputs=["turned"])
+    b = Builder("loop")
+    x = b.value("x", F, Role.INPUT)
+    trips, yes = b.constant(np.array(3), "trips"), b.constant(np.array(True), "yes")
+    (y,) = b.node("Loop", [trips, yes, x], outputs=["y"], types=[F], bodies={"body": Body(inner.build([go, turned]))})
+    data = checked(b.build([y]))
+    given = drawn(read(data))
+    np.testing.assert_array_equal(run(data, given)["y"], -given["x"])
