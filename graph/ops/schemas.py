@@ -1,0 +1,106 @@
+"""What the ONNX standard says of an op: its schema, whether a call fits it, its node as a proto."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import defs, helper, numpy_helper
+
+from graph.ir import TensorType
+
+
+@functools.lru_cache(maxsize=4096)
+def schema_of(op: str, opset: int) -> Any | None:
+    """The standard's schema of an op at an opset, or None when it has none."""
+    domain, _, name = op.rpartition("::")
+    try:
+        if domain in ("", "ai.onnx"):
+            return defs.get_schema(name, opset, "")
+        return defs.get_schema(name, domain) if domain.startswith("ai.onnx") else None
+    except defs.SchemaError:
+        return None
+
+
+def check_arity(given: int, wanted: int, schema: Any) -> None:
+    """Raises ValueError when there are too many or too few inputs or outputs."""
+    if not schema.min_input <= given <= schema.max_input:
+        raise ValueError(f"has {given} inputs; the op takes {_between(schema.min_input, schema.max_input)}")
+    if not schema.min_output <= wanted <= schema.max_output:
+        raise ValueError(f"has {wanted} outputs; the op makes {_between(schema.min_output, schema.max_output)}")
+
+
+def _between(low: int, high: int) -> str:
+    if high > 1_000_000:
+        return f"at least {low}"
+    return str(low) if low == high else f"{low} to {high}"
+
+
+def check_dtypes(inputs: Sequence[TensorType | None], schema: Any) -> None:
+    """Inputs have types the schema allows, and those under one type letter agree. Raises ValueError."""
+    bound: dict[str, tuple[str, int]] = {}
+    allowed = {c.type_param_str: c.allowed_type_strs for c in schema.type_constraints}
+    for i, type in enumerate(inputs):
+        if type is None:
+            continue
+        formal = schema.inputs[min(i, len(schema.inputs) - 1)]
+        letter = formal.type_str
+        own = "float" if type.dtype == "float32" else "double" if type.dtype == "float64" else type.dtype
+        if f"tensor({own})" not in allowed.get(letter, [letter]):
+            raise ValueError(f"input {i} ({formal.name}) is {type}, a type the op does not take")
+        if formal.option == defs.OpSchema.FormalParameterOption.Variadic and not formal.is_homogeneous:
+            continue
+        first = bound.setdefault(letter, (type.dtype, i))
+        if letter in allowed and first[0] != type.dtype:
+            raise ValueError(f"input {i} ({formal.name}) is {type.dtype} but input {first[1]} is {first[0]}")
+
+
+def node_proto(
+    op: str, attributes: Mapping[str, Any], present: Sequence[bool], wanted: Sequence[bool], schema: Any
+) -> Any:
+    """A node whose inputs are called i0, i1, ... and whose outputs o0, o1, ..."""
+    domain, _, name = op.rpartition("::")
+    node = helper.make_node(
+        name,
+        [f"i{i}" if there else "" for i, there in enumerate(present)],
+        [f"o{i}" if want else "" for i, want in enumerate(wanted)],
+        domain="" if domain == "ai.onnx" else domain,
+    )
+    for key, value in attributes.items():
+        kind = schema.attributes[key].type if schema is not None and key in schema.attributes else None
+        node.attribute.append(attribute_proto(key, value, kind))
+    return node
+
+
+def attribute_proto(key: str, value: Any, kind: Any | None) -> Any:
+    """An attribute proto of the kind the schema asks for, whatever numbers a document wrote."""
+    kinds = defs.OpSchema.AttrType
+    if isinstance(value, np.ndarray) and kind not in (kinds.FLOATS, kinds.INTS):
+        return helper.make_attribute(key, numpy_helper.from_array(value))
+    if isinstance(value, np.generic | np.ndarray):
+        value = value.tolist()
+    if isinstance(value, bool):
+        value = int(value)
+    if kind == kinds.FLOAT and isinstance(value, int):
+        value = float(value)
+    elif kind == kinds.FLOATS and isinstance(value, list | tuple):
+        value = [float(x) for x in value]
+    elif kind in (kinds.INT, kinds.INTS, kinds.STRING) and isinstance(value, float):
+        raise ValueError(f"attribute {key} is {value}, which is not of kind {kind.name.lower()}")
+    number = None if kind is None else int(onnx.AttributeProto.AttributeType.Value(kind.name))
+    try:
+        return helper.make_attribute(key, list(value) if isinstance(value, tuple) else value, attr_type=number)
+    except (TypeError, ValueError, AssertionError) as error:
+        raise ValueError(f"attribute {key} is {value!r}: {one_line(error)}") from None
+
+
+def one_line(error: BaseException) -> str:
+    """The first line of a message, without the prefixes `onnx` puts before it."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    first = lines[0] if lines else type(error).__name__
+    for prefix in ("[ShapeInferenceError]", "[TypeInferenceError]"):
+        first = first.replace(prefix, "").strip()
+    return first.partition(" ==> ")[0].rstrip(".")
