@@ -163,6 +163,8 @@ def certainty(plan: Mapping[str, Any]) -> str:
     """How far the plan is from the proven bound, in words."""
     if plan["status"] == "proven":
         return "proven: no plan is better"
+    if plan["status"] == "over_budget":
+        return f"no plan peaks below {size(plan['bound']['peak_bytes'])}"
     gap = "no bound known" if plan["gap"] is None else f"at most {share(plan['gap'])} from the best possible"
     return gap if plan["reproducible"] else f"{gap}, stopped before the search was through"
 

@@ -11,15 +11,12 @@ import msgspec
 
 from app.errors import AppError
 from app.files import write_whole
+from app.formats import FORMATS, Format
 from graph.errors import BadGraph
-from graph.exporters import dump
 from graph.ir import Graph
 from graph.limits import Limits
 
 STANDARD_INPUT = "-"
-
-#: The longest suffix that fits decides.
-FORMATS = {".columns.json": "columns", ".json": "rows", ".onnx": "onnx", ".txt": "text"}
 
 
 class UnknownExtension(AppError):
@@ -63,18 +60,19 @@ def _not_a_report(name: str, found: str) -> BadGraph:
     )
 
 
-def format_of(path: Path) -> str:
-    """Name of the graph format a file's extension stands for. Raises UnknownExtension."""
+def format_of(path: Path) -> Format:
+    """The graph format a file's extension stands for. Raises UnknownExtension."""
     name = path.name.lower()
-    for suffix, format in FORMATS.items():
-        if name.endswith(suffix):
+    for format in FORMATS.values():
+        if name.endswith(format.suffix):
             return format
-    raise UnknownExtension(f"{path}: the extension says no format; end the name in one of {', '.join(FORMATS)}")
+    suffixes = ", ".join(format.suffix for format in FORMATS.values())
+    raise UnknownExtension(f"{path}: the extension says no format; end the name in one of {suffixes}")
 
 
 def write_graph(path: Path, graph: Graph) -> None:
     """Write the graph in the format of the file's extension, whole or not at all."""
-    write_whole(path, dump(graph, format_of(path)))
+    write_whole(path, format_of(path).write(graph))
 
 
 def to_json(value: object) -> str:

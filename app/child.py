@@ -1,0 +1,138 @@
+"""What a child process does with one model: read it, plan it, or write it in another format.
+
+parent ──payload──▶ child        one msgpack message each way at a time; nothing is pickled back
+parent ◀─progress── child ...
+parent ──stop─────▶ child        the best so far follows; a broken pipe ends the child at once
+parent ◀─result──── child        or {"problem": ...}
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import resource
+import signal
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Mapping
+from multiprocessing.connection import Connection
+from typing import Any
+
+import msgspec
+
+from app.errors import SolveFailed, problem_of
+from graph.errors import BadGraph
+
+SECTIONS = ("timeline", "layout", "explain", "source", "graph")
+Tell = Callable[[Mapping[str, Any]], None]
+
+
+def main(pipe: Connection, task: str, memory_bytes: int) -> None:
+    """Entry point of the child."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent decides
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    _limit(memory_bytes)
+    payload = msgspec.msgpack.decode(pipe.recv_bytes())
+    stop = threading.Event()
+    threading.Thread(target=_listen, args=(pipe, stop), daemon=True).start()
+
+    def tell(message: Mapping[str, Any]) -> None:
+        pipe.send_bytes(msgspec.msgpack.encode(message))
+
+    try:
+        answer = {"result": TASKS[task](payload, tell, stop)}
+    except MemoryError:
+        answer = {"problem": problem_of(_too_much_memory(memory_bytes))}
+    except RecursionError:
+        answer = {"problem": problem_of(_too_deep())}
+    except Exception as error:
+        answer = {"problem": problem_of(error)}
+        if answer["problem"]["code"] == "internal":
+            traceback.print_exc(file=sys.stderr)
+    tell(answer)
+
+
+def _limit(memory_bytes: int) -> None:
+    with open("/proc/self/statm") as statm:
+        mapped = int(statm.read().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (mapped + memory_bytes, mapped + memory_bytes))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+
+def _listen(pipe: Connection, stop: threading.Event) -> None:
+    """Set `stop` when asked; end the process when the parent is gone."""
+    try:
+        while True:
+            pipe.recv_bytes()
+            stop.set()
+    except (EOFError, OSError):
+        os._exit(1)
+
+
+def _too_much_memory(memory_bytes: int) -> SolveFailed:
+    return SolveFailed(
+        f"the model needs more than the {memory_bytes} bytes a child process may add; "
+        "send a smaller model, or raise REMAT_SOLVE_MEMORY_BYTES",
+        code="out_of_memory",
+        limit={"name": "REMAT_SOLVE_MEMORY_BYTES", "value": memory_bytes},
+    )
+
+
+def _too_deep() -> BadGraph:
+    return BadGraph.one("too_deep", "document", "nesting past what can be read", "less nesting", "flatten the document")
+
+
+def read(payload: Mapping[str, Any], tell: Tell, stop: threading.Event) -> dict[str, Any]:
+    """The canonical document of a model and what a list says of it."""
+    from graph.exporters.native import canonical
+    from graph.importers import importer_of, load
+    from graph.ir import Phase
+    from graph.limits import Limits, Shapes
+
+    shapes = payload["shapes"]
+    inputs = {name: tuple(shape) for name, shape in shapes["inputs"].items()}
+    graph = load(payload["data"], Limits(**payload["limits"]), Shapes(inputs, shapes["batch"], shapes["dims"]))
+    document = canonical(graph)
+    return {
+        "document": document,
+        "id": hashlib.sha256(document).hexdigest(),
+        "name": graph.name,
+        "nodes": len(graph.nodes),
+        "values": len(graph.values),
+        "format": importer_of(payload["data"]),
+        "forward_only": all(node.phase is Phase.FORWARD for node in graph.nodes),
+    }
+
+
+def solve(payload: Mapping[str, Any], tell: Tell, stop: threading.Event) -> dict[str, Any]:
+    """The report's figures and each of its sections as JSON."""
+    from graph.limits import Limits
+    from planner import pipeline
+    from planner.request import parse_request
+
+    def progressed(progress: pipeline.Progress) -> None:
+        tell({"progress": {name: getattr(progress, name) for name in progress.__slots__}})
+
+    request = parse_request({**payload["fields"], "return": ["plan", *SECTIONS]})
+    outcome = pipeline.solve(
+        payload["data"], request, limits=Limits(**payload["limits"]), on_progress=progressed, cancel=stop
+    )
+    report = outcome.report | {"request": payload["fields"]}
+    sections = {name: msgspec.json.encode(report.pop(name)) for name in SECTIONS if name in report}
+    return {"report": msgspec.json.encode(report), "sections": sections, "exit_code": outcome.exit_code}
+
+
+def write(payload: Mapping[str, Any], tell: Tell, stop: threading.Event) -> bytes:
+    """A stored document in another of `app.formats`."""
+    from app.formats import FORMATS
+    from graph.importers import load
+
+    return FORMATS[payload["format"]].write(load(payload["data"]))
+
+
+TASKS: dict[str, Callable[[Mapping[str, Any], Tell, threading.Event], Any]] = {
+    "read": read,
+    "solve": solve,
+    "write": write,
+}

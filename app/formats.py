@@ -1,0 +1,48 @@
+"""The forms in which graphs leave: what they are called, in a file name and in an Accept header."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from graph.exporters import dump
+from graph.ir import Graph
+from graph.text import text
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """One way to write a graph."""
+
+    name: str
+    suffix: str
+    media_types: tuple[str, ...]  # the first is what answers say
+    write: Callable[[Graph], bytes]
+
+
+#: Of two suffixes that fit a file name, the first counts.
+FORMATS: Mapping[str, Format] = {
+    format.name: format
+    for format in (
+        Format(
+            "columns",
+            ".columns.json",
+            ("application/vnd.remat.columns+json",),
+            lambda graph: dump(graph, "native", form="columns"),
+        ),
+        Format("rows", ".json", ("application/json",), lambda graph: dump(graph, "native")),
+        Format(
+            "msgpack",
+            ".msgpack",
+            ("application/msgpack", "application/x-msgpack"),
+            lambda graph: dump(graph, "native", packing="msgpack"),
+        ),
+        Format(
+            "onnx",
+            ".onnx",
+            ("application/onnx", "application/x-onnx", "application/octet-stream"),
+            lambda graph: dump(graph, "onnx"),
+        ),
+        Format("text", ".txt", ("text/plain",), lambda graph: (text(graph) + "\n").encode()),
+    )
+}

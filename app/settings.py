@@ -1,0 +1,55 @@
+"""What an operator may set, each as `REMAT_NAME` in the environment."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from graph.limits import Limits
+
+MIB, GIB = 2**20, 2**30
+
+
+class Settings(BaseSettings):
+    """Limits and places. An error that a limit causes names the setting."""
+
+    model_config = SettingsConfigDict(env_prefix="REMAT_", extra="ignore")
+
+    data: Path = Field(Path("remat-data"), description="folder of graphs, plans and operations")
+    log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="least level that is logged")
+
+    body_bytes: int = Field(256 * MIB, ge=1, description="of a request body as sent")
+    decompressed_bytes: int = Field(1 * GIB, ge=1, description="of a request body after decompression")
+    zstd_window_bytes: int = Field(8 * MIB, ge=1024, description="of a zstd stream; RFC 9659 says 8 MiB for the web")
+    nodes: int = Field(200_000, ge=1, description="of one graph, nested ones included")
+    values: int = Field(1_000_000, ge=1, description="of one graph")
+    depth: int = Field(64, ge=1, le=500, description="of nested JSON and nested graphs")
+    name_length: int = Field(4_096, ge=1, description="of a name in a graph")
+    attribute_bytes: int = Field(16 * MIB, ge=1, description="of one attribute")
+    constant_bytes: int = Field(256 * MIB, ge=1, description="of the constants of a graph whose content is kept")
+
+    workers: int = Field(max(1, os.cpu_count() or 1), ge=1, description="solves at a time")
+    queue: int = Field(64, ge=0, description="solves that may wait; more are answered 429")
+    readers: int = Field(4, ge=1, description="graphs read at a time")
+    solve_memory_bytes: int = Field(8 * GIB, ge=64 * MIB, description="address space a solve may add")
+    search_seconds: float = Field(600.0, gt=0, description="longest search_seconds a request may ask for")
+    overtime_seconds: float = Field(300.0, ge=0, description="for reading, layout, rewriting and execution besides")
+    read_seconds: float = Field(120.0, gt=0, description="for reading one graph")
+    kill_seconds: float = Field(10.0, gt=0, description="from a polite stop to the end of the process")
+    attempts: int = Field(3, ge=1, description="starts of an operation whose server died in between")
+
+    wait_seconds: float = Field(20.0, ge=0, description="how long POST /v1/plans waits unless Prefer says")
+    longest_wait_seconds: float = Field(300.0, ge=0, description="longest wait Prefer may ask for")
+    drain_seconds: float = Field(20.0, ge=0, description="given to running solves when the service is stopped")
+    page: int = Field(1_000, ge=1, description="longest page of a list")
+
+    def limits(self) -> Limits:
+        """The graph room's own limits."""
+        return Limits(
+            self.decompressed_bytes, self.nodes, self.values, self.depth, self.name_length,
+            self.attribute_bytes, self.constant_bytes,
+        )  # fmt: skip
