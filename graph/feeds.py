@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
@@ -111,11 +112,11 @@ def _array(
         return np.asarray(draws.normal(1, 0.1, type.shape)).astype(dtype)
     if ("remat::Adam", 4) in places:
         return np.ones(type.shape, dtype)
-    numbers = np.asarray(draws.random(type.shape, np.float64 if type.dtype == "float64" else np.float32))
+    numbers: Any = np.asarray(draws.random(type.shape, np.float64 if type.dtype == "float64" else np.float32))
     scale = 1.0 if role is Role.INPUT else _scale(type, uses)
     numbers -= 0.5  # uniform, of variance scale²: three times as fast as normal ones
     numbers *= scale * math.sqrt(12)
-    return numbers.astype(dtype, copy=False)
+    return np.asarray(numbers, dtype)
 
 
 def _scale(type: TensorType, uses: list[tuple[Node, int]]) -> float:

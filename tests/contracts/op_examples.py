@@ -169,8 +169,9 @@ def _reductions() -> list[Example]:
         ([np.zeros((0, 2, 3)), real(3, 4)],),
     )
     scale, zero = np.float32(0.1), np.uint8(3)
-    found += _uses("QLinearMatMul", ([integers(2, 3, low=0, dtype="uint8"), np.array(scale), np.array(zero),
-        integers(3, 2, low=0, dtype="uint8"), np.array(scale), np.array(zero), np.array(scale), np.array(zero)],))  # fmt: skip
+    left, right = integers(2, 3, low=0, dtype="uint8"), integers(3, 2, low=0, dtype="uint8")
+    step = [np.array(scale), np.array(zero)]
+    found += _uses("QLinearMatMul", ([left, *step, right, *step, *step],))
     return found
 
 
@@ -190,8 +191,8 @@ def _training() -> list[Example]:
     w, g, m, v = real(3, 4), real(3, 4), real(3, 4), real(3, 4, low=0.1)
     found = _uses("remat::SGD", ([w, g], {"lr": 0.1, "weight_decay": 0.01}))
     found += _uses(
-        "remat::SGD", ([w, g, m], {"lr": 0.1, "momentum": 0.9, "dampening": 0.1}), ([w, g, m], {"momentum": 0.9, "nesterov": 1}),
-        outputs=TWO,
+        "remat::SGD", ([w, g, m], {"lr": 0.1, "momentum": 0.9, "dampening": 0.1}),
+        ([w, g, m], {"momentum": 0.9, "nesterov": 1}), outputs=TWO,
     )  # fmt: skip
     found += _uses(
         "remat::Adam", ([w, g, m, v, np.array(3)],), ([w, g, m, v, np.array(1)], {"lr": 0.01, "weight_decay": 0.1}),
@@ -234,7 +235,8 @@ def _resized() -> list[Example]:
     scales = np.float32([1, 1, 2, 1.5])
     found = _uses(
         "Resize", ([real(1, 2, 3, 4), None, scales],), ([real(1, 2, 3, 4), None, scales], {"mode": "linear"}),
-        ([real(1, 2, 3, 4), nothing, None, ints(1, 2, 5, 3)], {"mode": "cubic", "coordinate_transformation_mode": "align_corners"}),
+        ([real(1, 2, 3, 4), nothing, None, ints(1, 2, 5, 3)],
+         {"mode": "cubic", "coordinate_transformation_mode": "align_corners"}),
         dtype="float32",
     )  # fmt: skip
     found += _uses("Upsample", ([real(1, 2, 3, 4), scales], {"mode": "nearest"}), opset=9, dtype="float32")
