@@ -63,7 +63,7 @@ def _contraction(call: Call) -> Work:
     return Work((2 if summed else 1) * math.prod(lengths.values()))
 
 
-@op("Einsum", work=_contraction, recompute=HEAVY, gradient_reads=("i0", "i1"))
+@op("Einsum", work=_contraction, recompute=HEAVY, gradient_reads=("i0",))
 def einsum(call: Call, *arrays: np.ndarray) -> np.ndarray:
     wide = [computable(array) for array in arrays]
     order = np.einsum_path(call.attributes["equation"], *wide, optimize="greedy")[0] if len(wide) > 1 else False

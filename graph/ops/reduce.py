@@ -90,13 +90,13 @@ def _mean(x: np.ndarray, axes: tuple[int, ...], keepdims: bool) -> Any:
 
 _reducer("ReduceSum", lambda x, a, k: np.sum(x, axis=a, keepdims=k, dtype=x.dtype), ())
 _reducer("ReduceMean", _mean, ())
-_reducer("ReduceProd", lambda x, a, k: np.prod(x, axis=a, keepdims=k, dtype=x.dtype), ("i0", "o0"))
+_reducer("ReduceProd", lambda x, a, k: np.prod(x, axis=a, keepdims=k, dtype=x.dtype), ("i0",))
 _reducer("ReduceMax", _extreme(np.max, _lowest), ("i0", "o0"))
 _reducer("ReduceMin", _extreme(np.min, _highest), ("i0", "o0"))
 _reducer("ReduceSumSquare", lambda x, a, k: np.sum(x * x, axis=a, keepdims=k, dtype=x.dtype), ("i0",), 2)
 _reducer("ReduceL1", lambda x, a, k: np.sum(np.abs(x), axis=a, keepdims=k, dtype=x.dtype), ("i0",), 2)
 _reducer("ReduceL2", lambda x, a, k: np.sqrt(np.sum(x * x, axis=a, keepdims=k, dtype=x.dtype)), ("i0", "o0"), 2)
-_reducer("ReduceLogSum", lambda x, a, k: np.log(np.sum(x, axis=a, keepdims=k, dtype=x.dtype)), ("i0", "o0"))
+_reducer("ReduceLogSum", lambda x, a, k: np.log(np.sum(x, axis=a, keepdims=k, dtype=x.dtype)), ("o0",))
 _reducer("ReduceLogSumExp", _log_sum_exp, ("i0", "o0"), TRANSCENDENTAL)
 
 
@@ -118,7 +118,7 @@ op("ArgMax", work=_reduction)(_position(np.argmax))
 op("ArgMin", work=_reduction)(_position(np.argmin))
 
 
-@op("CumSum", work=_reduction, takeover=((0, 0),))
+@op("CumSum", work=_reduction, takeover=((0, 0),), gradient_reads=("i1",))
 def cumulative_sum(call: Call, x: np.ndarray, axis: np.ndarray) -> np.ndarray:
     along = int(axis.reshape(-1)[0]) % x.ndim
     wide: Any = computable(x)

@@ -158,7 +158,7 @@ def eye_like(call: Call, x: np.ndarray) -> np.ndarray:
     return np.eye(rows, columns, call.attribute("k", 0)).astype(dtype)
 
 
-@op("Trilu", takeover=((0, 0),), work=moved)
+@op("Trilu", takeover=((0, 0),), work=moved, gradient_reads=("i1",))
 def trilu(call: Call, x: np.ndarray, k: np.ndarray | None = None) -> np.ndarray:
     diagonal = 0 if k is None else int(k.reshape(-1)[0])
     rows, columns = np.ogrid[: x.shape[-2], : x.shape[-1]]
@@ -166,7 +166,7 @@ def trilu(call: Call, x: np.ndarray, k: np.ndarray | None = None) -> np.ndarray:
     return np.where(keep, x, np.zeros((), x.dtype))
 
 
-@op("OneHot", work=moved)
+@op("OneHot", work=moved, gradient_reads=("i0", "i1"))
 def one_hot(call: Call, indices: np.ndarray, depth: np.ndarray, values: np.ndarray) -> np.ndarray:
     """values[1] where an index says, values[0] elsewhere and everywhere for one out of range."""
     count = int(depth.reshape(-1)[0])
@@ -202,5 +202,6 @@ def pad(
 
 standard("Constant", "Range", work=moved)
 standard(
-    "DepthToSpace", "SpaceToDepth", "ReverseSequence", "CenterCropPad", "NonZero", "Compress", "Unique", work=moved
+    "DepthToSpace", "SpaceToDepth", "CenterCropPad", "NonZero", "Compress", "Unique", work=moved
 )  # fmt: skip
+standard("ReverseSequence", work=moved, gradient_reads=("i1",))

@@ -9,18 +9,22 @@ from functools import cache
 import numpy as np
 import pytest
 
+from graph.autodiff import differentiate
 from graph.builder import Builder
 from graph.emit import Emit
 from graph.errors import CannotExecute
 from graph.execute import execute
-from graph.ir import FLOATS, Effect, Role
+from graph.gradients import RULES
+from graph.ir import ABSENT, FLOATS, Effect, Phase, Role
 from graph.ops import OPS, Call, infer, known, run, work
 from graph.ops import standard_ops as standard
 from graph.ops.standard_ops import numpy_dtype, type_of_array
 from graph.storage import is_view, storage_roots, takeovers_of, views_of
+from tests.contracts.gradient_examples import EXAMPLES
 from tests.contracts.op_calls import Use, graph_of, uses_by_op
 from tests.contracts.op_examples import BY_DATA
 from tests.contracts.op_runtime import by_runtime, in_float32
+from tests.contracts.test_every_gradient import built, is_variadic, targets_of
 
 #: Relative error allowed against another way to the same numbers, by the dtype of the result.
 TOLERANCE = {"float64": 1e-6, "float32": 2e-5, "bfloat16": 0.05, "float16": 5e-3}
@@ -268,3 +272,21 @@ def test_an_op_nobody_knows_keeps_what_is_declared():
     assert infer(Call("acme::Fold", {"a": 1}, declared, declared, (True,))) == declared
     with pytest.raises(CannotExecute, match="acme::Fold"):
         run(Call("acme::Fold", {}, declared, declared, (True,)), np.zeros((2, 3), numpy_dtype("float32")))
+
+
+@pytest.mark.parametrize("op", sorted(set(RULES) & set(OPS)))
+def test_a_gradient_reads_all_that_the_table_lists_and_nothing_else(op: str):
+    """Over all examples together, since what one reads may depend on its attributes."""
+    read: set[str] = set()
+    for example in EXAMPLES:
+        if example.op != op:
+            continue
+        graph, given = built(example)
+        for targets in targets_of(graph, given):
+            step = differentiate(graph, targets, head_gradients={})
+            forward, several = step.nodes[0], is_variadic(op)  # the table names the first of a variadic input
+            places = {v: "i0" if several else f"i{i}" for i, v in enumerate(forward.inputs) if v != ABSENT}
+            places |= {v: f"o{i}" for i, v in enumerate(forward.outputs) if v != ABSENT}
+            back = [node for node in step.nodes if node.phase is Phase.BACKWARD]
+            read |= {places[v] for node in back for v in node.reads if v in places}
+    assert read == set(OPS[op].gradient_reads)
