@@ -39,8 +39,8 @@ def sequence(lowered: Lowered, plan: Plan) -> Sequence:
     """The plan's steps with its views among them, and the bytes of each entry. O(nodes + reads)."""
     shown = _views_by_instance(lowered, plan)
     lives, steps = plan.lifetimes, len(plan.order)
-    retained = _retained(lowered, lives, steps)
-    size = lowered.problem.size
+    retained, until = _retained(lowered, lives, steps), _until(lowered, lives, steps)
+    size, hold = lowered.problem.size, lowered.problem.hold
     at_step: dict[int, list[tuple[int, int]]] = {}  # step -> (view node, instance), in node order
     for k, views in shown.items():
         at_step.setdefault(int(lives.writer_step[k]), []).extend((n, k) for n in views)
@@ -52,7 +52,7 @@ def sequence(lowered: Lowered, plan: Plan) -> Sequence:
     def show(step: int) -> None:
         entries = sorted(at_step.get(step, ()))
         # A storage that only an unread view reads lives until the last such view.
-        last = {k: i for i, (_, k) in enumerate(entries) if lives.stop[k] < step + 2}
+        last = {k: i for i, (_, k) in enumerate(entries) if until[k] < step + 2 and hold[lives.buffer[k]] != RESIDENT}
         for i, (n, _) in enumerate(entries):
             nodes.append(n)
             byte_list.append(
@@ -156,14 +156,20 @@ def _instances_of_contents(lowered: Lowered, plan: Plan, producer: list[int]) ->
     return first, last
 
 
+def _until(lowered: Lowered, lives: Lifetimes, steps: int) -> np.ndarray:
+    """int64[k]: first step that starts without the instance; steps + 1 for what is there after the last."""
+    held = (lowered.problem.hold[lives.buffer] != TO_LAST_READ) & (lives.stop == steps)
+    return np.where(held, steps + 1, lives.stop)
+
+
 def _retained(lowered: Lowered, lives: Lifetimes, steps: int) -> np.ndarray:
     """int64[steps + 1]: bytes live both after step i - 1 and in step i; entry 0 is what is there at the start."""
-    hold = lowered.problem.hold[lives.buffer]
+    if not steps:
+        return np.array([lowered.resident_bytes])
+    resident = lowered.problem.hold[lives.buffer] == RESIDENT
     size = np.where(lives.stop > lives.start, lowered.problem.size[lives.buffer], 0)
-    begin = np.where((lives.writer_step < 0) | (hold == RESIDENT), 0, lives.start + 1)
-    held = (hold != TO_LAST_READ) & (lives.stop == steps)  # still there after the last step
-    end = np.maximum(np.where(held, steps + 1, lives.stop), begin)
+    begin = np.where((lives.writer_step < 0) | resident, 0, lives.start + 1)
     change = np.zeros(steps + 2, np.int64)
     np.add.at(change, begin, size)
-    np.subtract.at(change, end, size)
+    np.subtract.at(change, np.maximum(_until(lowered, lives, steps), begin), size)
     return np.asarray(np.cumsum(change)[: steps + 1])

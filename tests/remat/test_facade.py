@@ -1,0 +1,69 @@
+"""The public face: one call, a report, clear errors."""
+
+from __future__ import annotations
+
+import json
+import threading
+from pathlib import Path
+
+import pytest
+
+import remat
+from tests.end_to_end.test_agreement import training_chain
+
+
+def test_a_graph_is_planned_and_executed_in_one_call() -> None:
+    report = remat.plan(training_chain(), budget="80%")
+    assert report["executed"]["status"] == "equal"
+    assert report["plan"]["peak_bytes"] <= 0.8 * report["baseline"]["peak_bytes"] + 1
+    assert len(report.graph.nodes) > len(report.source.nodes)
+    assert "saved" in repr(report)
+
+
+def test_a_saved_report_verifies_from_the_file_alone(tmp_path: Path) -> None:
+    path = tmp_path / "plan.json"
+    remat.plan(training_chain(), budget="80%", **{"return": ["plan", "timeline", "layout"]}).save(path)
+    assert remat.verify(path)["valid"]
+    assert [file.name for file in tmp_path.iterdir()] == ["plan.json"]
+
+
+@pytest.mark.parametrize("field", ["peak_bytes", "seconds", "overhead"])
+def test_a_figure_that_was_changed_is_found(tmp_path: Path, field: str) -> None:
+    path = tmp_path / "plan.json"
+    remat.plan(training_chain(), budget="80%").save(path)
+    document = json.loads(path.read_text())
+    document["plan"][field] += 1
+    assert remat.verify(document)["valid"] is False
+
+
+def test_an_address_that_was_changed_is_found(tmp_path: Path) -> None:
+    path = tmp_path / "plan.json"
+    remat.plan(training_chain(), budget="80%", **{"return": ["plan", "layout"]}).save(path)
+    document = json.loads(path.read_text())
+    document["layout"]["offset"][-1] = document["layout"]["offset"][0]
+    assert remat.verify(document)["valid"] is False
+
+
+def test_a_run_that_was_left_out_is_found(tmp_path: Path) -> None:
+    path = tmp_path / "plan.json"
+    remat.plan(training_chain(), budget="80%").save(path)
+    document = json.loads(path.read_text())
+    document["plan"]["order"].pop(2)
+    assert remat.verify(document)["valid"] is False
+
+
+def test_bad_input_carries_its_findings() -> None:
+    with pytest.raises(remat.BadInput) as caught:
+        remat.plan(b"no model", budget="50%")
+    assert caught.value.findings[0].code == "unknown_format"
+    with pytest.raises(remat.BadInput) as caught:
+        remat.plan(training_chain(), budget="a lot", seed=-1)
+    assert [finding.path for finding in caught.value.findings] == ["seed", "budget"]
+
+
+def test_a_stopped_search_hands_over_its_best() -> None:
+    cancel = threading.Event()
+    cancel.set()
+    with pytest.raises(remat.Stopped) as caught:
+        remat.plan(training_chain(), budget="50%", cancel=cancel)
+    assert caught.value.best["plan"]["stopped"] and caught.value.best["checked"]
