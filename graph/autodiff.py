@@ -148,11 +148,13 @@ class _Walk:
         self.constants: dict[Any, Val] = {}
         self.wanted = frozenset(question.wanted)
         self.producer = producers(graph)
+        self.sizes_only = frozenset(v for v, value in enumerate(graph.values) if value.type is None)
         self.needs, self.path = _path(graph, question)
         expected = [0] * len(graph.values)
         for n in self.path:
             for v in _slots(graph.nodes[n]):
-                expected[v] += self.needs[v]
+                if self.needs[v]:
+                    expected[v] += 1
         for target, _ in question.targets:
             expected[target] += 1
         self.sums = Contributions(builder, expected, self.producer)
@@ -217,7 +219,7 @@ class _Walk:
         )
         gradients = rule.rule(emit, forward, *given)
         for x, dx, needed in zip(inputs, gradients, needs, strict=False):
-            if x is not None and dx is not None and needed and dx.type != x.type:
+            if x is not None and dx is not None and needed and dx.type is not x.type and dx.type != x.type:
                 raise TypeError(f"the gradient rule of {node.op} gives {dx.type} for an input of {x.type}")
         return [None if dx is None else dx.id for dx in gradients]
 
@@ -257,7 +259,7 @@ class _Walk:
         return (emit.constant(1, value.type.dtype) if value.type.shape == () else emit.ones(value.type)).id
 
     def _untyped(self, node: Node) -> bool:
-        return any(v != ABSENT and self.builder.values[v].type is None for v in (*node.inputs, *node.outputs))
+        return bool(self.sizes_only) and not self.sizes_only.isdisjoint((*node.inputs, *node.outputs))
 
     def _check_path(self) -> None:
         """Every node on the path has a rule or says what its gradient reads; else NoGradient, ten at once."""
@@ -320,23 +322,29 @@ def _path(graph: Graph, question: Question) -> tuple[bytearray, list[int]]:
     for v in question.wanted:
         needs[v] = v not in question.stops
     for node in graph.nodes:
-        if node.op not in UNDIFFERENTIABLE and any(needs[v] for v in node.reads):
-            for v in node.writes:
-                needs[v] |= carries_gradient(graph.values[v]) and v not in question.stops
-    reached = bytearray(len(graph.values))
+        if node.op not in UNDIFFERENTIABLE:
+            for v in _slots(node):
+                if needs[v]:
+                    for output in node.writes:
+                        needs[output] |= carries_gradient(graph.values[output]) and output not in question.stops
+                    break
+    reached = bytearray(len(graph.values) + 1)
     for target, _ in question.targets:
         reached[target] = needs[target]
     path = []
     for n in range(len(graph.nodes) - 1, -1, -1):
         node = graph.nodes[n]
-        if node.op in UNDIFFERENTIABLE or not any(reached[v] for v in node.writes):
+        for v in node.outputs:
+            if reached[v]:
+                break
+        else:
             continue
-        sources = [v for v in node.reads if needs[v]]
+        if node.op in UNDIFFERENTIABLE:
+            continue
+        sources = [v for v in _slots(node) if needs[v]]
         if sources:
             path.append(n)
             for v in sources:
                 reached[v] = 1
     # Wanted values no target reaches must not be waited for.
-    for v, seen in enumerate(reached):
-        needs[v] &= seen
-    return needs, path
+    return bytearray(a & b for a, b in zip(needs, reached, strict=True)), path

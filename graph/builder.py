@@ -9,6 +9,8 @@ graph = b.build(outputs=[h])
 
 from __future__ import annotations
 
+import functools
+import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
@@ -101,15 +103,23 @@ class Builder:
         None for one nobody wants. Types left out are inferred; `rest` are further fields of `Node`.
         """
         name = self.free_node_name(name or f"{op.rpartition('::')[2]}_{len(self.nodes)}")
-        slots: list[str | int | None] = (
-            [name if outputs == 1 else f"{name}:{i}" for i in range(outputs)]
-            if isinstance(outputs, int)
-            else list(outputs)
-        )
-        ids = tuple(ABSENT if slot is None else slot if isinstance(slot, int) else self.value(slot) for slot in slots)
-        node = Node(name, op, tuple(inputs), ids, attributes, phase, **rest)
-        self._type_outputs(node, types)
-        self.nodes.append(node)
+        slots: Sequence[str | int | None]
+        if not isinstance(outputs, int):
+            slots = [None if slot == ABSENT else slot for slot in outputs]
+        else:
+            slots = [name] if outputs == 1 else [f"{name}:{i}" for i in range(outputs)]
+        values, inputs = self.values, tuple(inputs)
+        declared = [values[slot].type if isinstance(slot, int) else None for slot in slots]
+        if types is not None:
+            declared = [given or known for given, known in itertools.zip_longest(types[: len(slots)], declared)]
+        wanted = tuple([slot is not None for slot in slots])
+        bodies = rest.get("bodies", EMPTY)
+        made = declared if bodies else self._types(name, op, inputs, attributes, declared, wanted, slots)
+        ids = tuple([
+            ABSENT if slot is None else self._typed(slot, type) if isinstance(slot, int) else self.value(slot, type)
+            for slot, type in zip(slots, made, strict=True)
+        ])  # fmt: skip
+        self.nodes.append(Node(name, op, inputs, ids, attributes, phase, **rest))
         self._node_names.add(name)
         return ids
 
@@ -119,9 +129,11 @@ class Builder:
         if position < len(node.outputs) and node.outputs[position] != ABSENT:
             return node.outputs[position]
         slots = [*node.outputs, *[ABSENT] * (position + 1 - len(node.outputs))]
-        slots[position] = self.value(f"{node.name}:{position}")
+        declared = [None if v == ABSENT else self.values[v].type for v in slots]
+        wanted = tuple(v != ABSENT or i == position for i, v in enumerate(slots))
+        made = self._types(node.name, node.op, node.inputs, node.attributes, declared, wanted, slots)
+        slots[position] = self.value(f"{node.name}:{position}", made[position])
         self.nodes[node_id] = replace(node, outputs=tuple(slots))
-        self._type_outputs(self.nodes[node_id], None)
         return slots[position]
 
     def build(self, outputs: Iterable[int] = ()) -> Graph:
@@ -135,50 +147,68 @@ class Builder:
         check(graph)
         return graph
 
-    def _type_outputs(self, node: Node, types: Sequence[TensorType | None] | None) -> None:
-        """Give the node's outputs the types declared or inferred; both must agree."""
-        from graph.ops import infer
-        from graph.ops.table import Call
-
-        declared = [
-            (types[i] if types is not None and i < len(types) else None)
-            or (self.values[v].type if v != ABSENT else None)
-            for i, v in enumerate(node.outputs)
-        ]
-        call = Call(
-            node.op,
-            node.attributes,
-            tuple(None if v == ABSENT else self.values[v].type for v in node.inputs),
-            tuple(declared),
-            tuple(v != ABSENT for v in node.outputs),
-            tuple(None if v == ABSENT else self.values[v].data for v in node.inputs),
+    def _types(
+        self,
+        name: str,
+        op: str,
+        inputs: tuple[int, ...],
+        attributes: Mapping[str, Any],
+        declared: Sequence[TensorType | None],
+        wanted: tuple[bool, ...],
+        slots: Sequence[str | int | None],
+    ) -> list[TensorType | None]:
+        """Types of a node's outputs, declared or inferred; both must agree. Raises BadGraph."""
+        table, values = _op_table(), self.values
+        given = [_NOTHING if v == ABSENT else values[v] for v in inputs]
+        call = table.Call(
+            op, attributes, tuple([x.type for x in given]), tuple(declared), wanted, tuple([x.data for x in given]),
             self.opset.get("", 21),
-        )
+        )  # fmt: skip
         where = f"nodes[{len(self.nodes)}]"
         try:
-            inferred = () if node.bodies else infer(call)  # a body's types are known to whoever made it
+            inferred = table.infer(call)
         except ValueError as error:
             raise BadGraph.one(
-                "type_conflict", where, f"{node.op} {node.name}: {error}", "types the op accepts",
+                "type_conflict", where, f"{op} {name}: {error}", "types the op accepts",
                 "correct the shapes, dtypes or attributes of this node",
             ) from None  # fmt: skip
-        for i, v in enumerate(node.outputs):
-            if v == ABSENT:
-                continue
-            found = inferred[i] if i < len(inferred) else None
-            wanted = declared[i]
-            if wanted is not None and found is not None and wanted != found and not self.values[v].fixed_bytes:
-                raise BadGraph.one(
-                    "type_conflict", f"{where}.outputs[{i}]", f"{self.values[v].name} declared as {wanted}",
-                    f"{found}, as {node.op} makes it", "correct the declaration or leave it out",
-                )  # fmt: skip
-            self.values[v] = replace(self.values[v], type=wanted or found)
+        made = []
+        for i, (slot, known) in enumerate(zip(slots, declared, strict=True)):
+            found = inferred[i] if i < len(inferred) and wanted[i] else None
+            if known is not None and found is not None and known != found:
+                value = values[slot] if isinstance(slot, int) and slot != ABSENT else None
+                if value is None or not value.fixed_bytes:
+                    raise BadGraph.one(
+                        "type_conflict", f"{where}.outputs[{i}]",
+                        f"{value.name if value is not None else slot} declared as {known}",
+                        f"{found}, as {op} makes it", "correct the declaration or leave it out",
+                    )  # fmt: skip
+            made.append(known or found)
+        return made
+
+    def _typed(self, v: int, type: TensorType | None) -> int:
+        """`v`, with the type it was found to have."""
+        if self.values[v].type is not type:
+            self.values[v] = replace(self.values[v], type=type)
+        return v
 
     def free_node_name(self, name: str) -> str:
         return _free(name, self._node_names)
 
     def _free_value_name(self, name: str) -> str:
         return _free(name, self._value_ids)
+
+
+_NOTHING = Value("")  # what an absent input is seen as
+
+
+@functools.cache
+def _op_table() -> Any:
+    """The op table, imported when first asked: its families import this module."""
+    import graph.ops
+    from graph.ops import table
+
+    return table
 
 
 def _free(name: str, taken: Iterable[str] | Mapping[str, int]) -> str:

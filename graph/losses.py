@@ -124,7 +124,7 @@ def _normalised_axis(graph: Graph, node: Node) -> int:
 
 def _cross_entropy(builder: Builder, scores: int, axis: int | None, notes: list[str]) -> int:
     """Id of the mean cross-entropy between the scores and a new input of labels."""
-    emit = Emit(builder, "loss", Phase.FORWARD)
+    emit = Emit(builder, "loss/rows", Phase.FORWARD)
     value = builder.values[scores]
     x = emit.val(scores)
     if x.dtype not in ("float16", "bfloat16", "float32", "float64"):

@@ -151,17 +151,17 @@ class Update:
             return
         mine = sorted((gradient, v) for v, gradient in pairs if v in self.updated)
         gradients = [(v, self._emit(v).val(gradient)) for gradient, v in mine]
-        factor = self._clipping([g for _, g in gradients]) if self.recipe.clip is not None else None
+        factor = self._clipping(gradients) if self.recipe.clip is not None else None
         for v, g in gradients:
             self._update(v, g, factor)
 
-    def _clipping(self, gradients: Sequence[Val]) -> Val:
+    def _clipping(self, gradients: Sequence[tuple[int, Val]]) -> Val:
         """min(1, clip / norm) over all gradients; when they are sums, of their means and to divide by the count too.
 
         Pascanu, Mikolov, Bengio, "On the difficulty of training recurrent neural networks", ICML 2013.
         """
         emit = Emit(self.builder, "update/clip", Phase.UPDATE, self.constants)
-        squares = [emit.op("remat::SquaredNorm", g) for g in gradients]
+        squares = [self._emit(v).op("remat::SquaredNorm", g) for v, g in gradients]
         wide = "float64" if any(s.dtype == "float64" for s in squares) else "float32"
         squares = [emit.cast(s, wide) for s in squares]
         norm = emit.op("Sqrt", emit.op("Sum", *squares) if len(squares) > 1 else squares[0])
