@@ -14,6 +14,7 @@ from onnx import GraphProto
 
 from graph.builder import Builder
 from graph.errors import BadGraph, quoted
+from graph.importers.onnx.faults import wrong_arity
 from graph.importers.onnx.protos import Raw
 from graph.importers.onnx.scope import Frame, Scope, Slot
 from graph.ir import Body, Role, TensorType
@@ -52,6 +53,8 @@ def nested(walk: Walk, raw: Raw, slots: Sequence[Slot | None], scope: Scope) -> 
 def _inline(walk: Walk, raw: Raw, taken: bool, scope: Scope) -> None:
     branch = "then_branch" if taken else "else_branch"
     graph = _graph(raw, branch)
+    if len(raw.outputs) > len(graph.output):
+        raise wrong_arity(raw, 1, len(graph.output))
     inner = scope.inner(scope.frame, scope.prefix)
     inner.renamed = {v.name: scope.value_name(out) for v, out in zip(graph.output, raw.outputs, strict=False)}
     walk.model.hold(graph, inner, f"{raw.path}.{branch}")

@@ -42,3 +42,11 @@ def conflict(raw: Raw, slots: Sequence[Slot | None], reason: str) -> BadGraph:
         "types and shapes the op accepts",
         "correct the node, or give input shapes that fit the constants baked into the model",
     )  # fmt: skip
+
+
+def wrong_arity(raw: Raw, inputs: int, outputs: int) -> BadGraph:
+    """A call or branch that is given or asked for more than it has."""
+    return BadGraph.one(
+        "bad_body", raw.path, f"{raw.shown} with {len(raw.inputs)} inputs and {len(raw.outputs)} outputs",
+        f"at most {inputs} inputs and {outputs} outputs, as its definition has", "correct the node or the definition",
+    )  # fmt: skip

@@ -11,7 +11,7 @@ from onnx import AttributeProto, FunctionProto, NodeProto
 from graph.errors import BadGraph, quoted
 from graph.fold import folded
 from graph.importers.onnx import bodies, weights
-from graph.importers.onnx.faults import conflict, untyped
+from graph.importers.onnx.faults import conflict, untyped, wrong_arity
 from graph.importers.onnx.notes import apart
 from graph.importers.onnx.place import Place, unlike
 from graph.importers.onnx.protos import Raw, checked, raw_node
@@ -233,6 +233,8 @@ class Walk:
                 f"functions that do not call themselves, at most {self.model.limits.depth} deep",
                 "inline the functions before sending the model",
             )  # fmt: skip
+        if len(raw.outputs) > len(function.output) or len(raw.inputs) > len(function.input):
+            raise wrong_arity(raw, len(function.input), len(function.output))
         given: dict[str, AttributeProto] = {a.name: a for a in function.attribute_proto}
         for attribute in proto.attribute:
             actual = scope.given.get(attribute.ref_attr_name) if attribute.ref_attr_name else attribute

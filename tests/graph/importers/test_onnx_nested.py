@@ -202,3 +202,10 @@ def test_a_weight_inside_a_branch_is_a_parameter_of_the_model() -> None:
     data = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10).SerializeToString()
     found = read(data)
     assert sorted(v.name for v in found.values if v.role is Role.PARAMETER) == ["w", "w/1"]
+
+
+def test_a_call_that_asks_for_more_than_its_function_makes_is_refused() -> None:
+    proto = parser.parse_model(TWO_DEEP)
+    del proto.functions[1].output[1:]
+    with pytest.raises(BadGraph, match="at most 1 inputs and 1 outputs"):
+        read(proto.SerializeToString(), dims={"N": 2})
