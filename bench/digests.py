@@ -1,0 +1,93 @@
+"""Fingerprints of plans, to see that a refactor leaves every plan as it was.
+
+    python bench/digests.py            # writes bench/digests.json
+    python bench/digests.py --check    # exit 1 when a plan differs from it, naming which
+
+Each digest is the sha256 of a plan's task numbers and offsets for a fixed document, planner, seed and
+iteration limit. Planners that are not in the file are added by writing it again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from bench.catalogue import Instance
+from bench.generators import chain, transformer, unet
+from planner import pipeline
+from planner.algorithms import PLANNERS
+from planner.request import parse_request
+
+FILE = Path(__file__).parent / "digests.json"
+INSTANCES = ("chain40", "vgg16_b32", "unet_b4", "layered_n250_s2", "densenet_small", "transformer16_t2048")
+BUDGETS = (0.8, 0.5)
+ITERATIONS, SEED = 300, 0
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--check", action="store_true")
+    parser.add_argument("--only", help="documents whose name contains this")
+    asked = parser.parse_args()
+    found = dict(digests(asked.only or ""))
+    if not asked.check:
+        FILE.write_text(json.dumps({**stored(), **found}, indent=1, sort_keys=True) + "\n")
+        print(f"{len(found)} digests written")
+        return 0
+    differing = [name for name, plan_digest in found.items() if stored().get(name) != plan_digest]
+    for name in differing:
+        print(f"{name}: {'differs' if name in stored() else 'is not in digests.json'}")
+    print(f"{len(found) - len(differing)} of {len(found)} plans are as they were")
+    return 1 if differing else 0
+
+
+def digests(only: str = "") -> Iterator[tuple[str, str]]:
+    """(document budget planner, digest) of every plan."""
+    for name, document in documents().items():
+        if only in name:
+            for budget in BUDGETS:
+                for planner in PLANNERS:
+                    yield f"{name} {budget} {planner}", digest(document, budget, planner)
+
+
+def documents() -> dict[str, bytes]:
+    """Documents by name: instances, and generated ones with phases."""
+    generated = {"chain(30)": chain(30, seed=7), "unet(3)": unet(3), "transformer(600)": transformer(600)}
+    return {name: Instance(name).bytes for name in INSTANCES} | {
+        name: json.dumps(document).encode() for name, document in generated.items()
+    }  # fmt: skip
+
+
+def digest(document: bytes, budget: float, planner: str) -> str:
+    """sha256 of the plan's task numbers and offsets as little-endian int64."""
+    request = parse_request(
+        {
+            "budget": budget,
+            "planner": planner,
+            "seed": SEED,
+            "iterations": ITERATIONS,
+            "layout": "fast",
+            "execute": "no",
+        }
+    )
+    plan = pipeline.solve(document, request).plan
+    sha = hashlib.sha256(np.ascontiguousarray(plan.order, "<i8").tobytes())
+    if plan.offsets is not None:
+        sha.update(np.ascontiguousarray(plan.offsets, "<i8").tobytes())
+    return sha.hexdigest()
+
+
+def stored() -> dict[str, str]:
+    return dict(json.loads(FILE.read_text())) if FILE.exists() else {}
+
+
+if __name__ == "__main__":
+    sys.exit(main())

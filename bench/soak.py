@@ -1,0 +1,119 @@
+"""Throws random documents at the whole path until one comes out wrong.
+
+    python bench/soak.py --count 10000                  # prints its seed
+    python bench/soak.py --seed 17 --only 4203          # one document again
+
+Half of them are sound: every plan must be legal, checked and executed equal, and its peak what the
+execution counted. Half are sound ones with damage: the answer is a plan, or findings that say path,
+found, expected and remedy. Exit 1 at the end when any was not so; the documents are kept in --failures.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import secrets
+import sys
+import tempfile
+import time
+import traceback
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from bench.damage import damaged
+from graph.errors import BadGraph
+from graph.exporters import native
+from planner import pipeline
+from planner.algorithms import PLANNERS
+from planner.errors import BadRequest
+from planner.request import parse_request
+from planner.runtime import RUNTIMES
+from tests.strategies import random_graph
+
+LOG_EVERY = 500
+
+
+def main() -> int:
+    asked = arguments()
+    print(f"seed {asked.seed}", flush=True)
+    began, outcomes, failed = time.monotonic(), Counter[str](), 0
+    for i in [asked.only] if asked.only is not None else range(asked.count):
+        case = Case(asked.seed, i)
+        try:
+            outcomes[case.run()] += 1
+        except Exception:
+            failed += 1
+            asked.failures.mkdir(parents=True, exist_ok=True)
+            path = asked.failures / f"{asked.seed}-{i}.json"
+            path.write_bytes(case.document)
+            print(f"document {i}, kept as {path}, asked {case.fields}\n{traceback.format_exc()}", flush=True)
+        if (i + 1) % LOG_EVERY == 0:
+            print(f"{i + 1} documents, {failed} wrong, {time.monotonic() - began:.0f} s", flush=True)
+    said = ", ".join(f"{count} {outcome}" for outcome, count in sorted(outcomes.items()))
+    print(f"seed {asked.seed}: {sum(outcomes.values()) + failed} documents: {said}; {failed} wrong")
+    return 1 if failed else 0
+
+
+class Case:
+    """One random document and what is asked of it; the same for the same seed and number."""
+
+    def __init__(self, seed: int, number: int):
+        chance = random.Random(f"{seed}/{number}")
+        self.fields = random_request(chance)
+        graph = random_graph(chance)
+        form, packing = chance.choice(["rows", "columns"]), chance.choice(["json", "msgpack"])
+        self.is_damaged = chance.random() < 0.5
+        if self.is_damaged:
+            self.document = damaged(json.loads(native.dump(graph, form)), chance)
+            self.fields |= {"execute": "no", "layout": "fast"}
+        else:
+            self.document = native.dump(graph, form, packing)
+            outputs = [graph.values[v].name for v in graph.outputs]
+            if chance.random() < 0.5:
+                self.fields["differentiate"] = {"of": outputs[:1]}  # refused where it depends on no parameter
+
+    def run(self) -> str:
+        """What became of the document. Raises whatever should not be."""
+        try:
+            report = pipeline.solve(self.document, parse_request(self.fields)).report
+        except (BadGraph, BadRequest) as error:
+            if not self.is_damaged and not all(f.path.startswith("differentiate") for f in error.findings):
+                raise
+            assert 1 <= len(error.findings) <= 10
+            for finding in error.findings:
+                assert finding.path and finding.found and finding.expected and finding.remedy, finding
+            return "refused"
+        assert report["checked"] is True
+        if self.is_damaged:
+            return "damaged and planned"
+        assert report["executed"]["status"] == "equal", report["executed"]
+        return "planned and equal"
+
+
+def random_request(chance: random.Random) -> dict[str, Any]:
+    """Fields of a request, every planner, runtime and kind of goal among them; quick to answer."""
+    goal: dict[str, Any] = chance.choice(
+        [{"budget": 0}, {"budget": "50%"}, {"budget": "80%"}, {"budget": "100%"}, {"max_overhead": 0.2}, {}]
+    )
+    return {
+        **goal, "planner": chance.choice([*PLANNERS, "auto"]), "order": chance.choice(["free", "given"]),
+        "runtime": chance.choice(sorted(RUNTIMES)), "counts": chance.choice(["everything", "activations"]),
+        "layout": chance.choice(["fast", "best"]), "execute": "yes", "iterations": 20, "seed": chance.randrange(100),
+    }  # fmt: skip
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--count", type=int, default=1000)
+    parser.add_argument("--seed", type=int, default=secrets.randbelow(10**9))
+    parser.add_argument("--only", type=int, help="number of the one document to run")
+    parser.add_argument("--failures", type=Path, default=Path(tempfile.gettempdir()) / "remat-soak")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

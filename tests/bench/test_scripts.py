@@ -1,0 +1,117 @@
+"""The benchmark scripts on small inputs: what they measure, and when they complain."""
+
+from __future__ import annotations
+
+import json
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bench import digests, run, scale, soak, table
+from bench.catalogue import Instance
+from bench.damage import damaged
+from bench.generators import chain, transformer
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def test_a_scored_row_is_legal_checked_and_never_below_the_bound():
+    instance = Instance("chain40")
+    row = run.scored(instance, "0.50", "greedy", 0, 1.0, "given")
+    assert row["legal"] and row["checked"]
+    assert row["fits"] == (row["peak_bytes"] <= row["budget_bytes"])
+    if row["fits"]:
+        assert row["overhead"] >= instance.bound("0.50")
+
+
+def test_the_table_shows_a_miss_as_a_dash_and_the_median_of_the_seeds():
+    base = {"instance": "x", "budget": "0.5", "best_known": 0.04, "bound": 0.03, "legal": True, "seconds": 1.0}
+    seeds = [{**base, "seed": s, "fits": True, "overhead": o} for s, o in enumerate([0.05, 0.07, 0.06])]
+    assert "| 6.00 (4.00, 3.00) |" in table.table("greedy", seeds)
+    assert "| - (4.00, 3.00) |" in table.table("greedy", [*seeds[:2], {**seeds[2], "fits": False}])
+
+
+def test_every_stage_of_the_scale_run_is_timed_and_weighed():
+    found = scale.measured(json.dumps(transformer(200)).encode())
+    assert list(found["seconds"]) == list(found["peak_bytes"])
+    assert list(found["seconds"]) == ["parse", "lower", "greedy", "check", "realize", "serialise"]
+    assert found["steps"] >= found["nodes"] >= 200
+    assert found["bytes_over_budget"] == 0
+
+
+def timed(nodes: int, seconds: float, peak_bytes: int = 0) -> dict[str, object]:
+    return {"nodes": nodes, "total_seconds": seconds, "total_peak_bytes": peak_bytes}
+
+
+def test_scale_complains_about_time_memory_and_steepness():
+    good = [timed(1_000, 0.1), timed(10_000, 0.5), timed(100_000, 5.0)]
+    assert scale.misses(good) == []
+    assert len(scale.misses([*good[:2], timed(100_000, 7.1)])) == 1
+    assert len(scale.misses([*good[:2], timed(100_000, 5.0, 2_100_000_000)])) == 1
+    assert len(scale.misses([good[0], timed(10_000, 0.1), timed(100_000, 5.0)])) == 1
+
+
+def test_a_digest_repeats_and_differs_between_plans():
+    document = json.dumps(chain(12, seed=1)).encode()
+    assert digests.digest(document, 0.6, "greedy") == digests.digest(document, 0.6, "greedy")
+    assert digests.digest(document, 0.6, "greedy") != digests.digest(document, 1.0, "greedy")
+
+
+def test_the_plans_of_a_generated_document_are_the_stored_ones():
+    checked = subprocess.run(
+        [sys.executable, "bench/digests.py", "--check", "--only", "chain("], cwd=ROOT, capture_output=True, text=True
+    )
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+
+
+def test_a_changed_plan_is_named_and_fails(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(digests, "FILE", tmp_path / "digests.json")
+    monkeypatch.setattr(digests, "INSTANCES", ("chain40",))
+    monkeypatch.setattr(digests, "PLANNERS", ("as_given",))
+    monkeypatch.setattr(sys, "argv", ["digests.py", "--only", "chain40"])
+    assert digests.main() == 0
+    stored = json.loads(digests.FILE.read_text())
+    digests.FILE.write_text(json.dumps({**stored, "chain40 0.5 as_given": "0" * 64}))
+    monkeypatch.setattr(sys, "argv", ["digests.py", "--check", "--only", "chain40"])
+    assert digests.main() == 1
+    assert "chain40 0.5 as_given: differs" in capsys.readouterr().out
+
+
+@pytest.mark.heavy
+def test_a_hundred_thousand_nodes_go_through_within_the_limits():
+    assert subprocess.run([sys.executable, "bench/scale.py"], cwd=ROOT).returncode == 0
+
+
+def test_random_documents_are_planned_and_equal_and_damaged_ones_refused_or_planned():
+    outcomes = {soak.Case(0, number).run() for number in range(60)}
+    assert outcomes == {"planned and equal", "damaged and planned", "refused"}
+
+
+def test_a_document_of_the_soak_is_the_same_for_the_same_seed_and_number():
+    first, again, other = soak.Case(5, 3), soak.Case(5, 3), soak.Case(5, 4)
+    assert (first.document, first.fields) == (again.document, again.fields)
+    assert first.document != other.document
+
+
+def test_the_soak_keeps_a_wrong_document_and_fails(tmp_path, monkeypatch, capsys):
+    def broken(*_: object) -> str:
+        raise ZeroDivisionError("a defect")
+
+    monkeypatch.setattr(soak.Case, "run", broken)
+    monkeypatch.setattr(sys, "argv", ["soak.py", "--count", "2", "--seed", "9", "--failures", str(tmp_path)])
+    assert soak.main() == 1
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["9-0.json", "9-1.json"]
+    assert "2 wrong" in capsys.readouterr().out
+
+
+@given(st.integers(0, 10**9))
+def test_damage_changes_or_keeps_a_document_but_never_the_original(seed):
+    document = chain(3)
+    before = json.dumps(document)
+    assert isinstance(damaged(document, random.Random(seed)), bytes)
+    assert json.dumps(document) == before
