@@ -115,7 +115,7 @@ class Model:
         slot = scope.define(name, type, role=role, data=content, is_held=True, is_baked=True, note=note)
         if name in self.notes:
             scope.frame.id_of(slot)  # a file of ours holds what its graph had, read or not
-        while role is Role.PARAMETER and slot.frame.outer is not None:
+        while content is None and slot.frame.outer is not None:
             slot.frame = slot.frame.outer  # nested graphs capture their weights
 
     def declared_type(self, name: str, in_model: bool) -> TensorType | None:

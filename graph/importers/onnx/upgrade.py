@@ -222,8 +222,10 @@ def _softmax(raw: Raw, place: Place) -> Sequence[Raw]:
 def _upsample(raw: Raw, place: Place) -> Sequence[Raw]:
     if "scales" in raw.attributes:
         scales = place.constant(np.asarray(raw.attributes["scales"], np.float32), "scales")
-    else:
+    elif len(raw.inputs) == 2:
         scales = raw.inputs[1]
+    else:
+        return (raw,)  # typing it says what is wrong
     mode = raw.attribute("mode", "nearest")
     return (_old_resize(raw, scales, "linear" if mode == "bilinear" else mode),)
 
