@@ -141,7 +141,8 @@ def _check_given(order: list[int], first: dict[int, int], names: Names) -> None:
             continue
         if task < highest:
             raise IllegalPlan(
-                f"step {step}: {names.task(task)} runs first after {names.task(highest)}, which the given order puts later"
+                f"step {step}: {names.task(task)} runs first after {names.task(highest)} did, and the given order "
+                f"puts it before; swap their first runs"
             )
         highest = task
 
@@ -242,7 +243,7 @@ class Walk:
             live += added - sum(device[c.buffer] for c in gone)
 
     def _dies(self, copy: Copy, step: int) -> bool:
-        return copy.last_read == step and not copy.held and self.problem.hold[copy.buffer] == TO_LAST_READ
+        return copy.last_read == step and not copy.held and self.problem.hold[copy.buffer] != RESIDENT
 
     def _source(self, copy: Copy, wanted: list[int], free: dict[int, Copy]) -> Copy | None:
         """The first wanted input that dies here and is large enough; taken out of `free`."""

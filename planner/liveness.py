@@ -11,7 +11,7 @@ import numpy as np
 
 from planner.errors import IllegalPlan
 from planner.plan import Lifetimes, Order, Score
-from planner.problem import DEVICE, HANDED_OUT, RESIDENT, TO_LAST_READ, TO_THE_END, Csr, Problem
+from planner.problem import DEVICE, HANDED_OUT, RESIDENT, TO_THE_END, Csr, Problem
 
 # One buffer b, written at steps 1 and 6, read at 2, 4 and 7:
 #   step      0   1   2   3   4   5   6   7   8
@@ -51,33 +51,36 @@ def lifetimes(problem: Problem, order: Order) -> Lifetimes:
     start = np.maximum(writer_step, 0)
     stop = start + (writer_step >= 0)  # an unread output is counted in its own step
     np.maximum.at(stop, bound, read_step + 1)
-    _hold(problem, order, buffer, writer_step, start, stop)
+    held = _hold(problem, order, buffer, writer_step, start, stop)
     result = Lifetimes(
         buffer, writer_step, start, stop, np.full(len(buffer), -1, np.int64),
         Csr(_row_pointer(read_step, steps), bound),
         Csr(_row_pointer(write_step, steps), place[len(initial) :]),
     )  # fmt: skip
-    _take_over(problem, result, key)
+    _take_over(problem, result, key, held)
     return result
 
 
 def _hold(
     problem: Problem, order: Order, buffer: np.ndarray, writer_step: np.ndarray, start: np.ndarray, stop: np.ndarray
-) -> None:
-    """Stretch the spans of what `Problem.hold` keeps; instances stand sorted by (buffer, step)."""
+) -> np.ndarray:
+    """Stretch the spans of what `Problem.hold` keeps; bool[k]: kept. Instances stand sorted by (buffer, step)."""
     hold = problem.hold[buffer]
-    stop[_last_of_each(buffer, np.flatnonzero(hold == TO_THE_END))] = len(order)
+    held = np.zeros(len(buffer), bool)
+    held[_last_of_each(buffer, np.flatnonzero(hold == TO_THE_END))] = True
     handed = np.flatnonzero(hold == HANDED_OUT)
     if len(handed):
         # Handed out is the newest instance at the end of the phase of its producer.
         producer = problem.producer()[buffer[handed]]
         phase = np.where(producer < 0, 0, problem.phase[np.maximum(producer, 0)])
         present = handed[writer_step[handed] < phase_ends(problem, order)[phase]]
-        stop[_last_of_each(buffer, present)] = len(order)
+        held[_last_of_each(buffer, present)] = True
+    stop[held] = len(order)
     # A resident storage is there from the start and one however often it is written.
     resident = hold == RESIDENT
     start[resident] = 0
     stop[resident] = np.where(writer_step[resident] < 0, len(order), 0)
+    return held | resident
 
 
 def _last_of_each(buffer: np.ndarray, rows: np.ndarray) -> np.ndarray:
@@ -138,7 +141,7 @@ def phase_ends(problem: Problem, order: Order) -> np.ndarray:
     return ends
 
 
-def _take_over(problem: Problem, lives: Lifetimes, key: np.ndarray) -> None:
+def _take_over(problem: Problem, lives: Lifetimes, key: np.ndarray, held: np.ndarray) -> None:
     """Fill `taken_from`: an output takes the first listed input that fits and dies here, each input once."""
     if not len(problem.takeover.index):
         return
@@ -155,7 +158,7 @@ def _take_over(problem: Problem, lives: Lifetimes, key: np.ndarray) -> None:
         (source >= 0)
         & (lives.buffer[source] == wanted)
         & (lives.stop[source] == step + 1)
-        & (problem.hold[wanted] == TO_LAST_READ)
+        & ~held[source]
         & (problem.size[wanted] >= size)
         & (size > 0)
         & (problem.space[wanted] == problem.space[lives.buffer[taker]])

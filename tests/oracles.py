@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from planner.plan import Goal
-from planner.problem import DEVICE, FORBID, HANDED_OUT, NEVER, RESIDENT, TO_LAST_READ, TO_THE_END, Problem
+from planner.problem import DEVICE, FORBID, HANDED_OUT, NEVER, RESIDENT, TO_THE_END, Problem
 
 
 def legal(problem: Problem, goal: Goal, order: list[int]) -> bool:
@@ -99,7 +99,8 @@ def step_bytes(problem: Problem, order: list[int], space: int = DEVICE) -> list[
                     problem.size[b] > 0
                     and source in problem.reads[task]
                     and source not in given
-                    and problem.hold[source] == TO_LAST_READ
+                    and problem.hold[source] != RESIDENT
+                    and not memory[source].handed_out
                     and problem.space[source] == problem.space[b]
                     and problem.size[source] >= problem.size[b]
                     and (source in outputs or not needed(source, step))

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from planner.problem import DEVICE, RESIDENT, TO_LAST_READ, Csr, Problem
+from planner.problem import DEVICE, RESIDENT, Csr, Problem
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ def _credit(problem: Problem, own: np.ndarray) -> np.ndarray:
     pair = task * problem.buffers + source
     read = problem.reads.row_of_entry() * problem.buffers + problem.reads.index
     fits = (
-        (problem.hold[source] == TO_LAST_READ)
+        (problem.hold[source] != RESIDENT)  # an early copy of an output is not held
         & (problem.space[source] == problem.space[output])
         & (problem.size[source] >= problem.size[output])
         & np.isin(pair, read)
