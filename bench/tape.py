@@ -31,9 +31,10 @@ class Tape:
         self, op: str, inputs: Sequence[str], size: int, seconds: float,
         saves: str = "", weight_bytes: int = 0, heavy: bool = False,
     ) -> str:  # fmt: skip
-        """Output of a new forward node. Its gradients read what `saves` lists: "input", "output", "others"
+        """Output of a new forward node.
 
-        (the inputs but the one differentiated); `weight_bytes` adds a weight gradient that reads the input.
+        Its gradients read what `saves` lists: "input", "output", "others" (the inputs but the one
+        differentiated); `weight_bytes` adds a weight gradient that reads the input.
         """
         out = self._node(op, inputs, size, seconds, "forward", heavy)
         self.runs.append(

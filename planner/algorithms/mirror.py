@@ -112,10 +112,11 @@ def _judge(region: list[int], forward: ForwardTasks, frontier: _Frontier, stage:
 
 
 def mirrored_order(problem: Problem, materialised: np.ndarray, strict_phases: bool = True) -> Order:
-    """Every task once in the given order, and each materialised one again right before the first task
+    """Every task once in the given order, and each materialised one again as late as it can run.
 
-    of a later phase that reads its copy, needs a copy that does, or overwrites what the copy reads. Unlike
-    `order_keeping` it runs copies that are only waited for, and drops what is held to the end. O(n + reads).
+    That is right before the first task of a later phase that reads its copy, needs a copy that does, or
+    overwrites what the copy reads. Unlike `order_keeping` it runs copies that are only waited for, and
+    drops what is held to the end. O(n + reads).
     """
     order = base_order(problem, strict_phases)
     if not materialised.any():
@@ -155,7 +156,7 @@ def _materialised(problem: Problem, stage: np.ndarray) -> np.ndarray:
 
 
 def _copies_needed(problem: Problem, rerun: np.ndarray) -> Csr:
-    """Task of a later phase, or re-run task -> re-run tasks whose copies run before it (its own copy, if re-run).
+    """Row per task of a later phase, or per re-run task: re-run tasks whose copies run before it, or before its copy.
 
     What is handed out is read from there; it needs no copy. Waiting relations hold between copies too.
     """

@@ -6,7 +6,8 @@ import csv
 
 import pytest
 
-from bench.catalogue import FOLDER, instances
+from bench import run
+from bench.catalogue import FOLDER, Instance, instances
 
 
 @pytest.mark.parametrize("instance", instances(), ids=lambda instance: instance.name)
@@ -16,6 +17,14 @@ def test_the_best_known_schedule_is_never_below_the_proven_bound(instance):
         best, bound = instance.best_known(budget), instance.bound(budget)
         assert bound is not None and bound >= 0
         assert best is None or best >= bound
+
+
+@pytest.mark.parametrize("name", ["chain40", "vgg16_b32", "unet_b4", "layered_n100_s1", "layered_n250_s2"])
+def test_the_peak_without_recomputation_is_the_one_written_down(name):
+    instance = Instance(name)
+    row = run.scored(instance, "0.50", "as_given", 0, 1.0, "given")
+    assert row["peak_bytes"] == instance.baseline_peak_bytes
+    assert row["budget_bytes"] == -(-instance.baseline_peak_bytes // 2)
 
 
 @pytest.mark.parametrize("path", sorted((FOLDER / "layout").glob("*.csv")), ids=lambda path: path.stem)
