@@ -141,7 +141,8 @@ def test_an_operand_given_twice_has_two_parts():
 def test_a_head_gradient_is_one_more_part_of_a_target_read_inside():
     #   w ── Tanh ── y (target) ── Sin ── z (target)
     builder = Builder("two targets")
-    w, d = builder.value("w", SQUARE, Role.PARAMETER), builder.value("d", SQUARE, Role.INPUT)
+    w = builder.value("w", SQUARE, Role.PARAMETER)
+    builder.value("d", SQUARE, Role.INPUT)
     (y,) = builder.node("Tanh", [w], outputs=["y"])
     (z,) = builder.node("Sin", [y], outputs=["z"])
     graph = differentiate(builder.build([z]), ["y", "z"], head_gradients={"y": "d"})
