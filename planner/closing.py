@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from planner import liveness
-from planner.gap_kernels import KERNELS, close_best, drop_runs, price_all, signatures
-from planner.gaps import CHAIN, board_of
-from planner.kernels import Kernel, compiled, is_compiled
+from planner import gap_kernels, liveness, run_kernels
+from planner.gaps import CHAIN, Board, board_of
+from planner.kernels import Kernel, Kernels
+from planner.ledger import highest
 from planner.plan import Order
 from planner.problem import HANDED_OUT, TO_THE_END, Problem
+from planner.recompute import may_repeat
 
 # Above this many tasks compiled kernels pay for numba's start.
 INTERPRETED = 300
@@ -19,41 +20,72 @@ SLACK = 0.95
 ROUNDS = 8
 
 
-def closed(problem: Problem, order: Order, limit: int) -> Order:
-    """The order with gaps closed where it is over `limit`, the best price first."""
-    fast, degree = _fast(problem), np.diff(problem.reads.pointer) + np.diff(problem.writes.pointer)
-    margin = CHAIN * int(degree.max(initial=0))
-    board, ledger = board_of(problem, order, 2 * int(degree[order].sum()) + margin, not fast)
-    for _ in range(ROUNDS):
-        uses = np.flatnonzero(np.asarray(board.free[: board.count[0]]))
-        prices = np.zeros(len(uses))
-        _kernel(price_all, fast)(board, ledger, uses if fast else uses.tolist(), limit, prices)
-        uses, prices = uses[prices > 0], prices[prices > 0]
-        rows = uses if fast else uses.tolist()
-        if not _kernel(close_best, fast)(board, ledger, rows, prices, limit, SLACK, margin):
-            break
-    added = board.count[1]
-    at, task = np.asarray(board.added_at[:added], np.int64), np.asarray(board.added_task[:added], np.int64)
-    by = np.lexsort((task, at))
-    return without_unread(problem, np.insert(order, at[by], task[by]))
+class Closing:
+    """Steps for one problem."""
+
+    def __init__(self, problem: Problem):
+        self.problem = problem
+        self.repeatable = may_repeat(problem)
+        self.degree = np.diff(problem.reads.pointer) + np.diff(problem.writes.pointer)
+        self.fast = problem.tasks > INTERPRETED or gap_kernels.KERNELS.is_compiled()
+
+    def down_to(self, order: Order, limit: int) -> tuple[Order, int]:
+        """The order with runs added so that it is within `limit`, or nearer to it, and its peak."""
+        order = self.closed(order, limit)
+        return self.trimmed(order, max(limit, liveness.peak(self.problem, order)))
+
+    def closed(self, order: Order, limit: int) -> Order:
+        """The order with gaps closed where it is over `limit`, the best price first."""
+        kernels, margin = self._kernels(gap_kernels.KERNELS), CHAIN * int(self.degree.max(initial=0))
+        room = 2 * int(self.degree[order].sum()) + margin
+        board, ledger = board_of(self.problem, self.repeatable, order, room, not self.fast)
+        for _ in range(ROUNDS):
+            uses = _with_gap(board)
+            prices = np.zeros(len(uses))
+            kernels["price_all"](board, ledger, self._row(uses), limit, prices)
+            uses, prices = uses[prices > 0], prices[prices > 0]
+            if not kernels["close_best"](board, ledger, self._row(uses), prices, limit, SLACK, margin):
+                break
+            if highest(ledger) <= limit:
+                break
+        added = board.counters[1]
+        at, task = np.asarray(board.added_at[:added], np.int64), np.asarray(board.added_task[:added], np.int64)
+        by = np.lexsort((task, at))
+        return without_unread(self.problem, np.insert(order, at[by], task[by]))
+
+    def trimmed(self, order: Order, limit: int) -> tuple[Order, int]:
+        """The order without repeats that the limit does not need, the dearest taken out first, and its peak."""
+        peak = liveness.peak(self.problem, order)
+        while True:
+            first = np.zeros(len(order), bool)
+            first[np.unique(order, return_index=True)[1]] = True
+            steps = np.flatnonzero(~first)
+            steps = steps[np.lexsort((steps, -self.problem.cost[order[steps]]))]
+            board, ledger = board_of(self.problem, self.repeatable, order, 0, not self.fast)
+            dropped = np.zeros(len(steps), np.int64)
+            self._kernels(run_kernels.KERNELS)["drop_runs"](
+                board, ledger, self._row(steps), self._row(order[steps]), limit, dropped
+            )
+            shorter = without_unread(self.problem, np.delete(order, steps[dropped > 0]))
+            if len(shorter) == len(order):
+                return order, peak
+            reached = liveness.peak(self.problem, shorter)
+            if reached > limit:
+                return order, peak
+            order, peak = shorter, reached
+
+    def _kernels(self, kernels: Kernels) -> dict[str, Kernel]:
+        return kernels.compiled() if self.fast else kernels.interpreted()
+
+    def _row(self, row: np.ndarray) -> np.ndarray | list[int]:
+        return row if self.fast else row.tolist()
 
 
-def trimmed(problem: Problem, order: Order, limit: int) -> Order:
-    """The order without repeats that the limit does not need, the dearest taken out first."""
-    fast = _fast(problem)
-    while True:
-        first = np.zeros(len(order), bool)
-        first[np.unique(order, return_index=True)[1]] = True
-        steps = np.flatnonzero(~first)
-        steps = steps[np.lexsort((steps, -problem.cost[order[steps]]))]
-        board, ledger = board_of(problem, order, 0, not fast)
-        dropped = np.zeros(len(steps), np.int64)
-        rows, tasks = (steps, order[steps]) if fast else (steps.tolist(), order[steps].tolist())
-        _kernel(drop_runs, fast)(board, ledger, rows, tasks, limit, dropped)
-        shorter = without_unread(problem, np.delete(order, steps[dropped > 0]))
-        if len(shorter) == len(order) or liveness.peak(problem, shorter) > limit:
-            return order
-        order = shorter
+def _with_gap(board: Board) -> np.ndarray:
+    """The uses before which there is a gap that may be closed."""
+    uses = board.counters[0]
+    place, before = np.asarray(board.place[:uses]), np.asarray(board.before[:uses])
+    return np.flatnonzero((np.asarray(board.free[:uses]) > 0) & (place // 2 * 2 > place[before] + 1))
 
 
 def without_unread(problem: Problem, order: Order) -> Order:
@@ -70,11 +102,3 @@ def without_unread(problem: Problem, order: Order) -> Order:
         if keep.all():
             return order
         order = order[keep]
-
-
-def _fast(problem: Problem) -> bool:
-    return problem.tasks > INTERPRETED or is_compiled(KERNELS)
-
-
-def _kernel(kernel: Kernel, fast: bool) -> Kernel:
-    return compiled(KERNELS, signatures)[KERNELS.index(kernel)] if fast else kernel

@@ -9,31 +9,10 @@ from __future__ import annotations
 from heapq import heapify, heappop, heappush
 from typing import Any
 
-from planner.gaps import CHAIN
-from planner.ledger import add, at_place, count_above, highest, highest_in
-
-# In `Board.reads`: a use that was taken out; its `before` still leads back to one that is there.
-GONE = 2
-
-USES, ADDED, LOOKED, RUNS = 0, 1, 2, 3
-
-
-def use_before(board: Any, buffer: int, place: int) -> int:
-    """The last use of the buffer before `place`, -1 when there is none."""
-    low, high = board.first_use[buffer], board.first_use[buffer + 1]
-    if low == high or board.place[low] >= place:
-        return -1
-    while high - low > 1:
-        middle = (low + high) // 2
-        if board.place[middle] < place:
-            low = middle
-        else:
-            high = middle
-    while board.reads[low] == GONE:
-        low = board.before[low]
-    while board.next[low] >= 0 and board.place[board.next[low]] < place:
-        low = board.next[low]
-    return int(low)
+from planner.gaps import CHAIN, board_types
+from planner.kernels import Kernels
+from planner.ledger import NO_LIMIT, add, at_place, count_above, count_once, count_part, count_part_loop
+from planner.uses import ADDED, LOOKED, RUNS, USES, add_use, use_before
 
 
 def price_inputs(board: Any, ledger: Any, task: int, at: int, limit: int, token: int, gain: float, cost: float) -> Any:
@@ -50,13 +29,15 @@ def price_inputs(board: Any, ledger: Any, task: int, at: int, limit: int, token:
         producer = board.producer[c]
         keep = 0.0
         if board.size[c] > 0:
-            keep = float(board.size[c]) * count_above(ledger, board.place[last] + 1, at + 1, limit - board.size[c])
+            # While all gaps are priced, the places that keeping would lift over the limit are left out.
+            level = limit if ledger.limit[0] == limit else limit - board.size[c]
+            keep = float(board.size[c]) * count_above(ledger, board.place[last] + 1, at + 1, level)
             if board.taker[last] > 0 and at_place(ledger, board.place[last]) + board.taker[last] > limit:
                 keep += board.taker[last]
-        again = producer >= 0 and board.latest[producer] >= at // 2 and board.count[RUNS] < CHAIN
+        again = producer >= 0 and board.latest[producer] >= at // 2 and board.counters[RUNS] < CHAIN
         if again and keep > 0 and (gain - keep) * (cost + board.cost[producer] + 1) < gain * cost:
-            board.chain[board.count[RUNS]] = producer
-            board.count[RUNS] += 1
+            board.chain[board.counters[RUNS]] = producer
+            board.counters[RUNS] += 1
             cost += board.cost[producer] + 1
             for written in range(board.write_pointer[producer], board.write_pointer[producer + 1]):
                 board.stamp[board.write_index[written]] = token
@@ -65,15 +46,15 @@ def price_inputs(board: Any, ledger: Any, task: int, at: int, limit: int, token:
     return gain, cost
 
 
-def seed_chain(board: Any, ledger: Any, use: int, limit: int, together: bool) -> int:
+def seed_chain(board: Any, use: int, together: bool) -> int:
     """Begin `chain` with the producer of what `use` reads, and of all else its step reads from closable gaps.
 
     The length of the chain.
     """
     at = board.place[use] // 2 * 2
-    board.count[LOOKED] += 1
-    token = board.count[LOOKED]
-    board.count[RUNS] = 0
+    board.counters[LOOKED] += 1
+    token = board.counters[LOOKED]
+    board.counters[RUNS] = 0
     begin, end = 0, 1
     if together:
         reader = board.order[at // 2]
@@ -87,12 +68,12 @@ def seed_chain(board: Any, ledger: Any, use: int, limit: int, together: bool) ->
         following = board.next[last]
         if following < 0 or board.place[following] != board.place[use] or not board.free[following]:
             continue
-        if board.count[RUNS] < CHAIN and board.size[b] > 0 and board.place[last] + 1 < at:
-            board.chain[board.count[RUNS]] = producer
-            board.count[RUNS] += 1
+        if board.counters[RUNS] < CHAIN and board.size[b] > 0 and board.place[last] + 1 < at:
+            board.chain[board.counters[RUNS]] = producer
+            board.counters[RUNS] += 1
             for written in range(board.write_pointer[producer], board.write_pointer[producer + 1]):
                 board.stamp[board.write_index[written]] = token
-    return int(board.count[RUNS])
+    return int(board.counters[RUNS])
 
 
 def price_chain(board: Any, ledger: Any, at: int, limit: int) -> float:
@@ -100,19 +81,19 @@ def price_chain(board: Any, ledger: Any, at: int, limit: int) -> float:
 
     Inputs that are dead there are made by further runs, which join the chain, or are held longer.
     """
-    token = board.count[LOOKED]
+    token = board.counters[LOOKED]
     gain, cost, extra, busy = 0.0, 0.0, 0, board.busy[at // 2]
-    for run in range(board.count[RUNS]):
+    for run in range(board.counters[RUNS]):
         cost += board.cost[board.chain[run]] + 1
         gain += output_gain(board, ledger, board.chain[run], at, limit)
     run = 0
-    while run < board.count[RUNS]:
+    while run < board.counters[RUNS]:
         task = board.chain[run]
         if gain <= 0:
             return -1.0
-        known = board.count[RUNS]
+        known = board.counters[RUNS]
         gain, cost = price_inputs(board, ledger, task, at, limit, token, gain, cost)
-        for new in range(known, board.count[RUNS]):
+        for new in range(known, board.counters[RUNS]):
             gain += output_gain(board, ledger, board.chain[new], at, limit)
         busy = max(busy, board.workspace[task])
         for entry in range(board.write_pointer[task], board.write_pointer[task + 1]):
@@ -149,43 +130,29 @@ def price(board: Any, ledger: Any, use: int, limit: int) -> float:
     """
     place = board.place[use]
     at = place // 2 * 2
+    begin = board.place[board.before[use]] + 1
+    if begin >= at or count_above(ledger, begin, at, limit) == 0:
+        return -1.0
     both = -1.0
-    if place > at and at // 2 < len(board.order) and seed_chain(board, ledger, use, limit, True) > 1:
+    if place > at and at // 2 < len(board.order) and seed_chain(board, use, True) > 1:
         both = price_chain(board, ledger, at, limit)
     alone = -1.0
-    if seed_chain(board, ledger, use, limit, False) > 0:
+    if seed_chain(board, use, False) > 0:
         alone = price_chain(board, ledger, at, limit)
     if both > alone:
-        seed_chain(board, ledger, use, limit, True)
+        seed_chain(board, use, True)
         alone = price_chain(board, ledger, at, limit)
     return alone
-
-
-def add_use(board: Any, last: int, buffer: int, place: int, reads: int) -> int:
-    """Put a use into the buffer's list behind `last`."""
-    new = board.count[USES]
-    board.count[USES] += 1
-    following = board.next[last]
-    board.place[new], board.buffer[new], board.reads[new], board.taker[new] = place, buffer, reads, 0
-    board.next[new], board.before[new], board.next[last] = following, last, new
-    if following >= 0:
-        board.before[following] = new
-    # A read splits a gap and leaves to both parts what may be done with it; a dead buffer may be made anew.
-    if reads and following >= 0 and board.reads[following]:
-        board.free[new] = board.free[following]
-    else:
-        board.free[new] = 1 if reads and board.producer[buffer] >= 0 else 0
-    return int(new)
 
 
 def close(board: Any, ledger: Any, use: int) -> None:
     """Add the runs of the last call of `price`, which was for this use."""
     at = board.place[use] // 2 * 2
     boundary = at // 2
-    for run in range(board.count[RUNS]):
+    for run in range(board.counters[RUNS]):
         task = board.chain[run]
-        board.added_at[board.count[ADDED]], board.added_task[board.count[ADDED]] = boundary, task
-        board.count[ADDED] += 1
+        board.added_at[board.counters[ADDED]], board.added_task[board.counters[ADDED]] = boundary, task
+        board.counters[ADDED] += 1
         if board.workspace[task] > board.busy[boundary]:
             add(ledger, at, at + 1, board.workspace[task] - board.busy[boundary])
             board.busy[boundary] = board.workspace[task]
@@ -200,7 +167,7 @@ def close(board: Any, ledger: Any, use: int) -> None:
             elif board.place[last] + 1 < at:
                 add(ledger, board.place[last] + 1, at, -board.size[b])
             add_use(board, last, b, at, 0)
-    for run in range(board.count[RUNS]):
+    for run in range(board.counters[RUNS]):
         task = board.chain[run]
         for entry in range(board.read_pointer[task], board.read_pointer[task + 1]):
             c = board.read_index[entry]
@@ -222,6 +189,7 @@ def close(board: Any, ledger: Any, use: int) -> None:
 
 def price_all(board: Any, ledger: Any, uses: Any, limit: int, prices: Any) -> None:
     """Fill `prices` for the given uses."""
+    count_once(ledger, limit)
     for i in range(len(uses)):
         prices[i] = price(board, ledger, uses[i], limit)
 
@@ -229,131 +197,65 @@ def price_all(board: Any, ledger: Any, uses: Any, limit: int, prices: Any) -> No
 def close_best(board: Any, ledger: Any, uses: Any, prices: Any, limit: int, slack: float, room: int) -> int:
     """Close gaps, the best price first, while some place is over `limit`; the number closed.
 
-    Prices only grow stale: one that has fallen below `slack` of the next best goes back into the heap.
+    Every gap closed leaves fewer places over the limit, and all prices fall with them. So the heap has
+    prices per such place; one that has fallen below `slack` of the next best goes back into it.
     """
-    heap = [(-prices[i], uses[i]) for i in range(len(uses))]
+    over = count_above(ledger, 0, len(ledger.bytes), limit)
+    ledger.limit[0] = NO_LIMIT
+    heap = [(-prices[i] / max(over, 1), uses[i]) for i in range(len(uses))]
     heapify(heap)
     closed = 0
-    while len(heap) and highest(ledger) > limit and board.count[USES] + room < len(board.place):
+    while len(heap) and over > 0 and board.counters[USES] + room < len(board.place):
         use = heappop(heap)[1]
-        now = price(board, ledger, use, limit)
+        now = price(board, ledger, use, limit) / over
         if now <= 0:
             continue
         if len(heap) and now < -heap[0][0] * slack:
             heappush(heap, (-now, use))
             continue
-        before = board.count[USES]
+        before = board.counters[USES]
         close(board, ledger, use)
         closed += 1
-        for new in range(before, board.count[USES]):
-            if board.free[new]:
-                now = price(board, ledger, new, limit)
+        over = count_above(ledger, 0, len(ledger.bytes), limit)
+        for new in range(before, board.counters[USES]):
+            if over > 0 and board.free[new]:
+                now = price(board, ledger, new, limit) / over
                 if now > 0:
                     heappush(heap, (-now, new))
     return closed
 
 
-def remove_use(board: Any, use: int) -> None:
-    """Take a use out of its buffer's list."""
-    last, following = board.before[use], board.next[use]
-    board.next[last] = following
-    if following >= 0:
-        board.before[following] = last
-    board.reads[use] = GONE
-
-
-def hold_instead(board: Any, ledger: Any, task: int, place: int, sign: int) -> None:
-    """Hold what the run at `place` writes from its last use before instead, or with sign -1 no longer."""
-    for entry in range(board.write_pointer[task], board.write_pointer[task + 1]):
-        b = board.write_index[entry]
-        if board.resident[b]:
-            continue
-        last = use_before(board, b, place)
-        following = board.next[board.next[last]]
-        if following >= 0 and board.reads[following] == 1:
-            add(ledger, board.place[last] + 1, place, board.size[b] * sign)
-            if board.taker[last] > 0:
-                add(ledger, board.place[last], board.place[last] + 1, board.taker[last] * sign)
-
-
-def is_within(board: Any, ledger: Any, task: int, place: int, limit: int) -> bool:
-    """Whether no place between the run at `place` and the last use of what it writes is over `limit`."""
-    for entry in range(board.write_pointer[task], board.write_pointer[task + 1]):
-        b = board.write_index[entry]
-        if board.resident[b]:
-            continue
-        last = use_before(board, b, place)
-        if highest_in(ledger, max(board.place[last], 0), place) > limit:
-            return False
-    return True
-
-
-def drop_runs(board: Any, ledger: Any, steps: Any, tasks: Any, limit: int, dropped: Any) -> None:
-    """Take out the runs at the given steps that `limit` does not need, in that order; mark them in `dropped`."""
-    for i in range(len(steps)):
-        task, place = tasks[i], 2 * steps[i] + 1
-        hold_instead(board, ledger, task, place, 1)
-        if not is_within(board, ledger, task, place, limit):
-            hold_instead(board, ledger, task, place, -1)
-            continue
-        dropped[i] = 1
-        for entry in range(board.write_pointer[task], board.write_pointer[task + 1]):
-            b = board.write_index[entry]
-            if board.resident[b]:
-                continue
-            last = use_before(board, b, place)
-            board.taker[last] = 0
-            remove_use(board, board.next[last])
-        for entry in range(board.read_pointer[task], board.read_pointer[task + 1]):
-            c = board.read_index[entry]
-            if board.resident[c]:
-                continue
-            last = use_before(board, c, place)
-            read = board.next[last]
-            following = board.next[read]
-            if following < 0 or board.reads[following] != 1:
-                add(ledger, max(board.place[last] + 1, 0), place + 1, -board.size[c])
-            remove_use(board, read)
-
-
-KERNELS = (
-    add, count_above, at_place, highest, highest_in,
-    use_before, remove_use, hold_instead, is_within, drop_runs,
-    output_gain, seed_chain, price_inputs, price_chain, price, add_use, close, price_all, close_best,
-)  # fmt: skip
-
-
-def signatures() -> tuple[Any, ...]:
-    """The numba signatures of KERNELS: one board of int64 arrays, one ledger."""
+def _signatures() -> dict[str, Any]:
     import numba
-    import numpy as np
 
-    from planner.gaps import Board
-    from planner.ledger import Ledger
+    row, prices = numba.int64[::1], numba.float64[::1]
+    whole, real = numba.int64, numba.float64
+    board, ledger = board_types()
+    pair = numba.types.UniTuple(real, 2)  # type: ignore[no-untyped-call]
+    return {
+        "add": numba.void(ledger, whole, whole, whole),
+        "count_part": whole(row, whole, whole, whole),
+        "count_above": whole(ledger, whole, whole, whole),
+        "count_once": numba.void(ledger, whole),
+        "at_place": whole(ledger, whole),
+        "use_before": whole(board, whole, whole),
+        "add_use": whole(board, whole, whole, whole, whole),
+        "output_gain": real(board, ledger, whole, whole, whole),
+        "seed_chain": whole(board, whole, numba.boolean),
+        "price_inputs": pair(board, ledger, whole, whole, whole, whole, real, real),
+        "price_chain": real(board, ledger, whole, whole),
+        "price": real(board, ledger, whole, whole),
+        "close": numba.void(board, ledger, whole),
+        "price_all": numba.void(board, ledger, row, whole, prices),
+        "close_best": whole(board, ledger, row, prices, whole, real, whole),
+    }
 
-    row, real = numba.int64[::1], numba.float64
-    board = numba.types.NamedUniTuple(row, len(Board._fields), Board)
-    ledger = numba.types.NamedTuple((row, row, row, row, numba.int64), Ledger)
-    whole = numba.int64
-    prices = numba.float64[::1]
-    return (
-        numba.void(ledger, whole, whole, whole),
-        whole(ledger, whole, whole, whole),
-        whole(ledger, whole),
-        whole(ledger),
-        whole(ledger, whole, whole),
-        whole(board, whole, whole),
-        numba.void(board, whole),
-        numba.void(board, ledger, whole, whole, whole),
-        numba.boolean(board, ledger, whole, whole, whole),
-        numba.void(board, ledger, row, row, whole, row),
-        real(board, ledger, whole, whole, whole),
-        whole(board, ledger, whole, whole, numba.boolean),
-        numba.types.UniTuple(real, 2)(board, ledger, whole, whole, whole, whole, real, real),
-        real(board, ledger, whole, whole),
-        real(board, ledger, whole, whole),
-        whole(board, whole, whole, whole, whole),
-        numba.void(board, ledger, whole),
-        numba.void(board, ledger, row, whole, prices),
-        whole(board, ledger, row, prices, whole, real, whole),
-    )
+
+KERNELS = Kernels(
+    (
+        add, count_part, count_above, count_once, at_place, use_before, add_use,
+        output_gain, seed_chain, price_inputs, price_chain, price, close, price_all, close_best,
+    ),
+    _signatures,
+    {"count_part": count_part_loop},
+)  # fmt: skip

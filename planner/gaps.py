@@ -11,7 +11,7 @@ All uses of a buffer are one linked list, ordered by place:
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from planner import liveness
 from planner.ledger import Ledger, ledger_of
 from planner.plan import Lifetimes, Order
 from planner.problem import DEVICE, HANDED_OUT, RESIDENT, TO_THE_END, Problem
-from planner.recompute import last_repeat, may_repeat
+from planner.recompute import last_repeat
 
 #: Longest chain of runs that one gap may cost.
 CHAIN = 64
@@ -55,11 +55,24 @@ class Board(NamedTuple):
     chain: list[int]  # CHAIN  tasks the candidate runs
     added_at: list[int]  # boundaries of the runs added so far
     added_task: list[int]
-    count: list[int]  # uses, runs added, candidates looked at, tasks in `chain`
+    counters: list[int]  # uses, runs added, candidates looked at, tasks in `chain`
 
 
-def board_of(problem: Problem, order: Order, room: int, as_lists: bool) -> tuple[Board, Ledger]:
-    """The board of a sequence with room for `room` more uses, and its ledger of places."""
+def board_types() -> tuple[Any, Any]:
+    """The numba types of a board of arrays and of a ledger."""
+    import numba
+
+    row = numba.int64[::1]
+    board = numba.types.NamedUniTuple(row, len(Board._fields), Board)  # type: ignore[no-untyped-call]
+    ledger = numba.types.NamedTuple((*(row,) * 6, numba.int64), Ledger)  # type: ignore[no-untyped-call]
+    return board, ledger
+
+
+def board_of(problem: Problem, repeatable: np.ndarray, order: Order, room: int, as_lists: bool) -> tuple[Board, Ledger]:
+    """The board of a sequence with room for `room` more uses, and its ledger of places.
+
+    `repeatable` is bool[n]: the task may run again.
+    """
     order = np.asarray(order, np.int64)
     lives = liveness.lifetimes(problem, order)
     place, buffer, is_read, free, taker = _uses(problem, order, lives)
@@ -77,7 +90,7 @@ def board_of(problem: Problem, order: Order, room: int, as_lists: bool) -> tuple
 
     empty = np.zeros(0, np.int64)
     board = Board(
-        column(order), column(problem.cost), column(problem.workspace), column(_latest(problem, order)),
+        column(order), column(problem.cost), column(problem.workspace), column(_latest(problem, repeatable, order)),
         column(problem.reads.pointer), column(problem.reads.index),
         column(problem.writes.pointer), column(problem.writes.index),
         column(size), column(problem.producer()), column(problem.hold == RESIDENT), column(first_use),
@@ -89,7 +102,7 @@ def board_of(problem: Problem, order: Order, room: int, as_lists: bool) -> tuple
     return board, ledger_of(_places(problem, order, lives))
 
 
-def _latest(problem: Problem, order: Order) -> np.ndarray:
+def _latest(problem: Problem, repeatable: np.ndarray, order: Order) -> np.ndarray:
     """int64[n]: boundary at which each task may run again at the latest; -1 when never."""
     latest = last_repeat(problem, order)
     writer, written = problem.writes.row_of_entry(), problem.writes.index
@@ -97,7 +110,7 @@ def _latest(problem: Problem, order: Order) -> np.ndarray:
     if handed.any():  # a copy made after the hand-out lies beside what was handed out
         phase = problem.phase[problem.producer()[written[handed]]]
         np.minimum.at(latest, writer[handed], liveness.phase_ends(problem, order)[phase] - 1)
-    latest[~may_repeat(problem)] = -1
+    latest[~repeatable] = -1
     return latest
 
 

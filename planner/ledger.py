@@ -10,6 +10,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+# In `Ledger.limit`: nothing is counted.
+NO_LIMIT = -(2**62)
+
 
 class Ledger(NamedTuple):
     """Bytes at each place: `bytes[i] + added[i // block]`."""
@@ -18,6 +21,8 @@ class Ledger(NamedTuple):
     added: np.ndarray  # int64[blocks]
     highest: np.ndarray  # int64[blocks]  without `added`
     lowest: np.ndarray  # int64[blocks]  without `added`
+    above: np.ndarray  # int64[places + 1]  places before i above the limit of the last `count_once`
+    limit: np.ndarray  # int64[1]  that limit while nothing has changed since, else NO_LIMIT
     block: int
 
 
@@ -30,12 +35,14 @@ def ledger_of(places: np.ndarray) -> Ledger:
     places = np.ascontiguousarray(places, np.int64)
     return Ledger(
         places.copy(), np.zeros(blocks, np.int64), np.maximum.reduceat(places, starts) if blocks else places,
-        np.minimum.reduceat(places, starts) if blocks else places, block,
+        np.minimum.reduceat(places, starts) if blocks else places,
+        np.zeros(length + 1, np.int64), np.full(1, NO_LIMIT), block,
     )  # fmt: skip
 
 
 def add(ledger: Any, begin: int, end: int, amount: int) -> None:
     """Add to the places [begin, end)."""
+    ledger.limit[0] = NO_LIMIT
     block = ledger.block
     first, last = begin // block, (end - 1) // block
     for k in (first, last) if first != last else (first, first):
@@ -50,21 +57,46 @@ def add(ledger: Any, begin: int, end: int, amount: int) -> None:
         ledger.added[first + 1 : last] += amount
 
 
+def count_part(row: Any, begin: int, end: int, limit: int) -> int:
+    """Entries of the row in [begin, end) above the limit."""
+    return int(np.count_nonzero(row[begin:end] > limit))
+
+
+def count_part_loop(row: Any, begin: int, end: int, limit: int) -> int:
+    """The same in the form that compiles best."""
+    count = 0
+    for i in range(begin, end):
+        count += row[i] > limit
+    return count
+
+
 def count_above(ledger: Any, begin: int, end: int, limit: int) -> int:
     """Places in [begin, end) with more than `limit` bytes."""
+    if ledger.limit[0] == limit:
+        return int(ledger.above[end] - ledger.above[begin])
     block = ledger.block
     first, last = begin // block, (end - 1) // block
     if first == last:
-        return int(np.count_nonzero(ledger.bytes[begin:end] > limit - ledger.added[first]))
-    count = np.count_nonzero(ledger.bytes[begin : (first + 1) * block] > limit - ledger.added[first])
-    count += np.count_nonzero(ledger.bytes[last * block : end] > limit - ledger.added[last])
+        return int(count_part(ledger.bytes, begin, end, limit - ledger.added[first]))
+    count = count_part(ledger.bytes, begin, (first + 1) * block, limit - ledger.added[first])
+    count += count_part(ledger.bytes, last * block, end, limit - ledger.added[last])
     for k in range(first + 1, last):
         left = limit - ledger.added[k]
         if ledger.lowest[k] > left:
             count += block
         elif ledger.highest[k] > left:
-            count += np.count_nonzero(ledger.bytes[k * block : (k + 1) * block] > left)
+            count += count_part(ledger.bytes, k * block, (k + 1) * block, left)
     return int(count)
+
+
+def count_once(ledger: Any, limit: int) -> None:
+    """Count the places above the limit now, so that `count_above` need not until the next `add`."""
+    block = ledger.block
+    for k in range(len(ledger.added)):
+        begin, end = k * block, min((k + 1) * block, len(ledger.bytes))
+        here = np.cumsum(ledger.bytes[begin:end] > limit - ledger.added[k])
+        ledger.above[begin + 1 : end + 1] = here + ledger.above[begin]
+    ledger.limit[0] = limit
 
 
 def at_place(ledger: Any, place: int) -> int:
@@ -72,9 +104,9 @@ def at_place(ledger: Any, place: int) -> int:
     return int(ledger.bytes[place] + ledger.added[place // ledger.block])
 
 
-def highest(ledger: Any) -> int:
-    """Bytes at the highest place."""
-    return int((ledger.highest + ledger.added).max())
+def highest(ledger: Ledger) -> int:
+    """Bytes at the highest place; no kernel."""
+    return int((ledger.highest + ledger.added).max(initial=0))
 
 
 def highest_in(ledger: Any, begin: int, end: int) -> int:

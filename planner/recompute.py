@@ -23,11 +23,14 @@ def base_order(problem: Problem, strict_phases: bool = True) -> Order:
 
 def may_repeat(problem: Problem) -> np.ndarray:
     """bool[n]: a second run gives the same again: allowed, and the task does not overwrite what it reads."""
-    task = problem.reads.row_of_entry()
-    read = task * problem.buffers + problem.reads.index
-    written = problem.writes.row_of_entry() * problem.buffers + problem.writes.index
+    task, read = problem.reads.row_of_entry(), problem.reads.index
+    shared = np.bincount(problem.writes.index, minlength=problem.buffers) > 1
+    own = problem.producer()[read] == task
+    # Only where a buffer has several writers, all pairs of task and written buffer are looked through.
+    pair = problem.writes.row_of_entry() * problem.buffers + problem.writes.index
+    own[shared[read]] = np.isin((task * problem.buffers + read)[shared[read]], pair)
     result = problem.repeatable()
-    result[task[np.isin(read, written)]] = False
+    result[task[own]] = False
     return result
 
 

@@ -9,7 +9,8 @@ About O(k log k) time a step for k uses.
 
 from __future__ import annotations
 
-from planner.closing import closed, trimmed
+from planner.bounds import largest_task
+from planner.closing import Closing
 from planner.liveness import cost, peak
 from planner.monitor import Monitor
 from planner.plan import Goal, Order
@@ -17,9 +18,11 @@ from planner.problem import Problem
 from planner.recompute import base_order
 
 # Steps to the budget, one way after the other; the best is taken.
-WAYS = (1, 10, 30, 4)
-# Problems with more tasks get only as many ways as fit this many tasks altogether.
-TASKS_TRIED = 25_000
+WAYS = (2, 10, 20, 5)
+# Large problems get only as many steps altogether as this many tasks allow, two at least.
+TASK_STEPS = 200_000
+# After so many steps one after the other that gained nothing, the way ends.
+GIVE_UP = 3
 # A smaller part of the peak is not worth another step down.
 LEAST_STEP = 0.002
 
@@ -41,6 +44,8 @@ class _Search:
 
     def __init__(self, problem: Problem, monitor: Monitor, base: Order):
         self.problem, self.monitor, self.base = problem, monitor, base
+        self.closing = Closing(problem)
+        self.floor = largest_task.bound(problem).bytes
         self.best, self.score = base, monitor.offer(base)
 
     def offer(self, order: Order) -> None:
@@ -52,8 +57,11 @@ class _Search:
         """Try the ways down to the budget, then on from the best to the lowest when none got there."""
         if peak(self.problem, self.base) <= budget:
             return
-        ways = WAYS if len(self.base) * 2 <= TASKS_TRIED else WAYS[1:2]
-        for steps in ways:
+        if budget < self.floor:
+            self.lowest_within(None)
+            return
+        left = TASK_STEPS // len(self.base)
+        for steps in WAYS if left >= sum(WAYS) else (min(max(left, 2), 10),):
             self.offer(self.lowered(self.base, budget, steps))
             if self.monitor.should_stop():
                 return
@@ -63,49 +71,48 @@ class _Search:
     def lowered(self, order: Order, budget: int, steps: int) -> Order:
         """The order with runs added until it is within the budget, or until a step there gains nothing."""
         top = highest = peak(self.problem, order)
+        failed = 0
         for step in range(1, 2 * steps + 12):
             limit = max(budget, top - (top - budget) * step // steps)
             if highest <= limit:
                 if limit == budget:
                     break
                 continue
-            tried = self.stepped(order, limit)
-            reached = peak(self.problem, tried)
+            tried, reached = self.closing.down_to(order, limit)
             if reached < highest:
-                order, highest = tried, reached
-            elif limit == budget:
+                order, highest, failed = tried, reached, 0
+            else:
+                failed += 1
+            if (failed and limit == budget) or failed > GIVE_UP:
                 break
             if self.monitor.should_stop():
                 break
         return order
 
-    def stepped(self, order: Order, limit: int) -> Order:
-        """One step down to the limit, without the runs that it does not need."""
-        order = closed(self.problem, order, limit)
-        return trimmed(self.problem, order, max(limit, peak(self.problem, order)))
-
     def sink(self, order: Order, floor: int, cost_limit: int | None) -> None:
         """Go down from the order in small steps, smaller ones where they fail, while the cost allows it."""
         highest, part = peak(self.problem, order), 0.1
         while part >= LEAST_STEP and highest > floor and not self.monitor.should_stop():
-            tried = self.stepped(order, max(floor, int(highest * (1 - part))))
-            reached = peak(self.problem, tried)
-            if reached < highest and (cost_limit is None or cost(self.problem, tried) <= cost_limit):
+            tried, reached = self.closing.down_to(order, max(floor, int(highest * (1 - part))))
+            if reached < highest and self.affords(tried, cost_limit):
                 order, highest = tried, reached
                 self.offer(order)
             else:
                 part /= 2
 
-    def lowest_within(self, cost_limit: int) -> None:
+    def affords(self, order: Order, cost_limit: int | None) -> bool:
+        return cost_limit is None or cost(self.problem, order) <= cost_limit
+
+    def lowest_within(self, cost_limit: int | None) -> None:
         """Go down as far as the cost allows, then try from the start for still less."""
-        self.sink(self.base, 0, cost_limit)
+        self.sink(self.base, self.floor, cost_limit)
         part = 0.04
         while part >= LEAST_STEP and not self.monitor.should_stop():
             highest = peak(self.problem, self.best)
             target = int(highest * (1 - part))
             tried = self.lowered(self.base, target, WAYS[1])
-            if peak(self.problem, tried) < highest and cost(self.problem, tried) <= cost_limit:
+            if peak(self.problem, tried) < highest and self.affords(tried, cost_limit):
                 self.offer(tried)
-                self.sink(self.best, 0, cost_limit)
+                self.sink(self.best, self.floor, cost_limit)
             else:
                 part /= 2

@@ -84,3 +84,68 @@ def random_order(rng: random.Random, problem: Problem) -> list[int]:
     if rng.random() < 0.02 and order:
         order.pop(rng.randrange(len(order)))
     return order
+
+
+def training_problem(rng: random.Random, layers: int) -> Problem:
+    """A step of training: layers forward with skips, their gradients backward, an update in place of each weight."""
+    reads: list[list[int]] = []
+    writes: list[list[int]] = []
+    size: list[int] = []
+    hold: list[int] = []
+    phase: list[int] = []
+    repeat: list[int] = []
+    takeover: dict[int, list[int]] = {}
+    after_every: list[tuple[int, int]] = []
+
+    def buffer(kind: int = TO_LAST_READ) -> int:
+        size.append(rng.choice([1, 4, 4, 8, 16, 30]))
+        hold.append(kind)
+        return len(size) - 1
+
+    def task(reading: list[int], writing: list[int], of: int, may: int = FREE) -> int:
+        reads.append(list(dict.fromkeys(reading)))
+        writes.append(writing)
+        phase.append(of)
+        repeat.append(may)
+        return len(reads) - 1
+
+    weights = [buffer(RESIDENT) for _ in range(layers)]
+    users: list[list[int]] = [[] for _ in range(layers)]
+    values, saved, extra = [buffer(RESIDENT)], [], []
+    for i in range(layers):
+        skip = [rng.choice(values)] if rng.random() < 0.3 else []
+        out = buffer(HANDED_OUT if rng.random() < 0.05 else TO_LAST_READ)
+        side = [buffer()] if rng.random() < 0.2 else []
+        if rng.random() < 0.3:
+            takeover[out] = [values[-1]]
+        random_op = rng.random() < 0.1
+        users[i].append(task([values[-1], weights[i], *skip], [out, *side], FORWARD, NEVER if random_op else FREE))
+        saved.append(rng.sample([values[-1], out], rng.choice([1, 1, 2])) + side)
+        extra.append(skip)
+        values.append(out)
+    gradient = buffer()
+    task([values[-1]], [gradient], BACKWARD)
+    weight_gradients = [0] * layers
+    for i in reversed(range(layers)):
+        down, weight_gradients[i] = buffer(), buffer(TO_THE_END if rng.random() < 0.2 else TO_LAST_READ)
+        takeover[down] = [gradient]
+        users[i].append(task([gradient, weights[i], *saved[i]], [down], BACKWARD))
+        task([gradient, *saved[i], *extra[i]], [weight_gradients[i]], BACKWARD)
+        gradient = down
+    for i in range(layers):
+        update = task([weights[i], weight_gradients[i]], [weights[i]], UPDATE, NEVER)
+        after_every += [(user, update) for user in users[i]]
+    n = len(reads)
+    return problem_of(
+        reads,
+        writes,
+        len(size),
+        takeover=takeover,
+        after_every=after_every,
+        cost=[rng.randint(1, 30) for _ in range(n)],
+        workspace=[rng.choice([0, 0, 0, 6]) for _ in range(n)],
+        size=size,
+        hold=hold,
+        phase=phase,
+        repeat=repeat,
+    )
