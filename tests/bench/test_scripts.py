@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import subprocess
 import sys
@@ -99,14 +100,23 @@ def test_a_document_of_the_soak_is_the_same_for_the_same_seed_and_number():
 
 
 def test_the_soak_keeps_a_wrong_document_and_fails(tmp_path, monkeypatch, capsys):
-    def broken(*_: object) -> str:
-        raise ZeroDivisionError("a defect")
-
-    monkeypatch.setattr(soak.Case, "run", broken)
+    monkeypatch.setattr(soak.Worker, "answer", lambda *_: ("wrong", "ZeroDivisionError: a defect"))
     monkeypatch.setattr(sys, "argv", ["soak.py", "--count", "2", "--seed", "9", "--failures", str(tmp_path)])
     assert soak.main() == 1
     assert sorted(path.name for path in tmp_path.iterdir()) == ["9-0.json", "9-1.json"]
     assert "2 wrong" in capsys.readouterr().out
+
+
+def test_a_document_that_ends_the_process_is_wrong_and_the_next_one_is_answered(monkeypatch):
+    worker = soak.Worker()
+    monkeypatch.setattr(soak, "answered", die)
+    assert worker.answer(0, 1) == ("wrong", "the process died")
+    monkeypatch.undo()
+    assert worker.answer(0, 1)[0] in {"planned and equal", "damaged and planned", "refused"}
+
+
+def die(seed: int, number: int) -> tuple[str, str]:
+    os.abort()
 
 
 @given(st.integers(0, 10**9))
