@@ -8,19 +8,24 @@ graph is said here. O(nodes + reads) time.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection
 
 from graph.check_storage import check_storage
 from graph.check_values import check_values
 from graph.errors import Findings, quoted
 from graph.ir import ABSENT, Graph, Node, Role
+from graph.text import around
 
 
 def check(graph: Graph) -> None:
     """Nothing when the graph is legal. Raises BadGraph with up to ten findings."""
     findings = Findings()
     _check(graph, "", (), findings)
-    findings.settle()
+    if findings:
+        place = re.match(r"nodes\[(\d+)\]", findings.kept[0].path)
+        unsound = any(found.code == "unknown_id" for found in findings.kept)  # there is nothing to write for such an id
+        findings.settle("" if place is None or unsound else around(graph, int(place[1])))
 
 
 def _check(graph: Graph, where: str, captured: Collection[int], findings: Findings) -> None:
@@ -63,6 +68,9 @@ def _ids(graph: Graph, where: str, findings: Findings) -> None:
                 for i, v in enumerate(ids):
                     if not ABSENT <= v < values:
                         outside(f"nodes[{n}].{field}[{i}]", v, values, "values")
+        for i, v in enumerate(node.gradient_reads or ()):
+            if not ABSENT <= v < values:
+                outside(f"nodes[{n}].gradient_reads[{i}]", v, values, "values")
         for i, before in enumerate(node.after):
             if not 0 <= before < nodes:
                 outside(f"nodes[{n}].after[{i}]", before, nodes, "nodes")

@@ -53,7 +53,8 @@ def _rest(graph: Graph, node: Node) -> Iterator[str]:
     values = graph.values
     for word, pairs in (("view of", node.views), ("over", node.in_place)):
         for output, source in pairs:
-            yield f", {_name(values[node.outputs[output]])} {word} {_name(values[node.inputs[source]])}"
+            if 0 <= output < len(node.outputs) and 0 <= source < len(node.inputs):
+                yield f", {_name(values[node.outputs[output]])} {word} {_name(values[node.inputs[source]])}"
     if node.after:
         yield ", after " + " ".join(graph.nodes[n].name for n in node.after)
     if node.phase is not Phase.FORWARD:

@@ -78,14 +78,15 @@ def _explain(
 ) -> Document | Columns:
     """The document after all, when it was read as the wrong kind; else raises BadGraph with every fault."""
     named = plain.get("format") if isinstance(plain, dict) else None
-    if isinstance(named, str) and named in _RECORDS and named != tried:
+    known = isinstance(named, str) and named in _RECORDS
+    if isinstance(named, str) and known and named != tried:
         try:
             document: Document | Columns = decoders[named].decode(data)
             return document
         except msgspec.ValidationError as other:
             tried, error = named, other
     findings = Findings()
-    if isinstance(plain, dict) and named not in _RECORDS:
+    if isinstance(plain, dict) and not known:
         findings.add(
             "unknown_format", "format", "nothing" if "format" not in plain else faults.shown(named),
             f"{ROWS!r} or {COLUMNS!r}", f'say "format": "{ROWS}"',

@@ -151,8 +151,9 @@ class Reader:
 
     def count(self, draft: Draft, count: int, what: str, most: int) -> None:
         if count > most:
+            code = "too_many_nodes" if what == "nodes" else "too_many_values"
             self.findings.add(
-                f"too_many_{what}", f"{draft.path}{what}", f"{count} {what}", f"at most {most}",
+                code, f"{draft.path}{what}", f"{count} {what}", f"at most {most}",
                 "send a smaller model, or raise the limit",
             )  # fmt: skip
 

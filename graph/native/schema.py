@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -172,3 +174,14 @@ def json_schemas() -> dict[str, dict[str, Any]]:
         name: {"$schema": "https://json-schema.org/draft/2020-12/schema", **msgspec.json.schema(record)}
         for name, record in named.items()
     }
+
+
+def write_schemas() -> None:
+    """Bring the files of `graph/schemas` up to date."""
+    for name, schema in json_schemas().items():
+        path = Path(__file__).parent.parent / "schemas" / f"{name}.json"
+        path.write_text(json.dumps(schema, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    write_schemas()
