@@ -15,6 +15,7 @@ import numpy as np
 from graph.cost import Device, seconds_of, workspace_of
 from graph.ir import ABSENT, Effect, Graph, Node, Phase, Role, producers
 from graph.ops import HEAVY, NEVER, known
+from graph.ops.table import call_of
 from graph.storage import is_view, storage_roots, takeovers_of
 from planner import problem as columns
 from planner.problem import Csr, Problem
@@ -151,7 +152,7 @@ class _Lowering:
             cost=cost,
             workspace=_rounded(workspace, rounding),
             phase=np.array([node.phase for node in nodes], np.int8),
-            engine=np.array([_engine(node) for node in nodes], np.int8),
+            engine=np.array([_engine(self.graph, node) for node in nodes], np.int8),
             repeat=np.array([self._repeat(task, node) for task, node in enumerate(nodes)], np.int8),
             optional=np.zeros(count, bool),
             heavy=np.array([_heavy(node) for node in nodes], bool),
@@ -221,7 +222,7 @@ class _Lowering:
                 before = self._task_behind(a)
                 if before >= 0:
                     first[before].append(task)
-            effect = effect_of(node)
+            effect = effect_of(self.graph, node)
             if effect in (Effect.ONCE, Effect.COLLECTIVE) or (effect is Effect.RANDOM and node.stream is None):
                 if effect in chain:
                     first[chain[effect]].append(task)
@@ -236,13 +237,13 @@ class _Lowering:
         return self.node_task[producer] if producer >= 0 else -1
 
     def _repeat(self, task: int, node: Node) -> int:
-        effect = effect_of(node)
+        effect = effect_of(self.graph, node)
         record = known(node.op)
         if task in self.in_place or effect in (Effect.ONCE, Effect.UNSTABLE):
             return columns.NEVER
         if effect is Effect.RANDOM and node.stream is None:
             return columns.NEVER
-        if record is not None and record.recompute == NEVER and node.stream is None:
+        if record is not None and record.recompute == NEVER and node.stream is None and effect is not Effect.PURE:
             return columns.NEVER
         return columns.SAME_ORDER if effect is Effect.COLLECTIVE else columns.FREE
 
@@ -269,12 +270,14 @@ class _Lowering:
         return category
 
 
-def effect_of(node: Node) -> Effect:
+def effect_of(graph: Graph, node: Node) -> Effect:
     """What the node does beside writing: what it says, else what the op table says, else nothing."""
     if node.effect is not None:
         return node.effect
     record = known(node.op)
-    return record.effect if record is not None else Effect.PURE
+    if record is None or (record.idle is not None and record.idle(call_of(graph, node))):
+        return Effect.PURE
+    return record.effect
 
 
 def _heavy(node: Node) -> bool:
@@ -284,8 +287,8 @@ def _heavy(node: Node) -> bool:
     return bool(node.bodies) or (record is not None and record.recompute in (HEAVY, NEVER))
 
 
-def _engine(node: Node) -> int:
-    return columns.COMMUNICATION if effect_of(node) is Effect.COLLECTIVE else columns.COMPUTE
+def _engine(graph: Graph, node: Node) -> int:
+    return columns.COMMUNICATION if effect_of(graph, node) is Effect.COLLECTIVE else columns.COMPUTE
 
 
 def _rounded(count: np.ndarray, to: int) -> np.ndarray:

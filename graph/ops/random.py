@@ -32,7 +32,16 @@ def _ratio(ratio: np.ndarray | None) -> float:
     return 0.5 if ratio is None else float(ratio.reshape(-1)[0])
 
 
-@op("Dropout", work=elementwise_work(2), takeover=((0, 0),), gradient_reads=("o1",), **_RANDOM)
+def _passes_through(call: Call) -> bool:
+    """Dropout in its inference form, which draws nothing."""
+    training = call.constant(2)
+    absent = len(call.inputs) < 3 or (call.inputs[2] is None and training is None)
+    return absent or (training is not None and not training.reshape(-1)[0])
+
+
+@op(
+    "Dropout", work=elementwise_work(2), takeover=((0, 0),), gradient_reads=("o1",), idle=_passes_through, **_RANDOM
+)  # fmt: skip
 def dropout(
     call: Call, x: np.ndarray, ratio: np.ndarray | None = None, training: np.ndarray | None = None
 ) -> tuple[np.ndarray | None, ...]:

@@ -65,6 +65,7 @@ class Op:
     infer: Infer | None = None  # None: `onnx.shape_inference` types it
     work: WorkRule | None = None  # None: elementwise, one flop an output element
     effect: Effect = Effect.PURE
+    idle: Callable[[Call], bool] | None = None  # says of a call that it has no effect after all
     views: Pairs = ()  # (output, input): the output is the input's storage under another type
     takeover: Pairs = ()  # (output, input): the output may take over the input's storage, first fit
     recompute: str = CHEAP  # CHEAP, HEAVY (mirroring leaves it alone) or NEVER

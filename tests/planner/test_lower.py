@@ -139,3 +139,14 @@ def test_the_peak_is_split_by_what_bytes_are_for() -> None:
     assert split == {
         "x": "activations", "w": "parameters", "m": "optimizer", "h": "activations", "g": "gradients"
     }  # fmt: skip
+
+
+def test_dropout_in_its_inference_form_draws_nothing_and_may_run_again() -> None:
+    b = Builder()
+    x = b.value("x", F8, Role.INPUT)
+    ratio, on = b.constant(np.float32(0.5)), b.constant(np.array(True))
+    (idle,) = b.node("Dropout", [x], outputs=["idle"])
+    (drawn,) = b.node("Dropout", [x, ratio, on], outputs=["drawn"])
+    (again,) = b.node("Dropout", [x, ratio, on], outputs=["again"], stream="s")
+    repeat = lowered(b.build([idle, drawn, again])).problem.repeat
+    assert repeat.tolist() == [columns.FREE, columns.NEVER, columns.FREE]
