@@ -15,6 +15,7 @@ install_into_venv() {
     if ! grep -qxF "$stamp" .venv/installed 2>/dev/null; then
         echo "installing into .venv ..." >&2
         .venv/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".$extras"
+        .venv/bin/python -m planner.warm >&2
         echo "$stamp" >>.venv/installed
     fi
 }
