@@ -5,7 +5,8 @@
 
 Stages: parse, lower, greedy, check, realize, serialise; each in seconds and peak resident bytes, in
 a process of its own per size. Limits: 100,000 nodes within 7 s and 2 GB, and from 10,000 to 100,000
-nodes no steeper than n log n (a quarter is allowed for noise). Writes bench/results/scale.json.
+nodes no steeper than n log n (a quarter is allowed for noise). A run of all three sizes writes
+bench/results/scale.json.
 """
 
 from __future__ import annotations
@@ -46,8 +47,9 @@ def main() -> int:
     runs = [run_apart(nodes) for nodes in sorted(asked.sizes)]
     print(table(runs))
     missed = misses(runs)
-    RESULT.parent.mkdir(exist_ok=True)
-    RESULT.write_text(json.dumps({"machine": machine(), "runs": runs, "missed": missed}, indent=1) + "\n")
+    if asked.sizes == list(SIZES):
+        RESULT.parent.mkdir(exist_ok=True)
+        RESULT.write_text(json.dumps({"machine": machine(), "runs": runs, "missed": missed}, indent=1) + "\n")
     for reason in missed:
         print(f"missed: {reason}")
     return 1 if missed else 0
@@ -157,6 +159,11 @@ def table(runs: list[dict[str, Any]]) -> str:
         lines.append(f"{stage:10}{cells}" + (f"   {exponent(runs, stage):.2f}" if len(runs) > 1 else ""))
     cells = "".join(f"{run['total_seconds']:12.3f} s {run['total_peak_bytes'] / 1e6:5.0f} MB" for run in runs)
     lines.append(f"{'all':10}{cells}" + (f"   {exponent(runs):.2f}" if len(runs) > 1 else ""))
+    if len(runs) > 1:
+        a, b = (run["nodes"] for run in runs[-2:])
+        fair = math.log(n_log_n(b) / n_log_n(a)) / math.log(b / a)
+        steep = exponent(runs) > fair + math.log(NOISE) / math.log(b / a)
+        lines.append(f"from {a:,} to {b:,} nodes n log n has {fair:.2f}: {'worse' if steep else 'no worse'} than that")
     lines.append("overhead  " + "".join(f"{100 * run['overhead']:21.2f}%" for run in runs))
     return "\n".join(lines)
 
