@@ -11,7 +11,6 @@ O(nodes + reads) time, without recursion.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from graph.builder import Builder
@@ -21,19 +20,8 @@ from graph.errors import BadGraph, CannotDifferentiate, Findings, NoGradient, qu
 from graph.gradients import RULES, UNDIFFERENTIABLE
 from graph.gradients.opaque import opaque_gradients
 from graph.gradients.table import Forward
-from graph.ir import ABSENT, EMPTY, FLOATS, Graph, Node, Phase, Role, TensorType, Value, producers
-
-UNREACHABLE = ("null", "error", "zeros")
-
-
-@dataclass(frozen=True, slots=True)
-class Question:
-    """What is differentiated by what, in ids."""
-
-    targets: tuple[tuple[int, int | None], ...]  # (target, its head gradient; None: ones); repeats add up
-    wanted: tuple[int, ...]
-    stops: frozenset[int] = frozenset()  # values the gradient does not pass
-    unreachable: str = "null"  # what a wanted value without gradient gets: nothing, an error, zeros
+from graph.ir import ABSENT, EMPTY, FLOATS, Graph, Node, Phase, Role, TensorType, producers
+from graph.question import Question, carries_gradient, resolve
 
 
 def differentiate(
@@ -55,78 +43,6 @@ def differentiate(
     pairs = append_gradients(builder, graph, question)
     builder.gradients.extend(pairs)
     return builder.build(dict.fromkeys((*graph.outputs, *(gradient for _, gradient in pairs))))
-
-
-def resolve(
-    graph: Graph,
-    targets: Sequence[str],
-    wanted: Sequence[str] | None = None,
-    head_gradients: Mapping[str, str | None] = EMPTY,
-    no_gradient: Collection[str] = (),
-    unreachable: str = "null",
-) -> Question:
-    """The question in ids. Raises BadGraph for unknown names and unsuitable types."""
-    ids = {value.name: v for v, value in enumerate(graph.values)}
-    findings = Findings()
-
-    def known(names: Collection[str], field: str) -> list[int]:
-        for i, name in enumerate(names):
-            if name not in ids:
-                findings.add(
-                    "undefined_value", f"differentiate.{field}[{i}]", quoted(str(name)), "the name of a value",
-                    "name a value of the graph",
-                )  # fmt: skip
-        return [ids[name] for name in names if name in ids]
-
-    of = known(targets, "of")
-    by = known(wanted, "with_respect_to") if wanted is not None else [
-        v for v, value in enumerate(graph.values) if value.role is Role.PARAMETER and carries_gradient(value)
-    ]  # fmt: skip
-    stops = known(no_gradient, "no_gradient")
-    heads = dict(zip(known(head_gradients, "head_gradients"), head_gradients.values(), strict=False))
-    if unreachable not in UNREACHABLE:
-        findings.add(
-            "bad_request", "differentiate.unreachable", repr(unreachable), "one of " + ", ".join(UNREACHABLE),
-            "choose one of them",
-        )  # fmt: skip
-    for field, chosen in (("of", of), ("with_respect_to", by)):
-        for v in chosen:
-            if not carries_gradient(graph.values[v]):
-                findings.add(
-                    "not_floating", f"differentiate.{field}", f"{graph.values[v].name} of {graph.values[v].type}",
-                    "a floating type", "name a floating value",
-                )  # fmt: skip
-    resolved = {target: _head(graph, ids, target, name, of, findings) for target, name in heads.items()}
-    findings.settle()
-    return Question(
-        tuple((target, resolved.get(target)) for target in of), tuple(dict.fromkeys(by)), frozenset(stops), unreachable
-    )
-
-
-def _head(
-    graph: Graph, ids: Mapping[str, int], target: int, name: str | None, of: Sequence[int], findings: Findings
-) -> int | None:
-    """Id of the head gradient of a target, None for ones."""
-    path = f"differentiate.head_gradients.{graph.values[target].name}"
-    if target not in of:
-        findings.add("bad_request", path, "a head gradient", "a target", "name the value among the targets too")
-    if name is None:
-        return None
-    if name not in ids:
-        findings.add("undefined_value", path, quoted(str(name)), "the name of a value", "name a value of the graph")
-        return None
-    head, value = graph.values[ids[name]], graph.values[target]
-    if (head.type, head.nbytes) != (value.type, value.nbytes):
-        findings.add(
-            "type_conflict", path, f"{quoted(name)} of {head.type}", f"{value.type}, as the target has",
-            "give a head gradient of the target's type",
-        )  # fmt: skip
-    return ids[name]
-
-
-def carries_gradient(value: Value) -> bool:
-    """True for floating values, and for those of which only a size is known."""
-    return value.type is None or value.type.dtype in FLOATS
 
 
 def append_gradients(

@@ -205,7 +205,6 @@ _NOTHING = Value("")  # what an absent input is seen as
 @functools.cache
 def _op_table() -> Any:
     """The op table, imported when first asked: its families import this module."""
-    import graph.ops
     from graph.ops import table
 
     return table

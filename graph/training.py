@@ -8,11 +8,12 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from graph.autodiff import append_gradients, resolve
+from graph.autodiff import append_gradients
 from graph.builder import Builder
 from graph.errors import BadGraph, Findings, quoted
 from graph.ir import EMPTY, Graph
 from graph.losses import added_loss, named_loss
+from graph.question import resolve
 from graph.recipe import Update, parse_recipe
 from graph.training_mode import in_training_mode
 
