@@ -5,29 +5,30 @@ replay(graph, [0, 1, 2, 1, 3])     # node 1 runs twice; node 3 reads its second 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 from graph.errors import BadGraph
 from graph.ir import ABSENT, Body, Graph, Node, Phase, Value
 
 
-def replay(graph: Graph, order: Sequence[int]) -> Graph:
+def replay(graph: Graph, order: Sequence[int], handed_out: Mapping[int, int] | None = None) -> Graph:
     """`graph` with its nodes run as `order` says: each at least once, repeats allowed.
 
     Every read binds to the latest earlier copy. Run k of node `n` is called `n/k` and carries
     `annotations.origin = [n, k]`; a repeat belongs to the phase it runs in. An output of the graph
-    keeps its name on the copy that is handed out, its last one. Raises BadGraph when a node is left
-    out or reads what does not exist yet. O(nodes + reads).
+    keeps its name on the copy that is handed out: its last one, unless `handed_out` says at which
+    place of `order` it is made. Raises BadGraph when a node is left out or reads what does not exist
+    yet. O(nodes + reads).
     """
-    return _Replay(graph, order).graph()
+    return _Replay(graph, order, handed_out or {}).graph()
 
 
 class _Replay:
     """One replay under way: which copy of each value is the latest, and what was made so far."""
 
-    def __init__(self, graph: Graph, order: Sequence[int]):
-        self.source, self.order = graph, order
+    def __init__(self, graph: Graph, order: Sequence[int], handed_out: Mapping[int, int]):
+        self.source, self.order, self.handed_out = graph, order, handed_out
         written = {v for node in graph.nodes for v in node.writes}
         self.latest = [ABSENT if v in written else v for v in range(len(graph.values))]
         self.values: list[Value] = []
@@ -37,7 +38,7 @@ class _Replay:
         self.total = [0] * len(graph.nodes)
         for n in order:
             self.total[n] += 1
-        self.outputs = set(graph.outputs)
+        self.outputs = dict.fromkeys(graph.outputs, ABSENT)  # output -> the copy that is handed out
         self.value_names = {value.name for value in graph.values}
         self.node_names = {node.name for node in graph.nodes}
         self.phase = Phase.FORWARD
@@ -61,13 +62,18 @@ class _Replay:
             source.name,
             tuple(self.values),
             tuple(self.nodes),
-            tuple(self.latest[v] for v in source.outputs),
+            tuple(self._final(v) for v in source.outputs),
             tuple(self.latest[v] for v in source.inputs),
             source.opset,
             source.order_is_given,
-            tuple((self.latest[p], self.latest[g]) for p, g in source.gradients),
+            tuple((self._final(p), self._final(g)) for p, g in source.gradients),
             source.annotations,
         )
+
+    def _final(self, v: int) -> int:
+        """The copy of `v` that stands for it in the rewritten graph."""
+        copy = self.outputs.get(v, ABSENT)
+        return self.latest[v] if copy == ABSENT else copy
 
     def _run(self, n: int) -> None:
         node, run = self.source.nodes[n], self.runs[n]
@@ -108,7 +114,14 @@ class _Replay:
     def _write(self, v: int, run: int, is_last: bool) -> int:
         """Id of this run's copy of value `v`, which becomes the latest."""
         value = self.source.values[v]
-        keeps_name = is_last if v in self.outputs else run == 0
+        if v not in self.outputs:
+            keeps_name = run == 0
+        elif v in self.handed_out:
+            keeps_name = self.handed_out[v] == len(self.nodes)
+        else:
+            keeps_name = is_last
+        if keeps_name and v in self.outputs:
+            self.outputs[v] = len(self.values)
         if not keeps_name:
             name = _free(f"{value.name}/{run}", self.value_names)
             value = Value(

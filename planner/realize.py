@@ -12,9 +12,10 @@ import numpy as np
 
 from graph.ir import Graph, producers
 from graph.rewrite import replay
+from planner.liveness import phase_ends
 from planner.lower import Lowered
 from planner.plan import Lifetimes, Plan
-from planner.problem import RESIDENT, TO_LAST_READ
+from planner.problem import HANDED_OUT, RESIDENT, TO_LAST_READ
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -24,6 +25,7 @@ class Sequence:
     nodes: list[int]  # node ids of the lowered graph, in the order they run
     position: np.ndarray  # int64[steps]: place of each step of the plan among `nodes`
     step_bytes: np.ndarray  # int64[len(nodes)]
+    handed_out: dict[int, int]  # output written in the sequence -> place of the run whose copy leaves
 
     def runs(self, lowered: Lowered) -> list[tuple[str, int]]:
         """(node name, run) per entry; runs of a node count from 0."""
@@ -37,7 +39,8 @@ class Sequence:
 
 def sequence(lowered: Lowered, plan: Plan) -> Sequence:
     """The plan's steps with its views among them, and the bytes of each entry. O(nodes + reads)."""
-    shown = _views_by_instance(lowered, plan)
+    first, leaving = _contents(lowered, plan)
+    shown = _views_by_instance(lowered, plan, first, leaving)
     lives, steps = plan.lifetimes, len(plan.order)
     retained, until = _retained(lowered, lives, steps), _until(lowered, lives, steps)
     size, hold = lowered.problem.size, lowered.problem.hold
@@ -48,12 +51,14 @@ def sequence(lowered: Lowered, plan: Plan) -> Sequence:
     nodes: list[int] = []
     byte_list: list[int] = []
     position = np.empty(steps, np.int64)
+    view_place: dict[tuple[int, int], int] = {}  # (view node, instance) -> its place
 
     def show(step: int) -> None:
         entries = sorted(at_step.get(step, ()))
         # A storage that only an unread view reads lives until the last such view.
         last = {k: i for i, (_, k) in enumerate(entries) if until[k] < step + 2 and hold[lives.buffer[k]] != RESIDENT}
-        for i, (n, _) in enumerate(entries):
+        for i, (n, k) in enumerate(entries):
+            view_place[n, k] = len(nodes)
             nodes.append(n)
             byte_list.append(
                 int(retained[step + 1]) + sum(int(size[lives.buffer[k]]) for k, end in last.items() if end >= i)
@@ -67,12 +72,18 @@ def sequence(lowered: Lowered, plan: Plan) -> Sequence:
         byte_list.append(step_bytes[step])
         if step in at_step:
             show(step)
-    return Sequence(nodes, position, np.asarray(byte_list, np.int64))
+    producer, handed_out = producers(lowered.graph), {}
+    for v in lowered.graph.outputs:
+        k = leaving[lowered.roots[v]]
+        if producer[v] >= 0:
+            is_view = lowered.node_task[producer[v]] < 0
+            handed_out[v] = view_place[producer[v], k] if is_view else int(position[lives.writer_step[k]])
+    return Sequence(nodes, position, np.asarray(byte_list, np.int64), handed_out)
 
 
 def realize(lowered: Lowered, order: Sequence) -> Graph:
     """The rewritten graph: `order` as nodes, every read bound to the latest copy."""
-    return replay(lowered.graph, order.nodes)
+    return replay(lowered.graph, order.nodes, order.handed_out)
 
 
 def instances(lowered: Lowered, plan: Plan, order: Sequence, rewritten: Graph) -> list[int]:
@@ -95,8 +106,10 @@ def instances(lowered: Lowered, plan: Plan, order: Sequence, rewritten: Graph) -
     return result
 
 
-def _views_by_instance(lowered: Lowered, plan: Plan) -> dict[int, list[int]]:
-    """Instance -> view nodes that show it, ascending."""
+def _views_by_instance(
+    lowered: Lowered, plan: Plan, first: dict[int, int], leaving: dict[int, int]
+) -> dict[int, list[int]]:
+    """Instance -> view nodes that show it, ascending; `first` and `leaving` as from `_contents`."""
     graph, lives = lowered.graph, plan.lifetimes
     producer = producers(graph)
     is_view = [task < 0 for task in lowered.node_task]
@@ -116,9 +129,8 @@ def _views_by_instance(lowered: Lowered, plan: Plan) -> dict[int, list[int]]:
         for place, v in through.get(task, ()):
             need(bound[pointer[step] + place], v)
 
-    first, last = _instances_of_contents(lowered, plan, producer)
     for v in graph.outputs:
-        need(last[lowered.roots[v]], v)
+        need(leaving[lowered.roots[v]], v)
     placed = {n for views in shown.values() for n in views}
     for n, node in enumerate(graph.nodes):
         if is_view[n] and n not in placed:
@@ -138,22 +150,31 @@ def _views_read(lowered: Lowered, producer: list[int], is_view: list[bool]) -> d
     return through
 
 
-def _instances_of_contents(lowered: Lowered, plan: Plan, producer: list[int]) -> tuple[dict[int, int], dict[int, int]]:
-    """First and last instance of each storage, by the value that names it."""
-    lives = plan.lifetimes
+def _contents(lowered: Lowered, plan: Plan) -> tuple[dict[int, int], dict[int, int]]:
+    """Of each storage, by the value that names it: its first instance, and the one that leaves as an output.
+
+    That is the last one, or what is there when its phase ends where outputs are handed out then.
+    """
+    lives, problem = plan.lifetimes, lowered.problem
     at_start = {int(lives.buffer[k]): int(k) for k in np.flatnonzero(lives.writer_step < 0)}
     first: dict[int, int] = {}
-    last: dict[int, int] = {}
+    leaving: dict[int, int] = {}
+    producer = producers(lowered.graph)
     for v, root in enumerate(lowered.roots):
         if v == root and producer[v] < 0:
-            first[v] = last[v] = at_start[lowered.value_buffer[v]]
-    written = lives.written_instance.lists()
+            first[v] = leaving[v] = at_start[lowered.value_buffer[v]]
+    ends, hold = phase_ends(problem, plan.order), problem.hold.tolist()
+    written, buffer = lives.written_instance.lists(), lives.buffer.tolist()
     for step, task in enumerate(plan.order.tolist()):
-        for v in lowered.graph.nodes[lowered.task_node[task]].writes:
-            k = next((k for k in written[step] if lives.buffer[k] == lowered.value_buffer[v]), -1)
-            first.setdefault(v, k)
-            last[v] = k
-    return first, last
+        node = lowered.graph.nodes[lowered.task_node[task]]
+        instance = {buffer[k]: k for k in written[step]}
+        for v in node.writes:
+            b = lowered.value_buffer[v]
+            if b in instance:
+                first.setdefault(v, instance[b])
+                if hold[b] != HANDED_OUT or step < ends[node.phase]:
+                    leaving[v] = instance[b]
+    return first, leaving
 
 
 def _until(lowered: Lowered, lives: Lifetimes, steps: int) -> np.ndarray:

@@ -23,13 +23,14 @@ def goes_the_whole_way(seed: int) -> None:
         "counts": rng.choice(["everything", "activations"]),
         "order": rng.choice(["free", "given"]),
         "layout": rng.choice(["fast", "best", "none"]),
+        "runtime": rng.choice(["arena", "arena", "torch-eager", "ort"]),
         "execute": "yes",
         "search_seconds": 2,
     }
     outcome = solve(graph, parse_request(fields))
     assert outcome.report["executed"]["status"] == "equal", (seed, outcome.report["executed"])
     assert outcome.report["plan"]["peak_bytes"] >= outcome.report["plan"]["bound"]["peak_bytes"]
-    again = solve(outcome.graph, parse_request({"planner": "as_given", "counts": fields["counts"]}))
+    again = solve(outcome.graph, parse_request({**fields, "planner": "as_given", "execute": "no"}))
     assert again.report["plan"]["peak_bytes"] == outcome.report["plan"]["peak_bytes"], seed
 
 
