@@ -16,7 +16,7 @@ import numpy as np
 
 from graph.builder import Builder
 from graph.emit import Emit, Val
-from graph.errors import Findings
+from graph.errors import BadGraph, Findings, quoted
 from graph.ir import EMPTY, Graph, Phase, Role, TensorType
 
 OPTIMIZERS = ("none", "sgd", "adam")
@@ -129,7 +129,10 @@ class Update:
     def ready(self, v: int, gradient: int) -> int:
         """What stands for the gradient of a wanted value from now on: cast and added up as the recipe says."""
         type = self.builder.values[gradient].type
-        if type is None or (v not in self.parameters and self.recipe.gradient_dtype is None):
+        if type is None:
+            self._check_sizes_only(v)
+            return gradient
+        if v not in self.parameters and self.recipe.gradient_dtype is None:
             return gradient
         emit = self._emit(v, Phase.BACKWARD)
         g = emit.cast(Val(gradient, type), self.recipe.gradient_dtype or type.dtype)
@@ -144,6 +147,15 @@ class Update:
                 if self.as_ready:
                     self._update(v, g, None)
         return g.id
+
+    def _check_sizes_only(self, v: int) -> None:
+        """Raise BadGraph when the recipe does something to a parameter of which only a size is known."""
+        value = self.builder.values[v]
+        if value.role is Role.PARAMETER and self.recipe != Recipe():
+            raise BadGraph.one(
+                "bad_recipe", "recipe", f"parameter {quoted(value.name)} without a type", "typed parameters to update",
+                "declare its shape and dtype, or leave the recipe out",
+            )  # fmt: skip
 
     def finish(self, pairs: Sequence[tuple[int, int]]) -> None:
         """Updates of all parameters, in the order their gradients were completed, after the backward phase."""

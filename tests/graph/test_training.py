@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,6 +12,7 @@ import pytest
 from graph.builder import Builder
 from graph.errors import BadGraph
 from graph.ir import ABSENT, Graph, Phase, Role, TensorType
+from graph.recipe import Recipe
 from graph.training import training_step
 from tests.graph.evaluate import evaluate
 
@@ -432,3 +435,19 @@ def test_a_wrong_option_says_which_field(options, path):
     with pytest.raises(BadGraph) as raised:
         training_step(regression(), **options)
     assert [finding.path for finding in raised.value.findings] == [path]
+
+
+def test_every_field_of_a_recipe_is_described():
+    text = (Path(__file__).parents[2] / "docs" / "training.md").read_text()
+    assert not [field.name for field in fields(Recipe) if f"`{field.name}`" not in text]
+
+
+def test_a_recipe_refuses_parameters_of_which_only_a_size_is_known():
+    builder = Builder("sizes")
+    w, h = builder.value("w", bytes=64, role=Role.PARAMETER), builder.value("h", bytes=64)
+    builder.node("acme::F", [w], name="f", outputs=[h], gradient_reads=())
+    (loss,) = builder.node("acme::Loss", [h], types=[TensorType("float32", ())], gradient_reads=(h,), outputs=["loss"])
+    graph = builder.build([loss])
+    assert len(training_step(graph, "loss")[0].gradients) == 1
+    with pytest.raises(BadGraph, match="'w' without a type"):
+        training_step(graph, "loss", {"optimizer": "sgd"})
