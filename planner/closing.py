@@ -27,7 +27,10 @@ class Closing:
         self.problem = problem
         self.repeatable = may_repeat(problem)
         self.degree = np.diff(problem.reads.pointer) + np.diff(problem.writes.pointer)
-        self.fast = problem.tasks > INTERPRETED or gap_kernels.KERNELS.is_compiled()
+        self.fast = self.uses_compiled()
+
+    def uses_compiled(self) -> bool:
+        return self.problem.tasks > INTERPRETED or gap_kernels.KERNELS.is_compiled()
 
     def down_to(self, order: Order, limit: int) -> tuple[Order, int]:
         """The order with runs added so that it is within `limit`, or nearer to it, and its peak."""

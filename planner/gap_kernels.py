@@ -12,7 +12,7 @@ from typing import Any
 from planner.gaps import CHAIN, board_types
 from planner.kernels import Kernels
 from planner.ledger import NO_LIMIT, add, at_place, count_above, count_once, count_part, count_part_loop
-from planner.uses import ADDED, LOOKED, RUNS, USES, add_use, use_before
+from planner.uses import ADDED, EXTRA, LOOKED, RUNS, USES, add_use, use_before
 
 
 def price_inputs(board: Any, ledger: Any, task: int, at: int, limit: int, token: int, gain: float, cost: float) -> Any:
@@ -82,31 +82,75 @@ def price_chain(board: Any, ledger: Any, at: int, limit: int) -> float:
     Inputs that are dead there are made by further runs, which join the chain, or are held longer.
     """
     token = board.counters[LOOKED]
-    gain, cost, extra, busy = 0.0, 0.0, 0, board.busy[at // 2]
+    gain, cost = 0.0, 0.0
     for run in range(board.counters[RUNS]):
         cost += board.cost[board.chain[run]] + 1
         gain += output_gain(board, ledger, board.chain[run], at, limit)
     run = 0
     while run < board.counters[RUNS]:
-        task = board.chain[run]
         if gain <= 0:
             return -1.0
         known = board.counters[RUNS]
-        gain, cost = price_inputs(board, ledger, task, at, limit, token, gain, cost)
+        gain, cost = price_inputs(board, ledger, board.chain[run], at, limit, token, gain, cost)
         for new in range(known, board.counters[RUNS]):
             gain += output_gain(board, ledger, board.chain[new], at, limit)
-        busy = max(busy, board.workspace[task])
+        run += 1
+    if gain <= 0:
+        return -1.0
+    sort_chain(board)
+    board.counters[EXTRA] = chain_bytes(board, at, token)
+    here = at_place(ledger, at) + max(0, board.counters[EXTRA] - board.busy[at // 2])
+    if here > limit and here > max(at_place(ledger, at + 1), at_place(ledger, max(at - 1, 0))):
+        return -1.0
+    return gain / cost
+
+
+def sort_chain(board: Any) -> None:
+    """Put the chain into the order it runs in, which is that of the document."""
+    for run in range(1, board.counters[RUNS]):
+        task, slot = board.chain[run], run
+        while slot > 0 and board.chain[slot - 1] > task:
+            board.chain[slot] = board.chain[slot - 1]
+            slot -= 1
+        board.chain[slot] = task
+
+
+def chain_bytes(board: Any, at: int, token: int) -> int:
+    """Most bytes that the chain needs while it runs, beside what is held across `at` with and without it.
+
+    What somebody reads behind `at` counts as held across it, so its bytes are missing until it is made.
+    """
+    now = 0
+    for run in range(board.counters[RUNS]):
+        task = board.chain[run]
         for entry in range(board.write_pointer[task], board.write_pointer[task + 1]):
             b = board.write_index[entry]
             if not board.resident[b]:
                 following = board.next[use_before(board, b, at)]
-                if following < 0 or board.reads[following] != 1:
-                    extra += board.size[b]
-        run += 1
-    here = at_place(ledger, at) + extra + busy - board.busy[at // 2]
-    if gain <= 0 or (here > limit and here > max(at_place(ledger, at + 1), at_place(ledger, max(at - 1, 0)))):
-        return -1.0
-    return gain / cost
+                board.brief[b] = 0
+                if following >= 0 and board.reads[following] == 1:
+                    now -= board.size[b]
+                else:
+                    board.brief[b] = token
+                    board.last_run[b] = run
+        for entry in range(board.read_pointer[task], board.read_pointer[task + 1]):
+            board.last_run[board.read_index[entry]] = run
+    most = 0
+    for run in range(board.counters[RUNS]):
+        task = board.chain[run]
+        for entry in range(board.write_pointer[task], board.write_pointer[task + 1]):
+            if not board.resident[board.write_index[entry]]:
+                now += board.size[board.write_index[entry]]
+        most = max(most, now + board.workspace[task])
+        for entry in range(board.write_pointer[task], board.write_pointer[task + 1]):
+            b = board.write_index[entry]
+            if board.brief[b] == token and board.last_run[b] == run:
+                now -= board.size[b]
+        for entry in range(board.read_pointer[task], board.read_pointer[task + 1]):
+            c = board.read_index[entry]
+            if board.brief[c] == token and board.last_run[c] == run:
+                now -= board.size[c]
+    return int(most)
 
 
 def output_gain(board: Any, ledger: Any, task: int, at: int, limit: int) -> float:
@@ -149,22 +193,20 @@ def close(board: Any, ledger: Any, use: int) -> None:
     """Add the runs of the last call of `price`, which was for this use."""
     at = board.place[use] // 2 * 2
     boundary = at // 2
+    if board.counters[EXTRA] > board.busy[boundary]:
+        add(ledger, at, at + 1, board.counters[EXTRA] - board.busy[boundary])
+        board.busy[boundary] = board.counters[EXTRA]
     for run in range(board.counters[RUNS]):
         task = board.chain[run]
         board.added_at[board.counters[ADDED]], board.added_task[board.counters[ADDED]] = boundary, task
         board.counters[ADDED] += 1
-        if board.workspace[task] > board.busy[boundary]:
-            add(ledger, at, at + 1, board.workspace[task] - board.busy[boundary])
-            board.busy[boundary] = board.workspace[task]
         for entry in range(board.write_pointer[task], board.write_pointer[task + 1]):
             b = board.write_index[entry]
             if board.resident[b]:
                 continue
             last = use_before(board, b, at)
             following = board.next[last]
-            if following < 0 or not board.reads[following]:
-                add(ledger, at, at + 1, board.size[b])
-            elif board.place[last] + 1 < at:
+            if following >= 0 and board.reads[following] and board.place[last] + 1 < at:
                 add(ledger, board.place[last] + 1, at, -board.size[b])
             add_use(board, last, b, at, 0)
     for run in range(board.counters[RUNS]):
@@ -243,6 +285,8 @@ def _signatures() -> dict[str, Any]:
         "output_gain": real(board, ledger, whole, whole, whole),
         "seed_chain": whole(board, whole, numba.boolean),
         "price_inputs": pair(board, ledger, whole, whole, whole, whole, real, real),
+        "sort_chain": numba.void(board),
+        "chain_bytes": whole(board, whole, whole),
         "price_chain": real(board, ledger, whole, whole),
         "price": real(board, ledger, whole, whole),
         "close": numba.void(board, ledger, whole),
@@ -254,7 +298,7 @@ def _signatures() -> dict[str, Any]:
 KERNELS = Kernels(
     (
         add, count_part, count_above, count_once, at_place, use_before, add_use,
-        output_gain, seed_chain, price_inputs, price_chain, price, close, price_all, close_best,
+        output_gain, seed_chain, price_inputs, sort_chain, chain_bytes, price_chain, price, close, price_all, close_best,
     ),
     _signatures,
     {"count_part": count_part_loop},

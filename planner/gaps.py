@@ -50,12 +50,14 @@ class Board(NamedTuple):
     buffer: list[int]  # u
     free: list[int]  # u  1: the gap before this read may be closed by another run
     taker: list[int]  # u  bytes that take this buffer's storage over at this use
-    busy: list[int]  # s + 1  largest workspace of the runs added at each boundary
+    busy: list[int]  # s + 1  most bytes that runs added at each boundary need beside what they leave
     stamp: list[int]  # m  candidate that made or kept the buffer last
+    brief: list[int]  # m  candidate whose chain makes the buffer and needs it no longer
+    last_run: list[int]  # m  place in the chain that needs it last
     chain: list[int]  # CHAIN  tasks the candidate runs
     added_at: list[int]  # boundaries of the runs added so far
     added_task: list[int]
-    counters: list[int]  # uses, runs added, candidates looked at, tasks in `chain`
+    counters: list[int]  # uses, runs added, candidates looked at, tasks in `chain`, bytes it needs
 
 
 def board_types() -> tuple[Any, Any]:
@@ -96,8 +98,9 @@ def board_of(problem: Problem, repeatable: np.ndarray, order: Order, room: int, 
         column(size), column(problem.producer()), column(problem.hold == RESIDENT), column(first_use),
         column(place, room), column(following, room), column(preceding, room), column(is_read, room),
         column(buffer, room), column(free, room), column(taker, room),
-        column(empty, steps + 1), column(empty, problem.buffers), column(empty, CHAIN),
-        column(empty, room), column(empty, room), column(np.array([uses, 0, 0, 0])),
+        column(empty, steps + 1), column(empty, problem.buffers),
+        column(empty, problem.buffers), column(empty, problem.buffers), column(empty, CHAIN),
+        column(empty, room), column(empty, room), column(np.array([uses, 0, 0, 0, 0])),
     )  # fmt: skip
     return board, ledger_of(_places(problem, order, lives))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 # In `Board.counters`.
-USES, ADDED, LOOKED, RUNS = 0, 1, 2, 3
+USES, ADDED, LOOKED, RUNS, EXTRA = range(5)
 # In `Board.reads`: a use that was taken out; its `before` still leads back to one that is there.
 GONE = 2
 

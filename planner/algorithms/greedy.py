@@ -58,6 +58,8 @@ class _Search:
         if peak(self.problem, self.base) <= budget:
             return
         if budget < self.floor:
+            for steps in WAYS:
+                self.offer(self.lowered(self.base, self.floor, steps))
             self.lowest_within(None)
             return
         left = TASK_STEPS // len(self.base)
@@ -106,6 +108,7 @@ class _Search:
     def lowest_within(self, cost_limit: int | None) -> None:
         """Go down as far as the cost allows, then try from the start for still less."""
         self.sink(self.base, self.floor, cost_limit)
+        self.sink(self.best, self.floor, cost_limit)
         part = 0.04
         while part >= LEAST_STEP and not self.monitor.should_stop():
             highest = peak(self.problem, self.best)

@@ -69,8 +69,11 @@ def placement(lives: Lifetimes, size: np.ndarray, workspace: np.ndarray, alignme
     below[:count][always] = ends - rounded[always]
     _share_resident(lives, below)
 
-    needs &= ~always
     root = _roots(lives)
+    needs &= ~always
+    inside = needs & always[root]  # takes over what was there from the start up to the last step
+    below[:count][inside] = below[root[inside]]
+    needs &= ~inside
     own = np.flatnonzero(needs & (root == np.arange(count)))
     busy = np.flatnonzero(workspace > 0)
     number = np.full(count, -1, np.int64)

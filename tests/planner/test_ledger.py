@@ -1,0 +1,30 @@
+"""The ledger answers as a plain array would."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+
+from planner.ledger import add, at_place, count_above, count_once, highest, highest_in, ledger_of
+
+
+@pytest.mark.parametrize("places", [1, 7, 1024, 1025, 1500])
+def test_the_ledger_agrees_with_a_plain_array(places):
+    rng = random.Random(places)
+    plain = np.array([rng.randint(0, 50) for _ in range(places)], np.int64)
+    ledger = ledger_of(plain)
+    for _ in range(60):
+        begin, end = sorted(rng.sample(range(places + 1), 2))
+        limit = rng.randint(0, 60)
+        if rng.random() < 0.5:
+            amount = rng.randint(-9, 9)
+            add(ledger, begin, end, amount)
+            plain[begin:end] += amount
+        elif rng.random() < 0.3:
+            count_once(ledger, limit)
+        assert count_above(ledger, begin, end, limit) == (plain[begin:end] > limit).sum()
+        assert highest_in(ledger, begin, end) == max(0, plain[begin:end].max())
+        assert at_place(ledger, begin) == plain[begin]
+        assert highest(ledger) == max(0, plain.max())
