@@ -59,15 +59,16 @@ class _Scores:
 
 
 def added_loss(graph: Graph) -> tuple[Graph, str, list[str]]:
-    """(graph with a loss as its only output, the loss's name, what was done) for a classifier.
+    """(graph with a loss among its outputs, the loss's name, what was done) for a classifier.
 
-    A scalar output is the loss itself. Raises BadGraph asking for a loss when there is not one output
-    that looks like scores over classes.
+    The only scalar among the outputs is the loss itself. Raises BadGraph asking for a loss when there
+    is neither that nor one output that looks like scores over classes.
     """
+    scalars = [v for v in graph.outputs if _is_scalar(graph.values[v].type)]
+    if len(scalars) == 1:
+        name = graph.values[scalars[0]].name
+        return graph, name, [f"the loss is the output {quoted(name)}, the only scalar"]
     output = _only_output(graph)
-    value = graph.values[output]
-    if _is_scalar(value.type):
-        return graph, value.name, [f"the loss is the output {quoted(value.name)}, the only scalar"]
     notes = []
     scores = _scores(graph, output)
     if scores.value != output:

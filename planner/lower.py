@@ -264,7 +264,8 @@ class _Lowering:
             if role in (Role.PARAMETER, Role.CONSTANT):
                 category[b] = PARAMETERS
             elif role is Role.STATE:
-                category[b] = OPTIMIZER if v in updated else PARAMETERS
+                is_optimizer = v in updated or "state_of" in self.graph.values[v].annotations
+                category[b] = OPTIMIZER if is_optimizer else PARAMETERS
         for _, gradient in self.graph.gradients:
             category[self.value_buffer[gradient]] = GRADIENTS
         return category

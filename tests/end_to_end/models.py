@@ -12,7 +12,7 @@ OURS = Path(__file__).parent.parent / "models"
 #: Name -> (file, request fields that bind its shapes).
 MODELS: dict[str, tuple[Path, dict[str, object]]] = {
     **{path.stem.removeprefix("light_"): (path, {"batch": 1}) for path in sorted(LIGHT.glob("*.onnx"))},
-    "encoder": (OURS / "encoder.onnx", {"batch": 2, "dims": {"sequence": 16}, "loss": "loss"}),
+    "encoder": (OURS / "encoder.onnx", {"batch": 2, "dims": {"sequence": 16}}),
     "decoder": (OURS / "decoder.onnx", {"batch": 2, "dims": {"sequence": 16}, "loss": "loss"}),
     "gpt": (OURS / "gpt.onnx", {"batch": 2, "dims": {"sequence": 16}}),
 }
