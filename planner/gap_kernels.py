@@ -12,7 +12,7 @@ from typing import Any
 from planner.gaps import CHAIN, board_types
 from planner.kernels import Kernels
 from planner.ledger import NO_LIMIT, add, at_place, count_above, count_once, count_part, count_part_loop
-from planner.uses import ADDED, EXTRA, LOOKED, RUNS, USES, add_use, use_before
+from planner.uses import ADDED, EXTRA, LOOKED, RUNS, USES, add_use, chain_bytes, sort_chain, use_before
 
 
 def price_inputs(board: Any, ledger: Any, task: int, at: int, limit: int, token: int, gain: float, cost: float) -> Any:
@@ -103,54 +103,6 @@ def price_chain(board: Any, ledger: Any, at: int, limit: int) -> float:
     if here > limit and here > max(at_place(ledger, at + 1), at_place(ledger, max(at - 1, 0))):
         return -1.0
     return gain / cost
-
-
-def sort_chain(board: Any) -> None:
-    """Put the chain into the order it runs in, which is that of the document."""
-    for run in range(1, board.counters[RUNS]):
-        task, slot = board.chain[run], run
-        while slot > 0 and board.chain[slot - 1] > task:
-            board.chain[slot] = board.chain[slot - 1]
-            slot -= 1
-        board.chain[slot] = task
-
-
-def chain_bytes(board: Any, at: int, token: int) -> int:
-    """Most bytes that the chain needs while it runs, beside what is held across `at` with and without it.
-
-    What somebody reads behind `at` counts as held across it, so its bytes are missing until it is made.
-    """
-    now = 0
-    for run in range(board.counters[RUNS]):
-        task = board.chain[run]
-        for entry in range(board.write_pointer[task], board.write_pointer[task + 1]):
-            b = board.write_index[entry]
-            if not board.resident[b]:
-                following = board.next[use_before(board, b, at)]
-                board.brief[b] = 0
-                if following >= 0 and board.reads[following] == 1:
-                    now -= board.size[b]
-                else:
-                    board.brief[b] = token
-                    board.last_run[b] = run
-        for entry in range(board.read_pointer[task], board.read_pointer[task + 1]):
-            board.last_run[board.read_index[entry]] = run
-    most = 0
-    for run in range(board.counters[RUNS]):
-        task = board.chain[run]
-        for entry in range(board.write_pointer[task], board.write_pointer[task + 1]):
-            if not board.resident[board.write_index[entry]]:
-                now += board.size[board.write_index[entry]]
-        most = max(most, now + board.workspace[task])
-        for entry in range(board.write_pointer[task], board.write_pointer[task + 1]):
-            b = board.write_index[entry]
-            if board.brief[b] == token and board.last_run[b] == run:
-                now -= board.size[b]
-        for entry in range(board.read_pointer[task], board.read_pointer[task + 1]):
-            c = board.read_index[entry]
-            if board.brief[c] == token and board.last_run[c] == run:
-                now -= board.size[c]
-    return int(most)
 
 
 def output_gain(board: Any, ledger: Any, task: int, at: int, limit: int) -> float:
@@ -297,8 +249,8 @@ def _signatures() -> dict[str, Any]:
 
 KERNELS = Kernels(
     (
-        add, count_part, count_above, count_once, at_place, use_before, add_use,
-        output_gain, seed_chain, price_inputs, sort_chain, chain_bytes, price_chain, price, close, price_all, close_best,
+        add, count_part, count_above, count_once, at_place, use_before, add_use, sort_chain, chain_bytes,
+        output_gain, seed_chain, price_inputs, price_chain, price, close, price_all, close_best,
     ),
     _signatures,
     {"count_part": count_part_loop},

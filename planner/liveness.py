@@ -80,14 +80,14 @@ def _hold(
     resident = hold == RESIDENT
     start[resident] = 0
     stop[resident] = np.where(writer_step[resident] < 0, len(order), 0)
-    return held | resident
+    return np.asarray(held | resident)
 
 
 def _last_of_each(buffer: np.ndarray, rows: np.ndarray) -> np.ndarray:
     """Of the given rows, ascending, the last one of each buffer."""
     if not len(rows):
         return rows
-    return rows[np.append(buffer[rows[1:]] != buffer[rows[:-1]], True)]
+    return np.asarray(rows[np.append(buffer[rows[1:]] != buffer[rows[:-1]], True)])
 
 
 def profile(problem: Problem, order: Order, lives: Lifetimes | None = None, space: int = DEVICE) -> np.ndarray:

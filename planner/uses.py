@@ -1,4 +1,4 @@
-"""Kernels on the linked lists of uses of a `Board`; see `gaps.py` and `kernels.py`."""
+"""Kernels on the linked lists of uses of a `Board` and on its chain of runs; see `gaps.py` and `kernels.py`."""
 
 from __future__ import annotations
 
@@ -52,3 +52,51 @@ def remove_use(board: Any, use: int) -> None:
     if following >= 0:
         board.before[following] = last
     board.reads[use] = GONE
+
+
+def sort_chain(board: Any) -> None:
+    """Put the chain into the order it runs in, which is that of the document."""
+    for run in range(1, board.counters[RUNS]):
+        task, slot = board.chain[run], run
+        while slot > 0 and board.chain[slot - 1] > task:
+            board.chain[slot] = board.chain[slot - 1]
+            slot -= 1
+        board.chain[slot] = task
+
+
+def chain_bytes(board: Any, at: int, token: int) -> int:
+    """Most bytes that the chain needs while it runs, beside what is held across `at` with and without it.
+
+    What somebody reads behind `at` counts as held across it, so its bytes are missing until it is made.
+    """
+    now = 0
+    for run in range(board.counters[RUNS]):
+        task = board.chain[run]
+        for entry in range(board.write_pointer[task], board.write_pointer[task + 1]):
+            b = board.write_index[entry]
+            if not board.resident[b]:
+                following = board.next[use_before(board, b, at)]
+                board.brief[b] = 0
+                if following >= 0 and board.reads[following] == 1:
+                    now -= board.size[b]
+                else:
+                    board.brief[b] = token
+                    board.last_run[b] = run
+        for entry in range(board.read_pointer[task], board.read_pointer[task + 1]):
+            board.last_run[board.read_index[entry]] = run
+    most = 0
+    for run in range(board.counters[RUNS]):
+        task = board.chain[run]
+        for entry in range(board.write_pointer[task], board.write_pointer[task + 1]):
+            if not board.resident[board.write_index[entry]]:
+                now += board.size[board.write_index[entry]]
+        most = max(most, now + board.workspace[task])
+        for entry in range(board.write_pointer[task], board.write_pointer[task + 1]):
+            b = board.write_index[entry]
+            if board.brief[b] == token and board.last_run[b] == run:
+                now -= board.size[b]
+        for entry in range(board.read_pointer[task], board.read_pointer[task + 1]):
+            c = board.read_index[entry]
+            if board.brief[c] == token and board.last_run[c] == run:
+                now -= board.size[c]
+    return int(most)

@@ -1,0 +1,127 @@
+"""Whether a sequence may run: the part of the independent checker that looks at the order alone.
+
+Plain Python, step by step; shares no code with `liveness.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from planner.errors import IllegalPlan
+from planner.plan import Goal
+from planner.problem import FORBID, NEVER, RESIDENT, Problem
+
+Name = Callable[[int], str]
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """How messages call tasks and buffers; numbers when nobody knows better."""
+
+    task: Name = lambda task: f"task {task}"
+    buffer: Name = lambda buffer: f"buffer {buffer}"
+
+
+def check_order(problem: Problem, goal: Goal, order: list[int], names: Names | None = None) -> None:
+    """Accept a sequence that may run, or raise IllegalPlan with the step that may not."""
+    names = names or Names()
+    first: dict[int, int] = {}
+    last: dict[int, int] = {}
+    for step, task in enumerate(order):
+        if not 0 <= task < problem.tasks:
+            raise IllegalPlan(f"step {step}: task {task} does not exist; tasks are 0 to {problem.tasks - 1}")
+        if task in first and (problem.repeat[task] == NEVER or problem.recompute[task] == FORBID):
+            raise IllegalPlan(
+                f"step {step}: {names.task(task)} runs again and may run once only; it ran at step {first[task]}"
+            )
+        first.setdefault(task, step)
+        last[task] = step
+    for task in range(problem.tasks):
+        if task not in first and not problem.optional[task]:
+            raise IllegalPlan(f"step {len(order)}: the order ends and {names.task(task)} has not run; run it once")
+    _check_reads(problem, order, names)
+    _check_producers(problem, order, names)
+    _check_after(problem, first, last, names)
+    if goal.strict_phases:
+        _check_phases(problem, order, first, names)
+    if goal.order_is_given:
+        _check_given(order, first, names)
+
+
+def _check_reads(problem: Problem, order: list[int], names: Names) -> None:
+    reads, shape_reads, writes = problem.reads.lists(), problem.shape_reads.lists(), problem.writes.lists()
+    written = {buffer for row in writes for buffer in row}
+    there = {b for b in range(problem.buffers) if b not in written or problem.hold[b] == RESIDENT}
+    for step, task in enumerate(order):
+        for buffer in reads[task] + shape_reads[task]:
+            if buffer not in there:
+                writer = next(t for t in range(problem.tasks) if buffer in writes[t])
+                raise IllegalPlan(
+                    f"step {step}: {names.task(task)} reads {names.buffer(buffer)}, which does not exist yet; "
+                    f"run {names.task(writer)} first"
+                )
+        there.update(writes[task])
+
+
+def _check_producers(problem: Problem, order: list[int], names: Names) -> None:
+    """The first writer of a buffer by number is its producer and runs before the others do."""
+    producer: dict[int, int] = {}
+    writes = problem.writes.lists()
+    for task, row in enumerate(writes):
+        for buffer in row:
+            producer.setdefault(buffer, task)
+    ran: set[int] = set()
+    for step, task in enumerate(order):
+        for buffer in writes[task]:
+            if task != producer[buffer] and producer[buffer] not in ran:
+                raise IllegalPlan(
+                    f"step {step}: {names.task(task)} writes {names.buffer(buffer)} before its producer "
+                    f"{names.task(producer[buffer])} ran; run that first"
+                )
+        ran.add(task)
+
+
+def _check_after(problem: Problem, first: dict[int, int], last: dict[int, int], names: Names) -> None:
+    for a, row in enumerate(problem.after_every.lists()):
+        for b in row:
+            if a in last and b in first and last[a] >= first[b]:
+                raise IllegalPlan(
+                    f"step {last[a]}: {names.task(a)} runs after {names.task(b)} did at step {first[b]}; every run "
+                    f"of the one comes before every run of the other"
+                )
+    for a, row in enumerate(problem.after_first.lists()):
+        for b in row:
+            if a in first and b in first and first[a] >= first[b]:
+                raise IllegalPlan(
+                    f"step {first[b]}: {names.task(b)} runs first before {names.task(a)} does at step {first[a]}; "
+                    f"swap their first runs"
+                )
+
+
+def _check_phases(problem: Problem, order: list[int], first: dict[int, int], names: Names) -> None:
+    phase = problem.phase.tolist()
+    open_runs = [0, 0, 0]
+    for task in first:
+        open_runs[phase[task]] += 1
+    for step, task in enumerate(order):
+        if first[task] == step:
+            open_runs[phase[task]] -= 1
+        if any(open_runs[: phase[task]]):
+            raise IllegalPlan(
+                f"step {step}: {names.task(task)} of phase {phase[task]} runs while an earlier phase still has "
+                f"tasks to run for the first time; finish that phase first"
+            )
+
+
+def _check_given(order: list[int], first: dict[int, int], names: Names) -> None:
+    highest = -1
+    for step, task in enumerate(order):
+        if first[task] != step:
+            continue
+        if task < highest:
+            raise IllegalPlan(
+                f"step {step}: {names.task(task)} runs first after {names.task(highest)} did, and the given order "
+                f"puts it before; swap their first runs"
+            )
+        highest = task
