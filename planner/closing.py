@@ -87,8 +87,8 @@ class Closing:
 def _with_gap(board: Board) -> np.ndarray:
     """The uses before which there is a gap that may be closed."""
     uses = board.counters[0]
-    place, before = np.asarray(board.place[:uses]), np.asarray(board.before[:uses])
-    return np.flatnonzero((np.asarray(board.free[:uses]) > 0) & (place // 2 * 2 > place[before] + 1))
+    place, before = np.asarray(board.place[:uses], np.int64), np.asarray(board.before[:uses], np.int64)
+    return np.flatnonzero((np.asarray(board.free[:uses], np.int64) > 0) & (place // 2 * 2 > place[before] + 1))
 
 
 def without_unread(problem: Problem, order: Order) -> Order:

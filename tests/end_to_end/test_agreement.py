@@ -84,3 +84,18 @@ def test_execution_sees_a_value_that_lies_on_another(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(pipeline, "ask", everything_at_zero)
     monkeypatch.setattr(pipeline, "check", lambda *_: None)
     assert planned().report["executed"]["status"] == "different"
+
+
+def test_a_graph_of_views_alone_has_nothing_to_plan_and_is_executed() -> None:
+    b = Builder("views")
+    x = b.value("x", F, Role.INPUT)
+    (v,) = b.node("Reshape", [x, b.constant(np.array([256]), "flat")], name="view", outputs=["v"])
+    report = solve(b.build([v]), parse_request({"budget": "50%", "execute": "yes"})).report
+    assert report["executed"]["status"] == "equal"
+    assert report["plan"]["order"] == [["view", 0]]
+
+
+def test_an_empty_graph_has_an_empty_plan() -> None:
+    report = solve(Builder("empty").build([]), parse_request({"execute": "yes"})).report
+    assert report["plan"]["order"] == [] and report["plan"]["peak_bytes"] == 0
+    assert report["executed"]["status"] == "equal"
