@@ -62,15 +62,15 @@ def _ids(graph: Graph, where: str, findings: Findings) -> None:
         for v in pair:
             if not 0 <= v < values:
                 outside(f"gradients[{i}]", v, values, "values")
+    if _are_inside(graph):
+        return
     for n, node in enumerate(graph.nodes):
-        for field, ids in (("inputs", node.inputs), ("outputs", node.outputs)):
-            if ids and (min(ids) < ABSENT or max(ids) >= values):
-                for i, v in enumerate(ids):
-                    if not ABSENT <= v < values:
-                        outside(f"nodes[{n}].{field}[{i}]", v, values, "values")
-        for i, v in enumerate(node.gradient_reads or ()):
-            if not ABSENT <= v < values:
-                outside(f"nodes[{n}].gradient_reads[{i}]", v, values, "values")
+        for field, ids in (
+            ("inputs", node.inputs), ("outputs", node.outputs), ("gradient_reads", node.gradient_reads or ()),
+        ):  # fmt: skip
+            for i, v in enumerate(ids):
+                if not ABSENT <= v < values:
+                    outside(f"nodes[{n}].{field}[{i}]", v, values, "values")
         for i, before in enumerate(node.after):
             if not 0 <= before < nodes:
                 outside(f"nodes[{n}].after[{i}]", before, nodes, "nodes")
@@ -80,6 +80,28 @@ def _ids(graph: Graph, where: str, findings: Findings) -> None:
                     outside(f"nodes[{n}].bodies.{name}.captures", outer, values, "values")
                 if not 0 <= inner < len(body.graph.values):
                     outside(f"nodes[{n}].bodies.{name}.captures", inner, len(body.graph.values), "values of the body")
+
+
+def _are_inside(graph: Graph) -> bool:
+    """True when all ids of all nodes name something; the common case, told in one sweep."""
+    used: list[int] = []
+    after: list[int] = []
+    for node in graph.nodes:
+        used += node.inputs
+        used += node.outputs
+        if node.after:
+            after += node.after
+        if node.gradient_reads:
+            used += node.gradient_reads
+        for body in node.bodies.values():
+            inner = [v for v, _ in body.captures]
+            if inner and not (min(inner) >= 0 and max(inner) < len(body.graph.values)):
+                return False
+            if any(v == ABSENT for _, v in body.captures):
+                return False
+            used += [outer for _, outer in body.captures]
+    fits = not used or (min(used) >= ABSENT and max(used) < len(graph.values))
+    return fits and (not after or (min(after) >= 0 and max(after) < len(graph.nodes)))
 
 
 def _names(graph: Graph, where: str, findings: Findings) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from graph.errors import Findings, quoted
-from graph.ir import DTYPE_BITS, LARGEST_BYTES, Graph, Node, Value
+from graph.ir import DTYPE_BITS, LARGEST_BYTES, UNKNOWN_COST, Graph, Node, Value
 
 RECOMPUTE = (None, "allow", "never", "prefer")
 
@@ -33,7 +33,8 @@ def check_values(graph: Graph, where: str, writer: list[int], findings: Findings
             "correct the shapes",
         )  # fmt: skip
     for n, node in enumerate(graph.nodes):
-        _node(node, f"{where}nodes[{n}]", findings)
+        if node.cost is not UNKNOWN_COST or node.recompute is not None or node.gradient_reads is not None:
+            _node(node, f"{where}nodes[{n}]", findings)
 
 
 def _value(graph: Graph, where: str, writer: list[int], v: int, value: Value, findings: Findings) -> bool:

@@ -17,6 +17,8 @@ from typing import Any
 
 import numpy as np
 
+from graph.quick import quick_init
+
 ABSENT = -1  # an input that is left out, or an output nobody wants
 LARGEST_BYTES = 2**63 - 1
 
@@ -83,6 +85,7 @@ class TensorType:
         return f"{self.dtype}[{','.join(map(str, self.shape))}]"
 
 
+@quick_init
 @dataclass(frozen=True, slots=True)
 class Value:
     """A tensor with a name. `type` is None when the document gives a size only."""
@@ -124,6 +127,7 @@ class Body:
     captures: tuple[tuple[int, int], ...] = ()  # (value in the body, value outside)
 
 
+@quick_init
 @dataclass(frozen=True, slots=True)
 class Node:
     """One run of an op. Positions in `views`, `in_place` and `gradient_reads` count from 0."""

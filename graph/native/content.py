@@ -90,6 +90,8 @@ def judge(opaque: Mapping[str, Any], path: str, limits: Limits, findings: Findin
 def judge_size(opaque: Mapping[str, Any], path: str, limits: Limits, findings: Findings) -> None:
     """Collect attributes and annotations that are larger than allowed."""
     for key, value in opaque.items():
+        if _is_surely_small(value, limits.attribute_bytes):
+            continue
         size = len(msgspec.json.encode(value, enc_hook=str))
         if size > limits.attribute_bytes:
             findings.add(
@@ -98,11 +100,22 @@ def judge_size(opaque: Mapping[str, Any], path: str, limits: Limits, findings: F
             )  # fmt: skip
 
 
+def _is_surely_small(value: Any, most_bytes: int) -> bool:
+    """True when the value is within the limit however its characters and digits are written."""
+    if isinstance(value, str):
+        return 6 * len(value) + 2 <= most_bytes
+    if isinstance(value, list):
+        return 32 * len(value) + 2 <= most_bytes and set(map(type, value)) <= {int, float}
+    return isinstance(value, int | float) and most_bytes >= 32
+
+
 def _read(value: Any, path: str, depth: int, findings: Findings) -> Any:
     if depth == 0:
         findings.add("too_deep", path, "a nest of lists and objects", "fewer levels", "flatten what is nested")
     elif isinstance(value, list):
-        if not all(type(item) is float or type(item) is str for item in value):
+        kinds = set(map(type, value))
+        integers = kinds == {int} and min(value) >= _SMALLEST_INTEGER and max(value) <= _LARGEST_INTEGER
+        if not integers and not kinds <= {float, str}:
             return [_read(item, f"{path}[{i}]", depth - 1, findings) for i, item in enumerate(value)]
     elif isinstance(value, dict):
         return _read_object(value, path, depth, findings)

@@ -127,9 +127,9 @@ def is_in_order(draft: Draft) -> bool:
 def infer_types(draft: Draft, rebinding: Rebinding, contents: dict[int, np.ndarray], findings: Findings) -> None:
     """Fill in `draft.types` in one sweep; what the document declares must agree unless its shapes were changed."""
     inference = Inference(draft.opset.get("", 21), contents)
-    types = draft.types
+    types, following = draft.types, bool(rebinding.before)
     for n, node in enumerate(draft.nodes):
-        changed = rebinding.touches(node)
+        changed = following and rebinding.touches(node)
         if n in draft.bodies:
             draft.nodes[n] = replace(node, bodies=draft.bodies[n](types))
             if changed:

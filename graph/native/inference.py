@@ -1,7 +1,7 @@
 """Types of the outputs of a document's nodes, asked of the op table once per distinct use.
 
-A document repeats its layers: keys are made of small ints, one per distinct type, so that a
-repeated node costs a dictionary look-up instead of a question.
+A document repeats its layers and shares one record for equal types: keys hold the identity of types, so
+that a repeated node costs a dictionary look-up instead of a question.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ class Inference:
     def __init__(self, opset: int, contents: Mapping[int, np.ndarray]):
         self.opset = opset
         self.contents = dict(contents)  # by value id; shape arithmetic adds to it
-        self._numbers: dict[TensorType, int] = {}
-        self._answers: dict[tuple[Any, ...], Types | None] = {}
+        #: Per question its answer and the input types, whose `id` is in the key and taken while they are kept.
+        self._answers: dict[tuple[Any, ...], tuple[Types | None, Types]] = {}
         self._opaque: dict[str, bool] = {}
 
     def is_opaque(self, op: str) -> bool:
@@ -44,27 +44,20 @@ class Inference:
         """Types of the node's outputs, or None for an opaque op. Raises one of REFUSALS."""
         if self.is_opaque(node.op):
             return None
-        if node.op in ("Shape", "Size") or any(v in self.contents for v in node.inputs):
+        if node.op in ("Shape", "Size") or (self.contents and any(v in self.contents for v in node.inputs)):
             return self._with_contents(node, types)
+        asked = tuple([None if v == ABSENT else types[v] for v in node.inputs])
         key = (
-            node.op, freeze(node.attributes) if node.attributes else (),
-            *[-1 if v == ABSENT or (t := types[v]) is None else self._number(t) for v in node.inputs], "->",
-            *[v != ABSENT for v in node.outputs],
+            node.op, freeze(node.attributes) if node.attributes else (), tuple(map(id, asked)),
+            tuple([v != ABSENT for v in node.outputs]),
         )  # fmt: skip
-        try:
-            answer = self._answers[key]
-        except KeyError:
-            answer = infer(_call(node, types, self.opset, False))
-            complete = all(t is not None for t, v in zip(answer, node.outputs, strict=False) if v != ABSENT)
-            self._answers[key] = answer if complete and len(answer) >= len(node.outputs) else None
-            answer = self._answers[key]
+        found = self._answers.get(key)
+        if found is None:
+            told = infer(_call(node, types, self.opset, False))
+            complete = all(t is not None for t, v in zip(told, node.outputs, strict=False) if v != ABSENT)
+            found = self._answers[key] = (told if complete and len(told) >= len(node.outputs) else None, asked)
+        answer = found[0]
         return infer(_call(node, types, self.opset, True)) if answer is None else answer
-
-    def _number(self, type: TensorType) -> int:
-        number = self._numbers.get(type)
-        if number is None:
-            number = self._numbers[type] = len(self._numbers)
-        return number
 
     def _with_contents(self, node: Node, types: list[TensorType | None]) -> Types:
         """As `outputs`, for a node that reads known contents or shapes; its own contents are kept when small."""

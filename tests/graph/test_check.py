@@ -138,3 +138,13 @@ def test_positions_and_ids_out_of_range_are_told_not_tripped_over() -> None:
         (replace(good, gradient_reads=(2,)), "foreign_gradient_read"),
     ):
         assert findings(graph([broken], "XaY"))[0].code == code
+
+
+def test_quick_records_are_made_as_dataclasses_make_them() -> None:
+    plain = Node("n", "Op", (1,), (2,))
+    assert plain == Node(outputs=(2,), inputs=(1,), op="Op", name="n") and plain.effect is None
+    assert replace(plain, name="m").name == "m" and hash(Value("v").type) == hash(None)
+    with pytest.raises(TypeError):
+        Node("n")  # type: ignore[call-arg]
+    with pytest.raises(AttributeError):
+        plain.name = "m"  # type: ignore[misc]
