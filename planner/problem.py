@@ -122,7 +122,7 @@ class Problem:
 
     def repeatable(self) -> np.ndarray:
         """bool[n]: the task may appear twice."""
-        return (self.repeat == FREE) & (self.recompute != FORBID)
+        return np.asarray((self.repeat == FREE) & (self.recompute != FORBID))
 
     def producer(self) -> np.ndarray:
         """int64[m]: the lowest task that writes each buffer, or -1 when it is there from the start."""
