@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from app.main import create_app
+from app.settings import Settings
 from planner.algorithms import PLANNERS
 from planner.plan import Lifetimes, Plan
 from planner.problem import Problem
@@ -49,6 +51,14 @@ def test_every_column_is_in_the_data_model(record: type) -> None:
 def test_every_planner_and_runtime_is_described() -> None:
     text = page("planners.md")
     assert not [name for name in (*PLANNERS, *RUNTIMES) if f"`{name}`" not in text]
+
+
+def test_every_setting_and_path_is_on_the_service_page(tmp_path: Path) -> None:
+    text = page("service.md")
+    assert not [name for name in Settings.model_fields if f"`REMAT_{name.upper()}`" not in text]
+    paths = create_app(Settings(data=tmp_path)).openapi()["paths"]
+    named = [f"`{method.upper()} {path}`" for path, methods in paths.items() for method in methods]
+    assert not [name for name in named if name not in text]
 
 
 def test_every_dependency_has_its_reason() -> None:
