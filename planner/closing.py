@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from planner import gap_kernels, liveness, run_kernels
@@ -23,8 +25,8 @@ ROUNDS = 8
 class Closing:
     """Steps for one problem."""
 
-    def __init__(self, problem: Problem):
-        self.problem = problem
+    def __init__(self, problem: Problem, should_stop: Callable[[], bool] = lambda: False):
+        self.problem, self.should_stop = problem, should_stop
         self.repeatable = may_repeat(problem)
         self.degree = np.diff(problem.reads.pointer) + np.diff(problem.writes.pointer)
         self.fast = self.uses_compiled()
@@ -49,7 +51,7 @@ class Closing:
             uses, prices = uses[prices > 0], prices[prices > 0]
             if not kernels["close_best"](board, ledger, self._row(uses), prices, limit, SLACK, margin):
                 break
-            if highest(ledger) <= limit:
+            if highest(ledger) <= limit or self.should_stop():
                 break
         added = board.counters[1]
         at, task = np.asarray(board.added_at[:added], np.int64), np.asarray(board.added_task[:added], np.int64)
@@ -59,7 +61,7 @@ class Closing:
     def trimmed(self, order: Order, limit: int) -> tuple[Order, int]:
         """The order without repeats that the limit does not need, the dearest taken out first, and its peak."""
         peak = liveness.peak(self.problem, order)
-        while True:
+        while not self.should_stop():
             first = np.zeros(len(order), bool)
             first[np.unique(order, return_index=True)[1]] = True
             steps = np.flatnonzero(~first)
@@ -71,11 +73,12 @@ class Closing:
             )
             shorter = without_unread(self.problem, np.delete(order, steps[dropped > 0]))
             if len(shorter) == len(order):
-                return order, peak
+                break
             reached = liveness.peak(self.problem, shorter)
             if reached > limit:
-                return order, peak
+                break
             order, peak = shorter, reached
+        return order, peak
 
     def _kernels(self, kernels: Kernels) -> dict[str, Kernel]:
         return kernels.compiled() if self.fast else kernels.interpreted()

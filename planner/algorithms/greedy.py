@@ -44,7 +44,7 @@ class _Search:
 
     def __init__(self, problem: Problem, monitor: Monitor, base: Order):
         self.problem, self.monitor, self.base = problem, monitor, base
-        self.closing = Closing(problem)
+        self.closing = Closing(problem, monitor.should_stop)
         self.floor = largest_task.bound(problem).bytes
         self.best, self.score = base, monitor.offer(base)
 

@@ -12,6 +12,7 @@ longest at the bottom, and the rest falls into what is left before and after.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
@@ -24,6 +25,8 @@ from planner.plan import Lifetimes
 
 # Above this many storages, ways that look at all pairs are left out.
 ALL_PAIRS = 2500
+# Storages swept altogether after which no other way is tried; 100,000 take about half a second.
+SWEPT = 60_000
 
 
 def place(
@@ -31,15 +34,21 @@ def place(
 ) -> np.ndarray:  # fmt: skip
     """Offsets by the first way that wastes nothing, else by the best of them; see `planner.layout`."""
     todo = placement(lives, size, workspace, alignment)
-    return todo.offsets(smallest(todo.storages, ways(todo.storages), monitor))
+    return todo.offsets(smallest(todo.storages, ways(todo.storages), monitor, SWEPT))
 
 
-def smallest(storages: Storages, tries: Iterator[np.ndarray], monitor: Monitor) -> np.ndarray:
-    """The offsets of the try that needs the smallest arena, at least one; stops at one without waste."""
+def smallest(
+    storages: Storages, tries: Iterator[np.ndarray], monitor: Monitor, limit: float = math.inf
+) -> np.ndarray:  # fmt: skip
+    """The offsets of the try that needs the smallest arena; stops at one without waste.
+
+    There is at least one try; no other begins once `limit` storages were swept.
+    """
     need = int(storages.profile().max(initial=0))
-    best, best_bytes = next(tries), 0
+    best, swept = next(tries), len(storages.size)
     best_bytes = int((best + storages.size).max(initial=0))
-    while best_bytes > need and not monitor.should_stop():
+    while best_bytes > need and swept < limit and not monitor.should_stop():
+        swept += len(storages.size)
         tried = next(tries, None)
         if tried is None:
             break
