@@ -18,6 +18,7 @@ from onnx.reference import ReferenceEvaluator
 from graph.errors import CannotExecute
 from graph.ir import EMPTY, TensorType
 from graph.ops.dtypes import dtype_name, numpy_dtype, onnx_dtype, type_of_array
+from graph.ops.guards import refuse_crashes
 from graph.ops.schemas import attribute_proto, check_arity, check_dtypes, node_proto, one_line, schema_of
 from graph.ops.table import Call
 
@@ -139,10 +140,13 @@ def _ask(call: Call) -> tuple[Any, ...]:
     try:
         node = node_proto(call.op, call.attributes, [t is not None for t in call.inputs], call.wanted, schema)
         onnx.checker.check_node(node, _checker_context(call.opset))
+        refuse_crashes(call)
         found = onnx.shape_inference.infer_node_outputs(
             schema, node, types, data, opset_imports=imports, ir_version=_IR_VERSION
         )
-    except (onnx.shape_inference.InferenceError, onnx.checker.ValidationError, RuntimeError, TypeError) as error:
+    except (
+        onnx.shape_inference.InferenceError, onnx.checker.ValidationError, RuntimeError, TypeError, IndexError,
+    ) as error:  # fmt: skip
         raise ValueError(one_line(error)) from None
     if schema.has_function and not schema.has_type_and_shape_inference_function:
         found = _by_function(node, types, imports)
