@@ -64,7 +64,7 @@ def request_fields(file: Path | None, flags: Mapping[str, Any]) -> dict[str, Any
     given = {name: value for name, value in flags.items() if value is not None and value is not False and value != []}
     for name in ("inputs", "dims"):  # one named on the command line beats just its own entry in the file
         if name in given:
-            named = _pairs(given[name], "--input" if name == "inputs" else "--dim", name == "dims")
+            named = pairs(given[name], "--input" if name == "inputs" else "--dim", name == "dims")
             of_file = fields.get(name)
             given[name] = {**of_file, **named} if isinstance(of_file, Mapping) else named
     if any(name in given for name in ("budget", "max_overhead", "fits")):
@@ -86,8 +86,8 @@ def shapes(batch: int | None, inputs: Sequence[str], dims: Sequence[str]) -> Sha
     """Shapes named by flags alone. Raises BadRequest."""
     from graph.limits import Shapes
 
-    named = {name: tuple(shape) for name, shape in _pairs(inputs, "--input", False).items()}
-    return Shapes(named, batch, _pairs(dims, "--dim", True))
+    named = {name: tuple(shape) for name, shape in pairs(inputs, "--input", False).items()}
+    return Shapes(named, batch, pairs(dims, "--dim", True))
 
 
 def _of_file(file: Path) -> dict[str, Any]:
@@ -106,7 +106,8 @@ def _of_file(file: Path) -> dict[str, Any]:
     return fields
 
 
-def _pairs(given: Sequence[str], flag: str, whole: bool) -> dict[str, Any]:
+def pairs(given: Sequence[str], flag: str, whole: bool) -> dict[str, Any]:
+    """Names with a length (`N=8`), or with a shape (`x=16x3`). Raises BadRequest with every faulty one."""
     findings, pairs = [], {}
     for text in given:
         # A name may hold "="; a shape never does.

@@ -19,33 +19,40 @@ class Settings(BaseSettings):
 
     model_config = SettingsConfigDict(env_prefix="REMAT_", extra="ignore")
 
-    data: Path = Field(Path("remat-data"), description="folder of graphs, plans and operations")
-    log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="least level that is logged")
+    data: Path = Field(default=Path("remat-data"), description="folder of graphs, plans and operations")
+    log_level: Literal["debug", "info", "warning", "error"] = Field(
+        default="info", description="least level that is logged"
+    )
 
-    body_bytes: int = Field(256 * MIB, ge=1, description="of a request body as sent")
-    decompressed_bytes: int = Field(1 * GIB, ge=1, description="of a request body after decompression")
-    zstd_window_bytes: int = Field(8 * MIB, ge=1024, description="of a zstd stream; RFC 9659 says 8 MiB for the web")
-    nodes: int = Field(200_000, ge=1, description="of one graph, nested ones included")
-    values: int = Field(1_000_000, ge=1, description="of one graph")
-    depth: int = Field(64, ge=1, le=500, description="of nested JSON and nested graphs")
-    name_length: int = Field(4_096, ge=1, description="of a name in a graph")
-    attribute_bytes: int = Field(16 * MIB, ge=1, description="of one attribute")
-    constant_bytes: int = Field(256 * MIB, ge=1, description="of the constants of a graph whose content is kept")
+    body_bytes: int = Field(default=256 * MIB, ge=1, description="of a request body as sent")
+    decompressed_bytes: int = Field(default=1 * GIB, ge=1, description="of a request body after decompression")
+    zstd_window_bytes: int = Field(
+        default=8 * MIB, ge=1024, description="of a zstd stream; RFC 9659 says 8 MiB for the web"
+    )
+    nodes: int = Field(default=200_000, ge=1, description="of one graph, nested ones included")
+    values: int = Field(default=1_000_000, ge=1, description="of one graph")
+    depth: int = Field(default=64, ge=1, le=500, description="of nested JSON and nested graphs")
+    name_length: int = Field(default=4_096, ge=1, description="of a name in a graph")
+    attribute_bytes: int = Field(default=16 * MIB, ge=1, description="of one attribute")
+    constant_bytes: int = Field(
+        default=256 * MIB, ge=1, description="of the constants of a graph whose content is kept"
+    )
 
-    workers: int = Field(max(1, os.cpu_count() or 1), ge=1, description="solves at a time")
-    queue: int = Field(64, ge=0, description="solves that may wait; more are answered 429")
-    readers: int = Field(4, ge=1, description="graphs read at a time")
-    solve_memory_bytes: int = Field(8 * GIB, ge=64 * MIB, description="address space a solve may add")
-    search_seconds: float = Field(600.0, gt=0, description="longest search_seconds a request may ask for")
-    overtime_seconds: float = Field(300.0, ge=0, description="for reading, layout, rewriting and execution besides")
-    read_seconds: float = Field(120.0, gt=0, description="for reading one graph")
-    kill_seconds: float = Field(10.0, gt=0, description="from a polite stop to the end of the process")
-    attempts: int = Field(3, ge=1, description="starts of an operation whose server died in between")
+    workers: int = Field(default=max(1, os.cpu_count() or 1), ge=1, description="solves at a time")
+    queue: int = Field(default=64, ge=0, description="solves that may wait; more are answered 429")
+    readers: int = Field(default=4, ge=1, description="graphs read at a time")
+    solve_memory_bytes: int = Field(default=8 * GIB, ge=64 * MIB, description="address space a solve may add")
+    search_seconds: float = Field(default=600.0, gt=0, description="longest search_seconds a request may ask for")
+    overtime_seconds: float = Field(
+        default=300.0, ge=0, description="for reading, layout, rewriting and execution besides"
+    )
+    read_seconds: float = Field(default=120.0, gt=0, description="for reading one graph")
+    kill_seconds: float = Field(default=10.0, gt=0, description="from a polite stop to the end of the process")
+    attempts: int = Field(default=3, ge=1, description="starts of an operation whose server died in between")
 
-    wait_seconds: float = Field(20.0, ge=0, description="how long POST /v1/plans waits unless Prefer says")
-    longest_wait_seconds: float = Field(300.0, ge=0, description="longest wait Prefer may ask for")
-    drain_seconds: float = Field(20.0, ge=0, description="given to running solves when the service is stopped")
-    page: int = Field(1_000, ge=1, description="longest page of a list")
+    wait_seconds: float = Field(default=20.0, ge=0, description="how long POST /v1/plans waits unless Prefer says")
+    longest_wait_seconds: float = Field(default=300.0, ge=0, description="longest wait Prefer may ask for")
+    drain_seconds: float = Field(default=20.0, ge=0, description="given to running solves when the service is stopped")
 
     def limits(self) -> Limits:
         """The graph room's own limits."""

@@ -1,0 +1,128 @@
+"""Request bodies: read up to a limit, decompressed up to another, never trusted before either."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import anyio.to_thread
+import msgspec
+import zstandard
+from starlette.requests import ClientDisconnect, Request
+
+from app.errors import TooLarge, Unparseable, Unsupported
+from app.settings import Settings
+from graph.errors import Finding
+
+CODINGS = ("identity", "gzip", "zstd")
+CHUNK = 1 << 16  # bytes out of gzip at a time
+SIP = 1 << 10  # bytes into zstd at a time
+
+
+async def body_of(request: Request, settings: Settings) -> bytes:
+    """The decompressed body. Raises TooLarge, Unsupported, Unparseable."""
+    coding = coding_of(request.headers.get("content-encoding", ""))
+    raw = await _raw(request, settings.body_bytes)
+    if coding == "identity":
+        return raw
+    return await anyio.to_thread.run_sync(_decompressed, raw, coding, settings)
+
+
+def coding_of(header: str) -> str:
+    """The one coding a body comes in. Raises Unsupported."""
+    codings = [word.strip().lower() for word in header.split(",") if word.strip()]
+    known = [word for word in codings if word != "identity"]
+    if len(known) > 1 or any(word.removeprefix("x-") not in CODINGS for word in known):
+        raise Unsupported(
+            f"content-encoding {header[:80]!r} is not read; send {' or '.join(CODINGS)}",
+            code="unsupported_encoding",
+            headers={"Accept-Encoding": ", ".join(CODINGS)},
+        )
+    return known[0].removeprefix("x-") if known else "identity"
+
+
+async def _raw(request: Request, most: int) -> bytes:
+    declared = request.headers.get("content-length", "")
+    if declared.isdigit() and int(declared) > most:
+        raise _too_large("body", f"{declared} bytes", "REMAT_BODY_BYTES", most)
+    parts, size = [], 0
+    try:
+        async for part in request.stream():
+            size += len(part)
+            if size > most:
+                raise _too_large("body", f"more than {most} bytes", "REMAT_BODY_BYTES", most)
+            parts.append(part)
+    except ClientDisconnect:
+        raise Unparseable("the connection ended before the body did", code="truncated") from None
+    return b"".join(parts)
+
+
+def _decompressed(raw: bytes, coding: str, settings: Settings) -> bytes:
+    most, parts, size = settings.decompressed_bytes, [], 0
+    try:
+        for part in _gunzipped(raw) if coding == "gzip" else _unzstd(raw, settings.zstd_window_bytes):
+            size += len(part)
+            if size > most:
+                raise _too_large("decompressed body", f"more than {most} bytes", "REMAT_DECOMPRESSED_BYTES", most)
+            parts.append(part)
+    except (zlib.error, zstandard.ZstdError) as error:
+        finding = Finding("bad_compression", "body", str(error)[:200], f"a {coding} stream", "compress it again")
+        raise Unparseable(str(finding), [finding]) from None
+    return b"".join(parts)
+
+
+def _gunzipped(raw: bytes) -> Iterator[bytes]:
+    """Pieces of every member, at most a chunk at a time."""
+    while raw:
+        member = zlib.decompressobj(wbits=16 + zlib.MAX_WBITS)
+        rest = raw
+        while not member.eof:
+            part = member.decompress(rest, CHUNK)
+            rest = member.unconsumed_tail
+            if not part and not rest and not member.eof:
+                raise zlib.error("the stream ends too early")
+            yield part
+        raw = member.unused_data
+
+
+def _unzstd(raw: bytes, window: int) -> Iterator[bytes]:
+    """Pieces of every frame. A block of four bytes may stand for 128 KiB, so little goes in at a time."""
+    while raw:
+        frame = zstandard.ZstdDecompressor(max_window_size=window).decompressobj()
+        for start in range(0, len(raw), SIP):
+            yield frame.decompress(raw[start : start + SIP])
+            if frame.eof:
+                raw = frame.unused_data + raw[start + SIP :]
+                break
+        else:
+            raise zstandard.ZstdError("the stream ends too early")
+
+
+def _too_large(what: str, found: str, setting: str, most: int) -> TooLarge:
+    finding = Finding("too_large", what, found, f"at most {most} bytes", f"send less, or raise {setting}")
+    return TooLarge(str(finding), [finding], limit={"name": setting, "value": most})
+
+
+def decoded(data: bytes, type: Any) -> Any:
+    """The JSON object in `data` as `type`. Raises Unparseable for what is no JSON, BadRequest for a wrong field."""
+    from planner.errors import BadRequest
+
+    try:
+        return msgspec.json.decode(data, type=type)
+    except msgspec.ValidationError as error:
+        said, _, path = str(error).partition(" - at ")
+        raise BadRequest.one(
+            "bad_field", path.strip("`") or "body", said, "the fields of the schema", "see /docs"
+        ) from None
+    except RecursionError:
+        finding = Finding("too_deep", "body", "nesting past what can be read", "less nesting", "flatten the document")
+        raise Unparseable(str(finding), [finding]) from None
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        finding = Finding("not_json", "body", str(error)[:200], "a JSON object", "mend the syntax")
+        raise Unparseable(str(finding), [finding]) from None
+
+
+def media_type_of(headers: Mapping[str, str]) -> str:
+    """The content type without parameters, lower case; empty when there is none."""
+    return headers.get("content-type", "").partition(";")[0].strip().lower()

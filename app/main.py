@@ -1,0 +1,96 @@
+"""The HTTP service. `create_app(settings)` puts it together; each path is a file in `routes/`."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import anyio.to_thread
+import msgspec
+from fastapi import Depends, FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+
+from app import openapi
+from app.catalogue import versions
+from app.errors import PROBLEM_TYPE, AppError, Problem, headers_of, problem, problem_of
+from app.files import CannotWrite
+from app.routes import ROUTERS, only_known_parameters
+from app.service import Service
+from app.settings import Settings
+from graph.errors import Finding, GraphError
+from planner.errors import PlannerError
+
+log = logging.getLogger(__name__)
+
+TITLES = {404: ("not_found", "There is no such path"), 405: ("method_not_allowed", "This path has other methods")}
+
+
+def create_app(settings: Settings | None = None) -> FastAPI:
+    """The application over the store that `settings` name; its work ends with the lifespan."""
+    service = Service(settings or Settings())
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        yield
+        await anyio.to_thread.run_sync(service.close)
+
+    app = FastAPI(
+        title="remat",
+        version=versions()["remat"],
+        description="Memory planning and rematerialization for neural networks.",
+        lifespan=lifespan,
+        docs_url=None,
+        redoc_url=None,
+        dependencies=[Depends(only_known_parameters)],
+    )
+    app.state.service = service
+    for router in ROUTERS:
+        app.include_router(router)
+    for kind in (AppError, Problem, GraphError, PlannerError, CannotWrite):
+        app.add_exception_handler(kind, _told)
+    app.add_exception_handler(RequestValidationError, _invalid)
+    app.add_exception_handler(HTTPException, _refused)
+    app.add_exception_handler(Exception, _failed)
+    app.openapi = lambda: openapi.document_of(app)  # type: ignore[method-assign]
+    return app
+
+
+def _answer(body: dict[str, object], headers: dict[str, str]) -> Response:
+    return Response(msgspec.json.encode(body), int(str(body["status"])), headers, PROBLEM_TYPE)
+
+
+async def _told(request: Request, error: Exception) -> Response:
+    return _answer(problem_of(error, request.url.path), headers_of(error))
+
+
+async def _failed(request: Request, error: Exception) -> Response:
+    log.error("path=%s event=failed", request.url.path, exc_info=error)
+    return _answer(problem_of(error, request.url.path), {})
+
+
+async def _refused(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    code, title = TITLES.get(error.status_code, ("refused", str(error.detail)))
+    detail = f"{request.method} {request.url.path[:200]} is not answered; /docs lists what is"
+    body = problem(error.status_code, code, title, detail, request.url.path)
+    return _answer(body, dict(error.headers or {}))
+
+
+async def _invalid(request: Request, error: Exception) -> Response:
+    """Parameters of the path, the query and headers; bodies are read by the routes."""
+    assert isinstance(error, RequestValidationError)
+    findings = [
+        Finding(
+            "bad_parameter",
+            ".".join(str(part) for part in fault["loc"]),
+            repr(fault.get("input"))[:80],
+            str(fault["msg"]),
+            "correct the parameter",
+        )
+        for fault in error.errors()
+    ]
+    detail = "\n".join(str(finding) for finding in findings)
+    body = problem(422, "bad_parameter", "A parameter breaks a rule", detail, request.url.path, findings=findings)
+    return _answer(body, {})

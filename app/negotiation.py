@@ -1,0 +1,54 @@
+"""Accept, Prefer and If-None-Match, read as RFC 9110 and RFC 7240 say."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from app.errors import NotAcceptable
+
+
+def chosen(accept: str, offers: Sequence[str]) -> str:
+    """The offer the caller likes best; of equals the first. Raises NotAcceptable."""
+    if not accept.strip():
+        return offers[0]
+    ranges = [parsed for part in accept.split(",") if (parsed := _range(part)) is not None]
+    rated = [(_quality(offer, ranges), -place, offer) for place, offer in enumerate(offers)]
+    best = max(rated)
+    if best[0] <= 0:
+        raise NotAcceptable(f"accept {accept[:200]!r} allows none of {', '.join(offers)}; name one of them")
+    return best[2]
+
+
+def _range(part: str) -> tuple[str, float] | None:
+    name, *parameters = (word.strip().lower() for word in part.split(";"))
+    quality = 1.0
+    for parameter in parameters:
+        if match := re.fullmatch(r"q\s*=\s*([01](?:\.\d{0,3})?)", parameter):
+            quality = min(1.0, float(match[1]))
+    return (name, quality) if re.fullmatch(r"[^\s/]+/[^\s/]+|\*", name) else None
+
+
+def _quality(offer: str, ranges: Sequence[tuple[str, float]]) -> float:
+    """Quality of the most specific range that covers the offer."""
+    kind = offer.partition("/")[0]
+    for wanted in (offer, f"{kind}/*", "*/*", "*"):
+        found = [quality for name, quality in ranges if name == wanted]
+        if found:
+            return found[0]
+    return 0.0
+
+
+def wait_asked(prefer: Sequence[str]) -> int | None:
+    """Seconds of `wait=N` among the preferences; None when it is not said, or not understood."""
+    for header in prefer:
+        for preference in header.split(","):
+            if match := re.fullmatch(r'\s*wait\s*=\s*"?(\d{1,9})"?\s*(;.*)?', preference, re.IGNORECASE):
+                return int(match[1])
+    return None
+
+
+def matches(if_none_match: str, etag: str) -> bool:
+    """Whether the caller has this very thing; weak and strong tags count alike."""
+    tags = [tag.strip().removeprefix("W/") for tag in if_none_match.split(",")]
+    return "*" in tags or etag in tags

@@ -1,0 +1,47 @@
+"""`/livez`, `/readyz`, `/version`."""
+
+from __future__ import annotations
+
+import anyio.to_thread
+import msgspec
+from fastapi import APIRouter, Response
+
+from app.catalogue import versions
+from app.errors import Unavailable
+from app.openapi import answers, problems, ref
+from app.routes.common import Serving
+
+router = APIRouter(tags=["health"])
+
+
+@router.get(
+    "/livez",
+    response_class=Response,
+    responses=answers(200, "The process answers", {"application/json": ref("Health")}) | problems(422),
+)
+async def livez() -> Response:
+    """Whether the process answers at all."""
+    return Response(b'{"status":"ok"}', media_type="application/json")
+
+
+@router.get(
+    "/readyz",
+    response_class=Response,
+    responses=answers(200, "Work is taken", {"application/json": ref("Health")}) | problems(422),
+)
+async def readyz(service: Serving) -> Response:
+    """Whether work is taken: not while draining, nor when nothing can be stored."""
+    if service.draining:
+        raise Unavailable("the service is being stopped", headers={"Retry-After": "5"})
+    await anyio.to_thread.run_sync(service.store.check)
+    return Response(b'{"status":"ready"}', media_type="application/json")
+
+
+@router.get(
+    "/version",
+    response_class=Response,
+    responses=answers(200, "Versions", {"application/json": ref("Version")}) | problems(422),
+)
+async def version() -> Response:
+    """Of the program, its formats and the libraries that plans depend on."""
+    return Response(msgspec.json.encode(versions()), media_type="application/json")

@@ -1,0 +1,317 @@
+"""Wire types: what OpenAPI, `/v1/schemas` and `remat schema` say of requests and answers.
+
+Answers are written as bytes and never pass through these records; tests hold the two together.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+Bytes = Annotated[int, Field(ge=0, le=2**63 - 1)]
+Length = Annotated[int, Field(ge=0, le=2**31 - 1)]
+Share = Annotated[str, Field(pattern=r"^\s*[0-9]{1,30}(\.[0-9]{1,30})?\s*%\s*$", examples=["50%"])]
+Sized = Annotated[
+    str, Field(pattern=r"^\s*[0-9]{1,9}(\.[0-9]{1,9})?\s*([KMG]?B|[KMG]iB)\s*$", examples=["8GiB", "8GB"])
+]
+PERCENT = r"^\s*(100|[1-9][0-9]?)(\.0{1,9})?\s*%\s*$"
+
+
+class Strict(BaseModel):
+    """Unknown fields are errors."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class Open(BaseModel):
+    """More fields may come."""
+
+    model_config = ConfigDict(extra="allow")
+
+
+class Finding(Open):
+    """One fault: where it is, what stands there, what was expected, how to mend it."""
+
+    path: str
+    found: str
+    expected: str
+    remedy: str
+    code: str
+
+
+class Problem(Open):
+    """RFC 9457, with every finding at once, ten at most."""
+
+    type: str
+    title: str
+    status: Annotated[int, Field(ge=400, le=599)]
+    detail: str
+    instance: str | None
+    code: str
+    errors: Annotated[list[Finding], Field(max_length=10)]
+    limit: dict[str, Any] | None
+
+
+Section = Literal["plan", "timeline", "layout", "explain", "source", "graph"]
+
+
+class Request(Strict):
+    """What to ask for; every field may be left out."""
+
+    budget: Annotated[str, Field(pattern=PERCENT)] | Sized | Bytes | Annotated[float, Field(gt=0, le=1)] | None = Field(
+        None, description="a share of the baseline peak, or bytes; 0: the lowest peak; a number with a point is a share"
+    )
+    max_overhead: Share | Annotated[float, Field(ge=0, le=1e9)] | None = Field(
+        None, description="instead: the lowest peak within this much more time"
+    )
+    fits: str | Bytes | None = Field(None, description="instead: a device name or bytes", examples=["a100-80gb"])
+    fraction_of: Literal["baseline", "reducible"] = Field("baseline", description="what a budget is a share of")
+    counts: Literal["everything", "activations"] = Field("everything", description="whether residents count")
+    order: Literal["free", "given"] | None = Field(None, description="given: first runs keep the document's order")
+    phases: Literal["strict", "mixed"] | None = Field(None, description="strict: forward, backward, update")
+    runtime: str = Field("arena", description="whose allocator is foreseen", examples=["arena", "torch-eager", "ort"])
+    recipe: dict[str, Any] | None = Field(None, description="optimizer and its state: the whole step is planned")
+    reserve: Sized | Bytes = Field(0, description="bytes set aside besides")
+    planner: str = Field("auto", description="a name that /v1/planners lists")
+    search_seconds: Annotated[float, Field(gt=0, le=86_400)] = Field(10.0, description="planning time")
+    iterations: Annotated[int, Field(ge=1, le=2**63 - 1)] | None = Field(
+        None, description="instead of the clock: the same plan, byte for byte"
+    )
+    seed: Annotated[int, Field(ge=0, le=2**63 - 1)] = Field(0, description="of every random choice")
+    device: str | dict[str, Any] = Field("a100-80gb", description="a name that /v1/devices lists, or an object")
+    differentiate: bool | dict[str, Any] | None = Field(None, description="make the training step first")
+    loss: Annotated[str, Field(min_length=1)] | None = Field(None, description="scalar to differentiate")
+    inputs: dict[str, list[Length] | Annotated[str, Field(pattern=r"^[0-9]{1,9}(x[0-9]{1,9})*$")]] = Field(
+        {}, description="shapes of inputs", examples=[{"x": [16, 3, 224, 224]}]
+    )
+    batch: Annotated[int, Field(ge=1, le=2**31 - 1)] | None = Field(None, description="leading length of every input")
+    dims: dict[str, Length] = Field({}, description="lengths of symbolic dimensions")
+    checkpoints: list[str] = Field([], description="values that end segments")
+    keep: list[str] = Field([], description="values never dropped")
+    recompute: list[str] = Field([], description="values computed again")
+    layout: Literal["none", "fast", "best"] = Field("fast", description="addresses")
+    execute: Literal["auto", "yes", "no"] = Field("no", description="run both graphs and compare")
+    return_: Section | list[Section] = Field(["plan", "timeline"], alias="return", description="sections of the report")
+
+
+class PeakBy(Open):
+    """Bytes of the peak step by what they are for."""
+
+    parameters: int
+    gradients: int
+    optimizer: int
+    activations: int
+    workspace: int
+    reserve: int
+
+
+class Measured(Open):
+    peak_bytes: int
+    peak_step: int
+    seconds: float
+    peak_by: PeakBy
+
+
+class Bound(Open):
+    """Proven: no plan is below."""
+
+    seconds: float
+    overhead: float
+    peak_bytes: int
+    kind: str
+    order: str
+    proof: str
+
+
+class Plan(Open):
+    """The sequence, and what it costs."""
+
+    status: Literal["proven", "found", "over_budget"]
+    planner: str
+    seed: int
+    reproducible: bool
+    budget_bytes: int | None
+    counts: str
+    peak_bytes: int
+    arena_bytes: int | None
+    seconds: float
+    overhead: float
+    saved_bytes: int
+    saved: float
+    bound: Bound
+    gap: float | None
+    smallest_budget_bytes: int | None
+    smallest_budget_proven: bool
+    binding_node: str | None
+    order: list[tuple[str, int]] = Field(description="the whole sequence that runs: node and which run of it")
+    kept: list[str]
+    recomputed: list[str]
+    offloaded: list[str]
+
+
+class Timeline(Open):
+    step_bytes: list[int]
+    baseline_step_bytes: list[int]
+
+
+class Layout(Open):
+    """Where every value lies, one entry an instance; steps are inclusive."""
+
+    value: list[str]
+    run: list[int]
+    from_step: list[int]
+    to_step: list[int]
+    bytes: list[int]
+    offset: list[int]
+    fragmentation: float
+
+
+class Model(Open):
+    name: str
+    hash: str
+    nodes: int
+    values: int
+
+
+class Executed(Open):
+    status: Literal["equal", "different", "not executed"]
+    how: str
+    why: str
+
+
+class Report(Open):
+    """The answer; sections not asked for are absent."""
+
+    format: Literal["remat-report/1"]
+    id: str
+    model: Model
+    runtime: str
+    device: str | dict[str, Any]
+    fits: bool
+    request: dict[str, Any] = Field(description="the fields as they were asked")
+    baseline: Measured
+    reference: dict[str, Any] = Field(description="what mirroring reaches")
+    plan: Plan
+    checked: bool
+    executed: Executed
+    warnings: list[str]
+    elapsed: dict[str, float]
+    timeline: Timeline | None = None
+    layout: Layout | None = None
+    explain: dict[str, Any] | None = None
+    source: dict[str, Any] | None = None
+    graph: dict[str, Any] | None = None
+
+
+class Incumbent(Open):
+    overhead: float | None
+    peak_bytes: int
+
+
+class BoundSoFar(Open):
+    overhead: float
+
+
+class Progress(Open):
+    seconds: float
+    incumbent: Incumbent | None
+    bound: BoundSoFar | None
+    gap: float | None
+
+
+class Operation(Open):
+    """One job. GET is 200 whatever its state."""
+
+    id: str
+    kind: Literal["plan"]
+    state: Literal["queued", "running", "succeeded", "failed", "cancelled"]
+    stage: str | None
+    created_at: str
+    started_at: str | None
+    ended_at: str | None
+    progress: Progress | None
+    result: str | None = Field(description="path of the plan; a cancelled operation keeps its best so far")
+    error: Problem | None
+
+
+class Operations(Open):
+    """A page, newest first."""
+
+    operations: list[Operation]
+    next: str | None = Field(description="cursor of the next page")
+
+
+class GraphRecord(Open):
+    """What is kept of a graph, beside the graph."""
+
+    id: str
+    name: str
+    nodes: int
+    values: int
+    format: str
+    created_at: str
+
+
+class Planner(Open):
+    name: str
+    summary: str
+
+
+class Planners(Open):
+    planners: list[Planner]
+
+
+class Device(Open):
+    name: str
+    memory_bytes: int
+    bytes_per_second: float
+    flops_per_second: dict[str, float]
+    kernel_seconds: float
+    source: str
+
+
+class Devices(Open):
+    devices: list[Device]
+
+
+class Health(Open):
+    status: Literal["ok", "ready"]
+
+
+class Version(Open):
+    remat: str
+    api: str
+    format: str
+
+
+#: Name on the wire -> record; "document" and "columns" come from the graph room.
+NAMED: dict[str, type[BaseModel]] = {
+    "request": Request,
+    "report": Report,
+    "operation": Operation,
+    "problem": Problem,
+}
+
+
+def json_schemas() -> dict[str, dict[str, Any]]:
+    """Every JSON Schema by name, as checked in under `app/schemas_json`."""
+    from graph.native.schema import json_schemas as of_graphs
+
+    dialect = {"$schema": "https://json-schema.org/draft/2020-12/schema"}
+    return of_graphs() | {name: dialect | record.model_json_schema(by_alias=True) for name, record in NAMED.items()}
+
+
+def main() -> None:
+    """Write the checked-in schemas anew: `python -m app.schemas`."""
+    import json
+
+    from app.catalogue import SCHEMAS
+    from app.files import write_whole
+
+    for name, schema in json_schemas().items():
+        write_whole(SCHEMAS / f"{name}.json", (json.dumps(schema, indent=2) + "\n").encode())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,95 @@
+"""What the routes share: settings, store, runner, jobs, and the few calls that join them."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+import anyio.to_thread
+import msgspec
+
+from app import records
+from app.errors import Conflict, NotFound
+from app.jobs.local import LocalJobs, Means
+from app.jobs.port import Jobs
+from app.runner import Runner
+from app.settings import Settings
+from app.store.folder import FolderStore
+from app.store.port import Store
+
+NO_SHAPES: Mapping[str, Any] = {"inputs": {}, "batch": None, "dims": {}}
+
+
+class Service:
+    """One service over one store."""
+
+    def __init__(self, settings: Settings):
+        self.settings = settings
+        self.store: Store = FolderStore(settings.data)
+        self.runner = Runner(settings.solve_memory_bytes, settings.kill_seconds)
+        self.jobs: Jobs = LocalJobs(Means(self.store, self.runner, settings))
+        self.draining = False
+        self._readers = asyncio.Semaphore(settings.readers)
+
+    def drain(self) -> None:
+        """Refuse new work and end event streams."""
+        self.draining = True
+        self.jobs.drain()
+
+    def close(self) -> None:
+        self.draining = True
+        self.jobs.close()
+        self.store.close()
+
+    async def read_graph(self, data: bytes, shapes: Mapping[str, Any] = NO_SHAPES) -> dict[str, Any]:
+        """Record of the graph in `data`, read in a child and kept. Raises Problem, SolveFailed."""
+        payload = {"data": data, "limits": asdict(self.settings.limits()), "shapes": shapes}
+        read = await self.in_child("read", payload)
+        return await anyio.to_thread.run_sync(records.keep_graph, self.store, read)
+
+    async def write_graph(self, document: bytes, format: str) -> bytes:
+        """A stored document in another format."""
+        written: bytes = await self.in_child("write", {"data": document, "format": format})
+        return written
+
+    async def in_child(self, task: str, payload: Mapping[str, Any]) -> Any:
+        """Result of a short task; so many run at a time as settings say."""
+        async with self._readers:
+            answer = await anyio.to_thread.run_sync(self.runner.run, task, payload, self.settings.read_seconds)
+            return answer.result
+
+    def claim(self, key: str | None, path: str, body: bytes) -> str | None:
+        """Bind an idempotency key to this body; the operation it started before, if any. Raises Conflict."""
+        if key is None:
+            return None
+        name, record = _key_record(key, path, body)
+        if self.store.create("keys", name, record):
+            return None
+        before = self.store.record("keys", name)
+        if before["body"] != record["body"]:
+            raise Conflict(
+                f"idempotency key {key[:80]!r} came with another body before; take a new key for a new question"
+            )
+        operation: str | None = before.get("operation")
+        return operation
+
+    def bind(self, key: str | None, path: str, body: bytes, operation_id: str) -> None:
+        """Remember which operation the key started."""
+        if key is not None:
+            name, record = _key_record(key, path, body)
+            self.store.replace("keys", name, record | {"operation": operation_id})
+
+    def has_graph(self, graph_id: str) -> None:
+        """Raises NotFound."""
+        try:
+            self.store.record("graphs", graph_id)
+        except NotFound:
+            raise NotFound(f"there is no graph {graph_id[:80]!r}; post it to /v1/graphs first") from None
+
+
+def _key_record(key: str, path: str, body: bytes) -> tuple[str, dict[str, Any]]:
+    name = hashlib.sha256(msgspec.json.encode([path, key])).hexdigest()
+    return name, {"body": hashlib.sha256(body).hexdigest(), "created_at": records.now()}
