@@ -28,8 +28,8 @@ def dump(graph: Graph, form: str = "rows", packing: str = "json") -> bytes:
 
 
 def canonical(graph: Graph) -> bytes:
-    """The bytes that stand for the graph: rows in JSON, keys sorted, defaults left out."""
-    return msgspec.json.encode(rows_of(graph), order="sorted")
+    """The bytes that stand for the graph: rows in JSON, fields as the schema orders them, all other keys sorted."""
+    return msgspec.json.encode(rows_of(graph), order="deterministic")
 
 
 def content_hash(graph: Graph) -> str:
@@ -39,7 +39,7 @@ def content_hash(graph: Graph) -> str:
 
 def shape_hash(graph: Graph) -> str:
     """sha256 of the graph without names and annotations: equal for graphs that plan alike."""
-    return hashlib.sha256(msgspec.json.encode(rows_of(graph, anonymous=True), order="sorted")).hexdigest()
+    return hashlib.sha256(msgspec.json.encode(rows_of(graph, anonymous=True), order="deterministic")).hexdigest()
 
 
 def _records(graph: Graph, form: str) -> msgspec.Struct:
