@@ -12,16 +12,16 @@ RECOMPUTE = (None, "allow", "never", "prefer")
 
 def check_values(graph: Graph, where: str, writer: list[int], findings: Findings) -> None:
     """Collect values without a size, sizes past 2^63, contents of another shape, costs that are no numbers."""
-    sizes: dict[object, int] = {}  # types repeat; each is judged once
+    sizes: dict[int, int] = {}  # by identity of the type: records are shared, and each is judged once
     total = 0
     for v, value in enumerate(graph.values):
         given = value.type is None or value.fixed_bytes
-        if not given and value.type in sizes:
-            total += sizes[value.type]
+        if not given and id(value.type) in sizes:
+            total += sizes[id(value.type)]
         elif _value(graph, where, writer, v, value, findings):
             total += value.nbytes
             if not given:
-                sizes[value.type] = value.nbytes
+                sizes[id(value.type)] = value.nbytes
         if value.data is not None and value.type is not None and value.data.shape != value.type.shape:
             findings.add(
                 "type_conflict", f"{_place(graph, where, writer, v)}.data", f"content of shape {value.data.shape}",

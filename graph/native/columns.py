@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -14,8 +15,6 @@ from graph.limits import Limits, Shapes
 from graph.native.draft import Draft, declared, finish
 from graph.native.rows import EFFECTS, PHASES, ROLES, Reader, bodies_of, gradient_reads_of
 from graph.native.schema import Columns, NodeExtras
-
-_NO_EXTRAS = NodeExtras()
 
 
 def graph_of(columns: Columns, limits: Limits, shapes: Shapes, size: int) -> Graph:
@@ -173,25 +172,39 @@ def _nodes(columns: Columns, reader: Reader, draft: Draft) -> None:
     recompute = columns.node_recompute or [None] * count
     views, in_place = _aliases(columns, inputs, outputs, reader.findings)
     ids = {name: v for v, name in enumerate(draft.names)} if columns.extras.nodes else {}
-    for n in range(count):
-        extra = columns.extras.nodes.get(str(n), _NO_EXTRAS)
-        path = f"extras.nodes.{n}"
-        reads: tuple[int, ...] | None = None
-        if extra.gradient_reads is not None:
-            own = tuple(["" if v == ABSENT else draft.names[v] for v in side] for side in (inputs[n], outputs[n]))
-            reads = gradient_reads_of(reader.findings, ids, extra.gradient_reads, (own[0], own[1]), path)
-        if extra.bodies:
-            draft.bodies[n] = bodies_of(reader, extra.bodies, ids, path)
-        if extra.stream is not None:
-            reader.lengths(f"{path}.stream", [extra.stream])
-        attributes = reader.attributes(extra.attributes, f"{path}.attributes") if extra.attributes else EMPTY
-        draft.nodes.append(
-            Node(
-                names[n], ops[n], inputs[n], outputs[n], attributes, phases[n], after[n], costs[n], effects[n],
-                extra.stream, views.get(n, ()), in_place.get(n, ()), recompute[n], extra.heavy, reads, EMPTY,
-                reader.opaque(extra.annotations, f"{path}.annotations"),
-            )
-        )  # fmt: skip
+    plain = [
+        Node(
+            names[n], ops[n], inputs[n], outputs[n], EMPTY, phases[n], after[n], costs[n], effects[n], None,
+            views.get(n, ()), in_place.get(n, ()), recompute[n],
+        )
+        for n in range(count)
+    ]  # fmt: skip
+    for key, extra in columns.extras.nodes.items():
+        plain[int(key)] = _with_extras(reader, draft, ids, plain[int(key)], int(key), extra)
+    draft.nodes = plain
+
+
+def _with_extras(
+    reader: Reader, draft: Draft, ids: dict[str, int], node: Node, n: int, extra: NodeExtras
+) -> Node:  # fmt: skip
+    """The node with its rare fields."""
+    path = f"extras.nodes.{n}"
+    reads: tuple[int, ...] | None = None
+    if extra.gradient_reads is not None:
+        own = tuple(["" if v == ABSENT else draft.names[v] for v in side] for side in (node.inputs, node.outputs))
+        reads = gradient_reads_of(reader.findings, ids, extra.gradient_reads, (own[0], own[1]), path)
+    if extra.bodies:
+        draft.bodies[n] = bodies_of(reader, extra.bodies, ids, path)
+    if extra.stream is not None:
+        reader.lengths(f"{path}.stream", [extra.stream])
+    return replace(
+        node,
+        attributes=reader.attributes(extra.attributes, f"{path}.attributes") if extra.attributes else EMPTY,
+        stream=extra.stream,
+        heavy=extra.heavy,
+        gradient_reads=reads,
+        annotations=reader.opaque(extra.annotations, f"{path}.annotations"),
+    )
 
 
 def _rows(pointer: list[int], index: list[int]) -> list[tuple[int, ...]]:
