@@ -58,5 +58,5 @@ def schema(name: str) -> dict[str, Any]:
 @cache
 def versions() -> dict[str, str]:
     """Version of the program and of every library that a plan depends on."""
-    libraries = {name: importlib.metadata.version(name) for name in ("numpy", "onnx", "ortools", "numba")}
+    libraries = {name: importlib.metadata.version(name) for name in ("numpy", "onnx", "numba")}
     return {"remat": importlib.metadata.version("remat"), "api": "v1", "format": "remat/1", **libraries}
