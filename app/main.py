@@ -43,6 +43,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         lifespan=lifespan,
         docs_url=None,
         redoc_url=None,
+        generate_unique_id_function=lambda route: route.name,
         dependencies=[Depends(only_known_parameters)],
     )
     app.state.service = service

@@ -58,6 +58,16 @@ def answers(status: int, description: str, content: Mapping[str, Any], **headers
     }
 
 
+def links(answer: Responses, pointer: str, **operations: str) -> Responses:
+    """The answer with links: the id at `pointer` is the parameter that each operation takes."""
+    (status,) = answer
+    said = {
+        operation: {"operationId": operation, "parameters": {parameter: f"$response.body#{pointer}"}}
+        for operation, parameter in operations.items()
+    }
+    return {status: answer[status] | {"links": said}}
+
+
 def bodies(content: Mapping[str, Any], examples: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """`openapi_extra` of an operation that reads its body itself."""
     media = {name: {"schema": schema} for name, schema in content.items()}

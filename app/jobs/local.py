@@ -199,7 +199,7 @@ class LocalJobs:
         seconds = float(fields.get("search_seconds", 10.0)) + settings.overtime_seconds
 
         def progressed(told: Mapping[str, Any]) -> None:
-            operation.stage, operation.progress = told["stage"], _progress(told)
+            operation.stage, operation.progress = told["stage"], _progress(told, operation.progress)
             live.happened("progress", {"stage": operation.stage, **operation.progress})
 
         return self.means.runner.run("solve", payload, seconds, progressed, live.stop)
@@ -239,14 +239,15 @@ class LocalJobs:
             log.exception("operation=%s event=not_saved", operation.id)
 
 
-def _progress(told: Mapping[str, Any]) -> dict[str, Any]:
-    incumbent = {"overhead": told["incumbent_overhead"], "peak_bytes": told["incumbent_peak_bytes"]}
-    return {
-        "seconds": told["seconds"],
-        "incumbent": None if incumbent["peak_bytes"] is None else incumbent,
-        "bound": None if told["bound_overhead"] is None else {"overhead": told["bound_overhead"]},
-        "gap": told["gap"],
-    }
+def _progress(told: Mapping[str, Any], before: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Progress as the wire contract says it; a stage that knows no incumbent or bound leaves the last one."""
+    last = before or {"incumbent": None, "bound": None, "gap": None}
+    if told["incumbent_peak_bytes"] is not None:
+        incumbent = {"overhead": told["incumbent_overhead"], "peak_bytes": told["incumbent_peak_bytes"]}
+        last = {**last, "incumbent": incumbent, "gap": told["gap"]}
+    if told["bound_overhead"] is not None:
+        last = {**last, "bound": {"overhead": told["bound_overhead"]}}
+    return {"seconds": told["seconds"], **{name: last[name] for name in ("incumbent", "bound", "gap")}}
 
 
 def _new_id() -> str:

@@ -9,7 +9,7 @@ import msgspec
 from fastapi import APIRouter, Query, Request, Response
 
 from app.bodies import body_of, media_type_of
-from app.openapi import answers, bodies, problems, ref
+from app.openapi import answers, bodies, links, problems, ref
 from app.options import pairs
 from app.routes.common import GRAPH_FORMS, IdempotencyKey, Serving, demand_media, negotiated
 
@@ -31,8 +31,10 @@ TAKEN: dict[str, Any] = {
     "/v1/graphs",
     status_code=201,
     response_class=Response,
-    responses=answers(
-        201, "Kept, now or before", {"application/json": ref("GraphRecord")}, Location="its path", ETag="its id"
+    responses=links(
+        answers(201, "Kept", {"application/json": ref("GraphRecord")}, Location="its path", ETag="its id"),
+        "/id",
+        get_graph="graph_id",
     )
     | problems(400, 409, 413, 415, 422),
     openapi_extra=bodies(TAKEN),

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import anyio.to_thread
 import msgspec
-from fastapi import APIRouter, Response
+from fastapi import APIRouter, Path, Response
 
 from app import catalogue
 from app.openapi import answers, problems, ref
+
+SchemaName = Annotated[str, Path(description="of the schema", json_schema_extra={"enum": list(catalogue.SCHEMA_NAMES)})]
 
 router = APIRouter(tags=["what there is"])
 
@@ -39,7 +43,7 @@ async def get_devices() -> Response:
     response_class=Response,
     responses=answers(200, "A JSON Schema", {"application/schema+json": {"type": "object"}}) | problems(404, 422),
 )
-async def get_schema(name: str) -> Response:
+async def get_schema(name: SchemaName) -> Response:
     """document, columns, request, report, operation or problem."""
     found = await anyio.to_thread.run_sync(catalogue.schema, name)
     return Response(msgspec.json.encode(found), media_type="application/schema+json")

@@ -18,6 +18,15 @@ from app.service import Service
 router = APIRouter(tags=["operations"])
 
 State = Literal["queued", "running", "succeeded", "failed", "cancelled"]
+EVENT = {
+    "type": "object",
+    "required": ["id", "event", "data"],
+    "properties": {
+        "id": {"type": "string", "description": "counts from 1; send it back as Last-Event-ID"},
+        "event": {"enum": ["state", "progress"]},
+        "data": {"type": "string", "description": "JSON: an Operation, or its stage and progress"},
+    },
+}
 ONE = {"application/json": ref("Operation")}
 
 
@@ -68,7 +77,7 @@ async def get_operation(service: Serving, operation_id: str) -> Response:
 @router.get(
     "/v1/operations/{operation_id}/events",
     response_class=Response,
-    responses=answers(200, "Events until the operation ends", {"text/event-stream": {"type": "string"}})
+    responses=answers(200, "Events until the operation ends", {"text/event-stream": EVENT})
     | {204: {"description": "Nothing comes after Last-Event-ID: the operation has ended"}}
     | problems(404, 422),
 )

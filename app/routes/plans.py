@@ -13,7 +13,7 @@ from app.bodies import body_of, decoded, media_type_of
 from app.errors import Problem, Stopped
 from app.jobs.port import Operation, Question
 from app.negotiation import wait_asked
-from app.openapi import answers, bodies, problems, ref
+from app.openapi import answers, bodies, links, problems, ref
 from app.routes.common import (
     GRAPH_FORMS,
     IdempotencyKey,
@@ -50,13 +50,27 @@ Sections = Annotated[list[Section] | None, Query(alias="return", description="of
     "/v1/plans",
     status_code=201,
     response_class=Response,
-    responses=answers(201, "The plan", {"application/json": ref("Report")}, Location="of the plan")
-    | answers(
-        202,
-        "It takes longer; follow the operation",
-        {"application/json": ref("Operation")},
-        Location="of the operation",
-        Retry_After="seconds",
+    responses=links(
+        answers(201, "The plan", {"application/json": ref("Report")}, Location="of the plan"),
+        "/id",
+        get_plan="plan_id",
+        get_rewritten="plan_id",
+        get_source="plan_id",
+        get_layout="plan_id",
+        get_timeline="plan_id",
+    )
+    | links(
+        answers(
+            202,
+            "It takes longer; follow the operation",
+            {"application/json": ref("Operation")},
+            Location="of the operation",
+            Retry_After="seconds",
+        ),
+        "/id",
+        get_operation="operation_id",
+        cancel_operation="operation_id",
+        stream_operation="operation_id",
     )
     | problems(400, 404, 409, 413, 415, 422, 429),
     openapi_extra=bodies({"application/json": ref("Question")}, {"one node": EXAMPLE}),

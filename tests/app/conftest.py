@@ -1,0 +1,78 @@
+"""Documents and services that the tests of this room share."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from starlette.testclient import TestClient
+
+from app.main import create_app
+from app.settings import Settings
+
+
+def value(name: str, role: str = "activation", shape: tuple[int, ...] = (64, 64)) -> dict[str, Any]:
+    return {"name": name, "shape": list(shape), "dtype": "float32", "role": role}
+
+
+def chain(length: int = 4, name: str = "chain") -> dict[str, Any]:
+    """A training step drawn by hand: every backward node reads the forward value above it.
+
+    x ── f0 ── f1 ── f2 ──╮
+          ╰──╮  ╰──╮   ╰──╮
+    dx ── b0 ─── b1 ─── b2
+    """
+    forward = [
+        {"name": f"f{i}", "op": "own::Block", "inputs": [f"h{i - 1}" if i else "x"], "outputs": [f"h{i}"]}
+        for i in range(length)
+    ]
+    backward = [
+        {
+            "name": f"b{i}",
+            "op": "own::BlockGrad",
+            "inputs": [f"h{i}", f"g{i + 1}" if i + 1 < length else f"h{length - 1}"],
+            "outputs": [f"g{i}"],
+            "phase": "backward",
+        }
+        for i in reversed(range(length))
+    ]
+    values = [value("x", "input")] + [value(f"{kind}{i}") for kind in "hg" for i in range(length)]
+    return {"format": "remat/1", "name": name, "values": values, "nodes": forward + backward, "outputs": ["g0"]}
+
+
+def one_layer() -> dict[str, Any]:
+    """The example of the wire contract, with a loss."""
+    return {
+        "format": "remat/1",
+        "name": "one layer",
+        "opset": {"": 21},
+        "values": [value("x", "input", (8, 16)), value("w1", "parameter", (16, 4)), value("h", shape=(8, 4))],
+        "nodes": [
+            {"name": "fc1", "op": "MatMul", "inputs": ["x", "w1"], "outputs": ["h"], "attributes": {}},
+            {"name": "mean", "op": "ReduceMean", "inputs": ["h"], "outputs": ["loss"], "attributes": {"keepdims": 0}},
+        ],
+        "outputs": ["loss"],
+    }
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    """A chain as a file."""
+    path = tmp_path / "chain.json"
+    path.write_text(json.dumps(chain()))
+    return path
+
+
+@pytest.fixture(scope="package")
+def settings(tmp_path_factory: pytest.TempPathFactory) -> Settings:
+    return Settings(data=tmp_path_factory.mktemp("data"), workers=1, queue=2, wait_seconds=60, drain_seconds=1)
+
+
+@pytest.fixture(scope="package")
+def client(settings: Settings) -> Iterator[TestClient]:
+    """One service for every test of the package, as it would run for long."""
+    with TestClient(create_app(settings), raise_server_exceptions=False) as running:
+        yield running
