@@ -72,7 +72,11 @@ def warm_up() -> None:
 
 
 def measured(document: bytes) -> dict[str, Any]:
-    """Seconds and peak resident bytes per stage of one document. Libraries are imported before the clock starts."""
+    """Seconds and peak resident bytes per stage of one document, collector paused as in `pipeline.solve`.
+
+    Libraries are imported before the clock starts.
+    """
+    from graph.collector import collector_paused
     from graph.exporters import native
     from graph.importers import load
     from planner import pipeline, portfolio
@@ -80,20 +84,21 @@ def measured(document: bytes) -> dict[str, Any]:
     from planner.realize import realize, sequence
     from planner.request import parse_request
 
-    stages = Stages()
-    with stages("parse"):
-        graph = load(document)
-    with stages("lower"):
-        question = pipeline.question_of(graph, parse_request({"budget": BUDGET, "planner": "greedy", "layout": "none"}))
-    with stages("greedy"):
-        found = portfolio.search(question.lowered.problem, question.goal, "greedy", question.monitor())
-        plan = question.judged(found.order, found.planner)
-    with stages("check"):
-        check(question.lowered.problem, question.goal, plan)
-    with stages("realize"):
-        rewritten = realize(question.lowered, sequence(question.lowered, plan))
-    with stages("serialise"):
-        size = len(native.dump(rewritten))
+    stages, request = Stages(), parse_request({"budget": BUDGET, "planner": "greedy", "layout": "none"})
+    with collector_paused():
+        with stages("parse"):
+            graph = load(document)
+        with stages("lower"):
+            question = pipeline.question_of(graph, request)
+        with stages("greedy"):
+            found = portfolio.search(question.lowered.problem, question.goal, "greedy", question.monitor())
+            plan = question.judged(found.order, found.planner)
+        with stages("check"):
+            check(question.lowered.problem, question.goal, plan)
+        with stages("realize"):
+            rewritten = realize(question.lowered, sequence(question.lowered, plan))
+        with stages("serialise"):
+            size = len(native.dump(rewritten))
     return {
         "nodes": len(graph.nodes), "reads": len(question.lowered.problem.reads.index), "steps": len(plan.order),
         "overhead": plan.score.cost / question.baseline_cost - 1, "bytes_over_budget": plan.score.bytes_over_budget,

@@ -16,13 +16,14 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from graph.exporters.native import content_hash, document
-from graph.training import training_step
 
+from graph.collector import collector_paused
 from graph.cost import Device, device_of
+from graph.exporters.native import content_hash, document
 from graph.importers import importer_of, load
 from graph.ir import Graph, Phase
 from graph.limits import Limits, Shapes
+from graph.training import training_step
 from planner import execution, portfolio
 from planner.check import check
 from planner.errors import BadRequest, IllegalPlan
@@ -81,22 +82,23 @@ def solve(
     A set `cancel` ends the search; the best plan so far is then finished and returned.
     """
     stages = Stages(on_progress, cancel or threading.Event())
-    with stages("read"):
-        forward = read(model, request, limits)
-    with stages("differentiate"):
-        source, notes = training_graph(model, forward, request)
-    with stages("plan"):
-        question = question_of(source, request)
-        plan = stages.search(question, request.planner)
-        mirrored = question.judged(
-            portfolio.search(question.lowered.problem, question.goal, "mirror", question.monitor()).order, "mirror"
-        )
-    with stages("layout"):
-        plan = question.placed(plan, request.layout)
-        check(question.lowered.problem, question.goal, plan, ALIGNMENT, question.names())
-    with stages("rewrite"):
-        runs = sequence(question.lowered, plan)
-        rewritten = realize(question.lowered, runs)
+    with collector_paused():
+        with stages("read"):
+            forward = read(model, request, limits)
+        with stages("differentiate"):
+            source, notes = training_graph(model, forward, request)
+        with stages("plan"):
+            question = question_of(source, request)
+            plan = stages.search(question, request.planner)
+            mirrored = question.judged(
+                portfolio.search(question.lowered.problem, question.goal, "mirror", question.monitor()).order, "mirror"
+            )
+        with stages("layout"):
+            plan = question.placed(plan, request.layout)
+            check(question.lowered.problem, question.goal, plan, ALIGNMENT, question.names())
+        with stages("rewrite"):
+            runs = sequence(question.lowered, plan)
+            rewritten = realize(question.lowered, runs)
     with stages("execute"):
         executed = execution.prove(
             execution.Planned(question, plan, runs, rewritten), request,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 from types import ModuleType
 
+from graph.collector import collector_paused
 from graph.errors import BadGraph
 from graph.ir import Graph
 from graph.limits import Limits, Shapes
@@ -32,7 +33,8 @@ def load(data: bytes, limits: Limits | None = None, shapes: Shapes | None = None
             "too_large", "document", f"{len(data)} bytes", f"at most {limits.document_bytes}",
             "send a smaller model, strip its weights, or raise the limit",
         )  # fmt: skip
-    graph: Graph = _module(importer_of(data)).load(data, limits, shapes or Shapes())
+    with collector_paused():
+        graph: Graph = _module(importer_of(data)).load(data, limits, shapes or Shapes())
     return graph
 
 

@@ -6,7 +6,7 @@ from graph.errors import BadGraph
 from graph.ir import Graph
 from graph.limits import Limits, Shapes
 from graph.native import columns, rows
-from graph.native.decode import collector_paused, decode, is_json, is_msgpack
+from graph.native.decode import decode, is_json, is_msgpack
 from graph.native.schema import Document
 
 
@@ -24,8 +24,7 @@ def load(data: bytes, limits: Limits, shapes: Shapes) -> Graph:
             "too_large", "document", f"{len(data)} bytes", f"at most {limits.document_bytes}",
             "send a smaller model, leave contents out, or raise the limit",
         )  # fmt: skip
-    with collector_paused():
-        document = decode(data)
-        if isinstance(document, Document):
-            return rows.graph_of(document, limits, shapes, len(data))
-        return columns.graph_of(document, limits, shapes, len(data))
+    document = decode(data)
+    if isinstance(document, Document):
+        return rows.graph_of(document, limits, shapes, len(data))
+    return columns.graph_of(document, limits, shapes, len(data))
