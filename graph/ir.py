@@ -153,12 +153,17 @@ class Node:
     @property
     def reads(self) -> tuple[int, ...]:
         """Value ids read by the node, captures included, absent ones left out, in order, once each."""
-        captured = [outer for body in self.bodies.values() for _, outer in body.captures]
-        return tuple(dict.fromkeys(v for v in (*self.inputs, *captured) if v != ABSENT))
+        inputs = self.inputs
+        if self.bodies:
+            inputs += tuple([outer for body in self.bodies.values() for _, outer in body.captures])
+        once = dict.fromkeys(inputs)
+        once.pop(ABSENT, None)
+        return tuple(once)
 
     @property
     def writes(self) -> tuple[int, ...]:
-        return tuple(v for v in self.outputs if v != ABSENT)
+        outputs = self.outputs
+        return tuple([v for v in outputs if v != ABSENT]) if ABSENT in outputs else outputs
 
 
 @dataclass(frozen=True, slots=True)

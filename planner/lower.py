@@ -7,7 +7,7 @@ node that only makes views ──▶ no task; every other node ──▶ one tas
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass
 
 import numpy as np
@@ -81,6 +81,8 @@ class _Lowering:
         self.node_task = [-1] * len(graph.nodes)
         for task, n in enumerate(self.task_node):
             self.node_task[n] = task
+        self.nodes = [graph.nodes[n] for n in self.task_node]
+        self.effects = [effect_of(graph, node) for node in self.nodes]
         self._number_buffers()
         self._list_content_readers()
 
@@ -96,8 +98,7 @@ class _Lowering:
         values, roots = self.graph.values, self.roots
         onto: dict[int, int] = {}  # root written in place -> root whose storage it takes
         self.in_place: dict[int, list[tuple[int, int]]] = {}  # task -> (new root, old root)
-        for task, n in enumerate(self.task_node):
-            node = self.graph.nodes[n]
+        for task, node in enumerate(self.nodes):
             for output, source in node.in_place:
                 new, old = roots[node.outputs[output]], roots[node.inputs[source]]
                 self.in_place.setdefault(task, []).append((new, old))
@@ -113,46 +114,47 @@ class _Lowering:
         wanted = {root for pairs in self.in_place.values() for pair in pairs for root in pair}
         self.content_readers: dict[int, list[int]] = {root: [] for root in wanted}
         if wanted:
-            for task, n in enumerate(self.task_node):
-                for root in {self.roots[v] for v in self.graph.nodes[n].reads} & wanted:
+            for task, node in enumerate(self.nodes):
+                for root in {self.roots[v] for v in node.reads} & wanted:
                     self.content_readers[root].append(task)
 
     def _reads(self) -> tuple[list[list[int]], list[list[int]]]:
         """Per task the buffers whose bytes it reads, and those of which it reads the shape only."""
         reads: list[list[int]] = []
         shapes: list[list[int]] = []
-        buffer, nodes = self.value_buffer, self.graph.nodes
-        for n in self.task_node:
-            node = nodes[n]
+        buffer = self.value_buffer
+        for node in self.nodes:
             record = known(node.op)
-            if record is not None and record.shape_only and not node.bodies:
-                only = record.shape_only
-                full = {buffer[v]: None for i, v in enumerate(node.inputs) if v != ABSENT and i not in only}
-                seen = {buffer[v]: None for i, v in enumerate(node.inputs) if v != ABSENT and i in only}
-                shapes.append([b for b in seen if b not in full])
-            else:
-                full = {buffer[v]: None for v in node.reads}
+            if record is None or not record.shape_only or node.bodies:
+                reads.append(list(dict.fromkeys([buffer[v] for v in node.reads])))
                 shapes.append([])
+                continue
+            only = record.shape_only
+            full = {buffer[v]: None for i, v in enumerate(node.inputs) if v != ABSENT and i not in only}
+            seen = {buffer[v]: None for i, v in enumerate(node.inputs) if v != ABSENT and i in only}
             reads.append(list(full))
+            shapes.append([b for b in seen if b not in full])
         return reads, shapes
 
+    def _writes(self) -> list[list[int]]:
+        """Per task the buffers it writes; an output that shows an input writes nothing."""
+        buffer, roots = self.value_buffer, self.roots
+        return [list(dict.fromkeys([buffer[v] for v in node.writes if roots[v] == v])) for node in self.nodes]
+
     def _problem(self, reads: list[list[int]], shape_reads: list[list[int]]) -> Problem:
-        nodes = [self.graph.nodes[n] for n in self.task_node]
-        after_every, after_first = self._precedence(nodes)
-        cost, tick = self._ticks(nodes)
-        writes = [
-            list(dict.fromkeys(self.value_buffer[v] for v in node.writes if self.roots[v] == v)) for node in nodes
-        ]
+        nodes, graph, writes = self.nodes, self.graph, self._writes()
+        after_every, after_first = self._precedence()
+        cost, tick = self._ticks()
         count, rounding = len(nodes), self.runtime.rounding_bytes
-        size = np.array([self.graph.values[v].nbytes for v in self.buffer_value], np.int64)
-        workspace = np.array([workspace_of(self.graph, node) for node in nodes], np.int64)
+        size = np.array([graph.values[v].nbytes for v in self.buffer_value], np.int64)
+        workspace = np.array([workspace_of(graph, node) for node in nodes], np.int64)
         marked = np.zeros(len(size), bool)
         marked[[self.value_buffer[v] for v in self.checkpoints]] = True
         return Problem(
             cost=cost,
             workspace=_rounded(workspace, rounding),
             phase=np.array([node.phase for node in nodes], np.int8),
-            engine=np.array([_engine(self.graph, node) for node in nodes], np.int8),
+            engine=np.array([_engine(effect) for effect in self.effects], np.int8),
             repeat=np.array([self._repeat(task, node) for task, node in enumerate(nodes)], np.int8),
             optional=np.zeros(count, bool),
             heavy=np.array([_heavy(node) for node in nodes], bool),
@@ -164,15 +166,15 @@ class _Lowering:
             reads=Csr.of(reads),
             shape_reads=Csr.of(shape_reads),
             writes=Csr.of(writes),
-            takeover=self._takeovers(nodes, reads, writes),
+            takeover=self._takeovers(reads, writes),
             after_every=Csr.of(after_every),
             after_first=Csr.of(after_first),
             tick=tick,
         )
 
-    def _ticks(self, nodes: Sequence[Node]) -> tuple[np.ndarray, float]:
+    def _ticks(self) -> tuple[np.ndarray, float]:
         """Whole ticks per task, and seconds per tick."""
-        seconds = np.array([seconds_of(self.graph, node, self.device) for node in nodes], np.float64)
+        seconds = np.array([seconds_of(self.graph, node, self.device) for node in self.nodes], np.float64)
         if self.runtime.kernel_seconds:
             seconds = seconds + self.runtime.kernel_seconds
         total = float(seconds.sum())
@@ -181,9 +183,9 @@ class _Lowering:
 
     def _holds(self) -> np.ndarray:
         hold = np.full(len(self.buffer_value), columns.TO_LAST_READ, np.int8)
-        phase_of = {v: node.phase for node in self.graph.nodes for v in node.writes}
         for v in self.graph.outputs:
-            forward = phase_of.get(self.roots[v], Phase.UPDATE) == Phase.FORWARD
+            producer = self.producer[self.roots[v]]
+            forward = producer >= 0 and self.graph.nodes[producer].phase == Phase.FORWARD
             hold[self.value_buffer[v]] = (
                 columns.HANDED_OUT if self.runtime.hands_out and forward else columns.TO_THE_END
             )
@@ -192,23 +194,25 @@ class _Lowering:
                 hold[b] = columns.RESIDENT
         return hold
 
-    def _takeovers(self, nodes: Sequence[Node], reads: list[list[int]], writes: list[list[int]]) -> Csr:
+    def _takeovers(self, reads: list[list[int]], writes: list[list[int]]) -> Csr:
         """Per buffer those whose storage it may take: what must be overwritten first, then what may be."""
         rows: list[list[int]] = [[] for _ in self.buffer_value]
-        for task, node in enumerate(nodes):
-            for new, old in self.in_place.get(task, ()):
-                if self.value_buffer[new] != self.value_buffer[old]:
-                    rows[self.value_buffer[new]].append(self.value_buffer[old])
-            if self.runtime.takes_over:
+        buffer = self.value_buffer
+        for pairs in self.in_place.values():
+            for new, old in pairs:
+                if buffer[new] != buffer[old]:
+                    rows[buffer[new]].append(buffer[old])
+        if self.runtime.takes_over:
+            for task, node in enumerate(self.nodes):
                 for output, source in takeovers_of(self.graph, node):
-                    b, taken = self.value_buffer[node.outputs[output]], self.value_buffer[node.inputs[source]]
+                    b, taken = buffer[node.outputs[output]], buffer[node.inputs[source]]
                     if b in writes[task] and taken in reads[task] and taken != b and taken not in rows[b]:
                         rows[b].append(taken)
         return Csr.of(rows)
 
-    def _precedence(self, nodes: Sequence[Node]) -> tuple[list[list[int]], list[list[int]]]:
-        every: list[list[int]] = [[] for _ in nodes]
-        first: list[list[int]] = [[] for _ in nodes]
+    def _precedence(self) -> tuple[list[list[int]], list[list[int]]]:
+        every: list[list[int]] = [[] for _ in self.nodes]
+        first: list[list[int]] = [[] for _ in self.nodes]
         for writer, pairs in self.in_place.items():
             for new, old in pairs:
                 for reader in self.content_readers[old]:
@@ -217,12 +221,11 @@ class _Lowering:
                 for reader in self.content_readers[new]:
                     first[writer].append(reader)
         chain: dict[Effect, int] = {}  # last task with that effect
-        for task, node in enumerate(nodes):
+        for task, (node, effect) in enumerate(zip(self.nodes, self.effects, strict=True)):
             for a in node.after:
                 before = self._task_behind(a)
                 if before >= 0:
                     first[before].append(task)
-            effect = effect_of(self.graph, node)
             if effect in (Effect.ONCE, Effect.COLLECTIVE) or (effect is Effect.RANDOM and node.stream is None):
                 if effect in chain:
                     first[chain[effect]].append(task)
@@ -237,20 +240,24 @@ class _Lowering:
         return self.node_task[producer] if producer >= 0 else -1
 
     def _repeat(self, task: int, node: Node) -> int:
-        effect = effect_of(self.graph, node)
-        record = known(node.op)
-        if task in self.in_place or effect in (Effect.ONCE, Effect.UNSTABLE):
+        effect = self.effects[task]
+        if task in self.in_place:
+            return columns.NEVER
+        if effect is Effect.PURE:
+            return columns.FREE
+        if effect is Effect.ONCE or effect is Effect.UNSTABLE:
             return columns.NEVER
         if effect is Effect.RANDOM and node.stream is None:
             return columns.NEVER
-        if record is not None and record.recompute == NEVER and node.stream is None and effect is not Effect.PURE:
+        record = known(node.op)
+        if record is not None and record.recompute == NEVER and node.stream is None:
             return columns.NEVER
         return columns.SAME_ORDER if effect is Effect.COLLECTIVE else columns.FREE
 
     def _said(self, node: Node) -> int:
-        if node.recompute == "never" or any(v in self.keep for v in node.writes):
+        if node.recompute == "never" or not self.keep.isdisjoint(node.outputs):
             return columns.FORBID
-        prefers = node.recompute == "prefer" or any(v in self.again for v in node.writes)
+        prefers = node.recompute == "prefer" or not self.again.isdisjoint(node.outputs)
         return columns.PREFER if prefers else columns.ALLOW
 
     def _categories(self) -> np.ndarray:
@@ -288,8 +295,8 @@ def _heavy(node: Node) -> bool:
     return bool(node.bodies) or (record is not None and record.recompute in (HEAVY, NEVER))
 
 
-def _engine(graph: Graph, node: Node) -> int:
-    return columns.COMMUNICATION if effect_of(graph, node) is Effect.COLLECTIVE else columns.COMPUTE
+def _engine(effect: Effect) -> int:
+    return columns.COMMUNICATION if effect is Effect.COLLECTIVE else columns.COMPUTE
 
 
 def _rounded(count: np.ndarray, to: int) -> np.ndarray:
