@@ -5,7 +5,7 @@ replay(graph, [0, 1, 2, 1, 3])     # node 1 runs twice; node 3 reads its second 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 
 from graph.errors import BadGraph
@@ -76,60 +76,59 @@ class _Replay:
         return self.latest[v] if copy == ABSENT else copy
 
     def _run(self, n: int) -> None:
-        node, run = self.source.nodes[n], self.runs[n]
+        node, run, latest = self.source.nodes[n], self.runs[n], self.latest
         self.runs[n] += 1
-        self.phase = max(self.phase, node.phase)
-        inputs = tuple(self._read(node, v) for v in node.inputs)
+        if node.phase > self.phase:
+            self.phase = node.phase
+        inputs = tuple([ABSENT if v == ABSENT else latest[v] for v in node.inputs])
+        if ABSENT in inputs:
+            self._all_exist(node, node.inputs)
         bodies = node.bodies and {name: self._captured(node, body) for name, body in node.bodies.items()}
         is_last = self.runs[n] == self.total[n]
-        outputs = tuple(ABSENT if v == ABSENT else self._write(v, run, is_last) for v in node.outputs)
+        outputs = tuple([ABSENT if v == ABSENT else self._write(v, run, is_last) for v in node.outputs])
+        reads, annotations = node.gradient_reads, {**node.annotations, "origin": [node.name, run]}
         if run == 0:
             self.first_run[n] = len(self.nodes)
+            name, phase, after = node.name, node.phase, tuple([self.first_run[a] for a in node.after])
+        else:
+            name, phase, after = _free(f"{node.name}/{run}", self.node_names), self.phase, ()
         self.nodes.append(
             Node(
-                node.name if run == 0 else _free(f"{node.name}/{run}", self.node_names),
-                node.op, inputs, outputs, node.attributes,
-                node.phase if run == 0 else self.phase,
-                tuple(self.first_run[a] for a in node.after) if run == 0 else (),
-                node.cost, node.effect, node.stream, node.views, node.in_place, node.recompute, node.heavy,
-                None if node.gradient_reads is None else tuple(self.latest[v] for v in node.gradient_reads),
-                bodies, MappingProxyType({**node.annotations, "origin": [node.name, run]}),
+                name, node.op, inputs, outputs, node.attributes, phase, after, node.cost, node.effect, node.stream,
+                node.views, node.in_place, node.recompute, node.heavy,
+                None if reads is None else tuple([latest[v] for v in reads]), bodies, MappingProxyType(annotations),
             )
         )  # fmt: skip
 
-    def _read(self, node: Node, v: int) -> int:
-        if v == ABSENT:
-            return ABSENT
-        if self.latest[v] == ABSENT:
-            raise BadGraph.one(
-                "undefined_value", f"order[{len(self.nodes)}]",
-                f"{node.name} reads {self.source.values[v].name}, which does not exist yet",
-                "its producer earlier in the order", "run the producer first",
-            )  # fmt: skip
-        return self.latest[v]
+    def _all_exist(self, node: Node, reads: Iterable[int]) -> None:
+        """Raises BadGraph when one of these values has no copy yet."""
+        for v in reads:
+            if v != ABSENT and self.latest[v] == ABSENT:
+                raise BadGraph.one(
+                    "undefined_value", f"order[{len(self.nodes)}]",
+                    f"{node.name} reads {self.source.values[v].name}, which does not exist yet",
+                    "its producer earlier in the order", "run the producer first",
+                )  # fmt: skip
 
     def _captured(self, node: Node, body: Body) -> Body:
-        return Body(body.graph, tuple((inner, self._read(node, outer)) for inner, outer in body.captures))
+        self._all_exist(node, [outer for _, outer in body.captures])
+        return Body(body.graph, tuple([(inner, self.latest[outer]) for inner, outer in body.captures]))
 
     def _write(self, v: int, run: int, is_last: bool) -> int:
         """Id of this run's copy of value `v`, which becomes the latest."""
-        value = self.source.values[v]
+        value, copy = self.source.values[v], len(self.values)
         if v not in self.outputs:
             keeps_name = run == 0
-        elif v in self.handed_out:
-            keeps_name = self.handed_out[v] == len(self.nodes)
         else:
-            keeps_name = is_last
-        if keeps_name and v in self.outputs:
-            self.outputs[v] = len(self.values)
+            keeps_name = self.handed_out[v] == len(self.nodes) if v in self.handed_out else is_last
+            if keeps_name:
+                self.outputs[v] = copy
         if not keeps_name:
             name = _free(f"{value.name}/{run}", self.value_names)
-            value = Value(
-                name, value.type, value.role, value.bytes, value.fixed_bytes, value.data, value.annotations
-            )  # fmt: skip
-        self.latest[v] = len(self.values)
+            value = Value(name, value.type, value.role, value.bytes, value.fixed_bytes, value.data, value.annotations)
+        self.latest[v] = copy
         self.values.append(value)
-        return self.latest[v]
+        return copy
 
 
 def _free(name: str, taken: set[str]) -> str:

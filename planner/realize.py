@@ -39,8 +39,9 @@ class Sequence:
 
 def sequence(lowered: Lowered, plan: Plan) -> Sequence:
     """The plan's steps with its views among them, and the bytes of each entry. O(nodes + reads)."""
-    first, leaving = _contents(lowered, plan)
-    shown = _views_by_instance(lowered, plan, first, leaving)
+    producer = producers(lowered.graph)
+    first, leaving = _contents(lowered, plan, producer)
+    shown = _views_by_instance(lowered, plan, producer, first, leaving)
     lives, steps = plan.lifetimes, len(plan.order)
     retained, until = _retained(lowered, lives, steps), _until(lowered, lives, steps)
     size, hold = lowered.problem.size, lowered.problem.hold
@@ -72,7 +73,7 @@ def sequence(lowered: Lowered, plan: Plan) -> Sequence:
         byte_list.append(step_bytes[step])
         if step in at_step:
             show(step)
-    producer, handed_out = producers(lowered.graph), {}
+    handed_out = {}
     for v in lowered.graph.outputs:
         k = leaving[lowered.roots[v]]
         if producer[v] >= 0:
@@ -107,11 +108,10 @@ def instances(lowered: Lowered, plan: Plan, order: Sequence, rewritten: Graph) -
 
 
 def _views_by_instance(
-    lowered: Lowered, plan: Plan, first: dict[int, int], leaving: dict[int, int]
+    lowered: Lowered, plan: Plan, producer: list[int], first: dict[int, int], leaving: dict[int, int]
 ) -> dict[int, list[int]]:
     """Instance -> view nodes that show it, ascending; `first` and `leaving` as from `_contents`."""
     graph, lives = lowered.graph, plan.lifetimes
-    producer = producers(graph)
     is_view = [task < 0 for task in lowered.node_task]
     if not any(is_view):
         return {}
@@ -150,30 +150,31 @@ def _views_read(lowered: Lowered, producer: list[int], is_view: list[bool]) -> d
     return through
 
 
-def _contents(lowered: Lowered, plan: Plan) -> tuple[dict[int, int], dict[int, int]]:
+def _contents(lowered: Lowered, plan: Plan, producer: list[int]) -> tuple[dict[int, int], dict[int, int]]:
     """Of each storage, by the value that names it: its first instance, and the one that leaves as an output.
 
     That is the last one, or what is there when its phase ends where outputs are handed out then.
     """
-    lives, problem = plan.lifetimes, lowered.problem
-    at_start = {int(lives.buffer[k]): int(k) for k in np.flatnonzero(lives.writer_step < 0)}
+    lives, problem, value_buffer = plan.lifetimes, lowered.problem, lowered.value_buffer
+    buffer, written = lives.buffer.tolist(), lives.written_instance.lists()
+    at_start = {buffer[k]: k for k in np.flatnonzero(lives.writer_step < 0).tolist()}
     first: dict[int, int] = {}
-    leaving: dict[int, int] = {}
-    producer = producers(lowered.graph)
     for v, root in enumerate(lowered.roots):
         if v == root and producer[v] < 0:
-            first[v] = leaving[v] = at_start[lowered.value_buffer[v]]
-    ends, hold = phase_ends(problem, plan.order), problem.hold.tolist()
-    written, buffer = lives.written_instance.lists(), lives.buffer.tolist()
+            first[v] = at_start[value_buffer[v]]
+    leaving = dict(first)
+    ends, hold = phase_ends(problem, plan.order).tolist(), problem.hold.tolist()
+    phase = problem.phase.tolist()
+    task_writes = [lowered.graph.nodes[n].writes for n in lowered.task_node]
     for step, task in enumerate(plan.order.tolist()):
-        node = lowered.graph.nodes[lowered.task_node[task]]
         instance = {buffer[k]: k for k in written[step]}
-        for v in node.writes:
-            b = lowered.value_buffer[v]
-            if b in instance:
-                first.setdefault(v, instance[b])
-                if hold[b] != HANDED_OUT or step < ends[node.phase]:
-                    leaving[v] = instance[b]
+        for v in task_writes[task]:
+            b = value_buffer[v]
+            k = instance.get(b, -1)
+            if k >= 0:
+                first.setdefault(v, k)
+                if hold[b] != HANDED_OUT or step < ends[phase[task]]:
+                    leaving[v] = k
     return first, leaving
 
 
