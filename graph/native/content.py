@@ -22,6 +22,7 @@ from graph.native.faults import shown
 from graph.ops.standard_ops import dtype_name, numpy_dtype
 
 _TENSOR = {"dtype", "shape", "data"}
+_PLAIN = frozenset({str, int, bool})  # written as they are
 _LARGEST_INTEGER, _SMALLEST_INTEGER = 2**63 - 1, -(2**63)
 
 
@@ -157,6 +158,11 @@ def _tensor(value: dict[str, Any]) -> np.ndarray:
 
 
 def _write(value: Any) -> Any:
+    kind = type(value)
+    if kind in _PLAIN:
+        return value
+    if kind is list and _PLAIN.issuperset(map(type, value)):
+        return value.copy()
     if isinstance(value, np.ndarray):
         return {"dtype": dtype_name(value.dtype), "shape": list(value.shape), "data": text_of(value)}
     if isinstance(value, np.generic):

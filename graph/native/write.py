@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from graph.ir import ABSENT, UNKNOWN_COST, Body, Cost, Graph, Node, Phase, Role, Value
+from graph.ir import UNKNOWN_COST, Body, Graph, Node, Phase, Role, Value
 from graph.native.content import text_of, write_attributes
 from graph.native.schema import (
     COLUMNS,
@@ -23,6 +23,7 @@ from graph.native.schema import (
 
 #: Words as literals: a field that is its default, the very object, is left out.
 PHASE_WORDS: Mapping[Phase, Any] = {Phase.FORWARD: "forward", Phase.BACKWARD: "backward", Phase.UPDATE: "update"}
+ROLE_WORDS: Mapping[Role, Any] = {role: role.value for role in Role}
 
 
 class Names:
@@ -31,14 +32,16 @@ class Names:
     def __init__(self, graph: Graph, anonymous: bool):
         self.graph, self.anonymous = graph, anonymous
         self.values = [f"v{v}" if anonymous else value.name for v, value in enumerate(graph.values)]
+        self.values.append("")  # ABSENT is the last one
         self.nodes = [f"n{n}" if anonymous else node.name for n, node in enumerate(graph.nodes)]
         self.streams: dict[str, str] = {}  # an anonymous stream is known by its first use
 
     def of(self, ids: tuple[int, ...]) -> list[str]:
-        return ["" if v == ABSENT else self.values[v] for v in ids]
+        values = self.values
+        return [values[v] for v in ids]
 
-    def stream(self, stream: str | None) -> str | None:
-        if stream is None or not self.anonymous:
+    def stream(self, stream: str) -> str:
+        if not self.anonymous:
             return stream
         return self.streams.setdefault(stream, f"s{len(self.streams)}")
 
@@ -68,20 +71,22 @@ def _inputs_in_order(graph: Graph) -> bool:
 
 
 def _value(names: Names, v: int, value: Value) -> ValueRow:
+    type = value.type
     return ValueRow(
         names.values[v],
-        None if value.type is None else list(value.type.shape),
-        None if value.type is None else value.type.dtype,
-        value.role.value,
+        None if type is None else list(type.shape),
+        None if type is None else type.dtype,
+        ROLE_WORDS[value.role],
         value.bytes,
         value.fixed_bytes,
         None if value.data is None else text_of(value.data),
-        names.opaque(value.annotations),
+        names.opaque(value.annotations) if value.annotations else None,
     )
 
 
 def _node(names: Names, n: int, node: Node) -> NodeRow:
-    inputs, outputs = names.of(node.inputs), names.of(node.outputs)
+    inputs, outputs, cost = names.of(node.inputs), names.of(node.outputs), node.cost
+    unknown = cost is UNKNOWN_COST or cost == UNKNOWN_COST
     return NodeRow(
         names.nodes[n],
         node.op,
@@ -89,22 +94,18 @@ def _node(names: Names, n: int, node: Node) -> NodeRow:
         outputs,
         write_attributes(node.attributes) if node.attributes else None,
         PHASE_WORDS[node.phase],
-        [names.nodes[m] for m in node.after],
-        None if node.cost == UNKNOWN_COST else _cost(node.cost),
+        [names.nodes[m] for m in node.after] if node.after else [],
+        None if unknown else CostRow(cost.seconds, cost.flops, cost.traffic_bytes, cost.workspace_bytes),
         None if node.effect is None else node.effect.value,
-        names.stream(node.stream),
-        {outputs[o]: inputs[i] for o, i in node.views},
-        {outputs[o]: inputs[i] for o, i in node.in_place},
+        None if node.stream is None else names.stream(node.stream),
+        {outputs[o]: inputs[i] for o, i in node.views} if node.views else {},
+        {outputs[o]: inputs[i] for o, i in node.in_place} if node.in_place else {},
         node.recompute,  # type: ignore[arg-type]  # the check has seen that it is one of the words
         node.heavy,
         None if node.gradient_reads is None else names.of(node.gradient_reads),
         {key: _body(names, body) for key, body in node.bodies.items()} if node.bodies else {},
         names.opaque(node.annotations),
     )
-
-
-def _cost(cost: Cost) -> CostRow:
-    return CostRow(cost.seconds, cost.flops, cost.traffic_bytes, cost.workspace_bytes)
 
 
 def _body(names: Names, body: Body) -> BodyRow:
