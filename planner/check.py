@@ -34,7 +34,7 @@ def check(problem: Problem, goal: Goal, plan: Plan, alignment: int = 1, names: N
 
 def check_bytes(problem: Problem, goal: Goal, plan: Plan, walk: Walk) -> None:
     """Accept the claimed step bytes, peak, cost and bytes over budget (0 where the goal has none)."""
-    claimed = [int(b) for b in plan.step_bytes]
+    claimed = plan.step_bytes.tolist()
     if len(claimed) != len(walk.step_bytes):
         raise IllegalPlan(f"{len(claimed)} step bytes are claimed for {len(walk.step_bytes)} steps; give one a step")
     for step, (says, found) in enumerate(zip(claimed, walk.step_bytes, strict=True)):
@@ -44,7 +44,8 @@ def check_bytes(problem: Problem, goal: Goal, plan: Plan, walk: Walk) -> None:
     peak = max(walk.step_bytes, default=sum(problem.size[device].tolist()))
     if plan.score.peak_bytes != peak:
         raise IllegalPlan(f"the peak is {peak} bytes where the plan says {plan.score.peak_bytes}")
-    cost = sum(int(problem.cost[task]) for task in walk.order)
+    ticks = problem.cost.tolist()
+    cost = sum([ticks[task] for task in walk.order])
     if plan.score.cost != cost:
         raise IllegalPlan(f"the cost is {cost} ticks where the plan says {plan.score.cost}")
     over = max(0, peak - (goal.budget_bytes or 0))
@@ -54,26 +55,26 @@ def check_bytes(problem: Problem, goal: Goal, plan: Plan, walk: Walk) -> None:
 
 def check_lifetimes(plan: Plan, walk: Walk, names: Names) -> None:
     """Accept the claimed instances, or raise at the first that differs."""
-    rows = walk.rows()
-    number = {id(copy): row for row, copy in enumerate(rows)}
-    lives = plan.lifetimes
+    rows, lives = walk.copies, plan.lifetimes
     columns = (lives.buffer, lives.writer_step, lives.start, lives.stop, lives.taken_from)
     claimed = list(zip(*(column.tolist() for column in columns), strict=True))
     if len(claimed) != len(rows):
         raise IllegalPlan(f"{len(claimed)} instances are claimed where the order makes {len(rows)}")
-    for row, (copy, says) in enumerate(zip(rows, claimed, strict=True)):
-        found = (copy.buffer, copy.written, *walk.span(copy), -1 if copy.took is None else number[id(copy.took)])
-        if found != says:
+    for row, (copy, life) in enumerate(zip(rows, claimed, strict=True)):
+        found = (copy.buffer, copy.written, *walk.span(copy), -1 if copy.took is None else copy.took.row)
+        if found != life:
             raise IllegalPlan(
                 f"step {copy.written}: instance {row} of {names.buffer(copy.buffer)} is (buffer, written, start, stop, "
-                f"taken from) {found} where the plan says {says}"
+                f"taken from) {found} where the plan says {life}"
             )
-    for step in range(len(walk.order)):
-        for what, csr, copies in (
-            ("reads", lives.read_instance, walk.inputs[step]),
-            ("writes", lives.written_instance, walk.outputs[step]),
-        ):
-            if csr[step].tolist() != [number[id(copy)] for copy in copies]:
+    for what, csr, per_step in (
+        ("reads", lives.read_instance, walk.inputs),
+        ("writes", lives.written_instance, walk.outputs),
+    ):
+        if len(csr) != len(per_step):
+            raise IllegalPlan(f"{len(csr)} rows of {what} are claimed for {len(per_step)} steps; give one a step")
+        for step, (says, copies) in enumerate(zip(csr.lists(), per_step, strict=True)):
+            if says != [copy.row for copy in copies]:
                 raise IllegalPlan(f"step {step}: task {walk.order[step]} {what} other instances than the plan says")
 
 
@@ -81,20 +82,19 @@ def check_layout(
     problem: Problem, walk: Walk, offsets: list[int], arena_bytes: int, alignment: int, names: Names
 ) -> None:
     """Accept offsets under which no two live things share a byte, save along a takeover."""
-    rows, steps = walk.rows(), len(walk.order)
+    rows, steps = walk.copies, len(walk.order)
     if len(offsets) != len(rows) + steps:
         raise IllegalPlan(f"{len(offsets)} offsets for {len(rows)} instances and {steps} workspaces; give one each")
-    number = {id(copy): row for row, copy in enumerate(rows)}
     begin: list[list[int]] = [[] for _ in range(steps + 1)]
     end: list[list[int]] = [[] for _ in range(steps + 1)]
     size = [int(problem.size[c.buffer]) if problem.space[c.buffer] == DEVICE else 0 for c in rows]
     for row, copy in enumerate(rows):
         start, stop = walk.span(copy)
         if copy.took is not None and size[row]:
-            if offsets[row] != offsets[number[id(copy.took)]]:
+            if offsets[row] != offsets[copy.took.row]:
                 raise IllegalPlan(
                     f"step {start}: {names.buffer(copy.buffer)} takes {names.buffer(copy.took.buffer)} over and lies "
-                    f"at {offsets[row]}, not at {offsets[number[id(copy.took)]]}"
+                    f"at {offsets[row]}, not at {offsets[copy.took.row]}"
                 )
             start += 1  # in the step that writes it, its source still holds the bytes
         if size[row] and start < stop:

@@ -37,8 +37,8 @@ def check_order(problem: Problem, goal: Goal, order: list[int], names: Names | N
             )
         first.setdefault(task, step)
         last[task] = step
-    for task in range(problem.tasks):
-        if task not in first and not problem.optional[task]:
+    for task, may_be_left_out in enumerate(problem.optional.tolist()):
+        if task not in first and not may_be_left_out:
             raise IllegalPlan(f"step {len(order)}: the order ends and {names.task(task)} has not run; run it once")
     _check_reads(problem, order, names)
     _check_producers(problem, order, names)
@@ -52,7 +52,7 @@ def check_order(problem: Problem, goal: Goal, order: list[int], names: Names | N
 def _check_reads(problem: Problem, order: list[int], names: Names) -> None:
     reads, shape_reads, writes = problem.reads.lists(), problem.shape_reads.lists(), problem.writes.lists()
     written = {buffer for row in writes for buffer in row}
-    there = {b for b in range(problem.buffers) if b not in written or problem.hold[b] == RESIDENT}
+    there = {b for b, hold in enumerate(problem.hold.tolist()) if b not in written or hold == RESIDENT}
     for step, task in enumerate(order):
         for buffer in reads[task] + shape_reads[task]:
             if buffer not in there:

@@ -5,7 +5,8 @@ The part of the independent checker that stands against `liveness.py`, of which 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from operator import attrgetter
 
 from planner.problem import DEVICE, HANDED_OUT, RESIDENT, TO_THE_END, Problem
 
@@ -19,29 +20,31 @@ class Copy:
     last_read: int  # step; `written` when nobody reads it
     held: bool = False  # to the end
     took: Copy | None = None  # whose storage it lies in
+    row: int = -1  # its place among all copies, by buffer, then by the step that writes it
 
 
-@dataclass(eq=False, slots=True)
 class Walk:
-    """A legal order walked once: all copies, and the bytes of each step."""
+    """A legal order walked once: all copies in the order of `Lifetimes`, and the bytes of each step."""
 
-    problem: Problem
-    order: list[int]
-    copies: list[Copy] = field(default_factory=list)
-    inputs: list[list[Copy]] = field(default_factory=list)
-    outputs: list[list[Copy]] = field(default_factory=list)
-    step_bytes: list[int] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
+    def __init__(self, problem: Problem, order: list[int]) -> None:
+        self.problem, self.order = problem, order
+        self.hold = problem.hold.tolist()
+        self.reads, self.writes = problem.reads.lists(), problem.writes.lists()
+        self.copies: list[Copy] = []
+        self.inputs: list[list[Copy]] = []  # per step
+        self.outputs: list[list[Copy]] = []  # per step
+        self.step_bytes: list[int] = []
         self._make_copies()
         self._count()
+        self.copies.sort(key=attrgetter("buffer", "written"))
+        for row, copy in enumerate(self.copies):
+            copy.row = row
 
     def _make_copies(self) -> None:
-        problem, hold = self.problem, self.problem.hold.tolist()
-        reads, writes = problem.reads.lists(), problem.writes.lists()
-        written = {buffer for row in writes for buffer in row}
+        hold = self.hold
+        written = {buffer for row in self.writes for buffer in row}
         now: dict[int, Copy] = {}
-        for buffer in range(problem.buffers):
+        for buffer in range(self.problem.buffers):
             if buffer not in written or hold[buffer] == RESIDENT:
                 now[buffer] = Copy(buffer, -1, -1)
         self.copies = list(now.values())
@@ -50,12 +53,15 @@ class Walk:
             if buffer in now:
                 now[buffer].held = True
         for step, task in enumerate(self.order):
-            self.inputs.append([now[buffer] for buffer in reads[task]])
-            for copy in self.inputs[-1]:
+            inputs = [now[buffer] for buffer in self.reads[task]]
+            for copy in inputs:
                 copy.last_read = step
-            self.outputs.append([Copy(buffer, step, step) for buffer in writes[task]])
-            now.update((copy.buffer, copy) for copy in self.outputs[-1])
-            self.copies += self.outputs[-1]
+            outputs = [Copy(buffer, step, step) for buffer in self.writes[task]]
+            for copy in outputs:
+                now[copy.buffer] = copy
+            self.inputs.append(inputs)
+            self.outputs.append(outputs)
+            self.copies += outputs
             for buffer in hand_outs.get(step + 1, []):
                 if buffer in now:
                     now[buffer].held = True
@@ -66,44 +72,45 @@ class Walk:
 
     def _hand_outs(self) -> dict[int, list[int]]:
         """Step at whose beginning a phase has ended -> buffers that it hands out."""
-        problem = self.problem
+        phase = self.problem.phase.tolist()
         end = [0, 0, 0]
         seen: set[int] = set()
         for step, task in enumerate(self.order):
             if task not in seen:
-                end[problem.phase[task]] = step + 1
+                end[phase[task]] = step + 1
             seen.add(task)
         phase_of: dict[int, int] = {}
-        for task, row in enumerate(problem.writes.lists()):
+        for task, row in enumerate(self.writes):
             for buffer in row:
-                phase_of.setdefault(buffer, int(problem.phase[task]))
+                phase_of.setdefault(buffer, phase[task])
         result: dict[int, list[int]] = {}
-        for buffer in range(problem.buffers):
-            if problem.hold[buffer] == HANDED_OUT:
+        for buffer, hold in enumerate(self.hold):
+            if hold == HANDED_OUT:
                 result.setdefault(end[phase_of.get(buffer, 0)], []).append(buffer)
         return result
 
     def _count(self) -> None:
-        problem = self.problem
-        hold, workspace, wanted = problem.hold.tolist(), problem.workspace.tolist(), problem.takeover.lists()
+        problem, hold = self.problem, self.hold
+        workspace, wanted = problem.workspace.tolist(), problem.takeover.lists()
         device = [s if p == DEVICE else 0 for s, p in zip(problem.size.tolist(), problem.space.tolist(), strict=True)]
         # What is retained: residents, and what lies there from the start and is read or held.
-        live = sum(
-            device[c.buffer] for c in self.copies if c.written < 0 and (c.held or c.last_read >= 0)
-        )  # fmt: skip
+        live = sum([device[c.buffer] for c in self.copies if c.written < 0 and (c.held or c.last_read >= 0)])
         for step, task in enumerate(self.order):
+            dying = [c for c in self.inputs[step] if c.last_read == step and not c.held]
             fresh = [c for c in self.outputs[step] if hold[c.buffer] != RESIDENT]
-            free = {c.buffer: c for c in self.inputs[step] if self._dies(c, step)}
+            free = {c.buffer: c for c in dying}
+            taken = 0
             for copy in fresh:
+                live += device[copy.buffer]
                 copy.took = self._source(copy, wanted[copy.buffer], free)
-            added = sum(device[c.buffer] for c in fresh)
-            taken = sum(device[c.buffer] for c in fresh if c.took is not None)
-            self.step_bytes.append(live + added - taken + workspace[task])
-            gone = [c for c in self.inputs[step] + fresh if c.last_read == step and not c.held]
-            live += added - sum(device[c.buffer] for c in gone)
-
-    def _dies(self, copy: Copy, step: int) -> bool:
-        return copy.last_read == step and not copy.held and self.problem.hold[copy.buffer] != RESIDENT
+                if copy.took is not None:
+                    taken += device[copy.buffer]
+            self.step_bytes.append(live - taken + workspace[task])
+            for copy in dying:
+                live -= device[copy.buffer]
+            for copy in fresh:
+                if copy.last_read == step and not copy.held:
+                    live -= device[copy.buffer]
 
     def _source(self, copy: Copy, wanted: list[int], free: dict[int, Copy]) -> Copy | None:
         """The first wanted input that dies here and is large enough; taken out of `free`."""
@@ -114,13 +121,9 @@ class Walk:
                 return free.pop(buffer)
         return None
 
-    def rows(self) -> list[Copy]:
-        """The copies in the order of `Lifetimes`: by buffer, then by the step that writes them."""
-        return sorted(self.copies, key=lambda copy: (copy.buffer, copy.written))
-
     def span(self, copy: Copy) -> tuple[int, int]:
         """Half-open steps during which the copy has bytes of its own or taken over."""
-        if self.problem.hold[copy.buffer] == RESIDENT:
+        if self.hold[copy.buffer] == RESIDENT:
             return (0, len(self.order)) if copy.written < 0 else (0, 0)
         start = max(copy.written, 0)
         return start, len(self.order) if copy.held else copy.last_read + 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -33,8 +34,8 @@ class Csr:
         """From a list of rows; `Csr.of([[1], [], [0, 2]])`."""
         rows = list(rows)
         pointer = np.zeros(len(rows) + 1, np.int64)
-        np.cumsum([len(row) for row in rows], out=pointer[1:])
-        index = np.fromiter((x for row in rows for x in row), np.int64, int(pointer[-1]))
+        np.cumsum(list(map(len, rows)), out=pointer[1:])
+        index = np.fromiter(itertools.chain.from_iterable(rows), np.int64, int(pointer[-1]))
         return cls(_frozen(pointer), _frozen(index))
 
     @classmethod
@@ -58,7 +59,7 @@ class Csr:
     def lists(self) -> list[list[int]]:
         """All rows as Python lists, for loops that visit single elements."""
         bounds, flat = self.pointer.tolist(), self.index.tolist()
-        return [flat[bounds[i] : bounds[i + 1]] for i in range(len(self))]
+        return [flat[begin:end] for begin, end in itertools.pairwise(bounds)]
 
     def row_of_entry(self) -> np.ndarray:
         """int64[entries]: the row each entry stands in."""
