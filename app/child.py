@@ -16,15 +16,18 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from multiprocessing.connection import Connection
 from typing import Any
 
 import msgspec
 
-from app.errors import SolveFailed, problem_of
+from app.errors import SolveFailed, Unparseable, problem_of
 from graph.errors import BadGraph
 
 SECTIONS = ("timeline", "layout", "explain", "source", "graph")
+ORIGIN = "imported_from"  # annotation of a graph that came as a framework's file
+NOT_A_MODEL = frozenset({"not_parseable", "unknown_format"})
 Tell = Callable[[Mapping[str, Any]], None]
 
 
@@ -92,7 +95,15 @@ def read(payload: Mapping[str, Any], tell: Tell, stop: threading.Event) -> dict[
 
     shapes = payload["shapes"]
     inputs = {name: tuple(shape) for name, shape in shapes["inputs"].items()}
-    graph = load(payload["data"], Limits(**payload["limits"]), Shapes(inputs, shapes["batch"], shapes["dims"]))
+    try:
+        graph = load(payload["data"], Limits(**payload["limits"]), Shapes(inputs, shapes["batch"], shapes["dims"]))
+    except BadGraph as error:
+        if error.findings[0].code in NOT_A_MODEL:
+            raise Unparseable(str(error), error.findings) from None
+        raise
+    origin = importer_of(payload["data"])
+    if origin != "native":  # the document must say so itself: whether it is differentiated unasked depends on it
+        graph = replace(graph, annotations={**graph.annotations, ORIGIN: origin})
     document = canonical(graph)
     return {
         "document": document,
@@ -100,7 +111,7 @@ def read(payload: Mapping[str, Any], tell: Tell, stop: threading.Event) -> dict[
         "name": graph.name,
         "nodes": len(graph.nodes),
         "values": len(graph.values),
-        "format": importer_of(payload["data"]),
+        "format": str(graph.annotations.get(ORIGIN, "native")),
         "forward_only": all(node.phase is Phase.FORWARD for node in graph.nodes),
     }
 

@@ -1,0 +1,62 @@
+"""Bodies are decompressed up to a limit and no further."""
+
+from __future__ import annotations
+
+import gzip
+
+import pytest
+import zstandard
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.bodies import _decompressed, coding_of
+from app.errors import TooLarge, Unparseable, Unsupported
+from app.settings import Settings
+
+PACK = {"gzip": gzip.compress, "zstd": zstandard.ZstdCompressor().compress}
+CODINGS = pytest.mark.parametrize("coding", PACK)
+SMALL = Settings(decompressed_bytes=1 << 20)
+
+
+@CODINGS
+@given(parts=st.lists(st.binary(min_size=1, max_size=3000), min_size=1, max_size=3))
+def test_every_member_of_a_stream_is_read(coding: str, parts: list[bytes]) -> None:
+    assert _decompressed(b"".join(PACK[coding](part) for part in parts), coding, SMALL) == b"".join(parts)
+
+
+@CODINGS
+def test_a_body_may_have_exactly_the_limit_and_not_a_byte_more(coding: str) -> None:
+    assert len(_decompressed(PACK[coding](bytes(1 << 20)), coding, SMALL)) == 1 << 20
+    with pytest.raises(TooLarge, match="REMAT_DECOMPRESSED_BYTES") as caught:
+        _decompressed(PACK[coding](bytes((1 << 20) + 1)), coding, SMALL)
+    assert caught.value.limit == {"name": "REMAT_DECOMPRESSED_BYTES", "value": 1 << 20}
+
+
+@CODINGS
+def test_a_truncated_or_foreign_stream_is_not_parseable(coding: str) -> None:
+    whole = PACK[coding](b"a graph, so to speak" * 100)
+    for broken in (whole[:-5], whole[:3], b"not compressed at all"):
+        with pytest.raises(Unparseable, match="compress it again"):
+            _decompressed(broken, coding, SMALL)
+
+
+def test_a_window_past_the_limit_is_refused() -> None:
+    wide = zstandard.ZstdCompressionParameters.from_level(1, window_log=24)
+    frame = zstandard.ZstdCompressor(compression_params=wide).compressobj()  # no content size: the window counts
+    data = frame.compress(bytes(1 << 19)) + frame.flush()
+    with pytest.raises(Unparseable, match=r"too much memory|window"):
+        _decompressed(data, "zstd", SMALL)
+
+
+@pytest.mark.parametrize("header", ["br", "gzip, zstd", "gzip,gzip", "nonsense"])
+def test_other_codings_are_refused_with_those_that_are_read(header: str) -> None:
+    with pytest.raises(Unsupported) as caught:
+        coding_of(header)
+    assert caught.value.headers == {"Accept-Encoding": "identity, gzip, zstd"}
+
+
+@pytest.mark.parametrize(
+    ("header", "coding"), [("", "identity"), ("identity", "identity"), ("GZIP", "gzip"), ("x-gzip", "gzip")]
+)
+def test_codings_are_read_as_rfc_9110_says(header: str, coding: str) -> None:
+    assert coding_of(header) == coding

@@ -1,0 +1,60 @@
+"""A file is there whole or not at all."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from app import files
+from app.files import CannotWrite, create_whole, remove_parts, write_whole
+
+
+def test_writing_replaces_the_content_and_leaves_nothing_else(tmp_path: Path) -> None:
+    write_whole(tmp_path / "a", b"old")
+    write_whole(tmp_path / "a", b"new")
+    assert [(p.name, p.read_bytes()) for p in tmp_path.iterdir()] == [("a", b"new")]
+
+
+def test_creating_leaves_what_is_there(tmp_path: Path) -> None:
+    assert create_whole(tmp_path / "a", b"first")
+    assert not create_whole(tmp_path / "a", b"second")
+    assert (tmp_path / "a").read_bytes() == b"first"
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_a_full_disk_leaves_the_old_content_and_says_what_to_do() -> None:
+    # /dev/full answers every write as a full disk does.
+    with pytest.raises(CannotWrite, match=r"No space left on device; free space"):
+        write_through("/dev/full")
+
+
+def write_through(device: str) -> None:
+    with files._explained(Path("plan.json")), Path(device).open("wb", buffering=0) as file:
+        file.write(b"x")
+
+
+def test_a_write_that_fails_halfway_leaves_no_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a").write_bytes(b"old")
+
+    def full(_: int) -> None:
+        raise OSError(28, os.strerror(28))
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(CannotWrite, match="No space left"):
+        write_whole(tmp_path / "a", b"new")
+    assert [(p.name, p.read_bytes()) for p in tmp_path.iterdir()] == [("a", b"old")]
+
+
+def test_a_missing_folder_is_named_with_the_remedy(tmp_path: Path) -> None:
+    with pytest.raises(CannotWrite, match="make the folder first"):
+        write_whole(tmp_path / "no" / "a", b"")
+
+
+def test_parts_of_a_killed_process_are_removed(tmp_path: Path) -> None:
+    (tmp_path / "deep").mkdir()
+    (tmp_path / "deep" / ".a.1234.part").write_bytes(b"half")
+    (tmp_path / "a").write_bytes(b"whole")
+    assert remove_parts(tmp_path) == 1
+    assert [p.name for p in tmp_path.rglob("*") if p.is_file()] == ["a"]

@@ -1,0 +1,48 @@
+"""Accept, Prefer and If-None-Match are read as the RFCs say."""
+
+from __future__ import annotations
+
+import pytest
+
+from app.errors import NotAcceptable
+from app.negotiation import chosen, matches, wait_asked
+
+OFFERS = ["application/json", "application/onnx", "text/plain"]
+
+
+@pytest.mark.parametrize(
+    ("accept", "best"),
+    [
+        ("", "application/json"),
+        ("*/*", "application/json"),
+        ("application/onnx", "application/onnx"),
+        ("application/*;q=0.5, text/plain", "text/plain"),
+        ("application/json;q=0.2, application/onnx;q=0.9", "application/onnx"),
+        ("application/*, application/json;q=0", "application/onnx"),
+        ("text/html, */*;q=0.1", "application/json"),
+        ("nonsense, application/onnx", "application/onnx"),
+    ],
+)
+def test_the_most_specific_range_rates_an_offer(accept: str, best: str) -> None:
+    assert chosen(accept, OFFERS) == best
+
+
+@pytest.mark.parametrize("accept", ["text/html", "*/*;q=0", "nonsense"])
+def test_nothing_acceptable_names_what_there_is(accept: str) -> None:
+    with pytest.raises(NotAcceptable, match="application/onnx"):
+        chosen(accept, OFFERS)
+
+
+@pytest.mark.parametrize(
+    ("prefer", "seconds"),
+    [([], None), (["wait=5"], 5), (["respond-async, Wait = 10"], 10), (["wait=soon"], None), (["a", "wait=0"], 0)],
+)
+def test_preferences_that_are_not_understood_are_passed_over(prefer: list[str], seconds: int | None) -> None:
+    assert wait_asked(prefer) == seconds
+
+
+def test_weak_and_strong_tags_count_alike() -> None:
+    assert matches('W/"a", "b"', '"a"')
+    assert matches("*", '"a"')
+    assert not matches('"ab"', '"a"')
+    assert not matches("", '"a"')

@@ -1,0 +1,119 @@
+"""A child process can be stopped, limited and killed, and its end is told."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from typing import Any
+
+import pytest
+
+from app import child
+from app.child import TASKS, Tell
+from app.child import main as real_main
+from app.errors import Problem, SolveFailed
+from app.runner import Runner
+from graph.limits import Limits
+from tests.app.conftest import chain
+
+GIB = 1 << 30
+RUNNER = Runner(memory_bytes=8 * GIB, kill_seconds=15)
+
+
+def payload(**fields: Any) -> dict[str, Any]:
+    return {"data": json.dumps(chain()).encode(), "fields": fields, "limits": asdict(Limits())}
+
+
+def test_a_solve_tells_its_stages_and_gives_every_section() -> None:
+    told: list[Mapping[str, Any]] = []
+    answer = RUNNER.run("solve", payload(budget="60%", iterations=50), 60, told.append)
+    stages = list(dict.fromkeys(message["stage"] for message in told))
+    assert stages == ["read", "differentiate", "plan", "layout", "rewrite", "execute"]
+    assert set(answer.result["sections"]) == {"timeline", "layout", "explain", "source", "graph"}
+    assert not answer.hurried
+
+
+def test_a_problem_comes_back_as_it_was_put() -> None:
+    with pytest.raises(Problem) as caught:
+        RUNNER.run("solve", payload(loss="nothing"), 60)
+    assert caught.value.body["status"] == 422
+
+
+def sleeps(payload: Mapping[str, Any], tell: Tell, stop: threading.Event) -> str:
+    time.sleep(60)
+    return "late"
+
+
+def heeds(payload: Mapping[str, Any], tell: Tell, stop: threading.Event) -> str:
+    return "best so far" if stop.wait(60) else "late"
+
+
+def dies(payload: Mapping[str, Any], tell: Tell, stop: threading.Event) -> None:
+    os.kill(os.getpid(), signal.SIGSEGV)
+
+
+def devours(payload: Mapping[str, Any], tell: Tell, stop: threading.Event) -> int:
+    return len(bytearray(2 * GIB))
+
+
+def nests(payload: Mapping[str, Any], tell: Tell, stop: threading.Event) -> Any:
+    return nests(payload, tell, stop)
+
+
+def calls(payload: Mapping[str, Any], tell: Tell, stop: threading.Event) -> Any:
+    """What the children below run: the function of this module that the payload names."""
+    return globals()[payload["name"]](payload, tell, stop)
+
+
+def main_here(pipe: Any, task: str, memory_bytes: int) -> None:
+    """The child's entry point with one more task: the function of this module that the payload names."""
+    TASKS["here"] = calls
+    real_main(pipe, task, memory_bytes)
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
+    monkeypatch.setattr(child, "main", main_here)
+    return lambda name, runner=RUNNER, seconds=30.0, stop=None: runner.run("here", {"name": name}, seconds, stop=stop)
+
+
+def test_a_stop_gives_the_best_so_far(run: Callable[..., Any]) -> None:
+    stop = threading.Event()
+    threading.Timer(0.2, stop.set).start()
+    answer = run("heeds", stop=stop)
+    assert (answer.result, answer.hurried) == ("best so far", False)
+
+
+def test_a_deadline_hurries_the_child(run: Callable[..., Any]) -> None:
+    answer = run("heeds", seconds=0.2)
+    assert (answer.result, answer.hurried) == ("best so far", True)
+
+
+def test_a_child_that_does_not_heed_is_killed(run: Callable[..., Any]) -> None:
+    began = time.monotonic()
+    with pytest.raises(SolveFailed, match="killed"):
+        run("sleeps", runner=Runner(8 * GIB, 0.2), seconds=0.1)
+    assert time.monotonic() - began < 20
+
+
+def test_a_child_that_dies_says_by_which_signal(run: Callable[..., Any]) -> None:
+    with pytest.raises(SolveFailed, match="SIGSEGV"):
+        run("dies")
+
+
+def test_memory_past_the_limit_is_a_problem_that_names_the_setting(run: Callable[..., Any]) -> None:
+    with pytest.raises(Problem) as caught:
+        run("devours", runner=Runner(GIB // 2, 1.0))
+    assert caught.value.body["code"] == "out_of_memory"
+    assert caught.value.body["limit"]["name"] == "REMAT_SOLVE_MEMORY_BYTES"
+
+
+def test_nesting_without_end_is_a_problem(run: Callable[..., Any]) -> None:
+    with pytest.raises(Problem) as caught:
+        run("nests")
+    assert caught.value.body["code"] == "too_deep"
