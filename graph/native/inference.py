@@ -13,6 +13,7 @@ import numpy as np
 
 from graph.fold import folded
 from graph.ir import ABSENT, Node, TensorType
+from graph.ops.schemas import check_present
 from graph.ops.standard_ops import freeze, schema_of
 from graph.ops.table import Call, infer, known
 
@@ -44,6 +45,8 @@ class Inference:
         """Types of the node's outputs, or None for an opaque op. Raises one of REFUSALS."""
         if self.is_opaque(node.op):
             return None
+        if ABSENT in node.inputs:
+            check_present(node.op, self.opset, [v != ABSENT for v in node.inputs])
         if node.op in ("Shape", "Size") or (self.contents and any(v in self.contents for v in node.inputs)):
             return self._with_contents(node, types)
         asked = tuple([None if v == ABSENT else types[v] for v in node.inputs])

@@ -195,9 +195,20 @@ def root_mean_square(x: np.ndarray, axes: Axes, epsilon: float) -> np.ndarray:
     return inverse_deviation((x * x).sum(axis=axes, keepdims=True) / count, epsilon)
 
 
+def _infer_group_norm(call: Call) -> tuple[TensorType | None, ...]:
+    """The input's own type; the standard leaves it to the function's body."""
+    if len(call.inputs) != 3 or len(call.wanted) != 1:
+        raise ValueError(f"has {len(call.inputs)} inputs and {len(call.wanted)} outputs; the op takes 3 and makes 1")
+    x, groups = call.inputs[0], call.attribute("num_groups")
+    if not isinstance(groups, int) or groups < 1:
+        raise ValueError(f"num_groups is {groups!r}; it must be 1 or more")
+    if x is not None and (len(x.shape) < 2 or x.shape[1] % groups):
+        raise ValueError(f"{x} has no channels that {groups} groups share evenly")
+    return (x,)
+
+
 @op(
-    "GroupNormalization",
-    infer=lambda call: call.inputs[:1],  # the standard has no type rule for it
+    "GroupNormalization", infer=_infer_group_norm,
     work=norm_work(7), takeover=((0, 0),), gradient_reads=("i0", "i1"),
 )  # fmt: skip
 def group_normalization(call: Call, x: np.ndarray, scale: np.ndarray, bias: np.ndarray) -> np.ndarray:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from graph.ir import TensorType
+from graph.ops import standard_ops
 from graph.ops.pointwise import TRANSCENDENTAL, computable, fresh
 from graph.ops.table import Call, Work, op, standard
 
@@ -142,9 +143,8 @@ def _shifted(total: np.ndarray, axis: int) -> np.ndarray:
 
 def _as_input(call: Call) -> tuple[TensorType | None, ...]:
     """The input's own type; the standard leaves it to the function's body."""
-    if len(call.inputs) != 1:
-        raise ValueError(f"has {len(call.inputs)} inputs; the op takes 1")
-    return (call.inputs[0],)
+    standard_ops.infer(call)
+    return call.inputs[:1]
 
 
 @op("MeanVarianceNormalization", work=_reduction, infer=_as_input, takeover=((0, 0),), gradient_reads=("i0", "o0"))

@@ -12,6 +12,8 @@ from onnx import defs, helper, numpy_helper
 
 from graph.ir import TensorType
 
+_LONGEST = 240
+
 
 @functools.lru_cache(maxsize=4096)
 def schema_of(op: str, opset: int) -> Any | None:
@@ -31,6 +33,16 @@ def check_arity(given: int, wanted: int, schema: Any) -> None:
         raise ValueError(f"has {given} inputs; the op takes {_between(schema.min_input, schema.max_input)}")
     if not schema.min_output <= wanted <= schema.max_output:
         raise ValueError(f"has {wanted} outputs; the op makes {_between(schema.min_output, schema.max_output)}")
+
+
+def check_present(op: str, opset: int, present: Sequence[bool]) -> None:
+    """Raises ValueError when an input that the op cannot do without is left out."""
+    schema = schema_of(op, opset)
+    for i, there in enumerate(present):
+        if there or schema is None or i >= len(schema.inputs):
+            continue
+        if schema.inputs[i].option == defs.OpSchema.FormalParameterOption.Single:
+            raise ValueError(f"input {i} ({schema.inputs[i].name}) is left out, and the op needs it")
 
 
 def _between(low: int, high: int) -> str:
@@ -94,7 +106,7 @@ def attribute_proto(key: str, value: Any, kind: Any | None) -> Any:
     try:
         return helper.make_attribute(key, list(value) if isinstance(value, tuple) else value, attr_type=number)
     except (TypeError, ValueError, AssertionError) as error:
-        raise ValueError(f"attribute {key} is {value!r}: {one_line(error)}") from None
+        raise ValueError(f"attribute {key} is {cut(repr(value))}: {one_line(error)}") from None
 
 
 def one_line(error: BaseException) -> str:
@@ -103,4 +115,9 @@ def one_line(error: BaseException) -> str:
     first = lines[0] if lines else type(error).__name__
     for prefix in ("[ShapeInferenceError]", "[TypeInferenceError]"):
         first = first.replace(prefix, "").strip()
-    return first.partition(" ==> ")[0].rstrip(".")
+    return cut(first.partition(" ==> ")[0].rstrip("."))
+
+
+def cut(text: str) -> str:
+    """The text, its end left out when it is long."""
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}... ({len(text)} characters)"

@@ -8,6 +8,7 @@ import numpy as np
 
 from graph.ir import TensorType
 from graph.ops import standard_ops
+from graph.ops.schemas import cut
 from graph.ops.table import Call, Pairs, Work, op, standard
 
 _VIEW: Pairs = ((0, 0),)
@@ -65,9 +66,10 @@ def unsqueeze(call: Call, x: np.ndarray, axes: np.ndarray | None = None) -> np.n
 
 def _transposed_type(call: Call) -> tuple[TensorType | None, ...]:
     """As the standard says, and `perm` names each axis once."""
-    x, perm = call.inputs[0], call.attribute("perm")
-    if x is not None and perm is not None and sorted(perm) != list(range(len(x.shape))):
-        raise ValueError(f"perm is {list(perm)}; it must name each of the {len(x.shape)} axes of {x} once")
+    x, perm = call.inputs[0] if call.inputs else None, call.attribute("perm")
+    named = perm if isinstance(perm, list | tuple) and all(type(axis) is int for axis in perm) else None
+    if x is not None and named is not None and sorted(named) != list(range(len(x.shape))):
+        raise ValueError(f"perm is {cut(str(list(named)))}; it must name each of the {len(x.shape)} axes of {x} once")
     return standard_ops.infer(call)
 
 

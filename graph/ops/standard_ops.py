@@ -18,7 +18,7 @@ from onnx.reference import ReferenceEvaluator
 from graph.errors import CannotExecute
 from graph.ir import EMPTY, TensorType
 from graph.ops.dtypes import dtype_name, numpy_dtype, onnx_dtype, type_of_array
-from graph.ops.guards import refuse_crashes
+from graph.ops.guards import MOST_AXES, refuse_crashes
 from graph.ops.schemas import attribute_proto, check_arity, check_dtypes, node_proto, one_line, schema_of
 from graph.ops.table import Call
 
@@ -150,7 +150,7 @@ def _ask(call: Call) -> tuple[Any, ...]:
         raise ValueError(one_line(error)) from None
     if schema.has_function and not schema.has_type_and_shape_inference_function:
         found = _by_function(node, types, imports)
-    return tuple(_of_proto(found.get(f"o{i}")) if wanted else None for i, wanted in enumerate(call.wanted))
+    return tuple(_of_proto(i, found.get(f"o{i}")) if wanted else None for i, wanted in enumerate(call.wanted))
 
 
 def _by_function(node: Any, types: Mapping[str, Any], imports: list[Any]) -> dict[str, Any]:
@@ -162,17 +162,22 @@ def _by_function(node: Any, types: Mapping[str, Any], imports: list[Any]) -> dic
     return {info.name: info.type for info in onnx.shape_inference.infer_shapes(model).graph.output}
 
 
-def _of_proto(proto: Any | None) -> TensorType | _Partial:
+def _of_proto(position: int, proto: Any | None) -> TensorType | _Partial:
+    """What the proto says of an output. Raises ValueError for lengths below zero, which huge attributes lead to."""
     if proto is None or not proto.HasField("tensor_type") or not proto.tensor_type.elem_type:
         return (None, None)
     tensor = proto.tensor_type
     dtype = dtype_name(tensor.elem_type)
     if not tensor.HasField("shape"):
         return (dtype, None)
-    dims = tensor.shape.dim
-    if all(d.HasField("dim_value") for d in dims):
-        return TensorType(dtype, tuple(d.dim_value for d in dims))
-    return (dtype, tuple(d.dim_value if d.HasField("dim_value") else None for d in dims))
+    lengths = tuple(d.dim_value if d.HasField("dim_value") else None for d in tensor.shape.dim)
+    if len(lengths) > MOST_AXES:
+        raise ValueError(f"output {position} would have {len(lengths)} axes; tensors have at most {MOST_AXES}")
+    known = tuple([length for length in lengths if length is not None])
+    if any(length < 0 for length in known):
+        shown = ",".join("?" if length is None else str(length) for length in lengths)
+        raise ValueError(f"output {position} would be {dtype}[{shown}], of lengths below 0")
+    return TensorType(dtype, known) if len(known) == len(lengths) else (dtype, lengths)
 
 
 def _with_declared(part: _Partial | None, declared: TensorType | None, position: int) -> TensorType | None:

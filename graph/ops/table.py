@@ -135,7 +135,10 @@ def infer(call: Call) -> tuple[TensorType | None, ...]:
     """Types of the call's outputs, None where nothing can be said. Raises ValueError on contradiction."""
     record = known(call.op)
     if record is not None and record.infer is not None:
-        return record.infer(call)
+        try:
+            return record.infer(call)
+        except (TypeError, LookupError, ArithmeticError, AttributeError) as error:  # attributes of another kind
+            raise ValueError(f"its inputs and attributes are not those the op takes ({error!r:.200})") from None
     from graph.ops import standard_ops
 
     return standard_ops.infer(call)
