@@ -5,24 +5,40 @@ Shape(x: float32[8,128]) ── Gather(·, 0) ── Concat(·, [64])        all
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from graph.errors import CannotExecute
-from graph.ir import Effect, TensorType
-from graph.ops import known, run
+from graph.ir import TensorType
+from graph.ops import infer, run
+from graph.ops.dtypes import numpy_dtype
 from graph.ops.table import Call
 
 MOST_INTEGERS = 1024  # elements of an integer or bool tensor that is computed ahead
 MOST_FLOATS = 64  # shape arithmetic passes through floats (Resize scales); tables and masks stay nodes
 #: Ops whose output's length follows from content, bounded by the input's elements.
 _BOUNDED = frozenset({"NonZero", "Unique", "Compress"})
-#: Ops that draw numbers, in some mode at least.
-_DRAWS = frozenset({"Bernoulli", "Dropout", "Multinomial", "RandomNormalLike", "RandomUniformLike"})
+#: Ops that shapes are computed with. All take time and memory in proportion to what they read and write: others
+#: (Conv with padding, LRN, Einsum, RoiAlign) may take any amount, however small their inputs and outputs are.
+_FOLDED = _BOUNDED | {
+    "Abs", "Add", "And", "ArgMax", "ArgMin", "BitShift", "BitwiseAnd", "BitwiseNot", "BitwiseOr", "BitwiseXor", "Cast",
+    "CastLike", "Ceil", "Clip", "Concat", "ConstantOfShape", "Cos", "CumSum", "Div", "Equal", "Erf", "Exp", "Expand",
+    "EyeLike", "Flatten", "Floor", "Gather", "GatherElements", "GatherND", "Gemm", "Greater", "GreaterOrEqual",
+    "Identity", "IsInf", "IsNaN", "Less", "LessOrEqual", "Log", "MatMul", "Max", "Mean", "Min", "Mod", "Mul", "Neg",
+    "Not", "OneHot", "Or", "Pow", "Range", "Reciprocal", "ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp",
+    "ReduceMax", "ReduceMean", "ReduceMin", "ReduceProd", "ReduceSum", "ReduceSumSquare", "Relu", "Reshape", "Round",
+    "Scatter", "ScatterElements", "ScatterND", "Shape", "Sigmoid", "Sign", "Sin", "Size", "Slice", "Softmax", "Split",
+    "Sqrt", "Squeeze", "Sub", "Sum", "Tanh", "Tile", "TopK", "Transpose", "Trilu", "Unsqueeze", "Where", "Xor",
+}  # fmt: skip
+#: What a kernel may raise on contents nobody expected.
+_REFUSALS = (CannotExecute, ArithmeticError, ValueError, TypeError, LookupError, AttributeError, MemoryError)
 
 
 def is_small(type: TensorType) -> bool:
     """True when a tensor of this type may be computed ahead."""
-    return type.elements <= (MOST_FLOATS if type.dtype.startswith(("float", "bfloat", "complex")) else MOST_INTEGERS)
+    most = MOST_FLOATS if type.dtype.startswith(("float", "bfloat", "complex")) else MOST_INTEGERS
+    return type.elements <= most and all(length <= most for length in type.shape)
 
 
 def folded(call: Call, types: tuple[TensorType | None, ...]) -> tuple[np.ndarray | None, ...] | None:
@@ -32,26 +48,23 @@ def folded(call: Call, types: tuple[TensorType | None, ...]) -> tuple[np.ndarray
     """
     if call.op in ("Shape", "Size"):
         return _of_type(call)
-    record = known(call.op)
-    if (
-        "::" in call.op
-        or call.op in _DRAWS
-        or (record is not None and record.effect is not Effect.PURE)
-        or not call.inputs
-    ):
+    if call.op not in _FOLDED or all(type is None for type in call.inputs):
         return None
     for i, type in enumerate(call.inputs):
         if type is not None and (call.constant(i) is None or not is_small(type)):
             return None
-    if all(type is None for type in call.inputs):
-        return None
+    if any(call.outputs):  # a declared type is the document's word, which nothing may be computed on
+        types = infer(replace(call, outputs=(None,) * len(call.outputs)))
     for type, wanted in zip(types, call.wanted, strict=False):
         if wanted and (not is_small(type) if type is not None else call.op not in _BOUNDED):
             return None
+    known = [t for t in types if t is not None]
+    if len(known) == sum(call.wanted) and not any(t.elements for t in known):
+        return tuple(None if t is None else np.zeros(t.shape, numpy_dtype(t.dtype)) for t in types)
     try:
         with np.errstate(all="ignore"):
             return run(call, *(call.constants[i] if t is not None else None for i, t in enumerate(call.inputs)))
-    except (CannotExecute, ArithmeticError, ValueError, TypeError, IndexError):
+    except _REFUSALS:
         return None  # the node stays, and runs when the graph does
 
 
