@@ -3,20 +3,28 @@
     file, batch 1:   x [1,3,224,224] ... h [1,1024,1,1] ── Reshape(·, [1,1024]) ──▶ [1,1024]
     asked, batch 16:                     h [16,1024,1,1] ── Reshape(·, [16,1024]) ──▶ [16,1024]
 
-The types the file itself implies are asked once from `onnx.shape_inference`, only when a leading length changed.
+The types the file itself implies are asked once, only when a leading length changed.
 """
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Sequence
 
 import numpy as np
-import onnx
-from onnx import ModelProto, TensorProto
+from onnx import ModelProto, ValueInfoProto
+from onnx.defs import onnx_opset_version
 
+from graph.errors import BadGraph
+from graph.fold import folded
 from graph.importers.onnx.dims import Input
+from graph.importers.onnx.protos import Raw, array_of, is_external, raw_node, type_of
+from graph.ir import TensorType
+from graph.ops.standard_ops import dtype_name, type_of_array
+from graph.ops.table import Call, infer
 
+_CONTENTS = ("value", "value_int", "value_ints")  # attributes of Constant that hold shapes
 _MOST_KEPT_BYTES = 4096  # initialisers above this hold no shapes
 
 
@@ -60,33 +68,59 @@ def _led_by(target: np.ndarray, lead: int) -> np.ndarray:
 
 
 def _shapes_in_file(model: ModelProto, inputs: Sequence[Input]) -> dict[str, tuple[int, ...]]:
-    """Per name the shape the file implies, where it is static; lengths of symbols as bound now."""
-    light = ModelProto(ir_version=model.ir_version, opset_import=model.opset_import, functions=model.functions)
-    graph = light.graph
-    graph.name = "shapes"
-    graph.node.extend(model.graph.node)
-    graph.input.extend(model.graph.input)
-    graph.output.extend(model.graph.output)
-    for tensor in model.graph.initializer:
-        if tensor.data_location == TensorProto.EXTERNAL or tensor.ByteSize() > _MOST_KEPT_BYTES:
-            graph.initializer.append(TensorProto(name=tensor.name, data_type=tensor.data_type, dims=tensor.dims))
-        else:
-            graph.initializer.append(tensor)
-    bound = {item.name: item for item in inputs}
-    for proto in graph.input:
-        item = bound.get(proto.name)
-        if item is None or item.declared is None:
-            continue
-        for dim, declared, length in zip(
-            proto.type.tensor_type.shape.dim, item.declared, item.shape, strict=False
-        ):  # fmt: skip
-            dim.dim_value = declared if isinstance(declared, int) else length
+    """Per name the shape the file implies, where it is static; lengths of symbols as bound now.
+
+    Asked node by node through the op table, which refuses what would end the process in `onnx`'s own sweep; what
+    cannot be typed leaves out what follows from it.
+    """
+    opset = next((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), onnx_opset_version())
+    types = {proto.name: _static(proto) for proto in (*model.graph.value_info, *model.graph.output)}
+    for item in inputs:
+        pairs = zip(item.declared or (), item.shape, strict=False)
+        lengths = item.shape if item.declared is None else tuple(d if isinstance(d, int) else n for d, n in pairs)
+        types[item.name] = TensorType(item.dtype, lengths)
+    contents: dict[str, np.ndarray] = {}
+    for i, tensor in enumerate(model.graph.initializer):
+        types[tensor.name] = type_of(tensor, f"graph.initializer[{i}]")
+        if not is_external(tensor) and tensor.ByteSize() <= _MOST_KEPT_BYTES:
+            with contextlib.suppress(BadGraph):  # stripped of its content, or damaged, which the walk tells
+                contents[tensor.name] = array_of(tensor, f"graph.initializer[{i}]")
+    for n, proto in enumerate(model.graph.node):
+        raw = raw_node(proto, f"graph.node[{n}]")
+        if raw.op == "Constant" and raw.outputs:
+            content = next((np.asarray(v) for k, v in raw.attributes.items() if k in _CONTENTS), None)
+            if content is not None:
+                contents[raw.outputs[0]], types[raw.outputs[0]] = content, type_of_array(content)
+        elif not raw.bodies:
+            _settle(raw, opset, types, contents)
+    return {name: type.shape for name, type in types.items() if type is not None}
+
+
+def _settle(raw: Raw, opset: int, types: dict[str, TensorType | None], contents: dict[str, np.ndarray]) -> None:
+    """Add what follows of the node's outputs; nothing when its types contradict, which the walk tells."""
+    call = Call(
+        raw.op, raw.attributes, tuple(types.get(name) for name in raw.inputs),
+        tuple(types.get(name) for name in raw.outputs), tuple(bool(name) for name in raw.outputs),
+        tuple(contents.get(name) for name in raw.inputs), opset,
+    )  # fmt: skip
     try:
-        found = onnx.shape_inference.infer_shapes(light, data_prop=True)
-    except (RuntimeError, ValueError, onnx.shape_inference.InferenceError, onnx.checker.ValidationError):
-        return {}  # then only shapes that fit exactly follow
-    return {
-        info.name: tuple(d.dim_value for d in info.type.tensor_type.shape.dim)
-        for info in (*found.graph.value_info, *found.graph.input, *found.graph.output)
-        if all(d.HasField("dim_value") for d in info.type.tensor_type.shape.dim)
-    }
+        found = infer(call)
+    except ValueError:
+        return
+    arrays = folded(call, found)
+    types.update((name, type) for name, type in zip(raw.outputs, found, strict=False) if name and type is not None)
+    pairs = zip(raw.outputs, arrays or (), strict=False)
+    contents.update((name, array) for name, array in pairs if name and array is not None)
+
+
+def _static(proto: ValueInfoProto) -> TensorType | None:
+    """The type a value is declared with, where that is whole."""
+    if proto.type.WhichOneof("value") != "tensor_type":
+        return None
+    tensor = proto.type.tensor_type
+    dims = tensor.shape.dim
+    known = tensor.HasField("shape") and all(d.HasField("dim_value") and d.dim_value >= 0 for d in dims)
+    try:
+        return TensorType(dtype_name(tensor.elem_type), tuple(d.dim_value for d in dims)) if known else None
+    except ValueError:
+        return None  # of strings

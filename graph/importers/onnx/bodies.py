@@ -53,6 +53,11 @@ def nested(walk: Walk, raw: Raw, slots: Sequence[Slot | None], scope: Scope) -> 
 def _inline(walk: Walk, raw: Raw, taken: bool, scope: Scope) -> None:
     branch = "then_branch" if taken else "else_branch"
     graph = _graph(raw, branch)
+    if graph.input:
+        raise BadGraph.one(
+            "bad_body", f"{raw.path}.{branch}", f"{len(graph.input)} inputs", "none, as a branch reads names outside",
+            "correct the nested graph",
+        )  # fmt: skip
     if len(raw.outputs) > len(graph.output):
         raise wrong_arity(raw, 1, len(graph.output))
     inner = scope.inner(scope.frame, scope.prefix)
@@ -91,6 +96,8 @@ def _loop(
             "unknown_size", raw.path, f"{raw.shown}, which stacks outputs over an unknown number of trips",
             "a constant trip count", "export the model with a constant trip count",
         )  # fmt: skip
+    if trips is not None and trips.size != 1:
+        raise _bad_attribute(raw, f"a trip count of shape {list(trips.shape)}", "one number")
     count = 0 if trips is None else max(0, int(trips.reshape(-1)[0]))
     return {"body": body}, [*carried, *(TensorType(t.dtype, (count, *t.shape)) for t in stacked)]
 
@@ -98,10 +105,12 @@ def _loop(
 def _scan(
     walk: Walk, raw: Raw, slots: Sequence[Slot | None], scope: Scope
 ) -> tuple[dict[str, Body], list[TensorType | None]]:
-    scanned = raw.attribute("num_scan_inputs", 1)
     given = _typed(raw, slots)
+    scanned = raw.attribute("num_scan_inputs", 1)
+    if not isinstance(scanned, int) or not 1 <= scanned <= len(given):
+        raise _bad_attribute(raw, f"num_scan_inputs {scanned} for {len(given)} inputs", f"1 to {len(given)}")
     carried, sequences = given[: len(given) - scanned], given[len(given) - scanned :]
-    axes = raw.attribute("scan_input_axes", [0] * scanned)
+    axes = _axes(raw, "scan_input_axes", sequences, 0)
     lengths = {t.shape[axis] for t, axis in zip(sequences, axes, strict=True)}
     if len(lengths) != 1:
         raise BadGraph.one(
@@ -112,7 +121,7 @@ def _scan(
     body, types = _body(walk, _graph(raw, "body"), [*carried, *slices], scope, f"{raw.path}.body")
     _carries(raw, carried, types[: len(carried)])
     stacked = types[len(carried) :]
-    places = raw.attribute("scan_output_axes", [0] * len(stacked))
+    places = _axes(raw, "scan_output_axes", stacked, 1)
     (length,) = lengths
     return {"body": body}, [*carried, *(_with(t, axis, length) for t, axis in zip(stacked, places, strict=True))]
 
@@ -183,6 +192,22 @@ def _carries(raw: Raw, before: Types, after: Types) -> None:
             "bad_body", raw.path, f"{raw.shown} whose body returns {len(after)} carried values", f"{len(before)}",
             "correct the nested graph",
         )  # fmt: skip
+
+
+def _axes(raw: Raw, name: str, types: Types, more: int) -> list[int]:
+    """An attribute that names an axis of each type, of tensors with `more` axes than the types have."""
+    axes = raw.attribute(name, [0] * len(types))
+    fits = isinstance(axes, list) and len(axes) == len(types) and all(type(axis) is int for axis in axes)
+    if not fits or not all(
+        -len(t.shape) - more <= axis < len(t.shape) + more for t, axis in zip(types, axes, strict=True)
+    ):
+        shown = ", ".join(map(str, types))
+        raise _bad_attribute(raw, f"{name} {str(axes)[:80]} for {shown or 'nothing'}", "an axis of each")
+    return list(axes)
+
+
+def _bad_attribute(raw: Raw, found: str, expected: str) -> BadGraph:
+    return BadGraph.one("bad_attribute", raw.path, f"{raw.shown} with {found}", expected, "correct the node")
 
 
 def _without(type: TensorType, axis: int) -> TensorType:

@@ -19,6 +19,7 @@ from onnx import NodeProto
 from graph.errors import BadGraph
 from graph.importers.onnx.protos import Raw
 from graph.ir import TensorType
+from graph.ops.schemas import one_line
 from graph.ops.standard_ops import schema_of
 
 TARGET = 21
@@ -51,7 +52,9 @@ def is_old(op: str, opset: int) -> bool:
 def check_old(proto: NodeProto, opset: int, raw: Raw) -> None:
     """Nothing when the node fits its op as the old opset has it. Raises BadGraph; rules rely on it."""
     schema = schema_of(raw.op, opset)
-    if any(attribute.ref_attr_name for attribute in proto.attribute) or schema is None or schema.deprecated:
+    if raw.bodies or any(attribute.ref_attr_name for attribute in proto.attribute):
+        return  # `onnx` would look for the files that tensors in nested graphs name
+    if schema is None or schema.deprecated:
         return  # the attributes stand at the call of the function around it; deprecated ops are never checked
     try:
         onnx.checker.check_node(proto, _context(opset))
@@ -71,8 +74,17 @@ def _context(opset: int) -> Any:
 
 def upgrade(raw: Raw, opset: int, place: Place) -> Sequence[Raw]:
     """An old node in ops of opset 21."""
+    if raw.bodies and raw.op != "Scan":
+        return (raw,)  # no op with a rule holds graphs
     rule = next(rule for below, rule in RULES[raw.op] if opset < below)
-    return rule(raw, place)
+    try:
+        return rule(raw, place)
+    except (ValueError, TypeError, LookupError, ArithmeticError, AttributeError) as error:
+        raise BadGraph.one(
+            "type_conflict", raw.path, f"{raw.shown} with {len(raw.inputs)} inputs and attributes "
+            f"{', '.join(raw.attributes) or '(none)'} ({one_line(error)})", f"a node as opset {opset} has it",
+            "correct the node's inputs, outputs or attributes",
+        ) from None  # fmt: skip
 
 
 def _rule(below: int, *ops: str) -> Callable[[Rule], Rule]:

@@ -20,6 +20,7 @@ from graph.importers.onnx.upgrade import check_old, is_old, upgrade
 from graph.ir import ABSENT, EMPTY, FLOATS, Body, Role, TensorType
 from graph.onnx_notes import NodeNote, ValueNote, node_fields
 from graph.ops import infer
+from graph.ops.schemas import check_present
 from graph.ops.standard_ops import type_of_array
 from graph.ops.table import Call
 
@@ -168,6 +169,8 @@ class Walk:
     def _types(self, raw: Raw, call: Call, slots: Sequence[Slot | None]) -> tuple[TensorType | None, ...]:
         """Types of the outputs. Raises BadGraph with the inputs' types and the constants among them."""
         try:
+            if None in slots:
+                check_present(raw.op, call.opset, [slot is not None for slot in slots])
             types = infer(call)
             first, out = (call.inputs[0] if call.inputs else None), types[0] if types else None
             if raw.op == "Reshape" and first is not None and out is not None and first.elements != out.elements:
