@@ -63,7 +63,7 @@ class _Search:
             self.lowest_within(None)
             return
         left = TASK_STEPS // len(self.base)
-        for steps in WAYS if left >= sum(WAYS) else (min(max(left, 2), 10),):
+        for steps in WAYS if left >= sum(WAYS) else (min(max(left, 1), 10),):
             self.offer(self.lowered(self.base, budget, steps))
             if self.monitor.should_stop():
                 return
