@@ -27,7 +27,7 @@ from graph.errors import BadGraph
 
 SECTIONS = ("timeline", "layout", "explain", "source", "graph")
 ORIGIN = "imported_from"  # annotation of a graph that came as a framework's file
-NOT_A_MODEL = frozenset({"not_parseable", "unknown_format"})
+NOT_A_MODEL = frozenset({"not_parseable", "unknown_format", "not_a_model", "truncated"})
 Tell = Callable[[Mapping[str, Any]], None]
 
 

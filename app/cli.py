@@ -20,7 +20,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
-INTERRUPTED, OUR_FAULT = 3, 4
+INTERRUPTED = 3
 
 
 @app.command()
@@ -190,7 +190,7 @@ def run(arguments: list[str]) -> int:
         from app.errors import problem_of, row_of
 
         exit_code = row_of(error).exit_code
-        if exit_code == OUR_FAULT:
+        if row_of(error).error is BaseException:
             import traceback
 
             traceback.print_exc()

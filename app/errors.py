@@ -10,6 +10,7 @@ AppError
 ├── Gone             a section the plan was made without
 ├── Busy             the queue is full
 ├── Unavailable      draining, or the store cannot be written
+├── BadUsage         a command line that asks for what cannot be done
 ├── Stopped          stopped before there was anything to keep
 └── SolveFailed      a child process that died, ran out of memory or time
 """
@@ -84,6 +85,10 @@ class Unavailable(AppError):
     """Draining, or the store cannot be written."""
 
 
+class BadUsage(AppError):
+    """A command line that asks for what cannot be done; `code` says what."""
+
+
 class Stopped(AppError):
     """Stopped before there was anything to keep."""
 
@@ -118,9 +123,10 @@ TABLE: tuple[Row, ...] = (
     Row(TooLarge, 413, "too_large", "More was sent than the limit allows"),
     Row(Unsupported, 415, "unsupported_media_type", "The body comes in a form nobody reads"),
     Row(Busy, 429, "busy", "Too much is waiting already"),
-    Row(Unavailable, 503, "unavailable", "The service cannot take this now", 4),
+    Row(Unavailable, 503, "unavailable", "The service cannot take this now"),
     Row(CannotWrite, 503, "cannot_write", "The answer could not be written"),
     Row(SolveFailed, 500, "solve_failed", "The solve did not come to an end", 4),
+    Row(BadUsage, 422, "usage", "The command line cannot be obeyed"),
     Row(Stopped, 409, "stopped", "Stopped before there was a plan", 3),
     Row(FileNotFoundError, 404, "file_not_found", "There is no such file"),
     Row(OSError, 500, "cannot_read", "The file cannot be read"),

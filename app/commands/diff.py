@@ -9,7 +9,7 @@ import msgspec
 
 from app import comparison
 from app.commands.files import STANDARD_INPUT, is_report, read_bytes, to_json
-from app.errors import AppError
+from app.errors import BadUsage
 from app.terminal import size, table
 from graph.errors import BadGraph
 from graph.importers import load
@@ -19,16 +19,10 @@ MOST_LINES = 40
 LONGEST_CELL = 60
 
 
-class Incomparable(AppError):
-    """A plan without its source beside a model."""
-
-    code = "incomparable"
-
-
 def run(a: str, b: str, as_json: bool) -> int:
     """0 when nothing differs, else 1 with the differences printed."""
     if a == b == STANDARD_INPUT:
-        raise Incomparable("A and B are both standard input; name a file for one of them")
+        raise BadUsage("A and B are both standard input; name a file for one of them")
     found = _between(_opened(a), _opened(b))
     if as_json:
         print(to_json({"same": not found, "differences": found}))
@@ -63,7 +57,7 @@ def _source(side: Graph | Mapping[str, Any]) -> Graph:
     if isinstance(side, Graph):
         return side
     if "source" not in side:
-        raise Incomparable("a plan without its source cannot be held against a model; write it with `remat plan -o`")
+        raise BadUsage("a plan without its source cannot be held against a model; write it with `remat plan -o`")
     return load(msgspec.json.encode(side["source"]))
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from app.errors import AppError
+from app.errors import BadUsage
 from app.files import write_whole
 from app.formats import FORMATS, Format
 from graph.errors import BadGraph
@@ -17,12 +17,6 @@ from graph.ir import Graph
 from graph.limits import Limits
 
 STANDARD_INPUT = "-"
-
-
-class UnknownExtension(AppError):
-    """A file name that does not say which format is wanted."""
-
-    code = "unknown_extension"
 
 
 def read_bytes(name: str) -> bytes:
@@ -61,13 +55,14 @@ def _not_a_report(name: str, found: str) -> BadGraph:
 
 
 def format_of(path: Path) -> Format:
-    """The graph format a file's extension stands for. Raises UnknownExtension."""
+    """The graph format a file's extension stands for. Raises BadUsage."""
     name = path.name.lower()
     for format in FORMATS.values():
         if name.endswith(format.suffix):
             return format
     suffixes = ", ".join(format.suffix for format in FORMATS.values())
-    raise UnknownExtension(f"{path}: the extension says no format; end the name in one of {suffixes}")
+    said = f"{path}: the extension says no format; end the name in one of {suffixes}"
+    raise BadUsage(said, code="unknown_extension")
 
 
 def write_graph(path: Path, graph: Graph) -> None:

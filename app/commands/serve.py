@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import logging
+import signal
 import socket
 import sys
 from pathlib import Path
@@ -12,17 +13,11 @@ from typing import Any
 
 import uvicorn
 
-from app.errors import AppError
+from app.errors import BadUsage
 from app.main import create_app
 from app.settings import Settings
 
 LONGEST_GOODBYE_S = 60
-
-
-class Refused(AppError):
-    """An address that strangers reach, without saying that they may."""
-
-    code = "open_to_strangers"
 
 
 class Server(uvicorn.Server):
@@ -39,15 +34,16 @@ class Server(uvicorn.Server):
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         self.service.drain()  # event streams end, new work is refused, what runs is finished
-        super().handle_exit(sig, frame)
+        # Not uvicorn's own way, which raises the signal again at the end: a drained service has not failed.
+        self.force_exit = self.should_exit and sig == signal.SIGINT
+        self.should_exit = True
 
 
 def run(host: str, port: int, data: Path | None, no_auth: bool) -> int:
     """Exit code, once drained."""
     if not _is_loopback(host) and not no_auth:
-        raise Refused(
-            f"{host} can be reached from elsewhere and nobody is asked for a key; add --no-auth, or listen on 127.0.0.1"
-        )
+        said = f"{host} can be reached by strangers, and nobody is asked for a key"
+        raise BadUsage(f"{said}; add --no-auth, or listen on 127.0.0.1", code="open_to_strangers")
     given: dict[str, Any] = {} if data is None else {"data": data}
     settings = Settings(**given)
     logging.basicConfig(
@@ -79,6 +75,6 @@ def _listener(host: str, port: int) -> socket.socket:
         return socket.create_server((host, port), family=family, backlog=512)
     except (OSError, OverflowError) as error:
         said = getattr(error, "strerror", None) or error
-        raise AppError(
+        raise BadUsage(
             f"cannot listen on {host} port {port}: {said}; name another, 0 picks a free port", code="cannot_listen"
         ) from error

@@ -1,0 +1,268 @@
+"""The command line, as the wire contract says: what is printed where, and which exit code."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app import cli
+from app.commands import plan as plan_command
+from tests.app.conftest import chain, one_layer
+
+Run = Any
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Run:
+    """Runs one command line in this process: (exit code, standard output, standard error)."""
+
+    def command(*arguments: object) -> tuple[int, str, str]:
+        code = cli.run([str(argument) for argument in arguments])
+        said = capsys.readouterr()
+        return code, said.out, said.err
+
+    return command
+
+
+def saved(run: Run, model: Path, *more: object) -> Path:
+    plan = model.with_suffix(".plan.json")
+    assert run("plan", model, "-o", plan, *more)[0] in (0, 1)
+    return plan
+
+
+def test_json_is_the_report_and_nothing_else_on_standard_output(run: Run, model: Path) -> None:
+    code, out, err = run("plan", model, "--budget", "90%", "--json")
+    report = json.loads(out)
+    assert code == {"over_budget": 1}.get(report["plan"]["status"], 0)
+    assert report["format"] == "remat-report/1"
+    assert report["executed"]["status"] != "different"
+    assert "plan" in err and "{" not in err
+
+
+def test_people_read_first_whether_it_fits(run: Run, model: Path) -> None:
+    code, out, _ = run("plan", model, "--budget", "100%")
+    assert code == 0
+    assert out.startswith("fits ")
+    assert "executed:" in out
+
+
+def test_a_budget_out_of_reach_exits_1_and_still_writes_the_best_plan(run: Run, model: Path, tmp_path: Path) -> None:
+    code, out, _ = run("plan", model, "--budget", "1", "-o", tmp_path / "p.json")
+    assert code == 1
+    assert out.startswith("does not fit 1 B")
+    assert json.loads((tmp_path / "p.json").read_text())["plan"]["status"] == "over_budget"
+
+
+def test_a_saved_plan_is_verified_and_explained_from_one_file(run: Run, model: Path) -> None:
+    plan = saved(run, model, "--budget", "60%")
+    model.unlink()
+    assert run("verify", plan)[0] == 0
+    assert json.loads(run("verify", plan, "--json")[1])["valid"] is True
+    assert run("explain", plan)[0] == 0
+    assert "holders" in json.loads(run("explain", plan, "--json")[1])
+
+
+@pytest.mark.parametrize("lie", ["peak_bytes", "seconds", "overhead"])
+def test_a_plan_that_lies_is_not_valid(run: Run, model: Path, lie: str) -> None:
+    plan = saved(run, model)
+    report = json.loads(plan.read_text())
+    report["plan"][lie] += 1
+    plan.write_text(json.dumps(report))
+    code, out, _ = run("verify", plan)
+    assert code == 1
+    assert out.startswith("not valid: ") and lie in out
+
+
+def test_graph_and_source_are_written_in_the_format_of_their_extension(run: Run, model: Path, tmp_path: Path) -> None:
+    model.write_text(json.dumps(one_layer()))
+    graph, source = tmp_path / "rewritten.onnx", tmp_path / "source.txt"
+    assert run("plan", model, "--loss", "loss", "--graph", graph, "--source", source)[0] == 0
+    assert run("info", graph, "--no-differentiate")[0] == 0
+    assert source.read_text().startswith("graph ")
+
+
+def test_the_same_seed_and_iterations_give_the_same_plan(run: Run, model: Path) -> None:
+    reports = [
+        json.loads(run("plan", model, "--budget", "60%", "--iterations", 200, "--seed", 5, "--json")[1])
+        for _ in range(2)
+    ]
+    for report in reports:
+        del report["elapsed"]
+    assert reports[0] == reports[1]
+
+
+def test_flags_beat_the_request_file(run: Run, model: Path, tmp_path: Path) -> None:
+    file = tmp_path / "request.json"
+    file.write_text(json.dumps({"max_overhead": "5%", "seed": 3, "counts": "activations", "inputs": {"a": [1]}}))
+    code, out, _ = run("plan", model, "--request", file, "--budget", "90%", "--seed", 4, "--json")
+    asked = json.loads(out).get("request", {})
+    assert code == 2 or (asked["seed"], asked["counts"], asked["budget"]) == (4, "activations", "90%")
+    from app.options import request_fields
+
+    flags = {"budget": "90%", "seed": 4, "inputs": ["b=2x3"], "counts": None}
+    assert request_fields(file, flags) == {
+        "budget": "90%", "seed": 4, "counts": "activations", "inputs": {"a": [1], "b": [2, 3]},
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (["--budget", "3 parsecs"], "bad_budget"),
+        (["--planner", "wishful"], "unknown_planner"),
+        (["--input", "x=3xthree"], "bad_flag"),
+        (["--dim", "N"], "bad_flag"),
+        (["--budget", "1", "--fits", "2"], "conflicting_goals"),
+        (["--no-differentiate", "--loss", "h0"], "conflicting_flags"),
+        (["--graph", "out.pdf"], "unknown_extension"),
+        (["--seconds", "soon"], "usage"),
+        (["--bugdet", "1"], "usage"),
+        (["--request", "/nowhere/request.json"], "file_not_found"),
+        (["--loss", "nothing"], ""),
+    ],
+)
+def test_bad_usage_exits_2_with_a_problem(run: Run, model: Path, arguments: list[str], code: str) -> None:
+    exit_code, out, err = run("plan", model, *arguments, "--json")
+    problem = json.loads(out)
+    assert exit_code == 2
+    assert problem["code"] == code or not code
+    assert "Traceback" not in err
+    exit_code, out, err = run("plan", model, *arguments)
+    assert (exit_code, out) == (2, "")
+    assert err.startswith("remat: ") or "\nremat: " in err
+    assert "Traceback" not in err
+
+
+def test_every_finding_is_printed_with_its_remedy(run: Run, model: Path) -> None:
+    document = chain()
+    document["nodes"][0]["inputs"] = ["nowhere"]
+    document["outputs"] = ["neither"]
+    model.write_text(json.dumps(document))
+    _, _, err = run("plan", model)
+    assert "nodes[0].inputs[0]" in err and "outputs[0]" in err and "expected" in err
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"\x00\x01", b"[]", b"remat/1", b'{"format": "remat/2"}'])
+def test_what_is_no_model_exits_2(run: Run, model: Path, content: bytes) -> None:
+    model.write_bytes(content)
+    for command in ("plan", "info", "verify", "explain"):
+        assert run(command, model)[0] == 2
+
+
+def test_a_model_is_read_from_standard_input(model: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "app", "plan", "-", "--json"], input=model.read_bytes(), capture_output=True, check=False
+    )
+    assert done.returncode == 0
+    assert json.loads(done.stdout)["model"]["name"] == "chain"
+
+
+def test_conversions_lose_nothing(run: Run, model: Path, tmp_path: Path) -> None:
+    for name in ("a.columns.json", "a.msgpack", "b.json"):
+        assert run("convert", model, tmp_path / name)[0] == 0
+        assert run("diff", model, tmp_path / name)[:2] == (0, "no difference\n")
+    assert run("convert", model, tmp_path / "a.doc")[0] == 2
+
+
+def test_a_difference_exits_1_and_names_the_nodes_to_blame(run: Run, model: Path, tmp_path: Path) -> None:
+    other = chain()
+    other["nodes"][1]["op"] = "own::Other"
+    other["values"][1]["shape"] = [128, 64]
+    changed = tmp_path / "other.json"
+    changed.write_text(json.dumps(other))
+    code, out, _ = run("diff", model, changed)
+    assert code == 1
+    assert "nodes to blame: f0, f1" in out
+    found = json.loads(run("diff", model, changed, "--json")[1])
+    assert found["same"] is False
+    assert found["differences"][0]["bytes"] == 64 * 64 * 4
+
+
+def test_plans_are_compared_by_figures_and_runs(run: Run, model: Path, tmp_path: Path) -> None:
+    plan = saved(run, model, "--planner", "as_given")
+    report = json.loads(plan.read_text())
+    assert run("diff", plan, plan)[0] == 0
+    again = tmp_path / "again.json"
+    report["plan"]["order"].append(["f2", 1])
+    report["plan"]["peak_bytes"] += 64
+    again.write_text(json.dumps(report))
+    code, out, _ = run("diff", plan, again)
+    assert code == 1
+    assert "peak_bytes" in out and "nodes to blame: f2" in out
+
+
+def test_tables_and_schemas_are_printed(run: Run) -> None:
+    assert "greedy" in run("planners")[1]
+    assert "a100-80gb" in run("devices")[1]
+    assert json.loads(run("schema", "report")[1])["title"] == "Report"
+    assert run("schema", "nothing")[0] == 2
+
+
+def test_a_disk_that_is_full_is_told_and_leaves_nothing(
+    run: Run, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(_: int) -> None:
+        raise OSError(28, os.strerror(28))
+
+    monkeypatch.setattr(os, "fsync", full)
+    target = tmp_path / "out"
+    target.mkdir()
+    code, _, err = run("plan", model, "-o", target / "plan.json")
+    assert code == 2
+    assert "No space left on device" in err and "Traceback" not in err
+    assert list(target.iterdir()) == []
+
+
+def test_our_own_fault_exits_4(run: Run, model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object, **__: object) -> None:
+        raise RuntimeError("a defect")
+
+    monkeypatch.setattr(plan_command, "solve", broken)
+    code, out, err = run("plan", model, "--json")
+    assert code == 4
+    assert json.loads(out)["code"] == "internal"
+    assert "a defect" in err
+
+
+def test_a_signal_stops_the_search_and_the_best_so_far_is_written(
+    run: Run, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = plan_command.solve
+
+    def signalled(*arguments: Any, **options: Any) -> Any:
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(0.05)  # the handler runs here
+        assert options["cancel"].is_set()
+        return real(*arguments, **options)
+
+    monkeypatch.setattr(plan_command, "solve", signalled)
+    code, out, _ = run("plan", model, "-o", tmp_path / "p.json", "--json")
+    assert code == 3
+    assert json.loads(out)["plan"]["stopped"] is True
+    assert json.loads((tmp_path / "p.json").read_text())["plan"]["reproducible"] is False
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+
+
+def test_help_imports_nothing_heavy() -> None:
+    code = "import sys, app.cli; app.cli.run(['--help']); print(sorted({m.partition('.')[0] for m in sys.modules}))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    heavy = {"numpy", "onnx", "numba", "fastapi", "pydantic", "msgspec", "rich", "uvicorn", "ortools", "torch"}
+    assert not heavy & set(eval(done.stdout.splitlines()[-1]))
+
+
+@pytest.mark.heavy  # a clock says little on a machine that is shared
+def test_help_answers_in_under_300_ms() -> None:
+    times = []
+    for _ in range(5):
+        began = time.perf_counter()
+        subprocess.run([sys.executable, "-m", "app", "--help"], capture_output=True, check=True)
+        times.append(time.perf_counter() - began)
+    assert min(times) < 0.3

@@ -1,0 +1,105 @@
+"""What people read on a terminal is true and fits it."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.terminal import BLOCKS, PLAIN, Progress, bars, glyphs, plan_lines, seconds, share, size, table
+from planner.pipeline import Progress as Told
+from planner.pipeline import solve
+from planner.request import parse_request
+from tests.app.conftest import chain
+
+NUMBERS = st.lists(st.integers(0, 2**50), min_size=1, max_size=400)
+
+
+@given(NUMBERS, st.integers(1, 120))
+def test_a_column_is_as_high_as_the_highest_of_its_steps(values: list[int], columns: int) -> None:
+    top = max([*values, 1])
+    drawn = bars(values, columns, top)
+    assert len(drawn) == min(columns, len(values))
+    assert max(drawn, key=BLOCKS.index) == (BLOCKS[-1] if max(values) else BLOCKS[0])
+    for place, mark in enumerate(drawn):
+        mine = values[place * len(values) // len(drawn) : (place + 1) * len(values) // len(drawn)]
+        assert (mark == BLOCKS[0]) == (max(mine) == 0)
+        assert BLOCKS.index(mark) >= max(mine) * 8 / top - 1e-6
+
+
+def test_nothing_is_drawn_of_nothing() -> None:
+    assert bars([], 10, 1) == ""
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [
+        (0, "0 B"),
+        (1023, "1023 B"),
+        (1024, "1.00 KiB"),
+        (8 * 2**30, "8.00 GiB"),
+        (None, "unknown"),
+        (-2048, "-2.00 KiB"),
+    ],
+)
+def test_sizes_are_said_in_binary_units(count: int | None, text: str) -> None:
+    assert size(count) == text
+
+
+def test_shares_and_times_are_said_as_people_do() -> None:
+    assert (share(0.034), share(None)) == ("3.4%", "unknown")
+    assert [seconds(x) for x in (2.5, 0.012, 3e-6, 4e-9, None)] == ["2.5 s", "12 ms", "3 us", "4 ns", "unknown"]
+
+
+def test_columns_of_a_table_stand_under_each_other() -> None:
+    assert table(("a", "bytes"), [("long name", 5), ("b", 1000)], right=(1,)) == [
+        "a          bytes",
+        "long name      5",
+        "b           1000",
+    ]
+
+
+def report(**fields: object) -> dict[str, object]:
+    return solve(json.dumps(chain()).encode(), parse_request({"execute": "auto", **fields})).report
+
+
+@pytest.mark.parametrize(
+    ("fields", "first"),
+    [
+        ({"budget": "100%"}, "fits 128.00 KiB: peak"),
+        ({"budget": 1}, "does not fit 1 B: the lowest peak found is"),
+        ({"fits": "a100-80gb"}, "fits 80.00 GiB: peak"),
+        ({"max_overhead": "10%"}, "fits the device, a100-80gb: peak"),
+    ],
+)
+def test_the_first_line_says_whether_it_fits(fields: dict[str, object], first: str) -> None:
+    lines = plan_lines(report(**fields), 80)
+    assert lines[0].startswith(first.split(":")[0].split(" ")[0])
+    assert re.match(first.replace("128.00 KiB", r"[\d.]+ KiB"), lines[0])
+
+
+def test_the_text_says_split_savings_reference_timeline_and_execution() -> None:
+    text = "\n".join(plan_lines(report(budget="80%"), 60))
+    for said in ("before", "after", "activations", "binding node", "framework's default", "mirror", "executed: "):
+        assert said in text
+    assert all(len(line) <= 60 for line in text.splitlines() if line.startswith(("before ", "after ")))
+
+
+def test_a_terminal_without_block_characters_gets_plain_ones() -> None:
+    assert glyphs(io.TextIOWrapper(io.BytesIO(), encoding="ascii")) == PLAIN
+    assert glyphs(io.TextIOWrapper(io.BytesIO(), encoding="utf-8")) == BLOCKS
+
+
+def test_progress_is_one_line_a_stage_where_nobody_looks() -> None:
+    stream = io.StringIO()
+    progress = Progress(stream)
+    for stage in ("read", "plan", "plan", "layout"):
+        progress(Told(stage, 0.5, 0.1, 2048, 0.05, 0.05))
+    progress.close()
+    assert stream.getvalue().splitlines() == [
+        f"{stage} 0.5s, peak 2.00 KiB, overhead 10.0%, bound 5.0%, gap 5.0%" for stage in ("read", "plan", "layout")
+    ]
