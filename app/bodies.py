@@ -119,7 +119,7 @@ def decoded(data: bytes, type: Any) -> Any:
         finding = Finding("too_deep", "body", "nesting past what can be read", "less nesting", "flatten the document")
         raise Unparseable(str(finding), [finding]) from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        finding = Finding("not_json", "body", str(error)[:200], "a JSON object", "mend the syntax")
+        finding = Finding("not_parseable", "body", str(error)[:200], "a JSON object", "mend the syntax")
         raise Unparseable(str(finding), [finding]) from None
 
 

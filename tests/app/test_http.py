@@ -169,7 +169,7 @@ BAD: list[tuple[str, dict[str, str], bytes, int, str]] = [
     ("/v1/graphs?batch=many", JSON, b"{}", 422, "bad_parameter"),
     ("/v1/graphs?input=x=3xthree", JSON, b"{}", 422, "bad_flag"),
     ("/v1/plans", JSON, b"[1]", 422, "bad_field"),
-    ("/v1/plans", JSON, b"nonsense", 400, "not_json"),
+    ("/v1/plans", JSON, b"nonsense", 400, "not_parseable"),
     ("/v1/plans", JSON, b'{"a": ' + b"[" * 5000 + b"]" * 5000 + b"}", 400, "too_deep"),
     ("/v1/plans", JSON, b"{}", 422, "one_graph"),
     ("/v1/plans", JSON, b'{"graph_id": "' + b"0" * 64 + b'"}', 404, "not_found"),
