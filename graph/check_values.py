@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from graph.errors import Findings, quoted
-from graph.ir import DTYPE_BITS, LARGEST_BYTES, UNKNOWN_COST, Graph, Node, Value
+from graph.ir import DTYPE_BITS, LARGEST_BYTES, Graph, Node, Value
 
 RECOMPUTE = (None, "allow", "never", "prefer")
 
@@ -15,6 +15,10 @@ def check_values(graph: Graph, where: str, writer: list[int], findings: Findings
     sizes: dict[int, int] = {}  # by identity of the type: records are shared, and each is judged once
     total = 0
     for v, value in enumerate(graph.values):
+        size = value.bytes
+        if value.type is None and size is not None and 0 <= size <= LARGEST_BYTES:
+            total += size
+            continue
         given = value.type is None or value.fixed_bytes
         if not given and id(value.type) in sizes:
             total += sizes[id(value.type)]
@@ -32,8 +36,13 @@ def check_values(graph: Graph, where: str, writer: list[int], findings: Findings
             "size_too_large", f"{where}values", f"{total} bytes in all", f"at most {LARGEST_BYTES} (2^63 - 1)",
             "correct the shapes",
         )  # fmt: skip
+    sound: set[tuple[float | None, ...]] = {(None, None, None, None)}  # costs repeat likewise
     for n, node in enumerate(graph.nodes):
-        if node.cost is not UNKNOWN_COST or node.recompute is not None or node.gradient_reads is not None:
+        cost = node.cost
+        amounts = (cost.seconds, cost.flops, cost.traffic_bytes, cost.workspace_bytes)
+        if amounts not in sound and _cost(node, amounts, f"{where}nodes[{n}]", findings):
+            sound.add(amounts)
+        if node.recompute is not None or node.gradient_reads is not None:
             _node(node, f"{where}nodes[{n}]", findings)
 
 
@@ -74,25 +83,24 @@ def _value(graph: Graph, where: str, writer: list[int], v: int, value: Value, fi
     return len(findings) == faults
 
 
-def _node(node: Node, path: str, findings: Findings) -> None:
-    cost = node.cost
-    for field, amount in (
-        ("seconds", cost.seconds), ("flops", cost.flops),
-        ("traffic_bytes", cost.traffic_bytes), ("workspace_bytes", cost.workspace_bytes),
-    ):  # fmt: skip
+def _cost(node: Node, amounts: tuple[float | None, ...], path: str, findings: Findings) -> bool:
+    """True when all amounts are numbers a planner can use."""
+    faults = len(findings)
+    for field, amount in zip(("seconds", "flops", "traffic_bytes", "workspace_bytes"), amounts, strict=True):
         if amount is not None and not (math.isfinite(amount) and 0 <= amount <= LARGEST_BYTES):
             findings.add(
                 "bad_cost", f"{path}.cost.{field}", f"{amount} of {quoted(node.name)}",
                 "a finite number from 0 to 2^63 - 1", "correct the cost or leave it out",
             )  # fmt: skip
+    return len(findings) == faults
+
+
+def _node(node: Node, path: str, findings: Findings) -> None:
     if node.recompute not in RECOMPUTE:
         findings.add(
-            "unknown_word",
-            f"{path}.recompute",
-            quoted(str(node.recompute)),
-            "allow, never or prefer",
+            "unknown_word", f"{path}.recompute", quoted(str(node.recompute)), "allow, never or prefer",
             "use one of these",
-        )
+        )  # fmt: skip
     if node.gradient_reads is not None:
         own = {*node.inputs, *node.outputs}
         for i, v in enumerate(node.gradient_reads):

@@ -106,6 +106,7 @@ class Value:
         return self.type.nbytes
 
 
+@quick_init
 @dataclass(frozen=True, slots=True)
 class Cost:
     """What a document says a run takes; None where it says nothing."""

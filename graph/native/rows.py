@@ -179,13 +179,13 @@ class _Nodes:
             phase = forward if row.phase == "forward" else PHASES[row.phase]
             cost = UNKNOWN_COST if row.cost is None else cost_of(row.cost)
             if (
-                row.after or row.alias_of or row.in_place or row.bodies or row.annotations or row.heavy is not None
+                row.after or row.alias_of or row.in_place or row.bodies or row.annotations
                 or row.stream is not None or row.effect is not None or row.recompute is not None
                 or row.gradient_reads is not None
             ):  # fmt: skip
                 append(self._rare(n, row, Node(row.name, row.op, inputs, outputs, attributes, phase, (), cost)))
             else:
-                append(Node(row.name, row.op, inputs, outputs, attributes, phase, (), cost))
+                append(Node(row.name, row.op, inputs, outputs, attributes, phase, (), cost, heavy=row.heavy))
 
     def _known(self, n: int, row: NodeRow) -> tuple[int, ...]:
         for i, name in enumerate(row.inputs):
