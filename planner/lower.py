@@ -25,7 +25,6 @@ from planner.runtime import Runtime
 PARAMETERS, GRADIENTS, OPTIMIZER, ACTIVATIONS = range(4)
 CATEGORIES = ("parameters", "gradients", "optimizer", "activations")
 
-RESIDENT_ROLES = frozenset({Role.INPUT, Role.PARAMETER, Role.CONSTANT, Role.STATE})
 # Ticks are powers of two seconds, fine enough that rounding is below 1e-12 of the whole.
 TICKS_IN_TOTAL = 2**44
 
@@ -103,7 +102,7 @@ class _Lowering:
                 new, old = roots[node.outputs[output]], roots[node.inputs[source]]
                 self.in_place.setdefault(task, []).append((new, old))
                 base = onto.get(old, old)
-                if values[base].role in RESIDENT_ROLES:
+                if values[base].role is not Role.ACTIVATION:
                     onto[new] = base
         self.buffer_value = [v for v in range(len(values)) if roots[v] == v and v not in onto]
         number = {v: b for b, v in enumerate(self.buffer_value)}
@@ -126,7 +125,8 @@ class _Lowering:
         for node in self.nodes:
             record = known(node.op)
             if record is None or not record.shape_only or node.bodies:
-                reads.append(list(dict.fromkeys([buffer[v] for v in node.reads])))
+                read = node.reads if node.bodies else node.inputs
+                reads.append(_once([buffer[v] for v in read if v != ABSENT]))
                 shapes.append([])
                 continue
             only = record.shape_only
@@ -139,7 +139,7 @@ class _Lowering:
     def _writes(self) -> list[list[int]]:
         """Per task the buffers it writes; an output that shows an input writes nothing."""
         buffer, roots = self.value_buffer, self.roots
-        return [list(dict.fromkeys([buffer[v] for v in node.writes if roots[v] == v])) for node in self.nodes]
+        return [_once([buffer[v] for v in node.writes if roots[v] == v]) for node in self.nodes]
 
     def _problem(self, reads: list[list[int]], shape_reads: list[list[int]]) -> Problem:
         nodes, graph, writes = self.nodes, self.graph, self._writes()
@@ -189,9 +189,8 @@ class _Lowering:
             hold[self.value_buffer[v]] = (
                 columns.HANDED_OUT if self.runtime.hands_out and forward else columns.TO_THE_END
             )
-        for b, v in enumerate(self.buffer_value):
-            if self.graph.values[v].role in RESIDENT_ROLES:
-                hold[b] = columns.RESIDENT
+        activation = Role.ACTIVATION  # every other role is resident
+        hold[[self.graph.values[v].role is not activation for v in self.buffer_value]] = columns.RESIDENT
         return hold
 
     def _takeovers(self, reads: list[list[int]], writes: list[list[int]]) -> Csr:
@@ -220,12 +219,15 @@ class _Lowering:
                         every[reader].append(writer)
                 for reader in self.content_readers[new]:
                     first[writer].append(reader)
+        pure = Effect.PURE
         chain: dict[Effect, int] = {}  # last task with that effect
         for task, (node, effect) in enumerate(zip(self.nodes, self.effects, strict=True)):
             for a in node.after:
                 before = self._task_behind(a)
                 if before >= 0:
                     first[before].append(task)
+            if effect is pure:
+                continue
             if effect in (Effect.ONCE, Effect.COLLECTIVE) or (effect is Effect.RANDOM and node.stream is None):
                 if effect in chain:
                     first[chain[effect]].append(task)
@@ -263,11 +265,12 @@ class _Lowering:
     def _categories(self) -> np.ndarray:
         """Where the report counts each buffer."""
         category = np.full(len(self.buffer_value), ACTIVATIONS, np.int8)
-        updated = {
-            self.roots[v] for node in self.graph.nodes if node.phase is Phase.UPDATE for v in node.reads
-        }  # fmt: skip
+        update, activation = Phase.UPDATE, Role.ACTIVATION
+        updated = {self.roots[v] for node in self.graph.nodes if node.phase is update for v in node.reads}
         for b, v in enumerate(self.buffer_value):
             role = self.graph.values[v].role
+            if role is activation:
+                continue
             if role in (Role.PARAMETER, Role.CONSTANT):
                 category[b] = PARAMETERS
             elif role is Role.STATE:
@@ -297,6 +300,11 @@ def _heavy(node: Node) -> bool:
 
 def _engine(effect: Effect) -> int:
     return columns.COMMUNICATION if effect is Effect.COLLECTIVE else columns.COMPUTE
+
+
+def _once(row: list[int]) -> list[int]:
+    """The entries in order, each once."""
+    return row if len(row) < 2 else list(dict.fromkeys(row))
 
 
 def _rounded(count: np.ndarray, to: int) -> np.ndarray:
