@@ -151,30 +151,30 @@ def _views_read(lowered: Lowered, producer: list[int], is_view: list[bool]) -> d
 
 
 def _contents(lowered: Lowered, plan: Plan, producer: list[int]) -> tuple[dict[int, int], dict[int, int]]:
-    """Of each storage, by the value that names it: its first instance, and the one that leaves as an output.
+    """Of each storage that is shown or an output, by its value: its first instance, and the one that leaves.
 
-    That is the last one, or what is there when its phase ends where outputs are handed out then.
+    The latter is the last one, or what is there when its phase ends where outputs are handed out then.
     """
     lives, problem, value_buffer = plan.lifetimes, lowered.problem, lowered.value_buffer
-    buffer, written = lives.buffer.tolist(), lives.written_instance.lists()
+    views = [lowered.graph.nodes[n] for n, task in enumerate(lowered.node_task) if task < 0]
+    wanted = {lowered.roots[v] for ids in (lowered.graph.outputs, *(node.writes for node in views)) for v in ids}
+    buffer = lives.buffer.tolist()
     at_start = {buffer[k]: k for k in np.flatnonzero(lives.writer_step < 0).tolist()}
-    first: dict[int, int] = {}
-    for v, root in enumerate(lowered.roots):
-        if v == root and producer[v] < 0:
-            first[v] = at_start[value_buffer[v]]
+    first = {v: at_start[value_buffer[v]] for v in wanted if producer[v] < 0}
     leaving = dict(first)
-    ends, hold = phase_ends(problem, plan.order).tolist(), problem.hold.tolist()
-    phase = problem.phase.tolist()
-    task_writes = [lowered.graph.nodes[n].writes for n in lowered.task_node]
+    made: dict[int, list[int]] = {}  # task -> wanted values it writes
+    for v in wanted.difference(first):
+        made.setdefault(lowered.node_task[producer[v]], []).append(v)
+    ends = phase_ends(problem, plan.order)
     for step, task in enumerate(plan.order.tolist()):
-        instance = {buffer[k]: k for k in written[step]}
-        for v in task_writes[task]:
-            b = value_buffer[v]
-            k = instance.get(b, -1)
-            if k >= 0:
-                first.setdefault(v, k)
-                if hold[b] != HANDED_OUT or step < ends[phase[task]]:
-                    leaving[v] = k
+        if task not in made:
+            continue
+        instance = {buffer[k]: k for k in lives.written_instance[step].tolist()}
+        for v in made[task]:
+            k = instance[value_buffer[v]]
+            first.setdefault(v, k)
+            if problem.hold[value_buffer[v]] != HANDED_OUT or step < ends[problem.phase[task]]:
+                leaving[v] = k
     return first, leaving
 
 
