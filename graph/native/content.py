@@ -78,7 +78,7 @@ def read_attributes(raw: Mapping[str, Any], path: str, limits: Limits, findings:
 
 def write_attributes(attributes: Mapping[str, Any]) -> dict[str, Any]:
     """Attributes as a document holds them."""
-    return {key: _write(value) for key, value in attributes.items()}
+    return {key: value if type(value) in _PLAIN else _write(value) for key, value in attributes.items()}
 
 
 def judge(opaque: Mapping[str, Any], path: str, limits: Limits, findings: Findings) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from graph.ir import UNKNOWN_COST, Body, Graph, Node, Phase, Role, Value
+from graph.ir import UNKNOWN_COST, Body, Graph, Node, Role, Value
 from graph.native.content import text_of, write_attributes
 from graph.native.schema import (
     COLUMNS,
@@ -22,8 +22,10 @@ from graph.native.schema import (
 )
 
 #: Words as literals: a field that is its default, the very object, is left out.
-PHASE_WORDS: Mapping[Phase, Any] = {Phase.FORWARD: "forward", Phase.BACKWARD: "backward", Phase.UPDATE: "update"}
-ROLE_WORDS: Mapping[Role, Any] = {role: role.value for role in Role}
+PHASE_WORDS: tuple[Any, ...] = ("forward", "backward", "update")  # by number
+
+
+_ACTIVATION = Role.ACTIVATION
 
 
 class Names:
@@ -76,7 +78,7 @@ def _value(names: Names, v: int, value: Value) -> ValueRow:
         names.values[v],
         None if type is None else list(type.shape),
         None if type is None else type.dtype,
-        ROLE_WORDS[value.role],
+        "activation" if value.role is _ACTIVATION else value.role.value,
         value.bytes,
         value.fixed_bytes,
         None if value.data is None else text_of(value.data),
@@ -86,7 +88,7 @@ def _value(names: Names, v: int, value: Value) -> ValueRow:
 
 def _node(names: Names, n: int, node: Node) -> NodeRow:
     inputs, outputs, cost = names.of(node.inputs), names.of(node.outputs), node.cost
-    unknown = cost is UNKNOWN_COST or cost == UNKNOWN_COST
+    unknown = cost.seconds is None and cost == UNKNOWN_COST
     return NodeRow(
         names.nodes[n],
         node.op,
