@@ -40,8 +40,9 @@ def check_order(problem: Problem, goal: Goal, order: list[int], names: Names | N
     for task, may_be_left_out in enumerate(problem.optional.tolist()):
         if task not in first and not may_be_left_out:
             raise IllegalPlan(f"step {len(order)}: the order ends and {names.task(task)} has not run; run it once")
-    _check_reads(problem, order, names)
-    _check_producers(problem, order, names)
+    writes = problem.writes.lists()
+    _check_reads(problem, order, writes, names)
+    _check_producers(order, writes, names)
     _check_after(problem, first, last, names)
     if goal.strict_phases:
         _check_phases(problem, order, first, names)
@@ -49,8 +50,8 @@ def check_order(problem: Problem, goal: Goal, order: list[int], names: Names | N
         _check_given(order, first, names)
 
 
-def _check_reads(problem: Problem, order: list[int], names: Names) -> None:
-    reads, shape_reads, writes = problem.reads.lists(), problem.shape_reads.lists(), problem.writes.lists()
+def _check_reads(problem: Problem, order: list[int], writes: list[list[int]], names: Names) -> None:
+    reads, shape_reads = problem.reads.lists(), problem.shape_reads.lists()
     written = {buffer for row in writes for buffer in row}
     there = {b for b, hold in enumerate(problem.hold.tolist()) if b not in written or hold == RESIDENT}
     for step, task in enumerate(order):
@@ -64,10 +65,9 @@ def _check_reads(problem: Problem, order: list[int], names: Names) -> None:
         there.update(writes[task])
 
 
-def _check_producers(problem: Problem, order: list[int], names: Names) -> None:
+def _check_producers(order: list[int], writes: list[list[int]], names: Names) -> None:
     """The first writer of a buffer by number is its producer and runs before the others do."""
     producer: dict[int, int] = {}
-    writes = problem.writes.lists()
     for task, row in enumerate(writes):
         for buffer in row:
             producer.setdefault(buffer, task)

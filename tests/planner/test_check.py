@@ -11,7 +11,7 @@ from planner import liveness
 from planner.check import Names, check, check_order
 from planner.errors import IllegalPlan
 from planner.plan import Goal, Plan
-from planner.problem import FORBID, Problem
+from planner.problem import FORBID, Csr, Problem
 from tests.planner.drawn import drawn, order_of, problem_of
 
 
@@ -107,6 +107,17 @@ def test_a_wrong_lifetime_is_refused(column):
         changed[k] += 1
         lives = dataclasses.replace(plan.lifetimes, **{column: changed})
         with pytest.raises(IllegalPlan, match="instance"):
+            check(problem, Goal(0), dataclasses.replace(plan, lifetimes=lives))
+
+
+@pytest.mark.parametrize(("relation", "what"), [("read_instance", "reads"), ("written_instance", "writes")])
+def test_reads_and_writes_of_other_instances_are_refused(relation, what):
+    problem = drawn("a>b b>c")
+    plan = plan_of(problem, "abac")
+    rows = getattr(plan.lifetimes, relation).lists()
+    for changed, match in (([*rows[:-2], [5], rows[-1]], f"{what} other"), (rows[:-1], f"rows of {what}")):
+        lives = dataclasses.replace(plan.lifetimes, **{relation: Csr.of(changed)})
+        with pytest.raises(IllegalPlan, match=match):
             check(problem, Goal(0), dataclasses.replace(plan, lifetimes=lives))
 
 
