@@ -97,6 +97,7 @@ _RANKS: dict[str, tuple[tuple[int, int], ...]] = {
     "ConvInteger": (_PICTURE, _PICTURE),
     "ConvTranspose": (_PICTURE, _PICTURE),
     "GRU": _SEQUENCE,
+    "Gemm": ((2, 2), (2, 2)),
     "InstanceNormalization": (_PICTURE,),
     "LSTM": (*_SEQUENCE, (3, 3), (2, 2)),
     "RNN": _SEQUENCE,

@@ -123,9 +123,24 @@ def _ask(call: Call) -> tuple[Any, ...]:
         i for i, formal in enumerate(schema.inputs[: len(call.inputs)])
         if formal.option == defs.OpSchema.FormalParameterOption.Single
     ]  # fmt: skip
-    if any(call.inputs[i] is None for i in required):
-        return tuple(unknown if wanted else None for wanted in call.wanted)
+    try:
+        present = [t is not None or i in required for i, t in enumerate(call.inputs)]
+        node = node_proto(call.op, call.attributes, present, call.wanted, schema)
+        onnx.checker.check_node(node, _checker_context(call.opset))
+        if any(call.inputs[i] is None for i in required):
+            return tuple(unknown if wanted else None for wanted in call.wanted)
+        found = _inferred(call, node, schema)
+    except (
+        onnx.shape_inference.InferenceError, onnx.checker.ValidationError, RuntimeError, TypeError, IndexError,
+    ) as error:  # fmt: skip
+        raise ValueError(one_line(error)) from None
+    return tuple(_of_proto(i, found.get(f"o{i}")) if wanted else None for i, wanted in enumerate(call.wanted))
+
+
+def _inferred(call: Call, node: Any, schema: Any) -> Mapping[str, Any]:
+    """Output types as protos by name. Raises ValueError, or whatever `onnx` raises."""
     check_dtypes(call.inputs, schema)
+    refuse_crashes(call)
     types = {
         f"i{i}": helper.make_tensor_type_proto(onnx_dtype(t.dtype), t.shape)
         for i, t in enumerate(call.inputs)
@@ -137,20 +152,12 @@ def _ask(call: Call) -> tuple[Any, ...]:
         if c is not None and _is_shape(call.op, c) and f"i{i}" in types
     }
     imports = [helper.make_opsetid("", call.opset)]
-    try:
-        node = node_proto(call.op, call.attributes, [t is not None for t in call.inputs], call.wanted, schema)
-        onnx.checker.check_node(node, _checker_context(call.opset))
-        refuse_crashes(call)
-        found = onnx.shape_inference.infer_node_outputs(
-            schema, node, types, data, opset_imports=imports, ir_version=_IR_VERSION
-        )
-    except (
-        onnx.shape_inference.InferenceError, onnx.checker.ValidationError, RuntimeError, TypeError, IndexError,
-    ) as error:  # fmt: skip
-        raise ValueError(one_line(error)) from None
     if schema.has_function and not schema.has_type_and_shape_inference_function:
-        found = _by_function(node, types, imports)
-    return tuple(_of_proto(i, found.get(f"o{i}")) if wanted else None for i, wanted in enumerate(call.wanted))
+        return _by_function(node, types, imports)
+    found: Mapping[str, Any] = onnx.shape_inference.infer_node_outputs(
+        schema, node, types, data, opset_imports=imports, ir_version=_IR_VERSION
+    )
+    return found
 
 
 def _by_function(node: Any, types: Mapping[str, Any], imports: list[Any]) -> dict[str, Any]:

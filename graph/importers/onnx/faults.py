@@ -34,7 +34,7 @@ def conflict(raw: Raw, slots: Sequence[Slot | None], reason: str) -> BadGraph:
         if slot is None:
             continue
         known = slot.known
-        is_shape = known is not None and known.size <= 16
+        is_shape = known is not None and known.ndim < 2 and known.size <= 16
         shown = f"constant {quoted(name)} = {known.tolist()}" if is_shape and known is not None else quoted(name)
         read.append(f"{shown}: {slot.type}")
     return BadGraph.one(
