@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-import tempfile
 import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from app.files import write_whole
 from graph.errors import BadGraph, Finding
 from graph.ir import Graph
 from planner import pipeline
@@ -61,11 +61,7 @@ class Report(Mapping[str, Any]):
         """Write the report with its source, so that `remat verify` needs this one file. Atomic."""
         from graph.exporters.native import document
 
-        text = json.dumps({**self._report, "source": document(self.source)})
-        target = Path(path)
-        with tempfile.NamedTemporaryFile("w", dir=target.parent, prefix=target.name, delete=False) as file:
-            file.write(text)
-        Path(file.name).replace(target)
+        write_whole(Path(path), json.dumps({**self._report, "source": document(self.source)}).encode())
 
 
 def plan(
