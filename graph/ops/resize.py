@@ -17,6 +17,8 @@ from typing import Any
 
 import numpy as np
 
+from graph.ir import TensorType
+from graph.ops import standard_ops
 from graph.ops.precision import narrow, wide
 from graph.ops.table import Call, Work, op
 
@@ -248,7 +250,16 @@ def resize_work(call: Call) -> Work:
     return Work(max(1, 2 * taps * changed) * max(x.elements, y.elements))
 
 
-@op("Resize", work=resize_work)
+def _resized_type(call: Call) -> tuple[TensorType | None, ...]:
+    """As the standard says, and the output has the input's axes even where only the document knows their lengths."""
+    types = standard_ops.infer(call)
+    x, y = call.inputs[0], types[0] if types else None
+    if x is not None and y is not None and len(x.shape) != len(y.shape):
+        raise ValueError(f"{x} cannot become {y}, which has another number of axes")
+    return types
+
+
+@op("Resize", infer=_resized_type, work=resize_work)
 def resize(
     call: Call,
     x: np.ndarray,

@@ -18,7 +18,7 @@ from onnx.reference import ReferenceEvaluator
 from graph.errors import CannotExecute
 from graph.ir import EMPTY, TensorType
 from graph.ops.dtypes import dtype_name, numpy_dtype, onnx_dtype, type_of_array
-from graph.ops.guards import MOST_AXES, refuse_crashes
+from graph.ops.guards import MOST_AXES, check_ranks, refuse_crashes
 from graph.ops.schemas import attribute_proto, check_arity, check_dtypes, node_proto, one_line, schema_of
 from graph.ops.table import Call
 
@@ -127,6 +127,7 @@ def _ask(call: Call) -> tuple[Any, ...]:
         present = [t is not None or i in required for i, t in enumerate(call.inputs)]
         node = node_proto(call.op, call.attributes, present, call.wanted, schema)
         onnx.checker.check_node(node, _checker_context(call.opset))
+        check_ranks(call)
         if any(call.inputs[i] is None for i in required):
             return tuple(unknown if wanted else None for wanted in call.wanted)
         found = _inferred(call, node, schema)

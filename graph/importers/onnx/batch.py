@@ -89,7 +89,7 @@ def _shapes_in_file(model: ModelProto, inputs: Sequence[Input]) -> dict[str, tup
         raw = raw_node(proto, f"graph.node[{n}]")
         if raw.op == "Constant" and raw.outputs:
             content = next((np.asarray(v) for k, v in raw.attributes.items() if k in _CONTENTS), None)
-            if content is not None:
+            if content is not None and content.dtype.kind in "biuf":
                 contents[raw.outputs[0]], types[raw.outputs[0]] = content, type_of_array(content)
         elif not raw.bodies:
             _settle(raw, opset, types, contents)

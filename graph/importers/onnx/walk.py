@@ -208,8 +208,11 @@ class Walk:
         """A Constant node is a tensor of the file like an initialiser."""
         found = next(iter(raw.attributes.items()), ("", None))
         content = found[1]
-        if isinstance(content, float | int) or (isinstance(content, list) and "string" not in found[0]):
-            content = np.asarray(content, np.float32 if "float" in found[0] else np.int64)
+        numbers = content if isinstance(content, list) else [content]
+        if not isinstance(content, np.ndarray) and all(isinstance(x, float | int) for x in numbers):
+            content = np.asarray(content)
+            is_float = "float" in found[0] or (content.size > 0 and content.dtype.kind == "f")
+            content = content.astype(np.float32 if is_float else np.int64)
         if not isinstance(content, np.ndarray) or len(raw.attributes) != 1 or len(raw.outputs) != 1:
             raise BadGraph.one(
                 "bad_attribute", raw.path, f"{raw.shown} with {', '.join(raw.attributes) or 'no attribute'}",

@@ -60,6 +60,11 @@ REFUSED: dict[str, tuple[Call, str]] = {
     "a window larger than its input": (of("Conv", (1, 2, 2, 2), (1, 2, 9, 9)), "below 0"),
     "a weight without channels": (of("Conv", (1, 2, 2, 2), ()), "rank at least 2"),
     "a product of numbers": (of("Gemm", (), (), (), opset=9), "rank 2"),
+    "a product of a number and something nobody knows": (of("Gemm", (), None, opset=13), "rank 2"),
+    "an image resized into another number of axes": (
+        of("Resize", (1, 2, 4), None, None, int64(2), declared=TensorType("float32", (1, 2))),
+        "",
+    ),
     "words for lengths, of a tensor nobody knows": (of("MaxPool", None, kernel_shape=["a", "b"]), "kernel_shape"),
     "a recurrent layer of numbers": (of("LSTM", (), (), ()), "rank 3"),
     "groups of nothing": (of("GroupNormalization", (2, 4), (4,), (4,), num_groups=0), "1 or more"),
@@ -140,6 +145,9 @@ FILES: dict[str, bytes] = {
     ),
     "a constant of no elements in 2^24 rows": model(
         [helper.make_node("MatMul", ["x", "k"], ["y"])], {"x": (1, 4)}, {"k": np.zeros((2**24, 0), np.float32)}
+    ),
+    "a constant of words for numbers": model(
+        [helper.make_node("Constant", [], ["y"], value_floats=["a", "b"])], {"x": (1, 4)}, {}
     ),
     "a normalisation without its weights": model(
         [helper.make_node("LayerNormalization", ["x", ""], ["y"])], {"x": (1, 4)}, {}
