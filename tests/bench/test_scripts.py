@@ -9,7 +9,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -81,11 +80,6 @@ def test_a_changed_plan_is_named_and_fails(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["digests.py", "--check", "--only", "chain40"])
     assert digests.main() == 1
     assert "chain40 0.5 as_given: differs" in capsys.readouterr().out
-
-
-@pytest.mark.heavy
-def test_a_hundred_thousand_nodes_go_through_within_the_limits():
-    assert subprocess.run([sys.executable, "bench/scale.py"], cwd=ROOT).returncode == 0
 
 
 def test_random_documents_are_planned_and_equal_and_damaged_ones_refused_or_planned():
