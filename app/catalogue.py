@@ -12,7 +12,7 @@ from typing import Any
 from app.errors import NotFound
 
 SCHEMAS = Path(__file__).parent / "schemas_json"
-SCHEMA_NAMES = ("document", "columns", "request", "report", "operation", "problem")
+SCHEMA_NAMES = ("document", "columns", "request", "report", "transform", "operation", "problem")
 AUTO = "every planner of the table in turn, each fed the best so far"
 
 

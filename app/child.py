@@ -1,4 +1,4 @@
-"""What a child process does with one model: read it, plan it, or write it in another format.
+"""What a child process does with one model: read it, analyse, transform or plan it, or write it in another format.
 
 parent ──payload──▶ child        one msgpack message each way at a time; nothing is pickled back
 parent ◀─progress── child ...
@@ -18,12 +18,15 @@ import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from multiprocessing.connection import Connection
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from app.errors import SolveFailed, Unparseable, problem_of
 from graph.errors import BadGraph
+
+if TYPE_CHECKING:
+    from graph.ir import Graph
 
 SECTIONS = ("timeline", "layout", "explain", "source", "graph")
 ORIGIN = "imported_from"  # annotation of a graph that came as a framework's file
@@ -88,9 +91,7 @@ def _too_deep() -> BadGraph:
 
 def read(payload: Mapping[str, Any], tell: Tell, stop: threading.Event) -> dict[str, Any]:
     """The canonical document of a model and what a list says of it."""
-    from graph.exporters.native import canonical
     from graph.importers import importer_of, load
-    from graph.ir import Phase
     from graph.limits import Limits, Shapes
 
     shapes = payload["shapes"]
@@ -104,6 +105,14 @@ def read(payload: Mapping[str, Any], tell: Tell, stop: threading.Event) -> dict[
     origin = importer_of(payload["data"])
     if origin != "native":  # the document must say so itself: whether it is differentiated unasked depends on it
         graph = replace(graph, annotations={**graph.annotations, ORIGIN: origin})
+    return _to_keep(graph)
+
+
+def _to_keep(graph: Graph) -> dict[str, Any]:
+    """What is stored of a graph: its canonical document, and what a list says of it."""
+    from graph.exporters.native import canonical
+    from graph.ir import Phase
+
     document = canonical(graph)
     return {
         "document": document,
@@ -114,6 +123,28 @@ def read(payload: Mapping[str, Any], tell: Tell, stop: threading.Event) -> dict[
         "format": str(graph.annotations.get(ORIGIN, "native")),
         "forward_only": all(node.phase is Phase.FORWARD for node in graph.nodes),
     }
+
+
+def analyse(payload: Mapping[str, Any], tell: Tell, stop: threading.Event) -> bytes:
+    """The analysis of a stored graph as JSON."""
+    from app.analysis import analysed
+    from graph.importers import load
+
+    before = [load(data) for data in payload["before"]]
+    return msgspec.json.encode(analysed(load(payload["data"]), payload["start"], before))
+
+
+def transform(payload: Mapping[str, Any], tell: Tell, stop: threading.Event) -> dict[str, Any]:
+    """The graph that a pass makes of a stored one, to be kept, or the answer it gives."""
+    from app.bodies import decoded
+    from app.transforms import apply, parse
+    from graph.importers import load
+
+    asked = parse(decoded(payload["asked"], Any))
+    made = apply(load(payload["data"]), asked)
+    if isinstance(made, tuple):
+        return {"graph": _to_keep(made[0]), "said": made[1]}
+    return {"answer": made}
 
 
 def solve(payload: Mapping[str, Any], tell: Tell, stop: threading.Event) -> dict[str, Any]:
@@ -143,7 +174,9 @@ def write(payload: Mapping[str, Any], tell: Tell, stop: threading.Event) -> byte
 
 
 TASKS: dict[str, Callable[[Mapping[str, Any], Tell, threading.Event], Any]] = {
+    "analyse": analyse,
     "read": read,
     "solve": solve,
+    "transform": transform,
     "write": write,
 }

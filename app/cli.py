@@ -46,6 +46,10 @@ def plan(
     iterations: options.Iterations = None,
     seed: options.Seed = None,
     checkpoint: options.Checkpoint = [],  # noqa: B006
+    unknown_checkpoints: options.UnknownCheckpoints = None,
+    advise_checkpoints: options.AdviseCheckpoints = False,
+    share_buffers: options.ShareBuffers = False,
+    gradient_events: options.GradientEvents = False,
     keep: options.Keep = [],  # noqa: B006
     recompute: options.Recompute = [],  # noqa: B006
     layout: options.Layout = None,
@@ -64,7 +68,9 @@ def plan(
         "no_differentiate": no_differentiate, "batch": batch, "inputs": inputs, "dims": dims, "counts": counts,
         "order": order, "phases": phases, "runtime": runtime, "reserve": reserve, "device": device,
         "planner": planner, "search_seconds": seconds, "iterations": iterations, "seed": seed,
-        "checkpoints": checkpoint, "keep": keep, "recompute": recompute, "layout": layout, "execute": execute,
+        "checkpoints": checkpoint, "unknown_checkpoints": unknown_checkpoints, "keep": keep, "recompute": recompute,
+        "advise_checkpoints": advise_checkpoints, "share_buffers": share_buffers,
+        "gradient_events": gradient_events, "layout": layout, "execute": execute,
     }  # fmt: skip
     return run(model, options.request_fields(request, flags), Files(output, graph, source), as_json)
 
@@ -81,6 +87,7 @@ def info(
     runtime: options.Runtime = None,
     device: options.Device = None,
     request: options.RequestFile = None,
+    versions: options.Versions = False,
     as_json: options.Json = False,
 ) -> int:
     """Show sizes by role, the peak of the model as it stands, and who holds it."""
@@ -90,7 +97,7 @@ def info(
         "loss": loss, "no_differentiate": no_differentiate, "batch": batch, "inputs": inputs, "dims": dims,
         "counts": counts, "runtime": runtime, "device": device,
     }  # fmt: skip
-    return run(model, options.request_fields(request, flags), as_json)
+    return run(model, options.request_fields(request, flags), as_json, versions)
 
 
 @app.command()
@@ -124,15 +131,16 @@ def diff(
 @app.command()
 def convert(
     source: Annotated[str, typer.Argument(metavar="IN|-", help="A model of any known format.")],
-    target: Annotated[Path, typer.Argument(metavar="OUT", help="Ends in .json, .columns.json, .onnx or .txt.")],
+    target: Annotated[Path, typer.Argument(metavar="OUT", help=options.SUFFIXES)],
+    transform: options.Transform = [],  # noqa: B006
     batch: options.Batch = None,
     inputs: options.Inputs = [],  # noqa: B006
     dims: options.Dims = [],  # noqa: B006
 ) -> int:
-    """Write a model in another format, chosen by the extension."""
+    """Write a model in another format, chosen by the extension, after passes such as '{"pass": "prune"}'."""
     from app.commands.convert import run
 
-    return run(source, target, options.shapes(batch, inputs, dims))
+    return run(source, target, options.shapes(batch, inputs, dims), transform)
 
 
 @app.command()

@@ -30,6 +30,24 @@ FORMATS: Mapping[str, Format] = {
             ("application/vnd.remat.columns+json",),
             lambda graph: dump(graph, "native", form="columns"),
         ),
+        Format(
+            "mutable",
+            ".mutable.json",
+            ("application/vnd.remat.mutable+json",),
+            lambda graph: dump(graph, "native", form="mutable"),
+        ),
+        Format(
+            "mxnet",
+            "-symbol.json",
+            ("application/vnd.mxnet.symbol+json",),
+            lambda graph: dump(graph, "mxnet"),
+        ),
+        Format(
+            "paddle-json",
+            ".pir.json",
+            ("application/vnd.paddle.program+json",),
+            lambda graph: dump(graph, "paddle", form="json"),
+        ),
         Format("rows", ".json", ("application/json",), lambda graph: dump(graph, "native")),
         Format(
             "msgpack",
@@ -42,6 +60,19 @@ FORMATS: Mapping[str, Format] = {
             ".onnx",
             ("application/onnx", "application/x-onnx", "application/octet-stream"),
             lambda graph: dump(graph, "onnx"),
+        ),
+        Format(
+            "paddle",
+            ".pdmodel",
+            ("application/vnd.paddle.program",),
+            lambda graph: dump(graph, "paddle", form="protobuf"),
+        ),
+        Format("caffe2", ".pb", ("application/vnd.caffe2.net",), lambda graph: dump(graph, "caffe2")),
+        Format(
+            "caffe2-text",
+            ".pbtxt",
+            ("application/vnd.caffe2.net+text",),
+            lambda graph: dump(graph, "caffe2", form="text"),
         ),
         Format("text", ".txt", ("text/plain",), lambda graph: (text(graph) + "\n").encode()),
     )

@@ -12,7 +12,7 @@ from fastapi.openapi.utils import get_openapi
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
-from app import schemas
+from app import schemas, schemas_graphs, transforms
 from app.errors import PROBLEM_TYPE, TABLE
 
 REF = "#/components/schemas/"
@@ -79,11 +79,9 @@ def bodies(content: Mapping[str, Any], examples: Mapping[str, Any] | None = None
 def components() -> dict[str, Any]:
     """Every schema that operations refer to."""
     bases = (schemas.Open, schemas.Strict)
-    models: list[type[BaseModel]] = [
-        record
-        for _, record in inspect.getmembers(schemas, inspect.isclass)
-        if issubclass(record, bases) and record not in bases
-    ]
+    members = [*inspect.getmembers(schemas, inspect.isclass), *inspect.getmembers(schemas_graphs, inspect.isclass)]
+    records = dict.fromkeys(record for _, record in members if issubclass(record, bases) and record not in bases)
+    models: list[type[BaseModel]] = [*records, transforms.Transform]
     _, found = models_json_schema([(model, "validation") for model in models], ref_template=REF + "{model}")
     all_schemas: dict[str, Any] = dict(found["$defs"])
     for schema in (schema for name, schema in schemas.json_schemas().items() if name in ("document", "columns")):

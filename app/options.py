@@ -45,16 +45,34 @@ Seconds = Annotated[float | None, _flag("Search time; 10 unless told.", "S")]
 Iterations = Annotated[int | None, _flag("Instead of the clock: the same plan every time.", "N")]
 Seed = Annotated[int | None, _flag("Of every random choice.", "N")]
 Checkpoint = Annotated[list[str], _flag("A value that ends a segment; may be repeated.", "VALUE")]
+UnknownCheckpoints = Annotated[str | None, _flag("warn or error, for checkpoints the graph does not have.", "WHAT")]
+AdviseCheckpoints = Annotated[bool, typer.Option("--advise-checkpoints", help="Say what each checkpoint is worth.")]
+GradientEvents = Annotated[
+    bool, typer.Option("--gradient-events", help="Say which node makes and finalises which gradient.")
+]
+ShareBuffers = Annotated[
+    bool, typer.Option("--share-buffers", help="Give values that are never live together one name.")
+]
 Keep = Annotated[list[str], _flag("A value never dropped; may be repeated.", "VALUE")]
 Recompute = Annotated[list[str], _flag("A value computed again; may be repeated.", "VALUE")]
 Layout = Annotated[str | None, _flag("Addresses: none, fast or best.", "WHICH")]
 Execute = Annotated[str | None, _flag("Run both graphs and compare: auto, yes or no.", "WHEN")]
 RequestFile = Annotated[Path | None, _flag("JSON with the fields of a request; flags beat it.", "FILE", "--request")]
 Output = Annotated[Path | None, _flag("Write the report with the planned graph inside.", "FILE", "-o", "--output")]
-GraphFile = Annotated[Path | None, _flag("Write the rewritten graph: .json, .columns.json, .onnx, .txt.", "FILE")]
+SUFFIXES = (
+    "Ends in .json, .columns.json, .mutable.json, .onnx, -symbol.json (MXNet), .pb or .pbtxt (Caffe2), .pdmodel or "
+    ".pir.json (Paddle), .txt."
+)
+GraphFile = Annotated[
+    Path | None, _flag(f"Write the rewritten graph, or the plan as a framework has it. {SUFFIXES}", "FILE")
+]
 SourceFile = Annotated[Path | None, _flag("Write the graph that was planned.", "FILE")]
+Transform = Annotated[list[str], _flag('A pass on the way, as JSON: {"pass": "prune"}; may be repeated.', "JSON")]
+Versions = Annotated[
+    bool, typer.Option("--versions", help="Show which write of a name each op reads instead, and what looks wrong.")
+]
 SchemaName = Annotated[
-    str, typer.Argument(metavar="NAME", help="document, columns, request, report, operation or problem.")
+    str, typer.Argument(metavar="NAME", help="document, columns, request, report, transform, operation or problem.")
 ]
 
 
@@ -113,7 +131,7 @@ def pairs(given: Sequence[str], flag: str, whole: bool) -> dict[str, Any]:
         # A name may hold "="; a shape never does.
         name, equals, value = text.rpartition("=")
         lengths = [value] if whole else value.split("x") if value else []
-        fine = equals and name and all(part.isdigit() for part in lengths)
+        fine = equals and name and all(part.isascii() and part.isdigit() for part in lengths)
         if not fine:
             expected = "NAME=8" if whole else "NAME=16x3x224x224"
             findings.append(Finding("bad_flag", flag, repr(text), expected, "write the name, =, and the lengths"))

@@ -56,6 +56,53 @@ class Problem(Open):
 Section = Literal["plan", "timeline", "layout", "explain", "source", "graph"]
 
 
+class RowsOf(Strict):
+    """A gradient given as rows."""
+
+    rows_of: str = Field(examples=["inputs[1]"])
+    count: Length
+
+
+class GradientRule(Strict):
+    """What the gradient op of an op of your own reads and writes."""
+
+    op: str = Field("", description="its type; the op's own name and Grad unless told")
+    reads: list[str] = Field(["incoming"], description="inputs, outputs, incoming, or one such as inputs[0]")
+    writes: Literal["inputs"] | list[str | RowsOf] = Field("inputs", description="inputs that get a gradient")
+    needs_all_incoming: bool = Field(False, description="insists on the gradient of every output")
+
+
+class Head(Strict):
+    """A head gradient that is a constant."""
+
+    value: Any = Field(1, description="one number for every element, or content")
+    shape: list[Length] | None = None
+
+
+class Differentiate(Strict):
+    """What is differentiated by what, and how; see docs/training.md."""
+
+    of: list[str] | dict[str, Head | str | float | None] | None = Field(None, description="targets")
+    with_respect_to: list[str] | None = Field(None, description="every parameter unless told")
+    head_gradients: dict[str, Head | str | float | None] | list[Head | str | float | None] = Field(
+        {}, description="names of values, numbers, or null for ones; a list has one for each target"
+    )
+    no_gradient: list[str] = Field([], description="values no gradient passes")
+    unreachable: Literal["null", "error", "zeros"] = Field("null", description="for what no target depends on")
+    update: str | None = Field(None, description="short for the recipe's optimizer")
+    gradient_rules: dict[str, GradientRule | Literal["none", "refused", "missing"]] = Field(
+        {}, description="by op type, before what is known of it"
+    )
+    skip: list[str] | dict[str, int | list[int]] = Field(
+        [], description='nodes left out: names, {"first": n} or {"range": [begin, end]}'
+    )
+    row_sparse: list[str] | Literal["all"] = Field([], description="values whose gradient may be rows")
+    mixed: Literal["error", "densify"] = Field("error", description="rows and dense parts of one gradient")
+    devices: Literal["error", "copy"] = Field("error", description="parts of one gradient on different devices")
+    shared: Literal["one", "copies"] = Field("one", description="values with one and the same gradient")
+    versions: Literal["keep", "strict"] = Field("keep", description="names written again before a gradient reads them")
+
+
 class Request(Strict):
     """What to ask for; every field may be left out."""
 
@@ -80,7 +127,7 @@ class Request(Strict):
     )
     seed: Annotated[int, Field(ge=0, le=2**63 - 1)] = Field(0, description="of every random choice")
     device: str | dict[str, Any] = Field("a100-80gb", description="a name that /v1/devices lists, or an object")
-    differentiate: bool | dict[str, Any] | None = Field(None, description="make the training step first")
+    differentiate: bool | Differentiate | None = Field(None, description="make the training step first")
     loss: Annotated[str, Field(min_length=1)] | None = Field(None, description="scalar to differentiate")
     inputs: dict[str, list[Length] | Annotated[str, Field(pattern=r"^[0-9]{1,9}(x[0-9]{1,9})*$")]] = Field(
         {}, description="shapes of inputs", examples=[{"x": [16, 3, 224, 224]}]
@@ -90,6 +137,12 @@ class Request(Strict):
     checkpoints: list[str] = Field([], description="values that end segments")
     keep: list[str] = Field([], description="values never dropped")
     recompute: list[str] = Field([], description="values computed again")
+    unknown_checkpoints: Literal["warn", "error"] = Field("warn", description="checkpoints the graph does not have")
+    advise_checkpoints: bool = Field(
+        False, description="also say what each checkpoint is worth, and the best set of the same size"
+    )
+    share_buffers: bool = Field(False, description="also give values that are never live together one name")
+    gradient_events: bool = Field(False, description="also say which node makes and finalises which gradient")
     layout: Literal["none", "fast", "best"] = Field("fast", description="addresses")
     execute: Literal["auto", "yes", "no"] = Field("no", description="run both graphs and compare")
     return_: Section | list[Section] = Field(["plan", "timeline"], alias="return", description="sections of the report")
@@ -124,6 +177,17 @@ class Bound(Open):
     proof: str
 
 
+class BodyPlan(Open):
+    """What a forward node with bodies saves for its backward node, of the alternatives there are."""
+
+    forward: str
+    backward: str
+    alternative: int = Field(description="0: what the graph saves as it stands")
+    of: int
+    saves: list[str]
+    saved_bytes: int = Field(description="of all trips")
+
+
 class Plan(Open):
     """The sequence, and what it costs."""
 
@@ -147,6 +211,7 @@ class Plan(Open):
     order: list[tuple[str, int]] = Field(description="the whole sequence that runs: node and which run of it")
     kept: list[str]
     recomputed: list[str]
+    choices: list[BodyPlan]
     offloaded: list[str]
 
 
@@ -180,6 +245,69 @@ class Executed(Open):
     why: str
 
 
+class Buffer(Open):
+    name: str
+    bytes: int
+
+
+class GradientPair(Open):
+    """A wanted value and its gradient, null where it has none; of a row-sparse one, names of indices and values."""
+
+    value: str
+    gradient: str | dict[str, str] | None
+    shape: list[int] | None
+    dtype: str | None
+    finalised_by: str | None = Field(description="the node after which nothing is added to it")
+
+
+class GradientReport(Open):
+    """How gradients were made: events in order, "added" for a node, "finalised" for a gradient that is complete."""
+
+    pairs: list[GradientPair]
+    events: list[dict[str, Any]]
+
+
+class Sharing(Open):
+    """Values under shared names: one entry a value in the columns, steps inclusive."""
+
+    bytes: int
+    separate_bytes: int
+    bound_bytes: int
+    peak_node: str | None
+    buffers: list[Buffer]
+    value: list[str]
+    buffer: list[str]
+    from_step: list[int]
+    to_step: list[int]
+    value_bytes: list[int]
+    free_after: list[tuple[str, str]] = Field(description="value, and the node after which it may be freed")
+
+
+class CheckpointSet(Open):
+    checkpoints: list[str]
+    peak_bytes: int
+    overhead: float
+
+
+class CheckpointWorth(Open):
+    value: str
+    peak_bytes: int
+    overhead: float
+    peak_bytes_more: int = Field(description="than with the given checkpoints; below 0 it saves")
+
+
+class CheckpointAdvice(Open):
+    """What the given checkpoints are worth."""
+
+    given: CheckpointSet
+    best: CheckpointSet = Field(description="of the same size")
+    dropping: list[CheckpointWorth]
+    adding: list[CheckpointWorth] = Field(description="the best ten")
+    sets: int = Field(description="sets that were judged")
+    complete: bool = Field(description="no addition, and no exchange of one, was left untried")
+    all_tried: bool = Field(description="best is the best of all sets of its size")
+
+
 class Report(Open):
     """The answer; sections not asked for are absent."""
 
@@ -200,6 +328,9 @@ class Report(Open):
     timeline: Timeline | None = None
     layout: Layout | None = None
     explain: dict[str, Any] | None = None
+    sharing: Sharing | None = None
+    gradients: GradientReport | None = None
+    checkpoint_advice: CheckpointAdvice | None = None
     source: dict[str, Any] | None = None
     graph: dict[str, Any] | None = None
 
@@ -285,7 +416,7 @@ class Version(Open):
     format: str
 
 
-#: Name on the wire -> record; "document" and "columns" come from the graph room.
+#: Name on the wire -> record; "document" and "columns" come from the graph room, "transform" stands beside its passes.
 NAMED: dict[str, type[BaseModel]] = {
     "request": Request,
     "report": Report,
@@ -296,10 +427,12 @@ NAMED: dict[str, type[BaseModel]] = {
 
 def json_schemas() -> dict[str, dict[str, Any]]:
     """Every JSON Schema by name, as checked in under `app/schemas_json`."""
+    from app.transforms import Transform
     from graph.native.schema import json_schemas as of_graphs
 
     dialect = {"$schema": "https://json-schema.org/draft/2020-12/schema"}
-    return of_graphs() | {name: dialect | record.model_json_schema(by_alias=True) for name, record in NAMED.items()}
+    records: dict[str, type[BaseModel]] = {**NAMED, "transform": Transform}
+    return of_graphs() | {name: dialect | record.model_json_schema(by_alias=True) for name, record in records.items()}
 
 
 def main() -> None:

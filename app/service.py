@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -54,6 +54,19 @@ class Service:
         """A stored document in another format."""
         written: bytes = await self.in_child("write", {"data": document, "format": format})
         return written
+
+    async def analyse(self, documents: Sequence[bytes], start: Mapping[str, int]) -> bytes:
+        """The analysis of the last document, numbered on from those before it."""
+        *before, data = documents
+        analysis: bytes = await self.in_child("analyse", {"data": data, "before": before, "start": dict(start)})
+        return analysis
+
+    async def transform(self, document: bytes, asked: bytes) -> tuple[dict[str, Any] | None, Any]:
+        """(record of the new graph or None for a pass that only answers, what the pass says)."""
+        made = await self.in_child("transform", {"data": document, "asked": asked})
+        if "graph" not in made:
+            return None, made["answer"]
+        return await anyio.to_thread.run_sync(records.keep_graph, self.store, made["graph"]), made["said"]
 
     async def in_child(self, task: str, payload: Mapping[str, Any]) -> Any:
         """Result of a short task; so many run at a time as settings say."""

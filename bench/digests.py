@@ -3,7 +3,7 @@
     python bench/digests.py            # writes bench/digests.json
     python bench/digests.py --check    # exit 1 when a plan differs from it, naming which
 
-Each digest is the sha256 of a plan's task numbers and offsets for a fixed document, planner, seed and
+Each digest is the sha256 of a plan's task numbers, choices and offsets for a fixed document, planner, seed and
 iteration limit. Planners that are not in the file are added by writing it again.
 """
 
@@ -20,8 +20,11 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from bench import scans
 from bench.catalogue import Instance
 from bench.generators import chain, transformer, unet
+from graph.autodiff import differentiate
+from graph.exporters import native
 from planner import pipeline
 from planner.algorithms import PLANNERS
 from planner.request import parse_request
@@ -30,6 +33,8 @@ FILE = Path(__file__).parent / "digests.json"
 INSTANCES = ("chain40", "vgg16_b32", "unet_b4", "layered_n250_s2", "densenet_small", "transformer16_t2048")
 BUDGETS = (0.8, 0.5)
 ITERATIONS, SEED = 300, 0
+#: These use every iteration there is.
+FEWER_ITERATIONS = {"anneal": 30, "search_order": 30}
 
 
 def main() -> int:
@@ -59,27 +64,31 @@ def digests(only: str = "") -> Iterator[tuple[str, str]]:
 
 
 def documents() -> dict[str, bytes]:
-    """Documents by name: instances, and generated ones with phases."""
+    """Documents by name: instances, and generated ones with phases, two of them with bodies."""
     generated = {"chain(30)": chain(30, seed=7), "unet(3)": unet(3), "transformer(600)": transformer(600)}
+    bodies = {"scanned(4)": scans.transformer(4, 16, 32, 2), "recurrence(40)": scans.recurrence(40, 4, 16)}
+    generated |= {name: native.document(differentiate(graph, ["loss"])) for name, graph in bodies.items()}
     return {name: Instance(name).bytes for name in INSTANCES} | {
         name: json.dumps(document).encode() for name, document in generated.items()
     }  # fmt: skip
 
 
 def digest(document: bytes, budget: float, planner: str) -> str:
-    """sha256 of the plan's task numbers and offsets as little-endian int64."""
+    """sha256 of the plan's task numbers, its choices where it makes any, and its offsets as little-endian int64."""
     request = parse_request(
         {
             "budget": budget,
             "planner": planner,
             "seed": SEED,
-            "iterations": ITERATIONS,
+            "iterations": FEWER_ITERATIONS.get(planner, ITERATIONS),
             "layout": "fast",
             "execute": "no",
         }
     )
     plan = pipeline.solve(document, request).plan
     sha = hashlib.sha256(np.ascontiguousarray(plan.order, "<i8").tobytes())
+    if plan.choices:
+        sha.update(np.array(plan.choices, "<i8").tobytes())
     if plan.offsets is not None:
         sha.update(np.ascontiguousarray(plan.offsets, "<i8").tobytes())
     return sha.hexdigest()

@@ -47,6 +47,7 @@ class Builder:
         self.order_is_given = False
         self.gradients: list[tuple[int, int]] = []
         self.annotations: Mapping[str, Any] = EMPTY
+        self.gradient_rules: Mapping[str, Any] = EMPTY
         self._value_ids: dict[str, int] = {}
         self._node_names: set[str] = set()
 
@@ -56,7 +57,7 @@ class Builder:
         builder = cls(graph.name, graph.opset)
         builder.values, builder.nodes, builder.inputs = list(graph.values), list(graph.nodes), list(graph.inputs)
         builder.order_is_given, builder.gradients = graph.order_is_given, list(graph.gradients)
-        builder.annotations = graph.annotations
+        builder.annotations, builder.gradient_rules = graph.annotations, graph.gradient_rules
         builder._value_ids = {value.name: v for v, value in enumerate(graph.values)}
         builder._node_names = {node.name for node in graph.nodes}
         return builder
@@ -114,7 +115,10 @@ class Builder:
             declared = [given or known for given, known in itertools.zip_longest(types[: len(slots)], declared)]
         wanted = tuple([slot is not None for slot in slots])
         bodies = rest.get("bodies", EMPTY)
-        made = declared if bodies else self._types(name, op, inputs, attributes, declared, wanted, slots)
+        if bodies:
+            made = self._of_bodies(Node(name, op, inputs, (), attributes, bodies=bodies), rest, declared)
+        else:
+            made = self._types(name, op, inputs, attributes, declared, wanted, slots)
         ids = tuple([
             ABSENT if slot is None else self._typed(slot, type) if isinstance(slot, int) else self.value(slot, type)
             for slot, type in zip(slots, made, strict=True)
@@ -122,6 +126,12 @@ class Builder:
         self.nodes.append(Node(name, op, inputs, ids, attributes, phase, **rest))
         self._node_names.add(name)
         return ids
+
+    def append(self, node: Node) -> None:
+        """Add a node made elsewhere of values of this builder, under a free name."""
+        name = self.free_node_name(node.name)
+        self.nodes.append(node if name == node.name else replace(node, name=name))
+        self._node_names.add(name)
 
     def want_output(self, node_id: int, position: int) -> int:
         """Id of an output of a node made before; where the node leaves it out it is added and its type inferred."""
@@ -142,7 +152,7 @@ class Builder:
 
         graph = Graph(
             self.name, tuple(self.values), tuple(self.nodes), tuple(outputs), tuple(self.inputs), self.opset,
-            self.order_is_given, tuple(self.gradients), self.annotations,
+            self.order_is_given, tuple(self.gradients), self.annotations, self.gradient_rules,
         )  # fmt: skip
         check(graph)
         return graph
@@ -185,6 +195,15 @@ class Builder:
                     )  # fmt: skip
             made.append(known or found)
         return made
+
+    def _of_bodies(
+        self, node: Node, fields: Mapping[str, Any], declared: Sequence[TensorType | None]
+    ) -> list[TensorType | None]:
+        """Types of the outputs of a node with bodies; what is declared is compared with them by the check."""
+        from graph.control_flow.inference import output_types
+
+        found = output_types(replace(node, annotations=fields.get("annotations", EMPTY)), self.values) or []
+        return [said or made for said, made in itertools.zip_longest(declared, found[: len(declared)])]
 
     def _typed(self, v: int, type: TensorType | None) -> int:
         """`v`, with the type it was found to have."""

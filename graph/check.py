@@ -13,9 +13,13 @@ from collections.abc import Collection
 
 from graph.check_storage import check_storage
 from graph.check_values import check_values
+from graph.control_flow.check import check_control_flow
 from graph.errors import Findings, quoted
 from graph.ir import ABSENT, Graph, Node, Role
+from graph.limits import Limits
 from graph.text import around
+
+LIMITS = Limits()
 
 
 def check(graph: Graph) -> None:
@@ -28,7 +32,7 @@ def check(graph: Graph) -> None:
         findings.settle("" if place is None or unsound else around(graph, int(place[1])))
 
 
-def _check(graph: Graph, where: str, captured: Collection[int], findings: Findings) -> None:
+def _check(graph: Graph, where: str, captured: Collection[int], findings: Findings, depth: int = 0) -> None:
     """Collect what is wrong with one graph; `where` is its path, `captured` the values given from outside it."""
     faults = len(findings)
     _ids(graph, where, findings)
@@ -41,7 +45,9 @@ def _check(graph: Graph, where: str, captured: Collection[int], findings: Findin
         return  # sizes and storages of an unsound graph would only repeat it
     check_values(graph, where, writer, findings)
     check_storage(graph, where, writer, captured, findings)
-    _bodies(graph, where, findings)
+    _bodies(graph, where, findings, depth + 1)
+    if not any(found.code == "unknown_id" for found in findings.kept):
+        check_control_flow(graph, where, findings)
 
 
 def _ids(graph: Graph, where: str, findings: Findings) -> None:
@@ -248,9 +254,18 @@ def _cycle(graph: Graph, writer: list[int]) -> list[int]:
     return circle[first:] + circle[:first]
 
 
-def _bodies(graph: Graph, where: str, findings: Findings) -> None:
+def _bodies(graph: Graph, where: str, findings: Findings, depth: int) -> None:
     """Bodies are legal graphs by themselves, and captures agree with what they capture."""
     for n, node in enumerate(graph.nodes):
+        if node.bodies and depth > LIMITS.depth:
+            findings.add(
+                "too_deep",
+                f"{where}nodes[{n}]",
+                f"bodies nested {depth} deep",
+                f"at most {LIMITS.depth}",
+                "flatten them",
+            )
+            return
         for name, body in node.bodies.items():
             path = f"{where}nodes[{n}].bodies.{name}."
             inner_ids = [inner for inner, _ in body.captures]
@@ -266,4 +281,4 @@ def _bodies(graph: Graph, where: str, findings: Findings) -> None:
                     "duplicate_name", f"{path}captures", f"{quoted(body.graph.values[inner].name)} captured twice",
                     "each inner value captured once", "capture it under two inner names",
                 )  # fmt: skip
-            _check(body.graph, path, frozenset(inner_ids), findings)
+            _check(body.graph, path, frozenset(inner_ids), findings, depth)

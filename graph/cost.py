@@ -10,11 +10,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from graph.control_flow.interface import Trips
+from graph.control_flow.interface import trips_of as bounded_trips
+from graph.control_flow.snapshots import SNAPSHOT_GRAD, SNAPSHOT_SCAN, SnapshotGrad
 from graph.devices import DEFAULT_DEVICE, DEVICES, Device, device_named, device_of
 from graph.ir import ABSENT, FLOATS, UNKNOWN_COST, Body, Graph, Node, Role, consumers
 from graph.ops import standard_ops
 from graph.ops.table import OPS, Call, Work, call_of, work
-from graph.storage import is_view, storage_roots
+from graph.storage import is_view, storage_roots, takeovers_of
 
 __all__ = [
     "DEFAULT_DEVICE", "DEVICES", "Device", "device_named", "device_of", "seconds_of", "work_of", "workspace_of",
@@ -43,7 +46,8 @@ def workspace_of(graph: Graph, node: Node) -> int:
     if node.cost.workspace_bytes is not None:
         return node.cost.workspace_bytes
     if node.bodies:
-        return max(_body_bytes(body) for body in node.bodies.values())
+        most = max(_body_bytes(node, body) for body in node.bodies.values())
+        return most + SnapshotGrad.of(node).state_bytes() if node.op == SNAPSHOT_GRAD else most
     if node.op not in OPS or is_view(graph, node):
         return 0
     return _table_work(graph, node).workspace_bytes
@@ -95,33 +99,55 @@ def _compute_dtype(graph: Graph, node: Node) -> str:
 
 def _seconds_of_bodies(graph: Graph, node: Node, device: Device) -> float:
     """An If takes its slower branch, a loop its body once a trip."""
-    once = [
-        sum(seconds_of(body.graph, inner, device) for inner in body.graph.nodes) for body in node.bodies.values()
-    ]  # fmt: skip
-    return max(once) * trips_of(graph, node) + device.kernel_seconds
+    once = {
+        key: sum(seconds_of(body.graph, inner, device) for inner in body.graph.nodes)
+        for key, body in node.bodies.items()
+    }
+    if node.op == SNAPSHOT_GRAD:
+        parts = SnapshotGrad.of(node)
+        return parts.trips() * once["body"] + parts.advanced() * once["advance"] + device.kernel_seconds
+    return max(once.values()) * trips_of(graph, node) + device.kernel_seconds
 
 
 def trips_of(graph: Graph, node: Node) -> int:
     """How often the body of a node runs: by its constant trip count, its scanned length, or `max_trips`; else once."""
-    said = node.annotations.get("max_trips", node.attributes.get("max_trips"))
-    if said is not None:
-        return int(said)
-    if node.op == "Loop" and node.inputs and node.inputs[0] != ABSENT:
-        data = graph.values[node.inputs[0]].data
-        return 1 if data is None else int(data.reshape(-1)[0])
-    if node.op == "Scan":
-        count = int(node.attributes.get("num_scan_inputs", 1))
-        scanned = graph.values[node.inputs[-count]].type
-        axes = node.attributes.get("scan_input_axes") or [0]
-        return 1 if scanned is None or not scanned.shape else scanned.shape[axes[0]]
-    return 1
+    if node.op not in ("Loop", "Scan", SNAPSHOT_SCAN):
+        return 1
+    most = bounded_trips(graph.values, node).most
+    return 1 if most is None else most
 
 
-def _body_bytes(body: Body) -> int:
-    """Most bytes one trip holds in its own order, without captures and without the body's outputs."""
+def storages_outside(node: Node, body: Body) -> frozenset[int]:
+    """Storages of a body that are counted outside it: what it captures and hands out, and carried states.
+
+    A state is carried in the storage of the node's output when the next content is written over the last.
+    """
+    graph, roots = body.graph, storage_roots(body.graph)
+    found = {inner for inner, _ in body.captures} | {roots[v] for v in graph.outputs}
+    if node.op not in ("Loop", "Scan"):
+        return frozenset(found)
+    trips, readers = Trips.of(node), consumers(graph)
+    last: dict[int, int] = {}
+    for v, reads in enumerate(readers):
+        if reads:
+            last[roots[v]] = max(last.get(roots[v], -1), reads[-1])
+    writer = {v: n for n, inner in enumerate(graph.nodes) for v in inner.writes}
+    for i in range(trips.states):
+        before, after = trips.state_in(i), trips.state_out(i)
+        n = writer.get(after, -1)
+        if n >= 0 and last.get(before) == n and before not in found:
+            inner = graph.nodes[n]
+            pairs = [(inner.outputs[o], inner.inputs[source]) for o, source in takeovers_of(graph, inner)]
+            if (after, before) in pairs:
+                found.add(before)
+    return frozenset(found)
+
+
+def _body_bytes(node: Node, body: Body) -> int:
+    """Most bytes one trip holds in its own order, without what is counted outside."""
     graph = body.graph
     roots, readers = storage_roots(graph), consumers(graph)
-    outside = {inner for inner, _ in body.captures} | {roots[v] for v in graph.outputs}
+    outside = storages_outside(node, body)
     own = [v for v in range(len(graph.values)) if roots[v] == v and v not in outside]
     last: dict[int, int] = {}
     for v, reads in enumerate(readers):
@@ -129,7 +155,10 @@ def _body_bytes(body: Body) -> int:
             last[roots[v]] = max(last.get(roots[v], -1), reads[-1])
     size = {v: graph.values[v].nbytes for v in own}
     live = sum(size[v] for v in own if graph.values[v].role is not Role.ACTIVATION)
-    highest, ending = live, {n: [v for v in own if last.get(v) == n] for n in set(last.values())}
+    highest, ending = live, dict[int, list[int]]()
+    for v in own:
+        if v in last:
+            ending.setdefault(last[v], []).append(v)
     for n, node in enumerate(graph.nodes):
         made = [v for v in node.writes if v in size]
         live += sum(size[v] for v in made)

@@ -46,10 +46,12 @@ class Emit:
         prefix: str,
         phase: Phase = Phase.BACKWARD,
         constants: dict[Any, Val] | None = None,
+        zeros_made: set[int] | None = None,
         **node_fields: Any,
     ):
         self.builder, self.prefix, self.phase = builder, prefix, phase
         self.constants = {} if constants is None else constants  # made before, by type and content
+        self.zeros_made = set() if zeros_made is None else zeros_made  # values that `zeros` made
         self.node_fields = node_fields  # given to every node made, e.g. annotations
 
     def val(self, v: int) -> Val:
@@ -107,7 +109,9 @@ class Emit:
         from graph.ops.standard_ops import numpy_dtype
 
         fill = np.zeros(1, numpy_dtype(type.dtype))
-        return self.expand(self.constant(fill.reshape(())), type.shape)
+        made = self.expand(self.constant(fill.reshape(())), type.shape)
+        self.zeros_made.add(made.id)
+        return made
 
     def ones(self, type: TensorType) -> Val:
         return self.expand(self.constant(1, type.dtype), type.shape)
@@ -167,5 +171,6 @@ class Emit:
         if x.shape == shape:
             return x
         lead = x.rank - len(shape)
-        axes = [*range(lead), *(lead + i for i, n in enumerate(shape) if n == 1 != x.shape[lead + i])]
+        lost = [*range(lead), *(lead + i for i, n in enumerate(shape) if n == 1)]
+        axes = [axis for axis in lost if x.shape[axis] != 1]
         return self.reshape(self.reduce_sum(x, axes, keepdims=False), shape)

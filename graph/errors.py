@@ -11,7 +11,7 @@ GraphError
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 MOST_FINDINGS = 10
 LONGEST_QUOTE = 80
@@ -91,12 +91,16 @@ class Findings:
 class NoGradient(BadGraph):
     """An op between the loss and a wanted value that cannot be differentiated."""
 
+    def inside(self, where: str) -> NoGradient:
+        """The same with every path beginning at `where`."""
+        return NoGradient([replace(found, path=f"{where}{found.path}") for found in self.findings], self.left_out)
+
 
 class CannotDifferentiate(GraphError):
     """Raised by a gradient rule for a use of its op that it does not cover."""
 
-    def __init__(self, found: str, remedy: str):
-        self.found, self.remedy = found, remedy
+    def __init__(self, found: str, remedy: str, code: str = ""):
+        self.found, self.remedy, self.code = found, remedy, code
         super().__init__(f"{found}; {remedy}")
 
 

@@ -17,10 +17,13 @@ import numpy as np
 
 from graph import control_flow
 from graph.arena import Arena
+from graph.control_flow import CONTROL_FLOW
+from graph.control_flow.bounded import FIRST_ROWS
+from graph.cost import storages_outside, workspace_of
 from graph.errors import ArenaFault, CannotExecute, GraphError
 from graph.feeds import drawn
-from graph.ir import ABSENT, Graph, Node, TensorType, producers
-from graph.memory import ArenaMemory, Memory, PlainMemory
+from graph.ir import ABSENT, Body, Graph, Node, TensorType, producers
+from graph.memory import ArenaMemory, Lives, Memory, PlainMemory
 from graph.ops.standard_ops import numpy_dtype, type_of_array
 from graph.ops.table import OPS, call_of, run
 from graph.storage import views_of
@@ -64,22 +67,53 @@ def execute(
     return _Run(graph, memory, seed, "", watch).whole(drawn(graph, seed, feeds), keep)
 
 
-def run_body(graph: Graph, given: Mapping[int, np.ndarray], seed: int, scope: str) -> list[np.ndarray]:
-    """Outputs of a nested graph whose inputs and captures are `given` by value id; its constants are its own."""
-    named = {graph.values[v].name: array for v, array in given.items()}
-    fed = {v: given.get(v, array) for v, array in drawn(graph, seed, named).items()}
-    done = _Run(graph, PlainMemory(graph, False), seed, scope, None)
-    done.whole(fed, ())
-    return [done.memory.read(v) for v in graph.outputs]
+class _Nested:
+    """A nested graph that is run again and again: what it is given by itself is found once.
+
+    `workspace` is what the node around it is charged; a run that holds more raises ArenaFault. None: unchecked.
+    """
+
+    def __init__(self, node: Node, body: Body, seed: int, workspace: int | None):
+        self.graph, self.seed, self.workspace, self.name = body.graph, seed, workspace, node.name
+        self.lives = Lives(self.graph, storages_outside(node, body))
+        self.own = drawn(self.graph, seed, without={*self.graph.inputs, *(inner for inner, _ in body.captures)})
+        self.nested: dict[int, _Nested] = {}
+
+    def run(self, given: Mapping[int, np.ndarray], scope: str) -> list[np.ndarray]:
+        """Outputs of the graph whose inputs and captures are `given` by value id; its constants are its own."""
+        done = _Run(self.graph, PlainMemory(self.graph, False, self.lives), self.seed, scope, None, self.nested)
+        done.is_checked = self.workspace is not None
+        for v, array in given.items():
+            done.accept(v, array)
+        held = done.whole({**self.own, **given}, ()).peak_bytes
+        if self.workspace is not None and held > self.workspace:
+            raise ArenaFault(
+                f"a body of {self.name} holds {held} bytes beside what it is given and hands out; "
+                f"the node is charged {self.workspace}"
+            )
+        return [done.read(v) for v in self.graph.outputs]
 
 
 class _Run:
     """One run under way."""
 
-    def __init__(self, graph: Graph, memory: Memory, seed: int, scope: str, watch: Watch | None):
+    def __init__(
+        self, graph: Graph, memory: Memory, seed: int, scope: str, watch: Watch | None,
+        nested: dict[int, _Nested] | None = None,
+    ):  # fmt: skip
         self.graph, self.memory, self.seed, self.scope, self.watch = graph, memory, seed, scope, watch
+        self.nested = {} if nested is None else nested  # by identity of the nested graph
+        self.is_checked = isinstance(memory, ArenaMemory)  # bodies hold no more than they are charged
         self.producer = producers(graph)
         self.seconds = 0.0
+
+    def accept(self, v: int, array: np.ndarray) -> None:
+        """Check what a body is given; fewer rows than declared are legal where a loop made them."""
+        value, type = self.graph.values[v], type_of_array(array)
+        if value.type is not None and type != value.type:
+            if not _is_part(type, value.type):
+                raise CannotExecute(f"{value.name} is given as {type}; the body has {value.type}")
+            self.memory.actual[v] = type
 
     def whole(self, fed: Mapping[int, np.ndarray], keep: Collection[str]) -> Execution:
         graph, memory = self.graph, self.memory
@@ -117,7 +151,8 @@ class _Run:
         shown = dict(views_of(self.graph, node))
         record = OPS.get(node.op)
         by_shape = set(record.views) if record is not None else set()
-        if shown and all((i, shown.get(i)) in by_shape for i, v in enumerate(node.outputs) if v != ABSENT):
+        whole = not self.memory.actual or not any(v in self.memory.actual for v in node.inputs)
+        if shown and whole and all((i, shown.get(i)) in by_shape for i, v in enumerate(node.outputs) if v != ABSENT):
             return [
                 None if v == ABSENT else self._reshaped(node.inputs[shown[i]], v) for i, v in enumerate(node.outputs)
             ]
@@ -147,14 +182,19 @@ class _Run:
         return run(replace(call, stream=self.scope + (node.stream or node.name)), *inputs)
 
     def _body(self, node: Node) -> control_flow.RunBody:
-        def body(graph: Graph, given: Mapping[int, np.ndarray], trip: int) -> list[np.ndarray]:
-            return run_body(graph, given, self.seed, f"{self.scope}{node.name}#{trip}/")
+        def run_one(graph: Graph, given: Mapping[int, np.ndarray], trip: int) -> list[np.ndarray]:
+            if id(graph) not in self.nested:
+                body = next(body for body in node.bodies.values() if body.graph is graph)
+                charged = self.is_checked and node.op in CONTROL_FLOW and node.cost.workspace_bytes is None
+                workspace = workspace_of(self.graph, node) if charged else None
+                self.nested[id(graph)] = _Nested(node, body, self.seed, workspace)
+            return self.nested[id(graph)].run(given, f"{self.scope}{node.stream or node.name}#{trip}/")
 
-        return body
+        return run_one
 
     def _shape_of(self, v: int) -> np.ndarray:
         """An array of the value's type and no content: its bytes may be gone."""
-        type = self._type(v)
+        type = self.memory.actual.get(v) or self._type(v)
         return np.broadcast_to(np.zeros((), numpy_dtype(type.dtype)), type.shape)
 
     def _reshaped(self, source: int, v: int) -> np.ndarray:
@@ -178,10 +218,27 @@ class _Run:
             if array is None:
                 raise CannotExecute(f"node {node.name} ({node.op}) makes no output {i}, which is {name}")
             array = np.asarray(array, order="C")
-            if type is None or type_of_array(array) != type:
-                made, declared = type_of_array(array), type or "a size"
-                raise CannotExecute(f"node {node.name} ({node.op}) makes {made}; {name} is declared as {declared}")
+            made = type_of_array(array)
+            if type is None or made != type:
+                if type is None or not (self._may_be_short(node) and _is_part(made, type)):
+                    declared = type or "a size"
+                    raise CannotExecute(f"node {node.name} ({node.op}) makes {made}; {name} is declared as {declared}")
+                self.memory.actual[v] = made
             array = array.view()
             array.flags.writeable = False
             results.append(array)
         return results
+
+    def _may_be_short(self, node: Node) -> bool:
+        """True for a node with bodies, whose loops may stop early, and for what reads its rows."""
+        actual = self.memory.actual
+        return bool(node.bodies) or node.op == FIRST_ROWS or (bool(actual) and any(v in actual for v in node.inputs))
+
+
+def _is_part(made: TensorType, declared: TensorType) -> bool:
+    """True when an array is one of the declared type with no more rows anywhere."""
+    return (
+        made.dtype == declared.dtype
+        and len(made.shape) == len(declared.shape)
+        and all(a <= b for a, b in zip(made.shape, declared.shape, strict=True))
+    )

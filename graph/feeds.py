@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import numpy as np
@@ -50,8 +50,10 @@ Range = tuple[int, int]  # integers from, up to but without
 ANYTHING: Range = (0, 2)
 
 
-def drawn(graph: Graph, seed: int, given: Mapping[str, np.ndarray] | None = None) -> dict[int, np.ndarray]:
-    """Arrays of every value no node writes: as given, as known, else drawn.
+def drawn(
+    graph: Graph, seed: int, given: Mapping[str, np.ndarray] | None = None, without: Collection[int] = ()
+) -> dict[int, np.ndarray]:
+    """Arrays of every value no node writes, but those of `without`: as given, as known, else drawn.
 
     Raises CannotExecute when a given array is of another type or name.
     """
@@ -61,7 +63,7 @@ def drawn(graph: Graph, seed: int, given: Mapping[str, np.ndarray] | None = None
     left = set(given)
     for v, producer in enumerate(producers(graph)):
         value = graph.values[v]
-        if producer >= 0:
+        if producer >= 0 or v in without:
             continue
         if value.name in given:
             left.discard(value.name)

@@ -97,6 +97,7 @@ class Value:
     fixed_bytes: bool = False  # `bytes` holds whatever the type says
     data: np.ndarray | None = None  # content of a constant, where known
     annotations: Mapping[str, Any] = field(default_factory=lambda: EMPTY)
+    stop_gradient: bool = False  # no gradient passes it, and it is not differentiated by unless named
 
     @property
     def nbytes(self) -> int:
@@ -180,6 +181,7 @@ class Graph:
     order_is_given: bool = False  # first runs keep the document's order
     gradients: tuple[tuple[int, int], ...] = ()  # (parameter, its gradient), after differentiation
     annotations: Mapping[str, Any] = field(default_factory=lambda: EMPTY)
+    gradient_rules: Mapping[str, Any] = field(default_factory=lambda: EMPTY)  # op -> declaration, as it was sent
 
     def value_named(self, name: str) -> int:
         """Id of the value called `name`; KeyError when there is none."""

@@ -28,3 +28,9 @@ class Shapes:
     inputs: Mapping[str, tuple[int, ...]] = field(default_factory=lambda: EMPTY)
     batch: int | None = None  # leading length of every input
     dims: Mapping[str, int] = field(default_factory=lambda: EMPTY)  # symbolic dimension -> length
+
+    def lengths(self) -> list[tuple[str, int]]:
+        """Every length a caller set, with the field that says it."""
+        said = [(f"inputs.{name}", length) for name, shape in self.inputs.items() for length in shape]
+        said += [(f"dims.{name}", length) for name, length in self.dims.items()]
+        return said + ([("batch", self.batch)] if self.batch is not None else [])

@@ -6,7 +6,7 @@ takes over. Both memories find the last use of every storage from the graph they
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -14,13 +14,15 @@ import numpy as np
 from graph.arena import Arena, Bytes
 from graph.cost import workspace_of
 from graph.errors import ArenaFault, CannotExecute
-from graph.ir import ABSENT, Graph, Node, Role
+from graph.ir import ABSENT, Graph, Node, Role, TensorType
 from graph.ops.table import OPS
 from graph.storage import is_view, storage_roots, takeovers_of, views_of
 
 
 class Memory(Protocol):
     """What a run asks of either."""
+
+    actual: dict[int, TensorType]  # what values hold that have fewer rows than declared
 
     def start(self, fed: Mapping[int, np.ndarray]) -> None: ...
 
@@ -34,8 +36,8 @@ class Memory(Protocol):
 class Lives:
     """Per storage its last use. A storage is named by its root value, one overwritten in place by the first of all."""
 
-    def __init__(self, graph: Graph):
-        self.graph = graph
+    def __init__(self, graph: Graph, uncounted: Collection[int] = ()):
+        self.graph, self.uncounted = graph, uncounted  # storages whose bytes are counted elsewhere
         roots = storage_roots(graph)
         onto: dict[int, int] = {}  # root written into a resident storage -> that storage's root
         for node in graph.nodes:
@@ -69,7 +71,7 @@ class Lives:
         return [self.storage[node.inputs[i]] for o, i in (*node.in_place, *pairs) if o == output]
 
     def bytes_of(self, storage: int) -> int:
-        return self.graph.values[storage].nbytes
+        return 0 if storage in self.uncounted else self.graph.values[storage].nbytes
 
 
 def content_reads(graph: Graph, node: Node) -> list[int]:
@@ -85,8 +87,9 @@ def content_reads(graph: Graph, node: Node) -> list[int]:
 class PlainMemory:
     """Arrays by value; a storage's bytes are counted from the node that writes it to its last use."""
 
-    def __init__(self, graph: Graph, takes_over: bool):
-        self.graph, self.takes_over, self.lives = graph, takes_over, Lives(graph)
+    def __init__(self, graph: Graph, takes_over: bool, lives: Lives | None = None):
+        self.graph, self.takes_over, self.lives = graph, takes_over, lives or Lives(graph)
+        self.actual: dict[int, TensorType] = {}
         self.arrays: dict[int, np.ndarray] = {}
         self.live_bytes = 0
 
@@ -136,6 +139,7 @@ class ArenaMemory:
 
     def __init__(self, graph: Graph, arena: Arena):
         self.graph, self.arena, self.lives = graph, arena, Lives(graph)
+        self.actual: dict[int, TensorType] = {}
         self.bytes = Bytes(arena.size_bytes)
         self.live_bytes = 0
         self.by_kernel: set[int] = set()  # views whose element order is not their storage's
@@ -165,7 +169,7 @@ class ArenaMemory:
             raise ArenaFault(
                 f"{value.name} is a view at {self._offset(v)}, its storage lies at {self._offset(storage)}"
             )
-        return _read_only(self.bytes.load(self._offset(v), value.type))
+        return _read_only(self.bytes.load(self._offset(v), self.actual.get(v, value.type)))
 
     def write(self, n: int, results: Sequence[np.ndarray | None]) -> int:
         node, lives = self.graph.nodes[n], self.lives
@@ -240,8 +244,9 @@ class ArenaMemory:
             raise CannotExecute(
                 f"{value.name} is {value.type}, more than the {self.lives.bytes_of(storage)} bytes it has"
             )
-        if value.type.nbytes:
-            self.bytes.store(self._offset(v), array, value.type)
+        type = self.actual.get(v, value.type)
+        if type.nbytes:
+            self.bytes.store(self._offset(v), array, type)
 
     def _offset(self, v: int) -> int:
         """Where the storage of a value lies."""

@@ -61,6 +61,7 @@ class ValueNote(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=True):
     fixed_bytes: bool = False
     untyped: bool = False  # the file's type only stands for `bytes`
     annotations: dict[str, Any] = {}
+    stop_gradient: bool = False
 
 
 class ModelNote(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=True):
@@ -69,6 +70,7 @@ class ModelNote(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=True):
     order_is_given: bool = False
     gradients: tuple[tuple[str, str], ...] = ()
     annotations: dict[str, Any] = {}
+    gradient_rules: dict[str, Any] = {}
     value_ids: tuple[int, ...] = ()  # id in the graph of the k-th value the file defines; () where it is k
 
 
@@ -105,7 +107,9 @@ def of_node(graph: Graph, node: Node) -> NodeNote:
 
 
 def of_value(value: Value) -> ValueNote:
-    return ValueNote(value.role, value.bytes, value.fixed_bytes, value.type is None, dict(value.annotations))
+    return ValueNote(
+        value.role, value.bytes, value.fixed_bytes, value.type is None, dict(value.annotations), value.stop_gradient
+    )
 
 
 def node_fields(note: NodeNote, node_id: Callable[[str], int], value_id: Callable[[str], int]) -> dict[str, Any]:

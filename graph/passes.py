@@ -1,54 +1,43 @@
-"""Passes from graph to graph: dead nodes, extraction, identities. None changes its argument.
+"""Passes from graph to graph: dead nodes, identities, and what all passes that leave nodes out have in common.
 
-a ──▶ b ──▶ c ──▶ out        extract(graph, ["out"], given=["b"]):  b (an input) ──▶ c ──▶ out
+a ──▶ b ──▶ c ──▶ out
        ╰──▶ d                 without_dead_nodes(graph): d goes
+
+None changes its argument. Where names are written more than once, the order they ask for is taken off
+before a pass and put back for what is left; `graph.surgery` holds the passes that need more than this.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from types import MappingProxyType
 
 from graph.check import check
-from graph.errors import Findings, quoted
+from graph.effects import effect_of
 from graph.ir import ABSENT, Body, Effect, Graph, Node, Role, producers
-from graph.ops import known
+from graph.reach import reached
 from graph.storage import views_of
+from graph.versions.naming import with_name_order, without_name_order
 
 
 def without_dead_nodes(graph: Graph) -> Graph:
     """`graph` without nodes that no output, gradient, effect or overwritten state depends on. O(nodes + reads)."""
-    producer = producers(graph)
-    alive = bytearray(len(graph.nodes))
+    graph = without_name_order(graph)
     wanted = [*graph.outputs, *(gradient for _, gradient in graph.gradients)]
-    pending = [producer[v] for v in wanted if producer[v] >= 0]
-    pending += [n for n, node in enumerate(graph.nodes) if _acts(graph, node)]
-    _mark(graph, producer, alive, pending)
-    return kept(graph, [n for n in range(len(graph.nodes)) if alive[n]], graph.outputs)
+    acting = [n for n, node in enumerate(graph.nodes) if acts(graph, node)]
+    return kept(graph, needed(graph, wanted, nodes=acting), graph.outputs)
 
 
-def extract(graph: Graph, outputs: Sequence[str], given: Sequence[str] = ()) -> Graph:
-    """The part of `graph` that computes `outputs` from `given` and what is there from the start.
+def needed(graph: Graph, values: Iterable[int], given: Collection[int] = (), nodes: Iterable[int] = ()) -> list[int]:
+    """Nodes that must run, in order, for `values` and `nodes` when the `given` values are there. O(nodes + reads).
 
-    Given activations become inputs. Nodes that act on something outside are left out unless an output
-    needs them. Raises BadGraph for unknown names.
+    A node needs the producers of what it reads and what it comes after.
     """
-    ids = {value.name: v for v, value in enumerate(graph.values)}
-    findings = Findings()
-    for field, names in (("outputs", outputs), ("given", given)):
-        for i, name in enumerate(names):
-            if name not in ids:
-                findings.add(
-                    "undefined_value", f"{field}[{i}]", quoted(name), "the name of a value", "name a value of the graph"
-                )
-    findings.settle()
-    roots, stops = [ids[name] for name in outputs], {ids[name] for name in given}
-    producer = [-1 if v in stops else n for v, n in enumerate(producers(graph))]
-    alive = bytearray(len(graph.nodes))
-    _mark(graph, producer, alive, [producer[v] for v in roots if producer[v] >= 0])
-    new_inputs = [v for v in dict.fromkeys(ids[name] for name in given) if graph.values[v].role is Role.ACTIVATION]
-    return kept(graph, [n for n in range(len(graph.nodes)) if alive[n]], roots, new_inputs=new_inputs, all_inputs=False)
+    producer = [-1 if v in given else n for v, n in enumerate(producers(graph))]
+    roots = [*nodes, *(producer[v] for v in values if producer[v] >= 0)]
+    alive = reached(roots, [node.reads for node in graph.nodes], producer, [node.after for node in graph.nodes])
+    return [n for n in range(len(graph.nodes)) if alive[n]]
 
 
 def without_identities(graph: Graph) -> Graph:
@@ -56,6 +45,7 @@ def without_identities(graph: Graph) -> Graph:
 
     One that makes an output of the graph stays: outputs keep their names.
     """
+    graph = without_name_order(graph)
     instead: dict[int, int] = {}
     outputs = {*graph.outputs, *(gradient for _, gradient in graph.gradients)}
     stay = []
@@ -76,17 +66,19 @@ def kept(
     outputs: Iterable[int],
     *,
     new_inputs: Collection[int] = (),
-    all_inputs: bool = True,
+    unread: Collection[int] | None = None,
     instead: Mapping[int, int] = MappingProxyType({}),
 ) -> Graph:
     """The given nodes of `graph` in their order, under dense ids; `instead` says which value is read for another.
 
     `new_inputs` are activations that become inputs and are written no more. What is there from the start
-    stays when it is read, inputs also when not if `all_inputs`. Raises BadGraph when a read loses its producer.
+    stays when it is read; of the inputs that nobody reads those in `unread` stay, all by default. Who waits
+    for a node that is left out waits for what that one waited for; the order that names ask for is put back.
+    Raises BadGraph when a read loses its producer.
     """
     chosen, cut = list(nodes), frozenset(new_inputs)
     outputs = [instead.get(v, v) for v in outputs]
-    used = set(outputs) | (set(graph.inputs) if all_inputs else set())
+    used = set(outputs) | cut | set(graph.inputs if unread is None else unread)
     for n in chosen:
         node = graph.nodes[n]
         used.update(instead.get(v, v) for v in node.reads)
@@ -96,6 +88,7 @@ def kept(
             used.add(parameter)
     place = {v: i for i, v in enumerate(sorted(used))}
     number = {n: i for i, n in enumerate(chosen)}
+    waits = _waits(graph, number)
 
     def new(v: int) -> int:
         return ABSENT if v == ABSENT else place[instead.get(v, v)]
@@ -106,7 +99,7 @@ def kept(
             node,
             inputs=tuple(map(new, node.inputs)),
             outputs=tuple(ABSENT if v in cut else new(v) for v in node.outputs),
-            after=tuple(number[n] for n in node.after if n in number),
+            after=tuple(dict.fromkeys(i for n in node.after for i in waits.get(n, ()))),
             gradient_reads=None if reads is None else tuple(new(v) for v in reads),
             bodies={
                 name: Body(body.graph, tuple((inner, new(outer)) for inner, outer in body.captures))
@@ -114,36 +107,32 @@ def kept(
             },
         )
 
-    result = Graph(
-        graph.name,
-        tuple(replace(graph.values[v], role=Role.INPUT) if v in cut else graph.values[v] for v in place),
-        tuple(moved(graph.nodes[n]) for n in chosen),
-        tuple(place[v] for v in outputs),
-        tuple(place[v] for v in (*graph.inputs, *new_inputs) if v in place),
-        graph.opset,
-        graph.order_is_given,
-        tuple((place[p], new(g)) for p, g in graph.gradients if instead.get(g, g) in place),
-        graph.annotations,
+    result = replace(
+        graph,
+        values=tuple(replace(graph.values[v], role=Role.INPUT) if v in cut else graph.values[v] for v in place),
+        nodes=tuple(moved(graph.nodes[n]) for n in chosen),
+        outputs=tuple(place[v] for v in outputs),
+        inputs=tuple(place[v] for v in (*graph.inputs, *new_inputs) if v in place),
+        gradients=tuple((place[p], new(g)) for p, g in graph.gradients if instead.get(g, g) in place),
     )
+    result = with_name_order(result)
     check(result)
     return result
 
 
-def _acts(graph: Graph, node: Node) -> bool:
+def _waits(graph: Graph, number: Mapping[int, int]) -> dict[int, tuple[int, ...]]:
+    """Per node that others wait for the new numbers to wait for instead: its own, or those it waited for."""
+    found: dict[int, tuple[int, ...]] = {}
+    for n in sorted({m for node in graph.nodes for m in node.after}):
+        if n in number:
+            found[n] = (number[n],)
+        else:
+            found[n] = tuple(dict.fromkeys(i for m in graph.nodes[n].after for i in found[m]))
+    return found
+
+
+def acts(graph: Graph, node: Node) -> bool:
     """True for a node that is run for more than the values it writes."""
-    record = known(node.op)
-    effect = node.effect or (record.effect if record is not None else Effect.PURE)
+    effect = effect_of(graph, node)
     overwrites = any(graph.values[node.inputs[source]].role is not Role.ACTIVATION for _, source in node.in_place)
     return effect in (Effect.ONCE, Effect.COLLECTIVE) or overwrites
-
-
-def _mark(graph: Graph, producer: Sequence[int], alive: bytearray, pending: list[int]) -> None:
-    """Set `alive` for the pending nodes and all they need: what they read, overwrite and come after."""
-    while pending:
-        n = pending.pop()
-        if alive[n]:
-            continue
-        alive[n] = 1
-        node = graph.nodes[n]
-        pending.extend(producer[v] for v in node.reads if producer[v] >= 0)
-        pending.extend(node.after)

@@ -1,91 +1,47 @@
-"""What is differentiated by what: names of a request become ids of a graph, or findings."""
+"""What is differentiated by what, in ids. `resolve.py` makes a question of the names of a request."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from graph.errors import Findings, quoted
-from graph.ir import EMPTY, FLOATS, Graph, Role, Value
+import numpy as np
 
-UNREACHABLE = ("null", "error", "zeros")
+from graph.contributions import Policy
+from graph.ir import EMPTY, FLOATS, Value
+from graph.version_check import History
+
+if TYPE_CHECKING:
+    from graph.gradients.declared import AnyRule
+
+POLICY = Policy()  # the default: what does not go together is an error
+
+
+@dataclass(frozen=True, slots=True)
+class Fill:
+    """A head gradient that is a constant: one number for every element, or content of the target's shape."""
+
+    content: np.ndarray
+
+
+Head = int | Fill | None  # a value's id, a constant, ones
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
     """What is differentiated by what, in ids."""
 
-    targets: tuple[tuple[int, int | None], ...]  # (target, its head gradient; None: ones); repeats add up
-    wanted: tuple[int, ...]
+    targets: tuple[tuple[int, Head], ...]  # (target, its head gradient); repeats add up
+    wanted: tuple[int, ...]  # in the order asked, repeats included
     stops: frozenset[int] = frozenset()  # values the gradient does not pass
     unreachable: str = "null"  # what a wanted value without gradient gets: nothing, an error, zeros
-
-
-def resolve(
-    graph: Graph,
-    targets: Sequence[str],
-    wanted: Sequence[str] | None = None,
-    head_gradients: Mapping[str, str | None] = EMPTY,
-    no_gradient: Collection[str] = (),
-    unreachable: str = "null",
-) -> Question:
-    """The question in ids. Raises BadGraph for unknown names and unsuitable types."""
-    ids = {value.name: v for v, value in enumerate(graph.values)}
-    findings = Findings()
-
-    def known(names: Collection[str], field: str) -> list[int]:
-        for i, name in enumerate(names):
-            if name not in ids:
-                findings.add(
-                    "undefined_value", f"differentiate.{field}[{i}]", quoted(str(name)), "the name of a value",
-                    "name a value of the graph",
-                )  # fmt: skip
-        return [ids[name] for name in names if name in ids]
-
-    of = known(targets, "of")
-    by = known(wanted, "with_respect_to") if wanted is not None else [
-        v for v, value in enumerate(graph.values) if value.role is Role.PARAMETER and carries_gradient(value)
-    ]  # fmt: skip
-    stops = known(no_gradient, "no_gradient")
-    heads = dict(zip(known(head_gradients, "head_gradients"), head_gradients.values(), strict=False))
-    if unreachable not in UNREACHABLE:
-        findings.add(
-            "bad_request", "differentiate.unreachable", repr(unreachable), "one of " + ", ".join(UNREACHABLE),
-            "choose one of them",
-        )  # fmt: skip
-    for field, chosen in (("of", of), ("with_respect_to", by)):
-        for v in chosen:
-            if not carries_gradient(graph.values[v]):
-                findings.add(
-                    "not_floating", f"differentiate.{field}", f"{graph.values[v].name} of {graph.values[v].type}",
-                    "a floating type", "name a floating value",
-                )  # fmt: skip
-    resolved = {target: _head(graph, ids, target, name, of, findings) for target, name in heads.items()}
-    findings.settle()
-    return Question(
-        tuple((target, resolved.get(target)) for target in of), tuple(dict.fromkeys(by)), frozenset(stops), unreachable
-    )
-
-
-def _head(
-    graph: Graph, ids: Mapping[str, int], target: int, name: str | None, of: Sequence[int], findings: Findings
-) -> int | None:
-    """Id of the head gradient of a target, None for ones."""
-    path = f"differentiate.head_gradients.{graph.values[target].name}"
-    if target not in of:
-        findings.add("bad_request", path, "a head gradient", "a target", "name the value among the targets too")
-    if name is None:
-        return None
-    if name not in ids:
-        findings.add("undefined_value", path, quoted(str(name)), "the name of a value", "name a value of the graph")
-        return None
-    head, value = graph.values[ids[name]], graph.values[target]
-    if (head.type, head.nbytes) != (value.type, value.nbytes):
-        findings.add(
-            "type_conflict", path, f"{quoted(name)} of {head.type}", f"{value.type}, as the target has",
-            "give a head gradient of the target's type",
-        )  # fmt: skip
-    return ids[name]
+    rules: Mapping[str, AnyRule] = field(default_factory=lambda: EMPTY)  # before those of the table
+    skipped: frozenset[int] = frozenset()  # nodes the gradient does not pass
+    row_sparse: frozenset[int] = frozenset()
+    policy: Policy = POLICY
+    copies: bool = False  # a gradient that stands for several wanted values is copied
+    history: History | None = None  # strict: reads of values whose name was written again are refused
 
 
 def carries_gradient(value: Value) -> bool:

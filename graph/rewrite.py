@@ -68,6 +68,7 @@ class _Replay:
             source.order_is_given,
             tuple((self._final(p), self._final(g)) for p, g in source.gradients),
             source.annotations,
+            source.gradient_rules,
         )
 
     def _final(self, v: int) -> int:
@@ -87,6 +88,8 @@ class _Replay:
         is_last = self.runs[n] == self.total[n]
         outputs = tuple([ABSENT if v == ABSENT else self._write(v, run, is_last) for v in node.outputs])
         reads, annotations = node.gradient_reads, {**node.annotations, "origin": [node.name, run]}
+        # Draws inside bodies are named after the node: a repeat draws under the name of the first run.
+        stream = node.stream or (node.name if run and bodies else None)
         if run == 0:
             self.first_run[n] = len(self.nodes)
             name, phase, after = node.name, node.phase, tuple([self.first_run[a] for a in node.after])
@@ -94,7 +97,7 @@ class _Replay:
             name, phase, after = _free(f"{node.name}/{run}", self.node_names), self.phase, ()
         self.nodes.append(
             Node(
-                name, node.op, inputs, outputs, node.attributes, phase, after, node.cost, node.effect, node.stream,
+                name, node.op, inputs, outputs, node.attributes, phase, after, node.cost, node.effect, stream,
                 node.views, node.in_place, node.recompute, node.heavy,
                 None if reads is None else tuple([latest[v] for v in reads]), bodies, MappingProxyType(annotations),
             )
@@ -125,7 +128,10 @@ class _Replay:
                 self.outputs[v] = copy
         if not keeps_name:
             name = _free(f"{value.name}/{run}", self.value_names)
-            value = Value(name, value.type, value.role, value.bytes, value.fixed_bytes, value.data, value.annotations)
+            value = Value(
+                name, value.type, value.role, value.bytes, value.fixed_bytes, value.data, value.annotations,
+                value.stop_gradient,
+            )  # fmt: skip
         self.latest[v] = copy
         self.values.append(value)
         return copy

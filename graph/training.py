@@ -5,17 +5,23 @@ forward ──▶ loss ──▶ training mode ──▶ forward + backward ─�
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from typing import Any
 
-from graph.autodiff import append_gradients
+from graph.autodiff import answer, check_callbacks, handed_out
 from graph.builder import Builder
+from graph.contributions import Rows
 from graph.errors import BadGraph, Findings, quoted
+from graph.gradient_events import Callback
 from graph.ir import EMPTY, Graph
 from graph.losses import added_loss, named_loss
-from graph.question import resolve
 from graph.recipe import Update, parse_recipe
+from graph.resolve import Options, resolve
 from graph.training_mode import in_training_mode
+
+_MORE = tuple(field.name for field in fields(Options))
+_FIELDS = ("of", "with_respect_to", "head_gradients", "no_gradient", "unreachable", "update", *_MORE)
 
 
 def training_step(
@@ -23,68 +29,73 @@ def training_step(
     loss: str | None = None,
     recipe: Mapping[str, Any] | None = None,
     *,
-    of: Sequence[str] | None = None,
+    of: Sequence[str] | Mapping[str, Any] | None = None,
     with_respect_to: Sequence[str] | None = None,
-    head_gradients: Mapping[str, str | None] = EMPTY,
-    no_gradient: Collection[str] = (),
+    head_gradients: Mapping[str, Any] | Sequence[Any] = EMPTY,
+    no_gradient: Sequence[str] = (),
     unreachable: str = "null",
     update: str | None = None,
-    **unknown: Any,
+    callbacks: Sequence[Callback] = (),
+    **more: Any,
 ) -> tuple[Graph, list[str]]:
     """One training step of a forward graph, and in words what was done to get there.
 
     Targets are `loss`, or all of `of` with their head gradients; with neither a classifier's output gets a
-    cross-entropy. Parameters are differentiated by unless `with_respect_to` says otherwise. Without an
-    optimizer gradients are outputs; with one they end in updates of parameters and state in place.
-    Raises BadGraph and NoGradient with up to ten findings.
+    cross-entropy. Parameters are differentiated by unless `with_respect_to` says otherwise. `more` are the
+    fields of `Options`. Without an optimizer gradients are outputs; with one they end in updates of
+    parameters and state in place. Raises BadGraph and NoGradient with up to ten findings.
     """
-    _check_options(of, with_respect_to, head_gradients, no_gradient, unknown)
+    check_callbacks(callbacks)
+    check_fields({"of": of, **more})
     plan = parse_recipe(recipe, update)
     notes: list[str] = []
+    targets: list[str] | Mapping[str, Any]
     if loss is not None:
         graph = named_loss(graph, loss)
-        targets = list(dict.fromkeys([loss, *(of or ())]))
-    elif of:
-        targets = list(of)
+        targets = {loss: None, **of} if isinstance(of, Mapping) else list(dict.fromkeys([loss, *(of or ())]))
+    elif of is not None:
+        targets = of if isinstance(of, Mapping) else list(of)
     else:
         graph, name, notes = added_loss(graph)
         targets = [name]
     graph, switched = in_training_mode(graph)
     notes += switched
-    question = resolve(graph, targets, with_respect_to, head_gradients, no_gradient, unreachable)
+    question = resolve(graph, targets, with_respect_to, head_gradients, no_gradient, unreachable, Options(**more))
     builder = Builder.onto(graph)
     steps = Update(builder, graph, plan)
-    pairs = append_gradients(builder, graph, question, steps.ready)
-    if not pairs:
-        _nothing_reached(graph, targets, question.wanted)
+    found = answer(builder, graph, question, steps.ready, callbacks)
+    if not found and not question.targets:
+        return graph, notes
+    if not found:
+        _nothing_reached(graph, list(targets), question.wanted)
+    _check_rows(graph, [v for v, gradient in found if isinstance(gradient, Rows)], plan.optimizer)
+    pairs = [(v, gradient) for v, gradient in found if not isinstance(gradient, Rows)]
     steps.finish(pairs)
-    builder.gradients.extend(pairs)
-    handed_out = [gradient for v, gradient in pairs if v not in steps.updated]
-    return builder.build(dict.fromkeys((*graph.outputs, *handed_out))), notes
+    return handed_out(builder, graph, found, steps.updated), notes
 
 
-def _check_options(
-    of: Any, with_respect_to: Any, head_gradients: Any, no_gradient: Any, unknown: Mapping[str, Any]
-) -> None:
-    """Raise BadGraph for fields nobody knows and lists that are none."""
+def check_fields(given: Mapping[str, Any]) -> None:
+    """Raise BadGraph for fields of `differentiate` nobody knows and targets that are no list."""
     findings = Findings()
-    known = "of, with_respect_to, head_gradients, no_gradient, unreachable, update"
-    for name in unknown:
-        findings.add(
-            "unknown_field", f"differentiate.{name}", quoted(name), f"one of {known}", "leave it out or correct it"
-        )
-    for name, value in (("of", of), ("with_respect_to", with_respect_to), ("no_gradient", no_gradient)):
-        names = value is None or (
-            isinstance(value, Collection) and not isinstance(value, str) and all(isinstance(v, str) for v in value)
-        )
-        if not names:
-            findings.add("bad_request", f"differentiate.{name}", repr(value)[:80], "a list of names", "send a list")
-    if not isinstance(head_gradients, Mapping):
-        findings.add(
-            "bad_request", "differentiate.head_gradients", repr(head_gradients)[:80], "an object from target to value",
-            "send an object",
-        )  # fmt: skip
+    for name in given:
+        if name not in _FIELDS:
+            findings.add(
+                "unknown_field", f"differentiate.{name}", quoted(str(name)), "one of " + ", ".join(_FIELDS),
+                "leave it out or correct it",
+            )  # fmt: skip
+    of = given.get("of")
+    if of is not None and not isinstance(of, list | tuple | Mapping):
+        findings.add("bad_request", "differentiate.of", repr(of)[:80], "a list of names", "send a list")
     findings.settle()
+
+
+def _check_rows(graph: Graph, rows: Sequence[int], optimizer: str) -> None:
+    """Updates take whole gradients. Raises BadGraph."""
+    if rows and optimizer != "none":
+        raise BadGraph.one(
+            "bad_request", "differentiate.row_sparse", f"rows of {quoted(graph.values[rows[0]].name)} for {optimizer}",
+            "gradients that are handed out", "leave row_sparse out, or the optimizer",
+        )  # fmt: skip
 
 
 def _nothing_reached(graph: Graph, targets: Sequence[str], wanted: Sequence[int]) -> None:

@@ -15,10 +15,10 @@ from types import MappingProxyType
 import numpy as np
 
 from graph.builder import Builder
+from graph.effects import effect_of
 from graph.emit import Emit
 from graph.errors import quoted
 from graph.ir import ABSENT, Effect, Graph, Node, Role, TensorType
-from graph.ops import known
 from graph.ops.precision import statistics_dtype
 
 _STORED = (Role.PARAMETER, Role.CONSTANT, Role.STATE)
@@ -30,13 +30,14 @@ def in_training_mode(graph: Graph) -> tuple[Graph, list[str]]:
 
 
 class _Switch:
-    def __init__(self, graph: Graph):
+    def __init__(self, graph: Graph, outer: _Switch | None = None):
         self.graph = graph
+        self.is_body = outer is not None
         self.builder = Builder.onto(graph)
         self.builder.nodes.clear()
         self.emit = Emit(self.builder, "training")
-        self.count: Counter[str] = Counter()
-        self.kept_off: list[str] = []  # notes on what could not be switched
+        self.count: Counter[str] = Counter() if outer is None else outer.count
+        self.kept_off: list[str] = [] if outer is None else outer.kept_off  # notes on what could not be switched
         self.latest: dict[int, int] = {}  # running statistic -> its newest content
         readers: Counter[int] = Counter()
         for node in graph.nodes:
@@ -54,9 +55,21 @@ class _Switch:
             elif node.op == "Dropout":
                 self.builder.nodes.append(self._dropout(node))
             else:
-                self.builder.nodes.append(_with_stream(node))
+                self.builder.nodes.append(_with_stream(self.graph, self._with_bodies(node)))
         notes = [f"{count} {what}" for what, count in self.count.items()]
+        if self.is_body:  # checked with the graph around it, which knows what it captures
+            values, nodes = tuple(self.builder.values), tuple(self.builder.nodes)
+            return replace(self.graph, values=values, nodes=nodes), notes
         return self.builder.build(self.graph.outputs), notes + self.kept_off
+
+    def _with_bodies(self, node: Node) -> Node:
+        """The node with its bodies in training mode too."""
+        if not node.bodies:
+            return node
+        bodies = {
+            key: replace(body, graph=_Switch(body.graph, self).switched()[0]) for key, body in node.bodies.items()
+        }
+        return replace(node, bodies=MappingProxyType(bodies))
 
     def _batch_normalization(self, node: Node) -> None:
         x, scale, bias, mean, variance = node.inputs
@@ -119,11 +132,10 @@ class _Switch:
             self.count["dropouts draw"] += 1
         if ratio == ABSENT:
             ratio = self.emit.constant(np.float32(0.5)).id
-        return _with_stream(replace(node, inputs=(node.inputs[0], ratio, mode)))
+        return replace(node, inputs=(node.inputs[0], ratio, mode), stream=node.stream or node.name)
 
 
-def _with_stream(node: Node) -> Node:
+def _with_stream(graph: Graph, node: Node) -> Node:
     """A random node whose draws are named after it, so that a repeat draws the same."""
-    record = known(node.op)
-    effect = node.effect or (record.effect if record is not None else Effect.PURE)
-    return replace(node, stream=node.name) if effect is Effect.RANDOM and node.stream is None else node
+    draws = node.stream is None and effect_of(graph, node) is Effect.RANDOM
+    return replace(node, stream=node.name) if draws else node

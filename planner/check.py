@@ -7,12 +7,17 @@ semantics say; returns nothing when the plan holds. O(k log k) time for k reads 
 from __future__ import annotations
 
 from bisect import bisect_left, insort
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import accumulate, chain
+
+import numpy as np
 
 from planner.check_order import Names, check_order
 from planner.check_walk import Walk
 from planner.errors import IllegalPlan
 from planner.plan import Goal, Plan
-from planner.problem import DEVICE, RESIDENT, Problem
+from planner.problem import DEVICE, RESIDENT, Csr, Problem
 
 __all__ = ["Names", "check", "check_bytes", "check_layout", "check_lifetimes", "check_order"]
 
@@ -20,7 +25,8 @@ __all__ = ["Names", "check", "check_bytes", "check_layout", "check_lifetimes", "
 def check(problem: Problem, goal: Goal, plan: Plan, alignment: int = 1, names: Names | None = None) -> None:
     """Accept the plan or raise IllegalPlan: order, lifetimes, bytes, cost, score and layout."""
     names = names or Names()
-    order = [int(task) for task in plan.order]
+    problem = chosen(problem, plan.choices)
+    order = [int(task) for task in plan.order.tolist()]
     check_order(problem, goal, order, names)
     walk = Walk(problem, order)
     check_bytes(problem, goal, plan, walk)
@@ -30,6 +36,28 @@ def check(problem: Problem, goal: Goal, plan: Plan, alignment: int = 1, names: N
     if plan.arena_bytes is None:
         raise IllegalPlan("offsets come without the size of their arena; say arena_bytes")
     check_layout(problem, walk, plan.offsets.tolist(), plan.arena_bytes, alignment, names)
+
+
+def chosen(problem: Problem, choices: Sequence[int]) -> Problem:
+    """The columns under a vector of choices, by the rows of the table one after the other. Raises IllegalPlan."""
+    table = problem.choices
+    if not len(choices):
+        return problem
+    if len(choices) != len(table):
+        raise IllegalPlan(f"{len(choices)} choices for {len(table)} groups of alternatives; make one for each")
+    cost, workspace, size = problem.cost.tolist(), problem.workspace.tolist(), problem.size.tolist()
+    reads, new_reads, alternatives = problem.reads.lists(), table.reads.lists(), table.group.tolist()
+    for group, choice in enumerate(choices):
+        if not 0 <= choice < alternatives.count(group):
+            raise IllegalPlan(f"group {group} has no alternative {choice}; it has {alternatives.count(group)}")
+        row = alternatives.index(group) + choice
+        for k in range(table.tasks.pointer[row], table.tasks.pointer[row + 1]):
+            task = table.tasks.index[k]
+            cost[task], workspace[task], reads[task] = table.cost[k], table.workspace[k], new_reads[k]
+        for k in range(table.buffers.pointer[row], table.buffers.pointer[row + 1]):
+            size[table.buffers.index[k]] = table.size[k]
+    ticks, held, sizes = (np.array(column, np.int64) for column in (cost, workspace, size))
+    return replace(problem, reads=Csr.of(reads), cost=ticks, workspace=held, size=sizes)
 
 
 def check_bytes(problem: Problem, goal: Goal, plan: Plan, walk: Walk) -> None:
@@ -55,26 +83,32 @@ def check_bytes(problem: Problem, goal: Goal, plan: Plan, walk: Walk) -> None:
 
 def check_lifetimes(plan: Plan, walk: Walk, names: Names) -> None:
     """Accept the claimed instances, or raise at the first that differs."""
-    rows, lives = walk.copies, plan.lifetimes
-    columns = (lives.buffer, lives.writer_step, lives.start, lives.stop, lives.taken_from)
-    claimed = list(zip(*(column.tolist() for column in columns), strict=True))
-    if len(claimed) != len(rows):
-        raise IllegalPlan(f"{len(claimed)} instances are claimed where the order makes {len(rows)}")
-    for row, (copy, life) in enumerate(zip(rows, claimed, strict=True)):
-        found = (copy.buffer, copy.written, *walk.span(copy), -1 if copy.took is None else copy.took.row)
-        if found != life:
-            raise IllegalPlan(
-                f"step {copy.written}: instance {row} of {names.buffer(copy.buffer)} is (buffer, written, start, stop, "
-                f"taken from) {found} where the plan says {life}"
-            )
+    lives = plan.lifetimes
+    claimed = [
+        column.tolist() for column in (lives.buffer, lives.writer_step, lives.start, lives.stop, lives.taken_from)
+    ]
+    found = [walk.buffer, walk.written, walk.start, walk.stop, walk.took]
+    for column in claimed:
+        if len(column) != len(walk.buffer):
+            raise IllegalPlan(f"{len(column)} instances are claimed where the order makes {len(walk.buffer)}")
+    if claimed != found:
+        for row, (life, copy) in enumerate(zip(zip(*claimed, strict=True), zip(*found, strict=True), strict=True)):
+            if life != copy:
+                raise IllegalPlan(
+                    f"step {copy[1]}: instance {row} of {names.buffer(copy[0])} is (buffer, written, start, stop, "
+                    f"taken from) {copy} where the plan says {life}"
+                )
     for what, csr, per_step in (
         ("reads", lives.read_instance, walk.inputs),
         ("writes", lives.written_instance, walk.outputs),
     ):
         if len(csr) != len(per_step):
             raise IllegalPlan(f"{len(csr)} rows of {what} are claimed for {len(per_step)} steps; give one a step")
+        pointer, index = [0, *accumulate(map(len, per_step))], list(chain.from_iterable(per_step))
+        if csr.pointer.tolist() == pointer and csr.index.tolist() == index:
+            continue
         for step, (says, copies) in enumerate(zip(csr.lists(), per_step, strict=True)):
-            if says != [copy.row for copy in copies]:
+            if says != copies:
                 raise IllegalPlan(f"step {step}: task {walk.order[step]} {what} other instances than the plan says")
 
 
@@ -82,19 +116,18 @@ def check_layout(
     problem: Problem, walk: Walk, offsets: list[int], arena_bytes: int, alignment: int, names: Names
 ) -> None:
     """Accept offsets under which no two live things share a byte, save along a takeover."""
-    rows, steps = walk.copies, len(walk.order)
-    if len(offsets) != len(rows) + steps:
-        raise IllegalPlan(f"{len(offsets)} offsets for {len(rows)} instances and {steps} workspaces; give one each")
+    rows, steps = len(walk.buffer), len(walk.order)
+    if len(offsets) != rows + steps:
+        raise IllegalPlan(f"{len(offsets)} offsets for {rows} instances and {steps} workspaces; give one each")
     begin: list[list[int]] = [[] for _ in range(steps + 1)]
     end: list[list[int]] = [[] for _ in range(steps + 1)]
-    size = [int(problem.size[c.buffer]) if problem.space[c.buffer] == DEVICE else 0 for c in rows]
-    for row, copy in enumerate(rows):
-        start, stop = walk.span(copy)
-        if copy.took is not None and size[row]:
-            if offsets[row] != offsets[copy.took.row]:
+    size = [int(problem.size[buffer]) if problem.space[buffer] == DEVICE else 0 for buffer in walk.buffer]
+    for row, (start, stop, source) in enumerate(zip(walk.start, walk.stop, walk.took, strict=True)):
+        if source >= 0 and size[row]:
+            if offsets[row] != offsets[source]:
                 raise IllegalPlan(
-                    f"step {start}: {names.buffer(copy.buffer)} takes {names.buffer(copy.took.buffer)} over and lies "
-                    f"at {offsets[row]}, not at {offsets[copy.took.row]}"
+                    f"step {start}: {names.buffer(walk.buffer[row])} takes {names.buffer(walk.buffer[source])} over "
+                    f"and lies at {offsets[row]}, not at {offsets[source]}"
                 )
             start += 1  # in the step that writes it, its source still holds the bytes
         if size[row] and start < stop:
@@ -105,10 +138,10 @@ def check_layout(
         for row in end[step]:
             arena.free(row)
         for row in begin[step]:
-            arena.place(row, offsets[row], size[row], f"step {step}: {names.buffer(rows[row].buffer)}")
+            arena.place(row, offsets[row], size[row], f"step {step}: {names.buffer(walk.buffer[row])}")
         extra = int(problem.workspace[task])
         if extra:
-            arena.place(-1, offsets[len(rows) + step], extra, f"step {step}: the workspace of {names.task(task)}")
+            arena.place(-1, offsets[rows + step], extra, f"step {step}: the workspace of {names.task(task)}")
             arena.free(-1)
 
 

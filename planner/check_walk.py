@@ -1,84 +1,95 @@
 """A sequence walked step by step: which copy of which buffer lives when, and the bytes of each step.
 
 The part of the independent checker that stands against `liveness.py`, of which it shares no code.
+A copy is one content of one buffer, from the step that writes it to the last that needs it. Copies
+are numbered by buffer, then by the step that writes them, as `Lifetimes` has them.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from operator import attrgetter
+from itertools import accumulate
 
 from planner.problem import DEVICE, HANDED_OUT, RESIDENT, TO_THE_END, Problem
 
 
-@dataclass(eq=False, slots=True)
-class Copy:
-    """One content of one buffer, from the step that writes it to the last that needs it."""
-
-    buffer: int
-    written: int  # step, or -1 for what is there from the start
-    last_read: int  # step; `written` when nobody reads it
-    held: bool = False  # to the end
-    took: Copy | None = None  # whose storage it lies in
-    row: int = -1  # its place among all copies, by buffer, then by the step that writes it
-
-
 class Walk:
-    """A legal order walked once: all copies in the order of `Lifetimes`, and the bytes of each step."""
+    """A legal order walked once: a column entry for each copy, and the bytes of each step."""
 
     def __init__(self, problem: Problem, order: list[int]) -> None:
         self.problem, self.order = problem, order
         self.hold = problem.hold.tolist()
         self.reads, self.writes = problem.reads.lists(), problem.writes.lists()
-        self.copies: list[Copy] = []
-        self.inputs: list[list[Copy]] = []  # per step
-        self.outputs: list[list[Copy]] = []  # per step
+        self.inputs: list[list[int]] = []  # per step the copies it reads
+        self.outputs: list[list[int]] = []  # per step the copies it writes
         self.step_bytes: list[int] = []
-        self._make_copies()
-        self._count()
-        self.copies.sort(key=attrgetter("buffer", "written"))
-        for row, copy in enumerate(self.copies):
-            copy.row = row
-
-    def _make_copies(self) -> None:
-        hold = self.hold
         written = {buffer for row in self.writes for buffer in row}
-        now: dict[int, Copy] = {}
-        for buffer in range(self.problem.buffers):
-            if buffer not in written or hold[buffer] == RESIDENT:
-                now[buffer] = Copy(buffer, -1, -1)
-        self.copies = list(now.values())
+        buffers = range(problem.buffers)
+        self.there = [b for b in buffers if b not in written or self.hold[b] == RESIDENT]  # from the start
+        first, self.buffer = self._numbered()
+        self.written = [-1] * len(self.buffer)  # step; -1: there from the start
+        self.last_read = [-1] * len(self.buffer)  # step; `written` when nobody reads it
+        self.held = [False] * len(self.buffer)  # to the end
+        self.took = [-1] * len(self.buffer)  # the copy whose storage it lies in; -1: none
+        self._walk(first)
+        self.start, self.stop = self._spans()
+        self._count()
+
+    def _numbered(self) -> tuple[list[int], list[int]]:
+        """The number of each buffer's first copy, and the buffer of each copy."""
+        writes, count = self.writes, [0] * self.problem.buffers
+        for buffer in self.there:
+            count[buffer] = 1
+        for task in self.order:
+            for buffer in writes[task]:
+                count[buffer] += 1
+        return [0, *accumulate(count)], [buffer for buffer, copies in enumerate(count) for _ in range(copies)]
+
+    def _walk(self, first: list[int]) -> None:
+        """Fill all columns but the spans; `first` is the number of each buffer's first copy."""
+        reads, writes, written, last_read = self.reads, self.writes, self.written, self.last_read
+        now = {buffer: first[buffer] for buffer in self.there}
+        upcoming = first.copy()
+        for buffer in self.there:
+            upcoming[buffer] += 1
         hand_outs = self._hand_outs()
-        for buffer in hand_outs.get(0, []):
-            if buffer in now:
-                now[buffer].held = True
+        self._hand_out(hand_outs.get(0, []), now)
         for step, task in enumerate(self.order):
-            inputs = [now[buffer] for buffer in self.reads[task]]
+            inputs = [now[buffer] for buffer in reads[task]]
             for copy in inputs:
-                copy.last_read = step
-            outputs = [Copy(buffer, step, step) for buffer in self.writes[task]]
-            for copy in outputs:
-                now[copy.buffer] = copy
+                last_read[copy] = step
+            outputs = []
+            for buffer in writes[task]:
+                copy = upcoming[buffer]
+                upcoming[buffer] = copy + 1
+                now[buffer] = copy
+                written[copy] = last_read[copy] = step
+                outputs.append(copy)
             self.inputs.append(inputs)
             self.outputs.append(outputs)
-            self.copies += outputs
-            for buffer in hand_outs.get(step + 1, []):
-                if buffer in now:
-                    now[buffer].held = True
-        for buffer, copy in now.items():
-            copy.held |= hold[buffer] == TO_THE_END
-        for copy in self.copies:
-            copy.held |= hold[copy.buffer] == RESIDENT
+            if step + 1 in hand_outs:
+                self._hand_out(hand_outs[step + 1], now)
+        self._hand_out([b for b, hold in enumerate(self.hold) if hold == TO_THE_END], now)
+        for copy, buffer in enumerate(self.buffer):
+            if self.hold[buffer] == RESIDENT:
+                self.held[copy] = True
+
+    def _hand_out(self, buffers: list[int], now: dict[int, int]) -> None:
+        """From here on the present copies of the buffers are held."""
+        for buffer in buffers:
+            if buffer in now:
+                self.held[now[buffer]] = True
 
     def _hand_outs(self) -> dict[int, list[int]]:
         """Step at whose beginning a phase has ended -> buffers that it hands out."""
+        if HANDED_OUT not in self.hold:
+            return {}
         phase = self.problem.phase.tolist()
         end = [0, 0, 0]
         seen: set[int] = set()
         for step, task in enumerate(self.order):
             if task not in seen:
                 end[phase[task]] = step + 1
-            seen.add(task)
+                seen.add(task)
         phase_of: dict[int, int] = {}
         for task, row in enumerate(self.writes):
             for buffer in row:
@@ -89,41 +100,54 @@ class Walk:
                 result.setdefault(end[phase_of.get(buffer, 0)], []).append(buffer)
         return result
 
+    def _spans(self) -> tuple[list[int], list[int]]:
+        """Half-open steps during which each copy has bytes of its own or taken over."""
+        steps = len(self.order)
+        start = [max(step, 0) for step in self.written]
+        stop = [steps if held else last + 1 for held, last in zip(self.held, self.last_read, strict=True)]
+        for copy, buffer in enumerate(self.buffer):
+            if self.hold[buffer] == RESIDENT:  # one storage however often it is written
+                start[copy], stop[copy] = 0, steps if self.written[copy] < 0 else 0
+        return start, stop
+
     def _count(self) -> None:
-        problem, hold = self.problem, self.hold
-        workspace, wanted = problem.workspace.tolist(), problem.takeover.lists()
-        device = [s if p == DEVICE else 0 for s, p in zip(problem.size.tolist(), problem.space.tolist(), strict=True)]
+        """Fill `step_bytes` and `took`."""
+        problem, size = self.problem, self.problem.size.tolist()
+        workspace, on_device = problem.workspace.tolist(), (problem.space == DEVICE).tolist()
+        device = [
+            size[b] if on_device[b] and (self.hold[b] != RESIDENT or written < 0) else 0
+            for b, written in zip(self.buffer, self.written, strict=True)
+        ]
+        dies = [-1 if held else last for held, last in zip(self.held, self.last_read, strict=True)]  # step
+        wanted = {buffer: row for buffer, row in enumerate(problem.takeover.lists()) if row}
+        may_take = [not wanted.keys().isdisjoint(row) for row in self.writes]
         # What is retained: residents, and what lies there from the start and is read or held.
-        live = sum([device[c.buffer] for c in self.copies if c.written < 0 and (c.held or c.last_read >= 0)])
-        for step, task in enumerate(self.order):
-            dying = [c for c in self.inputs[step] if c.last_read == step and not c.held]
-            fresh = [c for c in self.outputs[step] if hold[c.buffer] != RESIDENT]
-            free = {c.buffer: c for c in dying}
+        start = [copy for copy, written in enumerate(self.written) if written < 0]
+        live = sum([device[copy] for copy in start if self.held[copy] or self.last_read[copy] >= 0])
+        for step, (task, inputs, outputs) in enumerate(zip(self.order, self.inputs, self.outputs, strict=True)):
+            dying = [copy for copy in inputs if dies[copy] == step]
+            for copy in outputs:
+                live += device[copy]
             taken = 0
-            for copy in fresh:
-                live += device[copy.buffer]
-                copy.took = self._source(copy, wanted[copy.buffer], free)
-                if copy.took is not None:
-                    taken += device[copy.buffer]
+            if dying and may_take[task]:
+                self._take_over(outputs, dying, wanted, size)
+                taken = sum([device[copy] for copy in outputs if self.took[copy] >= 0])
             self.step_bytes.append(live - taken + workspace[task])
             for copy in dying:
-                live -= device[copy.buffer]
-            for copy in fresh:
-                if copy.last_read == step and not copy.held:
-                    live -= device[copy.buffer]
+                live -= device[copy]
+            for copy in outputs:
+                if dies[copy] == step:
+                    live -= device[copy]
 
-    def _source(self, copy: Copy, wanted: list[int], free: dict[int, Copy]) -> Copy | None:
-        """The first wanted input that dies here and is large enough; taken out of `free`."""
-        size, space = self.problem.size, self.problem.space
-        for buffer in wanted:
-            fits = 0 < size[copy.buffer] <= size[buffer] and space[copy.buffer] == space[buffer]
-            if buffer in free and fits:
-                return free.pop(buffer)
-        return None
-
-    def span(self, copy: Copy) -> tuple[int, int]:
-        """Half-open steps during which the copy has bytes of its own or taken over."""
-        if self.hold[copy.buffer] == RESIDENT:
-            return (0, len(self.order)) if copy.written < 0 else (0, 0)
-        start = max(copy.written, 0)
-        return start, len(self.order) if copy.held else copy.last_read + 1
+    def _take_over(self, outputs: list[int], dying: list[int], wanted: dict[int, list[int]], size: list[int]) -> None:
+        """Give each output the first input it wants that dies here and is large enough, each input once."""
+        space = self.problem.space
+        free = {self.buffer[copy]: copy for copy in dying}
+        for copy in outputs:
+            buffer = self.buffer[copy]
+            if self.hold[buffer] == RESIDENT:
+                continue
+            for source in wanted.get(buffer, []):
+                if source in free and 0 < size[buffer] <= size[source] and space[buffer] == space[source]:
+                    self.took[copy] = free.pop(source)
+                    break

@@ -7,12 +7,12 @@ from collections.abc import Callable
 import numpy as np
 
 from planner import gap_kernels, liveness, run_kernels
-from planner.gaps import CHAIN, Board, board_of
+from planner.gaps import CHAIN, Board, Evaluated, board_of, evaluated
 from planner.kernels import Kernel, Kernels
 from planner.ledger import highest
 from planner.plan import Order
 from planner.problem import HANDED_OUT, TO_THE_END, Problem
-from planner.recompute import may_repeat
+from planner.recompute import is_first_run, may_repeat
 
 # Above this many tasks compiled kernels pay for numba's start.
 INTERPRETED = 300
@@ -36,14 +36,15 @@ class Closing:
 
     def down_to(self, order: Order, limit: int) -> tuple[Order, int]:
         """The order with runs added so that it is within `limit`, or nearer to it, and its peak."""
-        order = self.closed(order, limit)
-        return self.trimmed(order, max(limit, liveness.peak(self.problem, order)))
+        closed = self.closed(order, limit)
+        lowest = self.trimmed(closed, max(limit, closed.peak))
+        return lowest.order, lowest.peak
 
-    def closed(self, order: Order, limit: int) -> Order:
+    def closed(self, order: Order, limit: int) -> Evaluated:
         """The order with gaps closed where it is over `limit`, the best price first."""
         kernels, margin = self._kernels(gap_kernels.KERNELS), CHAIN * int(self.degree.max(initial=0))
         room = 2 * int(self.degree[order].sum()) + margin
-        board, ledger = board_of(self.problem, self.repeatable, order, room, not self.fast)
+        board, ledger = board_of(self.problem, self.repeatable, evaluated(self.problem, order), room, not self.fast)
         for _ in range(ROUNDS):
             uses = _with_gap(board)
             prices = np.zeros(len(uses))
@@ -58,27 +59,24 @@ class Closing:
         by = np.lexsort((task, at))
         return without_unread(self.problem, np.insert(order, at[by], task[by]))
 
-    def trimmed(self, order: Order, limit: int) -> tuple[Order, int]:
-        """The order without repeats that the limit does not need, the dearest taken out first, and its peak."""
-        peak = liveness.peak(self.problem, order)
+    def trimmed(self, sequence: Evaluated, limit: int) -> Evaluated:
+        """The sequence without repeats that the limit does not need, the dearest taken out first."""
         while not self.should_stop():
-            first = np.zeros(len(order), bool)
-            first[np.unique(order, return_index=True)[1]] = True
-            steps = np.flatnonzero(~first)
+            order = sequence.order
+            steps = np.flatnonzero(~is_first_run(self.problem, order))
             steps = steps[np.lexsort((steps, -self.problem.cost[order[steps]]))]
-            board, ledger = board_of(self.problem, self.repeatable, order, 0, not self.fast)
+            board, ledger = board_of(self.problem, self.repeatable, sequence, 0, not self.fast)
             dropped = np.zeros(len(steps), np.int64)
             self._kernels(run_kernels.KERNELS)["drop_runs"](
                 board, ledger, self._row(steps), self._row(order[steps]), limit, dropped
             )
+            if not dropped.any():
+                break
             shorter = without_unread(self.problem, np.delete(order, steps[dropped > 0]))
-            if len(shorter) == len(order):
+            if shorter.peak > limit:
                 break
-            reached = liveness.peak(self.problem, shorter)
-            if reached > limit:
-                break
-            order, peak = shorter, reached
-        return order, peak
+            sequence = shorter
+        return sequence
 
     def _kernels(self, kernels: Kernels) -> dict[str, Kernel]:
         return kernels.compiled() if self.fast else kernels.interpreted()
@@ -94,17 +92,16 @@ def _with_gap(board: Board) -> np.ndarray:
     return np.flatnonzero((np.asarray(board.free[:uses], np.int64) > 0) & (place // 2 * 2 > place[before] + 1))
 
 
-def without_unread(problem: Problem, order: Order) -> Order:
+def without_unread(problem: Problem, order: Order) -> Evaluated:
     """The order without repeats whose outputs nobody needs."""
     while True:
         lives = liveness.lifetimes(problem, order)
         hold = problem.hold[lives.buffer]
         needed = np.bincount(lives.read_instance.index, minlength=len(hold)) > 0
         needed |= ((hold == TO_THE_END) | (hold == HANDED_OUT)) & (lives.stop == len(order))
-        keep = np.zeros(len(order), bool)
-        keep[np.unique(order, return_index=True)[1]] = True
+        keep = is_first_run(problem, order)
         written = lives.written_instance
         keep[written.row_of_entry()[needed[written.index]]] = True
         if keep.all():
-            return order
+            return evaluated(problem, order, lives)
         order = order[keep]

@@ -50,12 +50,12 @@ class Planned:
     rewritten: Graph
 
     @classmethod
-    def of(cls, question: Question, order: np.ndarray, planner: str) -> Planned:
+    def of(cls, question: Question, order: np.ndarray, planner: str, choices: tuple[int, ...]) -> Planned:
         """The answer `order`, checked and with a layout."""
-        plan = question.placed(question.judged(order, planner), "fast")
+        plan = question.placed(question.judged(order, planner, choices), "fast")
         check(question.lowered.problem, question.goal, plan, ALIGNMENT, question.names())
         runs = sequence(question.lowered, plan)
-        return cls(question, plan, runs, realize(question.lowered, runs))
+        return cls(question, plan, runs, realize(runs))
 
     @property
     def source(self) -> Graph:
@@ -83,7 +83,7 @@ def prove(
 
 def _prove(planned: Planned, request: Request, smaller: Callable[[int], Question | None]) -> Executed:
     if planned.plan.offsets is None:
-        planned = Planned.of(planned.question, planned.plan.order, planned.plan.planner)
+        planned = Planned.of(planned.question, planned.plan.order, planned.plan.planner, planned.plan.choices)
     share = _share(planned)
     if request.execute == "yes" or share >= 1:
         return compare(planned, "arena", request)
@@ -100,13 +100,15 @@ def _prove(planned: Planned, request: Request, smaller: Callable[[int], Question
 def compare(planned: Planned, how: str, request: Request) -> Executed:
     """Run source and rewritten graph; every value of the second must be its origin's, bit for bit.
 
+    A value that only the chosen body plans hand out has no origin; what comes of it has one.
     A graph of views alone has no step that could hold bytes, so no arena: it is run plainly.
     """
     source, rewritten = planned.source, planned.rewritten
-    digests: dict[tuple[str, int], bytes] = {}
+    digests: dict[str, bytes] = {}
+    made = {node.name: [planned.runs.graph.values[v].name for v in node.outputs] for node in planned.runs.graph.nodes}
 
     def remember(n: int, i: int, array: np.ndarray) -> None:
-        digests[source.nodes[n].name, i] = _digest(array)
+        digests[source.values[source.nodes[n].outputs[i]].name] = _digest(array)
 
     # A rewritten graph has the same inputs, parameters and states: they are drawn once.
     fed = {source.values[v].name: array for v, array in drawn(source, request.seed).items()}
@@ -115,7 +117,8 @@ def compare(planned: Planned, how: str, request: Request) -> Executed:
 
     def watch(n: int, i: int, array: np.ndarray) -> None:
         origin, run = rewritten.nodes[n].annotations["origin"]
-        if digests[origin, i] != _digest(array):
+        name = made[origin][i]
+        if name in digests and digests[name] != _digest(array):
             wrong.append(f"output {i} of run {run} of {origin}")
 
     ran = execute(
@@ -159,7 +162,9 @@ def _cut(planned: Planned, smaller: Callable[[int], Question | None], batch: int
         return None
     if question.lowered.task_node != planned.question.lowered.task_node:
         return None
-    return Planned.of(question, planned.plan.order, planned.plan.planner)
+    if [group.savings for group in question.lowered.groups] != [g.savings for g in planned.question.lowered.groups]:
+        return None
+    return Planned.of(question, planned.plan.order, planned.plan.planner, planned.plan.choices)
 
 
 def _share(planned: Planned) -> float:

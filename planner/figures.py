@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from planner.errors import IllegalPlan
 from planner.lower import CATEGORIES, Lowered
 from planner.plan import Plan
 from planner.problem import BACKWARD, DEVICE, FORWARD, RESIDENT
@@ -38,7 +40,8 @@ class Count:
 class Bound:
     """A proven lower bound on time and peak, with what it is valid for."""
 
-    cost: int  # ticks
+    cost: int  # ticks, within the budget where there is one
+    once_cost: int  # ticks of everything once, whatever the budget
     peak_bytes: int  # the planner's bytes
     kind: str
     order: str  # "free" or "given"
@@ -53,6 +56,7 @@ def overhead(cost: int, baseline_cost: int) -> float:
 
 def peak_by(lowered: Lowered, plan: Plan, count: Count) -> dict[str, int]:
     """The bytes of the peak step, split by what they are for."""
+    lowered = lowered.under(plan.choices)
     parts = dict.fromkeys((*CATEGORIES, "workspace", "reserve"), 0)
     parts["reserve"] = count.reserve_bytes
     if len(plan.step_bytes):
@@ -86,6 +90,7 @@ def holders(lowered: Lowered, plan: Plan, most: int = 10) -> list[dict[str, Any]
     """The largest values live at the peak, with how long each is held."""
     if not len(plan.step_bytes):
         return []
+    lowered = lowered.under(plan.choices)
     step, lives = int(np.argmax(plan.step_bytes)), plan.lifetimes
     live = np.flatnonzero((lives.start <= step) & (lives.stop > step))
     by_size = live[np.argsort(-lowered.problem.size[lives.buffer[live]], kind="stable")][:most]
@@ -102,6 +107,7 @@ def holders(lowered: Lowered, plan: Plan, most: int = 10) -> list[dict[str, Any]
 
 def kept(lowered: Lowered, plan: Plan) -> list[str]:
     """Forward values that a backward task reads from their first run."""
+    lowered = lowered.under(plan.choices)
     problem, lives = lowered.problem, plan.lifetimes
     first_step = np.full(problem.tasks, -1, np.int64)
     first_step[plan.order[::-1]] = np.arange(len(plan.order))[::-1]
@@ -111,7 +117,8 @@ def kept(lowered: Lowered, plan: Plan) -> list[str]:
     read = np.unique(read[written])
     task = plan.order[lives.writer_step[read]]
     from_first = (problem.phase[task] == FORWARD) & (first_step[task] == lives.writer_step[read])
-    return [lowered.name_of_buffer(int(b)) for b in np.unique(lives.buffer[read[from_first]])]
+    buffers = np.unique(lives.buffer[read[from_first]])
+    return [lowered.name_of_buffer(int(b)) for b in buffers if lowered.buffer_value[b] >= 0]
 
 
 def recomputed(lowered: Lowered, plan: Plan) -> list[int]:
@@ -119,8 +126,42 @@ def recomputed(lowered: Lowered, plan: Plan) -> list[int]:
     return [int(t) for t in np.flatnonzero(np.bincount(plan.order, minlength=lowered.problem.tasks) > 1)]
 
 
+def chosen(lowered: Lowered, plan: Plan) -> list[dict[str, Any]]:
+    """What each pair of bodies saves: which alternative, its bytes over all trips, and their values."""
+    under, rows = lowered.under(plan.choices), []
+    table = lowered.problem.choices
+    for group, choice in enumerate(plan.choices or [0] * len(lowered.groups)):
+        pair = lowered.groups[group].pair
+        writes = under.problem.writes[lowered.node_task[pair.forward]].tolist()
+        reads = set(under.problem.reads[lowered.node_task[pair.backward]].tolist())
+        saved = [b for b in writes if b in reads and under.buffer_value[b] >= 0]
+        rows.append(
+            {
+                "forward": lowered.graph.nodes[pair.forward].name,
+                "backward": lowered.graph.nodes[pair.backward].name,
+                "alternative": choice,
+                "of": int(table.counts()[group]),
+                "saves": [under.name_of_buffer(b) for b in saved],
+                "saved_bytes": int(under.problem.size[saved].sum()),
+            }
+        )
+    return rows
+
+
+def chosen_of(lowered: Lowered, section: Any) -> tuple[int, ...]:
+    """The vector of choices a report's rows say. Raises IllegalPlan when they are not those of the groups."""
+    rows = section if isinstance(section, (list, tuple)) else ()
+    names = [lowered.graph.nodes[group.pair.forward].name for group in lowered.groups]
+    found = [(row.get("forward"), row.get("alternative")) for row in rows if isinstance(row, Mapping)]
+    choices = tuple(choice for _, choice in found if isinstance(choice, int))
+    if len(choices) != len(rows) or [name for name, _ in found] != names:
+        raise IllegalPlan("plan.choices: not one alternative for each pair of bodies; plan the graph again")
+    return choices
+
+
 def explain(lowered: Lowered, plan: Plan) -> list[dict[str, Any]]:
     """Per recomputed node: what its repeats free and what they cost, the best bargain first."""
+    lowered = lowered.under(plan.choices)
     problem, lives = lowered.problem, plan.lifetimes
     steps_of: dict[int, list[int]] = {}
     for step, task in enumerate(plan.order.tolist()):
@@ -158,6 +199,7 @@ def layout_section(lowered: Lowered, plan: Plan, runs: Sequence, below: int = 0)
     The first `below` bytes of the arena are residents that are not counted; they are left out.
     """
     assert plan.offsets is not None and plan.arena_bytes is not None
+    lowered = lowered.under(plan.choices)
     lives, problem, count = plan.lifetimes, lowered.problem, len(plan.lifetimes.buffer)
     shown = np.flatnonzero((plan.offsets[:count] >= below) & (lives.stop > lives.start)).tolist()
     end = np.append(runs.position[1:], len(runs.nodes)) - 1 if len(runs.position) else np.zeros(0, np.int64)

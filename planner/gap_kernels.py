@@ -254,4 +254,5 @@ KERNELS = Kernels(
     ),
     _signatures,
     {"count_part": count_part_loop},
+    frozenset({"add", "count_once", "close_best"}),
 )  # fmt: skip

@@ -11,6 +11,7 @@ All uses of a buffer are one linked list, ordered by place:
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,7 +19,7 @@ import numpy as np
 from planner import liveness
 from planner.ledger import Ledger, ledger_of
 from planner.plan import Lifetimes, Order
-from planner.problem import DEVICE, HANDED_OUT, RESIDENT, TO_THE_END, Problem
+from planner.problem import DEVICE, HANDED_OUT, RESIDENT, TO_LAST_READ, TO_THE_END, Problem
 from planner.recompute import last_repeat
 
 #: Longest chain of runs that one gap may cost.
@@ -60,23 +61,42 @@ class Board(NamedTuple):
     counters: list[int]  # uses, runs added, candidates looked at, tasks in `chain`, bytes it needs
 
 
+@dataclass(frozen=True, eq=False, slots=True)
+class Evaluated:
+    """An order and what the evaluator says of it, asked once."""
+
+    order: Order
+    lives: Lifetimes
+    step_bytes: np.ndarray  # int64[s]
+    peak: int  # bytes
+
+
+def evaluated(problem: Problem, order: Order, lives: Lifetimes | None = None) -> Evaluated:
+    """The order with its lifetimes, which are worked out unless they are given, and its bytes."""
+    order = np.asarray(order, np.int64)
+    lives = liveness.lifetimes(problem, order) if lives is None else lives
+    step_bytes = liveness.profile(problem, order, lives)
+    return Evaluated(order, lives, step_bytes, int(step_bytes.max()) if len(order) else liveness.peak(problem, order))
+
+
 def board_types() -> tuple[Any, Any]:
     """The numba types of a board of arrays and of a ledger."""
     import numba
 
     row = numba.int64[::1]
     board = numba.types.NamedUniTuple(row, len(Board._fields), Board)  # type: ignore[no-untyped-call]
-    ledger = numba.types.NamedTuple((*(row,) * 6, numba.int64), Ledger)  # type: ignore[no-untyped-call]
+    ledger = numba.types.NamedTuple((*(row,) * 8, numba.int64), Ledger)  # type: ignore[no-untyped-call]
     return board, ledger
 
 
-def board_of(problem: Problem, repeatable: np.ndarray, order: Order, room: int, as_lists: bool) -> tuple[Board, Ledger]:
+def board_of(
+    problem: Problem, repeatable: np.ndarray, sequence: Evaluated, room: int, as_lists: bool
+) -> tuple[Board, Ledger]:
     """The board of a sequence with room for `room` more uses, and its ledger of places.
 
     `repeatable` is bool[n]: the task may run again.
     """
-    order = np.asarray(order, np.int64)
-    lives = liveness.lifetimes(problem, order)
+    order, lives = sequence.order, sequence.lives
     place, buffer, is_read, free, taker = _uses(problem, order, lives)
     uses, steps = len(place), len(order)
     first_use = np.searchsorted(buffer, np.arange(problem.buffers + 1))
@@ -102,7 +122,7 @@ def board_of(problem: Problem, repeatable: np.ndarray, order: Order, room: int, 
         column(empty, problem.buffers), column(empty, problem.buffers), column(empty, CHAIN),
         column(empty, room), column(empty, room), column(np.array([uses, 0, 0, 0, 0])),
     )  # fmt: skip
-    return board, ledger_of(_places(problem, order, lives))
+    return board, ledger_of(_places(problem, sequence))
 
 
 def _latest(problem: Problem, repeatable: np.ndarray, order: Order) -> np.ndarray:
@@ -150,9 +170,9 @@ def _uses(problem: Problem, order: Order, lives: Lifetimes) -> tuple[np.ndarray,
     return place[by], buffer[by], is_read[by], free[by], bytes_taken[by]
 
 
-def _places(problem: Problem, order: Order, lives: Lifetimes) -> np.ndarray:
+def _places(problem: Problem, sequence: Evaluated) -> np.ndarray:
     """int64[2s + 2]: bytes of each step, and at each boundary the bytes that are held across it."""
-    steps = len(order)
+    lives, steps = sequence.lives, len(sequence.order)
     size = np.where(problem.space[lives.buffer] == DEVICE, problem.size[lives.buffer], 0)
     first = np.where(lives.writer_step < 0, 0, lives.start + 1)
     across = lives.stop > first
@@ -162,7 +182,7 @@ def _places(problem: Problem, order: Order, lives: Lifetimes) -> np.ndarray:
     boundary = np.cumsum(change)[: steps + 1]
     result = np.zeros(2 * steps + 2, np.int64)
     result[0::2] = boundary
-    result[1 : 2 * steps + 1 : 2] = liveness.profile(problem, order, lives)
-    end = np.isin(problem.hold[lives.buffer], (TO_THE_END, HANDED_OUT, RESIDENT)) & (lives.stop == steps)
+    result[1 : 2 * steps + 1 : 2] = sequence.step_bytes
+    end = (problem.hold[lives.buffer] != TO_LAST_READ) & (lives.stop == steps)
     result[2 * steps :] = int(size[end & (lives.stop > lives.start)].sum())
     return result

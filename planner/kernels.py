@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
 from types import FunctionType
 from typing import Any
 
@@ -21,33 +23,49 @@ class Kernels:
     functions: tuple[Kernel, ...]
     signatures: Callable[[], Mapping[str, Any]]  # by name; imports numba, half a second
     loops: Mapping[str, Kernel]  # by name: what is compiled instead, where numpy is only faster interpreted
+    allocating: frozenset[str]  # names of those that make arrays or lists
 
     def interpreted(self) -> dict[str, Kernel]:
         return {kernel.__name__: kernel for kernel in self.functions}
 
     def is_compiled(self) -> bool:
         """Whether this process has paid for compiling or loading them already."""
-        return id(self) in _compiled
+        return self in _compiled
+
+    def is_on_disk(self) -> bool:
+        """Whether the cache beside the last kernel's file holds it, which is compiled after all others."""
+        last = self.functions[-1]
+        file = Path(last.__code__.co_filename)
+        return any((file.parent / "__pycache__").glob(f"{file.stem}.{last.__qualname__}_{self._digest()}-*.nbi"))
 
     def compiled(self) -> dict[str, Kernel]:
         """The kernels in machine code, made once a process."""
         if not self.is_compiled():
-            _compiled[id(self)] = self._compile()
-        return _compiled[id(self)]
+            _compiled[self] = self._compile()
+        return _compiled[self]
+
+    def _digest(self) -> str:
+        """Of the files the kernels stand in."""
+        files = sorted({function.__code__.co_filename for function in (*self.functions, *self.loops.values())})
+        return sha256(b"".join(Path(file).read_bytes() for file in files)).hexdigest()[:12]
 
     def _compile(self) -> dict[str, Kernel]:
         import numba
 
-        signatures = self.signatures()
+        signatures, sources = self.signatures(), self._digest()
         scope: dict[str, Kernel] = {}
         for function in self.functions:
             name = function.__name__
             kernel = self.loops.get(name, function)
             # The copy sees the compiled versions of the kernels it calls under their own names.
             copy = FunctionType(kernel.__code__, {**kernel.__globals__, **scope}, kernel.__name__)
-            copy.__qualname__, copy.__module__ = kernel.__qualname__, kernel.__module__
-            scope[name] = numba.njit(signatures[name], cache=True)(copy)
+            # The cache looks at the file of one kernel only; the name tells it of all it was compiled with.
+            copy.__qualname__, copy.__module__ = f"{kernel.__qualname__}_{sources}", kernel.__module__
+            # Without numba's runtime (`_nrt`) nobody counts references, which at each use of a field is an
+            # atomic operation: most of the time of a kernel that goes through a record of arrays.
+            compiled = numba.njit(signatures[name], cache=True, _nrt=name in self.allocating)  # type: ignore[call-overload]
+            scope[name] = compiled(copy)
         return scope
 
 
-_compiled: dict[int, dict[str, Kernel]] = {}
+_compiled: dict[Kernels, dict[str, Kernel]] = {}

@@ -21,6 +21,8 @@ class Ledger(NamedTuple):
     added: np.ndarray  # int64[blocks]
     highest: np.ndarray  # int64[blocks]  without `added`
     lowest: np.ndarray  # int64[blocks]  without `added`
+    counted: np.ndarray  # int64[blocks]  entries of `bytes` above the level of the last count in the block
+    level: np.ndarray  # int64[blocks]  that level while nothing in the block has changed since, else NO_LIMIT
     above: np.ndarray  # int64[places + 1]  places before i above the limit of the last `count_once`
     limit: np.ndarray  # int64[1]  that limit while nothing has changed since, else NO_LIMIT
     block: int
@@ -36,6 +38,7 @@ def ledger_of(places: np.ndarray) -> Ledger:
     return Ledger(
         places.copy(), np.zeros(blocks, np.int64), np.maximum.reduceat(places, starts) if blocks else places,
         np.minimum.reduceat(places, starts) if blocks else places,
+        np.zeros(blocks, np.int64), np.full(blocks, NO_LIMIT),
         np.zeros(length + 1, np.int64), np.full(1, NO_LIMIT), block,
     )  # fmt: skip
 
@@ -46,15 +49,17 @@ def add(ledger: Any, begin: int, end: int, amount: int) -> None:
     block = ledger.block
     first, last = begin // block, (end - 1) // block
     for k in (first, last) if first != last else (first, first):
-        at, to = max(begin, k * block), min(end, (k + 1) * block)
-        ledger.bytes[at:to] += amount
+        part = ledger.bytes[max(begin, k * block) : min(end, (k + 1) * block)]
+        part += amount
         whole = ledger.bytes[k * block : (k + 1) * block]
         ledger.highest[k] = whole.max()
         ledger.lowest[k] = whole.min()
+        ledger.level[k] = NO_LIMIT
         if first == last:
             return
     if first + 1 < last:
-        ledger.added[first + 1 : last] += amount
+        between = ledger.added[first + 1 : last]
+        between += amount
 
 
 def count_part(row: Any, begin: int, end: int, limit: int) -> int:
@@ -74,18 +79,20 @@ def count_above(ledger: Any, begin: int, end: int, limit: int) -> int:
     """Places in [begin, end) with more than `limit` bytes."""
     if ledger.limit[0] == limit:
         return int(ledger.above[end] - ledger.above[begin])
-    block = ledger.block
-    first, last = begin // block, (end - 1) // block
-    if first == last:
-        return int(count_part(ledger.bytes, begin, end, limit - ledger.added[first]))
-    count = count_part(ledger.bytes, begin, (first + 1) * block, limit - ledger.added[first])
-    count += count_part(ledger.bytes, last * block, end, limit - ledger.added[last])
-    for k in range(first + 1, last):
-        left = limit - ledger.added[k]
-        if ledger.lowest[k] > left:
-            count += block
-        elif ledger.highest[k] > left:
-            count += count_part(ledger.bytes, k * block, (k + 1) * block, left)
+    block, count = ledger.block, 0
+    for k in range(begin // block, (end - 1) // block + 1):
+        level = limit - ledger.added[k]
+        if ledger.highest[k] <= level:
+            continue
+        at, to = max(begin, k * block), min(end, (k + 1) * block)
+        if ledger.lowest[k] > level:
+            count += to - at
+        elif to - at < block:
+            count += count_part(ledger.bytes, at, to, level)
+        else:
+            if ledger.level[k] != level:
+                ledger.counted[k], ledger.level[k] = count_part(ledger.bytes, at, to, level), level
+            count += ledger.counted[k]
     return int(count)
 
 

@@ -7,17 +7,19 @@ node that only makes views ──▶ no task; every other node ──▶ one tas
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from graph.bodies import Pair, Saving, with_savings
 from graph.cost import Device, seconds_of, workspace_of
+from graph.effects import effect_of
 from graph.ir import ABSENT, Effect, Graph, Node, Phase, Role, producers
 from graph.ops import HEAVY, NEVER, known
-from graph.ops.table import call_of
 from graph.storage import is_view, storage_roots, takeovers_of
 from planner import problem as columns
+from planner.choices import resolved
 from planner.problem import Csr, Problem
 from planner.runtime import Runtime
 
@@ -27,6 +29,14 @@ CATEGORIES = ("parameters", "gradients", "optimizer", "activations")
 
 # Ticks are powers of two seconds, fine enough that rounding is below 1e-12 of the whole.
 TICKS_IN_TOTAL = 2**44
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """A pair of bodies that may save other values; its alternatives in the order of `Problem.choices`."""
+
+    pair: Pair
+    savings: tuple[Saving | None, ...]  # None: as the graph stands, the first one
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -39,8 +49,11 @@ class Lowered:
     task_node: list[int]  # task -> node
     node_task: list[int]  # node -> task, -1 for a node that only makes views
     value_buffer: list[int]  # value -> buffer its bytes lie in
-    buffer_value: list[int]  # buffer -> first value with that storage
+    buffer_value: list[int]  # buffer -> first value with that storage; ABSENT where the graph has none
     category: np.ndarray  # int8[m]: PARAMETERS, GRADIENTS, OPTIMIZER or ACTIVATIONS
+    groups: tuple[Group, ...] = ()  # of `problem.choices`
+    extra: Mapping[int, str] = field(default_factory=dict)  # names of buffers whose value the graph has not
+    known: dict[tuple[int, ...], Lowered] = field(default_factory=dict)  # those asked for by `under`
 
     @property
     def resident_bytes(self) -> int:
@@ -50,7 +63,35 @@ class Lowered:
         return self.graph.nodes[self.task_node[task]].name
 
     def name_of_buffer(self, buffer: int) -> str:
-        return self.graph.values[self.buffer_value[buffer]].name
+        v = self.buffer_value[buffer]
+        return self.extra[buffer] if v == ABSENT else self.graph.values[v].name
+
+    def under(self, choices: Sequence[int]) -> Lowered:
+        """The graph under a vector of choices, with plain columns of the same tasks and buffers."""
+        if not self.groups or not any(choices):
+            return self
+        vector = tuple(choices)
+        if vector not in self.known:
+            self.known[vector] = self._under(vector)
+        return self.known[vector]
+
+    def _under(self, choices: tuple[int, ...]) -> Lowered:
+        savings = [group.savings[choice] for group, choice in zip(self.groups, choices, strict=True)]
+        chosen = {g.pair: s for g, s in zip(self.groups, savings, strict=True) if s is not None}
+        graph = with_savings(self.graph, chosen)
+        buffer = {name: b for b, name in self.extra.items()}
+        buffer.update((value.name, self.value_buffer[v]) for v, value in enumerate(self.graph.values))
+        roots = storage_roots(graph)
+        values = [buffer[value.name] for value in graph.values]
+        first = [ABSENT] * len(self.buffer_value)
+        for v in reversed(range(len(values))):
+            if roots[v] == v:
+                first[values[v]] = v
+        return replace(
+            self, problem=resolved(self.problem, choices), graph=graph, roots=roots, value_buffer=values,
+            buffer_value=first, groups=(), known={},
+            extra={b: self.name_of_buffer(b) for b, v in enumerate(first) if v == ABSENT},
+        )  # fmt: skip
 
 
 def lower(
@@ -279,16 +320,6 @@ class _Lowering:
         for _, gradient in self.graph.gradients:
             category[self.value_buffer[gradient]] = GRADIENTS
         return category
-
-
-def effect_of(graph: Graph, node: Node) -> Effect:
-    """What the node does beside writing: what it says, else what the op table says, else nothing."""
-    if node.effect is not None:
-        return node.effect
-    record = known(node.op)
-    if record is None or (record.idle is not None and record.idle(call_of(graph, node))):
-        return Effect.PURE
-    return record.effect
 
 
 def _heavy(node: Node) -> bool:

@@ -25,6 +25,7 @@ class Monitor:
     cancelled_by: threading.Event = field(default_factory=threading.Event)
     best: Order | None = None
     best_score: Score | None = None
+    notes: list[str] = field(default_factory=list)  # what a search could not do, for the report
     stopped_by_clock: bool = False
     started: float = field(default_factory=time.monotonic)
     calls: int = 0
@@ -48,6 +49,32 @@ class Monitor:
             if self.on_progress is not None:
                 self.on_progress(order, score)
         return score
+
+    def progress(self) -> float:
+        """The share of the search that is over, at most 1; counted in iterations where those are limited."""
+        if self.iterations is not None:
+            return min(1.0, self.calls / max(self.iterations, 1))
+        return min(1.0, (time.monotonic() - self.started) / max(self.seconds, 1e-9))
+
+    def beside(self, judge: Callable[[Order], Score], part: float = 1.0) -> Monitor:
+        """A monitor with that part of what is left, for a search that has another judge; `spent` takes it back."""
+        left = None if self.iterations is None else int(part * max(0, self.iterations - self.calls))
+        seconds = part * max(0.0, self.seconds - (time.monotonic() - self.started))
+        return Monitor(judge, seconds, left, None, self.cancelled_by)
+
+    def spent(self, part: Monitor) -> None:
+        """Count what a part of the search took."""
+        self.calls += part.calls
+        self.stopped_by_clock |= part.stopped_by_clock
+
+    def tell(self, order: Order, score: Score) -> None:
+        """An order that another judge scored is the best so far."""
+        self.best, self.best_score = order, score
+        if self.on_progress is not None:
+            self.on_progress(order, score)
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
 
     def cancel(self) -> None:
         self.cancelled_by.set()

@@ -17,21 +17,25 @@ from typing import Any
 
 import numpy as np
 
+from graph import sharing
 from graph.collector import collector_paused
 from graph.cost import Device, device_of
 from graph.exporters.native import content_hash, document
+from graph.gradient_events import GradientEvent, described
 from graph.importers import importer_of, load
 from graph.ir import Graph, Phase
 from graph.limits import Limits, Shapes
-from graph.training import training_step
-from planner import execution, portfolio
+from graph.recurrent import as_preferred, expanded, in_parts, names_in_steps, recomputed_where_named
+from graph.training import check_fields, training_step
+from planner import checkpoints, execution, portfolio
 from planner.check import check
 from planner.errors import BadRequest, IllegalPlan
-from planner.figures import holders, overhead
-from planner.lower import lower
+from planner.figures import chosen_of, holders, overhead
+from planner.lower import Group, lower
+from planner.lower_bodies import with_body_plans
 from planner.placement import with_layout
 from planner.plan import Order, Plan, Score
-from planner.question import ALIGNMENT, Question, ask
+from planner.question import ALIGNMENT, Question, ask, with_time_bound
 from planner.realize import realize, sequence
 from planner.report import Facts, assemble, binding_node, explained, measured
 from planner.request import Request, parse_request
@@ -86,9 +90,10 @@ def solve(
         with stages("read"):
             forward = read(model, request, limits)
         with stages("differentiate"):
-            source, notes = training_graph(model, forward, request)
+            events: list[GradientEvent] = []
+            source, notes = training_graph(model, forward, request, events if request.gradient_events else None)
         with stages("plan"):
-            question = question_of(source, request)
+            question = with_time_bound(question_of(source, request))
             plan = stages.search(question, request.planner)
             mirrored = question.judged(
                 portfolio.search(question.lowered.problem, question.goal, "mirror", question.monitor()).order, "mirror"
@@ -98,18 +103,21 @@ def solve(
             check(question.lowered.problem, question.goal, plan, ALIGNMENT, question.names())
         with stages("rewrite"):
             runs = sequence(question.lowered, plan)
-            rewritten = realize(question.lowered, runs)
+            rewritten = realize(runs)
+            sections = besides(question, rewritten, request, stages.cancel)
+            if request.gradient_events:
+                sections["gradients"] = described(source, events, wanted_of(request))
     with stages("execute"):
         executed = execution.prove(
             execution.Planned(question, plan, runs, rewritten), request,
-            lambda batch: smaller(model, forward, request, limits, batch), stages.cancel,
+            lambda batch: smaller(model, forward, request, limits, batch, question.lowered.groups), stages.cancel,
         )  # fmt: skip
     facts = Facts(
-        question, plan, runs, mirrored, executed, tuple(notes) + question.warnings, stages.elapsed,
+        question, plan, runs, mirrored, executed, (*notes, *question.warnings, *stages.notes), stages.elapsed,
         stages.stopped_by_clock, stages.cancel.is_set(), request,
     )  # fmt: skip
     documents = {"source": source, "graph": rewritten}
-    sections = {name: document(graph) for name, graph in documents.items() if name in request.returns}
+    sections |= {name: document(graph) for name, graph in documents.items() if name in request.returns}
     return Outcome(assemble(facts, _described(source), sections), source, rewritten, plan)
 
 
@@ -121,6 +129,7 @@ class Stages:
         self.started = time.monotonic()
         self.elapsed: dict[str, float] = {}
         self.stopped_by_clock = False
+        self.notes: list[str] = []
 
     @contextmanager
     def __call__(self, stage: str) -> Iterator[None]:
@@ -138,14 +147,17 @@ class Stages:
 
         def improved(_: Order, score: Score) -> None:
             extra = overhead(score.cost, question.baseline_cost)
-            floor = overhead(question.bound.cost, question.baseline_cost)
+            least = question.bound.once_cost if score.bytes_over_budget else question.bound.cost
+            floor = overhead(least, question.baseline_cost)
             peak = question.count.counted(score.peak_bytes)
             self.tell(Progress("plan", time.monotonic() - self.started, extra, peak, floor, extra - floor))
 
         monitor = question.monitor(improved, self.cancel)
         found = portfolio.search(question.lowered.problem, question.goal, planner, monitor)
         self.stopped_by_clock = monitor.stopped_by_clock
-        return question.judged(found.order, found.planner)
+        if planner != "auto":  # there, one that cannot do anything is no news
+            self.notes = monitor.notes
+        return question.judged(found.order, found.planner, found.choices)
 
 
 def read(model: bytes | Graph, request: Request, limits: Limits | None = None) -> Graph:
@@ -155,9 +167,16 @@ def read(model: bytes | Graph, request: Request, limits: Limits | None = None) -
     return load(model, limits, Shapes(request.inputs, request.batch, request.dims))
 
 
-def training_graph(model: bytes | Graph, forward: Graph, request: Request) -> tuple[Graph, list[str]]:
-    """What is planned, the graph as it stands or its training step, and what was done to get there."""
+def training_graph(
+    model: bytes | Graph, forward: Graph, request: Request, events: list[GradientEvent] | None = None
+) -> tuple[Graph, list[str]]:
+    """What is planned, the graph as it stands or its training step, and what was done to get there.
+
+    `events` is filled with how its gradients were made.
+    """
     wanted = request.differentiate
+    if request.planner == "recurrent":
+        forward = expanded(forward)
     if wanted is None:
         has_backward = any(node.phase is not Phase.FORWARD for node in forward.nodes)
         framework_file = isinstance(model, bytes) and importer_of(model) != "native"
@@ -169,9 +188,33 @@ def training_graph(model: bytes | Graph, forward: Graph, request: Request) -> tu
                     "not_differentiated", name, f"a {name} for a graph that is not differentiated",
                     "a forward graph to differentiate", f"leave the {name} out, or ask for differentiation",
                 )  # fmt: skip
-        return forward, []
+        return over_time(forward, request)
     options = dict(wanted) if isinstance(wanted, Mapping) else {}
-    return training_step(forward, loss=request.loss, recipe=request.recipe, **options)
+    check_fields(options)
+    callbacks = [] if events is None else [events.append]
+    graph, notes = training_step(forward, loss=request.loss, recipe=request.recipe, callbacks=callbacks, **options)
+    graph, cut = over_time(graph, request)
+    return graph, [*notes, *cut]
+
+
+def over_time(graph: Graph, request: Request) -> tuple[Graph, list[str]]:
+    """The graph with recurrent nets making again what the request lists, and for `recurrent` cut into parts."""
+    if request.recompute:
+        graph = recomputed_where_named(graph, request.recompute)
+    if request.planner != "recurrent":
+        return graph, []
+    parts = in_parts(as_preferred(graph))
+    scans, more = (sum(node.op == "Scan" for node in each.nodes) for each in (graph, parts))
+    if more == scans:
+        return parts, ["recurrent: no net over time can be cut into parts, so the graph is planned as it is"]
+    return parts, ["recurrent: figures, the baseline's too, are those of nets cut into parts along time"]
+
+
+def wanted_of(request: Request) -> list[str] | None:
+    """What the request differentiates by; None: parameters."""
+    wanted = request.differentiate
+    names = wanted.get("with_respect_to") if isinstance(wanted, Mapping) else None
+    return None if names is None else list(names)
 
 
 def _described(graph: Graph) -> dict[str, Any]:
@@ -188,31 +231,78 @@ def _device(given: str | Mapping[str, Any], field: str) -> Device:
         raise BadRequest.one("bad_device", field, str(error), "a device", "see `remat devices`") from None
 
 
-def question_of(source: Graph, request: Request) -> Question:
-    """The columns of the graph, and the goal in the planner's terms."""
+def question_of(source: Graph, request: Request, groups: tuple[Group, ...] = ()) -> Question:
+    """The columns of the graph, and the goal in the planner's terms; `groups` are body plans that are known."""
     device = _device(request.device, "device")
+    known, unknown = _checkpoints(source, request)
+    runtime = runtime_named(request.runtime)
     lowered = lower(
         source,
         device,
-        runtime_named(request.runtime),
-        checkpoints=_ids(source, request.checkpoints, "checkpoints"),
+        runtime,
+        checkpoints=_ids(source, known, "checkpoints"),
         keep=_ids(source, request.keep, "keep"),
-        recompute=_ids(source, request.recompute, "recompute"),
+        recompute=_ids(source, _outside_steps(source, request.recompute), "recompute"),
     )
     fits = _device(request.fits, "fits").memory_bytes if isinstance(request.fits, str) else request.fits
-    return ask(lowered, request, source.order_is_given, device.memory_bytes, fits)
+    if request.planner != "recurrent":
+        lowered = with_body_plans(lowered, device, runtime, groups)
+    question = ask(lowered, request, source.order_is_given, device.memory_bytes, fits)
+    if unknown:
+        note = f"checkpoints the graph does not have are left out: {', '.join(unknown[:5])}"
+        question = replace(question, warnings=(*question.warnings, note))
+    return question
+
+
+def _outside_steps(source: Graph, names: tuple[str, ...]) -> tuple[str, ...]:
+    """The names that are not inside the step of a recurrent net, which follows them by its body."""
+    inside = names_in_steps(source) if names else set()
+    there = {value.name for value in source.values} if inside else set()
+    return tuple(name for name in names if name not in inside or name in there)
+
+
+def _checkpoints(source: Graph, request: Request) -> tuple[tuple[str, ...], list[str]]:
+    """The checkpoints to keep, and those asked for that the graph does not have, where that is no error.
+
+    Where they are asked about and none are named, they are those the document lists.
+    """
+    names = request.checkpoints
+    if not names and (request.planner == "segments" or request.advise_checkpoints):
+        listed = source.annotations.get("checkpoints", ())
+        names = tuple(str(name) for name in listed) if isinstance(listed, list | tuple) else ()
+    elif request.unknown_checkpoints == "error":
+        return names, []
+    there = {value.name for value in source.values} if names else set()
+    return tuple(name for name in names if name in there), [name for name in names if name not in there]
+
+
+def besides(question: Question, rewritten: Graph, request: Request, cancel: threading.Event) -> dict[str, Any]:
+    """Sections of the report that a request asks for by a field of its own."""
+    sections: dict[str, Any] = {}
+    if request.share_buffers:
+        sections["sharing"] = sharing.described(rewritten)
+    if request.advise_checkpoints:
+        problem = question.lowered.problem
+        given = np.flatnonzero(problem.checkpoint)
+        advice = checkpoints.advise(problem, question.goal, question.monitor(cancel=cancel), given)
+        sections["checkpoint_advice"] = checkpoints.described(question, advice)
+    return sections
 
 
 def smaller(
-    model: bytes | Graph, forward: Graph, request: Request, limits: Limits | None, batch: int
-) -> Question | None:
-    """The same question about the model with its batch cut down; None for a model that has no batch."""
+    model: bytes | Graph, forward: Graph, request: Request, limits: Limits | None, batch: int,
+    groups: tuple[Group, ...] = (),
+) -> Question | None:  # fmt: skip
+    """The same question about the model with its batch cut down, its bodies planned as `groups` say where they fit.
+
+    None for a model that has no batch.
+    """
     types = {forward.values[v].name: forward.values[v].type for v in forward.inputs}
     inputs = {name: (batch, *type.shape[1:]) for name, type in types.items() if type is not None and type.shape}
     if isinstance(model, Graph) or not inputs:
         return None
     cut = load(model, limits, Shapes({**request.inputs, **inputs}, None, request.dims))
-    return question_of(training_graph(model, cut, request)[0], replace(request, budget=None, fits=None))
+    return question_of(training_graph(model, cut, request)[0], replace(request, budget=None, fits=None), groups)
 
 
 def _ids(graph: Graph, names: tuple[str, ...], field: str) -> list[int]:
@@ -234,7 +324,8 @@ def verify(document: Mapping[str, Any]) -> dict[str, Any]:
     request, source = _embedded(document)
     question = question_of(source, request)
     claimed = document["plan"]
-    plan = question.judged(np.asarray(_tasks(question, claimed["order"]), np.int64), str(claimed["planner"]))
+    order = np.asarray(_tasks(question, claimed["order"]), np.int64)
+    plan = question.judged(order, str(claimed["planner"]), chosen_of(question.lowered, claimed.get("choices", ())))
     runs = sequence(question.lowered, plan)
     if [list(run) for run in runs.runs(question.lowered)] != [list(run) for run in claimed["order"]]:
         raise IllegalPlan("plan.order: views or run numbers stand where no run shows them; plan the graph again")
@@ -312,4 +403,6 @@ def explain(document: Mapping[str, Any]) -> dict[str, Any]:
     request, source = _embedded(document)
     question = question_of(source, request)
     order = np.asarray(_tasks(question, document["plan"]["order"]), np.int64)
-    return explained(question, question.judged(order, str(document["plan"]["planner"])))
+    claimed = document["plan"]
+    choices = chosen_of(question.lowered, claimed.get("choices", ()))
+    return explained(question, question.judged(order, str(claimed["planner"]), choices))

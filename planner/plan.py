@@ -63,3 +63,4 @@ class Plan:
     seed: int
     offsets: np.ndarray | None = None  # int64[k + s]: per instance, then per step's workspace; -1: no bytes
     arena_bytes: int | None = None
+    choices: tuple[int, ...] = ()  # per group of `Problem.choices` its alternative; (): the first of each

@@ -2,42 +2,100 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from planner import liveness
-from planner.algorithms import PLANNERS, planner_named
+from planner.algorithms import planner_named
+from planner.choices import resolved
+from planner.choosing import choose, goal_under
 from planner.monitor import Monitor
 from planner.plan import Goal, Order, Score
 from planner.problem import Problem
 
-#: Tried by `auto` in this order: the cheap ones first, so that a stop always has something.
-AUTO = tuple(name for name in ("as_given", "mirror", "segments", "greedy") if name in PLANNERS)
+#: Tried by `auto` in this order: the cheap ones first, so that a stop always has something. They get this part of the
+#: search, and what they find is annealed in the rest.
+AUTO, AUTO_PART = ("as_given", "mirror", "segments", "revolve", "greedy"), 0.5
+#: Above so many tasks these are left out, and nothing is annealed: one order of theirs takes too long to pay.
+MOST_TASKS, SLOW = 20_000, ("revolve",)
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
     order: Order
     planner: str
+    choices: tuple[int, ...] = ()  # of the alternatives of `Problem.choices`
 
 
-def judge(problem: Problem, goal: Goal, order: Order) -> Score:
-    """The order's score under the goal; one that takes longer than `max_overhead` allows ranks last."""
+#: Planners that know no budget plan the first alternative of every group.
+FIRST_ALTERNATIVES = ("as_given", "mirror")
+
+
+def judge(problem: Problem, goal: Goal, order: Order, choices: Sequence[int] = ()) -> Score:
+    """The order's score under the goal; one that takes longer than `max_overhead` allows ranks last.
+
+    An overhead counts from what the first alternatives cost.
+    """
     budget = goal.budget_bytes or 0
-    score = liveness.score(problem, order, budget)
+    score = liveness.score(resolved(problem, choices), order, budget)
     if goal.max_overhead is None:
         return score
     limit = int(problem.cost.sum() * (1 + goal.max_overhead))
-    behind = int(problem.size.sum() + problem.workspace.max(initial=0)) + 1
+    table = problem.choices
+    behind = int(problem.size.sum() + problem.workspace.max(initial=0) + table.size.sum() + table.workspace.sum()) + 1
     return score._replace(bytes_over_budget=score.peak_bytes + (behind if score.cost > limit else 0))
 
 
 def search(problem: Problem, goal: Goal, planner: str, monitor: Monitor) -> Found:
-    """The best order `planner` finds, or for "auto" the best of all in the table.
+    """The best order `planner` finds, or for "auto" the best of all in the table, over all alternatives.
 
     A stop gives the best so far, which is at least the document's order.
     """
+    if planner != "auto":
+        return _chosen(problem, goal, planner, monitor)
+    part = monitor.beside(monitor.judge, AUTO_PART)
+    part.on_progress = monitor.on_progress
+    found = _chosen(problem, goal, planner, part)
+    monitor.spent(part)
+    return _annealed(problem, goal, found, monitor)
+
+
+def _annealed(problem: Problem, goal: Goal, found: Found, monitor: Monitor) -> Found:
+    """What was found, or what annealing makes of it where that is better."""
+    best = judge(problem, goal, found.order, found.choices)
+    monitor.tell(found.order, best)
+    if problem.tasks > MOST_TASKS or monitor.should_stop():
+        return found
+    part = monitor.beside(lambda order: judge(problem, goal, order, found.choices))
+    part.tell(found.order, best)
+    part.on_progress = monitor.on_progress
+    columns = resolved(problem, found.choices)
+    order = planner_named("anneal")(columns, goal_under(problem, goal, found.choices), part)
+    monitor.spent(part)
+    score = part.judge(order)
+    if score >= best:
+        return found
+    monitor.tell(order, score)
+    return Found(order, "anneal", found.choices)
+
+
+def _chosen(problem: Problem, goal: Goal, planner: str, monitor: Monitor) -> Found:
+    """The best order under the alternatives that suit it."""
+    if not len(problem.choices) or planner in FIRST_ALTERNATIVES:
+        return _search(resolved(problem), goal, planner, monitor)
+
+    def plain(columns: Problem, under: Goal, part: Monitor) -> tuple[Order, str]:
+        found = _search(columns, under, planner, part)
+        return found.order, found.planner
+
+    chosen = choose(problem, goal, monitor, plain, judge)
+    return Found(chosen.order, chosen.planner, chosen.choices)
+
+
+def _search(problem: Problem, goal: Goal, planner: str, monitor: Monitor) -> Found:
+    """The same on plain columns."""
     if planner != "auto":
         order = planner_named(planner)(problem, goal, monitor)
         score = monitor.offer(order)
@@ -48,6 +106,8 @@ def search(problem: Problem, goal: Goal, planner: str, monitor: Monitor) -> Foun
     for name in AUTO:
         if name != "as_given" and monitor.cancelled:
             break
+        if name in SLOW and problem.tasks > MOST_TASKS:
+            continue
         before = monitor.best_score
         monitor.offer(planner_named(name)(problem, goal, monitor))
         if monitor.best is not None and (before is None or monitor.best_score != before):

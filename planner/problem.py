@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -83,6 +83,36 @@ class Csr:
 
 
 @dataclass(frozen=True, eq=False, slots=True)
+class Choices:
+    """g groups of together a alternatives; of each group one holds. `choices.py` says what the columns are then.
+
+    group          0       1       2          the first alternative of a group changes nothing: it is what
+    alternative    0 1 2   3 4     5 6 7      the columns of the problem say
+    """
+
+    group: np.ndarray  # int64[a]  group of each alternative, ascending
+    kind: np.ndarray  # int64[g]  groups of one kind have the same alternatives on other tasks and buffers
+    tasks: Csr  # alternative -> tasks it changes
+    cost: np.ndarray  # int64[entries of tasks]  ticks for one run
+    workspace: np.ndarray  # int64[entries of tasks]  bytes
+    reads: Csr  # entry of tasks -> buffers the task reads
+    buffers: Csr  # alternative -> buffers it changes
+    size: np.ndarray  # int64[entries of buffers]  bytes; 0 for one that is not made
+
+    def __len__(self) -> int:
+        return len(self.kind)
+
+    def counts(self) -> np.ndarray:
+        """int64[g]: alternatives of each group."""
+        return np.bincount(self.group, minlength=len(self.kind))
+
+
+def _no_choices() -> Choices:
+    none = _frozen(np.zeros(0, np.int64))
+    return Choices(none, none, Csr.empty(0), none, none, Csr.empty(0), Csr.empty(0), none)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
 class Problem:
     """n tasks that run kernels, m buffers that hold bytes.
 
@@ -109,6 +139,7 @@ class Problem:
     after_every: Csr  # task a -> tasks whose every run follows every run of a
     after_first: Csr  # task a -> tasks whose first run follows the first run of a
     tick: float  # seconds per tick of cost
+    choices: Choices = field(default_factory=lambda: NO_CHOICES)  # what other columns there may be
 
     @property
     def tasks(self) -> int:
@@ -135,3 +166,6 @@ class Problem:
 def _frozen(array: np.ndarray) -> np.ndarray:
     array.flags.writeable = False
     return array
+
+
+NO_CHOICES: Choices = _no_choices()

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from planner import liveness, portfolio
-from planner.bounds import held_at_end, largest_task
+from planner.bounds import held_at_end, largest_task, moment_cut
 from planner.check import Names
+from planner.choices import relaxed, resolved
 from planner.errors import BadRequest
 from planner.figures import Bound, Count
 from planner.layout import place
@@ -52,15 +53,15 @@ class Question:
         """What messages call the tasks and buffers."""
         return Names(self.lowered.name_of_task, self.lowered.name_of_buffer)
 
-    def judged(self, order: Order, planner: str) -> Plan:
+    def judged(self, order: Order, planner: str, choices: Sequence[int] = ()) -> Plan:
         """The order as a plan, measured by the one evaluator."""
-        return judged(self.lowered, self.goal, order, planner)
+        return judged(self.lowered, self.goal, order, planner, choices)
 
     def placed(self, plan: Plan, layout: str) -> Plan:
         """The plan with an address for every instance and workspace, unless no layout is wanted."""
         if layout == "none":
             return plan
-        problem = self.lowered.problem
+        problem = resolved(self.lowered.problem, plan.choices)
         offsets, arena_bytes = place(
             layout, plan.lifetimes, problem.size, problem.workspace[plan.order], ALIGNMENT, self.monitor()
         )
@@ -76,12 +77,13 @@ class Question:
         return -(-int(ends.max(initial=0)) // ALIGNMENT) * ALIGNMENT
 
 
-def judged(lowered: Lowered, goal: Goal, order: Order, planner: str) -> Plan:
-    problem, order = lowered.problem, np.asarray(order, np.int64)
+def judged(lowered: Lowered, goal: Goal, order: Order, planner: str, choices: Sequence[int] = ()) -> Plan:
+    """The order under a vector of choices as a plan."""
+    problem, order = resolved(lowered.problem, choices), np.asarray(order, np.int64)
     lives = liveness.lifetimes(problem, order)
     step_bytes = liveness.profile(problem, order, lives)
     score = liveness.score(problem, order, goal.budget_bytes or 0)
-    return Plan(order, lives, step_bytes, score, planner, goal.seed)
+    return Plan(order, lives, step_bytes, score, planner, goal.seed, choices=tuple(choices) if any(choices) else ())
 
 
 def ask(
@@ -118,11 +120,26 @@ def ask(
 
 def _bound(problem: Problem) -> Bound:
     """The best proven bound: every task runs once at least, and no peak is below what must be there at one time."""
+    problem = relaxed(problem)
     task, end = largest_task.bound(problem), held_at_end.bound(problem)
     cost = int(problem.cost[~problem.optional].sum())
     if task.bytes >= end:
-        return Bound(cost, task.bytes, "largest-task", "free", "certified", task.task)
-    return Bound(cost, end, "held-at-end", "free", "certified", -1)
+        return Bound(cost, cost, task.bytes, "largest-task", "free", "certified", task.task)
+    return Bound(cost, cost, end, "held-at-end", "free", "certified", -1)
+
+
+def with_time_bound(question: Question) -> Question:
+    """The question with what a budget costs at least."""
+    goal, bound = question.goal, question.bound
+    if not goal.budget_bytes:
+        return question
+    cut = moment_cut.bound(relaxed(question.lowered.problem), goal, goal.budget_bytes)
+    if not cut.ticks:
+        return question
+    order = "given" if goal.order_is_given else "free"
+    return replace(
+        question, bound=replace(bound, cost=bound.cost + cut.ticks, kind="moment-cut", order=order, proof="solver")
+    )
 
 
 def _with_limit(question: Question, request: Request, fits_bytes: int | None) -> Question:
@@ -146,7 +163,8 @@ def _smallest_peak(question: Question) -> int:
     """The smallest peak the planners reach, in the planner's bytes."""
     lowest = replace(question, goal=replace(question.goal, budget_bytes=0))
     problem = question.lowered.problem
-    return liveness.peak(problem, portfolio.search(problem, lowest.goal, "auto", lowest.monitor()).order)
+    found = portfolio.search(problem, lowest.goal, "auto", lowest.monitor())
+    return liveness.peak(resolved(problem, found.choices), found.order)
 
 
 def _strictness(lowered: Lowered, request: Request) -> tuple[bool, tuple[str, ...]]:

@@ -22,7 +22,8 @@ from planner.problem import HANDED_OUT, RESIDENT, TO_LAST_READ
 class Sequence:
     """Everything that runs, views included."""
 
-    nodes: list[int]  # node ids of the lowered graph, in the order they run
+    graph: Graph  # what was lowered, as the plan's choices make it
+    nodes: list[int]  # its node ids, in the order they run
     position: np.ndarray  # int64[steps]: place of each step of the plan among `nodes`
     step_bytes: np.ndarray  # int64[len(nodes)]
     handed_out: dict[int, int]  # output written in the sequence -> place of the run whose copy leaves
@@ -39,6 +40,7 @@ class Sequence:
 
 def sequence(lowered: Lowered, plan: Plan) -> Sequence:
     """The plan's steps with its views among them, and the bytes of each entry. O(nodes + reads)."""
+    lowered = lowered.under(plan.choices)
     producer = producers(lowered.graph)
     first, leaving = _contents(lowered, plan, producer)
     shown = _views_by_instance(lowered, plan, producer, first, leaving)
@@ -79,16 +81,17 @@ def sequence(lowered: Lowered, plan: Plan) -> Sequence:
         if producer[v] >= 0:
             is_view = lowered.node_task[producer[v]] < 0
             handed_out[v] = view_place[producer[v], k] if is_view else int(position[lives.writer_step[k]])
-    return Sequence(nodes, position, np.asarray(byte_list, np.int64), handed_out)
+    return Sequence(lowered.graph, nodes, position, np.asarray(byte_list, np.int64), handed_out)
 
 
-def realize(lowered: Lowered, order: Sequence) -> Graph:
+def realize(order: Sequence) -> Graph:
     """The rewritten graph: `order` as nodes, every read bound to the latest copy."""
-    return replay(lowered.graph, order.nodes, order.handed_out)
+    return replay(order.graph, order.nodes, order.handed_out)
 
 
 def instances(lowered: Lowered, plan: Plan, order: Sequence, rewritten: Graph) -> list[int]:
     """Per value of the rewritten graph the instance of `plan.lifetimes` that holds its bytes."""
+    lowered = lowered.under(plan.choices)
     lives, buffer = plan.lifetimes, lowered.value_buffer
     at_start = {int(lives.buffer[k]): int(k) for k in np.flatnonzero(lives.writer_step < 0)}
     step_at = {int(p): step for step, p in enumerate(order.position)}

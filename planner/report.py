@@ -85,13 +85,14 @@ def _plan(facts: Facts, runs: list[list[Any]]) -> dict[str, Any]:
         "arena_bytes": _arena_bytes(question, plan),
         "saved_bytes": count.counted(question.baseline.score.peak_bytes) - result["peak_bytes"],
         "saved": _share(question, plan),
-        "bound": _bound(question),
+        "bound": _bound(facts),
         "gap": _gap(facts),
         **_smallest(facts),
         "binding_node": binding_node(question),
         "order": runs,
         "kept": figures.kept(lowered, plan),
         "recomputed": [lowered.name_of_task(task) for task in figures.recomputed(lowered, plan)],
+        "choices": figures.chosen(lowered, plan),
         "offloaded": [],
     }
 
@@ -128,16 +129,23 @@ def measured(question: Question, plan: Plan) -> dict[str, Any]:
     return {**found, "peak_by": figures.peak_by(question.lowered, plan, question.count)}
 
 
-def _bound(question: Question) -> dict[str, Any]:
+def _bound(facts: Facts) -> dict[str, Any]:
+    question, cost = facts.question, _least_cost(facts)
     bound = question.bound
     return {
-        "seconds": bound.cost * question.lowered.problem.tick,
-        "overhead": figures.overhead(bound.cost, question.baseline_cost),
+        "seconds": cost * question.lowered.problem.tick,
+        "overhead": figures.overhead(cost, question.baseline_cost),
         "peak_bytes": question.count.counted(bound.peak_bytes),
         "kind": bound.kind,
         "order": bound.order,
         "proof": bound.proof,
     }
+
+
+def _least_cost(facts: Facts) -> int:
+    """Ticks no plan goes below: under the budget, or under none where the plan is over it."""
+    bound = facts.question.bound
+    return bound.once_cost if facts.plan.score.bytes_over_budget else bound.cost
 
 
 def _asks_lowest(facts: Facts) -> bool:
@@ -159,9 +167,8 @@ def _gap(facts: Facts) -> float:
     if _asks_lowest(facts):
         floor = question.count.counted(question.bound.peak_bytes)
         return question.count.counted(score.peak_bytes) / floor - 1 if floor > 0 else 0.0
-    return figures.overhead(score.cost, question.baseline_cost) - figures.overhead(
-        question.bound.cost, question.baseline_cost
-    )
+    least = _least_cost(facts)
+    return figures.overhead(score.cost, question.baseline_cost) - figures.overhead(least, question.baseline_cost)
 
 
 def _smallest(facts: Facts) -> dict[str, Any]:

@@ -45,6 +45,10 @@ class Request:
     checkpoints: tuple[str, ...] = ()
     keep: tuple[str, ...] = ()
     recompute: tuple[str, ...] = ()
+    unknown_checkpoints: str = "warn"  # or "error"
+    advise_checkpoints: bool = False  # say what the checkpoints are worth
+    gradient_events: bool = False  # say how gradients were made, node by node
+    share_buffers: bool = False  # give values that are never live together one name
     layout: str = "fast"  # or "none", "best"
     execute: str = "no"  # or "auto", "yes"
     returns: tuple[str, ...] = ("plan", "timeline")
@@ -198,6 +202,12 @@ def _text(given: Any, name: str) -> str:
     return given
 
 
+def _flag(given: Any, name: str) -> bool:
+    if not isinstance(given, bool):
+        raise _bad(name, given, "true or false")
+    return given
+
+
 def _or_none(parse: Callable[[Any, str], Any]) -> Callable[[Any, str], Any]:
     return lambda given, name: None if given is None else parse(given, name)
 
@@ -226,6 +236,10 @@ PARSERS: dict[str, Callable[[Any, str], Any]] = {
     "checkpoints": _names,
     "keep": _names,
     "recompute": _names,
+    "unknown_checkpoints": _one_of("warn", "error"),
+    "advise_checkpoints": _flag,
+    "share_buffers": _flag,
+    "gradient_events": _flag,
     "layout": _one_of("none", "fast", "best"),
     "execute": _one_of("auto", "yes", "no"),
     "return": _returns,

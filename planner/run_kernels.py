@@ -80,4 +80,9 @@ def _signatures() -> dict[str, Any]:
     }
 
 
-KERNELS = Kernels((add, highest_in, use_before, remove_use, hold_instead, is_within, drop_runs), _signatures, {})
+KERNELS = Kernels(
+    (add, highest_in, use_before, remove_use, hold_instead, is_within, drop_runs),
+    _signatures,
+    {},
+    frozenset({"add", "highest_in"}),
+)

@@ -93,6 +93,7 @@ def step_bytes(problem: Problem, order: list[int], space: int = DEVICE) -> list[
     for step, task in enumerate(order):
         outputs = [b for b in problem.writes[task].tolist() if problem.hold[b] != RESIDENT]
         given: set[int] = set()  # inputs whose storage went to an output
+        free = set()  # outputs that take no bytes of their own
         for b in outputs:
             for source in problem.takeover[b].tolist():
                 if (
@@ -106,10 +107,10 @@ def step_bytes(problem: Problem, order: list[int], space: int = DEVICE) -> list[
                     and (source in outputs or not needed(source, step))
                 ):
                     given.add(source)
-                    outputs[outputs.index(b)] = -1 - b  # written, at no bytes of its own
+                    free.add(b)
                     break
         present = [*memory.values(), *older]
-        fresh = [b for b in outputs if b >= 0]
+        fresh = [b for b in outputs if b not in free]
         here = [c.buffer for c in present] + fresh
         total = sum(int(problem.size[b]) for b in here if problem.space[b] == space)
         result.append(total + (int(problem.workspace[task]) if space == DEVICE else 0))

@@ -11,7 +11,9 @@ from pathlib import Path
 import pytest
 
 from app.main import create_app
+from app.schemas import Differentiate, GradientRule
 from app.settings import Settings
+from graph.resolve import Options
 from planner.algorithms import PLANNERS
 from planner.plan import Lifetimes, Plan
 from planner.problem import Problem
@@ -51,6 +53,13 @@ def test_every_column_is_in_the_data_model(record: type) -> None:
 def test_every_planner_and_runtime_is_described() -> None:
     text = page("planners.md")
     assert not [name for name in (*PLANNERS, *RUNTIMES) if f"`{name}`" not in text]
+
+
+def test_every_field_of_a_differentiation_is_described() -> None:
+    text = page("gradients.md") + page("training.md")
+    fields = [*Differentiate.model_fields, *GradientRule.model_fields]
+    assert {field.name for field in dataclasses.fields(Options)} <= set(fields)
+    assert not [name for name in fields if f"`{name}`" not in text]
 
 
 def test_every_setting_and_path_is_on_the_service_page(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from app import comparison
 from app.commands.files import STANDARD_INPUT, is_report, read_bytes, to_json
 from app.errors import BadUsage
 from app.terminal import size, table
+from graph.equality import difference
 from graph.errors import BadGraph
 from graph.importers import load
 from graph.ir import Graph
@@ -23,12 +24,24 @@ def run(a: str, b: str, as_json: bool) -> int:
     """0 when nothing differs, else 1 with the differences printed."""
     if a == b == STANDARD_INPUT:
         raise BadUsage("A and B are both standard input; name a file for one of them")
-    found = _between(_opened(a), _opened(b))
+    one, other = _opened(a), _opened(b)
+    found = _between(one, other)
+    answer: dict[str, Any] = {"same": not found, "differences": found}
+    if isinstance(one, Graph) and isinstance(other, Graph):
+        answer["computed_differently"] = difference(one, other, repeats=True)
     if as_json:
-        print(to_json({"same": not found, "differences": found}))
+        print(to_json(answer))
     else:
-        print("\n".join(lines(found)))
+        print("\n".join([*lines(found), *_told(answer)]))
     return 1 if found else 0
+
+
+def _told(answer: Mapping[str, Any]) -> list[str]:
+    """Whether two models compute the same all the same."""
+    if answer["same"] or "computed_differently" not in answer:
+        return []
+    said = answer["computed_differently"]
+    return ["both compute the same, but for names and repeats" if said is None else f"computed differently: {said}"]
 
 
 def _opened(name: str) -> Graph | dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from app.besides import besides
 from app.commands.files import read_report, to_json
 from app.terminal import headline, seconds, size, table
 from planner import pipeline
@@ -30,4 +31,4 @@ def lines(report: Mapping[str, Any], explained: Mapping[str, Any]) -> list[str]:
     for name, title in (("baseline_holders", "held at the peak before"), ("holders", "held at the peak after")):
         held = [(f"  {row['value']}", size(row["bytes"]), row["from_step"], row["to_step"]) for row in explained[name]]
         text += ["", *table((title, "", "from", "to"), held, (1, 2, 3))]
-    return text
+    return text + besides(report)

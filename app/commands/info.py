@@ -1,4 +1,4 @@
-"""`remat info`: what a model is before anything is planned."""
+"""`remat info`: what a model is before anything is planned, or which version of a name each op reads and writes."""
 
 from __future__ import annotations
 
@@ -13,8 +13,10 @@ from planner.request import parse_request
 MOST_OPS = 12
 
 
-def run(model: str, fields: Mapping[str, Any], as_json: bool) -> int:
-    """Exit code; the sizes, the peak and its holders are printed."""
+def run(model: str, fields: Mapping[str, Any], as_json: bool, versions: bool = False) -> int:
+    """Exit code; the sizes, the peak and its holders are printed, or the version table and what looks wrong."""
+    if versions:
+        return _run_versions(model, fields, as_json)
     found = pipeline.info(read_bytes(model), parse_request(fields))
     print(to_json(found) if as_json else "\n".join(lines(found)))
     return 0
@@ -45,3 +47,28 @@ def lines(found: Mapping[str, Any]) -> list[str]:
 
 def _holders(found: Mapping[str, Any]) -> list[tuple[object, ...]]:
     return [(f"  {row['value']}", size(row["bytes"]), row["from_step"], row["to_step"]) for row in found["holders"]]
+
+
+def _run_versions(model: str, fields: Mapping[str, Any], as_json: bool) -> int:
+    from app.analysis import versions_and_lints
+
+    request = parse_request(fields)
+    found = versions_and_lints(pipeline.read(read_bytes(model), request))
+    print(to_json(found) if as_json else "\n".join(version_lines(found)))
+    return 0
+
+
+def version_lines(found: Mapping[str, Any]) -> list[str]:
+    """The table as text: a line a node, then what has no writer, no reader or looks wrong."""
+    versions = found["versions"]
+    named = [f"{name}@{number}" for name, number in zip(versions["name"], versions["version"], strict=True)]
+    named.append("-")  # what is absent
+    rows = [
+        (node, " ".join(named[v] for v in read), " ".join(named[v] for v in written))
+        for node, read, written in zip(versions["nodes"], versions["inputs"], versions["outputs"], strict=True)
+    ]
+    text = [*table(("node", "reads", "writes"), rows)]
+    lists = {title: [f"{name}@{number}" for name, number in versions[title]] for title in ("undefined", "unread")}
+    lists["dead"] = versions["dead"]
+    text += [f"{title}: {', '.join(entries)}" for title, entries in lists.items() if entries]
+    return text + [f"{lint['code']}: {lint['path']}: {lint['found']}" for lint in found["lints"]]

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from app import terminal
+from app.besides import besides
 from app.commands.files import format_of, read_bytes, to_json, write_graph
 from app.files import write_whole
 from app.stopping import STOPPED, stopping
@@ -44,7 +45,7 @@ def run(model: str, fields: Mapping[str, Any], files: Files, as_json: bool) -> i
             progress.close()
         _write(outcome, files)
     shown = _shown(outcome.report, asked, as_json)
-    print(to_json(shown) if as_json else terminal.plan_text(shown))
+    print(to_json(shown) if as_json else "\n".join([terminal.plan_text(shown), *besides(shown)]))
     for path in (files.report, files.graph, files.source):
         if path is not None:
             print(f"written: {path}", file=sys.stderr)

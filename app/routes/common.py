@@ -24,8 +24,14 @@ IdempotencyKey = Annotated[
 GRAPH_FORMS: dict[str, Any] = {
     "application/json": ref("Document"),
     "application/vnd.remat.columns+json": ref("Columns"),
+    "application/vnd.remat.mutable+json": ref("Document"),
     "application/msgpack": {"type": "string", "format": "binary"},
     "application/onnx": {"type": "string", "format": "binary"},
+    "application/vnd.mxnet.symbol+json": {"type": "object"},
+    "application/vnd.caffe2.net": {"type": "string", "format": "binary"},
+    "application/vnd.caffe2.net+text": {"type": "string"},
+    "application/vnd.paddle.program": {"type": "string", "format": "binary"},
+    "application/vnd.paddle.program+json": {"type": "object"},
     "text/plain": {"type": "string"},
 }
 

@@ -1,17 +1,22 @@
-"""`/v1/graphs`: models in, documents out."""
+"""`/v1/graphs`: models in, documents out; what they are, and what passes make of them."""
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 import anyio.to_thread
 import msgspec
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import APIRouter, HTTPException, Query, Request, Response
 
-from app.bodies import body_of, media_type_of
+from app.bodies import body_of, decoded, media_type_of
+from app.negotiation import matches
 from app.openapi import answers, bodies, links, problems, ref
 from app.options import pairs
 from app.routes.common import GRAPH_FORMS, IdempotencyKey, Serving, demand_media, negotiated
+from app.service import Service
+from planner.errors import BadRequest
 
 router = APIRouter(tags=["graphs"])
 
@@ -24,6 +29,11 @@ TAKEN: dict[str, Any] = {
     "application/onnx": BINARY,
     "application/x-onnx": BINARY,
     "application/octet-stream": BINARY,
+    "application/vnd.mxnet.symbol+json": {"type": "object"},
+    "application/vnd.caffe2.net": BINARY,
+    "application/vnd.caffe2.net+text": {"type": "string"},
+    "application/vnd.paddle.program": BINARY,
+    "application/vnd.paddle.program+json": {"type": "object"},
 }
 
 
@@ -57,9 +67,68 @@ async def post_graph(
     }
     record = await service.read_graph(data, shapes)
     await anyio.to_thread.run_sync(service.claim, idempotency_key, "/v1/graphs", data + request.url.query.encode())
-    said = {name: record[name] for name in ("id", "name", "nodes", "values", "format", "created_at")}
-    headers = {"Location": f"/v1/graphs/{record['id']}", "ETag": f'"{record["id"]}"'}
-    return Response(msgspec.json.encode(said), 201, headers, "application/json")
+    return _kept(record, {})
+
+
+@router.post(
+    "/v1/graphs/{graph_id}:transform",
+    status_code=201,
+    response_class=Response,
+    responses=links(
+        answers(201, "A new graph, kept", {"application/json": ref("Transformed")}, Location="its path", ETag="its id"),
+        "/id",
+        get_graph="graph_id",
+    )
+    | answers(200, "What the pass tells of the graph", {"application/json": ref("Told")})
+    | problems(400, 404, 409, 413, 415, 422),
+    openapi_extra=bodies({"application/json": ref("Transform")}, {"dead nodes": {"pass": "prune"}}),
+)
+async def transform_graph(
+    request: Request,
+    service: Serving,
+    graph_id: str,
+    idempotency_key: IdempotencyKey = None,
+) -> Response:
+    """Run one pass over a graph. The graph stays as it is; what the pass makes of it is kept beside it."""
+    demand_media(media_type_of(request.headers), ["application/json"])
+    body = await body_of(request, service.settings)
+    await anyio.to_thread.run_sync(decoded, body, dict[str, msgspec.Raw])
+    document = await _document(service, graph_id)
+    record, said = await service.transform(document, body)
+    await anyio.to_thread.run_sync(service.claim, idempotency_key, f"/v1/graphs/{graph_id}:transform", body)
+    if record is None:
+        return Response(msgspec.json.encode(said), 200, media_type="application/json")
+    return _kept(record, said)
+
+
+@router.get(
+    "/v1/graphs/{graph_id}/analysis",
+    response_class=Response,
+    responses=answers(200, "The analysis", {"application/json": ref("Analysis")}, ETag="of this analysis")
+    | {304: {"description": "The caller has it"}}
+    | problems(404, 422),
+)
+async def analyse_graph(
+    request: Request,
+    service: Serving,
+    graph_id: str,
+    start: Annotated[list[str] | None, Query(description="version a name comes with: X=3")] = None,
+    before: Annotated[
+        list[str] | None,
+        Query(max_length=16, description="graphs that run first: numbers of versions go on from theirs"),
+    ] = None,
+) -> Response:
+    """Versions of names, who writes and reads them, lives, the peak and who holds it, suspicious places."""
+    numbers = pairs(start or [], "query.start", True)
+    if any(number >= 2**31 for number in numbers.values()):
+        raise BadRequest.one("bad_flag", "query.start", str(max(numbers.values()))[:80], "below 2^31", "write NAME=3")
+    documents = [await _document(service, id) for id in (*(before or ()), graph_id)]
+    analysis = await service.analyse(documents, numbers)
+    etag = hashlib.sha256(analysis).hexdigest()
+    headers = {"ETag": f'"{etag}"', "Cache-Control": "no-cache"}
+    if matches(request.headers.get("if-none-match", ""), headers["ETag"]):
+        return Response(status_code=304, headers=headers)
+    return Response(analysis, headers=headers, media_type="application/json")
 
 
 @router.get(
@@ -71,6 +140,19 @@ async def post_graph(
 )
 async def get_graph(request: Request, service: Serving, graph_id: str) -> Response:
     """The document, in the form that Accept asks for."""
+    if graph_id.endswith(":transform"):
+        raise HTTPException(405, headers={"Allow": "POST"})
+    return await negotiated(request, service, await _document(service, graph_id), graph_id)
+
+
+async def _document(service: Service, graph_id: str) -> bytes:
+    """The canonical document of a stored graph. Raises NotFound."""
     record = await anyio.to_thread.run_sync(service.store.record, "graphs", graph_id)
-    document = await anyio.to_thread.run_sync(service.store.get, record["blob"])
-    return await negotiated(request, service, document, graph_id)
+    return await anyio.to_thread.run_sync(service.store.get, record["blob"])
+
+
+def _kept(record: Mapping[str, Any], said: Mapping[str, Any]) -> Response:
+    """201 with what a list says of a graph, and what was said besides."""
+    told = {name: record[name] for name in ("id", "name", "nodes", "values", "format", "created_at")}
+    headers = {"Location": f"/v1/graphs/{record['id']}", "ETag": f'"{record["id"]}"'}
+    return Response(msgspec.json.encode({**told, **said}), 201, headers, "application/json")

@@ -9,7 +9,7 @@ from graph.errors import BadGraph
 from graph.ir import Graph
 
 #: Format -> module; imported when asked.
-EXPORTERS = {"native": "graph.exporters.native", "onnx": "graph.exporters.onnx"}
+EXPORTERS = {name: f"graph.exporters.{name}" for name in ("native", "onnx", "mxnet", "caffe2", "paddle")}
 
 
 def dump(graph: Graph, format: str, **options: Any) -> bytes:

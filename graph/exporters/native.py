@@ -9,12 +9,13 @@ import msgspec
 
 from graph.ir import Graph
 from graph.native.write import columns_of, rows_of
+from graph.versions.mutable import mutable_document
 
-FORMS = ("rows", "columns")
+FORMS = ("rows", "columns", "mutable")
 
 
 def document(graph: Graph, form: str = "rows") -> dict[str, Any]:
-    """The graph as plain data of the document: "rows" or "columns"."""
+    """The graph as plain data of the document: "rows", "columns", or "mutable", rows that write names again."""
     found: dict[str, Any] = msgspec.to_builtins(_records(graph, form))
     return found
 
@@ -45,4 +46,6 @@ def shape_hash(graph: Graph) -> str:
 def _records(graph: Graph, form: str) -> msgspec.Struct:
     if form not in FORMS:
         raise ValueError(f"form {form!r}; use one of {', '.join(FORMS)}")
+    if form == "mutable":
+        return mutable_document(graph)
     return rows_of(graph) if form == "rows" else columns_of(graph)

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 from onnx import GraphProto, ModelProto, NodeProto, ValueInfoProto, helper, numpy_helper
 
+from graph.control_flow.inlining import without_calls
 from graph.errors import BadGraph, quoted
 from graph.exporters.spelled import spelled_out
 from graph.feeds import drawn
@@ -56,6 +57,7 @@ def dump(graph: Graph, *, weights: str = "inputs", seed: int = 0) -> bytes:
     if weights == "random":
         _fits(sum(v.nbytes for v in graph.values if v.role in (Role.PARAMETER, Role.CONSTANT)))
         content = {v: a for v, a in drawn(graph, seed).items() if graph.values[v].role is not Role.STATE}
+    graph = without_calls(graph)
     file = _File({value.name for value in graph.values}, graph.opset.get("", 21))
     model = ModelProto(producer_name="remat")
     writer = _Writer(file, graph, [value.name for value in graph.values], content)
@@ -68,7 +70,10 @@ def dump(graph: Graph, *, weights: str = "inputs", seed: int = 0) -> bytes:
     model.ir_version = max(_OLDEST_IR, helper.find_min_ir_version_for(standard, ignore_unknown=True))
     names = writer.names
     gradients = tuple((names[a], names[b]) for a, b in graph.gradients)
-    _annotate(model, ModelNote(graph.order_is_given, gradients, dict(graph.annotations), writer.value_ids()))
+    note = ModelNote(
+        graph.order_is_given, gradients, dict(graph.annotations), dict(graph.gradient_rules), writer.value_ids()
+    )
+    _annotate(model, note)
     _fits(model.ByteSize())
     data: bytes = model.SerializeToString()
     return data
@@ -131,12 +136,14 @@ class _Writer:
             self._compute_outputs(written)
 
     def _compute_outputs(self, written: set[int]) -> None:
-        """Let a node write each output of a nested graph, as ONNX asks; an input handed on gets a copy."""
+        """Let a node write each output of a nested graph, as ONNX asks; what is handed on or out twice gets a copy."""
+        seen: set[int] = set()
         for info, v in zip(self.proto.output, self.graph.outputs, strict=True):
-            if v not in written:
+            if v not in written or v in seen:
                 copy = self.file.free(f"{info.name}/out")
                 self.proto.node.append(NodeProto(op_type="Identity", input=[info.name], output=[copy]))
                 info.name = copy
+            seen.add(v)
 
     def value_ids(self) -> tuple[int, ...]:
         """Ids in the order the file defines them; () when they count up."""

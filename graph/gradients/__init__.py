@@ -6,7 +6,7 @@
         return emit.sum_to(emit.mul(dz, y), x), emit.sum_to(emit.mul(dz, x), y)
 
 A rule gets the incoming gradient of each output (None where there is none, unless `zeros=True`)
-and returns one gradient, or None, per input; `node.needs` says which are wanted. An optional output
+and returns one gradient, `Rows` of one, or None, per input; `node.needs` says which are wanted. An optional output
 of the forward node is made wanted by asking for it with `node.output(position)`. Importing this
 package imports every family.
 """

@@ -89,6 +89,12 @@ def dropout(emit: Emit, node: Forward, dz: Val, _: Val | None = None) -> Gradien
     return (dx, *[None] * (len(node.inputs) - 1))
 
 
+@gradient("remat::SeededDropout")
+def seeded_dropout(emit: Emit, node: Forward, dz: Val, _: Val | None = None) -> Gradients:
+    ratio = float(node.attributes.get("ratio", 0.5))
+    return emit.op("remat::DropoutGrad", dz, node.output(1), ratio=ratio), None
+
+
 def _scaled(emit: Emit, node: Forward, dz: Val, mask: Val) -> Val:
     """dz mask / (1 - ratio), or dz, where ratio or mode are only known when the step runs."""
     one = emit.scalar_like(1, dz)

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import math
+
 from graph.emit import Emit, Val
 from graph.errors import CannotDifferentiate
 from graph.gradients.shape import zeros_like
-from graph.gradients.table import Forward, Gradients, gradient
+from graph.gradients.table import Forward, Gradients, Rows, gradient
 
 
 @gradient("Gather")
 def gather(emit: Emit, node: Forward, dz: Val) -> Gradients:
     x, indices = node.inputs
     axis = int(node.attribute("axis", 0))
+    if axis % x.rank == 0 and node.takes_rows(0):
+        count = math.prod(indices.shape)
+        return Rows(emit.reshape(indices, (count,)).id, emit.reshape(dz, (count, *x.shape[1:])).id), None
     return emit.op("remat::GatherGrad", dz, indices, axis=axis, input_shape=list(x.shape)), None
 
 

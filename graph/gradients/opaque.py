@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from graph.builder import Builder
-from graph.contributions import provenance, same_size
+from graph.contributions import ZERO, Part, provenance, same_size
 from graph.ir import ABSENT, Cost, Effect, Node, Phase
 from graph.ops import known
 
@@ -19,24 +19,30 @@ _KEPT_EFFECTS = (Effect.COLLECTIVE, Effect.UNSTABLE)
 
 def opaque_gradients(
     builder: Builder, node: Node, slots: Sequence[int], incoming: Sequence[int | None], needs: Sequence[bool]
-) -> list[int | None]:
-    """Per slot the gradient written by a new opaque node; a value in two slots has one gradient, in its first.
-
-    The node is twice the work of the forward one: the gradient of a matrix product is two of them.
-    """
+) -> list[Part | None]:
+    """Per slot the gradient written by a new opaque node; a value in two slots has one gradient, in its first."""
     wanted: dict[int, int] = {}  # value -> first slot
     for i, v in enumerate(slots):
         if needs[i]:
             wanted.setdefault(v, i)
-    prefix = f"grad/{node.name}"
-    made = [same_size(builder, builder.values[v], f"{prefix}:{i}") for i, v in enumerate(wanted)]
-    given = [ABSENT if gradient is None else gradient for gradient in incoming]
+    made = [same_size(builder, builder.values[v], f"grad/{node.name}:{i}") for i, v in enumerate(wanted)]
+    given = [ABSENT if gradient is None or gradient == ZERO else gradient for gradient in incoming]
+    gradient_node(builder, node, "", [*given, *dict.fromkeys(node.gradient_reads or ())], made)
+    of_slot = dict(zip(wanted.values(), made, strict=True))
+    return [of_slot.get(i) for i in range(len(slots))]
+
+
+def gradient_node(builder: Builder, node: Node, op: str, reads: Sequence[int], writes: Sequence[int]) -> None:
+    """Add the node that computes a gradient of `node`; `op` is its type, "" the forward one and Grad.
+
+    It is twice the work of the forward one: the gradient of a matrix product is two of them.
+    """
     name = f"{node.op}Grad"
     builder.node(
-        name if known(name) is None else f"{node.op}_grad",
-        [*given, *dict.fromkeys(node.gradient_reads or ())],
-        name=prefix,
-        outputs=made,
+        op or (name if known(name) is None else f"{node.op}_grad"),
+        reads,
+        name=f"grad/{node.name}",
+        outputs=writes,
         attributes=node.attributes,
         phase=Phase.BACKWARD,
         cost=_twice(builder, node),
@@ -44,8 +50,6 @@ def opaque_gradients(
         heavy=node.heavy,
         annotations=provenance(node, node.name),
     )
-    of_slot = dict(zip(wanted.values(), made, strict=True))
-    return [of_slot.get(i) for i in range(len(slots))]
 
 
 def _twice(builder: Builder, node: Node) -> Cost:

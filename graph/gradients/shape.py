@@ -18,8 +18,18 @@ def constant_of(emit: Emit, x: Val | None, what: str) -> np.ndarray:
     return known
 
 
-@gradient("Identity")
+@gradient("Identity", "remat::Copy")
 def identity(emit: Emit, node: Forward, dz: Val) -> Gradients:
+    return (dz,)
+
+
+@gradient("remat::RowsLike", "remat::FirstRows")
+def rows_like(emit: Emit, node: Forward, dz: Val) -> Gradients:
+    return dz, None
+
+
+@gradient("remat::PadRows")
+def pad_rows(emit: Emit, node: Forward, dz: Val) -> Gradients:
     return (dz,)
 
 

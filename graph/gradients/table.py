@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Any
 
+from graph.contributions import Rows
 from graph.emit import Emit, Val
 from graph.errors import CannotDifferentiate
 
@@ -20,6 +22,7 @@ class Forward:
     outputs: tuple[Any, ...]  # Val, or None where the graph does not want it
     needs: tuple[bool, ...]  # per input: its gradient is wanted; a rule may return None elsewhere
     want: Callable[[int], Val]  # makes an optional output that the graph leaves out
+    rows: tuple[bool, ...] = ()  # per input: its gradient may be given as rows
 
     def attribute(self, name: str, default: Any = None) -> Any:
         return self.attributes.get(name, default)
@@ -36,9 +39,21 @@ class Forward:
     def needed(self, position: int) -> bool:
         return position < len(self.needs) and self.needs[position]
 
+    def takes_rows(self, position: int) -> bool:
+        return position < len(self.rows) and self.rows[position]
 
-Gradients = tuple[Val | None, ...]
+
+Gradients = tuple[Val | Rows | None, ...]
 Rule = Callable[..., Gradients]  # rule(emit, node, *incoming gradients)
+
+
+class State(StrEnum):
+    """What is known of the gradient of an op."""
+
+    RULE = "rule"
+    NOT_NEEDED = "none"  # ends the path quietly
+    REFUSED = "refused"  # must not be asked for: an error where the path reaches the op
+    MISSING = "missing"  # nobody has written it: an error too, unless every incoming gradient is zero
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +64,7 @@ class GradientRule:
 
 RULES: dict[str, GradientRule] = {}
 UNDIFFERENTIABLE: set[str] = set()  # end the path quietly: integer results, comparisons, shapes
+REFUSED: dict[str, str] = {}  # op -> why its gradient must not be asked for
 
 
 def gradient(*ops: str, zeros: bool = False) -> Callable[[Rule], Rule]:
@@ -69,7 +85,21 @@ def no_gradient(*ops: str) -> None:
     UNDIFFERENTIABLE.update(ops)
 
 
+def refused_gradient(*ops: str, why: str) -> None:
+    """Say that asking for the gradient of these ops is a mistake."""
+    REFUSED.update(dict.fromkeys(ops, why))
+
+
+def state_of(op: str) -> State:
+    """What is known of the gradient of an op, before a request or document declares more."""
+    if op in RULES:
+        return State.RULE
+    if op in UNDIFFERENTIABLE:
+        return State.NOT_NEEDED
+    return State.REFUSED if op in REFUSED else State.MISSING
+
+
 __all__ = [
-    "RULES", "UNDIFFERENTIABLE", "CannotDifferentiate", "Emit", "Forward", "GradientRule", "Gradients", "Val",
-    "gradient", "no_gradient",
+    "REFUSED", "RULES", "UNDIFFERENTIABLE", "CannotDifferentiate", "Emit", "Forward", "GradientRule", "Gradients",
+    "Rows", "State", "Val", "gradient", "no_gradient", "refused_gradient", "state_of",
 ]  # fmt: skip

@@ -11,7 +11,7 @@ from graph.ir import Graph
 from graph.limits import Limits, Shapes
 
 #: Asked in this order; imported when asked, so that `remat --help` loads none.
-IMPORTERS = ("native", "onnx")
+IMPORTERS = ("native", "mxnet", "onnx", "caffe2", "paddle")
 
 
 def importer_of(data: bytes) -> str:

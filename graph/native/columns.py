@@ -29,6 +29,7 @@ def graph_of(columns: Columns, limits: Limits, shapes: Shapes, size: int) -> Gra
         opset={"": 21, **(columns.opset or {})},
         order_is_given=columns.order == "given",
         annotations=reader.opaque(columns.annotations, "annotations"),
+        gradient_rules=reader.opaque(columns.gradient_rules or None, "gradient_rules"),
         outputs=columns.output_values,
         inputs=columns.input_values,
         gradients=columns.gradients,
@@ -133,6 +134,8 @@ def _values(columns: Columns, reader: Reader, draft: Draft) -> None:
         if extra.data is not None:
             draft.data[v] = extra.data
         draft.value_annotations[v] = reader.opaque(extra.annotations, f"extras.values.{v}.annotations")
+        if extra.stop_gradient:
+            draft.stop_gradient.add(v)
 
 
 def _types(columns: Columns, reader: Reader, draft: Draft, count: int) -> list[TensorType | None]:

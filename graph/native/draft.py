@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from graph.builder import Builder
+from graph.control_flow import CONTROL_FLOW
+from graph.control_flow.inference import formal_types, output_types
 from graph.errors import Findings, quoted
 from graph.ir import ABSENT, DTYPE_BITS, EMPTY, Body, Graph, Node, Role, TensorType, Value
 from graph.limits import Limits, Shapes
@@ -19,6 +21,10 @@ from graph.native.rebinding import Rebinding
 
 #: Half a declaration: what is given of (dtype, shape); lengths may be the names of dimensions.
 Partial = tuple[str | None, tuple[int | str, ...] | None]
+
+
+#: nested(types outside, types of the formal inputs where they are known) -> bodies by name
+Nested = Callable[[list[TensorType | None], "list[TensorType | None] | None"], dict[str, Body]]
 
 
 @dataclass(slots=True)
@@ -43,8 +49,10 @@ class Draft:
     inputs: list[int] | None = None  # None: in the order of the values
     captured: dict[int, int] = field(default_factory=dict)  # inside -> outside
     gradients: list[tuple[int, int]] = field(default_factory=list)
+    gradient_rules: Mapping[str, Any] = field(default_factory=lambda: EMPTY)
+    stop_gradient: set[int] = field(default_factory=set)
     soft: set[int] = field(default_factory=set)  # declared once for several versions: yields to inference
-    bodies: dict[int, Callable[[list[TensorType | None]], dict[str, Body]]] = field(default_factory=dict)
+    bodies: dict[int, Nested] = field(default_factory=dict)
 
     def add_constant(self, like: int) -> int:
         """Id of a new constant of the same type as another, under a name of its own."""
@@ -93,7 +101,7 @@ def finish(draft: Draft, shapes: Shapes, limits: Limits, findings: Findings) -> 
     builder.values, builder.nodes = values_of(draft, contents | rebinding.constants), draft.nodes
     builder.inputs = inputs_of(draft)
     builder.order_is_given, builder.gradients = draft.order_is_given, draft.gradients
-    builder.annotations = draft.annotations
+    builder.annotations, builder.gradient_rules = draft.annotations, draft.gradient_rules
     return builder.build(draft.outputs)
 
 
@@ -130,20 +138,20 @@ def infer_types(draft: Draft, rebinding: Rebinding, contents: dict[int, np.ndarr
     types, following = draft.types, bool(rebinding.before)
     for n, node in enumerate(draft.nodes):
         changed = following and rebinding.touches(node)
-        if n in draft.bodies:
-            draft.nodes[n] = replace(node, bodies=draft.bodies[n](types))
+        if n in draft.bodies or node.op in CONTROL_FLOW:
             if changed:
                 rebinding.cannot_follow(n, node, findings)
-            continue
-        if changed:
-            node = rebinding.followed(n, node, inference)
-        try:
-            answer = inference.outputs(node, types)
-        except REFUSALS as error:
-            _refused(draft, rebinding, n, node, error if isinstance(error, ValueError) else None, findings)
-            continue
-        if answer is None:
+            answer = _through_bodies(draft, n, inference.contents)
+        else:
             if changed:
+                node = rebinding.followed(n, node, inference)
+            try:
+                answer = inference.outputs(node, types)
+            except REFUSALS as error:
+                _refused(draft, rebinding, n, node, error if isinstance(error, ValueError) else None, findings)
+                continue
+        if answer is None:
+            if changed and not node.bodies:
                 rebinding.cannot_follow(n, node, findings)
             continue
         for i, v in enumerate(node.outputs):
@@ -156,6 +164,18 @@ def infer_types(draft: Draft, rebinding: Rebinding, contents: dict[int, np.ndarr
                 _settle_type(draft, rebinding, (n, i, v), found, findings)
             elif found is None and changed:
                 rebinding.cannot_follow(n, node, findings)
+
+
+def _through_bodies(draft: Draft, n: int, contents: Mapping[int, np.ndarray]) -> Sequence[TensorType | None] | None:
+    """Read the bodies of a node, typed by what it gives them; types of its outputs where they are known."""
+    node, types = draft.nodes[n], draft.types
+    given = [None if v == ABSENT else types[v] for v in node.inputs]
+    try:
+        if n in draft.bodies:
+            node = draft.nodes[n] = replace(node, bodies=draft.bodies[n](types, formal_types(node, given)))
+        return output_types(node, {v: Value("", types[v], data=contents.get(v)) for v in node.inputs if v != ABSENT})
+    except REFUSALS:  # attributes or bodies of another kind; the check says which
+        return None
 
 
 def _settle_type(
@@ -237,7 +257,7 @@ def _contents(draft: Draft, limits: Limits, findings: Findings) -> dict[int, np.
 def values_of(draft: Draft, contents: Mapping[int, np.ndarray]) -> list[Value]:
     """The records of the values, typed as far as is known."""
     return [
-        Value(name, type, role, size, fixed, contents.get(v), annotations)
+        Value(name, type, role, size, fixed, contents.get(v), annotations, v in draft.stop_gradient)
         for v, (name, type, role, size, fixed, annotations) in enumerate(
             zip(
                 draft.names, draft.types, draft.roles, draft.bytes, draft.fixed, draft.value_annotations,

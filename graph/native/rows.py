@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from graph.errors import Findings, quoted
 from graph.ir import ABSENT, EMPTY, UNKNOWN_COST, Body, Cost, Effect, Graph, Node, Phase, Role, TensorType
 from graph.limits import Limits, Shapes
 from graph.native.content import judge, judge_size, read_attributes
-from graph.native.draft import Draft, body_of, declared, finish
+from graph.native.draft import Draft, Nested, body_of, declared, finish
 from graph.native.faults import did_you_mean
 from graph.native.schema import BodyRow, CostRow, Document, NodeRow, ValueRow
-from graph.versions import single_definition
+from graph.versions.single import Shared, single_definition
 
 ROLES = {role.value: role for role in Role}
 PHASES = {phase.name.lower(): phase for phase in Phase}
@@ -26,14 +26,14 @@ def graph_of(document: Document, limits: Limits, shapes: Shapes, size: int) -> G
     """The graph of a document of `size` bytes. Raises BadGraph."""
     findings = Findings()
     reader = Reader(limits, findings, size > limits.attribute_bytes // 8)
-    soft: frozenset[str] = frozenset()
     if document.naming == "mutable":
-        document, soft = single_definition(document, findings)
+        document, reader.shared = single_definition(document, findings, limits.depth)
     draft = Draft(
         name=document.name,
         opset={"": 21, **(document.opset or {})} if document.opset else {"": 21},
         order_is_given=document.order == "given",
         annotations=reader.opaque(document.annotations, "annotations"),
+        gradient_rules=reader.opaque(document.gradient_rules or None, "gradient_rules"),
     )
     reader.opset = draft.opset
     ids = reader.fill(draft, document.values, document.nodes)
@@ -43,7 +43,6 @@ def graph_of(document: Document, limits: Limits, shapes: Shapes, size: int) -> G
     for parameter, gradient in document.gradients.items():
         pair = reader.named((parameter, gradient), ids, "gradients")
         draft.gradients.append((pair[0], pair[1]))
-    draft.soft = {ids[name] for name in soft if name in ids}
     return finish(draft, shapes, limits, findings)
 
 
@@ -53,6 +52,7 @@ class Reader:
     def __init__(self, limits: Limits, findings: Findings, is_large: bool, depth: int = 0):
         self.limits, self.findings, self.is_large, self.depth = limits, findings, is_large, depth
         self.opset: Mapping[str, int] = {"": 21}
+        self.shared: Shared = {}  # declarations that stand for several versions of a name
 
     def fill(self, draft: Draft, values: list[ValueRow], nodes: list[NodeRow]) -> dict[str, int]:
         """Put values and nodes into the draft; ids of the values by name."""
@@ -66,6 +66,7 @@ class Reader:
         self.lengths(draft.path + "nodes", [row.name for row in nodes])
         self.lengths(draft.path + "nodes", [row.op for row in nodes])
         _Nodes(self, draft, ids, nodes).read()
+        draft.soft = {ids[name] for name in self.shared.get(draft.path, ()) if name in ids}
         return ids
 
     def _values(self, draft: Draft, rows: list[ValueRow]) -> dict[str, int]:
@@ -88,6 +89,8 @@ class Reader:
             draft.value_annotations.append(
                 EMPTY if row.annotations is None else self.opaque(row.annotations, f"values[{v}].annotations")
             )
+            if row.stop_gradient:
+                draft.stop_gradient.add(v)
             ids[row.name] = v
         draft.names = [row.name for row in rows]
         draft.roles = [ROLES[row.role] for row in rows]
@@ -267,19 +270,18 @@ def cost_of(row: CostRow) -> Cost:
     return Cost(row.seconds, row.flops, row.traffic_bytes, row.workspace_bytes)
 
 
-def bodies_of(
-    reader: Reader, rows: Mapping[str, BodyRow], ids: Mapping[str, int], path: str
-) -> Callable[[list[TensorType | None]], dict[str, Body]]:
+def bodies_of(reader: Reader, rows: Mapping[str, BodyRow], ids: Mapping[str, int], path: str) -> Nested:
     """Reads the bodies of a node once the types outside are known."""
     inside = Reader(reader.limits, reader.findings, reader.is_large, reader.depth + 1)
-    inside.opset = reader.opset
+    inside.opset, inside.shared = reader.opset, reader.shared
     captures = {}
     for name, row in rows.items():
         captures[name] = reader.named(row.captures.values(), ids, f"{path}.bodies.{name}.captures")
 
-    def read(outer: list[TensorType | None]) -> dict[str, Body]:
+    def read(outer: list[TensorType | None], formals: list[TensorType | None] | None) -> dict[str, Body]:
         return {
-            name: read_body(inside, row, captures[name], outer, f"{path}.bodies.{name}.") for name, row in rows.items()
+            name: read_body(inside, row, captures[name], (outer, formals or []), f"{path}.bodies.{name}.")
+            for name, row in rows.items()
         }
 
     if inside.depth > reader.limits.depth:
@@ -289,8 +291,12 @@ def bodies_of(
     return read
 
 
-def read_body(reader: Reader, row: BodyRow, outside: list[int], outer: list[TensorType | None], path: str) -> Body:
-    """A body whose captures are bound to the ids `outside`."""
+def read_body(
+    reader: Reader, row: BodyRow, outside: list[int],
+    types: tuple[list[TensorType | None], list[TensorType | None]], path: str,
+) -> Body:  # fmt: skip
+    """A body whose captures are bound to the ids `outside`; `types` are those outside, and of the formal inputs."""
+    outer, formals = types
     draft = Draft(
         path=path, name=row.name, opset=reader.opset, annotations=reader.opaque(row.annotations, f"{path}annotations")
     )
@@ -304,5 +310,8 @@ def read_body(reader: Reader, row: BodyRow, outside: list[int], outer: list[Tens
         if draft.roles[v] is Role.ACTIVATION:
             draft.roles[v] = Role.INPUT
     draft.captured = dict(zip(inner, outside, strict=True))
+    for v, type in zip(draft.inputs, formals, strict=False):
+        if draft.types[v] is None and v not in draft.partial:
+            draft.types[v] = type
     draft.outputs = reader.named(row.outputs, ids, f"{path}outputs")
     return Body(body_of(draft, outer, reader.limits, reader.findings), tuple(draft.captured.items()))

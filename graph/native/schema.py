@@ -38,6 +38,7 @@ class ValueRow(msgspec.Struct, forbid_unknown_fields=True, gc=False, omit_defaul
     fixed_bytes: bool = False
     data: str | None = None  # base64, little endian, row-major; sub-byte elements packed, low bits first
     annotations: Opaque | None = None
+    stop_gradient: bool = False
 
 
 class CostRow(msgspec.Struct, forbid_unknown_fields=True, gc=False, omit_defaults=True):
@@ -97,6 +98,7 @@ class Document(msgspec.Struct, forbid_unknown_fields=True, gc=False, omit_defaul
     inputs: list[Text] | None = None  # the caller's order, where it is not that of `values`
     gradients: dict[str, str] = {}  # parameter -> its gradient, after differentiation
     annotations: Opaque | None = None
+    gradient_rules: Opaque = {}  # op -> what its gradient op reads and writes
 
 
 class ValueExtras(msgspec.Struct, forbid_unknown_fields=True, gc=False, omit_defaults=True):
@@ -104,6 +106,7 @@ class ValueExtras(msgspec.Struct, forbid_unknown_fields=True, gc=False, omit_def
 
     data: str | None = None
     annotations: Opaque | None = None
+    stop_gradient: bool = False
 
 
 class NodeExtras(msgspec.Struct, forbid_unknown_fields=True, gc=False, omit_defaults=True):
@@ -165,6 +168,7 @@ class Columns(msgspec.Struct, forbid_unknown_fields=True, gc=False, omit_default
     opset: Opset | None = None
     order: OrderWord = "free"
     annotations: Opaque | None = None
+    gradient_rules: Opaque = {}
 
 
 def json_schemas() -> dict[str, dict[str, Any]]:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
-from graph.ir import UNKNOWN_COST, Body, Graph, Node, Role, Value
+from graph.ir import ABSENT, UNKNOWN_COST, Body, Graph, Node, Role, Value
 from graph.native.content import text_of, write_attributes
 from graph.native.schema import (
     COLUMNS,
@@ -20,6 +21,7 @@ from graph.native.schema import (
     ValueExtras,
     ValueRow,
 )
+from graph.versions.naming import naming_of, own_annotations
 
 #: Words as literals: a field that is its default, the very object, is left out.
 PHASE_WORDS: tuple[Any, ...] = ("forward", "backward", "update")  # by number
@@ -29,11 +31,14 @@ _ACTIVATION = Role.ACTIVATION
 
 
 class Names:
-    """What values and nodes of a graph are called: by name, or `anonymous` by place."""
+    """What values and nodes of a graph are called: by name, `anonymous` by place, or with `shared` names."""
 
-    def __init__(self, graph: Graph, anonymous: bool):
+    def __init__(self, graph: Graph, anonymous: bool, shared: bool = False):
         self.graph, self.anonymous = graph, anonymous
+        self.naming = naming_of(graph) if shared else None
         self.values = [f"v{v}" if anonymous else value.name for v, value in enumerate(graph.values)]
+        if self.naming is not None:
+            self.values = list(self.naming.names)
         self.values.append("")  # ABSENT is the last one
         self.nodes = [f"n{n}" if anonymous else node.name for n, node in enumerate(graph.nodes)]
         self.streams: dict[str, str] = {}  # an anonymous stream is known by its first use
@@ -47,24 +52,52 @@ class Names:
             return stream
         return self.streams.setdefault(stream, f"s{len(self.streams)}")
 
+    def rows(self) -> list[ValueRow]:
+        """The values; a shared name is declared once, for all its versions."""
+        values, naming = self.graph.values, self.naming
+        if naming is None:
+            return [_value(self, v, value) for v, value in enumerate(values)]
+        return [
+            _value(self, v, replace(value, annotations=own_annotations(value)) if value.annotations else value)
+            for v, value in enumerate(values)
+            if naming.replaced[v] == ABSENT
+        ]
+
+    def own(self, node: Node, v: int) -> str:
+        """Name of an input or output of the node, or its place where an input and an output have this name."""
+        name = self.values[v]
+        if (
+            v == ABSENT
+            or self.naming is None
+            or not any(self.values[u] == name for u in (*node.inputs, *node.outputs) if u != v)
+        ):
+            return name
+        slots, what = (node.outputs, "outputs") if v in node.outputs else (node.inputs, "inputs")
+        return f"{what}[{slots.index(v)}]"
+
     def opaque(self, annotations: Mapping[str, Any]) -> dict[str, Any] | None:
         return write_attributes(annotations) if annotations and not self.anonymous else None
 
 
-def rows_of(graph: Graph, anonymous: bool = False) -> Document:
-    """The graph as rows. `anonymous` leaves names and annotations out, so that equal structure is equal."""
-    names = Names(graph, anonymous)
+def rows_of(graph: Graph, anonymous: bool = False, shared: bool = False) -> Document:
+    """The graph as rows. `anonymous` leaves names and annotations out, so that equal structure is equal.
+
+    With `shared` names, versions of one name have it where they may; see `graph.versions.mutable`.
+    """
+    names = Names(graph, anonymous, shared)
     return Document(
         ROWS,
-        [_value(names, v, value) for v, value in enumerate(graph.values)],
+        names.rows(),
         [_node(names, n, node) for n, node in enumerate(graph.nodes)],
         names.of(graph.outputs),
         "" if anonymous else graph.name,
         dict(graph.opset),
         "given" if graph.order_is_given else "free",
+        "mutable" if shared else "single",
         inputs=None if _inputs_in_order(graph) else names.of(graph.inputs),
         gradients={names.values[p]: names.values[g] for p, g in graph.gradients},
         annotations=names.opaque(graph.annotations),
+        gradient_rules=write_attributes(graph.gradient_rules) if graph.gradient_rules else {},
     )
 
 
@@ -83,6 +116,7 @@ def _value(names: Names, v: int, value: Value) -> ValueRow:
         value.fixed_bytes,
         None if value.data is None else text_of(value.data),
         names.opaque(value.annotations) if value.annotations else None,
+        value.stop_gradient,
     )
 
 
@@ -104,7 +138,7 @@ def _node(names: Names, n: int, node: Node) -> NodeRow:
         {outputs[o]: inputs[i] for o, i in node.in_place} if node.in_place else {},
         node.recompute,  # type: ignore[arg-type]  # the check has seen that it is one of the words
         node.heavy,
-        None if node.gradient_reads is None else names.of(node.gradient_reads),
+        None if node.gradient_reads is None else [names.own(node, v) for v in node.gradient_reads],
         {key: _body(names, body) for key, body in node.bodies.items()} if node.bodies else {},
         names.opaque(node.annotations),
     )
@@ -112,13 +146,13 @@ def _node(names: Names, n: int, node: Node) -> NodeRow:
 
 def _body(names: Names, body: Body) -> BodyRow:
     graph = body.graph
-    inside = Names(graph, names.anonymous)
+    inside = Names(graph, names.anonymous, names.naming is not None)
     inside.streams = names.streams
     return BodyRow(
         inside.of(graph.inputs),
         [_node(inside, n, node) for n, node in enumerate(graph.nodes)],
         inside.of(graph.outputs),
-        [_value(inside, v, value) for v, value in enumerate(graph.values)],
+        inside.rows(),
         {inside.values[inner]: names.values[outer] for inner, outer in body.captures},
         "" if names.anonymous else graph.name,
         inside.opaque(graph.annotations),
@@ -172,6 +206,7 @@ def columns_of(graph: Graph) -> Columns:
         opset=dict(graph.opset),
         order="given" if graph.order_is_given else "free",
         annotations=names.opaque(graph.annotations),
+        gradient_rules=write_attributes(graph.gradient_rules) if graph.gradient_rules else {},
     )
     columns.strings = list(strings)
     return columns
@@ -185,9 +220,11 @@ def _extras(names: Names) -> Extras:
     """The rare fields of values and nodes that have any."""
     graph = names.graph
     values = {
-        str(v): ValueExtras(None if value.data is None else text_of(value.data), names.opaque(value.annotations))
+        str(v): ValueExtras(
+            None if value.data is None else text_of(value.data), names.opaque(value.annotations), value.stop_gradient
+        )
         for v, value in enumerate(graph.values)
-        if value.data is not None or value.annotations
+        if value.data is not None or value.annotations or value.stop_gradient
     }
     nodes = {}
     for n, node in enumerate(graph.nodes):

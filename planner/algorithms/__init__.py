@@ -17,7 +17,12 @@ PLANNERS = {
     "as_given": "planner.algorithms.as_given",
     "mirror": "planner.algorithms.mirror",
     "segments": "planner.algorithms.segments",
+    "revolve": "planner.algorithms.revolve",
+    "recurrent": "planner.algorithms.recurrent",
     "greedy": "planner.algorithms.greedy",
+    "anneal": "planner.algorithms.anneal",
+    "search_order": "planner.algorithms.search_order",
+    "longest_path": "planner.algorithms.longest_path",
 }
 
 

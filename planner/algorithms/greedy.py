@@ -47,6 +47,7 @@ class _Search:
         self.closing = Closing(problem, monitor.should_stop)
         self.floor = largest_task.bound(problem).bytes
         self.best, self.score = base, monitor.offer(base)
+        self.base_peak = self.score.peak_bytes
 
     def offer(self, order: Order) -> None:
         score = self.monitor.offer(order)
@@ -55,25 +56,24 @@ class _Search:
 
     def within(self, budget: int) -> None:
         """Try the ways down to the budget, then on from the best to the lowest when none got there."""
-        if peak(self.problem, self.base) <= budget:
+        if self.base_peak <= budget:
             return
         if budget < self.floor:
             for steps in WAYS:
-                self.offer(self.lowered(self.base, self.floor, steps))
+                self.offer(self.lowered(self.floor, steps))
             self.lowest_within(None)
             return
         left = TASK_STEPS // len(self.base)
         for steps in WAYS if left >= sum(WAYS) else (min(max(left, 1), 10),):
-            self.offer(self.lowered(self.base, budget, steps))
+            self.offer(self.lowered(budget, steps))
             if self.monitor.should_stop():
                 return
-        if peak(self.problem, self.best) > budget:
+        if self.score.peak_bytes > budget:
             self.sink(self.best, budget, None)
 
-    def lowered(self, order: Order, budget: int, steps: int) -> Order:
-        """The order with runs added until it is within the budget, or until a step there gains nothing."""
-        top = highest = peak(self.problem, order)
-        failed = 0
+    def lowered(self, budget: int, steps: int) -> Order:
+        """The base with runs added until it is within the budget, or until a step there gains nothing."""
+        order, top, highest, failed = self.base, self.base_peak, self.base_peak, 0
         for step in range(1, 2 * steps + 12):
             limit = max(budget, top - (top - budget) * step // steps)
             if highest <= limit:
@@ -111,9 +111,9 @@ class _Search:
         self.sink(self.best, self.floor, cost_limit)
         part = 0.04
         while part >= LEAST_STEP and not self.monitor.should_stop():
-            highest = peak(self.problem, self.best)
+            highest = self.score.peak_bytes
             target = int(highest * (1 - part))
-            tried = self.lowered(self.base, target, WAYS[1])
+            tried = self.lowered(target, WAYS[1])
             if peak(self.problem, tried) < highest and self.affords(tried, cost_limit):
                 self.offer(tried)
                 self.sink(self.best, self.floor, cost_limit)

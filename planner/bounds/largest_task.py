@@ -30,18 +30,25 @@ def bound(problem: Problem) -> LargestTask:
     if problem.optional.all():
         return LargestTask(always, -1)
     own = np.where(resident, 0, device)
-    need = _row_sums(problem.reads, own) + _row_sums(problem.writes, own) + problem.workspace - _credit(problem, own)
+    need = (
+        _row_sums(problem.reads, own)
+        + _row_sums(problem.writes, own)
+        + problem.workspace
+        - takeover_credit(problem, own)
+    )
     need[problem.optional] = -1
     task = int(np.argmax(need))
     return LargestTask(always + int(need[task]), task)
 
 
-def _credit(problem: Problem, own: np.ndarray) -> np.ndarray:
+def takeover_credit(problem: Problem, own: np.ndarray) -> np.ndarray:
     """int64[n]: at most this many bytes of a task's outputs can lie in storage they take over.
 
     Every output takes one input and every input serves one output, so the credit is at most the sum
     over the outputs that may take any, and at most the sum over inputs of the largest they may serve.
     """
+    if not len(problem.takeover.index):
+        return np.zeros(problem.tasks, np.int64)
     task, output = problem.writes.row_of_entry(), problem.writes.index
     entry, source = problem.takeover.entries(output)
     task, output = task[entry], output[entry]

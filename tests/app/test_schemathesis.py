@@ -21,14 +21,28 @@ def described(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BaseSchema]:
     app.state.service.close()
 
 
+#: What schemathesis says of a schema it derived itself and cannot draw from; another seed derives others.
+NOT_DRAWN = "Cannot generate an array"
+
+
 def faults(schema: BaseSchema, examples: int, phases: list[str]) -> list[str]:
-    """What every check of schemathesis finds, but one.
+    """What every check of schemathesis finds, but one, with the first of three seeds that it can draw with.
 
     A schema cannot say everything (a name that nothing defines, a shape that does not fit), so
     positive_data_acceptance is left out: what the schema allows may still be answered 422.
     """
+    found: list[str] = []
+    for seed in (7, 8, 9):
+        found = faults_with(schema, seed, examples, phases)
+        if not any(NOT_DRAWN in fault for fault in found):
+            break
+    return found
+
+
+def faults_with(schema: BaseSchema, seed: int, examples: int, phases: list[str]) -> list[str]:
+    """The same with one seed."""
     config = schema.config
-    config.seed = 7
+    config.seed = seed
     config.checks.positive_data_acceptance.enabled = False
     config.generation.max_examples = examples
     for name in ("examples", "coverage", "fuzzing", "stateful"):

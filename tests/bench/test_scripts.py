@@ -9,10 +9,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench import digests, run, scale, soak, table
+from bench import analysis, digests, hotspots, run, scale, soak, table
 from bench.catalogue import Instance
 from bench.damage import damaged
 from bench.generators import chain, transformer
@@ -42,6 +43,7 @@ def test_every_stage_of_the_scale_run_is_timed_and_weighed():
     assert list(found["seconds"]) == ["parse", "lower", "greedy", "check", "realize", "serialise"]
     assert found["steps"] >= found["nodes"] >= 200
     assert found["bytes_over_budget"] == 0
+    assert found["processor_seconds"] > 0
 
 
 def timed(nodes: int, seconds: float, peak_bytes: int = 0) -> dict[str, object]:
@@ -54,6 +56,25 @@ def test_scale_complains_about_time_memory_and_steepness():
     assert len(scale.misses([*good[:2], timed(100_000, 7.1)])) == 1
     assert len(scale.misses([*good[:2], timed(100_000, 5.0, 2_100_000_000)])) == 1
     assert len(scale.misses([good[0], timed(10_000, 0.1), timed(100_000, 5.0)])) == 1
+
+
+def test_the_functions_of_a_stage_are_named_with_their_share():
+    lines = hotspots.described(json.dumps(transformer(200)).encode(), top=3)
+    assert len(lines) == 1 + 6 * (1 + 3)
+    assert any(" graph/" in line for line in lines) and any(" planner/" in line for line in lines)
+    profiler = hotspots.Profiler()
+    with profiler("sorting"):
+        sorted(range(50), key=str)
+    shares = profiler.top("sorting", 9)
+    assert shares == sorted(shares, key=lambda row: -row[0])
+    assert sum(share for share, _, _ in shares) == pytest.approx(1)
+
+
+def test_the_analysis_run_meets_dead_ops_and_names_written_again():
+    found = analysis.measured(json.dumps(analysis.program(2_000)).encode())
+    assert found["versions"] > 2_000 == found["ops"]
+    assert 0 < found["dead"] < found["ops"]
+    assert list(found["seconds"]) == ["parse", "analysis", "to a graph", "back to a document"]
 
 
 def test_a_digest_repeats_and_differs_between_plans():

@@ -53,7 +53,7 @@ def _elementwise() -> list[Example]:
     plain = (
         "Abs Exp Sin Cos Tan Atan Sinh Cosh Asinh Erf Sigmoid Tanh Relu Softplus Softsign HardSwish Mish Neg Identity"
     )
-    for op in plain.split():
+    for op in (*plain.split(), "remat::Copy"):
         found += _uses(op, ([apart(3, 4) * (0.6 if op == "Tan" else 1)],), ([apart()],))
     for op in ("Log", "Sqrt", "Reciprocal"):
         found += _uses(op, ([real(2, 3, low=0.3)],))
@@ -79,6 +79,7 @@ def _elementwise() -> list[Example]:
     )
     found += _uses("Dropout", ([real(3, 4), np.array(0.4)],), fixed=(1,))
     found += _uses("Dropout", ([real(3, 4)],))
+    found += _uses("remat::SeededDropout", ([real(3, 4), np.int32([7])], {"ratio": 0.3}), outputs=(True, False))
     for op in ("Softmax", "LogSoftmax"):
         found += _uses(op, ([real(3, 4)],), ([real(2, 3, 4)], {"axis": 1}), ([real(5)], {"axis": 0}))
     return found
@@ -104,6 +105,9 @@ def _arithmetic() -> list[Example]:
     found += _uses("Where", ([condition, real(2, 3), real(2, 3)],), ([condition, real(3), real()],))
     found += _uses("Cast", ([real(2, 3)], {"to": 11}))
     found += _uses("CastLike", ([real(2, 3), real(1)],), fixed=(1,))
+    found += _uses("remat::FirstRows", ([real(2, 3), np.array([2, 3])],), fixed=(1,))
+    found += _uses("remat::PadRows", ([real(2, 3)], {"shape": [2, 3]}))
+    found += _uses("remat::RowsLike", ([real(2, 3), real(2, 3)],), fixed=(1,))
     return found
 
 
@@ -360,6 +364,18 @@ def _recurrent() -> list[Example]:
     return found
 
 
+def _recurrent_units() -> list[Example]:
+    h, c, time, lengths = real(1, 3, 2), real(1, 3, 2), ints(2), np.array([4, 2, 3], np.int32)
+    lstm, gru, both = real(1, 3, 8), real(1, 3, 6), (True, True)
+    return [
+        *_uses("remat::LSTMUnit", ([h, c, lstm],), ([h, c, lstm, lengths, time], {"forget_bias": 0.5}),
+               ([h, c, lstm, lengths, time], {"drop_states": 1}), outputs=both),
+        *_uses("remat::LSTMUnit", ([h, c, lstm, lengths, time],), outputs=(True, False)),
+        *_uses("remat::GRUUnit", ([h, gru],), ([h, gru, lengths, time],)),
+        *_uses("remat::GRUUnit", ([h, gru, lengths, time], {"drop_states": 1})),
+    ]  # fmt: skip
+
+
 def _resizing() -> list[Example]:
     x, scales = real(1, 2, 3, 4), np.array([1, 1, 2, 1.5])
     found: list[Example] = []
@@ -378,7 +394,11 @@ def _resizing() -> list[Example]:
     return found
 
 
+def _marks() -> list[Example]:
+    return _uses("remat::GradientScale", ([real(2, 3)], {"scale": 1.0}))
+
+
 EXAMPLES: list[Example] = [
     *_elementwise(), *_arithmetic(), *_products(), *_reductions(), *_shapes(), *_indexing(), *_windows(),
-    *_normalisations(), *_losses(), *_recurrent(), *_resizing(),
+    *_normalisations(), *_losses(), *_recurrent(), *_recurrent_units(), *_resizing(), *_marks(),
 ]  # fmt: skip

@@ -96,6 +96,8 @@ def _shapes() -> list[Example]:
         "Shape", ([real(2, 3, 4)],), ([real(2, 3, 4)], {"start": -2}), ([real(2, 3, 4)], {"start": 1, "end": 2})
     )
     found += _uses("Size", ([real(2, 3)],), ([real()],)) + _uses("Identity", ([integers(2)],), ([real()],))
+    found += _uses("remat::Copy", ([integers(2)],)) + _uses("remat::StopGradient", ([real(2, 3)],), ([integers(2)],))
+    found += _uses("remat::ZeroGradient", ([real(2, 3)],), outputs=())
     found += _uses("ConstantOfShape", ([ints(2, 3)],), ([ints(2)], {"value": np.int64([7])}), ([ints(0)],))
     found += _uses("EyeLike", ([real(3, 4)],), ([real(3, 3)], {"k": -1, "dtype": 7}))
     found += _uses("Range", ([np.array(1), np.array(9), np.array(3)],), ([np.array(5), np.array(0), np.array(-2)],))
@@ -178,6 +180,8 @@ def _reductions() -> list[Example]:
 def _draws() -> list[Example]:
     found = _uses("Dropout", ([real(3, 4), np.array(0.3), np.array(True)],), outputs=TWO, fixed=(1,))
     found += _uses("Dropout", ([real(3, 4)],), ([real(3, 4), np.array(0.3), np.array(False)],), outputs=TWO, fixed=(1,))
+    found += _uses("remat::SeededDropout", ([real(3, 4), np.int32([3])], {"ratio": 0.3}), outputs=TWO)
+    found += _uses("remat::Seed", ([], {"seed": 5}))
     found += _uses("remat::DropoutGrad", ([real(3, 4), flags(3, 4)], {"ratio": 0.3}), ([real(3), flags(3)],))
     found += _uses("RandomNormal", ([], {"shape": [3, 4], "mean": 2.0}), ([], {"shape": [2], "dtype": 11, "seed": 3.0}))
     found += _uses("RandomUniform", ([], {"shape": [3, 4], "low": -1.0}))

@@ -19,9 +19,11 @@ def codes_in(source: str) -> set[str]:
     for place in ast.walk(ast.parse(source)):
         if isinstance(place, ast.Call) and place.args:
             name = place.func.attr if isinstance(place.func, ast.Attribute) else getattr(place.func, "id", "")
-            makes_one = name in ("add", "one", "Finding") and len(place.args) == 5
+            makes_one = name in ("add", "one", "bad", "Finding") and len(place.args) == 5
             if makes_one and isinstance(place.args[0], ast.Constant):
                 found.add(str(place.args[0].value))
+            if name == "CannotDifferentiate" and len(place.args) == 3 and isinstance(place.args[2], ast.Constant):
+                found.add(str(place.args[2].value))
         if isinstance(place, ast.Assign) and getattr(place.targets[0], "id", "") == "code":
             found |= {code for code in _choices(place.value) if CODE.match(code)}
     return found

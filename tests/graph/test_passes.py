@@ -8,7 +8,8 @@ import pytest
 from graph.builder import Builder
 from graph.errors import BadGraph
 from graph.ir import Effect, Graph, Role, TensorType
-from graph.passes import extract, without_dead_nodes, without_identities
+from graph.passes import without_dead_nodes, without_identities
+from graph.surgery.extract import extract
 from tests.graph.evaluate import evaluate
 
 VECTOR = TensorType("float32", (4,))

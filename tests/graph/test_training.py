@@ -427,8 +427,10 @@ def test_every_wrong_field_is_told_at_once():
     [
         ({"off": ["loss"]}, "differentiate.off"),
         ({"of": "loss"}, "differentiate.of"),
-        ({"with_respect_to": [1]}, "differentiate.with_respect_to"),
-        ({"head_gradients": ["loss"]}, "differentiate.head_gradients"),
+        ({"with_respect_to": [1]}, "differentiate.with_respect_to[0]"),
+        ({"with_respect_to": "w"}, "differentiate.with_respect_to"),
+        ({"head_gradients": "loss"}, "differentiate.head_gradients"),
+        ({"callbacks": print}, "callbacks"),
     ],
 )
 def test_a_wrong_option_says_which_field(options, path):

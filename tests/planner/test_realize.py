@@ -90,7 +90,7 @@ def test_the_rewritten_graph_planned_again_has_the_same_peak() -> None:
     low = lowered(viewed())
     for order in ([0, 1, 2, 3], [0, 2, 0, 1, 3], [0, 1, 0, 2, 3], [0, 1, 0, 2, 0, 1, 3]):
         plan = plan_of(low, order)
-        again = lowered(realize(low, sequence(low, plan)))
+        again = lowered(realize(sequence(low, plan)))
         assert liveness.peak(again.problem, np.arange(again.problem.tasks)) == plan.score.peak_bytes
 
 
@@ -98,7 +98,7 @@ def test_every_value_of_the_rewritten_graph_has_its_instance() -> None:
     low = lowered(viewed())
     plan = plan_of(low, [0, 2, 0, 1, 3])
     order = sequence(low, plan)
-    rewritten = realize(low, order)
+    rewritten = realize(order)
     of = dict(zip((v.name for v in rewritten.values), instances(low, plan, order, rewritten), strict=True))
     assert len({of["a"], of["a/1"], of["c"], of["d"], of["x"]}) == 5
     assert of["v"] == of["a/1"]

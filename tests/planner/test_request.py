@@ -25,7 +25,9 @@ def test_every_field_reaches_the_request() -> None:
         "budget": "50%", "counts": "activations", "order": "given", "phases": "mixed", "runtime": "torch-eager",
         "recipe": {"optimizer": "sgd"}, "reserve": "1GiB", "planner": "greedy", "search_seconds": 2, "iterations": 7,
         "seed": 3, "device": "v100-16gb", "differentiate": False, "loss": "l", "inputs": {"x": "4x3"}, "batch": 2,
-        "dims": {"N": 8}, "checkpoints": ["a"], "keep": ["b"], "recompute": ["c"], "layout": "best", "execute": "yes",
+        "dims": {"N": 8}, "checkpoints": ["a"], "keep": ["b"], "recompute": ["c"],
+        "unknown_checkpoints": "error", "advise_checkpoints": True, "share_buffers": True, "layout": "best",
+        "gradient_events": True, "execute": "yes",
         "return": ["plan", "graph"], "fraction_of": "reducible",
     }  # fmt: skip
     request = parse_request(sent)

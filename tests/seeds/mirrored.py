@@ -66,7 +66,7 @@ class Mirrored:
 
     @cached_property
     def rewritten(self) -> Graph:
-        return realize(self.lowered, sequence(self.lowered, self.plan))
+        return realize(sequence(self.lowered, self.plan))
 
     def stage(self, op: str) -> int:
         return int(self.decisions.stage[self.task(op)])

@@ -92,10 +92,7 @@ def _names_exist(inputs: Sequence[Input], shapes: Shapes, findings: Findings) ->
                 "one of " + ", ".join(map(quoted, symbols)) if symbols else "nothing: all lengths are numbers",
                 "correct the name, or give the shape with --input NAME=16x3x224x224",
             )  # fmt: skip
-    said = [(f"inputs.{n}", length) for n, shape in shapes.inputs.items() for length in shape]
-    said += [(f"dims.{n}", length) for n, length in shapes.dims.items()]
-    said += [("batch", shapes.batch)] if shapes.batch is not None else []
-    for path, length in said:
+    for path, length in shapes.lengths():
         if length < 0:
             findings.add("negative_size", path, str(length), "a length of 0 or more", "correct it")
 

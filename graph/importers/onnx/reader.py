@@ -77,6 +77,7 @@ class Model:
         whole = note_from(note_of(self.proto) or "{}", ModelNote, "model")
         builder.order_is_given = whole.order_is_given
         builder.annotations = MappingProxyType(whole.annotations)
+        builder.gradient_rules = whole.gradient_rules
         builder.gradients = [(walk.value_id(p, scope), walk.value_id(g, scope)) for p, g in whole.gradients]
         return renumbered(builder.build(outputs), whole.value_ids)
 

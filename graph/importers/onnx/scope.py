@@ -74,6 +74,7 @@ class Frame:
         return self.builder.value(
             slot.name, type, slot.role, data=None if slot.role is Role.PARAMETER else slot.data,
             bytes=note.bytes, fixed_bytes=note.fixed_bytes, annotations=note.annotations,
+            stop_gradient=note.stop_gradient,
         )  # fmt: skip
 
     def _taken(self, slot: Slot) -> int:

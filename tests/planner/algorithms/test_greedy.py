@@ -9,6 +9,7 @@ import pytest
 
 from planner import closing, liveness
 from planner.algorithms import greedy
+from planner.gaps import evaluated
 from planner.monitor import Monitor
 from planner.plan import Goal, Order
 from planner.portfolio import judge
@@ -87,7 +88,8 @@ def test_trimming_takes_out_what_the_limit_does_not_need():
     step = closing.Closing(problem)
     low, peak = step.down_to(base, liveness.peak(problem, base) * 7 // 10)
     assert peak == liveness.peak(problem, low)
-    assert step.trimmed(low, liveness.peak(problem, base))[0].tolist() == base.tolist()
+    trimmed = step.trimmed(evaluated(problem, low), liveness.peak(problem, base))
+    assert trimmed.order.tolist() == base.tolist()
 
 
 def test_a_problem_whose_repeats_are_all_forbidden_comes_back_as_given():
@@ -98,4 +100,4 @@ def test_a_problem_whose_repeats_are_all_forbidden_comes_back_as_given():
 def test_unread_repeats_are_removed():
     problem = drawn("a>b b>c")
     order = np.array([0, 1, 0, 0, 2])
-    assert closing.without_unread(problem, order).tolist() == [0, 1, 2]
+    assert closing.without_unread(problem, order).order.tolist() == [0, 1, 2]

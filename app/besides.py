@@ -1,0 +1,46 @@
+"""What a report says besides the plan, as lines for people: worth of checkpoints, shared buffers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from app.terminal import share, size, table
+
+
+def besides(report: Mapping[str, Any]) -> list[str]:
+    """Lines about the sections of the report that were asked for by a field of their own."""
+    lines = []
+    if "checkpoint_advice" in report:
+        lines += ["", *_advice(report["checkpoint_advice"])]
+    if "sharing" in report:
+        lines += ["", *_sharing(report["sharing"])]
+    return lines
+
+
+def _advice(advice: Mapping[str, Any]) -> list[str]:
+    given, best = advice["given"], advice["best"]
+    rows = [("as given", size(given["peak_bytes"]), "", share(given["overhead"]))]
+    for word, kind in (("without", "dropping"), ("with", "adding")):
+        rows += [
+            (f"{word} {row['value']}", size(row["peak_bytes"]), _change(row["peak_bytes_more"]), share(row["overhead"]))
+            for row in advice[kind]
+        ]
+    lines = list(table(("checkpoints", "peak", "change", "extra time"), rows, (1, 2, 3)))
+    if best["checkpoints"] == given["checkpoints"] or not given["checkpoints"]:
+        return lines
+    how = "all were tried" if advice["all_tried"] else f"{advice['sets']} sets judged"
+    names = ", ".join(best["checkpoints"])
+    lines.append(f"best {len(best['checkpoints'])} found ({how}): {names}")
+    return [*lines, f"  peak {size(best['peak_bytes'])}, extra time {share(best['overhead'])}"]
+
+
+def _change(more: int) -> str:
+    return f"-{size(-more)}" if more < 0 else f"+{size(more)}" if more else ""
+
+
+def _sharing(sharing: Mapping[str, Any]) -> list[str]:
+    return [
+        f"{len(sharing['buffers'])} buffers of {size(sharing['bytes'])} hold {len(sharing['value'])} values of "
+        f"{size(sharing['separate_bytes'])}; no sharing is below {size(sharing['bound_bytes'])}"
+    ]

@@ -1,0 +1,133 @@
+"""Bodies planned against storing everything and recomputing everything.
+
+    python bench/bodies.py                    # a transformer of 32 layers and a recurrence of 1,000 steps
+    python bench/bodies.py --layers 4 --steps 50 --execute
+
+For each model: memory and time of storing what every trip makes, of storing the states alone, and of the
+plan at budgets between; for the recurrence also the trips run, against the least that Revolve's rows allow.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from bench.scans import recurrence, transformer
+from graph.autodiff import differentiate
+from graph.bodies import find_pairs, with_saved
+from graph.control_flow import SNAPSHOT_GRAD, SnapshotGrad
+from graph.ir import Graph
+from planner.algorithms.revolve import forward_steps
+from planner.pipeline import question_of, solve
+from planner.request import parse_request
+
+#: Budgets, as shares of the way from recomputing everything to storing everything.
+SHARES = (1.0, 0.75, 0.5, 0.25, 0.1, 0.0)
+#: Budgets of the recurrence below that, as shares of the activations that recomputing everything holds.
+BELOW = (0.5, 0.25, 0.1, 0.05)
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One way to run a step."""
+
+    name: str
+    peak_bytes: int
+    seconds: float
+    trips: int | None = None  # forward, altogether
+    least_trips: int | None = None  # with as many rows, by Revolve
+    executed: str = ""
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--layers", type=int, default=32)
+    parser.add_argument("--steps", type=int, default=1000)
+    parser.add_argument("--small", action="store_true", help="widths that can be executed")
+    parser.add_argument("--execute", action="store_true", help="run each plan and compare bit for bit")
+    parser.add_argument("--seconds", type=float, default=20.0, help="search time a plan")
+    asked = parser.parse_args()
+    small = asked.small or asked.execute
+    models = [
+        transformer(asked.layers, 16, 32, 2) if small else transformer(asked.layers),
+        recurrence(asked.steps, 4, 16) if small else recurrence(asked.steps),
+    ]
+    for model in models:
+        print(f"\n{model.name}")
+        print(f"{'':34}{'peak':>12}{'activations':>14}{'seconds':>12}{'overhead':>10}{'trips':>8}{'Revolve':>9}")
+        step = step_of(model)
+        show(step, list(rows(step, asked.seconds, asked.execute, below=BELOW if model is models[-1] else ())))
+    return 0
+
+
+def step_of(model: Graph) -> Graph:
+    return differentiate(model, ["loss"])
+
+
+def show(step: Graph, found: list[Row]) -> None:
+    resident = resident_bytes(step)
+    for row in found:
+        trips = "" if row.trips is None else f"{row.trips:8}{row.least_trips or '':>9}"
+        extra = row.seconds / found[0].seconds - 1
+        print(
+            f"{row.name:34}{row.peak_bytes:>12,}{row.peak_bytes - resident:>14,}{row.seconds:>12.6f}{extra:>10.2%}"
+            f"{trips} {row.executed}"
+        )  # fmt: skip
+
+
+def rows(
+    step: Graph, seconds: float = 20.0, execute: bool = False, shares: Sequence[float] = SHARES,
+    below: Sequence[float] = (),
+) -> Iterator[Row]:  # fmt: skip
+    """Storing everything, recomputing everything, and plans at budgets between, both ends included."""
+    (pair,) = find_pairs(step)
+    most, least = as_given(step), as_given(with_saved(step, pair, []))
+    yield Row("store everything", *most)
+    yield Row("recompute everything", *least)
+    for share in shares:
+        budget = round(least[0] + share * (most[0] - least[0]))
+        yield planned(step, budget, f"planned, {share:.0%} of the way", seconds, execute)
+    for share in below:
+        budget = round(least[0] - (1 - share) * (least[0] - resident_bytes(step)))
+        yield planned(step, budget, f"planned, {share:.0%} of the least", seconds, execute)
+
+
+def resident_bytes(step: Graph) -> int:
+    return sum(value.nbytes for value in step.values if value.role.value != "activation")
+
+
+def as_given(step: Graph) -> tuple[int, float]:
+    """(peak, seconds) of a graph in its own order."""
+    question = question_of(step, parse_request({"budget": "100%"}))
+    score = question.baseline.score
+    return score.peak_bytes, score.cost * question.lowered.problem.tick
+
+
+def planned(step: Graph, budget: int, name: str, seconds: float, execute: bool) -> Row:
+    began = time.monotonic()
+    outcome = solve(
+        step, parse_request({"budget": budget, "search_seconds": seconds, "execute": "yes" if execute else "no"})
+    )
+    report = outcome.report
+    took = f"planned in {time.monotonic() - began:.1f} s"
+    if execute:
+        took += f", {report['executed']['status']}"
+    trips = least = None
+    for node in outcome.graph.nodes:
+        if node.op == SNAPSHOT_GRAD:
+            parts = SnapshotGrad.of(node)
+            count, kept = parts.trips(), node.inputs[parts.gradients]
+            type = outcome.graph.values[kept].type
+            assert type is not None
+            trips, least = 2 * count + parts.advanced(), forward_steps(count, type.shape[0]) + count
+    return Row(name, report["plan"]["peak_bytes"], report["plan"]["seconds"], trips, least, took)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,131 @@
+"""A Scan that keeps its states before some trips only, and the way back that makes the others again.
+
+    SnapshotScan      trip   0 1 2 3 4 5 6 7        states before trips 0, 4 and 6 go to rows 0, 1, 2 of a stack
+    SnapshotScanGrad  trip   7 6 5 4 3 2 1 0        before each, its states are restored or advanced to
+
+    SnapshotScan        [states..., sequences...]           -> [states..., stacks..., rows of states...]
+    SnapshotScanGrad    [gradients..., rows of states..., sequences...]  -> [gradients..., stacks..., rows of states...]
+      body     [gradients..., states..., elements...]       -> [gradients..., emitted...]
+      advance  [states..., elements it reads...]            -> [states...]
+
+The rows are working memory of the way back, which hands them out where it got them: in place. What the
+way back does is the attribute `schedule`, three numbers an action:
+    ADVANCE begin end     the states at hand, before trip `begin`, become those before trip `end`
+    STORE trip row        the states at hand go to a row
+    RESTORE trip row      a row comes to hand
+    BACKWARD trip trip    the body runs for a trip, whose states are at hand
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from graph.ir import Body, Node
+
+SNAPSHOT_SCAN, SNAPSHOT_GRAD = "remat::SnapshotScan", "remat::SnapshotScanGrad"
+ADVANCE, STORE, RESTORE, BACKWARD = range(4)
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotGrad:
+    """A SnapshotScanGrad, its inputs sorted by what they are."""
+
+    node: Node
+    scanned: int
+    rows: int  # stacks of rows of states, one a state
+    gradients: int
+
+    @classmethod
+    def of(cls, node: Node) -> SnapshotGrad:
+        scanned, rows = int(node.attributes["num_scan_inputs"]), int(node.attributes["num_row_inputs"])
+        return cls(node, scanned, rows, len(node.inputs) - scanned - rows)
+
+    @property
+    def body(self) -> Body:
+        return self.node.bodies["body"]
+
+    @property
+    def advance(self) -> Body:
+        return self.node.bodies["advance"]
+
+    @property
+    def advance_reads(self) -> list[int]:
+        """Sequences of which the advance reads an element."""
+        return list(self.node.attributes.get("advance_scan_inputs", ()))
+
+    def schedule(self) -> Iterator[tuple[int, int, int]]:
+        flat = iter(self.node.attributes["schedule"])
+        return zip(flat, flat, flat, strict=True)
+
+    def advanced(self) -> int:
+        """Trips that advances run."""
+        return sum(end - begin for kind, begin, end in self.schedule() if kind == ADVANCE)
+
+    def trips(self) -> int:
+        """Trips that go back."""
+        return sum(kind == BACKWARD for kind, _, _ in self.schedule())
+
+    def state_bytes(self) -> int:
+        """Bytes of the states of one trip: those made while the older ones are read."""
+        body = self.advance.graph
+        return sum(body.values[v].nbytes for v in body.outputs)
+
+
+#: run(body, what its formal inputs get, trip) -> its outputs
+Run = Callable[[Body, Sequence[np.ndarray], int], list[np.ndarray]]
+
+
+class Rows:
+    """Rows of states, filled as a Scan goes along."""
+
+    def __init__(self, node: Node):
+        self.trip_row = {int(trip): row for row, trip in enumerate(node.attributes["snapshots"])}
+        self.count = int(node.attributes["rows"])
+        self.states = [int(i) for i in node.attributes["snapshot_states"]]
+        self.stacks: list[np.ndarray] = []
+
+    def keep(self, trip: int, states: Sequence[np.ndarray]) -> None:
+        """Store the states before `trip` where the node keeps them."""
+        if not self.stacks:
+            self.stacks = [np.zeros((self.count, *states[i].shape), states[i].dtype) for i in self.states]
+        if trip in self.trip_row:
+            for stack, i in zip(self.stacks, self.states, strict=True):
+                stack[self.trip_row[trip]] = states[i]
+
+
+def go_back(
+    node: Node, inputs: Sequence[np.ndarray], run: Run
+) -> tuple[list[np.ndarray], list[list[np.ndarray]], list[np.ndarray]]:
+    """(gradients, per emission its rows from the last trip to the first, rows of states)."""
+    parts = SnapshotGrad.of(node)
+    gradients, rest = list(inputs[: parts.gradients]), inputs[parts.gradients :]
+    rows = [np.array(stack) for stack in rest[: parts.rows]]
+    sequences = rest[parts.rows :]
+    axes, directions = node.attributes.get("scan_input_axes", ()), node.attributes.get("scan_input_directions", ())
+    count = parts.trips()
+    emitted: list[list[np.ndarray]] = [[] for _ in parts.body.graph.outputs[parts.gradients :]]
+    hand: list[np.ndarray] = []
+
+    def element(k: int, trip: int) -> np.ndarray:
+        place = trip if directions[k] else count - 1 - trip
+        return np.array(np.take(sequences[k], place, axis=axes[k]), order="C")
+
+    for kind, begin, end in parts.schedule():
+        if kind == STORE:
+            for stack, state in zip(rows, hand, strict=True):
+                stack[end] = state
+        elif kind == RESTORE:
+            hand = [np.array(stack[end]) for stack in rows]
+        elif kind == ADVANCE:
+            for trip in range(begin, end):
+                hand = run(parts.advance, [*hand, *(element(k, trip) for k in parts.advance_reads)], trip)
+        else:
+            elements = [element(k, begin) for k in range(parts.scanned)]
+            made = run(parts.body, [*gradients, *hand, *elements], begin)
+            gradients = made[: parts.gradients]
+            for row, array in zip(emitted, made[parts.gradients :], strict=True):
+                row.append(array)
+    return gradients, emitted, rows

@@ -1,0 +1,1 @@
+"""What readers and writers of other frameworks' files share: attributes, op tables, rows."""

@@ -1,0 +1,110 @@
+"""Attributes of another framework's op, whichever way they are spelled: as data, or as the text of data.
+
+"(2, 2)"  "[2,2]"  [2, 2]      integers        "True"  "1"  True      a flag        "None"      absent
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+_REQUIRED: Any = object()
+_TRUE, _FALSE = frozenset({"true", "1", "yes"}), frozenset({"false", "0", "no"})
+
+
+class Attributes:
+    """Typed look-ups, by any of several spellings of a name. Each raises ValueError naming the attribute."""
+
+    def __init__(self, given: Mapping[str, Any]):
+        self.given = given
+
+    def __contains__(self, name: str) -> bool:
+        return self.raw((name,)) is not None
+
+    def raw(self, names: Iterable[str]) -> Any:
+        """What is given under the first name that is there; None when absent, or said to be."""
+        for name in names:
+            value = self.given.get(name)
+            if value is not None and not (isinstance(value, str) and value.strip() in ("None", "")):
+                return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
+        return None
+
+    def integer(self, *names: str, default: Any = _REQUIRED) -> int:
+        return self._read(names, default, whole, "an integer")  # type: ignore[no-any-return]
+
+    def maybe_integer(self, *names: str) -> int | None:
+        return self._read(names, None, whole, "an integer")  # type: ignore[no-any-return]
+
+    def number(self, *names: str, default: Any = _REQUIRED) -> float:
+        return self._read(names, default, _number, "a number")  # type: ignore[no-any-return]
+
+    def flag(self, *names: str, default: Any = _REQUIRED) -> bool:
+        return self._read(names, default, _flag, "true or false")  # type: ignore[no-any-return]
+
+    def text(self, *names: str, default: Any = _REQUIRED) -> str:
+        return self._read(names, default, str, "a word")  # type: ignore[no-any-return]
+
+    def integers(self, *names: str, default: Any = _REQUIRED) -> tuple[int, ...]:
+        """A list of integers; a single one is a list of one."""
+        return self._read(names, default, integer_list, "integers")  # type: ignore[no-any-return]
+
+    def maybe_integers(self, *names: str) -> tuple[int | None, ...] | None:
+        """A list of integers some of which may be None, or None."""
+        return self._read(names, None, _integer_list_or_none, "integers")  # type: ignore[no-any-return]
+
+    def _read(self, names: tuple[str, ...], default: Any, kind: Any, expected: str) -> Any:
+        value = self.raw(names)
+        if value is None:
+            if default is _REQUIRED:
+                raise ValueError(f"attribute {names[0]} is missing; it must be {expected}")
+            return default
+        try:
+            return kind(value)
+        except (TypeError, ValueError, OverflowError):
+            raise ValueError(f"attribute {names[0]} is {str(value)[:80]!r}; it must be {expected}") from None
+
+
+def whole(value: Any) -> int:
+    """An integer from itself, a whole float, or text. Raises ValueError."""
+    if isinstance(value, str):
+        value = value.strip().rstrip("L")
+        if value.lower() in ("true", "false"):
+            return int(value.lower() == "true")
+        value = float(value) if "." in value or "e" in value.lower() else int(value[:24])
+    found = int(value)
+    if found != value or abs(found) >= 1 << 63:
+        raise ValueError(value)
+    return found
+
+
+def _number(value: Any) -> float:
+    if isinstance(value, list | tuple):
+        (value,) = value
+    return float(value)
+
+
+def _flag(value: Any) -> bool:
+    if isinstance(value, str):
+        word = value.strip().lower()
+        if word not in _TRUE | _FALSE:
+            raise ValueError(value)
+        return word in _TRUE
+    return bool(whole(value))
+
+
+def _items(value: Any) -> list[Any]:
+    if isinstance(value, str):
+        return [part for part in value.strip().strip("()[]").split(",") if part.strip()]
+    return list(value) if isinstance(value, list | tuple) else [value]
+
+
+def integer_list(value: Any) -> tuple[int, ...]:
+    """A list of integers in any spelling. Raises ValueError."""
+    return tuple(whole(item) for item in _items(value))
+
+
+def _integer_list_or_none(value: Any) -> tuple[int | None, ...]:
+    return tuple(
+        None if item is None or (isinstance(item, str) and item.strip() == "None") else whole(item)
+        for item in _items(value)
+    )

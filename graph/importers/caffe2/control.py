@@ -1,0 +1,185 @@
+"""Ops of Caffe2 that hold nets: If, While, Do and RecurrentNetwork, as If, Loop, remat::Call and Scan.
+
+Nets see the names around them. What a nested net reads before it writes it comes from outside (captures); what it
+writes and the op lists as output is handed out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from graph.errors import BadGraph, quoted
+from graph.foreign.attributes import Attributes
+from graph.foreign.rows import Origin, mark
+from graph.importers.caffe2 import recurrent
+from graph.importers.caffe2.proto import caffe2, net_of
+from graph.ir import TensorType
+from graph.native.schema import BodyRow, NodeRow, ValueRow
+
+if TYPE_CHECKING:
+    from graph.importers.caffe2.reader import Net
+
+
+def rows(
+    net: Net, op: Any, attributes: Mapping[str, Any], inputs: list[str], outputs: list[str], origin: Origin
+) -> list[NodeRow]:
+    """The rows of one op. Raises BadGraph naming the op."""
+    before = len(net.program.nodes)
+    kinds = {"If": _if, "AsyncIf": _if, "While": _while, "Do": _do, "RecurrentNetwork": recurrent.add}
+    try:
+        kinds[op.type](net, op.name or (outputs[0] if outputs else op.type), attributes, inputs, outputs)
+    except (ValueError, LookupError) as error:
+        raise BadGraph.one(
+            "bad_body", f"op {quoted(op.name or op.type)}",
+            f"{op.type}: {error if isinstance(error, ValueError) else 'places that are not there'}"[:200],
+            "nets and lists as Caffe2 writes them", "save the net again",
+        ) from None  # fmt: skip
+    found = net.program.nodes[before:]
+    origin.id = found[-1].name
+    mark(found, "caffe2", origin)
+    return found
+
+
+def nested_net(attributes: Mapping[str, Any], *names: str) -> Any:
+    """A net argument, given as a net or as its text; None when absent."""
+    for name in names:
+        found = attributes.get(name)
+        if isinstance(found, str) and found.strip():
+            return net_of(found.encode())
+        if found is not None and not isinstance(found, str | list | int | float):
+            return found
+    return None
+
+
+class Inside:
+    """A nested net walked with the types of the names around it."""
+
+    def __init__(self, net: Net, nested: Any, bound: Mapping[str, TensorType | None]):
+        from graph.importers.caffe2.reader import Net as Walker
+
+        self.program = net.program.nested()
+        self.program.types.update(bound)
+        self.walker = Walker(self.program)
+        self.first_reads: dict[str, None] = {}
+        self.add(nested)
+
+    def add(self, nested: Any) -> None:
+        """Walk a further net behind the first."""
+        for op in nested.op:
+            for name in op.input:
+                if name and name not in self.walker.written:
+                    self.first_reads[name] = None
+            self.walker.op(op)
+
+    @property
+    def written(self) -> dict[str, None]:
+        return self.walker.written
+
+    def body(self, formal: list[str], captures: Mapping[str, str], outputs: list[str]) -> BodyRow:
+        return BodyRow(formal, self.program.nodes, outputs, list(self.program.values.values()), dict(captures))
+
+    def type_of(self, name: str) -> TensorType | None:
+        return self.program.types.get(name)
+
+
+def visible(net: Net, inside: Inside, besides: Sequence[str] = ()) -> dict[str, str]:
+    """Captures of a nested net: names it reads before writing them, without its formal inputs. Raises ValueError."""
+    reads = [name for name in inside.first_reads if name not in besides]
+    for name in reads:
+        if name not in net.program.types:
+            raise ValueError(f"{quoted(name)} is read inside, and nothing outside defines it")
+    return {name: name for name in reads}
+
+
+def _if(net: Net, name: str, attributes: Mapping[str, Any], inputs: list[str], outputs: list[str]) -> None:
+    """Outputs a branch does not write keep what they were."""
+    if not inputs or nested_net(attributes, "then_net") is None:
+        raise ValueError("no condition, or no then_net")
+    outer, branches, types = net.program.types, {}, {}
+    for key, net_name in (("then_branch", "then_net"), ("else_branch", "else_net")):
+        nested = nested_net(attributes, net_name) or caffe2()["NetDef"]()
+        inside = Inside(net, nested, outer)
+        captures = visible(net, inside)
+        for output in outputs:
+            if output not in inside.written:
+                if output not in outer:
+                    raise ValueError(f"{quoted(output)} is written by one branch only and did not exist before")
+                captures[output] = output
+        branches[key] = inside.body([], captures, outputs)
+        types.update({output: inside.type_of(output) for output in outputs if inside.type_of(output) is not None})
+    condition = net.program.truth(inputs[0], name)
+    net.program.add(NodeRow(name, "If", [condition], outputs, bodies=branches), [types.get(o) for o in outputs])
+
+
+def _while(net: Net, name: str, attributes: Mapping[str, Any], inputs: list[str], outputs: list[str]) -> None:
+    """The condition net runs before every test; without one the condition itself is tested again."""
+    loop, cond = nested_net(attributes, "loop_net"), nested_net(attributes, "cond_net")
+    if not inputs or loop is None:
+        raise ValueError("no condition, or no loop_net")
+    program, condition = net.program, inputs[0]
+    if cond is not None:
+        if condition not in {o for op in cond.op for o in op.output}:
+            raise ValueError(f"the condition net does not write {quoted(condition)}")
+        net.ops(cond.op)
+    if condition not in program.types:
+        raise ValueError(f"{quoted(condition)} is not defined")
+    inside = Inside(net, loop, program.types)
+    if cond is not None:
+        inside.add(cond)
+    states = [o for o in dict.fromkeys([*outputs, *inside.written]) if o != condition and o in program.types]
+    states = [o for o in states if o in inside.written]
+    held = f"{name}/held"
+    captures = visible(net, inside, [*states, condition])
+    again = inside.program.truth(condition, f"{name}/again")
+    if condition not in inside.written:
+        captures[condition] = condition
+    elif condition in inside.first_reads:  # read before it is written: it is handed from trip to trip
+        raise ValueError(f"{quoted(condition)} is read in the loop before it is written")
+    first = program.truth(condition, f"{name}/first")
+    inside.program.values[f"{name}/trip"] = ValueRow(f"{name}/trip", [], "int64", "input")
+    body = inside.body([f"{name}/trip", held, *states], captures, [again, *states])
+    most = Attributes(attributes).maybe_integer("max_trips")
+    row = NodeRow(name, "Loop", ["", first, *states], list(states), bodies={"body": body})
+    if most is not None:
+        row.annotations = {"max_trips": most}
+    program.add(row, [inside.type_of(state) for state in states])
+
+
+def _do(net: Net, name: str, attributes: Mapping[str, Any], inputs: list[str], outputs: list[str]) -> None:
+    """Inner names are bound to outer ones, all inputs first and then all outputs; the last of each is the scope."""
+    nested = nested_net(attributes, "net")
+    inner = Attributes(attributes).raw(("inner_blobs",)) or []
+    places = Attributes(attributes).integers("outer_blobs_idx", default=())
+    if nested is None or not isinstance(inner, list):
+        raise ValueError("no net, or no inner_blobs")
+    if len(inner) != len(places) or len(set(inner)) != len(inner):
+        raise ValueError(f"{len(inner)} inner names, some maybe twice, for {len(places)} outer places")
+    every = [*inputs[:-1], *outputs[:-1]]
+    if not inputs or not outputs or inputs[-1] != outputs[-1]:
+        raise ValueError("the last input and the last output are not one scope")
+    bound = {str(word): every[place] for word, place in zip(inner, places, strict=True) if 0 <= place < len(every)}
+    if len(bound) != len(inner):
+        raise ValueError("an outer place that is not there")
+    outer_types = net.program.types
+    inside = Inside(net, nested, {word: outer_types.get(outer) for word, outer in bound.items()})
+    formal = [word for word in inside.first_reads if word in bound]
+    unbound = [word for word in inside.first_reads if word not in bound]
+    if unbound:
+        raise ValueError(f"{quoted(unbound[0])} is read inside and bound to nothing")
+    inner_of = {outer: word for word, outer in bound.items()}
+    results = []
+    for output in outputs[:-1]:
+        word = inner_of.get(output)
+        if word is None:
+            raise ValueError(f"outer name {quoted(output)} is bound to nothing")
+        if word not in inside.written and word not in formal:
+            formal.append(word)
+        results.append(word)
+    scope = f"{name}/scope"
+    body = inside.body([*formal, scope], {}, [*results, scope])
+    row = NodeRow(
+        name, "remat::Call", [*(bound[word] for word in formal), inputs[-1]], list(outputs), bodies={"body": body}
+    )
+    types = [inside.type_of(word) for word in results]
+    net.program.add(row, [*types, outer_types.get(inputs[-1])])

@@ -1,0 +1,139 @@
+"""The symbol file as records: every spelling it had over the years, checked.
+
+{"nodes": [{"op": "null", "name": "data", "attrs": {"__shape__": "(32, 784)"}, "inputs": []},
+           {"op": "FullyConnected", "name": "fc1", "attrs": {"num_hidden": "10"}, "inputs": [[0, 0, 0], ...]}],
+ "arg_nodes": [0, ...], "node_row_ptr": [0, 1, ...], "heads": [[3, 0, 0]], "attrs": {"mxnet_version": ["int", 10500]}}
+
+Op parameters stand in `attrs` (since 1.0), `attr` or `param` (before); the latter two may stand side by side.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from graph.errors import BadGraph, Findings, quoted
+from graph.limits import Limits
+
+VARIABLE = "null"
+
+
+class NodeRecord(msgspec.Struct):
+    """A node of a symbol. `inputs` are (node, output) or (node, output, version)."""
+
+    op: str
+    name: str = ""
+    inputs: list[list[int]] = []
+    attrs: dict[str, Any] | None = None
+    attr: dict[str, Any] | None = None
+    param: dict[str, Any] | None = None
+    control_deps: list[int] = []
+    subgraphs: list[msgspec.Raw] = []
+
+    @property
+    def attributes(self) -> dict[str, Any]:
+        return {**(self.param or {}), **(self.attr or {}), **(self.attrs or {})}
+
+
+class Symbol(msgspec.Struct):
+    """A whole symbol, or one nested in a node."""
+
+    nodes: list[NodeRecord]
+    heads: list[list[int]]
+    arg_nodes: list[int] = []
+    node_row_ptr: list[int] = []
+    attrs: dict[str, Any] = {}
+
+
+def decode(data: bytes | msgspec.Raw, path: str, limits: Limits) -> Symbol:
+    """The records of a symbol. Raises BadGraph with up to ten findings."""
+    try:
+        symbol = msgspec.json.decode(data, type=Symbol)
+    except RecursionError:
+        raise BadGraph.one(
+            "too_deep", path, "objects and lists nested hundreds deep", "a symbol", "save the symbol again"
+        ) from None
+    except msgspec.ValidationError as error:
+        raise BadGraph.one("not_a_model", path, str(error), "an MXNet symbol", "save the symbol again") from None
+    except (msgspec.DecodeError, UnicodeDecodeError, ValueError) as error:
+        raise BadGraph.one("not_parseable", path, str(error), "JSON", "send the whole file") from None
+    if len(symbol.nodes) > limits.nodes:
+        raise BadGraph.one(
+            "too_many_nodes", f"{path}.nodes", f"{len(symbol.nodes)} nodes", f"at most {limits.nodes}",
+            "send a smaller model, or raise the limit",
+        )  # fmt: skip
+    _check(symbol, path, limits)
+    return symbol
+
+
+def _check(symbol: Symbol, path: str, limits: Limits) -> None:
+    findings = Findings()
+    count, largest = len(symbol.nodes), [0] * len(symbol.nodes)
+
+    def is_entry(entry: list[int], before: int) -> bool:
+        """Whether it names an output of an earlier node; variables have one."""
+        if len(entry) not in (2, 3) or not 0 <= entry[0] < before or not 0 <= entry[1] < 1 << 16:
+            return False
+        largest[entry[0]] = max(largest[entry[0]], entry[1])
+        return entry[1] == 0 or symbol.nodes[entry[0]].op != VARIABLE
+
+    for n, node in enumerate(symbol.nodes):
+        where = f"{path}.nodes[{n}]"
+        if len(node.name) > limits.name_length or len(node.op) > limits.name_length:
+            findings.add(
+                "name_too_long", where, quoted(node.name), f"at most {limits.name_length} characters", "shorten it"
+            )
+        for i, entry in enumerate(node.inputs):
+            if not is_entry(entry, n):
+                findings.add(
+                    "undefined_value", f"{where}.inputs[{i}]", str(entry)[:80],
+                    f"an output of one of the {n} nodes before", "save the symbol again: its nodes stand in order",
+                )  # fmt: skip
+        for i, dep in enumerate(node.control_deps):
+            if not 0 <= dep < n:
+                findings.add(
+                    "unknown_node", f"{where}.control_deps[{i}]", str(dep), f"one of the {n} nodes before",
+                    "save the symbol again: its nodes stand in order",
+                )  # fmt: skip
+    for i, entry in enumerate(symbol.heads):
+        if not is_entry(entry, count):
+            findings.add(
+                "undefined_value", f"{path}.heads[{i}]", str(entry)[:80], f"an output of one of {count} nodes",
+                "save the symbol again",
+            )  # fmt: skip
+    if sum(largest) > limits.values:
+        findings.add(
+            "too_many_values", path, f"{sum(largest) + count} outputs", f"at most {limits.values}", "save it again"
+        )
+    findings.settle()
+
+
+def recompute_of(attributes: dict[str, Any]) -> str | None:
+    """What a node's mirroring attributes ask for: "prefer", "never", or None where they say nothing.
+
+    `force_mirroring` decides either way; a `mirror_stage` that was written back by a memory pass says 1 or 0.
+    """
+    for key in ("force_mirroring", "__force_mirroring__", "mirror_stage", "__mirror_stage__"):
+        word = str(attributes.get(key, "")).strip().lower()
+        if word in ("true", "1"):
+            return "prefer"
+        if word in ("false", "0"):
+            return "never"
+    return None
+
+
+def text_of(value: Any) -> str:
+    """An attribute as MXNet writes it: the text of Python data."""
+    if isinstance(value, str):
+        return value
+    return str(tuple(value) if isinstance(value, list) else value)
+
+
+def kept_attributes(attributes: dict[str, Any]) -> dict[str, str]:
+    """Attributes as they are written again; what mirroring asks for is said by `recompute`."""
+    asks = recompute_of(attributes) is not None
+    return {k: text_of(v) for k, v in attributes.items() if not (asks and k in MIRRORING)}
+
+
+MIRRORING = ("force_mirroring", "__force_mirroring__", "mirror_stage", "__mirror_stage__")

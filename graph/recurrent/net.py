@@ -1,0 +1,217 @@
+"""A recurrent net: the ops of one step, and which of its names are states, sequence elements or weights.
+
+    step t      x_t, h_prev ──▶ ops ──▶ h           links: h_prev is states[t], h is states[t + 1]
+    buffer      states  h0 │ h(0) │ h(1) │ ... │ h(T-1)      T steps behind those of the initial value
+    alias       h_all = states[1:]     h_last = states[-1:]   views of the buffer
+
+A step sees each of its names with the window as leading axis: [window, ...], mostly [1, rows, size].
+Names of a step may be written more than once. What it reads from outside and is neither linked nor
+the step counter is a reference: a weight, the same in every step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from graph.errors import BadGraph, Findings, quoted
+from graph.ir import EMPTY
+
+
+@dataclass(frozen=True, slots=True)
+class StepOp:
+    """One op of a step."""
+
+    type: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    attributes: Mapping[str, Any] = field(default_factory=lambda: EMPTY)
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """At step t, `inner` is positions t + offset .. t + offset + window - 1 of `outer`, a buffer or a sequence."""
+
+    inner: str
+    outer: str
+    offset: int = 0
+    window: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Alias:
+    """`name` is the buffer from `offset` on; a negative one counts from the end. A view: no bytes."""
+
+    buffer: str
+    name: str
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class RecurrentNet:
+    """See above. Raises nothing until it is `checked`."""
+
+    name: str
+    ops: tuple[StepOp, ...]
+    sequences: tuple[str, ...]  # values outside whose axis 0 is time; all give the same number of steps
+    buffers: Mapping[str, str]  # buffer of a state -> its initial value outside
+    links: tuple[Link, ...]
+    aliases: tuple[Alias, ...]
+    timestep: str | None = None  # name the step reads its number by
+    recompute: tuple[str, ...] = ()  # names made again on the way back instead of held for each step
+
+    def written(self) -> dict[str, int]:
+        """Name -> its last writer among the ops."""
+        return {name: n for n, op in enumerate(self.ops) for name in op.outputs if name}
+
+    def read_first(self) -> tuple[str, ...]:
+        """Names that are read before any op writes them, in order."""
+        found: dict[str, None] = {}
+        made: set[str] = set()
+        for op in self.ops:
+            found.update(dict.fromkeys(name for name in op.inputs if name and name not in made))
+            made.update(op.outputs)
+        return tuple(found)
+
+    def writers(self) -> dict[str, Link]:
+        """Buffer -> the link by which the step writes it: of a name it writes, else the one furthest ahead."""
+        made = self.written()
+        found: dict[str, Link] = {}
+        for link in self.links:
+            if link.outer in self.buffers and (link.inner in made or link.offset > 0):
+                best = found.get(link.outer)
+                if best is None or (link.inner in made, link.offset) > (best.inner in made, best.offset):
+                    found[link.outer] = link
+        return found
+
+    def readers(self) -> tuple[Link, ...]:
+        """Links that bring something into the step."""
+        writers = self.writers()
+        return tuple(link for link in self.links if link is not writers.get(link.outer))
+
+    @property
+    def references(self) -> tuple[str, ...]:
+        """Names the step reads from outside that are neither linked nor the step counter: inferred."""
+        linked = {link.inner for link in self.links} | {self.timestep}
+        return tuple(name for name in self.read_first() if name not in linked)
+
+    def checked(self) -> RecurrentNet:
+        """The net itself. Raises BadGraph with up to ten findings."""
+        findings = Findings()
+        self._check_links(findings)
+        check_recompute(self, findings)
+        findings.settle()
+        return self
+
+    def _check_links(self, findings: Findings) -> None:
+        known = {*self.buffers, *self.sequences}
+        made, given, writers = self.written(), set(self.read_first()), self.writers()
+        if not self.sequences:
+            findings.add(
+                "no_sequence", f"{self.name}.sequences", "no sequence", "one at least",
+                "link a value whose first axis is time: it says how many steps there are",
+            )  # fmt: skip
+        for i, link in enumerate(self.links):
+            place = f"{self.name}.links[{i}]"
+            if link.outer not in known:
+                findings.add(
+                    "undefined_value", place, quoted(link.outer), "a state buffer or a sequence",
+                    "give the buffer an initial value, or list the sequence",
+                )  # fmt: skip
+            if link.window < 1 or link.offset < 0:
+                findings.add(
+                    "bad_link", place, f"{quoted(link.inner)} at offset {link.offset} with window {link.window}",
+                    "an offset of 0 at least and a window of 1 at least", "correct the link",
+                )  # fmt: skip
+        for link in self.readers():
+            if link.inner in made and link.inner not in given:
+                findings.add(
+                    "bad_link", f"{self.name}.links", f"{quoted(link.inner)}, which the step writes, brought in from "
+                    f"{quoted(link.outer)}", "one link to a state for each name the step writes",
+                    "link the name to one state only",
+                )  # fmt: skip
+        for buffer in self.buffers:
+            if buffer not in writers:
+                findings.add(
+                    "state_not_written", f"{self.name}.states",
+                    f"no name the step writes is linked to {quoted(buffer)}",
+                    "one output of the step for each state", "name the output that is the state of the next step",
+                )  # fmt: skip
+        for alias in self.aliases:
+            if alias.buffer not in self.buffers:
+                findings.add(
+                    "undefined_value", f"{self.name}.aliases", quoted(alias.buffer), "a state buffer",
+                    "name the buffer of a state",
+                )  # fmt: skip
+
+
+def check_recompute(net: RecurrentNet, findings: Findings) -> None:
+    """Listed names are written by the step, and an op that writes one writes no name that is not listed."""
+    made, listed = net.written(), set(net.recompute)
+    for name in net.recompute:
+        if name not in made:
+            unknown_name(net.name, name, findings)
+    for op in net.ops:
+        check_declared(net.name, op.type, op.outputs, listed, findings)
+
+
+def unknown_name(net: str, name: str, findings: Findings) -> None:
+    findings.add(
+        "recompute_unknown", f"{net}.recompute", quoted(name), "a name that an op of the step writes",
+        "remove it, or list the name the step gives it",
+    )  # fmt: skip
+
+
+def check_declared(net: str, op: str, outputs: Collection[str], listed: Collection[str], findings: Findings) -> None:
+    """All outputs of an op are listed, or none."""
+    missing = ", ".join(quoted(name) for name in outputs if name and name not in listed)
+    there = ", ".join(quoted(name) for name in outputs if name in listed)
+    if there and missing:
+        findings.add(
+            "recompute_undeclared", f"{net}.recompute", f"{op} writes {missing} beside {there}",
+            "all outputs of an op, or none", f"list {missing} as well",
+        )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """One state of an ordinary cell: `inner` at step t is what `output` was at step t - 1."""
+
+    inner: str
+    initial: str  # value outside
+    output: str
+
+
+def cell(
+    name: str,
+    ops: Iterable[StepOp],
+    sequences: Mapping[str, str],
+    states: Sequence[State],
+    outputs: Sequence[str] = (),
+    *,
+    timestep: str | None = None,
+    recompute: Sequence[str] = (),
+) -> RecurrentNet:
+    """The net of a step whose states look one step back. `sequences` says per inner name the value outside.
+
+    `outputs` are, per state, names for its whole history and for its last value; "" or left off: not wanted.
+    Raises BadGraph.
+    """
+    ops = tuple(ops)
+    if len(outputs) > 2 * len(states):
+        raise BadGraph.one(
+            "bad_link", f"{name}.outputs", f"{len(outputs)} outputs for {len(states)} states", "two for each state",
+            "name the history and the last value of each state",
+        )  # fmt: skip
+    links = [Link(inner, outer) for inner, outer in sequences.items()]
+    aliases, buffers = [], {}
+    for i, state in enumerate(states):
+        buffer = f"{name}/{state.inner}_states"
+        buffers[buffer] = state.initial
+        links += [Link(state.inner, buffer, 0), Link(state.output, buffer, 1)]
+        aliases += [Alias(buffer, out, k) for out, k in zip(outputs[2 * i : 2 * i + 2], (1, -1), strict=False) if out]
+    return RecurrentNet(
+        name, ops, tuple(dict.fromkeys(sequences.values())), buffers, tuple(links), tuple(aliases), timestep,
+        tuple(recompute),
+    ).checked()  # fmt: skip

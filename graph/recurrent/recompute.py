@@ -1,0 +1,95 @@
+"""A recurrent net that makes listed values of its step again on the way back, instead of holding them for each step."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from graph.bodies import Joint, Pair, joints_of, with_saved
+from graph.errors import BadGraph, Findings, quoted
+from graph.ir import Graph
+from graph.recurrent.net import check_declared, unknown_name
+from graph.recurrent.step import STEP_OP, written_by
+from graph.recurrent.tables import backward_nodes, pair_of
+from graph.storage import is_view
+
+
+def recomputed(graph: Graph, node: str, names: Collection[str]) -> Graph:
+    """`graph`, differentiated, with the values `names` of the step of `node` made again on the way back.
+
+    A name stands for every version of it: an op that writes one runs again, in the order of the step.
+    What those ops read and is not listed is held. A state keeps its value. Raises BadGraph for a name
+    nobody writes, and for outputs that are not listed beside one that is.
+    """
+    pair = pair_called(graph, node)
+    (joint,) = joints_of(graph, pair)
+    return _keeping_all_but(graph, pair, joint, rerun_values(joint, node, names))
+
+
+def as_preferred(graph: Graph) -> Graph:
+    """`graph`, differentiated, with every net making again what the ops of its step marked `prefer` make."""
+    back = backward_nodes(graph)
+    for name in [node.name for node in graph.nodes if node.op == "Scan" and node.name in back]:
+        pair = pair_called(graph, name)
+        (joint,) = joints_of(graph, pair)
+        nodes = joint.graph.nodes[: joint.split]
+        again = {v for each in nodes if each.recompute == "prefer" for v in each.writes}
+        if again:
+            graph = _keeping_all_but(graph, pair, joint, again)
+    return graph
+
+
+def pair_called(graph: Graph, node: str) -> Pair:
+    """The Scan called `node` and the one that goes back through it. Raises BadGraph."""
+    number = {each.name: n for n, each in enumerate(graph.nodes)}
+    back = backward_nodes(graph).get(node)
+    if node not in number or back is None:
+        raise BadGraph.one(
+            "undefined_value", "recompute", quoted(node), "a recurrent net that is differentiated",
+            "differentiate the graph first, and name its Scan",
+        )  # fmt: skip
+    return pair_of(graph, number[node], back)
+
+
+def _keeping_all_but(graph: Graph, pair: Pair, joint: Joint, again: Collection[int]) -> Graph:
+    """The graph with the pair saving what the way back needs, but neither these values nor views."""
+    inside = joint.graph
+    shown = {v for each in inside.nodes[: joint.split] if is_view(inside, each) for v in each.writes}
+    keep = [inside.values[v].name for v in range(joint.forward_values) if v not in shown and v not in again]
+    return with_saved(graph, pair, keep)
+
+
+def rerun_values(joint: Joint, node: str, names: Collection[str]) -> set[int]:
+    """Values of the forward body that the listed names stand for, with all that their ops make on the way."""
+    inside, listed = joint.graph, set(names)
+    again: set[int] = set()
+    known: set[str] = set()
+    findings = Findings()
+    for each in inside.nodes[: joint.split]:
+        outputs = written_by(inside, each)
+        known.update(outputs)
+        if listed.intersection(outputs):
+            again.update(each.writes)
+            check_declared(node, str(each.annotations.get(STEP_OP, {}).get("type", each.op)), outputs, listed, findings)
+    for name in sorted(listed - known):
+        unknown_name(node, name, findings)
+    findings.settle()
+    return again
+
+
+def names_in_steps(graph: Graph) -> set[str]:
+    """What the steps of recurrent nets write, by name."""
+    return {
+        name for node in graph.nodes if node.op == "Scan" and "gradient_of" not in node.annotations
+        for each in node.bodies["body"].graph.nodes for name in written_by(node.bodies["body"].graph, each)
+    }  # fmt: skip
+
+
+def recomputed_where_named(graph: Graph, names: Collection[str]) -> Graph:
+    """`graph` with each net that is differentiated making again those of the names that its step writes."""
+    back = backward_nodes(graph)
+    for node in [node for node in graph.nodes if node.op == "Scan" and node.name in back]:
+        body = node.bodies["body"].graph
+        own = {name for each in body.nodes for name in written_by(body, each)}
+        if own.intersection(names):
+            graph = recomputed(graph, node.name, own.intersection(names))
+    return graph

@@ -1,0 +1,311 @@
+"""What a recurrent net is, holds and does on its way back: links, aliases, roles, held values with their bytes.
+
+Any Scan has an answer: where it was not made from a net, states are carried values, links and
+aliases are read off its body. The way back is there once the graph has been differentiated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from graph.bodies import Joint, Pair, joints_of
+from graph.control_flow import Trips, trips_of
+from graph.cost import workspace_of
+from graph.errors import BadGraph, quoted
+from graph.ir import ABSENT, Graph, Node, consumers
+from graph.recurrent.presets import hints
+from graph.recurrent.scan import NOTE
+from graph.recurrent.step import BLOB, STEP_OP
+from graph.storage import is_view, storage_roots
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """One value of the step that is kept for the way back, a row a step."""
+
+    name: str  # in the step
+    kind: str  # "step": an op makes it; "state": the step is given it
+    bytes_per_step: int
+    steps: int
+
+    @property
+    def bytes(self) -> int:
+        return self.bytes_per_step * self.steps
+
+
+@dataclass(frozen=True, slots=True)
+class BackwardOp:
+    """One op of a step on the way back, in terms of the step's names; views and plumbing left out."""
+
+    kind: str  # "again": an op of the step made once more; "gradient"; "sum": parts of one gradient added up
+    op: str  # ours
+    of: str  # type of the step's op it belongs to; "" for a sum
+    of_outputs: tuple[str, ...]  # what that op writes
+    reads: tuple[str, ...]
+    writes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class BackwardStep:
+    """The step on the way back."""
+
+    node: str
+    ops: tuple[BackwardOp, ...]
+    links: tuple[tuple[str, str, int], ...]  # (gradient in the step, gradient of a buffer or sequence, offset)
+    held: tuple[Held, ...]
+    made_again: tuple[str, ...]  # names of the step
+
+
+@dataclass(frozen=True, slots=True)
+class Recurrence:
+    """One recurrent net of a graph."""
+
+    node: str
+    steps: int
+    sequences: tuple[str, ...]
+    references: tuple[str, ...]
+    timestep: str | None
+    states: tuple[tuple[str, str, int, int], ...]  # (buffer, initial value, positions, bytes of all positions)
+    links: tuple[tuple[str, str, int, int], ...]  # (inner, outer, offset, window)
+    aliases: tuple[tuple[str, str, int], ...]  # (buffer, name, offset)
+    step_bytes: int  # most bytes of a step while it runs, beside states and weights
+    backward: BackwardStep | None  # None: nothing is differentiated
+    hints: Mapping[str, Sequence[str]]  # recompute lists worth a try, by kind of cell
+
+    @property
+    def held_bytes(self) -> int:
+        return 0 if self.backward is None else sum(held.bytes for held in self.backward.held)
+
+    def as_dict(self) -> dict[str, Any]:
+        """In JSON's terms."""
+        return {
+            "node": self.node, "steps": self.steps, "sequences": list(self.sequences),
+            "references": list(self.references), "timestep": self.timestep,
+            "states": [
+                {"buffer": buffer, "initial": initial, "positions": positions, "bytes": size}
+                for buffer, initial, positions, size in self.states
+            ],
+            "links": [list(link) for link in self.links], "aliases": [list(alias) for alias in self.aliases],
+            "memory": {
+                "forward_only_bytes": self.step_bytes, "training_bytes": self.step_bytes + self.held_bytes,
+                "held_bytes": self.held_bytes,
+            },
+            "backward": None if self.backward is None else _backward_dict(self.backward),
+            "hints": {kind: list(names) for kind, names in self.hints.items()},
+        }  # fmt: skip
+
+
+def _backward_dict(back: BackwardStep) -> dict[str, Any]:
+    return {
+        "node": back.node,
+        "held": [
+            {"name": h.name, "kind": h.kind, "bytes_per_step": h.bytes_per_step, "steps": h.steps, "bytes": h.bytes}
+            for h in back.held
+        ],
+        "made_again": list(back.made_again), "links": [list(link) for link in back.links],
+        "ops": [
+            {"kind": o.kind, "op": o.op, "of": o.of, "reads": list(o.reads), "writes": list(o.writes)} for o in back.ops
+        ],
+    }  # fmt: skip
+
+
+def recurrences(graph: Graph) -> tuple[Recurrence, ...]:
+    """The recurrent nets of a graph, those inside bodies left out."""
+    back = backward_nodes(graph)
+    return tuple(
+        _Reading(graph, n, back.get(node.name)).recurrence()
+        for n, node in enumerate(graph.nodes)
+        if node.op == "Scan" and "gradient_of" not in node.annotations
+    )
+
+
+def recurrence_of(graph: Graph, name: str) -> Recurrence:
+    """The recurrent net called `name`. Raises BadGraph where there is none."""
+    found = {each.node: each for each in recurrences(graph)}
+    if name not in found:
+        raise BadGraph.one(
+            "undefined_value", "recurrent", quoted(name), f"one of {', '.join(map(quoted, found)) or 'none'}",
+            "name a recurrent net, or a Scan, of the graph",
+        )  # fmt: skip
+    return found[name]
+
+
+def pair_of(graph: Graph, forward: int, backward: int) -> Pair:
+    """The pair of two Scans, whether or not anything is saved between them."""
+    readers, handed_out = consumers(graph), set(graph.outputs)
+    only = (v for v in graph.nodes[forward].writes if readers[v] == [backward] and v not in handed_out)
+    return Pair(forward, backward, tuple(only))
+
+
+def backward_nodes(graph: Graph) -> dict[str, int]:
+    """Forward node's name -> the Scan that goes back through it; the first where there are several."""
+    found: dict[str, int] = {}
+    for n, node in enumerate(graph.nodes):
+        if node.op == "Scan" and "gradient_of" in node.annotations:
+            found.setdefault(node.annotations["gradient_of"], n)
+    return found
+
+
+class _Reading:
+    """One net being described."""
+
+    def __init__(self, graph: Graph, n: int, back: int | None):
+        self.graph, self.n, self.back = graph, n, back
+        self.node = graph.nodes[n]
+        self.trips = Trips.of(self.node)
+        self.body = self.trips.body.graph
+        self.steps = trips_of(graph.values, self.node).most or 0
+        self.note = self.node.annotations.get(NOTE) or self._inferred()
+
+    def recurrence(self) -> Recurrence:
+        note = self.note
+        return Recurrence(
+            self.node.name, self.steps, tuple(note["sequences"]), tuple(note["references"]), note.get("timestep"),
+            tuple(self._states()), tuple((a, b, int(c), int(d)) for a, b, c, d in note["links"]),
+            tuple((a, b, int(c)) for a, b, c in note["aliases"]), workspace_of(self.graph, self.node),
+            None if self.back is None else self._backward(self.back), hints(self.node),
+        )  # fmt: skip
+
+    def _inferred(self) -> Mapping[str, Any]:
+        """The note of a Scan that was not made from a net."""
+        trips, outer, inner = self.trips, self.graph.values, self.body.values
+        buffers = {f"{self.node.name}/{inner[trips.state_in(i)].name}_states": i for i in range(trips.states)}
+        links, aliases = [], []
+        outputs = [*self.node.outputs, *[ABSENT] * (trips.states + trips.emitted - len(self.node.outputs))]
+        for buffer, i in buffers.items():
+            links += [[inner[trips.state_in(i)].name, buffer, 0, 1], [inner[trips.state_out(i)].name, buffer, 1, 1]]
+            stacks = [
+                outputs[trips.states + k] for k in range(trips.emitted) if trips.emission(k) == trips.state_out(i)
+            ]
+            shown = [(v, 1) for v in stacks if v != ABSENT] + [(v, -1) for v in outputs[i : i + 1] if v != ABSENT]
+            aliases += [[buffer, outer[v].name, offset] for v, offset in shown]
+        scanned = [trips.sequence(k) for k in range(trips.scanned)]
+        links += [[inner[trips.element(k)].name, outer[v].name, 0, 1] for k, v in enumerate(scanned)]
+        return {
+            "sequences": list(dict.fromkeys(outer[v].name for v in scanned)),
+            "states": {buffer: outer[self.node.inputs[i]].name for buffer, i in buffers.items()},
+            "references": [outer[v].name for _, v in trips.body.captures], "links": links, "aliases": aliases,
+        }  # fmt: skip
+
+    def _states(self) -> Iterator[tuple[str, str, int, int]]:
+        """Per state its buffer with all positions: those of the initial value, and one a step."""
+        ahead = {outer: offset for _, outer, offset, _ in sorted(self.note["links"], key=lambda link: link[2])}
+        sizes = self._position_bytes()
+        for buffer, initial in self.note["states"].items():
+            positions = self.steps + int(ahead.get(buffer, 1))
+            yield buffer, initial, positions, positions * sizes.get(buffer, 0)
+
+    def _position_bytes(self) -> dict[str, int]:
+        """Buffer -> bytes of one position: of the value the step writes into it."""
+        size = {value.annotations.get(BLOB, value.name): value.nbytes for value in self.body.values}
+        ahead: dict[str, int] = {}
+        found = {}
+        for inner, outer, offset, _ in self.note["links"]:
+            if inner in size and offset >= ahead.get(outer, 0):
+                ahead[outer], found[outer] = offset, size[inner]
+        return found
+
+    def _backward(self, back: int) -> BackwardStep:
+        (joint,) = joints_of(self.graph, pair_of(self.graph, self.n, back))
+        names = _Names(joint)
+        held = tuple(
+            Held(names.of(v), "state" if v in joint.states else "step", joint.graph.values[v].nbytes, self.steps)
+            for v in joint.saved
+        )  # fmt: skip
+        ops = tuple(names.rows())
+        again = dict.fromkeys(name for op in ops if op.kind == "again" for name in op.of_outputs)
+        return BackwardStep(
+            self.graph.nodes[back].name, ops, tuple(self._backward_links(joint, names)), held, tuple(again)
+        )  # fmt: skip
+
+    def _backward_links(self, joint: Joint, names: _Names) -> Iterator[tuple[str, str, int]]:
+        """Gradients of states at the offsets of what they are gradients of, then those of sequence elements."""
+        back = Trips.of(self.graph.nodes[self.back or 0])
+        buffers, left = list(self.note["states"]), list(range(self.trips.states))
+        read = {outer: offset for _, outer, offset, _ in reversed(self.note["links"])}
+        ahead = {outer: offset for _, outer, offset, _ in sorted(self.note["links"], key=lambda link: link[2])}
+        for k in range(back.states):
+            formal = joint.backward_inputs[k]
+            name = joint.graph.values[formal].name
+            state = next(
+                (i for i in left if _is_gradient_of(name, self.body.values[self.trips.state_out(i)].name)), None
+            )
+            if state is None:
+                continue  # a sum of gradients of a reference
+            left.remove(state)
+            buffer = buffers[state] if state < len(buffers) else name
+            yield names.of(formal), f"{buffer}_grad", ahead.get(buffer, 1)
+            yield names.of(joint.backward_outputs[k]), f"{buffer}_grad", read.get(buffer, 0)
+        outer = self.graph.values
+        elements = {outer[self.trips.sequence(k)].name: k for k in range(self.trips.scanned)}
+        made = self.graph.nodes[self.back or 0].outputs[back.states :]
+        for v, inner in zip(made, joint.backward_outputs[back.states :], strict=False):
+            shown = outer[v].name if v != ABSENT else ""
+            sequence = next((name for name in elements if shown.endswith(f"/{name}")), shown)
+            yield names.of(inner), f"{sequence}_grad", 0
+
+
+def _is_gradient_of(name: str, value: str) -> bool:
+    rest = name.removeprefix(f"grad/{value}")
+    return rest != name and (not rest or rest[:1] == "/")
+
+
+class _Names:
+    """Names of the step for the values of a joint graph: views share the name of what they show."""
+
+    def __init__(self, joint: Joint):
+        self.joint, graph = joint, joint.graph
+        self.root = storage_roots(graph)
+        self.name: dict[int, str] = {}
+        for v, value in enumerate(graph.values):
+            if BLOB in value.annotations:
+                self.name.setdefault(self.root[v], value.annotations[BLOB])
+        heads = {graph.values[v].name for v in joint.forward_outputs}
+        for v in joint.backward_inputs:
+            of = [name for name in heads if _is_gradient_of(graph.values[v].name, name)]
+            if v >= joint.forward_values and of:
+                self.name[self.root[v]] = f"{self._blob(max(of, key=len))}_grad"
+        self.sums = {f"grad/{graph.values[v].name}": v for v in range(joint.forward_values)}
+
+    def _blob(self, name: str) -> str:
+        for value in self.joint.graph.values[: self.joint.forward_values]:
+            if value.name == name:
+                return str(value.annotations.get(BLOB, name))
+        return name
+
+    def of(self, v: int) -> str:
+        return self.name.get(self.root[v], self.joint.graph.values[self.root[v]].name)
+
+    def rows(self) -> Iterator[BackwardOp]:
+        graph = self.joint.graph
+        for node in graph.nodes[self.joint.split :]:
+            mark = node.annotations.get(STEP_OP)
+            again = "gradient_of" not in node.annotations
+            if is_view(graph, node) or (again and mark is None and not self._remade(node)):
+                continue
+            sum_of = self.sums.get(_plain(node.name)) if node.op in ("Add", "Sum") and not again else None
+            kind = "again" if again else "gradient" if sum_of is None else "sum"
+            if sum_of is not None:
+                for v in node.writes:
+                    self.name[self.root[v]] = f"{self.of(sum_of)}_grad"
+            mark = mark or {"type": node.op, "outputs": []}
+            reads = dict.fromkeys(self.of(v) for v in node.reads if graph.values[self.root[v]].data is None)
+            writes = tuple(self.of(v) for v in node.writes)
+            if kind == "sum" and tuple(reads) == writes:
+                continue  # what comes from the state and from outside: one gradient in the step's terms
+            of = "" if kind == "sum" else str(mark["type"])
+            yield BackwardOp(kind, node.op, of, tuple(mark["outputs"]), tuple(reads), writes)
+
+    def _remade(self, node: Node) -> bool:
+        """Whether a node of a plain body stands in the way back once more."""
+        names: Sequence[str] = [each.name for each in self.joint.graph.nodes[: self.joint.split]]
+        return _plain(node.name) in names
+
+
+def _plain(name: str) -> str:
+    """The name without what made it free."""
+    while name.endswith("/back"):
+        name = name.removesuffix("/back")
+    return name

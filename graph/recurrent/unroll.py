@@ -1,0 +1,93 @@
+"""A recurrent net written out: the ops of the step once for each step, states as values of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from graph.builder import Builder
+from graph.emit import Emit, Val
+from graph.errors import BadGraph, quoted
+from graph.foreign.table import Table
+from graph.ir import Phase
+from graph.recurrent.net import Link, RecurrentNet
+from graph.recurrent.scan import initial_value, sliced, steps_of
+from graph.recurrent.step import Step
+
+MOST_NODES = 1_000_000
+
+
+def add_unrolled(
+    builder: Builder, net: RecurrentNet, given: Mapping[str, int], *, table: Table | None = None
+) -> dict[str, int]:
+    """Add the net to a graph as plain nodes; value by name of every alias. The counterpart of `add_recurrent`.
+
+    Raises BadGraph, also where more than a million nodes would be made.
+    """
+    net = net.checked()
+    emit = Emit(builder, net.name, Phase.FORWARD)
+    steps = steps_of(net, emit, given)
+    if steps * len(net.ops) > MOST_NODES:
+        raise BadGraph.one(
+            "too_many_nodes", net.name, f"{steps} steps of {len(net.ops)} ops", f"{MOST_NODES} nodes at most",
+            "keep the net as a Scan",
+        )  # fmt: skip
+    positions = {}
+    for buffer, name in net.buffers.items():
+        start = initial_value(net, emit, given, name)
+        count = start.shape[0]
+        positions[buffer] = [start] if count == 1 else [sliced(emit, start, k, k + 1) for k in range(count)]
+    writers = net.writers()
+    for t in range(steps):
+        step = _step(builder, net, given, table, positions, t)
+        for op in net.ops:
+            step.add(op)
+        made = {buffer: emit.val(step.read(link.inner)) for buffer, link in writers.items()}
+        for buffer, x in made.items():
+            positions[buffer].append(emit.reshape(x, (1, *positions[buffer][0].shape[1:])))
+    found = {}
+    for alias in net.aliases:
+        rows = positions[alias.buffer][alias.offset :]
+        whole = rows[0] if len(rows) == 1 else emit.op("Concat", *rows, axis=0)
+        found[alias.name] = builder.node("Identity", [whole.id], name=f"{net.name}/{alias.name}", outputs=[alias.name])[
+            0
+        ]
+    return found
+
+
+def _step(
+    builder: Builder, net: RecurrentNet, given: Mapping[str, int], table: Table | None,
+    positions: Mapping[str, list[Val]], t: int,
+) -> Step:  # fmt: skip
+    """The ops of step `t` before any is added."""
+    emit = Emit(builder, f"{net.name}/{t}", Phase.FORWARD)
+    links = {link.inner: link for link in net.readers()}
+    writers = net.writers()
+
+    def outside(name: str) -> int:
+        if name in links:
+            return shown(links[name]).id
+        if name == net.timestep:
+            return emit.constant(np.array([t], np.int32)).id
+        return given[name]
+
+    def shown(link: Link) -> Val:
+        if link.outer not in positions:
+            whole = emit.val(given[link.outer])
+            return sliced(emit, whole, t + link.offset, t + link.offset + link.window)
+        rows = positions[link.outer][t + link.offset : t + link.offset + link.window]
+        if len(rows) < link.window:  # the last one is what this step has just written
+            written = writers[link.outer].inner
+            if written not in step.current:
+                raise BadGraph.one(
+                    "bad_link", f"{net.name}.links",
+                    f"{quoted(link.inner)} shows {quoted(written)}, and is read before that is written",
+                    "ops in an order they can run in", f"write {quoted(written)} first",
+                )  # fmt: skip
+            new = emit.val(step.current[written])
+            rows = [*rows, emit.reshape(new, (1, *positions[link.outer][0].shape[1:]))]
+        return rows[0] if len(rows) == 1 else emit.op("Concat", *rows, axis=0)
+
+    step = Step(builder, table, outside, again=net.recompute, prefix=f"{net.name}/{t}/")
+    return step

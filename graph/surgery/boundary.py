@@ -1,0 +1,42 @@
+"""What flows into and out of a set of nodes: also the interface of a segment that is recomputed as a whole.
+
+A: x ──▶ y    B: y, w ──▶ z    C: z ──▶ y    D: y, z ──▶ u        boundary of B, C: y@1, w ──▶ z, y@2
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from graph.ir import Graph, consumers
+
+
+@dataclass(frozen=True, slots=True)
+class Boundary:
+    """Value ids."""
+
+    inputs: tuple[int, ...]  # read inside, not written inside; in order of first read
+    outputs: tuple[int, ...]  # written inside, read outside or an output of the graph; in order of writing
+
+
+@dataclass(frozen=True, slots=True)
+class Uses:
+    """Who uses the values of a graph."""
+
+    readers: list[list[int]]  # per value
+    results: frozenset[int]  # outputs of the graph, and gradients
+
+    @classmethod
+    def of(cls, graph: Graph) -> Uses:
+        return cls(consumers(graph), frozenset((*graph.outputs, *(gradient for _, gradient in graph.gradients))))
+
+
+def boundary(graph: Graph, nodes: Collection[int], uses: Uses | None = None) -> Boundary:
+    """The values that cross the border of a set of nodes. Linear in what the nodes read and who reads them."""
+    uses = uses or Uses.of(graph)
+    inside = set(nodes)
+    ordered = sorted(inside)
+    written = dict.fromkeys(v for n in ordered for v in graph.nodes[n].writes)
+    read = dict.fromkeys(v for n in ordered for v in graph.nodes[n].reads)
+    leaving = (v for v in written if v in uses.results or not inside.issuperset(uses.readers[v]))
+    return Boundary(tuple(v for v in read if v not in written), tuple(leaving))

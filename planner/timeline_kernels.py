@@ -1,0 +1,335 @@
+"""Kernels that put runs into a `Timeline` and take them out, and keep its bytes; see `timeline.py` and `kernels.py`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+# Columns of `Timeline.tasks`: ticks, bytes, and flags; where the task's rows begin in `rows` (buffers it reads and
+# writes, tasks before whose first run all its runs stand, tasks whose first run stands before and behind its own), and
+# where they end; its first run, and one that stands nowhere.
+(COST, WORKSPACE, PHASE, AGAIN, MOVES, TAKES, DEGREE, READ, WRITE, EVERY, EARLIER, LATER, ENTRIES_END, FIRST_RUN, SPARE,
+ TASK_COLUMNS) = range(16)  # fmt: skip
+# Columns of `Timeline.buffers`: bytes, the task that makes it, its first and last use, what its storage may come from.
+SIZE, MAKER, FIRST, LAST, TAKE, TAKE_END, BUFFER_COLUMNS = range(7)
+# Columns of `Timeline.uses`: the buffer, 1 for a read, the run, the buffer's next use and the one before.
+BUFFER, READS, RUN, NEXT, BEFORE, USE_COLUMNS = range(6)
+# Columns of `Timeline.runs`: its task (-1: START and END) and slot, its first use (reads come before writes), bytes its
+# outputs take over from inputs, the next spare run of the task; a list of the repeats, and where the run is in it.
+TASK, SLOT, USE, TAKEN, NEXT_SPARE, REPEAT, LISTED, RUN_COLUMNS = range(8)
+# Columns of `Timeline.scratch`.
+FREE, HELD = 0, 1
+# In `Timeline.counters`: the limit, bytes over it summed over slots, ticks, how many runs and uses there are, repeats,
+# changes since the last commit, the state of the random numbers, ticks of the best sequence.
+LIMIT, OVER, TICKS, RUNS, USES, REPEATS, LOGGED, RANDOM, BEST, COUNTERS = range(10)
+NEVER_YET = 2**62
+# Runs that stand for what is there from the start, and for what is held at the end.
+START, END = 0, 1
+# What the log tells.
+NEW, DROP, MOVE = 0, 1, 2
+
+
+def add_bytes(t: Any, first: int, last: int, amount: int) -> None:
+    """Add to the slots from `first` to `last`, and to what lies over the limit."""
+    limit, over = t.counters[LIMIT], 0
+    row = t.bytes[max(first, 0) : last + 1]
+    for i in range(len(row)):
+        old = row[i] - limit
+        new = old + amount
+        row[i] = new + limit
+        over += max(new, 0) - max(old, 0)
+    t.counters[OVER] += over
+
+
+def slot_of(t: Any, use: int) -> int:
+    """The slot of the run that a use belongs to."""
+    return int(t.runs[t.uses[use, RUN], SLOT])
+
+
+def is_read(t: Any, use: int) -> bool:
+    return bool(use >= 0 and t.uses[use, READS] == 1)
+
+
+def refresh(t: Any, run: int) -> None:
+    """Count anew what the run's outputs take over from inputs that are read here for the last time."""
+    task = t.runs[run, TASK]
+    if task < 0 or t.tasks[task, TAKES] == 0:
+        return
+    taken, begin = 0, t.runs[run, USE]
+    reads = t.tasks[task, WRITE] - t.tasks[task, READ]
+    for k in range(reads):
+        t.scratch[k, FREE] = 1 if not is_read(t, t.uses[begin + k, NEXT]) else 0
+    for entry in range(t.tasks[task, WRITE], t.tasks[task, EVERY]):
+        output = t.rows[entry]
+        for wanted in range(t.buffers[output, TAKE], t.buffers[output, TAKE_END]):
+            source, found = t.rows[wanted], -1
+            for k in range(reads):
+                if t.rows[t.tasks[task, READ] + k] == source and t.scratch[k, FREE] == 1:
+                    found = k
+            if found >= 0 and t.buffers[source, SIZE] >= t.buffers[output, SIZE] > 0:
+                t.scratch[found, FREE] = 0
+                taken += t.buffers[output, SIZE]
+                break
+    if taken != t.runs[run, TAKEN]:
+        add_bytes(t, t.runs[run, SLOT], t.runs[run, SLOT], t.runs[run, TAKEN] - taken)
+        t.runs[run, TAKEN] = taken
+
+
+def count_use(t: Any, use: int, slot: int, sign: int) -> None:
+    """Change the bytes of the slots that a use makes live or frees, or with sign -1 the other way round.
+
+    `BEFORE` and `NEXT` of the use say between which others it stands.
+    """
+    before, following = t.uses[use, BEFORE], t.uses[use, NEXT]
+    size = sign * t.buffers[t.uses[use, BUFFER], SIZE]
+    if t.uses[use, READS] == 1:
+        if not is_read(t, following):
+            add_bytes(t, slot_of(t, before) + 1, slot, size)
+            refresh(t, t.uses[before, RUN])
+    elif not is_read(t, following) or (before >= 0 and slot_of(t, before) == slot):
+        add_bytes(t, slot, slot, size)  # beside the old content, where the run reads that too
+    elif before < 0:
+        add_bytes(t, slot, slot_of(t, following) - 1, size)
+    else:
+        add_bytes(t, slot_of(t, before) + 1, slot - 1, -size)
+        refresh(t, t.uses[before, RUN])
+
+
+def put_use(t: Any, use: int, slot: int) -> None:
+    """Put a use into its buffer's list at `slot`, and change the bytes of the slots it makes live or frees."""
+    buffer = t.uses[use, BUFFER]
+    before = t.buffers[buffer, LAST]
+    while before >= 0 and slot_of(t, before) > slot:
+        before = t.uses[before, BEFORE]
+    following = t.uses[before, NEXT] if before >= 0 else t.buffers[buffer, FIRST]
+    t.uses[use, BEFORE], t.uses[use, NEXT] = before, following
+    if before >= 0:
+        t.uses[before, NEXT] = use
+    else:
+        t.buffers[buffer, FIRST] = use
+    if following >= 0:
+        t.uses[following, BEFORE] = use
+    else:
+        t.buffers[buffer, LAST] = use
+    count_use(t, use, slot, 1)
+
+
+def take_use(t: Any, use: int, slot: int) -> None:
+    """Take a use out of its buffer's list; the opposite of `put_use`."""
+    buffer, before, following = t.uses[use, BUFFER], t.uses[use, BEFORE], t.uses[use, NEXT]
+    if before >= 0:
+        t.uses[before, NEXT] = following
+    else:
+        t.buffers[buffer, FIRST] = following
+    if following >= 0:
+        t.uses[following, BEFORE] = before
+    else:
+        t.buffers[buffer, LAST] = before
+    count_use(t, use, slot, -1)
+
+
+def put_run(t: Any, run: int, slot: int) -> None:
+    """Put a run into an empty slot."""
+    task = t.runs[run, TASK]
+    t.slot_run[slot], t.runs[run, SLOT], t.runs[run, TAKEN] = run, slot, 0
+    add_bytes(t, slot, slot, t.tasks[task, WORKSPACE])
+    begin = t.runs[run, USE]
+    for use in range(begin, begin + t.tasks[task, DEGREE]):
+        put_use(t, use, slot)
+    refresh(t, run)
+    t.counters[TICKS] += t.tasks[task, COST]
+
+
+def take_run(t: Any, run: int) -> None:
+    """Take a run out of its slot."""
+    task, slot = t.runs[run, TASK], t.runs[run, SLOT]
+    add_bytes(t, slot, slot, t.runs[run, TAKEN] - t.tasks[task, WORKSPACE])
+    t.runs[run, TAKEN] = 0
+    begin = t.runs[run, USE]
+    for use in range(begin, begin + t.tasks[task, DEGREE]):
+        take_use(t, use, slot)
+    t.slot_run[slot] = -1
+    t.counters[TICKS] -= t.tasks[task, COST]
+
+
+def retained_before(t: Any, run: int) -> int:
+    """Bytes held right before a run."""
+    task = t.runs[run, TASK]
+    made = t.tasks[task, WORKSPACE] - t.runs[run, TAKEN]
+    for entry in range(t.tasks[task, WRITE], t.tasks[task, EVERY]):
+        made += t.buffers[t.rows[entry], SIZE]
+    return int(t.bytes[t.runs[run, SLOT]] - made)
+
+
+def room_before(t: Any, run: int) -> int:
+    """An empty slot right before a run, made by moving its neighbours when there is none."""
+    slots = len(t.slot_run)
+    slot = t.runs[run, SLOT]
+    if slot > 0 and t.slot_run[slot - 1] < 0:
+        low = slot - 1
+        while low > 0 and t.slot_run[low - 1] < 0 and slot - low < 16:
+            low -= 1
+        return int((low + slot) // 2)
+    distance = 1
+    while True:
+        left, right = slot - 1 - distance, slot + distance
+        if right < slots and t.slot_run[right] < 0:
+            shift(t, run, right, slot, -1)
+            return int(slot)
+        if left >= 0 and t.slot_run[left] < 0:
+            shift(t, run, left, slot - 1, 1)
+            return int(slot - 1)
+        distance += 1
+
+
+def shift(t: Any, run: int, empty: int, wanted: int, way: int) -> None:
+    """Move the runs between an empty slot and the wanted one by one slot, which leaves the latter empty."""
+    held = retained_before(t, run) if run != END else t.bytes[len(t.slot_run)]
+    limit = t.counters[LIMIT]
+    t.counters[OVER] += max(held - limit, 0) - max(t.bytes[empty] - limit, 0)
+    at = empty
+    while at != wanted:
+        moved = t.slot_run[at + way]
+        t.slot_run[at], t.runs[moved, SLOT], t.bytes[at] = moved, at, t.bytes[at + way]
+        at += way
+    t.slot_run[wanted], t.bytes[wanted] = -1, held
+
+
+def run_after(t: Any, slot: int) -> int:
+    """The first run in a slot behind `slot`."""
+    for at in range(slot + 1, len(t.slot_run)):
+        if t.slot_run[at] >= 0:
+            return int(t.slot_run[at])
+    return END
+
+
+def fresh_run(t: Any, task: int) -> int:
+    """A run of the task that stands nowhere yet, or -1 when there are as many as may be."""
+    run = t.tasks[task, SPARE]
+    if run >= 0:
+        t.tasks[task, SPARE] = t.runs[run, NEXT_SPARE]
+        return int(run)
+    run, use = t.counters[RUNS], t.counters[USES]
+    if run >= len(t.runs) or use + t.tasks[task, DEGREE] > len(t.uses):
+        return -1
+    t.counters[RUNS] += 1
+    t.counters[USES] += t.tasks[task, DEGREE]
+    t.runs[run, TASK], t.runs[run, USE] = task, use
+    for entry in range(t.tasks[task, READ], t.tasks[task, WRITE]):
+        t.uses[use, BUFFER], t.uses[use, READS], t.uses[use, RUN] = t.rows[entry], 1, run
+        use += 1
+    for entry in range(t.tasks[task, WRITE], t.tasks[task, EVERY]):
+        t.uses[use, BUFFER], t.uses[use, READS], t.uses[use, RUN] = t.rows[entry], 0, run
+        use += 1
+    return int(run)
+
+
+def list_repeat(t: Any, run: int) -> None:
+    """Enter a run among the repeats."""
+    t.runs[t.counters[REPEATS], REPEAT], t.runs[run, LISTED] = run, t.counters[REPEATS]
+    t.counters[REPEATS] += 1
+
+
+def unlist_repeat(t: Any, run: int) -> None:
+    """Strike a run from the repeats."""
+    t.counters[REPEATS] -= 1
+    last, at = t.runs[t.counters[REPEATS], REPEAT], t.runs[run, LISTED]
+    t.runs[at, REPEAT], t.runs[last, LISTED] = last, at
+
+
+def note(t: Any, what: int, run: int, following: int) -> None:
+    at = t.counters[LOGGED]
+    t.logged[3 * at], t.logged[3 * at + 1], t.logged[3 * at + 2] = what, run, following
+    t.counters[LOGGED] += 1
+
+
+def has_log_room(t: Any) -> bool:
+    return bool(3 * t.counters[LOGGED] + 3 <= len(t.logged))
+
+
+def add_repeat(t: Any, task: int, before: int) -> int:
+    """Run the task once more right before the run `before`; the new run, or -1 when there is no room."""
+    if not has_log_room(t):
+        return -1
+    run = fresh_run(t, task)
+    if run < 0:
+        return -1
+    put_run(t, run, room_before(t, before))
+    list_repeat(t, run)
+    note(t, NEW, run, -1)
+    return run
+
+
+def drop_repeat(t: Any, run: int) -> None:
+    """Take a repeat out."""
+    following = run_after(t, t.runs[run, SLOT])
+    take_run(t, run)
+    unlist_repeat(t, run)
+    note(t, DROP, run, following)
+
+
+def move_run(t: Any, run: int, before: int) -> bool:
+    """Put a run right before another one; False when there is no room."""
+    following = run_after(t, t.runs[run, SLOT])
+    if before in (run, following) or not has_log_room(t):
+        return False
+    slot = room_before(t, before)  # while the run is there: what it makes has no other source
+    take_run(t, run)
+    put_run(t, run, slot)
+    note(t, MOVE, run, following)
+    return True
+
+
+def undo(t: Any) -> None:
+    """Take back everything in the log."""
+    while t.counters[LOGGED] > 0:
+        t.counters[LOGGED] -= 1
+        at = 3 * t.counters[LOGGED]
+        what, run, following = t.logged[at], t.logged[at + 1], t.logged[at + 2]
+        if what == NEW:
+            take_run(t, run)
+            unlist_repeat(t, run)
+            task = t.runs[run, TASK]
+            t.runs[run, NEXT_SPARE], t.tasks[task, SPARE] = t.tasks[task, SPARE], run
+            continue
+        slot = room_before(t, following)
+        if what == MOVE:
+            take_run(t, run)
+        else:
+            list_repeat(t, run)
+        put_run(t, run, slot)
+
+
+def commit(t: Any) -> None:
+    """Keep everything in the log."""
+    for at in range(t.counters[LOGGED]):
+        if t.logged[3 * at] == DROP:
+            run = t.logged[3 * at + 1]
+            task = t.runs[run, TASK]
+            t.runs[run, NEXT_SPARE], t.tasks[task, SPARE] = t.tasks[task, SPARE], run
+    t.counters[LOGGED] = 0
+
+
+def fill(t: Any, tasks: Any, stride: int) -> None:
+    """Put a whole sequence into the empty timeline, a run in every `stride`-th slot."""
+    for use in range(t.runs[START, USE], t.runs[END, USE]):
+        put_use(t, use, -1)
+    for step in range(len(tasks)):
+        task = tasks[step]
+        run = fresh_run(t, task)
+        put_run(t, run, stride * step + 1)
+        if t.tasks[task, FIRST_RUN] < 0:
+            t.tasks[task, FIRST_RUN] = run
+        else:
+            list_repeat(t, run)
+    stop = t.runs[END, USE]
+    while stop < len(t.uses) and t.uses[stop, RUN] == END:
+        put_use(t, stop, t.runs[END, SLOT])
+        stop += 1
+
+
+#: Each after the ones it calls.
+KERNELS = (
+    add_bytes, slot_of, is_read, refresh, count_use, put_use, take_use, put_run, take_run, retained_before, shift,
+    room_before, run_after, fresh_run, list_repeat, unlist_repeat, note, has_log_room, add_repeat, drop_repeat,
+    move_run, undo, commit, fill,
+)  # fmt: skip

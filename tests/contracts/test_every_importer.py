@@ -1,0 +1,105 @@
+"""Readers and writers: each knows its own files and no others, and what it reads it writes again."""
+
+from __future__ import annotations
+
+import importlib
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from bench.paddle_program import transformer
+from graph.equality import difference
+from graph.errors import BadGraph
+from graph.exporters import EXPORTERS, dump
+from graph.foreign.proto import as_text
+from graph.importers import IMPORTERS, importer_of, load
+from graph.ir import Graph
+from graph.limits import Limits, Shapes
+from tests.graph.importers.nets import LSTM_SHAPES, lstm
+from tests.graph.importers.symbols import lenet
+from tests.graph.importers.test_mxnet import _document
+from tests.graph.importers.test_paddle import _pir
+
+BATCH = Shapes(batch=4)
+#: Format -> files of it, with the shapes they leave open.
+FILES: dict[str, list[tuple[bytes, Shapes]]] = {
+    "native": [(json.dumps(_document()).encode(), Shapes())],
+    "onnx": [
+        ((Path(__file__).parents[1] / "models" / "gpt.onnx").read_bytes(), Shapes(dims={"batch": 2, "sequence": 8}))
+    ],
+    "mxnet": [(lenet(), BATCH), (lenet("param"), BATCH)],
+    "caffe2": [(lstm().SerializeToString(), Shapes(inputs=LSTM_SHAPES)), (as_text(lstm()), Shapes(inputs=LSTM_SHAPES))],
+    "paddle": [
+        (transformer(blocks=1, batch=2, tokens=8, width=8, heads=2, words=16), Shapes()),
+        (json.dumps(_pir()).encode(), BATCH),
+    ],
+}
+EVERY = [(name, data, shapes) for name, files in FILES.items() for data, shapes in files]
+
+
+@pytest.fixture(scope="module")
+def read() -> Callable[[str], list[Graph]]:
+    """The graphs of a format's files, read once."""
+    found: dict[str, list[Graph]] = {}
+
+    def of(name: str) -> list[Graph]:
+        if name not in found:
+            found[name] = [load(data, shapes=shapes) for data, shapes in FILES[name]]
+        return found[name]
+
+    return of
+
+
+def test_every_reader_has_files() -> None:
+    assert set(FILES) == set(IMPORTERS)
+
+
+@pytest.mark.parametrize("name", IMPORTERS)
+def test_a_reader_recognises_its_own_files_alone(name: str) -> None:
+    sniff = importlib.import_module(f"graph.importers.{name}").sniff
+    for owner, data, _ in EVERY:
+        assert importer_of(data) == owner
+        assert sniff(data) == (owner == name)
+
+
+@pytest.mark.parametrize("name", IMPORTERS)
+def test_a_reader_refuses_what_is_cut_short(name: str) -> None:
+    """Every prefix is another format, refused, or a smaller model; it never breaks."""
+    for data, shapes in FILES[name]:
+        for length in {0, 1, 2, 7, len(data) // 3, len(data) // 2, len(data) - 1}:
+            try:
+                load(data[:length], shapes=shapes)
+            except BadGraph as error:
+                assert error.findings
+
+
+@pytest.mark.parametrize("name", IMPORTERS)
+def test_a_reader_minds_the_limits(name: str) -> None:
+    for data, shapes in FILES[name]:
+        for limits in (Limits(document_bytes=len(data) - 1), Limits(nodes=1)):
+            with pytest.raises(BadGraph) as caught:
+                load(data, limits, shapes)
+            assert caught.value.findings[0].code in ("too_large", "too_many_nodes", "too_many_values")
+
+
+@pytest.mark.parametrize("name", EXPORTERS)
+def test_what_a_writer_writes_is_read_as_the_same_computation(name: str, read: Callable[[str], list[Graph]]) -> None:
+    for graph in read(name):
+        if name == "paddle" and "json" in graph.annotations["paddle"]:
+            again = load(dump(graph, name), shapes=BATCH)
+        else:
+            again = load(dump(graph, name))
+        assert difference(graph, again) is None
+
+
+@pytest.mark.parametrize("name", [name for name in EXPORTERS if name not in ("native", "onnx")])
+def test_a_writer_of_a_framework_names_what_it_has_no_words_for(name: str) -> None:
+    document = _document()
+    document["nodes"][1]["op"] = "acme::Odd"
+    document["values"].append({"name": "a", "shape": [4, 5], "dtype": "float32"})
+    with pytest.raises(BadGraph) as caught:
+        dump(load(json.dumps(document).encode()), name)
+    assert {finding.code for finding in caught.value.findings} == {"not_representable"}
+    assert "acme::Odd" in str(caught.value)

@@ -1,0 +1,27 @@
+"""Whatever a planner does, the rewritten graph computes what the planned one does; shared names change nothing."""
+
+from __future__ import annotations
+
+import random
+
+import msgspec
+import pytest
+
+from graph.equality import difference
+from graph.importers import load
+from graph.shared_program import shared_document
+from graph.sharing import shared
+from planner.pipeline import solve
+from planner.request import parse_request
+from tests.app.conftest import chain
+from tests.strategies import random_graph
+
+
+@pytest.mark.parametrize("planner", ["as_given", "mirror", "segments", "greedy", "longest_path"])
+@pytest.mark.parametrize("seed", range(8))
+def test_rewritten_graphs_have_the_data_flow_of_their_source(planner: str, seed: int) -> None:
+    graph = random_graph(random.Random(seed), 16) if seed else load(msgspec.json.encode(chain(9)))
+    outcome = solve(graph, parse_request({"budget": "60%", "planner": planner, "search_seconds": 1}))
+    assert difference(outcome.source, outcome.graph, repeats=True) is None
+    document = shared_document(outcome.graph, shared(outcome.graph).names)
+    assert difference(outcome.graph, load(msgspec.json.encode(document))) is None

@@ -1,0 +1,94 @@
+"""A transformer as a Paddle program with four checkpoints on a mesh of two by two: from file to recomputation."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from bench.paddle_program import MESHES, transformer
+from graph.compat.paddle_recompute import RULES, recompute_pass
+from graph.equality import difference
+from graph.execute import execute
+from graph.importers import load
+from graph.ir import Graph, Phase
+from graph.mesh import check_mesh
+from graph.rerun import Rerun, run_again
+from graph.seeds import with_seeds
+from graph.segments import Statistics
+from graph.training import training_step
+from planner.pipeline import solve
+from planner.request import parse_request
+
+SMALL = {"blocks": 4, "batch": 2, "tokens": 8, "width": 8, "heads": 2, "words": 16}
+CHECKPOINTS = [f"block{k}.out" for k in range(4)]
+
+
+@pytest.fixture(scope="module")
+def training() -> Graph:
+    return with_seeds(training_step(load(transformer(**SMALL)), "loss")[0])
+
+
+@pytest.fixture(scope="module")
+def found(training: Graph) -> Rerun:
+    return recompute_pass(training, "loss", list(training.annotations["checkpoints"]))
+
+
+def test_each_checkpoint_ends_a_segment(training: Graph) -> None:
+    statistics = Statistics.of(training, [training.value_named("loss")])
+    for build in RULES.values():
+        segments = build(statistics, CHECKPOINTS, "error")
+        assert len(segments.ranges) == 4
+        ends = [training.values[v].name for _, end in segments.ranges for v in statistics.node(end - 1).writes]
+        assert set(CHECKPOINTS) <= set(ends)
+
+
+def test_copies_have_the_names_and_annotations_of_their_segments(training: Graph, found: Rerun) -> None:
+    check_mesh(found.graph)
+    values = {value.name: value for value in found.graph.values}
+    statistics = Statistics.of(training, [training.value_named("loss")])
+    names = {
+        training.values[v].name: 3 - k
+        for k, segment in enumerate(RULES["pass"](statistics, CHECKPOINTS, "error").ranges)
+        for position in range(*segment)
+        for v in statistics.node(position).writes
+    }
+    assert len(found.renamed) > 80
+    for name, copy in found.renamed.items():
+        assert copy == f"{name}.subprog_{names[name]}"
+        for said in ("process_mesh", "dims_mapping"):
+            assert values[copy].annotations.get(said) == values[name].annotations.get(said)
+    copies = [node for node in found.graph.nodes if node.annotations.get("recomputed")]
+    assert copies and all(node.annotations["process_mesh"] == MESHES for node in copies)
+    assert all(node.phase is Phase.BACKWARD for node in copies)
+    assert not set(found.renamed) & set(found.held) and set(CHECKPOINTS) <= set(found.held)
+
+
+def test_seeds_are_held_and_masks_drawn_again(training: Graph, found: Rerun) -> None:
+    seeds = [training.values[v].name for node in training.nodes if node.op == "remat::Seed" for v in node.writes]
+    assert len(seeds) >= 4 and set(seeds) <= set(found.held)
+    masks = {training.values[node.outputs[1]].name for node in training.nodes if node.op == "remat::SeededDropout"}
+    assert masks & found.renamed.keys()
+
+
+def test_losses_with_without_and_partly_with_recomputation_are_equal(training: Graph, found: Rerun) -> None:
+    plain = execute(training, seed=1)
+    partly = recompute_pass(training, "loss", CHECKPOINTS[1::2])
+    ours = run_again(training, "loss", CHECKPOINTS)
+    for graph in (found.graph, partly.graph, ours.graph):
+        assert difference(training, graph, repeats=True) is None
+        ran = execute(graph, seed=1)
+        for name, array in plain.outputs.items():
+            np.testing.assert_array_equal(array, ran.outputs[name])
+        assert ran.peak_bytes < plain.peak_bytes
+
+
+def test_the_checkpoints_of_the_program_are_those_of_the_plan() -> None:
+    asked = {"loss": "loss", "planner": "segments", "budget": 0, "iterations": 50, "execute": "yes",
+             "advise_checkpoints": True}  # fmt: skip
+    report = solve(transformer(**SMALL), parse_request(asked)).report
+    assert report["checkpoint_advice"]["given"]["checkpoints"] == CHECKPOINTS
+    assert set(CHECKPOINTS) <= set(report["plan"]["kept"])
+    assert report["plan"]["peak_bytes"] < report["baseline"]["peak_bytes"]
+    assert report["executed"]["status"] == "equal"
+    named = solve(transformer(**SMALL), parse_request({**asked, "checkpoints": CHECKPOINTS})).report
+    assert named["plan"]["order"] == report["plan"]["order"]

@@ -1,0 +1,264 @@
+"""A recurrent net as a Scan computes what its steps do one after the other, forward and backward."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from graph.autodiff import differentiate
+from graph.builder import Builder
+from graph.errors import BadGraph
+from graph.execute import execute
+from graph.importers.caffe2.ops import CAFFE2
+from graph.ir import Graph, Node, Role
+from graph.ops.standard_ops import type_of_array
+from graph.recurrent import Alias, Link, RecurrentNet, add_recurrent, add_unrolled, hints, recomputed, recurrence_of
+from tests.recurrent_cells import CELLS, Cell, gru, lstm, multiplicative, op
+
+EVERY = pytest.mark.parametrize("name", CELLS)
+
+
+def feeds(of: Cell, seed: int = 3) -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    found = {name: rng.uniform(-1, 1, shape).astype(np.float32) for name, shape in of.shapes.items()}
+    return {**found, **{name: np.array(values, np.int32) for name, values in of.integers.items()}}
+
+
+def trained(of: Cell, targets: list[str], **how: object) -> Graph:
+    wanted = [name for name in of.shapes if name not in of.integers]
+    return differentiate(of.graph(**how), targets, wanted)  # type: ignore[arg-type]
+
+
+def gradients(graph: Graph, given: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Outputs by name, and the gradient of each wanted value as `grad:NAME`."""
+    outputs = execute(graph, given).outputs
+    pairs = {f"grad:{graph.values[p].name}": outputs[graph.values[g].name] for p, g in graph.gradients}
+    names = {graph.values[g].name for _, g in graph.gradients}
+    return {**{name: array for name, array in outputs.items() if name not in names}, **pairs}
+
+
+@EVERY
+def test_a_net_over_time_and_written_out_are_equal(name):
+    of = CELLS[name]()
+    for targets in ([of.outputs[0]], [of.outputs[1]], of.outputs):
+        over_time, written_out = (gradients(trained(of, targets, unrolled=way), feeds(of)) for way in (False, True))
+        assert over_time.keys() == written_out.keys()
+        for key, array in over_time.items():
+            np.testing.assert_allclose(array, written_out[key], rtol=2e-5, atol=2e-6, err_msg=key)
+
+
+@EVERY
+def test_gradients_agree_with_finite_differences(name):
+    of = CELLS[name]()
+    graph, given = trained(of, of.outputs), feeds(of)
+    found = gradients(graph, given)
+    forward, rng = of.graph(), np.random.default_rng(5)
+
+    def total(of_feeds: dict[str, np.ndarray]) -> float:
+        return float(sum(array.astype(np.float64).sum() for array in execute(forward, of_feeds).outputs.values()))
+
+    for key in (k for k in found if k.startswith("grad:")):
+        name_of, gradient = key[5:], found[key]
+        way = rng.choice([-1.0, 1.0], gradient.shape).astype(np.float32)
+        step = np.float32(5e-3)
+        ahead, behind = ({**given, name_of: given[name_of] + sign * step * way} for sign in (1, -1))
+        slope = (total(ahead) - total(behind)) / (2 * float(step))
+        assert slope == pytest.approx(float((gradient * way).sum()), rel=2e-2, abs=3e-2), key
+
+
+@EVERY
+def test_what_is_made_again_is_not_held_and_changes_nothing(name):
+    of = CELLS[name]()
+    if not of.recompute:
+        return
+    graph = trained(of, of.outputs)
+    again = recomputed(graph, "rnn", of.recompute)
+    before, after = (recurrence_of(g, "rnn") for g in (graph, again))
+    assert before.backward is not None and after.backward is not None
+    assert not {held.name for held in after.backward.held} & set(of.recompute)
+    assert after.held_bytes < before.held_bytes
+    assert set(after.backward.made_again) <= set(of.recompute)
+    for key, array in gradients(graph, feeds(of)).items():
+        np.testing.assert_array_equal(array, gradients(again, feeds(of))[key], key)
+
+
+@EVERY
+def test_what_is_held_is_what_the_forward_node_hands_to_the_backward_one(name):
+    of = CELLS[name]()
+    for graph in (trained(of, of.outputs), recomputed(trained(of, of.outputs), "rnn", of.recompute)):
+        found = recurrence_of(graph, "rnn")
+        assert found.backward is not None
+        handed = {value.name: value.nbytes for value in graph.values if value.name.startswith("rnn/saved/")}
+        assert found.held_bytes == sum(handed.values())
+        assert all(held.steps == of.shapes["input"][0] for held in found.backward.held)
+
+
+def test_sequences_that_end_keep_their_states_or_drop_them():
+    for drop in (False, True):
+        of = lstm(steps=4, rows=3, lengths=[4, 1, 2], drop=drop)
+        found = execute(of.graph(), feeds(of)).outputs
+        whole = found["hidden_0_all"]
+        np.testing.assert_array_equal(whole[2:, 1], np.zeros_like(whole[2:, 1]) if drop else whole[[0, 0], 1])
+        np.testing.assert_array_equal(found["hidden_0_last"][0], whole[-1])
+    of = gru(lengths=[4, 1, 2])
+    whole = execute(of.graph(), feeds(of)).outputs["hidden_all"]
+    np.testing.assert_array_equal(whole[1:, 1], whole[[0, 0, 0], 1])
+
+
+def test_an_initial_value_of_one_dimension_is_repeated_and_its_gradient_summed_over_the_rows():
+    of = multiplicative(steps=2, rows=3, size=2)
+    of.shapes["initial_0"] = (2,)
+    found = gradients(trained(of, ["out_0_all"]), feeds(of))
+    x, start = feeds(of)["input"], feeds(of)["initial_0"]
+    np.testing.assert_allclose(found["out_0_all"], np.cumprod(x, axis=0) * start, rtol=1e-6)
+    expected = (x[0] + x[0] * x[1]).sum(axis=0)
+    np.testing.assert_allclose(found["grad:initial_0"], expected, rtol=1e-5)
+    of.shapes["initial_0"] = (3, 2)
+    assert gradients(trained(of, ["out_0_all"]), feeds(of))["grad:initial_0"].shape == (3, 2)
+
+
+def test_a_step_op_written_in_place_brings_all_its_writers_along():
+    of = lstm()
+    graph = recomputed(trained(of, ["hidden_0_all"]), "rnn", ["gates_0"])
+    back = recurrence_of(graph, "rnn").backward
+    assert back is not None
+    assert [row.of for row in back.ops if row.kind == "again"] == ["FC", "Sum"]
+
+
+def test_forward_only_there_is_no_way_back_and_nothing_is_held():
+    of = lstm()
+    found = recurrence_of(of.graph(), "rnn")
+    assert found.backward is None and found.held_bytes == 0
+    assert found.as_dict()["memory"]["training_bytes"] == found.step_bytes
+    trained_bytes = recurrence_of(trained(of, ["hidden_0_all"]), "rnn").as_dict()["memory"]["training_bytes"]
+    assert trained_bytes > found.step_bytes
+
+
+def test_roles_links_and_aliases_are_told():
+    of = lstm(lengths=[4, 3, 2])
+    found = recurrence_of(of.graph(), "rnn")
+    assert found.references == ("gates_0_w", "gates_0_b", "seq_lengths")
+    assert found.sequences == ("input",) and found.timestep == "timestep"
+    assert ("hidden_0", "rnn/hidden_0_prev_states", 1, 1) in found.links
+    assert ("rnn/cell_0_prev_states", "cell_0_last", -1) in found.aliases
+    assert [(name, positions, size) for name, _, positions, size in found.states] == [
+        ("rnn/hidden_0_prev_states", 5, 5 * 3 * 2 * 4), ("rnn/cell_0_prev_states", 5, 5 * 3 * 2 * 4),
+    ]  # fmt: skip
+
+
+def test_values_of_the_step_can_be_fetched_over_time():
+    of = lstm()
+    found = execute(of.graph(fetched=["gates_0", "input_t"]), feeds(of)).outputs
+    np.testing.assert_array_equal(found["rnn/input_t"], feeds(of)["input"])
+
+
+@pytest.mark.parametrize(
+    ("change", "code", "named"),
+    [
+        (lambda of: of.ops.append(op("Mul", "hidden_0 nobody", "more")), "undefined_value", "nobody"),
+        (lambda of: of.sequences.clear(), "no_sequence", "sequence"),
+        (lambda of: of.shapes.update(hidden_0_init=(2, 3, 2)), "state_length", "hidden_0_prev_states"),
+        (lambda of: of.shapes.update(input=(0, 3, 8)), "sequence_length", "input"),
+        (lambda of: of.outputs.extend(["one", "more"]), "bad_link", "outputs"),
+        (lambda of: of.ops.append(op("Conjure", "hidden_0", "rabbit")), "unsupported_op", "Conjure"),
+        (lambda of: of.shapes.update(cell_0_init=(1, 3, 3)), "type_conflict", "LSTMUnit"),
+    ],
+)  # fmt: skip
+def test_a_net_that_does_not_fit_together_is_refused_by_name(change, code, named):
+    of = lstm()
+    change(of)
+    with pytest.raises(BadGraph) as refused:
+        of.graph()
+    assert refused.value.findings[0].code == code
+    assert named in str(refused.value)
+
+
+def test_a_recompute_list_names_what_an_op_writes_and_all_of_it():
+    of = lstm()
+    graph = trained(of, ["hidden_0_all"])
+    for listed, code, named in (
+        (["hidden_0"], "recompute_undeclared", "'cell_0'"), (["gates_0", "gate"], "recompute_unknown", "'gate'"),
+    ):  # fmt: skip
+        for ask in (lambda names: recomputed(graph, "rnn", names), lambda names: of.graph(recompute=names)):
+            with pytest.raises(BadGraph) as refused:
+                ask(listed)
+            assert refused.value.findings[0].code == code
+            assert named in str(refused.value)
+
+
+def test_a_state_that_is_listed_keeps_its_value():
+    of = lstm()
+    graph = trained(of, of.outputs)
+    again = recomputed(graph, "rnn", ["gates_0", "hidden_0", "cell_0"])
+    for key, array in gradients(graph, feeds(of)).items():
+        np.testing.assert_array_equal(array, gradients(again, feeds(of))[key], key)
+
+
+def test_a_window_shows_older_positions_and_the_one_just_written():
+    #   s = [z, z | x0, x0+x1, ...]      at step t the window shows positions t .. t + 2, of which t + 2 is new
+    net = RecurrentNet(
+        "rnn", (op("Sum", "x last", "new"), op("ReduceSum", "window", "total", axes=[0], keepdims=1)),
+        ("x_all",), {"s": "zeros", "totals": "zero"},
+        (
+            Link("x", "x_all"), Link("last", "s", 1), Link("window", "s", 0, 3), Link("new", "s", 2),
+            Link("total", "totals", 1),
+        ),
+        (Alias("s", "sums", 2), Alias("totals", "windows", 1), Alias("s", "all", 0), Alias("s", "end", -2)),
+    )  # fmt: skip
+    x = np.arange(1, 6, dtype=np.float32).reshape(5, 1, 1)
+    given = {"x_all": x, "zeros": np.zeros((2, 1, 1), np.float32), "zero": np.zeros((1, 1, 1), np.float32)}
+    for add in (add_recurrent, add_unrolled):
+        builder = Builder("windows")
+        values = {name: builder.value(name, type_of_array(array), Role.PARAMETER) for name, array in given.items()}
+        made = add(builder, net, values, table=CAFFE2)
+        graph = differentiate(builder.build([made[a.name] for a in net.aliases]), ["windows", "end"])
+        found = gradients(graph, given)
+        assert found["sums"].ravel().tolist() == [1, 3, 6, 10, 15]
+        assert found["windows"].ravel().tolist() == [1, 4, 10, 19, 31]
+        assert found["all"].ravel().tolist() == [0, 0, 1, 3, 6, 10, 15]
+        assert found["end"].ravel().tolist() == [10, 15]
+        # x_k is in sums k .. 4; sum j is in windows j .. j + 2, and the last two are at the end.
+        assert found["grad:x_all"].ravel().tolist() == [14, 11, 8, 5, 2]
+
+
+def test_sequences_of_several_names_and_windows_go_together():
+    net = RecurrentNet(
+        "rnn", (op("ReduceSum", "pair", "two", axes=[0], keepdims=1), op("Mul", "two y", "m"), op("Sum", "m h", "n")),
+        ("x", "y_all"), {"s": "zero"},
+        (Link("pair", "x", 0, 2), Link("y", "y_all"), Link("h", "s", 0), Link("n", "s", 1)), (Alias("s", "out", 1),),
+    )  # fmt: skip
+    given = {
+        "x": np.arange(4, dtype=np.float32).reshape(4, 1, 1), "zero": np.zeros((1, 1, 1), np.float32),
+        "y_all": np.array([1, 10, 100], np.float32).reshape(3, 1, 1),
+    }  # fmt: skip
+    for add in (add_recurrent, add_unrolled):
+        builder = Builder("pairs")
+        values = {name: builder.value(name, type_of_array(array), Role.PARAMETER) for name, array in given.items()}
+        graph = differentiate(builder.build([add(builder, net, values, table=CAFFE2)["out"]]), ["out"])
+        found = gradients(graph, given)
+        assert found["out"].ravel().tolist() == [1, 31, 531]
+        assert found["grad:x"].ravel().tolist() == [3, 23, 120, 100]
+
+
+def test_gates_and_the_attention_block_are_hinted_and_may_be_made_again():
+    expected = {
+        "lstm": {"gates": ["gates_0"]},
+        "milstm": {"gates": ["wh", "a", "b1", "b2", "gates"]},
+        "multiplicative": {},
+    }
+    for name, kinds in expected.items():
+        assert hints(scan_of(CELLS[name]())) == kinds
+    found = hints(scan_of(CELLS["attention"]()))
+    assert {"gates", "seen"} <= set(found["gates"])
+    assert {"query", "scored", "logits", "by_row", "weights", "context_by_row"} <= set(found["attention"])
+    assert not {"hidden", "cell", "context"} & {*found["gates"], *found["attention"]}
+    for name in ("lstm", "milstm", "gru", "attention"):
+        of = CELLS[name]()
+        names = [each for kind in hints(scan_of(of)).values() for each in kind]
+        graph = trained(of, of.outputs)
+        assert recurrence_of(recomputed(graph, "rnn", names), "rnn").held_bytes < recurrence_of(graph, "rnn").held_bytes
+
+
+def scan_of(of: Cell) -> Node:
+    (node,) = [node for node in of.graph().nodes if node.op == "Scan"]
+    return node

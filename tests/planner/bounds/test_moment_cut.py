@@ -1,0 +1,88 @@
+"""No bound lies above the least cost of any sequence, and none is called out of reach that is not."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+
+from planner import liveness
+from planner.bounds import moment_cut
+from planner.plan import Goal
+from planner.problem import DEVICE, HANDED_OUT, Problem
+from planner.recompute import base_order
+from tests.contracts.test_every_planner import is_runnable
+from tests.planner.drawn import drawn, problem_of
+from tests.planner.optimum import least_cost
+from tests.planner.random_problems import random_problem
+
+
+def suited(rng: random.Random, tasks: int) -> Problem:
+    """A random problem of the kind `least_cost` solves."""
+    while True:
+        problem = random_problem(rng, tasks)
+        if (
+            is_runnable(problem)
+            and problem.buffers <= 8
+            and not problem.optional.any()
+            and (problem.space == DEVICE).all()
+            and (problem.hold != HANDED_OUT).all()
+            and (np.bincount(problem.writes.index, minlength=1) <= 1).all()
+        ):
+            return problem
+
+
+def there_and_back(rng: random.Random) -> Problem:
+    """A chain whose values are read again on the way back."""
+    size = {letter: rng.randint(1, 9) for letter in "abcdefg"}
+    cost = {letter: rng.randint(1, 9) for letter in "abcdefg"}
+    return drawn("a>b b>c c>d d>e c>e e>f b>f f>g a>g", size=size, cost=cost)
+
+
+def compare(problem: Problem) -> tuple[int, int]:
+    """(budgets that ask for repeats, budgets where the bound is the optimum), in both modes and phases."""
+    asked = met = 0
+    whole = int(problem.cost.sum())
+    for strict, given in ((True, True), (True, False), (False, True), (False, False)):
+        peak = liveness.peak(problem, base_order(problem, strict))
+        for budget in {peak, peak - 1, peak * 3 // 4, peak * 6 // 10}:
+            goal = Goal(budget, order_is_given=given, strict_phases=strict)
+            least, found = least_cost(problem, goal, budget), moment_cut.bound(problem, goal, budget)
+            if least is None:
+                continue
+            assert found.reachable
+            assert whole + found.ticks <= least
+            asked += least > whole
+            met += least == whole + found.ticks > whole
+    return asked, met
+
+
+@pytest.mark.parametrize("count", [25, pytest.param(250, marks=pytest.mark.heavy)])
+def test_no_bound_is_above_the_optimum(count: int):
+    rng = random.Random(count)
+    totals = np.zeros(2, np.int64)
+    for _ in range(count):
+        totals += compare(suited(rng, 6))
+        totals += compare(there_and_back(rng))
+    asked, met = totals
+    assert met > asked // 4 > 0
+
+
+def test_the_cheaper_of_two_held_buffers_is_made_again():
+    #   a and b are both held across c and d; four bytes less than both need make the cheaper one run twice
+    problem = drawn("a>c b>c c>d d>e e>f a>f b>f", size={**dict.fromkeys("abcde", 4), "f": 0}, cost={"a": 9, "b": 2})
+    budget = liveness.peak(problem, base_order(problem)) - 4
+    found = moment_cut.bound(problem, Goal(budget), budget)
+    assert found.ticks == 2 == least_cost(problem, Goal(budget), budget) - problem.cost.sum()
+
+
+def test_what_one_task_needs_cannot_be_gone_below():
+    problem = drawn("a>c b>c", size=dict.fromkeys("ab", 4))
+    found = moment_cut.bound(problem, Goal(7), 7)
+    assert not found.reachable
+    assert least_cost(problem, Goal(7), 7) is None
+
+
+def test_nothing_to_run_takes_no_time():
+    assert moment_cut.bound(problem_of([], []), Goal(1), 1).ticks == 0

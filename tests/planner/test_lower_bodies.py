@@ -1,0 +1,170 @@
+"""Body plans as choices: their columns are those of the rewritten graph, and plans with them run and are equal."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from bench.bodies import as_given, planned, rows, step_of
+from bench.scans import recurrence, transformer
+from graph.autodiff import differentiate
+from graph.bodies import find_pairs, with_saved
+from graph.builder import Builder
+from graph.control_flow import SNAPSHOT_SCAN
+from graph.cost import device_named
+from graph.exporters.onnx import dump
+from graph.ir import Graph, Role
+from planner import liveness
+from planner.lower import Lowered, lower
+from planner.lower_bodies import MOST, with_body_plans
+from planner.pipeline import explain, solve, verify
+from planner.request import parse_request
+from planner.runtime import runtime_named
+from tests.graph.control_flow.building import ROW, ROWS, bodies, body_of, loss_of
+from tests.graph.control_flow.test_branch_and_call_gradient import called, two_branches
+from tests.graph.control_flow.test_loop_gradient import powers
+from tests.graph.control_flow.test_scan_gradient import recurrence as small_recurrence
+
+DEVICE, RUNTIME = device_named("a100-80gb"), runtime_named("arena")
+
+
+def lowered_of(graph: Graph) -> Lowered:
+    return with_body_plans(lower(graph, DEVICE, RUNTIME), DEVICE, RUNTIME)
+
+
+def scan_in_scan() -> Graph:
+    """For every row of xs, twice: h = tanh(h w + x)."""
+    b = Builder("nested")
+    h0, xs, w = (b.value(name, type, Role.PARAMETER) for name, type in (("h0", ROW), ("xs", ROWS), ("w", ROW)))
+
+    def step(inner, v):
+        (product,) = inner.node("Mul", [v["h"], v["w"]])
+        (sum_,) = inner.node("Add", [product, v["x"]])
+        return inner.node("Tanh", [sum_])
+
+    def pass_(middle, v):
+        (h,) = middle.node(
+            "Scan", [v["g"], v["xs"]], name="rows", types=[ROW], attributes={"num_scan_inputs": 1},
+            bodies=bodies(body=body_of(middle, {"h": ROW, "x": ROW}, [v["w"]], step)),
+        )  # fmt: skip
+        return middle.node("Mul", [h, v["twice"]])
+
+    outer = body_of(b, {"g": ROW, "twice": ROW}, [xs, w], pass_)
+    times = b.value("times", ROWS, Role.PARAMETER)
+    (y,) = b.node(
+        "Scan", [h0, times], name="passes", types=[ROW], attributes={"num_scan_inputs": 1}, bodies=bodies(body=outer)
+    )
+    return differentiate(loss_of(b, y), ["loss"])
+
+
+GRAPHS = {
+    "transformer": lambda: step_of(transformer(2, 8, 16, 2)),
+    "recurrence": lambda: step_of(recurrence(6, 2, 8)),
+    "draws": lambda: differentiate(small_recurrence(6, dropout=True), ["loss"]),
+    "loop": lambda: differentiate(powers(5, None), ["loss"]),
+    "branches": lambda: differentiate(two_branches(), ["loss"]),
+    "call": lambda: differentiate(called(True), ["loss"]),
+    "nested": scan_in_scan,
+}
+
+
+@pytest.mark.parametrize("name", GRAPHS)
+def test_columns_of_every_alternative_are_those_of_the_graph_rewritten(name: str):
+    low = lowered_of(GRAPHS[name]())
+    order = np.arange(low.problem.tasks)
+    for choice in range(max((int(c) for c in low.problem.choices.counts()), default=0)):
+        vector = [min(choice, int(count) - 1) for count in low.problem.choices.counts()]
+        under = low.under(vector)
+        again = lower(under.graph, DEVICE, RUNTIME).problem
+        assert liveness.profile(under.problem, order).tolist() == liveness.profile(again, order).tolist()
+        seconds = liveness.cost(under.problem, order) * under.problem.tick
+        assert seconds == pytest.approx(liveness.cost(again, order) * again.tick, rel=1e-9)
+
+
+@pytest.mark.parametrize("name", GRAPHS)
+@pytest.mark.parametrize("budget", ["90%", 0])
+def test_plans_with_other_bodies_run_in_their_arena_and_are_equal(name: str, budget: object):
+    request = parse_request({
+        "budget": budget, "execute": "yes", "iterations": 300, "return": ["plan", "timeline", "layout", "source"]
+    })  # fmt: skip
+    outcome = solve(GRAPHS[name](), request)
+    assert outcome.report["executed"]["status"] == "equal"
+    saved = json.loads(json.dumps(outcome.report))
+    assert verify(saved)["valid"]
+    assert explain(saved)["holders"]
+
+
+def test_a_pair_has_few_alternatives_for_a_trip_and_more_over_time():
+    (group,) = lowered_of(step_of(recurrence(100, 2, 8))).groups
+    over_time = [saving for saving in group.savings if saving is not None and saving.snapshots is not None]
+    assert len(group.savings) - len(over_time) <= MOST < len(group.savings)
+
+
+def test_equal_pairs_are_of_one_kind():
+    b = Builder("two")
+    h0, xs, w = (b.value(name, type, Role.PARAMETER) for name, type in (("h0", ROW), ("xs", ROWS), ("w", ROW)))
+
+    def step(inner, v):
+        (product,) = inner.node("Mul", [v["h"], v["w"]])
+        return inner.node("Tanh", [inner.node("Add", [product, v["x"]])[0]])
+
+    h = h0
+    for name in ("first", "second"):
+        body = body_of(b, {"h": ROW, "x": ROW}, [w], step)
+        (h,) = b.node(
+            "Scan", [h, xs], name=name, types=[ROW], attributes={"num_scan_inputs": 1}, bodies=bodies(body=body)
+        )
+    low = lowered_of(differentiate(loss_of(b, h), ["loss"]))
+    assert low.problem.choices.kind.tolist() == [0, 0]
+    assert low.groups[0].savings == low.groups[1].savings
+
+
+def test_a_graph_without_bodies_has_no_choices():
+    b = Builder("plain")
+    x = b.value("x", ROW, Role.PARAMETER)
+    (y,) = b.node("Tanh", [x])
+    assert len(lowered_of(differentiate(loss_of(b, y), ["loss"])).problem.choices) == 0
+
+
+def test_a_trip_saves_its_states_once_where_it_can():
+    #   tanh reads what the trip leaves, the product what it finds: one state behind the other
+    graph = step_of(recurrence(12, 2, 8))
+    (pair,) = find_pairs(graph)
+    every, once = as_given(graph), as_given(with_saved(graph, pair, ["h", "h_next"]))
+    assert once[0] < every[0] and once[1] <= every[1]
+
+
+@pytest.mark.parametrize("model", [transformer(4, 16, 32, 2), recurrence(30, 4, 16)], ids=["transformer", "recurrence"])
+def test_planned_bodies_beat_storing_and_recomputing_everything(model: Graph):
+    step = step_of(model)
+    stored, recomputed, *plans = rows(step, seconds=3.0, shares=(1.0, 0.5, 0.0))
+    least, most = recomputed.seconds, stored.peak_bytes
+    assert plans[0].seconds <= stored.seconds * (1 + 1e-9)
+    for plan in plans[1:]:  # storing everything does not fit
+        assert plan.peak_bytes < most and plan.seconds <= least * (1 + 1e-9)
+    assert plans[1].seconds < least
+
+
+def test_a_recurrence_goes_below_storing_its_states_within_two_percent_of_revolve():
+    step = step_of(recurrence(100, 2, 8))
+    (pair,) = find_pairs(step)
+    peak, _ = as_given(with_saved(step, pair, []))
+    row = planned(step, peak * 2 // 3, "planned", 3.0, True)
+    assert row.executed.endswith("equal")
+    assert row.trips is not None and row.least_trips is not None and row.trips <= 1.02 * row.least_trips
+
+
+def test_the_report_names_what_each_pair_saves():
+    outcome = solve(step_of(recurrence(20, 4, 16)), parse_request({"budget": 0, "iterations": 300}))
+    (row,) = outcome.report["plan"]["choices"]
+    assert row["forward"] == "steps" and row["saves"] and row["saved_bytes"] > 0 and row["alternative"] > 0
+    assert any(node.op == SNAPSHOT_SCAN for node in outcome.graph.nodes)
+
+
+def test_a_scan_from_an_onnx_file_is_planned_alike():
+    model = recurrence(10, 2, 8)
+    request = {"budget": "60%", "loss": "loss", "execute": "yes", "iterations": 300}
+    outcome = solve(dump(model), parse_request(request))
+    assert outcome.report["plan"]["choices"] and outcome.report["executed"]["status"] == "equal"

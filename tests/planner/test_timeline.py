@@ -1,0 +1,89 @@
+"""A timeline's bytes are the evaluator's after any moves, taken back or kept, and its order stays legal."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+
+from planner import anneal_kernels, liveness
+from planner import timeline_kernels as on
+from planner.check import check
+from planner.monitor import Monitor
+from planner.plan import Goal, Plan
+from planner.portfolio import judge
+from planner.problem import DEVICE, RESIDENT, Problem
+from planner.recompute import base_order
+from planner.timeline import Timeline, order_of, sequence, timeline_of
+from tests.contracts.test_every_planner import is_runnable
+from tests.planner.random_problems import random_problem, training_problem
+
+
+def timeline(problem: Problem, limit: int, free: bool, strict: bool) -> Timeline:
+    order = base_order(problem, strict)
+    t = timeline_of(problem, order, limit, free, strict, seed=3)
+    on.fill(t, sequence(problem, order, strict), 3)
+    return t
+
+
+def agree(problem: Problem, t: Timeline, strict: bool, given: bool) -> None:
+    """Bytes, bytes over the limit and ticks are those of the order, and the checker accepts it."""
+    order = order_of(problem, t)
+    runs = t.slot_run[t.slot_run >= 0]
+    steps = t.runs[runs, on.TASK] < problem.tasks
+    resident = int(problem.size[(problem.hold == RESIDENT) & (problem.space == DEVICE)].sum())
+    profile = liveness.profile(problem, order)
+    assert (t.bytes[:-1][t.slot_run >= 0][steps] + resident == profile).all()
+    assert t.counters[on.OVER] == np.maximum(t.bytes - t.counters[on.LIMIT], 0).sum()
+    assert t.counters[on.TICKS] == problem.cost[order].sum()
+    goal = Goal(strict_phases=strict, order_is_given=given)
+    lives = liveness.lifetimes(problem, order)
+    check(problem, goal, Plan(order, lives, profile, liveness.score(problem, order, 0), "", 0))
+
+
+@pytest.mark.parametrize("free", [False, True])
+@pytest.mark.parametrize("seed", range(12))
+def test_moves_keep_the_bytes_right(seed: int, free: bool):
+    rng = random.Random(seed)
+    problem = random_problem(rng, 8) if seed % 2 else training_problem(rng, 6)
+    while not is_runnable(problem):
+        problem = random_problem(rng, 8)
+    strict = seed % 3 > 0
+    t = timeline(problem, int(problem.size.sum()) // 3, free, strict)
+    agree(problem, t, strict, not free)
+    stack = np.zeros(64, np.int64)
+    for move in range(300):
+        before = order_of(problem, t).tolist()
+        if anneal_kernels.try_any(t, 50 if free else 0, stack) and move % 3:
+            on.commit(t)
+        else:
+            on.undo(t)
+            assert order_of(problem, t).tolist() == before
+        agree(problem, t, strict, not free)
+
+
+def test_a_full_timeline_refuses_another_run():
+    problem = training_problem(random.Random(1), 3)
+    t = timeline(problem, 0, False, True)
+    spare = len(t.runs) - int(t.counters[on.RUNS])
+    task = int(np.flatnonzero(t.tasks[:, on.AGAIN])[0])
+    added = 0
+    while on.add_repeat(t, task, on.END) >= 0:
+        on.commit(t)
+        added += 1
+    assert 0 < added <= spare
+
+
+def test_what_is_found_does_not_depend_on_the_clock():
+    from planner.algorithms import anneal
+
+    problem = training_problem(random.Random(2), 12)
+    peak = liveness.peak(problem, base_order(problem))
+    goal = Goal(peak * 85 // 100, iterations=60)
+    plans = [
+        anneal.plan(problem, goal, Monitor(lambda order: judge(problem, goal, order), iterations=60)).tolist()
+        for _ in range(2)
+    ]
+    assert plans[0] == plans[1]
+    assert liveness.peak(problem, np.array(plans[0])) <= goal.budget_bytes
