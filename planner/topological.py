@@ -18,10 +18,10 @@ from planner.problem import Csr, Problem
 
 
 def edges(problem: Problem) -> Csr:
-    """Task -> tasks that must come later, each once, ascending: readers, and what waits for it."""
-    task, read = problem.reads.row_of_entry(), problem.reads.index
+    """Task -> tasks that must come later, each once, ascending: readers, of shapes too, and what waits for it."""
+    task = np.concatenate([problem.reads.row_of_entry(), problem.shape_reads.row_of_entry()])
     writers = problem.writes.transposed(problem.buffers)
-    position, writer = writers.entries(read)
+    position, writer = writers.entries(np.concatenate([problem.reads.index, problem.shape_reads.index]))
     earlier = np.concatenate([writer, problem.after_every.row_of_entry(), problem.after_first.row_of_entry()])
     later = np.concatenate([task[position], problem.after_every.index, problem.after_first.index])
     # A reader bound to an earlier writer stands before the later ones in the document's order.

@@ -55,3 +55,8 @@ def test_a_short_branch_is_computed_right_before_it_is_joined():
     assert liveness.peak(problem, order) < liveness.peak(problem, np.arange(5))
     kept = longest_path.plan(problem, Goal(0, order_is_given=True), Monitor(lambda order: judge(problem, goal, order)))
     assert kept.tolist() == [0, 1, 2, 3, 4]
+
+
+def test_who_reads_only_a_shape_waits_for_who_makes_it():
+    problem = problem_of([[], [], [0]], [[0], [1], [2]], shape_reads=[[], [0], [1]])
+    assert edges(problem).lists() == [[1, 2], [2], []]
