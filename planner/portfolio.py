@@ -48,18 +48,41 @@ def judge(problem: Problem, goal: Goal, order: Order, choices: Sequence[int] = (
     return score._replace(bytes_over_budget=score.peak_bytes + (behind if score.cost > limit else 0))
 
 
-def search(problem: Problem, goal: Goal, planner: str, monitor: Monitor) -> Found:
+def search(
+    problem: Problem, goal: Goal, planner: str, monitor: Monitor, seeds: Sequence[Found] = ()
+) -> Found:  # fmt: skip
     """The best order `planner` finds, or for "auto" the best of all in the table, over all alternatives.
 
+    `seeds` are orders that are legal under the goal, such as plans of the same problem at tighter budgets: what
+    comes out is no worse than any of them, and "auto" goes on from the best.
     A stop gives the best so far, which is at least the document's order.
     """
+    known = _best_of(problem, goal, seeds, monitor)
     if planner != "auto":
-        return _chosen(problem, goal, planner, monitor)
+        return _better(problem, goal, known, _chosen(problem, goal, planner, monitor))
     part = monitor.beside(monitor.judge, AUTO_PART)
     part.on_progress = monitor.on_progress
-    found = _chosen(problem, goal, planner, part)
+    found = _better(problem, goal, known, _chosen(problem, goal, planner, part))
     monitor.spent(part)
     return _annealed(problem, goal, found, monitor)
+
+
+def _best_of(problem: Problem, goal: Goal, seeds: Sequence[Found], monitor: Monitor) -> Found | None:
+    """The best of the seeds, which whoever waits is told of; None when there are none."""
+    best: Found | None = None
+    for seed in seeds:
+        best = _better(problem, goal, best, seed)
+    if best is not None and monitor.on_progress is not None:
+        monitor.on_progress(best.order, judge(problem, goal, best.order, best.choices))
+    return best
+
+
+def _better(problem: Problem, goal: Goal, known: Found | None, found: Found) -> Found:
+    """What was found, unless what is known scores better."""
+    if known is None:
+        return found
+    known_score = judge(problem, goal, known.order, known.choices)
+    return known if known_score < judge(problem, goal, found.order, found.choices) else found
 
 
 def _annealed(problem: Problem, goal: Goal, found: Found, monitor: Monitor) -> Found:
