@@ -12,7 +12,7 @@ from graph.lives import described_lives
 from graph.recurrent import recurrences
 from graph.versions.analysis import analysis_of, described
 from graph.versions.naming import versions_of_graph
-from planner import pipeline
+from planner.info import info
 from planner.request import parse_request
 
 _MEMORY = ("bytes_by_role", "baseline", "holders", "smallest_possible_bytes", "binding_node", "nodes_by_phase", "ops")
@@ -23,7 +23,7 @@ def analysed(graph: Graph, start: Mapping[str, int], before: Sequence[Graph] = (
     numbers = dict(start)
     for earlier in before:
         numbers |= versions_of_graph(earlier, numbers).final_numbers()
-    memory = pipeline.info(graph, parse_request({"differentiate": False}))
+    memory = info(graph, parse_request({"differentiate": False}))
     return {
         "name": graph.name,
         **versions_and_lints(graph, numbers),

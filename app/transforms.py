@@ -331,8 +331,8 @@ def _status(graph: Graph, asked: Status) -> Made:
 def _differentiate(graph: Graph, asked: DifferentiatePass) -> Made:
     from graph.gradient_events import GradientEvent, described
     from graph.versions.naming import with_name_order, without_name_order
-    from planner.pipeline import training_graph, wanted_of
     from planner.request import parse_request
+    from planner.source import training_graph, wanted_of
 
     events: list[GradientEvent] = []
     fields = {"loss": asked.loss, "recipe": asked.recipe, "differentiate": asked.differentiate or True}

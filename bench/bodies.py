@@ -24,7 +24,8 @@ from graph.bodies import find_pairs, with_saved
 from graph.control_flow import SNAPSHOT_GRAD, SnapshotGrad
 from graph.ir import Graph
 from planner.algorithms.revolve import forward_steps
-from planner.pipeline import question_of, solve
+from planner.pipeline import solve
+from planner.posed import question_of
 from planner.request import parse_request
 
 #: Budgets, as shares of the way from recomputing everything to storing everything.

@@ -90,7 +90,7 @@ def walked(document: bytes, stage: Callable[[str], AbstractContextManager[None]]
     from graph.collector import collector_paused
     from graph.exporters import native
     from graph.importers import load
-    from planner import pipeline, portfolio
+    from planner import portfolio, posed
     from planner.check import check
     from planner.realize import realize, sequence
     from planner.request import parse_request
@@ -102,7 +102,7 @@ def walked(document: bytes, stage: Callable[[str], AbstractContextManager[None]]
         with stage("parse"):
             graph = load(document)
         with stage("lower"):
-            question = pipeline.question_of(graph, request)
+            question = posed.question_of(graph, request)
         with stage("greedy"):
             found = portfolio.search(question.lowered.problem, question.goal, "greedy", question.monitor())
             plan = question.judged(found.order, found.planner)

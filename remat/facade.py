@@ -12,7 +12,7 @@ from typing import Any
 from app.files import write_whole
 from graph.errors import BadGraph, Finding
 from graph.ir import Graph
-from planner import pipeline
+from planner import pipeline, saved
 from planner.errors import BadRequest, IllegalPlan
 from planner.request import parse_request
 
@@ -90,6 +90,6 @@ def verify(report: Mapping[str, Any] | str | os.PathLike[str]) -> dict[str, Any]
     """What an independent check of a saved plan finds: `{"valid": True, ...}` or `{"valid": False, "why": ...}`."""
     document = report if isinstance(report, Mapping) else json.loads(Path(report).read_text())
     try:
-        return pipeline.verify(document)
+        return saved.verify(document)
     except IllegalPlan as error:
         return {"valid": False, "why": str(error)}

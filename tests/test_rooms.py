@@ -18,7 +18,8 @@ ALLOWED = {
 #: The files of the planner room that speak both languages; every other one sees columns only.
 SPEAK_BOTH = {
     "planner/lower.py", "planner/lower_bodies.py", "planner/lower_choices.py",
-    "planner/realize.py", "planner/pipeline.py", "planner/execution.py",
+    "planner/source.py", "planner/posed.py", "planner/realize.py", "planner/execution.py", "planner/pipeline.py",
+    "planner/saved.py", "planner/info.py",
 }  # fmt: skip
 FINDINGS_ONLY = {"planner/errors.py"}  # shares the record of a finding
 

@@ -8,13 +8,13 @@ from typing import Any
 from app.besides import besides
 from app.commands.files import read_report, to_json
 from app.terminal import headline, seconds, size, table
-from planner import pipeline
+from planner import saved
 
 
 def run(plan: str, as_json: bool) -> int:
     """Exit code; what each repeat frees and costs is printed, the best bargain first."""
     report = read_report(plan)
-    explained = pipeline.explain(report)
+    explained = saved.explain(report)
     print(to_json(explained) if as_json else "\n".join(lines(report, explained)))
     return 0
 

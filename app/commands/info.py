@@ -7,8 +7,9 @@ from typing import Any
 
 from app.commands.files import read_bytes, to_json
 from app.terminal import seconds, size, table
-from planner import pipeline
+from planner.info import info
 from planner.request import parse_request
+from planner.source import read
 
 MOST_OPS = 12
 
@@ -17,7 +18,7 @@ def run(model: str, fields: Mapping[str, Any], as_json: bool, versions: bool = F
     """Exit code; the sizes, the peak and its holders are printed, or the version table and what looks wrong."""
     if versions:
         return _run_versions(model, fields, as_json)
-    found = pipeline.info(read_bytes(model), parse_request(fields))
+    found = info(read_bytes(model), parse_request(fields))
     print(to_json(found) if as_json else "\n".join(lines(found)))
     return 0
 
@@ -53,7 +54,7 @@ def _run_versions(model: str, fields: Mapping[str, Any], as_json: bool) -> int:
     from app.analysis import versions_and_lints
 
     request = parse_request(fields)
-    found = versions_and_lints(pipeline.read(read_bytes(model), request))
+    found = versions_and_lints(read(read_bytes(model), request))
     print(to_json(found) if as_json else "\n".join(version_lines(found)))
     return 0
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from app.commands.files import read_report, to_json
 from app.terminal import share, size
-from planner import pipeline
+from planner import saved
 from planner.errors import IllegalPlan
 
 
@@ -12,7 +12,7 @@ def run(plan: str, as_json: bool) -> int:
     """0 when the plan is what it says, else 1, with the reason printed."""
     report = read_report(plan)
     try:
-        found = pipeline.verify(report)
+        found = saved.verify(report)
     except IllegalPlan as error:
         found = {"valid": False, "why": str(error)}
     if as_json:

@@ -7,7 +7,7 @@ import pytest
 
 from graph.builder import Builder
 from graph.ir import Graph, Phase, Role, TensorType
-from planner import liveness, pipeline
+from planner import liveness, pipeline, posed
 from planner.errors import IllegalPlan
 from planner.pipeline import Outcome, solve
 from planner.request import parse_request
@@ -67,7 +67,7 @@ def test_execution_sees_an_evaluator_that_is_off_by_one_byte(monkeypatch: pytest
 
 
 def test_execution_sees_a_value_that_lies_on_another(monkeypatch: pytest.MonkeyPatch) -> None:
-    right = pipeline.ask
+    right = posed.ask
 
     def everything_at_zero(*arguments: object) -> object:
         question = right(*arguments)  # type: ignore[arg-type]
@@ -81,7 +81,7 @@ def test_execution_sees_a_value_that_lies_on_another(monkeypatch: pytest.MonkeyP
         monkeypatch.setattr(type(question), "placed", placed)
         return question
 
-    monkeypatch.setattr(pipeline, "ask", everything_at_zero)
+    monkeypatch.setattr(posed, "ask", everything_at_zero)
     monkeypatch.setattr(pipeline, "check", lambda *_: None)
     assert planned().report["executed"]["status"] == "different"
 

@@ -16,8 +16,9 @@ from graph.importers import load
 from graph.importers.caffe2.ops import CAFFE2
 from graph.ir import Graph, Phase, Role, TensorType
 from graph.recurrent import add_recurrent, add_unrolled, recomputed, recurrence_of, recurrences
-from planner.pipeline import Outcome, solve, verify
+from planner.pipeline import Outcome, solve
 from planner.request import parse_request
+from planner.saved import verify
 from tests.graph.importers.nets import LSTM_SHAPES
 from tests.graph.importers.nets import lstm as lstm_net
 from tests.recurrent_cells import CELLS, Cell, lstm

@@ -19,9 +19,10 @@ from graph.ir import Graph, Role
 from planner import liveness
 from planner.lower import Lowered, lower
 from planner.lower_bodies import MOST, with_body_plans
-from planner.pipeline import explain, solve, verify
+from planner.pipeline import solve
 from planner.request import parse_request
 from planner.runtime import runtime_named
+from planner.saved import explain, verify
 from tests.graph.control_flow.building import ROW, ROWS, bodies, body_of, loss_of
 from tests.graph.control_flow.test_branch_and_call_gradient import called, two_branches
 from tests.graph.control_flow.test_loop_gradient import powers

@@ -1,0 +1,98 @@
+"""What a request asks of a graph, as a question in the planner's terms."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from graph.cost import Device, device_of
+from graph.importers import load
+from graph.ir import Graph
+from graph.limits import Limits, Shapes
+from graph.recurrent import names_in_steps
+from planner.errors import BadRequest
+from planner.lower import Group, lower
+from planner.lower_bodies import with_body_plans
+from planner.question import Question, ask
+from planner.request import Request
+from planner.runtime import runtime_named
+from planner.source import training_graph
+
+
+def question_of(source: Graph, request: Request, groups: tuple[Group, ...] = ()) -> Question:
+    """The columns of the graph, and the goal in the planner's terms; `groups` are body plans that are known."""
+    device = _device(request.device, "device")
+    known, unknown = _checkpoints(source, request)
+    runtime = runtime_named(request.runtime)
+    lowered = lower(
+        source,
+        device,
+        runtime,
+        checkpoints=_ids(source, known, "checkpoints"),
+        keep=_ids(source, request.keep, "keep"),
+        recompute=_ids(source, _outside_steps(source, request.recompute), "recompute"),
+    )
+    fits = _device(request.fits, "fits").memory_bytes if isinstance(request.fits, str) else request.fits
+    if request.planner != "recurrent":
+        lowered = with_body_plans(lowered, device, runtime, groups)
+    question = ask(lowered, request, source.order_is_given, device.memory_bytes, fits)
+    if unknown:
+        note = f"checkpoints the graph does not have are left out: {', '.join(unknown[:5])}"
+        question = replace(question, warnings=(*question.warnings, note))
+    return question
+
+
+def smaller(
+    model: bytes | Graph, forward: Graph, request: Request, limits: Limits | None, batch: int,
+    groups: tuple[Group, ...] = (),
+) -> Question | None:  # fmt: skip
+    """The same question about the model with its batch cut down, its bodies planned as `groups` say where they fit.
+
+    None for a model that has no batch.
+    """
+    types = {forward.values[v].name: forward.values[v].type for v in forward.inputs}
+    inputs = {name: (batch, *type.shape[1:]) for name, type in types.items() if type is not None and type.shape}
+    if isinstance(model, Graph) or not inputs:
+        return None
+    cut = load(model, limits, Shapes({**request.inputs, **inputs}, None, request.dims))
+    return question_of(training_graph(model, cut, request)[0], replace(request, budget=None, fits=None), groups)
+
+
+def _device(given: str | Mapping[str, Any], field: str) -> Device:
+    try:
+        return device_of(given)
+    except ValueError as error:
+        raise BadRequest.one("bad_device", field, str(error), "a device", "see `remat devices`") from None
+
+
+def _outside_steps(source: Graph, names: tuple[str, ...]) -> tuple[str, ...]:
+    """The names that are not inside the step of a recurrent net, which follows them by its body."""
+    inside = names_in_steps(source) if names else set()
+    there = {value.name for value in source.values} if inside else set()
+    return tuple(name for name in names if name not in inside or name in there)
+
+
+def _checkpoints(source: Graph, request: Request) -> tuple[tuple[str, ...], list[str]]:
+    """The checkpoints to keep, and those asked for that the graph does not have, where that is no error.
+
+    Where they are asked about and none are named, they are those the document lists.
+    """
+    names = request.checkpoints
+    if not names and (request.planner == "segments" or request.advise_checkpoints):
+        listed = source.annotations.get("checkpoints", ())
+        names = tuple(str(name) for name in listed) if isinstance(listed, list | tuple) else ()
+    elif request.unknown_checkpoints == "error":
+        return names, []
+    there = {value.name for value in source.values} if names else set()
+    return tuple(name for name in names if name in there), [name for name in names if name not in there]
+
+
+def _ids(graph: Graph, names: tuple[str, ...], field: str) -> list[int]:
+    number = {value.name: v for v, value in enumerate(graph.values)} if names else {}
+    if unknown := [name for name in names if name not in number]:
+        raise BadRequest.one(
+            "unknown_value", field, ", ".join(unknown[:5]), "names of values of the planned graph",
+            "see `remat info` for the names",
+        )  # fmt: skip
+    return [number[name] for name in names]

@@ -1,0 +1,89 @@
+"""What a finished report says of itself: checked again, and explained."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from graph.importers import load
+from graph.ir import Graph
+from planner.check import check
+from planner.errors import BadRequest, IllegalPlan
+from planner.figures import chosen_of, overhead
+from planner.placement import with_layout
+from planner.posed import question_of
+from planner.question import ALIGNMENT, Question
+from planner.realize import sequence
+from planner.report import explained
+from planner.request import Request, parse_request
+
+
+def verify(document: Mapping[str, Any]) -> dict[str, Any]:
+    """What an independent check of a finished report finds; the report must embed its source.
+
+    Everything is derived again from source, request and order: columns, lifetimes, bytes, seconds,
+    layout. Raises BadRequest for a report that cannot be checked, IllegalPlan for one that is wrong.
+    """
+    request, source = _embedded(document)
+    question = question_of(source, request)
+    claimed = document["plan"]
+    order = np.asarray(_tasks(question, claimed["order"]), np.int64)
+    plan = question.judged(order, str(claimed["planner"]), chosen_of(question.lowered, claimed.get("choices", ())))
+    runs = sequence(question.lowered, plan)
+    if [list(run) for run in runs.runs(question.lowered)] != [list(run) for run in claimed["order"]]:
+        raise IllegalPlan("plan.order: views or run numbers stand where no run shows them; plan the graph again")
+    if "layout" in document:
+        plan = with_layout(question, plan, runs, document["layout"], claimed["arena_bytes"])
+    check(question.lowered.problem, question.goal, plan, ALIGNMENT if plan.offsets is not None else 1, question.names())
+    found = {
+        "peak_bytes": question.count.counted(plan.score.peak_bytes),
+        "seconds": plan.score.cost * question.lowered.problem.tick,
+        "overhead": overhead(plan.score.cost, question.baseline_cost),
+    }
+    for name, value in found.items():
+        if not math.isclose(claimed[name], value, rel_tol=1e-9, abs_tol=1e-12):
+            raise IllegalPlan(f"plan.{name}: the report says {claimed[name]}, the order gives {value}")
+    steps = (runs.step_bytes + question.count.counted(0)).tolist()
+    if "timeline" in document and document["timeline"]["step_bytes"] != steps:
+        raise IllegalPlan("timeline.step_bytes: differs from what the order makes live; plan the graph again")
+    return {"valid": True, **found, "steps": len(runs.nodes), "layout": "layout" in document}
+
+
+def explain(document: Mapping[str, Any]) -> dict[str, Any]:
+    """Why a saved plan is as it is: what each repeat frees and costs, and who holds the peak."""
+    request, source = _embedded(document)
+    question = question_of(source, request)
+    order = np.asarray(_tasks(question, document["plan"]["order"]), np.int64)
+    claimed = document["plan"]
+    choices = chosen_of(question.lowered, claimed.get("choices", ()))
+    return explained(question, question.judged(order, str(claimed["planner"]), choices))
+
+
+def _embedded(document: Mapping[str, Any]) -> tuple[Request, Graph]:
+    """The request a report answers, without what only shaped its source, and that source."""
+    for name in ("request", "plan", "source"):
+        if not isinstance(document.get(name), Mapping):
+            raise BadRequest.one(
+                "not_a_report", name, "nothing", f"a report with its {name}",
+                'write it with `remat plan -o`, or ask for {"return": ["plan", "source"]}',
+            )  # fmt: skip
+    used = {"inputs", "batch", "dims", "loss", "recipe", "differentiate"}
+    fields = {name: given for name, given in document["request"].items() if name not in used}
+    return parse_request(fields), load(json.dumps(document["source"]).encode())
+
+
+def _tasks(question: Question, order: Sequence[Any]) -> list[int]:
+    """Task numbers of a report's order; entries that are views have none."""
+    lowered = question.lowered
+    number = {node.name: n for n, node in enumerate(lowered.graph.nodes)}
+    tasks = []
+    for place, entry in enumerate(order):
+        if not isinstance(entry, (list, tuple)) or len(entry) != 2 or entry[0] not in number:
+            raise IllegalPlan(f"plan.order[{place}]: {entry!r} is no run of a node of the source")
+        if lowered.node_task[number[entry[0]]] >= 0:
+            tasks.append(lowered.node_task[number[entry[0]]])
+    return tasks

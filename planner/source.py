@@ -1,0 +1,80 @@
+"""From a model's bytes to the graph that is planned."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from graph.exporters.native import content_hash
+from graph.gradient_events import GradientEvent
+from graph.importers import importer_of, load
+from graph.ir import Graph, Phase
+from graph.limits import Limits, Shapes
+from graph.recurrent import as_preferred, expanded, in_parts, recomputed_where_named
+from graph.training import check_fields, training_step
+from planner.errors import BadRequest
+from planner.request import Request
+
+
+def read(model: bytes | Graph, request: Request, limits: Limits | None = None) -> Graph:
+    """The model under the request's shapes."""
+    if isinstance(model, Graph):
+        return model
+    return load(model, limits, Shapes(request.inputs, request.batch, request.dims))
+
+
+def training_graph(
+    model: bytes | Graph, forward: Graph, request: Request, events: list[GradientEvent] | None = None
+) -> tuple[Graph, list[str]]:
+    """What is planned, the graph as it stands or its training step, and what was done to get there.
+
+    `events` is filled with how its gradients were made.
+    """
+    wanted = request.differentiate
+    if request.planner == "recurrent":
+        forward = expanded(forward)
+    if wanted is None:
+        has_backward = any(node.phase is not Phase.FORWARD for node in forward.nodes)
+        framework_file = isinstance(model, bytes) and importer_of(model) != "native"
+        wanted = request.loss is not None or (framework_file and not has_backward)
+    if wanted is False:
+        for name in ("recipe", "loss"):
+            if getattr(request, name) is not None:
+                raise BadRequest.one(
+                    "not_differentiated", name, f"a {name} for a graph that is not differentiated",
+                    "a forward graph to differentiate", f"leave the {name} out, or ask for differentiation",
+                )  # fmt: skip
+        return over_time(forward, request)
+    options = dict(wanted) if isinstance(wanted, Mapping) else {}
+    check_fields(options)
+    callbacks = [] if events is None else [events.append]
+    graph, notes = training_step(forward, loss=request.loss, recipe=request.recipe, callbacks=callbacks, **options)
+    graph, cut = over_time(graph, request)
+    return graph, [*notes, *cut]
+
+
+def over_time(graph: Graph, request: Request) -> tuple[Graph, list[str]]:
+    """The graph with recurrent nets making again what the request lists, and for `recurrent` cut into parts."""
+    if request.recompute:
+        graph = recomputed_where_named(graph, request.recompute)
+    if request.planner != "recurrent":
+        return graph, []
+    parts = in_parts(as_preferred(graph))
+    scans, more = (sum(node.op == "Scan" for node in each.nodes) for each in (graph, parts))
+    if more == scans:
+        return parts, ["recurrent: no net over time can be cut into parts, so the graph is planned as it is"]
+    return parts, ["recurrent: figures, the baseline's too, are those of nets cut into parts along time"]
+
+
+def wanted_of(request: Request) -> list[str] | None:
+    """What the request differentiates by; None: parameters."""
+    wanted = request.differentiate
+    names = wanted.get("with_respect_to") if isinstance(wanted, Mapping) else None
+    return None if names is None else list(names)
+
+
+def identity(graph: Graph) -> dict[str, Any]:
+    """What a report says of the graph that was planned."""
+    return {
+        "name": graph.name, "hash": content_hash(graph), "nodes": len(graph.nodes), "values": len(graph.values),
+    }  # fmt: skip
