@@ -126,6 +126,46 @@ def layered(nodes: int, seed: int = 0) -> Document:
     return document
 
 
+#: (nodes, reads) of the random layered graphs of Bartan et al., "Moccasin", ICML 2023, which are not published.
+PUBLISHED_LAYERED = {250: 944, 500: 2461, 1000: 5875}
+
+
+def published_like(nodes: int, reads: int = 0, seed: int = 0) -> Document:
+    """A random layered graph as dense as those of Moccasin, or with that many reads; no phases.
+
+    After Gagrani et al., "Neural Topological Ordering for Computation Graphs", 2022, appendix A: about 0.8 √n
+    layers; most arcs come from the layer before, one in five from any earlier one; bytes are drawn from a mixture of
+    normal distributions.
+    """
+    chance = random.Random(seed)
+    reads = reads or PUBLISHED_LAYERED[nodes]
+    tape = Tape(f"layered as published, {nodes} nodes, seed {seed}")
+    layer_of = sorted(chance.randrange(max(1, round(0.8 * nodes**0.5))) for _ in range(nodes))
+    layers: dict[int, list[int]] = {}
+    for node, layer in enumerate(layer_of):
+        layers.setdefault(layer, []).append(node)
+    above = {layer: layers[before] for before, layer in zip([*layers][:-1], [*layers][1:], strict=True)}
+    sources: list[set[int]] = [{chance.choice(above[layer])} if layer in above else set() for layer in layer_of]
+    left = reads - sum(map(len, sources))
+    while left > 0:
+        node = chance.randrange(nodes)
+        if layer_of[node] in above:
+            there = above[layer_of[node]]
+            source = chance.randrange(there[-1] + 1) if chance.random() < 0.2 else chance.choice(there)
+            left -= source not in sources[node]
+            sources[node].add(source)
+    names: list[str] = []
+    for node in range(nodes):
+        mean = chance.choice([500, 1000, 3000, 5000])
+        size = max(1, round(chance.gauss(mean, mean / 2) / 10)) * 10
+        inputs = [names[source] for source in sorted(sources[node])]
+        names.append(tape.op("Op", inputs, size, chance.randint(1, 1000) * 1e-6))
+    document = tape.document()
+    for row in document["nodes"]:
+        del row["phase"]
+    return document
+
+
 RESNETS = {50: (3, 4, 6, 3), 101: (3, 4, 23, 3), 152: (3, 8, 36, 3)}
 
 

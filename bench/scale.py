@@ -27,7 +27,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from bench.generators import transformer
-from bench.run import machine
+from bench.run import machine, resident_bytes
 
 SIZES = (1_000, 10_000, 100_000)
 BUDGET = 0.5
@@ -129,13 +129,12 @@ class Stages:
 
     @contextmanager
     def __call__(self, stage: str) -> Iterator[None]:
-        Path("/proc/self/clear_refs").write_text("5")  # resets the high-water mark
+        resident_bytes(reset=True)
         began, began_processor = time.perf_counter(), time.process_time()
         yield
         self.seconds[stage] = time.perf_counter() - began
         self.processor_seconds[stage] = time.process_time() - began_processor
-        status = Path("/proc/self/status").read_text()
-        self.peak_bytes[stage] = 1024 * int(status.partition("VmHWM:")[2].split()[0])
+        self.peak_bytes[stage] = resident_bytes()
 
 
 def misses(runs: list[dict[str, Any]]) -> list[str]:

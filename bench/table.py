@@ -1,69 +1,114 @@
-"""Prints the tables of our planners from what `bench/run.py` stored.
+"""Measures every goal of the planner, floor and aim, and says which are met; exit 1 under a floor.
 
-    python bench/table.py [--order given] [--planner auto]
+    python bench/table.py                      # median of three seeds; most of an hour on a quiet machine
+    python bench/table.py --quick              # one seed
+    python bench/table.py --only LSTM,curve    # goals and cases whose name contains one of these
 
-One table a planner: extra time over no recomputation in percent, the median of the seeds, per instance
-and budget, with the best known schedule and the proven bound behind it. "-" did not meet the budget.
+Writes bench/results/targets.json. What is measured stands in `bench/targets.py`.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import statistics
 import sys
 from pathlib import Path
 from typing import Any
 
-RESULTS = Path(__file__).parent / "results"
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from bench.run import machine
+from bench.targets import Measure, Target, targets
+from planner.warm import warm
+
+RESULT = Path(__file__).parent / "results" / "targets.json"
+SEEDS = (0, 1, 2)
+#: The part of the goals whose aim is to be met.
+PART = 2 / 3
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--order", choices=["given", "free"], default="given")
-    parser.add_argument("--planner")
-    parser.add_argument("--results", type=Path)
+    parser.add_argument("--quick", action="store_true", help="one seed")
+    parser.add_argument("--only", type=lambda text: text.split(","), default=[""])
     asked = parser.parse_args()
-    path = asked.results or RESULTS / f"recompute-{asked.order}.json"
-    if not path.exists():
-        print(f"{path} does not exist; run bench/run.py --order {asked.order} first", file=sys.stderr)
-        return 2
-    document = json.loads(path.read_text())
-    print(f"Order {asked.order}; {document['machine']['cpu']}, {document['machine']['cores']} cores.\n")
-    for planner in sorted({row["planner"] for row in document["rows"]}):
-        if asked.planner in (None, planner):
-            print(table(planner, [row for row in document["rows"] if row["planner"] == planner]))
-    return 0
+    warm()
+    rows = []
+    for target in targets():
+        if any(word in f"{target.goal}: {target.case}" for word in asked.only):
+            rows.append(measured(target, SEEDS[:1] if asked.quick else SEEDS))
+            print(line(rows[-1]), flush=True)
+    print(f"\n{table(rows)}\n{verdict(rows)}")
+    if asked.only == [""]:
+        RESULT.parent.mkdir(exist_ok=True)
+        RESULT.write_text(json.dumps({"machine": machine(), "quick": asked.quick, "rows": rows}, indent=1) + "\n")
+    return 1 if any(row["floor_met"] is False for row in rows) else 0
 
 
-def table(planner: str, rows: list[dict[str, Any]]) -> str:
-    """A Markdown table of one planner's rows."""
-    budgets = sorted({row["budget"] for row in rows}, reverse=True)
-    lines = [
-        f"### {planner}: reached (best known, bound)", "",
-        "| instance | " + " | ".join(budgets) + " | seconds |", "|---|" + "---|" * (len(budgets) + 1),
-    ]  # fmt: skip
-    for instance in dict.fromkeys(row["instance"] for row in rows):
-        of = [row for row in rows if row["instance"] == instance]
-        cells = [cell([row for row in of if row["budget"] == budget]) for budget in budgets]
-        slowest = max((row.get("seconds", 0.0) for row in of), default=0.0)
-        lines.append(f"| {instance} | " + " | ".join(cells) + f" | {slowest:.1f} |")
-    return "\n".join(lines) + "\n"
+def measured(target: Target, seeds: tuple[int, ...]) -> dict[str, Any]:
+    """One case: median values beside floor and aim; None where it has none."""
+
+    def middle(measure: Measure) -> float:
+        return statistics.median(measure(seed) for seed in seeds)
+
+    floor = None if target.floor is None else middle(target.at_floor)
+    aim = None if target.aim is None else middle(target.at_aim)
+    return {
+        "goal": target.goal, "case": target.case, "floor": target.floor, "at_floor": floor,
+        "floor_met": None if floor is None or target.floor is None else floor <= target.floor,
+        "aim": target.aim, "at_aim": aim, "aim_met": None if aim is None or target.aim is None else aim <= target.aim,
+    }  # fmt: skip
 
 
-def cell(rows: list[dict[str, Any]]) -> str:
-    """Median over the seeds; one seed that misses the budget makes it a miss."""
-    if not rows:
-        return ""
-    if not all(row["legal"] for row in rows):
-        return "illegal"
-    met = all(row["fits"] for row in rows)
-    reached = f"{100 * statistics.median(row['overhead'] for row in rows):.2f}" if met else "-"
-    return f"{reached} ({percent(rows[0]['best_known'])}, {percent(rows[0]['bound'])})"
+def line(row: dict[str, Any]) -> str:
+    """One case for people who wait."""
+    said = {True: "met", False: "MISSED", None: ""}
+    floor, aim = (f"{said[row[f'{level}_met']]} {part(row, level)}" for level in ("floor", "aim"))
+    return f"{row['goal'][:44]:44} {row['case'][:48]:48} floor {floor:24} aim {aim}"
 
 
-def percent(share: float | None) -> str:
-    return "none" if share is None else f"{100 * share:.2f}"
+def part(row: dict[str, Any], level: str) -> str:
+    """ "measured (wanted)" of a level."""
+    return "" if row[level] is None else f"{number(row[f'at_{level}'])} ({number(row[level])})"
+
+
+def number(value: float) -> str:
+    if math.isinf(value):
+        return "missed"
+    return "any" if value >= 1e9 else f"{value:.2f}"
+
+
+def goals_of(rows: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
+    """Goal -> its cases."""
+    return {goal: [row for row in rows if row["goal"] == goal] for goal in dict.fromkeys(row["goal"] for row in rows)}
+
+
+def table(rows: list[dict[str, Any]]) -> str:
+    """A Markdown table: a goal, how many of its cases meet floor and aim, and what was measured where they miss."""
+    lines = ["| goal | floor | aim | missed: measured (wanted) |", "|---|---|---|---|"]
+    for goal, cases in goals_of(rows).items():
+        cells = []
+        for level in ("floor", "aim"):
+            known = [case[f"{level}_met"] for case in cases if case[f"{level}_met"] is not None]
+            cells.append(f"{sum(known)} of {len(known)}")
+        missed = [
+            f"{case['case']}: {part(case, level)}"
+            for case in cases for level in ("floor", "aim") if case[f"{level}_met"] is False
+        ]  # fmt: skip
+        lines.append(f"| {goal} | {' | '.join(cells)} | {'; '.join(dict.fromkeys(missed))} |")
+    return "\n".join(lines)
+
+
+def verdict(rows: list[dict[str, Any]]) -> str:
+    """How many goals meet their floor and their aim in every case."""
+    goals = goals_of(rows).values()
+    floors, aims = (
+        sum(all(case[f"{level}_met"] is not False for case in cases) for cases in goals) for level in ("floor", "aim")
+    )
+    wanted = math.ceil(PART * len(goals))
+    return f"floor met by {floors} of {len(goals)} goals, aim by {aims}; wanted: all, and {wanted}"
 
 
 if __name__ == "__main__":

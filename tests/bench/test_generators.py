@@ -6,14 +6,15 @@ import json
 
 import pytest
 
-from bench.generators import chain, layered, resnet, transformer, unet
+from bench.generators import chain, layered, published_like, resnet, transformer, unet
 from bench.tape import Tape
 from graph.importers import load
 from graph.ir import Phase, consumers
 
 DOCUMENTS = {
     "transformer": lambda: transformer(300), "chain": lambda: chain(20), "unet": lambda: unet(2),
-    "layered": lambda: layered(120, seed=3), "resnet": lambda: resnet(50, batch=2, image=(3, 32, 32)),
+    "layered": lambda: layered(120, seed=3), "published_like": lambda: published_like(250),
+    "resnet": lambda: resnet(50, batch=2, image=(3, 32, 32)),
 }  # fmt: skip
 
 
@@ -66,6 +67,12 @@ def test_every_gradient_of_a_tape_reads_what_its_op_saves():
 def test_a_random_graph_depends_on_its_seed_only():
     assert layered(100, seed=1) == layered(100, seed=1)
     assert layered(100, seed=1) != layered(100, seed=2)
+
+
+def test_a_graph_as_published_has_the_nodes_and_reads_of_the_paper():
+    nodes = published_like(500, seed=2)["nodes"]
+    assert (len(nodes), sum(len(node["inputs"]) for node in nodes)) == (500, 2461)
+    assert all(len(node["inputs"]) == len(set(node["inputs"])) for node in nodes)
 
 
 def test_a_resnet_of_152_layers_has_that_many_weighted_ones():

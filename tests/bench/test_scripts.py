@@ -13,10 +13,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench import analysis, digests, hotspots, run, scale, soak, table
+from bench import analysis, digests, hotspots, run, scale, soak, table, targets
 from bench.catalogue import Instance
 from bench.damage import damaged
 from bench.generators import chain, transformer
+from bench.targets import Target
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -33,8 +34,31 @@ def test_a_scored_row_is_legal_checked_and_never_below_the_bound():
 def test_the_table_shows_a_miss_as_a_dash_and_the_median_of_the_seeds():
     base = {"instance": "x", "budget": "0.5", "best_known": 0.04, "bound": 0.03, "legal": True, "seconds": 1.0}
     seeds = [{**base, "seed": s, "fits": True, "overhead": o} for s, o in enumerate([0.05, 0.07, 0.06])]
-    assert "| 6.00 (4.00, 3.00) |" in table.table("greedy", seeds)
-    assert "| - (4.00, 3.00) |" in table.table("greedy", [*seeds[:2], {**seeds[2], "fits": False}])
+    assert "| 6.00 (4.00, 3.00) |" in run.table("greedy", seeds)
+    assert "| - (4.00, 3.00) |" in run.table("greedy", [*seeds[:2], {**seeds[2], "fits": False}])
+
+
+def test_a_goal_is_met_when_every_case_is_and_its_misses_are_named():
+    def target(case: str, floor: float | None, aim: float | None, values: list[float]) -> Target:
+        return Target("goal", case, floor, aim, values.__getitem__, values.__getitem__)
+
+    good = table.measured(target("good", 2.0, 2.0, [9.0, 1.0, 2.0]), (0, 1, 2))
+    bad = table.measured(target("bad", 2.0, 1.0, [1.5, 1.2, 3.0]), (0, 1, 2))
+    assert (good["at_floor"], good["floor_met"], good["aim_met"]) == (2.0, True, True)
+    assert (bad["floor_met"], bad["aim_met"]) == (True, False)
+    assert "| goal | 2 of 2 | 1 of 2 | bad: 1.50 (1.00) |" in table.table([good, bad])
+    assert table.verdict([good, bad]) == "floor met by 1 of 1 goals, aim by 0; wanted: all, and 1"
+    none = table.measured(target("none", 2.0, None, [float("inf")] * 3), (0, 1, 2))
+    assert (none["floor_met"], none["aim_met"]) == (False, None)
+    assert "none: missed (2.00)" in table.table([none])
+
+
+def test_a_target_is_the_checked_plan_s_extra_time_within_the_time_given():
+    case = targets.instance("chain40", "0.80", "given")
+    found = targets.reached(case, 1.0, 0)
+    assert found.first <= found.seconds
+    assert found.bound == targets.proven(case) <= found.extra < 5
+    assert len({(target.goal, target.case) for target in targets.targets()}) == len(targets.targets())
 
 
 def test_every_stage_of_the_scale_run_is_timed_and_weighed():

@@ -1,0 +1,395 @@
+"""What `bench/table.py` measures: each goal of the planner as cases with a floor and an aim.
+
+A case's values are lower-is-better; most are extra time in percent at a budget after so many seconds, which are those
+of reading, lowering, searching and judging together. A budget that is missed counts as infinite.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cache, partial
+
+import numpy as np
+
+from bench.catalogue import Instance
+from bench.generators import published_like, transformer
+from bench.paddle_program import transformer as decoder
+from bench.run import resident_bytes
+from graph.importers import load
+from planner import liveness, portfolio
+from planner.check import check
+from planner.choices import resolved
+from planner.plan import Score
+from planner.posed import question_of
+from planner.question import Question, with_time_bound
+from planner.request import parse_request
+from planner.source import read, training_graph
+
+Measure = Callable[[int], float]  # seed -> value
+MISSED = float("inf")
+#: What is left of the time for judging what the search found: seconds, and seconds a task.
+TAIL, TAIL_A_TASK = 0.02, 4e-6
+#: Seeds of the graphs like the published ones whose bounds are nearest to those of the published ones.
+LIKE_SEED = {250: 0, 500: 3, 1000: 4}
+#: At and below this there is no difference between two figures that are rounded to hundredths of a percent.
+ROUNDED = 0.005
+
+
+@dataclass(frozen=True)
+class Target:
+    """One case of a goal."""
+
+    goal: str
+    case: str
+    floor: float | None
+    aim: float | None
+    at_floor: Measure
+    at_aim: Measure
+
+
+@dataclass(frozen=True)
+class Reached:
+    """What a search came to."""
+
+    extra: float  # percent over the baseline's time; MISSED where it does not fit
+    seconds: float  # all of planning
+    first: float  # seconds until the first plan within the budget
+    bound: float  # percent
+
+
+@dataclass(frozen=True)
+class Case:
+    """A document at a budget; hashable, so that no search runs twice."""
+
+    document: Callable[[], bytes]
+    budget: float
+    order: str  # "given" or "free"
+    differentiate: bool = False
+    of_reducible: bool = False  # the budget is a part of what lies between the lowest peak greedy finds and the whole
+
+    def fields(self) -> dict[str, object]:
+        budget = _reducible_budget(self) if self.of_reducible else self.budget
+        loss = {"loss": "loss"} if self.differentiate else {}
+        return {"budget": budget, "order": self.order, "layout": "none", "execute": "no", **loss}
+
+    def question(self, seconds: float, seed: int, **fields: object) -> Question:
+        request = parse_request({**self.fields(), "search_seconds": seconds, "seed": seed, **fields})
+        model = self.document()
+        graph = training_graph(model, read(model, request), request)[0] if self.differentiate else load(model)
+        return question_of(graph, request)
+
+
+def extra(case: Case, seconds: float, seed: int) -> float:
+    """Percent of extra time that `auto` needs at the case's budget after so many seconds."""
+    found = reached(case, seconds, seed)
+    return found.extra if found.seconds <= seconds else MISSED
+
+
+@cache
+def reached(case: Case, seconds: float, seed: int) -> Reached:
+    """What `auto` finds; every plan is checked, outside the time."""
+    began = time.perf_counter()
+    first: list[float] = []
+    question = case.question(seconds, seed)
+    problem = question.lowered.problem
+    left = seconds - (time.perf_counter() - began) - TAIL - TAIL_A_TASK * problem.tasks
+    question = replace(question, goal=replace(question.goal, seconds=max(left, 0.01)))
+
+    def improved(_: object, score: Score) -> None:
+        if not score.bytes_over_budget and not first:
+            first.append(time.perf_counter() - began)
+
+    found = portfolio.search(problem, question.goal, "auto", question.monitor(improved))
+    plan = question.judged(found.order, found.planner, found.choices)
+    elapsed = time.perf_counter() - began
+    check(problem, question.goal, plan)
+    over = plan.score.bytes_over_budget > 0
+    percent = MISSED if over else 100 * (plan.score.cost / question.baseline_cost - 1)
+    return Reached(percent, elapsed, first[0] if first else MISSED, proven(case))
+
+
+@cache
+def proven(case: Case) -> float:
+    """The proven bound of a case in percent; the catalogue's where that is higher."""
+    question = with_time_bound(case.question(1.0, 0))
+    return 100 * (question.bound.cost / question.baseline_cost - 1)
+
+
+@cache
+def _reducible_budget(case: Case) -> int:
+    """The budget of a case that counts from the lowest peak greedy finds, in bytes."""
+    whole = replace(case, of_reducible=False)
+    lowest = whole.question(20.0, 0, budget=0)
+    found = portfolio.search(lowest.lowered.problem, lowest.goal, "greedy", lowest.monitor())
+    low = liveness.peak(resolved(lowest.lowered.problem, found.choices), found.order)
+    high = lowest.baseline.score.peak_bytes
+    return low + int(case.budget * (high - low))
+
+
+def above(case: Case, best: float, seconds: float, seed: int) -> float:
+    """Percent of total time more than the best known plan takes."""
+    value = extra(case, seconds, seed)
+    return 100 * ((100 + value) / (100 + best) - 1)
+
+
+def gap(case: Case, least: float, seconds: float, seed: int) -> float:
+    """Points between what is reached and the better of two bounds."""
+    return extra(case, seconds, seed) - max(least, proven(case))
+
+
+def first_plan(case: Case, seconds: float, seed: int) -> float:
+    return reached(case, seconds, seed).first
+
+
+def instance(name: str, budget: str, order: str) -> Case:
+    return Case(partial(_document, name), float(budget), order)
+
+
+def _document(name: str) -> bytes:
+    return Instance(name).bytes
+
+
+@cache
+def generated(make: Callable[..., object], *sizes: int) -> bytes:
+    """A generated document."""
+    made = make(*sizes)
+    return made if isinstance(made, bytes) else json.dumps(made).encode()
+
+
+def targets() -> list[Target]:
+    """All of them, small ones first."""
+    return [
+        *_small(), *_given(), *_free(), *_like_published(), *_training(), *_lstm(), *_decoder(), *_largest(),
+        *_stops(), *_evaluator(), *_curve(),
+    ]  # fmt: skip
+
+
+def _simple(
+    goal: str, name: str, case: Case, floor: tuple[float, float] | None, aim: tuple[float, float] | None
+) -> Target:  # fmt: skip
+    """Percent at (seconds, most)."""
+    at_floor, at_aim = (partial(extra, case, level[0]) if level else _nothing for level in (floor, aim))
+    return Target(goal, name, floor and floor[1], aim and aim[1], at_floor, at_aim)
+
+
+def _nothing(_: int) -> float:
+    return MISSED
+
+
+def _known(name: str, budget: str) -> float:
+    """The best known plan in the given order, in percent."""
+    best = Instance(name).best_known(budget)
+    return MISSED if best is None else 100 * best + ROUNDED
+
+
+def _small() -> list[Target]:
+    goal = "n ≤ 100"
+    result = []
+    for name in ("layered_n100_s1", "chain40", "vgg16_b32"):
+        for budget in Instance(name).budgets:
+            case, best = instance(name, budget, "given"), _known(name, budget)
+            result.append(_simple(goal, f"{name} {budget}", case, (1, best), (2, best)))
+            first = partial(first_plan, case, 1.0)
+            result.append(Target(goal, f"{name} {budget}: seconds to a first plan", 0.2, None, first, _nothing))
+    return result
+
+
+#: Points above the best known that the floor allows, by budget; seconds of floor and aim.
+GIVEN = {
+    "layered_n250_s2": ({"0.90": 0.05, "0.80": 0.3}, 4, 5), "layered_n500_s3": ({"0.90": 0.1, "0.80": 0.3}, 6, 20),
+    "layered_n1000_s4": ({"0.90": 0.1, "0.80": 0.3}, 6, 20),
+}  # fmt: skip
+#: Best known with a free order, in percent by budget; seconds of floor and aim.
+FREE = {
+    "layered_n250_s2": ({"0.80": 0.14, "0.70": 2.17, "0.60": 5.99}, 15, 8),
+    "layered_n500_s3": ({"0.90": 0.14, "0.80": 0.67, "0.70": 1.54}, 20, 15),
+    "layered_n1000_s4": ({"0.90": 0.39, "0.80": 2.13, "0.70": 4.63}, 40, 30),
+}
+#: Nodes and budget -> floor and aim as (seconds, percent).
+LIKE = {
+    (250, 0.8): ((15, 0.0), (8, 0.0)), (500, 0.8): ((25, 1.5), (30, 0.9)), (1000, 0.8): ((36, 2.2), (60, 1.6)),
+    (250, 0.7): ((10, 0.75), (10, 0.57)), (500, 0.7): ((21, 4.8), (21, 4.5)), (1000, 0.7): ((36, 7.4), (36, 7.0)),
+}  # fmt: skip
+TRAINING = {
+    "resnet101_b32": 0.3, "densenet_small": 0.3, "transformer16_t2048": 2.0, "transformer32_fused": 2.0,
+}  # fmt: skip
+
+
+def _given() -> list[Target]:
+    result = []
+    for name, (slack, floor, aim) in GIVEN.items():
+        goal = "n = 250, given order" if "n250" in name else "n = 500 and 1000, given order"
+        for budget, points in slack.items():
+            best = _known(name, budget)
+            levels = (floor, best + points), (aim, best)
+            result.append(_simple(goal, f"{name} {budget}", instance(name, budget, "given"), *levels))
+    return result
+
+
+def _free() -> list[Target]:
+    return [
+        _simple(
+            "random layered instances, free order", f"{name} {budget}", instance(name, budget, "free"),
+            (floor, best + 0.2), (aim, best + ROUNDED),
+        )
+        for name, (known, floor, aim) in FREE.items() for budget, best in known.items()
+    ]  # fmt: skip
+
+
+def _like_published() -> list[Target]:
+    return [
+        _simple(
+            f"like the published layered graphs, free order, {budget}", f"{nodes} nodes",
+            Case(partial(generated, published_like, nodes, 0, LIKE_SEED[nodes]), budget, "free"),
+            (floor[0], floor[1] + ROUNDED), (aim[0], aim[1] + ROUNDED),
+        )
+        for (nodes, budget), (floor, aim) in LIKE.items()
+    ]  # fmt: skip
+
+
+def _training() -> list[Target]:
+    goal, result = "training graphs of 400 to 2,500 tasks", []
+    for name, most in TRAINING.items():
+        for budget in Instance(name).budgets:
+            if float(budget) < 0.4:
+                continue
+            case, best = instance(name, budget, "given"), _known(name, budget)
+            fast, full = partial(above, case, best, 0.2), partial(above, case, best, 5.0)
+            result.append(Target(goal, f"{name} {budget}: % above the best, 0.2 s", 2.0, None, fast, _nothing))
+            result.append(Target(goal, f"{name} {budget}: % above the best, 5 s", 0.5, 0.2, full, full))
+            if float(budget) >= 0.5:
+                between = partial(gap, case, 100 * (Instance(name).bound(budget) or 0), 5.0)
+                result.append(Target(goal, f"{name} {budget}: points to the bound", None, most, _nothing, between))
+    return result
+
+
+def _lstm() -> list[Target]:
+    return [
+        _simple("LSTM T30 × 2 at 0.6", f"{order} order", instance("lstm_T30x2", "0.60", order), (5, 6.0), (5, 4.6))
+        for order in ("free", "given")
+    ]
+
+
+def _decoder() -> list[Target]:
+    goal = "decoder of 9,000 tasks, part of the reducible bytes"
+    model = partial(_decoder_model, 160)
+    result = []
+    for budget, most in ((0.5, 7.0), (0.25, 18.0)):
+        case = Case(model, budget, "free", differentiate=True, of_reducible=True)
+        between = partial(gap, case, 0.0, 30.0)
+        result.append(_simple(goal, f"{budget}", case, (30, most), None))
+        result.append(Target(goal, f"{budget}: points to the bound", None, 2.0, _nothing, between))
+    return result
+
+
+@cache
+def _decoder_model(blocks: int) -> bytes:
+    return decoder(blocks=blocks, batch=8, tokens=1024, width=1024, heads=16, words=32_000, dropout=0.1, spread=False)
+
+
+def _largest() -> list[Target]:
+    goal = "transformer of 100,000 tasks at 0.5"
+    case = Case(partial(generated, transformer, 100_000), 0.5, "given")
+    freely = replace(case, order="free")
+    least = Target(
+        goal, "lower bound, negative", -11.5, -11.5, lambda seed: -proven(case), lambda seed: -proven(case)
+    )  # fmt: skip
+    layered = Case(partial(generated, published_like, 20_000, 120_000, 0), 0.9, "free")
+    rows = partial(_memory_bytes, case)
+    return [
+        _simple(goal, "given order", case, (5, 14.0), (5, 13.2)),
+        _simple(goal, "free order", freely, (5, 14.0), (5, 13.2)),
+        least,
+        Target(goal, "gigabytes beside the document", None, 1.0, _nothing, rows),
+        _simple("random layered 20,000 at 0.9", "free order", layered, (30, 1e9), (30, 1.2)),
+    ]
+
+
+def _memory_bytes(case: Case, seed: int) -> float:
+    """Gigabytes that planning takes beside what the document takes, in this process."""
+    case.document()
+    before = resident_bytes(reset=True)
+    reached.__wrapped__(case, 5.0, seed)
+    return (resident_bytes() - before) / 1e9
+
+
+def _stops() -> list[Target]:
+    goal = "stop request to answer, seconds"
+    cases = {
+        "layered_n1000_s4": (instance("layered_n1000_s4", "0.70", "free"), 0.1),
+        "transformer16_t2048": (instance("transformer16_t2048", "0.50", "given"), 0.1),
+        "resnet101_b32": (instance("resnet101_b32", "0.30", "free"), 0.1),
+        "transformer of 100,000": (Case(partial(generated, transformer, 100_000), 0.5, "given"), 0.5),
+    }  # fmt: skip
+    return [
+        Target(goal, name, 0.5, most, partial(slowest_stop, case), partial(slowest_stop, case))
+        for name, (case, most) in cases.items()
+    ]
+
+
+#: After so many seconds of searching a stop is asked for.
+STOPPED_AFTER = (0.05, 0.3, 0.8, 1.7, 3.1)
+
+
+@cache
+def slowest_stop(case: Case, seed: int) -> float:
+    """The longest that a search still took after it was asked to stop."""
+    question = case.question(10.0, seed)
+    took = []
+    for after in STOPPED_AFTER:
+        cancel = threading.Event()
+        timer = threading.Timer(after, cancel.set)
+        timer.start()
+        began = time.perf_counter()
+        portfolio.search(question.lowered.problem, question.goal, "auto", question.monitor(cancel=cancel))
+        took.append(time.perf_counter() - began - after)
+    return max(0.0, *took)
+
+
+def _evaluator() -> list[Target]:
+    value = partial(_evaluated, Case(partial(generated, transformer, 100_000), 0.5, "given"))
+    return [Target("evaluator at 100,000 tasks, milliseconds", "peak of the given order", 5.0, 1.5, value, value)]
+
+
+def _evaluated(case: Case, seed: int) -> float:
+    """Milliseconds the evaluator needs for the peak and cost of an order, the best of five."""
+    problem = case.question(1.0, seed).lowered.problem
+    order, took = np.arange(problem.tasks), []
+    for _ in range(5):
+        began = time.perf_counter()
+        liveness.score(problem, order, 0)
+        took.append(time.perf_counter() - began)
+    return 1000 * min(took)
+
+
+CURVE = (0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
+
+
+def _curve() -> list[Target]:
+    case = Case(partial(generated, transformer, 1_200), 0.5, "given")
+    value = partial(_curve_excess, case, 3.0), partial(_curve_excess, case, 1.0)
+    return [Target("curve of 8 budgets, 1,200 tasks", "points it rises, 3 s and 1 s", 0.0, 0.0, *value)]
+
+
+@cache
+def _curve_excess(case: Case, seconds: float, seed: int) -> float:
+    """Points by which a plan of more memory takes longer; MISSED when the curve takes longer than `seconds`."""
+    began, values = time.perf_counter(), []
+    question = case.question(seconds, seed)
+    seeds: list[portfolio.Found] = []
+    for place, part in enumerate(CURVE):
+        left = seconds - 0.1 - (time.perf_counter() - began)
+        budget = int(part * question.baseline.score.peak_bytes)
+        goal = replace(question.goal, budget_bytes=budget, seconds=max(0.01, left / (len(CURVE) - place)))
+        at = replace(question, goal=goal)
+        seeds.append(portfolio.search(at.lowered.problem, goal, "auto", at.monitor(), seeds))
+        score = at.judged(seeds[-1].order, seeds[-1].planner, seeds[-1].choices).score
+        values.append(MISSED if score.bytes_over_budget else 100 * (score.cost / question.baseline_cost - 1))
+    if time.perf_counter() - began > seconds:
+        return MISSED
+    return max(0.0, *(later - earlier for earlier, later in itertools.pairwise(values)))
