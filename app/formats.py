@@ -20,60 +20,27 @@ class Format:
     write: Callable[[Graph], bytes]
 
 
+def by(exporter: str, **options: str) -> Callable[[Graph], bytes]:
+    """A writer: that exporter with these options."""
+    return lambda graph: dump(graph, exporter, **options)
+
+
 #: Of two suffixes that fit a file name, the first counts.
 FORMATS: Mapping[str, Format] = {
     format.name: format
     for format in (
+        Format("columns", ".columns.json", ("application/vnd.remat.columns+json",), by("native", form="columns")),
+        Format("mutable", ".mutable.json", ("application/vnd.remat.mutable+json",), by("native", form="mutable")),
+        Format("mxnet", "-symbol.json", ("application/vnd.mxnet.symbol+json",), by("mxnet")),
+        Format("paddle-json", ".pir.json", ("application/vnd.paddle.program+json",), by("paddle", form="json")),
+        Format("rows", ".json", ("application/json",), by("native")),
         Format(
-            "columns",
-            ".columns.json",
-            ("application/vnd.remat.columns+json",),
-            lambda graph: dump(graph, "native", form="columns"),
+            "msgpack", ".msgpack", ("application/msgpack", "application/x-msgpack"), by("native", packing="msgpack")
         ),
-        Format(
-            "mutable",
-            ".mutable.json",
-            ("application/vnd.remat.mutable+json",),
-            lambda graph: dump(graph, "native", form="mutable"),
-        ),
-        Format(
-            "mxnet",
-            "-symbol.json",
-            ("application/vnd.mxnet.symbol+json",),
-            lambda graph: dump(graph, "mxnet"),
-        ),
-        Format(
-            "paddle-json",
-            ".pir.json",
-            ("application/vnd.paddle.program+json",),
-            lambda graph: dump(graph, "paddle", form="json"),
-        ),
-        Format("rows", ".json", ("application/json",), lambda graph: dump(graph, "native")),
-        Format(
-            "msgpack",
-            ".msgpack",
-            ("application/msgpack", "application/x-msgpack"),
-            lambda graph: dump(graph, "native", packing="msgpack"),
-        ),
-        Format(
-            "onnx",
-            ".onnx",
-            ("application/onnx", "application/x-onnx", "application/octet-stream"),
-            lambda graph: dump(graph, "onnx"),
-        ),
-        Format(
-            "paddle",
-            ".pdmodel",
-            ("application/vnd.paddle.program",),
-            lambda graph: dump(graph, "paddle", form="protobuf"),
-        ),
-        Format("caffe2", ".pb", ("application/vnd.caffe2.net",), lambda graph: dump(graph, "caffe2")),
-        Format(
-            "caffe2-text",
-            ".pbtxt",
-            ("application/vnd.caffe2.net+text",),
-            lambda graph: dump(graph, "caffe2", form="text"),
-        ),
+        Format("onnx", ".onnx", ("application/onnx", "application/x-onnx", "application/octet-stream"), by("onnx")),
+        Format("paddle", ".pdmodel", ("application/vnd.paddle.program",), by("paddle", form="protobuf")),
+        Format("caffe2", ".pb", ("application/vnd.caffe2.net",), by("caffe2")),
+        Format("caffe2-text", ".pbtxt", ("application/vnd.caffe2.net+text",), by("caffe2", form="text")),
         Format("text", ".txt", ("text/plain",), lambda graph: (text(graph) + "\n").encode()),
     )
 }

@@ -30,6 +30,8 @@ WHY = {
     503: "Draining, or the store cannot be written",
 }
 Responses = dict[int | str, dict[str, Any]]
+#: Beside a good answer that has an ETag.
+UNCHANGED: Responses = {304: {"description": "The caller has it"}}
 
 
 def ref(name: str) -> dict[str, str]:

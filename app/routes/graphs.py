@@ -12,7 +12,7 @@ from fastapi import APIRouter, HTTPException, Query, Request, Response
 
 from app.bodies import body_of, decoded, media_type_of
 from app.negotiation import matches
-from app.openapi import answers, bodies, links, problems, ref
+from app.openapi import UNCHANGED, answers, bodies, links, problems, ref
 from app.options import pairs
 from app.routes.common import GRAPH_FORMS, IdempotencyKey, Serving, demand_media, negotiated
 from app.service import Service
@@ -105,7 +105,7 @@ async def transform_graph(
     "/v1/graphs/{graph_id}/analysis",
     response_class=Response,
     responses=answers(200, "The analysis", {"application/json": ref("Analysis")}, ETag="of this analysis")
-    | {304: {"description": "The caller has it"}}
+    | UNCHANGED
     | problems(404, 422),
 )
 async def analyse_graph(
@@ -135,7 +135,7 @@ async def analyse_graph(
     "/v1/graphs/{graph_id}",
     response_class=Response,
     responses=answers(200, "The document", GRAPH_FORMS, ETag="of this form", Vary="Accept")
-    | {304: {"description": "The caller has it"}}
+    | UNCHANGED
     | problems(404, 406, 422),
 )
 async def get_graph(request: Request, service: Serving, graph_id: str) -> Response:

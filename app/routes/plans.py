@@ -13,7 +13,7 @@ from app.bodies import body_of, decoded, media_type_of
 from app.errors import Problem, Stopped
 from app.jobs.port import Operation, Question
 from app.negotiation import wait_asked
-from app.openapi import answers, bodies, links, problems, ref
+from app.openapi import UNCHANGED, answers, bodies, links, problems, ref
 from app.routes.common import (
     GRAPH_FORMS,
     IdempotencyKey,
@@ -39,10 +39,7 @@ EXAMPLE = {
     },
     "budget": "50%",
 }
-UNCHANGED: dict[int | str, dict[str, Any]] = {304: {"description": "The caller has it"}}
 Prefer = Annotated[list[str] | None, Header(description="wait=N: seconds to wait for the plan; 20 unless told")]
-
-
 Sections = Annotated[list[Section] | None, Query(alias="return", description="of the report; plan and timeline")]
 
 
