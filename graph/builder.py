@@ -33,6 +33,7 @@ from graph.ir import (
     TensorType,
     Value,
 )  # fmt: skip
+from graph.names import unlike
 
 
 class Builder:
@@ -212,10 +213,10 @@ class Builder:
         return v
 
     def free_node_name(self, name: str) -> str:
-        return _free(name, self._node_names)
+        return unlike(name, self._node_names)
 
     def _free_value_name(self, name: str) -> str:
-        return _free(name, self._value_ids)
+        return unlike(name, self._value_ids)
 
 
 _NOTHING = Value("")  # what an absent input is seen as
@@ -227,15 +228,6 @@ def _op_table() -> Any:
     from graph.ops import table
 
     return table
-
-
-def _free(name: str, taken: Iterable[str] | Mapping[str, int]) -> str:
-    """`name`, or `name/1`, `name/2`, ... when it is taken."""
-    candidate, k = name, 0
-    while candidate in taken:
-        k += 1
-        candidate = f"{name}/{k}"
-    return candidate
 
 
 __all__ = ["UNKNOWN_COST", "Body", "Builder", "Cost", "Effect", "Finding"]

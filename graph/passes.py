@@ -15,8 +15,9 @@ from types import MappingProxyType
 
 from graph.check import check
 from graph.effects import effect_of
-from graph.ir import ABSENT, Body, Effect, Graph, Node, Role, producers
+from graph.ir import ABSENT, Effect, Graph, Node, Role, producers
 from graph.reach import reached
+from graph.renumber import renumbered
 from graph.storage import views_of
 from graph.versions.naming import with_name_order, without_name_order
 
@@ -94,18 +95,10 @@ def kept(
         return ABSENT if v == ABSENT else place[instead.get(v, v)]
 
     def moved(node: Node) -> Node:
-        reads = node.gradient_reads
-        return replace(
-            node,
-            inputs=tuple(map(new, node.inputs)),
-            outputs=tuple(ABSENT if v in cut else new(v) for v in node.outputs),
+        return renumbered(
+            node, new, outputs=tuple(ABSENT if v in cut else new(v) for v in node.outputs),
             after=tuple(dict.fromkeys(i for n in node.after for i in waits.get(n, ()))),
-            gradient_reads=None if reads is None else tuple(new(v) for v in reads),
-            bodies={
-                name: Body(body.graph, tuple((inner, new(outer)) for inner, outer in body.captures))
-                for name, body in node.bodies.items()
-            },
-        )
+        )  # fmt: skip
 
     result = replace(
         graph,

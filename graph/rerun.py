@@ -18,7 +18,9 @@ from typing import Any
 from graph.check import check
 from graph.effects import draws_alike
 from graph.errors import BadGraph, Findings, quoted
-from graph.ir import ABSENT, Body, Graph, Node, Phase, Role, Value
+from graph.ir import ABSENT, Graph, Node, Phase, Role, Value
+from graph.names import free_name
+from graph.renumber import on_values, renumbered
 from graph.segments import Range, Segments, Statistics, chosen
 
 RECOMPUTED = "recomputed"  # annotation of a node that is a copy
@@ -176,7 +178,7 @@ class _Work:
         if v in self.renamed:
             return  # the first segment that is looked at wins
         value = self.source.values[v]
-        name = _free(value.name + self.suffix(number), self.value_names)
+        name = free_name(value.name + self.suffix(number), self.value_names, "/copy")
         annotations = {**value.annotations, "copy_of": [value.name, number]}
         self.renamed[v] = len(self.values)
         self.values.append(replace(value, name=name, role=Role.ACTIVATION, annotations=MappingProxyType(annotations)))
@@ -227,7 +229,7 @@ class _Work:
             copy = self._reading_copies(node)
             copy = replace(copy, outputs=tuple(v if v >= first else ABSENT for v in copy.outputs))
             annotations = {**copy.annotations, "origin": [node.name, 1], RECOMPUTED: True}
-            name = _free(node.name + self.suffix(place.number), self.node_names)
+            name = free_name(node.name + self.suffix(place.number), self.node_names, "/copy")
             after = (at - 1,) if at and not reads_a_copy else ()
             copies.append(
                 replace(
@@ -244,39 +246,10 @@ class _Work:
         touched = (*node.reads, *node.writes, *(node.gradient_reads or ()))
         if self.renamed.keys().isdisjoint(touched):
             return node
-        changed = _moved(node, self.renamed)
-        return replace(changed, annotations=self.annotated(node, self.names))
+        return renumbered(node, lambda v: self.renamed.get(v, v), annotations=self.annotated(node, self.names))
 
     def _dense(self, nodes: Sequence[Node]) -> Graph:
         """The graph without copies of values nobody writes."""
         first = len(self.source.values)
         stay = [v for v in range(len(self.values)) if v < first or v in self.written]
-        place = {v: i for i, v in enumerate(stay) if v != i}
-        values = tuple(self.values[v] for v in stay)
-        return replace(self.source, values=values, nodes=tuple(_moved(node, place) for node in nodes))
-
-
-def _moved(node: Node, instead: Mapping[int, int]) -> Node:
-    """The node with other values for those in `instead`."""
-
-    def moved(ids: Sequence[int]) -> tuple[int, ...]:
-        return tuple(instead.get(v, v) for v in ids)
-
-    return replace(
-        node,
-        inputs=moved(node.inputs),
-        outputs=moved(node.outputs),
-        gradient_reads=None if node.gradient_reads is None else moved(node.gradient_reads),
-        bodies={
-            key: Body(body.graph, tuple((inner, instead.get(v, v)) for inner, v in body.captures))
-            for key, body in node.bodies.items()
-        },
-    )
-
-
-def _free(name: str, taken: set[str]) -> str:
-    """`name`, or with a further `/copy` while it is taken; taken from now on."""
-    while name in taken:
-        name += "/copy"
-    taken.add(name)
-    return name
+        return on_values(self.source, stay, nodes, self.values)

@@ -10,6 +10,8 @@ from types import MappingProxyType
 
 from graph.errors import BadGraph
 from graph.ir import ABSENT, Body, Graph, Node, Phase, Value
+from graph.names import free_name
+from graph.renumber import captured_from
 
 
 def replay(graph: Graph, order: Sequence[int], handed_out: Mapping[int, int] | None = None) -> Graph:
@@ -94,7 +96,7 @@ class _Replay:
             self.first_run[n] = len(self.nodes)
             name, phase, after = node.name, node.phase, tuple([self.first_run[a] for a in node.after])
         else:
-            name, phase, after = _free(f"{node.name}/{run}", self.node_names), self.phase, ()
+            name, phase, after = free_name(f"{node.name}/{run}", self.node_names, "/copy"), self.phase, ()
         self.nodes.append(
             Node(
                 name, node.op, inputs, outputs, node.attributes, phase, after, node.cost, node.effect, stream,
@@ -115,7 +117,7 @@ class _Replay:
 
     def _captured(self, node: Node, body: Body) -> Body:
         self._all_exist(node, [outer for _, outer in body.captures])
-        return Body(body.graph, tuple([(inner, self.latest[outer]) for inner, outer in body.captures]))
+        return captured_from(body, self.latest.__getitem__)
 
     def _write(self, v: int, run: int, is_last: bool) -> int:
         """Id of this run's copy of value `v`, which becomes the latest."""
@@ -127,7 +129,7 @@ class _Replay:
             if keeps_name:
                 self.outputs[v] = copy
         if not keeps_name:
-            name = _free(f"{value.name}/{run}", self.value_names)
+            name = free_name(f"{value.name}/{run}", self.value_names, "/copy")
             value = Value(
                 name, value.type, value.role, value.bytes, value.fixed_bytes, value.data, value.annotations,
                 value.stop_gradient,
@@ -135,11 +137,3 @@ class _Replay:
         self.latest[v] = copy
         self.values.append(value)
         return copy
-
-
-def _free(name: str, taken: set[str]) -> str:
-    """`name`, or with a further `/copy` while it is taken; taken from now on."""
-    while name in taken:
-        name += "/copy"
-    taken.add(name)
-    return name

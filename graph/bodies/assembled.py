@@ -6,8 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 
-from graph.bodies.joint import Joint, acts, free
+from graph.bodies.joint import BACK, Joint, acts
 from graph.ir import ABSENT, Body, Graph, Node, Role, Value, producers
+from graph.names import free_name
+from graph.renumber import captured_from
 
 
 def needs_of(joint: Joint, sequence: Sequence[int]) -> tuple[int, ...]:
@@ -84,10 +86,7 @@ class _Assembly:
     def _run(self, n: int) -> None:
         node = self.joint.graph.nodes[n]
         inputs = tuple(ABSENT if v == ABSENT else self._read(v) for v in node.inputs)
-        bodies = {
-            key: Body(body.graph, tuple((inner, self._read(outer)) for inner, outer in body.captures))
-            for key, body in node.bodies.items()
-        }
+        bodies = {key: captured_from(body, self._read) for key, body in node.bodies.items()}
         reads = node.gradient_reads
         known = None if reads is None else tuple(self.latest[v] for v in reads if v in self.latest)
         outputs = tuple(ABSENT if v == ABSENT else self._add(v, Role.ACTIVATION) for v in node.outputs)
@@ -95,7 +94,7 @@ class _Assembly:
         self.first.setdefault(n, len(self.nodes))
         self.nodes.append(
             replace(
-                node, name=free(node.name, self.node_names), inputs=inputs, outputs=outputs, after=after,
+                node, name=free_name(node.name, self.node_names, BACK), inputs=inputs, outputs=outputs, after=after,
                 phase=self.phase, gradient_reads=known, bodies=MappingProxyType(bodies) if bodies else node.bodies,
             )
         )  # fmt: skip
@@ -115,5 +114,5 @@ class _Assembly:
     def _add(self, v: int, role: Role) -> int:
         value = self.joint.graph.values[v]
         self.latest[v] = len(self.values)
-        self.values.append(replace(value, name=free(value.name, self.value_names), role=role))
+        self.values.append(replace(value, name=free_name(value.name, self.value_names, BACK), role=role))
         return self.latest[v]

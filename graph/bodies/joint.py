@@ -15,10 +15,14 @@ from types import MappingProxyType
 from graph.bodies.pairs import Pair
 from graph.control_flow import CALL, Trips
 from graph.ir import ABSENT, Body, Effect, Graph, Node, Phase, Role, Value, walk
+from graph.names import free_name
 from graph.ops import known
+from graph.renumber import renumbered
 
 #: Bodies by name, of forward and backward node alike.
 ONE_BODY, BRANCHES = ("body",), ("then_branch", "else_branch")
+#: Behind the name of what stands in a joint body a second time, on the way back.
+BACK = "/back"
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -173,7 +177,7 @@ class _Joining:
                 continue
             self.place[v] = len(self.values)
             role = Role.INPUT if v in given else value.role
-            self.values.append(replace(value, name=free(value.name, names), role=role))
+            self.values.append(replace(value, name=free_name(value.name, names, BACK), role=role))
             if v in outside:
                 self.captures[self.place[v]] = outside[v]
 
@@ -192,18 +196,9 @@ class _Joining:
         names, before = {node.name for node in first.graph.nodes}, len(first.graph.nodes)
         place = self.place
         for node in second.graph.nodes:
-            reads = node.gradient_reads
-            bodies = {
-                key: Body(body.graph, tuple((inner, place[outer]) for inner, outer in body.captures))
-                for key, body in node.bodies.items()
-            }
-            yield replace(
-                node, name=free(node.name, names), phase=Phase.BACKWARD,
-                inputs=tuple(ABSENT if v == ABSENT else place[v] for v in node.inputs),
-                outputs=tuple(ABSENT if v == ABSENT else place[v] for v in node.outputs),
+            yield renumbered(
+                node, place.__getitem__, name=free_name(node.name, names, BACK), phase=Phase.BACKWARD,
                 after=tuple(before + n for n in node.after),
-                gradient_reads=None if reads is None else tuple(place[v] for v in reads),
-                bodies=MappingProxyType(bodies),
             )  # fmt: skip
 
 
@@ -224,11 +219,3 @@ def _has(node: Node, effect: Effect) -> bool:
         if (one.effect or (record.effect if record is not None else Effect.PURE)) is effect:
             return True
     return False
-
-
-def free(name: str, taken: set[str]) -> str:
-    """`name`, or with a further `/back` while it is taken; taken from now on."""
-    while name in taken:
-        name += "/back"
-    taken.add(name)
-    return name

@@ -8,13 +8,14 @@ from types import MappingProxyType
 from typing import Any
 
 from graph.bodies.assembled import assembled, needed_nodes, needs_of
-from graph.bodies.joint import Joint, free, is_random
+from graph.bodies.joint import BACK, Joint, is_random
 from graph.bodies.pairs import Pair
 from graph.control_flow import CALL, Trips, trips_of
 from graph.control_flow.execution import LAST_TRIP_FIRST
 from graph.control_flow.snapshots import BACKWARD
 from graph.errors import BadGraph
 from graph.ir import ABSENT, Body, Graph, Node, TensorType, Value
+from graph.names import free_name
 
 Way = tuple[int, int, int]  # (value outside, axis, direction)
 
@@ -34,12 +35,21 @@ class Snapshots:
 
 
 @dataclass(frozen=True, slots=True)
+class Tail:
+    """The last trips of a Scan, which save more than the others; see `control_flow/tails.py`."""
+
+    trips: int
+    backward: tuple[int, ...]  # nodes of the joint graph as their way back runs them
+
+
+@dataclass(frozen=True, slots=True)
 class Saving:
     """What a pair saves, by what its way back runs; the same for every pair of the same structure."""
 
     backward: tuple[tuple[int, ...], ...]  # per joint graph its nodes as they run on the way back, repeats allowed
     inner: tuple[tuple[Saving | None, ...], ...] = ()  # per joint graph what the pairs inside it save; None: as it is
     snapshots: Snapshots | None = None  # None: each trip saves what its way back needs
+    tail: Tail | None = None  # None: all trips save the same
 
 
 class Rewriting:
@@ -72,7 +82,7 @@ class Rewriting:
         elif self.forward.op == CALL:
             self._call()
         else:
-            self._trips()
+            self.trips()
 
     def _carried(self) -> dict[int, int]:
         """Values that are a state as a trip leaves it, where that state is saved as each trip finds it: its number.
@@ -90,23 +100,11 @@ class Rewriting:
                 found.setdefault(v, i)
         return found
 
-    def _trips(self) -> None:
+    def trips(self) -> None:
+        """The pair as a Loop or Scan and the Scan that goes back."""
         joint, needs, trips = self.joints[0], self.needs[0], Trips.of(self.forward)
-        outputs, stays, ways, stack = self.stacks(trips)
+        outputs, stack = self.way_out(trips, ())
         elements = elements_of(trips)
-        for v, i in self.carried.items():
-            if outputs[i] == ABSENT:
-                value = joint.graph.values[v]
-                outputs[i] = self.value(f"{self.forward.name}/last/{value.name}", value.type)
-        new = [v for v in needs if joint.crosses(v) and v not in stack and v not in self.carried]
-        for v in new:
-            stack[v] = (self._stack(joint, v), 0, 0)
-        self.new_forward = self._forward(
-            joint, outputs=[*outputs[: trips.states], *(outputs[trips.states + k] for k in stays),
-                            *(stack[v][0] for v in new)],
-            made=[*joint.forward_outputs[: trips.lead_out + trips.states], *(trips.emission(k) for k in stays), *new],
-            attributes=directed(self.forward, "output", [*(ways[k] for k in stays), *((0, 0) for _ in new)]),
-        )  # fmt: skip
         back = Trips.of(self.backward)
         sequences = self.sequences(back, needs, stack, elements)
         if not sequences:  # somebody must say how often
@@ -121,10 +119,34 @@ class Rewriting:
         ends, made = joint.backward_outputs, self.backward.outputs
         self.new_backward = replace(
             self._backward(joint, formals, inputs, attributes, [*ends[: back.states], *firsts, *ends[back.states :]]),
-            outputs=(*made[: back.states], *self._firsts(joint, firsts), *made[back.states :]),
+            outputs=(*made[: back.states], *self.firsts(joint, firsts), *made[back.states :]),
         )  # fmt: skip
 
-    def _firsts(self, joint: Joint, firsts: Sequence[int]) -> list[int]:
+    def way_out(self, trips: Trips, more: Sequence[tuple[int, int]]) -> tuple[list[int], dict[int, Way]]:
+        """Writes the forward node: (its outputs before new ones, value -> its stack).
+
+        `more` are emissions beside what the way back needs of all trips: (value of the body, value outside).
+        """
+        joint = self.joints[0]
+        outputs, stays, ways, stack = self.stacks(trips)
+        for v, i in self.carried.items():
+            if outputs[i] == ABSENT:
+                value = joint.graph.values[v]
+                outputs[i] = self.value(f"{self.forward.name}/last/{value.name}", value.type)
+        new = [v for v in self.needs[0] if joint.crosses(v) and v not in stack and v not in self.carried]
+        for v in new:
+            stack[v] = (self._stack(joint, v), 0, 0)
+        added = [(v, stack[v][0]) for v in new] + list(more)
+        self.new_forward = self._forward(
+            joint, outputs=[*outputs[: trips.states], *(outputs[trips.states + k] for k in stays),
+                            *(outside for _, outside in added)],
+            made=[*joint.forward_outputs[: trips.lead_out + trips.states], *(trips.emission(k) for k in stays),
+                  *(v for v, _ in added)],
+            attributes=directed(self.forward, "output", [*(ways[k] for k in stays), *((0, 0) for _ in added)]),
+        )  # fmt: skip
+        return outputs, stack
+
+    def firsts(self, joint: Joint, firsts: Sequence[int]) -> list[int]:
         """Outputs for carried states as the way back leaves them: what the first trip found. Nobody reads them."""
         values = [joint.graph.values[v] for v in firsts]
         return [self.value(f"{self.backward.name}/first/{value.name}", value.type) for value in values]
@@ -208,11 +230,11 @@ class Rewriting:
             bodies=MappingProxyType({joint.key: body}), stream=self.stream(), annotations=self.annotations(),
         )  # fmt: skip
 
-    def stream(self) -> str | None:
-        """The forward node's draws are drawn again where they are made again."""
+    def stream(self, more: Sequence[int] = ()) -> str | None:
+        """The forward node's draws are drawn again where they are made again; `more` runs beside, in the last body."""
         again = any(
             n < joint.split and is_random(joint.graph.nodes[n])
-            for joint, row in zip(self.joints, self.saving.backward, strict=True) for n in row
+            for joint, row in zip(self.joints, self.saving.backward, strict=True) for n in (*row, *more)
         )  # fmt: skip
         return (self.forward.stream or self.forward.name) if again else self.backward.stream
 
@@ -234,7 +256,7 @@ class Rewriting:
         return self.value(f"{self.forward.name}/saved/{value.name}", type)
 
     def value(self, name: str, type: TensorType | None) -> int:
-        self.values.append(Value(free(name, self.names), type))
+        self.values.append(Value(free_name(name, self.names, BACK), type))
         return len(self.values) - 1
 
 

@@ -11,15 +11,16 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from types import MappingProxyType
 
 from graph.bodies.joint import Joint, joints_of
 from graph.bodies.pairs import Pair, find_pairs
 from graph.bodies.rewriting import Rewriting, Saving
 from graph.bodies.snapshots import SnapshotRewriting
+from graph.bodies.tails import TailRewriting
 from graph.check import check
 from graph.errors import BadGraph
-from graph.ir import ABSENT, Body, Graph, Node, producers
+from graph.ir import Graph, producers
+from graph.renumber import on_values
 
 
 def with_saved(graph: Graph, pair: Pair, keep: Collection[str]) -> Graph:
@@ -94,7 +95,7 @@ def applied(graph: Graph, savings: Mapping[Pair, Saving]) -> tuple[Graph, set[in
     names = {value.name for value in values}
     for pair, saving in savings.items():
         now = replace(graph, values=tuple(values))
-        kind = Rewriting if saving.snapshots is None else SnapshotRewriting
+        kind = SnapshotRewriting if saving.snapshots else TailRewriting if saving.tail else Rewriting
         made = kind(now, pair, saving, joints_under(now, pair, saving.inner), names)
         made.rewrite()
         values, gone = made.values, gone | made.gone
@@ -114,28 +115,13 @@ def joints_under(graph: Graph, pair: Pair, inner: Sequence[Sequence[Saving | Non
     return tuple(result)
 
 
-def _without(graph: Graph, gone: Collection[int]) -> Graph:
+def _without(graph: Graph, gone: set[int]) -> Graph:
     """The graph without values that nobody writes or reads, under dense ids."""
     if not gone:
         return graph
-    stay = [v for v in range(len(graph.values)) if v not in gone]
-    place = {v: i for i, v in enumerate(stay)}
-    place[ABSENT] = ABSENT
-
-    def moved(node: Node) -> Node:
-        reads = node.gradient_reads
-        bodies = {
-            key: Body(body.graph, tuple((inner, place[outer]) for inner, outer in body.captures))
-            for key, body in node.bodies.items()
-        }
-        return replace(
-            node, inputs=tuple(place[v] for v in node.inputs), outputs=tuple(place[v] for v in node.outputs),
-            gradient_reads=None if reads is None else tuple(place[v] for v in reads if v in place),
-            bodies=MappingProxyType(bodies) if bodies else node.bodies,
-        )  # fmt: skip
-
-    return replace(
-        graph, values=tuple(graph.values[v] for v in stay), nodes=tuple(map(moved, graph.nodes)),
-        outputs=tuple(place[v] for v in graph.outputs), inputs=tuple(place[v] for v in graph.inputs),
-        gradients=tuple((place[p], place[g]) for p, g in graph.gradients),
-    )  # fmt: skip
+    nodes = [
+        node if node.gradient_reads is None or gone.isdisjoint(node.gradient_reads)
+        else replace(node, gradient_reads=tuple(v for v in node.gradient_reads if v not in gone))
+        for node in graph.nodes
+    ]  # fmt: skip
+    return on_values(graph, [v for v in range(len(graph.values)) if v not in gone], nodes)

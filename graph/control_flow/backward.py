@@ -19,6 +19,7 @@ from graph.errors import CannotDifferentiate, NoGradient, quoted
 from graph.ir import ABSENT, Body, Graph, Node, Phase, Role, TensorType, Value
 from graph.ops.table import OPS
 from graph.question import Question
+from graph.renumber import captured_from, renumbered
 from graph.storage import is_view
 
 EMPTY_IDS: Mapping[int, int] = MappingProxyType({})
@@ -59,7 +60,7 @@ class Backward:
         graph = Graph(
             b.name,
             tuple(b.values[v] for v in place if v != ABSENT),
-            tuple(_placed(node, place) for node in b.nodes) if unread else tuple(b.nodes),
+            tuple(renumbered(node, place.__getitem__) for node in b.nodes) if unread else tuple(b.nodes),
             tuple(place[v] for v in outputs),
             tuple(place[v] for v in inputs),
             b.opset,
@@ -68,20 +69,6 @@ class Backward:
 
     def emit(self, prefix: str) -> Emit:
         return Emit(self.body, prefix, Phase.BACKWARD)
-
-
-def _placed(node: Node, place: Mapping[int, int]) -> Node:
-    """The node under other value ids."""
-    reads = node.gradient_reads
-    bodies = {
-        key: Body(body.graph, tuple((inner, place[outer]) for inner, outer in body.captures))
-        for key, body in node.bodies.items()
-    }
-    return replace(
-        node, inputs=tuple(place[v] for v in node.inputs), outputs=tuple(place[v] for v in node.outputs),
-        gradient_reads=None if reads is None else tuple(place[v] for v in reads),
-        bodies=MappingProxyType(bodies) if bodies else node.bodies,
-    )  # fmt: skip
 
 
 def backward_of(
@@ -165,10 +152,7 @@ class _Apart:
         record = OPS.get(node.op)
         shapes = record.shape_only if record is not None and not node.bodies else ()
         inputs = tuple([self._shaped(v) if i in shapes else self._bring(v) for i, v in enumerate(node.inputs)])
-        bodies = {
-            key: Body(inner.graph, tuple((v, self._bring(outer)) for v, outer in inner.captures))
-            for key, inner in node.bodies.items()
-        }
+        bodies = {key: captured_from(inner, self._bring) for key, inner in node.bodies.items()}
         outputs = tuple([ABSENT if v == ABSENT else self._copied(v) for v in node.outputs])
         reads = node.gradient_reads
         return replace(

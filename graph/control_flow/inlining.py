@@ -11,6 +11,8 @@ from types import MappingProxyType
 from graph.control_flow.interface import CALL, both_branches
 from graph.effects import effect_of
 from graph.ir import ABSENT, Body, Effect, Graph, Node, Role, Value, walk
+from graph.names import free_name
+from graph.renumber import renumbered
 
 
 def without_calls(graph: Graph) -> Graph:
@@ -69,7 +71,7 @@ class _Inlining:
         for inner in graph.nodes:
             self._node(call, inner, place, first)
         for v, outer in copies:
-            name = _free(f"{call.name}/{self.values[outer].name}", self.node_names)
+            name = free_name(f"{call.name}/{self.values[outer].name}", self.node_names)
             self.nodes.append(
                 Node(name, "Identity", (place[v],), (outer,), phase=call.phase, annotations=call.annotations)
             )
@@ -77,33 +79,16 @@ class _Inlining:
     def _own(self, call: Node, value: Value) -> Value:
         """A value of the body among those of the graph; nothing is given to it any more."""
         role = Role.ACTIVATION if value.role is Role.INPUT else value.role
-        return replace(value, name=_free(f"{call.name}/{value.name}", self.value_names), role=role)
+        return replace(value, name=free_name(f"{call.name}/{value.name}", self.value_names), role=role)
 
     def _node(self, call: Node, node: Node, place: dict[int, int], first: int) -> None:
-        reads, graph = node.gradient_reads, call.bodies["body"].graph
+        graph = call.bodies["body"].graph
         stream = f"{call.stream or call.name}#0/{node.stream or node.name}"
-        bodies = {
-            key: Body(body.graph, tuple((inner, place[outer]) for inner, outer in body.captures))
-            for key, body in node.bodies.items()
-        }
         after = tuple(first + before for before in node.after) if node.after else call.after
         self.nodes.append(
-            replace(
-                node, name=_free(f"{call.name}/{node.name}", self.node_names), phase=call.phase, after=after,
-                inputs=tuple(place[v] for v in node.inputs), outputs=tuple(place[v] for v in node.outputs),
-                stream=stream if effect_of(graph, node) is Effect.RANDOM else node.stream,
-                gradient_reads=None if reads is None else tuple(place[v] for v in reads),
-                bodies=MappingProxyType(bodies) if bodies else node.bodies,
+            renumbered(
+                node, place.__getitem__, name=free_name(f"{call.name}/{node.name}", self.node_names), phase=call.phase,
+                after=after, stream=stream if effect_of(graph, node) is Effect.RANDOM else node.stream,
                 annotations=MappingProxyType({**call.annotations, **node.annotations}),
             )
         )  # fmt: skip
-
-
-def _free(name: str, taken: set[str]) -> str:
-    """`name`, or with a number behind while it is taken; taken from now on."""
-    free, k = name, 0
-    while free in taken:
-        k += 1
-        free = f"{name}/{k}"
-    taken.add(free)
-    return free

@@ -24,6 +24,7 @@ from graph.errors import BadGraph, quoted
 from graph.exporters.spelled import spelled_out
 from graph.feeds import drawn
 from graph.ir import ABSENT, Body, Graph, Node, Role, TensorType, Value
+from graph.names import free_name
 from graph.onnx_notes import (
     KEY,
     Expansion,
@@ -90,7 +91,7 @@ class _File:
 
     def free(self, name: str) -> str:
         """`name`, or `name/1`, ... when a value has it; taken from now on."""
-        return _free(name, self.taken)
+        return free_name(name, self.taken)
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +188,7 @@ class _Writer:
             note.seeded = True
             lines = [_Line(node.op, whole.inputs, whole.outputs, {**node.attributes, "seed": _seed_of(node.stream)})]
         for k, line in enumerate(lines):
-            name = node.name if k == 0 else _free(f"{node.name}/{line.op}", self.file.ops)
+            name = node.name if k == 0 else free_name(f"{node.name}/{line.op}", self.file.ops)
             proto = self._proto(line, name)
             self.proto.node.append(proto)
             if k == 0:
@@ -258,15 +259,6 @@ def _annotate(proto: Any, note: ModelNote | NodeNote | ValueNote) -> None:
 def _seed_of(stream: str) -> int:
     """A seed that float attributes hold exactly."""
     return zlib.crc32(stream.encode()) & 0xFFFFFF
-
-
-def _free(name: str, taken: set[str]) -> str:
-    candidate, k = name, 0
-    while candidate in taken:
-        k += 1
-        candidate = f"{name}/{k}"
-    taken.add(candidate)
-    return candidate
 
 
 def _fits(size: int) -> None:

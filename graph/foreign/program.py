@@ -18,6 +18,7 @@ from graph.foreign.rows import Origin, mark, rows_of
 from graph.foreign.table import Table, Translation
 from graph.ir import Graph, TensorType
 from graph.limits import Limits, Shapes
+from graph.names import free_name
 from graph.native.content import text_of
 from graph.native.rows import graph_of
 from graph.native.schema import ROWS, Document, NodeRow, ValueRow
@@ -118,12 +119,7 @@ class Program:
 
     def free_name(self, name: str) -> str:
         """The node name, or `name/1`, ... when another node has it."""
-        free, k = name, 0
-        while free in self._names:
-            k += 1
-            free = f"{name}/{k}"
-        self._names.add(free)
-        return free
+        return free_name(name, self._names)
 
     def untyped(self, value: str, who: str) -> None:
         """Tell that nothing says what type a value has."""

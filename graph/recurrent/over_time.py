@@ -22,7 +22,9 @@ from graph.bodies.joint import is_random
 from graph.check import check
 from graph.control_flow import Trips, trips_of
 from graph.ir import ABSENT, Graph, Node, Phase, Role, TensorType, Value, consumers
+from graph.names import free_name
 from graph.recurrent.tables import backward_nodes, pair_of
+from graph.renumber import on_values
 
 #: Parts a net is cut into at most: each is a task for the planners.
 MOST_PARTS = 128
@@ -154,7 +156,7 @@ class _Cutting:
         ]
 
     def _piece(self, node: Node, i: int, inputs: Sequence[int], outputs: Sequence[int]) -> Node:
-        name = self._free(f"{node.name}/{i}")
+        name = free_name(f"{node.name}/{i}", self.names, "/part")
         return replace(node, name=name, inputs=tuple(inputs), outputs=tuple(outputs), after=node.after)
 
     def _rows(self, v: int, part: _Part, prefix: str, phase: Phase, made: list[Node]) -> int:
@@ -167,14 +169,14 @@ class _Cutting:
             self._value(f"{prefix}/{word}", TensorType("int64", (1,)), Role.CONSTANT, np.array([number], np.int64))
             for word, number in (("begin", part.begin), ("end", part.end), ("axis", 0))
         ]
-        name = self._free(f"{prefix}/{value.name}")
+        name = free_name(f"{prefix}/{value.name}", self.names, "/part")
         out = self._value(name, _cut_type(value, part))
         made.append(Node(name, "Slice", (v, *ends), (out,), phase=phase))
         return out
 
     def _joined(self, v: int, rows: Sequence[int], node: Node) -> Node:
         """The whole value from its parts in the order of time."""
-        name = self._free(f"{node.name}/all/{self.graph.values[v].name}")
+        name = free_name(f"{node.name}/all/{self.graph.values[v].name}", self.names, "/part")
         return Node(name, "Concat", tuple(rows), (v,), MappingProxyType({"axis": 0}), phase=node.phase)
 
     def _like(self, v: int, prefix: str, part: _Part) -> int:
@@ -184,36 +186,15 @@ class _Cutting:
     def _value(
         self, name: str, type: TensorType | None, role: Role = Role.ACTIVATION, data: np.ndarray | None = None
     ) -> int:
-        self.values.append(Value(self._free(name), type, role, data=data))
+        self.values.append(Value(free_name(name, self.names, "/part"), type, role, data=data))
         return len(self.values) - 1
-
-    def _free(self, name: str) -> str:
-        while name in self.names:
-            name += "/part"
-        self.names.add(name)
-        return name
 
     def _dense(self, nodes: Sequence[Node]) -> Graph:
         """The graph without values that nobody writes any longer, under dense ids."""
         graph = self.graph
         written = {v for node in nodes for v in node.writes}
         stay = [v for v, value in enumerate(self.values) if value.role is not Role.ACTIVATION or v in written]
-        place = {v: i for i, v in enumerate(stay)} | {ABSENT: ABSENT}
-        moved = [
-            replace(
-                node, inputs=tuple(place[v] for v in node.inputs), outputs=tuple(place[v] for v in node.outputs),
-                gradient_reads=None if node.gradient_reads is None else tuple(place[v] for v in node.gradient_reads),
-                bodies=MappingProxyType({
-                    key: replace(body, captures=tuple((inner, place[outer]) for inner, outer in body.captures))
-                    for key, body in node.bodies.items()
-                }),
-            ) for node in nodes
-        ]  # fmt: skip
-        return replace(
-            graph, values=tuple(self.values[v] for v in stay), nodes=tuple(moved),
-            outputs=tuple(place[v] for v in graph.outputs), inputs=tuple(place[v] for v in graph.inputs),
-            gradients=tuple((place[p], place[g]) for p, g in graph.gradients),
-        )  # fmt: skip
+        return on_values(graph, stay, nodes, self.values)
 
 
 def sequences_of(trips: Trips) -> list[int]:

@@ -12,6 +12,7 @@ from graph.foreign.table import Table, Translation
 from graph.ir import ABSENT, Graph, Node
 from graph.ops import known
 from graph.recurrent.net import StepOp
+from graph.renumber import renumbered
 
 #: What a name is that no op of the step has written yet.
 Outside = Callable[[str], int]
@@ -107,12 +108,7 @@ def inlined(builder: Builder, part: Translation, given: Sequence[int], names: Se
 
 
 def _moved(node: Node, place: dict[int, int], first: int) -> Node:
-    return replace(
-        node,
-        inputs=tuple(ABSENT if v == ABSENT else place[v] for v in node.inputs),
-        outputs=tuple(ABSENT if v == ABSENT else place[v] for v in node.outputs),
-        after=tuple(first + n for n in node.after),
-    )
+    return renumbered(node, place.__getitem__, after=tuple(first + n for n in node.after))
 
 
 def written_by(body: Graph, node: Node) -> list[str]:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from graph.bodies import Joint, Pair, joints_of
+from graph.bodies.joint import BACK
 from graph.control_flow import Trips, trips_of
 from graph.cost import workspace_of
 from graph.errors import BadGraph, quoted
@@ -306,6 +307,6 @@ class _Names:
 
 def _plain(name: str) -> str:
     """The name without what made it free."""
-    while name.endswith("/back"):
-        name = name.removesuffix("/back")
+    while name.endswith(BACK):
+        name = name.removesuffix(BACK)
     return name

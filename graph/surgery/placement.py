@@ -12,7 +12,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from graph.errors import BadGraph, Findings, quoted
-from graph.ir import ABSENT, EMPTY, Body, Graph, Node, Role, Value
+from graph.ir import ABSENT, EMPTY, Graph, Node, Role, Value
+from graph.renumber import captured_from
 from graph.versions.naming import Fresh, naming_of, own_annotations, with_name_order, without_name_order
 from graph.versions.single import VERSION_OF
 
@@ -148,10 +149,7 @@ class _Placing:
         home = device_of(node) or self.default
         inputs, outputs = self.style.sides(node, home)
         read = tuple(self._there(v, device) for v, device in zip(node.inputs, inputs, strict=True))
-        bodies = {
-            name: Body(body.graph, tuple((inner, self._there(outer, home)) for inner, outer in body.captures))
-            for name, body in node.bodies.items()
-        }
+        bodies = {name: captured_from(body, lambda v: self._there(v, home)) for name, body in node.bodies.items()}
         for v, device in zip(node.outputs, outputs, strict=True):
             if v != ABSENT:
                 self.lies[v] = device or self.default

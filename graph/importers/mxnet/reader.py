@@ -28,6 +28,7 @@ from graph.importers.mxnet.symbol import (
 )
 from graph.ir import Graph, TensorType
 from graph.limits import Limits, Shapes
+from graph.names import free_name
 from graph.native.decode import is_json
 from graph.native.schema import NodeRow
 
@@ -215,12 +216,7 @@ def _value_names(symbol: Symbol, counts: Sequence[int]) -> dict[tuple[int, int],
                 plain = name
             else:
                 plain = f"{name}_output" if counts[n] == 1 else f"{name}_output{k}"
-            free, again = plain, 0
-            while free in taken:
-                again += 1
-                free = f"{plain}/{again}"
-            taken.add(free)
-            names[n, k] = free
+            names[n, k] = free_name(plain, taken)
     return names
 
 

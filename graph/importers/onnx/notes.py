@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from onnx import NodeProto
 
 from graph.errors import BadGraph
 from graph.importers.onnx.protos import Raw, op_name
-from graph.ir import ABSENT, Body, Graph
+from graph.ir import Graph
 from graph.onnx_notes import NodeNote, note_from, unpacked_attributes
+from graph.renumber import on_values
 
 
 def apart(raw: Raw, protos: Sequence[NodeProto], n: int) -> tuple[Raw, NodeNote, int]:
@@ -43,22 +43,4 @@ def renumbered(graph: Graph, ids: Sequence[int]) -> Graph:
             "bad_note", "model.metadata_props[remat].value_ids", f"{len(ids)} ids",
             f"each of the {len(graph.values)} value ids once", "export the graph again",
         )  # fmt: skip
-    place = {ABSENT: ABSENT, **dict(enumerate(ids))}
-    values = [graph.values[0]] * len(ids)
-    for k, v in enumerate(ids):
-        values[v] = graph.values[k]
-    nodes = tuple(
-        replace(
-            node, inputs=tuple(place[v] for v in node.inputs), outputs=tuple(place[v] for v in node.outputs),
-            gradient_reads=node.gradient_reads and tuple(place[v] for v in node.gradient_reads),
-            bodies={
-                name: Body(body.graph, tuple((inner, place[outer]) for inner, outer in body.captures))
-                for name, body in node.bodies.items()
-            } if node.bodies else node.bodies,
-        )
-        for node in graph.nodes
-    )  # fmt: skip
-    return replace(
-        graph, values=tuple(values), nodes=nodes, outputs=tuple(place[v] for v in graph.outputs),
-        inputs=tuple(place[v] for v in graph.inputs), gradients=tuple((place[p], place[g]) for p, g in graph.gradients),
-    )  # fmt: skip
+    return on_values(graph, sorted(range(len(ids)), key=ids.__getitem__))

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Container
-
 import numpy as np
 
 from graph.errors import BadGraph, quoted
 from graph.importers.onnx.protos import Raw
 from graph.importers.onnx.scope import Scope
 from graph.ir import Role, TensorType
+from graph.names import unlike
 from graph.ops.standard_ops import type_of_array
 
 
@@ -40,11 +39,3 @@ class Place:
 
     def fresh(self, like: str) -> str:
         return unlike(like, self.scope.slots)
-
-
-def unlike(name: str, taken: Container[str]) -> str:
-    candidate, k = name, 0
-    while candidate in taken:
-        k += 1
-        candidate = f"{name}/{k}"
-    return candidate

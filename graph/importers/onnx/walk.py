@@ -13,11 +13,12 @@ from graph.fold import folded
 from graph.importers.onnx import bodies, weights
 from graph.importers.onnx.faults import conflict, untyped, wrong_arity
 from graph.importers.onnx.notes import apart
-from graph.importers.onnx.place import Place, unlike
+from graph.importers.onnx.place import Place
 from graph.importers.onnx.protos import Raw, checked, raw_node
 from graph.importers.onnx.scope import Scope, Slot
 from graph.importers.onnx.upgrade import check_old, is_old, upgrade
 from graph.ir import ABSENT, EMPTY, FLOATS, Body, Role, TensorType
+from graph.names import unlike
 from graph.onnx_notes import NodeNote, ValueNote, node_fields
 from graph.ops import infer
 from graph.ops.schemas import check_present
