@@ -16,6 +16,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from app.errors import AppError
 from graph.errors import GraphError
 from planner.errors import PlannerError
@@ -198,6 +200,14 @@ def codes(refusal: Exception) -> list[str]:
     found = [finding.code for finding in getattr(refusal, "findings", ())]
     own = getattr(refusal, "code", "")
     return found + [own] * bool(own)
+
+
+def check_and_corrupt(area: Area, case: dict[str, Any]) -> None:
+    """The case comes out as expected, and not as anything else."""
+    area.check(case)
+    for wrong in corruptions(case["expected"]):
+        with pytest.raises(NOTICED):
+            area.check(case, wrong)
 
 
 def corruptions(expected: Any) -> Iterator[Any]:

@@ -21,6 +21,7 @@ from graph.importers.caffe2.proto import caffe2, net_of
 from graph.ir import Graph, Phase, Role
 from graph.limits import Limits, Shapes
 from graph.training import training_step
+from tests.graph.importers.damaged import damaged
 from tests.graph.importers.nets import LSTM_SHAPES, fill, lstm, net, op
 
 
@@ -244,16 +245,10 @@ _BINARY, _TEXT = lstm("gates").SerializeToString(), as_text(mlp())
 
 @given(st.data())
 def test_damaged_files_are_refused_or_read_but_never_break(data: st.DataObject) -> None:
-    raw = bytearray(data.draw(st.sampled_from([_BINARY, _TEXT])))
-    for _ in range(data.draw(st.integers(1, 4))):
-        at = data.draw(st.integers(0, max(len(raw) - 1, 0)))
-        if data.draw(st.booleans()) and raw:
-            raw[at] = data.draw(st.integers(0, 255))
-        else:
-            del raw[at : at + data.draw(st.integers(1, 40))]
+    raw = damaged(data, data.draw(st.sampled_from([_BINARY, _TEXT])))
     shapes = Shapes(inputs={name: shape for name, shape in LSTM_SHAPES.items() if name.encode() in raw})
     try:
-        load(bytes(raw), shapes=shapes)
+        load(raw, shapes=shapes)
     except BadGraph as error:
         assert error.findings
 

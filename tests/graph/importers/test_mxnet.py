@@ -20,6 +20,7 @@ from graph.importers import importer_of, load
 from graph.ir import Graph, Role
 from graph.limits import Limits, Shapes
 from graph.training import training_step
+from tests.graph.importers.damaged import damaged
 from tests.graph.importers.symbols import lenet
 
 
@@ -293,20 +294,9 @@ def test_nested_symbols_have_a_depth() -> None:
 @given(st.data())
 def test_damaged_files_are_refused_or_read_but_never_break(data: st.DataObject) -> None:
     """Bytes changed, cut out and repeated: a graph or a BadGraph, nothing else."""
-    raw = bytearray(lenet())
-    for _ in range(data.draw(st.integers(1, 4))):
-        at = data.draw(st.integers(0, len(raw) - 1))
-        kind = data.draw(st.sampled_from(["set", "cut", "copy"]))
-        if kind == "set":
-            raw[at] = data.draw(st.integers(32, 126))
-        elif kind == "cut":
-            del raw[at : at + data.draw(st.integers(1, 40))]
-        else:
-            raw[at:at] = raw[at : at + data.draw(st.integers(1, 40))]
-        if not raw:
-            raw = bytearray(b"{")
+    raw = damaged(data, lenet(), least=32)
     try:
-        load(bytes(raw), shapes=Shapes(batch=2))
+        load(raw, shapes=Shapes(batch=2))
     except BadGraph as error:
         assert error.findings
 

@@ -13,6 +13,7 @@ from graph.errors import BadGraph
 from graph.exporters.onnx import dump
 from graph.importers.onnx import load, sniff
 from graph.limits import Limits, Shapes
+from tests.graph.importers.damaged import damaged
 from tests.graph.importers.test_onnx import light, model, ours
 from tests.graph.onnx_runs import read
 
@@ -222,21 +223,9 @@ NOTED = dump(read(light("zfnet512")))
 @settings(max_examples=100)
 @given(st.data())
 def test_mutated_files_are_graphs_or_clean_errors(data: st.DataObject) -> None:
-    start = data.draw(st.sampled_from([SMALL, nested(2), NOTED]))
-    mutated = bytearray(start)
-    for _ in range(data.draw(st.integers(1, 4))):
-        at = data.draw(st.integers(0, len(mutated) - 1))
-        kind = data.draw(st.sampled_from(["set", "cut", "double"]))
-        if kind == "set":
-            mutated[at] = data.draw(st.integers(0, 255))
-        elif kind == "cut":
-            del mutated[at : at + data.draw(st.integers(1, 8))]
-        else:
-            mutated[at:at] = mutated[at : at + data.draw(st.integers(1, 8))]
-        if not mutated:
-            return
+    mutated = damaged(data, data.draw(st.sampled_from([SMALL, nested(2), NOTED])), longest=8)
     limits = Limits(constant_bytes=1 << 20)
     try:
-        load(bytes(mutated), limits, Shapes())
+        load(mutated, limits, Shapes())
     except BadGraph as error:
         assert error.findings
