@@ -851,20 +851,19 @@ def arange(e: Emit, use: Use) -> Val:
 
 @MXNET.op("_random_uniform", "random_uniform", "uniform")
 def random_uniform(e: Emit, use: Use) -> Val:
-    a = use.attributes
-    return e.op(
-        "RandomUniform", shape=list(checked_shape(a.integers("shape"))), low=a.number("low", default=0.0),
-        high=a.number("high", default=1.0),
-    )  # fmt: skip
+    return _random(e, use, "RandomUniform", low="low", high="high")
 
 
 @MXNET.op("_random_normal", "random_normal", "normal")
 def random_normal(e: Emit, use: Use) -> Val:
-    a = use.attributes
-    return e.op(
-        "RandomNormal", shape=list(checked_shape(a.integers("shape"))), mean=a.number("loc", default=0.0),
-        scale=a.number("scale", default=1.0),
-    )  # fmt: skip
+    return _random(e, use, "RandomNormal", mean="loc", scale="scale")
+
+
+def _random(e: Emit, use: Use, op: str, **attributes: str) -> Val:
+    """Numbers drawn by an op with two attributes, of which the first is 0 and the second 1 by default."""
+    a, shape = use.attributes, list(checked_shape(use.attributes.integers("shape")))
+    told: dict[str, Any] = {ours: a.number(name, default=float(k)) for k, (ours, name) in enumerate(attributes.items())}
+    return e.op(op, shape=shape, **told)
 
 
 @MXNET.op("RNN")
