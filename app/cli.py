@@ -76,6 +76,46 @@ def plan(
 
 
 @app.command()
+def curve(
+    model: options.Model,
+    budgets: options.Budgets = None,
+    fraction_of: options.FractionOf = None,
+    loss: options.Loss = None,
+    no_differentiate: options.NoDifferentiate = False,
+    batch: options.Batch = None,
+    inputs: options.Inputs = [],  # noqa: B006
+    dims: options.Dims = [],  # noqa: B006
+    counts: options.Counts = None,
+    order: options.Order = None,
+    phases: options.Phases = None,
+    runtime: options.Runtime = None,
+    reserve: options.Reserve = None,
+    device: options.Device = None,
+    planner: options.Planner = None,
+    seconds: options.Seconds = None,
+    iterations: options.Iterations = None,
+    seed: options.Seed = None,
+    keep: options.Keep = [],  # noqa: B006
+    recompute: options.Recompute = [],  # noqa: B006
+    layout: options.Layout = None,
+    execute: options.Execute = None,
+    request: options.RequestFile = None,
+    as_json: options.Json = False,
+) -> int:
+    """Plan a model at several budgets: the least time within each, and the bound beside it."""
+    from app.commands.curve import run
+
+    flags = {
+        "budgets": options.listed(budgets), "fraction_of": fraction_of, "loss": loss,
+        "no_differentiate": no_differentiate, "batch": batch, "inputs": inputs, "dims": dims, "counts": counts,
+        "order": order, "phases": phases, "runtime": runtime, "reserve": reserve, "device": device,
+        "planner": planner, "search_seconds": seconds, "iterations": iterations, "seed": seed, "keep": keep,
+        "recompute": recompute, "layout": layout, "execute": execute,
+    }  # fmt: skip
+    return run(model, options.request_fields(request, flags), as_json)
+
+
+@app.command()
 def info(
     model: options.Model,
     loss: options.Loss = None,

@@ -27,6 +27,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON and
 NoDifferentiate = Annotated[bool, typer.Option("--no-differentiate", help="Plan the model as it stands.")]
 
 Budget = Annotated[str | None, _flag('"50%", 0.5, 8GiB, 8GB or bytes; 0: lowest peak.', "SIZE")]
+Budgets = Annotated[str | None, _flag("Several of them: 90%,80%,8GiB.", "SIZE,SIZE,...")]
 MaxOverhead = Annotated[str | None, _flag("Instead: lowest peak within this much more time.", "SHARE")]
 Fits = Annotated[str | None, _flag("Instead: a device's memory, or bytes.", "DEVICE|SIZE")]
 FractionOf = Annotated[str | None, _flag("What a budget is a share of: baseline or reducible.", "WHAT")]
@@ -98,6 +99,11 @@ def request_fields(file: Path | None, flags: Mapping[str, Any]) -> dict[str, Any
     elif "loss" in given and fields.get("differentiate") is False:
         fields.pop("differentiate")
     return {**fields, **given}
+
+
+def listed(text: str | None) -> list[str] | None:
+    """The entries of a flag that takes several, separated by commas."""
+    return None if text is None else [entry.strip() for entry in text.split(",")]
 
 
 def shapes(batch: int | None, inputs: Sequence[str], dims: Sequence[str]) -> Shapes:

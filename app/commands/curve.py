@@ -1,0 +1,45 @@
+"""`remat curve`: a model and several budgets in; the least time within each, and the bound beside it, out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from app import terminal
+from app.commands.files import read_bytes, to_json
+from app.stopping import STOPPED, stopping
+from app.terminal import seconds, share, size, table
+from planner.curves import curve, parse_curve
+
+
+def run(model: str, fields: Mapping[str, Any], as_json: bool) -> int:
+    """Exit code of the command: 0 done, 1 a budget was not reached, 3 stopped, 4 our own fault."""
+    asked = parse_curve(fields)
+    data = read_bytes(model)
+    progress = terminal.Progress()
+    with stopping() as stop:
+        try:
+            found = curve(data, asked, on_progress=progress, cancel=stop)
+        finally:
+            progress.close()
+    print(to_json(found.document) if as_json else "\n".join(lines(found.document)))
+    return STOPPED if stop.is_set() else found.exit_code
+
+
+def lines(document: Mapping[str, Any]) -> list[str]:
+    """The curve as text, a line a point in the order that was asked."""
+    model, base = document["model"], document["baseline"]
+    rows = [
+        (
+            point["budget"], size(point["budget_bytes"]), size(point["peak_bytes"]), share(point["overhead"]),
+            share(point["bound_overhead"]), point["status"].replace("_", " "), point["plan"]["planner"],
+        )
+        for point in document["points"]
+    ]  # fmt: skip
+    text = [
+        f"{model['name'] or 'model'}: {model['nodes']} nodes, {model['values']} values; "
+        f"peak as it stands {size(base['peak_bytes'])}, {seconds(base['seconds'])} a step",
+        "",
+        *table(("budget", "", "peak", "more time", "at least", "status", "planner"), rows, (1, 2, 3, 4)),
+    ]
+    return text + [f"warning: {warning}" for warning in document["warnings"]]

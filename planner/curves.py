@@ -1,0 +1,328 @@
+"""Trade-off curves: the least time within each of several budgets, with the proven bound beside it.
+
+budgets ──▶ tightest ──plan──▶ looser ──plan──▶ ... ──▶ loosest      what fits a budget fits every looser one
+ bounds ◀── tightest ◀─bound── looser ◀─bound── ... ◀── loosest      what a budget costs, every tighter one costs
+
+Reading, differentiating and lowering happen once. Every plan found is a seed of the searches after it, and in the
+end each budget gets the best of all plans: time never rises with the budget, nor does the bound.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+from graph.collector import collector_paused
+from graph.ir import Graph
+from graph.limits import Limits
+from planner import execution, goals, portfolio
+from planner.budget import Budget, parse_budget
+from planner.check import check
+from planner.errors import BadRequest, Finding
+from planner.figures import overhead
+from planner.pipeline import Outcome, Progress, Stages
+from planner.plan import Order, Plan, Score
+from planner.portfolio import Found
+from planner.posed import question_of, smaller
+from planner.question import ALIGNMENT, Question, with_time_bound
+from planner.realize import realize, sequence
+from planner.report import Facts, assemble, measured
+from planner.request import Request, parse_request
+from planner.source import identity, read, training_graph
+
+FORMAT = "remat-curve/1"
+MOST_BUDGETS = 64
+LOWEST = Budget(bytes=0)
+#: Before `auto` searches at all, this planner has a look at every budget in this part of the time.
+FIRST, FIRST_PART = "greedy", 0.3
+#: Fields of a request that a curve does not take: the goal, which `budgets` say, and what shapes one report.
+LEFT_OUT = ("budget", "max_overhead", "fits", "return", "advise_checkpoints", "share_buffers", "gradient_events")
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A curve to be made. `request` has no goal; `given` are the budgets as they were sent."""
+
+    request: Request
+    budgets: tuple[Budget, ...]
+    given: tuple[Any, ...]
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Curve:
+    """What comes out: the document `remat-curve/1`, and the outcome of each of its points."""
+
+    document: dict[str, Any]
+    outcomes: tuple[Outcome, ...]
+
+    @property
+    def exit_code(self) -> int:
+        """0 done, 1 a budget was not reached, 3 stopped, 4 our own fault."""
+        return max((outcome.exit_code for outcome in self.outcomes), default=0)
+
+
+def parse_curve(fields: Mapping[str, Any]) -> Asked:
+    """The curve that `fields` ask for: those of a request, with `budgets` for its goal.
+
+    Raises BadRequest with a finding per faulty field or budget, ten at most.
+    """
+    findings = [_left_out(name) for name in LEFT_OUT if name in fields]
+    others = {name: given for name, given in fields.items() if name != "budgets" and name not in LEFT_OUT}
+    request = Request()
+    try:
+        request = parse_request(others)
+    except BadRequest as error:
+        findings.extend(error.findings)
+    given = fields.get("budgets")
+    budgets = _budgets(given, findings)
+    if findings:
+        raise BadRequest(findings[:10])
+    return Asked(request, budgets, tuple(given or ()))
+
+
+def _left_out(name: str) -> Finding:
+    if name in LEFT_OUT[:3]:
+        return Finding("conflicting_goals", name, f"{name} beside budgets", "budgets alone", f"leave {name} out")
+    return Finding(
+        "unknown_field", name, f"{name}, which shapes the report of one plan", "no such field in a curve",
+        "leave it out, and ask for a plan at that budget",
+    )  # fmt: skip
+
+
+def _budgets(given: Any, findings: list[Finding]) -> tuple[Budget, ...]:
+    """The budgets; what is wrong with them joins the findings."""
+    if not isinstance(given, (list, tuple)) or not 1 <= len(given) <= MOST_BUDGETS:
+        found = f"{len(given)} budgets" if isinstance(given, (list, tuple)) else repr(given)[:80]
+        expected, remedy = f"a list of 1 to {MOST_BUDGETS} budgets", 'name them, such as ["90%", "50%", "8GiB"]'
+        findings.append(Finding("bad_budgets", "budgets", "nothing" if given is None else found, expected, remedy))
+        return ()
+    seen: dict[Budget, int] = {}
+    for place, entry in enumerate(given):
+        try:
+            budget = parse_budget(entry, f"budgets[{place}]")
+        except BadRequest as error:
+            findings.extend(error.findings)
+            continue
+        if budget in seen:
+            found = f"{entry!r}, which budgets[{seen[budget]}] says"
+            findings.append(
+                Finding("duplicate_budget", f"budgets[{place}]", found, "each budget once", "leave one of them out")
+            )
+        seen.setdefault(budget, place)
+    return tuple(seen)
+
+
+def curve(
+    model: bytes | Graph,
+    asked: Asked,
+    *,
+    limits: Limits | None = None,
+    on_progress: Callable[[Progress], None] | None = None,
+    cancel: threading.Event | None = None,
+) -> Curve:
+    """Plan a model at every budget. Raises BadGraph, BadRequest; an unreachable budget is a result, not an error.
+
+    A set `cancel` ends the searches; points not searched yet get the best plan found by then.
+    """
+    stages, request = Stages(on_progress, cancel or threading.Event()), asked.request
+    with collector_paused():
+        with stages("read"):
+            forward = read(model, request, limits)
+        with stages("differentiate"):
+            source, notes = training_graph(model, forward, request)
+        with stages("plan"):
+            base = question_of(source, replace(request, budget=LOWEST))
+            tracing = Tracing(base, request.planner, stages)
+            points = tracing.points(_in_bytes(asked, tracing))
+            mirrored = portfolio.search(base.lowered.problem, base.goal, "mirror", base.monitor())
+        with stages("layout"):
+            plans = [_placed(point, request.layout) for point in points]
+        with stages("rewrite"):
+            made = [_realized(point.question, plan) for point, plan in zip(points, plans, strict=True)]
+    with stages("execute"):
+        executed = [
+            execution.prove(planned, request, partial(_cut, model, forward, request, limits, planned), stages.cancel)
+            for planned in made
+        ]
+    outcomes = []
+    for budget, given, planned, ran in zip(asked.budgets, asked.given, made, executed, strict=True):
+        fields = {name: sent for name, sent in request.given.items() if name != "budgets"}
+        one = replace(request, budget=budget, given={**fields, "budget": given})
+        facts = Facts(
+            planned.question, planned.plan, planned.runs, planned.question.judged(mirrored.order, "mirror"), ran,
+            (*notes, *base.warnings, *stages.notes), stages.elapsed, stages.stopped_by_clock, stages.cancel.is_set(),
+            one,
+        )  # fmt: skip
+        outcomes.append(Outcome(assemble(facts, identity(source), {}), source, planned.rewritten, planned.plan))
+    return Curve(_document(asked, base, source, notes, outcomes, stages), tuple(outcomes))
+
+
+def _in_bytes(asked: Asked, tracing: Tracing) -> list[int]:
+    """The budgets in reported bytes; shares of the reducible part need the lowest peak first."""
+    count = tracing.base.count
+    whole, floor = count.counted(tracing.base.baseline.score.peak_bytes), 0
+    if asked.request.fraction_of == "reducible" and any(budget.fraction is not None for budget in asked.budgets):
+        floor = count.counted(tracing.lowest(1 / (len(asked.budgets) + 1)))
+    return [budget.of(whole, floor) for budget in asked.budgets]
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Point:
+    """One budget: the question with its bound, and the best plan known."""
+
+    question: Question
+    plan: Plan
+
+
+class Tracing:
+    """One problem under several budgets, and every plan found so far."""
+
+    def __init__(self, base: Question, planner: str, stages: Stages):
+        self.base, self.planner, self.stages = base, planner, stages
+        self.started, self.iterations = time.monotonic(), base.goal.iterations
+        self.found: list[Found] = []
+        self.measured: list[tuple[int, int]] = []  # ticks and peak of each
+
+    def points(self, budgets: Sequence[int]) -> list[Point]:
+        """A point per budget in reported bytes, in their order; searched tightest first."""
+        tightest_first = sorted(range(len(budgets)), key=lambda i: budgets[i])
+        questions = self._bounded([self._within(budgets[i]) for i in tightest_first])
+        if self.planner == "auto":
+            for question in questions:
+                self._search(question, FIRST, FIRST_PART / len(questions))
+        for k, question in enumerate(questions):
+            self._search(question, self.planner, 1 / (len(questions) - k))
+        best = [self._best(question)[1] for question in questions]
+        plans = [q.judged(found.order, found.planner, found.choices) for q, found in zip(questions, best, strict=True)]
+        points = [Point(*row) for row in zip(questions, plans, strict=True)]
+        return [points[tightest_first.index(i)] for i in range(len(budgets))]
+
+    def lowest(self, part: float) -> int:
+        """The lowest peak found in that part of the time, in the planner's bytes; its plan is a seed of all."""
+        question = replace(self.base, goal=replace(self.base.goal, budget_bytes=0))
+        self._search(question, self.planner, part)
+        return self._best(question)[0].peak_bytes
+
+    def _within(self, budget_bytes: int) -> Question:
+        held = max(0, self.base.count.held(budget_bytes)) if budget_bytes else 0
+        return replace(self.base, goal=replace(self.base.goal, budget_bytes=held), budget_bytes=budget_bytes)
+
+    def _bounded(self, questions: Sequence[Question]) -> list[Question]:
+        """The questions, tightest first, with bounds that never fall as the budget does."""
+        bounded: list[Question] = []
+        for question in reversed(questions):
+            question = with_time_bound(question)
+            if bounded and bounded[-1].bound.cost > question.bound.cost:
+                question = replace(question, bound=bounded[-1].bound)
+            bounded.append(question)
+        return bounded[::-1]
+
+    def _search(self, question: Question, planner: str, part: float) -> None:
+        """Look for a plan in that part of the time that is left, unless one is known that none beats."""
+        if self._is_solved(question):
+            return
+        goal, seeds = question.goal, [self._best(question)[1]] if self.found else []
+        seconds = max(0.0, self.base.goal.seconds - (time.monotonic() - self.started)) * part
+        iterations = None if self.iterations is None else max(1, int(self.iterations * part))
+        question = replace(question, goal=replace(goal, seconds=seconds, iterations=iterations))
+
+        def improved(_: Order, score: Score) -> None:
+            extra = overhead(score.cost, question.baseline_cost)
+            floor = overhead(question.bound.cost, question.baseline_cost)
+            peak = question.count.counted(score.peak_bytes)
+            elapsed = time.monotonic() - self.stages.started
+            self.stages.tell(Progress("plan", elapsed, extra, peak, floor, extra - floor))
+
+        monitor = question.monitor(improved, self.stages.cancel)
+        problem = question.lowered.problem
+        found = goals.search(problem, question.goal, planner, monitor, seeds)
+        self.found.append(found)
+        score = portfolio.judge(problem, replace(goal, budget_bytes=0), found.order, found.choices)
+        self.measured.append((score.cost, score.peak_bytes))
+        if self.iterations is not None:
+            self.iterations = max(0, self.iterations - monitor.calls)
+        if self.planner != "auto":
+            self.stages.notes = list(dict.fromkeys([*self.stages.notes, *monitor.notes]))
+        self.stages.stopped_by_clock |= monitor.stopped_by_clock
+
+    def _is_solved(self, question: Question) -> bool:
+        """A plan found before is within the budget and takes no more time than the bound."""
+        if not question.goal.budget_bytes or not self.found:
+            return False
+        score = self._best(question)[0]
+        return score.bytes_over_budget == 0 and score.cost <= question.bound.cost
+
+    def _best(self, question: Question) -> tuple[Score, Found]:
+        """The best of all plans found; of equals the first."""
+        budget = question.goal.budget_bytes or 0
+        scores = [Score(max(0, peak - budget), cost, peak) for cost, peak in self.measured]
+        best = min(range(len(scores)), key=lambda i: scores[i])
+        return scores[best], self.found[best]
+
+
+def _placed(point: Point, layout: str) -> Plan:
+    """The point's plan with its addresses, checked."""
+    question, plan = point.question, point.question.placed(point.plan, layout)
+    check(question.lowered.problem, question.goal, plan, ALIGNMENT, question.names())
+    return plan
+
+
+def _realized(question: Question, plan: Plan) -> execution.Planned:
+    runs = sequence(question.lowered, plan)
+    return execution.Planned(question, plan, runs, realize(runs))
+
+
+def _cut(
+    model: bytes | Graph, forward: Graph, request: Request, limits: Limits | None, planned: execution.Planned,
+    batch: int,
+) -> Question | None:  # fmt: skip
+    """The question of a point about the model with its batch cut down, for a run that is short enough."""
+    return smaller(model, forward, request, limits, batch, planned.question.lowered.groups)
+
+
+def _document(
+    asked: Asked, base: Question, source: Graph, notes: Sequence[str], outcomes: Sequence[Outcome], stages: Stages
+) -> dict[str, Any]:
+    """The curve as `remat-curve/1`."""
+    plans = [outcome.report["plan"] for outcome in outcomes]
+    points = [
+        {
+            "budget": given,
+            "budget_bytes": plan["budget_bytes"],
+            "status": plan["status"],
+            "overhead": plan["overhead"],
+            "peak_bytes": plan["peak_bytes"],
+            "bound_overhead": plan["bound"]["overhead"],
+            "plan": plan,
+        }
+        for given, plan in zip(asked.given, plans, strict=True)
+    ]
+    return {
+        "format": FORMAT,
+        "model": identity(source),
+        "runtime": asked.request.runtime,
+        "device": asked.request.device if isinstance(asked.request.device, str) else dict(asked.request.device),
+        "request": {**asked.request.given, "budgets": list(asked.given)},
+        "baseline": measured(base, base.baseline),
+        "points": points,
+        "violations": violations(points),
+        "checked": True,
+        "warnings": [*notes, *base.warnings, *stages.notes],
+        "elapsed": {stage: round(seconds, 6) for stage, seconds in stages.elapsed.items()},
+    }
+
+
+def violations(points: Sequence[Mapping[str, Any]]) -> int:
+    """Pairs of points of which the looser takes more time, or misses a budget that the tighter one meets."""
+    by_budget = sorted(points, key=lambda point: point["budget_bytes"])
+    count = 0
+    for tight, loose in itertools.combinations(by_budget, 2):
+        if tight["peak_bytes"] > tight["budget_bytes"] or tight["budget_bytes"] == loose["budget_bytes"]:
+            continue
+        count += loose["peak_bytes"] > loose["budget_bytes"] or loose["overhead"] > tight["overhead"]
+    return count

@@ -1,0 +1,46 @@
+"""What a goal asks of a search: the least time within a budget, or the lowest peak and then the least time at it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from planner import portfolio
+from planner.monitor import Monitor
+from planner.plan import Goal, Order, Score
+from planner.portfolio import Found
+from planner.problem import Problem
+
+#: Part of a search for the lowest peak that looks for the peak; the rest looks for less time at it.
+PEAK_PART = 0.75
+
+
+def search(problem: Problem, goal: Goal, planner: str, monitor: Monitor, seeds: Sequence[Found] = ()) -> Found:
+    """The best `planner` finds for the goal, no worse than any of the seeds; see `portfolio.search`.
+
+    A lowest peak is reached by many plans; of those the one that takes least time is looked for.
+    """
+    if goal.budget_bytes:
+        return portfolio.search(problem, goal, planner, monitor, seeds)
+    part = monitor.beside(monitor.judge, PEAK_PART)
+    part.on_progress = monitor.on_progress
+    lowest = portfolio.search(problem, goal, planner, part, seeds)
+    monitor.spent(part)
+    monitor.notes += part.notes
+    if monitor.should_stop():
+        return lowest
+    return _cheapest_at_its_peak(problem, goal, planner, monitor, lowest)
+
+
+def _cheapest_at_its_peak(problem: Problem, goal: Goal, planner: str, monitor: Monitor, lowest: Found) -> Found:
+    """The plan, or one that peaks no higher and takes less time."""
+    score = portfolio.judge(problem, goal, lowest.order, lowest.choices)
+    within = replace(goal, budget_bytes=score.peak_bytes, max_overhead=None)
+
+    def judge(order: Order) -> Score:
+        return portfolio.judge(problem, within, order)
+
+    part = monitor.beside(judge)
+    cheaper = portfolio.search(problem, within, planner, part, [lowest])
+    monitor.spent(part)
+    return cheaper if portfolio.judge(problem, goal, cheaper.order, cheaper.choices) < score else lowest

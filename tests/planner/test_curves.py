@@ -1,0 +1,150 @@
+"""Curves: every point checked, time and bound never rise with the budget, faults told at once."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import threading
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bench.generators import unet
+from planner import curves, saved
+from planner.curves import Curve, curve, parse_curve, violations
+from planner.errors import BadRequest
+from planner.portfolio import Found
+from tests.app.conftest import chain
+
+MODEL = json.dumps(unet(3)).encode()
+BUDGETS = ["90%", "30%", "70%", "50%"]
+
+
+def curve_of(model: bytes = MODEL, budgets: list[Any] = BUDGETS, **fields: Any) -> Curve:
+    return curve(model, parse_curve({"budgets": budgets, "iterations": 40, **fields}))
+
+
+@pytest.mark.parametrize(("order", "planner"), [("given", "auto"), ("free", "greedy")])
+def test_neither_time_nor_bound_rises_with_the_budget(order: str, planner: str):
+    points = curve_of(order=order, planner=planner).document["points"]
+    assert [point["budget"] for point in points] == BUDGETS
+    points.sort(key=lambda point: point["budget_bytes"])
+    for tight, loose in itertools.pairwise(points):
+        assert tight["bound_overhead"] >= loose["bound_overhead"]
+        assert tight["status"] == "over_budget" or tight["overhead"] >= loose["overhead"]
+    for point in points:
+        met = point["peak_bytes"] <= point["budget_bytes"]
+        assert met == (point["status"] != "over_budget")
+        assert not met or point["overhead"] >= point["bound_overhead"]
+
+
+def test_every_point_is_a_report_that_verifies():
+    from graph.exporters.native import document
+
+    for outcome in curve_of(budgets=["80%", 1, 0], layout="fast").outcomes:
+        report = json.loads(json.dumps({**outcome.report, "source": document(outcome.source)}))
+        found = saved.verify(report)
+        assert found["valid"] and found["peak_bytes"] == report["plan"]["peak_bytes"]
+
+
+def test_a_plan_is_handed_to_looser_budgets(monkeypatch: pytest.MonkeyPatch):
+    """Only the tightest budget is searched well; the looser ones find nothing and get its plan."""
+    real, calls = curves.goals.search, []
+
+    def search(problem, goal, planner, monitor, seeds):
+        calls.append(goal.budget_bytes)
+        assert len(seeds) == (len(calls) > 1)
+        return real(problem, goal, planner, monitor, seeds) if len(calls) == 1 else Found(base(problem), "as_given")
+
+    def base(problem):
+        return np.arange(problem.tasks)
+
+    monkeypatch.setattr(curves.goals, "search", search)
+    points = curve_of(budgets=["80%", "60%", "70%"], planner="greedy").document["points"]
+    assert calls == sorted(calls) and len(calls) == 3
+    assert len({point["overhead"] for point in points}) == 1
+    assert all(point["status"] == "found" for point in points)
+
+
+def test_the_same_question_has_the_same_curve():
+    first, second = curve_of().document, curve_of().document
+    for document in (first, second):
+        del document["elapsed"]
+    assert first == second
+
+
+def test_shares_of_the_reducible_part_lie_above_the_lowest_peak():
+    lowest = curve_of(budgets=[0]).document["points"][0]["peak_bytes"]
+    document = curve_of(budgets=["100%", "50%"], fraction_of="reducible").document
+    whole = document["baseline"]["peak_bytes"]
+    full, half = [point["budget_bytes"] for point in document["points"]]
+    assert full == whole
+    assert lowest < half < whole
+    assert half > whole // 2
+
+
+def test_an_unreachable_budget_is_a_result():
+    made = curve_of(budgets=[1, "100%"])
+    low, full = made.document["points"]
+    assert (low["status"], full["status"]) == ("over_budget", "proven")
+    assert (full["overhead"], made.exit_code) == (0, 1)
+    assert made.outcomes[0].report["plan"]["smallest_budget_bytes"] == low["peak_bytes"]
+
+
+def test_a_stop_gives_every_point_a_plan():
+    stop = threading.Event()
+    stop.set()
+    made = curve(MODEL, parse_curve({"budgets": BUDGETS}), cancel=stop)
+    assert len(made.document["points"]) == len(BUDGETS)
+    assert made.exit_code == 3
+
+
+def test_a_point_is_executed_when_asked():
+    made = curve(json.dumps(chain()).encode(), parse_curve({"budgets": ["90%"], "execute": "yes", "iterations": 5}))
+    assert made.outcomes[0].report["executed"]["status"] in ("equal", "not executed")
+    assert made.outcomes[0].report["executed"]["why"] != "not asked for"
+
+
+def test_violations_are_counted():
+    def point(budget: int, peak: int, overhead: float) -> dict[str, Any]:
+        return {"budget_bytes": budget, "peak_bytes": peak, "overhead": overhead}
+
+    assert violations([point(3, 3, 0.0), point(2, 2, 0.1), point(1, 1, 0.2)]) == 0
+    assert violations([point(3, 3, 0.3), point(2, 2, 0.1), point(1, 1, 0.2)]) == 2
+    assert violations([point(3, 4, 0.0), point(2, 2, 0.1)]) == 1  # the looser budget is missed
+    assert violations([point(3, 3, 0.1), point(2, 4, 0.0)]) == 0  # the tighter one is
+
+
+BAD: list[tuple[dict[str, Any], list[str]]] = [
+    ({}, ["budgets"]),
+    ({"budgets": []}, ["budgets"]),
+    ({"budgets": "90%"}, ["budgets"]),
+    ({"budgets": ["1%"] * 65}, ["budgets"]),
+    ({"budgets": ["50%", 0.5, "101%", -1]}, ["budgets[1]", "budgets[2]", "budgets[3]"]),
+    ({"budgets": ["50%"], "budget": "50%", "fits": 3}, ["budget", "fits"]),
+    ({"budgets": ["50%"], "return": ["graph"], "seed": -1}, ["return", "seed"]),
+    ({"budgets": ["50%", "50%"], "bugdets": 3, "planner": "none"}, ["bugdets", "planner", "budgets[1]"]),
+]
+
+
+@pytest.mark.parametrize(("fields", "paths"), BAD)
+def test_faults_are_told_together_with_place_and_remedy(fields: dict[str, Any], paths: list[str]):
+    with pytest.raises(BadRequest) as caught:
+        parse_curve(fields)
+    assert [finding.path for finding in caught.value.findings] == paths
+    assert all(finding.found and finding.expected and finding.remedy for finding in caught.value.findings)
+
+
+def test_a_bound_of_a_looser_budget_holds_for_tighter_ones(monkeypatch: pytest.MonkeyPatch):
+    """The bound found at 90% is the best; tighter budgets, for which less was found, take it over."""
+
+    def with_bound(question):
+        ticks = 1 + question.goal.budget_bytes // 1000  # more at a looser budget, which no proof could mean
+        return replace(question, bound=replace(question.bound, cost=question.bound.once_cost + ticks))
+
+    monkeypatch.setattr(curves, "with_time_bound", with_bound)
+    loose, tight = curve_of(budgets=["90%", "50%"], planner="greedy").document["points"]
+    assert tight["peak_bytes"] <= tight["budget_bytes"]
+    assert tight["bound_overhead"] == loose["bound_overhead"] > 0

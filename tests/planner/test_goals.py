@@ -1,0 +1,48 @@
+"""Of the plans with the lowest peak the one that takes least time is looked for."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+
+from planner import goals, liveness, portfolio
+from planner.monitor import Monitor
+from planner.plan import Goal, Score
+from planner.problem import Problem
+from tests.planner.random_problems import training_problem
+
+ITERATIONS = 80
+BEFORE = int(goals.PEAK_PART * ITERATIONS)  # of them the search for the peak has these
+
+
+def score(search, problem: Problem, goal: Goal, planner: str = "anneal", iterations: int = ITERATIONS) -> Score:
+    monitor = Monitor(lambda order: portfolio.judge(problem, goal, order), iterations=iterations)
+    found = search(problem, goal, planner, monitor)
+    return portfolio.judge(problem, goal, found.order, found.choices)
+
+
+def test_the_lowest_peak_is_had_for_less_time_than_the_search_for_it_took():
+    better = 0
+    for seed in (0, 2, 4):
+        problem = training_problem(random.Random(seed), 7)
+        goal = Goal(0, iterations=ITERATIONS)
+        first = score(portfolio.search, problem, goal, iterations=BEFORE)
+        then = score(goals.search, problem, goal)
+        assert then <= first
+        better += then.cost < first.cost
+    assert better > 0
+
+
+def test_so_is_the_lowest_peak_within_an_overhead():
+    problem = training_problem(random.Random(5), 10)
+    goal = Goal(max_overhead=0.3, iterations=ITERATIONS)
+    found = score(goals.search, problem, goal, "auto")
+    assert found.cost <= 1.3 * problem.cost.sum()
+    assert found <= score(portfolio.search, problem, goal, "auto", BEFORE)
+
+
+def test_a_budget_is_left_to_the_planners():
+    problem = training_problem(random.Random(3), 10)
+    goal = Goal(liveness.peak(problem, np.arange(problem.tasks)) * 9 // 10, iterations=ITERATIONS)
+    assert score(goals.search, problem, goal) == score(portfolio.search, problem, goal)
