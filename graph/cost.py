@@ -10,9 +10,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from graph.control_flow.interface import Trips
+from graph.control_flow.interface import SCANS, Trips
 from graph.control_flow.interface import trips_of as bounded_trips
-from graph.control_flow.snapshots import SNAPSHOT_GRAD, SNAPSHOT_SCAN, SnapshotGrad
+from graph.control_flow.snapshots import SNAPSHOT_GRAD, SnapshotGrad
+from graph.control_flow.tails import TAIL_GRAD, TAIL_SCAN, TailGrad
 from graph.devices import DEFAULT_DEVICE, DEVICES, Device, device_named, device_of
 from graph.ir import ABSENT, FLOATS, UNKNOWN_COST, Body, Graph, Node, Role, consumers
 from graph.ops import standard_ops
@@ -106,12 +107,15 @@ def _seconds_of_bodies(graph: Graph, node: Node, device: Device) -> float:
     if node.op == SNAPSHOT_GRAD:
         parts = SnapshotGrad.of(node)
         return parts.trips() * once["body"] + parts.advanced() * once["advance"] + device.kernel_seconds
+    if node.op == TAIL_GRAD:
+        back = TailGrad.of(node)
+        return (back.trips - back.tail) * once["body"] + back.tail * once["tail"] + device.kernel_seconds
     return max(once.values()) * trips_of(graph, node) + device.kernel_seconds
 
 
 def trips_of(graph: Graph, node: Node) -> int:
     """How often the body of a node runs: by its constant trip count, its scanned length, or `max_trips`; else once."""
-    if node.op not in ("Loop", "Scan", SNAPSHOT_SCAN):
+    if node.op != "Loop" and node.op not in SCANS:
         return 1
     most = bounded_trips(graph.values, node).most
     return 1 if most is None else most
@@ -124,23 +128,35 @@ def storages_outside(node: Node, body: Body) -> frozenset[int]:
     """
     graph, roots = body.graph, storage_roots(body.graph)
     found = {inner for inner, _ in body.captures} | {roots[v] for v in graph.outputs}
-    if node.op not in ("Loop", "Scan"):
+    if node.op not in ("Loop", "Scan", TAIL_SCAN, TAIL_GRAD):
         return frozenset(found)
-    trips, readers = Trips.of(node), consumers(graph)
+    readers = consumers(graph)
     last: dict[int, int] = {}
     for v, reads in enumerate(readers):
         if reads:
             last[roots[v]] = max(last.get(roots[v], -1), reads[-1])
     writer = {v: n for n, inner in enumerate(graph.nodes) for v in inner.writes}
-    for i in range(trips.states):
-        before, after = trips.state_in(i), trips.state_out(i)
+    for before, after in _carried(node, body):
         n = writer.get(after, -1)
         if n >= 0 and last.get(before) == n and before not in found:
             inner = graph.nodes[n]
             pairs = [(inner.outputs[o], inner.inputs[source]) for o, source in takeovers_of(graph, inner)]
             if (after, before) in pairs:
                 found.add(before)
+    if node.op == TAIL_GRAD and body is node.bodies.get("tail"):
+        back = TailGrad.of(node)
+        found.update(graph.inputs[back.states : back.states + back.rows])  # read where they lie
     return frozenset(found)
+
+
+def _carried(node: Node, body: Body) -> list[tuple[int, int]]:
+    """(state as a trip finds it, as it leaves it), values of the body."""
+    graph = body.graph
+    if node.op == TAIL_GRAD:
+        count = TailGrad.of(node).states
+        return list(zip(graph.inputs[:count], graph.outputs[:count], strict=True))
+    trips = Trips.of(node)
+    return [(trips.state_in(i), trips.state_out(i)) for i in range(trips.states)]
 
 
 def _body_bytes(node: Node, body: Body) -> int:

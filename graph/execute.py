@@ -17,7 +17,7 @@ import numpy as np
 
 from graph import control_flow
 from graph.arena import Arena
-from graph.control_flow import CONTROL_FLOW
+from graph.control_flow import EXECUTED
 from graph.control_flow.bounded import FIRST_ROWS
 from graph.cost import storages_outside, workspace_of
 from graph.errors import ArenaFault, CannotExecute, GraphError
@@ -185,7 +185,7 @@ class _Run:
         def run_one(graph: Graph, given: Mapping[int, np.ndarray], trip: int) -> list[np.ndarray]:
             if id(graph) not in self.nested:
                 body = next(body for body in node.bodies.values() if body.graph is graph)
-                charged = self.is_checked and node.op in CONTROL_FLOW and node.cost.workspace_bytes is None
+                charged = self.is_checked and node.op in EXECUTED and node.cost.workspace_bytes is None
                 workspace = workspace_of(self.graph, node) if charged else None
                 self.nested[id(graph)] = _Nested(node, body, self.seed, workspace)
             return self.nested[id(graph)].run(given, f"{self.scope}{node.stream or node.name}#{trip}/")

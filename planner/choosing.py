@@ -77,7 +77,17 @@ class _Choosing:
         self.table, self.count = problem.choices, problem.choices.counts()
         self.first = np.cumsum(self.count) - self.count
         self.order = base_order(problem, goal.strict_phases)
+        self.begin, self.end = self.spans()
         self.seen: dict[Vector, Measured] = {}
+
+    def spans(self) -> tuple[np.ndarray, np.ndarray]:
+        """int64[m] each: the steps of the given order that write a buffer and that read it last under any choice."""
+        place, table, reads = np.zeros(self.problem.tasks, np.int64), self.table, self.problem.reads
+        place[self.order] = np.arange(len(self.order))
+        begin, end = place[self.problem.producer()], np.full(self.problem.buffers, -1)
+        np.maximum.at(end, reads.index, place[reads.row_of_entry()])
+        np.maximum.at(end, table.reads.index, place[table.tasks.index[table.reads.row_of_entry()]])
+        return begin, end
 
     def best(self) -> Chosen:
         """The planners' best over the candidates."""
@@ -206,14 +216,11 @@ class _Choosing:
     def estimates(self, vector: Vector) -> tuple[np.ndarray, np.ndarray]:
         """int64[a] each: bytes an alternative frees at the peak step against the first of its group, and its ticks."""
         table, plain = self.table, resolved(self.problem, vector)
-        lives = liveness.lifetimes(plain, self.order)
-        step = int(np.argmax(liveness.profile(plain, self.order, lives)))
-        live = np.zeros(plain.buffers, bool)
-        live[lives.buffer[(lives.start <= step) & (lives.stop > step)]] = True
+        step = int(np.argmax(liveness.profile(plain, self.order, liveness.lifetimes(plain, self.order))))
         freed, more = np.zeros(len(table.group), np.int64), np.zeros(len(table.group), np.int64)
-        buffer, task = table.buffers.index, table.tasks.index
-        by_size = np.where(live[buffer], self.problem.size[buffer] - table.size, 0)
-        np.add.at(freed, table.buffers.row_of_entry(), by_size)
+        alternative, buffer, task = table.buffers.row_of_entry(), table.buffers.index, table.tasks.index
+        live = (self.begin[buffer] <= step) & (step <= self.end[buffer])
+        np.add.at(freed, alternative, np.where(live, self.problem.size[buffer] - table.size, 0))
         at_peak = task == self.order[step]
         np.add.at(
             freed, table.tasks.row_of_entry(), np.where(at_peak, self.problem.workspace[task] - table.workspace, 0)

@@ -8,6 +8,7 @@ graph as it stands.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
@@ -18,6 +19,7 @@ from graph.bodies import (
     Pair,
     Saving,
     Snapshots,
+    Tail,
     applied,
     find_pairs,
     joints_of,
@@ -42,6 +44,8 @@ from planner.snapshots import row_counts, way_back
 
 #: Alternatives of a pair at most.
 MOST = 8
+#: Numbers of last trips that may save more, for two savings next to each other; of such alternatives at most.
+TAILS, MOST_TAILS = 7, 48
 #: Shares of a backward body's workspace that are asked for by running more of it again.
 SHARES = (0.85, 0.6)
 #: Savings of a pair for which that is tried.
@@ -87,9 +91,12 @@ def _groups(graph: Graph, kind_of: Mapping[Pair, int], device: Device) -> list[G
 
 
 def _fits(graph: Graph, group: Group) -> bool:
-    """Whether a group's way over time is for as many trips as the graph has."""
-    trips = [saving.snapshots.trips for saving in group.savings if saving and saving.snapshots]
-    return not trips or trips[0] == trips_of(graph.values, graph.nodes[group.pair.forward]).most
+    """Whether a group's ways over time are for as many trips as the graph has."""
+    most = trips_of(graph.values, graph.nodes[group.pair.forward]).most or 0
+    return all(
+        (saving.snapshots is None or saving.snapshots.trips == most) and (not saving.tail or saving.tail.trips < most)
+        for saving in group.savings if saving is not None
+    )  # fmt: skip
 
 
 #: Pairs planned at most, of how many kinds, and their alternatives altogether: what they take is bounded.
@@ -136,10 +143,34 @@ class _BodyPlans:
             for calmer in dict.fromkeys(self.calmer(chosen, figures[i])):
                 self.add(calmer, savings, figures)
         best = [(savings[i], figures[i]) for i in pareto(figures, MOST, ends)]
+        for saving in dict.fromkeys(self.tails([saving for saving, _ in best], [] if large else savings, least)):
+            self.add(saving, savings, figures)
+        known = {saving for saving, _ in best}
+        more = [(saving, row) for saving, row in zip(savings, figures, strict=True) if saving is None or saving.tail]
+        best += [more[i] for i in pareto([row for _, row in more], MOST_TAILS) if more[i][0] not in known]
         savings, figures = [saving for saving, _ in best], [row for _, row in best]
         for saving in self.over_time():
             self.add(saving, savings, figures)
         return tuple(savings[i] for i in pareto(figures, len(figures)))
+
+    def tails(
+        self, best: Sequence[Saving | None], tried: Sequence[Saving | None], least: Saving
+    ) -> Iterator[Saving]:  # fmt: skip
+        """Savings of which the last trips save more: between two that are next to each other, any number of them.
+
+        Behind the one that recomputes everything also those that take no more memory than it: with one such trip.
+        """
+        count = trips_of(self.graph.values, self.forward)
+        if self.forward.op != "Scan" or not count.exact or count.most is None or count.most < 2:
+            return
+        whole = [saving for saving in best if saving is not None]
+        for more, fewer in itertools.pairwise(whole):
+            if more.inner == fewer.inner:
+                for trips in spread(count.most + 1, TAILS + 2)[1:-1]:
+                    yield replace(fewer, tail=Tail(trips, more.backward[0]))
+        for other in tried:
+            if other is not None and other.inner == least.inner and other != least:
+                yield replace(least, tail=Tail(1, other.backward[0]))
 
     def over_time(self) -> Iterator[Saving]:
         """Savings that keep the states before some trips only, where a trip's way back needs no more."""

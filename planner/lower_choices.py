@@ -80,7 +80,7 @@ class ChoiceTable:
     def _repeat(self) -> np.ndarray:
         """What overwrites the rows it reads is run once."""
         repeat = self.base.problem.repeat.copy()
-        overwriting = [g.pair.backward for g in self.groups if any(s and s.snapshots for s in g.savings)]
+        overwriting = [g.pair.backward for g in self.groups if any(s and (s.snapshots or s.tail) for s in g.savings)]
         repeat[[self.base.node_task[n] for n in overwriting]] = ONCE
         return repeat
 

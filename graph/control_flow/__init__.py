@@ -5,8 +5,12 @@ from __future__ import annotations
 from graph.control_flow.execution import RunBody, run
 from graph.control_flow.interface import CALL, CONTROL_FLOW, Trips, both_branches, trips_of
 from graph.control_flow.snapshots import SNAPSHOT_GRAD, SNAPSHOT_SCAN, SnapshotGrad
+from graph.control_flow.tails import TAIL_GRAD, TAIL_SCAN, TailGrad
+
+#: Ops whose bodies are run here: those of documents, and those that plans make of them.
+EXECUTED = CONTROL_FLOW | {SNAPSHOT_SCAN, SNAPSHOT_GRAD, TAIL_SCAN, TAIL_GRAD}
 
 __all__ = [
-    "CALL", "CONTROL_FLOW", "SNAPSHOT_GRAD", "SNAPSHOT_SCAN", "RunBody", "SnapshotGrad", "Trips", "both_branches",
-    "run", "trips_of",
+    "CALL", "CONTROL_FLOW", "EXECUTED", "SNAPSHOT_GRAD", "SNAPSHOT_SCAN", "TAIL_GRAD", "TAIL_SCAN", "RunBody",
+    "SnapshotGrad", "TailGrad", "Trips", "both_branches", "run", "trips_of",
 ]  # fmt: skip

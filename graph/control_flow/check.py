@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from graph.control_flow.check_planned import check_planned
 from graph.control_flow.inference import formal_types, output_types
 from graph.control_flow.interface import CALL, CONTROL_FLOW, Trips, trips_of
 from graph.errors import Findings, quoted
@@ -16,6 +17,7 @@ def check_control_flow(graph: Graph, where: str, findings: Findings) -> None:
     for n, node in enumerate(graph.nodes):
         if node.op in CONTROL_FLOW:
             _Check(graph, node, f"{where}nodes[{n}]", findings).whole()
+    check_planned(graph, where, findings)
 
 
 def _is_count(number: object) -> bool:

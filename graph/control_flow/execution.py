@@ -11,6 +11,7 @@ import numpy as np
 
 from graph.control_flow.interface import CALL, Trips
 from graph.control_flow.snapshots import SNAPSHOT_GRAD, SNAPSHOT_SCAN, Rows, go_back
+from graph.control_flow.tails import TAIL_GRAD, TAIL_SCAN, go_back_from_tail, tail_rows
 from graph.errors import CannotExecute
 from graph.ir import Body, Graph, Node
 from graph.ops.standard_ops import numpy_dtype
@@ -35,8 +36,10 @@ def run(node: Node, inputs: Sequence[np.ndarray | None], read: Read, run_body: R
     if node.op == SNAPSHOT_SCAN:
         rows = Rows(node)
         return [*_scan(node, inputs, read, run_body, rows.keep), *rows.stacks]
-    if node.op == SNAPSHOT_GRAD:
-        return _snapshot_grad(node, inputs, read, run_body)
+    if node.op == TAIL_SCAN:
+        return _scan(node, inputs, read, run_body, tail=tail_rows(node))
+    if node.op in (SNAPSHOT_GRAD, TAIL_GRAD):
+        return _scheduled(node, inputs, read, run_body)
     raise CannotExecute(f"op {node.op} has bodies, and only If, Loop, Scan and {CALL} are executed")
 
 
@@ -104,9 +107,11 @@ def _stacked(graph: Graph, v: int, rows: Sequence[np.ndarray], axis: int) -> np.
 
 def _scan(
     node: Node, inputs: Sequence[np.ndarray | None], read: Read, run_body: RunBody,
-    before: Callable[[int, Sequence[np.ndarray]], None] = lambda trip, states: None,
+    before: Callable[[int, Sequence[np.ndarray]], None] = lambda trip, states: None, tail: tuple[int, int] = (0, 0),
 ) -> list[np.ndarray]:  # fmt: skip
     """Final states, then what each element emitted, stacked along its axis.
+
+    `tail` says of how many stacks, the last ones, how many rows stay, the last ones.
 
     Sequences have one length; where it is bounded only, one made in full is read as far as the others go.
     `before` sees the states before each trip.
@@ -129,6 +134,8 @@ def _scan(
         states = made[: len(states)]
         for row, array in zip(emitted, made[len(states) :], strict=True):
             row.append(array)
+    for row in emitted[trips.emitted - tail[0] :]:
+        del row[: -tail[1]]
     stacked = [
         _stacked(body.graph, trips.emission(k), row[::-1] if back else row, axis)
         for k, (row, axis, back) in enumerate(zip(emitted, trips.output_axes(), trips.output_directions(), strict=True))
@@ -136,13 +143,14 @@ def _scan(
     return [*states, *stacked]
 
 
-def _snapshot_grad(node: Node, inputs: Sequence[np.ndarray | None], read: Read, run_body: RunBody) -> list[np.ndarray]:
-    """Gradients after the first trip, what each trip emitted, stacked, and the rows of states as they are left."""
+def _scheduled(node: Node, inputs: Sequence[np.ndarray | None], read: Read, run_body: RunBody) -> list[np.ndarray]:
+    """Gradients after the first trip, what each trip emitted, stacked, and the rows it got as they are left."""
 
     def run_one(body: Body, arrays: Sequence[np.ndarray], trip: int) -> list[np.ndarray]:
         return run_body(body.graph, _given(body, arrays, read), trip)
 
-    gradients, emitted, rows = go_back(node, [array for array in inputs if array is not None], run_one)
+    way = go_back if node.op == SNAPSHOT_GRAD else go_back_from_tail
+    gradients, emitted, rows = way(node, [array for array in inputs if array is not None], run_one)
     graph, first = node.bodies["body"].graph, len(gradients)
     axes, directions = (node.attributes.get(f"scan_output_{name}", ()) for name in ("axes", "directions"))
     ways = zip(axes, directions, strict=True)

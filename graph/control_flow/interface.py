@@ -15,12 +15,15 @@ from types import MappingProxyType
 from typing import Any
 
 from graph.control_flow.snapshots import SNAPSHOT_SCAN
+from graph.control_flow.tails import TAIL_SCAN
 from graph.ir import ABSENT, Body, Graph, Node, Role, TensorType, Value
 
 CALL = "remat::Call"
 #: Values by id.
 Values = Sequence[Value] | Mapping[int, Value]
 CONTROL_FLOW = frozenset({"If", "Loop", "Scan", CALL})
+#: Ops that run their body once an element, in order.
+SCANS = frozenset({"Scan", SNAPSHOT_SCAN, TAIL_SCAN})
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +96,7 @@ class Count:
 
 def trips_of(values: Values, node: Node) -> Count:
     """Trips of a Loop or Scan as far as constants, shapes and `max_trips` tell."""
-    if node.op in ("Scan", SNAPSHOT_SCAN):
+    if node.op in SCANS:
         trips = Trips.of(node)
         for k, axis in enumerate(trips.input_axes()):
             type = values[trips.sequence(k)].type

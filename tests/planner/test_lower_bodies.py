@@ -17,8 +17,9 @@ from graph.cost import device_named
 from graph.exporters.onnx import dump
 from graph.ir import Graph, Role
 from planner import liveness
+from planner.choices import resolved
 from planner.lower import Lowered, lower
-from planner.lower_bodies import MOST, with_body_plans
+from planner.lower_bodies import MOST, MOST_TAILS, with_body_plans
 from planner.pipeline import solve
 from planner.request import parse_request
 from planner.runtime import runtime_named
@@ -100,7 +101,9 @@ def test_plans_with_other_bodies_run_in_their_arena_and_are_equal(name: str, bud
 def test_a_pair_has_few_alternatives_for_a_trip_and_more_over_time():
     (group,) = lowered_of(step_of(recurrence(100, 2, 8))).groups
     over_time = [saving for saving in group.savings if saving is not None and saving.snapshots is not None]
-    assert len(group.savings) - len(over_time) <= MOST < len(group.savings)
+    tails = [saving for saving in group.savings if saving is not None and saving.tail is not None]
+    assert len(group.savings) - len(over_time) - len(tails) <= MOST < len(over_time)
+    assert len(tails) <= MOST_TAILS
 
 
 def test_equal_pairs_are_of_one_kind():
@@ -169,3 +172,24 @@ def test_a_scan_from_an_onnx_file_is_planned_alike():
     request = {"budget": "60%", "loss": "loss", "execute": "yes", "iterations": 300}
     outcome = solve(dump(model), parse_request(request))
     assert outcome.report["plan"]["choices"] and outcome.report["executed"]["status"] == "equal"
+
+
+def test_with_the_memory_of_recomputing_everything_the_last_trips_still_save():
+    step = step_of(transformer(6, 16, 32, 2))
+    recomputed, row = list(rows(step, seconds=3.0, shares=(0.0,), execute=True))[1:]
+    assert row.peak_bytes <= recomputed.peak_bytes and row.seconds < recomputed.seconds
+    assert row.executed.endswith("equal")
+
+
+def test_between_two_ways_to_save_any_number_of_trips_may_save_more():
+    #   way A in all trips and way B in all trips are points; what lies between is linear in the number of trips
+    step = step_of(transformer(9, 16, 32, 2))
+    low = lowered_of(step)
+    savings, order = low.groups[0].savings, np.arange(low.problem.tasks)
+    tails = {saving.tail.trips for saving in savings if saving is not None and saving.tail}
+    assert len(tails) > 4 and max(tails) < 9
+    plain = [resolved(low.problem, (k,)) for k in range(len(savings))]
+    at = [(liveness.peak(columns, order), liveness.cost(columns, order)) for columns in plain]
+    whole = [at[k] for k, saving in enumerate(savings) if saving is None or not saving.tail]
+    unbeaten = [here for here in at if all(other[0] > here[0] or other[1] > here[1] for other in whole)]
+    assert len(unbeaten) > 4
