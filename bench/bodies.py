@@ -52,6 +52,7 @@ def main() -> int:
     parser.add_argument("--steps", type=int, default=1000)
     parser.add_argument("--small", action="store_true", help="widths that can be executed")
     parser.add_argument("--execute", action="store_true", help="run each plan and compare bit for bit")
+    parser.add_argument("--parts", action="store_true", help="also the planner `recurrent`, which cuts the recurrence")
     parser.add_argument("--seconds", type=float, default=20.0, help="search time a plan")
     asked = parser.parse_args()
     small = asked.small or asked.execute
@@ -63,7 +64,8 @@ def main() -> int:
         print(f"\n{model.name}")
         print(f"{'':34}{'peak':>12}{'activations':>14}{'seconds':>12}{'overhead':>10}{'trips':>8}{'Revolve':>9}")
         step = step_of(model)
-        show(step, list(rows(step, asked.seconds, asked.execute, below=BELOW if model is models[-1] else ())))
+        found = list(rows(step, asked.seconds, asked.execute, below=BELOW if model is models[-1] else ()))
+        show(step, [*found, *(in_parts(step, asked.seconds) if asked.parts and model is models[-1] else ())])
     return 0
 
 
@@ -99,6 +101,15 @@ def rows(
         yield planned(step, budget, f"planned, {share:.0%} of the least", seconds, execute)
 
 
+def in_parts(step: Graph, seconds: float) -> Iterator[Row]:
+    """What the planner `recurrent` makes of the budgets below recomputing everything."""
+    (pair,) = find_pairs(step)
+    least = as_given(with_saved(step, pair, []))
+    for share in (1.0, *BELOW):
+        budget = round(least[0] - (1 - share) * (least[0] - resident_bytes(step)))
+        yield planned(step, budget, f"recurrent, {share:.0%} of the least", seconds, False, "recurrent")
+
+
 def resident_bytes(step: Graph) -> int:
     return sum(value.nbytes for value in step.values if value.role.value != "activation")
 
@@ -110,24 +121,31 @@ def as_given(step: Graph) -> tuple[int, float]:
     return score.peak_bytes, score.cost * question.lowered.problem.tick
 
 
-def planned(step: Graph, budget: int, name: str, seconds: float, execute: bool) -> Row:
+def planned(step: Graph, budget: int, name: str, seconds: float, execute: bool, planner: str = "auto") -> Row:
     began = time.monotonic()
-    outcome = solve(
-        step, parse_request({"budget": budget, "search_seconds": seconds, "execute": "yes" if execute else "no"})
-    )
+    asked = {"budget": budget, "planner": planner, "search_seconds": seconds, "execute": "yes" if execute else "no"}
+    outcome = solve(step, parse_request(asked))
     report = outcome.report
     took = f"planned in {time.monotonic() - began:.1f} s"
     if execute:
         took += f", {report['executed']['status']}"
-    trips = least = None
-    for node in outcome.graph.nodes:
-        if node.op == SNAPSHOT_GRAD:
-            parts = SnapshotGrad.of(node)
-            count, kept = parts.trips(), node.inputs[parts.gradients]
-            type = outcome.graph.values[kept].type
-            assert type is not None
-            trips, least = 2 * count + parts.advanced(), forward_steps(count, type.shape[0]) + count
+    trips, least = trips_run(outcome.graph)
     return Row(name, report["plan"]["peak_bytes"], report["plan"]["seconds"], trips, least, took)
+
+
+def trips_run(graph: Graph) -> tuple[int | None, int | None]:
+    """(trips run forward, the least that Revolve needs with as many rows) of a net that keeps some of its states."""
+    for node in graph.nodes:
+        if node.op != SNAPSHOT_GRAD:
+            continue
+        parts = SnapshotGrad.of(node)
+        count, kept = parts.trips(), graph.values[node.inputs[parts.gradients]].type
+        forward = next(other for other in graph.nodes if other.name == node.annotations["gradient_of"])
+        names = {inner.name for inner in forward.bodies["body"].graph.nodes}
+        again = count if any(inner.name in names for inner in parts.body.graph.nodes) else 0  # within each trip back
+        assert kept is not None
+        return count + parts.advanced() + again, forward_steps(count, kept.shape[0]) + again
+    return None, None
 
 
 if __name__ == "__main__":

@@ -180,13 +180,25 @@ class _BodyPlans:
         (joint,) = joints_of(self.graph, self.pair) or (None,)
         if joint is None:
             return
-        ways = dict.fromkeys([just_in_time(joint, joint.emitted), just_in_time(joint, ())])
+        keeps: list[list[int]] = [[*joint.emitted], [], self.states(), [*joint.emitted, *self.states()]]
+        ways = list(dict.fromkeys(just_in_time(joint, keep) for keep in keeps))
         offered = list(row_counts(count.most))
         few = MOST if len(joint.graph.nodes) > LARGE else len(offered)
-        for rows in [offered[k] for k in spread(len(offered), max(2, few))]:
+        for i, rows in enumerate(offered[k] for k in spread(len(offered), max(2, few))):
             snapshots = Snapshots(*way_back(count.most, rows))
+            if not i:
+                ways = self.unbeaten(ways, snapshots)
             for row in ways:
                 yield Saving((row,), (), snapshots)
+
+    def unbeaten(self, ways: list[tuple[int, ...]], snapshots: Snapshots) -> list[tuple[int, ...]]:
+        """The ways back that can be written with snapshots, and that no other beats."""
+        savings: list[Saving | None] = []
+        figures: list[Figures] = []
+        for row in ways:
+            self.add(Saving((row,), (), snapshots), savings, figures)
+        best = [savings[i] for i in (pareto(figures, len(figures)) if figures else ())]
+        return [saving.backward[0] for saving in best if saving is not None]
 
     def add(self, saving: Saving, savings: list[Saving | None], figures: list[Figures]) -> None:
         """Measure one more; one that cannot be written is left out."""

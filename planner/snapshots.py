@@ -16,7 +16,7 @@ from planner.algorithms.revolve import Kind, forward_steps, schedule
 #: Actions of the way back, as `graph.control_flow.snapshots` numbers them.
 ADVANCE, STORE, RESTORE, BACKWARD = range(4)
 #: Trips at most, and numbers of rows offered: each makes the whole that much slower than the one before.
-MOST_TRIPS, MOST_OFFERED, SLOWER = 10_000, 64, 1.015
+MOST_TRIPS, MOST_OFFERED, SLOWER = 10_000, 128, 1.015
 SLOWEST = 6.0  # trips run altogether, in those of the way out
 
 
@@ -41,8 +41,8 @@ def row_counts(trips: int) -> Iterator[int]:
 
 
 def runs(trips: int, rows: int) -> int:
-    """Trips run forward altogether: the way out, advances of the way back, and one within each trip back."""
-    return forward_steps(trips, rows) + trips + 1
+    """Trips run forward altogether: the way out and advances of the way back, where a trip back runs none itself."""
+    return forward_steps(trips, rows) + 1
 
 
 def way_back(trips: int, rows: int) -> tuple[tuple[int, ...], int, tuple[int, ...]]:

@@ -75,7 +75,7 @@ class Rewriting:
             if v in joint.saved
         }
         self.gone = linked - wanted
-        self.carried = self._carried() if self.forward.op in ("Scan", "Loop") else {}
+        self.carried = self.found_carried() if self.forward.op in ("Scan", "Loop") else {}
         self.gone |= {self.joints[0].saved[v] for v in self.carried if v in self.joints[0].saved}
         if self.forward.op == "If":
             self._if()
@@ -84,7 +84,7 @@ class Rewriting:
         else:
             self.trips()
 
-    def _carried(self) -> dict[int, int]:
+    def found_carried(self) -> dict[int, int]:
         """Values that are a state as a trip leaves it, where that state is saved as each trip finds it: its number.
 
         The way back comes from the trip behind, which found what this one left: it carries that along.
@@ -129,10 +129,7 @@ class Rewriting:
         """
         joint = self.joints[0]
         outputs, stays, ways, stack = self.stacks(trips)
-        for v, i in self.carried.items():
-            if outputs[i] == ABSENT:
-                value = joint.graph.values[v]
-                outputs[i] = self.value(f"{self.forward.name}/last/{value.name}", value.type)
+        self.name_lasts(outputs)
         new = [v for v in self.needs[0] if joint.crosses(v) and v not in stack and v not in self.carried]
         for v in new:
             stack[v] = (self._stack(joint, v), 0, 0)
@@ -145,6 +142,13 @@ class Rewriting:
             attributes=directed(self.forward, "output", [*(ways[k] for k in stays), *((0, 0) for _ in added)]),
         )  # fmt: skip
         return outputs, stack
+
+    def name_lasts(self, outputs: list[int]) -> None:
+        """Carried states are handed out by the forward node, whose outputs these are."""
+        for v, i in self.carried.items():
+            if outputs[i] == ABSENT:
+                value = self.joints[0].graph.values[v]
+                outputs[i] = self.value(f"{self.forward.name}/last/{value.name}", value.type)
 
     def firsts(self, joint: Joint, firsts: Sequence[int]) -> list[int]:
         """Outputs for carried states as the way back leaves them: what the first trip found. Nobody reads them."""

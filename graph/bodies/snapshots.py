@@ -32,7 +32,9 @@ class SnapshotRewriting(Rewriting):
         if self.forward.annotations.get(LAST_TRIP_FIRST):
             raise self._refused("a Scan that is the way back of another")
         trips, back = Trips.of(self.forward), Trips.of(self.backward)
+        self.carried = self.found_carried()
         outputs, stays, ways, stack = self.stacks(trips)
+        self.name_lasts(outputs)
         states = self._states(trips, joint, stack)
         advance = needed_nodes(joint, [trips.state_out(i) for i in states])
         read = {v for n in advance for v in joint.graph.nodes[n].reads} | {trips.state_out(i) for i in states}
@@ -56,15 +58,17 @@ class SnapshotRewriting(Rewriting):
             ),
             op=SNAPSHOT_SCAN,
         )  # fmt: skip
+        lasts = [outputs[i] for i in self.carried.values()]
         left = [self.value(f"{self.backward.name}/kept/{n}", type) for n, type in zip(names, types, strict=True)]
         self.new_backward = self._back(
-            back, trips, states, rows, left, sequences, advance, [v for v in elements if v in read]
+            back, trips, states, lasts, rows, left, sequences, advance, [v for v in elements if v in read]
         )
 
     def _states(self, trips: Trips, joint: Joint, stack: dict[int, Way]) -> list[int]:
         """The states that a trip's way back needs, and those that these depend on."""
         place = {trips.state_in(i): i for i in range(trips.states)}
-        more = [v for v in self.needs[0] if joint.crosses(v) and v not in place and v not in stack]
+        there = {*place, *stack, *self.carried}
+        more = [v for v in self.needs[0] if joint.crosses(v) and v not in there]
         if more:
             raise self._refused(f"a way back that needs {joint.graph.values[more[0]].name} of each trip")
         found = {place[v] for v in self.needs[0] if v in place}
@@ -77,19 +81,25 @@ class SnapshotRewriting(Rewriting):
             found |= added
 
     def _back(
-        self, back: Trips, trips: Trips, states: Sequence[int], rows: Sequence[int], left: Sequence[int],
-        sequences: dict[int, Way], advance: Sequence[int], read: Sequence[int],
+        self, back: Trips, trips: Trips, states: Sequence[int], lasts: Sequence[int], rows: Sequence[int],
+        left: Sequence[int], sequences: dict[int, Way], advance: Sequence[int], read: Sequence[int],
     ) -> Node:  # fmt: skip
         """The backward node, which goes by the schedule."""
         snapshots, joint, node = self.saving.snapshots, self.joints[0], self.backward
         assert snapshots is not None
         found, order = [trips.state_in(i) for i in states], list(sequences)
-        formals = [*joint.backward_inputs[: back.states], *found, *order]
-        body = assembled(joint, node, self.saving.backward[0], formals, joint.backward_outputs, joint.captures)
+        formals = [*joint.backward_inputs[: back.states], *self.carried, *found, *order]
+        firsts, ends = [trips.state_in(i) for i in self.carried.values()], joint.backward_outputs
+        body = assembled(
+            joint, node, self.saving.backward[0], formals, [*ends[: back.states], *firsts, *ends[back.states :]],
+            joint.captures,
+        )  # fmt: skip
         ahead = assembled(
             joint, node, advance, [*found, *read], [trips.state_out(i) for i in states], joint.captures
         )  # fmt: skip
         outputs = [*node.outputs, *[ABSENT] * (back.states + back.emitted - len(node.outputs))]
+        outputs[back.states : back.states] = self.firsts(joint, firsts)
+        given = [*node.inputs[: back.states], *lasts]
         attributes = {
             **directed(node, "input", [(axis, direction) for _, axis, direction in sequences.values()]),
             "num_scan_inputs": len(order), "num_row_inputs": len(rows), "schedule": list(snapshots.schedule),
@@ -100,8 +110,8 @@ class SnapshotRewriting(Rewriting):
             attributes["advance_scan_inputs"] = [order.index(v) for v in read]
         return replace(
             node, op=SNAPSHOT_GRAD, attributes=MappingProxyType(attributes),
-            inputs=(*node.inputs[: back.states], *rows, *(outside for outside, _, _ in sequences.values())),
-            outputs=(*outputs, *left), in_place=tuple((len(outputs) + i, back.states + i) for i in range(len(rows))),
+            inputs=(*given, *rows, *(outside for outside, _, _ in sequences.values())),
+            outputs=(*outputs, *left), in_place=tuple((len(outputs) + i, len(given) + i) for i in range(len(rows))),
             bodies=MappingProxyType({"body": body, "advance": ahead}), stream=self.forward.stream or self.forward.name,
         )  # fmt: skip
 

@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pytest
 
-from bench.bodies import as_given, planned, rows, step_of
+from bench.bodies import as_given, planned, resident_bytes, rows, step_of
 from bench.scans import recurrence, transformer
 from graph.autodiff import differentiate
 from graph.bodies import find_pairs, with_saved
@@ -158,6 +158,20 @@ def test_a_recurrence_goes_below_storing_its_states_within_two_percent_of_revolv
     row = planned(step, peak * 2 // 3, "planned", 3.0, True)
     assert row.executed.endswith("equal")
     assert row.trips is not None and row.least_trips is not None and row.trips <= 1.02 * row.least_trips
+
+
+@pytest.mark.parametrize("share", [1.0, 0.5, 0.2])
+def test_auto_needs_no_planner_for_nets_over_time(share: float):
+    #   `recurrent` cuts the net into parts and runs whole parts again; auto's plans of bodies take less time
+    step = step_of(recurrence(300, 8, 8))
+    (pair,) = find_pairs(step)
+    resident, least = resident_bytes(step), as_given(with_saved(step, pair, []))[0]
+    budget = round(resident + share * (least - resident))
+    request = {"budget": budget, "iterations": 300, "execute": "no"}
+    auto, parts = (
+        solve(step, parse_request({**request, "planner": name})).report["plan"] for name in ("auto", "recurrent")
+    )
+    assert auto["peak_bytes"] <= budget and auto["seconds"] <= parts["seconds"]
 
 
 def test_the_report_names_what_each_pair_saves():

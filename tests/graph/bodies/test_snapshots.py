@@ -7,6 +7,7 @@ import json
 
 import pytest
 
+from bench.scans import recurrence as long_recurrence
 from graph.bodies import Saving, Snapshots, joints_of, just_in_time, with_savings
 from graph.control_flow import SNAPSHOT_GRAD, SNAPSHOT_SCAN, SnapshotGrad
 from graph.errors import BadGraph
@@ -21,10 +22,12 @@ from tests.graph.control_flow.test_loop_gradient import powers
 from tests.graph.control_flow.test_scan_gradient import recurrence
 
 
-def kept(graph: Graph, trips: int, rows: int) -> Graph:
+def kept(graph: Graph, trips: int, rows: int, *names: str) -> Graph:
+    """The pair with so many rows of states; its way back is given `names` beside what is emitted."""
     pair = pair_of(graph)
     (joint,) = joints_of(graph, pair)
-    saving = Saving((just_in_time(joint, joint.emitted),), (), Snapshots(*way_back(trips, rows)))
+    named = [v for v in range(joint.forward_values) if joint.graph.values[v].name in names]
+    saving = Saving((just_in_time(joint, [*joint.emitted, *named]),), (), Snapshots(*way_back(trips, rows)))
     return with_savings(graph, {pair: saving})
 
 
@@ -43,6 +46,21 @@ def test_the_pair_becomes_a_scan_with_rows_and_a_way_back_by_schedule():
     rows = graph.value_named("steps/kept/h")
     assert graph.values[rows].type is not None and graph.values[rows].type.shape == (3, 3)
     assert rows in forward.outputs and rows in backward.inputs and backward.in_place
+
+
+def test_a_way_back_that_carries_what_the_next_trip_found_runs_no_trip_again():
+    #   h_next = tanh(h w + x): the way back reads h and h_next, and what trip 5 found is what trip 4 left
+    graph = step_of(long_recurrence(12, 2, 4))
+    for rows in range(1, 12):
+        carried = kept(graph, 12, rows, "h", "h_next")
+        assert_equal_bits(graph, carried)
+        back = next(node for node in carried.nodes if node.op == SNAPSHOT_GRAD)
+        run = {node.name for node in back.bodies["advance"].graph.nodes}
+        assert run and run.isdisjoint(node.name for node in back.bodies["body"].graph.nodes)
+        assert not run.isdisjoint(
+            node.name for other in kept(graph, 12, rows).nodes if other.op == SNAPSHOT_GRAD
+            for node in other.bodies["body"].graph.nodes
+        )  # fmt: skip
 
 
 def test_both_documents_bring_such_a_pair_back():
@@ -65,7 +83,7 @@ def test_offered_numbers_of_rows_are_dense_enough_for_any_memory():
     offered = list(row_counts(1000))
     for more, fewer in itertools.pairwise(offered):
         if fewer < more - 1 and forward_steps(1000, fewer) <= 4000:
-            assert forward_steps(1000, fewer) + 1000 <= 1.04 * (forward_steps(1000, more - 1) + 1000)
+            assert forward_steps(1000, fewer) <= 1.04 * forward_steps(1000, more - 1)
 
 
 def test_a_loop_keeps_something_of_each_trip():
