@@ -20,9 +20,11 @@ PLANNERS = {
     "revolve": "planner.algorithms.revolve",
     "recurrent": "planner.algorithms.recurrent",
     "greedy": "planner.algorithms.greedy",
+    "blocks": "planner.algorithms.blocks",
     "anneal": "planner.algorithms.anneal",
     "search_order": "planner.algorithms.search_order",
     "longest_path": "planner.algorithms.longest_path",
+    "milp": "planner.algorithms.milp",
 }
 
 
