@@ -5,12 +5,31 @@ import remat
 report = remat.plan("model.onnx", budget="8GiB", batch=16)
 print(report["plan"]["overhead"], report["executed"]["status"])
 report.save("plan.json")
+
+with remat.Client("https://remat.example") as client:  # the same of a service
+    report = client.plan("model.onnx", budget="8GiB", batch=16)
 """
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
 
 from graph.errors import BadGraph, Finding
 from planner.errors import BadRequest
 from remat.facade import BadInput, Report, Stopped, plan, verify
 
-__all__ = ["BadGraph", "BadInput", "BadRequest", "Finding", "Report", "Stopped", "plan", "verify"]
+if TYPE_CHECKING:
+    from app.client import AsyncClient, Client
+
+__all__ = [
+    "AsyncClient", "BadGraph", "BadInput", "BadRequest", "Client", "Finding", "Report", "Stopped", "plan", "verify",
+]  # fmt: skip
+
+
+def __getattr__(name: str) -> Any:
+    """The clients, imported when asked for: who plans at home needs no HTTP."""
+    if name in ("AsyncClient", "Client"):
+        from app import client
+
+        return getattr(client, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

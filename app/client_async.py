@@ -1,0 +1,399 @@
+"""The client that waits: `await client.plan(...)`. `app/client.py` has the one that blocks."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import uuid
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Self
+from urllib.parse import quote
+
+import anyio.to_thread
+import httpx2
+import msgspec
+import zstandard
+
+from app.client_calls import (
+    LATER,
+    Answer,
+    Blocking,
+    Call,
+    Cancelled,
+    Deadline,
+    OperationFailed,
+    Retries,
+    ServiceProblem,
+    TimedOut,
+    Unreachable,
+    Waiting,
+    Wire,
+    answered,
+    problem_in,
+    retry_after,
+    unreachable,
+)
+from app.client_home import Home, Model
+from graph.limits import Shapes
+from planner.request import parse_request
+
+URL, KEY = "REMAT_URL", "REMAT_API_KEY"  # read where the arguments are left out
+HERE = "http://127.0.0.1:8000"
+FINISHED = frozenset({"succeeded", "failed", "cancelled"})
+WAIT_S = 20  # asked of a POST; proxies cut connections that are silent for long
+POLL_S = 1.0
+COMPRESSED_BYTES = 1 << 10  # a body this long is sent as zstd
+PAGE = 100
+SHAPES = ("inputs", "batch", "dims")
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One thing that happened to an operation: `state` with the operation, or `progress` with its figures."""
+
+    id: str
+    event: str
+    data: Json
+
+
+class AsyncClient:
+    """The service at `url`, with an API key where it asks for one.
+
+    `timeout` bounds in seconds how long a connection or an answer may take, `retries` how often a call is sent
+    again after 429, 502, 503, 504 or a broken connection. `names_key` keys the hashes of hidden names: the same
+    key gives the same hashes, and without it nobody finds out names by trying them. Further arguments go to
+    httpx2's client (`transport`, `verify`, `proxy`, ...).
+    """
+
+    def __init__(
+        self,
+        url: str | None = None,
+        key: str | None = None,
+        *,
+        timeout: float = 60.0,
+        retries: int = 6,
+        names_key: bytes | None = None,
+        **http: Any,
+    ):
+        options = options_of(url, key, http)
+        self.begin(Waiting(httpx2.AsyncClient(**options), timeout), retries, names_key)
+
+    def begin(self, wire: Wire, retries: int, names_key: bytes | None) -> None:
+        """Speak over this wire."""
+        self._wire, self._retries = wire, retries
+        self._names_key = names_key or secrets.token_bytes(32)
+
+    async def aclose(self) -> None:
+        """End every connection."""
+        await self._wire.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    async def prepare(self, model: Model | Home, *, hide_names: bool = False, **shapes: Any) -> Home:
+        """The model as it will be sent: a file, bytes, a document or a Graph, under `inputs`, `batch` and `dims`.
+
+        Reading it once serves several questions. Raises BadGraph, OSError.
+        """
+        if isinstance(model, Home):
+            return model
+        names_key = self._names_key if hide_names else None
+        if isinstance(self._wire, Blocking):
+            return Home.of(model, _shapes(shapes), names_key)
+        return await anyio.to_thread.run_sync(Home.of, model, _shapes(shapes), names_key)
+
+    async def post_graph(self, model: Model | Home, **prepared: Any) -> Json:
+        """What the service keeps of the graph, its `id` first; takes what `prepare` takes."""
+        home = await self.prepare(model, **prepared)
+        answer = await self._post("/v1/graphs", home.document)
+        return dict(home.restored(answer.json()))
+
+    async def graph(self, graph_id: str, accept: str | None = None) -> Any:
+        """The document of a graph, or its bytes in the media type `accept`."""
+        return await self._document(f"/v1/graphs/{_word(graph_id)}", accept)
+
+    async def analysis(
+        self, graph_id: str, *, start: Mapping[str, int] | None = None, before: Sequence[str] = ()
+    ) -> Json:
+        """Versions, lives, the peak and who holds it, suspicious places; `start` and `before` number versions on."""
+        parameters = [("start", f"{name}={n}") for name, n in (start or {}).items()]
+        return await self._json(
+            f"/v1/graphs/{_word(graph_id)}/analysis", parameters + [("before", id) for id in before]
+        )
+
+    async def transform(self, graph_id: str, name: str, **fields: Any) -> Json:
+        """The record of the graph that the pass called `name` makes, or what the pass answers."""
+        body = msgspec.json.encode({"pass": name, **fields})
+        answer = await self._post(f"/v1/graphs/{_word(graph_id)}:transform", body)
+        return dict(answer.json())
+
+    async def plan(
+        self,
+        model: Model | Home | None = None,
+        *,
+        graph_id: str | None = None,
+        hide_names: bool = False,
+        timeout: float | None = None,
+        on_progress: Callable[[Json], object] | None = None,
+        **request: Any,
+    ) -> Json:
+        """The report of a plan for a model, or for the graph `graph_id` that the service has.
+
+        `request` takes the fields of the wire contract. `on_progress` is called with the operation each time it
+        has changed. Raises TimedOut after `timeout` seconds, OperationFailed, Cancelled, ServiceProblem.
+        """
+        deadline = Deadline(timeout)
+        home, answer = await self._asked(model, graph_id, hide_names, request, deadline, WAIT_S)
+        if answer.status == 201:
+            return _restored(home, answer.json())
+        operation = await self._ended(str(answer.json()["id"]), deadline, on_progress)
+        try:
+            return _restored(home, await self._result(operation, request.get("return")))
+        except Cancelled as cancelled:
+            cancelled.best = None if cancelled.best is None else _restored(home, cancelled.best)
+            raise
+        except OperationFailed as failed:
+            raise OperationFailed(_restored(home, failed.problem), failed.operation) from None
+
+    async def submit(
+        self,
+        model: Model | Home | None = None,
+        *,
+        graph_id: str | None = None,
+        hide_names: bool = False,
+        **request: Any,
+    ) -> Json:
+        """The operation that will answer the question, or the report where it is known already.
+
+        Both have an `id`; an operation has a `state`. Ask `wait` for its end, then `report` for the plan.
+        """
+        home, answer = await self._asked(model, graph_id, hide_names, request, Deadline(None), 0)
+        return _restored(home, answer.json())
+
+    async def report(self, plan_id: str, sections: Sequence[str] | None = None) -> Json:
+        """The report of a plan, with the sections asked for; `plan_id` may be the path an operation gives."""
+        return await self._json(_plan(plan_id), _sections(sections))
+
+    async def rewritten(self, plan_id: str, accept: str | None = None) -> Any:
+        """The rewritten graph as a document, or its bytes in the media type `accept`."""
+        return await self._document(f"{_plan(plan_id)}/graph", accept)
+
+    async def source(self, plan_id: str, accept: str | None = None) -> Any:
+        """The graph that was planned, after differentiation, likewise."""
+        return await self._document(f"{_plan(plan_id)}/source", accept)
+
+    async def layout(self, plan_id: str) -> Json:
+        """Where every value lies."""
+        return await self._json(f"{_plan(plan_id)}/layout")
+
+    async def timeline(self, plan_id: str) -> Json:
+        """Bytes of every step, before and after."""
+        return await self._json(f"{_plan(plan_id)}/timeline")
+
+    async def operation(self, operation_id: str) -> Json:
+        """State and progress."""
+        return await self._json(f"/v1/operations/{_word(operation_id)}")
+
+    async def operations(self, state: str | None = None, page: int = PAGE) -> AsyncGenerator[Json]:
+        """Every operation, newest first, fetched a page at a time as they are asked for."""
+        cursor: str | None = None
+        while True:
+            parameters: list[Any] = [("limit", page)]
+            parameters += [(name, said) for name, said in (("cursor", cursor), ("state", state)) if said is not None]
+            found = await self._json("/v1/operations", parameters)
+            for operation in found["operations"]:
+                yield operation
+            cursor = found["next"]
+            if cursor is None:
+                return
+
+    async def wait(
+        self,
+        operation_id: str,
+        *,
+        timeout: float | None = None,
+        on_progress: Callable[[Json], object] | None = None,
+    ) -> Json:
+        """The operation once it has ended, well or not. Raises TimedOut; the operation goes on then."""
+        return await self._ended(operation_id, Deadline(timeout), on_progress)
+
+    async def events(self, operation_id: str, last_event_id: str = "") -> AsyncGenerator[Event]:
+        """What happens to an operation until it ends; a broken stream goes on where it broke."""
+        path, last, retries = f"/v1/operations/{_word(operation_id)}/events", last_event_id, self._tries()
+        while True:
+            headers = {"Accept": "text/event-stream"} | ({"Last-Event-ID": last} if last else {})
+            call, told = Call("GET", path, headers=headers), None
+            try:
+                async with self._wire.stream(call) as (answer, events):
+                    if answer.status in LATER:
+                        told = retry_after(answer.headers) or 0.0
+                    elif answer.status >= 400:
+                        raise problem_in(answer)
+                    elif answer.status == 200:
+                        async with aclosing(events):
+                            async for said in events:
+                                retries.began_well()
+                                last = said.id or last
+                                event = Event(last, said.event, msgspec.json.decode(said.data))
+                                yield event
+                                if event.data.get("state") in FINISHED:
+                                    return
+            except httpx2.TransportError as error:
+                pause = retries.pause()
+                if pause is None:
+                    raise unreachable(call, retries, error) from error
+            else:
+                operation = await self.operation(operation_id)
+                if operation["state"] in FINISHED:  # a restart of the service may have begun to count anew
+                    yield Event(last, "state", operation)
+                    return
+                pause = retries.pause(told)
+                if pause is None:
+                    raise Unreachable(f"GET {path}: {retries.tries + 1} streams ended before the operation did")
+            await self._wire.pause(pause)
+
+    async def cancel(self, operation_id: str) -> Json:
+        """The operation, asked to stop; it keeps its best so far."""
+        call = Call("POST", f"/v1/operations/{_word(operation_id)}:cancel")  # the same twice, without a key
+        return dict((await answered(self._wire, call, self._tries())).json())
+
+    async def planners(self) -> list[Json]:
+        """Names and first words of every planner."""
+        return list((await self._json("/v1/planners"))["planners"])
+
+    async def devices(self) -> list[Json]:
+        """Every device profile."""
+        return list((await self._json("/v1/devices"))["devices"])
+
+    async def schema(self, name: str) -> Json:
+        """A JSON Schema: document, columns, request, report, transform, operation or problem."""
+        return await self._json(f"/v1/schemas/{_word(name)}")
+
+    async def version(self) -> Json:
+        """Versions of the service and of what plans depend on."""
+        return await self._json("/version")
+
+    async def ready(self) -> bool:
+        """Whether the service takes work now."""
+        try:
+            await answered(self._wire, Call("GET", "/readyz"), Retries(0, Deadline(None)))
+        except (ServiceProblem, Unreachable):
+            return False
+        return True
+
+    def _tries(self, deadline: Deadline | None = None) -> Retries:
+        return Retries(self._retries, deadline or Deadline(None))
+
+    async def _json(self, path: str, parameters: Sequence[tuple[str, Any]] = ()) -> Json:
+        call = Call("GET", path, list(parameters), {"Accept": "application/json, application/schema+json"})
+        return dict((await answered(self._wire, call, self._tries())).json())
+
+    async def _document(self, path: str, accept: str | None) -> Any:
+        call = Call("GET", path, headers={"Accept": accept or "application/json"})
+        answer = await answered(self._wire, call, self._tries())
+        return answer.body if accept else answer.json()
+
+    async def _post(
+        self, path: str, body: bytes, deadline: Deadline | None = None, wait: float | None = None
+    ) -> Answer:
+        """Sent under one idempotency key, however often."""
+        headers = {"Content-Type": "application/json", "Idempotency-Key": str(uuid.uuid4())}
+        if len(body) >= COMPRESSED_BYTES:
+            body = zstandard.ZstdCompressor(level=3).compress(body)
+            headers["Content-Encoding"] = "zstd"
+        if wait is not None:
+            headers["Prefer"] = f"wait={wait:.0f}"
+        call = Call("POST", path, headers=headers, content=body, seconds=wait or 0.0)
+        return await answered(self._wire, call, self._tries(deadline))
+
+    async def _asked(
+        self,
+        model: Model | Home | None,
+        graph_id: str | None,
+        hide_names: bool,
+        request: Mapping[str, Any],
+        deadline: Deadline,
+        wait: float,
+    ) -> tuple[Home | None, Answer]:
+        """The question put, and its first answer: the report, or an operation to wait for."""
+        if (model is None) == (graph_id is None):
+            raise TypeError("give a model, or the graph_id of one the service has")
+        home, fields = None, dict(request)
+        if model is not None:
+            shapes = {} if isinstance(model, Home) else {name: fields.pop(name, None) for name in SHAPES}
+            home = await self.prepare(model, hide_names=hide_names, **shapes)
+            fields = {"graph": msgspec.Raw(home.document), **home.fields(fields)}
+        else:
+            fields["graph_id"] = graph_id
+        seconds = max(0.0, min(wait, deadline.left()))
+        try:
+            return home, await self._post("/v1/plans", msgspec.json.encode(fields), deadline, seconds)
+        except ServiceProblem as problem:
+            raise ServiceProblem(_restored(home, problem.problem)) from None
+
+    async def _ended(self, operation_id: str, deadline: Deadline, on_progress: Callable[[Json], object] | None) -> Json:
+        path, last = f"/v1/operations/{_word(operation_id)}", None
+        while True:
+            answer = await answered(self._wire, Call("GET", path), self._tries())
+            operation: Json = answer.json()
+            if on_progress is not None and operation != last:
+                on_progress(operation)
+            if operation["state"] in FINISHED:
+                return operation
+            last, pause, left = operation, retry_after(answer.headers) or POLL_S, deadline.left()
+            if left <= 0:
+                said = f"operation {operation_id} is {operation['state']}; wait for it again, or cancel it"
+                raise TimedOut(said, operation_id)
+            await self._wire.pause(min(pause, left))
+
+    async def _result(self, operation: Json, sections: Any) -> Json:
+        """The report an operation ended with. Raises OperationFailed, Cancelled."""
+        if operation["state"] == "failed":
+            raise OperationFailed(operation["error"], operation["id"])
+        wanted = [sections] if isinstance(sections, str) else sections
+        report = None if operation["result"] is None else await self.report(operation["result"], wanted)
+        if operation["state"] == "cancelled" or report is None:
+            raise Cancelled(operation["id"], report)
+        return report
+
+
+def _shapes(given: Mapping[str, Any]) -> Shapes:
+    """Shapes as a request says them: lengths, or text such as 16x3x224x224. Raises BadRequest, TypeError."""
+    if unknown := set(given) - set(SHAPES):
+        raise TypeError(f"{', '.join(sorted(unknown))}: not among {', '.join(SHAPES)} and hide_names")
+    request = parse_request({name: said for name, said in given.items() if said is not None})
+    return Shapes(request.inputs, request.batch, request.dims)
+
+
+def options_of(url: str | None, key: str | None, http: dict[str, Any]) -> dict[str, Any]:
+    key = key if key is not None else os.environ.get(KEY)
+    headers = dict(http.pop("headers", {}))
+    if key:
+        headers["Authorization"] = f"Bearer {key}"
+    return {"base_url": url or os.environ.get(URL) or HERE, "headers": headers, **http}
+
+
+def _word(id: str) -> str:
+    return quote(id, safe="")
+
+
+def _plan(plan_id: str) -> str:
+    return f"/v1/plans/{_word(plan_id.removeprefix('/v1/plans/'))}"
+
+
+def _sections(sections: Sequence[str] | None) -> list[tuple[str, Any]]:
+    return [("return", name) for name in sections or ()]
+
+
+def _restored(home: Home | None, said: Any) -> Json:
+    return dict(said if home is None else home.restored(said))
