@@ -87,6 +87,11 @@ def may_stand(t: Any, task: int, slot: int) -> bool:
     return True
 
 
+def is_affordable(t: Any, task: int) -> bool:
+    """Whether one more run of the task leaves the move a chance to be taken."""
+    return bool(t.counters[on.TICKS] + t.tasks[task, on.COST] <= t.counters[on.ALLOWED])
+
+
 def supply(t: Any, run: int, depth_chance: float, stack: Any) -> None:
     """Let inputs of a new run be made again too, or a later repeat of them be pulled forward, instead of held."""
     stack[0] = run
@@ -110,7 +115,7 @@ def supply(t: Any, run: int, depth_chance: float, stack: Any) -> None:
             later = t.uses[following, on.RUN] if following >= 0 else on.END
             if is_repeat(t, later) and chance(t) < PULLED and move_run(t, later, user):
                 continue
-            if made >= DEEPEST:
+            if made >= DEEPEST or not is_affordable(t, maker_task):
                 continue
             made += 1
             extra = add_repeat(t, maker_task, user)
@@ -153,6 +158,8 @@ def try_insert(t: Any, stack: Any) -> bool:
     if use < 0:
         return False
     task, reader, before = t.buffers[t.uses[use, on.BUFFER], on.MAKER], t.uses[use, on.RUN], t.uses[use, on.BEFORE]
+    if not is_affordable(t, task):
+        return False
     if chance(t) < 0.2:  # anywhere in the gap instead of right before its end
         first, last = slot_of(t, before), t.runs[reader, on.SLOT]
         if last - first > 2:
@@ -239,6 +246,8 @@ def try_move_first(t: Any) -> bool:
 HEAT, PENALTY, PER_TICK = 0, 1, 2
 # The penalty is looked at so often, and made so much larger or smaller.
 ADAPT, LARGER, SMALLER = 200, 1.05, 0.97
+# Ticks that a move may add at the most.
+LARGEST = 2.0**60
 
 
 def keep_best(t: Any, best: Any) -> None:
@@ -266,22 +275,28 @@ def try_any(t: Any, free: int, stack: Any) -> bool:
 
 
 def anneal(t: Any, moves: int, free: int, factors: Any, stack: Any, best: Any) -> int:
-    """Try so many moves at one temperature; how many were taken. A cheaper sequence within the limit goes to `best`."""
+    """Try so many moves at one temperature; how many were taken. A cheaper sequence within the limit goes to `best`.
+
+    How much worse a move may be is drawn before it, so that none adds runs it cannot pay for. Where first runs alone
+    move, nothing can be paid and the penalty stays.
+    """
     taken = 0
     for move in range(moves):
         ticks, over = t.counters[on.TICKS], t.counters[on.OVER]
+        most = -math.log(chance(t)) * factors[HEAT]
+        t.counters[on.ALLOWED] = ticks + int(min((most + over * factors[PENALTY]) / factors[PER_TICK], LARGEST))
         if not try_any(t, free, stack):
             undo(t)
             continue
         worse = (t.counters[on.TICKS] - ticks) * factors[PER_TICK] + (t.counters[on.OVER] - over) * factors[PENALTY]
-        if worse <= 0 or chance(t) < math.exp(-worse / factors[HEAT]):
+        if worse <= most:
             commit(t)
             taken += 1
             if t.counters[on.OVER] == 0 and t.counters[on.TICKS] < t.counters[on.BEST]:
                 keep_best(t, best)
         else:
             undo(t)
-        if move % ADAPT == 0:
+        if move % ADAPT == 0 and free < 100:
             factors[PENALTY] *= LARGER if t.counters[on.OVER] > 0 else SMALLER
     return taken
 
@@ -304,6 +319,7 @@ def _signatures() -> dict[str, Any]:
         "drop_repeat": nothing(t, whole), "move_run": flag(t, whole, whole), "undo": nothing(t), "commit": nothing(t),
         "fill": nothing(t, row, whole), "drawn": whole(t, whole), "chance": real(t), "is_idle": flag(t, whole),
         "is_repeat": flag(t, whole), "prune": nothing(t, whole, row), "may_stand": flag(t, whole, whole),
+        "is_affordable": flag(t, whole),
         "supply": nothing(t, whole, real, row), "crowded_slot": whole(t), "gap_across": whole(t, whole),
         "try_insert": flag(t, row), "try_drop": flag(t, row), "try_move_repeat": flag(t, row),
         "try_move_first": flag(t), "keep_best": nothing(t, row), "try_any": flag(t, whole, row),
@@ -312,7 +328,7 @@ def _signatures() -> dict[str, Any]:
 
 
 KERNELS = Kernels(
-    (*on.KERNELS, drawn, chance, is_idle, is_repeat, prune, may_stand, supply, crowded_slot, gap_across,
+    (*on.KERNELS, drawn, chance, is_idle, is_repeat, prune, may_stand, is_affordable, supply, crowded_slot, gap_across,
      try_insert, try_drop, try_move_repeat, try_move_first, keep_best, try_any, anneal),
     _signatures, {}, frozenset(),
 )  # fmt: skip

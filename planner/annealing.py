@@ -15,27 +15,25 @@ import numpy as np
 
 from planner import anneal_kernels, liveness
 from planner import timeline_kernels as on
-from planner.algorithms import greedy
 from planner.anneal_kernels import HEAT, PENALTY, PER_TICK
 from planner.closing import without_unread
 from planner.monitor import Monitor
 from planner.plan import Goal, Order
 from planner.problem import DEVICE, RESIDENT, Problem
 from planner.timeline import Timeline, sequence, timeline_of
-from planner.timeline_kernels import NEVER_YET
 
-# Share of the search that `greedy` may take for the start.
-GREEDY_PART = 0.3
-# Coolings one after the other: until which share of the search, and from how many mean tasks that a move may cost.
-COOLINGS = ((0.6, 0.1), (1.0, 0.03))
-# At the end of each.
+# Mean tasks that a move may cost at the end of a cooling.
 COLD = 0.003
 # Downwards: the heat of a try, its share of what is left, the first part of the peak to go down, and the least.
 WARM, TRY, FIRST_STEP, LEAST_STEP = 0.1, 0.15, 0.05, 0.001
+# Of the order alone: the heat.
+LOOSE = 0.3
 # Slots looked at between two questions whether to stop, about 10 ms, in moves.
 WORK, FEWEST, MOST = 2_000_000, 20, 5_000
-# Moves a step without a better sequence until a cooling is given up.
-PATIENCE = 1_000
+# Moves a step in one cooling.
+MOVES_A_STEP = 1_500
+# The part of a cooling during which its limit is not yet the one it is for.
+ASTRAY = 0.3
 # Slots from one run to the next in a new timeline.
 STRIDE = 3
 # Depth of the stack of runs that one move looks at.
@@ -44,39 +42,20 @@ STACK = 256
 SPREAD = 10
 # From the seed of one timeline to that of the next.
 NEXT_SEED = 7919
+# Chance in 100 that a move is one of a first run where nothing else may change.
+FIRST_RUNS_ALONE = 100
 
 
 class Annealing:
-    """One problem, annealed as often as asked."""
+    """One problem, annealed as often as asked; each time with random numbers of its own."""
 
-    def __init__(self, problem: Problem, goal: Goal, monitor: Monitor, first_runs: int):
+    def __init__(self, problem: Problem, goal: Goal, monitor: Monitor, first_runs: int, rounds: int = 0):
         self.problem, self.goal, self.monitor = problem, goal, monitor
         self.first_runs = first_runs  # chance in 100 that a move is one of a first run
         resident = (problem.hold == RESIDENT) & (problem.space == DEVICE)
         self.resident_bytes = int(problem.size[resident].sum())
         self.kernels = anneal_kernels.KERNELS.compiled()
-        self.rounds = 0
-
-    def search(self) -> Order:
-        """The best order by the monitor's score, from the best so far or what `greedy` finds in a part of the time."""
-        problem, goal, monitor = self.problem, self.goal, self.monitor
-        order = monitor.best
-        if order is None:
-            part = monitor.beside(monitor.judge, GREEDY_PART)
-            order = greedy.plan(problem, goal, part)
-            monitor.spent(part)
-            monitor.offer(order)
-        if goal.budget_bytes == 0 or goal.budget_bytes is None:
-            extra = 0.1 if goal.max_overhead is None else goal.max_overhead
-            cost_limit = NEVER_YET if goal.budget_bytes == 0 else int(problem.cost.sum() * (1 + extra))
-            return self.lowered(order, 0, cost_limit)
-        if liveness.peak(problem, order) > goal.budget_bytes:
-            order = self.lowered(order, goal.budget_bytes, NEVER_YET)
-        if liveness.peak(problem, order) <= goal.budget_bytes:
-            for until, heat in COOLINGS:
-                order = self.within(order, goal.budget_bytes, until, heat, int(problem.cost.sum()))
-                monitor.offer(order)
-        return order
+        self.rounds = rounds
 
     def lowered(self, order: Order, floor: int, cost_limit: int) -> Order:
         """The order with a lower peak, down to `floor`, as long as it costs at most `cost_limit` ticks."""
@@ -93,37 +72,61 @@ class Annealing:
                 part /= 2
         return order
 
-    def within(self, order: Order, limit: int, until: float, heat: float, enough: int) -> Order:
+    def reordered(self, order: Order, limit: int, until: float) -> Order:
+        """The first runs in an order that lies less above `limit`, taken whether or not it is within."""
+        t = self.timeline(order, limit, FIRST_RUNS_ALONE)
+        self.cooled(t, np.zeros(len(t.slot_run) + 1, np.int64), limit, until, LOOSE, 0, FIRST_RUNS_ALONE)
+        return order_in(self.problem, t)
+
+    def within(self, order: Order, limit: int, until: float, heat: float, enough: int, astray: float = 1.0) -> Order:
         """The cheapest sequence with a peak of at most `limit` bytes found from `order`; `order` when there is none.
 
-        Cools down until the monitor's `progress` is `until`; ends before when a sequence costs no more than
-        `enough` ticks, or when nothing has changed for long.
+        Cools down until the monitor's `progress` is `until` or so many moves are made as the length asks for; ends
+        before when a sequence costs no more than `enough` ticks. The limit is `astray` times as much at the start.
         """
-        problem, anneal, monitor = self.problem, self.kernels["anneal"], self.monitor
-        t = self.timeline(order, limit)
+        t = self.timeline(order, limit, self.first_runs)
         if t.counters[on.OVER] == 0:
             t.counters[on.BEST] = t.counters[on.TICKS]
-        best, stack, factors = np.zeros(len(t.slot_run) + 1, np.int64), np.zeros(STACK, np.int64), self.factors()
+        best = np.zeros(len(t.slot_run) + 1, np.int64)
+        self.cooled(t, best, limit, until, heat, enough, self.first_runs, astray)
+        tasks = best[1 : best[0] + 1]
+        return without_unread(self.problem, tasks[tasks < self.problem.tasks]).order if len(tasks) else order
+
+    def cooled(
+        self, t: Timeline, best: np.ndarray, limit: int, until: float, heat: float, enough: int, first_runs: int,
+        astray: float = 1.0,
+    ) -> None:  # fmt: skip
+        """Anneal a timeline from `heat` to COLD."""
+        anneal, monitor = self.kernels["anneal"], self.monitor
+        stack, factors = np.zeros(STACK, np.int64), self.factors()
         moves = min(MOST, max(FEWEST, WORK // len(t.slot_run)))
-        start = monitor.progress()
-        idle, found = 0, int(t.counters[on.BEST])
-        while found > enough and idle < PATIENCE * len(order) and not monitor.should_stop():
-            done = (monitor.progress() - start) / max(until - start, 1e-9)
+        steps = int((t.slot_run >= 0).sum())
+        start, made, known, limit = monitor.progress(), 0, int(t.counters[on.BEST]), limit - self.resident_bytes
+        if astray != 1.0:
+            t.counters[on.BEST] = 0  # nothing counts under another limit
+        while not monitor.should_stop():
+            done = max((monitor.progress() - start) / max(until - start, 1e-9), made / (MOVES_A_STEP * steps))
             if done >= 1:
                 break
+            if astray != 1.0:
+                now = limit if done >= ASTRAY else int(limit * (astray + (1 - astray) * done / ASTRAY))
+                t.counters[[on.LIMIT, on.OVER]] = now, np.maximum(t.bytes - now, 0).sum()
+                if done >= ASTRAY:
+                    t.counters[on.BEST], astray = known, 1.0
             factors[HEAT] = heat * (COLD / heat) ** done
-            anneal(t, moves, self.first_runs, factors, stack, best)
-            idle = idle + moves if t.counters[on.BEST] == found else 0
-            found = int(t.counters[on.BEST])
-        tasks = best[1 : best[0] + 1]
-        return without_unread(problem, tasks[tasks < problem.tasks]).order if len(tasks) else order
+            anneal(t, moves, first_runs, factors, stack, best)
+            made += moves
+            if t.counters[on.BEST] <= enough and astray == 1.0:
+                break
+            if first_runs == FIRST_RUNS_ALONE and t.counters[on.OVER] == 0:
+                break
 
-    def timeline(self, order: Order, limit: int) -> Timeline:
+    def timeline(self, order: Order, limit: int, first_runs: int) -> Timeline:
         """The order on a new timeline; each has random numbers of its own."""
         problem, strict = self.problem, self.goal.strict_phases
         seed = self.goal.seed + NEXT_SEED * self.rounds
         self.rounds += 1
-        t = timeline_of(problem, order, limit - self.resident_bytes, self.first_runs > 0, strict, seed)
+        t = timeline_of(problem, order, limit - self.resident_bytes, first_runs > 0, strict, seed)
         self.kernels["fill"](t, sequence(problem, order, strict), STRIDE)
         return t
 
@@ -134,3 +137,9 @@ class Annealing:
         factors[PENALTY] = problem.buffers / max(1.0, SPREAD * float(problem.size.sum()))
         factors[PER_TICK] = problem.tasks / max(1.0, float(problem.cost.sum()))
         return factors
+
+
+def order_in(problem: Problem, t: Timeline) -> Order:
+    """What stands on a timeline, without repeats that nobody reads."""
+    tasks = t.runs[t.slot_run[t.slot_run >= 0], on.TASK]
+    return without_unread(problem, tasks[tasks < problem.tasks]).order

@@ -63,7 +63,10 @@ class Kernels:
             copy.__qualname__, copy.__module__ = f"{kernel.__qualname__}_{sources}", kernel.__module__
             # Without numba's runtime (`_nrt`) nobody counts references, which at each use of a field is an
             # atomic operation: most of the time of a kernel that goes through a record of arrays.
-            compiled = numba.njit(signatures[name], cache=True, _nrt=name in self.allocating)  # type: ignore[call-overload]
+            # And without the interpreter's lock two searches run on two cores.
+            compiled = numba.njit(  # type: ignore[call-overload]
+                signatures[name], cache=True, nogil=True, _nrt=name in self.allocating
+            )
             scope[name] = compiled(copy)
         return scope
 

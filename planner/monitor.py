@@ -29,6 +29,7 @@ class Monitor:
     stopped_by_clock: bool = False
     started: float = field(default_factory=time.monotonic)
     calls: int = 0
+    least_cost: int = 0  # ticks that are proven to be needed within the budget; a plan that takes no more ends a search
 
     def should_stop(self) -> bool:
         """True once cancelled, past the deadline, or past the quota of iterations."""
@@ -60,7 +61,7 @@ class Monitor:
         """A monitor with that part of what is left, for a search that has another judge; `spent` takes it back."""
         left = None if self.iterations is None else int(part * max(0, self.iterations - self.calls))
         seconds = part * max(0.0, self.seconds - (time.monotonic() - self.started))
-        return Monitor(judge, seconds, left, None, self.cancelled_by)
+        return Monitor(judge, seconds, left, None, self.cancelled_by, least_cost=self.least_cost)
 
     def spent(self, part: Monitor) -> None:
         """Count what a part of the search took."""

@@ -9,7 +9,8 @@ import numpy as np
 
 from planner import liveness
 from planner.algorithms import planner_named
-from planner.choices import resolved
+from planner.bounds import held_at_end, largest_task
+from planner.choices import relaxed, resolved
 from planner.choosing import choose, goal_under
 from planner.monitor import Monitor
 from planner.plan import Goal, Order, Score
@@ -89,7 +90,7 @@ def _annealed(problem: Problem, goal: Goal, found: Found, monitor: Monitor) -> F
     """What was found, or what annealing makes of it where that is better."""
     best = judge(problem, goal, found.order, found.choices)
     monitor.tell(found.order, best)
-    if problem.tasks > MOST_TASKS or monitor.should_stop():
+    if problem.tasks > MOST_TASKS or monitor.should_stop() or is_out_of_reach(problem, goal):
         return found
     part = monitor.beside(lambda order: judge(problem, goal, order, found.choices))
     part.tell(found.order, best)
@@ -102,6 +103,14 @@ def _annealed(problem: Problem, goal: Goal, found: Found, monitor: Monitor) -> F
         return found
     monitor.tell(order, score)
     return Found(order, "anneal", found.choices)
+
+
+def is_out_of_reach(problem: Problem, goal: Goal) -> bool:
+    """Whether one task alone, or what is held in the end, needs more than the budget, whatever the alternatives."""
+    if not goal.budget_bytes:
+        return False
+    least = relaxed(problem)
+    return goal.budget_bytes < max(largest_task.bound(least).bytes, held_at_end.bound(least))
 
 
 def _chosen(problem: Problem, goal: Goal, planner: str, monitor: Monitor) -> Found:

@@ -101,7 +101,8 @@ def timeline_of(problem: Problem, order: Order, limit: int, free: bool, strict: 
     )  # fmt: skip
     _stand(timeline, on.START, at_start, reads=0, slot=-1)
     _stand(timeline, on.END, at_end, reads=1, slot=slots)
-    timeline.counters[[on.LIMIT, on.RUNS, on.RANDOM, on.BEST]] = limit, 2, seed % 2147483646 + 1, on.NEVER_YET
+    timeline.counters[[on.LIMIT, on.RUNS, on.RANDOM]] = limit, 2, seed % 2147483646 + 1
+    timeline.counters[[on.BEST, on.ALLOWED]] = on.NEVER_YET
     return timeline
 
 

@@ -19,8 +19,9 @@ TASK, SLOT, USE, TAKEN, NEXT_SPARE, REPEAT, LISTED, RUN_COLUMNS = range(8)
 # Columns of `Timeline.scratch`.
 FREE, HELD = 0, 1
 # In `Timeline.counters`: the limit, bytes over it summed over slots, ticks, how many runs and uses there are, repeats,
-# changes since the last commit, the state of the random numbers, ticks of the best sequence.
-LIMIT, OVER, TICKS, RUNS, USES, REPEATS, LOGGED, RANDOM, BEST, COUNTERS = range(10)
+# changes since the last commit, the state of the random numbers, ticks of the best sequence, ticks that the move under
+# way may come to.
+LIMIT, OVER, TICKS, RUNS, USES, REPEATS, LOGGED, RANDOM, BEST, ALLOWED, COUNTERS = range(11)
 NEVER_YET = 2**62
 # Runs that stand for what is there from the start, and for what is held at the end.
 START, END = 0, 1

@@ -1,16 +1,26 @@
-"""Joint annealing of order and recomputation; with a given order, of recomputation alone. See `annealing.py`."""
+"""Joint annealing of order and recomputation, two walks side by side; with a given order, of recomputation alone.
+
+See `annealing.py` for a walk and `race.py` for the two.
+"""
 
 from __future__ import annotations
 
-from planner.annealing import Annealing
+from planner.algorithms import greedy
 from planner.monitor import Monitor
 from planner.plan import Goal, Order
 from planner.problem import Problem
+from planner.race import raced
 
-# Chance in 100 that a move is one of a first run, where those are free.
-FIRST_RUNS = 60
+# Share of the search that `greedy` may take for the start.
+GREEDY_PART = 0.3
 
 
 def plan(problem: Problem, goal: Goal, monitor: Monitor) -> Order:
-    """The cheapest order found within the budget, or the lowest within the overhead."""
-    return Annealing(problem, goal, monitor, 0 if goal.order_is_given else FIRST_RUNS).search()
+    """The best order found from the monitor's, or from what `greedy` finds in a part of the time."""
+    order = monitor.best
+    if order is None:
+        part = monitor.beside(monitor.judge, GREEDY_PART)
+        order = greedy.plan(problem, goal, part)
+        monitor.spent(part)
+        monitor.offer(order)
+    return raced(problem, goal, monitor, order)

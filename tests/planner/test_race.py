@@ -1,0 +1,67 @@
+"""Two walks side by side: what comes out does not depend on the threads, and neither way of moving is lost."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+
+from planner import liveness
+from planner.monitor import Monitor
+from planner.plan import Goal, Order
+from planner.portfolio import judge
+from planner.problem import Problem
+from planner.race import ARMS, FIRST_RUNS, _Race, raced
+from planner.recompute import base_order
+from tests.planner.drawn import drawn
+from tests.planner.random_problems import training_problem
+
+
+def problem_and_goal(part: float, given: bool, iterations: int) -> tuple[Problem, Goal]:
+    problem = training_problem(random.Random(2), 12)
+    peak = liveness.peak(problem, base_order(problem))
+    return problem, Goal(int(peak * part), order_is_given=given, iterations=iterations)
+
+
+def monitor_of(problem: Problem, goal: Goal) -> Monitor:
+    return Monitor(lambda order: judge(problem, goal, order), iterations=goal.iterations)
+
+
+def race(problem: Problem, goal: Goal) -> Order:
+    return raced(problem, goal, monitor_of(problem, goal), base_order(problem))
+
+
+@pytest.mark.parametrize("given", [True, False])
+def test_iterations_and_seed_alone_decide_what_two_threads_find(given: bool):
+    problem, goal = problem_and_goal(0.85, given, 200)
+    first, second = race(problem, goal), race(problem, goal)
+    assert first.tolist() == second.tolist()
+    assert judge(problem, goal, first).bytes_over_budget == 0 < judge(problem, goal, base_order(problem))[0]
+
+
+def test_a_race_keeps_to_its_iterations():
+    problem, goal = problem_and_goal(0.85, False, 100)
+    monitor = monitor_of(problem, goal)
+    raced(problem, goal, monitor, base_order(problem))
+    assert monitor.calls <= 100 + 3 * ARMS + 3  # each arm's last question is answered with no
+
+
+def test_both_arms_go_on_in_the_better_way_from_the_second_round_on():
+    problem, goal = problem_and_goal(0.85, False, 100)
+    race = _Race(problem, goal, monitor_of(problem, goal), base_order(problem))
+    assert race.first_runs == [FIRST_RUNS, 0]
+    worse, better = base_order(problem), raced(problem, goal, monitor_of(problem, goal), base_order(problem))
+    race.exchange([worse, better], [])
+    assert race.first_runs == [FIRST_RUNS, 0] and race.best is better
+    race.exchange([worse, better], [])
+    assert race.first_runs == [0, 0]
+
+
+def test_a_proven_plan_ends_the_race():
+    #   a ── b ── c      nothing costs less than everything once
+    problem = drawn("a>b b>c")
+    goal = Goal(liveness.peak(problem, np.arange(3)), iterations=1000)
+    monitor = monitor_of(problem, goal)
+    raced(problem, goal, monitor, np.arange(3))
+    assert monitor.calls == 0
