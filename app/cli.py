@@ -149,11 +149,16 @@ def explain(plan: options.Plan, as_json: options.Json = False) -> int:
 
 
 @app.command()
-def verify(plan: options.Plan, as_json: options.Json = False) -> int:
-    """Check a saved plan again from its source; exit 1 when it is not what it says."""
-    from app.commands.verify import run
+def verify(
+    plan: options.Plan,
+    certificate: options.Certificate = False,
+    output: options.Claims = None,
+    as_json: options.Json = False,
+) -> int:
+    """Check a saved plan again from its source, or the proof of its bound; exit 1 when it is not what it says."""
+    from app.commands.verify import prove, run
 
-    return run(plan, as_json)
+    return prove(plan, output, as_json) if certificate or output is not None else run(plan, as_json)
 
 
 @app.command()

@@ -59,6 +59,10 @@ Recompute = Annotated[list[str], _flag("A value computed again; may be repeated.
 Layout = Annotated[str | None, _flag("Addresses: none, fast or best.", "WHICH")]
 Execute = Annotated[str | None, _flag("Run both graphs and compare: auto, yes or no.", "WHEN")]
 RequestFile = Annotated[Path | None, _flag("JSON with the fields of a request; flags beat it.", "FILE", "--request")]
+Certificate = Annotated[
+    bool, typer.Option("--certificate", help="Check the proof of a plan's bound, or of a file that -o wrote, instead.")
+]
+Claims = Annotated[Path | None, _flag("Write all that the proof needs, for anyone to check.", "FILE", "-o", "--output")]
 Output = Annotated[Path | None, _flag("Write the report with the planned graph inside.", "FILE", "-o", "--output")]
 SUFFIXES = (
     "Ends in .json, .columns.json, .mutable.json, .onnx, -symbol.json (MXNet), .pb or .pbtxt (Caffe2), .pdmodel or "

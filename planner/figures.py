@@ -47,6 +47,7 @@ class Bound:
     order: str  # "free" or "given"
     proof: str  # "certified" or "solver"
     binding_task: int  # the task that sets the peak bound; -1: what is held at the end does
+    claims: tuple[dict[str, Any], ...] = ()  # of the peak and of the cost, each with its certificate
 
 
 def overhead(cost: int, baseline_cost: int) -> float:

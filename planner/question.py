@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from planner import liveness, portfolio
-from planner.bounds import held_at_end, largest_task, moment_cut
+from planner.bounds import claims, held_at_end, largest_task, moment_cut, peak_cut
 from planner.check import Names
 from planner.choices import relaxed, resolved
 from planner.errors import BadRequest
@@ -120,26 +120,36 @@ def ask(
 
 def _bound(problem: Problem) -> Bound:
     """The best proven bound: every task runs once at least, and no peak is below what must be there at one time."""
-    problem = relaxed(problem)
-    task, end = largest_task.bound(problem), held_at_end.bound(problem)
-    cost = int(problem.cost[~problem.optional].sum())
-    if task.bytes >= end:
-        return Bound(cost, cost, task.bytes, "largest-task", "free", "certified", task.task)
-    return Bound(cost, cost, end, "held-at-end", "free", "certified", -1)
+    plain = relaxed(problem)
+    task, end = largest_task.bound(plain), held_at_end.bound(plain)
+    once = int(plain.cost[~plain.optional].sum())
+    peak = largest_task.claim(task) if task.bytes >= end else held_at_end.claim(end)
+    binding = task.task if task.bytes >= end else -1
+    return Bound(once, once, peak["value"], peak["kind"], "free", "solver", binding, (peak, claims.of_once(once)))
 
 
 def with_time_bound(question: Question) -> Question:
-    """The question with what a budget costs at least."""
+    """The question with what the goal costs at least: ticks within a budget, or bytes; certified where that is so."""
     goal, bound = question.goal, question.bound
-    if not goal.budget_bytes:
-        return question
-    cut = moment_cut.bound(relaxed(question.lowered.problem), goal, goal.budget_bytes)
-    if not cut.ticks:
-        return question
-    order = "given" if goal.order_is_given else "free"
-    return replace(
-        question, bound=replace(bound, cost=bound.cost + cut.ticks, kind="moment-cut", order=order, proof="solver")
-    )
+    plain = relaxed(question.lowered.problem)
+    if goal.budget_bytes:
+        bound = _tighter(bound, moment_cut.bound(plain, goal, goal.budget_bytes).claim)
+    else:
+        bound = _tighter(bound, peak_cut.bound(plain, goal).claim)
+    if not claims.refused(question.lowered.problem, list(bound.claims)):
+        bound = replace(bound, proof="certified")
+    return replace(question, bound=bound)
+
+
+def _tighter(bound: Bound, claim: claims.Claim | None) -> Bound:
+    """The bound with another claim, where that says more."""
+    peak, cost = bound.claims
+    if claim is None or claim["value"] <= (peak if claim["of"] == "peak" else cost)["value"]:
+        return bound
+    bound = replace(bound, kind=claim["kind"], order=claim["order"])
+    if claim["of"] == "peak":
+        return replace(bound, peak_bytes=claim["value"], binding_task=claim["moments"][0], claims=(claim, cost))
+    return replace(bound, cost=claim["value"], claims=(peak, claim))
 
 
 def _with_limit(question: Question, request: Request, fits_bytes: int | None) -> Question:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from planner import figures
+from planner import certificate, figures
 from planner.execution import Executed
 from planner.plan import Plan
 from planner.question import Question
@@ -139,6 +139,7 @@ def _bound(facts: Facts) -> dict[str, Any]:
         "kind": bound.kind,
         "order": bound.order,
         "proof": bound.proof,
+        "certificate": {"format": certificate.FORMAT, "claims": list(bound.claims)},
     }
 
 

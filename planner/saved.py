@@ -11,6 +11,7 @@ import numpy as np
 
 from graph.importers import load
 from graph.ir import Graph
+from planner.bounds import claims
 from planner.check import check
 from planner.errors import BadRequest, IllegalPlan
 from planner.figures import chosen_of, overhead
@@ -51,6 +52,34 @@ def verify(document: Mapping[str, Any]) -> dict[str, Any]:
     if "timeline" in document and document["timeline"]["step_bytes"] != steps:
         raise IllegalPlan("timeline.step_bytes: differs from what the order makes live; plan the graph again")
     return {"valid": True, **found, "steps": len(runs.nodes), "layout": "layout" in document}
+
+
+def certificate(document: Mapping[str, Any]) -> dict[str, Any]:
+    """The bound of a report with all that it follows from, for `certificate.py`; the report must embed its source.
+
+    Raises BadRequest for a report without one, IllegalPlan where its bound says more than its certificate.
+    """
+    request, source = _embedded(document)
+    question = question_of(source, request)
+    bound = document["plan"].get("bound", {})
+    given = bound.get("certificate", {}).get("claims", [])
+    if not given:
+        raise BadRequest.one(
+            "not_a_report", "plan.bound.certificate", "nothing", "a report whose bound has its certificate",
+            "plan the model again and save the report with -o",
+        )  # fmt: skip
+    shown = {"peak": 0, "cost": 0}
+    for claim in given:
+        if claims.answers(claim, question.goal):
+            shown[claim["of"]] = max(shown[claim["of"]], claim["value"])
+    found = {
+        "peak_bytes": question.count.counted(shown["peak"]),
+        "seconds": shown["cost"] * question.lowered.problem.tick,
+    }
+    for name, value in found.items():
+        if bound[name] > value * (1 + 1e-9):
+            raise IllegalPlan(f"plan.bound.{name}: the report says {bound[name]}, its certificate {value}")
+    return claims.document(question.lowered.problem, list(given))
 
 
 def explain(document: Mapping[str, Any]) -> dict[str, Any]:

@@ -34,14 +34,19 @@ def read_bytes(name: str) -> bytes:
 
 def read_report(name: str) -> dict[str, Any]:
     """A report written by `remat plan -o`. Raises BadGraph when the file holds none."""
+    return read_format(name, "remat-report/")
+
+
+def read_format(name: str, *formats: str) -> dict[str, Any]:
+    """A JSON object whose format begins with one of those given. Raises BadGraph when the file holds none."""
     try:
-        report = msgspec.json.decode(read_bytes(name))
+        found = msgspec.json.decode(read_bytes(name))
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
         raise _not_a_report(name, str(error)) from error
-    if not is_report(report):
-        found = report.get("format", "an object without format") if isinstance(report, dict) else type(report).__name__
-        raise _not_a_report(name, repr(found))
-    return dict(report)
+    if not isinstance(found, dict) or not str(found.get("format", "")).startswith(formats):
+        what = found.get("format", "an object without format") if isinstance(found, dict) else type(found).__name__
+        raise _not_a_report(name, repr(what))
+    return found
 
 
 def is_report(document: object) -> bool:

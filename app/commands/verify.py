@@ -1,10 +1,13 @@
-"""`remat verify`: a saved plan checked again from its source, sharing nothing with who made it."""
+"""`remat verify`: a saved plan checked again from its source, sharing nothing with who made it, or its bound."""
 
 from __future__ import annotations
 
-from app.commands.files import read_report, to_json
+from pathlib import Path
+
+from app.commands.files import is_report, read_format, read_report, to_json
+from app.files import write_whole
 from app.terminal import share, size
-from planner import saved
+from planner import certificate, saved
 from planner.errors import IllegalPlan
 
 
@@ -26,3 +29,21 @@ def run(plan: str, as_json: bool) -> int:
     else:
         print(f"not valid: {found['why']}")
     return 0 if found["valid"] else 1
+
+
+def prove(name: str, output: Path | None, as_json: bool) -> int:
+    """0 when the bound of a report, or the claims of a file that was written from one, are proven, else 1."""
+    document = read_format(name, "remat-report/", certificate.FORMAT)
+    try:
+        if is_report(document):
+            document = saved.certificate(document)
+        proven, why = certificate.verify(document), ""
+    except (IllegalPlan, certificate.Refused) as error:
+        proven, why = [], str(error)
+    if output is not None and not why:
+        write_whole(output, to_json(document).encode())
+    if as_json:
+        print(to_json({"valid": not why, "proven": proven} | ({"why": why} if why else {})))
+    else:
+        print("\n".join(f"proven: {said}" for said in proven) if not why else f"not proven: {why}")
+    return 1 if why else 0

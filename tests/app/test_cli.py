@@ -70,6 +70,28 @@ def test_a_saved_plan_is_verified_and_explained_from_one_file(run: Run, model: P
     assert "holders" in json.loads(run("explain", plan, "--json")[1])
 
 
+def test_the_proof_of_a_bound_is_written_to_one_file_and_accepted_again(run: Run, model: Path, tmp_path: Path) -> None:
+    plan = saved(run, model, "--budget", "60%")
+    assert json.loads(plan.read_text())["plan"]["bound"]["proof"] == "certified"
+    assert run("verify", plan, "--certificate", "-o", tmp_path / "bound.json")[0] == 0
+    code, out, _ = run("verify", "--certificate", tmp_path / "bound.json")
+    assert (code, out.count("proven: ")) == (0, 2)
+
+
+def test_a_bound_that_says_more_than_its_certificate_is_not_proven(run: Run, model: Path) -> None:
+    plan = saved(run, model, "--budget", "60%")
+    report = json.loads(plan.read_text())
+    report["plan"]["bound"]["peak_bytes"] += 1
+    plan.write_text(json.dumps(report))
+    code, out, _ = run("verify", "--certificate", plan)
+    assert code == 1
+    assert out.startswith("not proven: plan.bound.peak_bytes")
+    report["plan"]["bound"]["peak_bytes"] -= 1
+    report["plan"]["bound"]["certificate"]["claims"][0]["value"] += 1
+    plan.write_text(json.dumps(report))
+    assert "is claimed" in run("verify", "--certificate", plan)[1]
+
+
 @pytest.mark.parametrize("lie", ["peak_bytes", "seconds", "overhead"])
 def test_a_plan_that_lies_is_not_valid(run: Run, model: Path, lie: str) -> None:
     plan = saved(run, model)

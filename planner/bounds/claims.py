@@ -1,0 +1,90 @@
+"""Bounds as plain JSON: the columns of a problem and claims about it, as `certificate.py` reads them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from planner.certificate import FORMAT, Refused, verify
+from planner.plan import Goal
+from planner.problem import Problem
+
+Claim = dict[str, Any]
+COLUMNS = ("cost", "workspace", "phase", "repeat", "recompute", "optional", "size", "space", "hold")
+RELATIONS = ("reads", "shape_reads", "writes", "takeover", "after_every", "after_first")
+
+
+def columns(problem: Problem) -> dict[str, Any]:
+    """What a bound can depend on, as lists of ints; the alternatives of a choice one a row."""
+    found: dict[str, Any] = {name: getattr(problem, name).astype(np.int64).tolist() for name in COLUMNS}
+    found |= {name: getattr(problem, name).lists() for name in RELATIONS}
+    table = problem.choices
+    reads, (task_of, buffer_of) = table.reads.lists(), (table.tasks.pointer, table.buffers.pointer)
+    found["choices"] = [
+        {
+            "group": int(group),
+            "tasks": [
+                [int(table.tasks.index[i]), int(table.cost[i]), int(table.workspace[i]), reads[i]]
+                for i in range(task_of[row], task_of[row + 1])
+            ],
+            "buffers": [
+                [int(table.buffers.index[i]), int(table.size[i])] for i in range(buffer_of[row], buffer_of[row + 1])
+            ],
+        }
+        for row, group in enumerate(table.group)
+    ]
+    return found
+
+
+#: Of claims that hold in every order.
+ANY = Goal(strict_phases=False)
+
+
+def of_cost(goal: Goal, budget_bytes: int, ticks: int, kind: str, moments: list[int], proof: dict[str, Any]) -> Claim:
+    """No sequence within the budget takes fewer ticks."""
+    return {**_claim("cost", goal, ticks, kind, moments, proof), "budget_bytes": budget_bytes}
+
+
+def of_once(ticks: int) -> Claim:
+    """No sequence takes fewer ticks than one run of every task that has to run."""
+    return _claim("cost", ANY, ticks, "every-task-once", [], {})
+
+
+def of_peak(
+    goal: Goal, peak_bytes: int, kind: str, moments: list[int], proof: dict[str, Any], repeats: bool = True
+) -> Claim:
+    """No sequence peaks below so many bytes, or none that runs every task once. No moments: when it ends."""
+    return {**_claim("peak", goal, peak_bytes, kind, moments, proof), "repeats": repeats}
+
+
+def _claim(of: str, goal: Goal, value: int, kind: str, moments: list[int], proof: dict[str, Any]) -> Claim:
+    order, phases = "given" if goal.order_is_given else "free", "strict" if goal.strict_phases else "mixed"
+    return {
+        "of": of, "value": int(value), "kind": kind, "order": order, "phases": phases, "repeats": True,
+        "moments": [int(task) for task in moments], "proof": proof,
+    }  # fmt: skip
+
+
+def answers(claim: Claim, goal: Goal) -> bool:
+    """What the claim says holds for all plans of the goal."""
+    return bool(
+        claim["repeats"]
+        and (claim["order"] == "free" or goal.order_is_given)
+        and (claim["phases"] == "mixed" or goal.strict_phases)
+        and (claim["of"] == "peak" or not claim["moments"] or claim["budget_bytes"] >= (goal.budget_bytes or 0))
+    )
+
+
+def document(problem: Problem, claims: list[Claim]) -> dict[str, Any]:
+    """All that a third party needs to check the claims."""
+    return {"format": FORMAT, "problem": columns(problem), "claims": claims}
+
+
+def refused(problem: Problem, claims: list[Claim]) -> str:
+    """Why the verifier does not accept the claims; empty when it does."""
+    try:
+        verify(document(problem, claims))
+    except Refused as reason:
+        return str(reason)
+    return ""
