@@ -27,6 +27,7 @@ from graph.errors import BadGraph
 
 if TYPE_CHECKING:
     from graph.ir import Graph
+    from planner.pipeline import Outcome
 
 SECTIONS = ("timeline", "layout", "explain", "source", "graph")
 ORIGIN = "imported_from"  # annotation of a graph that came as a framework's file
@@ -153,14 +154,53 @@ def solve(payload: Mapping[str, Any], tell: Tell, stop: threading.Event) -> dict
     from planner import pipeline
     from planner.request import parse_request
 
-    def progressed(progress: pipeline.Progress) -> None:
-        tell({"progress": {name: getattr(progress, name) for name in progress.__slots__}})
-
     request = parse_request({**payload["fields"], "return": ["plan", *SECTIONS]})
     outcome = pipeline.solve(
-        payload["data"], request, limits=Limits(**payload["limits"]), on_progress=progressed, cancel=stop
+        payload["data"], request, limits=Limits(**payload["limits"]), on_progress=_told(tell), cancel=stop
     )
-    report = outcome.report | {"request": payload["fields"]}
+    return _solved(outcome, payload["fields"])
+
+
+def curve(payload: Mapping[str, Any], tell: Tell, stop: threading.Event) -> dict[str, Any]:
+    """The curve without its plans, and every point as `solve` would give it."""
+    from graph.limits import Limits
+    from planner import curves
+    from planner.asked import parse_curve
+
+    asked = parse_curve(payload["fields"], SECTIONS)
+    made = curves.curve(
+        payload["data"], asked, limits=Limits(**payload["limits"]), on_progress=_told(tell), cancel=stop
+    )
+    plans = [_solved(outcome, outcome.report["request"]) for outcome in made.outcomes]
+    points = [{name: said for name, said in point.items() if name != "plan"} for point in made.document["points"]]
+    return {"document": made.document | {"points": points}, "plans": plans}
+
+
+def fit(payload: Mapping[str, Any], tell: Tell, stop: threading.Event) -> dict[str, Any]:
+    """The fit without its plan; the plan as `solve` would give it, and the model at its size, where one fits."""
+    from graph.limits import Limits
+    from planner import fit as fits
+    from planner.asked import parse_fit
+    from planner.source import read as read_model
+
+    asked, limits = parse_fit(payload["fields"], SECTIONS), Limits(**payload["limits"])
+    made = fits.fit(payload["data"], asked, limits=limits, on_progress=_told(tell), cancel=stop)
+    document = made.document | {"plan": None}
+    if made.outcome is None:
+        return {"document": document, "plans": []}
+    model = read_model(payload["data"], made.request, limits)
+    solved = _solved(made.outcome, made.outcome.report["request"])
+    return {"document": document, "plans": [solved], "graph": _to_keep(model)}
+
+
+def _told(tell: Tell) -> Callable[[Any], None]:
+    """Progress of the pipeline as a message to the parent."""
+    return lambda progress: tell({"progress": {name: getattr(progress, name) for name in progress.__slots__}})
+
+
+def _solved(outcome: Outcome, fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Figures and sections of a report as JSON, and whether all went well."""
+    report = outcome.report | {"request": fields}
     sections = {name: msgspec.json.encode(report.pop(name)) for name in SECTIONS if name in report}
     return {"report": msgspec.json.encode(report), "sections": sections, "exit_code": outcome.exit_code}
 
@@ -175,6 +215,8 @@ def write(payload: Mapping[str, Any], tell: Tell, stop: threading.Event) -> byte
 
 TASKS: dict[str, Callable[[Mapping[str, Any], Tell, threading.Event], Any]] = {
     "analyse": analyse,
+    "curve": curve,
+    "fit": fit,
     "read": read,
     "solve": solve,
     "transform": transform,

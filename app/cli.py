@@ -116,6 +116,52 @@ def curve(
 
 
 @app.command()
+def fit(
+    model: options.Model,
+    budget: options.Memory = None,
+    fits: options.Fits = None,
+    max_overhead: options.MostOverhead = None,
+    grow: options.Grow = None,
+    loss: options.Loss = None,
+    no_differentiate: options.NoDifferentiate = False,
+    batch: options.Batch = None,
+    inputs: options.Inputs = [],  # noqa: B006
+    dims: options.Dims = [],  # noqa: B006
+    counts: options.Counts = None,
+    order: options.Order = None,
+    phases: options.Phases = None,
+    runtime: options.Runtime = None,
+    reserve: options.Reserve = None,
+    device: options.Device = None,
+    planner: options.Planner = None,
+    seconds: options.Seconds = None,
+    iterations: options.Iterations = None,
+    seed: options.Seed = None,
+    keep: options.Keep = [],  # noqa: B006
+    recompute: options.Recompute = [],  # noqa: B006
+    layout: options.Layout = None,
+    execute: options.Execute = None,
+    request: options.RequestFile = None,
+    output: options.Output = None,
+    as_json: options.Json = False,
+) -> int:
+    """Find the largest batch, or the longest sequence, that fits a memory within some extra time."""
+    from app.commands.fit import run
+
+    flags = {
+        "budget": budget, "fits": fits, "grow": grow, "loss": loss, "no_differentiate": no_differentiate,
+        "batch": batch, "inputs": inputs, "dims": dims, "counts": counts, "order": order, "phases": phases,
+        "runtime": runtime, "reserve": reserve, "device": device, "planner": planner, "search_seconds": seconds,
+        "iterations": iterations, "seed": seed, "keep": keep, "recompute": recompute, "layout": layout,
+        "execute": execute,
+    }  # fmt: skip
+    fields = options.request_fields(request, flags)
+    if max_overhead is not None:
+        fields["max_overhead"] = max_overhead
+    return run(model, fields, output, as_json)
+
+
+@app.command()
 def info(
     model: options.Model,
     loss: options.Loss = None,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import itertools
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from fastapi import FastAPI
@@ -14,6 +14,7 @@ from pydantic.json_schema import models_json_schema
 
 from app import schemas, schemas_graphs, transforms
 from app.errors import PROBLEM_TYPE, TABLE
+from planner import asked
 
 REF = "#/components/schemas/"
 WHY = {
@@ -88,24 +89,54 @@ def components() -> dict[str, Any]:
     all_schemas: dict[str, Any] = dict(found["$defs"])
     for schema in (schema for name, schema in schemas.json_schemas().items() if name in ("document", "columns")):
         all_schemas |= {name: _relocated(record) for name, record in schema["$defs"].items()}
-    all_schemas["Question"] = _question(all_schemas["Request"])
+    request = all_schemas["Request"]
+    goals = ("budget", "max_overhead", "fits")
+    all_schemas["Question"] = _question(
+        request, "Question", "A graph and what is asked of it; of budget, max_overhead and fits at most one.",
+        two_of=goals,
+    )  # fmt: skip
+    all_schemas["CurveQuestion"] = _question(
+        request, "CurveQuestion", "A graph and the budgets it is planned at.",
+        without=asked.NOT_IN_A_CURVE, needed=("budgets",), budgets=_budgets(request["properties"]["budget"]),
+    )  # fmt: skip
+    all_schemas["FitQuestion"] = _question(
+        request, "FitQuestion", "A graph, the memory to fit, in budget or fits, and what grows until it does not.",
+        without=asked.NOT_IN_A_FIT, two_of=("budget", "fits"), grow=GROW,
+    )  # fmt: skip
     return all_schemas
 
 
-def _question(request: Mapping[str, Any]) -> dict[str, Any]:
-    """The body of POST /v1/plans: the fields of a request, flat, beside a graph or the id of one."""
+GROW = {
+    "type": "string", "minLength": 1, "default": "batch", "examples": ["batch", "sequence"],
+    "description": "batch, sequence, or the name of a dimension that is left open",
+}  # fmt: skip
+
+
+def _budgets(budget: Mapping[str, Any]) -> dict[str, Any]:
+    one = {"anyOf": [form for form in budget["anyOf"] if form != {"type": "null"}]}
+    return {
+        "type": "array", "items": one, "minItems": 1, "maxItems": asked.MOST_BUDGETS, "uniqueItems": True,
+        "description": "each a share of the baseline peak, or bytes; 0: the lowest peak",
+    }  # fmt: skip
+
+
+def _question(
+    request: Mapping[str, Any], title: str, description: str, *, without: Iterable[str] = (),
+    needed: Iterable[str] = (), two_of: Iterable[str] = (), **more: Any,
+) -> dict[str, Any]:  # fmt: skip
+    """A body: the fields of a request but some, flat, and more, beside a graph or the id of one."""
     graph = {"oneOf": [ref("Document"), ref("Columns")], "description": "a document, rows or columns"}
     graph_id = {"type": "string", "pattern": "^[0-9a-f]{64}$", "description": "of a graph that was posted before"}
-    goals = ("budget", "max_overhead", "fits")
-    two_goals = [{"required": list(pair)} for pair in itertools.combinations(goals, 2)]
-    return {
+    fields = {name: field for name, field in request["properties"].items() if name not in without}
+    made = {
         **request,
-        "title": "Question",
-        "description": "A graph and what is asked of it; of budget, max_overhead and fits at most one.",
-        "properties": {"graph": graph, "graph_id": graph_id, **request["properties"]},
-        "oneOf": [{"required": ["graph"]}, {"required": ["graph_id"]}],
-        "not": {"anyOf": two_goals},
+        "title": title,
+        "description": description,
+        "properties": {"graph": graph, "graph_id": graph_id, **fields, **more},
+        "oneOf": [{"required": ["graph", *needed]}, {"required": ["graph_id", *needed]}],
     }
+    pairs = [{"required": list(pair)} for pair in itertools.combinations(two_of, 2)]
+    return made | ({"not": {"anyOf": pairs}} if pairs else {})
 
 
 def _relocated(schema: Any) -> Any:

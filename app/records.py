@@ -40,6 +40,14 @@ def question_key(graph_id: str, fields: Mapping[str, Any]) -> str:
     return hashlib.sha256(text).hexdigest()
 
 
+def solve_payload(store: Store, graph_id: str, fields: Mapping[str, Any]) -> dict[str, Any]:
+    """What a child is told of a question about a stored graph. Raises NotFound."""
+    graph, asked = store.record("graphs", graph_id), dict(fields)
+    if graph["format"] != "native" and graph["forward_only"] and "loss" not in asked:
+        asked.setdefault("differentiate", True)  # as the file would be; the stored document is native
+    return {"data": store.get(graph["blob"]), "fields": asked}
+
+
 def keep_plan(store: Store, solved: Mapping[str, Any], graph_id: str) -> str:
     """Id of the plan: of its content, times of the clock left out."""
     figures = msgspec.json.decode(solved["report"])

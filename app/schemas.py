@@ -335,6 +335,66 @@ class Report(Open):
     graph: dict[str, Any] | None = None
 
 
+class CurvePoint(Open):
+    """The best plan within one budget."""
+
+    budget: Any = Field(description="as it was asked")
+    budget_bytes: int
+    status: Literal["proven", "found", "over_budget"]
+    overhead: float
+    peak_bytes: int
+    bound_overhead: float = Field(description="no plan within the budget takes less time")
+    plan: str | Plan = Field(description="path of the plan; on the command line the plan itself")
+
+
+class Curve(Open):
+    """Several budgets of one model: neither time nor bound rises with the budget."""
+
+    format: Literal["remat-curve/1"]
+    model: Model
+    runtime: str
+    device: str | dict[str, Any]
+    request: dict[str, Any] = Field(description="the fields as they were asked")
+    baseline: Measured
+    points: list[CurvePoint]
+    violations: int = Field(description="pairs of points of which the looser takes more time")
+    checked: bool
+    warnings: list[str]
+    elapsed: dict[str, float]
+
+
+class FitTry(Open):
+    """One size that was tried; figures are absent where the model takes no such size."""
+
+    size: int
+    fits: bool
+    why: Literal["", "proven", "not_found", "refused"] = Field(description="why it does not fit")
+    said: str
+    peak_bytes: int | None = None
+    overhead: float | None = None
+    bound_peak_bytes: int | None = None
+    bound_overhead: float | None = None
+
+
+class Fit(Open):
+    """The largest size that fits a memory within some extra time."""
+
+    format: Literal["remat-fit/1"]
+    model: Model | None
+    grow: str
+    dimension: str | None = Field(description="the named dimension that grew; null: the batch")
+    size: int | None = Field(description="null: not even 1 fits")
+    budget_bytes: int | None
+    max_overhead: float
+    next: FitTry | None = Field(description="the smallest size known not to fit")
+    tried: list[FitTry]
+    plan: str | Plan | None = Field(description="path of the plan; on the command line the plan itself")
+    checked: bool
+    warnings: list[str]
+    stopped: bool
+    elapsed: dict[str, float]
+
+
 class Incumbent(Open):
     overhead: float | None
     peak_bytes: int

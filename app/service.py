@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
@@ -12,8 +13,8 @@ import anyio.to_thread
 import msgspec
 
 from app import records
-from app.errors import Conflict, NotFound
-from app.jobs.local import LocalJobs, Means
+from app.errors import Busy, Conflict, NotFound, SolveFailed, Unavailable
+from app.jobs.local import DIFFERENT, RETRY_S, LocalJobs, Means
 from app.jobs.port import Jobs
 from app.runner import Runner
 from app.settings import Settings
@@ -33,11 +34,15 @@ class Service:
         self.jobs: Jobs = LocalJobs(Means(self.store, self.runner, settings))
         self.draining = False
         self._readers = asyncio.Semaphore(settings.readers)
+        self._solvers = asyncio.Semaphore(settings.workers)
+        self._solves: set[threading.Event] = set()  # of those that run or wait; set, it stops them
 
     def drain(self) -> None:
-        """Refuse new work and end event streams."""
+        """Refuse new work, end event streams, and let curves and fits be answered with the best so far."""
         self.draining = True
         self.jobs.drain()
+        for stop in tuple(self._solves):
+            stop.set()
 
     def close(self) -> None:
         self.draining = True
@@ -73,6 +78,29 @@ class Service:
         async with self._readers:
             answer = await anyio.to_thread.run_sync(self.runner.run, task, payload, self.settings.read_seconds)
             return answer.result
+
+    async def solve_in_child(self, task: str, payload: Mapping[str, Any], search_seconds: float) -> Any:
+        """Result of a task that plans. Raises Unavailable, Busy, Problem, SolveFailed."""
+        settings, stop = self.settings, threading.Event()
+        if self.draining:
+            raise Unavailable("the service is being stopped; ask again", headers={"Retry-After": str(RETRY_S)})
+        if len(self._solves) >= settings.workers + settings.queue:
+            raise Busy(
+                f"{settings.queue} solves are waiting already; ask again in {RETRY_S} s, or raise REMAT_QUEUE",
+                limit={"name": "REMAT_QUEUE", "value": settings.queue},
+                headers={"Retry-After": str(RETRY_S)},
+            )
+        told = {**payload, "limits": asdict(settings.limits())}
+        self._solves.add(stop)
+        try:
+            async with self._solvers:
+                seconds = search_seconds + settings.overtime_seconds
+                answer = await anyio.to_thread.run_sync(self.runner.run, task, told, seconds, None, stop)
+        finally:
+            self._solves.discard(stop)
+        if any(solved["exit_code"] == DIFFERENT for solved in answer.result["plans"]):
+            raise SolveFailed("the rewritten graph computed something else; the plan is not kept", code="different")
+        return answer.result
 
     def claim(self, key: str | None, path: str, body: bytes) -> str | None:
         """Bind an idempotency key to this body; the operation it started before, if any. Raises Conflict."""

@@ -18,12 +18,13 @@ from functools import partial
 from typing import Any
 
 from graph.collector import collector_paused
+from graph.exporters.native import document
 from graph.ir import Graph
 from graph.limits import Limits
 from planner import execution, goals, portfolio
-from planner.budget import Budget, parse_budget
+from planner.asked import CurveAsked
+from planner.budget import Budget
 from planner.check import check
-from planner.errors import BadRequest, Finding
 from planner.figures import overhead
 from planner.pipeline import Outcome, Progress, Stages
 from planner.plan import Order, Plan, Score
@@ -32,25 +33,13 @@ from planner.posed import question_of, smaller
 from planner.question import ALIGNMENT, Question, with_time_bound
 from planner.realize import realize, sequence
 from planner.report import Facts, assemble, measured
-from planner.request import Request, parse_request
+from planner.request import Request
 from planner.source import identity, read, training_graph
 
 FORMAT = "remat-curve/1"
-MOST_BUDGETS = 64
 LOWEST = Budget(bytes=0)
 #: Before `auto` searches at all, this planner has a look at every budget in this part of the time.
 FIRST, FIRST_PART = "greedy", 0.3
-#: Fields of a request that a curve does not take: the goal, which `budgets` say, and what shapes one report.
-LEFT_OUT = ("budget", "max_overhead", "fits", "return", "advise_checkpoints", "share_buffers", "gradient_events")
-
-
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """A curve to be made. `request` has no goal; `given` are the budgets as they were sent."""
-
-    request: Request
-    budgets: tuple[Budget, ...]
-    given: tuple[Any, ...]
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -66,60 +55,9 @@ class Curve:
         return max((outcome.exit_code for outcome in self.outcomes), default=0)
 
 
-def parse_curve(fields: Mapping[str, Any]) -> Asked:
-    """The curve that `fields` ask for: those of a request, with `budgets` for its goal.
-
-    Raises BadRequest with a finding per faulty field or budget, ten at most.
-    """
-    findings = [_left_out(name) for name in LEFT_OUT if name in fields]
-    others = {name: given for name, given in fields.items() if name != "budgets" and name not in LEFT_OUT}
-    request = Request()
-    try:
-        request = parse_request(others)
-    except BadRequest as error:
-        findings.extend(error.findings)
-    given = fields.get("budgets")
-    budgets = _budgets(given, findings)
-    if findings:
-        raise BadRequest(findings[:10])
-    return Asked(request, budgets, tuple(given or ()))
-
-
-def _left_out(name: str) -> Finding:
-    if name in LEFT_OUT[:3]:
-        return Finding("conflicting_goals", name, f"{name} beside budgets", "budgets alone", f"leave {name} out")
-    return Finding(
-        "unknown_field", name, f"{name}, which shapes the report of one plan", "no such field in a curve",
-        "leave it out, and ask for a plan at that budget",
-    )  # fmt: skip
-
-
-def _budgets(given: Any, findings: list[Finding]) -> tuple[Budget, ...]:
-    """The budgets; what is wrong with them joins the findings."""
-    if not isinstance(given, (list, tuple)) or not 1 <= len(given) <= MOST_BUDGETS:
-        found = f"{len(given)} budgets" if isinstance(given, (list, tuple)) else repr(given)[:80]
-        expected, remedy = f"a list of 1 to {MOST_BUDGETS} budgets", 'name them, such as ["90%", "50%", "8GiB"]'
-        findings.append(Finding("bad_budgets", "budgets", "nothing" if given is None else found, expected, remedy))
-        return ()
-    seen: dict[Budget, int] = {}
-    for place, entry in enumerate(given):
-        try:
-            budget = parse_budget(entry, f"budgets[{place}]")
-        except BadRequest as error:
-            findings.extend(error.findings)
-            continue
-        if budget in seen:
-            found = f"{entry!r}, which budgets[{seen[budget]}] says"
-            findings.append(
-                Finding("duplicate_budget", f"budgets[{place}]", found, "each budget once", "leave one of them out")
-            )
-        seen.setdefault(budget, place)
-    return tuple(seen)
-
-
 def curve(
     model: bytes | Graph,
-    asked: Asked,
+    asked: CurveAsked,
     *,
     limits: Limits | None = None,
     on_progress: Callable[[Progress], None] | None = None,
@@ -149,6 +87,7 @@ def curve(
             execution.prove(planned, request, partial(_cut, model, forward, request, limits, planned), stages.cancel)
             for planned in made
         ]
+    sections = {"source": document(source)} if "source" in request.returns else {}
     outcomes = []
     for budget, given, planned, ran in zip(asked.budgets, asked.given, made, executed, strict=True):
         fields = {name: sent for name, sent in request.given.items() if name != "budgets"}
@@ -158,11 +97,13 @@ def curve(
             (*notes, *base.warnings, *stages.notes), stages.elapsed, stages.stopped_by_clock, stages.cancel.is_set(),
             one,
         )  # fmt: skip
-        outcomes.append(Outcome(assemble(facts, identity(source), {}), source, planned.rewritten, planned.plan))
+        graph = {"graph": document(planned.rewritten)} if "graph" in request.returns else {}
+        report = assemble(facts, identity(source), sections | graph)
+        outcomes.append(Outcome(report, source, planned.rewritten, planned.plan))
     return Curve(_document(asked, base, source, notes, outcomes, stages), tuple(outcomes))
 
 
-def _in_bytes(asked: Asked, tracing: Tracing) -> list[int]:
+def _in_bytes(asked: CurveAsked, tracing: Tracing) -> list[int]:
     """The budgets in reported bytes; shares of the reducible part need the lowest peak first."""
     count = tracing.base.count
     whole, floor = count.counted(tracing.base.baseline.score.peak_bytes), 0
@@ -286,7 +227,7 @@ def _cut(
 
 
 def _document(
-    asked: Asked, base: Question, source: Graph, notes: Sequence[str], outcomes: Sequence[Outcome], stages: Stages
+    asked: CurveAsked, base: Question, source: Graph, notes: Sequence[str], outcomes: Sequence[Outcome], stages: Stages
 ) -> dict[str, Any]:
     """The curve as `remat-curve/1`."""
     plans = [outcome.report["plan"] for outcome in outcomes]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -20,10 +20,11 @@ from graph.exporters.native import document
 from graph.gradient_events import GradientEvent, described
 from graph.ir import Graph
 from graph.limits import Limits
-from planner import checkpoints, execution, portfolio
+from planner import checkpoints, execution, goals, portfolio
 from planner.check import check
 from planner.figures import overhead
 from planner.plan import Order, Plan, Score
+from planner.portfolio import Found
 from planner.posed import question_of, smaller
 from planner.question import ALIGNMENT, Question, with_time_bound
 from planner.realize import realize, sequence
@@ -70,9 +71,11 @@ def solve(
     limits: Limits | None = None,
     on_progress: Callable[[Progress], None] | None = None,
     cancel: threading.Event | None = None,
+    seeds: Sequence[Found] = (),
 ) -> Outcome:
     """Plan a model. Raises BadGraph, BadRequest; an unreachable budget is a result, not an error.
 
+    `seeds` are orders of what is planned that are legal; no worse than any of them comes out.
     A set `cancel` ends the search; the best plan so far is then finished and returned.
     """
     stages = Stages(on_progress, cancel or threading.Event())
@@ -84,7 +87,7 @@ def solve(
             source, notes = training_graph(model, forward, request, events if request.gradient_events else None)
         with stages("plan"):
             question = with_time_bound(question_of(source, request))
-            plan = stages.search(question, request.planner)
+            plan = stages.search(question, request.planner, seeds)
             mirrored = question.judged(
                 portfolio.search(question.lowered.problem, question.goal, "mirror", question.monitor()).order, "mirror"
             )
@@ -132,8 +135,8 @@ class Stages:
         if self.on_progress is not None:
             self.on_progress(progress)
 
-    def search(self, question: Question, planner: str) -> Plan:
-        """The best plan the planner finds in the goal's time."""
+    def search(self, question: Question, planner: str, seeds: Sequence[Found] = ()) -> Plan:
+        """The best plan the planner finds in the goal's time, no worse than any of the seeds."""
 
         def improved(_: Order, score: Score) -> None:
             extra = overhead(score.cost, question.baseline_cost)
@@ -143,7 +146,7 @@ class Stages:
             self.tell(Progress("plan", time.monotonic() - self.started, extra, peak, floor, extra - floor))
 
         monitor = question.monitor(improved, self.cancel)
-        found = portfolio.search(question.lowered.problem, question.goal, planner, monitor)
+        found = goals.search(question.lowered.problem, question.goal, planner, monitor, seeds)
         self.stopped_by_clock = monitor.stopped_by_clock
         if planner != "auto":  # there, one that cannot do anything is no news
             self.notes = monitor.notes

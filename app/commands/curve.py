@@ -9,7 +9,8 @@ from app import terminal
 from app.commands.files import read_bytes, to_json
 from app.stopping import STOPPED, stopping
 from app.terminal import seconds, share, size, table
-from planner.curves import curve, parse_curve
+from planner.asked import parse_curve
+from planner.curves import curve
 
 
 def run(model: str, fields: Mapping[str, Any], as_json: bool) -> int:

@@ -15,7 +15,7 @@ from typing import Any
 from app.errors import AppError, Busy, Problem, SolveFailed, Unavailable, problem_of
 from app.jobs.live import Live, woken
 from app.jobs.port import Event, Operation, Page, Question
-from app.records import keep_plan, now
+from app.records import keep_plan, now, solve_payload
 from app.runner import Answer, Runner
 from app.settings import Settings
 from app.store.port import Store
@@ -191,12 +191,8 @@ class LocalJobs:
 
     def _solve(self, live: Live) -> Answer:
         operation, settings, store = live.operation, self.means.settings, self.means.store
-        graph = store.record("graphs", operation.graph_id)
-        fields = dict(operation.fields)
-        if graph["format"] != "native" and graph["forward_only"] and "loss" not in fields:
-            fields.setdefault("differentiate", True)  # as the file would be; the stored document is native
-        payload = {"data": store.get(graph["blob"]), "fields": fields, "limits": asdict(settings.limits())}
-        seconds = float(fields.get("search_seconds", 10.0)) + settings.overtime_seconds
+        payload = solve_payload(store, operation.graph_id, operation.fields) | {"limits": asdict(settings.limits())}
+        seconds = float(operation.fields.get("search_seconds", 10.0)) + settings.overtime_seconds
 
         def progressed(told: Mapping[str, Any]) -> None:
             operation.stage, operation.progress = told["stage"], _progress(told, operation.progress)

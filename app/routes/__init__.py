@@ -5,13 +5,15 @@ from __future__ import annotations
 from fastapi import APIRouter, Request
 
 from app.routes.common import only_known_parameters
+from app.routes.curves import router as curves
 from app.routes.docs import router as docs
+from app.routes.fits import router as fits
 from app.routes.graphs import router as graphs
 from app.routes.health import router as health
 from app.routes.lists import router as lists
 from app.routes.operations import router as operations
 from app.routes.plans import router as plans
 
-ROUTERS: tuple[APIRouter, ...] = (graphs, plans, operations, lists, health, docs)
+ROUTERS: tuple[APIRouter, ...] = (graphs, plans, curves, fits, operations, lists, health, docs)
 
 __all__ = ["ROUTERS", "Request", "only_known_parameters"]

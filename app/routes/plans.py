@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import anyio.to_thread
 import msgspec
@@ -14,6 +14,7 @@ from app.errors import Problem, Stopped
 from app.jobs.port import Operation, Question
 from app.negotiation import wait_asked
 from app.openapi import UNCHANGED, answers, bodies, links, problems, ref
+from app.routes.asking import demand_time, fields_of, graph_id_of
 from app.routes.common import (
     GRAPH_FORMS,
     IdempotencyKey,
@@ -24,8 +25,6 @@ from app.routes.common import (
 )
 from app.schemas import Section
 from app.service import Service
-from graph.errors import Finding
-from planner.errors import BadRequest
 from planner.request import parse_request
 
 router = APIRouter(tags=["plans"])
@@ -97,22 +96,9 @@ async def post_plan(
 
 async def _question(service: Service, sent: dict[str, msgspec.Raw]) -> Question:
     """The question in a body; an inline graph is read and kept. Raises BadRequest, Problem, NotFound."""
-    fields = {name: decoded(bytes(raw), Any) for name, raw in sent.items() if name not in ("graph", "graph_id")}
-    if ("graph" in sent) == ("graph_id" in sent):
-        found = "both" if "graph" in sent else "neither"
-        raise BadRequest.one("one_graph", "graph", found, "a graph, or the graph_id of one", "send one of them")
-    asked = parse_request(fields)
-    longest = service.settings.search_seconds
-    if asked.search_seconds > longest:
-        raise BadRequest([
-            Finding("too_long", "search_seconds", f"{asked.search_seconds:g}", f"at most {longest:g}",
-                    "ask for less, or raise REMAT_SEARCH_SECONDS")
-        ])  # fmt: skip
-    if "graph" in sent:
-        graph_id = (await service.read_graph(bytes(sent["graph"])))["id"]
-    else:
-        graph_id = decoded(bytes(sent["graph_id"]), str)
-        await anyio.to_thread.run_sync(service.has_graph, graph_id)
+    fields = fields_of(sent)
+    demand_time(service, parse_request(fields).search_seconds)
+    graph_id = await graph_id_of(service, sent)
     return Question(records.question_key(graph_id, fields), graph_id, fields)
 
 

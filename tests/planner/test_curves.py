@@ -13,7 +13,8 @@ import pytest
 
 from bench.generators import unet
 from planner import curves, saved
-from planner.curves import Curve, curve, parse_curve, violations
+from planner.asked import parse_curve
+from planner.curves import Curve, curve, violations
 from planner.errors import BadRequest
 from planner.portfolio import Found
 from tests.app.conftest import chain
