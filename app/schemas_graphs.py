@@ -25,12 +25,23 @@ class VersionedValue(Open):
     version: int
 
 
+class ScopeNames(Open):
+    """What ops in a scope of their own read from outside, hand out and keep."""
+
+    handle: str = Field(description="a name for the scope handle that nothing else has")
+    bindings: dict[str, str] = Field(description="inner name -> outer name")
+    inputs: list[str]
+    outputs: list[str]
+    local: list[str]
+
+
 class Told(Open):
-    """What a pass tells of a graph: its borders, or the status of its values."""
+    """What a pass tells of a graph: its borders, the status of its values, or the names of a scope."""
 
     inputs: list[VersionedValue] | None = None
     outputs: list[VersionedValue] | None = None
     status: dict[str, str] | None = Field(None, description="version -> status")
+    scope: ScopeNames | None = None
 
 
 class Versions(Open):

@@ -75,6 +75,21 @@ class Boundary(Pass):
     nodes: Names
 
 
+class ScopedOp(Strict):
+    """One op of a scope, by the names it reads and writes; what graphs inside it read counts as read."""
+
+    inputs: Names
+    outputs: Names
+
+
+class InferBindings(Pass):
+    """An answer: what ops in a scope of their own read from outside, hand out and keep, by lexical scope."""
+
+    pass_: Literal["infer_bindings"] = Field(alias="pass")
+    ops: Annotated[list[ScopedOp], Field(max_length=1_000_000)] = Field(description="in the order they run")
+    name: Name = Field("do", description="of the scoped subgraph; its handle is named after it")
+
+
 class RemoveIdentities(Pass):
     """Without nodes that show an input under its own type."""
 
@@ -188,8 +203,8 @@ class CutOverTime(Pass):
 
 
 Passes = (
-    Rename | Prune | Extract | Boundary | RemoveIdentities | ReplaceByIdentity | RemoveReshapes | FuseCopies
-    | InsertCopies | VersionNames | Status | DifferentiatePass | RunAgain | Seed | ShareBuffers
+    Rename | Prune | Extract | Boundary | InferBindings | RemoveIdentities | ReplaceByIdentity | RemoveReshapes
+    | FuseCopies | InsertCopies | VersionNames | Status | DifferentiatePass | RunAgain | Seed | ShareBuffers
     | ExpandRecurrent | RecomputeSteps | CutOverTime
 )  # fmt: skip
 
@@ -262,6 +277,16 @@ def _boundary(graph: Graph, asked: Boundary) -> Made:
         side: [{"value": graph.values[v].name, "name": table.names[v], "version": table.numbers[v]} for v in values]
         for side, values in (("inputs", border.inputs), ("outputs", border.outputs))
     }
+
+
+def _infer_bindings(graph: Graph, asked: InferBindings) -> Made:
+    from graph.compat.bindings import NamedOp, inferred_bindings
+    from graph.versions.naming import versions_of_graph
+
+    visible = {*versions_of_graph(graph).names, *(value.name for value in graph.values)}
+    found = inferred_bindings([NamedOp(op.inputs, op.outputs) for op in asked.ops], visible, asked.name)
+    names = {"inputs": found.inputs, "outputs": found.outputs, "local": found.local}
+    return {"scope": {"handle": found.scope, "bindings": found.bindings, **{k: list(v) for k, v in names.items()}}}
 
 
 def _remove_identities(graph: Graph, asked: RemoveIdentities) -> Made:
@@ -393,9 +418,9 @@ def _cut_over_time(graph: Graph, asked: CutOverTime) -> Made:
 
 
 TABLE: Mapping[type[Pass], Callable[[Graph, Any], Made]] = {
-    Rename: _rename, Prune: _prune, Extract: _extract, Boundary: _boundary, RemoveIdentities: _remove_identities,
-    ReplaceByIdentity: _replace_by_identity, RemoveReshapes: _remove_reshapes, FuseCopies: _fuse_copies,
-    InsertCopies: _insert_copies, VersionNames: _version_names, Status: _status, DifferentiatePass: _differentiate,
-    RunAgain: _run_again, Seed: _seed, ShareBuffers: _share_buffers, ExpandRecurrent: _expand_recurrent,
-    RecomputeSteps: _recompute_steps, CutOverTime: _cut_over_time,
+    Rename: _rename, Prune: _prune, Extract: _extract, Boundary: _boundary, InferBindings: _infer_bindings,
+    RemoveIdentities: _remove_identities, ReplaceByIdentity: _replace_by_identity, RemoveReshapes: _remove_reshapes,
+    FuseCopies: _fuse_copies, InsertCopies: _insert_copies, VersionNames: _version_names, Status: _status,
+    DifferentiatePass: _differentiate, RunAgain: _run_again, Seed: _seed, ShareBuffers: _share_buffers,
+    ExpandRecurrent: _expand_recurrent, RecomputeSteps: _recompute_steps, CutOverTime: _cut_over_time,
 }  # fmt: skip

@@ -149,6 +149,25 @@ def test_a_border_is_an_answer(client: TestClient, rewritten: str) -> None:
     assert [(entry["name"], entry["version"]) for entry in found["outputs"]] == [("z", 1), ("y", 2)]
 
 
+def test_names_of_a_scope_are_inferred(client: TestClient) -> None:
+    #   outside: x, y, z, u       inside: t = f(x), y = g(t, y), s = h(y)
+    id = post(client, mutable("a: x -> y", "b: y -> z", "c: z -> u", outputs=["u"]))
+    ops = [
+        {"inputs": ["x"], "outputs": ["t"]}, {"inputs": ["t", "y"], "outputs": ["y"]},
+        {"inputs": ["y"], "outputs": ["s"]},
+    ]  # fmt: skip
+    found = told(client, id, **{"pass": "infer_bindings", "ops": ops, "name": "body"})
+    jsonschema_rs.validate(resolved("Told"), found)
+    assert found["scope"] == {
+        "handle": "body/scope", "bindings": {"x": "x", "y": "y"}, "inputs": ["x", "y"], "outputs": ["y"],
+        "local": ["t", "s"],
+    }  # fmt: skip
+    assert code(client, id, **{"pass": "infer_bindings", "ops": ops[1:]}) == (422, "undefined_value")
+    taken = [{"inputs": [], "outputs": ["body/scope"]}]
+    found = told(client, id, **{"pass": "infer_bindings", "ops": taken, "name": "body"})
+    assert found["scope"]["handle"] == "body/scope/1"
+
+
 def test_statuses_follow_copies_or_a_table(client: TestClient) -> None:
     document = mutable("Relu: x -> a", "CopyGPUToCPU: a -> b", outputs=["b"])
     id = post(client, document)
