@@ -262,13 +262,43 @@ def schema(name: options.SchemaName) -> int:
 def serve(
     host: Annotated[str, typer.Option(metavar="ADDRESS", help="Where to listen.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(metavar="N", min=0, max=65535, help="0 picks a free one.")] = 8000,
-    data: Annotated[Path | None, typer.Option(metavar="FOLDER", help="Where graphs and plans are kept.")] = None,
+    data: options.Data = None,
     no_auth: Annotated[bool, typer.Option("--no-auth", help="Let everybody who reaches the address in.")] = False,
 ) -> int:
     """Answer over HTTP until SIGTERM, then drain."""
     from app.commands.serve import run
 
     return run(host, port, data, no_auth)
+
+
+@app.command()
+def migrate(data: options.Data = None, as_json: options.Json = False) -> int:
+    """Make the tables of a store what this program knows."""
+    from app.commands.store import run_migrate
+
+    return run_migrate(data, as_json)
+
+
+@app.command()
+def gc(
+    data: options.Data = None,
+    keep_days: Annotated[
+        float | None, typer.Option(metavar="N", min=0, help="Drop what ended longer ago; REMAT_KEEP_DAYS unless told.")
+    ] = None,
+    as_json: options.Json = False,
+) -> int:
+    """Drop what a store holds for nobody: old operations and plans, and files that nothing names."""
+    from app.commands.store import run_gc
+
+    return run_gc(data, keep_days, as_json)
+
+
+@app.command()
+def check_store(data: options.Data = None, as_json: options.Json = False) -> int:
+    """Look at every row and file of a store; exit 1 when they do not fit together."""
+    from app.commands.store import run_check
+
+    return run_check(data, as_json)
 
 
 def run(arguments: list[str]) -> int:

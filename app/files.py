@@ -62,10 +62,11 @@ def _explained(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise CannotWrite(f"cannot write {path}: {error.strerror or error}; {_remedy(error.errno)}") from error
+        raise CannotWrite(f"cannot write {path}: {error.strerror or error}; {remedy(error.errno)}") from error
 
 
-def _remedy(code: int | None) -> str:
+def remedy(code: int | None) -> str:
+    """What to do about an error number of the system that kept something from being written."""
     if code in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
         return "free space there or name another place; nothing half written is left"
     if code in (errno.ENOENT, errno.ENOTDIR):

@@ -79,6 +79,7 @@ Transform = Annotated[list[str], _flag('A pass on the way, as JSON: {"pass": "pr
 Versions = Annotated[
     bool, typer.Option("--versions", help="Show which write of a name each op reads instead, and what looks wrong.")
 ]
+Data = Annotated[Path | None, _flag("Where graphs and plans are kept; REMAT_DATA unless told.", "FOLDER", "--data")]
 SchemaName = Annotated[
     str, typer.Argument(metavar="NAME", help="document, columns, request, report, transform, operation or problem.")
 ]

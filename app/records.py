@@ -1,9 +1,4 @@
-"""Graphs and plans as the store keeps them.
-
-graphs/ID    -> blob of the canonical document
-plans/ID     -> blob of the figures, one blob a section
-answers/KEY  -> plan that answers the question
-"""
+"""Graphs, plans and idempotency keys as the store keeps them."""
 
 from __future__ import annotations
 
@@ -13,24 +8,46 @@ from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
+import sqlalchemy as sa
 
 from app.catalogue import versions
-from app.errors import Gone, NotFound
-from app.store.port import Store
+from app.errors import Conflict, Gone, NotFound
+from app.store.blobs import key_of
+from app.store.database import insert
+from app.store.store import Store
+from app.store.tables import answers, graphs, idempotency_keys, of_report, plans, sections, wire
 
 DEFAULT_SECTIONS = ("plan", "timeline")
 
 
 def now() -> str:
     """The time as records say it."""
-    return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return wire(datetime.now(UTC))
 
 
 def keep_graph(store: Store, read: Mapping[str, Any]) -> dict[str, Any]:
-    """The record of a graph that a child has read; the same graph has one record."""
-    record = {name: read[name] for name in ("id", "name", "nodes", "values", "format", "forward_only")}
-    store.create("graphs", read["id"], record | {"blob": store.put(read["document"]), "created_at": now()})
-    return store.record("graphs", read["id"])
+    """The row of a graph that a child has read; the same graph has one row."""
+    row = {name: read[name] for name in ("id", "nodes", "values", "format", "forward_only")}
+    at, document = now(), read["document"]
+    # PostgreSQL holds no NUL in a text; the document has the name as it was.
+    row |= {"name": read["name"].replace("\0", "\ufffd"), "blob": key_of(document), "created_at": at, "seen_at": at}
+    with store.writing(document) as connection:
+        made = insert(connection, graphs).values(row)
+        connection.execute(made.on_conflict_do_update(index_elements=["id"], set_={"seen_at": at}))
+    return store.row(graphs, read["id"])
+
+
+def graph_of(store: Store, graph_id: str) -> dict[str, Any]:
+    """The row of a graph. Raises NotFound."""
+    try:
+        return store.row(graphs, graph_id)
+    except NotFound as error:
+        raise NotFound(f"{error}; post it to /v1/graphs first") from None
+
+
+def document_of(store: Store, graph_id: str) -> bytes:
+    """The canonical document of a graph. Raises NotFound."""
+    return store.blobs.get(graph_of(store, graph_id)["blob"])
 
 
 def question_key(graph_id: str, fields: Mapping[str, Any]) -> str:
@@ -42,50 +59,85 @@ def question_key(graph_id: str, fields: Mapping[str, Any]) -> str:
 
 def solve_payload(store: Store, graph_id: str, fields: Mapping[str, Any]) -> dict[str, Any]:
     """What a child is told of a question about a stored graph. Raises NotFound."""
-    graph, asked = store.record("graphs", graph_id), dict(fields)
+    graph, asked = graph_of(store, graph_id), dict(fields)
     if graph["format"] != "native" and graph["forward_only"] and "loss" not in asked:
         asked.setdefault("differentiate", True)  # as the file would be; the stored document is native
-    return {"data": store.get(graph["blob"]), "fields": asked}
+    return {"data": store.blobs.get(graph["blob"]), "fields": asked}
 
 
-def keep_plan(store: Store, solved: Mapping[str, Any], graph_id: str) -> str:
-    """Id of the plan: of its content, times of the clock left out."""
-    figures = msgspec.json.decode(solved["report"])
-    timeless = {name: said for name, said in figures.items() if name not in ("id", "elapsed")}
-    text = msgspec.json.encode([graph_id, timeless], order="deterministic")
-    plan_id = hashlib.sha256(text).hexdigest()
-    record = {
-        "id": plan_id,
-        "graph_id": graph_id,
-        "figures": store.put(msgspec.json.encode(figures | {"id": plan_id})),
-        "sections": {name: store.put(data) for name, data in solved["sections"].items()},
-        "created_at": now(),
-    }
-    store.create("plans", plan_id, record)
+def keep_plan(store: Store, solved: Mapping[str, Any], graph_id: str, answers_key: str | None = None) -> str:
+    """Id of the plan, which is of its content, times of the clock left out; it answers the question of that key."""
+    report = msgspec.json.decode(solved["report"])
+    timeless = {name: said for name, said in report.items() if name not in ("id", "elapsed")}
+    plan_id = hashlib.sha256(msgspec.json.encode([graph_id, timeless], order="deterministic")).hexdigest()
+    figures, at = msgspec.json.encode(report | {"id": plan_id}), now()
+    row = {"id": plan_id, "graph_id": graph_id, "figures": key_of(figures), "created_at": at, "seen_at": at}
+    parts = [{"plan_id": plan_id, "name": name, "blob": key_of(data)} for name, data in solved["sections"].items()]
+    with store.writing(figures, *solved["sections"].values()) as connection:
+        made = insert(connection, plans).values(row | of_report(report))
+        connection.execute(made.on_conflict_do_update(index_elements=["id"], set_={"seen_at": at}))
+        if parts:
+            connection.execute(insert(connection, sections).on_conflict_do_nothing(), parts)
+        if answers_key is not None:
+            answer = {"key": answers_key, "plan_id": plan_id, "created_at": at}
+            connection.execute(insert(connection, answers).values(answer).on_conflict_do_nothing())
     return plan_id
 
 
 def answer_of(store: Store, key: str) -> str | None:
     """Id of the plan that answers the question, once there is one."""
-    try:
-        return str(store.record("answers", key)["plan"])
-    except NotFound:
-        return None
+    with store.reading() as connection:
+        return connection.scalar(sa.select(answers.c.plan_id).where(answers.c.key == key))
 
 
-def report_of(store: Store, plan_id: str, sections: Iterable[str] = DEFAULT_SECTIONS) -> bytes:
+def report_of(store: Store, plan_id: str, wanted: Iterable[str] = DEFAULT_SECTIONS) -> bytes:
     """The report with those sections that the plan was made with. Raises NotFound."""
-    record = store.record("plans", plan_id)
-    report = msgspec.json.decode(store.get(record["figures"]), type=dict[str, msgspec.Raw])
-    for name in sections:
-        if name in record["sections"]:
-            report[name] = msgspec.Raw(store.get(record["sections"][name]))
+    row = store.row(plans, plan_id)
+    report = msgspec.json.decode(store.blobs.get(row["figures"]), type=dict[str, msgspec.Raw])
+    parts = _sections(store, plan_id)
+    for name in wanted:
+        if name in parts:
+            report[name] = msgspec.Raw(store.blobs.get(parts[name]))
     return msgspec.json.encode(report)
 
 
 def section_of(store: Store, plan_id: str, section: str) -> bytes:
     """One section as JSON. Raises NotFound, and Gone for a section the plan was made without."""
-    record = store.record("plans", plan_id)
-    if section not in record["sections"]:
+    store.row(plans, plan_id)
+    parts = _sections(store, plan_id)
+    if section not in parts:
         raise Gone(f"plan {plan_id} has no {section}; ask again with a layout that is not none")
-    return store.get(record["sections"][section])
+    return store.blobs.get(parts[section])
+
+
+def _sections(store: Store, plan_id: str) -> dict[str, str]:
+    """Name -> blob."""
+    asked = sa.select(sections.c.name, sections.c.blob).where(sections.c.plan_id == plan_id)
+    with store.reading() as connection:
+        return {row.name: row.blob for row in connection.execute(asked)}
+
+
+def claim(store: Store, key: str, path: str, body: bytes) -> str | None:
+    """Bind an idempotency key to this body; the operation it started before, if any. Raises Conflict."""
+    id, said = _key_id(key, path), key_of(body)
+    row = {"id": id, "body": said, "created_at": now()}
+    with store.writing() as connection:
+        connection.execute(insert(connection, idempotency_keys).values(row).on_conflict_do_nothing())
+        bound, operation_id = connection.execute(
+            sa.select(idempotency_keys.c.body, idempotency_keys.c.operation_id).where(idempotency_keys.c.id == id)
+        ).one()
+    if bound != said:
+        raise Conflict(f"idempotency key {key[:80]!r} came with another body before; take a new key for a new question")
+    started: str | None = operation_id
+    return started
+
+
+def bind(store: Store, key: str, path: str, operation_id: str) -> None:
+    """Remember which operation the key started."""
+    started = sa.update(idempotency_keys).where(idempotency_keys.c.id == _key_id(key, path))
+    with store.writing() as connection:
+        connection.execute(started.values(operation_id=operation_id))
+
+
+def _key_id(key: str, path: str) -> str:
+    return hashlib.sha256(msgspec.json.encode([path, key])).hexdigest()

@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
+import logging
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
 import anyio.to_thread
-import msgspec
 
 from app import records
-from app.errors import Busy, Conflict, NotFound, SolveFailed, Unavailable
+from app.errors import AppError, Busy, SolveFailed, Unavailable
+from app.files import CannotWrite
 from app.jobs.local import DIFFERENT, RETRY_S, LocalJobs, Means
 from app.jobs.port import Jobs
 from app.runner import Runner
 from app.settings import Settings
-from app.store.folder import FolderStore
-from app.store.port import Store
+from app.store.collect import collect
+from app.store.store import Store
 
+log = logging.getLogger(__name__)
+
+FIRST_COLLECTION_S = 600.0
 NO_SHAPES: Mapping[str, Any] = {"inputs": {}, "batch": None, "dims": {}}
 
 
@@ -29,10 +32,13 @@ class Service:
 
     def __init__(self, settings: Settings):
         self.settings = settings
-        self.store: Store = FolderStore(settings.data)
+        self.store = Store.to_serve(settings)
         self.runner = Runner(settings.solve_memory_bytes, settings.kill_seconds)
         self.jobs: Jobs = LocalJobs(Means(self.store, self.runner, settings))
         self.draining = False
+        self._closed = threading.Event()
+        if settings.gc_hours:
+            threading.Thread(target=self._collect, name="collector", daemon=True).start()
         self._readers = asyncio.Semaphore(settings.readers)
         self._solvers = asyncio.Semaphore(settings.workers)
         self._solves: set[threading.Event] = set()  # of those that run or wait; set, it stops them
@@ -46,6 +52,7 @@ class Service:
 
     def close(self) -> None:
         self.draining = True
+        self._closed.set()
         self.jobs.close()
         self.store.close()
 
@@ -102,35 +109,27 @@ class Service:
             raise SolveFailed("the rewritten graph computed something else; the plan is not kept", code="different")
         return answer.result
 
+    def _collect(self) -> None:
+        """Take out of the store what has become old, soon after the start and then every `gc_hours`."""
+        settings, seconds = self.settings, FIRST_COLLECTION_S
+        while not self._closed.wait(seconds):
+            seconds = settings.gc_hours * 3600
+            try:
+                taken = collect(self.store, settings.keep_days, settings.idempotency_days)
+            except (AppError, CannotWrite) as error:
+                log.warning("event=not_collected said=%r", str(error))
+            else:
+                log.info("event=collected %s", " ".join(f"{name}={count}" for name, count in asdict(taken).items()))
+
     def claim(self, key: str | None, path: str, body: bytes) -> str | None:
         """Bind an idempotency key to this body; the operation it started before, if any. Raises Conflict."""
-        if key is None:
-            return None
-        name, record = _key_record(key, path, body)
-        if self.store.create("keys", name, record):
-            return None
-        before = self.store.record("keys", name)
-        if before["body"] != record["body"]:
-            raise Conflict(
-                f"idempotency key {key[:80]!r} came with another body before; take a new key for a new question"
-            )
-        operation: str | None = before.get("operation")
-        return operation
+        return None if key is None else records.claim(self.store, key, path, body)
 
-    def bind(self, key: str | None, path: str, body: bytes, operation_id: str) -> None:
+    def bind(self, key: str | None, path: str, operation_id: str) -> None:
         """Remember which operation the key started."""
         if key is not None:
-            name, record = _key_record(key, path, body)
-            self.store.replace("keys", name, record | {"operation": operation_id})
+            records.bind(self.store, key, path, operation_id)
 
     def has_graph(self, graph_id: str) -> None:
         """Raises NotFound."""
-        try:
-            self.store.record("graphs", graph_id)
-        except NotFound:
-            raise NotFound(f"there is no graph {graph_id[:80]!r}; post it to /v1/graphs first") from None
-
-
-def _key_record(key: str, path: str, body: bytes) -> tuple[str, dict[str, Any]]:
-    name = hashlib.sha256(msgspec.json.encode([path, key])).hexdigest()
-    return name, {"body": hashlib.sha256(body).hexdigest(), "created_at": records.now()}
+        records.graph_of(self.store, graph_id)

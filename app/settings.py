@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, SecretStr
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from graph.limits import Limits
@@ -20,6 +20,17 @@ class Settings(BaseSettings):
     model_config = SettingsConfigDict(env_prefix="REMAT_", extra="ignore")
 
     data: Path = Field(default=Path("remat-data"), description="folder of graphs, plans and operations")
+    database_url: SecretStr | None = Field(
+        default=None, description="postgresql://USER@HOST/NAME; SQLite in the data folder unless set"
+    )
+    blobs_url: str | None = Field(
+        default=None, description="s3://BUCKET/PREFIX and the like; a folder in the data folder unless set"
+    )
+    keep_days: float | None = Field(
+        default=None, gt=0, description="operations and plans older than that are collected; none unless set"
+    )
+    idempotency_days: float = Field(default=7.0, gt=0, description="an Idempotency-Key is remembered at least so long")
+    gc_hours: float = Field(default=24.0, ge=0, description="between two collections while serving; 0: none")
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         default="info", description="least level that is logged"
     )

@@ -13,6 +13,7 @@ import pytest
 from app.main import create_app
 from app.schemas import Differentiate, GradientRule
 from app.settings import Settings
+from app.store.tables import metadata
 from graph.resolve import Options
 from planner.algorithms import PLANNERS
 from planner.plan import Lifetimes, Plan
@@ -42,6 +43,12 @@ def test_links_and_files_named_exist(path: Path) -> None:
     missing = [link for link in links if not (path.parent / link).exists()]
     missing += [name for name in named if not (ROOT / name).exists()]
     assert not missing
+
+
+def test_every_column_of_the_store_is_in_the_data_model() -> None:
+    text = page("data-model.md")
+    columns = {f"`{table.name}.{name}`" for table in metadata.sorted_tables for name in table.c.keys()}  # noqa: SIM118
+    assert not [name for name in columns if name not in text]
 
 
 @pytest.mark.parametrize("record", [Problem, Lifetimes, Plan], ids=lambda record: record.__name__)
@@ -81,6 +88,7 @@ def test_every_dependency_has_its_reason() -> None:
 def test_every_dependency_is_pinned() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     extras = [name for group in project["optional-dependencies"].values() for name in group]
-    pins = {line.split("==")[0].replace("_", "-") for line in (ROOT / "constraints.txt").read_text().splitlines()}
+    lines = (ROOT / "constraints.txt").read_text().lower().splitlines()
+    pins = {line.split("==")[0].replace("_", "-") for line in lines}
     names = {re.split(r"[<>=]", entry)[0] for entry in (*project["dependencies"], *extras)}
     assert not names - pins

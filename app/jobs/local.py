@@ -2,28 +2,32 @@
 
 from __future__ import annotations
 
-import bisect
+import contextlib
 import logging
 import queue
 import secrets
 import threading
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from app.errors import AppError, Busy, Problem, SolveFailed, Unavailable, problem_of
+from app.files import CannotWrite
+from app.jobs import stored
 from app.jobs.live import Live, woken
 from app.jobs.port import Event, Operation, Page, Question
-from app.records import keep_plan, now, solve_payload
+from app.records import answer_of, keep_plan, now, solve_payload
 from app.runner import Answer, Runner
 from app.settings import Settings
-from app.store.port import Store
+from app.store.store import Store
 
 log = logging.getLogger(__name__)
 
 KEEP_ALIVE_S = 15.0  # a quiet stream says so, or proxies close it
 RETRY_S = 5
+PATIENCE_S = 1.0  # between two tries to save
+T = TypeVar("T")
 DIFFERENT = 4  # exit code of a solve whose rewritten graph computes something else
 
 
@@ -45,7 +49,6 @@ class LocalJobs:
         self._live: dict[str, Live] = {}
         self._by_key: dict[str, Live] = {}
         self._queue: queue.SimpleQueue[Live | None] = queue.SimpleQueue()
-        self._ids = means.store.ids("operations")
         self._draining = self._closing = False
         self._resume()
         self._threads = [
@@ -68,14 +71,13 @@ class LocalJobs:
                     headers={"Retry-After": str(RETRY_S)},
                 )
             operation = Operation(_new_id(), question.key, question.graph_id, question.fields, now())
-            self.means.store.create("operations", operation.id, asdict(operation))
-            bisect.insort(self._ids, operation.id)
+            stored.add(self.means.store, operation)
             self._enqueue(Live(operation))
             return operation
 
     def status(self, id: str) -> Operation:
         live = self._live.get(id)
-        return live.operation if live is not None else Operation(**self.means.store.record("operations", id))
+        return live.operation if live is not None else stored.find(self.means.store, id)
 
     async def wait(self, id: str, seconds: float) -> Operation:
         live, until = self._live.get(id), time.monotonic() + seconds
@@ -108,7 +110,7 @@ class LocalJobs:
     def cancel(self, id: str) -> Operation:
         with self._lock:
             live = self._live.get(id)
-            if live is None:
+            if live is None or live.operation.finished:
                 return self.status(id)
             live.operation.cancel_requested = True
             live.stop.set()
@@ -117,16 +119,12 @@ class LocalJobs:
             return live.operation
 
     def list(self, after: str | None, limit: int, state: str | None) -> Page:
-        found: list[Operation] = []
-        with self._lock:
-            ids = self._ids[: bisect.bisect_left(self._ids, after) if after else None]
-        for id in reversed(ids):
-            operation = self.status(id)
-            if state is None or operation.state == state:
-                if len(found) == limit:
-                    return Page(tuple(found), found[-1].id)
-                found.append(operation)
-        return Page(tuple(found), None)
+        found = stored.page(self.means.store, after, limit + 1, state)
+        for n, operation in enumerate(found):
+            live = self._live.get(operation.id)
+            if live is not None and state in (None, live.operation.state):
+                found[n] = live.operation  # with its progress
+        return Page(tuple(found[:limit]), found[limit - 1].id if len(found) > limit else None)
 
     def drain(self) -> None:
         """Refuse new work and let everybody who waits go; what runs goes on."""
@@ -150,15 +148,16 @@ class LocalJobs:
 
     def _resume(self) -> None:
         """Queue again what the process before left behind; one that was started too often has failed."""
-        for id in self._ids:
-            operation = Operation(**self.means.store.record("operations", id))
-            if operation.finished:
-                continue
+        for operation in stored.unfinished(self.means.store):
             live = Live(operation)
             if operation.attempts >= self.means.settings.attempts:
                 said = f"started {operation.attempts} times, and the service died each time"
-                self._live[id] = live
+                self._live[operation.id] = live
                 self._end(live, "failed", error=problem_of(SolveFailed(said, code="poisoned")))
+            elif (plan_id := answer_of(self.means.store, operation.key)) is not None:
+                operation.result = plan_id  # the process before died between its plan and its last word
+                self._live[operation.id] = live
+                self._end(live, "succeeded")
             else:
                 operation.state = "queued"
                 self._enqueue(live)
@@ -208,20 +207,40 @@ class LocalJobs:
             return
         if solved["exit_code"] == DIFFERENT:
             raise SolveFailed("the rewritten graph computed something else; the plan is not kept", code="different")
-        operation.result = keep_plan(store, solved, operation.graph_id)
-        if not answer.hurried and not live.stop.is_set():
-            store.create("answers", operation.key, {"plan": operation.result})
-        self._end(live, "cancelled" if operation.cancel_requested else "succeeded")
+        key = None if answer.hurried or live.stop.is_set() else operation.key
+        operation.result = self._patiently(lambda: keep_plan(store, solved, operation.graph_id, key))
+        self._end_at_last(live, "cancelled" if operation.cancel_requested else "succeeded")
 
     def _failed(self, live: Live, problem: Mapping[str, Any]) -> None:
-        self._end(live, "cancelled" if live.operation.cancel_requested else "failed", error=problem)
+        self._end_at_last(live, "cancelled" if live.operation.cancel_requested else "failed", error=problem)
+
+    def _end_at_last(self, live: Live, state: str, error: Mapping[str, Any] | None = None) -> None:
+        """As `_end`; when the store takes nothing, who waits is told, and the store as soon as it does."""
+        try:
+            self._end(live, state, error)
+        except (AppError, CannotWrite) as refused:
+            log.error("operation=%s event=not_saved said=%r", live.operation.id, str(refused))
+            live.finish(_ended(live.operation, state, error))
+            with contextlib.suppress(AppError, CannotWrite):  # closing: it runs again after a restart
+                self._patiently(lambda: self._end(live, state, error), CannotWrite)
+
+    def _patiently(self, keep: Callable[[], T], *also: type[Exception]) -> T:
+        """What `keep` gives, once the store answers: an hour's work is not lost to a minute without a database."""
+        passing: tuple[type[Exception], ...] = (Unavailable, *also)
+        while True:
+            try:
+                return keep()
+            except passing:
+                if self._closing:
+                    raise
+            time.sleep(PATIENCE_S)
 
     def _end(self, live: Live, state: str, error: Mapping[str, Any] | None = None) -> None:
-        operation = replace(
-            live.operation, state=state, ended_at=now(), error=error, last_event=live.operation.last_event + 1
-        )
-        self._save(operation)
-        live.finish(operation)
+        """Save the last state and tell everybody. Raises CannotWrite, Unavailable with nothing changed."""
+        operation = live.operation if live.operation.finished else _ended(live.operation, state, error)
+        stored.save(self.means.store, operation)
+        if not live.operation.finished:
+            live.finish(operation)
         with self._lock:
             self._live.pop(operation.id, None)
             if self._by_key.get(operation.key) is live:
@@ -230,9 +249,13 @@ class LocalJobs:
 
     def _save(self, operation: Operation) -> None:
         try:
-            self.means.store.replace("operations", operation.id, asdict(operation))
+            stored.save(self.means.store, operation)
         except Exception:
             log.exception("operation=%s event=not_saved", operation.id)
+
+
+def _ended(operation: Operation, state: str, error: Mapping[str, Any] | None) -> Operation:
+    return replace(operation, state=state, ended_at=now(), error=error, last_event=operation.last_event + 1)
 
 
 def _progress(told: Mapping[str, Any], before: Mapping[str, Any] | None) -> dict[str, Any]:

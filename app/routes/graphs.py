@@ -10,6 +10,7 @@ import anyio.to_thread
 import msgspec
 from fastapi import APIRouter, HTTPException, Query, Request, Response
 
+from app import records
 from app.bodies import body_of, decoded, media_type_of
 from app.negotiation import matches
 from app.openapi import UNCHANGED, answers, bodies, links, problems, ref
@@ -147,8 +148,7 @@ async def get_graph(request: Request, service: Serving, graph_id: str) -> Respon
 
 async def _document(service: Service, graph_id: str) -> bytes:
     """The canonical document of a stored graph. Raises NotFound."""
-    record = await anyio.to_thread.run_sync(service.store.record, "graphs", graph_id)
-    return await anyio.to_thread.run_sync(service.store.get, record["blob"])
+    return await anyio.to_thread.run_sync(records.document_of, service.store, graph_id)
 
 
 def _kept(record: Mapping[str, Any], said: Mapping[str, Any]) -> Response:

@@ -90,7 +90,7 @@ async def post_plan(
         if (plan_id := await anyio.to_thread.run_sync(records.answer_of, service.store, question.key)) is not None:
             return await _created(service, plan_id, sections)
         operation_id = (await anyio.to_thread.run_sync(service.jobs.submit, question)).id
-        await anyio.to_thread.run_sync(service.bind, idempotency_key, "/v1/plans", body, operation_id)
+        await anyio.to_thread.run_sync(service.bind, idempotency_key, "/v1/plans", operation_id)
     return await _answer(service, await service.jobs.wait(operation_id, seconds), sections)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,8 @@ from starlette.testclient import TestClient
 
 from app.main import create_app
 from app.settings import Settings
+from app.store.database import engine_of, migrate
+from tests.postgres import Cluster, binaries
 
 
 def value(name: str, role: str = "activation", shape: tuple[int, ...] = (64, 64)) -> dict[str, Any]:
@@ -76,3 +79,30 @@ def client(settings: Settings) -> Iterator[TestClient]:
     """One service for every test of the package, as it would run for long."""
     with TestClient(create_app(settings), raise_server_exceptions=False) as running:
         yield running
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Cluster]:
+    """A PostgreSQL of this run; without its programs there is none, which .ci/run does not let pass."""
+    if binaries() is None:
+        assert not os.environ.get("REMAT_TEST_POSTGRES"), "PostgreSQL is not installed"
+        pytest.skip("PostgreSQL is not installed")
+    cluster = Cluster()
+    yield cluster
+    cluster.close()
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.heavy)])
+def store_settings(request: pytest.FixtureRequest, tmp_path: Path) -> dict[str, Any]:
+    """Settings of an empty store of either kind, ready to be opened."""
+    if request.param == "sqlite":
+        return {"data": tmp_path}
+    url = request.getfixturevalue("postgres").database(tmp_path.name)
+    migrate_postgres(url)
+    return {"data": tmp_path, "database_url": url}
+
+
+def migrate_postgres(url: str) -> None:
+    engine = engine_of(url, Path())
+    migrate(engine)
+    engine.dispose()

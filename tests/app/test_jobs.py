@@ -8,20 +8,22 @@ import json
 import os
 import threading
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from app.errors import Busy, NotFound, SolveFailed, Unavailable
+from app.jobs import stored
 from app.jobs.local import LocalJobs, Means
 from app.jobs.port import Operation, Question
 from app.records import answer_of, report_of
 from app.runner import Answer
 from app.settings import Settings
-from app.store.folder import FolderStore
+from tests.app.stores import GRAPH_ID, opened, solved
 
-QUESTION = Question("k1", "g1", {"budget": "50%"})
+QUESTION = Question("k1", GRAPH_ID, {"budget": "50%"})
 
 
 class Pretender:
@@ -49,9 +51,7 @@ class Pretender:
         self.runs += 1
         self.started.set()
         order = self.act(stop, tell)
-        report = json.dumps({"id": "", "elapsed": {}, "plan": {"order": order}}).encode()
-        code = 4 if order == "different" else 0
-        return Answer({"report": report, "sections": {"timeline": b"{}"}, "exit_code": code}, hurried=False)
+        return Answer(solved(order) | {"exit_code": 4 if order == "different" else 0}, hurried=False)
 
 
 def until_stopped(stop: threading.Event, tell: Callable[..., None]) -> str:
@@ -67,8 +67,7 @@ def started(tmp_path: Path) -> Any:
 
     def start(runner: Pretender, **settings: Any) -> LocalJobs:
         close()
-        store = FolderStore(tmp_path)
-        store.create("graphs", "g1", {"blob": store.put(b"{}"), "format": "native", "forward_only": False})
+        store = opened(tmp_path)
         given = {"workers": 1, "drain_seconds": 0, "kill_seconds": 1} | settings
         running.append(LocalJobs(Means(store, runner, Settings(data=tmp_path, **given))))  # type: ignore[arg-type]
         return running[0]
@@ -123,7 +122,7 @@ def test_a_waiting_job_is_cancelled_at_once(started: Any) -> None:
     jobs = started(runner)
     first = jobs.submit(QUESTION).id
     runner.started.wait(20)
-    second = jobs.submit(Question("k2", "g1", {})).id
+    second = jobs.submit(Question("k2", GRAPH_ID, {})).id
     assert jobs.cancel(second).state in ("cancelled", "queued")
     assert jobs.status(second).state == "cancelled"
     assert jobs.status(first).state == "running"
@@ -139,9 +138,9 @@ def test_cancelling_what_has_ended_changes_nothing(started: Any) -> None:
 def test_a_full_queue_says_when_to_come_back(started: Any) -> None:
     jobs = started(Pretender(until_stopped), queue=1)
     for key in ("k1", "k2"):
-        jobs.submit(Question(key, "g1", {}))
+        jobs.submit(Question(key, GRAPH_ID, {}))
     with pytest.raises(Busy, match="REMAT_QUEUE") as caught:
-        jobs.submit(Question("k3", "g1", {}))
+        jobs.submit(Question("k3", GRAPH_ID, {}))
     assert caught.value.headers["Retry-After"]
 
 
@@ -168,7 +167,7 @@ def test_a_child_that_fails_fails_its_job_and_no_other(started: Any, act: Any, c
     assert operation.error is not None and operation.error["code"] == code
     assert answer_of(jobs.means.store, "k1") is None
     runner.act = lambda stop, tell: "plan"
-    assert finished(jobs, jobs.submit(Question("k2", "g1", {})).id).state == "succeeded"
+    assert finished(jobs, jobs.submit(Question("k2", GRAPH_ID, {})).id).state == "succeeded"
 
 
 def test_a_full_disk_fails_the_job_and_the_operation_says_so(started: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -200,8 +199,7 @@ def test_what_a_stop_of_the_service_interrupts_runs_again_after_a_restart(starte
 def test_a_job_whose_service_keeps_dying_ends_as_failed(started: Any, tmp_path: Path) -> None:
     jobs = started(Pretender())
     done = finished(jobs, jobs.submit(QUESTION).id)
-    record = jobs.means.store.record("operations", done.id)
-    jobs.means.store.replace("operations", done.id, record | {"state": "running", "attempts": 3})
+    stored.save(jobs.means.store, replace(done, state="running", attempts=3, ended_at=None))
     operation = started(Pretender()).status(done.id)
     assert operation.state == "failed"
     assert operation.error is not None and operation.error["code"] == "poisoned"
@@ -216,7 +214,7 @@ def test_draining_refuses_new_work(started: Any) -> None:
 
 def test_pages_lead_through_every_operation_newest_first(started: Any) -> None:
     jobs = started(Pretender())
-    ids = [finished(jobs, jobs.submit(Question(f"k{i}", "g1", {})).id).id for i in range(5)]
+    ids = [finished(jobs, jobs.submit(Question(f"k{i}", GRAPH_ID, {})).id).id for i in range(5)]
     seen: list[str] = []
     after = None
     while True:

@@ -1,71 +1,288 @@
-"""The store keeps blobs by content and records by id, across restarts, whole or not at all."""
+"""The store keeps blobs by content and rows beside them, across restarts, whole or not at all."""
 
 from __future__ import annotations
 
 import hashlib
+import json
+import os
+import sqlite3
 from collections.abc import Iterator
+from dataclasses import fields
+from datetime import datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
+import sqlalchemy as sa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.errors import NotFound, Unavailable
-from app.store.folder import FolderStore
+from app import records
+from app.errors import BadUsage, Conflict, NotFound, Unavailable
+from app.files import CannotWrite
+from app.jobs import stored
+from app.jobs.port import Operation
+from app.settings import Settings
+from app.store.blobs import GRACE, Blobs
+from app.store.collect import collect
+from app.store.database import migrate
+from app.store.store import Store
+from app.store.tables import graphs, idempotency_keys, metadata, operations, plans, wire
+from app.store.walk import walk
+from tests.app.stores import GRAPH_ID, graph_read, opened, solved
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[FolderStore]:
-    opened = FolderStore(tmp_path)
-    yield opened
-    opened.close()
+def store(store_settings: dict[str, Any]) -> Iterator[Store]:
+    """With one graph, on SQLite and on PostgreSQL."""
+    made = opened(**store_settings)
+    yield made
+    made.close()
 
 
 @given(st.binary(max_size=2000))
 def test_a_blob_comes_back_under_the_hash_of_its_bytes(tmp_path_factory: pytest.TempPathFactory, data: bytes) -> None:
-    opened = FolderStore(tmp_path_factory.mktemp("store"))
-    key = opened.put(data)
-    assert key == hashlib.sha256(data).hexdigest() == opened.put(data)
-    assert opened.get(key) == data
-    opened.close()
+    blobs = Blobs(None, tmp_path_factory.mktemp("blobs"))
+    key = blobs.put(data)
+    assert key == hashlib.sha256(data).hexdigest() == blobs.put(data)
+    assert blobs.get(key) == data
 
 
-def test_a_record_is_created_once(store: FolderStore) -> None:
-    assert store.create("plans", "p1", {"a": 1})
-    assert not store.create("plans", "p1", {"a": 2})
-    assert store.record("plans", "p1") == {"a": 1}
-    store.replace("plans", "p1", {"a": 3})
-    assert store.record("plans", "p1") == {"a": 3}
+@pytest.mark.parametrize("damage", [b"", b"garbage", b"(\xb5/\xfd half"])
+def test_a_damaged_blob_is_told_found_and_mended_by_who_has_its_bytes(store: Store, damage: bytes) -> None:
+    if store.blobs.folder is None:
+        pytest.skip("the files of an object store are its own")
+    path = store.blobs.folder / GRAPH_ID[:2] / f"{GRAPH_ID}.zst"
+    path.write_bytes(damage)
+    with pytest.raises(Unavailable, match="damaged"):
+        records.document_of(store, GRAPH_ID)
+    assert any(GRAPH_ID in said for said in walk(store).faults)
+    records.keep_graph(store, graph_read())
+    assert records.document_of(store, GRAPH_ID) == b"{}"
+    assert not walk(store).faults
 
 
-def test_everything_is_there_after_a_restart(tmp_path: Path) -> None:
-    first = FolderStore(tmp_path)
-    key = first.put(b"graph")
-    for id in ("b", "a"):
-        first.create("graphs", id, {"blob": key})
+def test_what_is_kept_is_there_after_a_restart(store_settings: dict[str, Any]) -> None:
+    first = opened(**store_settings)
+    plan_id = records.keep_plan(first, solved(), GRAPH_ID, "k1")
     first.close()
-    second = FolderStore(tmp_path)
-    assert second.ids("graphs") == ["a", "b"]
-    assert second.get(second.record("graphs", "a")["blob"]) == b"graph"
+    second = opened(**store_settings)
+    assert records.answer_of(second, "k1") == plan_id
+    assert json.loads(records.report_of(second, plan_id))["timeline"] == {"step_bytes": ["plan"]}
+    assert records.document_of(second, GRAPH_ID) == b"{}"
     second.close()
 
 
-def test_a_second_process_is_kept_out(store: FolderStore, tmp_path: Path) -> None:
+def test_the_same_plan_has_one_row_and_the_first_answer_stays(store: Store) -> None:
+    ids = [records.keep_plan(store, solved(), GRAPH_ID, "k1") for _ in range(2)]
+    other = records.keep_plan(store, solved("other"), GRAPH_ID, "k1")
+    assert ids[0] == ids[1] != other
+    assert records.answer_of(store, "k1") == ids[0]
+    assert walk(store).plans == 2
+
+
+def test_a_plan_of_a_graph_nobody_has_leaves_nothing(store: Store) -> None:
+    with pytest.raises(sa.exc.IntegrityError):
+        records.keep_plan(store, solved(), "0" * 64, "k1")
+    assert records.answer_of(store, "k1") is None
+    assert walk(store).plans == 0
+
+
+def test_a_second_process_is_kept_out_and_may_read(store: Store, store_settings: dict[str, Any]) -> None:
     with pytest.raises(Unavailable, match="served by another process"):
-        FolderStore(tmp_path)
+        opened(**store_settings)
+    reader = Store(Settings(**store_settings))
+    assert records.document_of(reader, GRAPH_ID) == b"{}"
+    reader.close()
 
 
-@pytest.mark.parametrize("id", ["../../etc/passwd", "", "a/b", "a\0b", "x" * 200, "."])
-def test_what_a_client_sends_never_becomes_another_path(store: FolderStore, id: str) -> None:
+@pytest.mark.parametrize("id", ["../../etc/passwd", "", "a/b", "a\0b", "x" * 200, ".", "' OR 1=1 --"])
+def test_what_a_client_sends_never_becomes_another_place(store: Store, id: str) -> None:
+    for ask in (records.document_of, records.report_of, stored.find):
+        with pytest.raises(NotFound):
+            ask(store, id)
     with pytest.raises(NotFound):
-        store.record("graphs", id)
-    with pytest.raises(NotFound):
-        store.get(id)
+        store.blobs.get(id)
 
 
-def test_half_written_files_are_gone_after_a_restart(tmp_path: Path) -> None:
-    FolderStore(tmp_path).close()
-    (tmp_path / "blobs" / "aa").mkdir()
-    (tmp_path / "blobs" / "aa" / ".aa.0000.part").write_bytes(b"half")
-    FolderStore(tmp_path).close()
-    assert not list(tmp_path.rglob("*.part"))
+def test_a_name_with_a_nul_is_kept_by_every_database(store: Store) -> None:
+    made = records.keep_graph(store, graph_read(b'{"name": "a\\u0000b"}', "a\0b"))
+    assert made["name"] == "a�b"
+    operation = Operation("op1", "k", made["id"], {"loss": "a\0b"}, records.now())
+    stored.add(store, operation)
+    assert stored.find(store, "op1") == operation
+
+
+def test_an_operation_is_a_row(store: Store) -> None:
+    assert {field.name for field in fields(Operation)} == set(operations.c.keys())
+    operation = Operation("op2", "k", GRAPH_ID, {"budget": 0.5}, records.now())
+    stored.add(store, operation)
+    operation.progress, operation.state, operation.started_at = {"seconds": 0.1}, "running", records.now()
+    stored.save(store, operation)
+    assert stored.find(store, "op2") == operation == stored.unfinished(store)[0]
+    with pytest.raises(NotFound, match="post it"):
+        stored.add(store, Operation("op3", "k", "0" * 64, {}, records.now()))
+
+
+def test_an_idempotency_key_belongs_to_one_body(store: Store) -> None:
+    assert records.claim(store, "key", "/v1/plans", b"one") is None
+    stored.add(store, Operation("op4", "k", GRAPH_ID, {}, records.now()))
+    records.bind(store, "key", "/v1/plans", "op4")
+    assert records.claim(store, "key", "/v1/plans", b"one") == "op4"
+    assert records.claim(store, "key", "/v1/graphs", b"two") is None
+    with pytest.raises(Conflict):
+        records.claim(store, "key", "/v1/plans", b"two")
+
+
+def test_the_tables_are_what_the_migrations_make(store: Store) -> None:
+    from alembic.autogenerate import compare_metadata
+    from alembic.migration import MigrationContext
+
+    with store.reading() as connection:
+        assert compare_metadata(MigrationContext.configure(connection, opts={"compare_type": True}), metadata) == []
+
+
+def test_a_database_of_a_newer_program_is_refused(store_settings: dict[str, Any]) -> None:
+    made = opened(**store_settings)
+    with made.writing() as connection:
+        connection.execute(sa.text("UPDATE alembic_version SET version_num = 'from the future'"))
+    made.close()
+    with pytest.raises(Unavailable, match="newer remat"):
+        opened(**store_settings)
+
+
+def test_a_folder_of_an_older_program_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "records").mkdir()
+    with pytest.raises(Unavailable, match="name another folder"):
+        Store(Settings(data=tmp_path))
+
+
+def test_a_url_that_nobody_reads_is_refused_without_its_password(tmp_path: Path) -> None:
+    for urls in ({"database_url": "mysql://me:secret@host/name"}, {"blobs_url": "ftp://me:secret@host"}):
+        with pytest.raises(BadUsage) as caught:
+            Store(Settings(data=tmp_path, **urls))  # type: ignore[arg-type]
+        assert "secret" not in str(caught.value)
+
+
+def test_savings_are_columns_and_views(store: Store) -> None:
+    records.keep_plan(store, solved(budget="50%"), GRAPH_ID)
+    records.keep_plan(store, solved(budget="30%", status="proven", saved_bytes=70, saved=0.7), GRAPH_ID)
+    records.keep_plan(store, solved(planner="milp", saved_bytes=60, saved=0.6, overhead=None), GRAPH_ID)
+    with store.reading() as connection:
+        by_planner = connection.execute(sa.text("SELECT * FROM savings_by_planner ORDER BY planner")).mappings().all()
+        models = connection.execute(sa.text("SELECT model, plans, saved_bytes FROM savings_by_model")).all()
+        budgets = connection.execute(sa.text("SELECT budget, plans FROM savings_by_budget ORDER BY budget")).all()
+        days = connection.execute(sa.text("SELECT day, plans FROM savings_by_day")).all()
+    assert [(row["planner"], row["plans"], row["proven"]) for row in by_planner] == [("greedy", 2, 1), ("milp", 1, 0)]
+    assert (by_planner[0]["saved_bytes"], by_planner[0]["saved"]) == (120, pytest.approx(0.6))
+    assert (by_planner[1]["overhead"], by_planner[1]["solver_seconds"]) == (None, 2.0)
+    assert models == [("net", 3, 180)]
+    assert budgets == [("30%", 1), ("50%", 2)]
+    assert days == [(records.now()[:10], 3)]
+
+
+def test_the_walk_finds_what_does_not_fit_together(store: Store) -> None:
+    plan_id = records.keep_plan(store, solved(), GRAPH_ID)
+    gone = records.keep_plan(store, solved("gone"), GRAPH_ID)
+    assert not walk(store).faults
+    with store.writing() as connection:
+        connection.execute(sa.update(plans).where(plans.c.id == plan_id).values(saved_bytes=51))
+    store.blobs.remove(store.row(plans, gone)["figures"])
+    stored.add(store, Operation("op5", "k", GRAPH_ID, {}, records.now(), state="succeeded"))
+    found = walk(store)
+    assert found.fault_count == 4
+    for said in (f"plan {plan_id}: column saved_bytes is 51", f"plan {gone}: there is no blob", "op5: succeeded, and"):
+        assert any(said in fault for fault in found.faults), found.faults
+
+
+def aged(store: Store, by: timedelta) -> None:
+    """Everything in the store becomes so much older."""
+    with store.writing() as connection:
+        for table in (graphs, plans, operations, idempotency_keys):
+            for name in {"created_at", "seen_at", "ended_at"} & set(table.c.keys()):
+                for id, at in connection.execute(sa.select(table.c.id, table.c[name])).all():
+                    moved = None if at is None else wire(datetime.fromisoformat(at) - by)
+                    connection.execute(sa.update(table).where(table.c.id == id).values({name: moved}))
+    assert store.blobs.folder is not None
+    for path in store.blobs.folder.glob("*/*"):
+        at = path.stat().st_mtime - by.total_seconds()
+        os.utime(path, (at, at))
+
+
+def test_old_things_go_and_what_they_name_goes_with_them(store: Store) -> None:
+    plan_id = records.keep_plan(store, solved(), GRAPH_ID, "k1")
+    at = records.now()
+    stored.add(store, Operation("op6", "k1", GRAPH_ID, {}, at, state="succeeded", result=plan_id, ended_at=at))
+    stored.add(store, Operation("op7", "k2", GRAPH_ID, {}, records.now()))
+    records.claim(store, "key", "/v1/plans", b"one")
+    aged(store, timedelta(days=10))
+    fresh = records.keep_plan(store, solved("fresh"), GRAPH_ID, "k3")
+    assert collect(store, None, 30).plans == 0
+    assert walk(store).plans == 2
+    taken = collect(store, 9, 9)
+    assert (taken.operations, taken.plans, taken.graphs, taken.idempotency_keys) == (1, 1, 0, 1)
+    assert taken.blobs == 2  # figures and timeline of the old plan
+    assert records.answer_of(store, "k1") is None
+    assert json.loads(records.report_of(store, fresh))["id"] == fresh
+    found = walk(store)
+    assert (found.faults, found.unnamed_blobs, found.operations) == ([], 0, 1)  # the queued one stays, and its graph
+
+
+def test_a_blob_that_no_row_names_yet_is_left_alone_until_it_is_old(store: Store) -> None:
+    key = store.blobs.put(b"about to be named")
+    assert collect(store, 1, 1).blobs == 0
+    aged(store, 2 * GRACE)
+    assert store.blobs.put(b"about to be named") == key  # as young as new again
+    assert collect(store, 1, 1).blobs == 0
+    aged(store, 2 * GRACE)
+    assert collect(store, 1, 1).blobs == 1
+    assert not store.blobs.has(key)
+
+
+def test_a_blob_collected_before_its_row_is_committed_is_written_again(store: Store) -> None:
+    with store.writing(b"named late"):
+        store.blobs.remove(hashlib.sha256(b"named late").hexdigest())
+    assert store.blobs.has(hashlib.sha256(b"named late").hexdigest())
+
+
+def test_half_written_files_are_never_seen_and_go_in_time(store: Store) -> None:
+    assert store.blobs.folder is not None
+    half = store.blobs.folder / GRAPH_ID[:2] / f"{GRAPH_ID}.zst#1"
+    half.write_bytes(b"half")
+    assert walk(store).faults == []
+    assert collect(store, None, 1).unfinished_files == 0
+    aged(store, 2 * GRACE)
+    assert collect(store, None, 1).unfinished_files == 1
+    assert not half.exists()
+
+
+def test_a_file_that_is_no_database_is_told(tmp_path: Path) -> None:
+    (tmp_path / "remat.sqlite").write_bytes(b"something else entirely, of some length" * 100)
+    with pytest.raises(Unavailable, match="damaged"):
+        opened(tmp_path)
+
+
+def test_a_database_that_somebody_writes_to_for_long_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("app.store.database.BUSY_SECONDS", 0.05)
+    store = opened(tmp_path)
+    other = sqlite3.connect(tmp_path / "remat.sqlite", isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    with pytest.raises(Unavailable, match="ask again"):
+        records.keep_plan(store, solved(), GRAPH_ID)
+    other.close()
+    records.keep_plan(store, solved(), GRAPH_ID)
+    store.close()
+
+
+def test_migrating_twice_changes_nothing(tmp_path: Path) -> None:
+    store = Store(Settings(data=tmp_path))
+    before, after = migrate(store.engine)
+    assert before is None
+    assert migrate(store.engine) == (after, after)
+    store.close()
+
+
+def test_a_folder_that_cannot_be_is_told(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(CannotWrite, match="--data"):
+        Store(Settings(data=tmp_path / "file" / "data"))

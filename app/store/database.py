@@ -1,0 +1,165 @@
+"""The database: SQLite in the data folder, or PostgreSQL by URL; its faults in words; its migrations."""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import sqlalchemy as sa
+from sqlalchemy.exc import DBAPIError, IntegrityError, TimeoutError
+
+from app.errors import BadUsage, Unavailable
+from app.files import CannotWrite
+
+NAME = "remat.sqlite"
+BUSY_SECONDS = 30.0  # a writer waits so long for the other
+CONNECT_SECONDS = 5
+RETRY = {"Retry-After": "5"}
+MIGRATIONS = Path(__file__).parent / "migrations"
+SQLITE_WRITES = {"remat_writes": True}
+
+#: First letters of SQLite's error names, and the first match's remedy.
+SQLITE_UNWRITABLE = {
+    "SQLITE_FULL": "free space there; nothing half written is left",
+    "SQLITE_IOERR": "look for a full or failing disk there; nothing half written is left",
+    "SQLITE_READONLY": "name a place you may write to",
+    "SQLITE_CANTOPEN": "name a place you may write to",
+    "SQLITE_PERM": "name a place you may write to",
+}
+POSTGRES_UNWRITABLE = {"53100": "the disk of the database is full", "25006": "the database is read-only"}
+
+
+def engine_of(url: str | None, data: Path) -> sa.Engine:
+    """The engine: PostgreSQL where a URL says so, else SQLite in the folder. Connects when first used."""
+    common: dict[str, Any] = {
+        "json_serializer": lambda value: msgspec.json.encode(value).decode(),
+        "json_deserializer": msgspec.json.decode,
+        "pool_pre_ping": True,
+        "pool_timeout": 10,
+    }
+    if url is None:
+        arguments = {"timeout": BUSY_SECONDS, "check_same_thread": False}
+        engine = sa.create_engine(f"sqlite:///{data / NAME}", connect_args=arguments, max_overflow=64, **common)
+        sa.event.listen(engine, "connect", _prepare_sqlite)
+        sa.event.listen(engine, "begin", _begin_sqlite)
+        return engine
+    scheme, _, rest = url.partition("://")
+    if scheme not in ("postgresql", "postgres"):
+        raise BadUsage(f"REMAT_DATABASE_URL begins with {scheme[:20]!r}; write postgresql://USER@HOST/NAME")
+    postgres: dict[str, Any] = {
+        "connect_timeout": CONNECT_SECONDS,
+        "tcp_user_timeout": 10_000,
+        "application_name": "remat",
+    }
+    return sa.create_engine(
+        f"postgresql+psycopg://{rest}", connect_args=postgres, pool_size=10, max_overflow=20, **common
+    )
+
+
+def _prepare_sqlite(connection: sqlite3.Connection, _: object) -> None:
+    connection.isolation_level = None  # transactions begin where `_begin_sqlite` says
+    connection.execute("PRAGMA journal_mode=WAL")
+    connection.execute("PRAGMA synchronous=NORMAL")
+    connection.execute("PRAGMA foreign_keys=ON")
+
+
+def _begin_sqlite(connection: sa.Connection) -> None:
+    # A writer takes its lock at once: one that began as a reader could not, after another wrote.
+    writes = connection.get_execution_options().get("remat_writes", False)
+    connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+
+
+@contextlib.contextmanager
+def explained(engine: sa.Engine) -> Iterator[None]:
+    """Raises CannotWrite or Unavailable in words for what goes wrong below; a broken constraint passes as it is."""
+    try:
+        yield
+    except IntegrityError:
+        raise
+    except TimeoutError as error:
+        raise Unavailable("every connection to the database is in use; ask again", headers=RETRY) from error
+    except DBAPIError as error:
+        raise _in_words(engine, error) from error
+
+
+def _in_words(engine: sa.Engine, error: DBAPIError) -> Exception:
+    said = str(error.orig).strip().split("\n", 1)[0]
+    name = getattr(error.orig, "sqlite_errorname", "")
+    place = engine.url.database if engine.dialect.name == "sqlite" else engine.url.render_as_string()
+    for start, remedy in SQLITE_UNWRITABLE.items():
+        if name.startswith(start):
+            return CannotWrite(f"cannot write {place}: {said}; {remedy}")
+    if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
+        return Unavailable(f"{place} was being written to for {BUSY_SECONDS:g} s; ask again", headers=RETRY)
+    if name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):
+        remedy = "stop the service and put a backup in its place"
+        return Unavailable(f"{place} is damaged: {said}; {remedy}", code="damaged")
+    state = getattr(error.orig, "sqlstate", None)
+    if state in POSTGRES_UNWRITABLE:
+        return CannotWrite(f"cannot write {place}: {POSTGRES_UNWRITABLE[state]}")
+    if engine.dialect.name == "postgresql" and _lost(error, state):
+        return Unavailable(f"{place} cannot be reached: {said}", headers=RETRY)
+    return error
+
+
+def _lost(error: DBAPIError, state: str | None) -> bool:
+    """Whether the connection is gone or could not be made: no SQLSTATE, or one of classes 08, 53 and 57."""
+    return error.connection_invalidated or (
+        isinstance(error, sa.exc.OperationalError) and (state is None or state[:2] in ("08", "53", "57"))
+    )
+
+
+def insert(connection: sa.Connection, table: sa.Table) -> Any:
+    """INSERT of the connection's dialect, which knows ON CONFLICT."""
+    from sqlalchemy.dialects import postgresql, sqlite
+
+    return (sqlite if connection.dialect.name == "sqlite" else postgresql).insert(table)
+
+
+def migrate(engine: sa.Engine) -> tuple[str | None, str]:
+    """(revision before, revision after): brings the tables to what this program knows. Raises Unavailable."""
+    from alembic import command
+
+    with explained(engine), engine.execution_options(**SQLITE_WRITES).begin() as connection:
+        if engine.dialect.name == "postgresql":
+            connection.execute(sa.text("SELECT pg_advisory_xact_lock(hashtext('remat migrate'))"))
+        before, after = _revisions(connection)
+        if before != after:
+            config = _config()
+            config.attributes["connection"] = connection
+            command.upgrade(config, "head")
+        return before, after
+
+
+def demand_current(engine: sa.Engine) -> None:
+    """Raises Unavailable unless the tables are what this program knows."""
+    with explained(engine), engine.connect() as connection:
+        before, after = _revisions(connection)
+    if before != after:
+        has = "no tables yet" if before is None else f"tables of revision {before}, not {after}"
+        raise Unavailable(f"the database has {has}; run remat migrate", code="not_migrated")
+
+
+def _revisions(connection: sa.Connection) -> tuple[str | None, str]:
+    from alembic.migration import MigrationContext
+    from alembic.script import ScriptDirectory
+
+    scripts = ScriptDirectory.from_config(_config())
+    before, after = MigrationContext.configure(connection).get_current_revision(), scripts.get_current_head()
+    assert after is not None
+    if before not in {None, *(script.revision for script in scripts.walk_revisions())}:
+        said = f"the database is of a newer remat (revision {before}; this one knows {after})"
+        raise Unavailable(f"{said}; run that one, or name another place", code="newer_store")
+    return before, after
+
+
+def _config() -> Any:
+    from alembic.config import Config
+
+    config = Config()
+    config.set_main_option("script_location", str(MIGRATIONS).replace("%", "%%"))
+    return config

@@ -1,0 +1,181 @@
+"""The tables, and what a plan says of itself in columns.
+
+graphs ◀── plans ◀── sections          a blob is named by the SHA-256 of its bytes
+   ▲         ▲ ◀──── answers           question → plan
+   ╰── operations ◀── idempotency_keys
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.dialects import postgresql
+
+LARGEST = 2**63 - 1  # of a BIGINT
+
+
+class Moment(sa.types.TypeDecorator[str]):
+    """A time as the wire says it, `2026-01-31T12:00:00.000Z`: text in SQLite, which sorts alike; else timestamptz."""
+
+    impl = sa.Text
+    cache_ok = True
+
+    def load_dialect_impl(self, dialect: sa.Dialect) -> Any:
+        if dialect.name == "postgresql":
+            return dialect.type_descriptor(postgresql.TIMESTAMP(timezone=True))
+        return dialect.type_descriptor(sa.Text())
+
+    def process_bind_param(self, value: Any, dialect: sa.Dialect) -> Any:
+        return datetime.fromisoformat(value) if value is not None and dialect.name == "postgresql" else value
+
+    def process_result_value(self, value: Any, dialect: sa.Dialect) -> str | None:
+        return wire(value) if isinstance(value, datetime) else value
+
+
+def wire(moment: datetime) -> str:
+    """The time as records say it: UTC, in milliseconds."""
+    return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+metadata = sa.MetaData(
+    naming_convention={
+        "pk": "pk_%(table_name)s",
+        "fk": "fk_%(table_name)s_%(column_0_name)s",
+        "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+    }
+)
+
+graphs = sa.Table(
+    "graphs",
+    metadata,
+    sa.Column("id", sa.Text, primary_key=True, doc="SHA-256 of the canonical document, names included"),
+    sa.Column("name", sa.Text, nullable=False),
+    sa.Column("nodes", sa.BigInteger, nullable=False),
+    sa.Column("values", sa.BigInteger, nullable=False),
+    sa.Column("format", sa.Text, nullable=False, doc="native, or what it was imported from"),
+    sa.Column("forward_only", sa.Boolean, nullable=False),
+    sa.Column("blob", sa.Text, nullable=False, index=True, doc="the canonical document"),
+    sa.Column("created_at", Moment, nullable=False),
+    sa.Column("seen_at", Moment, nullable=False, doc="when it was last posted"),
+)
+
+plans = sa.Table(
+    "plans",
+    metadata,
+    sa.Column("id", sa.Text, primary_key=True, doc="SHA-256 of the report, times of the clock left out"),
+    sa.Column("graph_id", sa.Text, sa.ForeignKey("graphs.id"), nullable=False, index=True),
+    sa.Column("planner", sa.Text, nullable=False),
+    sa.Column("status", sa.Text, nullable=False, doc="proven, found or over_budget"),
+    sa.Column("runtime", sa.Text, nullable=False),
+    sa.Column("device", sa.Text, nullable=False, doc="name of the profile, or custom"),
+    sa.Column("counts", sa.Text, nullable=False, doc="everything or activations"),
+    sa.Column("budget", sa.Text, doc="as it was asked; null: max_overhead, or what fits, was asked instead"),
+    sa.Column("budget_bytes", sa.BigInteger),
+    sa.Column("max_overhead", sa.Double, doc="share of the baseline's time"),
+    sa.Column("fits", sa.Boolean),
+    sa.Column("baseline_peak_bytes", sa.BigInteger, nullable=False),
+    sa.Column("peak_bytes", sa.BigInteger, nullable=False),
+    sa.Column("arena_bytes", sa.BigInteger, doc="null: planned without a layout"),
+    sa.Column("saved_bytes", sa.BigInteger, nullable=False),
+    sa.Column("saved", sa.Double, nullable=False, doc="share of the baseline's peak"),
+    sa.Column("baseline_seconds", sa.Double, nullable=False, doc="of one step"),
+    sa.Column("seconds", sa.Double, nullable=False, doc="of one step"),
+    sa.Column("overhead", sa.Double, doc="extra time as a share of the baseline's"),
+    sa.Column("bound_overhead", sa.Double, doc="no plan takes less extra time"),
+    sa.Column("bound_peak_bytes", sa.BigInteger),
+    sa.Column("gap", sa.Double, doc="to the bound"),
+    sa.Column("seed", sa.Text, nullable=False, doc="of every random choice; any whole number"),
+    sa.Column("reproducible", sa.Boolean, nullable=False),
+    sa.Column("executed", sa.Text, nullable=False, doc="equal or not executed"),
+    sa.Column("solver_seconds", sa.Double, nullable=False, doc="what making it took"),
+    sa.Column("figures", sa.Text, nullable=False, index=True, doc="blob: the report without its sections"),
+    sa.Column("created_at", Moment, nullable=False, index=True),
+    sa.Column("seen_at", Moment, nullable=False, doc="when it was last made"),
+)
+
+sections = sa.Table(
+    "sections",
+    metadata,
+    sa.Column("plan_id", sa.Text, sa.ForeignKey("plans.id", ondelete="CASCADE"), primary_key=True),
+    sa.Column("name", sa.Text, primary_key=True, doc="timeline, layout, explain, source or graph"),
+    sa.Column("blob", sa.Text, nullable=False, index=True),
+)
+
+answers = sa.Table(
+    "answers",
+    metadata,
+    sa.Column("key", sa.Text, primary_key=True, doc="hash of graph, request and versions"),
+    sa.Column("plan_id", sa.Text, sa.ForeignKey("plans.id", ondelete="CASCADE"), nullable=False, index=True),
+    sa.Column("created_at", Moment, nullable=False),
+)
+
+operations = sa.Table(
+    "operations",
+    metadata,
+    sa.Column("id", sa.Text, primary_key=True, doc="sorts by the time of its making"),
+    sa.Column("key", sa.Text, nullable=False, doc="of the question"),
+    sa.Column("graph_id", sa.Text, sa.ForeignKey("graphs.id"), nullable=False, index=True),
+    sa.Column("fields", sa.JSON, nullable=False, doc="of the request"),
+    sa.Column("created_at", Moment, nullable=False),
+    sa.Column("kind", sa.Text, nullable=False),
+    sa.Column("state", sa.Text, nullable=False, doc="queued, running, succeeded, failed or cancelled"),
+    sa.Column("stage", sa.Text),
+    sa.Column("started_at", Moment),
+    sa.Column("ended_at", Moment),
+    sa.Column("progress", sa.JSON(none_as_null=True), doc="incumbent, bound and gap as last told"),
+    sa.Column("result", sa.Text, sa.ForeignKey("plans.id"), index=True, doc="the plan"),
+    sa.Column("error", sa.JSON(none_as_null=True), doc="a problem object"),
+    sa.Column("attempts", sa.BigInteger, nullable=False),
+    sa.Column("last_event", sa.BigInteger, nullable=False),
+    sa.Column("cancel_requested", sa.Boolean, nullable=False),
+    sa.Index(None, "state", "id"),
+)
+
+idempotency_keys = sa.Table(
+    "idempotency_keys",
+    metadata,
+    sa.Column("id", sa.Text, primary_key=True, doc="SHA-256 of path and key"),
+    sa.Column("body", sa.Text, nullable=False, doc="SHA-256 of the body it came with"),
+    sa.Column(
+        "operation_id", sa.Text, sa.ForeignKey("operations.id", ondelete="CASCADE"), index=True,
+        doc="what it started",
+    ),
+    sa.Column("created_at", Moment, nullable=False, index=True),
+)  # fmt: skip
+
+BLOBS = (graphs.c.blob, plans.c.figures, sections.c.blob)  # every column that names one
+
+
+def of_report(figures: Mapping[str, Any]) -> dict[str, Any]:
+    """Columns of `plans` that a report's figures fill."""
+    plan, base, asked = figures["plan"], figures["baseline"], figures["request"]
+    device = figures["device"]
+    return {
+        "planner": plan["planner"],
+        "status": plan["status"],
+        "runtime": figures["runtime"],
+        "device": device if isinstance(device, str) else "custom",
+        "counts": plan["counts"],
+        "budget": None if asked.get("budget") is None else str(asked["budget"]),
+        "budget_bytes": None if plan["budget_bytes"] is None else min(plan["budget_bytes"], LARGEST),
+        "max_overhead": plan["max_overhead"],
+        "fits": figures["fits"],
+        "baseline_peak_bytes": base["peak_bytes"],
+        "peak_bytes": plan["peak_bytes"],
+        "arena_bytes": plan["arena_bytes"],
+        "saved_bytes": plan["saved_bytes"],
+        "saved": plan["saved"],
+        "baseline_seconds": base["seconds"],
+        "seconds": plan["seconds"],
+        "overhead": plan["overhead"],
+        "bound_overhead": plan["bound"]["overhead"],
+        "bound_peak_bytes": plan["bound"]["peak_bytes"],
+        "gap": plan["gap"],
+        "seed": str(plan["seed"]),
+        "reproducible": plan["reproducible"],
+        "executed": figures["executed"]["status"],
+        "solver_seconds": sum(figures["elapsed"].values()),
+    }
