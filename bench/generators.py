@@ -5,9 +5,11 @@ All but `resnet` consist of opaque nodes with bytes and seconds; `resnet` is a f
 
 from __future__ import annotations
 
+import json
 import random
 from typing import Any
 
+from bench.catalogue import Instance
 from bench.tape import Document, Tape, elementwise_seconds, matmul_seconds
 
 HALF = 2  # bytes of a 16-bit float
@@ -120,10 +122,7 @@ def layered(nodes: int, seed: int = 0) -> Document:
             layer.append(tape.op("Op", reads, size, chance.randint(1, 100) * 1e-6))
         earlier.append(layer)
         left -= width
-    document = tape.document()
-    for node in document["nodes"]:
-        del node["phase"]
-    return document
+    return _without_phases(tape)
 
 
 #: (nodes, reads) of the random layered graphs of Bartan et al., "Moccasin", ICML 2023, which are not published.
@@ -160,6 +159,45 @@ def published_like(nodes: int, reads: int = 0, seed: int = 0) -> Document:
         size = max(1, round(chance.gauss(mean, mean / 2) / 10)) * 10
         inputs = [names[source] for source in sorted(sources[node])]
         names.append(tape.op("Op", inputs, size, chance.randint(1, 1000) * 1e-6))
+    return _without_phases(tape)
+
+
+#: Of the instance transformer120_n6k: its layers, nodes of one on the way out, of the loss, of a layer on the way back.
+LAYERS, OUT, LOSS, BACK = 120, 18, 7, 32
+
+
+def deep_transformer(layers: int) -> Document:
+    """The instance transformer120_n6k with that many layers; 2,000 of them have 100,008 nodes."""
+    document = json.loads(Instance("transformer120_n6k").bytes)
+    rows = document["nodes"]
+    maker = {row["outputs"][0]: node for node, row in enumerate(rows)}
+    turn, tape = 1 + OUT * LAYERS, Tape(f"transformer of {layers} layers")
+    size = {value["name"]: value["bytes"] for value in document["values"]}
+    names: list[str] = []
+
+    def copy(node: int, layer: int = 0, old_layer: int = 0) -> None:
+        """Add the node as it stands in another place; what it reads of its layer's way out it reads of `layer`'s."""
+        by = len(names) - node
+        reads = [maker[name] for name in rows[node]["inputs"]]
+        back = node >= turn + LOSS
+        places = [read + OUT * (layer - old_layer) if back and read < turn else read + by for read in reads]
+        inputs = [names[place] for place in places]
+        names.append(tape.op("Op", inputs, size[rows[node]["outputs"][0]], rows[node]["cost"]["seconds"]))
+
+    copy(0)
+    for layer in range(layers):
+        for node in range(OUT):
+            copy(1 + OUT * min(layer, 1) + node)
+    for node in range(turn, turn + LOSS):
+        copy(node)
+    for layer in reversed(range(layers)):
+        old = LAYERS - 1 if layer == layers - 1 else min(layer, 1)
+        for node in range(BACK):
+            copy(turn + LOSS + BACK * (LAYERS - 1 - old) + node, layer, old)
+    return _without_phases(tape)
+
+
+def _without_phases(tape: Tape) -> Document:
     document = tape.document()
     for row in document["nodes"]:
         del row["phase"]

@@ -17,7 +17,7 @@ from functools import cache, partial
 import numpy as np
 
 from bench.catalogue import Instance
-from bench.generators import published_like, transformer
+from bench.generators import deep_transformer, layered, published_like, transformer
 from bench.paddle_program import transformer as decoder
 from bench.run import resident_bytes
 from graph.importers import load
@@ -294,19 +294,19 @@ def _decoder_model(blocks: int) -> bytes:
 
 def _largest() -> list[Target]:
     goal = "transformer of 100,000 tasks at 0.5"
-    case = Case(partial(generated, transformer, 100_000), 0.5, "given")
+    case = Case(partial(generated, deep_transformer, 2_000), 0.5, "given")
     freely = replace(case, order="free")
     least = Target(
         goal, "lower bound, negative", -11.5, -11.5, lambda seed: -proven(case), lambda seed: -proven(case)
     )  # fmt: skip
-    layered = Case(partial(generated, published_like, 20_000, 120_000, 0), 0.9, "free")
+    random_graph = Case(partial(generated, layered, 20_000), 0.9, "free")
     rows = partial(_memory_bytes, case)
     return [
         _simple(goal, "given order", case, (5, 14.0), (5, 13.2)),
         _simple(goal, "free order", freely, (5, 14.0), (5, 13.2)),
         least,
         Target(goal, "gigabytes beside the document", None, 1.0, _nothing, rows),
-        _simple("random layered 20,000 at 0.9", "free order", layered, (30, 1e9), (30, 1.2)),
+        _simple("random layered 20,000 at 0.9", "free order", random_graph, (30, 1e9), (30, 1.2)),
     ]
 
 
@@ -324,7 +324,7 @@ def _stops() -> list[Target]:
         "layered_n1000_s4": (instance("layered_n1000_s4", "0.70", "free"), 0.1),
         "transformer16_t2048": (instance("transformer16_t2048", "0.50", "given"), 0.1),
         "resnet101_b32": (instance("resnet101_b32", "0.30", "free"), 0.1),
-        "transformer of 100,000": (Case(partial(generated, transformer, 100_000), 0.5, "given"), 0.5),
+        "transformer of 100,000": (Case(partial(generated, deep_transformer, 2_000), 0.5, "given"), 0.1),
     }  # fmt: skip
     return [
         Target(goal, name, 0.5, most, partial(slowest_stop, case), partial(slowest_stop, case))
@@ -352,7 +352,7 @@ def slowest_stop(case: Case, seed: int) -> float:
 
 
 def _evaluator() -> list[Target]:
-    value = partial(_evaluated, Case(partial(generated, transformer, 100_000), 0.5, "given"))
+    value = partial(_evaluated, Case(partial(generated, deep_transformer, 2_000), 0.5, "given"))
     return [Target("evaluator at 100,000 tasks, milliseconds", "peak of the given order", 5.0, 1.5, value, value)]
 
 

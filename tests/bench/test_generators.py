@@ -6,7 +6,8 @@ import json
 
 import pytest
 
-from bench.generators import chain, layered, published_like, resnet, transformer, unet
+from bench.catalogue import Instance
+from bench.generators import chain, deep_transformer, layered, published_like, resnet, transformer, unet
 from bench.tape import Tape
 from graph.importers import load
 from graph.ir import Phase, consumers
@@ -73,6 +74,20 @@ def test_a_graph_as_published_has_the_nodes_and_reads_of_the_paper():
     nodes = published_like(500, seed=2)["nodes"]
     assert (len(nodes), sum(len(node["inputs"]) for node in nodes)) == (500, 2461)
     assert all(len(node["inputs"]) == len(set(node["inputs"])) for node in nodes)
+
+
+def test_a_deep_transformer_of_as_many_layers_is_the_instance():
+    def columns(document):
+        maker = {row["outputs"][0]: node for node, row in enumerate(document["nodes"])}
+        size = {value["name"]: value["bytes"] for value in document["values"]}
+        return [
+            ([maker[name] for name in row["inputs"]], size[row["outputs"][0]], row["cost"]["seconds"])
+            for row in document["nodes"]
+        ]
+
+    instance = json.loads(Instance("transformer120_n6k").bytes)
+    assert columns(deep_transformer(120)) == columns(instance)
+    assert len(deep_transformer(3)["nodes"]) == 8 + 50 * 3
 
 
 def test_a_resnet_of_152_layers_has_that_many_weighted_ones():
