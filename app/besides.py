@@ -11,11 +11,29 @@ from app.terminal import share, size, table
 def besides(report: Mapping[str, Any]) -> list[str]:
     """Lines about the sections of the report that were asked for by a field of their own."""
     lines = []
+    if "advice" in report:
+        lines += ["", *_levers(report["advice"])]
     if "checkpoint_advice" in report:
         lines += ["", *_advice(report["checkpoint_advice"])]
     if "sharing" in report:
         lines += ["", *_sharing(report["sharing"])]
     return lines
+
+
+def _levers(advice: Mapping[str, Any]) -> list[str]:
+    binding, names = advice["binding"], {"micro_batches": "micro-batches", "update_as_ready": "update as ready"}
+    rows = [
+        (
+            f"{row['parts']} {names[row['lever']]}" if row["parts"] > 1 else names[row["lever"]],
+            size(row["peak_bytes"]), share(row["overhead"]), "fits" if row["fits"] else "does not fit",
+        )
+        for row in advice["levers"]
+    ]  # fmt: skip
+    lines = list(table(("what else there is", "peak", "extra time", ""), rows, (1, 2))) if rows else []
+    lines += [f"not {names[row['lever']]}: {row['why']}" for row in advice["left_out"]]
+    node = binding["node"] or "what is held at the end"
+    rest = "" if binding["node"] is None else f"; without it {size(binding['next_bytes'])}"
+    return [*lines, f"no plan peaks below {size(binding['bytes'])}, because of {node}{rest}"]
 
 
 def _advice(advice: Mapping[str, Any]) -> list[str]:

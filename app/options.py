@@ -50,6 +50,7 @@ Iterations = Annotated[int | None, _flag("Instead of the clock: the same plan ev
 Seed = Annotated[int | None, _flag("Of every random choice.", "N")]
 Checkpoint = Annotated[list[str], _flag("A value that ends a segment; may be repeated.", "VALUE")]
 UnknownCheckpoints = Annotated[str | None, _flag("warn or error, for checkpoints the graph does not have.", "WHAT")]
+Advise = Annotated[bool, typer.Option("--advise", help="Plan what else would lower the peak.")]
 AdviseCheckpoints = Annotated[bool, typer.Option("--advise-checkpoints", help="Say what each checkpoint is worth.")]
 GradientEvents = Annotated[
     bool, typer.Option("--gradient-events", help="Say which node makes and finalises which gradient.")

@@ -138,6 +138,7 @@ class Request(Strict):
     keep: list[str] = Field([], description="values never dropped")
     recompute: list[str] = Field([], description="values computed again")
     unknown_checkpoints: Literal["warn", "error"] = Field("warn", description="checkpoints the graph does not have")
+    advise: bool = Field(False, description="also say what else would lower the peak, each lever with a full plan")
     advise_checkpoints: bool = Field(
         False, description="also say what each checkpoint is worth, and the best set of the same size"
     )
@@ -308,6 +309,40 @@ class CheckpointAdvice(Open):
     all_tried: bool = Field(description="best is the best of all sets of its size")
 
 
+class Binding(Open):
+    """The node no plan's peak goes below."""
+
+    node: str | None = Field(description="null: what is held at the end decides")
+    bytes: int
+    next_node: str | None
+    next_bytes: int = Field(description="as low as plans could go if it were not for the node")
+
+
+class Lever(Open):
+    """What the graph, or the question, changed in one way reaches."""
+
+    lever: str
+    parts: int = Field(description="micro-batches that a step takes")
+    peak_bytes: int
+    seconds: float = Field(description="of a step, all micro-batches and one update")
+    overhead: float = Field(description="over the baseline of the model as it was asked about")
+    fits: bool
+    request: dict[str, Any] = Field(description="fields to ask for it with")
+
+
+class LeverLeftOut(Open):
+    lever: str
+    why: str
+
+
+class Advice(Open):
+    """What else would lower the peak."""
+
+    binding: Binding
+    levers: list[Lever]
+    left_out: list[LeverLeftOut]
+
+
 class Report(Open):
     """The answer; sections not asked for are absent."""
 
@@ -331,6 +366,7 @@ class Report(Open):
     sharing: Sharing | None = None
     gradients: GradientReport | None = None
     checkpoint_advice: CheckpointAdvice | None = None
+    advice: Advice | None = None
     source: dict[str, Any] | None = None
     graph: dict[str, Any] | None = None
 

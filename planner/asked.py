@@ -12,7 +12,7 @@ from planner.request import DEFAULT_OVERHEAD, Request, parse_request
 
 MOST_BUDGETS = 64
 #: Fields of a request that shape one report alone.
-ONE_REPORT = ("return", "advise_checkpoints", "share_buffers", "gradient_events")
+ONE_REPORT = ("return", "advise", "advise_checkpoints", "share_buffers", "gradient_events")
 #: A curve's goal is its budgets, and a fit's memory is in bytes.
 NOT_IN_A_CURVE = ("budget", "max_overhead", "fits", *ONE_REPORT)
 NOT_IN_A_FIT = ("fraction_of", *ONE_REPORT)

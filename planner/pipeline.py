@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from graph.exporters.native import document
 from graph.gradient_events import GradientEvent, described
 from graph.ir import Graph
 from graph.limits import Limits
-from planner import checkpoints, execution, goals, portfolio
+from planner import advice, checkpoints, execution, goals, portfolio
 from planner.check import check
 from planner.figures import overhead
 from planner.plan import Order, Plan, Score
@@ -98,6 +99,9 @@ def solve(
             runs = sequence(question.lowered, plan)
             rewritten = realize(runs)
             sections = besides(question, rewritten, request, stages.cancel)
+            if request.advise:
+                again = partial(_planned, model, limits, stages.cancel)
+                sections["advice"] = advice.advise(question, advice.Asked(model, forward, source, request, again))
             if request.gradient_events:
                 sections["gradients"] = described(source, events, wanted_of(request))
     with stages("execute"):
@@ -112,6 +116,15 @@ def solve(
     documents = {"source": source, "graph": rewritten}
     sections |= {name: document(graph) for name, graph in documents.items() if name in request.returns}
     return Outcome(assemble(facts, identity(source), sections), source, rewritten, plan)
+
+
+def _planned(model: bytes | Graph, limits: Limits | None, cancel: threading.Event, request: Request) -> advice.Planned:
+    """The model planned under another request, checked; no addresses, no rewriting."""
+    source, _ = training_graph(model, read(model, request, limits), request)
+    question = with_time_bound(question_of(source, request))
+    plan = Stages(None, cancel).search(question, request.planner)
+    check(question.lowered.problem, question.goal, plan, names=question.names())
+    return advice.Planned(question, plan)
 
 
 class Stages:
@@ -161,6 +174,6 @@ def besides(question: Question, rewritten: Graph, request: Request, cancel: thre
     if request.advise_checkpoints:
         problem = question.lowered.problem
         given = np.flatnonzero(problem.checkpoint)
-        advice = checkpoints.advise(problem, question.goal, question.monitor(cancel=cancel), given)
-        sections["checkpoint_advice"] = checkpoints.described(question, advice)
+        found = checkpoints.advise(problem, question.goal, question.monitor(cancel=cancel), given)
+        sections["checkpoint_advice"] = checkpoints.described(question, found)
     return sections

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from planner import certificate, figures
+from planner import advice, certificate, figures
 from planner.execution import Executed
 from planner.plan import Plan
 from planner.question import Question
@@ -116,7 +116,7 @@ def _arena_bytes(question: Question, plan: Plan) -> int | None:
 def explained(question: Question, plan: Plan) -> dict[str, Any]:
     """What each repeat frees and costs, and who holds the peaks."""
     return {
-        "recomputed": figures.explain(question.lowered, plan),
+        "recomputed": advice.worth(question, plan),
         "holders": figures.holders(question.lowered, plan),
         "baseline_holders": figures.holders(question.lowered, question.baseline),
     }

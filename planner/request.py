@@ -46,6 +46,7 @@ class Request:
     keep: tuple[str, ...] = ()
     recompute: tuple[str, ...] = ()
     unknown_checkpoints: str = "warn"  # or "error"
+    advise: bool = False  # say what else would lower the peak
     advise_checkpoints: bool = False  # say what the checkpoints are worth
     gradient_events: bool = False  # say how gradients were made, node by node
     share_buffers: bool = False  # give values that are never live together one name
@@ -237,6 +238,7 @@ PARSERS: dict[str, Callable[[Any, str], Any]] = {
     "keep": _names,
     "recompute": _names,
     "unknown_checkpoints": _one_of("warn", "error"),
+    "advise": _flag,
     "advise_checkpoints": _flag,
     "share_buffers": _flag,
     "gradient_events": _flag,

@@ -22,12 +22,15 @@ def run(plan: str, as_json: bool) -> int:
 def lines(report: Mapping[str, Any], explained: Mapping[str, Any]) -> list[str]:
     """The reasons as text."""
     rows = [
-        (row["node"], row["runs"], size(row["freed_bytes"]), size(row["byte_steps"]), seconds(row["seconds"]))
+        (
+            row["node"], row["runs"], size(row["freed_bytes"]), size(row["byte_steps"]), seconds(row["seconds"]),
+            "" if row["if_kept"] is None else size(row["if_kept"]["peak_bytes"]),
+        )
         for row in explained["recomputed"]
-    ]
-    head = ("computed again", "runs", "bytes freed", "bytes x steps", "extra time")
+    ]  # fmt: skip
+    head = ("computed again", "runs", "bytes freed", "bytes x steps", "extra time", "peak if not")
     text = [headline(report), ""]
-    text += table(head, rows, (1, 2, 3, 4)) if rows else ["nothing is computed again"]
+    text += table(head, rows, (1, 2, 3, 4, 5)) if rows else ["nothing is computed again"]
     for name, title in (("baseline_holders", "held at the peak before"), ("holders", "held at the peak after")):
         held = [(f"  {row['value']}", size(row["bytes"]), row["from_step"], row["to_step"]) for row in explained[name]]
         text += ["", *table((title, "", "from", "to"), held, (1, 2, 3))]

@@ -1,0 +1,97 @@
+"""What a repeat is worth, and what levers reach: every figure is that of a plan."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bench.generators import unet
+from planner import liveness, pipeline
+from planner.advice import LEVER_PART, worth
+from planner.budget import Budget
+from planner.posed import question_of
+from planner.request import Request, parse_request
+from planner.source import read, training_graph
+from tests.app.conftest import chain
+
+DECODER = (Path(__file__).parents[1] / "models" / "decoder.onnx").read_bytes()
+SHAPES = {"batch": 8, "dims": {"sequence": 8}}
+
+
+def advice(**fields: Any) -> dict[str, Any]:
+    asked = {"budget": "80%", "iterations": 20, "layout": "none", "advise": True, **SHAPES, **fields}
+    advice: dict[str, Any] = pipeline.solve(DECODER, parse_request(asked)).report["advice"]
+    return advice
+
+
+def lever(found: dict[str, Any], name: str) -> dict[str, Any]:
+    (row,) = [row for row in found["levers"] if row["lever"] == name]
+    return row
+
+
+def test_without_its_repeats_a_node_costs_bytes_and_saves_time():
+    request = Request(budget=Budget(bytes=0), iterations=20, layout="none")
+    model = json.dumps(unet(3)).encode()
+    question = question_of(training_graph(model, read(model, request), request)[0], request)
+    outcome = pipeline.solve(model, request)
+    plan, problem = outcome.plan, question.lowered.problem
+    rows = worth(question, plan)
+    assert rows
+    for row in rows:
+        (task,) = [t for t in range(problem.tasks) if question.lowered.name_of_task(t) == row["node"]]
+        first = int(np.flatnonzero(plan.order == task)[0])
+        alone = np.array([t for step, t in enumerate(plan.order.tolist()) if t != task or step == first])
+        kept = row["if_kept"]
+        assert kept["seconds"] <= liveness.cost(problem, alone) * problem.tick < plan.score.cost * problem.tick
+        if kept["seconds"] == liveness.cost(problem, alone) * problem.tick:
+            assert kept["peak_bytes"] == liveness.peak(problem, alone)
+    assert max(row["if_kept"]["peak_bytes"] for row in rows) > plan.score.peak_bytes
+
+
+def test_micro_batches_are_planned_and_can_be_asked_for():
+    row = lever(advice(), "micro_batches")
+    assert row["parts"] == 2
+    assert row["request"]["inputs"]["ids"] == [4, 8] and row["request"]["recipe"] == {"accumulate": 2}
+    asked = {**row["request"], "iterations": int(20 * LEVER_PART), "layout": "none"}
+    whole = pipeline.solve(DECODER, parse_request({"budget": "80%", "iterations": 20, "layout": "none", **SHAPES}))
+    budget = whole.report["plan"]["budget_bytes"]
+    alone = pipeline.solve(DECODER, parse_request({**asked, "budget": budget})).report
+    assert alone["plan"]["peak_bytes"] == row["peak_bytes"] <= budget
+    assert row["fits"] and row["seconds"] == pytest.approx(2 * alone["plan"]["seconds"])
+    assert row["overhead"] == pytest.approx(row["seconds"] / whole.report["baseline"]["seconds"] - 1)
+
+
+def test_the_update_runs_once_for_all_micro_batches():
+    row = lever(advice(recipe={"optimizer": "adam"}), "micro_batches")
+    asked = {**row["request"], "iterations": int(20 * LEVER_PART), "layout": "none", "return": ["plan", "source"]}
+    report = pipeline.solve(DECODER, parse_request({**asked, "budget": row["peak_bytes"]})).report
+    assert row["seconds"] < 2 * report["plan"]["seconds"]
+
+
+def test_updates_as_soon_as_ready_hold_fewer_gradients():
+    found = advice(recipe={"optimizer": "adam"}, budget=0)
+    row = lever(found, "update_as_ready")
+    assert row["request"]["recipe"]["update"] == "as_ready"
+    done = advice(recipe={"optimizer": "adam", "update": "as_ready"})
+    assert [out["why"] for out in done["left_out"]] == ["done already"]
+    clipped = advice(recipe={"optimizer": "adam", "clip": 1.0})
+    assert "clipping" in clipped["left_out"][0]["why"]
+
+
+def test_what_cannot_be_done_is_said():
+    asked = {"budget": "80%", "iterations": 10, "advise": True, "layout": "none"}
+    found = pipeline.solve(json.dumps(chain()).encode(), parse_request(asked)).report["advice"]
+    assert found["levers"] == []
+    assert [row["lever"] for row in found["left_out"]] == ["micro_batches", "update_as_ready"]
+    odd = advice(batch=7)
+    assert "divided" in odd["left_out"][0]["why"]
+
+
+def test_the_floor_without_its_node_is_lower():
+    binding = advice()["binding"]
+    assert binding["node"] and binding["next_node"] != binding["node"]
+    assert 0 < binding["next_bytes"] <= binding["bytes"]
