@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from graph.compat.scopes import Do, check_do
 from graph.errors import BadGraph, quoted
 from graph.foreign.attributes import Attributes
+from graph.foreign.blocks import check_condition_written
 from graph.foreign.rows import Origin, mark
 from graph.importers.caffe2 import recurrent
 from graph.importers.caffe2.proto import caffe2, net_of
@@ -83,28 +85,50 @@ class Inside:
         return self.program.types.get(name)
 
 
-def visible(net: Net, inside: Inside, besides: Sequence[str] = ()) -> dict[str, str]:
-    """Captures of a nested net: names it reads before writing them, without its formal inputs. Raises ValueError."""
+def visible(net: Net, what: str, inside: Inside, besides: Sequence[str] = ()) -> dict[str, str]:
+    """Captures of a nested net: names it reads before writing them, without its formal inputs. Raises BadGraph."""
     reads = [name for name in inside.first_reads if name not in besides]
     for name in reads:
         if name not in net.program.types:
-            raise ValueError(f"{quoted(name)} is read inside, and nothing outside defines it")
+            raise undefined(what, f"{quoted(name)} is read inside, and nothing outside defines it")
     return {name: name for name in reads}
+
+
+def undefined(what: str, found: str) -> BadGraph:
+    return BadGraph.one(
+        "undefined_value", f"op {quoted(what)}", found, "a name written before it is read",
+        "write it first, or give it a value outside",
+    )  # fmt: skip
+
+
+def missing_net(what: str, op: str, net_name: str) -> BadGraph:
+    return BadGraph.one(
+        "missing_body", f"op {quoted(what)}", f"{op} without {net_name}", "a net to run", f"add the {net_name}"
+    )
+
+
+def check_condition(what: str, op: str, inputs: Sequence[str]) -> None:
+    """Raise BadGraph when an op that tests a condition has no input."""
+    if not inputs or not inputs[0]:
+        raise BadGraph.one(
+            "missing_condition", f"op {quoted(what)}", f"{op} without inputs", "a condition first", "name it"
+        )
 
 
 def _if(net: Net, name: str, attributes: Mapping[str, Any], inputs: list[str], outputs: list[str]) -> None:
     """Outputs a branch does not write keep what they were."""
-    if not inputs or nested_net(attributes, "then_net") is None:
-        raise ValueError("no condition, or no then_net")
+    check_condition(name, "If", inputs)
+    if nested_net(attributes, "then_net") is None:
+        raise missing_net(name, "If", "then_net")
     outer, branches, types = net.program.types, {}, {}
     for key, net_name in (("then_branch", "then_net"), ("else_branch", "else_net")):
         nested = nested_net(attributes, net_name) or caffe2()["NetDef"]()
         inside = Inside(net, nested, outer)
-        captures = visible(net, inside)
+        captures = visible(net, name, inside)
         for output in outputs:
             if output not in inside.written:
                 if output not in outer:
-                    raise ValueError(f"{quoted(output)} is written by one branch only and did not exist before")
+                    raise undefined(name, f"{quoted(output)} is written by one branch only and did not exist before")
                 captures[output] = output
         branches[key] = inside.body([], captures, outputs)
         types.update({output: inside.type_of(output) for output in outputs if inside.type_of(output) is not None})
@@ -115,22 +139,22 @@ def _if(net: Net, name: str, attributes: Mapping[str, Any], inputs: list[str], o
 def _while(net: Net, name: str, attributes: Mapping[str, Any], inputs: list[str], outputs: list[str]) -> None:
     """The condition net runs before every test; without one the condition itself is tested again."""
     loop, cond = nested_net(attributes, "loop_net"), nested_net(attributes, "cond_net")
-    if not inputs or loop is None:
-        raise ValueError("no condition, or no loop_net")
+    check_condition(name, "While", inputs)
+    if loop is None:
+        raise missing_net(name, "While", "loop_net")
     program, condition = net.program, inputs[0]
     if cond is not None:
-        if condition not in {o for op in cond.op for o in op.output}:
-            raise ValueError(f"the condition net does not write {quoted(condition)}")
+        check_condition_written(name, condition, [NodeRow(op.type, op.type, [], list(op.output)) for op in cond.op])
         net.ops(cond.op)
     if condition not in program.types:
-        raise ValueError(f"{quoted(condition)} is not defined")
+        raise undefined(name, f"the condition {quoted(condition)} does not exist before the loop")
     inside = Inside(net, loop, program.types)
     if cond is not None:
         inside.add(cond)
     states = [o for o in dict.fromkeys([*outputs, *inside.written]) if o != condition and o in program.types]
     states = [o for o in states if o in inside.written]
     held = f"{name}/held"
-    captures = visible(net, inside, [*states, condition])
+    captures = visible(net, name, inside, [*states, condition])
     again = inside.program.truth(condition, f"{name}/again")
     if condition not in inside.written:
         captures[condition] = condition
@@ -151,28 +175,20 @@ def _do(net: Net, name: str, attributes: Mapping[str, Any], inputs: list[str], o
     nested = nested_net(attributes, "net")
     inner = Attributes(attributes).raw(("inner_blobs",)) or []
     places = Attributes(attributes).integers("outer_blobs_idx", default=())
-    if nested is None or not isinstance(inner, list):
-        raise ValueError("no net, or no inner_blobs")
-    if len(inner) != len(places) or len(set(inner)) != len(inner):
-        raise ValueError(f"{len(inner)} inner names, some maybe twice, for {len(places)} outer places")
-    every = [*inputs[:-1], *outputs[:-1]]
-    if not inputs or not outputs or inputs[-1] != outputs[-1]:
-        raise ValueError("the last input and the last output are not one scope")
-    bound = {str(word): every[place] for word, place in zip(inner, places, strict=True) if 0 <= place < len(every)}
-    if len(bound) != len(inner):
-        raise ValueError("an outer place that is not there")
+    inner = [inner] if isinstance(inner, str) else inner
+    do = Do(name, inputs, outputs, nested is not None, inner_names=inner, outer_index=places)
+    check_do(do)
+    bound = do.bound()
     outer_types = net.program.types
     inside = Inside(net, nested, {word: outer_types.get(outer) for word, outer in bound.items()})
     formal = [word for word in inside.first_reads if word in bound]
     unbound = [word for word in inside.first_reads if word not in bound]
     if unbound:
-        raise ValueError(f"{quoted(unbound[0])} is read inside and bound to nothing")
+        raise undefined(name, f"{quoted(unbound[0])} is read inside, where it is neither bound nor written")
     inner_of = {outer: word for word, outer in bound.items()}
     results = []
     for output in outputs[:-1]:
-        word = inner_of.get(output)
-        if word is None:
-            raise ValueError(f"outer name {quoted(output)} is bound to nothing")
+        word = inner_of[output]
         if word not in inside.written and word not in formal:
             formal.append(word)
         results.append(word)

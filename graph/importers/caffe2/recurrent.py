@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from graph.errors import quoted
+from graph.errors import BadGraph, quoted
 from graph.foreign.attributes import Attributes
 from graph.foreign.program import Program
 from graph.ir import TensorType
 from graph.native.schema import NodeRow
+from graph.recurrent.net import Alias, Link, RecurrentNet, StepOp
 
 if TYPE_CHECKING:
     from graph.importers.caffe2.control import Inside
@@ -49,12 +50,13 @@ class Recurrence:
 
 def add(net: Net, name: str, attributes: Mapping[str, Any], inputs: list[str], outputs: list[str]) -> None:
     """Add the op to the net's program. Raises ValueError."""
-    from graph.importers.caffe2.control import Inside, nested_net, visible
+    from graph.importers.caffe2.control import Inside, missing_net, nested_net, visible
 
     step = nested_net(attributes, "step_net")
     if step is None:
-        raise ValueError("no step_net")
-    parts = recurrence_of(attributes, inputs, outputs)
+        raise missing_net(name, "RecurrentNetwork", "step_net")
+    net_of(name, step, attributes, inputs).checked()
+    parts = recurrence_of(name, attributes, inputs, outputs)
     program = net.program
     first = program.types.get(next(iter(parts.sequences.values())))
     bound: dict[str, TensorType | None] = {v: program.types.get(v) for v in inputs}
@@ -73,7 +75,7 @@ def add(net: Net, name: str, attributes: Mapping[str, Any], inputs: list[str], o
             row.recompute = "prefer"
     formal, results = _ends(inside, name, parts, counts)
     formal_names = {*parts.sequences, *(state.entering for state in parts.states), parts.timestep}
-    captures = visible(net, inside, sorted(formal_names))
+    captures = visible(net, name, inside, sorted(formal_names))
     if counts:
         begun.append(program.constant(f"{name}/zero", np.zeros(1, np.int32)))
     trips = None if first is None or not first.shape else first.shape[0]
@@ -88,34 +90,53 @@ def add(net: Net, name: str, attributes: Mapping[str, Any], inputs: list[str], o
     program.add(row, types)
 
 
-def recurrence_of(attributes: Mapping[str, Any], inputs: Sequence[str], outputs: Sequence[str]) -> Recurrence:
-    """The op's lists by meaning. Raises ValueError where they contradict each other."""
+def net_of(name: str, step: Any, attributes: Mapping[str, Any], inputs: Sequence[str]) -> RecurrentNet:
+    """The net as `graph.recurrent` has it, to be checked by its rules."""
+    a = Attributes(attributes)
+    ops = tuple(StepOp(op.type, tuple(op.input), tuple(op.output)) for op in step.op)
+    links = tuple(Link(*row) for row in _table(attributes, "link_internal", "link_external", "link_offset"))
+    aliases = tuple(Alias(*row) for row in _table(attributes, "alias_src", "alias_dst", "alias_offset"))
+    initial = [inputs[i] for i in a.integers("initial_recurrent_state_ids", default=())]
+    buffers = dict(zip(_words(attributes, "recurrent_states"), initial, strict=True))
+    sequences = tuple(dict.fromkeys(link.outer for link in links if link.outer in set(inputs) - set(buffers)))
+    recompute = tuple(_words(attributes, "recompute_blobs_on_backward"))
+    timestep = a.text("timestep", default="timestep")
+    return RecurrentNet(name, ops, sequences, buffers, links, aliases, timestep, recompute)
+
+
+def recurrence_of(
+    name: str, attributes: Mapping[str, Any], inputs: Sequence[str], outputs: Sequence[str]
+) -> Recurrence:  # fmt: skip
+    """The op's lists by meaning. Raises BadGraph for links that no Scan of one step has, ValueError for other lists."""
     a = Attributes(attributes)
     links = _table(attributes, "link_internal", "link_external", "link_offset")
     aliases = _table(attributes, "alias_src", "alias_dst", "alias_offset")
     buffers = _words(attributes, "recurrent_states")
     initial = [inputs[i] for i in a.integers("initial_recurrent_state_ids", default=())]
-    if len(buffers) != len(initial):
-        raise ValueError(f"{len(buffers)} states and {len(initial)} initial ones")
     if any(window != 1 for window in a.integers("link_window", default=())):
-        raise ValueError("links over several steps")
+        raise _unread(name, "a link over several steps")
     states = []
     for buffer, start in zip(buffers, initial, strict=True):
         entering = [inner for inner, outer, offset in links if outer == buffer and offset == 0]
         leaving = [inner for inner, outer, offset in links if outer == buffer and offset > 0]
         if len(entering) != 1 or len(leaving) != 1:
-            raise ValueError(f"state {quoted(buffer)} without one link at 0 and one behind")
+            raise _unread(name, f"state {quoted(buffer)} without one link at 0 and one behind")
         shown = [(dst, offset) for src, dst, offset in aliases if src == buffer and dst in outputs]
-        every = [dst for dst, offset in shown if offset > 0]
+        every = [dst for dst, offset in shown if offset == 1]
         final = [dst for dst, offset in shown if offset == -1]
         if len(every) > 1 or len(final) > 1 or len(every) + len(final) < len(shown):
-            raise ValueError(f"state {quoted(buffer)} shown twice, or at other offsets than 1 and -1")
+            raise _unread(name, f"state {quoted(buffer)} shown twice, or at other offsets than 1 and -1")
         states.append(State(start, entering[0], leaving[0], "".join(every), "".join(final)))
     sequences = {inner: outer for inner, outer, _ in links if outer not in buffers}
-    if not sequences or any(outer not in inputs for outer in sequences.values()):
-        raise ValueError("no sequence among the inputs, or a link to something else")
     recompute = frozenset(_words(attributes, "recompute_blobs_on_backward"))
     return Recurrence(sequences, states, a.text("timestep", default="timestep"), recompute)
+
+
+def _unread(name: str, found: str) -> BadGraph:
+    return BadGraph.one(
+        "link_window", f"op {quoted(name)}", found, "states that look one step back, shown as a whole or by their end",
+        "build the net with `graph.recurrent`, which has windows and offsets",
+    )  # fmt: skip
 
 
 def _ends(inside: Inside, name: str, parts: Recurrence, counts: bool) -> tuple[list[str], list[str]]:

@@ -21,7 +21,7 @@ def op(type: str, inputs: str, outputs: str, device: int | None = None, **argume
     for name, value in arguments.items():
         argument = made.arg.add(name=name)
         if isinstance(value, list):
-            words = isinstance(value[0], str)
+            words = bool(value) and isinstance(value[0], str)
             (argument.strings if words else argument.ints).extend([v.encode() if words else v for v in value])
         elif isinstance(value, str):
             argument.s = value.encode()

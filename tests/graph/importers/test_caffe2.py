@@ -212,14 +212,54 @@ def test_a_graph_from_elsewhere_is_written_in_caffe2s_words() -> None:
     assert difference(graph, load(dump(graph, "caffe2"))) is None
 
 
+def scoped(inputs: str, outputs: str, inner: list[str], places: list[int], reads: str = "a") -> Any:
+    """A Do over b = exp(a)."""
+    nested = net(op("Exp", reads, "b"))
+    return net(op("Do", inputs, outputs, net=nested, inner_blobs=inner, outer_blobs_idx=places), inputs="x s c")
+
+
+def stepping(**lists: Any) -> Any:
+    """A net whose step is h = x_t + h_prev, with some of its lists replaced."""
+    given = {
+        "link_internal": ["x_t", "h_prev", "h"], "link_external": ["x", "s", "s"], "link_offset": [0, 0, 1],
+        "recurrent_states": ["s"], "initial_recurrent_state_ids": [1], "alias_src": ["s"], "alias_dst": ["y"],
+        "alias_offset": [1], **lists,
+    }  # fmt: skip
+    step = net(op("Add", "x_t h_prev", "h"))
+    return net(op("RecurrentNetwork", "x h0", "y", step_net=step, **given), inputs="x h0 c")
+
+
 @pytest.mark.parametrize(
     ("message", "code"),
     [
-        (net(op("While", "c x", "x", cond_net=net(op("Exp", "x", "x")), loop_net=net()), inputs="c x"), "bad_body"),
-        (net(op("If", "c x", "y", then_net=net(op("Exp", "x", "y"))), inputs="c x"), "bad_body"),
-        (net(op("If", "c x", "y", then_net=net(op("Exp", "nobody", "y"))), inputs="c x"), "bad_body"),
-        (net(op("Do", "x s", "y s", net=net(), inner_blobs=["a"], outer_blobs_idx=[0, 1]), inputs="x s c"), "bad_body"),
-        (net(op("RecurrentNetwork", "x c", "y"), inputs="x c"), "bad_body"),
+        (
+            net(op("While", "c x", "x", cond_net=net(op("Exp", "x", "x")), loop_net=net()), inputs="c x"),
+            "condition_not_written",
+        ),
+        (net(op("While", "c x", "x"), inputs="c x"), "missing_body"),
+        (net(op("While", "", "x", loop_net=net()), inputs="c x"), "missing_condition"),
+        (net(op("If", "c x", "y"), inputs="c x"), "missing_body"),
+        (net(op("If", "", "y", then_net=net()), inputs="c x"), "missing_condition"),
+        (net(op("If", "c x", "y", then_net=net(op("Exp", "x", "y"))), inputs="c x"), "undefined_value"),
+        (net(op("If", "c x", "y", then_net=net(op("Exp", "nobody", "y"))), inputs="c x"), "undefined_value"),
+        (scoped("x s", "y s", ["a"], [0, 1]), "length_mismatch"),
+        (scoped("x s", "y s", ["a", "b"], [0, 7]), "outer_index"),
+        (scoped("x s", "y s", ["a", "a"], [0, 1]), "duplicate_inner_name"),
+        (scoped("x s", "y s", ["a", "b"], [0, 0]), "outer_name_bound_twice"),
+        (scoped("x x s", "y s", ["a", "b"], [0, 2]), "duplicate_outer_name"),
+        (scoped("x s", "y s", ["a"], [0]), "unbound_outer_name"),
+        (scoped("x s", "y c", ["a", "b"], [0, 1]), "scope_mismatch"),
+        (scoped("x s", "y s", [], []), "missing_bindings"),
+        (scoped("x s", "", ["a"], [0]), "missing_scope"),
+        (scoped("x s", "y s", ["a", "b"], [0, 1], reads="nobody"), "undefined_value"),
+        (net(op("RecurrentNetwork", "x c", "y"), inputs="x c"), "missing_body"),
+        (net(op("RecurrentNetwork", "x c", "y", step_net=net()), inputs="x c"), "no_sequence"),
+        (stepping(link_external=["x", "nowhere", "s"]), "undefined_value"),
+        (stepping(link_offset=[0, 0, 0], link_internal=["x_t", "h_prev", "g"]), "state_not_written"),
+        (stepping(link_window=[1, 2, 1]), "link_window"),
+        (stepping(alias_src=["s"], alias_dst=["y"], alias_offset=[3]), "link_window"),
+        (stepping(alias_src=["nowhere"], alias_dst=["y"], alias_offset=[1]), "undefined_value"),
+        (stepping(recompute_blobs_on_backward=["nobody"]), "recompute_unknown"),
         (net(op("Exp", "nobody", "y"), op("Exp", "later", "z"), inputs="c x"), "unknown_size"),
         (net(op("Conv", "x x", "y", kernel=3), inputs="c x"), "type_conflict"),
     ],
