@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import time
 
-from planner import anneal_kernels, gap_kernels, run_kernels
+from planner import anneal_kernels, block_kernels, gap_kernels, run_kernels
 
-ALL = (gap_kernels.KERNELS, run_kernels.KERNELS, anneal_kernels.KERNELS)
+ALL = (gap_kernels.KERNELS, run_kernels.KERNELS, anneal_kernels.KERNELS, block_kernels.KERNELS)
 
 
 def warm() -> float:
