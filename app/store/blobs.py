@@ -25,7 +25,8 @@ LEVEL = 3  # zstd; a graph document shrinks about tenfold
 GRACE = timedelta(hours=1)  # from a blob to the row that names it; a younger blob is never collected
 OS_ERROR = re.compile(r"\(os error (\d+)\)")
 SCHEMES = ("s3", "gs", "az", "file", "memory")
-PATIENCE: Any = {"connect_timeout": "5s", "timeout": "30s"}
+# An operator who names an http:// endpoint, in a network of their own, means it.
+PATIENCE: Any = {"connect_timeout": "5s", "timeout": "30s", "allow_http": True}
 RETRIES: Any = {"max_retries": 3, "retry_timeout": timedelta(seconds=15)}
 UNFINISHED = re.compile(r"#\d+$")  # a file that obstore was writing when it was killed; it lists none
 
@@ -35,6 +36,7 @@ class Blobs:
 
     def __init__(self, url: str | None, data: Path):
         self.folder = (data / "blobs").resolve() if url is None else None
+        self._synced: set[Path] = set()
         self.place = str(self.folder or url)
         try:
             self._store: Any = _store_at(url, self.folder)
@@ -104,9 +106,21 @@ class Blobs:
         try:
             self._store.put(_path(key), packed, use_multipart=False)
             if self.folder is not None:
-                _sync(self.folder / _path(key))
+                self._sync(self.folder / _path(key))
         except (BaseError, OSError) as error:
             raise self._in_words("write", key, error) from error
+
+    def _sync(self, path: Path) -> None:
+        """A row that names the blob must not outlive it when the power goes."""
+        try:
+            _fsync(path)
+            _fsync(path.parent)
+            if path.parent not in self._synced:  # its name in the folder above
+                _fsync(path.parent.parent)
+                self._synced.add(path.parent)
+        except OSError:
+            path.unlink(missing_ok=True)  # what may be lost must not be taken for kept the next time
+            raise
 
     def _is_fresh(self, key: str, data: bytes) -> bool:
         """Whether the blob is whole, and so young that no collection takes it before a row names it."""
@@ -160,18 +174,12 @@ def _key(path: str) -> str:
     return key if KEY.fullmatch(key) and path == _path(key) else path
 
 
-def _sync(path: Path) -> None:
-    """A row that names the blob must not outlive it when the power goes."""
+def _fsync(place: Path) -> None:
+    handle = os.open(place, os.O_RDONLY)
     try:
-        for place in (path, path.parent, path.parent.parent):
-            handle = os.open(place, os.O_RDONLY)
-            try:
-                os.fsync(handle)
-            finally:
-                os.close(handle)
-    except OSError:
-        path.unlink(missing_ok=True)  # what may be lost must not be taken for kept the next time
-        raise
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 def _first_line(error: Exception) -> str:
