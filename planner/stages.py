@@ -104,6 +104,7 @@ class Stages:
         problem, order, n = self.problem, self.first_runs, self.stages - 1
         may = np.append(may_repeat(problem)[order], False) if n else np.zeros(1, bool)
         may &= np.array(self.ticks) < self.most_ticks
+        self.may = may
         until = np.append(np.minimum(last_repeat(problem, order)[order], n), 0) if n else np.zeros(1, np.int64)
         stage = np.arange(self.stages)[:, None]
         self.again = may & (stage > np.arange(self.stages)) & (stage <= until)

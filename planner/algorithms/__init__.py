@@ -25,6 +25,9 @@ PLANNERS = {
     "search_order": "planner.algorithms.search_order",
     "longest_path": "planner.algorithms.longest_path",
     "milp": "planner.algorithms.milp",
+    "cp_sat": "planner.algorithms.cp_sat",
+    "min_cut": "planner.algorithms.min_cut",
+    "dtr": "planner.algorithms.dtr",
 }
 
 
