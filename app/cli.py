@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from app import options
+from app.commands.keys import keys
 
 app = typer.Typer(
     name="remat",
@@ -20,6 +21,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
+app.add_typer(keys, name="keys")
 INTERRUPTED = 3
 
 
@@ -264,12 +266,14 @@ def serve(
     host: Annotated[str, typer.Option(metavar="ADDRESS", help="Where to listen.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(metavar="N", min=0, max=65535, help="0 picks a free one.")] = 8000,
     data: options.Data = None,
-    no_auth: Annotated[bool, typer.Option("--no-auth", help="Let everybody who reaches the address in.")] = False,
+    auth: Annotated[
+        bool | None, typer.Option("--auth/--no-auth", help="Ask for keys, or not; asked where strangers reach.")
+    ] = None,
 ) -> int:
     """Answer over HTTP until SIGTERM, then drain."""
     from app.commands.serve import run
 
-    return run(host, port, data, no_auth)
+    return run(host, port, data, auth)
 
 
 @app.command()

@@ -1,6 +1,9 @@
 """What can go wrong on the way to people, and the one table that says how it is told.
 
 AppError
+├── Unauthenticated  a request without a good key
+├── OutOfScope       a key that is not good for this
+├── OverQuota        a key that has used up what it may
 ├── NotFound         nothing is stored under that name
 ├── Unparseable      a body that is not what its content type says
 ├── TooLarge         more bytes than a limit allows; names the limit
@@ -47,6 +50,18 @@ class AppError(Exception):
         self.limit = limit
         self.headers = dict(headers or {})
         super().__init__(message)
+
+
+class Unauthenticated(AppError):
+    """A request without a good key."""
+
+
+class OutOfScope(AppError):
+    """A key that is not good for this."""
+
+
+class OverQuota(AppError):
+    """A key that has used up what it may."""
 
 
 class NotFound(AppError):
@@ -116,12 +131,15 @@ TABLE: tuple[Row, ...] = (
     Row(CannotExecute, 422, "cannot_execute", "The graph cannot be executed here"),
     Row(IllegalPlan, 422, "illegal_plan", "The plan cannot run"),
     Row(Unparseable, 400, "unparseable", "The body cannot be read"),
+    Row(Unauthenticated, 401, "no_key", "A key is needed"),
+    Row(OutOfScope, 403, "out_of_scope", "The key is not good for this"),
     Row(NotFound, 404, "not_found", "There is no such thing"),
     Row(Gone, 404, "no_such_section", "The plan was made without this section"),
     Row(NotAcceptable, 406, "not_acceptable", "No acceptable form of the answer"),
     Row(Conflict, 409, "idempotency_conflict", "The key came with another body before"),
     Row(TooLarge, 413, "too_large", "More was sent than the limit allows"),
     Row(Unsupported, 415, "unsupported_media_type", "The body comes in a form nobody reads"),
+    Row(OverQuota, 429, "over_quota", "The key has used up what it may"),
     Row(Busy, 429, "busy", "Too much is waiting already"),
     Row(Unavailable, 503, "unavailable", "The service cannot take this now"),
     Row(CannotWrite, 503, "cannot_write", "The answer could not be written"),

@@ -13,6 +13,8 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 
 from app import openapi
+from app.access.gate import Gate
+from app.access.view import Access
 from app.catalogue import versions
 from app.errors import PROBLEM_TYPE, AppError, Problem, headers_of, problem, problem_of
 from app.files import CannotWrite
@@ -27,8 +29,11 @@ log = logging.getLogger(__name__)
 TITLES = {404: ("not_found", "There is no such path"), 405: ("method_not_allowed", "This path has other methods")}
 
 
-def create_app(settings: Settings | None = None) -> FastAPI:
-    """The application over the store that `settings` name; its work ends with the lifespan."""
+def create_app(settings: Settings | None = None, access: Access | None = None) -> FastAPI:
+    """The application over the store that `settings` name; its work ends with the lifespan.
+
+    With `access` every caller needs a key and sees what is their tenant's.
+    """
     service = Service(settings or Settings())
 
     @asynccontextmanager
@@ -47,6 +52,8 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         dependencies=[Depends(only_known_parameters)],
     )
     app.state.service = service
+    if access is not None:
+        app.add_middleware(Gate, access=access)
     for router in ROUTERS:
         app.include_router(router)
     for kind in (AppError, Problem, GraphError, PlannerError, CannotWrite):

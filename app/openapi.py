@@ -19,6 +19,8 @@ from planner import asked
 REF = "#/components/schemas/"
 WHY = {
     400: "The body is not what its content type says",
+    401: "Where keys are asked for: none, or none that is good",
+    403: "The key is not good for this",
     404: "There is no such thing",
     405: "This path has other methods",
     406: "No form of the answer is acceptable",
@@ -26,7 +28,7 @@ WHY = {
     413: "More was sent than a limit allows",
     415: "A content type or encoding that nobody reads",
     422: "The model or the question breaks a rule",
-    429: "Too much is waiting; come back after Retry-After",
+    429: "Too much is waiting, or the key has used up what it may; come back after Retry-After",
     500: "A fault of ours",
     503: "Draining, or the store cannot be written",
 }
@@ -40,10 +42,10 @@ def ref(name: str) -> dict[str, str]:
 
 
 def problems(*statuses: int) -> Responses:
-    """Documentation of error answers; 500 and 503 may come from anywhere."""
+    """Documentation of error answers; those of keys and faults may come from anywhere."""
     return {
         status: {"description": WHY[status], "content": {PROBLEM_TYPE: {"schema": ref("Problem")}}}
-        for status in (*statuses, 500, 503)
+        for status in sorted({*statuses, 401, 403, 429, 500, 503})
     }
 
 
@@ -154,6 +156,8 @@ def document_of(app: FastAPI) -> dict[str, Any]:
     if app.openapi_schema is None:
         made = get_openapi(title=app.title, version=app.version, description=app.description, routes=app.routes)
         made.setdefault("components", {})["schemas"] = components()
+        made["components"]["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer"}}
+        made["security"] = [{}, {"key": []}]  # the service says whether it asks for one
         made["components"]["x-problems"] = {row.code: {"status": row.status, "title": row.title} for row in TABLE}
         app.openapi_schema = made
     return app.openapi_schema

@@ -13,6 +13,8 @@ from typing import Any
 
 import uvicorn
 
+from app.access.vault import FileVault
+from app.access.view import Access
 from app.errors import BadUsage
 from app.main import create_app
 from app.settings import Settings
@@ -39,18 +41,16 @@ class Server(uvicorn.Server):
         self.should_exit = True
 
 
-def run(host: str, port: int, data: Path | None, no_auth: bool) -> int:
-    """Exit code, once drained."""
-    if not _is_loopback(host) and not no_auth:
-        said = f"{host} can be reached by strangers, and nobody is asked for a key"
-        raise BadUsage(f"{said}; add --no-auth, or listen on 127.0.0.1", code="open_to_strangers")
+def run(host: str, port: int, data: Path | None, auth: bool | None) -> int:
+    """Exit code, once drained. `auth` None: keys are asked for unless nobody but this machine reaches the address."""
     given: dict[str, Any] = {} if data is None else {"data": data}
     settings = Settings(**given)
+    access = _access(host, settings) if auth or (auth is None and not _is_loopback(host)) else None
     logging.basicConfig(
         level=settings.log_level.upper(), stream=sys.stderr, format="%(levelname)s %(name)s %(message)s"
     )
     listener = _listener(host, port)
-    app = create_app(settings)
+    app = create_app(settings, access)
     config = uvicorn.Config(
         app, log_config=None, access_log=False, timeout_graceful_shutdown=LONGEST_GOODBYE_S, server_header=False
     )
@@ -58,6 +58,16 @@ def run(host: str, port: int, data: Path | None, no_auth: bool) -> int:
     server = Server(config, app, f"http://{shown}:{listener.getsockname()[1]}")
     server.run(sockets=[listener])
     return 0 if server.started else 4
+
+
+def _access(host: str, settings: Settings) -> Access:
+    """Keys as they are kept beside the data. Raises BadUsage when there is none that lets anybody in."""
+    access = Access(FileVault(settings.data))
+    if not any(key.state(access.clock()) == "good" for key in access.vault.every_key()):
+        said = f"{host} may be reached by strangers, and there is no key to let others in"
+        remedy = "make one with `remat keys create NAME`, listen on 127.0.0.1, or add --no-auth to let everybody in"
+        raise BadUsage(f"{said}; {remedy}", code="open_to_strangers")
+    return access
 
 
 def _is_loopback(host: str) -> bool:

@@ -7,6 +7,8 @@ from typing import Annotated, Any
 
 from fastapi import Depends, Header, Request, Response
 
+from app.access.gate import CALLER
+from app.access.view import Caller, seen_by
 from app.errors import Unsupported
 from app.formats import FORMATS
 from app.negotiation import chosen, matches
@@ -37,8 +39,10 @@ GRAPH_FORMS: dict[str, Any] = {
 
 
 def service_of(request: Request) -> Service:
+    """The service, and where keys are asked for the caller's part of it."""
     service: Service = request.app.state.service
-    return service
+    caller: Caller | None = request.scope.get(CALLER)
+    return service if caller is None else seen_by(service, caller)
 
 
 Serving = Annotated[Service, Depends(service_of)]

@@ -9,6 +9,7 @@ import msgspec
 from fastapi import APIRouter, Header, Query, Request, Response
 
 from app import records
+from app.access.view import own_question
 from app.bodies import body_of, decoded, media_type_of
 from app.errors import Problem, Stopped
 from app.jobs.port import Operation, Question
@@ -99,7 +100,7 @@ async def _question(service: Service, sent: dict[str, msgspec.Raw]) -> Question:
     fields = fields_of(sent)
     demand_time(service, parse_request(fields).search_seconds)
     graph_id = await graph_id_of(service, sent)
-    return Question(records.question_key(graph_id, fields), graph_id, fields)
+    return own_question(service, Question(records.question_key(graph_id, fields), graph_id, fields))
 
 
 async def _answer(service: Service, operation: Operation, sections: tuple[str, ...]) -> Response:

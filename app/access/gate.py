@@ -1,0 +1,137 @@
+"""The gate before every path: it finds the key, what it is good for, and writes down what was done with it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import MutableMapping
+from typing import Any
+
+import anyio
+import anyio.to_thread
+import msgspec
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from app.access.keys import Key, is_secret_of, parts_of
+from app.access.vault import Entry
+from app.access.view import Access, Caller
+from app.errors import PROBLEM_TYPE, AppError, OutOfScope, Unauthenticated, headers_of, problem_of
+from app.files import CannotWrite
+
+log = logging.getLogger(__name__)
+
+CALLER = "remat.caller"  # in the scope of a request, where no header reaches
+OPEN = frozenset({"/livez", "/readyz", "/version", "/openapi.json", "/docs"})
+LOOKING = frozenset({"GET", "HEAD", "OPTIONS"})
+REFUSALS = frozenset({401, 403, 404, 413, 429})
+LONGEST_PATH = 500
+
+
+class Gate:
+    """ASGI middleware. Without a good key nothing behind it is reached, but for what says how the service is."""
+
+    def __init__(self, app: ASGIApp, access: Access):
+        self.app, self.access = app, access
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or is_open(scope["path"]):
+            await self.app(scope, receive, send)
+            return
+        visit = _Visit(scope, send)
+        try:
+            caller = await anyio.to_thread.run_sync(self._caller, scope)
+        except (AppError, CannotWrite) as error:
+            await _tell(error, scope["path"], visit.send)
+        else:
+            visit.key = caller.key
+            await self.app({**scope, CALLER: caller, "headers": _own(scope["headers"], caller)}, receive, visit.send)
+        finally:
+            if scope["method"] not in LOOKING or visit.status in REFUSALS:
+                with anyio.CancelScope(shield=True):  # who hangs up is written down all the same
+                    await anyio.to_thread.run_sync(self._write, visit)
+
+    def _write(self, visit: _Visit) -> None:
+        try:
+            self.access.vault.record(visit.entry(self.access.clock()))
+        except CannotWrite:
+            log.exception("event=not_audited method=%s path=%s status=%s", visit.method, visit.path, visit.status)
+
+    def _caller(self, scope: Scope) -> Caller:
+        """Who asks. Raises Unauthenticated, OutOfScope."""
+        given = [value for name, value in scope["headers"] if name == b"authorization"]
+        if not given:
+            raise Unauthenticated(
+                "this service asks for a key; send Authorization: Bearer KEY, made by `remat keys create`",
+                headers={"WWW-Authenticate": 'Bearer realm="remat"'},
+            )
+        scheme, _, text = given[0].decode("latin-1").strip().partition(" ")
+        parts = parts_of(text.strip()) if len(given) == 1 and scheme.lower() == "bearer" else None
+        id, secret = parts or ("", "")
+        key = self.access.vault.key(id)
+        if not is_secret_of(secret, key) or key is None:
+            said = "the key is not one of this service; send it as Authorization: Bearer KEY, once"
+            raise _unknown(said, code="bad_key")
+        state, remedy = key.state(self.access.clock()), "ask for another; `remat keys create` makes them"
+        if state == "expired":
+            raise _unknown(f"key {key.id} has expired; {remedy}", code="expired_key")
+        if state == "revoked":
+            raise _unknown(f"key {key.id} was revoked; {remedy}", code="revoked_key")
+        needed = "read" if scope["method"] in LOOKING else "plan"
+        if needed not in key.scopes:
+            raise OutOfScope(
+                f"{scope['method']} needs a key of scope {needed}; {key.id} has {', '.join(sorted(key.scopes))}"
+            )
+        return Caller(self.access, key)
+
+
+def is_open(path: str) -> bool:
+    return path in OPEN or path.startswith("/docs/")
+
+
+def _unknown(said: str, code: str) -> Unauthenticated:
+    return Unauthenticated(said, code=code, headers={"WWW-Authenticate": 'Bearer realm="remat", error="invalid_token"'})
+
+
+def _own(headers: list[tuple[bytes, bytes]], caller: Caller) -> list[tuple[bytes, bytes]]:
+    """The headers, with idempotency keys that are the tenant's own."""
+    return [
+        (name, caller.own(value.decode("latin-1")).encode()) if name == b"idempotency-key" and value else (name, value)
+        for name, value in headers
+    ]
+
+
+class _Visit:
+    """What the audit log says of a request, and answers that no shared cache keeps."""
+
+    def __init__(self, scope: Scope, send: Send):
+        peer = scope.get("client")
+        self.peer: str | None = peer[0] if peer else None
+        self.method, self.path = str(scope["method"]), str(scope["path"])[:LONGEST_PATH]
+        self.key: Key | None = None
+        self.status = 0  # nothing was answered
+        self._send = send
+
+    def entry(self, now: float) -> Entry:
+        id, tenant = (None, None) if self.key is None else (self.key.id, self.key.tenant)
+        return Entry(now, id, tenant, self.peer, self.method, self.path, self.status)
+
+    async def send(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            message = {**message, "headers": _private(message)}
+        await self._send(message)
+
+
+def _private(message: MutableMapping[str, Any]) -> list[tuple[bytes, bytes]]:
+    headers = [
+        (name, value.replace(b"public", b"private") if name.lower() == b"cache-control" else value)
+        for name, value in message.get("headers", ())
+    ]
+    return [*headers, (b"vary", b"Authorization")]
+
+
+async def _tell(error: Exception, path: str, send: Send) -> None:
+    body = problem_of(error, path)
+    headers = {"Content-Type": PROBLEM_TYPE, **headers_of(error)}
+    raw = [(name.lower().encode(), value.encode("latin-1", "replace")) for name, value in headers.items()]
+    await send({"type": "http.response.start", "status": int(str(body["status"])), "headers": raw})
+    await send({"type": "http.response.body", "body": msgspec.json.encode(body)})

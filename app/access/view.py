@@ -1,0 +1,252 @@
+"""A service as one tenant sees it: what is not the tenant's is not there, and what the key may not take is refused.
+
+A graph is a tenant's who has posted its very document, or made it; a plan is whose its graph is, an operation whose
+question it answers. Questions of two tenants are never the same question, so no answer tells what others asked.
+"""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import secrets
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+
+import sqlalchemy as sa
+
+from app.access.keys import Key
+from app.access.vault import DAY_S, Vault
+from app.errors import NotFound, OverQuota
+from app.jobs.port import Event, Jobs, Operation, Page, Question
+from app.service import Service
+from app.store.blobs import key_of
+from app.store.store import Store
+from app.store.tables import graphs, operations, plans
+
+DEFAULT_SECONDS = 10.0  # of a search that says nothing
+RETRY_S = 5
+DIRECT = "direct/"  # solves without an operation
+PAGE = 1000
+SHORT = frozenset({"read", "write", "analyse", "transform"})  # tasks that are no solves
+
+
+class Access:
+    """Keys and quotas of one serving process."""
+
+    def __init__(self, vault: Vault, clock: Callable[[], float] = time.time):
+        self.vault, self.clock = vault, clock
+        self.lock = threading.Lock()
+        self.direct: set[str] = set()  # running now
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who asks, once the gate has let them in."""
+
+    access: Access
+    key: Key
+
+    def own(self, text: str) -> str:
+        """A name that no other tenant's is."""
+        return hashlib.sha256(f"{self.key.tenant}\0{text}".encode()).hexdigest()
+
+    def grant(self, kind: str, id: str) -> None:
+        self.access.vault.grant(self.key.tenant, kind, id)
+
+    def demand(self, kind: str, id: str) -> None:
+        """Raises NotFound, in the words for what is not there at all."""
+        if not self.access.vault.granted(self.key.tenant, kind, [id]):
+            raise NotFound(f"there is no {kind[:-1]} {id[:80]!r}")
+
+    def begin(self, id: str | None, seconds: float, jobs: Jobs) -> None:
+        """Count a solve against the key, or only see whether it may begin. Raises OverQuota."""
+        key, access = self.key, self.access
+        self._settle(jobs)
+        running, now = access.vault.running(key.id), access.clock()
+        if key.quotas.solves is not None and len(running) >= key.quotas.solves:
+            raise OverQuota(
+                f"{len(running)} solves of this key run or wait, it may have {key.quotas.solves}; "
+                "wait for one to end, or cancel it",
+                code="quota_solves", limit={"name": "solves", "value": key.quotas.solves},
+                headers={"Retry-After": str(RETRY_S)},
+            )  # fmt: skip
+        spent = access.vault.spent(key.id, now)
+        if key.quotas.solver_seconds is not None and spent + seconds > key.quotas.solver_seconds:
+            raise OverQuota(
+                f"the key has used {spent:g} of its {key.quotas.solver_seconds:g} solver seconds today, "
+                f"and {seconds:g} are asked for; ask for fewer search_seconds, or come back tomorrow (UTC)",
+                code="quota_seconds", limit={"name": "solver_seconds", "value": key.quotas.solver_seconds},
+                headers={"Retry-After": str(int(DAY_S - now % DAY_S) + 1)},
+            )  # fmt: skip
+        if id is not None:
+            access.vault.charge(key.id, id, seconds, now)
+
+    def _settle(self, jobs: Jobs) -> None:
+        """Count solves that have ended with what they took."""
+        vault = self.access.vault
+        for id in vault.running(self.key.id):
+            if id.startswith(DIRECT):
+                if id not in self.access.direct:  # of a process that is gone
+                    vault.settle(self.key.id, id, 0.0)
+                continue
+            try:
+                operation = jobs.status(id)
+            except NotFound:
+                vault.settle(self.key.id, id, 0.0)
+                continue
+            if operation.finished:
+                vault.settle(self.key.id, id, _seconds(operation))
+
+
+def _seconds(operation: Operation) -> float:
+    if operation.started_at is None or operation.ended_at is None:
+        return 0.0
+    began, ended = (datetime.fromisoformat(at) for at in (operation.started_at, operation.ended_at))
+    return max(0.0, (ended - began).total_seconds())
+
+
+def seen_by(service: Service, caller: Caller) -> Service:
+    """The service with the tenant's part of its store and jobs, and the key's limits."""
+    seen: Any = copy.copy(service)
+    quotas, settings = caller.key.quotas, service.settings
+    lower = {name: min(getattr(settings, name), quota) for name, quota in _limits(caller).items() if quota is not None}
+    seen.settings = settings.model_copy(update=lower) if lower else settings
+    seen.store = _Store(service.store, caller)
+    seen.jobs = _Jobs(service.jobs, caller)
+    if quotas.solves is not None or quotas.solver_seconds is not None:
+        seen.runner = _Runner(service.runner, service.jobs, caller)
+    seen.caller = caller
+    view: Service = seen
+    return view
+
+
+def _limits(caller: Caller) -> dict[str, int | None]:
+    quotas = caller.key.quotas
+    return {"nodes": quotas.nodes, "body_bytes": quotas.bytes, "decompressed_bytes": quotas.bytes}
+
+
+def own_question(service: Service, question: Question) -> Question:
+    """The question as this tenant's own; without keys there is one tenant."""
+    caller: Caller | None = getattr(service, "caller", None)
+    return question if caller is None else replace(question, key=caller.own(question.key))
+
+
+class _Store:
+    """The store, of which the tenant's rows alone are there."""
+
+    def __init__(self, store: Store, caller: Caller):
+        self._store, self._caller = store, caller
+        self._sent: set[str] = set()  # SHA-256 of what was written through this view: the id of a document
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    def row(self, table: sa.Table, id: str) -> dict[str, Any]:
+        if table is graphs:
+            self._demand_graph(id)  # before it is looked for: what is another's takes no longer than what is not there
+        found = self._store.row(table, id)
+        if table is operations:
+            self._caller.demand("operations", id)
+        if table is plans:
+            try:
+                self._demand_graph(found["graph_id"])
+            except NotFound:
+                raise NotFound(f"there is no plan {id[:80]!r}") from None
+        return found
+
+    @contextmanager
+    def writing(self, *blobs: bytes) -> Iterator[sa.Connection]:
+        with self._store.writing(*blobs) as connection:
+            yield connection
+        self._sent |= set(map(key_of, blobs))
+
+    def _demand_graph(self, id: str) -> None:
+        if id in self._sent:
+            self._caller.grant("graphs", id)
+        self._caller.demand("graphs", id)
+
+
+class _Jobs:
+    """The port `app.jobs.port.Jobs` over the tenant's operations."""
+
+    def __init__(self, jobs: Jobs, caller: Caller):
+        self._jobs, self._caller = jobs, caller
+
+    def submit(self, question: Question) -> Operation:
+        seconds = float(question.fields.get("search_seconds") or DEFAULT_SECONDS)
+        access = self._caller.access
+        with access.lock:
+            self._caller.begin(None, seconds, self._jobs)
+            operation = self._jobs.submit(question)
+            self._caller.grant("operations", operation.id)
+            access.vault.charge(self._caller.key.id, operation.id, seconds, access.clock())
+        return operation
+
+    def status(self, id: str) -> Operation:
+        self._caller.demand("operations", id)
+        return self._jobs.status(id)
+
+    async def wait(self, id: str, seconds: float) -> Operation:
+        self._caller.demand("operations", id)
+        return await self._jobs.wait(id, seconds)
+
+    def stream(self, id: str, after: int) -> AsyncIterator[Event | None]:
+        self._caller.demand("operations", id)
+        return self._jobs.stream(id, after)
+
+    def cancel(self, id: str) -> Operation:
+        self._caller.demand("operations", id)
+        return self._jobs.cancel(id)
+
+    def list(self, after: str | None, limit: int, state: str | None) -> Page:
+        found: list[Operation] = []
+        caller = self._caller
+        while True:
+            page = self._jobs.list(after, PAGE, state)
+            ids = [operation.id for operation in page.operations]
+            own = caller.access.vault.granted(caller.key.tenant, "operations", ids)
+            found += [operation for operation in page.operations if operation.id in own]
+            after = page.after
+            if after is None or len(found) > limit:
+                return Page(tuple(found[:limit]), found[limit - 1].id if len(found) > limit else None)
+
+    def drain(self) -> None:
+        self._jobs.drain()
+
+    def close(self) -> None:
+        self._jobs.close()
+
+
+class _Runner:
+    """The runner, whose solves without an operation count against the key."""
+
+    def __init__(self, runner: Any, jobs: Jobs, caller: Caller):
+        self._runner, self._jobs, self._caller = runner, jobs, caller
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._runner, name)
+
+    def run(self, task: str, payload: Mapping[str, Any], *more: Any) -> Any:
+        if task in SHORT:
+            return self._runner.run(task, payload, *more)
+        access, key = self._caller.access, self._caller.key
+        id = DIRECT + secrets.token_hex(8)
+        seconds = float(payload.get("fields", {}).get("search_seconds") or DEFAULT_SECONDS)
+        with access.lock:
+            access.direct.add(id)
+            try:
+                self._caller.begin(id, seconds, self._jobs)
+            except OverQuota:
+                access.direct.discard(id)
+                raise
+        began = time.monotonic()
+        try:
+            return self._runner.run(task, payload, *more)
+        finally:
+            access.direct.discard(id)
+            access.vault.settle(key.id, id, time.monotonic() - began)

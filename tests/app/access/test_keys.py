@@ -1,0 +1,135 @@
+"""Keys by themselves, where they are kept, and the command that makes them."""
+
+from __future__ import annotations
+
+import hmac
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from app import cli
+from app.access.keys import Quotas, hashed, is_secret_of, new_key, parts_of
+from app.access.vault import FILE, Entry, FileVault
+from app.errors import NotFound
+
+NOW = 1_800_000_000.0
+
+
+def test_a_key_is_its_id_and_a_secret_of_256_bits() -> None:
+    text, key = new_key("n", "t", frozenset({"read"}), Quotas(), NOW)
+    parts = parts_of(text)
+    assert parts is not None and parts[0] == key.id and len(parts[1]) == 43
+    assert is_secret_of(parts[1], key)
+    assert key.hash == hashed(parts[1])
+    assert new_key("n", "t", frozenset(), Quotas(), NOW)[0] != text
+
+
+@pytest.mark.parametrize("text", ["", "remat_", "remat_00_x", "x" * 10_000, "remat_" + "0" * 12 + "_" + "é" * 43])
+def test_what_is_no_key_is_not_taken_apart(text: str) -> None:
+    assert parts_of(text) is None
+
+
+def test_secrets_are_compared_in_constant_time_even_where_there_is_no_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    compared: list[tuple[bytes, bytes]] = []
+    whole = hmac.compare_digest
+
+    def compare(a: bytes, b: bytes) -> bool:
+        compared.append((a, b))
+        return whole(a, b)
+
+    monkeypatch.setattr(hmac, "compare_digest", compare)
+    _, key = new_key("n", "t", frozenset(), Quotas(), NOW)
+    assert not is_secret_of("guess", key)
+    assert not is_secret_of("guess", None)
+    assert [(len(a), len(b)) for a, b in compared] == [(32, 32), (32, 32)]
+
+
+def test_a_key_ends_when_it_expires_or_is_revoked(tmp_path: Path) -> None:
+    vault = FileVault(tmp_path)
+    _, key = new_key("n", "t", frozenset({"plan", "read"}), Quotas(nodes=7, solver_seconds=1.5), NOW, NOW + 60)
+    vault.add(key)
+    assert vault.key(key.id) == key
+    assert [key.state(NOW + 59), key.state(NOW + 60)] == ["good", "expired"]
+    other = FileVault(tmp_path)  # another process
+    assert other.revoke(key.id, NOW + 1).state(NOW + 1) == "revoked"
+    found = vault.key(key.id)
+    assert found is not None and found.revoked_at == NOW + 1
+    vault.revoke(key.id, NOW + 2)
+    assert vault.every_key()[0].revoked_at == NOW + 1
+    with pytest.raises(NotFound):
+        vault.revoke("000000000000", NOW)
+
+
+def test_nobody_else_reads_the_file_and_no_secret_is_in_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.run(["keys", "create", "alice", "--data", str(tmp_path)]) == 0
+    text = capsys.readouterr().out.strip()
+    parts = parts_of(text)
+    assert parts is not None
+    assert (tmp_path / FILE).stat().st_mode & 0o077 == 0
+    kept = b"".join(path.read_bytes() for path in tmp_path.glob(f"{FILE}*"))
+    assert parts[0].encode() in kept
+    assert parts[1].encode() not in kept
+
+
+def test_solves_are_counted_once_and_by_the_day(tmp_path: Path) -> None:
+    vault, day = FileVault(tmp_path), 86_400
+    noon = NOW // day * day + day / 2
+    vault.charge("k", "op1", 10, noon)
+    vault.charge("k", "op1", 99, noon)
+    vault.charge("other", "op2", 99, noon)
+    assert (vault.spent("k", noon), vault.running("k")) == (10, ["op1"])
+    vault.settle("k", "op1", 3)
+    assert (vault.spent("k", noon), vault.running("k")) == (3, [])
+    assert vault.spent("k", noon + day) == 0
+
+
+def test_a_grant_is_one_tenants_and_one_kinds(tmp_path: Path) -> None:
+    vault = FileVault(tmp_path)
+    vault.grant("a", "graphs", "x")
+    vault.grant("a", "graphs", "x")
+    assert vault.granted("a", "graphs", ["x", "y"]) == {"x"}
+    assert not vault.granted("b", "graphs", ["x"])
+    assert not vault.granted("a", "operations", ["x"])
+
+
+def test_the_audit_log_keeps_its_order(tmp_path: Path) -> None:
+    vault = FileVault(tmp_path)
+    entries = [Entry(NOW, None, None, "127.0.0.1", "POST", f"/{n}", 401) for n in range(3)]
+    for entry in entries:
+        vault.record(entry)
+    assert vault.entries(2) == entries[:0:-1]
+
+
+def test_the_command_makes_lists_and_revokes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data = ["--data", str(tmp_path)]
+    asked = ["--tenant", "team", "--scope", "read", "--expires", "90d", "--nodes", "500", "--solver-seconds", "60"]
+    assert cli.run(["keys", "create", "alice", *asked, *data]) == 0
+    said = capsys.readouterr()
+    assert parts_of(said.out.strip()) is not None
+    assert cli.run(["keys", "list", "--json", *data]) == 0
+    (key,) = json.loads(capsys.readouterr().out)["keys"]
+    assert (key["name"], key["tenant"], key["scopes"], key["state"]) == ("alice", "team", ["read"], "good")
+    assert (key["quotas"]["nodes"], key["quotas"]["solver_seconds"]) == (500, 60)
+    assert re.match(r"\d{4}-", key["expires_at"])
+    assert cli.run(["keys", "revoke", key["id"], *data]) == 0
+    capsys.readouterr()
+    assert cli.run(["keys", "list", *data]) == 0
+    assert "revoked" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "wrong", [["--scope", "all"], ["--expires", "soon"], ["--nodes", "0"], ["--expires", "-1d"]], ids=" ".join
+)
+def test_a_key_that_cannot_be_made_is_refused(
+    wrong: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.run(["keys", "create", "alice", *wrong, "--data", str(tmp_path)]) == 2
+    assert capsys.readouterr().out == ""
+    assert not FileVault(tmp_path).every_key()
+
+
+def test_an_unknown_id_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.run(["keys", "revoke", "nobody", "--data", str(tmp_path)]) == 2
+    assert "remat keys list" in capsys.readouterr().err
