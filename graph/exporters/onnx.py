@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 from onnx import GraphProto, ModelProto, NodeProto, ValueInfoProto, helper, numpy_helper
 
+from graph.bodies.standard import in_standard_ops
 from graph.control_flow.inlining import without_calls
 from graph.errors import BadGraph, quoted
 from graph.exporters.spelled import spelled_out
@@ -50,7 +51,8 @@ def dump(graph: Graph, *, weights: str = "inputs", seed: int = 0) -> bytes:
     """The graph as a ModelProto.
 
     Parameters, states and constants without content are graph inputs; with `weights="random"` parameters and
-    constants are initialisers drawn by `seed` instead. Raises BadGraph when the file would pass 2 GiB.
+    constants are initialisers drawn by `seed` instead. Raises BadGraph when the file would pass 2 GiB, and
+    for a node with bodies that has no standard form.
     """
     if weights not in ("inputs", "random"):
         raise ValueError(f"weights is {weights!r}; ask for 'inputs' or 'random'")
@@ -58,7 +60,7 @@ def dump(graph: Graph, *, weights: str = "inputs", seed: int = 0) -> bytes:
     if weights == "random":
         _fits(sum(v.nbytes for v in graph.values if v.role in (Role.PARAMETER, Role.CONSTANT)))
         content = {v: a for v, a in drawn(graph, seed).items() if graph.values[v].role is not Role.STATE}
-    graph = without_calls(graph)
+    graph = without_calls(in_standard_ops(graph))
     file = _File({value.name for value in graph.values}, graph.opset.get("", 21))
     model = ModelProto(producer_name="remat")
     writer = _Writer(file, graph, [value.name for value in graph.values], content)
