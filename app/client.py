@@ -133,6 +133,9 @@ class Client:
     def cancel(self, operation_id: str) -> Json:
         return _now(self._waiting.cancel(operation_id))
 
+    def savings(self, *group_by: str, since: str | None = None, until: str | None = None) -> list[Json]:
+        return _now(self._waiting.savings(*group_by, since=since, until=until))
+
     def planners(self) -> list[Json]:
         return _now(self._waiting.planners())
 

@@ -267,6 +267,11 @@ class AsyncClient:
         call = Call("POST", f"/v1/operations/{_word(operation_id)}:cancel")  # the same twice, without a key
         return dict((await answered(self._wire, call, self._tries())).json())
 
+    async def savings(self, *group_by: str, since: str | None = None, until: str | None = None) -> list[Json]:
+        """A row a group of plans first made in [since, until): of model (unless said), planner, budget and day."""
+        given = (("group_by", ",".join(group_by) or None), ("from", since), ("to", until))
+        return list((await self._json("/v1/savings", [pair for pair in given if pair[1] is not None]))["rows"])
+
     async def planners(self) -> list[Json]:
         """Names and first words of every planner."""
         return list((await self._json("/v1/planners"))["planners"])

@@ -502,6 +502,34 @@ class Devices(Open):
     devices: list[Device]
 
 
+class SavingsRow(Open):
+    """What the plans of one group save; of `model`, `planner`, `budget` and `day` those that were asked for."""
+
+    model: str | None = None
+    planner: str | None = None
+    budget: str | None = Field(default=None, description="as it was asked; null: something else was")
+    day: str | None = None
+    plans: int
+    proven: int
+    over_budget: int
+    baseline_peak_bytes: int = Field(description="sum")
+    peak_bytes: int = Field(description="sum")
+    saved_bytes: int = Field(description="sum")
+    saved: float | None = Field(description="mean share of the baseline's peak")
+    overhead: float | None = Field(description="mean")
+    gap: float | None = Field(description="mean")
+    solver_seconds: float = Field(description="sum")
+
+
+class Savings(Open):
+    """A row a group, ascending."""
+
+    group_by: list[Literal["model", "planner", "budget", "day"]]
+    since: str | None = Field(alias="from")
+    to: str | None
+    rows: list[SavingsRow]
+
+
 class Health(Open):
     status: Literal["ok", "ready"]
 

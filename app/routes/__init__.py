@@ -13,7 +13,8 @@ from app.routes.health import router as health
 from app.routes.lists import router as lists
 from app.routes.operations import router as operations
 from app.routes.plans import router as plans
+from app.routes.savings import router as savings
 
-ROUTERS: tuple[APIRouter, ...] = (graphs, plans, curves, fits, operations, lists, health, docs)
+ROUTERS: tuple[APIRouter, ...] = (graphs, plans, curves, fits, operations, savings, lists, health, docs)
 
 __all__ = ["ROUTERS", "Request", "only_known_parameters"]

@@ -128,6 +128,7 @@ def arguments_of(asking: Client) -> dict[str, tuple[tuple[Any, ...], dict[str, A
         "wait": ((operation_id,), {"timeout": 60}),
         "events": ((operation_id, "1"), {}),
         "cancel": ((operation_id,), {}),
+        "savings": (("model", "day"), {"since": "2026-01-01", "until": "2100-01-01"}),
         "planners": ((), {}),
         "devices": ((), {}),
         "schema": (("report",), {}),

@@ -1,0 +1,56 @@
+"""`/v1/savings`: what plans save, for dashboards."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Annotated, Literal
+
+import anyio.to_thread
+import msgspec
+from fastapi import APIRouter, Query, Response
+
+from app.openapi import answers, problems, ref
+from app.routes.common import Serving
+from app.savings import FIGURES, GROUPS, as_csv, savings
+from app.store.tables import wire
+from planner.errors import BadRequest
+
+router = APIRouter(tags=["savings"])
+
+ONE = "|".join(GROUPS)
+GroupBy = Annotated[str, Query(pattern=f"^({ONE})(,({ONE}))*$", max_length=200, description=f"of {', '.join(GROUPS)}")]
+From = Annotated[datetime | None, Query(alias="from", description="plans first made then or later; UTC unless said")]
+To = Annotated[datetime | None, Query(alias="to", description="plans first made before then; UTC unless said")]
+
+
+@router.get(
+    "/v1/savings",
+    response_class=Response,
+    responses=answers(200, "A row a group", {"application/json": ref("Savings"), "text/csv": {"type": "string"}})
+    | problems(422),
+)
+async def get_savings(
+    service: Serving,
+    group_by: GroupBy = "model",
+    since: From = None,
+    until: To = None,
+    format: Annotated[Literal["json", "csv"], Query(description="of the answer")] = "json",
+) -> Response:
+    """Bytes saved and time paid, of all plans that are kept."""
+    by = list(dict.fromkeys(group_by.split(",")))
+    first, last = _utc(since, "query.from"), _utc(until, "query.to")
+    rows = await anyio.to_thread.run_sync(savings, service.store, by, first, last)
+    headers = {"Cache-Control": "no-store"}
+    if format == "csv":
+        return Response(as_csv([*by, *(figure.name for figure in FIGURES)], rows), 200, headers, "text/csv")
+    body = {"group_by": by, "from": first, "to": last, "rows": rows}
+    return Response(msgspec.json.encode(body), 200, headers, "application/json")
+
+
+def _utc(moment: datetime | None, path: str) -> str | None:
+    if moment is None:
+        return None
+    try:
+        return wire(moment if moment.tzinfo else moment.replace(tzinfo=UTC))
+    except OverflowError:
+        raise BadRequest.one("bad_parameter", path, str(moment), "a year from 1 to 9999", "name another time") from None

@@ -1,0 +1,64 @@
+"""What plans save, summed up for dashboards, from the view `savings`."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import sqlalchemy as sa
+
+from app.store.store import Store
+from app.store.tables import Moment
+from planner.errors import BadRequest
+
+GROUPS = ("model", "planner", "budget", "day")
+MOST_ROWS = 10_000
+
+
+def _sum(name: str) -> sa.ColumnElement[int]:
+    return sa.cast(sa.func.coalesce(sa.func.sum(sa.column(name)), 0), sa.BigInteger).label(name)
+
+
+def _mean(name: str) -> sa.ColumnElement[float]:
+    return sa.func.avg(sa.column(name)).label(name)
+
+
+def _count(status: str, name: str) -> sa.ColumnElement[int]:
+    return sa.func.count(sa.case((sa.column("status") == status, 1))).label(name)
+
+
+#: What every row says beside its groups; null means are of plans that do not say.
+FIGURES: tuple[sa.ColumnElement[Any], ...] = (
+    sa.func.count().label("plans"), _count("proven", "proven"), _count("over_budget", "over_budget"),
+    _sum("baseline_peak_bytes"), _sum("peak_bytes"), _sum("saved_bytes"),
+    _mean("saved"), _mean("overhead"), _mean("gap"),
+    sa.func.coalesce(sa.func.sum(sa.column("solver_seconds")), 0.0).label("solver_seconds"),
+)  # fmt: skip
+
+
+def savings(store: Store, by: Sequence[str], since: str | None, until: str | None) -> list[dict[str, Any]]:
+    """A row a group of `GROUPS`, ascending, over plans first made in [since, until). Raises BadRequest."""
+    groups: list[sa.ColumnElement[Any]] = [sa.column(name) for name in by]
+    made = sa.column("created_at", Moment)
+    asked = sa.select(*groups, *FIGURES).select_from(sa.table("savings")).group_by(*groups).order_by(*groups)
+    if since is not None:
+        asked = asked.where(made >= since)
+    if until is not None:
+        asked = asked.where(made < until)
+    with store.reading() as connection:
+        rows = [dict(row) for row in connection.execute(asked.limit(MOST_ROWS + 1)).mappings()]
+    if len(rows) > MOST_ROWS:
+        said = f"more than {MOST_ROWS} groups"
+        raise BadRequest.one("too_many_rows", "query.group_by", said, "fewer", "narrow from and to, or group by less")
+    return rows
+
+
+def as_csv(names: Iterable[str], rows: Iterable[Mapping[str, Any]]) -> str:
+    """The rows under a line of names, as RFC 4180 has it; null is empty."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(names))
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue()
