@@ -24,6 +24,7 @@ PLANNERS = {
     "anneal": "planner.algorithms.anneal",
     "search_order": "planner.algorithms.search_order",
     "longest_path": "planner.algorithms.longest_path",
+    "chain": "planner.algorithms.chain",
     "milp": "planner.algorithms.milp",
     "cp_sat": "planner.algorithms.cp_sat",
     "min_cut": "planner.algorithms.min_cut",

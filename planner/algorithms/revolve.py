@@ -13,7 +13,7 @@ the chain as it is and on coarser ones. O(log(steps)²) schedules of O(n + runs)
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from enum import StrEnum
 from math import comb
 from typing import NamedTuple
@@ -40,6 +40,7 @@ class Kind(StrEnum):
     RESTORE = "restore"  # take state `begin` from its slot
     BACKWARD = "backward"  # run step `begin` once more, keeping its inside, and undo it
     FREE = "free"  # empty the slot of state `begin`
+    KEEP = "keep"  # from here on the inside of step `begin` stays where it is made, until it is undone
 
 
 class Action(NamedTuple):
@@ -193,17 +194,23 @@ def _bisect(low: int, high: int, more: Callable[[int], bool], monitor: Monitor, 
 
 def scheduled(problem: Problem, chain: Chain, slots: int) -> Order:
     """The order that undoes the chain's segments by the schedule; state 0 takes no bytes, so it takes no slot."""
-    return _Scheduled(problem, chain, schedule(chain.segments, slots + 1)).order()
+    return carried_out(problem, chain, schedule(chain.segments, slots + 1))
+
+
+def carried_out(problem: Problem, chain: Chain, actions: Iterable[Action]) -> Order:
+    """The order that undoes the chain's segments by these actions."""
+    return _Scheduled(problem, chain, actions).order()
 
 
 class _Scheduled:
     """A way back under way, action by action, each taken when something is read that needs it."""
 
-    def __init__(self, problem: Problem, chain: Chain, actions: list[Action]):
+    def __init__(self, problem: Problem, chain: Chain, actions: Iterable[Action]):
         self.chain, self.actions = chain, iter(actions)
         self.rerun = Rerun(problem, chain.order, chain.turn)
         self.states, self.segment = chain.states, chain.segment.tolist()
         self.stored: set[int] = set()
+        self.whole: set[int] = set()  # segments whose inside stays
         self.undoing = chain.segments  # the segment whose inside may be read; none yet
         self.live = np.flatnonzero(chain.segment >= 0).tolist()  # droppable buffers that are there
         self._undo_next(0)
@@ -224,7 +231,10 @@ class _Scheduled:
             if kind is Kind.BACKWARD:
                 self.undoing = begin
                 self._settle(begin if way_out else -1)
+                self.whole.discard(begin)
                 return
+            if kind is Kind.KEEP:
+                self.whole.add(begin)
             if kind is Kind.FREE:
                 self.stored.discard(begin)
             elif kind is Kind.STORE:
@@ -234,11 +244,15 @@ class _Scheduled:
                     self._settle()
 
     def _settle(self, segment: int = -1) -> None:
-        """From here on only stored states, those around the segment being undone, and what `segment` made are there."""
+        """From here on only stored states, those around the segment being undone, and what stays whole are there.
+
+        Whole are `segment` and those with an action to keep them.
+        """
         around = range(self.undoing, min(self.undoing + 2, self.chain.segments))
         kept = {b for k in (*self.stored, *around) for b in self.states[k]}
         self.live += self.rerun.made
         self.rerun.made.clear()
-        gone = [b for b in self.live if b not in kept and self.segment[b] not in (-1, segment)]
+        stays = {-1, segment, *self.whole}
+        gone = [b for b in self.live if b not in kept and self.segment[b] not in stays]
         self.rerun.drop(gone)
         self.live = [b for b in self.live if self.rerun.there[b]]
