@@ -27,7 +27,7 @@ from planner.figures import overhead
 from planner.plan import Order, Plan, Score
 from planner.portfolio import Found
 from planner.posed import question_of, smaller
-from planner.question import ALIGNMENT, Question, with_time_bound
+from planner.question import ALIGNMENT, Question, with_more_moments, with_time_bound
 from planner.realize import realize, sequence
 from planner.report import Facts, assemble
 from planner.request import Request
@@ -87,8 +87,9 @@ def solve(
             events: list[GradientEvent] = []
             source, notes = training_graph(model, forward, request, events if request.gradient_events else None)
         with stages("plan"):
-            question = with_time_bound(question_of(source, request))
+            question = with_time_bound(question_of(source, request), quick=True)
             plan = stages.search(question, request.planner, seeds)
+            question = with_more_moments(question, plan)
             mirrored = question.judged(
                 portfolio.search(question.lowered.problem, question.goal, "mirror", question.monitor()).order, "mirror"
             )
@@ -121,7 +122,7 @@ def solve(
 def _planned(model: bytes | Graph, limits: Limits | None, cancel: threading.Event, request: Request) -> advice.Planned:
     """The model planned under another request, checked; no addresses, no rewriting."""
     source, _ = training_graph(model, read(model, request, limits), request)
-    question = with_time_bound(question_of(source, request))
+    question = with_time_bound(question_of(source, request), quick=True)
     plan = Stages(None, cancel).search(question, request.planner)
     check(question.lowered.problem, question.goal, plan, names=question.names())
     return advice.Planned(question, plan)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from planner import liveness, portfolio
-from planner.bounds import claims, held_at_end, largest_task, moment_cut, peak_cut
+from planner.bounds import claims, held_at_end, largest_task, moment_cut, peak_cut, several_moments
 from planner.check import Names
 from planner.choices import relaxed, resolved
 from planner.errors import BadRequest
@@ -47,7 +47,10 @@ class Question:
         def judge(order: Order) -> Score:
             return portfolio.judge(self.lowered.problem, self.goal, order)
 
-        return Monitor(judge, self.goal.seconds, self.goal.iterations, on_progress, cancel or threading.Event())
+        return Monitor(
+            judge, self.goal.seconds, self.goal.iterations, on_progress, cancel or threading.Event(),
+            least_cost=self.bound.cost if self.goal.budget_bytes else 0,
+        )  # fmt: skip
 
     def names(self) -> Names:
         """What messages call the tasks and buffers."""
@@ -128,17 +131,38 @@ def _bound(problem: Problem) -> Bound:
     return Bound(once, once, peak["value"], peak["kind"], "free", "solver", binding, (peak, claims.of_once(once)))
 
 
-def with_time_bound(question: Question) -> Question:
-    """The question with what the goal costs at least: ticks within a budget, or bytes; certified where that is so."""
+def with_time_bound(question: Question, quick: bool = False) -> Question:
+    """The question with what the goal costs at least: ticks within a budget, or bytes; certified where that is so.
+
+    A quick one is that of one moment: whoever asks many questions has no time for more.
+    """
     goal, bound = question.goal, question.bound
     plain = relaxed(question.lowered.problem)
     if goal.budget_bytes:
         bound = _tighter(bound, moment_cut.bound(plain, goal, goal.budget_bytes).claim)
     else:
         bound = _tighter(bound, peak_cut.bound(plain, goal).claim)
-    if not claims.refused(question.lowered.problem, list(bound.claims)):
-        bound = replace(bound, proof="certified")
-    return replace(question, bound=bound)
+    question = _certified(question, bound)
+    return question if quick else with_more_moments(question)
+
+
+def with_more_moments(question: Question, plan: Plan | None = None) -> Question:
+    """The question with the bound of several moments where one is exceeded by it, and by the plan."""
+    goal, bound = question.goal, question.bound
+    moments = bound.claims[1]["moments"]
+    if not goal.budget_bytes or not moments:
+        return question
+    if plan is not None and (plan.score.bytes_over_budget or plan.score.cost <= bound.cost):
+        return question
+    problem = relaxed(question.lowered.problem)
+    tighter = _tighter(bound, several_moments.bound(problem, goal, goal.budget_bytes, moments[0]))
+    return question if tighter is bound else _certified(question, tighter)
+
+
+def _certified(question: Question, bound: Bound) -> Question:
+    """The question with the bound, certified where the verifier accepts its claims."""
+    refused = claims.refused(question.lowered.problem, list(bound.claims))
+    return replace(question, bound=replace(bound, proof="solver" if refused else "certified"))
 
 
 def _tighter(bound: Bound, claim: claims.Claim | None) -> Bound:

@@ -22,12 +22,12 @@ from planner.bounds.network import UNKNOWN, Moments
 from planner.plan import Goal
 from planner.problem import Problem
 
-# Moments at most; fewer where so many would make a programme of more rows.
-MOST_MOMENTS, MOST_ROWS = 40, 24_000
+# Moments to begin with and up to which more are added, as far as about so many rows allow.
+FEW, MOST_MOMENTS, MOST_ROWS = 4, 32, 26_000
 # Weights have at most so many bits, and parts of a tick at most so many.
 WEIGHT_BITS, PARTS_BITS = 56, 30
 # Of GLOP's own clock, for one row.
-EFFORT = 3e-5
+EFFORT = 6e-5
 
 Term = tuple[float, int]  # factor, column
 
@@ -35,17 +35,21 @@ Term = tuple[float, int]  # factor, column
 def bound(problem: Problem, goal: Goal, budget_bytes: int, task: int) -> Claim | None:
     """What moments around that of `task` prove together; None where the problem is too large or nothing is proven.
 
-    Where the programme takes too long, half as many moments are tried.
+    Twice as many moments each time join those that had a price, as long as the programme is solved.
     """
-    moments = Moments(problem, goal, budget_bytes)
+    moments, best = Moments(problem, goal, budget_bytes), None
     rows = 2 * (len(moments.read) + problem.buffers + problem.tasks // 2)
-    most = min(MOST_MOMENTS, MOST_ROWS // max(1, rows))
-    while most > 1:
-        chain = chosen(moments, task, most)
-        if len(chain) > 1 and (found := prove(moments, chain, suffixes(len(chain)))) is not None:
-            return found
-        most = min(most, len(chain)) // 2
-    return None
+    most, size, chain = min(MOST_MOMENTS, MOST_ROWS // max(1, rows)), FEW, [task]
+    while size < 2 * most and most >= FEW:
+        before, chain = chain, chosen(moments, chain, min(size, most))
+        claim = prove(moments, chain, suffixes(len(chain))) if len(chain) <= most and chain != before else None
+        if claim is None:
+            break
+        if best is None or claim["value"] > best["value"]:
+            best = claim
+        chain = [w for w, price in zip(chain, claim["proof"]["price"], strict=True) if price] or [task]
+        size *= 2
+    return best
 
 
 def suffixes(end: int) -> list[tuple[int, int]]:
@@ -53,12 +57,12 @@ def suffixes(end: int) -> list[tuple[int, int]]:
     return [(k, k + 1) for k in range(end)] + [(k, end) for k in range(end - 1)]
 
 
-def chosen(moments: Moments, task: int, most: int) -> list[int]:
-    """At most so many tasks that come one after the other in every order, spread over the baseline's fullest steps."""
+def chosen(moments: Moments, tasks: list[int], most: int) -> list[int]:
+    """The tasks, which come one after the other, and others that do in every order, spread over the fullest steps."""
     over = moments.tried()
     over = over[np.argsort(moments.place[over], kind="stable")]
-    spread = np.linspace(0, len(over) - 1, max(0, min(most - 1, len(over)))).astype(np.int64)
-    chain, known = [task], [moments.known(task)]
+    spread = np.linspace(0, len(over) - 1, max(0, min(most - len(tasks), len(over)))).astype(np.int64)
+    chain, known = list(tasks), [moments.known(task) for task in tasks]
     for other in over[spread].tolist():
         if other not in chain and all(row[other] != UNKNOWN for row in known):
             at = sum(int(row[other] == 0) for row in known)  # those that run before it
