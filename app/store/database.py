@@ -51,6 +51,7 @@ def engine_of(url: str | None, data: Path) -> sa.Engine:
     if scheme not in ("postgresql", "postgres"):
         raise BadUsage(f"REMAT_DATABASE_URL begins with {scheme[:20]!r}; write postgresql://USER@HOST/NAME")
     postgres: dict[str, Any] = {
+        "options": "-c tcp_keepalives_idle=10 -c tcp_keepalives_interval=5 -c tcp_keepalives_count=3",  # dead hosts
         "connect_timeout": CONNECT_SECONDS,
         "tcp_user_timeout": 10_000,
         "application_name": "remat",

@@ -130,3 +130,25 @@ def test_a_cancelled_solve_keeps_a_plan_that_is_checked(serve: Any) -> None:
     assert operation["state"] in ("cancelled", "succeeded")
     if operation["result"] is not None:
         assert httpx2.get(url + operation["result"], timeout=60).json()["checked"] is True
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("store_settings", ["postgresql"], indirect=True)
+def test_a_service_on_postgresql_that_is_killed_goes_on_where_it_was(
+    serve: Any, store_settings: dict[str, Any]
+) -> None:
+    place = {"REMAT_DATABASE_URL": store_settings["database_url"]}
+    process, url = serve(**place)
+    answer = httpx2.post(f"{url}/v1/plans", json={"graph": chain(), "budget": "80%"}, timeout=60)
+    slow = {"graph": chain(40), "budget": "50%", "search_seconds": 30, "execute": "no"}
+    id = httpx2.post(f"{url}/v1/plans", json=slow, headers={"prefer": "wait=0"}, timeout=60).json()["id"]
+    process.kill()
+    process.wait()
+    _, url = serve(**place)
+    again = httpx2.get(url + answer.headers["location"], timeout=60)
+    assert again.json()["plan"] == answer.json()["plan"]
+    with httpx2.stream("GET", f"{url}/v1/operations/{id}/events", timeout=120) as stream:
+        stream.read()
+    assert httpx2.get(f"{url}/v1/operations/{id}", timeout=60).json()["state"] == "succeeded"
+    rows = httpx2.get(f"{url}/v1/savings", params={"group_by": "budget"}, timeout=60).json()["rows"]
+    assert [(row["budget"], row["plans"]) for row in rows] == [("50%", 1), ("80%", 1)]
