@@ -16,11 +16,12 @@ from planner.monitor import Monitor
 from planner.plan import Goal, Order, Score
 from planner.problem import Problem
 
-#: Tried by `auto` in this order: the cheap ones first, so that a stop always has something. They get this part of the
-#: search, and what they find is annealed in the rest.
-AUTO, AUTO_PART = ("as_given", "mirror", "segments", "revolve", "greedy"), 0.5
-#: Above so many tasks these are left out, and nothing is annealed: one order of theirs takes too long to pay.
-MOST_TASKS, SLOW = 20_000, ("revolve",)
+#: Tried by `auto` in this order, the quickest to fit first, so that a stop always has something. They get this part of
+#: the search; what they find is improved by the others, each with a part of what is left.
+AUTO, AUTO_PART = ("as_given", "greedy", "mirror", "segments", "revolve"), 0.5
+IMPROVE = (("blocks", 0.4), ("anneal", 1.0))
+#: Above so many tasks these are left out: one order of theirs takes too long to pay.
+MOST_TASKS, SLOW = 20_000, ("revolve", "anneal")
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +66,7 @@ def search(
     part.on_progress = monitor.on_progress
     found = _better(problem, goal, known, _chosen(problem, goal, planner, part))
     monitor.spent(part)
-    return _annealed(problem, goal, found, monitor)
+    return _improved(problem, goal, found, monitor)
 
 
 def _best_of(problem: Problem, goal: Goal, seeds: Sequence[Found], monitor: Monitor) -> Found | None:
@@ -86,23 +87,37 @@ def _better(problem: Problem, goal: Goal, known: Found | None, found: Found) -> 
     return known if known_score < judge(problem, goal, found.order, found.choices) else found
 
 
-def _annealed(problem: Problem, goal: Goal, found: Found, monitor: Monitor) -> Found:
-    """What was found, or what annealing makes of it where that is better."""
+def _improved(problem: Problem, goal: Goal, found: Found, monitor: Monitor) -> Found:
+    """What was found, or what those who improve make of it where that is better."""
     best = judge(problem, goal, found.order, found.choices)
     monitor.tell(found.order, best)
-    if problem.tasks > MOST_TASKS or monitor.should_stop() or is_out_of_reach(problem, goal):
+    if is_out_of_reach(problem, goal):
         return found
-    part = monitor.beside(lambda order: judge(problem, goal, order, found.choices))
-    part.tell(found.order, best)
-    part.on_progress = monitor.on_progress
-    columns = resolved(problem, found.choices)
-    order = planner_named("anneal")(columns, goal_under(problem, goal, found.choices), part)
-    monitor.spent(part)
-    score = part.judge(order)
-    if score >= best:
-        return found
-    monitor.tell(order, score)
-    return Found(order, "anneal", found.choices)
+    choices = found.choices
+    columns, under = resolved(problem, choices), goal_under(problem, goal, choices)
+    for name, share in IMPROVE:
+        if (name in SLOW and problem.tasks > MOST_TASKS) or is_least(problem, goal, best, monitor):
+            continue
+        if monitor.should_stop():
+            break
+        part = monitor.beside(lambda order: judge(problem, goal, order, choices), share)
+        part.tell(found.order, best)
+        part.on_progress = monitor.on_progress
+        part.offer(planner_named(name)(columns, under, part))
+        monitor.spent(part)
+        assert part.best is not None and part.best_score is not None
+        if part.best_score < best:
+            found, best = Found(part.best, name, choices), part.best_score
+            monitor.tell(found.order, best)
+    return found
+
+
+def is_least(problem: Problem, goal: Goal, score: Score, monitor: Monitor) -> bool:
+    """Whether no plan within the budget can take less time."""
+    if not goal.budget_bytes or score.bytes_over_budget:
+        return False
+    least = relaxed(problem)
+    return score.cost <= max(int(least.cost[~least.optional].sum()), monitor.least_cost)
 
 
 def is_out_of_reach(problem: Problem, goal: Goal) -> bool:
@@ -136,7 +151,8 @@ def _search(problem: Problem, goal: Goal, planner: str, monitor: Monitor) -> Fou
         return Found(order, planner)
     best = Found(np.arange(problem.tasks), "as_given")
     for name in AUTO:
-        if name != "as_given" and monitor.cancelled:
+        known = monitor.best_score
+        if known is not None and (monitor.cancelled or is_least(problem, goal, known, monitor)):
             break
         if name in SLOW and problem.tasks > MOST_TASKS:
             continue

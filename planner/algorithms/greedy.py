@@ -20,7 +20,7 @@ from planner.recompute import base_order
 # Steps to the budget, one way after the other; the best is taken.
 WAYS = (2, 10, 20, 5)
 # Large problems get only as many steps altogether as this many tasks allow, two at least.
-TASK_STEPS = 200_000
+TASK_STEPS = 250_000
 # After so many steps one after the other that gained nothing, the way ends.
 GIVE_UP = 3
 # A smaller part of the peak is not worth another step down.

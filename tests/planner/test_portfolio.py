@@ -5,13 +5,21 @@ from __future__ import annotations
 import random
 
 import numpy as np
+import pytest
 
-from planner import liveness
+from planner import liveness, portfolio
+from planner.algorithms import planner_named
 from planner.monitor import Monitor
 from planner.plan import Goal
 from planner.portfolio import Found, judge, search
 from planner.problem import Problem
-from tests.planner.random_problems import training_problem
+from planner.recompute import base_order
+from tests.contracts.test_every_planner import is_runnable
+from tests.planner.drawn import drawn
+from tests.planner.random_problems import random_problem, training_problem
+
+#: Those that end by themselves; the others use whatever time there is.
+ENDING = ("as_given", "mirror", "segments", "revolve", "greedy", "longest_path")
 
 
 def found(problem: Problem, goal: Goal, planner: str = "auto", iterations: int = 60, seeds=()) -> Found:
@@ -30,3 +38,51 @@ def test_a_seed_is_kept_unless_something_better_is_found():
         assert judge(problem, loose, found(problem, loose, planner, 0).order).bytes_over_budget > 0
         kept = found(problem, loose, planner, 0, [seed])
         assert judge(problem, loose, kept.order) <= judge(problem, loose, seed.order)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_auto_is_no_worse_than_any_planner_that_ends_by_itself(seed: int):
+    rng = random.Random(seed)
+    problem = training_problem(rng, 10) if seed % 2 else random_problem(rng, 9)
+    while not is_runnable(problem):
+        problem = random_problem(rng, 9)
+    peak = liveness.peak(problem, base_order(problem))
+    for part in (0.95, 0.8, 0.6):
+        goal = Goal(max(1, int(peak * part)), order_is_given=seed % 3 == 0, iterations=150)
+        ours = judge(problem, goal, found(problem, goal, iterations=150).order)[:2]
+        for name in ENDING:
+            monitor = Monitor(lambda order, goal=goal: judge(problem, goal, order), iterations=150)
+            assert ours <= judge(problem, goal, planner_named(name)(problem, goal, monitor))[:2], (part, name)
+
+
+def test_time_does_not_rise_with_the_budget_when_plans_are_handed_up():
+    problem = training_problem(random.Random(2), 12)
+    peak = liveness.peak(problem, base_order(problem))
+    seeds: list[Found] = []
+    for part in (0.8, 0.85, 0.9, 0.95, 1.0):
+        goal = Goal(int(peak * part), iterations=60)
+        seeds.append(found(problem, goal, seeds=seeds))
+    costs = [int(problem.cost[seed.order].sum()) for seed in seeds]
+    assert costs == sorted(costs, reverse=True)
+    assert costs[-1] == problem.cost.sum()
+
+
+def test_a_budget_below_one_task_is_refused_without_annealing(monkeypatch):
+    #   a ── b ── c      b needs a and itself
+    problem = drawn("a>b b>c")
+    goal = Goal(int(problem.size[:2].sum()) - 1, iterations=1000)
+    assert portfolio.is_out_of_reach(problem, goal)
+    assert not portfolio.is_out_of_reach(problem, Goal(int(problem.size[:2].sum())))
+    monkeypatch.setattr(portfolio, "IMPROVE", (("no such planner", 1.0),))
+    monitor = Monitor(lambda order: judge(problem, goal, order), iterations=1000)
+    assert search(problem, goal, "auto", monitor).order.tolist() == [0, 1, 2]
+
+
+def test_a_proven_plan_ends_the_search():
+    problem = training_problem(random.Random(4), 8)
+    goal = Goal(liveness.peak(problem, base_order(problem)) * 9 // 10, iterations=10_000)
+    first = found(problem, goal, iterations=400)
+    monitor = Monitor(lambda order: judge(problem, goal, order), iterations=10_000)
+    monitor.least_cost = int(problem.cost[first.order].sum())
+    again = search(problem, goal, "auto", monitor, [first])
+    assert judge(problem, goal, again.order).cost <= monitor.least_cost and monitor.calls < 5_000
