@@ -53,21 +53,20 @@ class Kernels:
         import numba
 
         signatures, sources = self.signatures(), self._digest()
-        scope: dict[str, Kernel] = {}
+        scope: dict[str, Any] = {}
         for function in self.functions:
             name = function.__name__
             kernel = self.loops.get(name, function)
-            # The copy sees the compiled versions of the kernels it calls under their own names.
-            copy = FunctionType(kernel.__code__, {**kernel.__globals__, **scope}, kernel.__name__)
+            # The copy sees the compiled versions of the kernels it calls, itself too, under their own names.
+            seen = {**kernel.__globals__, **scope}
+            copy = FunctionType(kernel.__code__, seen, kernel.__name__)
             # The cache looks at the file of one kernel only; the name tells it of all it was compiled with.
             copy.__qualname__, copy.__module__ = f"{kernel.__qualname__}_{sources}", kernel.__module__
             # Without numba's runtime (`_nrt`) nobody counts references, which at each use of a field is an
             # atomic operation: most of the time of a kernel that goes through a record of arrays.
-            # And without the interpreter's lock two searches run on two cores.
-            compiled = numba.njit(  # type: ignore[call-overload]
-                signatures[name], cache=True, nogil=True, _nrt=name in self.allocating
-            )
-            scope[name] = compiled(copy)
+            scope[name] = seen[name] = numba.njit(cache=True, _nrt=name in self.allocating)(copy)  # type: ignore[call-overload]
+            scope[name].compile(signatures[name])
+            scope[name].disable_compile()
         return scope
 
 

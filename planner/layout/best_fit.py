@@ -1,7 +1,8 @@
-"""Best fit over sweeps through the steps; of a few cheap ways to sweep the best is taken.
+"""Best fit over sweeps through the steps; of a few cheap ways to sweep the best is taken, and packed tighter.
 
-O(k log k) time for k instances. From the peak outward: what is live there is stacked without a gap,
-longest at the bottom, and the rest falls into what is left before and after.
+O(k log k) time for k instances, and a search of bounded work where bytes are wasted (`canonical.py`). From the
+peak outward: what is live there is stacked without a gap, longest at the bottom, and the rest falls into what is
+left before and after.
 
     bytes │      d         Stacked at the peak are a, b, c, d by start. Going either way from there
           │    c─┴─╮       the top of the stack goes first when lifetimes nest, as they do in training.
@@ -18,6 +19,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from planner.layout import canonical
 from planner.layout.storages import Storages, placement
 from planner.layout.sweep import sweep
 from planner.monitor import Monitor
@@ -27,6 +29,8 @@ from planner.plan import Lifetimes
 ALL_PAIRS = 2500
 # Storages swept altogether after which no other way is tried; 100,000 take about half a second.
 SWEPT = 60_000
+# Of the search for a tighter packing; a second at most.
+ROUNDS = 2
 
 
 def place(
@@ -34,7 +38,10 @@ def place(
 ) -> np.ndarray:  # fmt: skip
     """Offsets by the first way that wastes nothing, else by the best of them; see `planner.layout`."""
     todo = placement(lives, size, workspace, alignment)
-    return todo.offsets(smallest(todo.storages, ways(todo.storages), monitor, SWEPT))
+    best = smallest(todo.storages, ways(todo.storages), monitor, SWEPT)
+    for smaller in canonical.tries(todo.storages, todo.storages.arena(best), ROUNDS, monitor.cancelled_by.is_set):
+        best = smaller
+    return todo.offsets(best)
 
 
 def smallest(
@@ -46,13 +53,13 @@ def smallest(
     """
     need = int(storages.profile().max(initial=0))
     best, swept = next(tries), len(storages.size)
-    best_bytes = int((best + storages.size).max(initial=0))
+    best_bytes = storages.arena(best)
     while best_bytes > need and swept < limit and not monitor.should_stop():
         swept += len(storages.size)
         tried = next(tries, None)
         if tried is None:
             break
-        arena = int((tried + storages.size).max(initial=0))
+        arena = storages.arena(tried)
         if arena < best_bytes:
             best, best_bytes = tried, arena
     return best

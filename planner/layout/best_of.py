@@ -1,7 +1,7 @@
-"""Best of many: orders of placement drawn at random around the good ones, until time is up or nothing is wasted.
+"""Best of many: a search within ever smaller arenas, then orders of placement drawn at random around the good ones.
 
-O(r²) a try for r storages. Each try moves a few storages that stick out of the needed bytes to the
-front of the best order found so far and places all of them one by one again.
+Ends when time is up or nothing is wasted. O(r²) a draw for r storages: it moves a few that stick out of the
+needed bytes to the front of the best order found so far and places all of them one by one again.
 """
 
 from __future__ import annotations
@@ -11,10 +11,14 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from planner.layout import canonical
 from planner.layout.best_fit import ALL_PAIRS, one_by_one, smallest, ways
 from planner.layout.storages import Storages, placement
 from planner.monitor import Monitor
 from planner.plan import Lifetimes
+
+# Of the search; in the last each of its ranks works some seconds.
+ROUNDS = 12
 
 
 def place(
@@ -22,18 +26,21 @@ def place(
 ) -> np.ndarray:  # fmt: skip
     """Offsets that need the smallest arena found in the monitor's time; see `planner.layout`."""
     todo = placement(lives, size, workspace, alignment)
-    return todo.offsets(smallest(todo.storages, _tries(todo.storages), monitor))
+    return todo.offsets(smallest(todo.storages, _tries(todo.storages, monitor), monitor))
 
 
-def _tries(storages: Storages) -> Iterator[np.ndarray]:
+def _tries(storages: Storages, monitor: Monitor) -> Iterator[np.ndarray]:
     found: list[tuple[int, np.ndarray]] = []
     for offset in ways(storages):
-        found.append((int((offset + storages.size).max(initial=0)), offset))
+        found.append((storages.arena(offset), offset))
         yield offset
     if len(storages.size) > 4 * ALL_PAIRS:
         return
     chance = random.Random(0)
     best_bytes, best = min(found, key=lambda pair: pair[0])
+    for best in canonical.tries(storages, best_bytes, ROUNDS, monitor.should_stop):
+        best_bytes = storages.arena(best)
+        yield best
     need = int(storages.profile().max(initial=0))
     # An order that places by offset gives the same arena or a smaller one.
     order = np.argsort(best, kind="stable").tolist()
@@ -46,7 +53,7 @@ def _tries(storages: Storages) -> Iterator[np.ndarray]:
             tried.remove(i)
             tried.insert(chance.randrange(len(tried) // 2 + 1), i)
         offset = one_by_one(storages, np.array(tried, np.int64))
-        arena = int((offset + storages.size).max(initial=0))
+        arena = storages.arena(offset)
         if arena <= best_bytes:
             best_bytes, best, order = arena, offset, tried
         yield offset

@@ -27,6 +27,10 @@ class Storages:
     shrink_size: np.ndarray  # int64[q]  ... only these bytes
     steps: int
 
+    def arena(self, offset: np.ndarray) -> int:
+        """Bytes that these offsets need."""
+        return int((offset + self.size).max(initial=0))
+
     def profile(self) -> np.ndarray:
         """int64[steps]: bytes live, which no arena can be below."""
         change = np.zeros(self.steps + 1, np.int64)
