@@ -31,11 +31,13 @@ def row(report: dict[str, Any]) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def compare(model: bytes, seconds: float) -> dict[str, Any]:
-    """Mirroring as published, and the lowest peak `auto` finds for no more time."""
+def compare(model: bytes, seconds: float, iterations: int | None = None) -> dict[str, Any]:
+    """Mirroring as published, and the lowest peak `auto` finds for no more time. `iterations` make it reproducible."""
     asked: dict[str, Any] = {
         "loss": "softmax_loss", "counts": "activations", "execute": "no", "search_seconds": seconds,
     }  # fmt: skip
+    if iterations is not None:
+        asked["iterations"] = iterations
     mirror = remat.plan(model, planner="mirror", budget="0", **asked)
     auto = remat.plan(model, planner="auto", max_overhead=mirror["plan"]["overhead"], **asked)
     before = {"nodes": mirror["model"]["nodes"], "peak_bytes": mirror["baseline"]["peak_bytes"]}

@@ -53,6 +53,19 @@ def test_a_residual_net_of_152_layers_keeps_to_the_published_bound() -> None:
     assert echo.row(remat.plan(resnet(), **ASKED))["peak"] <= 0.6
 
 
+@pytest.mark.heavy
+@pytest.mark.parametrize(("name", "iterations"), [("attention decoder, 80 steps", 3000), ("ResNet-152", 50)])
+def test_auto_is_below_mirroring_for_no_more_time(name: str, iterations: int) -> None:
+    rows = echo.compare(echo.CASES[name](), seconds=36_000.0, iterations=iterations)  # iterations end it, no clock
+    mirror, auto = rows["mirror"], rows["auto"]
+    assert auto["activations"] < mirror["activations"] and auto["peak_bytes"] < mirror["peak_bytes"]
+    assert auto["overhead"] <= mirror["overhead"]
+    if name.startswith("attention"):
+        assert auto["activations"] <= 1 / 3 and auto["overhead"] <= 0.03
+    else:
+        assert auto["peak"] <= 0.6
+
+
 @pytest.mark.parametrize("preactivated", [True, False])
 def test_a_symbol_of_a_residual_net_has_the_convolutions_of_its_depth(preactivated: bool) -> None:
     symbol = json.loads(resnet(depth=152, preactivated=preactivated))
