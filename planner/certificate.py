@@ -46,24 +46,30 @@ def verify(document: dict[str, Any]) -> list[str]:
         raise Refused(f"this is no certificate: {type(error).__name__}: {error}") from error
 
 
+def proven(problem: dict[str, Any], claim: dict[str, Any]) -> int:
+    """The largest value that the proof of the claim shows. Raises Refused."""
+    columns = _Columns(problem)
+    return _proven(columns, claim, _Moments(columns, claim))
+
+
+def _proven(columns: _Columns, claim: dict[str, Any], moments: _Moments) -> int:
+    if claim["of"] == "peak":
+        return moments.least(claim["proof"], None) if moments.end else columns.held_at_end()
+    if claim["of"] != "cost":
+        raise Refused(f"a bound of {claim['of']!r}; there are bounds of cost and of peak")
+    once = int(sum(cost for cost, optional in zip(columns.cost, columns.optional, strict=True) if not optional))
+    return once + (moments.least(claim["proof"], _weight(claim["budget_bytes"])) if moments.end else 0)
+
+
 def _verified(columns: _Columns, claim: dict[str, Any]) -> str:
     of, value, moments = claim["of"], claim["value"], _Moments(columns, claim)
     under = f"order {moments.order}, phases {moments.phases}" + ("" if moments.repeats else ", every task once")
+    if _weight(value) > (most := _proven(columns, claim, moments)):
+        raise Refused(f"{value} is claimed, {most} is proven")
     if of == "peak":
-        said = f"no sequence peaks below {value} bytes ({under})"
-        proven = moments.least(claim["proof"], None) if moments.end else columns.held_at_end()
-    elif of == "cost":
-        proven = sum(cost for cost, optional in zip(columns.cost, columns.optional, strict=True) if not optional)
-        said = f"no sequence takes fewer than {value} ticks ({under}"
-        if moments.end:
-            proven += moments.least(claim["proof"], budget := _weight(claim["budget_bytes"]))
-            said += f", at most {budget} bytes"
-        said += ")"
-    else:
-        raise Refused(f"a bound of {of!r}; there are bounds of cost and of peak")
-    if _weight(value) > proven:
-        raise Refused(f"{value} is claimed, {proven} is proven")
-    return said
+        return f"no sequence peaks below {value} bytes ({under})"
+    within = f" within {claim['budget_bytes']} bytes" if moments.end else ""
+    return f"no sequence{within} takes fewer than {value} ticks ({under})"
 
 
 def _weight(value: Any) -> int:

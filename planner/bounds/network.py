@@ -27,6 +27,8 @@ LARGEST = 1 << 60
 NEVER = -1
 # What the flow on an arc weighs, and of which (task, buffer), (buffer,) or (task,); NOTHING: that follows from others.
 NOTHING, READ, CARRY, FIRST, AGAIN, BEFORE = range(6)
+# Of a task that may have run at a moment, or not.
+UNKNOWN = -1
 # Networks solved for one problem; in large problems as many as this many arcs allow.
 CUTS, ARCS = 60, 2_000_000
 
@@ -74,6 +76,26 @@ class Moments:
         self.dearest = LARGEST // 2 // max(1, int(self.size.sum()))
         self.left = min(CUTS, ARCS // max(3 * len(self.read) + 4 * problem.tasks, 1) + 2)
 
+    def known(self, task: int) -> np.ndarray:
+        """int8[n]: when the task first runs, 1: each task has run; 0: it has not; UNKNOWN."""
+        problem, goal = self.problem, self.goal
+        if goal.order_is_given:
+            return np.asarray(self.place < self.place[task]).astype(np.int8)
+        done, undone = _reached(self.ahead, task), _reached(self.after, task)
+        if goal.strict_phases:
+            done |= (problem.phase < problem.phase[task]) & ~problem.optional
+            undone |= problem.phase > problem.phase[task]
+        result = np.where(done, 1, UNKNOWN).astype(np.int8)
+        result[undone] = 0
+        return result
+
+    def late(self, known: np.ndarray) -> np.ndarray:
+        """bool[n]: a task that all runs of this one precede has run, so this one does not run again."""
+        rows = self.problem.after_every
+        result = np.zeros(self.problem.tasks, bool)
+        result[rows.row_of_entry()[known[rows.index] == 1]] = True
+        return result
+
     def tried(self) -> np.ndarray:
         """Tasks whose moments may lie above the budget, those of the baseline's fullest steps first."""
         profile = liveness.profile(self.problem, self.order) - self.budget_bytes
@@ -108,7 +130,10 @@ class Network:
 
     def __init__(self, moments: Moments, task: int):
         self.moments, self.task, problem = moments, task, moments.problem
-        later, open_, free = self._nodes(moments, task)
+        count, known = problem.tasks, moments.known(task)
+        later, open_ = np.arange(2, count + 2), np.arange(count + 2, 2 * count + 2)
+        later[known == 0], open_[known == 0], open_[known == 1] = 0, 0, 1
+        free = np.flatnonzero((known == UNKNOWN) & ~problem.optional)
         inputs = np.zeros(problem.buffers, bool)
         inputs[problem.reads[task]] = True
         self.constant = int(
@@ -124,7 +149,7 @@ class Network:
         maker = np.where(moments.maker[made] >= 0, later[moments.maker[made]], 1)
         arcs.append(_arcs(needed[made], maker, size=moments.size[made]))
         done = np.flatnonzero(later != 0)
-        late = self._overwritten(moments, open_)[done]
+        late = moments.late(known)[done]
         cost = np.where(moments.again[done] & ~late, problem.cost[done], NEVER)
         arcs.append(_arcs(later[done], open_[done], cost, of=(np.where(late, NOTHING, AGAIN), done, 0)))
         table = np.concatenate(arcs, axis=1)
@@ -134,33 +159,6 @@ class Network:
         self.tail, self.head, self.cost, self.size, *self.of = table
         self.bytes_of = np.zeros(2 + 2 * problem.tasks + problem.buffers, np.int64)
         self.bytes_of[needed] = np.where(inputs, 0, moments.size)
-
-    @staticmethod
-    def _nodes(moments: Moments, task: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """(node of `later`, node of `open`, tasks that may be done or not) of each task at the moment of `task`."""
-        count = moments.problem.tasks
-        later, open_ = np.arange(2, count + 2), np.arange(count + 2, 2 * count + 2)
-        if moments.goal.order_is_given:
-            done = moments.place < moments.place[task]
-            undone = ~done
-        else:
-            done, undone = _reached(moments.ahead, task), _reached(moments.after, task)
-            if moments.goal.strict_phases:
-                done |= (moments.problem.phase < moments.problem.phase[task]) & ~moments.problem.optional
-                undone |= moments.problem.phase > moments.problem.phase[task]
-            done[task] = False
-            undone[task] = True
-        later[undone], open_[undone] = 0, 0
-        open_[done] = 1
-        return later, open_, np.flatnonzero(~done & ~undone & ~moments.problem.optional)
-
-    @staticmethod
-    def _overwritten(moments: Moments, open_: np.ndarray) -> np.ndarray:
-        """bool[n]: a task that all runs of this one precede is done, so this one does not run again."""
-        rows = moments.problem.after_every
-        result = np.zeros(moments.problem.tasks, bool)
-        result[rows.row_of_entry()[open_[rows.index] == 1]] = True
-        return result
 
     def line(self, price: int) -> Line:
         """The best choice at a price in parts of a tick for a byte over the budget."""
