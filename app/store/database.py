@@ -108,9 +108,9 @@ def _in_words(engine: sa.Engine, error: DBAPIError) -> Exception:
 
 
 def _lost(error: DBAPIError, state: str | None) -> bool:
-    """Whether the connection is gone or could not be made: no SQLSTATE, or one of classes 08, 53 and 57."""
+    """Whether asking again may help: a lost connection (no SQLSTATE, or class 08, 53 or 57), or a deadlock (40)."""
     return error.connection_invalidated or (
-        isinstance(error, sa.exc.OperationalError) and (state is None or state[:2] in ("08", "53", "57"))
+        isinstance(error, sa.exc.OperationalError) and (state is None or state[:2] in ("08", "40", "53", "57"))
     )
 
 

@@ -32,7 +32,9 @@ class Store:
     def __init__(self, settings: Settings):
         data = settings.data
         url = None if settings.database_url is None else settings.database_url.get_secret_value()
-        _make(data)
+        self._uses_folder = url is None or settings.blobs_url is None
+        if self._uses_folder:
+            _make(data)
         if url is None and (data / "records").is_dir():
             said = f"{data} was written by a remat that kept records as files, which this one does not read"
             raise Unavailable(f"{said}; name another folder with --data", code="older_store")
@@ -112,9 +114,10 @@ class Store:
 
     def check(self) -> None:
         """Raises CannotWrite or Unavailable when nothing can be kept."""
-        probe = self.data / f".probe.{secrets.token_hex(8)}"
-        write_whole(probe, b"probe")
-        probe.unlink(missing_ok=True)
+        if self._uses_folder:
+            probe = self.data / f".probe.{secrets.token_hex(8)}"
+            write_whole(probe, b"probe")
+            probe.unlink(missing_ok=True)
         self.blobs.has("0" * 64)  # whether an object store answers
         with self.writing() as connection:
             connection.execute(sa.text("SELECT 1"))

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -65,3 +66,15 @@ def test_an_object_store_that_does_not_answer_is_told(
     for ask in (lambda: blobs.put(b"x"), lambda: blobs.get("0" * 64), lambda: list(blobs.listed())):
         with pytest.raises(Unavailable, match="s3://bucket/some/prefix does not answer"):
             ask()
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("store_settings", ["postgresql"], indirect=True)
+def test_with_rows_and_blobs_elsewhere_no_folder_is_needed(objects: Objects, store_settings: dict[str, Any]) -> None:
+    folder = store_settings["data"] / "none"
+    store = opened(**store_settings | {"data": folder, "blobs_url": URL})
+    records.keep_plan(store, solved(), GRAPH_ID)
+    store.check()
+    assert walk(store).faults == []
+    assert not folder.exists()
+    store.close()
