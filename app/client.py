@@ -97,6 +97,27 @@ class Client:
     ) -> Json:
         return _now(self._waiting.submit(model, graph_id=graph_id, hide_names=hide_names, **request))
 
+    def curve(
+        self,
+        model: Model | Home | None = None,
+        budgets: Sequence[str | int | float] = (),
+        *,
+        graph_id: str | None = None,
+        hide_names: bool = False,
+        **request: Any,
+    ) -> Json:
+        return _now(self._waiting.curve(model, budgets, graph_id=graph_id, hide_names=hide_names, **request))
+
+    def fit(
+        self,
+        model: Model | Home | None = None,
+        *,
+        graph_id: str | None = None,
+        hide_names: bool = False,
+        **request: Any,
+    ) -> Json:
+        return _now(self._waiting.fit(model, graph_id=graph_id, hide_names=hide_names, **request))
+
     def report(self, plan_id: str, sections: Sequence[str] | None = None) -> Json:
         return _now(self._waiting.report(plan_id, sections))
 

@@ -47,6 +47,7 @@ WAIT_S = 20  # asked of a POST; proxies cut connections that are silent for long
 POLL_S = 1.0
 COMPRESSED_BYTES = 1 << 10  # a body this long is sent as zstd
 PAGE = 100
+SEARCH_S, OVERTIME_S = 10.0, 300.0  # of a search that says nothing, and of reading and rewriting besides
 SHAPES = ("inputs", "batch", "dims")
 
 Json = dict[str, Any]
@@ -180,6 +181,30 @@ class AsyncClient:
         home, answer = await self._asked(model, graph_id, hide_names, request, Deadline(None), 0)
         return _restored(home, answer.json())
 
+    async def curve(
+        self,
+        model: Model | Home | None = None,
+        budgets: Sequence[str | int | float] = (),
+        *,
+        graph_id: str | None = None,
+        hide_names: bool = False,
+        **request: Any,
+    ) -> Json:
+        """The least time within each budget, and the bound beside it; every point names its plan."""
+        asked = {**request, "budgets": list(budgets)}
+        return await self._answered("/v1/curves", model, graph_id, hide_names, asked)
+
+    async def fit(
+        self,
+        model: Model | Home | None = None,
+        *,
+        graph_id: str | None = None,
+        hide_names: bool = False,
+        **request: Any,
+    ) -> Json:
+        """The largest batch whose step fits `budget` or `fits`. A model read here has no dimension left open."""
+        return await self._answered("/v1/fits", model, graph_id, hide_names, request)
+
     async def report(self, plan_id: str, sections: Sequence[str] | None = None) -> Json:
         """The report of a plan, with the sections asked for; `plan_id` may be the path an operation gives."""
         return await self._json(_plan(plan_id), _sections(sections))
@@ -309,16 +334,25 @@ class AsyncClient:
         return answer.body if accept else answer.json()
 
     async def _post(
-        self, path: str, body: bytes, deadline: Deadline | None = None, wait: float | None = None
+        self,
+        path: str,
+        body: bytes,
+        deadline: Deadline | None = None,
+        wait: float | None = None,
+        seconds: float = 0.0,
+        is_done_once: bool = False,
     ) -> Answer:
-        """Sent under one idempotency key, however often."""
-        headers = {"Content-Type": "application/json", "Idempotency-Key": str(uuid.uuid4())}
+        """Sent under one idempotency key, however often; or, without one, again only where it was not begun."""
+        headers = {"Content-Type": "application/json"}
+        if not is_done_once:
+            headers["Idempotency-Key"] = str(uuid.uuid4())
         if len(body) >= COMPRESSED_BYTES:
             body = zstandard.ZstdCompressor(level=3).compress(body)
             headers["Content-Encoding"] = "zstd"
         if wait is not None:
             headers["Prefer"] = f"wait={wait:.0f}"
-        call = Call("POST", path, headers=headers, content=body, seconds=wait or 0.0)
+        seconds += wait or 0.0
+        call = Call("POST", path, headers=headers, content=body, seconds=seconds, is_done_once=is_done_once)
         return await answered(self._wire, call, self._tries(deadline))
 
     async def _asked(
@@ -331,6 +365,17 @@ class AsyncClient:
         wait: float,
     ) -> tuple[Home | None, Answer]:
         """The question put, and its first answer: the report, or an operation to wait for."""
+        home, fields = await self._question(model, graph_id, hide_names, request)
+        seconds = max(0.0, min(wait, deadline.left()))
+        try:
+            return home, await self._post("/v1/plans", msgspec.json.encode(fields), deadline, seconds)
+        except ServiceProblem as problem:
+            raise ServiceProblem(_restored(home, problem.problem)) from None
+
+    async def _question(
+        self, model: Model | Home | None, graph_id: str | None, hide_names: bool, request: Mapping[str, Any]
+    ) -> tuple[Home | None, Json]:
+        """What is known of the model here, and the fields that are sent."""
         if (model is None) == (graph_id is None):
             raise TypeError("give a model, or the graph_id of one the service has")
         home, fields = None, dict(request)
@@ -340,11 +385,19 @@ class AsyncClient:
             fields = {"graph": msgspec.Raw(home.document), **home.fields(fields)}
         else:
             fields["graph_id"] = graph_id
-        seconds = max(0.0, min(wait, deadline.left()))
+        return home, fields
+
+    async def _answered(
+        self, path: str, model: Model | Home | None, graph_id: str | None, hide_names: bool, request: Mapping[str, Any]
+    ) -> Json:
+        """The answer of a path that answers when all is done, and knows no idempotency keys."""
+        home, fields = await self._question(model, graph_id, hide_names, request)
+        seconds = float(request.get("search_seconds") or SEARCH_S) + OVERTIME_S
         try:
-            return home, await self._post("/v1/plans", msgspec.json.encode(fields), deadline, seconds)
+            answer = await self._post(path, msgspec.json.encode(fields), seconds=seconds, is_done_once=True)
         except ServiceProblem as problem:
             raise ServiceProblem(_restored(home, problem.problem)) from None
+        return _restored(home, answer.json())
 
     async def _ended(self, operation_id: str, deadline: Deadline, on_progress: Callable[[Json], object] | None) -> Json:
         path, last = f"/v1/operations/{_word(operation_id)}", None

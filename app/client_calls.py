@@ -29,6 +29,9 @@ FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 30.0
 LONGEST_TOLD_S = 600.0  # who is told to wait longer is told so
 #: The service, or what stands before it, will answer later.
 LATER = frozenset({429, 502, 503, 504})
+#: It did not begin with the call.
+NOT_BEGUN = frozenset({429, 503})
+NEVER_SENT = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout)
 #: No second try mends these.
 HOPELESS = (httpx2.UnsupportedProtocol, httpx2.LocalProtocolError)
 
@@ -94,6 +97,7 @@ class Call:
     headers: Mapping[str, str] = field(default_factory=dict)
     content: bytes | None = None
     seconds: float = 0.0  # the service may take before it answers, beside the usual
+    is_done_once: bool = False  # sent again only where it was not begun
 
     def to(self, http: httpx2.Client | httpx2.AsyncClient, timeout: float) -> httpx2.Request:
         limits = httpx2.Timeout(timeout, read=timeout + self.seconds)
@@ -221,13 +225,15 @@ async def answered(wire: Wire, call: Call, retries: Retries) -> Answer:
         except HOPELESS as error:
             raise Unreachable(f"{call.method} {call.path}: {error}") from error
         except httpx2.TransportError as error:
-            pause = retries.pause()
+            again = not call.is_done_once or isinstance(error, NEVER_SENT)
+            pause = retries.pause() if again else None
             if pause is None:
                 raise unreachable(call, retries, error) from error
         else:
             if answer.status < 400:
                 return answer
-            pause = retries.pause(retry_after(answer.headers)) if answer.status in LATER else None
+            again = answer.status in (NOT_BEGUN if call.is_done_once else LATER)
+            pause = retries.pause(retry_after(answer.headers)) if again else None
             if pause is None:
                 raise problem_in(answer)
         await wire.pause(pause)

@@ -125,6 +125,18 @@ def test_what_is_wrong_is_not_asked_again_and_names_code_path_and_remedy(pauses:
     assert (len(script.asked), pauses) == (1, [])
 
 
+def test_what_has_no_idempotency_key_is_sent_again_only_where_it_was_not_begun(pauses: list[float]) -> None:
+    begun = Script(httpx2.ReadTimeout("slow"))
+    with pytest.raises(Unreachable):
+        client(begun).curve(chain(), ["50%"])
+    with pytest.raises(ServiceProblem, match="504"):
+        client(Script(httpx2.Response(504))).curve(chain(), ["50%"])
+    script = Script(httpx2.ConnectError("refused"), problem(429), problem(503), httpx2.Response(201, json=REPORT))
+    assert client(script).curve(chain(), ["50%"]) == REPORT
+    assert (len(begun.asked), len(script.asked)) == (1, 4)
+    assert "idempotency-key" not in script.asked[0].headers
+
+
 def test_a_proxy_that_answers_in_its_own_words_is_told(pauses: list[float]) -> None:
     script = Script(*[httpx2.Response(502, text="<h1>Bad Gateway</h1>")] * 2)
     with pytest.raises(ServiceProblem, match="Bad Gateway") as told:

@@ -287,7 +287,9 @@ def test_every_field_that_holds_names_is_hidden() -> None:
 
 def test_another_key_gives_other_hashes_and_the_same_the_same() -> None:
     graph = load(
-        msgspec.json.encode({"format": "remat/1", "values": [{"name": "x", "bytes": 4, "role": "input"}], "nodes": [], "outputs": []})
+        msgspec.json.encode(
+            {"format": "remat/1", "values": [{"name": "x", "bytes": 4, "role": "input"}], "nodes": [], "outputs": []}
+        )
     )
     first, again, other = (Home(graph, key).document for key in (KEY, KEY, b"another"))
     assert first == again != other
