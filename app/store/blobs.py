@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
 import zstandard
 from obstore.exceptions import BaseError
@@ -24,7 +25,7 @@ KEY = re.compile(r"[0-9a-f]{64}")
 LEVEL = 3  # zstd; a graph document shrinks about tenfold
 GRACE = timedelta(hours=1)  # from a blob to the row that names it; a younger blob is never collected
 OS_ERROR = re.compile(r"\(os error (\d+)\)")
-SCHEMES = ("s3", "gs", "az", "file", "memory")
+SCHEMES = ("file", "s3", "gs", "az")
 # An operator who names an http:// endpoint, in a network of their own, means it.
 PATIENCE: Any = {"connect_timeout": "5s", "timeout": "30s", "allow_http": True}
 RETRIES: Any = {"max_retries": 3, "retry_timeout": timedelta(seconds=15)}
@@ -35,14 +36,14 @@ class Blobs:
     """What has a name has the bytes of that name, whole. Safe for many threads and processes."""
 
     def __init__(self, url: str | None, data: Path):
-        self.folder = (data / "blobs").resolve() if url is None else None
+        self.folder = _folder_of(url, data)
         self._synced: set[Path] = set()
         self.place = str(self.folder or url)
         try:
             self._store: Any = _store_at(url, self.folder)
         except OSError as error:
             said = f"cannot use {self.folder} for blobs: {os.strerror(_errno(error) or 0)}"
-            raise CannotWrite(f"{said}; name another folder with --data") from error
+            raise CannotWrite(f"{said}; name another with --data or REMAT_BLOBS_URL") from error
         except (BaseError, ValueError) as error:
             said = _first_line(error)
             raise BadUsage(f"REMAT_BLOBS_URL: {said}; write it as s3://BUCKET/PREFIX") from error
@@ -152,6 +153,13 @@ def key_of(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
+def _folder_of(url: str | None, data: Path) -> Path | None:
+    """Where blobs are files; None for an object store."""
+    if url is None:
+        return (data / "blobs").resolve()
+    return Path(unquote(urlsplit(url).path)).resolve() if url.startswith("file:") else None
+
+
 def _store_at(url: str | None, folder: Path | None) -> Any:
     if folder is not None:
         return LocalStore(folder, mkdir=True)
@@ -159,8 +167,6 @@ def _store_at(url: str | None, folder: Path | None) -> Any:
     scheme = url.partition(":")[0]
     if scheme not in SCHEMES:
         raise BadUsage(f"REMAT_BLOBS_URL begins with {scheme[:20]!r}; write one of {', '.join(SCHEMES)}")
-    if url.startswith(("file:", "memory:")):
-        return from_url(url)
     return from_url(url, client_options=PATIENCE, retry_config=RETRIES)
 
 

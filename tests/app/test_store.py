@@ -164,6 +164,14 @@ def test_a_url_that_nobody_reads_is_refused_without_its_password(tmp_path: Path)
         assert "secret" not in str(caught.value)
 
 
+def test_blobs_may_lie_in_another_folder(tmp_path: Path) -> None:
+    store = opened(tmp_path / "rows", blobs_url=(tmp_path / "my blobs").as_uri())
+    assert len(list((tmp_path / "my blobs").rglob("*.zst"))) == 1
+    assert not (tmp_path / "rows" / "blobs").exists()
+    assert walk(store).faults == []
+    store.close()
+
+
 def test_savings_are_columns_and_views(store: Store) -> None:
     records.keep_plan(store, solved(budget="50%"), GRAPH_ID)
     records.keep_plan(store, solved(budget="30%", status="proven", saved_bytes=70, saved=0.7), GRAPH_ID)
