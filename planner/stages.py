@@ -69,9 +69,14 @@ class Stages:
         self.room = budget_bytes - int(problem.size[resident & (problem.space == DEVICE)].sum())
         self._tabulate()
         self._choose_repeats()
+        self.repeats = int(self.again.sum())
         self.rows = Rows()
+
+    def form(self) -> Rows:
+        """Columns and rows, a few for each of `repeats` and its reads; `fit_repeat` and others add to them."""
         self._number()
         self._constrain()
+        return self.rows
 
     def _tabulate(self) -> None:
         """What each position reads and writes, by rows and by matrix."""
@@ -127,8 +132,8 @@ class Stages:
     def _measure(self) -> None:
         """What the repeats that are left ask for: last uses of buffers, and stages that may be over."""
         runs = self.again | np.eye(self.stages, dtype=bool)
-        self.used = (runs.astype(np.int32) @ self.read_at.astype(np.int32)) > 0  # bool[stages, m]
-        self.made = (runs.astype(np.int32) @ self.written_at.astype(np.int32)) > 0
+        self.used = (runs.astype(np.float32) @ self.read_at.astype(np.float32)) > 0  # bool[stages, m]
+        self.made = (runs.astype(np.float32) @ self.written_at.astype(np.float32)) > 0
         stage = np.arange(self.stages)[:, None]
         self.last_use = np.where(self.used, stage, -1).max(0, initial=-1)
         from_start = np.where(self.at_start, 0, self.stages)

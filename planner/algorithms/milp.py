@@ -21,8 +21,8 @@ from planner.recompute import is_first_run
 from planner.solver import cheapest
 from planner.stages import EVER, Stages
 
-#: Tasks, and rows of a form, up to which it is solved.
-MOST_TASKS, MOST_ROWS = 400, 40_000
+#: Tasks, repeats in a form, and its rows, up to which it is solved.
+MOST_TASKS, MOST_REPEATS, MOST_ROWS = 400, 20_000, 40_000
 #: Share of the search that `greedy` may take for the start.
 GREEDY_PART = 0.3
 #: Forms solved for one budget at most: each has more rows than the one before.
@@ -87,14 +87,17 @@ class _Search:
         if most_ticks <= 0:
             return False
         stages = Stages(self.problem, self.first_runs, budget, most_ticks)
-        if not stages.again.any():
+        if not stages.repeats:
             return False
-        rows, fitted = stages.rows, set[tuple[int, int]]()
+        if stages.repeats > MOST_REPEATS:
+            self.note(f"milp: more than {MOST_REPEATS} repeats may be worth it, so the form is not solved")
+            return False
+        rows, fitted = stages.form(), set[tuple[int, int]]()
         if most_ticks < EVER:
             rows.at_least([(i, -ticks) for i, ticks in enumerate(rows.ticks) if ticks], 1 - most_ticks)
         for _ in range(ROUNDS):
             if len(rows.least) > MOST_ROWS:
-                self.monitor.note(f"milp: the form has more than {MOST_ROWS} rows and is not solved")
+                self.note(f"milp: the form has more than {MOST_ROWS} rows and is not solved")
                 return False
             found = cheapest(rows, self.monitor)
             if found.values is None:
@@ -116,6 +119,10 @@ class _Search:
                     stages.fit_repeat(stage, position)
                     fitted.add((stage, position))
         return False
+
+    def note(self, text: str) -> None:
+        if text not in self.monitor.notes:
+            self.monitor.note(text)
 
     def offer(self, order: Order) -> None:
         score = self.monitor.offer(order)

@@ -21,8 +21,8 @@ from planner.recompute import base_order
 from planner.solver import prices
 from planner.stages import EVER, Rows, Stages
 
-#: Tasks and rows up to which the programme is solved.
-MOST_TASKS, MOST_ROWS = 1_000, 60_000
+#: Tasks, and repeats in the programme, up to which it is solved.
+MOST_TASKS, MOST_REPEATS = 400, 20_000
 #: Parts of a tick that prices are told in.
 PARTS = 1 << 40
 
@@ -35,9 +35,10 @@ def bound(problem: Problem, budget_bytes: int, strict_phases: bool, most_ticks: 
     """
     if problem.optional.any() or not 0 < problem.tasks <= MOST_TASKS or most_ticks <= 0:
         return 0
-    rows = Stages(problem, base_order(problem, strict_phases), budget_bytes, most_ticks).rows
-    if not rows.least or len(rows.least) > MOST_ROWS:
+    stages = Stages(problem, base_order(problem, strict_phases), budget_bytes, most_ticks)
+    if not 0 < stages.repeats <= MOST_REPEATS:
         return 0
+    rows = stages.form()
     price = prices(rows)
     if most_ticks < EVER and not price.any():  # nothing takes less, but there is no price that shows it
         return bound(problem, budget_bytes, strict_phases)

@@ -41,7 +41,7 @@ def test_any_prices_give_a_bound():
     order = base_order(problem)
     budget = liveness.peak(problem, order) - 4
     least = least_cost(problem, Goal(budget, order_is_given=True), budget)
-    rows = Stages(problem, order, budget).rows
+    rows = Stages(problem, order, budget).form()
     chance = np.random.default_rng(1)
     for scale in (0.01, 0.1, 1.0, 10.0):
         assert checkmate_lp.certified(rows, scale * chance.random(len(rows.least))) <= least - problem.cost.sum()
