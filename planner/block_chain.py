@@ -12,9 +12,10 @@ from planner.blocks import Blocks
 from planner.kernels import Kernels
 from planner.plan import Order
 
-#: Sets tried for all distinct parts together, and for one at most; plans found for one at most.
-SETS, MOST_SETS, MOST_PLANS = 600_000, 30_000, 1_500
-#: Pairs of a state and a plan looked at in one chain, states in front of a block, and plans of a part in it.
+#: Sets tried for all distinct parts together, for one at most, and for one by tasks; plans found for one at most.
+SETS, MOST_SETS, SETS_EACH, MOST_PLANS = 600_000, 30_000, 20, 1_500
+#: Pairs of a state and a plan looked at in one chain, and by tasks; states in front of a block, and plans of a part.
+PAIRS_EACH = 2_000
 PAIRS, STATES, PLANS = 4_000_000, (60, 4_000), (12, 400)
 #: Less than any bytes: nothing of the part lies there.
 NOTHING = -(2**60)
@@ -45,7 +46,7 @@ class Chain:
             kinds = self.blocks.kind.tolist()
             for k in range(len(kinds) - length + 1):
                 begins.setdefault(tuple(kinds[k : k + length]), []).append(k)
-            limit = min(MOST_SETS, SETS // max(1, len(begins)))
+            limit = min(MOST_SETS, SETS_EACH * self.blocks.frame.problem.tasks, SETS // max(1, len(begins)))
             for rows in begins.values():
                 if should_stop():
                     break
@@ -81,7 +82,8 @@ class Chain:
     def _chained(self, budget: int, price: float) -> tuple[int, Callable[[], Order]] | None:
         """Ticks of the cheapest chain where a byte is worth `price` ticks, and the order it stands for."""
         count = len(self.blocks)
-        plans_each = int(np.clip(PAIRS // (count * STATES[0]), *PLANS))
+        looked = min(PAIRS, PAIRS_EACH * self.blocks.frame.problem.tasks)
+        plans_each = int(np.clip(looked // (count * STATES[0]), *PLANS))
         tables = [_fewer(table, plans_each, price) for table in self.tables]
         first_plan = np.append(0, np.cumsum([len(table) for table in tables]))
         plans = np.concatenate(tables)
@@ -93,7 +95,7 @@ class Chain:
         table = np.array(sorted(rows), np.int64)
         first_item = np.searchsorted(table[:, 0], np.arange(count + 1))
         pairs = int((table[:, 3] - table[:, 2]).sum())
-        most = int(np.clip(PAIRS // max(1, pairs), *STATES))
+        most = int(np.clip(looked // max(1, pairs), *STATES))
         ring = int(table[:, 1].max()) + 1
         states, counts = np.zeros((count + 1, most, STATE), np.int64), np.zeros(count + 1, np.int64)
         waiting = np.zeros((ring, most * 4 + 4 * int(np.diff(first_plan).max()), STATE), np.int64)

@@ -30,6 +30,8 @@ from planner.problem import Problem
 REACHES = ((1,), (1, 2), (1, 2, 3, 4))
 #: Chains within a mended budget, and steps of the search for the lowest.
 MENDED, HALVED = 4, 14
+#: Above so many tasks kernels that are on the disk are loaded.
+INTERPRETED = 60
 #: Above so many tasks `greedy` is asked only where blocks found nothing.
 MOST_GREEDY = 20_000
 
@@ -58,7 +60,7 @@ class _Search:
         if problem.tasks <= MOST_GREEDY:
             self.offer(greedy.plan(problem, goal, monitor))
         if blocks.out[-1] > 0:
-            chain = Chain(blocks, block_kernels.KERNELS, self.closing.fast)
+            chain = Chain(blocks, block_kernels.KERNELS, self.uses_compiled())
             for reaches in REACHES:
                 if monitor.should_stop() or not chain.reach(reaches, monitor.should_stop):
                     break
@@ -71,6 +73,11 @@ class _Search:
         if problem.tasks > MOST_GREEDY and self.score.bytes_over_budget > 0 and not monitor.should_stop():
             self.offer(greedy.plan(problem, goal, monitor))
         return self.best
+
+    def uses_compiled(self) -> bool:
+        """Whether machine code is there, or pays; the plans are the same."""
+        kernels, tasks = block_kernels.KERNELS, self.problem.tasks
+        return self.closing.fast or kernels.is_compiled() or (tasks > INTERPRETED and kernels.is_on_disk())
 
     def offer(self, order: Order) -> Score:
         score = self.monitor.offer(order)
