@@ -24,6 +24,8 @@ from planner.problem import Problem
 
 # Moments to begin with and up to which more are added, as far as about so many rows allow.
 FEW, MOST_MOMENTS, MOST_ROWS = 4, 32, 26_000
+# A goal of so many seconds or more has that many rows.
+FULL_SECONDS = 10.0
 # Weights have at most so many bits, and parts of a tick at most so many.
 WEIGHT_BITS, PARTS_BITS = 56, 30
 # Of GLOP's own clock, for one row.
@@ -35,11 +37,13 @@ Term = tuple[float, int]  # factor, column
 def bound(problem: Problem, goal: Goal, budget_bytes: int, task: int) -> Claim | None:
     """What moments around that of `task` prove together; None where the problem is too large or nothing is proven.
 
-    Twice as many moments each time join those that had a price, as long as the programme is solved.
+    Twice as many moments each time join those that had a price, as long as the programme is solved; a goal of fewer
+    seconds has smaller programmes.
     """
     moments, best = Moments(problem, goal, budget_bytes), None
     rows = 2 * (len(moments.read) + problem.buffers + problem.tasks // 2)
-    most, size, chain = min(MOST_MOMENTS, MOST_ROWS // max(1, rows)), FEW, [task]
+    allowed = int(MOST_ROWS * min(1.0, goal.seconds / FULL_SECONDS))
+    most, size, chain = min(MOST_MOMENTS, allowed // max(1, rows)), FEW, [task]
     while size < 2 * most and most >= FEW:
         before, chain = chain, chosen(moments, chain, min(size, most))
         claim = prove(moments, chain, suffixes(len(chain))) if len(chain) <= most and chain != before else None
