@@ -7,8 +7,9 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from starlette.websockets import WebSocketDisconnect
 
-from app.access.gate import OPEN
+from app.access.gate import OPEN, STRANGERS
 from app.access.keys import SCOPES
 from app.access.vault import FILE, FileVault
 from app.client import Client, ServiceProblem
@@ -144,6 +145,30 @@ def test_what_changes_something_or_is_refused_is_written_down_without_any_secret
     ]
     kept = b"".join(path.read_bytes() for path in gated.folder.glob(f"{FILE}*"))
     assert secret.encode() not in kept
+
+
+def test_who_knocks_again_and_again_does_not_fill_the_log(gated: Gated, tenant: Tenant) -> None:
+    gated.clock.now += 60
+    before = len(gated.access.vault.entries(10**6))
+    for _ in range(STRANGERS + 20):
+        assert gated.client.get("/v1/planners").status_code == 401
+    assert len(gated.access.vault.entries(10**6)) - before == STRANGERS
+    assert gated.client.get("/v1/graphs/x", headers=tenant("a")).status_code == 404  # who has a key is written down
+    gated.clock.now += 60
+    assert gated.client.get("/v1/planners").status_code == 401
+    assert len(gated.access.vault.entries(10**6)) - before == STRANGERS + 2
+
+
+def test_no_other_protocol_leads_around_the_gate(gated: Gated) -> None:
+    with pytest.raises(WebSocketDisconnect) as told, gated.client.websocket_connect("/livez"):
+        pass
+    assert told.value.code == 1008
+
+
+def test_an_idempotency_key_is_as_long_as_the_document_says(gated: Gated, tenant: Tenant) -> None:
+    for length, status in ((255, 201), (256, 422)):
+        said = tenant("a") | {"Idempotency-Key": "k" * length}
+        assert gated.client.post("/v1/graphs", json=chain(2), headers=said).status_code == status
 
 
 def test_the_client_brings_its_key(gated: Gated) -> None:
