@@ -154,7 +154,10 @@ class Emit:
         data = self.known(x)
         if data is not None and data.size == 1:
             return self.constant(data.reshape(tuple(shape)))
-        return x if tuple(shape) == x.shape else self.op("Reshape", x, self.ints(shape), allowzero=1)
+        if tuple(shape) == x.shape:
+            return x
+        zeros = {"allowzero": 1} if self.builder.opset.get("", 21) >= 14 or 0 in shape else {}
+        return self.op("Reshape", x, self.ints(shape), **zeros)  # type: ignore[no-any-return]
 
     def expand(self, x: Val, shape: Sequence[int]) -> Val:
         return x if tuple(shape) == x.shape else self.op("Expand", x, self.ints(shape))

@@ -7,6 +7,7 @@ rows, one of stacks of matrices is remat::MatMul, so that no transposed copy is 
 from __future__ import annotations
 
 import math
+from typing import Any
 
 from graph.emit import Emit, Val
 from graph.errors import CannotDifferentiate
@@ -25,10 +26,10 @@ def matmul(emit: Emit, node: Forward, dz: Val) -> Gradients:
     if len(columns) == 2:  # one matrix for the whole stack
         flat = emit.reshape(dz, (math.prod(stack) * m, n))
         if node.needs[0]:
-            dx = emit.reshape(emit.op("Gemm", flat, emit.reshape(y, columns), transB=1), x.shape)
+            dx = emit.reshape(_gemm(emit, flat, emit.reshape(y, columns), transB=1), x.shape)
         if node.needs[1]:
             left = emit.reshape(x, (math.prod(stack) * m, k))
-            dy = emit.reshape(emit.op("Gemm", left, flat, transA=1), y.shape)
+            dy = emit.reshape(_gemm(emit, left, flat, transA=1), y.shape)
         return dx, dy
     dz = emit.reshape(dz, (*stack, m, n))
     if node.needs[0]:
@@ -63,6 +64,12 @@ def stacked_matmul(emit: Emit, node: Forward, dz: Val) -> Gradients:
     return da, db
 
 
+def _gemm(emit: Emit, a: Val, b: Val, **attributes: Any) -> Val:
+    """A' B', plus nothing: what is added may be left out from opset 11 on."""
+    nothing = () if emit.builder.opset.get("", 21) >= 11 else (emit.scalar_like(0, a),)
+    return emit.op("Gemm", a, b, *nothing, **attributes)  # type: ignore[no-any-return]
+
+
 @gradient("Gemm")
 def gemm(emit: Emit, node: Forward, dz: Val) -> Gradients:
     """Y = alpha A' B' + beta C, where ' is an optional transpose."""
@@ -72,15 +79,15 @@ def gemm(emit: Emit, node: Forward, dz: Val) -> Gradients:
     da = db = dc = None
     if node.needs[0]:
         da = (
-            emit.op("Gemm", b, dz, transA=tb, transB=1, alpha=alpha)
+            _gemm(emit, b, dz, transA=tb, transB=1, alpha=alpha)
             if ta
-            else emit.op("Gemm", dz, b, transB=1 - tb, alpha=alpha)
+            else _gemm(emit, dz, b, transB=1 - tb, alpha=alpha)
         )
     if node.needs[1]:
         db = (
-            emit.op("Gemm", dz, a, transA=1, transB=ta, alpha=alpha)
+            _gemm(emit, dz, a, transA=1, transB=ta, alpha=alpha)
             if tb
-            else emit.op("Gemm", a, dz, transA=1 - ta, alpha=alpha)
+            else _gemm(emit, a, dz, transA=1 - ta, alpha=alpha)
         )
     if node.needed(2):
         beta = float(node.attribute("beta", 1.0))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from graph.emit import Emit, Val
+from graph.errors import CannotDifferentiate
 from graph.gradients.table import Forward, Gradients, gradient
 
 _INPUTS = {"RNN": 6, "GRU": 6, "LSTM": 8}
@@ -19,3 +20,13 @@ def recurrent(emit: Emit, node: Forward, *incoming: Val | None) -> Gradients:
     wanted = tuple(node.needed(i) for i in range(count) if i != _LENGTHS)
     found = emit.op(f"remat::{node.op}Grad", *inputs, *given, outputs=wanted, **node.attributes)
     return (*found[:_LENGTHS], None, *found[_LENGTHS:])[: len(node.inputs)]
+
+
+@gradient("remat::RNNGrad", "remat::GRUGrad", "remat::LSTMGrad")
+def again(emit: Emit, node: Forward, *incoming: Val | None) -> Gradients:
+    """Not known: the steps run inside one node. Raises CannotDifferentiate with the form that has one."""
+    op = node.op.removeprefix("remat::").removesuffix("Grad")
+    raise CannotDifferentiate(
+        f"the gradient of a whole {op}, whose steps run inside one node",
+        "write the net as a Scan first: the pass `expand_recurrent`, or `graph.recurrent.expanded`",
+    )

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from graph.emit import Emit, Val
 from graph.errors import CannotDifferentiate
 from graph.gradients.table import Forward, Gradients, gradient
+from graph.ir import TensorType
 
 
 def reduced_axes(emit: Emit, node: Forward) -> list[int]:
@@ -101,20 +102,32 @@ def reduce_extreme(emit: Emit, node: Forward, dz: Val) -> Val:
 @gradient("ReduceProd")
 @_spread
 def reduce_prod(emit: Emit, node: Forward, dz: Val) -> Val:
-    """dx = dz times the product of the others: of all others where one factor is zero, nothing where two are."""
-    (x, *_), axes = node.inputs, reduced_axes(emit, node)
-    zero, one = emit.scalar_like(0, x), emit.scalar_like(1, x)
-    is_zero = emit.op("Equal", x, zero)
-    zeros = emit.reduce_sum(emit.cast(is_zero, x.dtype), axes)
-    factors = emit.where(is_zero, one, x)
-    product = emit.mul(dz, _product(emit, factors, axes))
-    if_one = emit.where(emit.op("Equal", zeros, one), product, zero)
-    if_none = emit.where(emit.op("Equal", zeros, zero), product, zero)
-    return emit.where(is_zero, if_one, emit.div(if_none, factors))
+    """dx = dz times the product of all before and of all behind: no division, so zeros are like other numbers."""
+    x, axes = node.inputs[0], reduced_axes(emit, node)
+    perm = [*(i for i in range(x.rank) if i not in axes), *axes]
+    flat = [*(x.shape[i] for i in perm[: x.rank - len(axes)]), math.prod(x.shape[i] for i in axes)]
+    row = emit.reshape(emit.transpose(x, perm), flat)
+    others = emit.mul(_products(emit, row, 1), _products(emit, row, -1))
+    back = [perm.index(i) for i in range(x.rank)]
+    return emit.mul(dz, emit.transpose(emit.reshape(others, [x.shape[i] for i in perm]), back))
 
 
-def _product(emit: Emit, x: Val, axes: list[int]) -> Val:
-    return emit.op("ReduceProd", x, emit.ints(axes), keepdims=1) if axes else x
+def _products(emit: Emit, x: Val, way: int) -> Val:
+    """Along the last axis the product of all before each element (way 1) or behind it (-1), by doubling."""
+    made, step, length = _shifted(emit, x, way), 1, x.shape[-1]
+    while step < length:
+        made = emit.mul(made, _shifted(emit, made, way * step))
+        step *= 2
+    return made
+
+
+def _shifted(emit: Emit, x: Val, by: int) -> Val:
+    """`x` moved along its last axis, ones coming in."""
+    length, count = x.shape[-1], min(abs(by), x.shape[-1])
+    ones = emit.ones(TensorType(x.dtype, (*x.shape[:-1], count)))
+    begin, end = (0, length - count) if by > 0 else (count, length)
+    rest = emit.op("Slice", x, emit.ints([begin]), emit.ints([end]), emit.ints([x.rank - 1]))
+    return emit.op("Concat", *((ones, rest) if by > 0 else (rest, ones)), axis=x.rank - 1)  # type: ignore[no-any-return]
 
 
 @gradient("CumSum")

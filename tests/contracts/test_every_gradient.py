@@ -133,8 +133,12 @@ def is_variadic(op: str) -> bool:
     return schema is not None and schema.max_input > 1000
 
 
+#: Rules that say in which form their op has a gradient, as `test_second_derivatives` shows.
+REFUSING = {"remat::RNNGrad", "remat::GRUGrad", "remat::LSTMGrad"}
+
+
 def test_every_rule_has_an_example():
-    assert set(RULES) == {example.op for example in EXAMPLES}
+    assert set(RULES) - REFUSING == {example.op for example in EXAMPLES}
 
 
 def test_an_op_has_a_rule_or_ends_the_path_but_not_both():
