@@ -15,12 +15,16 @@ import pytest
 
 from planner import certificate, liveness
 from planner.bounds import claims, held_at_end, largest_task, moment_cut, peak_cut
+from planner.choices import relaxed, resolved
 from planner.plan import Goal
 from planner.problem import Problem
 from planner.recompute import base_order
 from tests.contracts.test_every_planner import is_runnable
+from tests.planner.bounds.test_moment_cut import suited, there_and_back
 from tests.planner.drawn import drawn
+from tests.planner.optimum import least_cost
 from tests.planner.random_problems import random_problem, training_problem
+from tests.planner.test_choices import vectors, with_random_choices
 
 MODES = [Goal(order_is_given=given, strict_phases=strict) for given in (False, True) for strict in (False, True)]
 
@@ -46,6 +50,25 @@ def test_what_the_bounds_claim_is_accepted_and_one_more_is_not(count: int):
         for claim in claimed(problem, rng.choice(MODES)):
             assert claims.refused(problem, [claim]) == ""
             assert "is claimed" in claims.refused(problem, [{**claim, "value": claim["value"] + 1}])
+
+
+@pytest.mark.parametrize("count", [25, pytest.param(500, marks=pytest.mark.heavy)])
+def test_what_is_claimed_holds_under_every_choice_of_alternatives(count: int):
+    rng = random.Random(count)
+    claimed_more = 0
+    for i in range(count):
+        problem, goal = with_random_choices(rng, suited(rng, 5) if i % 5 else there_and_back(rng)), rng.choice(MODES)
+        plain = relaxed(problem)
+        budget = liveness.peak(plain, base_order(plain, goal.strict_phases)) * rng.randint(15, 19) // 20
+        claim = moment_cut.bound(plain, goal, budget).claim
+        if claim is None:
+            continue
+        assert claims.refused(problem, [claim]) == ""
+        for vector in vectors(problem):
+            least = least_cost(resolved(problem, vector), goal, budget)
+            assert least is None or (claim["of"] == "cost" and claim["value"] <= least)
+        claimed_more += claim["of"] == "cost"
+    assert claimed_more > count // 12
 
 
 def held_across() -> dict[str, Any]:
