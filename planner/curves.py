@@ -128,14 +128,15 @@ class Tracing:
         self.started, self.iterations = time.monotonic(), base.goal.iterations
         self.found: list[Found] = []
         self.measured: list[tuple[int, int]] = []  # ticks and peak of each
+        self.sunk: set[str] = set()  # planners that have looked for the lowest peak
 
     def points(self, budgets: Sequence[int]) -> list[Point]:
         """A point per budget in reported bytes, in their order; searched tightest first."""
         tightest_first = sorted(range(len(budgets)), key=lambda i: budgets[i])
         questions = self._bounded([self._within(budgets[i]) for i in tightest_first])
         if self.planner == "auto":
-            for question in questions:
-                self._search(question, FIRST, FIRST_PART / len(questions))
+            for k, question in enumerate(questions):  # half of it for the tightest: its plan is within all others
+                self._search(question, FIRST, FIRST_PART / 2 / (max(1, len(questions) - 1) if k else 1))
         for k, question in enumerate(questions):
             self._search(question, self.planner, 1 / (len(questions) - k))
         best = [self._best(question)[1] for question in questions]
@@ -157,16 +158,18 @@ class Tracing:
         """The questions, tightest first, with bounds that never fall as the budget does."""
         bounded: list[Question] = []
         for question in reversed(questions):
-            question = with_time_bound(question)
-            if bounded and bounded[-1].bound.cost > question.bound.cost:
+            question = with_time_bound(question, quick=True)
+            if question.goal.budget_bytes and bounded and bounded[-1].bound.cost > question.bound.cost:
                 question = replace(question, bound=bounded[-1].bound)
             bounded.append(question)
         return bounded[::-1]
 
     def _search(self, question: Question, planner: str, part: float) -> None:
         """Look for a plan in that part of the time that is left, unless one is known that none beats."""
-        if self._is_solved(question):
+        if self._is_solved(question) or (self._is_hopeless(question) and planner in self.sunk):
             return
+        if self._is_hopeless(question):
+            self.sunk.add(planner)
         goal, seeds = question.goal, [self._best(question)[1]] if self.found else []
         seconds = max(0.0, self.base.goal.seconds - (time.monotonic() - self.started)) * part
         iterations = None if self.iterations is None else max(1, int(self.iterations * part))
@@ -197,6 +200,10 @@ class Tracing:
             return False
         score = self._best(question)[0]
         return score.bytes_over_budget == 0 and score.cost <= question.bound.cost
+
+    def _is_hopeless(self, question: Question) -> bool:
+        """No plan is within the budget, so that one search for the lowest peak serves all such budgets."""
+        return question.bound.peak_bytes > (question.goal.budget_bytes or 0)
 
     def _best(self, question: Question) -> tuple[Score, Found]:
         """The best of all plans found; of equals the first."""

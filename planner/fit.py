@@ -247,7 +247,7 @@ class Sizes:
         if question.bound.peak_bytes > budget:
             said = f"no plan peaks below {question.count.counted(question.bound.peak_bytes)} bytes"
             return Try(size, False, PROVEN, said, question)
-        question = with_time_bound(question)
+        question = with_time_bound(question, quick=True)
         if question.bound.cost > self._most_ticks(question):
             said = f"no plan within the memory takes less than {_percent(question, question.bound.cost)} more time"
             return Try(size, False, PROVEN, said, question)

@@ -5,6 +5,8 @@ import remat
 report = remat.plan("model.onnx", budget="8GiB", batch=16)
 print(report["plan"]["overhead"], report["executed"]["status"])
 report.save("plan.json")
+points = remat.curve("model.onnx", ["90%", "70%", "50%"], batch=16)["points"]
+largest = remat.fit("model.onnx", "80GiB", max_overhead="10%")["size"]
 
 with remat.Client("https://remat.example") as client:  # the same of a service
     report = client.plan("model.onnx", budget="8GiB", batch=16)
@@ -16,13 +18,14 @@ from typing import TYPE_CHECKING, Any
 
 from graph.errors import BadGraph, Finding
 from planner.errors import BadRequest
-from remat.facade import BadInput, Report, Stopped, plan, verify
+from remat.facade import BadInput, Report, Stopped, curve, fit, plan, verify
 
 if TYPE_CHECKING:
     from app.client import AsyncClient, Client
 
 __all__ = [
-    "AsyncClient", "BadGraph", "BadInput", "BadRequest", "Client", "Finding", "Report", "Stopped", "plan", "verify",
+    "AsyncClient", "BadGraph", "BadInput", "BadRequest", "Client", "Finding", "Report", "Stopped", "curve", "fit",
+    "plan", "verify",
 ]  # fmt: skip
 
 

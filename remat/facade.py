@@ -5,14 +5,16 @@ from __future__ import annotations
 import json
 import os
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from app.files import write_whole
 from graph.errors import BadGraph, Finding
 from graph.ir import Graph
-from planner import pipeline, saved
+from planner import curves, pipeline, saved
+from planner import fit as fits
+from planner.asked import parse_curve, parse_fit
 from planner.errors import BadRequest, IllegalPlan
 from planner.request import parse_request
 
@@ -77,13 +79,53 @@ def plan(
     """
     fields = {"execute": "auto", **request} | ({} if budget is None else {"budget": budget})
     try:
-        data = model if isinstance(model, (bytes, Graph)) else Path(model).read_bytes()
-        outcome = pipeline.solve(data, parse_request(fields), cancel=cancel)
+        outcome = pipeline.solve(_read(model), parse_request(fields), cancel=cancel)
     except (BadGraph, BadRequest) as error:
         raise BadInput(error.findings) from None
     if outcome.report["plan"]["stopped"]:
         raise Stopped(Report(outcome))
     return Report(outcome)
+
+
+def curve(
+    model: str | os.PathLike[str] | bytes | Graph,
+    budgets: Sequence[str | float | int],
+    *,
+    cancel: threading.Event | None = None,
+    **request: Any,
+) -> dict[str, Any]:
+    """The least time found within each budget, and the bound beside it: `remat-curve/1`, a plan in every point.
+
+    Raises BadInput with findings. Once `cancel` is set, points not searched yet get the best plan found by then.
+    """
+    try:
+        asked = parse_curve({**request, "budgets": list(budgets)})
+        return curves.curve(_read(model), asked, cancel=cancel).document
+    except (BadGraph, BadRequest) as error:
+        raise BadInput(error.findings) from None
+
+
+def fit(
+    model: str | os.PathLike[str] | bytes | Graph,
+    budget: str | int,
+    grow: str = "batch",
+    *,
+    cancel: threading.Event | None = None,
+    **request: Any,
+) -> dict[str, Any]:
+    """The largest batch, sequence or other dimension that fits a memory: `remat-fit/1`, with the plan at that size.
+
+    Raises BadInput with findings. Once `cancel` is set, the largest size found by then is returned.
+    """
+    try:
+        asked = parse_fit({**request, "budget": budget, "grow": grow})
+        return fits.fit(_read(model), asked, cancel=cancel).document
+    except (BadGraph, BadRequest) as error:
+        raise BadInput(error.findings) from None
+
+
+def _read(model: str | os.PathLike[str] | bytes | Graph) -> bytes | Graph:
+    return model if isinstance(model, (bytes, Graph)) else Path(model).read_bytes()
 
 
 def verify(report: Mapping[str, Any] | str | os.PathLike[str]) -> dict[str, Any]:

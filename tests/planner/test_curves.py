@@ -141,7 +141,8 @@ def test_faults_are_told_together_with_place_and_remedy(fields: dict[str, Any], 
 def test_a_bound_of_a_looser_budget_holds_for_tighter_ones(monkeypatch: pytest.MonkeyPatch):
     """The bound found at 90% is the best; tighter budgets, for which less was found, take it over."""
 
-    def with_bound(question):
+    def with_bound(question, quick):
+        assert quick
         ticks = 1 + question.goal.budget_bytes // 1000  # more at a looser budget, which no proof could mean
         return replace(question, bound=replace(question.bound, cost=question.bound.once_cost + ticks))
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import remat
+from tests.app.conftest import chain
 from tests.end_to_end.test_agreement import training_chain
 
 
@@ -67,3 +68,19 @@ def test_a_stopped_search_hands_over_its_best() -> None:
     with pytest.raises(remat.Stopped) as caught:
         remat.plan(training_chain(), budget="50%", cancel=cancel)
     assert caught.value.best["plan"]["stopped"] and caught.value.best["checked"]
+
+
+def test_a_curve_is_a_document_with_a_plan_in_every_point() -> None:
+    points = remat.curve(json.dumps(chain()).encode(), ["100%", 0], iterations=10)["points"]
+    assert (points[0]["status"], points[0]["plan"]["overhead"]) == ("proven", 0)
+    assert points[1]["peak_bytes"] < points[0]["peak_bytes"]
+    with pytest.raises(remat.BadInput, match="budgets"):
+        remat.curve(json.dumps(chain()).encode(), [])
+
+
+def test_the_largest_batch_comes_with_its_plan() -> None:
+    model = Path(__file__).parents[1] / "models" / "decoder.onnx"
+    found = remat.fit(model, "400KB", dims={"sequence": 8}, iterations=10)
+    assert found["size"] and found["plan"]["peak_bytes"] <= 400_000
+    with pytest.raises(remat.BadInput, match="share"):
+        remat.fit(model, "50%")
