@@ -19,8 +19,9 @@ router = APIRouter(tags=["savings"])
 
 ONE = "|".join(GROUPS)
 GroupBy = Annotated[str, Query(pattern=f"^({ONE})(,({ONE}))*$", max_length=200, description=f"of {', '.join(GROUPS)}")]
-From = Annotated[datetime | None, Query(alias="from", description="plans first made then or later; UTC unless said")]
-To = Annotated[datetime | None, Query(alias="to", description="plans first made before then; UTC unless said")]
+WHEN = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}(T[0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]{1,6})?)?(Z|[+-][0-9]{2}:[0-9]{2})?)?$"
+From = Annotated[str | None, Query(alias="from", pattern=WHEN, description="plans first made then or later")]
+To = Annotated[str | None, Query(alias="to", pattern=WHEN, description="plans first made before then")]
 
 
 @router.get(
@@ -36,7 +37,7 @@ async def get_savings(
     until: To = None,
     format: Annotated[Literal["json", "csv"], Query(description="of the answer")] = "json",
 ) -> Response:
-    """Bytes saved and time paid, of all plans that are kept."""
+    """Bytes saved and time paid, of all plans that are kept. A day, or a time without a zone, is of UTC."""
     by = list(dict.fromkeys(group_by.split(",")))
     first, last = _utc(since, "query.from"), _utc(until, "query.to")
     rows = await anyio.to_thread.run_sync(savings, service.store, by, first, last)
@@ -47,10 +48,11 @@ async def get_savings(
     return Response(msgspec.json.encode(body), 200, headers, "application/json")
 
 
-def _utc(moment: datetime | None, path: str) -> str | None:
-    if moment is None:
+def _utc(said: str | None, path: str) -> str | None:
+    if said is None:
         return None
     try:
+        moment = datetime.fromisoformat(said)
         return wire(moment if moment.tzinfo else moment.replace(tzinfo=UTC))
-    except OverflowError:
-        raise BadRequest.one("bad_parameter", path, str(moment), "a year from 1 to 9999", "name another time") from None
+    except (ValueError, OverflowError):
+        raise BadRequest.one("bad_parameter", path, said, "a time from the year 1 to 9999", "mend the time") from None
