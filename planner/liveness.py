@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from planner import peak_kernels
 from planner.errors import IllegalPlan
 from planner.plan import Lifetimes, Order, Score
 from planner.problem import DEVICE, HANDED_OUT, RESIDENT, TO_THE_END, Csr, Problem
@@ -109,8 +110,21 @@ def profile(problem: Problem, order: Order, lives: Lifetimes | None = None, spac
 
 def peak(problem: Problem, order: Order) -> int:
     """Largest bytes of a step; what is resident when there is no step."""
+    always = problem.hold == RESIDENT
+    resident = int(problem.size[always & (problem.space == DEVICE)].sum())
     if len(order) == 0:
-        return int(problem.size[(problem.hold == RESIDENT) & (problem.space == DEVICE)].sum())
+        return resident
+    if peak_kernels.KERNELS.is_compiled() and not (problem.hold == HANDED_OUT).any():
+        made = np.zeros(problem.buffers, bool)
+        made[problem.writes.index] = True
+        highest = peak_kernels.KERNELS.compiled()["highest_step"](
+            np.ascontiguousarray(order, np.int64), problem.reads.pointer, problem.reads.index,
+            problem.writes.pointer, problem.writes.index, problem.takeover.pointer, problem.takeover.index,
+            problem.size, problem.space, made, always, problem.workspace,
+            (problem.hold == TO_THE_END).astype(np.int64), np.full(problem.buffers, -1, np.int64),
+        )  # fmt: skip
+        if highest != peak_kernels.UNKNOWN:
+            return int(highest) + resident
     return int(profile(problem, order).max())
 
 

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
-from planner import anneal_kernels, liveness
+from planner import anneal_kernels, liveness, peak_kernels
 from planner.annealing import Annealing
 from planner.monitor import Monitor
 from planner.plan import Goal, Order, Score
@@ -54,6 +54,7 @@ def raced(problem: Problem, goal: Goal, monitor: Monitor, order: Order) -> Order
 @contextmanager
 def _second_thread() -> Iterator[ThreadPoolExecutor]:
     anneal_kernels.KERNELS.compiled()  # before two threads ask for it
+    peak_kernels.KERNELS.compiled()
     with ThreadPoolExecutor(1) as pool:
         yield pool
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import time
 
-from planner import anneal_kernels, block_kernels, gap_kernels, run_kernels
+from planner import anneal_kernels, block_kernels, gap_kernels, peak_kernels, run_kernels
 from planner.layout import canonical_kernels
 
 ALL = (
     gap_kernels.KERNELS, run_kernels.KERNELS, anneal_kernels.KERNELS, block_kernels.KERNELS, canonical_kernels.KERNELS,
+    peak_kernels.KERNELS,
 )  # fmt: skip
 
 
