@@ -28,8 +28,8 @@ from planner.problem import Problem
 
 #: Lengths of rows of blocks that keep nothing between them, added one after the other.
 REACHES = ((1,), (1, 2), (1, 2, 3, 4))
-#: Chains within a mended budget, and steps of the search for the lowest.
-MENDED, HALVED = 4, 14
+#: Chains within a mended budget, which part of it is left alone, and steps of the search for the lowest.
+MENDED, NEAR, HALVED = 4, 500, 14
 #: Above so many tasks kernels that are on the disk are loaded.
 INTERPRETED = 60
 #: Above so many tasks `greedy` is asked only where blocks found nothing.
@@ -53,21 +53,27 @@ class _Search:
     def order(self) -> Order:
         problem, goal, monitor = self.problem, self.goal, self.monitor
         blocks = blocks_of(problem, goal.strict_phases)
+        known = monitor.best is not None
+        if monitor.best is not None:
+            self.offer(monitor.best)
         self.offer(blocks.frame.order)
         highest = int(blocks.frame.step_bytes.max(initial=0))
         if (goal.budget_bytes is not None and highest <= goal.budget_bytes) or monitor.should_stop():
             return self.best
-        if problem.tasks <= MOST_GREEDY:
+        if problem.tasks <= MOST_GREEDY and not known:
             self.offer(greedy.plan(problem, goal, monitor))
         if blocks.out[-1] > 0:
             chain = Chain(blocks, block_kernels.KERNELS, self.uses_compiled())
             for reaches in REACHES:
+                before = self.score
                 if monitor.should_stop() or not chain.reach(reaches, monitor.should_stop):
                     break
                 if goal.budget_bytes:
                     self.within(chain, goal.budget_bytes)
                 else:
                     self.lowest(chain, largest_task.bound(problem).bytes, highest)
+                if self.score == before:
+                    break
             self.trim()
         assert self.score is not None
         if problem.tasks > MOST_GREEDY and self.score.bytes_over_budget > 0 and not monitor.should_stop():
@@ -93,7 +99,7 @@ class _Search:
             if order is None:
                 return
             highest = self.offer(order).peak_bytes
-            if highest in (budget, last) or self.monitor.should_stop():
+            if highest == last or 0 <= budget - highest <= budget // NEAR or self.monitor.should_stop():
                 return
             asked, last = asked + budget - highest, highest
 
