@@ -35,7 +35,8 @@ def cheapest(rows: Rows, monitor: Monitor) -> Solved:
     part = monitor.beside(monitor.judge)
     solver = pywraplp.Solver.CreateSolver("SCIP")
     columns = _filled(solver, rows, whole=True)[0]
-    parameters = f"limits/memory = {MOST_MEGABYTES}\n"
+    # Probing takes longer than what it finds is worth here.
+    parameters = f"limits/memory = {MOST_MEGABYTES}\npropagating/probing/maxprerounds = 0\n"
     if part.iterations is None:
         solver.SetTimeLimit(int(1000 * max(LEAST_SECONDS, part.seconds)))
     else:
