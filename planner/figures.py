@@ -150,14 +150,17 @@ def chosen(lowered: Lowered, plan: Plan) -> list[dict[str, Any]]:
 
 
 def chosen_of(lowered: Lowered, section: Any) -> tuple[int, ...]:
-    """The vector of choices a report's rows say. Raises IllegalPlan when they are not those of the groups."""
+    """The vector of choices a report's rows say; a pair without a row stands as it is, as after a cancel.
+
+    Raises IllegalPlan when rows are not those of the groups, in their order.
+    """
     rows = section if isinstance(section, (list, tuple)) else ()
     names = [lowered.graph.nodes[group.pair.forward].name for group in lowered.groups]
     found = [(row.get("forward"), row.get("alternative")) for row in rows if isinstance(row, Mapping)]
-    choices = tuple(choice for _, choice in found if isinstance(choice, int))
-    if len(choices) != len(rows) or [name for name, _ in found] != names:
+    chosen = {name: choice for name, choice in found if isinstance(choice, int)}
+    if len(chosen) != len(rows) or [name for name in names if name in chosen] != [name for name, _ in found]:
         raise IllegalPlan("plan.choices: not one alternative for each pair of bodies; plan the graph again")
-    return choices
+    return tuple(chosen.get(name, 0) for name in names)
 
 
 def explain(lowered: Lowered, plan: Plan) -> list[dict[str, Any]]:

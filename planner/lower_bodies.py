@@ -9,7 +9,7 @@ graph as it stands.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -56,11 +56,13 @@ PICOSECOND = 1e-12
 
 
 def with_body_plans(
-    lowered: Lowered, device: Device, runtime: Runtime, known: Sequence[Group] = ()
+    lowered: Lowered, device: Device, runtime: Runtime, known: Sequence[Group] = (),
+    cancelled: Callable[[], bool] = lambda: False,
 ) -> Lowered:  # fmt: skip
     """`lowered` with a group of alternatives for each pair of bodies that has any.
 
-    `known` are groups of the same model in another size, which are taken as they are where they fit.
+    `known` are groups of the same model in another size, which are taken as they are where they fit. Pairs whose
+    turn comes once it is `cancelled` stay as they stand.
     """
     graph = lowered.graph
     pairs = find_pairs(graph)
@@ -69,13 +71,15 @@ def with_body_plans(
     if known and all(group.pair in kind_of and _fits(graph, group) for group in known):
         groups = list(known)
     else:
-        groups = _groups(graph, kind_of, device)
+        groups = _groups(graph, kind_of, device, cancelled)
     if not groups:
         return lowered
     return ChoiceTable(lowered, groups, [kind_of[group.pair] for group in groups], device, runtime).lowered()
 
 
-def _groups(graph: Graph, kind_of: Mapping[Pair, int], device: Device) -> list[Group]:
+def _groups(
+    graph: Graph, kind_of: Mapping[Pair, int], device: Device, cancelled: Callable[[], bool]
+) -> list[Group]:  # fmt: skip
     """Groups of the pairs that save most, as many and with as many alternatives as the limits allow."""
     saved = {pair: sum(graph.values[v].nbytes for v in pair.droppable) for pair in kind_of}
     by_bytes = sorted(kind_of, key=lambda pair: (-saved[pair], pair.forward))[:MOST_PAIRS]
@@ -84,6 +88,8 @@ def _groups(graph: Graph, kind_of: Mapping[Pair, int], device: Device) -> list[G
     most = max(2, MOST_ALTERNATIVES // max(1, len(chosen)))
     groups = []
     for pair in sorted(chosen, key=lambda pair: pair.forward):
+        if cancelled():
+            break
         savings = plans_of(graph, pair, device)
         if len(savings) > 1:
             groups.append(Group(pair, tuple(savings[i] for i in spread(len(savings), most))))

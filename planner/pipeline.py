@@ -87,7 +87,7 @@ def solve(
             events: list[GradientEvent] = []
             source, notes = training_graph(model, forward, request, events if request.gradient_events else None)
         with stages("plan"):
-            question = with_time_bound(question_of(source, request), quick=True)
+            question = with_time_bound(question_of(source, request, cancel=stages.cancel), quick=True)
             plan = stages.search(question, request.planner, seeds)
             question = with_more_moments(question, plan)
             mirrored = question.judged(
@@ -122,7 +122,7 @@ def solve(
 def _planned(model: bytes | Graph, limits: Limits | None, cancel: threading.Event, request: Request) -> advice.Planned:
     """The model planned under another request, checked; no addresses, no rewriting."""
     source, _ = training_graph(model, read(model, request, limits), request)
-    question = with_time_bound(question_of(source, request), quick=True)
+    question = with_time_bound(question_of(source, request, cancel=cancel), quick=True)
     plan = Stages(None, cancel).search(question, request.planner)
     check(question.lowered.problem, question.goal, plan, names=question.names())
     return advice.Planned(question, plan)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -20,8 +21,13 @@ from planner.runtime import runtime_named
 from planner.source import training_graph
 
 
-def question_of(source: Graph, request: Request, groups: tuple[Group, ...] = ()) -> Question:
-    """The columns of the graph, and the goal in the planner's terms; `groups` are body plans that are known."""
+def question_of(
+    source: Graph, request: Request, groups: tuple[Group, ...] = (), cancel: threading.Event | None = None
+) -> Question:  # fmt: skip
+    """The columns of the graph, and the goal in the planner's terms; `groups` are body plans that are known.
+
+    Once `cancel` is set, no further pair of bodies is planned.
+    """
     device = _device(request.device, "device")
     known, unknown = _checkpoints(source, request)
     runtime = runtime_named(request.runtime)
@@ -35,7 +41,7 @@ def question_of(source: Graph, request: Request, groups: tuple[Group, ...] = ())
     )
     fits = _device(request.fits, "fits").memory_bytes if isinstance(request.fits, str) else request.fits
     if request.planner != "recurrent":
-        lowered = with_body_plans(lowered, device, runtime, groups)
+        lowered = with_body_plans(lowered, device, runtime, groups, (cancel or threading.Event()).is_set)
     question = ask(lowered, request, source.order_is_given, device.memory_bytes, fits)
     if unknown:
         note = f"checkpoints the graph does not have are left out: {', '.join(unknown[:5])}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 
 import numpy as np
 import pytest
@@ -106,7 +107,8 @@ def test_a_pair_has_few_alternatives_for_a_trip_and_more_over_time():
     assert len(tails) <= MOST_TAILS
 
 
-def test_equal_pairs_are_of_one_kind():
+def two_recurrences() -> Graph:
+    """h = tanh(h w + x) over xs, and again from where that ends."""
     b = Builder("two")
     h0, xs, w = (b.value(name, type, Role.PARAMETER) for name, type in (("h0", ROW), ("xs", ROWS), ("w", ROW)))
 
@@ -120,7 +122,11 @@ def test_equal_pairs_are_of_one_kind():
         (h,) = b.node(
             "Scan", [h, xs], name=name, types=[ROW], attributes={"num_scan_inputs": 1}, bodies=bodies(body=body)
         )
-    low = lowered_of(differentiate(loss_of(b, h), ["loss"]))
+    return differentiate(loss_of(b, h), ["loss"])
+
+
+def test_equal_pairs_are_of_one_kind():
+    low = lowered_of(two_recurrences())
     assert low.problem.choices.kind.tolist() == [0, 0]
     assert low.groups[0].savings == low.groups[1].savings
 
@@ -207,3 +213,18 @@ def test_between_two_ways_to_save_any_number_of_trips_may_save_more():
     whole = [at[k] for k, saving in enumerate(savings) if saving is None or not saving.tail]
     unbeaten = [here for here in at if all(other[0] > here[0] or other[1] > here[1] for other in whole)]
     assert len(unbeaten) > 4
+
+
+def test_a_cancel_is_heard_between_pairs():
+    low, asked = lower(two_recurrences(), DEVICE, RUNTIME), iter([False, True])
+    assert len(with_body_plans(low, DEVICE, RUNTIME).groups) == 2
+    assert len(with_body_plans(low, DEVICE, RUNTIME, (), lambda: next(asked)).groups) == 1
+
+
+def test_a_plan_that_was_cancelled_before_its_bodies_were_planned_is_checked():
+    cancel = threading.Event()
+    cancel.set()
+    request = parse_request({"budget": "60%", "return": ["plan", "source"]})
+    report = json.loads(json.dumps(solve(two_recurrences(), request, cancel=cancel).report))
+    assert not report["plan"]["choices"] and report["plan"]["stopped"]
+    assert verify(report)["valid"]
