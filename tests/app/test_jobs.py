@@ -21,6 +21,7 @@ from app.jobs.port import Operation, Question
 from app.records import answer_of, report_of
 from app.runner import Answer
 from app.settings import Settings
+from app.store.walk import walk
 from tests.app.stores import GRAPH_ID, opened, solved
 
 QUESTION = Question("k1", GRAPH_ID, {"budget": "50%"})
@@ -203,6 +204,29 @@ def test_a_job_whose_service_keeps_dying_ends_as_failed(started: Any, tmp_path: 
     operation = started(Pretender()).status(done.id)
     assert operation.state == "failed"
     assert operation.error is not None and operation.error["code"] == "poisoned"
+
+
+def test_a_plan_that_was_kept_before_the_service_died_is_not_made_again(started: Any) -> None:
+    jobs = started(Pretender())
+    done = finished(jobs, jobs.submit(QUESTION).id)
+    stored.save(jobs.means.store, replace(done, state="running", result=None, ended_at=None))
+    runner = Pretender()
+    operation = started(runner).status(done.id)
+    assert (operation.state, operation.result, runner.runs) == ("succeeded", done.result, 0)
+
+
+def test_every_end_leaves_rows_and_blobs_that_fit_together(started: Any) -> None:
+    runner = Pretender(raising(SolveFailed("the child ended")))
+    jobs = started(runner)
+    finished(jobs, jobs.submit(QUESTION).id)
+    runner.act = until_stopped
+    stopped = jobs.submit(Question("k2", GRAPH_ID, {})).id
+    jobs.cancel(stopped)
+    finished(jobs, stopped)
+    runner.act = lambda stop, tell: "plan"
+    finished(jobs, jobs.submit(Question("k3", GRAPH_ID, {})).id)
+    found = walk(jobs.means.store)
+    assert (found.faults, found.operations) == ([], 3)
 
 
 def test_draining_refuses_new_work(started: Any) -> None:
