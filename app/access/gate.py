@@ -21,6 +21,7 @@ log = logging.getLogger(__name__)
 
 CALLER = "remat.caller"  # in the scope of a request, where no header reaches
 OPEN = frozenset({"/livez", "/readyz", "/version", "/openapi.json", "/docs"})
+OF_ALL = frozenset({"/v1/savings", "/metrics"})  # sums over every tenant
 LOOKING = frozenset({"GET", "HEAD", "OPTIONS"})
 REFUSALS = frozenset({401, 403, 404, 413, 429})
 LONGEST_PATH = 500
@@ -91,11 +92,10 @@ class Gate:
             raise _unknown(f"key {key.id} has expired; {remedy}", code="expired_key")
         if state == "revoked":
             raise _unknown(f"key {key.id} was revoked; {remedy}", code="revoked_key")
-        needed = "read" if scope["method"] in LOOKING else "plan"
+        needed = "operator" if scope["path"] in OF_ALL else "read" if scope["method"] in LOOKING else "plan"
         if needed not in key.scopes:
-            raise OutOfScope(
-                f"{scope['method']} needs a key of scope {needed}; {key.id} has {', '.join(sorted(key.scopes))}"
-            )
+            has, asked = ", ".join(sorted(key.scopes)), f"{scope['method']} {scope['path'][:80]}"
+            raise OutOfScope(f"{asked} needs a key of scope {needed}; {key.id} has {has}")
         return Caller(self.access, key)
 
 

@@ -16,7 +16,9 @@ FORM = re.compile(r"remat_([0-9a-f]{12})_([A-Za-z0-9_-]{43})")
 SCOPES = {
     "read": "see the tenant's graphs, plans and operations",
     "plan": "post graphs, ask for plans and stop them",
+    "operator": "see what the plans of all tenants save",
 }
+USUAL = frozenset({"read", "plan"})  # what a key has unless told
 
 
 @dataclass(frozen=True, slots=True)

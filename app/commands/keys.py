@@ -18,7 +18,8 @@ keys = typer.Typer(
 
 Data = Annotated[Path | None, typer.Option("--data", metavar="FOLDER", help="The service's data folder.")]
 Scope = Annotated[
-    list[str], typer.Option("--scope", metavar="read|plan", help="What it is good for; both unless told.")
+    list[str],
+    typer.Option("--scope", metavar="read|plan|operator", help="What it is good for; read and plan unless told."),
 ]
 UNITS = {"h": 3600, "d": 86_400, "w": 7 * 86_400}
 
@@ -43,14 +44,14 @@ def create(
     import sys
     import time
 
-    from app.access.keys import SCOPES, Quotas, new_key
+    from app.access.keys import SCOPES, USUAL, Quotas, new_key
     from app.errors import BadUsage
 
     if unknown := set(scope) - set(SCOPES):
         raise BadUsage(f"scope {', '.join(sorted(unknown))}: name {' or '.join(SCOPES)}", code="unknown_scope")
     now = time.time()
     text, key = new_key(
-        name, tenant or name, frozenset(scope or SCOPES), Quotas(nodes, bytes, solves, solver_seconds), now,
+        name, tenant or name, frozenset(scope or USUAL), Quotas(nodes, bytes, solves, solver_seconds), now,
         None if expires is None else now + _seconds(expires),
     )  # fmt: skip
     _vault(data).add(key)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
-from app.access.keys import SCOPES, Quotas, new_key
+from app.access.keys import USUAL, Quotas, new_key
 from app.access.vault import FileVault
 from app.access.view import Access
 from app.main import create_app
@@ -33,7 +33,7 @@ class Gated:
         self.client, self.access, self.clock, self.folder = client, access, clock, folder
 
     def key(
-        self, tenant: str = "a", scopes: frozenset[str] = frozenset(SCOPES), seconds: float | None = None, **quotas: Any
+        self, tenant: str = "a", scopes: frozenset[str] = USUAL, seconds: float | None = None, **quotas: Any
     ) -> dict[str, str]:
         """The header of a new key."""
         expires = None if seconds is None else self.clock.now + seconds
