@@ -89,12 +89,14 @@ class _Switch:
             )
         )  # fmt: skip
         self.count["batch normalisations normalise by their batch"] += 1
-        stored = all(values[v].role in _STORED and v not in self.graph.outputs for v in (mean, variance))
+        own = not self.is_body  # what is inside a body is new in every trip
+        stored = own and all(values[v].role in _STORED and v not in self.graph.outputs for v in (mean, variance))
         given = [v for v in node.outputs[1:] if v != ABSENT]
         if not stored or self.read_elsewhere[mean] or self.read_elsewhere[variance]:
             if given:
                 self._update(node, (mean, variance), now, inv_std, in_place=False)
-            self.kept_off.append(f"running statistics of {quoted(node.name)} are not updated: they are not its own")
+            why = "they are not its own" if own else "it runs inside a body, where statistics do not last"
+            self.kept_off.append(f"running statistics of {quoted(node.name)} are not updated: {why}")
             return
         for v in (mean, variance):
             values[v] = replace(values[v], role=Role.STATE)
