@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from planner import liveness, portfolio
-from planner.bounds import claims, held_at_end, largest_task, moment_cut, peak_cut, several_moments
+from planner.bounds import branched_moment, claims, held_at_end, largest_task, moment_cut, peak_cut, several_moments
 from planner.check import Names
 from planner.choices import relaxed, resolved
 from planner.errors import BadRequest
@@ -147,7 +147,7 @@ def with_time_bound(question: Question, quick: bool = False) -> Question:
 
 
 def with_more_moments(question: Question, plan: Plan | None = None) -> Question:
-    """The question with the bound of several moments where one is exceeded by it, and by the plan."""
+    """The question with the bound of several moments, or of one in branches, where the plan leaves a gap to one."""
     goal, bound = question.goal, question.bound
     moments = bound.claims[1]["moments"]
     if not goal.budget_bytes or not moments:
@@ -155,7 +155,9 @@ def with_more_moments(question: Question, plan: Plan | None = None) -> Question:
     if plan is not None and (plan.score.bytes_over_budget or plan.score.cost <= bound.cost):
         return question
     problem = relaxed(question.lowered.problem)
-    tighter = _tighter(bound, several_moments.bound(problem, goal, goal.budget_bytes, moments[0]))
+    tighter = _tighter(bound, branched_moment.bound(problem, goal, goal.budget_bytes, moments[0]))
+    if plan is None or plan.score.cost > tighter.cost:
+        tighter = _tighter(tighter, several_moments.bound(problem, goal, goal.budget_bytes, moments[0]))
     return question if tighter is bound else _certified(question, tighter)
 
 

@@ -8,6 +8,7 @@ is the weight of one inequality of `certificate.py`.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -21,12 +22,14 @@ from planner.recompute import base_order, may_repeat
 
 # Parts of a tick that prices are told in.
 PARTS = 1 << 10
+# A goal of so many seconds or more has all the effort there is put into its bound.
+FULL_SECONDS = 10.0
 # Largest sum of capacities of a network.
 LARGEST = 1 << 60
 # In a column of ticks: an arc that is not cut.
 NEVER = -1
 # What the flow on an arc weighs, and of which (task, buffer), (buffer,) or (task,); NOTHING: that follows from others.
-NOTHING, READ, CARRY, FIRST, AGAIN, BEFORE = range(6)
+NOTHING, READ, CARRY, FIRST, AGAIN, BEFORE, LIVE = range(7)
 # Of a task that may have run at a moment, or not.
 UNKNOWN = -1
 # Networks solved for one problem; in large problems as many as this many arcs allow.
@@ -39,6 +42,7 @@ class Line:
 
     ticks: int
     bytes: int
+    live: tuple[int, ...] = ()  # buffers that lie there, beside the inputs of the moment's task
 
     def at(self, price: int) -> int:
         """In parts of a tick, with a price in parts a byte."""
@@ -128,7 +132,8 @@ class Moments:
 class Network:
     """The cut of one moment. Node 0 runs later for sure, node 1 does not."""
 
-    def __init__(self, moments: Moments, task: int):
+    def __init__(self, moments: Moments, task: int, fixed: Mapping[int, int] | None = None):
+        """`fixed`: buffers that are certain to lie there, 1, or not, 0."""
         self.moments, self.task, problem = moments, task, moments.problem
         count, known = problem.tasks, moments.known(task)
         later, open_ = np.arange(2, count + 2), np.arange(count + 2, 2 * count + 2)
@@ -147,7 +152,10 @@ class Network:
         arcs.append(_arcs(open_[first], open_[then], NEVER, of=(BEFORE, first, then)))
         made = np.flatnonzero(moments.counted & ~inputs)
         maker = np.where(moments.maker[made] >= 0, later[moments.maker[made]], 1)
-        arcs.append(_arcs(needed[made], maker, size=moments.size[made]))
+        live, gone = (np.isin(made, [b for b, there in (fixed or {}).items() if there == value]) for value in (1, 0))
+        self.constant += int(moments.size[made[live]].sum())
+        size = np.where(live | gone, 0, moments.size[made])
+        arcs.append(_arcs(needed[made], maker, np.where(gone, NEVER, 0), size, (LIVE, made, 0)))
         done = np.flatnonzero(later != 0)
         late = moments.late(known)[done]
         cost = np.where(moments.again[done] & ~late, problem.cost[done], NEVER)
@@ -159,6 +167,7 @@ class Network:
         self.tail, self.head, self.cost, self.size, *self.of = table
         self.bytes_of = np.zeros(2 + 2 * problem.tasks + problem.buffers, np.int64)
         self.bytes_of[needed] = np.where(inputs, 0, moments.size)
+        self.bytes_of[needed[made[gone]]] = NEVER
 
     def line(self, price: int) -> Line:
         """The best choice at a price in parts of a tick for a byte over the budget."""
@@ -193,7 +202,8 @@ class Network:
         capacity = parts * np.where(uncut, 0, self.cost) + price * self.size
         capacity[uncut] = 2 * LARGEST
         first = uncut & (self.tail == 0)  # what follows such an arc is cut instead, for no more than this
-        capacity[first] = price * self.bytes_of[self.head[first]] + 1
+        follows = self.bytes_of[self.head[first]]
+        capacity[first] = np.where(follows == NEVER, 2 * LARGEST, price * follows + 1)
         flow = max_flow.SimpleMaxFlow()
         flow.add_arcs_with_capacity(self.tail, self.head, capacity)
         status = flow.solve(0, 1)
@@ -207,7 +217,7 @@ class Network:
         side[0] = True
         cut = side[self.tail] & ~side[self.head]
         over = self.constant + int(self.size[cut].sum()) - self.moments.room
-        return Line(int(self.cost[cut].sum()), over)
+        return Line(int(self.cost[cut].sum()), over, tuple(self.of[1][cut & (self.of[0] == LIVE)].tolist()))
 
 
 def _arcs(

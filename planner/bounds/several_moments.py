@@ -18,14 +18,12 @@ import numpy as np
 
 from planner import certificate
 from planner.bounds.claims import Claim, columns, of_cost
-from planner.bounds.network import UNKNOWN, Moments
+from planner.bounds.network import FULL_SECONDS, UNKNOWN, Moments
 from planner.plan import Goal
 from planner.problem import Problem
 
 # Moments to begin with and up to which more are added, as far as about so many rows allow.
 FEW, MOST_MOMENTS, MOST_ROWS = 4, 32, 26_000
-# A goal of so many seconds or more has that many rows.
-FULL_SECONDS = 10.0
 # Weights have at most so many bits, and parts of a tick at most so many.
 WEIGHT_BITS, PARTS_BITS = 56, 30
 # Of GLOP's own clock, for one row.

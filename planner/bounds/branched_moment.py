@@ -1,0 +1,87 @@
+"""One moment solved nearly exactly: a tree whose branches say of a buffer that it lies there, or that it does not.
+
+The price of `moment_cut.py` bounds a knapsack by its relaxation; between the two choices that are best at that price
+some buffers differ. The tree splits on the largest of them, worst leaf first, and its leaves are cuts with prices of
+their own: together they prove the least of what they bound.
+
+Source: branch and bound with Lagrangian bounds, Geoffrion, "Lagrangean relaxation for integer programming", 1974.
+"""
+
+from __future__ import annotations
+
+import heapq
+from dataclasses import dataclass
+from typing import Any
+
+from planner.bounds.claims import Claim, of_cost
+from planner.bounds.network import FULL_SECONDS, PARTS, Moments, Network
+from planner.plan import Goal
+from planner.problem import Problem
+
+# Leaves of a tree; fewer where so many arcs are looked at before.
+LEAVES, ARCS = 100, 60_000
+# Networks solved for one leaf.
+CUTS_A_LEAF = 24
+
+
+@dataclass(slots=True)
+class _Node:
+    """What is certain of buffers in one part of the tree, what it costs at least, and where it splits."""
+
+    fixed: dict[int, int]
+    value: int  # parts of a tick
+    price: int
+    split: int  # buffer; -1: the best choice is known
+    below: tuple[_Node, _Node] | None = None  # the buffer does not lie there, and does
+
+
+def bound(problem: Problem, goal: Goal, budget_bytes: int, task: int) -> Claim | None:
+    """What the moment of the task costs at least; None where the tree says no more than its root.
+
+    A goal of fewer seconds has a smaller tree.
+    """
+    moments = Moments(problem, goal, budget_bytes)
+    root = _node(moments, task, {})
+    arcs = int(ARCS * min(1.0, goal.seconds / FULL_SECONDS))
+    leaves = min(LEAVES, arcs // max(1, len(moments.read) + problem.tasks))
+    open_ = [(root.value, 0, root)]
+    for count in range(1, leaves):
+        if open_[0][2].split < 0:
+            break
+        _, _, worst = heapq.heappop(open_)
+        gone, live = (_node(moments, task, {**worst.fixed, worst.split: there}) for there in (0, 1))
+        worst.below = (gone, live)
+        for side, node in enumerate(worst.below):
+            heapq.heappush(open_, (node.value, 2 * count + side, node))
+    ticks = -(-open_[0][0] // PARTS)
+    if root.below is None or ticks <= -(-root.value // PARTS):
+        return None
+    once = int(problem.cost[~problem.optional].sum())
+    return of_cost(goal, budget_bytes, once + ticks, "branched-moment", [task], _proof(moments, task, root))
+
+
+def _node(moments: Moments, task: int, fixed: dict[int, int]) -> _Node:
+    """The best price under what is certain, and the largest buffer in which the choices around it differ."""
+    network, dearest = Network(moments, task, fixed), moments.dearest
+    cheap, dear = network.line(1), network.line(dearest)
+    best, price = max((cheap.at(1), 1), (dear.at(dearest), dearest)) if dear.bytes > 0 else (cheap.at(1), 1)
+    if dear.bytes > 0 or cheap.bytes <= 0:
+        return _Node(fixed, best, price, -1)
+    for _ in range(CUTS_A_LEAF):
+        now = min(dearest, max(1, PARTS * (dear.ticks - cheap.ticks) // max(1, cheap.bytes - dear.bytes)))
+        line = network.line(now)
+        best, price = max((best, price), (line.at(now), now))
+        if line.at(now) >= min(cheap.at(now), dear.at(now)):
+            break
+        cheap, dear = (line, dear) if line.bytes > 0 else (cheap, line)
+    differ = (set(cheap.live) ^ set(dear.live)) - fixed.keys()
+    return _Node(fixed, best, price, max(differ, key=lambda b: (moments.size[b], -b), default=-1))
+
+
+def _proof(moments: Moments, task: int, node: _Node) -> dict[str, Any]:
+    """The tree as a proof: of a leaf its price and the flow of its cut."""
+    if node.below is not None:
+        zero, one = (_proof(moments, task, below) for below in node.below)
+        return {"branch": ["L", 0, node.split], "zero": zero, "one": one}
+    weights = Network(moments, task, node.fixed).weights(PARTS, node.price)
+    return {"price": [node.price], "parts": PARTS, **weights}
