@@ -175,7 +175,10 @@ class Bound(Open):
     peak_bytes: int
     kind: str
     order: str
-    proof: str
+    proof: str = Field(description="certified: the verifier accepted the certificate; else solver")
+    certificate: dict[str, Any] | None = Field(
+        default=None, description="format and claims, which `remat verify --certificate` checks"
+    )
 
 
 class BodyPlan(Open):
