@@ -168,11 +168,15 @@ class _Moments:
         for w in self.moments:
             if not 0 <= w < columns.tasks or columns.optional[w]:
                 raise Refused(f"the moment of task {w}, which need not run")
-        self.done = [self._known(w) for w in self.moments]  # D of the tasks of which it is certain
-        self.done.append({t: 1 for t in range(columns.tasks) if not columns.optional[t]})
         for k in range(1, self.end):
             if self.done[k].get(self.moments[k - 1]) != 1 or self.done[k - 1].get(self.moments[k]) != 0:
                 raise Refused(f"task {self.moments[k - 1]} need not run before task {self.moments[k]}")
+
+    @cached_property
+    def done(self) -> list[dict[int, int]]:
+        """D of the tasks of which it is certain, at each moment and at the end."""
+        end = {t: 1 for t, optional in enumerate(self.columns.optional) if not optional}
+        return [*map(self._known, self.moments), end]
 
     def _known(self, task: int) -> dict[int, int]:
         columns = self.columns
