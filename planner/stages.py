@@ -112,12 +112,15 @@ class Stages:
         self.may = may
         until = np.append(np.minimum(last_repeat(problem, order)[order], n), 0) if n else np.zeros(1, np.int64)
         stage = np.arange(self.stages)[:, None]
+        stays = self.read_at | self.written_at  # whatever becomes of the buffer behind the stage
+        for i in range(n):
+            stays[i, [source for _, source in self._takers(i)]] = False
         self.again = may & (stage > np.arange(self.stages)) & (stage <= until)
         self.until = until
         while True:
             count = int(self.again.sum())
             self._measure()
-            dropped = np.where(self.crowded[:, None] & ~(self.read_at | self.written_at), stage, self.stages)
+            dropped = np.where(self.crowded[:, None] & ~stays, stage, self.stages)
             for b in np.flatnonzero(self.first_write >= 0).tolist():
                 dropped[: self.first_write[b] + 1, b] = self.stages
             since = dropped.min(0, initial=self.stages)  # the first stage a buffer may be dropped in
@@ -220,15 +223,7 @@ class Stages:
 
     def _credits(self, stage: int, position: int) -> list[tuple[int, int]]:
         """Columns that say which outputs of a run take an input's storage over, with their bytes."""
-        if position == self.stages - 1:
-            return []
-        size, space, problem = self.size, self.problem.space, self.problem
-        pairs = [
-            (out, source)
-            for out in self.writes[position]
-            for source in problem.takeover[out].tolist()
-            if source in self.reads[position] and size[source] >= size[out] and space[source] == space[out]
-        ]
+        pairs = self._takers(position)
         columns = {pair: self.rows.column() for pair in pairs}
         for end in (0, 1):
             for b in {pair[end] for pair in pairs}:
@@ -240,7 +235,17 @@ class Stages:
                 self.rows.at_least([(column, -1), *[(c, -f) for c, f in stays]], -1)
             if stage != position:
                 self.rows.at_least([(column, -1), (self._run(stage, position), 1)], 0)
-        return [(column, int(size[out])) for (out, _), column in columns.items()]
+        return [(column, int(self.size[out])) for (out, _), column in columns.items()]
+
+    def _takers(self, position: int) -> list[tuple[int, int]]:
+        """(output, input) of a task where the one may take the storage of the other over."""
+        size, space, problem = self.size, self.problem.space, self.problem
+        return [
+            (out, source)
+            for out in self.writes[position]
+            for source in problem.takeover[out].tolist()
+            if source in self.reads[position] and size[source] >= size[out] and space[source] == space[out]
+        ]
 
     def _needed_behind(self, stage: int, position: int, buffer: int) -> list[list[tuple[int, int]]]:
         """Sums of columns each of which is 1 at least only when the buffer's copy is read behind that place."""

@@ -49,6 +49,11 @@ def test_what_is_held_to_the_end_is_made_again_there():
     assert letters_of(planned(problem, Goal(10, order_is_given=True))[0]) == "abcda"
 
 
+def test_what_is_held_may_be_taken_over_first_and_made_again_at_the_end():
+    problem = drawn("a>b", size={"a": 5, "b": 3}, hold={"a": TO_THE_END}, workspace={"b": 5}, takeover="a>b")
+    assert letters_of(planned(problem, Goal(10, order_is_given=True))[0]) == "aba"
+
+
 def test_without_a_budget_the_lowest_peak_within_the_overhead_is_found():
     #   a is held across c, d and e; a costs a quarter of all
     problem = drawn("a>b b>c c>d d>e a>e", size={"a": 9, "b": 1, "c": 9, "d": 1, "e": 1}, cost={"a": 2})
