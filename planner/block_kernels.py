@@ -17,6 +17,8 @@ from planner.kernels import Kernels
 # are dropped and leads that are needed as bits, the buffers that stay as bits, 1 when another plan beats it.
 TICKS, SAVED, OUT, BACK, DROPS, NEEDS, KEPT, BEATEN = range(8)
 COLUMNS = 8
+# In `there`: an input whose storage was taken over.
+TAKEN = 2
 
 
 def walked(sheet: Any, kept: int, steps: Any) -> int:
@@ -50,6 +52,20 @@ def walked(sheet: Any, kept: int, steps: Any) -> int:
     return int(count)
 
 
+def taken_over(sheet: Any, task: int) -> int:
+    """Bytes of outputs that lie in inputs read for the last time; those inputs are marked in `there`."""
+    needed, result = sheet.there, 0
+    for entry in range(sheet.write_pointer[task], sheet.write_pointer[task + 1]):
+        b = sheet.write_index[entry]
+        for take in range(sheet.take_pointer[b], sheet.take_pointer[b + 1]):
+            c = sheet.take_index[take]
+            if needed[c] == 0:
+                needed[c] = TAKEN
+                result += sheet.size[b]
+                break
+    return result
+
+
 def weighed(sheet: Any, steps: Any, count: int, plan: Any) -> None:
     """Fill all columns of the plan but KEPT and BEATEN, from the last step to the first."""
     needed, turn, highest = sheet.there, sheet.turn[0], 0
@@ -72,9 +88,11 @@ def weighed(sheet: Any, steps: Any, count: int, plan: Any) -> None:
                 needed[b] = 0
             else:
                 here += sheet.size[b]
+        if task != turn:
+            here -= taken_over(sheet, task)
         for entry in range(sheet.read_pointer[task], sheet.read_pointer[task + 1]):
             b = sheet.read_index[entry]
-            if not needed[b]:
+            if needed[b] == 0 or needed[b] == TAKEN:
                 needed[b] = 1
                 live += sheet.size[b]
                 here += sheet.size[b]
@@ -253,7 +271,8 @@ def _signatures() -> dict[str, Any]:
     real = numba.float64
     sheet = numba.types.NamedUniTuple(row, len(Sheet._fields), Sheet)  # type: ignore[no-untyped-call]
     return {
-        "walked": whole(sheet, whole, row), "weighed": numba.void(sheet, row, whole, row),
+        "walked": whole(sheet, whole, row), "taken_over": whole(sheet, whole),
+        "weighed": numba.void(sheet, row, whole, row),
         "beats": numba.boolean(row, row, whole), "tried": whole(sheet, whole, row, table, whole),
         "searched": whole(sheet, whole, whole, row, table),
         "thinned": whole(table, whole, whole, real, real),
@@ -264,6 +283,6 @@ def _signatures() -> dict[str, Any]:
 
 
 KERNELS = Kernels(
-    (walked, weighed, beats, tried, searched, thinned, highest_worth, extended, chained), _signatures, {},
+    (walked, taken_over, weighed, beats, tried, searched, thinned, highest_worth, extended, chained), _signatures, {},
     frozenset({"thinned", "extended", "chained"}),
 )  # fmt: skip

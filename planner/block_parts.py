@@ -36,6 +36,8 @@ class Sheet(NamedTuple):
     bit: list[int]  # m  -1: it stays
     lead_in: list[int]  # m  place among what leads from the block before into this one, -1 none
     lead_out: list[int]  # m  place among what leads from here into the next block, -1 none
+    take_pointer: list[int]  # m + 1  buffer -> buffers whose storage it may take
+    take_index: list[int]
     there: list[int]  # m  scratch
     stack: list[int]  # n + r  scratch
     flips: list[int]  # bits that may change
@@ -115,19 +117,24 @@ def part_of(blocks: Blocks, begin: int, end: int, as_lists: bool) -> Part:
         result[local], result[[count, turn, n - 1]] = values, others
         return result
 
+    of, wanted = problem.takeover.entries(buffer)
+    at = np.minimum(np.searchsorted(buffer, wanted), max(0, len(buffer) - 1))
+    fits = (buffer[at] == wanted) & plain[at] & (size[at] >= size[of]) & (size[of] > 0) if len(of) else of == 0
+    takeover = Csr.of_pairs(len(buffer), of[fits], at[fits])
     quantum = max(1, int(size.sum()) // PEAKS)
     sheet = Sheet(
         column(of_tasks(problem.cost[tasks], (0, 0, 0))), column(of_tasks(problem.workspace[tasks], (0, 0, 0))),
         column(reads.pointer), column(reads.index), column(writes.pointer), column(writes.index), column(size),
-        column(producer), column(bit), column(_numbered(came)), column(leads), column(np.zeros(len(buffer))),
+        column(producer), column(bit), column(_numbered(came)), column(leads),
+        column(takeover.pointer), column(takeover.index), column(np.zeros(len(buffer))),
         column(np.zeros(n + len(reads.index))), column(np.sort(bit[(bit >= 0) & ~inner])),
         column(np.array([turn, quantum])),
     )  # fmt: skip
-    step_bytes = _step_bytes(reads, writes, size, np.asarray(sheet.workspace))
+    step_bytes = _step_bytes(reads, writes, size, np.asarray(sheet.workspace), takeover)
     return Part(begin, end, sheet, of_tasks(tasks, (-1, -1, -1)), step_bytes, base, kept)
 
 
-def _step_bytes(reads: Csr, writes: Csr, size: np.ndarray, workspace: np.ndarray) -> np.ndarray:
+def _step_bytes(reads: Csr, writes: Csr, size: np.ndarray, workspace: np.ndarray, takeover: Csr) -> np.ndarray:
     """int64[n]: bytes of each task when all run once, one after the other."""
     start, stop = np.zeros(len(size), np.int64), np.zeros(len(size), np.int64)
     start[writes.index] = stop[writes.index] = writes.row_of_entry()
@@ -135,7 +142,13 @@ def _step_bytes(reads: Csr, writes: Csr, size: np.ndarray, workspace: np.ndarray
     change = np.zeros(len(workspace) + 1, np.int64)
     np.add.at(change, start, size)
     np.subtract.at(change, stop + 1, size)
-    return np.asarray(np.cumsum(change)[:-1] + workspace)
+    result = np.cumsum(change)[:-1] + workspace
+    taken = set()
+    for b, c in zip(takeover.row_of_entry().tolist(), takeover.index.tolist(), strict=True):
+        if stop[c] == start[b] and start[c] < start[b] and not {b, -1 - c} & taken:
+            taken |= {b, -1 - c}
+            result[start[b]] -= size[b]
+    return np.asarray(result)
 
 
 def _numbered(chosen: np.ndarray) -> np.ndarray:

@@ -22,7 +22,7 @@ from planner.problem import RESIDENT, TO_LAST_READ, Csr, Problem
 from planner.recompute import base_order, first_step, may_repeat, turning_point
 
 #: Tasks of a block on the way out: at least, at most unless it repeats, and about, where nothing repeats.
-LEAST, MOST, ABOUT = 10, 96, 24
+LEAST, MOST, ABOUT = 10, 48, 16
 #: Rounds of refinement, and distances between tasks of equal colour that are tried as periods.
 REFINED, PERIODS = 3, 12
 #: A block shorter than this is put together with the one before it.
