@@ -143,7 +143,7 @@ def _step_bytes(reads: Csr, writes: Csr, size: np.ndarray, workspace: np.ndarray
     np.add.at(change, start, size)
     np.subtract.at(change, stop + 1, size)
     result = np.cumsum(change)[:-1] + workspace
-    taken = set()
+    taken: set[int] = set()
     for b, c in zip(takeover.row_of_entry().tolist(), takeover.index.tolist(), strict=True):
         if stop[c] == start[b] and start[c] < start[b] and not {b, -1 - c} & taken:
             taken |= {b, -1 - c}
