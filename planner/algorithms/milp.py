@@ -23,6 +23,8 @@ from planner.stages import EVER, Stages
 
 #: Tasks, repeats in a form, and its rows, up to which it is solved.
 MOST_TASKS, MOST_REPEATS, MOST_ROWS = 400, 20_000, 40_000
+#: Repeats where nothing within the budget is known, or no clock ends a search.
+LARGE = 3_000
 #: Share of the search that `greedy` may take for the start.
 GREEDY_PART = 0.3
 #: Forms solved for one budget at most: each has more rows than the one before.
@@ -89,8 +91,9 @@ class _Search:
         stages = Stages(self.problem, self.first_runs, budget, most_ticks)
         if not stages.repeats:
             return False
-        if stages.repeats > MOST_REPEATS:
-            self.note(f"milp: more than {MOST_REPEATS} repeats may be worth it, so the form is not solved")
+        most = LARGE if most_ticks == EVER or self.monitor.iterations is not None else MOST_REPEATS
+        if stages.repeats > most:
+            self.note(f"milp: more than {most} repeats may be worth it, so the form is not solved")
             return False
         rows, fitted = stages.form(), set[tuple[int, int]]()
         if most_ticks < EVER:
