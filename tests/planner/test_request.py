@@ -27,7 +27,7 @@ def test_every_field_reaches_the_request() -> None:
         "seed": 3, "device": "v100-16gb", "differentiate": False, "loss": "l", "inputs": {"x": "4x3"}, "batch": 2,
         "dims": {"N": 8}, "checkpoints": ["a"], "keep": ["b"], "recompute": ["c"],
         "unknown_checkpoints": "error", "advise_checkpoints": True, "share_buffers": True, "layout": "best",
-        "gradient_events": True, "execute": "yes",
+        "gradient_events": True, "execute": "yes", "advise": True,
         "return": ["plan", "graph"], "fraction_of": "reducible",
     }  # fmt: skip
     request = parse_request(sent)
