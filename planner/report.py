@@ -18,6 +18,8 @@ from planner.realize import Sequence, sequence
 from planner.request import Request
 
 FORMAT = "remat-report/1"
+# Part of the budget that the alignment of addresses may take without a word.
+ROUNDING = 0.001
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -53,7 +55,7 @@ def assemble(facts: Facts, model: Mapping[str, Any], sections: Mapping[str, Any]
         "plan": _plan(facts, runs),
         "checked": True,
         "executed": {"status": facts.executed.status, "how": facts.executed.how, "why": facts.executed.why},
-        "warnings": list(facts.warnings),
+        "warnings": [*facts.warnings, *_loose(question, facts.plan)],
         "elapsed": {stage: round(seconds, 6) for stage, seconds in facts.elapsed.items()},
     }
     if "timeline" in request.returns:
@@ -65,6 +67,17 @@ def assemble(facts: Facts, model: Mapping[str, Any], sections: Mapping[str, Any]
     if "explain" in request.returns:
         answer["explain"] = explained(question, facts.plan)
     return answer | dict(sections)
+
+
+def _loose(question: Question, plan: Plan) -> list[str]:
+    """A warning where the peak fits the budget and the addresses found do not, by more than rounding to addresses."""
+    arena, budget = _arena_bytes(question, plan), question.budget_bytes
+    if plan.score.bytes_over_budget or not arena or not budget or arena <= budget * (1 + ROUNDING):
+        return []
+    return [
+        f"the peak fits, the addresses found need {arena / budget - 1:.1%} more than the budget: layout `best` looks "
+        "longer, and a budget lower by that leaves room"
+    ]
 
 
 def _plan(facts: Facts, runs: list[list[Any]]) -> dict[str, Any]:

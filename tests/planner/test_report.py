@@ -1,0 +1,36 @@
+"""What a report says beside its figures."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from bench.generators import transformer
+from planner import pipeline
+from planner.plan import Plan
+from planner.question import Question
+from planner.request import parse_request
+
+
+def warnings() -> list[str]:
+    request = parse_request({"budget": "60%", "iterations": 20, "planner": "greedy", "execute": "no"})
+    document = json.dumps(transformer(60)).encode()
+    found: list[str] = pipeline.solve(document, request).report["warnings"]
+    return [warning for warning in found if "addresses" in warning]
+
+
+def test_addresses_that_need_more_than_the_budget_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert warnings() == []
+    place = Question.placed
+
+    def loose(self: Question, plan: Plan, layout: str) -> Plan:
+        good = place(self, plan, layout)
+        assert good.arena_bytes is not None
+        return replace(good, arena_bytes=good.arena_bytes * 3 // 2)
+
+    monkeypatch.setattr(Question, "placed", loose)
+    monkeypatch.setattr(pipeline, "check", lambda *_: None)
+    (said,) = warnings()
+    assert "more than the budget" in said and "layout `best`" in said
