@@ -14,6 +14,8 @@ import hashlib
 import json
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 
 import numpy as np
@@ -33,6 +35,7 @@ FILE = Path(__file__).parent / "digests.json"
 INSTANCES = ("chain40", "vgg16_b32", "unet_b4", "layered_n250_s2", "densenet_small", "transformer16_t2048")
 BUDGETS = (0.8, 0.5)
 ITERATIONS, SEED = 300, 0
+PROCESSES = 2
 #: These use every iteration there is.
 FEWER_ITERATIONS = {"anneal": 30, "search_order": 30}
 
@@ -55,12 +58,19 @@ def main() -> int:
 
 
 def digests(only: str = "") -> Iterator[tuple[str, str]]:
-    """(document budget planner, digest) of every plan."""
-    for name, document in documents().items():
-        if only in name:
-            for budget in BUDGETS:
-                for planner in PLANNERS:
-                    yield f"{name} {budget} {planner}", digest(document, budget, planner)
+    """(document budget planner, digest) of every plan; two processes share them."""
+    asked = [
+        (name, document, budget, planner)
+        for name, document in documents().items() if only in name
+        for budget in BUDGETS
+        for planner in PLANNERS
+    ]  # fmt: skip
+    if not asked:
+        return
+    names, *columns = zip(*asked, strict=True)
+    with ProcessPoolExecutor(PROCESSES, get_context("spawn")) as pool:
+        for name, _, budget, planner, found in zip(names, *columns, pool.map(digest, *columns), strict=True):
+            yield f"{name} {budget} {planner}", found
 
 
 def documents() -> dict[str, bytes]:
