@@ -172,8 +172,11 @@ def _row_has_gone(error: Exception) -> bool:
 def test_a_database_that_crashes_is_told_and_used_again_by_itself(
     postgres: Cluster, store_settings: dict[str, Any]
 ) -> None:
+    gone = threading.Event()
+
     def crashes(stop: threading.Event, tell: Any) -> str:
         postgres.stop()
+        gone.set()
         return "plan"
 
     store = opened(**store_settings)
@@ -190,6 +193,7 @@ def test_a_database_that_crashes_is_told_and_used_again_by_itself(
                 break
         with pytest.raises(Unavailable):
             store.check()
+        assert gone.wait(60)  # who stops it waits for its end, and would for that of a new one
         postgres.start()
         operation = finished(jobs, id)
         assert (operation.state, records.answer_of(store, "k1")) == ("succeeded", operation.result)
