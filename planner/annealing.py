@@ -101,6 +101,8 @@ class Annealing:
         stack, factors = np.zeros(STACK, np.int64), self.factors()
         moves = min(MOST, max(FEWEST, WORK // len(t.slot_run)))
         steps = int((t.slot_run >= 0).sum())
+        if not self.problem.tasks:
+            return  # nothing to move
         start, made, known, limit = monitor.progress(), 0, int(t.counters[on.BEST]), limit - self.resident_bytes
         if astray != 1.0:
             t.counters[on.BEST] = 0  # nothing counts under another limit

@@ -16,7 +16,7 @@ from planner.errors import BadRequest
 from planner.monitor import Monitor
 from planner.plan import Goal, Order, Plan
 from planner.portfolio import judge
-from planner.problem import Problem
+from planner.problem import RESIDENT, Problem
 from tests.planner.drawn import drawn, problem_of
 from tests.planner.random_problems import random_problem, training_problem
 
@@ -79,7 +79,15 @@ def test_an_overhead_goal_is_kept_or_nothing_is_recomputed(name):
 
 
 @EVERY
-@pytest.mark.parametrize("make", [lambda: problem_of([], []), lambda: drawn("a"), lambda: drawn("a>b", backward="b")])
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: problem_of([], []),
+        lambda: problem_of([], [], 1, size=[7], hold=[RESIDENT]),
+        lambda: drawn("a"),
+        lambda: drawn("a>b", backward="b"),
+    ],
+)
 def test_tiny_problems_have_plans(name: str, make: Callable[[], Problem]):
     problem = make()
     assert set(planned(name, problem, Goal(0)).order.tolist()) == set(range(problem.tasks))
