@@ -77,12 +77,11 @@ def relaxed(problem: Problem) -> Problem:
 
 def _takers(problem: Problem) -> np.ndarray:
     """Buffers that may take one over where the sizes or the reads of the task depend on a choice."""
-    sized, read = np.zeros(problem.buffers, bool), np.zeros(problem.tasks + 1, bool)
+    sized, made = np.zeros(problem.buffers, bool), np.zeros(problem.buffers, bool)
     sized[problem.choices.buffers.index] = True
-    read[problem.choices.tasks.index] = True  # the last entry stands for "nobody", which is number -1
+    made[problem.writes.index[np.isin(problem.writes.row_of_entry(), problem.choices.tasks.index)]] = True
     taker, source = problem.takeover.row_of_entry(), problem.takeover.index
-    depends = sized[taker] | sized[source] | read[problem.producer()[taker]]
-    return np.unique(taker[depends])
+    return np.unique(taker[sized[taker] | sized[source] | made[taker]])
 
 
 def _alternatives(table: Choices, choices: Sequence[int]) -> np.ndarray:
