@@ -26,166 +26,85 @@ INTERRUPTED = 3
 
 
 @app.command()
+@options.with_options(options.OF_PLAN)
 def plan(
     model: options.Model,
     budget: options.Budget = None,
     max_overhead: options.MaxOverhead = None,
     fits: options.Fits = None,
-    fraction_of: options.FractionOf = None,
-    loss: options.Loss = None,
-    no_differentiate: options.NoDifferentiate = False,
-    batch: options.Batch = None,
-    inputs: options.Inputs = [],  # noqa: B006
-    dims: options.Dims = [],  # noqa: B006
-    counts: options.Counts = None,
-    order: options.Order = None,
-    phases: options.Phases = None,
-    runtime: options.Runtime = None,
-    reserve: options.Reserve = None,
-    device: options.Device = None,
-    planner: options.Planner = None,
-    seconds: options.Seconds = None,
-    iterations: options.Iterations = None,
-    seed: options.Seed = None,
-    checkpoint: options.Checkpoint = [],  # noqa: B006
+    checkpoints: options.Checkpoints = [],  # noqa: B006
     unknown_checkpoints: options.UnknownCheckpoints = None,
     advise: options.Advise = False,
     advise_checkpoints: options.AdviseCheckpoints = False,
     share_buffers: options.ShareBuffers = False,
     gradient_events: options.GradientEvents = False,
-    keep: options.Keep = [],  # noqa: B006
-    recompute: options.Recompute = [],  # noqa: B006
-    layout: options.Layout = None,
-    execute: options.Execute = None,
     request: options.RequestFile = None,
     output: options.Output = None,
     graph: options.GraphFile = None,
     source: options.SourceFile = None,
     as_json: options.Json = False,
+    **flags: Any,
 ) -> int:
     """Plan a model under a budget; write the report and the rewritten graph."""
     from app.commands.plan import Files, run
 
-    flags = {
-        "budget": budget, "max_overhead": max_overhead, "fits": fits, "fraction_of": fraction_of, "loss": loss,
-        "no_differentiate": no_differentiate, "batch": batch, "inputs": inputs, "dims": dims, "counts": counts,
-        "order": order, "phases": phases, "runtime": runtime, "reserve": reserve, "device": device,
-        "planner": planner, "search_seconds": seconds, "iterations": iterations, "seed": seed,
-        "checkpoints": checkpoint, "unknown_checkpoints": unknown_checkpoints, "keep": keep, "recompute": recompute,
-        "advise": advise, "advise_checkpoints": advise_checkpoints, "share_buffers": share_buffers,
-        "gradient_events": gradient_events, "layout": layout, "execute": execute,
+    flags |= {
+        "budget": budget, "max_overhead": max_overhead, "fits": fits, "checkpoints": checkpoints,
+        "unknown_checkpoints": unknown_checkpoints, "advise": advise, "advise_checkpoints": advise_checkpoints,
+        "share_buffers": share_buffers, "gradient_events": gradient_events,
     }  # fmt: skip
     return run(model, options.request_fields(request, flags), Files(output, graph, source), as_json)
 
 
 @app.command()
+@options.with_options(options.OF_PLAN)
 def curve(
     model: options.Model,
     budgets: options.Budgets = None,
-    fraction_of: options.FractionOf = None,
-    loss: options.Loss = None,
-    no_differentiate: options.NoDifferentiate = False,
-    batch: options.Batch = None,
-    inputs: options.Inputs = [],  # noqa: B006
-    dims: options.Dims = [],  # noqa: B006
-    counts: options.Counts = None,
-    order: options.Order = None,
-    phases: options.Phases = None,
-    runtime: options.Runtime = None,
-    reserve: options.Reserve = None,
-    device: options.Device = None,
-    planner: options.Planner = None,
-    seconds: options.Seconds = None,
-    iterations: options.Iterations = None,
-    seed: options.Seed = None,
-    keep: options.Keep = [],  # noqa: B006
-    recompute: options.Recompute = [],  # noqa: B006
-    layout: options.Layout = None,
-    execute: options.Execute = None,
     request: options.RequestFile = None,
     as_json: options.Json = False,
+    **flags: Any,
 ) -> int:
     """Plan a model at several budgets: the least time within each, and the bound beside it."""
     from app.commands.curve import run
 
-    flags = {
-        "budgets": options.listed(budgets), "fraction_of": fraction_of, "loss": loss,
-        "no_differentiate": no_differentiate, "batch": batch, "inputs": inputs, "dims": dims, "counts": counts,
-        "order": order, "phases": phases, "runtime": runtime, "reserve": reserve, "device": device,
-        "planner": planner, "search_seconds": seconds, "iterations": iterations, "seed": seed, "keep": keep,
-        "recompute": recompute, "layout": layout, "execute": execute,
-    }  # fmt: skip
-    return run(model, options.request_fields(request, flags), as_json)
+    return run(model, options.request_fields(request, flags | {"budgets": options.listed(budgets)}), as_json)
 
 
 @app.command()
+@options.with_options(options.OF_SEARCH)
 def fit(
     model: options.Model,
     budget: options.Memory = None,
     fits: options.Fits = None,
     max_overhead: options.MostOverhead = None,
     grow: options.Grow = None,
-    loss: options.Loss = None,
-    no_differentiate: options.NoDifferentiate = False,
-    batch: options.Batch = None,
-    inputs: options.Inputs = [],  # noqa: B006
-    dims: options.Dims = [],  # noqa: B006
-    counts: options.Counts = None,
-    order: options.Order = None,
-    phases: options.Phases = None,
-    runtime: options.Runtime = None,
-    reserve: options.Reserve = None,
-    device: options.Device = None,
-    planner: options.Planner = None,
-    seconds: options.Seconds = None,
-    iterations: options.Iterations = None,
-    seed: options.Seed = None,
-    keep: options.Keep = [],  # noqa: B006
-    recompute: options.Recompute = [],  # noqa: B006
-    layout: options.Layout = None,
-    execute: options.Execute = None,
     request: options.RequestFile = None,
     output: options.Output = None,
     as_json: options.Json = False,
+    **flags: Any,
 ) -> int:
     """Find the largest batch, or the longest sequence, that fits a memory within some extra time."""
     from app.commands.fit import run
 
-    flags = {
-        "budget": budget, "fits": fits, "grow": grow, "loss": loss, "no_differentiate": no_differentiate,
-        "batch": batch, "inputs": inputs, "dims": dims, "counts": counts, "order": order, "phases": phases,
-        "runtime": runtime, "reserve": reserve, "device": device, "planner": planner, "search_seconds": seconds,
-        "iterations": iterations, "seed": seed, "keep": keep, "recompute": recompute, "layout": layout,
-        "execute": execute,
-    }  # fmt: skip
-    fields = options.request_fields(request, flags)
+    fields = options.request_fields(request, flags | {"budget": budget, "fits": fits, "grow": grow})
     if max_overhead is not None:
         fields["max_overhead"] = max_overhead
     return run(model, fields, output, as_json)
 
 
 @app.command()
+@options.with_options(options.OF_MODEL)
 def info(
     model: options.Model,
-    loss: options.Loss = None,
-    no_differentiate: options.NoDifferentiate = False,
-    batch: options.Batch = None,
-    inputs: options.Inputs = [],  # noqa: B006
-    dims: options.Dims = [],  # noqa: B006
-    counts: options.Counts = None,
-    runtime: options.Runtime = None,
-    device: options.Device = None,
     request: options.RequestFile = None,
     versions: options.Versions = False,
     as_json: options.Json = False,
+    **flags: Any,
 ) -> int:
     """Show sizes by role, the peak of the model as it stands, and who holds it."""
     from app.commands.info import run
 
-    flags = {
-        "loss": loss, "no_differentiate": no_differentiate, "batch": batch, "inputs": inputs, "dims": dims,
-        "counts": counts, "runtime": runtime, "device": device,
-    }  # fmt: skip
     return run(model, options.request_fields(request, flags), as_json, versions)
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import functools
+import inspect
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, get_origin
 
 import typer
 
@@ -45,10 +47,10 @@ Runtime = Annotated[str | None, _flag("Whose allocator is foreseen: arena, torch
 Reserve = Annotated[str | None, _flag("Bytes set aside besides.", "SIZE")]
 Device = Annotated[str | None, _flag("Device profile that times the step; see `remat devices`.", "NAME")]
 Planner = Annotated[str | None, _flag("auto, or one that `remat planners` lists.", "NAME")]
-Seconds = Annotated[float | None, _flag("Search time; 10 unless told.", "S")]
+Seconds = Annotated[float | None, _flag("Search time; 10 unless told.", "S", "--seconds")]
 Iterations = Annotated[int | None, _flag("Instead of the clock: the same plan every time.", "N")]
 Seed = Annotated[int | None, _flag("Of every random choice.", "N")]
-Checkpoint = Annotated[list[str], _flag("A value that ends a segment; may be repeated.", "VALUE")]
+Checkpoints = Annotated[list[str], _flag("A value that ends a segment; may be repeated.", "VALUE", "--checkpoint")]
 UnknownCheckpoints = Annotated[str | None, _flag("warn or error, for checkpoints the graph does not have.", "WHAT")]
 Advise = Annotated[bool, typer.Option("--advise", help="Plan what else would lower the peak.")]
 AdviseCheckpoints = Annotated[bool, typer.Option("--advise-checkpoints", help="Say what each checkpoint is worth.")]
@@ -84,6 +86,42 @@ Data = Annotated[Path | None, _flag("Where graphs and plans are kept; REMAT_DATA
 SchemaName = Annotated[
     str, typer.Argument(metavar="NAME", help="document, columns, request, report, transform, operation or problem.")
 ]
+
+# What several commands share: the field of a request -> its option, in the order `--help` lists them.
+OF_MODEL = {
+    "loss": Loss, "no_differentiate": NoDifferentiate, "batch": Batch, "inputs": Inputs, "dims": Dims,
+    "counts": Counts, "runtime": Runtime, "device": Device,
+}  # fmt: skip
+OF_SEARCH = OF_MODEL | {
+    "order": Order, "phases": Phases, "reserve": Reserve, "planner": Planner,
+    "search_seconds": Seconds, "iterations": Iterations, "seed": Seed, "keep": Keep, "recompute": Recompute,
+    "layout": Layout, "execute": Execute,
+}  # fmt: skip
+OF_PLAN = OF_SEARCH | {"fraction_of": FractionOf}
+
+
+def with_options(shared: Mapping[str, Any]) -> Callable[[Callable[..., int]], Callable[..., int]]:
+    """Gives a command the `shared` options as its `**flags`."""
+
+    def widened(command: Callable[..., int]) -> Callable[..., int]:
+        @functools.wraps(command)
+        def run(**given: Any) -> int:
+            return command(**given)
+
+        own = inspect.signature(command, eval_str=True)
+        kept = [one for one in own.parameters.values() if one.kind is not one.VAR_KEYWORD]
+        added = [_parameter(name, option) for name, option in shared.items()]
+        run.__dict__["__signature__"] = own.replace(parameters=[*kept, *added])
+        return run
+
+    return widened
+
+
+def _parameter(name: str, option: Any) -> inspect.Parameter:
+    """An option that was not given is None, false, or nothing."""
+    kind = option.__origin__
+    unset: Any = False if kind is bool else [] if get_origin(kind) is list else None
+    return inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=unset, annotation=option)
 
 
 def request_fields(file: Path | None, flags: Mapping[str, Any]) -> dict[str, Any]:
