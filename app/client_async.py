@@ -101,7 +101,7 @@ class AsyncClient:
     ) -> None:
         await self.aclose()
 
-    async def prepare(self, model: Model | Home, *, hide_names: bool = False, **shapes: Any) -> Home:
+    async def prepare(self, /, model: Model | Home, *, hide_names: bool = False, **shapes: Any) -> Home:
         """The model as it will be sent: a file, bytes, a document or a Graph, under `inputs`, `batch` and `dims`.
 
         Reading it once serves several questions. Raises BadGraph, OSError.
@@ -113,7 +113,7 @@ class AsyncClient:
             return Home.of(model, _shapes(shapes), names_key)
         return await anyio.to_thread.run_sync(Home.of, model, _shapes(shapes), names_key)
 
-    async def post_graph(self, model: Model | Home, **prepared: Any) -> Json:
+    async def post_graph(self, /, model: Model | Home, **prepared: Any) -> Json:
         """What the service keeps of the graph, its `id` first; takes what `prepare` takes."""
         home = await self.prepare(model, **prepared)
         answer = await self._post("/v1/graphs", home.document)
@@ -132,7 +132,7 @@ class AsyncClient:
             f"/v1/graphs/{_word(graph_id)}/analysis", parameters + [("before", id) for id in before]
         )
 
-    async def transform(self, graph_id: str, name: str, **fields: Any) -> Json:
+    async def transform(self, /, graph_id: str, name: str, **fields: Any) -> Json:
         """The record of the graph that the pass called `name` makes, or what the pass answers."""
         body = msgspec.json.encode({"pass": name, **fields})
         answer = await self._post(f"/v1/graphs/{_word(graph_id)}:transform", body)
@@ -140,6 +140,7 @@ class AsyncClient:
 
     async def plan(
         self,
+        /,
         model: Model | Home | None = None,
         *,
         graph_id: str | None = None,
@@ -168,6 +169,7 @@ class AsyncClient:
 
     async def submit(
         self,
+        /,
         model: Model | Home | None = None,
         *,
         graph_id: str | None = None,
@@ -183,6 +185,7 @@ class AsyncClient:
 
     async def curve(
         self,
+        /,
         model: Model | Home | None = None,
         budgets: Sequence[str | int | float] = (),
         *,
@@ -196,6 +199,7 @@ class AsyncClient:
 
     async def fit(
         self,
+        /,
         model: Model | Home | None = None,
         *,
         graph_id: str | None = None,
