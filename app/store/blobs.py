@@ -6,6 +6,7 @@ PREFIX/ab/abcdef....zst    its name is the SHA-256 of the bytes inside
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 import re
 from collections.abc import Iterator
@@ -100,7 +101,7 @@ class Blobs:
         """Files that a killed process left half written; nobody reads them."""
         until = (datetime.now(UTC) - older_than).timestamp()
         found = [] if self.folder is None else self.folder.glob("*/*#*")
-        return [path for path in found if UNFINISHED.search(path.name) and path.stat().st_mtime <= until]
+        return [path for path in found if UNFINISHED.search(path.name) and _written(path) <= until]
 
     def _write(self, key: str, packed: bytes) -> None:
         # Whoever else writes it writes the same bytes, and each whole: the last one may win.
@@ -178,6 +179,14 @@ def _key(path: str) -> str:
     """The key in a path; the path itself where it is none."""
     key = path.rpartition("/")[2].removesuffix(".zst")
     return key if KEY.fullmatch(key) and path == _path(key) else path
+
+
+def _written(path: Path) -> float:
+    """When a file was last written to; never, once it has its final name."""
+    try:
+        return path.stat().st_mtime
+    except FileNotFoundError:
+        return math.inf
 
 
 def _fsync(place: Path) -> None:

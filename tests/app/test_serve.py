@@ -139,7 +139,8 @@ def test_a_service_on_postgresql_that_is_killed_goes_on_where_it_was(
 ) -> None:
     place = {"REMAT_DATABASE_URL": store_settings["database_url"]}
     process, url = serve(**place)
-    answer = httpx2.post(f"{url}/v1/plans", json={"graph": chain(), "budget": "80%"}, timeout=60)
+    quick = {"graph": chain(), "budget": "80%", "search_seconds": 1}
+    answer = httpx2.post(f"{url}/v1/plans", json=quick, headers={"prefer": "wait=60"}, timeout=90)
     slow = {"graph": chain(40), "budget": "50%", "search_seconds": 30, "execute": "no"}
     id = httpx2.post(f"{url}/v1/plans", json=slow, headers={"prefer": "wait=0"}, timeout=60).json()["id"]
     process.kill()

@@ -262,6 +262,8 @@ def test_half_written_files_are_never_seen_and_go_in_time(store: Store) -> None:
     aged(store, 2 * GRACE)
     assert collect(store, None, 1).unfinished_files == 1
     assert not half.exists()
+    half.symlink_to("has its final name by now")
+    assert collect(store, None, 1).unfinished_files == 0
 
 
 def test_a_file_that_is_no_database_is_told(tmp_path: Path) -> None:
