@@ -5,7 +5,7 @@ forward ──▶ loss ──▶ training mode ──▶ forward + backward ─�
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
@@ -36,14 +36,16 @@ def training_step(
     unreachable: str = "null",
     update: str | None = None,
     callbacks: Sequence[Callback] = (),
+    rewrite: Callable[[Graph], Graph] | None = None,
     **more: Any,
 ) -> tuple[Graph, list[str]]:
     """One training step of a forward graph, and in words what was done to get there.
 
     Targets are `loss`, or all of `of` with their head gradients; with neither a classifier's output gets a
-    cross-entropy. Parameters are differentiated by unless `with_respect_to` says otherwise. `more` are the
-    fields of `Options`. Without an optimizer gradients are outputs; with one they end in updates of
-    parameters and state in place. Raises BadGraph and NoGradient with up to ten findings.
+    cross-entropy. Parameters are differentiated by unless `with_respect_to` says otherwise. `rewrite` changes the
+    forward graph once its loss is there; `more` are the fields of `Options`. Without an optimizer gradients are
+    outputs; with one they end in updates of parameters and state in place. Raises BadGraph and NoGradient with up
+    to ten findings.
     """
     check_callbacks(callbacks)
     check_fields({"of": of, **more})
@@ -60,6 +62,8 @@ def training_step(
         targets = [name]
     graph, switched = in_training_mode(graph)
     notes += switched
+    if rewrite is not None:
+        graph = rewrite(graph)
     question = resolve(graph, targets, with_respect_to, head_gradients, no_gradient, unreachable, Options(**more))
     builder = Builder.onto(graph)
     steps = Update(builder, graph, plan)
