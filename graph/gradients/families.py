@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from graph.gradients import arithmetic as arithmetic
+from graph.gradients import attention as attention
 from graph.gradients import branches as branches
 from graph.gradients import calls as calls
 from graph.gradients import convolution as convolution

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from graph.ops import activation as activation
+from graph.ops import attention as attention
 from graph.ops import convolution as convolution
 from graph.ops import convolution_gradient as convolution_gradient
 from graph.ops import copies as copies

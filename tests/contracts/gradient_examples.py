@@ -131,6 +131,15 @@ def _products() -> list[Example]:
             )  # fmt: skip
             stacks = real(2, *a.shape), real(3, 2, *b.shape)
             found += _uses("remat::MatMul", ([*stacks], {"trans_a": ta, "trans_b": tb}))
+    q, kt, v = real(2, 3, 4), real(2, 4, 5), real(2, 5, 6)
+    seen = np.array([[True, False, True, True, True], [True] * 5, [False, True, False, True, True]])
+    found += _uses(
+        "remat::FusedAttention", ([q, kt, v, real(3, 5), seen], {"scale": 0.5, "fill": -9.0}),
+        ([q, kt, v, real(2, 1, 5)],), ([q[0], kt[0], v[0], None, seen], {"scale": 0.7}),
+        ([real(2, 1, 150, 2), real(2, 1, 2, 3), real(2, 1, 3, 2), real(1, 150, 1)],),
+        outputs=(True, True),
+    )  # fmt: skip
+    found += _uses("remat::FusedAttention", ([q, kt, v],))
     found += _uses(
         "Einsum",
         ([real(2, 3, 4), real(2, 4, 5)], {"equation": "bij,bjk->bik"}),
