@@ -109,6 +109,23 @@ def info(
 
 
 @app.command()
+def layout(
+    file: Annotated[str, typer.Argument(metavar="FILE.csv|-", help="A row a buffer: id, lower, upper, size.")],
+    capacity: Annotated[
+        int | None, typer.Option(metavar="N", help="Bytes of the arena; the fewest unless told.")
+    ] = None,
+    alignment: Annotated[int, typer.Option(metavar="N", help="Of buffers whose row says none.")] = 1,
+    seconds: options.Seconds = None,
+    output: Annotated[Path | None, typer.Option("-o", "--output", metavar="OUT.csv", help="Write offsets.")] = None,
+    as_json: options.Json = False,
+) -> int:
+    """Pack buffers with known lifetimes into one arena; exit 1 when they do not fit its capacity."""
+    from app.commands.layout import run
+
+    return run(file, {"capacity": capacity, "alignment": alignment, "search_seconds": seconds}, output, as_json)
+
+
+@app.command()
 def explain(plan: options.Plan, as_json: options.Json = False) -> int:
     """Show what each recomputation of a saved plan frees and costs."""
     from app.commands.explain import run

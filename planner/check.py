@@ -133,31 +133,51 @@ def check_layout(
         if size[row] and start < stop:
             begin[start].append(row)
             end[stop].append(row)
-    arena = _Arena(arena_bytes, alignment)
+    arena = _Arena(arena_bytes)
     for step, task in enumerate(walk.order):
         for row in end[step]:
             arena.free(row)
         for row in begin[step]:
-            arena.place(row, offsets[row], size[row], f"step {step}: {names.buffer(walk.buffer[row])}")
+            arena.place(row, offsets[row], size[row], alignment, f"step {step}: {names.buffer(walk.buffer[row])}")
         extra = int(problem.workspace[task])
         if extra:
-            arena.place(-1, offsets[rows + step], extra, f"step {step}: the workspace of {names.task(task)}")
+            what = f"step {step}: the workspace of {names.task(task)}"
+            arena.place(-1, offsets[rows + step], extra, alignment, what)
             arena.free(-1)
+
+
+def check_packing(
+    lower: Sequence[int], upper: Sequence[int], size: Sequence[int], alignment: Sequence[int], offsets: Sequence[int],
+    arena_bytes: int,
+) -> None:  # fmt: skip
+    """Accept offsets of buffers, each live from `lower` until before `upper`, no two of which share a byte.
+
+    Raises IllegalPlan.
+    """
+    arena = _Arena(arena_bytes)
+    # At one point in time those that end go first.
+    rows = [row for row, bytes in enumerate(size) if bytes]
+    events = [(upper[row], False, row) for row in rows] + [(lower[row], True, row) for row in rows]
+    for point, begins, row in sorted(events):
+        if begins:
+            arena.place(row, offsets[row], size[row], alignment[row], f"at {point}: buffers[{row}]")
+        else:
+            arena.free(row)
 
 
 class _Arena:
     """Byte ranges in use, kept sorted."""
 
-    def __init__(self, size: int, alignment: int) -> None:
-        self.size, self.alignment = size, alignment
+    def __init__(self, size: int) -> None:
+        self.size = size
         self.used: list[tuple[int, int]] = []
         self.at: dict[int, tuple[int, int]] = {}
 
-    def place(self, key: int, offset: int, size: int, what: str) -> None:
+    def place(self, key: int, offset: int, size: int, alignment: int, what: str) -> None:
         if offset < 0 or offset + size > self.size:
             raise IllegalPlan(f"{what} lies at [{offset}, {offset + size}), outside the arena of {self.size} bytes")
-        if offset % self.alignment:
-            raise IllegalPlan(f"{what} lies at {offset}, which is no multiple of {self.alignment}")
+        if offset % alignment:
+            raise IllegalPlan(f"{what} lies at {offset}, which is no multiple of {alignment}")
         at = bisect_left(self.used, (offset, offset + size))
         for low, high in self.used[max(0, at - 1) : at + 1]:
             if low < offset + size and offset < high:

@@ -45,13 +45,13 @@ def place(
 
 
 def smallest(
-    storages: Storages, tries: Iterator[np.ndarray], monitor: Monitor, limit: float = math.inf
+    storages: Storages, tries: Iterator[np.ndarray], monitor: Monitor, limit: float = math.inf, enough: int = 0
 ) -> np.ndarray:  # fmt: skip
-    """The offsets of the try that needs the smallest arena; stops at one without waste.
+    """The offsets of the try that needs the smallest arena; stops at one without waste, or within `enough` bytes.
 
     There is at least one try; no other begins once `limit` storages were swept.
     """
-    need = int(storages.profile().max(initial=0))
+    need = max(enough, int(storages.profile().max(initial=0)))
     best, swept = next(tries), len(storages.size)
     best_bytes = storages.arena(best)
     while best_bytes > need and swept < limit and not monitor.should_stop():
@@ -107,15 +107,22 @@ def from_peak(storages: Storages, key: np.ndarray) -> np.ndarray:
     return offset
 
 
-def one_by_one(storages: Storages, order: np.ndarray) -> np.ndarray:
-    """Storages in this order, each at the lowest gap between those placed that are live with it. O(r²)."""
-    offset = np.full(len(storages.start), -1, np.int64)
-    for i in order.tolist():
+def one_by_one(
+    storages: Storages, order: np.ndarray, alignment: np.ndarray | None = None, pinned: np.ndarray | None = None
+) -> np.ndarray:  # fmt: skip
+    """Storages in this order, each at the lowest gap between those placed that are live with it. O(r²).
+
+    `alignment` is int64[r]: 1 where none is given. `pinned` is int64[r]: offsets that are settled, or -1.
+    """
+    offset = np.full(len(storages.start), -1, np.int64) if pinned is None else pinned.copy()
+    unit = np.ones(len(offset), np.int64) if alignment is None else alignment
+    for i in order[offset[order] < 0].tolist():
         beside = (offset >= 0) & (storages.start < storages.stop[i]) & (storages.stop > storages.start[i])
         begin = offset[beside]
         by_begin = np.argsort(begin, kind="stable")
         begin = begin[by_begin]
         ends = np.maximum.accumulate(np.concatenate([[0], begin + storages.size[beside][by_begin]]))
+        ends = -(-ends // unit[i]) * unit[i]
         fits = np.flatnonzero(begin - ends[:-1] >= storages.size[i])
         offset[i] = ends[fits[0]] if len(fits) else ends[-1]
     return offset

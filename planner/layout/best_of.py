@@ -7,7 +7,8 @@ needed bytes to the front of the best order found so far and places all of them 
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 
 import numpy as np
 
@@ -26,24 +27,33 @@ def place(
 ) -> np.ndarray:  # fmt: skip
     """Offsets that need the smallest arena found in the monitor's time; see `planner.layout`."""
     todo = placement(lives, size, workspace, alignment)
-    return todo.offsets(smallest(todo.storages, _tries(todo.storages, monitor), monitor))
+    return todo.offsets(smallest(todo.storages, tries(todo.storages, monitor), monitor))
 
 
-def _tries(storages: Storages, monitor: Monitor) -> Iterator[np.ndarray]:
+def tries(storages: Storages, monitor: Monitor) -> Iterator[np.ndarray]:
     found: list[tuple[int, np.ndarray]] = []
     for offset in ways(storages):
         found.append((storages.arena(offset), offset))
         yield offset
     if len(storages.size) > 4 * ALL_PAIRS:
         return
-    chance = random.Random(0)
     best_bytes, best = min(found, key=lambda pair: pair[0])
     for best in canonical.tries(storages, best_bytes, ROUNDS, monitor.should_stop):
         best_bytes = storages.arena(best)
         yield best
     need = int(storages.profile().max(initial=0))
-    # An order that places by offset gives the same arena or a smaller one.
-    order = np.argsort(best, kind="stable").tolist()
+    yield from around(storages, best, need, partial(one_by_one, storages))
+
+
+def around(
+    storages: Storages, best: np.ndarray, need: int, in_order: Callable[[np.ndarray], np.ndarray]
+) -> Iterator[np.ndarray]:  # fmt: skip
+    """Offsets from orders near that of the best so far, without end; `best` is above `need` bytes.
+
+    An order that places by offset gives the same arena or a smaller one.
+    """
+    chance = random.Random(0)
+    best_bytes, order = storages.arena(best), np.argsort(best, kind="stable").tolist()
     while True:
         ends = best + storages.size
         over = [i for i in order if ends[i] > need]
@@ -52,7 +62,7 @@ def _tries(storages: Storages, monitor: Monitor) -> Iterator[np.ndarray]:
         for i in first:
             tried.remove(i)
             tried.insert(chance.randrange(len(tried) // 2 + 1), i)
-        offset = one_by_one(storages, np.array(tried, np.int64))
+        offset = in_order(np.array(tried, np.int64))
         arena = storages.arena(offset)
         if arena <= best_bytes:
             best_bytes, best, order = arena, offset, tried
