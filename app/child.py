@@ -193,6 +193,15 @@ def fit(payload: Mapping[str, Any], tell: Tell, stop: threading.Event) -> dict[s
     return {"document": document, "plans": [solved], "graph": _to_keep(model)}
 
 
+def layout(payload: Mapping[str, Any], tell: Tell, stop: threading.Event) -> dict[str, Any]:
+    """Where buffers lie, as JSON; there are no plans to it."""
+    from app.bodies import decoded
+    from planner.layout.buffers import pack, parse_buffers
+
+    packed = pack(parse_buffers(decoded(payload["asked"], dict[str, Any])), stop)
+    return {"document": msgspec.json.encode(packed.document()), "plans": []}
+
+
 def _told(tell: Tell) -> Callable[[Any], None]:
     """Progress of the pipeline as a message to the parent."""
     return lambda progress: tell({"progress": {name: getattr(progress, name) for name in progress.__slots__}})
@@ -217,6 +226,7 @@ TASKS: dict[str, Callable[[Mapping[str, Any], Tell, threading.Event], Any]] = {
     "analyse": analyse,
     "curve": curve,
     "fit": fit,
+    "layout": layout,
     "read": read,
     "solve": solve,
     "transform": transform,

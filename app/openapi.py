@@ -12,7 +12,7 @@ from fastapi.openapi.utils import get_openapi
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
-from app import schemas, schemas_graphs, transforms
+from app import schemas, schemas_graphs, schemas_layouts, transforms
 from app.errors import PROBLEM_TYPE, TABLE
 from planner import asked
 
@@ -84,7 +84,8 @@ def bodies(content: Mapping[str, Any], examples: Mapping[str, Any] | None = None
 def components() -> dict[str, Any]:
     """Every schema that operations refer to."""
     bases = (schemas.Open, schemas.Strict)
-    members = [*inspect.getmembers(schemas, inspect.isclass), *inspect.getmembers(schemas_graphs, inspect.isclass)]
+    rooms = (schemas, schemas_graphs, schemas_layouts)
+    members = [member for room in rooms for member in inspect.getmembers(room, inspect.isclass)]
     records = dict.fromkeys(record for _, record in members if issubclass(record, bases) and record not in bases)
     models: list[type[BaseModel]] = [*records, transforms.Transform]
     _, found = models_json_schema([(model, "validation") for model in models], ref_template=REF + "{model}")

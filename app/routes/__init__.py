@@ -10,11 +10,12 @@ from app.routes.docs import router as docs
 from app.routes.fits import router as fits
 from app.routes.graphs import router as graphs
 from app.routes.health import router as health
+from app.routes.layouts import router as layouts
 from app.routes.lists import router as lists
 from app.routes.operations import router as operations
 from app.routes.plans import router as plans
 from app.routes.savings import router as savings
 
-ROUTERS: tuple[APIRouter, ...] = (graphs, plans, curves, fits, operations, savings, lists, health, docs)
+ROUTERS: tuple[APIRouter, ...] = (graphs, plans, curves, fits, layouts, operations, savings, lists, health, docs)
 
 __all__ = ["ROUTERS", "Request", "only_known_parameters"]

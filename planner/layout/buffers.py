@@ -132,8 +132,12 @@ def parse_buffers(fields: Mapping[str, Any]) -> Buffers:
     if findings:
         raise BadRequest(findings[:MOST_FINDINGS])
     lower, upper, size, aligned, offset = table.T.copy()
-    most, time = asked.get("capacity"), asked.get("search_seconds", DEFAULT_SECONDS)
-    return Buffers(lower, upper, size, aligned, offset, most, time)
+    return Buffers(lower, upper, size, aligned, offset, asked.get("capacity"), parse_seconds(fields))
+
+
+def parse_seconds(fields: Mapping[str, Any]) -> float:
+    """The time that a question gives the search. Raises BadRequest."""
+    return float(ASKED["search_seconds"](fields.get("search_seconds", DEFAULT_SECONDS), "search_seconds"))
 
 
 def _numbers(row: Any, path: str, alignment: int, ids: set[Any], findings: list[Finding]) -> list[int]:
