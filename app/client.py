@@ -113,6 +113,7 @@ class Client:
     submit = _blocking(AsyncClient.submit)
     curve = _blocking(AsyncClient.curve)
     fit = _blocking(AsyncClient.fit)
+    pack = _blocking(AsyncClient.pack)
     report = _blocking(AsyncClient.report)
     rewritten = _blocking(AsyncClient.rewritten)
     source = _blocking(AsyncClient.source)

@@ -209,6 +209,19 @@ class AsyncClient:
         """The largest batch whose step fits `budget` or `fits`. A model read here has no dimension left open."""
         return await self._answered("/v1/fits", model, graph_id, hide_names, request)
 
+    async def pack(
+        self, buffers: Sequence[Mapping[str, Any]], *, capacity: int | None = None, alignment: int = 1,
+        search_seconds: float = SEARCH_S,
+    ) -> Json:  # fmt: skip
+        """Offsets of buffers of any origin in one arena, the smallest found, or the first within the capacity."""
+        asked = {
+            "buffers": list(buffers), "capacity": capacity, "alignment": alignment, "search_seconds": search_seconds,
+        }  # fmt: skip
+        seconds = search_seconds + OVERTIME_S
+        answer = await self._post("/v1/layouts", msgspec.json.encode(asked), seconds=seconds, is_done_once=True)
+        packed: Json = answer.json()
+        return packed
+
     async def report(self, plan_id: str, sections: Sequence[str] | None = None) -> Json:
         """The report of a plan, with the sections asked for; `plan_id` may be the path an operation gives."""
         return await self._json(_plan(plan_id), _sections(sections))

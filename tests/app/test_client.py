@@ -129,6 +129,7 @@ def arguments_of(asking: Client) -> dict[str, tuple[tuple[Any, ...], dict[str, A
         "submit": ((), {"graph_id": graph_id, "loss": "loss", "return": ["plan"], **QUICK}),
         "curve": ((one_layer(), ["90%"]), {"loss": "loss", "hide_names": True, **QUICK}),
         "fit": ((one_layer(),), {"budget": "64KiB", "loss": "loss", "hide_names": True, "search_seconds": 1}),
+        "pack": (([{"id": "a", "lower": 0, "upper": 1, "size": 8}],), {"capacity": 8, "alignment": 8}),
         "report": ((plan_id, ["plan", "layout"]), {}),
         "rewritten": ((plan_id, "application/onnx"), {}),
         "source": ((plan_id,), {}),
