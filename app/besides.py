@@ -21,15 +21,20 @@ def besides(report: Mapping[str, Any]) -> list[str]:
 
 
 def _levers(advice: Mapping[str, Any]) -> list[str]:
-    binding, names = advice["binding"], {"micro_batches": "micro-batches", "update_as_ready": "update as ready"}
+    binding = advice["binding"]
+    names = {
+        "micro_batches": "micro-batches", "chunked_loss": "chunks of the loss", "fused_attention": "fused attention",
+        "update_as_ready": "update as ready",
+    }  # fmt: skip
     rows = [
         (
             f"{row['parts']} {names[row['lever']]}" if row["parts"] > 1 else names[row["lever"]],
             size(row["peak_bytes"]), share(row["overhead"]), "fits" if row["fits"] else "does not fit",
+            "" if row["executed"]["status"] == "not executed" else f"executed: {row['executed']['status']}",
         )
         for row in advice["levers"]
     ]  # fmt: skip
-    lines = list(table(("what else there is", "peak", "extra time", ""), rows, (1, 2))) if rows else []
+    lines = list(table(("what else there is", "peak", "extra time", "", ""), rows, (1, 2))) if rows else []
     lines += [f"not {names[row['lever']]}: {row['why']}" for row in advice["left_out"]]
     node = binding["node"] or "what is held at the end"
     rest = "" if binding["node"] is None else f"; without it {size(binding['next_bytes'])}"

@@ -37,6 +37,8 @@ Grow = Annotated[str | None, _flag("batch, sequence, or the name of a dimension 
 Fits = Annotated[str | None, _flag("Instead: a device's memory, or bytes.", "DEVICE|SIZE")]
 FractionOf = Annotated[str | None, _flag("What a budget is a share of: baseline or reducible.", "WHAT")]
 Loss = Annotated[str | None, _flag("Scalar to differentiate.", "NAME")]
+LossChunks = Annotated[int | None, _flag("Take the rows of a cross-entropy in so many parts.", "N")]
+FuseAttention = Annotated[bool, typer.Option("--fuse-attention", help="Attention as one node that keeps no scores.")]
 Batch = Annotated[int | None, _flag("Leading length of every input.", "N")]
 Inputs = Annotated[list[str], _flag("Shape of one input; may be repeated.", "NAME=16x3x224x224", "--input")]
 Dims = Annotated[list[str], _flag("Length of a symbolic dimension; may be repeated.", "N=8", "--dim")]
@@ -89,7 +91,8 @@ SchemaName = Annotated[
 
 # What several commands share: the field of a request -> its option, in the order `--help` lists them.
 OF_MODEL = {
-    "loss": Loss, "no_differentiate": NoDifferentiate, "batch": Batch, "inputs": Inputs, "dims": Dims,
+    "loss": Loss, "loss_chunks": LossChunks, "fuse_attention": FuseAttention, "no_differentiate": NoDifferentiate,
+    "batch": Batch, "inputs": Inputs, "dims": Dims,
     "counts": Counts, "runtime": Runtime, "device": Device,
 }  # fmt: skip
 OF_SEARCH = OF_MODEL | {

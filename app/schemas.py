@@ -129,6 +129,10 @@ class Request(Strict):
     device: str | dict[str, Any] = Field("a100-80gb", description="a name that /v1/devices lists, or an object")
     differentiate: bool | Differentiate | None = Field(None, description="make the training step first")
     loss: Annotated[str, Field(min_length=1)] | None = Field(None, description="scalar to differentiate")
+    loss_chunks: Annotated[int, Field(ge=1, le=256)] = Field(
+        1, description="parts in which the rows of a cross-entropy are taken, each forward and back before the next"
+    )
+    fuse_attention: bool = Field(False, description="attention as one node that keeps no scores")
     inputs: dict[str, list[Length] | Annotated[str, Field(pattern=r"^[0-9]{1,9}(x[0-9]{1,9})*$")]] = Field(
         {}, description="shapes of inputs", examples=[{"x": [16, 3, 224, 224]}]
     )
@@ -325,11 +329,12 @@ class Lever(Open):
     """What the graph, or the question, changed in one way reaches."""
 
     lever: str
-    parts: int = Field(description="micro-batches that a step takes")
+    parts: int = Field(description="micro-batches that a step takes, or chunks of its loss")
     peak_bytes: int
     seconds: float = Field(description="of a step, all micro-batches and one update")
     overhead: float = Field(description="over the baseline of the model as it was asked about")
     fits: bool
+    executed: Executed = Field(description="whether loss and gradients are those of the step without the lever")
     request: dict[str, Any] = Field(description="fields to ask for it with")
 
 

@@ -21,7 +21,7 @@ from graph.exporters.native import document
 from graph.gradient_events import GradientEvent, described
 from graph.ir import Graph
 from graph.limits import Limits
-from planner import advice, checkpoints, execution, goals, portfolio
+from planner import advice, checkpoints, execution, goals, levers, portfolio
 from planner.check import check
 from planner.figures import overhead
 from planner.plan import Order, Plan, Score
@@ -102,7 +102,8 @@ def solve(
             sections = besides(question, rewritten, request, stages.cancel)
             if request.advise:
                 again = partial(_planned, model, limits, stages.cancel)
-                sections["advice"] = advice.advise(question, advice.Asked(model, forward, source, request, again))
+                asked = levers.Asked(model, forward, source, request, limits, again)
+                sections["advice"] = advice.advise(question, asked)
             if request.gradient_events:
                 sections["gradients"] = described(source, events, wanted_of(request))
     with stages("execute"):
@@ -119,13 +120,13 @@ def solve(
     return Outcome(assemble(facts, identity(source), sections), source, rewritten, plan)
 
 
-def _planned(model: bytes | Graph, limits: Limits | None, cancel: threading.Event, request: Request) -> advice.Planned:
+def _planned(model: bytes | Graph, limits: Limits | None, cancel: threading.Event, request: Request) -> levers.Planned:
     """The model planned under another request, checked; no addresses, no rewriting."""
     source, _ = training_graph(model, read(model, request, limits), request)
     question = with_time_bound(question_of(source, request, cancel=cancel), quick=True)
     plan = Stages(None, cancel).search(question, request.planner)
     check(question.lowered.problem, question.goal, plan, names=question.names())
-    return advice.Planned(question, plan)
+    return levers.Planned(question, plan)
 
 
 class Stages:

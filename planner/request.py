@@ -39,6 +39,8 @@ class Request:
     device: str | Mapping[str, Any] = "a100-80gb"
     differentiate: bool | Mapping[str, Any] | None = None  # None: framework files yes, native documents no
     loss: str | None = None
+    loss_chunks: int = 1  # rows of a cross-entropy are taken in so many parts
+    fuse_attention: bool = False  # products around a softmax become one node
     inputs: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     batch: int | None = None
     dims: Mapping[str, int] = field(default_factory=dict)
@@ -63,96 +65,64 @@ class Request:
 def parse_request(fields: Mapping[str, Any]) -> Request:
     """The request `fields` say. Raises BadRequest with a finding per faulty field, ten at most."""
     findings: list[Finding] = []
-    parsed: dict[str, Any] = {}
-    for name, given in fields.items():
-        if name not in PARSERS:
-            findings.append(_unknown(name))
-            continue
-        try:
-            parsed["returns" if name == "return" else name] = PARSERS[name](given, name)
-        except BadRequest as error:
-            findings.extend(error.findings)
-    goals = [name for name in ("budget", "max_overhead", "fits") if parsed.get(name) is not None]
+    found = parsed(fields, PARSERS, findings)
+    goals = [name for name in ("budget", "max_overhead", "fits") if found.get(name) is not None]
     if len(goals) > 1:
         findings.append(
             Finding("conflicting_goals", goals[1], " and ".join(goals), "one of them", "leave the others out")
         )
     if findings:
-        raise BadRequest(findings[:10])
-    return Request(**parsed, given=dict(fields))
-
-
-def _unknown(name: str) -> Finding:
-    near = difflib.get_close_matches(str(name), PARSERS, 1)
-    remedy = f"did you mean {near[0]!r}?" if near else "remove it"
-    return Finding("unknown_field", str(name)[:80], "a field nobody knows", "one of " + ", ".join(PARSERS), remedy)
-
-
-def _bad(name: str, given: object, expected: str, remedy: str = "correct the value") -> BadRequest:
-    return BadRequest.one("bad_field", name, repr(given)[:80], expected, remedy)
+        raise BadRequest(findings[:MOST_FINDINGS])
+    if "return" in found:
+        found["returns"] = found.pop("return")
+    return Request(**found, given=dict(fields))
 
 
 def _one_of(*choices: str) -> Callable[[Any, str], str]:
     def parse(given: Any, name: str) -> str:
         if given not in choices or not isinstance(given, str):
-            raise _bad(name, given, "one of " + ", ".join(choices))
+            raise bad(name, given, "one of " + ", ".join(choices))
         return given
 
     return parse
-
-
-def _whole(least: int, most: int = 2**63 - 1) -> Callable[[Any, str], int]:
-    def parse(given: Any, name: str) -> int:
-        if isinstance(given, bool) or not isinstance(given, int) or not least <= given <= most:
-            raise _bad(name, given, f"a whole number from {least} to {most}")
-        return given
-
-    return parse
-
-
-def _seconds(given: Any, name: str) -> float:
-    fine = isinstance(given, (int, float)) and not isinstance(given, bool) and math.isfinite(given)
-    if not fine or not 0 < given <= LONGEST_SEARCH:
-        raise _bad(name, given, f"seconds above 0 and at most {LONGEST_SEARCH:.0f}")
-    return float(given)
 
 
 def _bytes(given: Any, name: str) -> int:
     budget = parse_budget(given, name)
     if budget.bytes is None:
-        raise _bad(name, given, "bytes, not a share")
+        raise bad(name, given, "bytes, not a share")
     return budget.bytes
 
 
 def _names(given: Any, name: str) -> tuple[str, ...]:
     if not isinstance(given, (list, tuple)) or not all(isinstance(x, str) for x in given):
-        raise _bad(name, given, "a list of value names")
+        raise bad(name, given, "a list of value names")
     return tuple(dict.fromkeys(given))
 
 
 def _returns(given: Any, name: str) -> tuple[str, ...]:
     names = _names([given] if isinstance(given, str) else given, name)
     if unknown := [x for x in names if x not in RETURNS]:
-        raise _bad(name, unknown, "any of " + ", ".join(RETURNS))
+        raise bad(name, unknown, "any of " + ", ".join(RETURNS))
     return names
 
 
 def _shapes(given: Any, name: str) -> dict[str, tuple[int, ...]]:
     if not isinstance(given, Mapping):
-        raise _bad(name, given, 'a mapping such as {"x": [16, 3, 224, 224]}')
+        raise bad(name, given, 'a mapping such as {"x": [16, 3, 224, 224]}')
     shapes = {}
     for value, shape in given.items():
         if isinstance(shape, str) and all(n.isdigit() for n in shape.split("x")):
             shape = [int(n) for n in shape.split("x")]
         if not isinstance(shape, (list, tuple)) or not all(_is_length(n) for n in shape):
-            raise _bad(f"{name}.{value}", shape, 'lengths such as [16, 3, 224, 224] or "16x3x224x224"')
+            raise bad(f"{name}.{value}", shape, 'lengths such as [16, 3, 224, 224] or "16x3x224x224"')
         shapes[str(value)] = tuple(shape)
     return shapes
 
 
 def _dims(given: Any, name: str) -> dict[str, int]:
     if not isinstance(given, Mapping) or not all(_is_length(n) for n in given.values()):
-        raise _bad(name, given, 'a mapping from dimension to length, such as {"N": 8}')
+        raise bad(name, given, 'a mapping from dimension to length, such as {"N": 8}')
     return {str(k): n for k, n in given.items()}
 
 
@@ -175,7 +145,7 @@ def _runtime(given: Any, name: str) -> str:
 
 def _object(given: Any, name: str) -> Mapping[str, Any]:
     if not isinstance(given, Mapping):
-        raise _bad(name, given, "an object")
+        raise bad(name, given, "an object")
     return given
 
 
@@ -199,40 +169,38 @@ def _fits(given: Any, name: str) -> str | int:
 
 def _text(given: Any, name: str) -> str:
     if not isinstance(given, str) or not given:
-        raise _bad(name, given, "a name")
+        raise bad(name, given, "a name")
     return given
 
 
 def _flag(given: Any, name: str) -> bool:
     if not isinstance(given, bool):
-        raise _bad(name, given, "true or false")
+        raise bad(name, given, "true or false")
     return given
 
 
-def _or_none(parse: Callable[[Any, str], Any]) -> Callable[[Any, str], Any]:
-    return lambda given, name: None if given is None else parse(given, name)
-
-
-PARSERS: dict[str, Callable[[Any, str], Any]] = {
-    "budget": _or_none(parse_budget),
-    "max_overhead": _or_none(parse_fraction),
-    "fits": _or_none(_fits),
+PARSERS: dict[str, Parser] = {
+    "budget": or_none(parse_budget),
+    "max_overhead": or_none(parse_fraction),
+    "fits": or_none(_fits),
     "fraction_of": _one_of("baseline", "reducible"),
     "counts": _one_of("everything", "activations"),
-    "order": _or_none(_one_of("free", "given")),
-    "phases": _or_none(_one_of("strict", "mixed")),
+    "order": or_none(_one_of("free", "given")),
+    "phases": or_none(_one_of("strict", "mixed")),
     "runtime": _runtime,
-    "recipe": _or_none(_object),
+    "recipe": or_none(_object),
     "reserve": _bytes,
     "planner": _planner,
-    "search_seconds": _seconds,
-    "iterations": _or_none(_whole(1)),
-    "seed": _whole(0),
+    "search_seconds": seconds,
+    "iterations": or_none(whole(1)),
+    "seed": whole(0),
     "device": _device,
     "differentiate": _differentiate,
-    "loss": _or_none(_text),
+    "loss": or_none(_text),
+    "loss_chunks": whole(1, 256),
+    "fuse_attention": _flag,
     "inputs": _shapes,
-    "batch": _or_none(_whole(1, 2**31 - 1)),
+    "batch": or_none(whole(1, 2**31 - 1)),
     "dims": _dims,
     "checkpoints": _names,
     "keep": _names,

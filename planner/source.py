@@ -11,6 +11,9 @@ from graph.importers import importer_of, load
 from graph.ir import Graph, Phase
 from graph.limits import Limits, Shapes
 from graph.recurrent import as_preferred, expanded, in_parts, recomputed_where_named
+from graph.surgery.chunked_loss import with_chunked_loss
+from graph.surgery.chunks_in_turn import in_turn
+from graph.surgery.fused_attention import with_fused_attention
 from graph.training import check_fields, training_step
 from planner.errors import BadRequest
 from planner.request import Request
@@ -38,18 +41,28 @@ def training_graph(
         framework_file = isinstance(model, bytes) and importer_of(model) != "native"
         wanted = request.loss is not None or (framework_file and not has_backward)
     if wanted is False:
-        for name in ("recipe", "loss"):
-            if getattr(request, name) is not None:
+        for name, asked in (
+            ("recipe", request.recipe is not None), ("loss", request.loss is not None),
+            ("loss_chunks", request.loss_chunks > 1),
+        ):  # fmt: skip
+            if asked:
                 raise BadRequest.one(
                     "not_differentiated", name, f"a {name} for a graph that is not differentiated",
                     "a forward graph to differentiate", f"leave the {name} out, or ask for differentiation",
                 )  # fmt: skip
-        return over_time(forward, request)
+        return over_time(with_fused_attention(forward) if request.fuse_attention else forward, request)
     options = dict(wanted) if isinstance(wanted, Mapping) else {}
     check_fields(options)
     callbacks = [] if events is None else [events.append]
-    graph, notes = training_step(forward, loss=request.loss, recipe=request.recipe, callbacks=callbacks, **options)
-    graph, cut = over_time(graph, request)
+
+    def rewrite(graph: Graph) -> Graph:
+        graph = with_fused_attention(graph) if request.fuse_attention else graph
+        return with_chunked_loss(graph, request.loss_chunks)
+
+    graph, notes = training_step(
+        forward, loss=request.loss, recipe=request.recipe, callbacks=callbacks, rewrite=rewrite, **options
+    )
+    graph, cut = over_time(in_turn(graph), request)
     return graph, [*notes, *cut]
 
 

@@ -178,14 +178,12 @@ class _Writing:
         self.builder, self.head, self.chunks = builder, head, chunks
         self.node = graph.nodes[head.loss]
         self.constants: dict[Any, Val] = {}
-        self.emit = self._emit(self.node.annotations)
+        self.emit = self._emit(f"{self.node.name}/rows", self.node.annotations)
         self.scores = self.emit.val(self.node.inputs[0])
         self.weights = self.emit.val(self.node.inputs[2]) if len(self.node.inputs) > 2 else None
 
-    def _emit(self, annotations: Mapping[str, Any], **fields: Any) -> Emit:
-        return Emit(
-            self.builder, f"{self.node.name}/rows", self.node.phase, self.constants, annotations=annotations, **fields
-        )
+    def _emit(self, name: str, annotations: Mapping[str, Any], **fields: Any) -> Emit:
+        return Emit(self.builder, name, self.node.phase, self.constants, annotations=annotations, **fields)
 
     def write(self) -> None:
         emit, count = self.emit, self.scores.shape[0]
@@ -202,9 +200,10 @@ class _Writing:
             for step, position in self.head.steps:
                 inputs = [shared.get(v) or (None if v == ABSENT else emit.val(v)) for v in step.inputs]
                 inputs[position] = scores
-                one = self._emit({**step.annotations, CHUNK: i}, recompute=step.recompute, heavy=step.heavy)
+                notes = {**step.annotations, CHUNK: i}
+                one = self._emit(f"{step.name}/chunk{i}", notes, recompute=step.recompute, heavy=step.heavy)
                 scores = one.op(step.op, *inputs, **step.attributes)
-            last = self._emit({**self.node.annotations, CHUNK: i})
+            last = self._emit(f"{self.node.name}/chunk{i}", {**self.node.annotations, CHUNK: i})
             weights = [] if self.weights is None else [self.weights]
             losses.append(last.op(self.node.op, scores, of_labels[i], *weights, **attributes))
         self._reduce(losses, total)

@@ -11,8 +11,9 @@ import pytest
 
 from bench.generators import unet
 from planner import liveness, pipeline
-from planner.advice import LEVER_PART, worth
+from planner.advice import worth
 from planner.budget import Budget
+from planner.levers import LEVER_PART, LEVERS
 from planner.posed import question_of
 from planner.request import Request, parse_request
 from planner.source import read, training_graph
@@ -20,6 +21,21 @@ from tests.app.conftest import chain
 
 DECODER = (Path(__file__).parents[1] / "models" / "decoder.onnx").read_bytes()
 SHAPES = {"batch": 8, "dims": {"sequence": 8}}
+
+
+BATCH_STATISTICS = {
+    "format": "remat/1",
+    "values": [
+        {"name": "x", "shape": [8, 3, 4], "dtype": "float32", "role": "input"},
+        *({"name": n, "shape": [3], "dtype": "float32", "role": "parameter"} for n in ("scale", "bias", "mean", "var")),
+    ],
+    "nodes": [
+        {"name": "norm", "op": "BatchNormalization", "inputs": ["x", "scale", "bias", "mean", "var"], "outputs": ["y"]},
+        {"name": "act", "op": "Sigmoid", "inputs": ["y"], "outputs": ["z"]},
+        {"name": "loss", "op": "ReduceMean", "inputs": ["z"], "outputs": ["loss"], "attributes": {"keepdims": 0}},
+    ],
+    "outputs": ["loss"],
+}  # fmt: skip
 
 
 def advice(**fields: Any) -> dict[str, Any]:
@@ -82,11 +98,42 @@ def test_updates_as_soon_as_ready_hold_fewer_gradients():
     assert "clipping" in clipped["left_out"][0]["why"]
 
 
+@pytest.mark.parametrize(
+    ("name", "field"), [("chunked_loss", {"loss_chunks": 4}), ("fused_attention", {"fuse_attention": True})]
+)
+def test_a_rewritten_graph_is_planned_and_can_be_asked_for(name: str, field: dict[str, Any]):
+    row = lever(advice(), name)
+    assert row["request"] == field and row["executed"]["status"] == "not executed"
+    whole = pipeline.solve(DECODER, parse_request({"budget": "80%", "iterations": 20, "layout": "none", **SHAPES}))
+    budget = whole.report["plan"]["budget_bytes"]
+    asked = {**field, **SHAPES, "iterations": int(20 * LEVER_PART), "execute": "yes", "budget": budget}
+    alone = pipeline.solve(DECODER, parse_request(asked)).report
+    assert alone["executed"]["status"] == "equal"
+    assert alone["plan"]["peak_bytes"] == row["peak_bytes"] <= budget and row["fits"]
+    assert row["seconds"] == pytest.approx(alone["plan"]["seconds"])
+
+
+def test_levers_that_change_the_graph_are_run_beside_the_step_as_it_was():
+    found = advice(execute="auto", recipe={"optimizer": "adam"})
+    for name in ("micro_batches", "chunked_loss", "fused_attention"):
+        ran = lever(found, name)["executed"]
+        assert ran["status"] == "equal" and "furthest" in ran["how"], ran
+    assert "another order" in lever(found, "update_as_ready")["executed"]["why"]
+
+
+def test_micro_batches_of_what_a_whole_batch_decides_are_told_apart():
+    #   x ── BatchNormalization ── ReduceMean: statistics of a part are others than those of the whole
+    found = pipeline.solve(json.dumps(BATCH_STATISTICS).encode(), parse_request(
+        {"loss": "loss", "advise": True, "execute": "yes", "iterations": 5, "budget": 0}
+    )).report["advice"]  # fmt: skip
+    assert lever(found, "micro_batches")["executed"]["status"] == "different"
+
+
 def test_what_cannot_be_done_is_said():
     asked = {"budget": "80%", "iterations": 10, "advise": True, "layout": "none"}
     found = pipeline.solve(json.dumps(chain()).encode(), parse_request(asked)).report["advice"]
     assert found["levers"] == []
-    assert [row["lever"] for row in found["left_out"]] == ["micro_batches", "update_as_ready"]
+    assert [row["lever"] for row in found["left_out"]] == list(LEVERS)
     odd = advice(batch=7)
     assert "divided" in odd["left_out"][0]["why"]
 

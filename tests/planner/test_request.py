@@ -24,7 +24,8 @@ def test_every_field_reaches_the_request() -> None:
     sent: dict[str, Any] = {
         "budget": "50%", "counts": "activations", "order": "given", "phases": "mixed", "runtime": "torch-eager",
         "recipe": {"optimizer": "sgd"}, "reserve": "1GiB", "planner": "greedy", "search_seconds": 2, "iterations": 7,
-        "seed": 3, "device": "v100-16gb", "differentiate": False, "loss": "l", "inputs": {"x": "4x3"}, "batch": 2,
+        "seed": 3, "device": "v100-16gb", "differentiate": False, "loss": "l", "loss_chunks": 4,
+        "fuse_attention": True, "inputs": {"x": "4x3"}, "batch": 2,
         "dims": {"N": 8}, "checkpoints": ["a"], "keep": ["b"], "recompute": ["c"],
         "unknown_checkpoints": "error", "advise_checkpoints": True, "share_buffers": True, "layout": "best",
         "gradient_events": True, "execute": "yes", "advise": True,
@@ -43,7 +44,8 @@ def test_every_field_reaches_the_request() -> None:
         ("budget", "lots"), ("counts", "bytes"), ("order", 1), ("phases", "loose"), ("runtime", "xla"),
         ("recipe", "adam"),
         ("reserve", "10%"), ("planner", "magic"), ("search_seconds", 0), ("search_seconds", float("nan")),
-        ("iterations", 0), ("seed", -1), ("device", 3), ("loss", ""), ("inputs", {"x": "4x-3"}), ("batch", 0),
+        ("iterations", 0), ("seed", -1), ("device", 3), ("loss", ""), ("loss_chunks", 0), ("loss_chunks", 257),
+        ("fuse_attention", 1), ("inputs", {"x": "4x-3"}), ("batch", 0),
         ("dims", {"N": 1.5}), ("checkpoints", "a"), ("layout", "tight"), ("execute", "maybe"), ("return", ["plans"]),
     ],
 )  # fmt: skip
