@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import zlib
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -11,8 +12,10 @@ import msgspec
 import zstandard
 from starlette.requests import ClientDisconnect, Request
 
-from app.errors import TooLarge, Unparseable, Unsupported
+from app.admission import Held, held_by
+from app.errors import TooLarge, TooSlow, Unparseable, Unsupported
 from app.settings import Settings
+from app.watching import instruments
 from graph.errors import Finding
 
 CODINGS = ("identity", "gzip", "zstd")
@@ -21,12 +24,15 @@ SIP = 1 << 10  # bytes into zstd at a time
 
 
 async def body_of(request: Request, settings: Settings) -> bytes:
-    """The decompressed body. Raises TooLarge, Unsupported, Unparseable."""
-    coding = coding_of(request.headers.get("content-encoding", ""))
-    raw = await _raw(request, settings.body_bytes)
+    """The decompressed body. Raises TooLarge, TooSlow, Busy, Unsupported, Unparseable."""
+    coding, held = coding_of(request.headers.get("content-encoding", "")), held_by(request)
+    raw = await _raw(request, settings, held)
     if coding == "identity":
         return raw
-    return await anyio.to_thread.run_sync(_decompressed, raw, coding, settings)
+    parsers = held.admission.parsers
+    data = await anyio.to_thread.run_sync(_decompressed, raw, coding, settings, held, limiter=parsers)
+    held.give(len(raw))
+    return data
 
 
 def coding_of(header: str) -> str:
@@ -42,29 +48,47 @@ def coding_of(header: str) -> str:
     return known[0].removeprefix("x-") if known else "identity"
 
 
-async def _raw(request: Request, most: int) -> bytes:
+async def _raw(request: Request, settings: Settings, held: Held) -> bytes:
+    most = settings.body_bytes
     declared = request.headers.get("content-length", "")
     if declared.isdigit() and int(declared) > most:
         raise _too_large("body", f"{declared} bytes", "REMAT_BODY_BYTES", most)
     parts, size = [], 0
+    began = asyncio.get_running_loop().time() + settings.body_seconds
     try:
-        async for part in request.stream():
-            size += len(part)
-            if size > most:
-                raise _too_large("body", f"more than {most} bytes", "REMAT_BODY_BYTES", most)
-            parts.append(part)
+        async with asyncio.timeout_at(began) as patience:
+            async for part in request.stream():
+                size += len(part)
+                if size > most:
+                    raise _too_large("body", f"more than {most} bytes", "REMAT_BODY_BYTES", most)
+                held.take(len(part))
+                parts.append(part)
+                patience.reschedule(began + size / settings.slowest_bytes)
+    except TimeoutError:
+        instruments.refused("REMAT_BODY_SECONDS")
+        raise _too_slow(size, settings) from None
     except ClientDisconnect:
         raise Unparseable("the connection ended before the body did", code="truncated") from None
     return b"".join(parts)
 
 
-def _decompressed(raw: bytes, coding: str, settings: Settings) -> bytes:
+def _too_slow(size: int, settings: Settings) -> TooSlow:
+    seconds, rate = settings.body_seconds, settings.slowest_bytes
+    return TooSlow(
+        f"{size} bytes of the body came in {seconds:g} s and a second more for every {rate} bytes; "
+        "send it faster, compress it, or raise REMAT_BODY_SECONDS",
+        limit={"name": "REMAT_BODY_SECONDS", "value": seconds},
+    )
+
+
+def _decompressed(raw: bytes, coding: str, settings: Settings, held: Held) -> bytes:
     most, parts, size = settings.decompressed_bytes, [], 0
     try:
         for part in _gunzipped(raw) if coding == "gzip" else _unzstd(raw, settings.zstd_window_bytes):
             size += len(part)
             if size > most:
                 raise _too_large("decompressed body", f"more than {most} bytes", "REMAT_DECOMPRESSED_BYTES", most)
+            held.take(len(part))
             parts.append(part)
     except (zlib.error, zstandard.ZstdError) as error:
         finding = Finding("bad_compression", "body", str(error)[:200], f"a {coding} stream", "compress it again")
@@ -102,6 +126,24 @@ def _unzstd(raw: bytes, window: int) -> Iterator[bytes]:
 def _too_large(what: str, found: str, setting: str, most: int) -> TooLarge:
     finding = Finding("too_large", what, found, f"at most {most} bytes", f"send less, or raise {setting}")
     return TooLarge(str(finding), [finding], limit={"name": setting, "value": most})
+
+
+class _Graph(msgspec.Struct):
+    """Of a question only how long its graph is."""
+
+    graph: msgspec.Raw = msgspec.Raw()
+
+
+def fields_in(data: bytes, settings: Settings) -> dict[str, msgspec.Raw]:
+    """The fields of a JSON object, not decoded yet. Raises Unparseable, BadRequest, and TooLarge past a limit.
+
+    A body of nothing but short names would take a hundred times its bytes as a dict.
+    """
+    most = settings.fields_bytes
+    if len(data) > most and len(data) - len(memoryview(decoded(data, _Graph).graph)) > most:
+        raise _too_large("body", f"more than {most} bytes beside the graph", "REMAT_FIELDS_BYTES", most)
+    fields: dict[str, msgspec.Raw] = decoded(data, dict[str, msgspec.Raw])
+    return fields
 
 
 def decoded(data: bytes, type: Any) -> Any:

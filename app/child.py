@@ -8,6 +8,7 @@ parent ◀─result──── child        or {"problem": ...}
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import resource
@@ -32,6 +33,12 @@ if TYPE_CHECKING:
 SECTIONS = ("timeline", "layout", "explain", "source", "graph")
 ORIGIN = "imported_from"  # annotation of a graph that came as a framework's file
 NOT_A_MODEL = frozenset({"not_parseable", "unknown_format", "not_a_model", "truncated"})
+NICE = 5
+#: Code of a finding -> fields of `graph.limits.Limits` that it may be about.
+LIMITS = {
+    "name_too_long": ("name_length",), "too_deep": ("depth",), "too_many_nodes": ("nodes",),
+    "too_many_values": ("values",), "too_large": ("attribute_bytes", "constant_bytes", "document_bytes"),
+}  # fmt: skip
 Tell = Callable[[Mapping[str, Any]], None]
 
 
@@ -54,7 +61,8 @@ def main(pipe: Connection, task: str, memory_bytes: int) -> None:
     except RecursionError:
         answer = {"problem": problem_of(_too_deep())}
     except Exception as error:
-        answer = {"problem": problem_of(error)}
+        problem = problem_of(error)
+        answer = {"problem": {**problem, "limit": problem["limit"] or limit_met(problem, payload.get("limits", {}))}}
         if answer["problem"]["code"] == "internal":
             traceback.print_exc(file=sys.stderr)
     tell(answer)
@@ -65,6 +73,9 @@ def _limit(memory_bytes: int) -> None:
         mapped = int(statm.read().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (mapped + memory_bytes, mapped + memory_bytes))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    os.nice(NICE)  # who waits for an answer comes before who searches
+    with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as score:
+        score.write("800")  # when memory ends, the system kills a solve and not the service
 
 
 def _listen(pipe: Connection, stop: threading.Event) -> None:
@@ -75,6 +86,16 @@ def _listen(pipe: Connection, stop: threading.Event) -> None:
             stop.set()
     except (EOFError, OSError):
         os._exit(1)
+
+
+def limit_met(problem: Mapping[str, Any], limits: Mapping[str, int]) -> dict[str, Any] | None:
+    """The setting behind the first finding of a reader, which knows limits but not what sets them."""
+    names = LIMITS.get(problem["code"], ())
+    for name in names:
+        if name in limits and (len(names) == 1 or str(limits[name]) in problem["errors"][0]["expected"].split()):
+            setting = "decompressed_bytes" if name == "document_bytes" else name
+            return {"name": f"REMAT_{setting.upper()}", "value": limits[name]}
+    return None
 
 
 def _too_much_memory(memory_bytes: int) -> SolveFailed:

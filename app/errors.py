@@ -7,6 +7,7 @@ AppError
 ├── NotFound         nothing is stored under that name
 ├── Unparseable      a body that is not what its content type says
 ├── TooLarge         more bytes than a limit allows; names the limit
+├── TooSlow          a body that does not come
 ├── Unsupported      a content type or encoding nobody reads
 ├── NotAcceptable    no form the caller accepts
 ├── Conflict         an idempotency key that came with another body
@@ -22,11 +23,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from app.files import CannotWrite
 from graph.errors import MOST_FINDINGS, BadGraph, CannotExecute, Finding, NoGradient
 from planner.errors import BadRequest, IllegalPlan
+
+if TYPE_CHECKING:
+    from starlette.types import Send
 
 PROBLEM_TYPE = "application/problem+json"
 
@@ -74,6 +80,10 @@ class Unparseable(AppError):
 
 class TooLarge(AppError):
     """More bytes than a limit allows."""
+
+
+class TooSlow(AppError):
+    """A body that does not come."""
 
 
 class Unsupported(AppError):
@@ -136,6 +146,7 @@ TABLE: tuple[Row, ...] = (
     Row(NotFound, 404, "not_found", "There is no such thing"),
     Row(Gone, 404, "no_such_section", "The plan was made without this section"),
     Row(NotAcceptable, 406, "not_acceptable", "No acceptable form of the answer"),
+    Row(TooSlow, 408, "too_slow", "The body did not come in time"),
     Row(Conflict, 409, "idempotency_conflict", "The key came with another body before"),
     Row(TooLarge, 413, "too_large", "More was sent than the limit allows"),
     Row(Unsupported, 415, "unsupported_media_type", "The body comes in a form nobody reads"),
@@ -206,3 +217,12 @@ def problem(
 def headers_of(error: BaseException) -> dict[str, str]:
     """Headers the answer must carry, such as Retry-After."""
     return dict(getattr(error, "headers", None) or {})
+
+
+async def tell(error: Exception, path: str, send: Send) -> None:
+    """Answer with the problem, where there is no route to do so."""
+    body = problem_of(error, path)
+    headers = {"Content-Type": PROBLEM_TYPE, **headers_of(error)}
+    raw = [(name.lower().encode(), value.encode("latin-1", "replace")) for name, value in headers.items()]
+    await send({"type": "http.response.start", "status": int(str(body["status"])), "headers": raw})
+    await send({"type": "http.response.body", "body": msgspec.json.encode(body)})

@@ -16,11 +16,14 @@ from app import openapi
 from app.access.gate import Gate
 from app.access.view import Access
 from app.catalogue import versions
+from app.door import Door
 from app.errors import PROBLEM_TYPE, AppError, Problem, headers_of, problem, problem_of
 from app.files import CannotWrite
 from app.routes import ROUTERS, only_known_parameters
 from app.service import Service
 from app.settings import Settings
+from app.visits import Visits
+from app.watching import export
 from graph.errors import Finding, GraphError
 from planner.errors import PlannerError
 
@@ -35,11 +38,13 @@ def create_app(settings: Settings | None = None, access: Access | None = None) -
     With `access` every caller needs a key and sees what is their tenant's.
     """
     service = Service(settings or Settings())
+    watching = export.start(service.settings.otlp_url)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         yield
         await anyio.to_thread.run_sync(service.close)
+        await anyio.to_thread.run_sync(watching.flush)
 
     app = FastAPI(
         title="remat",
@@ -50,10 +55,18 @@ def create_app(settings: Settings | None = None, access: Access | None = None) -
         redoc_url=None,
         generate_unique_id_function=lambda route: route.name,
         dependencies=[Depends(only_known_parameters)],
+        telemetry={
+            "meter_provider": watching.requests,
+            "logs": False,
+            "operation_spans": False,
+            "auto_configure": False,
+        },
     )
-    app.state.service = service
-    if access is not None:
+    app.state.service, app.state.watching = service, watching
+    if access is not None:  # the last one added stands before the others
         app.add_middleware(Gate, access=access)
+    app.add_middleware(Door, admission=service.admission)
+    app.add_middleware(Visits)
     for router in ROUTERS:
         app.include_router(router)
     for kind in (AppError, Problem, GraphError, PlannerError, CannotWrite):

@@ -24,6 +24,7 @@ WHY = {
     404: "There is no such thing",
     405: "This path has other methods",
     406: "No form of the answer is acceptable",
+    408: "The body did not come in time",
     409: "The idempotency key came with another body before, or the work was stopped",
     413: "More was sent than a limit allows",
     415: "A content type or encoding that nobody reads",

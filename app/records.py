@@ -16,6 +16,7 @@ from app.store.blobs import key_of
 from app.store.database import insert
 from app.store.store import Store
 from app.store.tables import answers, graphs, idempotency_keys, of_report, plans, sections, wire
+from app.watching import instruments
 
 DEFAULT_SECTIONS = ("plan", "timeline")
 
@@ -72,22 +73,26 @@ def keep_plan(store: Store, solved: Mapping[str, Any], graph_id: str, answers_ke
     plan_id = hashlib.sha256(msgspec.json.encode([graph_id, timeless], order="deterministic")).hexdigest()
     figures, at = msgspec.json.encode(report | {"id": plan_id}), now()
     row = {"id": plan_id, "graph_id": graph_id, "figures": key_of(figures), "created_at": at, "seen_at": at}
+    columns = of_report(report)
     parts = [{"plan_id": plan_id, "name": name, "blob": key_of(data)} for name, data in solved["sections"].items()]
     with store.writing(figures, *solved["sections"].values()) as connection:
-        made = insert(connection, plans).values(row | of_report(report))
+        made = insert(connection, plans).values(row | columns)
         connection.execute(made.on_conflict_do_update(index_elements=["id"], set_={"seen_at": at}))
         if parts:
             connection.execute(insert(connection, sections).on_conflict_do_nothing(), parts)
         if answers_key is not None:
             answer = {"key": answers_key, "plan_id": plan_id, "created_at": at}
             connection.execute(insert(connection, answers).values(answer).on_conflict_do_nothing())
+    instruments.plan_made(columns)
     return plan_id
 
 
 def answer_of(store: Store, key: str) -> str | None:
     """Id of the plan that answers the question, once there is one."""
     with store.reading() as connection:
-        return connection.scalar(sa.select(answers.c.plan_id).where(answers.c.key == key))
+        found = connection.scalar(sa.select(answers.c.plan_id).where(answers.c.key == key))
+    instruments.looked_up(found is not None)
+    return found
 
 
 def report_of(store: Store, plan_id: str, wanted: Iterable[str] = DEFAULT_SECTIONS) -> bytes:

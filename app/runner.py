@@ -17,6 +17,7 @@ import msgspec
 
 from app import child
 from app.errors import Problem, SolveFailed
+from app.watching import instruments
 
 POLL_S = 0.05
 Progressed = Callable[[Mapping[str, Any]], None]
@@ -54,13 +55,25 @@ class Runner:
         At the deadline, or once `stop` is set, the child is asked for its best so far, and
         killed when that takes longer than `kill_seconds`.
         """
+        with instruments.child(task) as at:
+
+            def progressed(told: Mapping[str, Any]) -> None:
+                at(str(told["stage"]))
+                if on_progress is not None:
+                    on_progress(told)
+
+            return self._run(task, payload, seconds, progressed, stop or threading.Event())
+
+    def _run(
+        self, task: str, payload: Mapping[str, Any], seconds: float, on_progress: Progressed, stop: threading.Event
+    ) -> Answer:
         ours, theirs = _CONTEXT.Pipe()
         process = _CONTEXT.Process(target=child.main, args=(theirs, task, self.memory_bytes), daemon=True)
         process.start()
         theirs.close()
         try:
             _send(ours, msgspec.msgpack.encode(payload))
-            return self._follow(ours, process, time.monotonic() + seconds, on_progress, stop or threading.Event())
+            return self._follow(ours, process, time.monotonic() + seconds, on_progress, stop)
         finally:
             process.kill()
             process.join()
@@ -72,7 +85,7 @@ class Runner:
         pipe: Connection,
         process: BaseProcess,
         deadline: float,
-        on_progress: Progressed | None,
+        on_progress: Progressed,
         stop: threading.Event,
     ) -> Answer:
         asked_at: float | None = None
@@ -83,8 +96,7 @@ class Runner:
                     raise Problem(message["problem"])
                 if "result" in message:
                     return Answer(message["result"], asked_at is not None and not stop.is_set())
-                if on_progress is not None:
-                    on_progress(message["progress"])
+                on_progress(message["progress"])
             now = time.monotonic()
             if asked_at is None and (stop.is_set() or now > deadline):
                 asked_at = now

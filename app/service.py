@@ -10,20 +10,25 @@ from dataclasses import asdict
 from typing import Any
 
 import anyio.to_thread
+import sqlalchemy as sa
 
 from app import records
+from app.admission import Admission, Turns
 from app.errors import AppError, Busy, SolveFailed, Unavailable
 from app.files import CannotWrite
 from app.jobs.local import DIFFERENT, RETRY_S, LocalJobs, Means
-from app.jobs.port import Jobs
+from app.jobs.port import STATES, Jobs
 from app.runner import Runner
 from app.settings import Settings
 from app.store.collect import collect
 from app.store.store import Store
+from app.store.tables import operations
+from app.watching import instruments
 
 log = logging.getLogger(__name__)
 
 FIRST_COLLECTION_S = 600.0
+EXPANDED = 8  # bytes of memory that reading a byte of a document takes
 NO_SHAPES: Mapping[str, Any] = {"inputs": {}, "batch": None, "dims": {}}
 
 
@@ -39,9 +44,11 @@ class Service:
         self._closed = threading.Event()
         if settings.gc_hours:
             threading.Thread(target=self._collect, name="collector", daemon=True).start()
-        self._readers = asyncio.Semaphore(settings.readers)
+        self.admission = Admission(settings)
+        self._reads = Turns(settings.readers, settings.read_queue, settings.read_seconds, "REMAT_READ_QUEUE")
         self._solvers = asyncio.Semaphore(settings.workers)
         self._solves: set[threading.Event] = set()  # of those that run or wait; set, it stops them
+        instruments.watch(self)
 
     def drain(self) -> None:
         """Refuse new work, end event streams, and let curves and fits be answered with the best so far."""
@@ -52,9 +59,28 @@ class Service:
 
     def close(self) -> None:
         self.draining = True
+        instruments.unwatch(self)
         self._closed.set()
         self.jobs.close()
         self.store.close()
+
+    def jobs_by_state(self) -> dict[str, int]:
+        """How many operations are kept in each state. Raises CannotWrite, Unavailable."""
+        counted = sa.select(operations.c.state, sa.func.count()).group_by(operations.c.state)
+        with self.store.reading() as connection:
+            found = {row.state: row[1] for row in connection.execute(counted)}
+        return {state: found.get(state, 0) for state in STATES}
+
+    def waiting(self) -> dict[str, int]:
+        """How many wait for their turn: solves without an operation, and short tasks such as reading."""
+        solves = max(0, len(self._solves) - self.settings.workers)
+        return {"solves": solves, "reads": self._reads.waiting}
+
+    def held_bytes(self) -> int:
+        return self.admission.bytes
+
+    def free_bytes(self) -> int:
+        return self.admission.free_bytes()
 
     async def read_graph(self, data: bytes, shapes: Mapping[str, Any] = NO_SHAPES) -> dict[str, Any]:
         """Record of the graph in `data`, read in a child and kept. Raises Problem, SolveFailed."""
@@ -81,8 +107,9 @@ class Service:
         return await anyio.to_thread.run_sync(records.keep_graph, self.store, made["graph"]), made["said"]
 
     async def in_child(self, task: str, payload: Mapping[str, Any]) -> Any:
-        """Result of a short task; so many run at a time as settings say."""
-        async with self._readers:
+        """Result of a short task; so many run at a time as settings say. Raises Busy, Problem, SolveFailed."""
+        async with self._reads.turn():
+            self.admission.demand_memory(EXPANDED * len(payload.get("data", b"")))
             answer = await anyio.to_thread.run_sync(self.runner.run, task, payload, self.settings.read_seconds)
             return answer.result
 

@@ -34,8 +34,12 @@ class Settings(BaseSettings):
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         default="info", description="least level that is logged"
     )
+    otlp_url: str | None = Field(
+        default=None, description="http://HOST:4318, where traces and metrics are sent; nowhere unless set"
+    )
 
     body_bytes: int = Field(default=256 * MIB, ge=1, description="of a request body as sent")
+    fields_bytes: int = Field(default=4 * MIB, ge=1024, description="of a question, its graph left out")
     decompressed_bytes: int = Field(default=1 * GIB, ge=1, description="of a request body after decompression")
     zstd_window_bytes: int = Field(
         default=8 * MIB, ge=1024, description="of a zstd stream; RFC 9659 says 8 MiB for the web"
@@ -52,6 +56,16 @@ class Settings(BaseSettings):
     workers: int = Field(default=max(1, os.cpu_count() or 1), ge=1, description="solves at a time")
     queue: int = Field(default=64, ge=0, description="solves that may wait; more are answered 429")
     readers: int = Field(default=4, ge=1, description="graphs read at a time")
+    read_queue: int = Field(default=128, ge=0, description="graphs that may wait to be read; more are answered 429")
+    requests: int = Field(default=512, ge=1, description="requests answered at a time; more are answered 429")
+    connections: int = Field(default=2048, ge=1, description="open at a time; more are closed unheard")
+    bodies_bytes: int = Field(default=2 * GIB, ge=1, description="of all request bodies in memory; 429 past it")
+    spare_bytes: int = Field(
+        default=256 * MIB, ge=0, description="memory that stays free; POST is 429 below it; 0: none"
+    )
+    head_seconds: float = Field(default=10.0, gt=0, description="for a request's first lines to come")
+    body_seconds: float = Field(default=30.0, gt=0, description="for a body to come, and longer at the slowest rate")
+    slowest_bytes: int = Field(default=16 * 1024, ge=1, description="a second: slowest rate of bodies and answers")
     solve_memory_bytes: int = Field(default=8 * GIB, ge=64 * MIB, description="address space a solve may add")
     search_seconds: float = Field(default=600.0, gt=0, description="longest search_seconds a request may ask for")
     overtime_seconds: float = Field(

@@ -6,6 +6,7 @@ after the ones it calls; `compiled` gives the set in machine code, from the disk
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from hashlib import sha256
@@ -33,10 +34,14 @@ class Kernels:
         return self in _compiled
 
     def is_on_disk(self) -> bool:
-        """Whether the cache beside the last kernel's file holds it, which is compiled after all others."""
+        """Whether the cache holds the last kernel, which is compiled after all others.
+
+        It is beside the kernel's file, or in folders below NUMBA_CACHE_DIR.
+        """
         last = self.functions[-1]
-        file = Path(last.__code__.co_filename)
-        return any((file.parent / "__pycache__").glob(f"{file.stem}.{last.__qualname__}_{self._digest()}-*.nbi"))
+        file, elsewhere = Path(last.__code__.co_filename), os.environ.get("NUMBA_CACHE_DIR")
+        place, folder = (Path(elsewhere), "*") if elsewhere else (file.parent, "__pycache__")
+        return any(place.glob(f"{folder}/{file.stem}.{last.__qualname__}_{self._digest()}-*.nbi"))
 
     def compiled(self) -> dict[str, Kernel]:
         """The kernels in machine code, made once a process."""

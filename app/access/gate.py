@@ -8,13 +8,12 @@ from typing import Any
 
 import anyio
 import anyio.to_thread
-import msgspec
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.access.keys import Key, is_secret_of, parts_of
 from app.access.vault import Entry
 from app.access.view import Access, Caller
-from app.errors import PROBLEM_TYPE, AppError, OutOfScope, Unauthenticated, headers_of, problem_of
+from app.errors import AppError, OutOfScope, Unauthenticated, tell
 from app.files import CannotWrite
 
 log = logging.getLogger(__name__)
@@ -47,7 +46,7 @@ class Gate:
         try:
             caller = await anyio.to_thread.run_sync(self._caller, scope)
         except (AppError, CannotWrite) as error:
-            await _tell(error, scope["path"], visit.send)
+            await tell(error, scope["path"], visit.send)
         else:
             visit.key = caller.key
             await self.app({**scope, CALLER: caller, "headers": _own(scope["headers"], caller)}, receive, visit.send)
@@ -145,11 +144,3 @@ def _private(message: MutableMapping[str, Any]) -> list[tuple[bytes, bytes]]:
         for name, value in message.get("headers", ())
     ]
     return [*headers, (b"vary", b"Authorization")]
-
-
-async def _tell(error: Exception, path: str, send: Send) -> None:
-    body = problem_of(error, path)
-    headers = {"Content-Type": PROBLEM_TYPE, **headers_of(error)}
-    raw = [(name.lower().encode(), value.encode("latin-1", "replace")) for name, value in headers.items()]
-    await send({"type": "http.response.start", "status": int(str(body["status"])), "headers": raw})
-    await send({"type": "http.response.body", "body": msgspec.json.encode(body)})

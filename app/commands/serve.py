@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ipaddress
-import logging
 import signal
 import socket
 import sys
@@ -15,11 +14,14 @@ import uvicorn
 
 from app.access.vault import FileVault
 from app.access.view import Access
+from app.connections import patient
 from app.errors import BadUsage
 from app.main import create_app
 from app.settings import Settings
+from app.watching import logs
 
 LONGEST_GOODBYE_S = 60
+GONE_MS = 60_000
 
 
 class Server(uvicorn.Server):
@@ -46,14 +48,13 @@ def run(host: str, port: int, data: Path | None, auth: bool | None) -> int:
     given: dict[str, Any] = {} if data is None else {"data": data}
     settings = Settings(**given)
     access = _access(host, settings) if auth or (auth is None and not _is_loopback(host)) else None
-    logging.basicConfig(
-        level=settings.log_level.upper(), stream=sys.stderr, format="%(levelname)s %(name)s %(message)s"
-    )
+    logs.start(settings.log_level)
     listener = _listener(host, port)
     app = create_app(settings, access)
     config = uvicorn.Config(
-        app, log_config=None, access_log=False, timeout_graceful_shutdown=LONGEST_GOODBYE_S, server_header=False
-    )
+        app, http=patient(settings), ws="none", log_config=None, access_log=False,
+        timeout_graceful_shutdown=LONGEST_GOODBYE_S, server_header=False,
+    )  # fmt: skip
     shown = f"[{host}]" if ":" in host else host
     server = Server(config, app, f"http://{shown}:{listener.getsockname()[1]}")
     server.run(sockets=[listener])
@@ -82,7 +83,10 @@ def _is_loopback(host: str) -> bool:
 def _listener(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        return socket.create_server((host, port), family=family, backlog=512)
+        listener = socket.create_server((host, port), family=family, backlog=512)
+        # Of every connection: who acknowledges nothing of an answer for so long is gone.
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, GONE_MS)
+        return listener
     except (OSError, OverflowError) as error:
         said = getattr(error, "strerror", None) or error
         raise BadUsage(

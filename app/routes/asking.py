@@ -8,7 +8,8 @@ import anyio.to_thread
 import msgspec
 from fastapi import Request
 
-from app.bodies import body_of, decoded, media_type_of
+from app.admission import held_by
+from app.bodies import body_of, decoded, fields_in, media_type_of
 from app.routes.common import demand_media
 from app.service import Service
 from graph.errors import Finding
@@ -21,8 +22,13 @@ async def sent_in(request: Request, service: Service) -> dict[str, msgspec.Raw]:
     """The fields of a JSON body, not decoded yet. Raises TooLarge, Unsupported, Unparseable, BadRequest."""
     demand_media(media_type_of(request.headers), ["application/json"])
     body = await body_of(request, service.settings)
-    sent: dict[str, msgspec.Raw] = await anyio.to_thread.run_sync(decoded, body, dict[str, msgspec.Raw])
-    return sent
+    return await fields_of_body(request, service, body)
+
+
+async def fields_of_body(request: Request, service: Service, body: bytes) -> dict[str, msgspec.Raw]:
+    """As `app.bodies.fields_in`, in one of few threads."""
+    parsers = held_by(request).admission.parsers
+    return await anyio.to_thread.run_sync(fields_in, body, service.settings, limiter=parsers)
 
 
 def fields_of(sent: dict[str, msgspec.Raw]) -> dict[str, Any]:

@@ -25,7 +25,7 @@ CURVE_EXAMPLE: dict[str, Any] = {"graph": EXAMPLE["graph"], "budgets": ["90%", "
     status_code=201,
     response_class=Response,
     responses=answers(201, "The curve; its plans are kept", {"application/json": ref("Curve")})
-    | problems(400, 404, 413, 415, 422, 429),
+    | problems(400, 404, 408, 413, 415, 422, 429),
     openapi_extra=bodies({"application/json": ref("CurveQuestion")}, {"one node": CURVE_EXAMPLE}),
 )
 async def post_curve(request: Request, service: Serving) -> Response:

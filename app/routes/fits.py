@@ -25,7 +25,7 @@ FIT_EXAMPLE: dict[str, Any] = {"graph": EXAMPLE["graph"], "budget": "4MiB", "gro
     status_code=201,
     response_class=Response,
     responses=answers(201, "The largest size; its plan is kept", {"application/json": ref("Fit")})
-    | problems(400, 404, 413, 415, 422, 429),
+    | problems(400, 404, 408, 413, 415, 422, 429),
     openapi_extra=bodies({"application/json": ref("FitQuestion")}, {"one node": FIT_EXAMPLE}),
 )
 async def post_fit(request: Request, service: Serving) -> Response:

@@ -11,10 +11,11 @@ import msgspec
 from fastapi import APIRouter, HTTPException, Query, Request, Response
 
 from app import records
-from app.bodies import body_of, decoded, media_type_of
+from app.bodies import body_of, media_type_of
 from app.negotiation import matches
 from app.openapi import UNCHANGED, answers, bodies, links, problems, ref
 from app.options import pairs
+from app.routes.asking import fields_of_body
 from app.routes.common import GRAPH_FORMS, IdempotencyKey, Serving, demand_media, negotiated
 from app.service import Service
 from planner.errors import BadRequest
@@ -47,7 +48,7 @@ TAKEN: dict[str, Any] = {
         "/id",
         get_graph="graph_id",
     )
-    | problems(400, 409, 413, 415, 422),
+    | problems(400, 408, 409, 413, 415, 422),
     openapi_extra=bodies(TAKEN),
 )
 async def post_graph(
@@ -81,7 +82,7 @@ async def post_graph(
         get_graph="graph_id",
     )
     | answers(200, "What the pass tells of the graph", {"application/json": ref("Told")})
-    | problems(400, 404, 409, 413, 415, 422),
+    | problems(400, 404, 408, 409, 413, 415, 422),
     openapi_extra=bodies({"application/json": ref("Transform")}, {"dead nodes": {"pass": "prune"}}),
 )
 async def transform_graph(
@@ -93,7 +94,7 @@ async def transform_graph(
     """Run one pass over a graph. The graph stays as it is; what the pass makes of it is kept beside it."""
     demand_media(media_type_of(request.headers), ["application/json"])
     body = await body_of(request, service.settings)
-    await anyio.to_thread.run_sync(decoded, body, dict[str, msgspec.Raw])
+    await fields_of_body(request, service, body)
     document = await _document(service, graph_id)
     record, said = await service.transform(document, body)
     await anyio.to_thread.run_sync(service.claim, idempotency_key, f"/v1/graphs/{graph_id}:transform", body)

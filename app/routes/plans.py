@@ -10,12 +10,12 @@ from fastapi import APIRouter, Header, Query, Request, Response
 
 from app import records
 from app.access.view import own_question
-from app.bodies import body_of, decoded, media_type_of
+from app.bodies import body_of, media_type_of
 from app.errors import Problem, Stopped
 from app.jobs.port import Operation, Question
 from app.negotiation import wait_asked
 from app.openapi import UNCHANGED, answers, bodies, links, problems, ref
-from app.routes.asking import demand_time, fields_of, graph_id_of
+from app.routes.asking import demand_time, fields_of, fields_of_body, graph_id_of
 from app.routes.common import (
     GRAPH_FORMS,
     IdempotencyKey,
@@ -69,7 +69,7 @@ Sections = Annotated[list[Section] | None, Query(alias="return", description="of
         cancel_operation="operation_id",
         stream_operation="operation_id",
     )
-    | problems(400, 404, 409, 413, 415, 422, 429),
+    | problems(400, 404, 408, 409, 413, 415, 422, 429),
     openapi_extra=bodies({"application/json": ref("Question")}, {"one node": EXAMPLE}),
 )
 async def post_plan(
@@ -81,7 +81,7 @@ async def post_plan(
     """Plan a graph. The same question is answered from what is stored."""
     demand_media(media_type_of(request.headers), ["application/json"])
     body = await body_of(request, service.settings)
-    sent = await anyio.to_thread.run_sync(decoded, body, dict[str, msgspec.Raw])
+    sent = await fields_of_body(request, service, body)
     wanted = wait_asked(prefer or [])
     seconds = service.settings.wait_seconds if wanted is None else min(wanted, service.settings.longest_wait_seconds)
     question = await _question(service, sent)

@@ -21,6 +21,7 @@ from obstore.store import LocalStore, from_url
 
 from app.errors import BadUsage, NotFound, Unavailable
 from app.files import CannotWrite, remedy
+from app.watching import instruments
 
 KEY = re.compile(r"[0-9a-f]{64}")
 LEVEL = 3  # zstd; a graph document shrinks about tenfold
@@ -69,7 +70,10 @@ class Blobs:
         try:
             return zstandard.ZstdDecompressor().decompress(packed)
         except zstandard.ZstdError as error:
-            raise Unavailable(f"blob {key} is damaged: {error}; put a backup in its place", code="damaged") from error
+            said = f"blob {key} is damaged: {error}; put a backup in its place"
+            damaged = Unavailable(said, code="damaged")
+            instruments.store_failed("blobs", damaged)
+            raise damaged from error
 
     def has(self, key: str) -> bool:
         return self._head(key) is not None
@@ -141,6 +145,11 @@ class Blobs:
             raise self._in_words("look at", key, error) from error
 
     def _in_words(self, what: str, key: str, error: Exception) -> Exception:
+        said = self._said(what, key, error)
+        instruments.store_failed("blobs", said)
+        return said
+
+    def _said(self, what: str, key: str, error: Exception) -> Exception:
         code = _errno(error)
         if self.folder is not None and code is not None:
             said = f"cannot {what} {self.folder / _path(key) if key else self.folder}: {os.strerror(code)}"

@@ -14,6 +14,7 @@ from sqlalchemy.exc import DBAPIError, IntegrityError, TimeoutError
 
 from app.errors import BadUsage, Unavailable
 from app.files import CannotWrite
+from app.watching import instruments
 
 NAME = "remat.sqlite"
 BUSY_SECONDS = 30.0  # a writer waits so long for the other
@@ -82,9 +83,13 @@ def explained(engine: sa.Engine) -> Iterator[None]:
     except IntegrityError:
         raise
     except TimeoutError as error:
-        raise Unavailable("every connection to the database is in use; ask again", headers=RETRY) from error
+        said: Exception = Unavailable("every connection to the database is in use; ask again", headers=RETRY)
+        instruments.store_failed("database", said)
+        raise said from error
     except DBAPIError as error:
-        raise _in_words(engine, error) from error
+        said = _in_words(engine, error)
+        instruments.store_failed("database", said)
+        raise said from error
 
 
 def _in_words(engine: sa.Engine, error: DBAPIError) -> Exception:

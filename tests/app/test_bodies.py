@@ -9,6 +9,7 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
+from app.admission import Admission, Held
 from app.bodies import _decompressed, coding_of
 from app.errors import TooLarge, Unparseable, Unsupported
 from app.settings import Settings
@@ -16,19 +17,20 @@ from app.settings import Settings
 PACK = {"gzip": gzip.compress, "zstd": zstandard.ZstdCompressor().compress}
 CODINGS = pytest.mark.parametrize("coding", PACK)
 SMALL = Settings(decompressed_bytes=1 << 20)
+HELD = Held(Admission(Settings(bodies_bytes=1 << 40, spare_bytes=0)))  # as much as one likes
 
 
 @CODINGS
 @given(parts=st.lists(st.binary(min_size=1, max_size=3000), min_size=1, max_size=3))
 def test_every_member_of_a_stream_is_read(coding: str, parts: list[bytes]) -> None:
-    assert _decompressed(b"".join(PACK[coding](part) for part in parts), coding, SMALL) == b"".join(parts)
+    assert _decompressed(b"".join(PACK[coding](part) for part in parts), coding, SMALL, HELD) == b"".join(parts)
 
 
 @CODINGS
 def test_a_body_may_have_exactly_the_limit_and_not_a_byte_more(coding: str) -> None:
-    assert len(_decompressed(PACK[coding](bytes(1 << 20)), coding, SMALL)) == 1 << 20
+    assert len(_decompressed(PACK[coding](bytes(1 << 20)), coding, SMALL, HELD)) == 1 << 20
     with pytest.raises(TooLarge, match="REMAT_DECOMPRESSED_BYTES") as caught:
-        _decompressed(PACK[coding](bytes((1 << 20) + 1)), coding, SMALL)
+        _decompressed(PACK[coding](bytes((1 << 20) + 1)), coding, SMALL, HELD)
     assert caught.value.limit == {"name": "REMAT_DECOMPRESSED_BYTES", "value": 1 << 20}
 
 
@@ -37,7 +39,7 @@ def test_a_truncated_or_foreign_stream_is_not_parseable(coding: str) -> None:
     whole = PACK[coding](b"a graph, so to speak" * 100)
     for broken in (whole[:-5], whole[:3], b"not compressed at all"):
         with pytest.raises(Unparseable, match="compress it again"):
-            _decompressed(broken, coding, SMALL)
+            _decompressed(broken, coding, SMALL, HELD)
 
 
 def test_a_window_past_the_limit_is_refused() -> None:
@@ -45,7 +47,7 @@ def test_a_window_past_the_limit_is_refused() -> None:
     frame = zstandard.ZstdCompressor(compression_params=wide).compressobj()  # no content size: the window counts
     data = frame.compress(bytes(1 << 19)) + frame.flush()
     with pytest.raises(Unparseable, match=r"too much memory|window"):
-        _decompressed(data, "zstd", SMALL)
+        _decompressed(data, "zstd", SMALL, HELD)
 
 
 @pytest.mark.parametrize("header", ["br", "gzip, zstd", "gzip,gzip", "nonsense"])

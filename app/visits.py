@@ -1,0 +1,50 @@
+"""A name for every request, in its answer and in every line of log about it."""
+
+from __future__ import annotations
+
+import logging
+import re
+import secrets
+import time
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from structlog.contextvars import bound_contextvars
+
+log = logging.getLogger(__name__)
+
+OWN = re.compile(rb"[A-Za-z0-9_.-]{1,64}")
+QUIET = frozenset({"/livez", "/readyz", "/metrics"})
+LONGEST_PATH = 200
+
+
+class Visits:
+    """ASGI middleware: takes the client's `X-Request-Id` where it is a plain word, else makes one."""
+
+    def __init__(self, app: ASGIApp):
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        given = [value for name, value in scope["headers"] if name == b"x-request-id"]
+        id = given[0] if len(given) == 1 and OWN.fullmatch(given[0]) else secrets.token_hex(8).encode()
+        began, status, place = time.monotonic(), 0, ""
+
+        async def sent(message: Message) -> None:
+            nonlocal status, place
+            if message["type"] == "http.response.start":
+                status, headers = message["status"], list(message.get("headers", ()))
+                place = next((value.decode("latin-1") for name, value in headers if name.lower() == b"location"), "")
+                message = {**message, "headers": [*headers, (b"x-request-id", id)]}
+            await send(message)
+
+        with bound_contextvars(request=id.decode()):
+            try:
+                await self.app(scope, receive, sent)
+            finally:
+                level = logging.WARNING if status >= 500 else logging.DEBUG if scope["path"] in QUIET else logging.INFO
+                log.log(
+                    level, "event=answered method=%s path=%s status=%s seconds=%s location=%s", scope["method"],
+                    scope["path"][:LONGEST_PATH], status or None, time.monotonic() - began, place or None,
+                )  # fmt: skip
