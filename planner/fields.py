@@ -10,7 +10,7 @@ from typing import Any
 from planner.errors import BadRequest, Finding
 
 MOST_FINDINGS = 10
-LONGEST_SEARCH = 7 * 24 * 3600.0
+LONGEST_SEARCH = 24 * 3600.0
 Parser = Callable[[Any, str], Any]  # (what was given, its path) -> its value; raises BadRequest
 
 

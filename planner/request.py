@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import difflib
-import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from planner.algorithms import PLANNERS
 from planner.budget import Budget, parse_budget, parse_fraction
 from planner.errors import BadRequest, Finding
+from planner.fields import MOST_FINDINGS, Parser, bad, or_none, parsed, seconds, whole
 from planner.runtime import runtime_named
 
 RETURNS = ("plan", "timeline", "layout", "explain", "source", "graph")
 DEFAULT_OVERHEAD = 0.1  # with neither budget nor overhead asked for
-LONGEST_SEARCH = 24 * 3600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +76,7 @@ def parse_request(fields: Mapping[str, Any]) -> Request:
     return Request(**found, given=dict(fields))
 
 
-def _one_of(*choices: str) -> Callable[[Any, str], str]:
+def _one_of(*choices: str) -> Parser:
     def parse(given: Any, name: str) -> str:
         if given not in choices or not isinstance(given, str):
             raise bad(name, given, "one of " + ", ".join(choices))
