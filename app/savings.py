@@ -5,12 +5,15 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import sqlalchemy as sa
+from sqlalchemy.dialects import postgresql
 
 from app.store.store import Store
-from app.store.tables import Moment
+from app.store.tables import Moment, operations
 from planner.errors import BadRequest
 
 GROUPS = ("model", "planner", "budget", "day")
@@ -38,8 +41,21 @@ FIGURES: tuple[sa.ColumnElement[Any], ...] = (
 )  # fmt: skip
 
 
-def savings(store: Store, by: Sequence[str], since: str | None, until: str | None) -> list[dict[str, Any]]:
-    """A row a group of `GROUPS`, ascending, over plans first made in [since, until). Raises BadRequest."""
+@dataclass(frozen=True, slots=True)
+class Owned:
+    """Whose plans are summed: the results of these operations, and these plans."""
+
+    operations: Sequence[str]
+    plans: Sequence[str]
+
+
+def savings(
+    store: Store, by: Sequence[str], since: str | None, until: str | None, owned: Owned | None = None
+) -> list[dict[str, Any]]:
+    """A row a group of `GROUPS`, ascending, over plans first made in [since, until). Raises BadRequest.
+
+    Unless `owned` is None, over those plans only.
+    """
     groups: list[sa.ColumnElement[Any]] = [sa.column(name) for name in by]
     made = sa.column("created_at", Moment)
     asked = sa.select(*groups, *FIGURES).select_from(sa.table("savings")).group_by(*groups).order_by(*groups)
@@ -47,12 +63,25 @@ def savings(store: Store, by: Sequence[str], since: str | None, until: str | Non
         asked = asked.where(made >= since)
     if until is not None:
         asked = asked.where(made < until)
+    if owned is not None:
+        plan: sa.ColumnClause[str] = sa.column("plan_id")
+        results = sa.select(operations.c.result)
+        made_for = results.where(operations.c.id.in_(_listed(store, owned.operations)))
+        asked = asked.where(plan.in_(made_for) | plan.in_(_listed(store, owned.plans)))
     with store.reading() as connection:
         rows = [dict(row) for row in connection.execute(asked.limit(MOST_ROWS + 1)).mappings()]
     if len(rows) > MOST_ROWS:
         said = f"more than {MOST_ROWS} groups"
         raise BadRequest.one("too_many_rows", "query.group_by", said, "fewer", "narrow from and to, or group by less")
     return rows
+
+
+def _listed(store: Store, ids: Sequence[str]) -> sa.Select[Any]:
+    """The ids as rows of a query, in one parameter however many there are."""
+    text = sa.literal(msgspec.json.encode(ids).decode())
+    if store.is_sqlite:
+        return sa.select(sa.column("value")).select_from(sa.func.json_each(text))
+    return sa.select(sa.func.jsonb_array_elements_text(sa.cast(text, postgresql.JSONB)))
 
 
 def as_csv(names: Iterable[str], rows: Iterable[Mapping[str, Any]]) -> str:

@@ -68,6 +68,9 @@ class Vault(Protocol):
     def granted(self, tenant: str, kind: str, ids: Collection[str]) -> set[str]:
         """Those of the ids that are the tenant's."""
 
+    def grants(self, tenant: str, kind: str) -> list[str]:
+        """Ids of all things of that kind that are the tenant's."""
+
     def charge(self, key_id: str, id: str, seconds: float, now: float) -> None:
         """Count a solve that has begun, for as long as it may take; one that is counted already stays as it is."""
 
@@ -126,6 +129,9 @@ class FileVault:
     def granted(self, tenant: str, kind: str, ids: Collection[str]) -> set[str]:
         asked = "SELECT 1 FROM grants WHERE tenant = ? AND kind = ? AND id = ?"
         return {id for id in ids if self._asked(asked, tenant, kind, id)}
+
+    def grants(self, tenant: str, kind: str) -> list[str]:
+        return [id for (id,) in self._asked("SELECT id FROM grants WHERE tenant = ? AND kind = ?", tenant, kind)]
 
     def charge(self, key_id: str, id: str, seconds: float, now: float) -> None:
         with self._writing() as connection:

@@ -23,6 +23,7 @@ from app.access.keys import Key
 from app.access.vault import DAY_S, Vault
 from app.errors import NotFound, OverQuota
 from app.jobs.port import Event, Jobs, Operation, Page, Question
+from app.savings import Owned
 from app.service import Service
 from app.store.blobs import key_of
 from app.store.store import Store
@@ -134,6 +135,22 @@ def own_question(service: Service, question: Question) -> Question:
     """The question as this tenant's own; without keys there is one tenant."""
     caller: Caller | None = getattr(service, "caller", None)
     return question if caller is None else replace(question, key=caller.own(question.key))
+
+
+def own_plan(service: Service, plan_id: str) -> None:
+    """Count a plan that no operation has as result among the tenant's."""
+    caller: Caller | None = getattr(service, "caller", None)
+    if caller is not None:
+        caller.grant("plans", plan_id)
+
+
+def own_plans(service: Service) -> Owned | None:
+    """What the caller may sum over; None: everything, without keys or for an operator."""
+    caller: Caller | None = getattr(service, "caller", None)
+    if caller is None or "operator" in caller.key.scopes:
+        return None
+    vault, tenant = caller.access.vault, caller.key.tenant
+    return Owned(vault.grants(tenant, "operations"), vault.grants(tenant, "plans"))
 
 
 class _Store:

@@ -9,6 +9,7 @@ import msgspec
 from fastapi import APIRouter, Request, Response
 
 from app import records
+from app.access.view import own_plan
 from app.openapi import answers, bodies, problems, ref
 from app.routes.asking import demand_time, fields_of, graph_id_of, sent_in
 from app.routes.common import Serving
@@ -39,5 +40,6 @@ async def post_curve(request: Request, service: Serving) -> Response:
     made = await service.solve_in_child("curve", payload, seconds)
     for point, solved in zip(made["document"]["points"], made["plans"], strict=True):
         plan_id = await anyio.to_thread.run_sync(records.keep_plan, service.store, solved, graph_id)
+        await anyio.to_thread.run_sync(own_plan, service, plan_id)
         point["plan"] = f"/v1/plans/{plan_id}"
     return Response(msgspec.json.encode(made["document"]), 201, media_type="application/json")

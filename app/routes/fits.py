@@ -9,6 +9,7 @@ import msgspec
 from fastapi import APIRouter, Request, Response
 
 from app import records
+from app.access.view import own_plan
 from app.openapi import answers, bodies, problems, ref
 from app.routes.asking import demand_time, fields_of, graph_id_of, sent_in
 from app.routes.common import Serving
@@ -43,5 +44,6 @@ async def post_fit(request: Request, service: Serving) -> Response:
     for solved in made["plans"]:
         graph = await anyio.to_thread.run_sync(records.keep_graph, service.store, made["graph"])
         plan_id = await anyio.to_thread.run_sync(records.keep_plan, service.store, solved, graph["id"])
+        await anyio.to_thread.run_sync(own_plan, service, plan_id)
         made["document"]["plan"] = f"/v1/plans/{plan_id}"
     return Response(msgspec.json.encode(made["document"]), 201, media_type="application/json")

@@ -9,6 +9,7 @@ import anyio.to_thread
 import msgspec
 from fastapi import APIRouter, Query, Response
 
+from app.access.view import own_plans
 from app.openapi import answers, problems, ref
 from app.routes.common import Serving
 from app.savings import FIGURES, GROUPS, as_csv, savings
@@ -37,10 +38,11 @@ async def get_savings(
     until: To = None,
     format: Annotated[Literal["json", "csv"], Query(description="of the answer")] = "json",
 ) -> Response:
-    """Bytes saved and time paid, of all plans that are kept. A day, or a time without a zone, is of UTC."""
+    """Bytes saved and time paid, of the tenant's plans, of all for operators. A day, or a time without zone, is UTC."""
     by = list(dict.fromkeys(group_by.split(",")))
     first, last = _utc(since, "query.from"), _utc(until, "query.to")
-    rows = await anyio.to_thread.run_sync(savings, service.store, by, first, last)
+    owned = await anyio.to_thread.run_sync(own_plans, service)
+    rows = await anyio.to_thread.run_sync(savings, service.store, by, first, last, owned)
     headers = {"Cache-Control": "no-store"}
     if format == "csv":
         return Response(as_csv([*by, *(figure.name for figure in FIGURES)], rows), 200, headers, "text/csv")

@@ -13,7 +13,10 @@ import sqlalchemy as sa
 from starlette.testclient import TestClient
 
 from app import records
+from app.jobs import stored
+from app.jobs.port import Operation
 from app.main import create_app
+from app.savings import Owned, savings
 from app.settings import Settings
 from app.store.store import Store
 from app.store.tables import plans
@@ -83,6 +86,22 @@ def test_groups_are_combined_in_the_order_they_are_named(asked: Any) -> None:
 )
 def test_a_range_of_time_has_its_start_and_not_its_end(asked: Any, times: dict[str, str], plans: int) -> None:
     assert sum(row["plans"] for row in asked(**times).json()["rows"]) == plans
+
+
+def test_only_plans_that_are_owned_are_summed(store: Store) -> None:
+    with store.reading() as connection:
+        ids = dict(connection.execute(sa.select(plans.c.created_at, plans.c.id)).all())
+    first, last = ids["2026-01-01T23:59:59.999Z"], ids["2026-01-03T00:00:00.000Z"]
+    ended = Operation("op1", "k", GRAPH_ID, {}, records.now(), state="succeeded", ended_at=records.now(), result=first)
+    stored.add(store, ended)
+
+    def days(operations: list[str], plans: list[str]) -> list[str]:
+        return [row["day"] for row in savings(store, ["day"], None, None, Owned(operations, plans))]
+
+    assert days(["op1", "op0"], []) == ["2026-01-01"]
+    assert days(["op1"], [last, "x\"'"]) == ["2026-01-01", "2026-01-03"]
+    assert days([], []) == []
+    assert days(["op"] * 50_000, [last] * 50_000) == ["2026-01-03"]
 
 
 def test_csv_has_the_same_rows(asked: Any) -> None:

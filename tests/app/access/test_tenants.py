@@ -199,3 +199,19 @@ def test_what_is_kept_already_costs_no_quota(answered: bool, gated: Gated) -> No
     gated.access.vault.settle(key_id, "direct/earlier", 10)
     again = gated.plan(headers, **asked, **({} if answered else {"seed": 9}))
     assert again.status_code == (201 if answered else 429)
+
+
+def test_savings_are_of_the_tenants_own_plans_even_of_a_graph_that_others_plan(gated: Gated, tenant: Tenant) -> None:
+    def plans(who: str) -> int:
+        rows = gated.client.get("/v1/savings", headers=tenant(who)).json()["rows"]
+        return sum(row["plans"] for row in rows if row["model"] == "shared by two")
+
+    graph = chain(3, "shared by two")
+    for budget in ("95%", "90%"):
+        assert gated.plan(tenant("saver"), graph=graph, budget=budget).status_code == 201
+    assert (plans("saver"), plans("other saver")) == (2, 0)
+    assert gated.plan(tenant("other saver"), graph=graph, budget="85%").status_code == 201
+    assert (plans("saver"), plans("other saver")) == (2, 1)
+    curve = {"graph": graph, "budgets": ["80%"], "planner": "greedy", "iterations": 5}
+    assert gated.client.post("/v1/curves", json=curve, headers=tenant("other saver")).status_code == 201
+    assert (plans("saver"), plans("other saver")) == (2, 2)
