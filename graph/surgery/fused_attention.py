@@ -76,7 +76,7 @@ class _Finder:
         """The attention around a Softmax."""
         nodes, softmax = self.graph.nodes, self.graph.nodes[n]
         p, scores = softmax.outputs[0], self.graph.values[softmax.inputs[0]].type
-        if scores is None or len(scores.shape) < 2 or len(self.readers[p]) != 1:
+        if scores is None or len(scores.shape) < 2 or not scores.elements or len(self.readers[p]) != 1:
             return None
         default = -1 if self.graph.opset.get("", 21) >= 13 else 1
         m, rank = self.readers[p][0], len(scores.shape)
