@@ -1,0 +1,191 @@
+"""`docker-compose.yml` says what it should, and its commands start as processes. Docker itself is not asked."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+import yaml
+
+from app.cli import app as cli
+from app.settings import Settings
+from tests.app.conftest import chain
+
+ROOT = Path(__file__).parents[2]
+OURS = ("migrate", "api", "worker")
+VARIABLE = re.compile(r"\$\{(\w+)(?::-([^}]*))?\}")
+
+
+def substituted(value: Any, given: dict[str, str]) -> Any:
+    """The value as Compose reads it: `${NAME:-DEFAULT}` is what is given, or the default."""
+    if isinstance(value, dict):
+        return {name: substituted(entry, given) for name, entry in value.items()}
+    if isinstance(value, list):
+        return [substituted(entry, given) for entry in value]
+    return VARIABLE.sub(lambda found: given.get(found[1], found[2] or ""), value) if isinstance(value, str) else value
+
+
+def compose(**given: str) -> dict[str, Any]:
+    """The services by name."""
+    read = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
+    services: dict[str, Any] = substituted(read["services"], given)
+    return services
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_our_services_run_without_rights_on_a_root_they_cannot_write(name: str) -> None:
+    service = compose()[name]
+    assert service["read_only"] is True and service["cap_drop"] == ["ALL"]
+    assert "no-new-privileges:true" in service["security_opt"]
+    assert {volume.split(":")[1] for volume in service["volumes"]} == {"/data", "/kernels"}
+
+
+def test_every_variable_is_a_setting_or_one_of_the_object_store() -> None:
+    known = {f"REMAT_{name.upper()}" for name in Settings.model_fields}
+    for name in OURS:
+        set_here = {variable for variable in compose()[name]["environment"] if not variable.startswith("AWS_")}
+        assert set_here <= known
+    lines = (ROOT / "deploy" / "objects.env").read_text().splitlines()
+    given = dict(line.split("=", 1) for line in lines if not line.startswith("#"))
+    assert set(given) <= set(compose()["api"]["environment"])
+    assert Settings(blobs_url=given["REMAT_BLOBS_URL"]).blobs_url is not None
+
+
+def test_what_is_not_always_wanted_has_a_profile_and_what_is_waited_for_is_there() -> None:
+    services = compose()
+    profiles = {name: service.get("profiles", []) for name, service in services.items()}
+    assert {name for name, said in profiles.items() if not said} == {"database", *OURS}
+    assert {name for name, said in profiles.items() if said == ["watching"]} == {"prometheus", "grafana"}
+    assert {name for name, said in profiles.items() if said == ["objects"]} == {"objects", "bucket"}
+    for service in services.values():
+        waits = service.get("depends_on", {})
+        for other, how in waits.items() if isinstance(waits, dict) else []:
+            assert other in services
+            if how["condition"] == "service_healthy":
+                assert "healthcheck" in services[other]
+
+
+def test_workers_scale_and_ports_are_open_to_this_machine_alone() -> None:
+    services = compose()
+    assert "container_name" not in services["worker"] and "ports" not in services["worker"]
+    ports = [port for service in services.values() for port in service.get("ports", [])]
+    assert ports and all(port.startswith("127.0.0.1:") for port in ports)
+
+
+def test_files_that_are_mounted_are_there() -> None:
+    for service in compose().values():
+        for volume in service.get("volumes", []):
+            if volume.startswith("./"):
+                assert (ROOT / volume.split(":")[0]).is_file(), volume
+
+
+def test_the_image_has_kernels_for_any_processor_and_no_root() -> None:
+    text = (ROOT / "Dockerfile").read_text()
+    build, _, run = text.partition("\nFROM ")[2].partition("\nFROM ")
+    for stage in (build, run):
+        assert "NUMBA_CPU_NAME=generic" in stage and "NUMBA_CACHE_DIR=/kernels" in stage
+    assert "python -m planner.warm" in build
+    assert re.findall(r"^USER (.*)$", run, re.MULTILINE) == ["10001:10001"]
+    copied = re.findall(r"^COPY (?!--)([\w./-]+) ", text, re.MULTILINE)
+    kept = [line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")]
+    assert all((ROOT / name).exists() and name in kept for name in copied)
+
+
+def test_the_start_warms_kernels_for_what_solves_and_runs_what_it_is_given(tmp_path: Path) -> None:
+    called = tmp_path / "python"
+    called.write_text('#!/bin/sh\necho "python $*"\n')
+    called.chmod(0o755)
+    environment = os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+
+    def start(*command: str) -> tuple[str, str]:
+        done = subprocess.run(
+            [ROOT / "deploy" / "start", *command], env=environment, capture_output=True, text=True, check=True
+        )
+        return done.stdout, done.stderr
+
+    assert start("echo", "serve") == ("serve\n", "python -m planner.warm\n")
+    assert start("echo", "worker", "-x") == ("worker -x\n", "python -m planner.warm\n")
+    assert start("echo", "migrate") == ("migrate\n", "")
+
+
+def test_every_metric_of_the_dashboard_is_documented() -> None:
+    board = json.loads((ROOT / "deploy" / "grafana" / "remat.json").read_text())
+    queries = [target.get("expr", "") for panel in board["panels"] for target in panel["targets"]]
+    asked = {name for query in queries for name in re.findall(r"\b(?:remat|http_server|process)_\w+", query)}
+    documented = set(re.findall(r"`((?:remat|http|process)_\w+)`", (ROOT / "docs" / "watching.md").read_text()))
+    assert len(asked) >= 12
+    assert {re.sub(r"_(bucket|count|sum)$", "", name) for name in asked} <= documented
+
+
+def test_prometheus_and_grafana_find_what_they_ask() -> None:
+    services = compose()
+    scraped = yaml.safe_load((ROOT / "deploy" / "prometheus" / "prometheus.yml").read_text())
+    for job in scraped["scrape_configs"]:
+        for found in job["dns_sd_configs"]:
+            assert set(found["names"]) <= set(services)
+            assert str(found["port"]) in services["api"]["command"]
+    sources = yaml.safe_load((ROOT / "deploy" / "grafana" / "sources.yml").read_text())["datasources"]
+    named = {source["uid"] for source in sources}
+    board = json.loads((ROOT / "deploy" / "grafana" / "remat.json").read_text())
+    assert {panel["datasource"]["uid"] for panel in board["panels"]} <= named
+    assert {re.split(r"[:/]+", source["url"].removeprefix("http://"))[0] for source in sources} <= set(services)
+
+
+@contextmanager
+def started(service: dict[str, Any], environment: dict[str, str]) -> Iterator[subprocess.Popen[str]]:
+    """The service's command as a process of this machine, as the image would run it."""
+    program, *arguments = service["command"]
+    assert program == "remat"
+    process = subprocess.Popen(
+        [sys.executable, "-m", "app", *arguments], env=os.environ | environment, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+        assert process.stderr is not None
+        process.stderr.close()
+
+
+def commands() -> set[str]:
+    return {command.name or command.callback.__name__.replace("_", "-") for command in cli.registered_commands}  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("name", ["migrate", "api", pytest.param("worker", marks=pytest.mark.xfail(strict=True))])
+def test_every_command_is_one_of_the_program(name: str) -> None:
+    program, command, *_ = compose()[name]["command"]
+    assert program == "remat" and command in commands()
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("store_settings", ["postgresql"], indirect=True)
+def test_the_same_commands_serve_a_plan_as_processes(store_settings: dict[str, Any], tmp_path: Path) -> None:
+    services = compose()
+    place = {
+        "REMAT_DATABASE_URL": store_settings["database_url"], "REMAT_DATA": str(tmp_path / "data"),
+        "REMAT_LOG_LEVEL": "warning", "OMP_NUM_THREADS": "1",
+    }  # fmt: skip
+    assert set(place) - {"REMAT_LOG_LEVEL", "OMP_NUM_THREADS"} <= set(services["api"]["environment"])
+    with started(services["migrate"], place) as migrating:
+        assert migrating.wait(120) == 0
+    api = services["api"] | {"command": ["0" if word == "8000" else word for word in services["api"]["command"]]}
+    with started(api, place) as serving:
+        assert serving.stderr is not None
+        found = re.fullmatch(r"listening on http://0\.0\.0\.0:(\d+)\n", serving.stderr.readline())
+        assert found is not None
+        url = f"http://127.0.0.1:{found[1]}"
+        assert httpx2.get(f"{url}/readyz", timeout=60).json() == {"status": "ready"}
+        question = {"graph": chain(), "budget": "80%"}
+        answer = httpx2.post(f"{url}/v1/plans", json=question, headers={"prefer": "wait=60"}, timeout=120)
+        assert answer.status_code == 201, answer.text
+        assert "remat_solve_duration_seconds_count" in httpx2.get(f"{url}/metrics", timeout=60).text
