@@ -21,7 +21,6 @@ def besides(report: Mapping[str, Any]) -> list[str]:
 
 
 def _levers(advice: Mapping[str, Any]) -> list[str]:
-    binding = advice["binding"]
     names = {
         "micro_batches": "micro-batches", "chunked_loss": "chunks of the loss", "fused_attention": "fused attention",
         "update_as_ready": "update as ready",
@@ -36,9 +35,14 @@ def _levers(advice: Mapping[str, Any]) -> list[str]:
     ]  # fmt: skip
     lines = list(table(("what else there is", "peak", "extra time", "", ""), rows, (1, 2))) if rows else []
     lines += [f"not {names[row['lever']]}: {row['why']}" for row in advice["left_out"]]
+    return [*lines, bound_by(advice["binding"])]
+
+
+def bound_by(binding: Mapping[str, Any]) -> str:
+    """Which node keeps plans from a lower peak, and how low they could go without it."""
     node = binding["node"] or "what is held at the end"
     rest = "" if binding["node"] is None else f"; without it {size(binding['next_bytes'])}"
-    return [*lines, f"no plan peaks below {size(binding['bytes'])}, because of {node}{rest}"]
+    return f"no plan peaks below {size(binding['bytes'])}, because of {node}{rest}"
 
 
 def _advice(advice: Mapping[str, Any]) -> list[str]:

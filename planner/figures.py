@@ -11,7 +11,7 @@ import numpy as np
 from planner.errors import IllegalPlan
 from planner.lower import CATEGORIES, Lowered
 from planner.plan import Plan
-from planner.problem import BACKWARD, DEVICE, FORWARD, RESIDENT
+from planner.problem import BACKWARD, DEVICE, FORWARD, RESIDENT, TO_LAST_READ
 from planner.realize import Sequence
 
 
@@ -179,7 +179,8 @@ def explain(lowered: Lowered, plan: Plan) -> list[dict[str, Any]]:
         for step in steps_of[task][1:]:
             for k in lives.written_instance[step].tolist():
                 before = written[int(lives.buffer[k])][-1]
-                if lives.stop[k] > step + 1:  # read again, so the gap before it was freed for it
+                is_kept = lives.stop[k] == len(plan.order) and problem.hold[lives.buffer[k]] != TO_LAST_READ
+                if lives.stop[k] > step + 1 or is_kept:  # of use again, so the gap before it was freed for it
                     size = int(problem.size[lives.buffer[k]])
                     freed += size
                     byte_steps += size * max(0, step - int(lives.stop[before]))

@@ -127,9 +127,10 @@ def _arena_bytes(question: Question, plan: Plan) -> int | None:
 
 
 def explained(question: Question, plan: Plan) -> dict[str, Any]:
-    """What each repeat frees and costs, and who holds the peaks."""
+    """What each repeat frees and costs, which node binds, and who holds the peaks."""
     return {
         "recomputed": advice.worth(question, plan),
+        "binding": advice.binding(question),
         "holders": figures.holders(question.lowered, plan),
         "baseline_holders": figures.holders(question.lowered, question.baseline),
     }

@@ -100,7 +100,7 @@ def _embedded(document: Mapping[str, Any]) -> tuple[Request, Graph]:
                 "not_a_report", name, "nothing", f"a report with its {name}",
                 'write it with `remat plan -o`, or ask for {"return": ["plan", "source"]}',
             )  # fmt: skip
-    used = {"inputs", "batch", "dims", "loss", "recipe", "differentiate"}
+    used = {"inputs", "batch", "dims", "loss", "loss_chunks", "fuse_attention", "recipe", "differentiate"}
     fields = {name: given for name, given in document["request"].items() if name not in used}
     return parse_request(fields), load(json.dumps(document["source"]).encode())
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from app.besides import besides
+from app.besides import besides, bound_by
 from app.commands.files import read_report, to_json
 from app.terminal import headline, seconds, size, table
 from planner import saved
@@ -34,4 +34,4 @@ def lines(report: Mapping[str, Any], explained: Mapping[str, Any]) -> list[str]:
     for name, title in (("baseline_holders", "held at the peak before"), ("holders", "held at the peak after")):
         held = [(f"  {row['value']}", size(row["bytes"]), row["from_step"], row["to_step"]) for row in explained[name]]
         text += ["", *table((title, "", "from", "to"), held, (1, 2, 3))]
-    return text + besides(report)
+    return [*text, "", bound_by(explained["binding"]), *besides(report)]

@@ -35,7 +35,12 @@ def test_explain_says_what_would_be_without_a_repeat(tmp_path: Path, capsys: pyt
     assert run(["plan", MODEL, *FLAGS, "-o", str(path)]) == 0
     capsys.readouterr()
     assert run(["explain", str(path), "--json"]) == 0
-    rows = json.loads(capsys.readouterr().out)["recomputed"]
+    said = json.loads(capsys.readouterr().out)
+    rows = said["recomputed"]
     assert rows and all(row["if_kept"]["peak_bytes"] > 0 for row in rows)
+    assert all(row["byte_steps"] >= row["freed_bytes"] > 0 and row["seconds"] > 0 for row in rows)
+    assert said["binding"]["node"] and said["binding"]["next_bytes"] <= said["binding"]["bytes"]
+    assert sum(row["bytes"] for row in said["holders"]) <= json.loads(path.read_text())["plan"]["peak_bytes"]
     assert run(["explain", str(path)]) == 0
-    assert "peak if not" in capsys.readouterr().out
+    text = capsys.readouterr().out
+    assert "peak if not" in text and f"because of {said['binding']['node']}" in text
