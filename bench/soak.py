@@ -2,10 +2,13 @@
 
     python bench/soak.py --count 10000                  # prints its seed
     python bench/soak.py --seed 17 --only 4203          # one document again
+    python bench/soak.py --optima --count 2000          # small problems, against their exact optima
 
 Half of them are sound: every plan must be legal, checked and executed equal, and its peak what the
 execution counted. Half are sound ones with damage: the answer is a plan, or findings that say path,
 found, expected and remedy. Exit 1 at the end when any was not so; the documents are kept in --failures.
+With --optima, problems of up to 12 tasks with everything a problem can have: `auto` must be as good as the exact
+optimum at every budget in both orders, and no bound above it.
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ import tempfile
 import time
 import traceback
 from collections import Counter
+from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from multiprocessing import get_context
@@ -35,6 +39,7 @@ from planner.algorithms import PLANNERS
 from planner.errors import BadRequest
 from planner.request import parse_request
 from planner.runtime import RUNTIMES
+from tests.planner.small_problems import modes, small_problem, wrong
 from tests.strategies import random_graph
 
 LOG_EVERY = 500
@@ -44,22 +49,27 @@ def main() -> int:
     asked = arguments()
     print(f"seed {asked.seed}", flush=True)
     began, outcomes, failed = time.monotonic(), Counter[str](), 0
-    worker = Worker()
+    worker, what = Worker(), "problem" if asked.optima else "document"
     for i in [asked.only] if asked.only is not None else range(asked.count):
-        outcome, why = worker.answer(asked.seed, i)
+        outcome, why = worker.answer(compared if asked.optima else answered, asked.seed, i)
         outcomes[outcome] += 1
         if why:
             failed += 1
-            case = Case(asked.seed, i)
-            asked.failures.mkdir(parents=True, exist_ok=True)
-            path = asked.failures / f"{asked.seed}-{i}.json"
-            path.write_bytes(case.document)
-            print(f"document {i}, kept as {path}, asked {case.fields}\n{why}", flush=True)
+            print(f"{what} {i}{'' if asked.optima else kept(asked, i)}\n{why}", flush=True)
         if (i + 1) % LOG_EVERY == 0:
-            print(f"{i + 1} documents, {failed} wrong, {time.monotonic() - began:.0f} s", flush=True)
+            print(f"{i + 1} {what}s, {failed} wrong, {time.monotonic() - began:.0f} s", flush=True)
     said = ", ".join(f"{count} {outcome}" for outcome, count in sorted(outcomes.items()))
-    print(f"seed {asked.seed}: {sum(outcomes.values())} documents: {said}")
+    print(f"seed {asked.seed}: {sum(outcomes.values())} {what}s: {said}")
     return 1 if failed else 0
+
+
+def kept(asked: argparse.Namespace, number: int) -> str:
+    """Where a document now lies, and what was asked of it."""
+    case = Case(asked.seed, number)
+    asked.failures.mkdir(parents=True, exist_ok=True)
+    path = asked.failures / f"{asked.seed}-{number}.json"
+    path.write_bytes(case.document)
+    return f", kept as {path}, asked {case.fields}"
 
 
 class Worker:
@@ -68,12 +78,12 @@ class Worker:
     def __init__(self) -> None:
         self.pool: ProcessPoolExecutor | None = None
 
-    def answer(self, seed: int, number: int) -> tuple[str, str]:
+    def answer(self, ask: Callable[[int, int], tuple[str, str]], seed: int, number: int) -> tuple[str, str]:
         """(outcome, why it is wrong or nothing)."""
         if self.pool is None:
             self.pool = ProcessPoolExecutor(1, get_context("spawn"))
         try:
-            return self.pool.submit(answered, seed, number).result()
+            return self.pool.submit(ask, seed, number).result()
         except BrokenProcessPool:
             self.pool = None
             return "wrong", "the process died"
@@ -85,6 +95,17 @@ def answered(seed: int, number: int) -> tuple[str, str]:
         return Case(seed, number).run(), ""
     except Exception:
         return "wrong", traceback.format_exc()
+
+
+def compared(seed: int, number: int) -> tuple[str, str]:
+    """Outcome of one small problem, and what is not as its optimum says."""
+    chance = random.Random(f"{seed}/{number}")
+    problem = small_problem(chance)
+    try:
+        why = "\n".join(line for mode in modes(chance) for line in wrong(problem, mode))
+    except Exception:
+        why = traceback.format_exc()
+    return "wrong" if why else "optimal", why
 
 
 class Case:
@@ -140,6 +161,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--count", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=secrets.randbelow(10**9))
     parser.add_argument("--only", type=int, help="number of the one document to run")
+    parser.add_argument("--optima", action="store_true", help="small problems against their exact optima")
     parser.add_argument("--failures", type=Path, default=Path(tempfile.gettempdir()) / "remat-soak")
     return parser.parse_args()
 

@@ -216,12 +216,13 @@ class _Choosing:
     def estimates(self, vector: Vector) -> tuple[np.ndarray, np.ndarray]:
         """int64[a] each: bytes an alternative frees at the peak step against the first of its group, and its ticks."""
         table, plain = self.table, resolved(self.problem, vector)
-        step = int(np.argmax(liveness.profile(plain, self.order, liveness.lifetimes(plain, self.order))))
+        profile = liveness.profile(plain, self.order, liveness.lifetimes(plain, self.order))
+        step = int(np.argmax(profile)) if len(profile) else 0
         freed, more = np.zeros(len(table.group), np.int64), np.zeros(len(table.group), np.int64)
         alternative, buffer, task = table.buffers.row_of_entry(), table.buffers.index, table.tasks.index
         live = (self.begin[buffer] <= step) & (step <= self.end[buffer])
         np.add.at(freed, alternative, np.where(live, self.problem.size[buffer] - table.size, 0))
-        at_peak = task == self.order[step]
+        at_peak = np.isin(task, self.order[step : step + 1])
         np.add.at(
             freed, table.tasks.row_of_entry(), np.where(at_peak, self.problem.workspace[task] - table.workspace, 0)
         )

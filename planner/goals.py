@@ -27,7 +27,8 @@ def search(problem: Problem, goal: Goal, planner: str, monitor: Monitor, seeds: 
     lowest = portfolio.search(problem, goal, planner, part, seeds)
     monitor.spent(part)
     monitor.notes += part.notes
-    if monitor.should_stop():
+    if part.is_optimal or monitor.should_stop():
+        monitor.is_optimal = part.is_optimal
         return lowest
     return _cheapest_at_its_peak(problem, goal, planner, monitor, lowest)
 

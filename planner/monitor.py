@@ -29,6 +29,7 @@ class Monitor:
     stopped_by_clock: bool = False
     started: float = field(default_factory=time.monotonic)
     calls: int = 0
+    is_optimal: bool = False  # no legal order is nearer to the goal, or as near and quicker: who can tell has ended
     least_cost: int = 0  # ticks that are proven to be needed within the budget; a plan that takes no more ends a search
 
     def should_stop(self) -> bool:

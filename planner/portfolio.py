@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from planner import liveness
-from planner.algorithms import planner_named
+from planner.algorithms import exact, planner_named
 from planner.bounds import held_at_end, largest_task
 from planner.choices import relaxed, resolved
 from planner.choosing import choose, goal_under
 from planner.monitor import Monitor
 from planner.plan import Goal, Order, Score
 from planner.problem import Problem
+from planner.recompute import base_order
 
 #: Tried by `auto` in this order, the quickest to fit first, so that a stop always has something. They get this part of
 #: the search; what they find is improved by the others, each with a part of what is left.
 AUTO, AUTO_PART = ("as_given", "greedy", "mirror", "segments", "revolve"), 0.5
 IMPROVE = (("blocks", 0.4), ("anneal", 1.0))
+#: Where so many vectors of choices are all there are, `exact` may look at each, in this part of what is left: up to so
+#: many tasks before all others, which then have nothing to do.
+MOST_VECTORS, EXACT_PART, TINY = 64, 0.3, 16
 #: Above so many tasks these are left out: one order of theirs takes too long to pay.
 MOST_TASKS, SLOW = 20_000, ("revolve", "anneal")
 
@@ -50,6 +56,10 @@ def judge(problem: Problem, goal: Goal, order: Order, choices: Sequence[int] = (
     return score._replace(bytes_over_budget=score.peak_bytes + (behind if score.cost > limit else 0))
 
 
+def _judge_of(problem: Problem, goal: Goal, choices: Sequence[int]) -> Callable[[Order], Score]:
+    return lambda order: judge(problem, goal, order, choices)
+
+
 def search(
     problem: Problem, goal: Goal, planner: str, monitor: Monitor, seeds: Sequence[Found] = ()
 ) -> Found:  # fmt: skip
@@ -62,11 +72,18 @@ def search(
     known = _best_of(problem, goal, seeds, monitor)
     if planner != "auto":
         return _better(problem, goal, known, _chosen(problem, goal, planner, monitor))
+    if problem.tasks <= TINY:
+        given = Found(base_order(problem, goal.strict_phases), "as_given")
+        known = _of_all(problem, goal, given if known is None else _better(problem, goal, known, given), monitor)
+        if monitor.is_optimal:
+            return known
     part = monitor.beside(monitor.judge, AUTO_PART)
     part.on_progress = monitor.on_progress
     found = _better(problem, goal, known, _chosen(problem, goal, planner, part))
     monitor.spent(part)
-    return _improved(problem, goal, found, monitor)
+    if problem.tasks > TINY:
+        found = _of_all(problem, goal, found, monitor)
+    return found if monitor.is_optimal else _improved(problem, goal, found, monitor)
 
 
 def _best_of(problem: Problem, goal: Goal, seeds: Sequence[Found], monitor: Monitor) -> Found | None:
@@ -87,6 +104,35 @@ def _better(problem: Problem, goal: Goal, known: Found | None, found: Found) -> 
     return known if known_score < judge(problem, goal, found.order, found.choices) else found
 
 
+def _of_all(problem: Problem, goal: Goal, found: Found, monitor: Monitor) -> Found:
+    """What was found, or the best of all orders under all alternatives where those are few enough to look at."""
+    counts = problem.choices.counts().tolist()
+    best = judge(problem, goal, found.order, found.choices)
+    monitor.tell(found.order, best)
+    if is_least(problem, goal, best, monitor):
+        monitor.is_optimal = True
+        return found
+    if problem.tasks > exact.MOST_TASKS or math.prod(counts) > MOST_VECTORS:
+        return found
+    own = found.choices or (0,) * len(counts)
+    vectors = sorted(itertools.product(*map(range, counts)), key=lambda vector: vector != own)
+    for k, vector in enumerate(vectors):
+        columns = resolved(problem, vector)
+        if goal.budget_bytes and not best.bytes_over_budget and _once(columns) >= best.cost:
+            continue
+        part = monitor.beside(_judge_of(problem, goal, vector), EXACT_PART / (len(vectors) - k))
+        part.offer(found.order if vector == own else base_order(columns, goal.strict_phases))
+        order = exact.plan(columns, goal_under(problem, goal, vector), part)
+        monitor.spent(part)
+        if (score := judge(problem, goal, order, vector)) < best:
+            found, best = Found(order, "exact", vector), score
+            monitor.tell(order, score)
+        if not part.is_optimal:
+            return found
+    monitor.is_optimal = True
+    return found
+
+
 def _improved(problem: Problem, goal: Goal, found: Found, monitor: Monitor) -> Found:
     """What was found, or what those who improve make of it where that is better."""
     best = judge(problem, goal, found.order, found.choices)
@@ -100,7 +146,7 @@ def _improved(problem: Problem, goal: Goal, found: Found, monitor: Monitor) -> F
             continue
         if monitor.should_stop():
             break
-        part = monitor.beside(lambda order: judge(problem, goal, order, choices), share)
+        part = monitor.beside(_judge_of(problem, goal, choices), share)
         part.tell(found.order, best)
         part.on_progress = monitor.on_progress
         part.offer(planner_named(name)(columns, under, part))
@@ -116,8 +162,12 @@ def is_least(problem: Problem, goal: Goal, score: Score, monitor: Monitor) -> bo
     """Whether no plan within the budget can take less time."""
     if not goal.budget_bytes or score.bytes_over_budget:
         return False
-    least = relaxed(problem)
-    return score.cost <= max(int(least.cost[~least.optional].sum()), monitor.least_cost)
+    return score.cost <= max(_once(relaxed(problem)), monitor.least_cost)
+
+
+def _once(problem: Problem) -> int:
+    """Ticks of one run of every task that has to run."""
+    return int(problem.cost[~problem.optional].sum())
 
 
 def is_out_of_reach(problem: Problem, goal: Goal) -> bool:

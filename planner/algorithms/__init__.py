@@ -25,6 +25,7 @@ PLANNERS = {
     "search_order": "planner.algorithms.search_order",
     "longest_path": "planner.algorithms.longest_path",
     "chain": "planner.algorithms.chain",
+    "exact": "planner.algorithms.exact",
     "milp": "planner.algorithms.milp",
     "cp_sat": "planner.algorithms.cp_sat",
     "min_cut": "planner.algorithms.min_cut",

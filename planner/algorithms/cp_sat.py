@@ -32,8 +32,6 @@ from planner.stages import EVER, Stages
 
 #: Tasks up to which first runs may move, and up to which anything is solved.
 MOST_FREE, MOST_TASKS = 24, 250
-#: Share of the search that `greedy` may take for the start.
-GREEDY_PART = 0.3
 #: Runs of one task, at first and at most.
 RUNS, MOST_RUNS = 2, 6
 #: CP-SAT's own clock for one iteration of the quota, and its memory.
@@ -42,12 +40,7 @@ EFFORT, MOST_MEGABYTES = 0.002, 1_500
 
 def plan(problem: Problem, goal: Goal, monitor: Monitor) -> Order:
     """The cheapest order within the budget, or the lowest within the overhead; in small graphs over all orders."""
-    best = monitor.best
-    if best is None:
-        part = monitor.beside(monitor.judge, GREEDY_PART)
-        best = greedy.plan(problem, goal, part)
-        monitor.spent(part)
-    monitor.offer(best)
+    best = greedy.started(problem, goal, monitor)
     if problem.tasks > MOST_TASKS:
         monitor.note(f"cp_sat: more than {MOST_TASKS} tasks, so nothing is solved")
         return best

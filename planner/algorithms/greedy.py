@@ -25,6 +25,8 @@ TASK_STEPS = 250_000
 GIVE_UP = 3
 # A smaller part of the peak is not worth another step down.
 LEAST_STEP = 0.002
+# Share of another planner's search that the start from here may take.
+START_PART = 0.3
 
 
 def plan(problem: Problem, goal: Goal, monitor: Monitor) -> Order:
@@ -37,6 +39,17 @@ def plan(problem: Problem, goal: Goal, monitor: Monitor) -> Order:
     else:
         search.within(goal.budget_bytes)
     return search.best
+
+
+def started(problem: Problem, goal: Goal, monitor: Monitor) -> Order:
+    """What a planner that improves an order starts from: the monitor's best, else one from `plan`, which it is told."""
+    if monitor.best is None:
+        part = monitor.beside(monitor.judge, START_PART)
+        order = plan(problem, goal, part)
+        monitor.spent(part)
+        monitor.offer(order)
+    assert monitor.best is not None
+    return monitor.best
 
 
 class _Search:

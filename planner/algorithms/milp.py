@@ -25,8 +25,6 @@ from planner.stages import EVER, Stages
 MOST_TASKS, MOST_REPEATS, MOST_ROWS = 400, 20_000, 40_000
 #: Repeats where nothing within the budget is known, or no clock ends a search.
 LARGE = 3_000
-#: Share of the search that `greedy` may take for the start.
-GREEDY_PART = 0.3
 #: Forms solved for one budget at most: each has more rows than the one before.
 ROUNDS = 12
 #: The lowest peak is looked for down to this part of it.
@@ -35,12 +33,7 @@ CLOSE = 0.001
 
 def plan(problem: Problem, goal: Goal, monitor: Monitor) -> Order:
     """The cheapest order within the budget, or the lowest within the overhead; first runs stay as in the best known."""
-    best = monitor.best
-    if best is None:
-        part = monitor.beside(monitor.judge, GREEDY_PART)
-        best = greedy.plan(problem, goal, part)
-        monitor.spent(part)
-    monitor.offer(best)
+    best = greedy.started(problem, goal, monitor)
     if len(best) > 2 * MOST_TASKS or problem.tasks > MOST_TASKS:
         monitor.note(f"milp: more than {MOST_TASKS} tasks, so the form is not solved")
         return best

@@ -1,82 +1,158 @@
-"""The least cost of any sequence of a small problem within a budget, by Dijkstra over what has run and what is live."""
+"""The best sequences of a small problem, by Dijkstra over what has run and what is live.
+
+Slow and obvious: any copy may be dropped at any time, any task run whose inputs are there. Shares no code with the
+planners; the alternatives of a choice are resolved by the checker's own function.
+"""
 
 from __future__ import annotations
 
+import functools
 import heapq
-from itertools import combinations
+import itertools
+import math
+from collections.abc import Iterator
 
+from planner.check import chosen
 from planner.plan import Goal
-from planner.problem import FORBID, NEVER, RESIDENT, SAME_ORDER, TO_LAST_READ, Problem
+from planner.problem import DEVICE, FORBID, HANDED_OUT, NEVER, RESIDENT, SAME_ORDER, TO_LAST_READ, Problem
+
+#: Tasks that ran; buffers whose newest copy is there; those handed out that were written again since.
+State = tuple[frozenset[int], frozenset[int], frozenset[int]]
 
 
 def least_cost(problem: Problem, goal: Goal, budget: int) -> int | None:
-    """Ticks of the cheapest legal sequence with a peak of at most `budget`; None when there is none.
+    """Ticks of the cheapest legal sequence with a peak of at most `budget`; None when there is none."""
+    found = [best for plain, tasks in variants(problem) if (best := Walks(plain, goal, tasks).best(budget))]
+    return min(found)[0] if found else None
 
-    Of problems where every buffer has one writer, nothing is handed out before the end, and all is on the device.
-    Takeover is credited as much as any rule could, which makes the answer a lower bound of the true optimum.
-    """
-    n, m = problem.tasks, problem.buffers
-    reads = [frozenset(problem.reads[t].tolist()) for t in range(n)]
-    writes = [frozenset(problem.writes[t].tolist()) for t in range(n)]
-    size = problem.size.tolist()
-    resident = frozenset(b for b in range(m) if problem.hold[b] == RESIDENT)
-    always = sum(size[b] for b in resident)
-    producer = problem.producer().tolist()
-    start = frozenset(b for b in range(m) if producer[b] < 0) - resident
-    held = frozenset(b for b in range(m) if problem.hold[b] not in (TO_LAST_READ, RESIDENT))
-    everyone = frozenset(range(n))
-    earlier = [set() for _ in range(n)]  # first runs before the task's own first run
-    for t in range(n):
-        earlier[t] |= {producer[b] for b in [*problem.reads[t], *problem.shape_reads[t]]} - {-1, t}
-        for other in [*problem.after_first[t], *problem.after_every[t]]:
-            earlier[other].add(t)
-        for other in range(n):
-            if goal.strict_phases and problem.phase[other] < problem.phase[t]:
-                earlier[t].add(other)
-            if goal.order_is_given and other < t:
-                earlier[t].add(other)
-    once = [problem.repeat[t] in (NEVER, SAME_ORDER) or problem.recompute[t] == FORBID or bool(reads[t] & writes[t])
-            for t in range(n)]  # fmt: skip
-    queue = [(0, 0, frozenset(), start)]
-    seen, count = set(), 0
-    while queue:
-        cost, _, ran, live = heapq.heappop(queue)
-        if (ran, live) in seen:
-            continue
-        seen.add((ran, live))
-        if ran == everyone and held <= live:
-            return cost
-        for t in range(n):
-            if (t in ran and once[t]) or not earlier[t] <= ran or not reads[t] - resident <= live:
+
+def front(problem: Problem, goal: Goal) -> list[tuple[int, int]]:
+    """(ticks, peak) of all legal sequences that no other beats in both, the cheapest first."""
+    found = []
+    for plain, tasks in variants(problem):
+        walks, budget = Walks(plain, goal, tasks), math.inf
+        while best := walks.best(budget):
+            found.append(best)
+            budget = best[1] - 1
+    result: list[tuple[int, int]] = []
+    for ticks, peak in sorted(found):
+        if not result or peak < result[-1][1]:
+            result.append((ticks, peak))
+    return result
+
+
+def variants(problem: Problem) -> Iterator[tuple[Problem, frozenset[int]]]:
+    """The problem under each vector of choices, with each set of optional tasks that run."""
+    must = [t for t in range(problem.tasks) if not problem.optional[t]]
+    may = [t for t in range(problem.tasks) if problem.optional[t]]
+    for vector in itertools.product(*(range(count) for count in problem.choices.counts().tolist())):
+        plain = chosen(problem, vector)
+        for count in range(len(may) + 1):
+            for more in itertools.combinations(may, count):
+                yield plain, frozenset([*must, *more])
+
+
+class Walks:
+    """The legal sequences of plain columns that run `tasks`, each at least once."""
+
+    def __init__(self, problem: Problem, goal: Goal, tasks: frozenset[int]):
+        self.problem, self.tasks = problem, tasks
+        n, m = problem.tasks, problem.buffers
+        self.hold = problem.hold.tolist()
+        resident = {b for b in range(m) if self.hold[b] == RESIDENT}
+        self.reads = [frozenset(row) - resident for row in problem.reads.lists()]
+        self.writes = [[b for b in row if b not in resident] for row in problem.writes.lists()]
+        device = (problem.space == DEVICE).tolist()
+        self.size = [size if on else 0 for size, on in zip(problem.size.tolist(), device, strict=True)]
+        self.always = sum(self.size[b] for b in resident)
+        producer = [min((t for t in range(n) if b in problem.writes[t]), default=None) for b in range(m)]
+        self.start = frozenset(b for b in range(m) if producer[b] is None) - resident
+        made = self.start | {b for b in range(m) if producer[b] in tasks}
+        self.held = frozenset(b for b in made if self.hold[b] not in (TO_LAST_READ, RESIDENT))
+        phase = problem.phase.tolist()
+        self.handed_by = {b: 0 if producer[b] is None else phase[producer[b]] for b in self.held
+                          if self.hold[b] == HANDED_OUT}  # fmt: skip
+        self.handed = functools.cache(self._handed)
+        self.late = [frozenset(row) for row in problem.after_every.lists()]  # ran: the task may not any more
+        self.cost, self.takeover = problem.cost.tolist(), problem.takeover.lists()
+        self.phases = [frozenset(t for t in tasks if phase[t] == p) for p in range(3)]
+        self.needs: list[set[int | None]] = [set() for _ in range(n)]  # tasks that ran before
+        for t in tasks:
+            shapes = [b for b in problem.shape_reads[t].tolist() if b not in resident]
+            self.needs[t] |= {producer[b] for b in [*shapes, *problem.writes[t].tolist()] if b not in self.start}
+            for later in [*problem.after_first[t].tolist(), *problem.after_every[t].tolist()]:
+                self.needs[later].add(t)
+            self.needs[t] |= {other for other in tasks if goal.strict_phases and phase[other] < phase[t]}
+            self.needs[t] |= {other for other in tasks if goal.order_is_given and other < t}
+        self.once = [
+            problem.repeat[t] in (NEVER, SAME_ORDER) or problem.recompute[t] == FORBID
+            or not set(problem.reads[t].tolist()).isdisjoint(problem.writes[t].tolist())
+            for t in range(n)
+        ]  # fmt: skip
+
+    def best(self, budget: float) -> tuple[int, int] | None:
+        """(ticks, peak) of the cheapest within the budget, of those the lowest."""
+        if not self.tasks:
+            return (0, self.always) if self.always <= budget else None
+        once = sum(self.cost[t] for t in self.tasks)
+        nothing: frozenset[int] = frozenset()
+        count = itertools.count()
+        queue: list[tuple[int, int, int, State]] = []
+        read = frozenset(b for t in self.tasks for b in self.reads[t]) | self.held
+        heapq.heappush(queue, (0, 0, next(count), (nothing, self.start & read, nothing)))
+        seen: set[State] = set()
+        while queue:
+            again, peak, _, state = heapq.heappop(queue)
+            if state in seen:
                 continue
-            if t in ran and any(b in ran for b in problem.after_every[t].tolist()):
-                continue
-            made = writes[t] - resident
-            there = live | made
-            twice = sum(size[b] for b in live & reads[t] & made)
-            need = always + sum(size[b] for b in there) + twice + int(problem.workspace[t])
-            for after in subsets(there):
-                if need - credit(problem, [b for b in reads[t] - resident if b not in after], made, size) <= budget:
-                    count += 1
-                    heapq.heappush(queue, (cost + int(problem.cost[t]), count, ran | {t}, after))
-    return None
+            seen.add(state)
+            ran, live, past = state
+            if ran == self.tasks and self.held - past <= live:
+                return once + again, peak
+            for b in live - (self.handed(ran) - past):
+                heapq.heappush(queue, (again, peak, -next(count), (ran, live - {b}, past)))
+            for t in self.tasks:
+                if not self.may_run(t, state):
+                    continue
+                for held, behind in self.runs(t, state):
+                    if held <= budget:
+                        ticks = again + (self.cost[t] if t in ran else 0)
+                        heapq.heappush(queue, (ticks, max(peak, held), -next(count), behind))
+        return None
 
+    def _handed(self, ran: frozenset[int]) -> frozenset[int]:
+        """Buffers handed out by then."""
+        return frozenset(b for b, p in self.handed_by.items() if self.phases[p] <= ran)
 
-def subsets(of: frozenset[int]) -> list[frozenset[int]]:
-    """What may be held on from here."""
-    return [frozenset(chosen) for k in range(len(of) + 1) for chosen in combinations(of, k)]
+    def may_run(self, t: int, state: State) -> bool:
+        ran, live, _ = state
+        again = t in ran and self.once[t]
+        return not again and self.reads[t] <= live and self.needs[t] <= ran | {t} and self.late[t].isdisjoint(ran)
 
+    def runs(self, t: int, state: State) -> Iterator[tuple[int, State]]:
+        """(bytes, state behind) of a run of the task, for every set of its inputs that goes with it."""
+        ran, live, past = state
+        after, made = ran | {t}, frozenset(self.writes[t])
+        lasting = (self.handed(ran) - past) & live  # handed-out copies that are the newest
+        old = frozenset(b for b in live if b not in made or b in self.reads[t] or b in lasting)
+        held = self.always + int(self.problem.workspace[t])
+        held += sum(self.size[b] for b in [*old, *made, *past])
+        past |= made & lasting
+        rewritten = self.reads[t] & made - lasting
+        wanted = {s for b in made for s in self.takeover[b]}
+        inputs = sorted((self.reads[t] & wanted) - made - lasting)
+        for k in range(len(inputs) + 1):
+            for gone in itertools.combinations(inputs, k):
+                there = (live | made) - set(gone)
+                if self.handed(after) - past <= there:
+                    yield held - self.credit(t, rewritten | set(gone)), (after, there, past)
 
-def credit(problem: Problem, free: list[int], made: frozenset[int], size: list[int]) -> int:
-    """The most bytes of the outputs `made` that can lie in the inputs `free`."""
-
-    def most(outputs: list[int], left: list[int]) -> int:
-        if not outputs:
-            return 0
-        first, rest = outputs[0], outputs[1:]
-        fitting = [b for b in problem.takeover[first].tolist() if b in left and size[b] >= size[first]]
-        return max(
-            [most(rest, left)] + [size[first] + most(rest, [b for b in left if b != taken]) for taken in fitting]
-        )
-
-    return most(sorted(made), free)
+    def credit(self, t: int, free: frozenset[int]) -> int:
+        """Bytes of outputs in the storage of inputs that end here: each takes the first that fits, each once."""
+        problem, total = self.problem, 0
+        for b in self.writes[t]:
+            for s in self.takeover[b]:
+                if s in free and problem.size[s] >= problem.size[b] > 0 and problem.space[s] == problem.space[b]:
+                    free, total = free - {s}, total + self.size[b]
+                    break
+        return total

@@ -149,3 +149,55 @@ def training_problem(rng: random.Random, layers: int) -> Problem:
         phase=phase,
         repeat=repeat,
     )
+
+
+def returning_problem(rng: random.Random, layers: int) -> Problem:
+    """A way out with skips whose values are read again on the way back, two tasks a layer, with everything there is.
+
+    Repeats are worth it here, other than in most of what `random_problem` draws.
+    """
+    reads: list[list[int]] = []
+    writes: list[list[int]] = []
+    size: list[int] = []
+    takeover: dict[int, list[int]] = {}
+
+    def task(reading: list[int]) -> int:
+        """Its first output, a buffer."""
+        reads.append(list(dict.fromkeys(reading)))
+        writes.append([len(size) + i for i in range(rng.choice([1, 1, 1, 2]))])
+        size.extend(rng.choice([0, 1, 2, 4, 5, 8, 9]) for _ in writes[-1])
+        for b in writes[-1]:
+            if rng.random() < 0.25 and reading:
+                takeover[b] = rng.sample(reads[-1], rng.randint(1, len(reads[-1])))
+        return writes[-1][0]
+
+    weights = [len(size) + i for i in range(rng.choice([0, 1, 2]))]
+    size += [rng.randint(1, 3) for _ in weights]
+    values: list[int] = []
+    for _ in range(layers):
+        skip = [rng.choice(values)] if values and rng.random() < 0.3 else []
+        values.append(task([*values[-1:], *skip, *rng.sample(weights, min(len(weights), rng.randint(0, 1)))]))
+    gradient: list[int] = []
+    for i in reversed(range(layers)):
+        again = [*values[i : i + 1], *writes[i][1:]]
+        gradient = [task([*gradient, *rng.sample(again, rng.randint(1, len(again))), *weights[:1]])]
+    n, m = len(reads), len(size)
+    hold = rng.choices([TO_LAST_READ, TO_THE_END, HANDED_OUT, RESIDENT], [30, 2, 2, 1], k=m)
+    for b in weights:
+        hold[b] = rng.choice([RESIDENT, RESIDENT, TO_LAST_READ])
+    pairs = [(a, b) for a in range(n) for b in range(a + 1, n)]
+    return problem_of(
+        reads,
+        writes,
+        m,
+        takeover=takeover,
+        after_every=[p for p in pairs if rng.random() < 0.01],
+        after_first=[p for p in pairs if rng.random() < 0.02],
+        cost=[rng.randint(0, 9) for _ in range(n)],
+        workspace=[rng.choice([0, 0, 1, 4]) for _ in range(n)],
+        size=size,
+        hold=hold,
+        phase=[FORWARD if t < layers else BACKWARD for t in range(n)] if rng.random() < 0.7 else [FORWARD] * n,
+        repeat=rng.choices([FREE, NEVER, SAME_ORDER], [14, 1, 1], k=n),
+        recompute=rng.choices([ALLOW, FORBID, PREFER], [14, 1, 1], k=n),
+    )

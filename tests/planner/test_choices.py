@@ -181,3 +181,14 @@ def test_planners_that_know_no_budget_plan_the_first_alternatives():
     problem, goal = layers(4), Goal(budget_bytes=5)
     monitor = Monitor(lambda order: portfolio.judge(problem, goal, order))
     assert portfolio.search(problem, goal, "as_given", monitor).choices == ()
+
+
+def test_alternatives_of_tasks_that_need_not_run_change_nothing():
+    problem = dataclasses.replace(
+        problem_of([[]], [[0]], optional=[True]),
+        choices=table_of([[{}, {"tasks": {0: (0, 5, [])}, "sizes": {0: 9}}]], [0]),
+    )
+    for planner in ("auto", "greedy"):
+        for goal in (Goal(0), Goal(1), Goal(max_overhead=0.1)):
+            monitor = Monitor(lambda order, goal=goal: portfolio.judge(problem, goal, order), iterations=20)
+            assert portfolio.search(problem, goal, planner, monitor).order.tolist() == []

@@ -1,0 +1,59 @@
+"""On small problems with everything a problem can have `auto` is optimal, and every bound valid, at all budgets."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+
+from planner import liveness
+from planner.check import check_order
+from planner.errors import IllegalPlan
+from planner.plan import Goal
+from planner.problem import RESIDENT
+from tests.contracts.test_every_planner import is_runnable
+from tests.planner.drawn import drawn, problem_of
+from tests.planner.optimum import front
+from tests.planner.random_problems import random_problem
+from tests.planner.small_problems import modes, small_problem, wrong
+
+
+@pytest.mark.parametrize("count", [4, pytest.param(200, marks=pytest.mark.heavy)])
+def test_auto_is_optimal_and_no_bound_above_the_optimum(count: int):
+    repeats = 0
+    for number in range(count):
+        rng = random.Random(f"{count}/{number}")
+        problem = small_problem(rng)
+        for mode in modes(rng):
+            assert list(wrong(problem, mode)) == [], number
+            repeats += len(front(problem, mode)) > 1
+    assert repeats > count // 2
+
+
+def test_the_oracle_knows_the_best_of_all_sequences_of_few_steps():
+    """Every sequence of up to n + 1 steps is tried: none is legal and better than the oracle's best."""
+    rng, compared = random.Random(5), 0
+    while compared < 12:
+        problem = random_problem(rng, 4)
+        if not is_runnable(problem) or problem.tasks < 3:
+            continue
+        compared += 1
+        goal = Goal(order_is_given=compared % 2 == 0, strict_phases=compared % 3 > 0)
+        best = front(problem, goal)
+        for steps in range(problem.tasks + 2):
+            for number in range(problem.tasks**steps):
+                order = [number // problem.tasks**i % problem.tasks for i in range(steps)]
+                try:
+                    check_order(problem, goal, order)
+                except IllegalPlan:
+                    continue
+                found = int(problem.cost[order].sum()), liveness.peak(problem, np.array(order, np.int64))
+                assert any(ticks <= found[0] and peak <= found[1] for ticks, peak in best), (order, found, best)
+
+
+def test_the_oracle_lets_a_resident_be_read_before_anybody_writes_it():
+    #   b is resident: a reads what is there, b writes it anew
+    problem = problem_of([[1], []], [[0], [1]], size=[2, 3], hold=[0, RESIDENT])
+    assert front(problem, Goal()) == [(2, 5)]
+    assert front(drawn("a>b b>c a>c"), Goal()) == [(3, 3)]
