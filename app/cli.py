@@ -213,6 +213,19 @@ def serve(
 
 
 @app.command()
+def worker(
+    data: options.Data = None,
+    slots: Annotated[
+        int | None, typer.Option(metavar="N", min=1, help="Solves at a time; REMAT_WORKERS unless told.")
+    ] = None,
+) -> int:
+    """Take solves of a store that others serve, until SIGTERM, then drain."""
+    from app.commands.worker import run
+
+    return run(data, slots)
+
+
+@app.command()
 def migrate(data: options.Data = None, as_json: options.Json = False) -> int:
     """Make the tables of a store what this program knows."""
     from app.commands.store import run_migrate

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -66,8 +66,17 @@ def solve_payload(store: Store, graph_id: str, fields: Mapping[str, Any]) -> dic
     return {"data": store.blobs.get(graph["blob"]), "fields": asked}
 
 
-def keep_plan(store: Store, solved: Mapping[str, Any], graph_id: str, answers_key: str | None = None) -> str:
-    """Id of the plan, which is of its content, times of the clock left out; it answers the question of that key."""
+def keep_plan(
+    store: Store,
+    solved: Mapping[str, Any],
+    graph_id: str,
+    answers_key: str | None = None,
+    also: Callable[[sa.Connection, str], None] = lambda connection, plan_id: None,
+) -> str:
+    """Id of the plan, which is of its content, times of the clock left out; it answers the question of that key.
+
+    `also` is done in the same transaction: all of it is kept, or nothing.
+    """
     report = msgspec.json.decode(solved["report"])
     timeless = {name: said for name, said in report.items() if name not in ("id", "elapsed")}
     plan_id = hashlib.sha256(msgspec.json.encode([graph_id, timeless], order="deterministic")).hexdigest()
@@ -83,6 +92,7 @@ def keep_plan(store: Store, solved: Mapping[str, Any], graph_id: str, answers_ke
         if answers_key is not None:
             answer = {"key": answers_key, "plan_id": plan_id, "created_at": at}
             connection.execute(insert(connection, answers).values(answer).on_conflict_do_nothing())
+        also(connection, plan_id)
     instruments.plan_made(columns)
     return plan_id
 

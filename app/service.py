@@ -16,8 +16,9 @@ from app import records
 from app.admission import Admission, Turns
 from app.errors import AppError, Busy, SolveFailed, Unavailable
 from app.files import CannotWrite
-from app.jobs.local import DIFFERENT, RETRY_S, LocalJobs, Means
-from app.jobs.port import STATES, Jobs
+from app.jobs.attempt import Means
+from app.jobs.durable import DurableJobs
+from app.jobs.port import DIFFERENT, RETRY_S, STATES, Jobs
 from app.runner import Runner
 from app.settings import Settings
 from app.store.collect import collect
@@ -39,14 +40,14 @@ class Service:
         self.settings = settings
         self.store = Store.to_serve(settings)
         self.runner = Runner(settings.solve_memory_bytes, settings.kill_seconds)
-        self.jobs: Jobs = LocalJobs(Means(self.store, self.runner, settings))
+        self.jobs: Jobs = DurableJobs(Means(self.store, self.runner, settings))
         self.draining = False
         self._closed = threading.Event()
         if settings.gc_hours:
             threading.Thread(target=self._collect, name="collector", daemon=True).start()
         self.admission = Admission(settings)
         self._reads = Turns(settings.readers, settings.read_queue, settings.read_seconds, "REMAT_READ_QUEUE")
-        self._solvers = asyncio.Semaphore(settings.workers)
+        self._solvers = asyncio.Semaphore(max(1, settings.workers))
         self._solves: set[threading.Event] = set()  # of those that run or wait; set, it stops them
         instruments.watch(self)
 

@@ -53,7 +53,12 @@ class Settings(BaseSettings):
         default=256 * MIB, ge=1, description="of the constants of a graph whose content is kept"
     )
 
-    workers: int = Field(default=max(1, os.cpu_count() or 1), ge=1, description="solves at a time")
+    workers: int = Field(
+        default=max(1, os.cpu_count() or 1), ge=0, description="solves at a time in this process; 0: others do them"
+    )
+    solves_per_key: int | None = Field(
+        default=None, ge=1, description="solves of one tenant at a time, over all processes; more wait"
+    )
     queue: int = Field(default=64, ge=0, description="solves that may wait; more are answered 429")
     readers: int = Field(default=4, ge=1, description="graphs read at a time")
     read_queue: int = Field(default=128, ge=0, description="graphs that may wait to be read; more are answered 429")
@@ -73,7 +78,10 @@ class Settings(BaseSettings):
     )
     read_seconds: float = Field(default=120.0, gt=0, description="for reading one graph")
     kill_seconds: float = Field(default=10.0, gt=0, description="from a polite stop to the end of the process")
-    attempts: int = Field(default=3, ge=1, description="starts of an operation whose server died in between")
+    attempts: int = Field(default=3, ge=1, description="starts of an operation whose child or worker dies each time")
+    lost_seconds: float = Field(
+        default=15.0, gt=0, description="a worker of another machine that is silent for so long is taken for dead"
+    )
 
     wait_seconds: float = Field(default=20.0, ge=0, description="how long POST /v1/plans waits unless Prefer says")
     longest_wait_seconds: float = Field(default=300.0, ge=0, description="longest wait Prefer may ask for")

@@ -134,7 +134,9 @@ def _limits(caller: Caller) -> dict[str, int | None]:
 def own_question(service: Service, question: Question) -> Question:
     """The question as this tenant's own; without keys there is one tenant."""
     caller: Caller | None = getattr(service, "caller", None)
-    return question if caller is None else replace(question, key=caller.own(question.key))
+    if caller is None:
+        return question
+    return replace(question, key=caller.own(question.key), owner=caller.key.tenant)
 
 
 def own_plan(service: Service, plan_id: str) -> None:
@@ -193,6 +195,9 @@ class _Jobs:
 
     def __init__(self, jobs: Jobs, caller: Caller):
         self._jobs, self._caller = jobs, caller
+
+    def start(self) -> None:
+        self._jobs.start()
 
     def submit(self, question: Question) -> Operation:
         seconds = float(question.fields.get("search_seconds") or DEFAULT_SECONDS)

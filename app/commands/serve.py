@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import ipaddress
 import signal
 import socket
@@ -32,6 +33,7 @@ class Server(uvicorn.Server):
         self.service, self.url = app.state.service, url
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await asyncio.to_thread(self.service.jobs.start)
         await super().startup(sockets)
         if self.started:
             print(f"listening on {self.url}", file=sys.stderr, flush=True)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from app.commands.files import to_json
+from app.jobs.queue import Queue
 from app.settings import Settings
 from app.store.collect import collect
 from app.store.database import demand_current, migrate
@@ -21,6 +22,7 @@ def run_migrate(data: Path | None, as_json: bool) -> int:
     """Exit code: 0 once the tables are what this program knows."""
     with _opened(data) as (store, _):
         before, after = migrate(store.engine)
+        Queue(store.engine).prepare()
     said = "the tables are up to date" if before == after else f"migrated from {before or 'nothing'} to {after}"
     print(to_json({"before": before, "after": after}) if as_json else said)
     return 0

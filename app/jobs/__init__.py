@@ -1,1 +1,5 @@
-"""Work that outlives a request: the port in `port.py`, threads of this process in `local.py`."""
+"""Work that outlives a request, and the process that took it.
+
+durable.py ──▶ stored.py: operations, events, workers ◀── worker.py ──▶ attempt.py ──▶ app.runner
+  the port ╰─▶ queue.py: who waits, who has what, by DBOS ◀──╯            one child
+"""

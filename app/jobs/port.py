@@ -7,6 +7,9 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 FINISHED = frozenset({"succeeded", "failed", "cancelled"})
+USUAL = 100  # priority of what somebody waits for; lower ones go first
+RETRY_S = 5
+DIFFERENT = 4  # exit code of a solve whose rewritten graph computes something else
 STATES = ("queued", "running", "succeeded", "failed", "cancelled")
 
 
@@ -17,6 +20,8 @@ class Question:
     key: str
     graph_id: str
     fields: Mapping[str, Any]
+    owner: str = ""  # whose turns are shared out, where settings limit them
+    priority: int = USUAL
 
 
 @dataclass(slots=True)
@@ -36,6 +41,7 @@ class Operation:
     progress: Mapping[str, Any] | None = None
     result: str | None = None  # id of the plan
     error: Mapping[str, Any] | None = None  # a problem object
+    worker: str | None = None  # that runs it
     attempts: int = 0
     last_event: int = 0
     cancel_requested: bool = False
@@ -79,6 +85,9 @@ class Page:
 
 class Jobs(Protocol):
     """Runs questions. Every method is safe from any thread; those that wait are async."""
+
+    def start(self) -> None:
+        """Begin with what is there already; the first question begins as well. Raises CannotWrite, Unavailable."""
 
     def submit(self, question: Question) -> Operation:
         """The operation that answers the question, a running one when there is one. Raises Busy, Unavailable."""

@@ -1,36 +1,199 @@
-"""Operations as rows of the store."""
+"""Operations, their events and the workers that run them, as rows of the store.
+
+A running operation is of one worker and one attempt. What is said of it by another, such as a worker that was taken
+for dead, is not heard: `Lost`.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
+from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 
-from app.errors import NotFound
-from app.jobs.port import FINISHED, Operation
+from app.errors import Busy, NotFound
+from app.jobs.port import RETRY_S, Event, Operation
+from app.records import now
 from app.store.store import Store
-from app.store.tables import operations
+from app.store.tables import answers, events, operations, workers
+
+UNFINISHED = operations.c.ended_at.is_(None)
+MOST_EVENTS = 1_000  # kept of an operation; older ones go, the newest state does not
+AT_A_TIME = 500
 
 
-def add(store: Store, operation: Operation) -> None:
-    """Keep a new operation. Raises NotFound when its graph has gone, CannotWrite, Unavailable."""
+class Lost(Exception):
+    """The operation is no longer of this worker and attempt."""
+
+
+def add(store: Store, operation: Operation, slots: int, queue: int, put: Callable[[sa.Connection], None]) -> Operation:
+    """The operation, kept and queued, or the one that answers its question already.
+
+    `queue` may wait besides those that run, on `slots` or on as many as workers have.
+    Raises Busy, NotFound when its graph has gone, CannotWrite, Unavailable.
+    """
     try:
         with store.writing() as connection:
+            if (same := _same(connection, operation.key)) is not None:
+                return same
+            count = sa.select(sa.func.count()).select_from(operations).where(UNFINISHED)
+            there = connection.scalar(sa.select(sa.func.sum(workers.c.slots))) or 0
+            if (connection.scalar(count) or 0) >= max(slots, there) + queue:
+                raise Busy(
+                    f"{queue} solves are waiting already; ask again in {RETRY_S} s, or raise REMAT_QUEUE",
+                    limit={"name": "REMAT_QUEUE", "value": queue},
+                    headers={"Retry-After": str(RETRY_S)},
+                )
+            operation.last_event = 1
             connection.execute(sa.insert(operations).values(asdict(operation)))
+            _tell(connection, operation.id, [Event(1, "state", operation.wire())])
+            put(connection)
     except IntegrityError as error:
+        with store.reading() as connection:
+            if (same := _same(connection, operation.key)) is not None:  # asked in another process at the same time
+                return same
         raise NotFound(f"there is no graph {operation.graph_id}; post it to /v1/graphs first") from error
+    return operation
 
 
-def save(store: Store, operation: Operation) -> None:
-    """Keep what the operation says now. Raises CannotWrite, Unavailable."""
+def _same(connection: sa.Connection, key: str) -> Operation | None:
+    asked = sa.select(operations).where(operations.c.key == key, UNFINISHED, ~operations.c.cancel_requested)
+    row = connection.execute(asked).mappings().first()
+    return None if row is None else Operation(**row)
+
+
+def claim(store: Store, id: str, worker: str) -> Operation | None:
+    """The operation, begun once more and by that worker; None unless it waits."""
+    begun = {
+        "state": "running", "stage": "read", "worker": worker, "started_at": now(),
+        "attempts": operations.c.attempts + 1, "last_event": operations.c.last_event + 1,
+    }  # fmt: skip
     with store.writing() as connection:
-        connection.execute(sa.update(operations).where(operations.c.id == operation.id).values(asdict(operation)))
+        found = _changed(connection, begun, operations.c.id == id, operations.c.state == "queued")
+    return found[0] if found else None
+
+
+def tell(store: Store, operation: Operation, told: Sequence[Event]) -> None:
+    """Keep stage, progress and events, whose ids go on from the last. Raises Lost, CannotWrite, Unavailable."""
+    last = told[-1].id
+    said = {"stage": operation.stage, "progress": operation.progress, "last_event": last}
+    with store.writing() as connection:
+        _mine(connection, operation, said)
+        _tell(connection, operation.id, told)
+        old = events.c.operation_id == operation.id, events.c.id <= last - MOST_EVENTS
+        connection.execute(sa.delete(events).where(*old))
+
+
+def end(
+    connection: sa.Connection,
+    operation: Operation,
+    told: Sequence[Event],
+    state: str,
+    result: str | None = None,
+    error: Mapping[str, Any] | None = None,
+) -> None:
+    """The last word on a running operation, after those of `told`. Raises Lost, with which nothing may be kept."""
+    last = (told[-1].id if told else operation.last_event) + 1
+    _tell(connection, operation.id, told)
+    said = {"stage": operation.stage, "progress": operation.progress, "last_event": last}
+    ended = _mine(connection, operation, said | {"state": state, "ended_at": now(), "result": result, "error": error})
+    _tell(connection, operation.id, [Event(last, "state", ended.wire())])
+
+
+def _mine(connection: sa.Connection, operation: Operation, said: Mapping[str, Any]) -> Operation:
+    """The operation with what is said of it, by the one who runs it. Raises Lost."""
+    row = connection.execute(
+        sa.update(operations)
+        .where(
+            operations.c.id == operation.id, UNFINISHED, operations.c.state == "running",
+            operations.c.worker == operation.worker, operations.c.attempts == operation.attempts,
+        )
+        .values(said)
+        .returning(*operations.c)
+    ).mappings().first()  # fmt: skip
+    if row is None:
+        raise Lost(operation.id)
+    return Operation(**row)
+
+
+def let_wait(store: Store, operation: Operation) -> None:
+    """Give a running operation back to the queue, where it still is. Raises Lost, CannotWrite, Unavailable."""
+    with store.writing() as connection:
+        _mine(connection, operation, {"state": "queued", "worker": None})
+
+
+def cancel(store: Store, id: str) -> bool:
+    """Ask for the end of an operation; one that waits has ended with that. False: it has ended before."""
+    with store.writing() as connection:
+        asked = {"cancel_requested": True}
+        row = connection.execute(
+            sa.update(operations).where(operations.c.id == id, UNFINISHED).values(asked).returning(operations.c.state)
+        ).first()
+        if row is not None and row.state == "queued":
+            done = {"state": "cancelled", "ended_at": now(), "last_event": operations.c.last_event + 1}
+            _changed(connection, done, operations.c.id == id)
+    return row is not None
+
+
+def asked_to_end(store: Store, ids: Iterable[str], worker: str) -> tuple[set[str], set[str]]:
+    """(those of the operations whose end was asked for, those that are still the worker's)."""
+    asked = sa.select(operations.c.id, operations.c.cancel_requested).where(
+        operations.c.id.in_(list(ids)), operations.c.worker == worker, UNFINISHED
+    )
+    with store.reading() as connection:
+        rows = connection.execute(asked).all()
+    return {row.id for row in rows if row.cancel_requested}, {row.id for row in rows}
+
+
+def give_back(store: Store, gone: Iterable[str], begun: int = 0) -> int:
+    """How many operations these workers ran and now wait again; `begun` is added to how often they were begun."""
+    waits = {
+        "state": "queued", "worker": None, "attempts": operations.c.attempts + begun,
+        "last_event": operations.c.last_event + 1,
+    }  # fmt: skip
+    with store.writing() as connection:
+        return len(_changed(connection, waits, operations.c.worker.in_(list(gone)), UNFINISHED))
+
+
+def _changed(connection: sa.Connection, values: Mapping[str, Any], *which: sa.ColumnElement[bool]) -> list[Operation]:
+    """Operations in their new state, with the event that says so."""
+    rows = connection.execute(sa.update(operations).where(*which).values(values).returning(*operations.c)).mappings()
+    found = [Operation(**row) for row in rows]
+    for operation in found:
+        _tell(connection, operation.id, [Event(operation.last_event, "state", operation.wire())])
+    return found
+
+
+def _tell(connection: sa.Connection, id: str, told: Sequence[Event]) -> None:
+    if told:
+        rows = [{"operation_id": id, "id": event.id, "name": event.name, "data": event.data} for event in told]
+        connection.execute(sa.insert(events), rows)
 
 
 def find(store: Store, id: str) -> Operation:
-    """The operation as last saved. Raises NotFound."""
+    """The operation as it stands. Raises NotFound."""
     return Operation(**store.row(operations, id))
+
+
+def since(store: Store, id: str, after: int) -> tuple[list[Event], Operation]:
+    """Events with ids above `after`, as far as they are kept, the operation as of then or later. Raises NotFound."""
+    asked = sa.select(events.c.id, events.c.name, events.c.data).where(events.c.operation_id == id, events.c.id > after)
+    with store.reading() as connection:
+        told = [Event(row.id, row.name, row.data) for row in connection.execute(asked.order_by(events.c.id))]
+    return told, find(store, id)
+
+
+def last_events(store: Store, ids: Sequence[str]) -> dict[str, int]:
+    """Id -> number of its latest event."""
+    found: dict[str, int] = {}
+    with store.reading() as connection:
+        for start in range(0, len(ids), AT_A_TIME):
+            some = operations.c.id.in_(ids[start : start + AT_A_TIME])
+            for row in connection.execute(sa.select(operations.c.id, operations.c.last_event).where(some)):
+                found[row.id] = row.last_event
+    return found
 
 
 def page(store: Store, after: str | None, limit: int, state: str | None) -> list[Operation]:
@@ -40,14 +203,54 @@ def page(store: Store, after: str | None, limit: int, state: str | None) -> list
         asked = asked.where(operations.c.id < after)
     if state is not None:
         asked = asked.where(operations.c.state == state)
-    return _all(store, asked)
-
-
-def unfinished(store: Store) -> list[Operation]:
-    """Every operation that has not ended, oldest first."""
-    return _all(store, sa.select(operations).where(operations.c.state.not_in(FINISHED)).order_by(operations.c.id))
-
-
-def _all(store: Store, asked: sa.Select[tuple[object, ...]]) -> list[Operation]:
     with store.reading() as connection:
         return [Operation(**row) for row in connection.execute(asked).mappings()]
+
+
+def answer(store: Store, key: str) -> str | None:
+    """Id of the plan that answers the question already."""
+    with store.reading() as connection:
+        return connection.scalar(sa.select(answers.c.plan_id).where(answers.c.key == key))
+
+
+def runs(store: Store, id: str) -> bool:
+    """Whether the operation is run by somebody."""
+    with store.reading() as connection:
+        return connection.scalar(sa.select(operations.c.state).where(operations.c.id == id)) == "running"
+
+
+def waiting(store: Store) -> list[str]:
+    """Operations that nobody has begun, the oldest of them."""
+    asked = sa.select(operations.c.id).where(operations.c.state == "queued").order_by(operations.c.id)
+    with store.reading() as connection:
+        return list(connection.scalars(asked.limit(AT_A_TIME)))
+
+
+def beat(store: Store, worker: Mapping[str, Any]) -> None:
+    """Say that the worker lives; one that is not there, or was taken for dead, is there again."""
+    with store.writing() as connection:
+        lives = sa.update(workers).where(workers.c.id == worker["id"])
+        done = connection.execute(lives.values(beats=workers.c.beats + 1, beat_at=now(), slots=worker["slots"]))
+        if done.rowcount == 0:
+            at = now()
+            connection.execute(sa.insert(workers).values({**worker, "beats": 0, "started_at": at, "beat_at": at}))
+
+
+def strike(store: Store, ids: Iterable[str]) -> None:
+    """Forget workers that are gone."""
+    with store.writing() as connection:
+        connection.execute(sa.delete(workers).where(workers.c.id.in_(list(ids))))
+
+
+def enlisted(store: Store) -> list[dict[str, Any]]:
+    """Every worker that has not been forgotten."""
+    with store.reading() as connection:
+        return [dict(row) for row in connection.execute(sa.select(workers)).mappings()]
+
+
+def at_work(store: Store) -> set[str]:
+    """Every worker that an operation says runs it."""
+    with store.reading() as connection:
+        return set(
+            connection.scalars(sa.select(operations.c.worker).where(UNFINISHED, operations.c.worker.is_not(None)))
+        )

@@ -23,11 +23,10 @@ from app.store.blobs import Blobs
 from app.store.database import SQLITE_WRITES, demand_current, engine_of, explained, migrate
 
 ID = re.compile(r"[A-Za-z0-9_-]{1,128}")
-LOCK = "hashtext('remat serve')"
 
 
 class Store:
-    """Safe for many threads; and for many processes, of which one serves (see `own`)."""
+    """Safe for many threads; and for many processes, of which one serves where rows are in SQLite (see `own`)."""
 
     def __init__(self, settings: Settings):
         data = settings.data
@@ -46,7 +45,7 @@ class Store:
 
     @classmethod
     def to_serve(cls, settings: Settings) -> Self:
-        """The store, which no other process serves and whose tables are up to date. Raises Unavailable."""
+        """The store, to be served, whose tables are up to date. Raises Unavailable."""
         store = cls(settings)
         try:
             store.own()
@@ -68,23 +67,16 @@ class Store:
             demand_current(self.engine)
 
     def own(self) -> None:
-        """Keep every other process that wants to serve out. Raises Unavailable."""
-        if self.is_sqlite:
-            lock = self._owning.enter_context((self.data / "lock").open("a"))
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError as error:
-                self._owning.close()
-                said = f"{self.data} is served by another process"
-                raise Unavailable(f"{said}; stop it or name another folder") from error
+        """Keep every other process that wants to serve the same folder out. Raises Unavailable."""
+        if not self.is_sqlite:
             return
-        with explained(self.engine):
-            connection = self._owning.enter_context(self.engine.connect())
-            if not connection.execute(sa.text(f"SELECT pg_try_advisory_lock({LOCK})")).scalar():
-                self._owning.close()
-                raise Unavailable("the database is served by another process; stop it or name another database")
-            connection.commit()
-            self._owning.callback(connection.invalidate)  # the lock ends with the connection
+        lock = self._owning.enter_context((self.data / "lock").open("a"))
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            self._owning.close()
+            said = f"{self.data} is served by another process"
+            raise Unavailable(f"{said}; stop it or name another folder") from error
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[sa.Connection]:

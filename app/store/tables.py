@@ -2,7 +2,7 @@
 
 graphs ◀── plans ◀── sections          a blob is named by the SHA-256 of its bytes
    ▲         ▲ ◀──── answers           question → plan
-   ╰── operations ◀── idempotency_keys
+   ╰── operations ◀── idempotency_keys, events          workers run operations
 """
 
 from __future__ import annotations
@@ -128,10 +128,37 @@ operations = sa.Table(
     sa.Column("progress", sa.JSON(none_as_null=True), doc="incumbent, bound and gap as last told"),
     sa.Column("result", sa.Text, sa.ForeignKey("plans.id"), index=True, doc="the plan"),
     sa.Column("error", sa.JSON(none_as_null=True), doc="a problem object"),
+    sa.Column("worker", sa.Text, doc="that runs it; it may be gone by now"),
     sa.Column("attempts", sa.BigInteger, nullable=False),
     sa.Column("last_event", sa.BigInteger, nullable=False),
     sa.Column("cancel_requested", sa.Boolean, nullable=False),
     sa.Index(None, "state", "id"),
+)
+_unfinished = operations.c.ended_at.is_(None) & ~operations.c.cancel_requested
+sa.Index(
+    "ix_operations_unfinished", operations.c.key, unique=True, sqlite_where=_unfinished, postgresql_where=_unfinished
+)
+
+events = sa.Table(
+    "events",
+    metadata,
+    sa.Column("operation_id", sa.Text, sa.ForeignKey("operations.id", ondelete="CASCADE"), primary_key=True),
+    sa.Column("id", sa.BigInteger, primary_key=True, autoincrement=False, doc="counts from 1"),
+    sa.Column("name", sa.Text, nullable=False, doc="state or progress"),
+    sa.Column("data", sa.JSON, nullable=False),
+)
+
+workers = sa.Table(
+    "workers",
+    metadata,
+    sa.Column("id", sa.Text, primary_key=True, doc="of one process, never given again"),
+    sa.Column("host", sa.Text, nullable=False, doc="the machine since its start, and the part of it that is seen"),
+    sa.Column("pid", sa.BigInteger, nullable=False),
+    sa.Column("born", sa.Text, nullable=False, doc="when the process began, as the machine counts"),
+    sa.Column("slots", sa.BigInteger, nullable=False, doc="solves at a time"),
+    sa.Column("beats", sa.BigInteger, nullable=False, doc="signs of life"),
+    sa.Column("started_at", Moment, nullable=False),
+    sa.Column("beat_at", Moment, nullable=False),
 )
 
 idempotency_keys = sa.Table(

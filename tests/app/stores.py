@@ -7,6 +7,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+from app.jobs import stored
+from app.jobs.port import Operation
 from app.records import keep_graph
 from app.settings import Settings
 from app.store.store import Store
@@ -42,6 +44,11 @@ def opened(data: Path, **settings: Any) -> Store:
     store = Store.to_serve(Settings(data=data, **settings))
     keep_graph(store, graph_read())
     return store
+
+
+def add(store: Store, operation: Operation) -> Operation:
+    """The operation as a row that is in no queue."""
+    return stored.add(store, operation, 1, 100, lambda connection: None)
 
 
 GRAPH_ID = graph_read()["id"]

@@ -161,7 +161,7 @@ def commands() -> set[str]:
     return {command.name or command.callback.__name__.replace("_", "-") for command in cli.registered_commands}  # type: ignore[union-attr]
 
 
-@pytest.mark.parametrize("name", ["migrate", "api", pytest.param("worker", marks=pytest.mark.xfail(strict=True))])
+@pytest.mark.parametrize("name", ["migrate", "api", "worker"])
 def test_every_command_is_one_of_the_program(name: str) -> None:
     program, command, *_ = compose()[name]["command"]
     assert program == "remat" and command in commands()

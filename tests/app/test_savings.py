@@ -13,14 +13,13 @@ import sqlalchemy as sa
 from starlette.testclient import TestClient
 
 from app import records
-from app.jobs import stored
 from app.jobs.port import Operation
 from app.main import create_app
 from app.savings import Owned, savings
 from app.settings import Settings
 from app.store.store import Store
 from app.store.tables import plans
-from tests.app.stores import GRAPH_ID, graph_read, solved
+from tests.app.stores import GRAPH_ID, add, graph_read, solved
 
 
 @pytest.fixture
@@ -93,7 +92,7 @@ def test_only_plans_that_are_owned_are_summed(store: Store) -> None:
         ids = dict(connection.execute(sa.select(plans.c.created_at, plans.c.id)).all())
     first, last = ids["2026-01-01T23:59:59.999Z"], ids["2026-01-03T00:00:00.000Z"]
     ended = Operation("op1", "k", GRAPH_ID, {}, records.now(), state="succeeded", ended_at=records.now(), result=first)
-    stored.add(store, ended)
+    add(store, ended)
 
     def days(operations: list[str], plans: list[str]) -> list[str]:
         return [row["day"] for row in savings(store, ["day"], None, None, Owned(operations, plans))]

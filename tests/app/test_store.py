@@ -7,7 +7,7 @@ import json
 import os
 import sqlite3
 from collections.abc import Iterator
-from dataclasses import fields
+from dataclasses import asdict, fields, replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from app import records
 from app.errors import BadUsage, Conflict, NotFound, Unavailable
 from app.files import CannotWrite
 from app.jobs import stored
-from app.jobs.port import Operation
+from app.jobs.port import Event, Operation
 from app.settings import Settings
 from app.store.blobs import GRACE, Blobs
 from app.store.collect import collect
@@ -29,7 +29,7 @@ from app.store.database import migrate
 from app.store.store import Store
 from app.store.tables import graphs, idempotency_keys, metadata, operations, plans, wire
 from app.store.walk import walk
-from tests.app.stores import GRAPH_ID, graph_read, opened, solved
+from tests.app.stores import GRAPH_ID, add, graph_read, opened, solved
 
 
 @pytest.fixture
@@ -88,9 +88,12 @@ def test_a_plan_of_a_graph_nobody_has_leaves_nothing(store: Store) -> None:
     assert walk(store).plans == 0
 
 
-def test_a_second_process_is_kept_out_and_may_read(store: Store, store_settings: dict[str, Any]) -> None:
-    with pytest.raises(Unavailable, match="served by another process"):
-        opened(**store_settings)
+def test_a_second_process_is_kept_out_of_a_folder_and_may_read(store: Store, store_settings: dict[str, Any]) -> None:
+    if store.is_sqlite:
+        with pytest.raises(Unavailable, match="served by another process"):
+            opened(**store_settings)
+    else:
+        opened(**store_settings).close()
     reader = Store(Settings(**store_settings))
     assert records.document_of(reader, GRAPH_ID) == b"{}"
     reader.close()
@@ -109,24 +112,52 @@ def test_a_name_with_a_nul_is_kept_by_every_database(store: Store) -> None:
     made = records.keep_graph(store, graph_read(b'{"name": "a\\u0000b"}', "a\0b"))
     assert made["name"] == "a�b"
     operation = Operation("op1", "k", made["id"], {"loss": "a\0b"}, records.now())
-    stored.add(store, operation)
+    add(store, operation)
     assert stored.find(store, "op1") == operation
 
 
 def test_an_operation_is_a_row(store: Store) -> None:
     assert {field.name for field in fields(Operation)} == set(operations.c.keys())
-    operation = Operation("op2", "k", GRAPH_ID, {"budget": 0.5}, records.now())
-    stored.add(store, operation)
-    operation.progress, operation.state, operation.started_at = {"seconds": 0.1}, "running", records.now()
-    stored.save(store, operation)
-    assert stored.find(store, "op2") == operation == stored.unfinished(store)[0]
+    operation = add(store, Operation("op2", "k", GRAPH_ID, {"budget": 0.5}, records.now()))
+    assert stored.find(store, "op2") == operation
+    begun = stored.claim(store, "op2", "worker")
+    assert begun is not None and (begun.state, begun.attempts, begun.worker) == ("running", 1, "worker")
+    assert stored.claim(store, "op2", "another") is None
+    begun.stage, begun.progress = "plan", {"seconds": 0.1}
+    stored.tell(store, begun, [Event(3, "progress", begun.progress)])
+    told, now = stored.since(store, "op2", 1)
+    assert [(event.id, event.name) for event in told] == [(2, "state"), (3, "progress")]
+    assert (now.progress, now.stage, now.last_event) == (begun.progress, "plan", 3)
     with pytest.raises(NotFound, match="post it"):
-        stored.add(store, Operation("op3", "k", "0" * 64, {}, records.now()))
+        add(store, Operation("op3", "another", "0" * 64, {}, records.now()))
+
+
+def test_who_lost_an_operation_changes_nothing_of_it(store: Store) -> None:
+    add(store, Operation("op8", "k", GRAPH_ID, {}, records.now()))
+    lost = stored.claim(store, "op8", "one")
+    assert lost is not None
+    assert stored.give_back(store, ["one"]) == 1
+    mine = stored.claim(store, "op8", "two")
+    assert mine is not None and mine.attempts == 2
+    with pytest.raises(stored.Lost):
+        stored.tell(store, lost, [Event(9, "progress", {})])
+    with pytest.raises(stored.Lost):
+        records.keep_plan(store, solved(), GRAPH_ID, "k", lambda c, id: stored.end(c, lost, [], "succeeded", id))
+    assert (walk(store).plans, records.answer_of(store, "k"), stored.find(store, "op8").state) == (0, None, "running")
+    records.keep_plan(store, solved(), GRAPH_ID, "k", lambda c, id: stored.end(c, mine, [], "succeeded", id))
+    assert stored.find(store, "op8").result == records.answer_of(store, "k")
+
+
+def test_a_question_has_one_unfinished_operation(store: Store) -> None:
+    first = add(store, Operation("op9", "k", GRAPH_ID, {}, records.now()))
+    assert add(store, Operation("opA", "k", GRAPH_ID, {}, records.now())).id == first.id
+    with pytest.raises(sa.exc.IntegrityError), store.writing() as connection:  # as two processes at once would
+        connection.execute(sa.insert(operations).values(asdict(replace(first, id="opB"))))
 
 
 def test_an_idempotency_key_belongs_to_one_body(store: Store) -> None:
     assert records.claim(store, "key", "/v1/plans", b"one") is None
-    stored.add(store, Operation("op4", "k", GRAPH_ID, {}, records.now()))
+    add(store, Operation("op4", "k", GRAPH_ID, {}, records.now()))
     records.bind(store, "key", "/v1/plans", "op4")
     assert records.claim(store, "key", "/v1/plans", b"one") == "op4"
     assert records.claim(store, "key", "/v1/graphs", b"two") is None
@@ -196,7 +227,7 @@ def test_the_walk_finds_what_does_not_fit_together(store: Store) -> None:
     with store.writing() as connection:
         connection.execute(sa.update(plans).where(plans.c.id == plan_id).values(saved_bytes=51))
     store.blobs.remove(store.row(plans, gone)["figures"])
-    stored.add(store, Operation("op5", "k", GRAPH_ID, {}, records.now(), state="succeeded"))
+    add(store, Operation("op5", "k", GRAPH_ID, {}, records.now(), state="succeeded"))
     found = walk(store)
     assert found.fault_count == 4
     for said in (f"plan {plan_id}: column saved_bytes is 51", f"plan {gone}: there is no blob", "op5: succeeded, and"):
@@ -220,8 +251,8 @@ def aged(store: Store, by: timedelta) -> None:
 def test_old_things_go_and_what_they_name_goes_with_them(store: Store) -> None:
     plan_id = records.keep_plan(store, solved(), GRAPH_ID, "k1")
     at = records.now()
-    stored.add(store, Operation("op6", "k1", GRAPH_ID, {}, at, state="succeeded", result=plan_id, ended_at=at))
-    stored.add(store, Operation("op7", "k2", GRAPH_ID, {}, records.now()))
+    add(store, Operation("op6", "k1", GRAPH_ID, {}, at, state="succeeded", result=plan_id, ended_at=at))
+    add(store, Operation("op7", "k2", GRAPH_ID, {}, records.now()))
     records.claim(store, "key", "/v1/plans", b"one")
     aged(store, timedelta(days=10))
     fresh = records.keep_plan(store, solved("fresh"), GRAPH_ID, "k3")

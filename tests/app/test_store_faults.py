@@ -12,17 +12,15 @@ from typing import Any
 import pytest
 
 from app import records
-from app.errors import Unavailable
+from app.errors import SolveFailed, Unavailable
 from app.files import CannotWrite
 from app.jobs import stored
-from app.jobs.local import LocalJobs, Means
 from app.jobs.port import Question
 from app.settings import Settings
 from app.store.collect import collect
-from app.store.store import Store
 from app.store.walk import walk
+from tests.app.jobs.here import Here, Pretender, finished
 from tests.app.stores import GRAPH_ID, opened, solved
-from tests.app.test_jobs import Pretender, finished
 from tests.postgres import Cluster
 
 ROOT = Path(__file__).parents[2]
@@ -181,8 +179,7 @@ def test_a_database_that_crashes_is_told_and_used_again_by_itself(
 
     store = opened(**store_settings)
     kept = [records.keep_plan(store, solved(n), GRAPH_ID) for n in range(5)]
-    settings = Settings(workers=1, drain_seconds=0, **store_settings)
-    jobs = LocalJobs(Means(store, Pretender(crashes), settings))  # type: ignore[arg-type]
+    jobs = Here(store, Pretender(crashes), Settings(workers=1, drain_seconds=0, **store_settings))
     try:
         id = jobs.submit(Question("k1", GRAPH_ID, {})).id
         while True:
@@ -197,9 +194,6 @@ def test_a_database_that_crashes_is_told_and_used_again_by_itself(
         postgres.start()
         operation = finished(jobs, id)
         assert (operation.state, records.answer_of(store, "k1")) == ("succeeded", operation.result)
-        while jobs._live:
-            time.sleep(0.1)
-        assert jobs.status(id).state == "succeeded"
         for plan_id in kept:
             records.report_of(store, plan_id)
         assert walk(store).faults == []
@@ -208,25 +202,26 @@ def test_a_database_that_crashes_is_told_and_used_again_by_itself(
         store.close()
 
 
-def test_an_end_that_cannot_be_saved_is_told_and_saved_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    store = opened(tmp_path)
-    full, save = threading.Event(), stored.save
+def test_an_end_that_cannot_be_saved_is_saved_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    full, refused, end = threading.Event(), threading.Event(), stored.end
     full.set()
 
-    def saves(store: Store, operation: Any) -> None:
-        if full.is_set() and operation.finished:
+    def ends(*said: Any) -> None:
+        if full.is_set():
+            refused.set()
             raise CannotWrite("no room")
-        save(store, operation)
+        end(*said)
 
-    monkeypatch.setattr("app.jobs.stored.save", saves)
-    monkeypatch.setattr("app.jobs.local.PATIENCE_S", 0.01)
-    jobs = LocalJobs(Means(store, Pretender(), Settings(data=tmp_path, workers=1, drain_seconds=0)))  # type: ignore[arg-type]
-    id = jobs.submit(Question("k1", GRAPH_ID, {})).id
-    assert finished(jobs, id).state == "succeeded"
-    assert walk(store).faults == []
+    def fails(stop: threading.Event, tell: Any) -> str:
+        raise SolveFailed("no plan")
+
+    monkeypatch.setattr("app.jobs.stored.end", ends)
+    monkeypatch.setattr("app.jobs.attempt.PATIENCE_S", 0.01)
+    jobs = Here(opened(tmp_path), Pretender(fails), Settings(data=tmp_path, workers=1, drain_seconds=0))
+    id = jobs.ask("k1")
+    assert refused.wait(20)
+    assert jobs.status(id).state == "running"
     full.clear()
-    while jobs._live:
-        time.sleep(0.01)
-    assert jobs.status(id).state == "succeeded"
+    assert finished(jobs, id).state == "failed"
+    assert walk(jobs.means.store).faults == []
     jobs.close()
-    store.close()

@@ -1,0 +1,194 @@
+"""One attempt of one worker at one operation: a child is started and followed, and its answer kept."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, TypeVar
+
+import sqlalchemy as sa
+
+from app.errors import AppError, Problem, SolveFailed, Unavailable, problem_of
+from app.files import CannotWrite
+from app.jobs import stored
+from app.jobs.port import DIFFERENT, Event, Operation
+from app.records import keep_plan, solve_payload
+from app.runner import Answer, Runner
+from app.settings import Settings
+from app.store.store import Store
+
+log = logging.getLogger(__name__)
+
+PATIENCE_S = 1.0  # between two tries to save
+MOST_PENDING = 200  # events between two looks at what was told
+T = TypeVar("T")
+Why = Literal["cancelled", "closing", "lost"]
+
+
+@dataclass(frozen=True, slots=True)
+class Means:
+    """What workers need to do their work."""
+
+    store: Store
+    runner: Runner
+    settings: Settings
+
+
+class Interrupted(BaseException):
+    """The worker ends. Not an Exception: what DBOS is not told stays in its queue."""
+
+
+class Attempt:
+    """Run by one thread; told by another what it may not know: `halt`, `flush`."""
+
+    def __init__(self, means: Means, operation: Operation):
+        self.means, self.operation = means, operation
+        self._stop = threading.Event()
+        self._why: Why | None = None
+        self._lock = threading.Lock()
+        self._pending: deque[tuple[str, dict[str, Any]]] = deque(maxlen=MOST_PENDING)
+
+    def halt(self, why: Why) -> None:
+        """Ask the child for its best so far; whether that is kept depends on `why`."""
+        if self._why != "lost":
+            self._why = why
+        self._stop.set()
+
+    def flush(self) -> None:
+        """Keep what the child has told since. Raises CannotWrite, Unavailable with nothing lost."""
+        with self._lock:
+            told = self._told()
+            if not told:
+                return
+            try:
+                stored.tell(self.means.store, self.operation, told)
+            except stored.Lost:
+                self.halt("lost")
+                return
+            self.operation.last_event = told[-1].id
+            for _ in told:
+                self._pending.popleft()
+
+    def _told(self) -> list[Event]:
+        last = self.operation.last_event
+        return [Event(last + n, name, data) for n, (name, data) in enumerate(tuple(self._pending), 1)]
+
+    def run(self) -> bool:
+        """Whether the operation has ended; else its child died, or others took it over. Raises Interrupted."""
+        try:
+            return self._run()
+        except stored.Lost:
+            log.warning("operation=%s event=lost", self.operation.id)
+            return False
+
+    def _run(self) -> bool:
+        operation, settings = self.operation, self.means.settings
+        if operation.cancel_requested:
+            return self._end("cancelled")
+        if operation.attempts > settings.attempts:
+            said = f"begun {settings.attempts} times, and the worker died each time"
+            return self._end("failed", error=problem_of(SolveFailed(said, code="poisoned")))
+        try:
+            return self._keep(self._solve())
+        except stored.Lost:
+            raise
+        except Problem as problem:
+            error: Mapping[str, Any] = problem.body
+        except AppError as failed:
+            if failed.code == "child_died" and self._why is None and operation.attempts < settings.attempts:
+                log.warning("operation=%s event=child_died attempt=%d", operation.id, operation.attempts)
+                return self._begin_again()
+            error = problem_of(failed)
+        except Exception as failed:
+            if not isinstance(failed, CannotWrite):
+                log.exception("operation=%s event=failed", operation.id)
+            error = problem_of(failed)
+        self._go_on()
+        return self._end("cancelled" if self._why == "cancelled" else "failed", error=error)
+
+    def _solve(self) -> Answer | str:
+        """The child's answer, or the id of a plan that answers the question already."""
+        operation, settings, store = self.operation, self.means.settings, self.means.store
+        known = self._patiently(lambda: stored.answer(store, operation.key))
+        if known is not None:
+            return known  # by one who died between its plan and its last word, or for somebody else
+        payload = self._patiently(lambda: solve_payload(store, operation.graph_id, operation.fields))
+        seconds = float(operation.fields.get("search_seconds", 10.0)) + settings.overtime_seconds
+        told = payload | {"limits": asdict(settings.limits())}
+        return self.means.runner.run("solve", told, seconds, self._progressed, self._stop)
+
+    def _progressed(self, told: Mapping[str, Any]) -> None:
+        with self._lock:
+            operation = self.operation
+            operation.stage, operation.progress = told["stage"], progress_of(told, operation.progress)
+            self._pending.append(("progress", {"stage": operation.stage, **operation.progress}))
+
+    def _keep(self, answer: Answer | str) -> bool:
+        """Keep the plan and the end of the operation: both, or neither."""
+        self._go_on()
+        if isinstance(answer, str):
+            return self._end("succeeded", result=answer)
+        operation, store = self.operation, self.means.store
+        if answer.result["exit_code"] == DIFFERENT:
+            raise SolveFailed("the rewritten graph computed something else; the plan is not kept", code="different")
+        state = "cancelled" if self._why == "cancelled" else "succeeded"
+        key = None if answer.hurried or state == "cancelled" else operation.key
+
+        def ends(connection: sa.Connection, plan_id: str) -> None:
+            stored.end(connection, operation, self._told(), state, plan_id)
+
+        def keep() -> str:
+            with self._lock:
+                return keep_plan(store, answer.result, operation.graph_id, key, ends)
+
+        result = self._patiently(keep)
+        log.info("operation=%s event=%s result=%s", operation.id, state, result)
+        return True
+
+    def _end(self, state: str, result: str | None = None, error: Mapping[str, Any] | None = None) -> bool:
+        def end() -> None:
+            with self._lock, self.means.store.writing() as connection:
+                stored.end(connection, self.operation, self._told(), state, result, error)
+
+        self._patiently(end, CannotWrite)
+        log.info("operation=%s event=%s result=%s", self.operation.id, state, result)
+        return True
+
+    def _begin_again(self) -> bool:
+        """Let it wait, for whoever begins it next: this very thread."""
+        self._patiently(self.flush, CannotWrite)
+        self._patiently(lambda: stored.let_wait(self.means.store, self.operation), CannotWrite)
+        return False
+
+    def _go_on(self) -> None:
+        """Raises Interrupted or Lost when what was found is not to be kept."""
+        if self._why == "closing":
+            raise Interrupted
+        if self._why == "lost":
+            raise stored.Lost
+
+    def _patiently(self, act: Callable[[], T], *also: type[Exception]) -> T:
+        """What `act` gives, once the store answers: an hour's work is not lost to a minute without a database."""
+        passing: tuple[type[Exception], ...] = (Unavailable, *also)
+        while True:
+            try:
+                return act()
+            except passing as error:
+                self._go_on()
+                log.warning("operation=%s event=not_saved said=%r", self.operation.id, str(error))
+            time.sleep(PATIENCE_S)
+
+
+def progress_of(told: Mapping[str, Any], before: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Progress as the wire contract says it; a stage that knows no incumbent or bound leaves the last one."""
+    last = before or {"incumbent": None, "bound": None, "gap": None}
+    if told["incumbent_peak_bytes"] is not None:
+        incumbent = {"overhead": told["incumbent_overhead"], "peak_bytes": told["incumbent_peak_bytes"]}
+        last = {**last, "incumbent": incumbent, "gap": told["gap"]}
+    if told["bound_overhead"] is not None:
+        last = {**last, "bound": {"overhead": told["bound_overhead"]}}
+    return {"seconds": told["seconds"], **{name: last[name] for name in ("incumbent", "bound", "gap")}}

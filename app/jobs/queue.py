@@ -1,0 +1,205 @@
+"""The queue of operations, kept by DBOS in the store's own database: what waits, and which worker has what.
+
+An operation and its place in the queue are written in one transaction. dbos is imported when it is first needed.
+DBOS means to be one a process; here it is one a store, so that two services may share a process.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import logging
+import os
+import secrets
+import socket
+import sqlite3
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import sqlalchemy as sa
+
+from app.jobs.port import USUAL
+from app.store.database import BUSY_SECONDS, explained
+
+if TYPE_CHECKING:
+    from dbos import DBOSClient
+
+NAME = "solves"
+WORKFLOW = "solve"
+VERSION = "1"  # of the workflow: a worker takes those of its own version only
+APPLICATION = "remat"
+POLL_S = 0.2  # between two looks for work
+OVER = ["SUCCESS", "ERROR", "CANCELLED", "MAX_RECOVERY_ATTEMPTS_EXCEEDED"]
+AT_A_TIME = 500
+
+_log = logging.getLogger("dbos")
+
+
+@functools.cache
+def worker_id() -> str:
+    """Of this process, and of no other before or after it."""
+    return f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
+
+
+class Queue:
+    """What anybody may do with the queue. Safe to use from many threads; connects when first used."""
+
+    def __init__(self, engine: sa.Engine):
+        self.engine = _engine_of(engine)
+
+    @functools.cached_property
+    def _client(self) -> DBOSClient:
+        from dbos import DBOSClient, DBOSPortableJSONSerializer
+
+        with _quiet():
+            return DBOSClient(
+                system_database_engine=self.engine,
+                serializer=DBOSPortableJSONSerializer(),
+                application_name=APPLICATION,
+                lazy=True,
+                retry_connection_errors=False,
+            )
+
+    def prepare(self) -> None:
+        """Make the queue's tables, or bring them up to date. Raises CannotWrite, Unavailable."""
+        from dbos import DBOS
+
+        with _quiet(), explained(self.engine):
+            DBOS.migrate(self.engine.url.render_as_string(hide_password=False))
+
+    def limit(self, per_owner: int | None) -> None:
+        """Let so many operations of one owner run at a time, over all workers; None: as many as there is room for."""
+        with explained(self.engine):
+            self._client.register_queue(NAME, partition_concurrency=per_owner, polling_interval_sec=POLL_S)
+
+    def put(self, connection: sa.Connection, id: str, priority: int = USUAL, owner: str = "") -> None:
+        """Queue the operation once the connection's transaction is committed; those of lower `priority` go first."""
+        self._client.enqueue_in_transaction(
+            connection,
+            {
+                "workflow_name": WORKFLOW,
+                "queue_name": NAME,
+                "workflow_id": id,
+                "app_version": VERSION,
+                "priority": priority,
+                "queue_partition_key": owner or "-",
+            },
+            id,
+        )
+
+    def holders(self) -> set[str]:
+        """Every worker that has taken something and not ended it."""
+        return {status.executor_id for status in self._listed(status="PENDING") if status.executor_id is not None}
+
+    def holds(self, id: str) -> bool:
+        """Whether this process has taken the operation, and nobody has taken it over."""
+        return any(status.executor_id == worker_id() for status in self._listed(workflow_ids=[id], status="PENDING"))
+
+    def ended(self) -> list[str]:
+        """Operations that have left the queue and are still in its tables, some of them."""
+        return [status.workflow_id for status in self._listed(status=OVER, limit=AT_A_TIME)]
+
+    def missing(self, ids: list[str]) -> list[str]:
+        """Those of the operations that are not in the queue's tables."""
+        there = self._listed(workflow_ids=ids) if ids else []
+        return sorted(set(ids) - {status.workflow_id for status in there})
+
+    def forget(self, ids: list[str]) -> None:
+        """Take operations out of the queue's tables."""
+        if ids:
+            with explained(self.engine):
+                self._client.delete_workflows(ids)
+
+    def _listed(self, **which: Any) -> list[Any]:
+        with explained(self.engine):
+            return list(self._client.list_workflows(**which, load_input=False, load_output=False))
+
+    def close(self) -> None:
+        if "_client" in self.__dict__:
+            self._client.destroy()
+
+
+class Taking:
+    """The queue as a worker of this process takes from it."""
+
+    def __init__(self, queue: Queue, slots: Callable[[], int], run: Callable[[str], None]):
+        """From now on `run` has every operation this process takes, `slots()` at a time."""
+        import dbos._dbos as its
+        from dbos import DBOS, DBOSPortableJSONSerializer
+        from dbos._core import decorate_workflow
+
+        def solve(id: str) -> None:
+            run(id)
+
+        dbos = self._dbos = object.__new__(DBOS)
+        with _quiet():
+            DBOS.__init__(
+                dbos,
+                config={
+                    "name": APPLICATION,
+                    "system_database_engine": queue.engine,
+                    "system_database_url": queue.engine.url.render_as_string(hide_password=False),
+                    "serializer": DBOSPortableJSONSerializer(),
+                    "executor_id": worker_id(),
+                    "application_version": VERSION,
+                    "log_level": "WARNING",
+                    "run_migrations": False,
+                    "use_listen_notify": False,
+                    "notification_listener_polling_interval_sec": POLL_S,
+                },
+            )
+            dbos._registry = its.DBOSRegistry()
+            dbos._registry.dbos = dbos
+            decorate_workflow(dbos._registry, WORKFLOW, None)(solve)
+            its._dbos_global_instance = dbos  # a thread that looks for schedules, of which there are none, asks for it
+            dbos._launch()
+        database = dbos._sys_db
+        stored = database.get_queue
+
+        def get_queue(name: str, **more: Any) -> Any:  # DBOS has one figure for all workers
+            found = stored(name, **more)
+            if found is not None and name == NAME:
+                found._worker_concurrency = slots()
+            return found
+
+        database.get_queue = get_queue  # type: ignore[method-assign]
+
+    def recover(self, workers: Iterable[str]) -> None:
+        """Queue again what these workers have taken; what another has taken since stays with it."""
+        from dbos._recovery import recover_pending_workflows
+
+        if gone := list(workers):
+            recover_pending_workflows(self._dbos, gone)
+
+    def close(self) -> None:
+        """Take nothing any more."""
+        with _quiet():
+            self._dbos._destroy(workflow_completion_timeout_sec=0)
+
+
+def _engine_of(engine: sa.Engine) -> sa.Engine:
+    """DBOS begins transactions as Python's sqlite3 does, ours begin by themselves: it has connections of its own."""
+    if engine.dialect.name != "sqlite":
+        return engine
+    own = sa.create_engine(engine.url, connect_args={"timeout": BUSY_SECONDS, "check_same_thread": False})
+    sa.event.listen(own, "connect", _prepare_sqlite)
+    return own
+
+
+def _prepare_sqlite(connection: sqlite3.Connection, _: object) -> None:
+    connection.isolation_level = "IMMEDIATE"
+    connection.execute("PRAGMA journal_mode=WAL")
+    connection.execute("PRAGMA synchronous=NORMAL")
+    connection.execute("PRAGMA foreign_keys=ON")
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Warnings of DBOS go where ours go, in one form; its news go nowhere."""
+    _log.setLevel(logging.WARNING)
+    try:
+        yield
+    finally:
+        _log.handlers.clear()
+        _log.propagate = True
+        _log.setLevel(logging.WARNING)

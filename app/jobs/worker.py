@@ -1,0 +1,201 @@
+"""A worker: takes operations from the queue, follows their children, says that it lives, and looks after the dead."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import threading
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from app.errors import AppError
+from app.files import CannotWrite
+from app.jobs import stored
+from app.jobs.attempt import PATIENCE_S, Attempt, Interrupted, Means
+from app.jobs.queue import Queue, Taking, worker_id
+
+log = logging.getLogger(__name__)
+
+TICK_S = 0.1  # between two looks at what was told and at what is to end
+BEAT_S = 2.0  # between two signs of life
+SWEEP_S = 60.0  # between two looks for what has left the queue
+
+
+class Worker:
+    """One a store and process. What it leaves behind is taken over by others."""
+
+    def __init__(self, means: Means, queue: Queue):
+        self.means, self._queue = means, queue
+        self.id = worker_id()
+        self._taking: Taking
+        self._attempts: list[Attempt] = []
+        self._lock = threading.Lock()
+        self._draining, self._closing, self._ended = threading.Event(), threading.Event(), threading.Event()
+        self._beats: dict[str, tuple[int, float]] = {}  # of other workers, and since when there were so many
+        self._thread = threading.Thread(target=self._attend, name="attend", daemon=True)
+
+    def start(self) -> None:
+        """Take operations of a queue that is prepared. Raises CannotWrite, Unavailable."""
+        store, settings = self.means.store, self.means.settings
+        stored.beat(store, self._row())  # before it takes anything: a holder that is not enlisted is dead
+        self._queue.limit(settings.solves_per_key)
+        self._taking = Taking(self._queue, self._slots, self._run)
+        self._thread.start()
+        log.info("worker=%s event=started slots=%d", self.id, settings.workers)
+
+    def drain(self) -> None:
+        """Take nothing any more; what runs goes on."""
+        self._draining.set()
+
+    def close(self) -> None:
+        """End within `drain_seconds` and a stop; what has not finished by then is somebody else's."""
+        settings, store = self.means.settings, self.means.store
+        self.drain()
+        self._until_idle(settings.drain_seconds)
+        self._closing.set()
+        for attempt in tuple(self._attempts):
+            attempt.halt("closing")
+        self._until_idle(2 * settings.kill_seconds)
+        self._ended.set()
+        self._thread.join()
+        try:
+            stored.give_back(store, [self.id], begun=-1)
+            self._taking.recover([self.id])
+            stored.strike(store, [self.id])
+        except (AppError, CannotWrite) as error:  # others will find out
+            log.warning("worker=%s event=not_given_back said=%r", self.id, str(error))
+        self._taking.close()
+
+    def _slots(self) -> int:
+        return 0 if self._draining.is_set() else self.means.settings.workers
+
+    def _row(self) -> dict[str, Any]:
+        return {"id": self.id, "host": _host(), "pid": os.getpid(), "born": _born(os.getpid()), "slots": self._slots()}
+
+    def _until_idle(self, seconds: float) -> None:
+        until = time.monotonic() + seconds
+        while self._attempts and time.monotonic() < until:
+            time.sleep(TICK_S / 2)
+
+    def _run(self, id: str) -> None:
+        """Run the operation to its end, which is kept when this returns. Raises Interrupted."""
+        store = self.means.store
+        while True:
+            if self._closing.is_set():
+                raise Interrupted
+            try:
+                operation = stored.claim(store, id, self.id)
+                if operation is None:
+                    if not stored.runs(store, id):
+                        return
+                    if not self._queue.holds(id):  # it was taken over
+                        raise Interrupted
+                    time.sleep(PATIENCE_S)
+                    continue
+            except (AppError, CannotWrite) as error:
+                log.warning("operation=%s event=not_begun said=%r", id, str(error))
+                time.sleep(PATIENCE_S)
+                continue
+            attempt = Attempt(self.means, operation)
+            with self._lock:
+                self._attempts.append(attempt)
+            try:
+                if self._closing.is_set():
+                    attempt.halt("closing")
+                if attempt.run():
+                    return
+            finally:
+                with self._lock:
+                    self._attempts.remove(attempt)
+
+    def _attend(self) -> None:
+        beat = sweep = 0.0
+        while not self._ended.wait(TICK_S):
+            try:
+                self._look_at_attempts()
+                at = time.monotonic()
+                if at >= beat:
+                    beat = at + BEAT_S
+                    stored.beat(self.means.store, self._row())
+                    self._look_after_others()
+                if at >= sweep:
+                    sweep = at + SWEEP_S
+                    self._sweep()
+            except (AppError, CannotWrite) as error:
+                log.warning("worker=%s event=not_attended said=%r", self.id, str(error))
+            except Exception:
+                log.exception("worker=%s event=not_attended", self.id)
+
+    def _look_at_attempts(self) -> None:
+        """Keep what was told, and end what is to end."""
+        attempts = tuple(self._attempts)
+        if not attempts:
+            return
+        for attempt in attempts:
+            attempt.flush()
+        ids = [attempt.operation.id for attempt in attempts]
+        asked, mine = stored.asked_to_end(self.means.store, ids, self.id)
+        for attempt in attempts:
+            if attempt.operation.id in asked:
+                attempt.halt("cancelled")
+            elif attempt.operation.id not in mine and attempt in self._attempts:
+                attempt.halt("lost")
+
+    def _look_after_others(self) -> None:
+        """Forget workers that are gone, and queue again what they had.
+
+        Who holds something is read before who is enlisted, and everybody is enlisted before holding anything.
+        """
+        store = self.means.store
+        holders = self._queue.holders() | stored.at_work(store)
+        rows = stored.enlisted(store)
+        gone = [row["id"] for row in rows if row["id"] != self.id and self._is_gone(row)]
+        if gone:
+            log.warning("event=workers_gone workers=%s", ",".join(gone))
+            stored.strike(store, gone)
+        if orphaned := holders - ({row["id"] for row in rows} - set(gone)) - {self.id}:
+            taken = stored.give_back(store, orphaned)
+            self._taking.recover(orphaned)
+            log.warning("event=taken_over operations=%d", taken)
+
+    def _is_gone(self, row: Mapping[str, Any]) -> bool:
+        """A process of this machine is looked at; one of another has died when it says nothing for long enough.
+
+        Its beats are counted, and the time between them is ours: no clock of anybody's can be wrong.
+        """
+        if row["host"] == _host():
+            return bool(_born(row["pid"]) != row["born"])
+        beats, since = self._beats.get(row["id"], (-1, 0.0))
+        if beats != row["beats"]:
+            self._beats[row["id"]] = (row["beats"], time.monotonic())
+            return False
+        return time.monotonic() > since + self.means.settings.lost_seconds
+
+    def _sweep(self) -> None:
+        """Take what has ended out of the queue's tables; what waits and is not in them goes in again."""
+        store = self.means.store
+        self._queue.forget(self._queue.ended())
+        if missing := self._queue.missing(stored.waiting(store)):
+            log.warning("event=queued_again operations=%s", ",".join(missing))
+            with store.writing() as connection:
+                for id in missing:
+                    self._queue.put(connection, id)
+
+
+def _host() -> str:
+    """Names the machine since it was started, and the part of it whose processes can be seen from here."""
+    boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    return f"{socket.gethostname()}/{boot}/{os.stat('/proc/self/ns/pid').st_ino}"
+
+
+def _born(pid: int) -> str:
+    """When the process was started, in ticks since the machine was; empty: there is none."""
+    try:
+        said = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return ""
+    state, *rest = said.rpartition(")")[2].split()
+    return "" if state in ("Z", "X") else rest[18]  # a zombie is dead

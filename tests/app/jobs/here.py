@@ -1,0 +1,74 @@
+"""Jobs of this process, with a child that does what the test says."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from app.jobs.attempt import Means
+from app.jobs.durable import DurableJobs
+from app.jobs.port import Operation, Question
+from app.runner import Answer
+from app.settings import Settings
+from app.store.store import Store
+from tests.app.stores import GRAPH_ID, solved
+
+QUESTION = Question("k1", GRAPH_ID, {"budget": "50%"})
+
+
+class Pretender:
+    """In the place of the runner."""
+
+    def __init__(self, act: Callable[[threading.Event, Callable[..., None]], str] | None = None):
+        self.act = act or (lambda stop, tell: "plan")
+        self.started = threading.Event()
+        self.runs = 0
+
+    def run(
+        self,
+        task: str,
+        payload: Mapping[str, Any],
+        seconds: float,
+        on_progress: Callable[[Mapping[str, Any]], None],
+        stop: threading.Event,
+    ) -> Answer:
+        def tell(peak: int) -> None:
+            on_progress({
+                "stage": "plan", "seconds": 0.1, "incumbent_overhead": 0.1, "incumbent_peak_bytes": peak,
+                "bound_overhead": 0.0, "gap": 0.1,
+            })  # fmt: skip
+
+        self.runs += 1
+        self.started.set()
+        order = self.act(stop, tell)
+        return Answer(solved(order) | {"exit_code": 4 if order == "different" else 0}, hurried=False)
+
+
+def until_stopped(stop: threading.Event, tell: Callable[..., None]) -> str:
+    tell(7)
+    assert stop.wait(20)
+    return "best so far"
+
+
+class Here(DurableJobs):
+    """The port with a worker, over a store that is closed with it."""
+
+    def __init__(self, store: Store, runner: Pretender, settings: Settings):
+        self.means = Means(store, runner, settings)  # type: ignore[arg-type]
+        super().__init__(self.means)
+        self.start()
+
+    def close(self) -> None:
+        super().close()
+        self.means.store.close()
+
+    def ask(self, key: str, **more: Any) -> str:
+        return self.submit(Question(key, GRAPH_ID, {}, **more)).id
+
+
+def finished(jobs: DurableJobs, id: str) -> Operation:
+    operation = asyncio.run(jobs.wait(id, 20))
+    assert operation.finished
+    return operation
