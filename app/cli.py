@@ -42,6 +42,8 @@ def plan(
     output: options.Output = None,
     graph: options.GraphFile = None,
     source: options.SourceFile = None,
+    draw: options.Draw = None,
+    plot: options.Plot = None,
     as_json: options.Json = False,
     **flags: Any,
 ) -> int:
@@ -53,7 +55,8 @@ def plan(
         "unknown_checkpoints": unknown_checkpoints, "advise": advise, "advise_checkpoints": advise_checkpoints,
         "share_buffers": share_buffers, "gradient_events": gradient_events,
     }  # fmt: skip
-    return run(model, options.request_fields(request, flags), Files(output, graph, source), as_json)
+    options.not_both_json_and_drawn(as_json, draw)
+    return run(model, options.request_fields(request, flags), Files(output, graph, source, plot), as_json, draw)
 
 
 @app.command()
@@ -62,13 +65,17 @@ def curve(
     model: options.Model,
     budgets: options.Budgets = None,
     request: options.RequestFile = None,
+    draw: options.Draw = None,
+    plot: options.Plot = None,
     as_json: options.Json = False,
     **flags: Any,
 ) -> int:
     """Plan a model at several budgets: the least time within each, and the bound beside it."""
     from app.commands.curve import run
 
-    return run(model, options.request_fields(request, flags | {"budgets": options.listed(budgets)}), as_json)
+    options.not_both_json_and_drawn(as_json, draw)
+    fields = options.request_fields(request, flags | {"budgets": options.listed(budgets)})
+    return run(model, fields, as_json, draw, plot)
 
 
 @app.command()

@@ -80,6 +80,11 @@ GraphFile = Annotated[
     Path | None, _flag(f"Write the rewritten graph, or the plan as a framework has it. {SUFFIXES}", "FILE")
 ]
 SourceFile = Annotated[Path | None, _flag("Write the graph that was planned.", "FILE")]
+Draw = Annotated[
+    bool | None,
+    typer.Option("--draw/--no-draw", help="Draw it in block characters, or not; drawn on a terminal unless told."),
+]
+Plot = Annotated[Path | None, _flag("Write the picture; ends in .svg or .png.", "FILE", "--plot")]
 Transform = Annotated[list[str], _flag('A pass on the way, as JSON: {"pass": "prune"}; may be repeated.', "JSON")]
 Versions = Annotated[
     bool, typer.Option("--versions", help="Show which write of a name each op reads instead, and what looks wrong.")
@@ -149,6 +154,12 @@ def request_fields(file: Path | None, flags: Mapping[str, Any]) -> dict[str, Any
     elif "loss" in given and fields.get("differentiate") is False:
         fields.pop("differentiate")
     return {**fields, **given}
+
+
+def not_both_json_and_drawn(as_json: bool, draw: bool | None) -> None:
+    """Returns unless --json, which leaves standard output to the report, comes with --draw. Raises BadRequest."""
+    if as_json and draw:
+        raise BadRequest.one("conflicting_flags", "--draw", "--json as well", "one of them", "leave one of them out")
 
 
 def listed(text: str | None) -> list[str] | None:

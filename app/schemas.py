@@ -223,9 +223,16 @@ class Plan(Open):
     offloaded: list[str]
 
 
+class Holder(Open):
+    value: str
+    bytes: int
+
+
 class Timeline(Open):
     step_bytes: list[int]
     baseline_step_bytes: list[int]
+    holder: Holder | None = Field(default=None, description="the largest value that counts, at the peak")
+    baseline_holder: Holder | None = None
 
 
 class Layout(Open):

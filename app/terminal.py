@@ -1,22 +1,15 @@
-"""Reports as text for people: sizes, tables, and memory over time in block characters.
-
-before ▁▂▄▆█▇▅▃▂▁
-after  ▁▂▃▄▄▄▄▃▂▁
-"""
+"""Reports as text for people: sizes, tables, and how a search goes."""
 
 from __future__ import annotations
 
-import itertools
 import os
 import shutil
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import IO, Any
 
-BLOCKS = " ▁▂▃▄▅▆▇█"
-PLAIN = " ._-=+*%#"
 UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
-WIDEST = 100
+NARROWEST, WIDEST, UNKNOWN = 40, 200, 100  # columns
 
 
 def size(count: float | None) -> str:
@@ -45,27 +38,8 @@ def seconds(span: float | None) -> str:
 
 
 def width() -> int:
-    return min(WIDEST, shutil.get_terminal_size((WIDEST, 24)).columns)
-
-
-def glyphs(stream: IO[str] | None = None) -> str:
-    """Nine characters from empty to full that the stream can show."""
-    encoding = getattr(stream or sys.stdout, "encoding", None) or "ascii"
-    try:
-        BLOCKS.encode(encoding)
-    except (UnicodeEncodeError, LookupError):
-        return PLAIN
-    return BLOCKS
-
-
-def bars(values: Sequence[float], columns: int, top: float, marks: str = BLOCKS) -> str:
-    """The values in at most `columns` characters; a column shows the highest of its steps. Full is `top`."""
-    count = min(columns, len(values))
-    cuts = [i * len(values) // count for i in range(count + 1)] if count else [0]
-    peaks = [max(values[a:b]) for a, b in itertools.pairwise(cuts)]
-    full = len(marks) - 1
-    # Rounded up, so that a step with a byte never looks empty.
-    return "".join(marks[min(full, -int(-peak * full // top))] if top > 0 else marks[0] for peak in peaks)
+    """Columns to write in: those of the terminal, within what can be read."""
+    return min(WIDEST, max(NARROWEST, shutil.get_terminal_size((UNKNOWN, 24)).columns))
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[object]], right: Iterable[int] = ()) -> list[str]:
@@ -82,21 +56,8 @@ def table(head: Sequence[str], rows: Iterable[Sequence[object]], right: Iterable
     ]
 
 
-def timeline(report: Mapping[str, Any], columns: int, marks: str) -> list[str]:
-    """Memory before and after on one scale, and where the budget lies on it."""
-    drawn = report.get("timeline")
-    if not drawn:
-        return []
-    before, after = drawn["baseline_step_bytes"], drawn["step_bytes"]
-    top = max([*before, *after, 1])
-    room = max(10, columns - 8)
-    lines = [f"memory  full height {size(top)}; {len(before)} steps before, {len(after)} after"]
-    lines += [f"before  {bars(before, room, top, marks)}", f"after   {bars(after, room, top, marks)}"]
-    return lines
-
-
-def plan_lines(report: Mapping[str, Any], columns: int = WIDEST, marks: str = BLOCKS) -> list[str]:
-    """The report of a plan, the answer in the first line."""
+def plan_lines(report: Mapping[str, Any], picture: Sequence[str] = ()) -> list[str]:
+    """The report of a plan, the answer in the first line; `picture` are lines that show its timeline."""
     model = report["model"]
     lines = [headline(report)]
     lines.append(
@@ -104,8 +65,8 @@ def plan_lines(report: Mapping[str, Any], columns: int = WIDEST, marks: str = BL
         f"runtime {report['runtime']}, device {report['device']}"
     )
     lines += ["", *_peaks(report), "", *_savings(report)]
-    if drawn := timeline(report, columns, marks):
-        lines += ["", *drawn]
+    if picture:
+        lines += ["", *picture]
     lines += ["", f"executed: {_executed(report)}"]
     lines += [f"warning: {warning}" for warning in report.get("warnings", ())]
     return lines
@@ -176,11 +137,6 @@ def _executed(report: Mapping[str, Any]) -> str:
     if status == "not executed" and report.get("checked"):
         status = "not executed, checked"
     return f"{status} ({said})" if said else status
-
-
-def plan_text(report: Mapping[str, Any]) -> str:
-    """The report for the terminal standard output is."""
-    return "\n".join(plan_lines(report, width(), glyphs()))
 
 
 class Progress:

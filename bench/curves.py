@@ -20,6 +20,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from app.plots import curves
 from bench.catalogue import Instance, instances
 from bench.run import machine, names
 from planner.asked import parse_curve
@@ -30,6 +31,7 @@ PICTURE = Path(__file__).parents[1] / "docs" / "curves.svg"
 BUDGETS = [f"{percent}%" for percent in range(100, 10, -10)]
 #: Random layered graphs are no training graphs.
 NO_TRAINING = "layered"
+TITLE = "extra time over budget, a share of the peak without recomputation; shaded: no plan takes less"
 PROVEN, AS_THE_BOUND, IN_THE_GAP = "proven by the bound", "as the bound has it", "within the gap"
 
 
@@ -94,50 +96,9 @@ def lines(row: dict[str, Any]) -> list[str]:
     return text
 
 
-#: Of one panel, in pixels: width, height, room for the words on the left and below; panels in a row.
-WIDE, HIGH, LEFT, BELOW, ACROSS = 250, 150, 44, 34, 3
-
-
 def picture(rows: list[dict[str, Any]]) -> str:
-    """The curves as an SVG: found in solid lines, bounds dashed; budgets to the right, extra time upwards."""
-    down = -(-len(rows) // ACROSS)
-    width, height = ACROSS * (WIDE + LEFT), down * (HIGH + BELOW + 16) + 20
-    parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" font-family="sans-serif" '
-        'font-size="10" fill="#333">',
-        f'<text x="{LEFT}" y="12">extra time (solid: found; dashed: no plan is below) by budget, a share of the peak '
-        "without recomputation</text>",
-    ]
-    for i, row in enumerate(rows):
-        parts += panel(row, LEFT + i % ACROSS * (WIDE + LEFT), 36 + i // ACROSS * (HIGH + BELOW + 16))
-    return "\n".join([*parts, "</svg>"]) + "\n"
-
-
-def panel(row: dict[str, Any], x: int, y: int) -> list[str]:
-    """One curve with its frame and words, its upper left corner at (x, y)."""
-    met = [point for point in row["points"] if point["status"] != "over_budget"]
-    top = max([point["overhead"] for point in met], default=0.0) or 0.01
-    low, wide = 0.2, WIDE - 20
-
-    def at(point: dict[str, Any], what: str) -> str:
-        share = int(point["budget"][:-1]) / 100
-        return f"{x + wide * (share - low) / (1 - low):.1f},{y + HIGH * (1 - point[what] / top):.1f}"
-
-    parts = [f'<rect x="{x}" y="{y}" width="{wide}" height="{HIGH}" fill="none" stroke="#ccc"/>']
-    parts.append(f'<text x="{x}" y="{y - 4}">{row["instance"]}</text>')
-    parts += [
-        f'<text x="{x - 4}" y="{y + HIGH * (1 - part) + 4:.1f}" text-anchor="end">{100 * top * part:.1f}%</text>'
-        for part in (0, 0.5, 1)
-    ]
-    parts += [
-        f'<text x="{x + wide * (share / 100 - low) / (1 - low):.1f}" y="{y + HIGH + 14}" text-anchor="middle">{share}%'
-        "</text>"
-        for share in (20, 40, 60, 80, 100)
-    ]
-    for what, style in (("bound_overhead", ' stroke-dasharray="4 3"'), ("overhead", "")):
-        drawn = " ".join(at(point, what) for point in met)
-        parts.append(f'<polyline points="{drawn}" fill="none" stroke="#1f6fb4"{style}/>')
-    return parts
+    """The curves as an SVG, a panel each: budgets to the right, extra time upwards."""
+    return curves({row["instance"]: row["points"] for row in rows}, TITLE)
 
 
 def arguments() -> argparse.Namespace:

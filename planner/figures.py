@@ -87,13 +87,14 @@ def _held_at(lowered: Lowered, plan: Plan, step: int) -> list[int]:
     return [int(x) for x in held]
 
 
-def holders(lowered: Lowered, plan: Plan, most: int = 10) -> list[dict[str, Any]]:
-    """The largest values live at the peak, with how long each is held."""
+def holders(lowered: Lowered, plan: Plan, most: int = 10, residents: bool = True) -> list[dict[str, Any]]:
+    """The largest values live at the peak, with how long each is held; with or without those held all the time."""
     if not len(plan.step_bytes):
         return []
     lowered = lowered.under(plan.choices)
     step, lives = int(np.argmax(plan.step_bytes)), plan.lifetimes
-    live = np.flatnonzero((lives.start <= step) & (lives.stop > step))
+    shown = residents | (lowered.problem.hold[lives.buffer] != RESIDENT)
+    live = np.flatnonzero((lives.start <= step) & (lives.stop > step) & shown)
     by_size = live[np.argsort(-lowered.problem.size[lives.buffer[live]], kind="stable")][:most]
     return [
         {

@@ -221,7 +221,15 @@ def _timeline(facts: Facts) -> dict[str, Any]:
     return {
         "step_bytes": (facts.runs.step_bytes + shift).tolist(),
         "baseline_step_bytes": (baseline.step_bytes + shift).tolist(),
+        "holder": _holder(question, facts.plan),
+        "baseline_holder": _holder(question, question.baseline),
     }
+
+
+def _holder(question: Question, plan: Plan) -> dict[str, Any] | None:
+    """The largest of the counted values at the peak; None where there is none."""
+    found = figures.holders(question.lowered, plan, 1, residents=not question.count.off_bytes)
+    return {"value": found[0]["value"], "bytes": found[0]["bytes"]} if found else None
 
 
 def _identify(model_hash: str, given: Mapping[str, Any], runs: list[list[Any]]) -> str:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
-from app import terminal
+from app import charts, plots, terminal
 from app.commands.files import read_bytes, to_json
 from app.stopping import STOPPED, stopping
 from app.terminal import seconds, share, size, table
@@ -13,9 +15,16 @@ from planner.asked import parse_curve
 from planner.curves import curve
 
 
-def run(model: str, fields: Mapping[str, Any], as_json: bool) -> int:
-    """Exit code of the command: 0 done, 1 a budget was not reached, 3 stopped, 4 our own fault."""
+def run(
+    model: str, fields: Mapping[str, Any], as_json: bool, draw: bool | None = None, plot: Path | None = None
+) -> int:  # fmt: skip
+    """Exit code of the command: 0 done, 1 a budget was not reached, 3 stopped, 4 our own fault.
+
+    `draw`: whether the curve is shown in characters; None: where standard output is a terminal.
+    """
     asked = parse_curve(fields)
+    if plot is not None:
+        plots.ready(plot)
     data = read_bytes(model)
     progress = terminal.Progress()
     with stopping() as stop:
@@ -23,12 +32,16 @@ def run(model: str, fields: Mapping[str, Any], as_json: bool) -> int:
             found = curve(data, asked, on_progress=progress, cancel=stop)
         finally:
             progress.close()
-    print(to_json(found.document) if as_json else "\n".join(lines(found.document)))
+    if plot is not None:
+        plots.write(plot, plots.curve(found.document))
+    print(to_json(found.document) if as_json else "\n".join(lines(found.document, draw)))
+    if plot is not None:
+        print(f"written: {plot}", file=sys.stderr)
     return STOPPED if stop.is_set() else found.exit_code
 
 
-def lines(document: Mapping[str, Any]) -> list[str]:
-    """The curve as text, a line a point in the order that was asked."""
+def lines(document: Mapping[str, Any], draw: bool | None = None) -> list[str]:
+    """The curve as text, a line a point in the order that was asked, and drawn where that is wanted."""
     model, base = document["model"], document["baseline"]
     rows = [
         (
@@ -43,4 +56,6 @@ def lines(document: Mapping[str, Any]) -> list[str]:
         "",
         *table(("budget", "", "peak", "more time", "at least", "status", "planner"), rows, (1, 2, 3, 4)),
     ]
+    if look := charts.look(draw):
+        text += ["", *charts.curve(document, look)]
     return text + [f"warning: {warning}" for warning in document["warnings"]]

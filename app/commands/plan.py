@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from app import terminal
+from app import charts, plots, terminal
 from app.besides import besides
 from app.commands.files import format_of, read_bytes, to_json, write_graph
 from app.files import write_whole
@@ -27,13 +27,19 @@ class Files:
     report: Path | None = None
     graph: Path | None = None
     source: Path | None = None
+    plot: Path | None = None
 
 
-def run(model: str, fields: Mapping[str, Any], files: Files, as_json: bool) -> int:
-    """Exit code of the command: 0 done, 1 over budget, 3 stopped, 4 our own fault."""
+def run(model: str, fields: Mapping[str, Any], files: Files, as_json: bool, draw: bool | None = None) -> int:
+    """Exit code of the command: 0 done, 1 over budget, 3 stopped, 4 our own fault.
+
+    `draw`: whether the timeline is shown in characters; None: where standard output is a terminal.
+    """
     for path in (files.graph, files.source):
         if path is not None:
             format_of(path)  # an extension nobody knows is told before the search, not after it
+    if files.plot is not None:
+        plots.ready(files.plot)
     asked = {"execute": "auto", **fields}
     request = parse_request({**asked, "return": _sections(asked, files)})
     data = read_bytes(model)
@@ -45,11 +51,17 @@ def run(model: str, fields: Mapping[str, Any], files: Files, as_json: bool) -> i
             progress.close()
         _write(outcome, files)
     shown = _shown(outcome.report, asked, as_json)
-    print(to_json(shown) if as_json else "\n".join([terminal.plan_text(shown), *besides(shown)]))
-    for path in (files.report, files.graph, files.source):
+    print(to_json(shown) if as_json else "\n".join([*lines(shown, draw), *besides(shown)]))
+    for path in (files.report, files.graph, files.source, files.plot):
         if path is not None:
             print(f"written: {path}", file=sys.stderr)
     return STOPPED if stop.is_set() else outcome.exit_code
+
+
+def lines(report: Mapping[str, Any], draw: bool | None) -> list[str]:
+    """The report as text, with its timeline where that is to be drawn."""
+    look = charts.look(draw)
+    return terminal.plan_lines(report, charts.timeline(report, look) if look else ())
 
 
 def _sections(asked: Mapping[str, Any], files: Files) -> list[str]:
@@ -66,6 +78,8 @@ def _write(outcome: Outcome, files: Files) -> None:
         write_graph(files.graph, outcome.graph)
     if files.source is not None:
         write_graph(files.source, outcome.source)
+    if files.plot is not None:
+        plots.write(files.plot, plots.timeline(outcome.report))
 
 
 def _shown(report: Mapping[str, Any], asked: Mapping[str, Any], as_json: bool) -> dict[str, Any]:
