@@ -18,7 +18,7 @@ from graph.errors import BadGraph, CannotExecute
 from graph.ir import Graph
 from graph.limits import Limits
 from planner.errors import BadRequest
-from planner.execution import DIFFERENT, EQUAL, MOST_BYTES, MOST_SECONDS, NOT_EXECUTED
+from planner.execution import DIFFERENT, EQUAL, MOST_BYTES, MOST_SECONDS, NOT_EXECUTED, Executed
 from planner.request import Request
 from planner.source import read, training_graph
 
@@ -42,6 +42,18 @@ def executed(
         return _said(NOT_EXECUTED, why=str(error).splitlines()[0])
     why = f"a run is predicted above {MOST_SECONDS:.0f} s or {MOST_BYTES >> 30} GiB"
     return _said(NOT_EXECUTED, why=why)
+
+
+def beside(ran: Executed, model: bytes | Graph, request: Request, limits: Limits | None) -> Executed:
+    """What running a plan showed, and of one whose graph the request rewrote, whether that computes the same at all."""
+    plain = replace(request, loss_chunks=1, fuse_attention=False)
+    if ran.status != EQUAL or _is_same(plain, request):
+        return ran
+    found = executed(model, plain, request, 1, limits)
+    if found["status"] == DIFFERENT:
+        return Executed(DIFFERENT, found["how"], found["why"])
+    said = found["how"] if found["status"] == EQUAL else f"{found['status']}, {found['why']}"
+    return Executed(EQUAL, f"{ran.how}; beside the step as it was: {said}")
 
 
 def _is_same(before: Request, after: Request) -> bool:
@@ -88,10 +100,10 @@ def _compared(plain: Graph, changed: Graph, passes: int, seed: int, batch: int) 
         found = {name: _mean([run[name] for run in runs]) for name in whole}
     worst = agreement.apart(found, expected)
     cut = f", batch cut to {batch}" if batch else ""
-    furthest = f"{worst.name} is furthest from the step as it was, by {worst.error:.1e} of its largest element"
+    furthest = f"{worst.name} is furthest, by {worst.error:.1e} of its largest element"
     if worst.agrees:
-        return _said(EQUAL, f"within {worst.tolerance:g}{cut}: {furthest}")
-    return _said(DIFFERENT, f"run beside the step as it was{cut}", furthest)
+        return _said(EQUAL, f"within {worst.tolerance:g}{cut}; {furthest}")
+    return _said(DIFFERENT, f"beside the step as it was{cut}", furthest)
 
 
 def _mean(arrays: list[np.ndarray]) -> np.ndarray:

@@ -21,7 +21,7 @@ from graph.exporters.native import document
 from graph.gradient_events import GradientEvent, described
 from graph.ir import Graph
 from graph.limits import Limits
-from planner import advice, checkpoints, execution, goals, levers, portfolio
+from planner import advice, checkpoints, execution, goals, lever_runs, levers, portfolio
 from planner.check import check
 from planner.figures import overhead
 from planner.plan import Order, Plan, Score
@@ -111,6 +111,7 @@ def solve(
             execution.Planned(question, plan, runs, rewritten), request,
             lambda batch: smaller(model, forward, request, limits, batch, question.lowered.groups), stages.cancel,
         )  # fmt: skip
+        executed = lever_runs.beside(executed, model, request, limits)
     facts = Facts(
         question, plan, runs, mirrored, executed, (*notes, *question.warnings, *stages.notes), stages.elapsed,
         stages.stopped_by_clock, stages.cancel.is_set(), request,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,9 @@ import numpy as np
 import pytest
 
 from bench.generators import unet
-from planner import liveness, pipeline
+from graph.builder import Builder
+from graph.ir import Graph
+from planner import liveness, pipeline, source
 from planner.advice import worth
 from planner.budget import Budget
 from planner.levers import LEVER_PART, LEVERS
@@ -109,6 +112,7 @@ def test_a_rewritten_graph_is_planned_and_can_be_asked_for(name: str, field: dic
     asked = {**field, **SHAPES, "iterations": int(20 * LEVER_PART), "execute": "yes", "budget": budget}
     alone = pipeline.solve(DECODER, parse_request(asked)).report
     assert alone["executed"]["status"] == "equal"
+    assert "beside the step as it was: within 0.0001" in alone["executed"]["how"]
     assert alone["plan"]["peak_bytes"] == row["peak_bytes"] <= budget and row["fits"]
     assert row["seconds"] == pytest.approx(alone["plan"]["seconds"])
 
@@ -119,6 +123,21 @@ def test_levers_that_change_the_graph_are_run_beside_the_step_as_it_was():
         ran = lever(found, name)["executed"]
         assert ran["status"] == "equal" and "furthest" in ran["how"], ran
     assert "another order" in lever(found, "update_as_ready")["executed"]["why"]
+
+
+def test_a_rewrite_that_computes_something_else_is_our_defect(monkeypatch: pytest.MonkeyPatch):
+    def doubled(graph: Graph, chunks: int) -> Graph:
+        b = Builder.onto(graph)
+        loss = next(v for v, value in enumerate(b.values) if value.name == "loss")
+        b.nodes = [replace(node, outputs=(b.value("half", b.values[loss].type),)) if loss in node.outputs else node
+                   for node in b.nodes]  # fmt: skip
+        b.node("Add", [len(b.values) - 1, len(b.values) - 1], name="twice", outputs=[loss])
+        return b.build(graph.outputs) if chunks > 1 else graph
+
+    monkeypatch.setattr(source, "with_chunked_loss", doubled)
+    asked = {"budget": "90%", "iterations": 5, "execute": "yes", "loss": "loss", "loss_chunks": 2, **SHAPES}
+    outcome = pipeline.solve(DECODER, parse_request(asked))
+    assert outcome.report["executed"]["status"] == "different" and outcome.exit_code == 4
 
 
 def test_micro_batches_of_what_a_whole_batch_decides_are_told_apart():
