@@ -307,11 +307,13 @@ def _signatures() -> dict[str, Any]:
     from planner.timeline import timeline_type
 
     t, whole, flag, row, real = timeline_type(), numba.int64, numba.boolean, numba.int64[::1], numba.float64
-    nothing = numba.void
+    nothing, three = numba.void, numba.types.UniTuple(numba.int64, 3)  # type: ignore[no-untyped-call]
     return {
         "add_bytes": nothing(t, whole, whole, whole), "slot_of": whole(t, whole), "is_read": flag(t, whole),
-        "refresh": nothing(t, whole), "count_use": nothing(t, whole, whole, whole),
-        "put_use": nothing(t, whole, whole), "take_use": nothing(t, whole, whole),
+        "refresh": nothing(t, whole), "span": three(t, whole, whole),
+        "connect": nothing(t, whole, whole, whole), "link": nothing(t, whole, whole), "unlink": nothing(t, whole),
+        "refresh_before": nothing(t, whole), "put_use": nothing(t, whole, whole), "take_use": nothing(t, whole, whole),
+        "move_use": nothing(t, whole, whole, whole), "carry_run": nothing(t, whole, whole),
         "put_run": nothing(t, whole, whole), "take_run": nothing(t, whole), "retained_before": whole(t, whole),
         "shift": nothing(t, whole, whole, whole, whole), "room_before": whole(t, whole), "run_after": whole(t, whole),
         "fresh_run": whole(t, whole), "list_repeat": nothing(t, whole), "unlist_repeat": nothing(t, whole),

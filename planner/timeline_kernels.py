@@ -75,48 +75,43 @@ def refresh(t: Any, run: int) -> None:
         t.runs[run, TAKEN] = taken
 
 
-def count_use(t: Any, use: int, slot: int, sign: int) -> None:
-    """Change the bytes of the slots that a use makes live or frees, or with sign -1 the other way round.
+def span(t: Any, use: int, slot: int) -> tuple[int, int, int]:
+    """(first slot, last slot, bytes) of what a use at `slot` adds, by the uses of its buffer between which it stands.
 
-    `BEFORE` and `NEXT` of the use say between which others it stands.
+    A read holds its buffer since the use before, a write up to the next read, and what it overwrites is not held.
     """
     before, following = t.uses[use, BEFORE], t.uses[use, NEXT]
-    size = sign * t.buffers[t.uses[use, BUFFER], SIZE]
+    size = t.buffers[t.uses[use, BUFFER], SIZE]
     if t.uses[use, READS] == 1:
-        if not is_read(t, following):
-            add_bytes(t, slot_of(t, before) + 1, slot, size)
-            refresh(t, t.uses[before, RUN])
-    elif not is_read(t, following) or (before >= 0 and slot_of(t, before) == slot):
-        add_bytes(t, slot, slot, size)  # beside the old content, where the run reads that too
-    elif before < 0:
-        add_bytes(t, slot, slot_of(t, following) - 1, size)
-    else:
-        add_bytes(t, slot_of(t, before) + 1, slot - 1, -size)
-        refresh(t, t.uses[before, RUN])
+        if is_read(t, following):
+            return 0, -1, 0
+        return slot_of(t, before) + 1, slot, size
+    if not is_read(t, following) or (before >= 0 and slot_of(t, before) == slot):
+        return slot, slot, size  # beside the old content, where the run reads that too
+    if before < 0:
+        return slot, slot_of(t, following) - 1, size
+    return slot_of(t, before) + 1, slot - 1, -size
 
 
-def put_use(t: Any, use: int, slot: int) -> None:
-    """Put a use into its buffer's list at `slot`, and change the bytes of the slots it makes live or frees."""
+def link(t: Any, use: int, slot: int) -> None:
+    """Put a use into its buffer's list at `slot`."""
     buffer = t.uses[use, BUFFER]
     before = t.buffers[buffer, LAST]
     while before >= 0 and slot_of(t, before) > slot:
         before = t.uses[before, BEFORE]
     following = t.uses[before, NEXT] if before >= 0 else t.buffers[buffer, FIRST]
     t.uses[use, BEFORE], t.uses[use, NEXT] = before, following
-    if before >= 0:
-        t.uses[before, NEXT] = use
-    else:
-        t.buffers[buffer, FIRST] = use
-    if following >= 0:
-        t.uses[following, BEFORE] = use
-    else:
-        t.buffers[buffer, LAST] = use
-    count_use(t, use, slot, 1)
+    connect(t, buffer, before, use)
+    connect(t, buffer, use, following)
 
 
-def take_use(t: Any, use: int, slot: int) -> None:
-    """Take a use out of its buffer's list; the opposite of `put_use`."""
-    buffer, before, following = t.uses[use, BUFFER], t.uses[use, BEFORE], t.uses[use, NEXT]
+def unlink(t: Any, use: int) -> None:
+    """Take a use out of its buffer's list; between which others it stood stays written down."""
+    connect(t, t.uses[use, BUFFER], t.uses[use, BEFORE], t.uses[use, NEXT])
+
+
+def connect(t: Any, buffer: int, before: int, following: int) -> None:
+    """Let one use of a buffer follow another; -1: the end of the list."""
     if before >= 0:
         t.uses[before, NEXT] = following
     else:
@@ -125,7 +120,46 @@ def take_use(t: Any, use: int, slot: int) -> None:
         t.uses[following, BEFORE] = before
     else:
         t.buffers[buffer, LAST] = before
-    count_use(t, use, slot, -1)
+
+
+def refresh_before(t: Any, use: int) -> None:
+    """Count anew what the run of the use before takes over."""
+    if t.uses[use, BEFORE] >= 0:
+        refresh(t, t.uses[t.uses[use, BEFORE], RUN])
+
+
+def put_use(t: Any, use: int, slot: int) -> None:
+    """Put a use into its buffer's list at `slot`, and change the bytes of the slots it makes live or frees."""
+    link(t, use, slot)
+    first, last, size = span(t, use, slot)
+    add_bytes(t, first, last, size)
+    refresh_before(t, use)
+
+
+def take_use(t: Any, use: int, slot: int) -> None:
+    """Take a use out of its buffer's list; the opposite of `put_use`."""
+    first, last, size = span(t, use, slot)
+    unlink(t, use)
+    add_bytes(t, first, last, -size)
+    refresh_before(t, use)
+
+
+def move_use(t: Any, use: int, old: int, slot: int) -> None:
+    """Let a use stand at another slot; bytes change in between only. Its run reads or writes the buffer once."""
+    first, last, size = span(t, use, old)
+    unlink(t, use)
+    refresh_before(t, use)
+    link(t, use, slot)
+    begin, end, held = span(t, use, slot)
+    if held != size:
+        add_bytes(t, first, last, -size)
+        add_bytes(t, begin, end, held)
+    elif size != 0:
+        add_bytes(t, begin, first - 1, size)
+        add_bytes(t, first, begin - 1, -size)
+        add_bytes(t, last + 1, end, size)
+        add_bytes(t, end + 1, last, -size)
+    refresh_before(t, use)
 
 
 def put_run(t: Any, run: int, slot: int) -> None:
@@ -150,6 +184,18 @@ def take_run(t: Any, run: int) -> None:
         take_use(t, use, slot)
     t.slot_run[slot] = -1
     t.counters[TICKS] -= t.tasks[task, COST]
+
+
+def carry_run(t: Any, run: int, slot: int) -> None:
+    """Put a run from its slot into an empty one."""
+    task, old = t.runs[run, TASK], t.runs[run, SLOT]
+    add_bytes(t, old, old, t.runs[run, TAKEN] - t.tasks[task, WORKSPACE])
+    add_bytes(t, slot, slot, t.tasks[task, WORKSPACE])
+    t.slot_run[old], t.slot_run[slot], t.runs[run, SLOT], t.runs[run, TAKEN] = -1, run, slot, 0
+    begin = t.runs[run, USE]
+    for use in range(begin, begin + t.tasks[task, DEGREE]):
+        move_use(t, use, old, slot)
+    refresh(t, run)
 
 
 def retained_before(t: Any, run: int) -> int:
@@ -273,9 +319,7 @@ def move_run(t: Any, run: int, before: int) -> bool:
     following = run_after(t, t.runs[run, SLOT])
     if before in (run, following) or not has_log_room(t):
         return False
-    slot = room_before(t, before)  # while the run is there: what it makes has no other source
-    take_run(t, run)
-    put_run(t, run, slot)
+    carry_run(t, run, room_before(t, before))
     note(t, MOVE, run, following)
     return True
 
@@ -294,10 +338,10 @@ def undo(t: Any) -> None:
             continue
         slot = room_before(t, following)
         if what == MOVE:
-            take_run(t, run)
+            carry_run(t, run, slot)
         else:
             list_repeat(t, run)
-        put_run(t, run, slot)
+            put_run(t, run, slot)
 
 
 def commit(t: Any) -> None:
@@ -330,7 +374,7 @@ def fill(t: Any, tasks: Any, stride: int) -> None:
 
 #: Each after the ones it calls.
 KERNELS = (
-    add_bytes, slot_of, is_read, refresh, count_use, put_use, take_use, put_run, take_run, retained_before, shift,
-    room_before, run_after, fresh_run, list_repeat, unlist_repeat, note, has_log_room, add_repeat, drop_repeat,
-    move_run, undo, commit, fill,
+    add_bytes, slot_of, is_read, refresh, span, connect, link, unlink, refresh_before, put_use, take_use, move_use,
+    put_run, take_run, carry_run, retained_before, shift, room_before, run_after, fresh_run, list_repeat,
+    unlist_repeat, note, has_log_room, add_repeat, drop_repeat, move_run, undo, commit, fill,
 )  # fmt: skip
