@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 SECTIONS = ("timeline", "layout", "explain", "source", "graph")
 ORIGIN = "imported_from"  # annotation of a graph that came as a framework's file
 NOT_A_MODEL = frozenset({"not_parseable", "unknown_format", "not_a_model", "truncated"})
-NICE = 5
+NICE = 10
 #: Code of a finding -> fields of `graph.limits.Limits` that it may be about.
 LIMITS = {
     "name_too_long": ("name_length",), "too_deep": ("depth",), "too_many_nodes": ("nodes",),

@@ -19,6 +19,7 @@ from app.files import CannotWrite
 from app.jobs.attempt import Means
 from app.jobs.durable import DurableJobs
 from app.jobs.port import DIFFERENT, RETRY_S, STATES, Jobs
+from app.kept import Kept
 from app.runner import Runner
 from app.settings import Settings
 from app.store.collect import collect
@@ -46,6 +47,7 @@ class Service:
         if settings.gc_hours:
             threading.Thread(target=self._collect, name="collector", daemon=True).start()
         self.admission = Admission(settings)
+        self.kept = Kept(settings.kept_bytes)
         self._reads = Turns(settings.readers, settings.read_queue, settings.read_seconds, "REMAT_READ_QUEUE")
         self._solvers = asyncio.Semaphore(max(1, settings.workers))
         self._solves: set[threading.Event] = set()  # of those that run or wait; set, it stops them

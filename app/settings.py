@@ -65,6 +65,7 @@ class Settings(BaseSettings):
     requests: int = Field(default=512, ge=1, description="requests answered at a time; more are answered 429")
     connections: int = Field(default=2048, ge=1, description="open at a time; more are closed unheard")
     bodies_bytes: int = Field(default=2 * GIB, ge=1, description="of all request bodies in memory; 429 past it")
+    kept_bytes: int = Field(default=64 * MIB, ge=0, description="of reports in memory that were asked for lately")
     spare_bytes: int = Field(
         default=256 * MIB, ge=0, description="memory that stays free; POST is 429 below it; 0: none"
     )

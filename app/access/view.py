@@ -139,6 +139,12 @@ def own_question(service: Service, question: Question) -> Question:
     return replace(question, key=caller.own(question.key), owner=caller.key.tenant)
 
 
+def tenant_of(service: Service) -> str | None:
+    """Whose part of the service it is; None: everybody's."""
+    caller: Caller | None = getattr(service, "caller", None)
+    return None if caller is None else caller.key.tenant
+
+
 def own_plan(service: Service, plan_id: str) -> None:
     """Count a plan that no operation has as result among the tenant's."""
     caller: Caller | None = getattr(service, "caller", None)

@@ -38,7 +38,8 @@ GRAPH_FORMS: dict[str, Any] = {
 }
 
 
-def service_of(request: Request) -> Service:
+# Dependencies are async although nothing waits: FastAPI runs others in a thread each, half the time of a small answer.
+async def service_of(request: Request) -> Service:
     """The service, and where keys are asked for the caller's part of it."""
     service: Service = request.app.state.service
     caller: Caller | None = request.scope.get(CALLER)
@@ -48,7 +49,7 @@ def service_of(request: Request) -> Service:
 Serving = Annotated[Service, Depends(service_of)]
 
 
-def only_known_parameters(request: Request) -> None:
+async def only_known_parameters(request: Request) -> None:
     """Raises BadRequest for a query parameter nobody reads: a misspelt one must not pass unseen."""
     dependant = getattr(request.scope.get("route"), "dependant", None)
     if dependant is None:

@@ -9,7 +9,7 @@ import msgspec
 from fastapi import APIRouter, Header, Query, Request, Response
 
 from app import records
-from app.access.view import own_question
+from app.access.view import own_question, tenant_of
 from app.bodies import body_of, media_type_of
 from app.errors import Problem, Stopped
 from app.jobs.port import Operation, Question
@@ -115,8 +115,18 @@ async def _answer(service: Service, operation: Operation, sections: tuple[str, .
 
 
 async def _created(service: Service, plan_id: str, sections: tuple[str, ...]) -> Response:
-    report = await anyio.to_thread.run_sync(records.report_of, service.store, plan_id, sections)
+    report = await _report(service, plan_id, sections)
     return Response(report, 201, {"Location": f"/v1/plans/{plan_id}"}, "application/json")
+
+
+async def _report(service: Service, plan_id: str, sections: tuple[str, ...]) -> bytes:
+    """The report of a plan, from memory where this tenant has read it a moment ago. Raises NotFound."""
+    key = tenant_of(service), plan_id, frozenset(sections)
+    report = service.kept.get(key)
+    if report is None:
+        report = await anyio.to_thread.run_sync(records.report_of, service.store, plan_id, sections)
+        service.kept.put(key, report)
+    return report
 
 
 @router.get(
@@ -134,7 +144,7 @@ async def get_plan(
 ) -> Response:
     """The report of a plan, with the sections asked for."""
     wanted = records.DEFAULT_SECTIONS if sections is None else tuple(sections)
-    report = await anyio.to_thread.run_sync(records.report_of, service.store, plan_id, wanted)
+    report = await _report(service, plan_id, wanted)
     etag = "-".join([plan_id, *sorted(set(wanted) - {"plan"})])
     return immutable(request, report, etag, "application/json")
 
