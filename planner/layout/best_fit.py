@@ -29,8 +29,8 @@ from planner.plan import Lifetimes
 ALL_PAIRS = 2500
 # Storages swept altogether after which no other way is tried; 100,000 take about half a second.
 SWEPT = 60_000
-# Of the search for a tighter packing; a second at most.
-ROUNDS = 2
+# Of the search for a tighter packing, and looks at a section in it; a second at most.
+ROUNDS, LOOKS = 1, 400_000_000
 
 
 def place(
@@ -39,7 +39,8 @@ def place(
     """Offsets by the first way that wastes nothing, else by the best of them; see `planner.layout`."""
     todo = placement(lives, size, workspace, alignment)
     best = smallest(todo.storages, ways(todo.storages), monitor, SWEPT)
-    for smaller in canonical.tries(todo.storages, todo.storages.arena(best), ROUNDS, monitor.cancelled_by.is_set):
+    cancelled = monitor.cancelled_by.is_set
+    for smaller in canonical.tries(todo.storages, todo.storages.arena(best), ROUNDS, cancelled, LOOKS):
         best = smaller
     return todo.offsets(best)
 

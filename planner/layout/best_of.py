@@ -19,7 +19,7 @@ from planner.monitor import Monitor
 from planner.plan import Lifetimes
 
 # Of the search; in the last each of its ranks works some seconds.
-ROUNDS = 12
+ROUNDS = 6
 
 
 def place(

@@ -1,24 +1,42 @@
-"""Packings within a capacity, by depth-first search over canonical ones.
+"""Packings within a capacity, by depth-first search over those in which nothing can be pushed down.
 
-Storages are placed in the order of their offsets, each on top of what lies below it, ties by rank; every packing
-can be pushed down into such a one. A branch ends when a section's storages no longer fit above the lowest
-offset they can have, or when one would fit whole below what was placed last. What falls apart in time is packed
-part by part. Which of several at the same height comes first is a matter of rank: several ranks are tried, each
-with a limit on its work, which doubles.
+What can be pushed down no further stands on the bottom or on something else. So a search takes an item below which
+nothing that is left fits, and puts it as low as it can; when that fails, the item lies on top of another that is
+left, and its lowest offset is raised to that. Offsets are raised as well where a section shows who can be lowest in
+it, and a branch ends when the items of a section, stacked from the lowest offsets they can have, pass the capacity.
+What falls apart in time fails by itself: decisions in other parts are skipped on the way back. Of equal items the
+first lies lower.
 
-Source: Moffitt, "MiniMalloc: A Lightweight Memory Allocator for Hardware-Accelerated Machine Learning", ASPLOS
-2023 (canonical solutions, section inference, dominance, temporal decomposition).
+Which item is next is decided in two ways: the lowest of all, or the lowest of the section that failed most often for
+the bytes to spare there. Both are tried under several ranks, within limits on the work that grow; failures are
+remembered from one search to the next, the latest most, and searches of the second kind are short and many.
+
+Sources: Moffitt, "MiniMalloc: A Lightweight Memory Allocator for Hardware-Accelerated Machine Learning", ASPLOS 2023
+(canonical solutions, section inference, temporal decomposition, ranks). Carlier and Pinson, "An algorithm for solving
+the job-shop problem", Management Science 35, 1989 (what the heads on one machine imply, and who can be first).
+Boussemart, Hemery, Lecoutre and Sais, "Boosting systematic search by weighting constraints", ECAI 2004.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import cycle
 
 import numpy as np
 
-from planner.layout.canonical_kernels import KERNELS, NOT_POSSIBLE, OUT_OF_WORK, PACKED
+from planner.layout.canonical_kernels import (
+    ANYWHERE,
+    DEPTH,
+    KERNELS,
+    NOT_POSSIBLE,
+    OUT_OF_WORK,
+    PACKED,
+    WHERE_IT_FAILED,
+    WHOLE,
+    WORK,
+)  # fmt: skip
 from planner.layout.storages import Storages
 
 # Keys of the ranks in the order they are tried: each first by the one, ties by the next, the larger first.
@@ -27,11 +45,10 @@ RANKS = (
     ("width", "area", "total"), ("size", "width", "total"),
 )  # fmt: skip
 # More storages than this take too much memory: the search keeps what is left at every depth.
-MOST = 2_000
-# Work of a rank in the first round: looks at a section or a storage; about 10 ms.
-FIRST_WORK = 5_000_000
-# Storages left up to which all sections are looked at, round by round: slower each, of more use in small problems.
-WHOLE = (512, 32)
+MOST = 3_000
+# Looks at a section: of a search in the first round for each pair of storages, so that it can place all of them, and
+# between two questions whether to stop. A billion take about two seconds.
+FIRST_WORK, SLICE = 50, 20_000_000
 # The first round ends when less than this part of what is needed lies between what failed and the best, later ones
 # when half of that does.
 FINEST = 250
@@ -44,11 +61,10 @@ class Packing:
     begin: np.ndarray  # int64[r]  first section
     end: np.ndarray  # int64[r]  half-open
     size: np.ndarray  # int64[r]  bytes
+    twin: np.ndarray  # int64[r]  the one before that is equal, or -1
     sections: int
-    # Room for the search.
-    items: np.ndarray  # int64[2 r (r + 2) + 8]  at every depth who is left, and who may be next
-    log: np.ndarray  # int64[r r + 1, 2]
-    table: np.ndarray  # int64[sections, 4]
+    failures: dict[int, np.ndarray]  # capacity -> int64[sections]: how often each could not be packed, the latest most
+    looks: np.ndarray  # int64[1]  at a section, so far
 
     @staticmethod
     def of(storages: Storages) -> Packing:
@@ -57,18 +73,15 @@ class Packing:
         most = np.isin(points[:-1], storages.start) & np.isin(points[1:], storages.stop)
         number = np.concatenate([[0], np.cumsum(most)])
         begin, end = (number[np.searchsorted(points, at)] for at in (storages.start, storages.stop))
-        count, sections = len(storages.size), int(number[-1])
-        return Packing(
-            begin, end, storages.size, sections, np.zeros(2 * count * (count + 2) + 8, np.int64),
-            np.zeros((count * count + 1, 2), np.int64), np.zeros((sections, 4), np.int64),
-        )  # fmt: skip
+        twins = _twins(begin, end, storages.size)
+        return Packing(begin, end, storages.size, twins, int(number[-1]), {}, np.zeros(1, np.int64))
 
     def profile(self) -> np.ndarray:
         """int64[sections]: bytes live."""
         change = np.zeros(self.sections + 1, np.int64)
         np.add.at(change, self.begin, self.size)
         np.subtract.at(change, self.end, self.size)
-        return np.asarray(np.cumsum(change)[: self.sections])
+        return np.asarray(np.cumsum(change)[:-1])
 
     def ranks(self) -> Iterator[np.ndarray]:
         """int64[r] each: ranks by the keys of `RANKS`."""
@@ -83,48 +96,85 @@ class Packing:
             rank[np.lexsort([-keys[name] for name in reversed(names)])] = np.arange(len(self.size))
             yield rank
 
-    def within(self, capacity: int, rank: np.ndarray, work: int, whole: int) -> tuple[int, np.ndarray]:
-        """(what the search says, offsets int64[r] when it says PACKED) for one rank and a limit on work.
+    def within(
+        self, capacity: int, rank: np.ndarray, choice: int, work: int, stop: Callable[[], bool]
+    ) -> tuple[int, np.ndarray]:
+        """(what a search says, offsets int64[r] when it says PACKED); `stop` is asked now and then."""
+        count, sections = len(self.size), self.sections
+        failures = self.failures.setdefault(capacity, np.zeros(sections, np.int64))
+        failures[:] = failures // 2 + 1
+        least, items = np.zeros((count + 1, count), np.int64), np.zeros((count + 1, count), np.int64)
+        levels, columns = np.zeros((count + 1, 4), np.int64), np.zeros((3, sections), np.int64)
+        items[0], levels[0, 0] = np.arange(count), count
+        state, crossing = np.array([0, 0, sections, 0], np.int64), np.zeros(sections + 1, np.int64)
+        said = OUT_OF_WORK
+        while said == OUT_OF_WORK and work > 0 and not stop():
+            state[WORK] = min(work, SLICE)
+            work -= SLICE
+            self.looks[0] += state[WORK]
+            said = KERNELS.compiled()["pack"](
+                choice, capacity, self.begin, self.end, self.size, rank, self.twin, least, items, levels, columns,
+                crossing, failures, state,
+            )  # fmt: skip
+            self.looks[0] -= state[WORK]
+        return int(said), least[state[DEPTH]]
 
-        All sections are looked at while `whole` storages are left or fewer.
-        """
-        count = len(self.size)
-        least, counters = np.zeros(count, np.int64), np.array([work, 0, whole], np.int64)
-        self.items[:count] = np.arange(count)
-        said = KERNELS.compiled()["pack"](
-            0, count, -1, capacity, self.begin, self.end, self.size, rank, least, self.items, self.table, self.log,
-            counters,
-        )  # fmt: skip
-        return int(said), least
-
-    def by_any(self, capacity: int, ranks: Sequence[np.ndarray], work: int, whole: int) -> tuple[int, np.ndarray]:
-        """The same for the first of the ranks that comes to an end."""
+    def by_any(
+        self, capacity: int, ranks: Sequence[np.ndarray], work: int, stop: Callable[[], bool]
+    ) -> tuple[int, np.ndarray]:
+        """The same for the first of several searches that comes to an end; about `work` for each rank and choice."""
         said, offset = OUT_OF_WORK, self.size
-        for rank in ranks:
-            said, offset = self.within(capacity, rank, work, whole)
-            if said != OUT_OF_WORK:
+        for rank, choice, part in searches(ranks, work):
+            said, offset = self.within(capacity, rank, choice, part, stop)
+            if said != OUT_OF_WORK or stop():
                 break
         return said, offset
 
 
-def tries(storages: Storages, best_bytes: int, rounds: int, stop: Callable[[], bool]) -> Iterator[np.ndarray]:
+def searches(ranks: Sequence[np.ndarray], work: int) -> Iterator[tuple[np.ndarray, int, int]]:
+    """Rank, choice and work of the searches worth it: long ones for the lowest, many short ones for what failed."""
+    turns, short = cycle(ranks), FIRST_WORK * len(ranks[0]) ** 2
+    for rank in ranks:
+        yield rank, ANYWHERE, work
+        if len(rank) <= WHOLE:
+            yield from ((next(turns), WHERE_IT_FAILED, short) for _ in range(work // short))
+
+
+def _twins(*columns: np.ndarray) -> np.ndarray:
+    """int64[r]: of each row the one before with the same columns, or -1."""
+    order = np.lexsort(columns)  # stable, so that equal ones stay in their order
+    same = np.all([column[order[1:]] == column[order[:-1]] for column in columns], axis=0)
+    twin = np.full(len(order), -1, np.int64)
+    twin[order[1:][same]] = order[:-1][same]
+    return twin
+
+
+def tries(
+    storages: Storages, best_bytes: int, rounds: int, stop: Callable[[], bool], most_looks: float = math.inf
+) -> Iterator[np.ndarray]:
     """Offsets that need less than `best_bytes`, each less than the one before; nothing where none are found.
 
-    A round halves the bytes between what is needed at least and the best so far, each search with twice the
-    work of the round before. `stop` is asked before every search.
+    A round halves the bytes between what is needed at least and the best so far, each search with four times the
+    work of the round before, those within the least bytes a round ahead of the others. `stop` is asked before every
+    search and during long ones, and ends them all, as do `most_looks` at a section altogether.
     """
     if not 0 < len(storages.size) <= MOST:
         return
     packing = Packing.of(storages)
     need = low = int(packing.profile().max())  # nothing below `low` is possible
     ranks, unit = list(packing.ranks()), int(np.gcd.reduce(storages.size))
-    work, finest = FIRST_WORK, FINEST
-    for _, whole in zip(range(rounds), cycle(WHOLE), strict=False):
+    work = most = FIRST_WORK * len(storages.size) ** 2
+    finest = FINEST
+
+    def over() -> bool:
+        return bool(packing.looks[0] > most_looks) or stop()
+
+    for _ in range(rounds):
         if best_bytes <= low:
             return
         failed, capacity = low - unit, low
-        while failed < capacity < best_bytes and not stop():
-            said, offset = packing.by_any(capacity, ranks, work, whole)
+        while failed < capacity < best_bytes and not over():
+            said, offset = packing.by_any(capacity, ranks, most if capacity == low else work, over)
             if said == PACKED:
                 best_bytes = int((offset + storages.size).max())
                 yield offset
@@ -134,4 +184,4 @@ def tries(storages: Storages, best_bytes: int, rounds: int, stop: Callable[[], b
                 low = capacity + unit
             enough = best_bytes - failed <= max(unit, need // finest)
             capacity = failed if enough else (failed + best_bytes) // 2 // unit * unit
-        work, finest = 2 * work, 2 * finest
+        work, most, finest = most, 4 * most, 2 * finest

@@ -1,4 +1,9 @@
-"""Depth-first search for a packing within a capacity; see `canonical.py` and `planner/kernels.py`."""
+"""Depth-first search for a packing within a capacity; see `canonical.py` and `planner/kernels.py`.
+
+Row d of `least` and of `items` says what is known once d items are placed: the lowest offset each can have, and
+who is left, lowest first. Row d of `levels` says how many are left, who is placed next, and the sections around it
+that nobody left crosses the ends of.
+"""
 
 from __future__ import annotations
 
@@ -9,154 +14,204 @@ from planner.kernels import Kernels
 
 # What a search says.
 NOT_POSSIBLE, PACKED, OUT_OF_WORK = 0, 1, 2
-# Entries of `counters`: looks at a section or storage that are left; entries of the log; with so many storages left,
-# and at every multiple of `OFTEN`, all sections are looked at, else those of what was placed last.
-WORK, LOG, WHOLE = range(3)
-OFTEN = 32
-# Columns of `sections`: of what is left to place there, and the part of the storages that begin there.
-LOWEST, TOTAL, FURTHEST, PART = range(4)
+# Where the next item is looked for: anywhere, or in the section that failed most for the bytes to spare there.
+ANYWHERE, WHERE_IT_FAILED = 0, 1
+# Entries of `state`: items placed, the sections that have changed, half-open, and looks at a section that are left.
+DEPTH, FROM, TO, WORK = range(4)
+# Columns of `levels`.
+LEFT, NEXT, FIRST, LAST = range(4)
+# Rows of `sections`: bytes that what is left reaches up to, the highest offset the lowest item there can have, and the
+# lowest top of those that can be the lowest.
+REACH, HIGHEST, TOP = range(3)
+# While more are left than this, only the sections of what was placed are looked at.
+WHOLE = 400
+FITS = -1
 FAR = 1 << 60
 
 
-def undo(least: Any, log: Any, counters: Any, mark: int) -> None:
-    """Lower the offsets again that were raised since the log had `mark` entries."""
-    while counters[LOG] > mark:
-        counters[LOG] -= 1
-        least[log[counters[LOG], 0]] = log[counters[LOG], 1]
-
-
-def raise_others(
-    first: int, last: int, to: int, chosen: int, capacity: int, begin: Any, end: Any, size: Any, least: Any,
-    items: Any, log: Any, counters: Any,
-) -> int:  # fmt: skip
-    """Put `chosen` where it stands lowest: copies the others of items[first:last] to `to` on, above it where they meet.
-
-    The end of the copy, or -1 when one of them no longer fits.
-    """
-    top = least[chosen] + size[chosen]
-    for k in range(first, last):
-        other = items[k]
-        if other == chosen:
-            continue
-        items[to] = other
-        to += 1
-        if begin[other] < end[chosen] and begin[chosen] < end[other] and least[other] < top:
-            if top + size[other] > capacity:
-                return -1
-            log[counters[LOG], 0], log[counters[LOG], 1] = other, least[other]
-            counters[LOG] += 1
-            least[other] = top
-    return to
-
-
-def look_at_sections(
-    here: int, there: int, first: int, last: int, floor: int, capacity: int, begin: Any, end: Any, size: Any,
-    least: Any, items: Any, sections: Any, counters: Any,
-) -> int:  # fmt: skip
-    """How many parts items[first:last] fall into that no item of another is live with, numbered in `sections`.
-
-    -1 when one of the sections from `here` to `there` cannot hold what is left to place there, all of it above the
-    lowest offset that one of them can have. Parts are told right when all sections are looked at.
-    """
-    for s in range(here, there):
-        sections[s, LOWEST], sections[s, TOTAL], sections[s, FURTHEST] = FAR, 0, 0
-    for k in range(first, last):
-        v = items[k]
-        from_, to = max(begin[v], here), min(end[v], there)
-        counters[WORK] -= 1
-        if from_ >= to:
-            continue
-        at, bytes_ = max(least[v], floor), size[v]
-        counters[WORK] -= to - from_
-        sections[from_, FURTHEST] = max(sections[from_, FURTHEST], to)
-        for s in range(from_, to):
-            sections[s, LOWEST] = min(sections[s, LOWEST], at)
-            sections[s, TOTAL] += bytes_
-    parts, reached = 0, 0
-    for s in range(here, there):
-        if sections[s, TOTAL] > 0 and sections[s, LOWEST] + sections[s, TOTAL] > capacity:
-            return -1
-        parts += s >= reached
-        reached = max(reached, sections[s, FURTHEST])
-        sections[s, PART] = parts
-    return parts
-
-
-def candidates(
-    first: int, last: int, to: int, floor: int, rank_before: int, below: int, capacity: int, size: Any, rank: Any,
-    least: Any, items: Any,
-) -> int:  # fmt: skip
-    """Copy to `to` on who may be placed next, lowest first, ties by rank; the end of the copy."""
-    end = to
-    for k in range(first, last):
-        v = items[k]
-        at = least[v]
-        if at < floor or at >= below or at + size[v] > capacity or (at == floor and rank[v] < rank_before):
-            continue
-        j = end
-        while j > to and (least[items[j - 1]] > at or (least[items[j - 1]] == at and rank[items[j - 1]] > rank[v])):
+def sort_items(least: Any, items: Any, count: int) -> None:
+    """Sort items[:count] by least offset; quick where they almost are."""
+    for k in range(1, count):
+        v, j = items[k], k
+        while j > 0 and least[items[j - 1]] > least[v]:
             items[j] = items[j - 1]
             j -= 1
         items[j] = v
-        end += 1
-    return end
+
+
+def look_at_sections(
+    low: int, high: int, capacity: int, least: Any, items: Any, count: int, begin: Any, end: Any, size: Any,
+    sections: Any, state: Any,
+) -> int:  # fmt: skip
+    """Fill the columns from `low` to `high` of `sections`; a section that cannot hold what is left there, or FITS."""
+    reach, highest, top = sections[REACH], sections[HIGHEST], sections[TOP]
+    for s in range(low, high):
+        reach[s], highest[s], top[s] = 0, capacity, FAR
+    state[WORK] -= count + high - low
+    for k in range(count):
+        v = items[k]
+        at, bytes_, first, last = least[v], size[v], max(begin[v], low), min(end[v], high)
+        if first < last:
+            state[WORK] -= 8 + last - first
+        for s in range(first, last):
+            reach[s] = max(reach[s], at) + bytes_
+        for s in range(first, last):
+            highest[s] -= bytes_
+    for s in range(low, high):
+        if reach[s] > capacity:
+            return s
+    for k in range(count):
+        v = items[k]
+        at, bytes_ = least[v], size[v]
+        for s in range(max(begin[v], low), min(end[v], high)):
+            if at <= highest[s]:
+                top[s] = min(top[s], at + bytes_)
+    return FITS
+
+
+def settle(
+    low: int, high: int, capacity: int, least: Any, items: Any, count: int, begin: Any, end: Any, size: Any, twin: Any,
+    sections: Any, state: Any,
+) -> int:  # fmt: skip
+    """Raise `least` to what the sections from `low` to `high` imply; one that cannot be packed, or FITS."""
+    highest, top = sections[HIGHEST], sections[TOP]
+    changed = True
+    while changed:
+        sort_items(least, items, count)
+        failed = look_at_sections(low, high, capacity, least, items, count, begin, end, size, sections, state)
+        if failed != FITS:
+            return failed
+        changed = False
+        for k in range(count):
+            v = items[k]
+            at = least[v]
+            for s in range(max(begin[v], low), min(end[v], high)):
+                if least[v] > highest[s]:  # another is lowest there
+                    at = max(at, top[s])
+            if twin[v] >= 0 and begin[v] < high and low < end[v]:
+                at = max(at, least[twin[v]] + size[v])
+            changed = changed or at > least[v]
+            least[v] = at
+    return FITS
+
+
+def section_to_fill(low: int, high: int, capacity: int, sections: Any, failures: Any) -> int:
+    """Of those from `low` to `high` with something left the one that failed most for the bytes to spare in it."""
+    found, most = low, -1.0
+    for s in range(low, high):
+        if sections[REACH, s] > 0:
+            wanted = failures[s] / (capacity / 1024 + capacity - sections[REACH, s])
+            if wanted > most:
+                found, most = s, wanted
+    return found
+
+
+def next_item(
+    low: int, high: int, least: Any, items: Any, count: int, begin: Any, end: Any, size: Any, rank: Any
+) -> int:  # fmt: skip
+    """The lowest item live from `low` to `high`, ties by rank, or one that fits below it, and so on down."""
+    found = -1
+    for k in range(count):
+        v = items[k]
+        if begin[v] < high and low < end[v]:
+            if found >= 0 and least[v] > least[found]:
+                break
+            if found < 0 or rank[v] < rank[found]:
+                found = v
+    k = 0
+    while least[items[k]] < least[found]:
+        v = items[k]
+        k += 1
+        if least[v] + size[v] <= least[found] and begin[v] < end[found] and begin[found] < end[v]:
+            found, k = v, 0
+    return found
+
+
+def part_around(v: int, items: Any, count: int, begin: Any, end: Any, crossing: Any, level: Any) -> None:
+    """Set FIRST and LAST of the level: the sections that items depend on which depend on `v`."""
+    for s in range(len(crossing)):
+        crossing[s] = 0
+    for k in range(count):
+        crossing[begin[items[k]] + 1] += 1
+        crossing[end[items[k]]] -= 1
+    level[FIRST], level[LAST] = 0, len(crossing) - 1
+    here = 0
+    for s in range(len(crossing)):
+        here += crossing[s]
+        if here == 0 and s <= begin[v]:
+            level[FIRST] = s
+        if here == 0 and s >= end[v]:
+            level[LAST] = s
+            break
+
+
+def put_on(
+    v: int, least: Any, items: Any, count: int, begin: Any, end: Any, size: Any, deeper: Any, left: Any
+) -> None:  # fmt: skip
+    """Fill the next row, `deeper` and `left`: `v` lies at its least offset, those live with it above."""
+    for k in range(len(least)):
+        deeper[k] = least[k]
+    top, to = least[v] + size[v], 0
+    for k in range(count):
+        other = items[k]
+        if other != v:
+            left[to] = other
+            to += 1
+            if begin[other] < end[v] and begin[v] < end[other]:
+                deeper[other] = max(deeper[other], top)
+
+
+def refuse(
+    v: int, capacity: int, least: Any, items: Any, count: int, begin: Any, end: Any, size: Any
+) -> None:  # fmt: skip
+    """Raise `v` from its least offset to the next it may have: on top of another that is left."""
+    lowest = capacity + 1
+    for k in range(count):
+        other = items[k]
+        if other != v and begin[other] < end[v] and begin[v] < end[other]:
+            lowest = min(lowest, least[other] + size[other])
+    least[v] = lowest
 
 
 def pack(
-    first: int, last: int, before: int, capacity: int, begin: Any, end: Any, size: Any, rank: Any, least: Any,
-    items: Any, sections: Any, log: Any, counters: Any,
+    choice: int, capacity: int, begin: Any, end: Any, size: Any, rank: Any, twin: Any, least: Any, items: Any,
+    levels: Any, sections: Any, crossing: Any, failures: Any, state: Any,
 ) -> int:  # fmt: skip
-    """Whether items[first:last] can be placed, on top of `before`, or -1, which was placed last.
-
-    `least` is where each stands lowest above what is placed, and in a packing its offset. `items` has room
-    behind `last` for what deeper calls look at.
-    """
-    if first == last:
-        return PACKED
-    if counters[WORK] < 0:
-        return OUT_OF_WORK
-    floor = least[before] if before >= 0 else 0
-    below, here, there = FAR, FAR, 0
-    for k in range(first, last):
-        v = items[k]
-        below, here, there = min(below, least[v] + size[v]), min(here, begin[v]), max(there, end[v])
-    if below <= floor:
-        return NOT_POSSIBLE  # one would fit whole below what was placed last
-    mark, count = counters[LOG], last - first
-    all_sections = before < 0 or count <= counters[WHOLE] or count % OFTEN == 0
-    if not all_sections:
-        here, there = begin[before], end[before]
-    parts = look_at_sections(
-        here, there, first, last, floor, capacity, begin, end, size, least, items, sections, counters
-    )  # fmt: skip
-    if parts < 0:
-        return NOT_POSSIBLE
-    if parts > 1 and all_sections:
-        for k in range(first, last):
-            items[k + count] = sections[begin[items[k]], PART]
-        inner = last + count
-        for part in range(1, parts + 1):
-            to = inner
-            for k in range(first, last):
-                if items[k + count] == part:
-                    items[to] = items[k]
-                    to += 1
-            found = pack(inner, to, before, capacity, begin, end, size, rank, least, items, sections, log, counters)
-            if found != PACKED:
-                undo(least, log, counters, mark)
-                return found
-        return PACKED
-    rank_before = rank[before] if before >= 0 else -1
-    inner = candidates(first, last, last, floor, rank_before, below, capacity, size, rank, least, items)
-    for k in range(last, inner):
-        chosen = items[k]
-        to = raise_others(first, last, inner, chosen, capacity, begin, end, size, least, items, log, counters)
-        if to >= 0:
-            found = pack(inner, to, chosen, capacity, begin, end, size, rank, least, items, sections, log, counters)
-            if found != NOT_POSSIBLE:
-                return found
-        undo(least, log, counters, mark)
-    return NOT_POSSIBLE
+    """Go on with a search until it ends or is out of work; row DEPTH of `least` then has the offsets of a packing."""
+    while state[WORK] >= 0:
+        depth = state[DEPTH]
+        known, left, count = least[depth], items[depth], levels[depth, LEFT]
+        failed = settle(
+            state[FROM], state[TO], capacity, known, left, count, begin, end, size, twin, sections, state
+        )  # fmt: skip
+        if failed == FITS and count == 0:
+            return PACKED
+        if failed == FITS:
+            low, high = 0, len(failures)
+            if choice == WHERE_IT_FAILED:
+                if state[TO] - state[FROM] < high:
+                    look_at_sections(low, high, capacity, known, left, count, begin, end, size, sections, state)
+                low = section_to_fill(low, high, capacity, sections, failures)
+                high = low + 1
+            v = next_item(low, high, known, left, count, begin, end, size, rank)
+            levels[depth, NEXT], levels[depth + 1, LEFT] = v, count - 1
+            part_around(v, left, count, begin, end, crossing, levels[depth])
+            put_on(v, known, left, count, begin, end, size, least[depth + 1], items[depth + 1])
+            state[DEPTH] = depth + 1
+        else:
+            failures[failed] += 1
+            depth -= 1
+            # What was placed in other parts has nothing to do with it.
+            while depth >= 0 and not levels[depth, FIRST] <= failed < levels[depth, LAST]:
+                depth -= 1
+            if depth < 0:
+                return NOT_POSSIBLE
+            refuse(levels[depth, NEXT], capacity, least[depth], items[depth], levels[depth, LEFT], begin, end, size)
+            state[DEPTH] = depth
+        state[FROM], state[TO] = levels[depth, FIRST], levels[depth, LAST]
+        if count > WHOLE:
+            state[FROM], state[TO] = begin[levels[depth, NEXT]], end[levels[depth, NEXT]]
+    return OUT_OF_WORK
 
 
 def _signatures() -> Mapping[str, Any]:
@@ -164,12 +219,19 @@ def _signatures() -> Mapping[str, Any]:
 
     number, row, table = int64, int64[::1], int64[:, ::1]
     return {
-        "undo": void(row, table, row, number),
-        "raise_others": number(*[number] * 5, *[row] * 5, table, row),
-        "look_at_sections": number(*[number] * 6, *[row] * 5, table, row),
-        "candidates": number(*[number] * 7, *[row] * 4),
-        "pack": number(*[number] * 4, *[row] * 6, table, table, row),
+        "sort_items": void(row, row, number),
+        "look_at_sections": number(*[number] * 3, row, row, number, row, row, row, table, row),
+        "settle": number(*[number] * 3, row, row, number, *[row] * 4, table, row),
+        "section_to_fill": number(*[number] * 3, table, row),
+        "next_item": number(number, number, row, row, number, *[row] * 4),
+        "part_around": void(number, row, number, *[row] * 4),
+        "put_on": void(number, row, row, number, *[row] * 5),
+        "refuse": void(number, number, row, row, number, *[row] * 3),
+        "pack": number(number, number, *[row] * 5, *[table] * 4, *[row] * 3),
     }
 
 
-KERNELS = Kernels((undo, raise_others, look_at_sections, candidates, pack), _signatures, {}, frozenset())
+KERNELS = Kernels(
+    (sort_items, look_at_sections, settle, section_to_fill, next_item, part_around, put_on, refuse, pack),
+    _signatures, {}, frozenset(),
+)  # fmt: skip

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from planner.layout import canonical
-from planner.layout.canonical import WHOLE, Packing
-from planner.layout.canonical_kernels import KERNELS, NOT_POSSIBLE, PACKED
+from planner.layout import canonical, canonical_kernels
+from planner.layout.canonical import Packing
+from planner.layout.canonical_kernels import ANYWHERE, KERNELS, NOT_POSSIBLE, PACKED, WHERE_IT_FAILED
 from planner.layout.storages import Storages
 
 NONE = np.zeros(0, np.int64)
@@ -56,18 +56,45 @@ def is_apart(given: Storages, offset: np.ndarray) -> bool:
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("whole", WHOLE)
-def test_what_is_possible_is_found_and_what_is_not_is_told(whole: int) -> None:
+@pytest.mark.parametrize("whole", [0, 400])
+@pytest.mark.parametrize("choice", [ANYWHERE, WHERE_IT_FAILED])
+def test_what_is_possible_is_found_and_what_is_not_is_told(
+    choice: int, whole: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not whole:  # only compiled kernels have it as a constant
+        monkeypatch.setattr(canonical_kernels, "WHOLE", whole)
+        monkeypatch.setattr(type(KERNELS), "compiled", lambda self: self.interpreted())
     rng = random.Random(3)
-    for _ in range(150):
+    for _ in range(150 if whole else 25):
         given = drawn(rng, 6)
         least, packing = smallest(given), Packing.of(given)
         for rank in packing.ranks():
             for capacity in range(max(1, least - 2), least + 2):
-                said, offset = packing.within(capacity, rank, 1_000_000, whole)
+                said, offset = packing.within(capacity, rank, choice, 1_000_000, lambda: False)
                 assert said == (PACKED if capacity >= least else NOT_POSSIBLE)
                 if said == PACKED:
                     assert is_apart(given, offset) and given.arena(offset) <= capacity
+
+
+def test_equal_ones_lie_in_their_order() -> None:
+    given = storages([(0, 2, 3), (0, 2, 1), (0, 2, 3), (2, 4, 3), (0, 2, 3)])
+    packing = Packing.of(given)
+    assert packing.twin.tolist() == [-1, -1, 0, -1, 2]
+    rank = np.array([4, 3, 2, 1, 0])
+    said, offset = packing.within(10, rank, ANYWHERE, 1_000_000, lambda: False)
+    assert said == PACKED and offset[0] < offset[2] < offset[4]
+
+
+def test_a_search_goes_on_where_it_was_asked_whether_to_stop(monkeypatch: pytest.MonkeyPatch) -> None:
+    given = drawn(random.Random(8), 40)
+    found = []
+    for slice_ in (1_000_000, 10):
+        monkeypatch.setattr(canonical, "SLICE", slice_)
+        packing, asked = Packing.of(given), itertools.count()
+        rank, capacity = next(packing.ranks()), int(packing.profile().max()) + 1
+        said, offset = packing.within(capacity, rank, ANYWHERE, 1_000_000, lambda: next(asked) < 0)  # noqa: B023
+        found.append((said, offset.tolist()))
+    assert found[0] == found[1] and next(asked) > 2
 
 
 def test_sections_have_the_most_bytes_that_are_live_at_a_time() -> None:
@@ -93,6 +120,12 @@ def test_nothing_is_tried_where_nothing_is_wasted_or_a_stop_was_asked_for() -> N
     assert list(canonical.tries(storages([]), 100, 5, lambda: False)) == []
 
 
+def test_looks_at_sections_are_limited() -> None:
+    given = storages([(random.Random(i).randrange(30), 31 + i % 7, 7 + i % 11) for i in range(60)])
+    none = list(canonical.tries(given, int(given.size.sum()) + 1, 6, lambda: False, -1))
+    assert none == [] and list(canonical.tries(given, int(given.size.sum()) + 1, 6, lambda: False))
+
+
 def test_a_large_one_is_packed_without_waste() -> None:
     #   a tower of 60 at every step, cut at random heights at random steps: it fits without a gap
     rng, rows = random.Random(6), []
@@ -115,8 +148,10 @@ def test_interpreted_and_compiled_say_the_same(monkeypatch: pytest.MonkeyPatch) 
         found = []
         for given in drawings:
             packing = Packing.of(given)
-            said, offset = packing.within(int(packing.profile().max()), next(iter(packing.ranks())), 500, 512)
-            found.append((said, offset.tolist()))
+            for choice in (ANYWHERE, WHERE_IT_FAILED):
+                rank, capacity = next(packing.ranks()), int(packing.profile().max())
+                said, offset = packing.within(capacity, rank, choice, 500, lambda: False)
+                found.append((said, offset.tolist()))
         return found
 
     compiled = all_said()
