@@ -154,6 +154,21 @@ def verify(
 
 
 @app.command()
+def check(
+    plan: options.Plan,
+    model: options.Model,
+    max_drift: Annotated[
+        str, typer.Option("--max-drift", metavar="SHARE", help="Growth of a peak or a time that may pass.")
+    ] = "2%",
+    as_json: options.Json = False,
+) -> int:
+    """Replay a saved plan on a model of today; exit 1 when peak or time grew too far, naming the nodes to blame."""
+    from app.commands.check import run
+
+    return run(plan, model, max_drift, as_json)
+
+
+@app.command()
 def diff(
     a: Annotated[str, typer.Argument(metavar="A", help="A model or a saved plan.")],
     b: Annotated[str, typer.Argument(metavar="B", help="Another one.")],

@@ -29,10 +29,10 @@ def verify(document: Mapping[str, Any]) -> dict[str, Any]:
     Everything is derived again from source, request and order: columns, lifetimes, bytes, seconds,
     layout. Raises BadRequest for a report that cannot be checked, IllegalPlan for one that is wrong.
     """
-    request, source = _embedded(document)
+    request, source = embedded(document)
     question = question_of(source, request)
     claimed = document["plan"]
-    order = np.asarray(_tasks(question, claimed["order"]), np.int64)
+    order = np.asarray(tasks(question, claimed["order"]), np.int64)
     plan = question.judged(order, str(claimed["planner"]), chosen_of(question.lowered, claimed.get("choices", ())))
     runs = sequence(question.lowered, plan)
     if [list(run) for run in runs.runs(question.lowered)] != [list(run) for run in claimed["order"]]:
@@ -59,7 +59,7 @@ def certificate(document: Mapping[str, Any]) -> dict[str, Any]:
 
     Raises BadRequest for a report without one, IllegalPlan where its bound says more than its certificate.
     """
-    request, source = _embedded(document)
+    request, source = embedded(document)
     question = question_of(source, request)
     bound = document["plan"].get("bound", {})
     given = bound.get("certificate", {}).get("claims", [])
@@ -84,15 +84,15 @@ def certificate(document: Mapping[str, Any]) -> dict[str, Any]:
 
 def explain(document: Mapping[str, Any]) -> dict[str, Any]:
     """Why a saved plan is as it is: what each repeat frees and costs, and who holds the peak."""
-    request, source = _embedded(document)
+    request, source = embedded(document)
     question = question_of(source, request)
-    order = np.asarray(_tasks(question, document["plan"]["order"]), np.int64)
+    order = np.asarray(tasks(question, document["plan"]["order"]), np.int64)
     claimed = document["plan"]
     choices = chosen_of(question.lowered, claimed.get("choices", ()))
     return explained(question, question.judged(order, str(claimed["planner"]), choices))
 
 
-def _embedded(document: Mapping[str, Any]) -> tuple[Request, Graph]:
+def embedded(document: Mapping[str, Any]) -> tuple[Request, Graph]:
     """The request a report answers, without what only shaped its source, and that source."""
     for name in ("request", "plan", "source"):
         if not isinstance(document.get(name), Mapping):
@@ -105,14 +105,14 @@ def _embedded(document: Mapping[str, Any]) -> tuple[Request, Graph]:
     return parse_request(fields), load(json.dumps(document["source"]).encode())
 
 
-def _tasks(question: Question, order: Sequence[Any]) -> list[int]:
+def tasks(question: Question, order: Sequence[Any]) -> list[int]:
     """Task numbers of a report's order; entries that are views have none."""
     lowered = question.lowered
     number = {node.name: n for n, node in enumerate(lowered.graph.nodes)}
-    tasks = []
+    found = []
     for place, entry in enumerate(order):
         if not isinstance(entry, (list, tuple)) or len(entry) != 2 or entry[0] not in number:
             raise IllegalPlan(f"plan.order[{place}]: {entry!r} is no run of a node of the source")
         if lowered.node_task[number[entry[0]]] >= 0:
-            tasks.append(lowered.node_task[number[entry[0]]])
-    return tasks
+            found.append(lowered.node_task[number[entry[0]]])
+    return found

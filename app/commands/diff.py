@@ -78,17 +78,23 @@ def lines(found: list[dict[str, Any]]) -> list[str]:
     """One line a difference, and the nodes they come from."""
     if not found:
         return ["no difference"]
-    rows = [
-        (row["what"], row["where"], _cell(row["a"]), _cell(row["b"]), size(row["bytes"]) if "bytes" in row else "")
-        for row in found[:MOST_LINES]
-    ]
-    text = table(("what", "where", "A", "B", "grown by"), rows, (4,))
-    if len(found) > MOST_LINES:
-        text.append(f"... and {len(found) - MOST_LINES} more; --json prints all")
+    text = listed(found, MOST_LINES)
     blamed = list(dict.fromkeys(row["node"] for row in found if row.get("node")))
     if blamed:
         more = f" and {len(blamed) - 10} more" if len(blamed) > 10 else ""
         text.append(f"nodes to blame: {', '.join(blamed[:10])}{more}")
+    return text
+
+
+def listed(found: list[dict[str, Any]], most: int) -> list[str]:
+    """One line a difference, up to so many."""
+    rows = [
+        (row["what"], row["where"], _cell(row["a"]), _cell(row["b"]), size(row["bytes"]) if "bytes" in row else "")
+        for row in found[:most]
+    ]
+    text = table(("what", "where", "A", "B", "grown by"), rows, (4,))
+    if len(found) > most:
+        text.append(f"... and {len(found) - most} more; --json prints all")
     return text
 
 

@@ -1,0 +1,97 @@
+"""`remat check`: exit codes, and what a team reads in its CI."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app import cli
+from tests.app.conftest import chain
+
+
+@pytest.fixture
+def plan(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Path:
+    path = tmp_path / "plan.json"
+    budget = ["--budget", "80%", "--iterations", "20", "--planner", "greedy"]
+    assert cli.run(["plan", str(model), *budget, "-o", str(path)]) == 0
+    capsys.readouterr()
+    return path
+
+
+def check(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:
+    code = cli.run(["check", *(str(argument) for argument in arguments)])
+    said = capsys.readouterr()
+    return code, said.out, said.err
+
+
+def changed(model: Path, shape: list[int]) -> Path:
+    document = chain()
+    document["values"][3]["shape"] = shape
+    model.write_text(json.dumps(document))
+    return model
+
+
+def test_the_same_model_holds(plan: Path, model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = check(capsys, plan, model, "--max-drift", "0%")
+    assert code == 0
+    assert out.startswith("holds: nothing grew by more than 0.0%")
+    assert "blame" not in out and "differs" not in out
+
+
+def test_a_grown_value_exits_1_and_names_its_op(plan: Path, model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = check(capsys, plan, changed(model, [128, 64]))
+    assert code == 1
+    lines = out.splitlines()
+    assert lines[0].startswith("over budget: the plan peaks at ") and "peak as it stands grew by 16.67%" in lines[0]
+    assert "nodes to blame: f2" in lines
+    assert [line.split()[0] for line in lines if line.endswith("f2       grew")] == ["h2", "h2"]
+    assert "the training graph differs in 1 place" in lines
+
+
+def test_a_small_growth_is_told_and_passes(plan: Path, model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    changed(model, [65, 64])
+    code, out, _ = check(capsys, plan, model, "--max-drift", "50%")
+    assert code == 0 and "differs in 1 place" in out and "blame" not in out
+    assert check(capsys, plan, model, "--max-drift", "0.0001")[0] == 1
+
+
+def test_json_has_figures_blame_and_differences(plan: Path, model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = check(capsys, plan, changed(model, [128, 64]), "--json")
+    found: dict[str, Any] = json.loads(out)
+    assert (code, found["format"], found["within"], found["blame"]) == (1, "remat-check/1", False, ["f2"])
+    assert [row["what"] for row in found["figures"]] == [
+        "baseline.peak_bytes", "baseline.seconds", "plan.peak_bytes", "plan.seconds",
+    ]  # fmt: skip
+    assert [row["where"] for row in found["differences"]] == ["h2"]
+
+
+def test_a_plan_that_cannot_run_exits_1_and_blames_what_differs(
+    plan: Path, model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    document = chain()
+    for node in document["nodes"]:
+        node["recompute"] = "never"
+    model.write_text(json.dumps(document))
+    code, out, _ = check(capsys, plan, model)
+    assert code == 1
+    assert out.startswith("drifted: the plan does not run on this model: step ")
+    assert "cannot run" in out and "nodes to blame: f0" in out
+
+
+@pytest.mark.parametrize("content", ["", "{}", '{"format": "remat-report/1"}'])
+def test_what_is_no_plan_exits_2(plan: Path, model: Path, capsys: pytest.CaptureFixture[str], content: str) -> None:
+    plan.write_text(content)
+    code, out, err = check(capsys, plan, model)
+    assert (code, out) == (2, "") and "Traceback" not in err
+    assert json.loads(check(capsys, plan, model, "--json")[1])["code"] == "not_a_report"
+
+
+def test_bad_usage_exits_2(plan: Path, model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert json.loads(check(capsys, plan, model, "--max-drift", "soon", "--json")[1])["code"] == "bad_fraction"
+    assert check(capsys, "-", "-")[0] == 2
+    assert check(capsys, plan, plan.with_name("nowhere"))[0] == 2
+    model.write_text("{")
+    assert check(capsys, plan, model)[0] == 2
