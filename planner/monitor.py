@@ -30,6 +30,7 @@ class Monitor:
     started: float = field(default_factory=time.monotonic)
     calls: int = 0
     is_optimal: bool = False  # no legal order is nearer to the goal, or as near and quicker: who can tell has ended
+    least_peak: int = 0  # bytes that are proven to be needed; a budget below is out of reach
     least_cost: int = 0  # ticks that are proven to be needed within the budget; a plan that takes no more ends a search
 
     def should_stop(self) -> bool:
@@ -62,7 +63,9 @@ class Monitor:
         """A monitor with that part of what is left, for a search that has another judge; `spent` takes it back."""
         left = None if self.iterations is None else int(part * max(0, self.iterations - self.calls))
         seconds = part * max(0.0, self.seconds - (time.monotonic() - self.started))
-        return Monitor(judge, seconds, left, None, self.cancelled_by, least_cost=self.least_cost)
+        return Monitor(
+            judge, seconds, left, None, self.cancelled_by, least_cost=self.least_cost, least_peak=self.least_peak
+        )
 
     def spent(self, part: Monitor) -> None:
         """Count what a part of the search took."""

@@ -23,6 +23,9 @@ from planner.recompute import base_order
 #: the search; what they find is improved by the others, each with a part of what is left.
 AUTO, AUTO_PART = ("as_given", "greedy", "mirror", "segments", "revolve"), 0.5
 IMPROVE = (("blocks", 0.4), ("anneal", 1.0))
+#: Of so few tasks, where nothing known fits or the lowest peak is asked for, a model is solved in the end. It is left
+#: time by the others.
+MOST_SOLVED, SOLVE, BEFORE = 100, ("cp_sat", 1.0), 0.7
 #: Where so many vectors of choices are all there are, `exact` may look at each, in this part of what is left: up to so
 #: many tasks before all others, which then have nothing to do.
 MOST_VECTORS, EXACT_PART, TINY = 64, 0.3, 16
@@ -80,10 +83,16 @@ def search(
     part = monitor.beside(monitor.judge, AUTO_PART)
     part.on_progress = monitor.on_progress
     found = _better(problem, goal, known, _chosen(problem, goal, planner, part))
-    monitor.spent(part)
+    _spend(monitor, part)
     if problem.tasks > TINY:
         found = _of_all(problem, goal, found, monitor)
     return found if monitor.is_optimal else _improved(problem, goal, found, monitor)
+
+
+def _spend(monitor: Monitor, part: Monitor) -> None:
+    """Count a part, and no more than its quota: who asks once more whether to stop takes nothing from the others."""
+    part.calls = part.calls if part.iterations is None else min(part.calls, part.iterations)
+    monitor.spent(part)
 
 
 def _best_of(problem: Problem, goal: Goal, seeds: Sequence[Found], monitor: Monitor) -> Found | None:
@@ -123,7 +132,7 @@ def _of_all(problem: Problem, goal: Goal, found: Found, monitor: Monitor) -> Fou
         part = monitor.beside(_judge_of(problem, goal, vector), EXACT_PART / (len(vectors) - k))
         part.offer(found.order if vector == own else base_order(columns, goal.strict_phases))
         order = exact.plan(columns, goal_under(problem, goal, vector), part)
-        monitor.spent(part)
+        _spend(monitor, part)
         if (score := judge(problem, goal, order, vector)) < best:
             found, best = Found(order, "exact", vector), score
             monitor.tell(order, score)
@@ -137,20 +146,22 @@ def _improved(problem: Problem, goal: Goal, found: Found, monitor: Monitor) -> F
     """What was found, or what those who improve make of it where that is better."""
     best = judge(problem, goal, found.order, found.choices)
     monitor.tell(found.order, best)
-    if is_out_of_reach(problem, goal):
+    if is_out_of_reach(problem, goal, monitor.least_peak):
         return found
     choices = found.choices
     columns, under = resolved(problem, choices), goal_under(problem, goal, choices)
-    for name, share in IMPROVE:
+    solved = bool(best.bytes_over_budget) and problem.tasks <= MOST_SOLVED
+    for name, share in (*IMPROVE, SOLVE) if solved else IMPROVE:
         if (name in SLOW and problem.tasks > MOST_TASKS) or is_least(problem, goal, best, monitor):
             continue
         if monitor.should_stop():
             break
+        share = min(share, BEFORE) if solved and name != SOLVE[0] else share
         part = monitor.beside(_judge_of(problem, goal, choices), share)
         part.tell(found.order, best)
         part.on_progress = monitor.on_progress
         part.offer(planner_named(name)(columns, under, part))
-        monitor.spent(part)
+        _spend(monitor, part)
         assert part.best is not None and part.best_score is not None
         if part.best_score < best:
             found, best = Found(part.best, name, choices), part.best_score
@@ -170,12 +181,12 @@ def _once(problem: Problem) -> int:
     return int(problem.cost[~problem.optional].sum())
 
 
-def is_out_of_reach(problem: Problem, goal: Goal) -> bool:
-    """Whether one task alone, or what is held in the end, needs more than the budget, whatever the alternatives."""
+def is_out_of_reach(problem: Problem, goal: Goal, least_peak: int = 0) -> bool:
+    """Whether one task alone, what is held in the end, or the bytes that a bound proves are more than the budget."""
     if not goal.budget_bytes:
         return False
     least = relaxed(problem)
-    return goal.budget_bytes < max(largest_task.bound(least).bytes, held_at_end.bound(least))
+    return goal.budget_bytes < max(largest_task.bound(least).bytes, held_at_end.bound(least), least_peak)
 
 
 def _chosen(problem: Problem, goal: Goal, planner: str, monitor: Monitor) -> Found:

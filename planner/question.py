@@ -49,7 +49,7 @@ class Question:
 
         return Monitor(
             judge, self.goal.seconds, self.goal.iterations, on_progress, cancel or threading.Event(),
-            least_cost=self.bound.cost if self.goal.budget_bytes else 0,
+            least_cost=self.bound.cost if self.goal.budget_bytes else 0, least_peak=self.bound.peak_bytes,
         )  # fmt: skip
 
     def names(self) -> Names:

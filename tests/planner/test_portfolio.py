@@ -9,6 +9,7 @@ import pytest
 
 from planner import liveness, portfolio
 from planner.algorithms import planner_named
+from planner.errors import BadRequest
 from planner.monitor import Monitor
 from planner.plan import Goal
 from planner.portfolio import Found, judge, search
@@ -74,8 +75,35 @@ def test_a_budget_below_one_task_is_refused_without_annealing(monkeypatch):
     assert portfolio.is_out_of_reach(problem, goal)
     assert not portfolio.is_out_of_reach(problem, Goal(int(problem.size[:2].sum())))
     monkeypatch.setattr(portfolio, "IMPROVE", (("no such planner", 1.0),))
+    monkeypatch.setattr(portfolio, "SOLVE", ("no such planner", 1.0))
     monitor = Monitor(lambda order: judge(problem, goal, order), iterations=1000)
     assert search(problem, goal, "auto", monitor).order.tolist() == [0, 1, 2]
+
+
+def test_a_budget_below_a_proven_peak_is_refused_without_annealing(monkeypatch):
+    problem = training_problem(random.Random(0), 6)
+    goal = Goal(liveness.peak(problem, base_order(problem)) * 7 // 10)
+    monkeypatch.setattr(portfolio, "IMPROVE", (("no such planner", 1.0),))
+    monkeypatch.setattr(portfolio, "SOLVE", ("no such planner", 1.0))
+    assert not portfolio.is_out_of_reach(problem, goal)
+    for least_peak, refused in ((goal.budget_bytes, False), (goal.budget_bytes + 1, True)):
+        monitor = Monitor(lambda order: judge(problem, goal, order), iterations=1000, least_peak=least_peak)
+        if refused:
+            assert judge(problem, goal, search(problem, goal, "auto", monitor).order).bytes_over_budget > 0
+        else:
+            with pytest.raises(BadRequest, match="no such planner"):
+                search(problem, goal, "auto", monitor)
+
+
+@pytest.mark.heavy
+def test_where_nothing_fits_a_model_of_a_small_problem_is_solved():
+    problem = training_problem(random.Random(0), 6)
+    goal = Goal(liveness.peak(problem, base_order(problem)) * 7 // 10)
+    monitor = Monitor(lambda order: judge(problem, goal, order), iterations=300)
+    ours = judge(problem, goal, search(problem, goal, "auto", monitor).order)
+    for name in ("greedy", "chain", "min_cut", "dtr", "blocks", "cp_sat"):
+        monitor = Monitor(lambda order: judge(problem, goal, order), iterations=300)
+        assert ours[:2] <= judge(problem, goal, planner_named(name)(problem, goal, monitor))[:2], name
 
 
 def test_a_proven_plan_ends_the_search():
