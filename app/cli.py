@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from pathlib import Path
@@ -16,7 +17,6 @@ app = typer.Typer(
     name="remat",
     help="Plans what a training step keeps in memory and what it computes again, and proves the result equal.",
     epilog="Exit codes: 0 done, 1 budget not reached (or a difference), 2 bad input or usage, 3 stopped, 4 our fault.",
-    add_completion=False,
     no_args_is_help=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
@@ -321,4 +321,6 @@ def _told(problem: dict[str, Any], as_json: bool, exit_code: int) -> int:
 
 def main() -> None:
     """Entry point of the `remat` script."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # a name may have letters that the terminal has not
     sys.exit(run(sys.argv[1:]))

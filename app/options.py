@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_origin
 
 import typer
 
+from app import completion
 from graph.errors import Finding
 from planner.errors import BadRequest
 
@@ -17,8 +18,13 @@ if TYPE_CHECKING:
     from graph.limits import Shapes
 
 
-def _flag(help: str, metavar: str, *names: str) -> Any:
-    return typer.Option(*names, metavar=metavar, help=help)
+def _flag(help: str, metavar: str, *names: str, complete: completion.Completer | None = None) -> Any:
+    return typer.Option(*names, metavar=metavar, help=help, autocompletion=complete)
+
+
+def _word(help: str, metavar: str, offered: str) -> Any:
+    """A flag that takes one of a few words; a shell offers them."""
+    return _flag(help, metavar, complete=completion.of(*offered.split()))
 
 
 Model = Annotated[
@@ -33,27 +39,35 @@ Budgets = Annotated[str | None, _flag("Several of them: 90%,80%,8GiB.", "SIZE,SI
 MaxOverhead = Annotated[str | None, _flag("Instead: lowest peak within this much more time.", "SHARE")]
 Memory = Annotated[str | None, _flag("The memory to fit: 80GiB, 8GB or bytes.", "SIZE", "--budget")]
 MostOverhead = Annotated[str | None, _flag("Extra time it may cost; 10% unless told.", "SHARE", "--max-overhead")]
-Grow = Annotated[str | None, _flag("batch, sequence, or the name of a dimension left open.", "WHAT")]
-Fits = Annotated[str | None, _flag("Instead: a device's memory, or bytes.", "DEVICE|SIZE")]
-FractionOf = Annotated[str | None, _flag("What a budget is a share of: baseline or reducible.", "WHAT")]
+Grow = Annotated[str | None, _word("batch, sequence, or the name of a dimension left open.", "WHAT", "batch sequence")]
+Fits = Annotated[str | None, _flag("Instead: a device's memory, or bytes.", "DEVICE|SIZE", complete=completion.device)]
+FractionOf = Annotated[
+    str | None, _word("What a budget is a share of: baseline or reducible.", "WHAT", "baseline reducible")
+]
 Loss = Annotated[str | None, _flag("Scalar to differentiate.", "NAME")]
 LossChunks = Annotated[int | None, _flag("Take the rows of a cross-entropy in so many parts.", "N")]
 FuseAttention = Annotated[bool, typer.Option("--fuse-attention", help="Attention as one node that keeps no scores.")]
 Batch = Annotated[int | None, _flag("Leading length of every input.", "N")]
 Inputs = Annotated[list[str], _flag("Shape of one input; may be repeated.", "NAME=16x3x224x224", "--input")]
 Dims = Annotated[list[str], _flag("Length of a symbolic dimension; may be repeated.", "N=8", "--dim")]
-Counts = Annotated[str | None, _flag("everything, or activations only.", "WHAT")]
-Order = Annotated[str | None, _flag("free, or given: first runs keep the document's order.", "WHICH")]
-Phases = Annotated[str | None, _flag("strict or mixed.", "WHICH")]
-Runtime = Annotated[str | None, _flag("Whose allocator is foreseen: arena, torch-eager, ort.", "NAME")]
+Counts = Annotated[str | None, _word("everything, or activations only.", "WHAT", "everything activations")]
+Order = Annotated[str | None, _word("free, or given: first runs keep the document's order.", "WHICH", "free given")]
+Phases = Annotated[str | None, _word("strict or mixed.", "WHICH", "strict mixed")]
+Runtime = Annotated[
+    str | None, _flag("Whose allocator is foreseen: arena, torch-eager, ort.", "NAME", complete=completion.runtime)
+]
 Reserve = Annotated[str | None, _flag("Bytes set aside besides.", "SIZE")]
-Device = Annotated[str | None, _flag("Device profile that times the step; see `remat devices`.", "NAME")]
-Planner = Annotated[str | None, _flag("auto, or one that `remat planners` lists.", "NAME")]
+Device = Annotated[
+    str | None, _flag("Device profile that times the step; see `remat devices`.", "NAME", complete=completion.device)
+]
+Planner = Annotated[str | None, _flag("auto, or one that `remat planners` lists.", "NAME", complete=completion.planner)]
 Seconds = Annotated[float | None, _flag("Search time; 10 unless told.", "S", "--seconds")]
 Iterations = Annotated[int | None, _flag("Instead of the clock: the same plan every time.", "N")]
 Seed = Annotated[int | None, _flag("Of every random choice.", "N")]
 Checkpoints = Annotated[list[str], _flag("A value that ends a segment; may be repeated.", "VALUE", "--checkpoint")]
-UnknownCheckpoints = Annotated[str | None, _flag("warn or error, for checkpoints the graph does not have.", "WHAT")]
+UnknownCheckpoints = Annotated[
+    str | None, _word("warn or error, for checkpoints the graph does not have.", "WHAT", "warn error")
+]
 Advise = Annotated[bool, typer.Option("--advise", help="Plan what else would lower the peak.")]
 AdviseCheckpoints = Annotated[bool, typer.Option("--advise-checkpoints", help="Say what each checkpoint is worth.")]
 GradientEvents = Annotated[
@@ -64,8 +78,8 @@ ShareBuffers = Annotated[
 ]
 Keep = Annotated[list[str], _flag("A value never dropped; may be repeated.", "VALUE")]
 Recompute = Annotated[list[str], _flag("A value computed again; may be repeated.", "VALUE")]
-Layout = Annotated[str | None, _flag("Addresses: none, fast or best.", "WHICH")]
-Execute = Annotated[str | None, _flag("Run both graphs and compare: auto, yes or no.", "WHEN")]
+Layout = Annotated[str | None, _word("Addresses: none, fast or best.", "WHICH", "none fast best")]
+Execute = Annotated[str | None, _word("Run both graphs and compare: auto, yes or no.", "WHEN", "auto yes no")]
 RequestFile = Annotated[Path | None, _flag("JSON with the fields of a request; flags beat it.", "FILE", "--request")]
 Certificate = Annotated[
     bool, typer.Option("--certificate", help="Check the proof of a plan's bound, or of a file that -o wrote, instead.")
@@ -91,7 +105,12 @@ Versions = Annotated[
 ]
 Data = Annotated[Path | None, _flag("Where graphs and plans are kept; REMAT_DATA unless told.", "FOLDER", "--data")]
 SchemaName = Annotated[
-    str, typer.Argument(metavar="NAME", help="document, columns, request, report, transform, operation or problem.")
+    str,
+    typer.Argument(
+        metavar="NAME",
+        help="document, columns, request, report, transform, operation or problem.",
+        autocompletion=completion.schema,
+    ),
 ]
 
 # What several commands share: the field of a request -> its option, in the order `--help` lists them.

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -86,3 +89,15 @@ def test_a_picture_that_cannot_be_written_is_told_before_the_search(
         exit_code, out, _ = run(capsys, *command, "--plot", tmp_path / name, "--json")
         assert (exit_code, json.loads(out)["code"]) == (2, code)
     assert {path.name for path in tmp_path.iterdir()} == {model.name}
+
+
+def test_a_name_in_letters_the_terminal_has_not_is_printed_all_the_same(model: Path) -> None:
+    document = json.loads(model.read_text())
+    document["name"] = "d\u00e9j\u00e0 \U0001f4be"
+    model.write_text(json.dumps(document))
+    done = subprocess.run(
+        [sys.executable, "-m", "app", "plan", str(model), "--draw"],
+        env={**os.environ, "PYTHONIOENCODING": "ascii"}, capture_output=True, check=True,
+    )  # fmt: skip
+    assert b"d\\xe9j\\xe0 \\U0001f4be: 8 nodes" in done.stdout
+    assert b"memory over steps" in done.stdout and done.stdout.isascii()

@@ -1,0 +1,46 @@
+"""What a shell offers for a value; looked up only when it is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+Completer = Callable[[str], list[str]]
+
+
+def of(*words: str) -> Completer:
+    """Those of fixed words that begin with what was typed."""
+    return _among(lambda: words)
+
+
+def planners() -> Iterable[str]:
+    from planner.algorithms import PLANNERS
+
+    return ("auto", *PLANNERS)
+
+
+def devices() -> Iterable[str]:
+    from graph.cost import DEVICES
+
+    return DEVICES
+
+
+def runtimes() -> Iterable[str]:
+    from planner.runtime import RUNTIMES
+
+    return RUNTIMES
+
+
+def schemas() -> Iterable[str]:
+    from app.catalogue import SCHEMA_NAMES
+
+    return SCHEMA_NAMES
+
+
+def _among(words: Callable[[], Iterable[str]]) -> Completer:
+    def complete(incomplete: str) -> list[str]:
+        return [word for word in words() if word.startswith(incomplete)]
+
+    return complete
+
+
+planner, device, runtime, schema = map(_among, (planners, devices, runtimes, schemas))

@@ -1,0 +1,74 @@
+"""What a shell is offered."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from app import cli, completion, options
+from app.catalogue import SCHEMA_NAMES
+from graph.cost import DEVICES
+from planner.algorithms import PLANNERS
+from planner.errors import BadRequest
+from planner.request import PARSERS
+from planner.runtime import RUNTIMES
+
+
+def offered(line: str) -> list[str]:
+    """What bash is told for the last word of a command line."""
+    words = line.split(" ")
+    told = {"_REMAT_COMPLETE": "complete_bash", "COMP_WORDS": line, "COMP_CWORD": str(len(words) - 1)}
+    code = "import sys, app.cli; sys.argv = ['remat']; app.cli.main()"
+    done = subprocess.run(
+        [sys.executable, "-c", code], env={**os.environ, **told}, capture_output=True, text=True, check=True
+    )
+    assert done.stderr == ""
+    return done.stdout.split()
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("remat pl", ["plan", "planners"]),
+        ("remat plan model.onnx --plo", ["--plot"]),
+        ("remat plan model.onnx --planner gr", ["greedy"]),
+        ("remat curve model.onnx --device rtx", ["rtx4090", "rtx3090"]),
+        ("remat schema re", ["request", "report"]),
+        ("remat fit model.onnx --grow s", ["sequence"]),
+    ],
+)
+def test_a_shell_is_offered_what_there_is(line: str, words: list[str]) -> None:
+    assert offered(line) == words
+
+
+def test_every_planner_device_runtime_and_schema_is_offered() -> None:
+    assert completion.of("yes", "no")("n") == ["no"]
+    assert completion.planner("") == ["auto", *PLANNERS]
+    assert completion.device("") == list(DEVICES)
+    assert completion.runtime("") == list(RUNTIMES)
+    assert completion.schema("") == list(SCHEMA_NAMES)
+
+
+FEW = {name: option for name, option in options.OF_PLAN.items() if name not in ("device", "loss")}
+
+
+@pytest.mark.parametrize("name", [name for name in FEW if name in PARSERS])
+def test_words_that_are_offered_are_taken(name: str) -> None:
+    complete = FEW[name].__metadata__[0].autocompletion
+    words = complete("") if complete else []
+    for word in words:
+        PARSERS[name](word, name)
+    if words:
+        with pytest.raises(BadRequest):
+            PARSERS[name]("no such word", name)
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_a_script_for_the_shell_is_shown(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        cli.run(["--show-completion", shell])
+    assert ended.value.code == 0
+    assert "_REMAT_COMPLETE" in capsys.readouterr().out
