@@ -23,7 +23,7 @@ def besides(report: Mapping[str, Any]) -> list[str]:
 def _levers(advice: Mapping[str, Any]) -> list[str]:
     names = {
         "micro_batches": "micro-batches", "chunked_loss": "chunks of the loss", "fused_attention": "fused attention",
-        "update_as_ready": "update as ready",
+        "update_as_ready": "update as ready", "offload": "copies to the host",
     }  # fmt: skip
     rows = [
         (

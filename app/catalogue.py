@@ -41,6 +41,7 @@ def devices() -> list[dict[str, Any]]:
             "bytes_per_second": device.bytes_per_second,
             "flops_per_second": dict(device.flops_per_second),
             "kernel_seconds": device.kernel_seconds,
+            "host_bytes_per_second": device.host_bytes_per_second,
             "source": device.source,
         }
         for device in DEVICES.values()

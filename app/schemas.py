@@ -342,6 +342,7 @@ class Lever(Open):
     overhead: float = Field(description="over the baseline of the model as it was asked about")
     fits: bool
     executed: Executed = Field(description="whether loss and gradients are those of the step without the lever")
+    offloaded: list[str] | None = Field(None, description="values that are copied to the host and back")
     request: dict[str, Any] = Field(description="fields to ask for it with")
 
 
@@ -510,6 +511,7 @@ class Device(Open):
     bytes_per_second: float
     flops_per_second: dict[str, float]
     kernel_seconds: float
+    host_bytes_per_second: float = Field(description="to the host, and as many back; 0: not known")
     source: str
 
 

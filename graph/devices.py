@@ -28,6 +28,7 @@ class Device:
     flops_per_second: Mapping[str, float]  # per dtype; float32 is always there
     kernel_seconds: float = _LAUNCH  # of one kernel that does nothing
     source: str = ""
+    host_bytes_per_second: float = 0.0  # to the host's memory, and as much from it; 0: not known
 
     def peak(self, dtype: str) -> float:
         """Arithmetic operations per second on a dtype; float32's where none is published."""
@@ -35,16 +36,20 @@ class Device:
 
 
 def _device(
-    name: str, gib: float, gigabytes_per_second: float, source: str, kernel_seconds: float = _LAUNCH, **tera: float
-) -> Device:
-    """A profile from the numbers as data sheets print them: GiB, GB/s, TFLOPS; `half` is both 16-bit types."""
+    name: str, gib: float, gigabytes_per_second: float, source: str, kernel_seconds: float = _LAUNCH, host: float = 0,
+    **tera: float,
+) -> Device:  # fmt: skip
+    """A profile from the numbers as data sheets print them: GiB, GB/s, TFLOPS; `half` is both 16-bit types.
+
+    `host` is GB/s one way of the link to the host, half of what sheets print for both ways.
+    """
     half, quarter = tera.pop("half", None), tera.pop("float8", None)
     if half is not None:
         tera |= {"float16": half, "bfloat16": half}
     if quarter is not None:
         tera |= {"float8e4m3fn": quarter, "float8e5m2": quarter}
     peaks = MappingProxyType({dtype: number * 1e12 for dtype, number in tera.items()})
-    return Device(name, int(gib * GIB), gigabytes_per_second * 1e9, peaks, kernel_seconds, source)
+    return Device(name, int(gib * GIB), gigabytes_per_second * 1e9, peaks, kernel_seconds, source, host * 1e9)
 
 
 _V100 = "NVIDIA V100 Tensor Core GPU data sheet, January 2020, SXM2"
@@ -56,34 +61,38 @@ DEVICES: Mapping[str, Device] = MappingProxyType(
     {
         device.name: device
         for device in (
-            _device("a100-80gb", 80, 2039, _A100, float64=9.7, float32=19.5, half=312, int8=624),
-            _device("a100-40gb", 40, 1555, _A100, float64=9.7, float32=19.5, half=312, int8=624),
+            _device("a100-80gb", 80, 2039, _A100, host=32, float64=9.7, float32=19.5, half=312, int8=624),
+            _device("a100-40gb", 40, 1555, _A100, host=32, float64=9.7, float32=19.5, half=312, int8=624),
             _device(
-                "h100-80gb", 80, 3350, "NVIDIA H100 Tensor Core GPU data sheet, 2023, SXM5",
+                "h100-80gb", 80, 3350, "NVIDIA H100 Tensor Core GPU data sheet, 2023, SXM5", host=64,
                 float64=34, float32=67, half=989.5, float8=1979, int8=1979,
             ),
             _device(
-                "h200-141gb", 141, 4800, "NVIDIA H200 Tensor Core GPU data sheet, 2024, SXM",
+                "h200-141gb", 141, 4800, "NVIDIA H200 Tensor Core GPU data sheet, 2024, SXM", host=64,
                 float64=34, float32=67, half=989.5, float8=1979, int8=1979,
             ),
-            _device("v100-32gb", 32, 900, _V100, float64=7.8, float32=15.7, float16=125),
-            _device("v100-16gb", 16, 900, _V100, float64=7.8, float32=15.7, float16=125),
-            _device("a10", 24, 600, "NVIDIA A10 Tensor Core GPU data sheet, 2021", float32=31.2, half=125, int8=250),
+            _device("v100-32gb", 32, 900, _V100, host=16, float64=7.8, float32=15.7, float16=125),
+            _device("v100-16gb", 16, 900, _V100, host=16, float64=7.8, float32=15.7, float16=125),
             _device(
-                "l4", 24, 300, "NVIDIA L4 Tensor Core GPU data sheet, 2023",
+                "a10", 24, 600, "NVIDIA A10 Tensor Core GPU data sheet, 2021", host=32,
+                float32=31.2, half=125, int8=250,
+            ),
+            _device(
+                "l4", 24, 300, "NVIDIA L4 Tensor Core GPU data sheet, 2023", host=32,
                 float32=30.3, half=121, float8=242.5, int8=242.5,
             ),
             _device(
-                "l40s", 48, 864, "NVIDIA L40S data sheet, 2023", float32=91.6, half=362.05, float8=733, int8=733
+                "l40s", 48, 864, "NVIDIA L40S data sheet, 2023", host=32,
+                float32=91.6, half=362.05, float8=733, int8=733,
             ),
-            _device("rtx4090", 24, 1008, _ADA, float32=82.6, half=165.2, float8=330.3, int8=660.6),
-            _device("rtx3090", 24, 936, _AMPERE, float32=35.6, half=71, int8=284),
+            _device("rtx4090", 24, 1008, _ADA, host=32, float32=82.6, half=165.2, float8=330.3, int8=660.6),
+            _device("rtx3090", 24, 936, _AMPERE, host=32, float32=35.6, half=71, int8=284),
             _device(
                 "mi250x", 128, 3276.8, "AMD Instinct MI250X data sheet, 2021",
                 float64=47.9, float32=47.9, half=383, int8=383,
             ),
             _device(
-                "mi300x", 192, 5300, "AMD Instinct MI300X data sheet, 2023",
+                "mi300x", 192, 5300, "AMD Instinct MI300X data sheet, 2023", host=64,
                 float64=81.7, float32=163.4, half=1307.4, float8=2614.9, int8=2614.9,
             ),
             _device(
@@ -112,15 +121,16 @@ def device_of(given: str | Mapping[str, Any]) -> Device:
 
     device_of({"bandwidth": 2.0e12, "flops": {"float32": 2.0e13}, "memory_bytes": 80 * 2**30})
     `bandwidth` is bytes a second; `flops` one number for all dtypes or one per dtype, float32 among
-    them; `kernel_seconds`, `memory_bytes` and `name` may be left out; `like` names a profile to start from.
+    them; `kernel_seconds`, `memory_bytes`, `host_bandwidth` (bytes a second to the host, and as many back) and
+    `name` may be left out; `like` names a profile to start from.
     """
     if isinstance(given, str):
         return device_named(given)
-    unknown = set(given) - {"name", "like", "bandwidth", "flops", "kernel_seconds", "memory_bytes"}
+    unknown = set(given) - {"name", "like", "bandwidth", "flops", "kernel_seconds", "memory_bytes", "host_bandwidth"}
     if unknown:
         raise ValueError(
             f"device has a field {min(unknown)!r}; "
-            "use name, like, bandwidth, flops, kernel_seconds, memory_bytes"
+            "use name, like, bandwidth, flops, kernel_seconds, memory_bytes, host_bandwidth"
         )  # fmt: skip
     like = device_named(given["like"]) if "like" in given else None
     missing = [key for key in ("bandwidth", "flops") if key not in given and like is None]
@@ -134,6 +144,7 @@ def device_of(given: str | Mapping[str, Any]) -> Device:
         _peaks(given.get("flops", base.flops_per_second)),
         _positive("kernel_seconds", given.get("kernel_seconds", base.kernel_seconds), zero=True),
         "given",
+        _positive("host_bandwidth", given.get("host_bandwidth", like.host_bytes_per_second if like else 0), zero=True),
     )
 
 

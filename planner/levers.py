@@ -4,6 +4,7 @@
     chunked_loss      the rows of a cross-entropy in k parts, each forward and back  (a graph differentiated here)
     fused_attention   products around a softmax as one node that keeps no scores     (no way back made elsewhere)
     update_as_ready   a parameter is updated as soon as its gradient is complete     (a recipe, or update nodes)
+    offload           what is long not looked at is copied to the host and back      (a budget, a known bandwidth)
 
 A lever changes the graph or the question; what it reaches is planned like any other question, and checked. Where the
 graph is another, it is run, and its loss and gradients are compared with those of the step as it was asked about.
@@ -11,20 +12,29 @@ graph is another, it is run, and its loss and gradients are compared with those 
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+
+from graph.cost import device_of
 from graph.errors import BadGraph
 from graph.ir import Graph, Phase
 from graph.limits import Limits
-from planner import lever_runs
+from planner import goals, lever_runs, portfolio
+from planner.bounds import held_at_end, largest_task
 from planner.budget import Budget
+from planner.check import Names, check
 from planner.choices import resolved
 from planner.errors import BadRequest
+from planner.monitor import Monitor
+from planner.offload import order_within, with_copies
 from planner.plan import Plan
+from planner.portfolio import Found
 from planner.problem import UPDATE
-from planner.question import Question
+from planner.question import Question, judged
 from planner.request import Request
 
 #: Parts that a batch, and the rows of a loss, are cut into until the plan fits; and each lever's part of the search.
@@ -41,6 +51,7 @@ class Asked:
     request: Request
     limits: Limits | None
     solve: Callable[[Request], Planned]
+    cancel: threading.Event
 
     @property
     def is_made_here(self) -> bool:
@@ -73,6 +84,7 @@ def pulled(question: Question, asked: Asked) -> Iterator[dict[str, Any]]:
     for name, ways in LEVERS.items():
         found = ways(question, asked)
         yield {"lever": name, "why": found} if isinstance(found, str) else _first_that_fits(question, asked, found)
+    yield _offloaded(question, asked)
 
 
 def _first_that_fits(question: Question, asked: Asked, ways: list[_Lever]) -> dict[str, Any]:
@@ -164,7 +176,7 @@ def _reached(question: Question, way: _Lever, asked: Asked) -> dict[str, Any]:
     """What the planner reaches under the lever's request, within the budget of the question."""
     request = way.request
     budget = None if question.budget_bytes is None else Budget(bytes=question.budget_bytes)
-    iterations = None if request.iterations is None else max(1, int(request.iterations * LEVER_PART))
+    iterations = _part_of(request.iterations)
     found = asked.solve(
         replace(
             request, budget=budget, fits=None, fraction_of="baseline", layout="none", execute="no", advise=False,
@@ -177,17 +189,64 @@ def _reached(question: Question, way: _Lever, asked: Asked) -> dict[str, Any]:
     once = int(ticks[problem.phase[found.plan.order] == UPDATE].sum())
     seconds = (way.passes * (int(ticks.sum()) - once) + once) * problem.tick
     peak = found.question.count.counted(found.plan.score.peak_bytes)
+    return _row(question, way.name, way.parts, peak, seconds, _said(request))
+
+
+def _part_of(iterations: int | None) -> int | None:
+    return None if iterations is None else max(1, int(iterations * LEVER_PART))
+
+
+def _row(
+    question: Question, name: str, parts: int, peak_bytes: int, seconds: float, request: dict[str, Any]
+) -> dict[str, Any]:  # fmt: skip
+    """What a lever reaches, beside the question without it."""
     limit = question.memory_bytes if question.budget_bytes in (None, 0) else question.budget_bytes
     base = question.baseline_cost * question.lowered.problem.tick
     return {
-        "lever": way.name,
-        "parts": way.parts,
-        "peak_bytes": peak,
+        "lever": name,
+        "parts": parts,
+        "peak_bytes": peak_bytes,
         "seconds": seconds,
         "overhead": seconds / base - 1 if base else 0.0,
-        "fits": peak <= (limit or 0),
-        "request": _said(request),
+        "fits": peak_bytes <= (limit or 0),
+        "request": request,
     }
+
+
+def _offloaded(question: Question, asked: Asked) -> dict[str, Any]:
+    """A plan of the graph as it is, with copies to the host and back; a copy runs alone."""
+    device, problem, goal = device_of(asked.request.device), resolved(question.lowered.problem), question.goal
+    why = ""
+    if goal.budget_bytes is None:
+        why = "copies are weighed against a budget; name one"
+    elif not device.host_bytes_per_second:
+        why = f"no bandwidth between {device.name} and its host is known; name host_bandwidth in the device"
+    elif problem.optional.any():
+        why = "some tasks may be left out already"
+    if why:
+        return {"lever": "offload", "why": why}
+    goal = replace(goal, seconds=goal.seconds * LEVER_PART, iterations=_part_of(goal.iterations))
+    copies = with_copies(problem, device.host_bytes_per_second, device.kernel_seconds, goal.strict_phases)
+    lowered = replace(question.lowered, problem=copies.problem, groups=(), known={})
+    monitor = Monitor(
+        lambda order: portfolio.judge(copies.problem, goal, order), goal.seconds, goal.iterations,
+        cancelled_by=asked.cancel, least_cost=question.bound.once_cost if goal.budget_bytes else 0,
+    )  # fmt: skip
+    floor = max(largest_task.bound(problem).bytes, held_at_end.bound(problem))
+    seed = Found(order_within(copies, goal.budget_bytes or floor, monitor.should_stop), "offload")
+    found = goals.search(copies.problem, goal, asked.request.planner, monitor, [seed])
+    plan = judged(lowered, goal, found.order, found.planner)
+    names = question.names()
+    check(copies.problem, goal, plan, names=Names(lambda t: copies.name_of(t, names.task, names.buffer), names.buffer))
+    used = np.flatnonzero(np.isin(copies.fetch, plan.order))
+    if not len(used):
+        return {"lever": "offload", "why": "no copy is worth its time: running again is better"}
+    row = _row(
+        question, "offload", 1, question.count.counted(plan.score.peak_bytes), plan.score.cost * problem.tick, {}
+    )
+    row["executed"] = {"status": "not executed", "how": "", "why": "copies to the host have no kernel here"}
+    row["offloaded"] = [question.lowered.name_of_buffer(int(b)) for b in copies.buffer[used]]
+    return row
 
 
 def _said(request: Request) -> dict[str, Any]:

@@ -102,7 +102,7 @@ def solve(
             sections = besides(question, rewritten, request, stages.cancel)
             if request.advise:
                 again = partial(_planned, model, limits, stages.cancel)
-                asked = levers.Asked(model, forward, source, request, limits, again)
+                asked = levers.Asked(model, forward, source, request, limits, again, stages.cancel)
                 sections["advice"] = advice.advise(question, asked)
             if request.gradient_events:
                 sections["gradients"] = described(source, events, wanted_of(request))

@@ -38,7 +38,8 @@ def test_explain_says_what_would_be_without_a_repeat(tmp_path: Path, capsys: pyt
     said = json.loads(capsys.readouterr().out)
     rows = said["recomputed"]
     assert rows and all(row["if_kept"]["peak_bytes"] > 0 for row in rows)
-    assert all(row["byte_steps"] >= row["freed_bytes"] > 0 and row["seconds"] > 0 for row in rows)
+    assert all(row["runs"] > 1 and row["seconds"] > 0 for row in rows)
+    assert rows[0]["byte_steps"] >= rows[0]["freed_bytes"] > 0
     assert said["binding"]["node"] and said["binding"]["next_bytes"] <= said["binding"]["bytes"]
     assert sum(row["bytes"] for row in said["holders"]) <= json.loads(path.read_text())["plan"]["peak_bytes"]
     assert run(["explain", str(path)]) == 0

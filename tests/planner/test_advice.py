@@ -52,6 +52,11 @@ def lever(found: dict[str, Any], name: str) -> dict[str, Any]:
     return row
 
 
+def left_out(found: dict[str, Any], name: str) -> str:
+    (row,) = [row for row in found["left_out"] if row["lever"] == name]
+    return str(row["why"])
+
+
 def test_without_its_repeats_a_node_costs_bytes_and_saves_time():
     request = Request(budget=Budget(bytes=0), iterations=20, layout="none")
     model = json.dumps(unet(3)).encode()
@@ -96,9 +101,9 @@ def test_updates_as_soon_as_ready_hold_fewer_gradients():
     row = lever(found, "update_as_ready")
     assert row["request"]["recipe"]["update"] == "as_ready"
     done = advice(recipe={"optimizer": "adam", "update": "as_ready"})
-    assert [out["why"] for out in done["left_out"]] == ["done already"]
+    assert left_out(done, "update_as_ready") == "done already"
     clipped = advice(recipe={"optimizer": "adam", "clip": 1.0})
-    assert "clipping" in clipped["left_out"][0]["why"]
+    assert "clipping" in left_out(clipped, "update_as_ready")
 
 
 @pytest.mark.parametrize(
@@ -109,7 +114,14 @@ def test_a_rewritten_graph_is_planned_and_can_be_asked_for(name: str, field: dic
     assert row["request"] == field and row["executed"]["status"] == "not executed"
     whole = pipeline.solve(DECODER, parse_request({"budget": "80%", "iterations": 20, "layout": "none", **SHAPES}))
     budget = whole.report["plan"]["budget_bytes"]
-    asked = {**field, **SHAPES, "iterations": int(20 * LEVER_PART), "execute": "yes", "budget": budget}
+    asked = {
+        **field,
+        **SHAPES,
+        "iterations": int(20 * LEVER_PART),
+        "execute": "yes",
+        "budget": budget,
+        "layout": "none",
+    }
     alone = pipeline.solve(DECODER, parse_request(asked)).report
     assert alone["executed"]["status"] == "equal"
     assert "beside the step as it was: within 0.0001" in alone["executed"]["how"]
@@ -140,6 +152,20 @@ def test_a_rewrite_that_computes_something_else_is_our_defect(monkeypatch: pytes
     assert outcome.report["executed"]["status"] == "different" and outcome.exit_code == 4
 
 
+def test_copies_to_the_host_lower_what_running_again_cannot():
+    #   x ── a ── b ── c ── loss ── way back, and nothing may run twice
+    document = json.loads(json.dumps(chain(6)))
+    for node in document["nodes"]:
+        node["recompute"] = "never"
+    asked = {"budget": 0, "iterations": 40, "advise": True, "layout": "none"}
+    fast = {"like": "a100-80gb", "host_bandwidth": 2e12, "kernel_seconds": 0}
+    report = pipeline.solve(json.dumps(document).encode(), parse_request({**asked, "device": fast})).report
+    row = lever(report["advice"], "offload")
+    assert row["peak_bytes"] < report["plan"]["peak_bytes"] and row["seconds"] > report["plan"]["seconds"]
+    assert row["offloaded"] and set(row["offloaded"]) <= {value["name"] for value in document["values"]}
+    assert row["request"] == {} and row["executed"]["status"] == "not executed"
+
+
 def test_micro_batches_of_what_a_whole_batch_decides_are_told_apart():
     #   x ── BatchNormalization ── ReduceMean: statistics of a part are others than those of the whole
     found = pipeline.solve(json.dumps(BATCH_STATISTICS).encode(), parse_request(
@@ -151,10 +177,12 @@ def test_micro_batches_of_what_a_whole_batch_decides_are_told_apart():
 def test_what_cannot_be_done_is_said():
     asked = {"budget": "80%", "iterations": 10, "advise": True, "layout": "none"}
     found = pipeline.solve(json.dumps(chain()).encode(), parse_request(asked)).report["advice"]
-    assert found["levers"] == []
+    assert [row["lever"] for row in found["levers"]] == ["offload"]
     assert [row["lever"] for row in found["left_out"]] == list(LEVERS)
     odd = advice(batch=7)
-    assert "divided" in odd["left_out"][0]["why"]
+    assert "divided" in left_out(odd, "micro_batches")
+    assert "tpu-v4" in left_out(advice(device="tpu-v4"), "offload")
+    assert "budget" in left_out(advice(budget=None, max_overhead="10%"), "offload")
 
 
 def test_the_floor_without_its_node_is_lower():
