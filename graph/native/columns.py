@@ -110,6 +110,9 @@ def _judge_places(columns: Columns, findings: Findings) -> None:
                 "unknown_id", f"{field}[{i}]", str(column[i]), f"the place of one of the {count} {what}",
                 "places count from 0",
             )  # fmt: skip
+    for i, place in enumerate(columns.node_op if "" in columns.strings else ()):
+        if place < strings and not columns.strings[place]:
+            findings.add("empty_name", f"node_op[{i}]", "an empty string", "the name of an op", "give it a name")
     for field, extras, count in (("values", columns.extras.values, values), ("nodes", columns.extras.nodes, nodes)):
         for key in extras:
             if not (key.isascii() and key.isdigit() and str(int(key[:12])) == key and int(key) < count):

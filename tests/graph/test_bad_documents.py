@@ -213,3 +213,19 @@ def test_bodies_nested_deeper_than_allowed_are_refused() -> None:
         inner = node("a", [], [], bodies={"body": {"inputs": [], "nodes": [inner], "outputs": []}})
     assert "too_deep" in codes_of(sent(nodes=[inner]), Limits(depth=3))
     native.load(sent(nodes=[inner]), Limits(), Shapes())
+
+
+def test_an_op_without_a_name_is_told_in_columns_as_in_rows() -> None:
+    columns = {
+        "format": "remat/1-columns", "strings": ["n", ""], "value_name": [], "node_name": [0], "node_op": [1],
+        "input_pointer": [0, 0], "input_index": [], "output_pointer": [0, 0], "output_index": [], "output_values": [],
+    }  # fmt: skip
+    rows = {
+        "format": "remat/1", "values": [], "outputs": [],
+        "nodes": [{"name": "n", "op": "", "inputs": [], "outputs": []}],
+    }  # fmt: skip
+    for document, path in ((columns, "node_op[0]"), (rows, "nodes[0].op")):
+        with pytest.raises(BadGraph) as caught:
+            native.load(json.dumps(document).encode(), Limits(), Shapes())
+        (finding,) = caught.value.findings
+        assert (finding.code, finding.path) == ("empty_name", path)
