@@ -29,7 +29,7 @@ class Series(NamedTuple):
 
     def said(self) -> str:
         """The peak in words."""
-        held = f"; most of it {self.holder}" if self.holder else ""
+        held = f"; largest holder {self.holder}" if self.holder else ""
         return f"{self.name}: peak {size(self.peak)} at step {self.at} of {len(self.steps)}{held}"
 
 

@@ -227,12 +227,10 @@ def _spread(marks: Mapping[int, str], start: int, columns: int) -> tuple[set[int
 
 
 def _painted(cells: Iterable[tuple[str, str]], colour: bool) -> str:
-    """The characters, in their colours where they are wanted."""
-    if not colour:
-        return "".join(text for text, _ in cells).rstrip()
+    """The characters without blanks at the end, in their colours where they are wanted."""
     line, now = "", ""
     for text, style in cells:
-        if style != now:
+        if colour and style != now and text != " ":
             line += ("\x1b[0m" if now else "") + (f"\x1b[{COLOURS[style]}m" if style else "")
             now = style
         line += text

@@ -33,7 +33,7 @@ def test_a_timeline_is_drawn_where_asked_and_not_where_nobody_looks(
     report = json.loads(run(capsys, "plan", model, "--budget", "80%", "--json")[1])
     holder, peak = report["timeline"]["baseline_holder"], max(report["timeline"]["baseline_step_bytes"])
     step = report["timeline"]["baseline_step_bytes"].index(peak)
-    assert f"at step {step} of 8; most of it {holder['value']}, 16.00 KiB" in out
+    assert f"at step {step} of 8; largest holder {holder['value']}, 16.00 KiB" in out
     for quiet in ([], ["--no-draw"]):
         assert "memory over steps" not in run(capsys, "plan", model, "--budget", "80%", *quiet)[1]
 
@@ -55,7 +55,7 @@ def test_the_holder_is_one_that_counts(model: Path, capsys: pytest.CaptureFixtur
     model.write_text(json.dumps(document))
     for counts, expected in (("everything", True), ("activations", False)):
         out = run(capsys, "plan", model, "--budget", "0", "--counts", counts, "--draw")[1]
-        assert ("most of it huge" in out) == expected
+        assert ("largest holder huge" in out) == expected
 
 
 @pytest.mark.parametrize("suffix", ["svg", "png"])
