@@ -240,7 +240,7 @@ def _offloaded(question: Question, asked: Asked) -> dict[str, Any]:
     check(copies.problem, goal, plan, names=Names(lambda t: copies.name_of(t, names.task, names.buffer), names.buffer))
     used = np.flatnonzero(np.isin(copies.fetch, plan.order))
     if not len(used):
-        return {"lever": "offload", "why": "no copy is worth its time: running again is better"}
+        return {"lever": "offload", "why": "no plan that was found uses a copy"}
     row = _row(
         question, "offload", 1, question.count.counted(plan.score.peak_bytes), plan.score.cost * problem.tick, {}
     )

@@ -32,6 +32,8 @@ from planner.recompute import base_order
 
 #: Buffers that get copies, the largest × longest first.
 MOST_COPIES = 2000
+#: Copies that take longer, some sixteen steps, are left out: sums of ticks stay exact.
+MOST_TICKS = 2**48
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -60,6 +62,10 @@ def with_copies(problem: Problem, bytes_per_second: float, launch_seconds: float
     """The problem with copies of what is not looked at for the longest time; both ways at the same bandwidth."""
     base = base_order(problem, strict_phases)
     buffer, after, before = _gaps(problem, base)
+    ticks = np.rint((problem.size[buffer] / bytes_per_second + launch_seconds) / problem.tick)
+    quick = ticks <= MOST_TICKS
+    buffer, after, before = buffer[quick], after[quick], before[quick]
+    cost = np.maximum(1, ticks[quick]).astype(np.int64)
     count, n, m = len(buffer), problem.tasks, problem.buffers
     # Numbers follow the base order, a fetch in front of its reader and an offload behind the last task that looked.
     kind = np.repeat([1, 0, 2], [n, count, count])
@@ -68,8 +74,6 @@ def with_copies(problem: Problem, bytes_per_second: float, launch_seconds: float
     rank[np.lexsort((kind, step))] = np.arange(n + 2 * count)
     task, fetch, offload = np.empty(n, np.int64), rank[n : n + count], rank[n + count :]
     task[base] = rank[:n]
-    seconds = problem.size[buffer] / bytes_per_second + launch_seconds
-    ticks = np.maximum(1, np.rint(seconds / problem.tick)).astype(np.int64)
 
     def column(given: np.ndarray, out: object, back: object) -> np.ndarray:
         made = np.empty(n + 2 * count, given.dtype)
@@ -91,7 +95,7 @@ def with_copies(problem: Problem, bytes_per_second: float, launch_seconds: float
 
     here, there = [[b] for b in buffer.tolist()], [[m + i] for i in range(count)]
     copied = Problem(
-        cost=column(problem.cost, ticks, ticks),
+        cost=column(problem.cost, cost, cost),
         workspace=column(problem.workspace, 0, 0),
         phase=column(problem.phase, problem.phase[base[after]], problem.phase[base[before]]),
         engine=column(problem.engine, TO_HOST, FROM_HOST),

@@ -87,6 +87,8 @@ def test_orders_with_copies_are_legal_on_many_random_problems():
 
 
 def test_nothing_to_copy_is_no_copy():
+    slow = with_copies(drawn("a>b b>c a>c", size=2**40), 1e-9, 1.0, True)
+    assert not len(slow.buffer) and slow.problem.cost.tolist() == [1, 1, 1]
     for problem in (drawn(""), drawn("a"), drawn("a>b", size=0)):
         copies = with_copies(problem, 1.0, 1.0, True)
         assert not len(copies.buffer)
