@@ -1,4 +1,4 @@
-"""What a process takes on at a time: requests, bytes of their bodies, children, and memory that has to stay free.
+"""What a process takes on at a time: requests, bytes of bodies, children, and memory that has to stay free.
 
 What is too much is refused with 429 and Retry-After before anything of it is kept: who is being served still is.
 """
@@ -21,6 +21,7 @@ from app.watching import instruments
 
 HELD = "remat.held"  # in the scope of a request
 SOON_S, LATER_S = 1, 5  # Retry-After of what passes at once, and of what takes a while
+PARSERS = 2  # threads that decompress and parse: each may hold the interpreter while others wait to be answered
 FRESH_S = 0.2  # free memory is asked for again after that
 
 
@@ -30,7 +31,7 @@ class Admission:
     def __init__(self, settings: Settings, free: Callable[[], int] = free_bytes):
         self.settings, self._free = settings, free
         self.requests = self.bytes = 0
-        self.parsers = CapacityLimiter(settings.readers)  # threads that decompress and parse
+        self.parsers = CapacityLimiter(PARSERS)
         self._lock = threading.Lock()
         self._seen = (float("-inf"), 0)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import zlib
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -53,7 +54,7 @@ async def _raw(request: Request, settings: Settings, held: Held) -> bytes:
     declared = request.headers.get("content-length", "")
     if declared.isdigit() and int(declared) > most:
         raise _too_large("body", f"{declared} bytes", "REMAT_BODY_BYTES", most)
-    parts, size = [], 0
+    whole, size = io.BytesIO(), 0  # grows in place, and goes back to the system when it goes
     began = asyncio.get_running_loop().time() + settings.body_seconds
     try:
         async with asyncio.timeout_at(began) as patience:
@@ -62,14 +63,14 @@ async def _raw(request: Request, settings: Settings, held: Held) -> bytes:
                 if size > most:
                     raise _too_large("body", f"more than {most} bytes", "REMAT_BODY_BYTES", most)
                 held.take(len(part))
-                parts.append(part)
+                whole.write(part)
                 patience.reschedule(began + size / settings.slowest_bytes)
     except TimeoutError:
         instruments.refused("REMAT_BODY_SECONDS")
         raise _too_slow(size, settings) from None
     except ClientDisconnect:
         raise Unparseable("the connection ended before the body did", code="truncated") from None
-    return b"".join(parts)
+    return whole.getvalue()
 
 
 def _too_slow(size: int, settings: Settings) -> TooSlow:
@@ -82,18 +83,18 @@ def _too_slow(size: int, settings: Settings) -> TooSlow:
 
 
 def _decompressed(raw: bytes, coding: str, settings: Settings, held: Held) -> bytes:
-    most, parts, size = settings.decompressed_bytes, [], 0
+    most, whole, size = settings.decompressed_bytes, io.BytesIO(), 0
     try:
         for part in _gunzipped(raw) if coding == "gzip" else _unzstd(raw, settings.zstd_window_bytes):
             size += len(part)
             if size > most:
                 raise _too_large("decompressed body", f"more than {most} bytes", "REMAT_DECOMPRESSED_BYTES", most)
             held.take(len(part))
-            parts.append(part)
+            whole.write(part)
     except (zlib.error, zstandard.ZstdError) as error:
         finding = Finding("bad_compression", "body", str(error)[:200], f"a {coding} stream", "compress it again")
         raise Unparseable(str(finding), [finding]) from None
-    return b"".join(parts)
+    return whole.getvalue()
 
 
 def _gunzipped(raw: bytes) -> Iterator[bytes]:

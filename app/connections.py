@@ -9,6 +9,8 @@ from typing import ClassVar
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from app.admission import Admission
+from app.errors import AppError
 from app.settings import Settings
 from app.watching import instruments
 
@@ -24,11 +26,13 @@ class Patient(H11Protocol):
     """
 
     settings: ClassVar[Settings]
+    admission: ClassVar[Admission]
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         self._awaited = ""
         self._end: asyncio.TimerHandle | None = None
         self._look: asyncio.TimerHandle | None = None
+        self._unsent = 0  # bytes of an answer that are counted as held
         super().connection_made(transport)
         if len(self.connections) > self.settings.connections:
             self._give_up("REMAT_CONNECTIONS")
@@ -45,18 +49,31 @@ class Patient(H11Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
+        self._taken()
         for timer in (self._end, self._look):
             if timer is not None:
                 timer.cancel()
 
     def pause_writing(self) -> None:
         super().pause_writing()
+        unsent = self.transport.get_write_buffer_size()
+        try:
+            self.admission.take(unsent, 0)
+        except AppError:  # counted already
+            self.transport.abort()
+            return
+        self._unsent = unsent
         self._look_later()
 
     def resume_writing(self) -> None:
         super().resume_writing()
+        self._taken()
         if self._look is not None:
             self._look.cancel()
+
+    def _taken(self) -> None:
+        self.admission.give(self._unsent)
+        self._unsent = 0
 
     def _await_client(self) -> None:
         """Have one timer for what the client owes: a head, or the rest of a body that was answered already."""
@@ -89,6 +106,6 @@ class Patient(H11Protocol):
         self.transport.abort()
 
 
-def patient(settings: Settings) -> type[Patient]:
-    """The connection with these settings."""
-    return type("Patient", (Patient,), {"settings": settings})
+def patient(admission: Admission) -> type[Patient]:
+    """The connection with the settings and the counts of a service."""
+    return type("Patient", (Patient,), {"settings": admission.settings, "admission": admission})

@@ -64,7 +64,9 @@ class Settings(BaseSettings):
     read_queue: int = Field(default=128, ge=0, description="graphs that may wait to be read; more are answered 429")
     requests: int = Field(default=512, ge=1, description="requests answered at a time; more are answered 429")
     connections: int = Field(default=2048, ge=1, description="open at a time; more are closed unheard")
-    bodies_bytes: int = Field(default=2 * GIB, ge=1, description="of all request bodies in memory; 429 past it")
+    bodies_bytes: int = Field(
+        default=2 * GIB, ge=1, description="of bodies in memory: of requests, and of answers on their way; 429 past it"
+    )
     kept_bytes: int = Field(default=64 * MIB, ge=0, description="of reports in memory that were asked for lately")
     spare_bytes: int = Field(
         default=256 * MIB, ge=0, description="memory that stays free; POST is 429 below it; 0: none"

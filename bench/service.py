@@ -52,9 +52,9 @@ def model(blocks: int, name: str, width: int = 64) -> Json:
 
 
 @contextmanager
-def serving(data: Path, **environment: str) -> Iterator[tuple[str, int]]:
+def serving(data: Path, *arguments: str, **environment: str) -> Iterator[tuple[str, int]]:
     """(URL, process id) of a service of its own."""
-    command = [sys.executable, "-m", "app", "serve", "--port", "0", "--data", str(data)]
+    command = [sys.executable, "-m", "app", "serve", "--port", "0", "--data", str(data), *arguments]
     settings = {"REMAT_LOG_LEVEL": "warning", "OMP_NUM_THREADS": "1"} | environment
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=os.environ | settings) as process:
         assert process.stderr is not None
@@ -128,7 +128,9 @@ def spread(seconds: Sequence[float]) -> Json:
 READER = """
 import json, socket, sys, threading, time
 
-host, port, rate, seconds, clients, *paths = sys.argv[1:]
+host, port, rate, seconds, clients, key, *paths = sys.argv[1:]
+own = b"authorization: Bearer " + key.encode() + b"\\r\\n" if key else b""
+said = b" HTTP/1.1\\r\\nhost: x\\r\\n" + own + b"\\r\\n"
 rate, clients = float(rate), int(clients)
 took, statuses, lock = [], {}, threading.Lock()
 total, began = int(rate * float(seconds)), time.perf_counter() + 0.2
@@ -150,7 +152,7 @@ def work(k):
     for n in range(k, total, clients):
         due = began + n / rate
         time.sleep(max(0.0, due - time.perf_counter()))
-        connection.sendall(b"GET " + paths[n % len(paths)].encode() + b" HTTP/1.1\\r\\nhost: x\\r\\n\\r\\n")
+        connection.sendall(b"GET " + paths[n % len(paths)].encode() + said)
         status = read(connection)
         with lock:
             took.append(time.perf_counter() - due)
@@ -163,10 +165,12 @@ print(json.dumps({"took": took, "statuses": statuses}))
 """
 
 
-def read_steadily(url: str, paths: Sequence[str], rate: float, seconds: float, clients: int = 16) -> Json:
+def read_steadily(
+    url: str, paths: Sequence[str], rate: float, seconds: float, clients: int = 16, key: str = ""
+) -> Json:
     """Reads on a clock, from a process of their own; a read is late from the moment it was due."""
     host, port = url.removeprefix("http://").split(":")
-    command = [sys.executable, "-c", READER, host, port, str(rate), str(seconds), str(clients), *paths]
+    command = [sys.executable, "-c", READER, host, port, str(rate), str(seconds), str(clients), key, *paths]
     said = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
     return {"reads": len(said["took"]), "statuses": said["statuses"], "milliseconds": spread(said["took"])}
 

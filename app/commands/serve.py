@@ -23,6 +23,7 @@ from app.watching import logs
 
 LONGEST_GOODBYE_S = 60
 GONE_MS = 60_000
+SWITCH_S = 0.001  # a thread that parses gives way to who is waiting for an answer
 
 
 class Server(uvicorn.Server):
@@ -51,10 +52,11 @@ def run(host: str, port: int, data: Path | None, auth: bool | None) -> int:
     settings = Settings(**given)
     access = _access(host, settings) if auth or (auth is None and not _is_loopback(host)) else None
     logs.start(settings.log_level)
+    sys.setswitchinterval(SWITCH_S)
     listener = _listener(host, port)
     app = create_app(settings, access)
     config = uvicorn.Config(
-        app, http=patient(settings), ws="none", log_config=None, access_log=False,
+        app, http=patient(app.state.service.admission), ws="none", log_config=None, access_log=False,
         timeout_graceful_shutdown=LONGEST_GOODBYE_S, server_header=False,
     )  # fmt: skip
     shown = f"[{host}]" if ":" in host else host

@@ -150,5 +150,5 @@ _gauge(
     "remat.queue.depth", "{item}", "What waits for its turn: solves without an operation, and reads.", "what",
     lambda service: service.waiting(),
 )  # fmt: skip
-_gauge("remat.bodies", "By", "Request bodies in memory.", "", lambda service: {"": service.held_bytes()})
+_gauge("remat.bodies", "By", "Bodies in memory.", "", lambda service: {"": service.held_bytes()})
 _gauge("remat.memory.free", "By", "Memory that may still be taken.", "", lambda service: {"": service.free_bytes()})

@@ -259,7 +259,9 @@ def listening(tmp_path: Path) -> Iterator[Callable[..., int]]:
     def start(**limits: Any) -> int:
         settings = Settings(data=tmp_path, workers=1, drain_seconds=0, gc_hours=0, **limits)
         app = create_app(settings)
-        server = uvicorn.Server(uvicorn.Config(app, http=patient(settings), ws="none", log_config=None, lifespan="on"))
+        server = uvicorn.Server(
+            uvicorn.Config(app, http=patient(app.state.service.admission), ws="none", log_config=None, lifespan="on")
+        )
         listener = socket.create_server(("127.0.0.1", 0))
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
         thread.start()
