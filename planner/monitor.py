@@ -10,6 +10,10 @@ from dataclasses import dataclass, field
 from planner.plan import Order, Score
 
 
+class Cancelled(Exception):
+    """A search was cancelled while it built what it was to solve: what it knows is its answer."""
+
+
 @dataclass(slots=True)
 class Monitor:
     """Asked by every search loop, told of every improvement.
@@ -83,6 +87,11 @@ class Monitor:
 
     def cancel(self) -> None:
         self.cancelled_by.set()
+
+    def check(self) -> None:
+        """Raise Cancelled once cancelled; asked row by row where a model is built."""
+        if self.cancelled:
+            raise Cancelled
 
     @property
     def cancelled(self) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,12 +30,15 @@ class Solved:
 
 
 def cheapest(rows: Rows, monitor: Monitor) -> Solved:
-    """The cheapest whole values, or the best found until the monitor says stop; a node is an iteration."""
+    """The cheapest whole values, or the best found until the monitor says stop; a node is an iteration.
+
+    Raises Cancelled when that comes before anything is solved.
+    """
     from ortools.linear_solver import pywraplp
 
     part = monitor.beside(monitor.judge)
     solver = pywraplp.Solver.CreateSolver("SCIP")
-    columns = _filled(solver, rows, whole=True)[0]
+    columns = _filled(solver, rows, whole=True, check=monitor.check)[0]
     # Probing takes longer than what it finds is worth here.
     parameters = f"limits/memory = {MOST_MEGABYTES}\npropagating/probing/maxprerounds = 0\n"
     if part.iterations is None:
@@ -74,7 +78,9 @@ def unit_of(rows: Rows) -> int:
     return math.gcd(*rows.ticks) or 1
 
 
-def _filled(solver: Any, rows: Rows, whole: bool) -> tuple[list[Any], list[Any]]:
+def _filled(
+    solver: Any, rows: Rows, whole: bool, check: Callable[[], None] = lambda: None
+) -> tuple[list[Any], list[Any]]:
     """Columns and rows of the solver, filled in."""
     unit, objective = unit_of(rows), solver.Objective()
     columns = [solver.Var(low, high, whole, "") for low, high in zip(rows.low, rows.high, strict=True)]
@@ -83,6 +89,7 @@ def _filled(solver: Any, rows: Rows, whole: bool) -> tuple[list[Any], list[Any]]
     objective.SetMinimization()
     constraints = []
     for (of, factors), least in zip(rows.terms, rows.least, strict=True):
+        check()
         constraint = solver.Constraint(least, solver.infinity())
         for column, factor in zip(of, factors, strict=True):
             constraint.SetCoefficient(columns[column], factor)

@@ -17,6 +17,7 @@ Source: Jain et al., "Checkmate: Breaking the Memory Wall with Optimal Tensor Re
 from __future__ import annotations
 
 import heapq
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -72,10 +73,13 @@ class Stages:
         self.repeats = int(self.again.sum())
         self.rows = Rows()
 
-    def form(self) -> Rows:
-        """Columns and rows, a few for each of `repeats` and its reads; `fit_repeat` and others add to them."""
+    def form(self, check: Callable[[], None] = lambda: None) -> Rows:
+        """Columns and rows, a few for each of `repeats` and its reads; `fit_repeat` and others add to them.
+
+        `check` is called now and then, and may raise what ends it.
+        """
         self._number()
-        self._constrain()
+        self._constrain(check)
         return self.rows
 
     def _tabulate(self) -> None:
@@ -195,10 +199,11 @@ class Stages:
         later = np.flatnonzero(self.read_at[stage + 1 :, buffer])
         return bool(len(later)) and not remade[stage + 1 : stage + 2 + later[0]].any()
 
-    def _constrain(self) -> None:
+    def _constrain(self, check: Callable[[], None]) -> None:
         """The rows that hold for every sequence with these first runs."""
         again, keep, repeat = self.again, self.keep, self.repeat
         for k in range(self.stages):
+            check()
             # (1b) inputs of a run are held into the stage or made in it
             for j in [*np.flatnonzero(again[k]).tolist(), k]:
                 for b in self.reads[j]:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,7 +24,7 @@ import numpy as np
 from planner import liveness
 from planner.algorithms import greedy
 from planner.closing import without_unread
-from planner.monitor import Monitor
+from planner.monitor import Cancelled, Monitor
 from planner.plan import Goal, Order
 from planner.problem import DEVICE, HANDED_OUT, RESIDENT, TO_LAST_READ, Problem
 from planner.recompute import is_first_run
@@ -48,7 +49,8 @@ def plan(problem: Problem, goal: Goal, monitor: Monitor) -> Order:
     if problem.tasks and not monitor.should_stop():
         if not goal.order_is_given and problem.tasks > MOST_FREE:
             monitor.note(f"cp_sat: more than {MOST_FREE} tasks, so first runs stay in the order that is best so far")
-        search.run()
+        with suppress(Cancelled):
+            search.run()
     return search.best
 
 
@@ -219,6 +221,7 @@ class _Model:
                 self._add(begin, length, end + 1, run.there, self.size[b])
 
     def _supplied(self, buffer: int, time: Any, there: Any, reader: _Run | None) -> list[tuple[Any, Any]]:
+        self.search.monitor.check()
         model, rows = self.model, list[tuple[Any, Any]]()
         if buffer in self.start:
             chosen = model.new_bool_var("")
@@ -335,6 +338,7 @@ class _Model:
         from ortools.sat.python import cp_model
 
         monitor, solver = self.search.monitor, cp_model.CpSolver()
+        monitor.check()
         part = monitor.beside(monitor.judge)
         solver.parameters.random_seed = self.search.goal.seed % (1 << 31)
         solver.parameters.max_memory_in_mb = MOST_MEGABYTES

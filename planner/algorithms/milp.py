@@ -10,11 +10,13 @@ these first runs takes less than the answer.
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from planner import liveness
 from planner.algorithms import greedy
 from planner.bounds import held_at_end, largest_task
 from planner.closing import without_unread
-from planner.monitor import Monitor
+from planner.monitor import Cancelled, Monitor
 from planner.plan import Goal, Order
 from planner.problem import Problem
 from planner.recompute import is_first_run
@@ -39,7 +41,8 @@ def plan(problem: Problem, goal: Goal, monitor: Monitor) -> Order:
         return best
     if problem.tasks and not monitor.should_stop():
         search = _Search(problem, goal, monitor, best)
-        search.run()
+        with suppress(Cancelled):
+            search.run()
         best = search.best
     return best
 
@@ -88,7 +91,7 @@ class _Search:
         if stages.repeats > most:
             self.note(f"milp: more than {most} repeats may be worth it, so the form is not solved")
             return False
-        rows, fitted = stages.form(), set[tuple[int, int]]()
+        rows, fitted = stages.form(self.monitor.check), set[tuple[int, int]]()
         if most_ticks < EVER:
             rows.at_least([(i, -ticks) for i, ticks in enumerate(rows.ticks) if ticks], 1 - most_ticks)
         for _ in range(ROUNDS):

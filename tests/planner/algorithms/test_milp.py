@@ -74,3 +74,19 @@ def test_a_problem_too_large_comes_back_as_greedy_plans_it_with_a_note(monkeypat
     problem = training_problem(random.Random(1), 8)
     monkeypatch.setattr(milp, "MOST_TASKS", 10)
     assert "more than 10 tasks" in planned(problem, Goal(0))[2][0]
+
+
+def test_a_stop_while_the_model_is_built_ends_with_what_is_known(monkeypatch):
+    problem = training_problem(random.Random(1), 6)
+    goal = Goal(liveness.peak(problem, base_order(problem)) * 9 // 10)
+    monitor = Monitor(lambda order: judge(problem, goal, order), seconds=60)
+
+    class Stopped(milp.Stages):
+        def __init__(self, *arguments):
+            super().__init__(*arguments)
+            monitor.cancel()
+
+    monkeypatch.setattr(milp, "Stages", Stopped)
+    monkeypatch.setattr(milp, "cheapest", None)  # nothing is solved
+    order = milp.plan(problem, goal, monitor)
+    assert monitor.cancelled and order.tolist() == monitor.best.tolist()
