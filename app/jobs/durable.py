@@ -44,10 +44,13 @@ class DurableJobs:
             raise Unavailable("the service is being stopped; ask again", headers={"Retry-After": str(RETRY_S)})
         self.start()
         operation = Operation(_new_id(), question.key, question.graph_id, question.fields, now())
-        return stored.add(
+        kept = stored.add(
             self._store, operation, self._settings.workers, self._settings.queue,
             lambda connection: self._queue.put(connection, operation.id, question.priority, question.owner),
         )  # fmt: skip
+        if self._worker is not None:
+            self._worker.nudge()
+        return kept
 
     def status(self, id: str) -> Operation:
         return stored.find(self._store, id)

@@ -13,6 +13,7 @@ import os
 import secrets
 import socket
 import sqlite3
+import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -28,7 +29,10 @@ NAME = "solves"
 WORKFLOW = "solve"
 VERSION = "1"  # of the workflow: a worker takes those of its own version only
 APPLICATION = "remat"
-POLL_S = 0.2  # between two looks for work
+POLL_S = 0.2  # between two looks for work that others have queued
+TURN_S = 0.02  # between two turns, most of which look at nothing
+EAGER_S = 0.1  # how long every turn looks, once somebody says that there may be work
+READ_S = 5.0  # between two looks at the settings of the queue
 OVER = ["SUCCESS", "ERROR", "CANCELLED", "MAX_RECOVERY_ATTEMPTS_EXCEEDED"]
 AT_A_TIME = 500
 
@@ -70,7 +74,12 @@ class Queue:
     def limit(self, per_owner: int | None) -> None:
         """Let so many operations of one owner run at a time, over all workers; None: as many as there is room for."""
         with explained(self.engine):
-            self._client.register_queue(NAME, partition_concurrency=per_owner, polling_interval_sec=POLL_S)
+            self._client.register_queue(
+                NAME,
+                worker_concurrency=1,  # until a worker that begins says its own
+                partition_concurrency=per_owner,
+                polling_interval_sec=TURN_S,
+            )
 
     def put(self, connection: sa.Connection, id: str, priority: int = USUAL, owner: str = "") -> None:
         """Queue the operation once the connection's transaction is committed; those of lower `priority` go first."""
@@ -123,22 +132,28 @@ class Taking:
     """The queue as a worker of this process takes from it."""
 
     def __init__(self, queue: Queue, slots: Callable[[], int], run: Callable[[str], None]):
-        """From now on `run` has every operation this process takes, `slots()` at a time."""
+        self._queue, self._slots, self._run = queue, slots, run
+        self._dbos: Any = None
+        self._settings: Any = None  # of the queue, as read at `_read_at`
+        self._read_at = self._looked_at = self._eager_until = 0.0
+
+    def start(self) -> None:
+        """From now on `run` has every operation this process takes, `slots()` at a time. Raises Unavailable."""
         import dbos._dbos as its
         from dbos import DBOS, DBOSPortableJSONSerializer
         from dbos._core import decorate_workflow
 
         def solve(id: str) -> None:
-            run(id)
+            self._run(id)
 
-        dbos = self._dbos = object.__new__(DBOS)
-        with _quiet():
+        dbos, engine = object.__new__(DBOS), self._queue.engine
+        with _quiet(), explained(engine):
             DBOS.__init__(
                 dbos,
                 config={
                     "name": APPLICATION,
-                    "system_database_engine": queue.engine,
-                    "system_database_url": queue.engine.url.render_as_string(hide_password=False),
+                    "system_database_engine": engine,
+                    "system_database_url": engine.url.render_as_string(hide_password=False),
                     "serializer": DBOSPortableJSONSerializer(),
                     "executor_id": worker_id(),
                     "application_version": VERSION,
@@ -153,16 +168,26 @@ class Taking:
             decorate_workflow(dbos._registry, WORKFLOW, None)(solve)
             its._dbos_global_instance = dbos  # a thread that looks for schedules, of which there are none, asks for it
             dbos._launch()
-        database = dbos._sys_db
-        stored = database.get_queue
+        self._dbos, self._stored = dbos, dbos._sys_db.get_queue
+        dbos._sys_db.get_queue = self._get_queue  # type: ignore[method-assign]
 
-        def get_queue(name: str, **more: Any) -> Any:  # DBOS has one figure for all workers
-            found = stored(name, **more)
-            if found is not None and name == NAME:
-                found._worker_concurrency = slots()
-            return found
+    def nudge(self) -> None:
+        """Look for work at once: there may be some, or room for it."""
+        self._eager_until = time.monotonic() + EAGER_S
 
-        database.get_queue = get_queue  # type: ignore[method-assign]
+    def _get_queue(self, name: str, **more: Any) -> Any:
+        """What DBOS asks before each of its turns. It has one figure for all workers, and one pace."""
+        now = time.monotonic()
+        if name != NAME:
+            return self._stored(name, **more)
+        if self._settings is None or now > self._read_at + READ_S:
+            self._settings, self._read_at = self._stored(name, **more), now
+        if self._settings is not None:
+            looks = now < self._eager_until or now > self._looked_at + POLL_S
+            self._settings._worker_concurrency = self._slots() if looks else 0
+            if looks:
+                self._looked_at = now
+        return self._settings
 
     def recover(self, workers: Iterable[str]) -> None:
         """Queue again what these workers have taken; what another has taken since stays with it."""

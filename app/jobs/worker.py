@@ -30,7 +30,7 @@ class Worker:
     def __init__(self, means: Means, queue: Queue):
         self.means, self._queue = means, queue
         self.id = worker_id()
-        self._taking: Taking
+        self._taking = Taking(queue, self._slots, self._run)
         self._attempts: list[Attempt] = []
         self._lock = threading.Lock()
         self._draining, self._closing, self._ended = threading.Event(), threading.Event(), threading.Event()
@@ -42,9 +42,13 @@ class Worker:
         store, settings = self.means.store, self.means.settings
         stored.beat(store, self._row())  # before it takes anything: a holder that is not enlisted is dead
         self._queue.limit(settings.solves_per_key)
-        self._taking = Taking(self._queue, self._slots, self._run)
+        self._taking.start()
         self._thread.start()
         log.info("worker=%s event=started slots=%d", self.id, settings.workers)
+
+    def nudge(self) -> None:
+        """Look for work at once."""
+        self._taking.nudge()
 
     def drain(self) -> None:
         """Take nothing any more; what runs goes on."""
@@ -110,6 +114,7 @@ class Worker:
             finally:
                 with self._lock:
                     self._attempts.remove(attempt)
+                self._taking.nudge()
 
     def _attend(self) -> None:
         beat = sweep = 0.0

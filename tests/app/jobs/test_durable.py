@@ -200,6 +200,25 @@ def test_what_another_worker_has_taken_over_is_not_kept_twice(started: Any) -> N
     assert json.loads(report_of(jobs.means.store, str(operation.result)))["plan"]["order"] == "plan"
 
 
+def test_what_waits_for_a_restart_does_not_begin_all_at_once(started: Any) -> None:
+    lock, now, most = threading.Lock(), [0], [0]
+
+    def counts(stop: threading.Event, tell: Callable[..., None]) -> str:
+        with lock:
+            now[0] += 1
+            most[0] = max(most[0], now[0])
+        time.sleep(0.05)
+        with lock:
+            now[0] -= 1
+        return "plan"
+
+    jobs = started(Pretender(until_stopped))
+    ids = [jobs.ask(f"k{n}") for n in range(8)]
+    jobs = started(Pretender(counts), workers=2)
+    assert {finished(jobs, id).state for id in ids} == {"succeeded"}
+    assert most[0] == 2
+
+
 def test_those_of_lower_priority_go_first(started: Any) -> None:
     order: list[str] = []
     runner = Pretender(until_stopped)
