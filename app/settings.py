@@ -37,6 +37,9 @@ class Settings(BaseSettings):
     otlp_url: str | None = Field(
         default=None, description="http://HOST:4318, where traces and metrics are sent; nowhere unless set"
     )
+    metrics_address: str | None = Field(
+        default=None, description="HOST:PORT where `remat worker` shows its metrics to everybody; nowhere unless set"
+    )
 
     body_bytes: int = Field(default=256 * MIB, ge=1, description="of a request body as sent")
     fields_bytes: int = Field(default=4 * MIB, ge=1024, description="of a question, its graph left out")

@@ -25,6 +25,8 @@ def run(data: Path | None, slots: int | None) -> int:
     settings = settings.model_copy(update={"workers": max(1, settings.workers if slots is None else slots)})
     logs.start(settings.log_level)
     watching = export.start(settings.otlp_url)
+    if settings.metrics_address is not None:
+        watching.listen(settings.metrics_address)
     store = Store(settings)
     store.prepare()
     queue = Queue(store.engine)

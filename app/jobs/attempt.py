@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal, TypeVar
 
 import sqlalchemy as sa
+from structlog.contextvars import bound_contextvars
 
 from app.errors import AppError, Problem, SolveFailed, Unavailable, problem_of
 from app.files import CannotWrite
@@ -79,11 +80,12 @@ class Attempt:
 
     def run(self) -> bool:
         """Whether the operation has ended; else its child died, or others took it over. Raises Interrupted."""
-        try:
-            return self._run()
-        except stored.Lost:
-            log.warning("operation=%s event=lost", self.operation.id)
-            return False
+        with bound_contextvars(operation=self.operation.id):
+            try:
+                return self._run()
+            except stored.Lost:
+                log.warning("operation=%s event=lost", self.operation.id)
+                return False
 
     def _run(self) -> bool:
         operation, settings = self.operation, self.means.settings

@@ -12,10 +12,11 @@ from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import MetricReader, PeriodicExportingMetricReader
 from opentelemetry.sdk.metrics.view import View
 from opentelemetry.sdk.resources import Resource
-from prometheus_client import CollectorRegistry, ProcessCollector
+from prometheus_client import CollectorRegistry, ProcessCollector, start_http_server
 from prometheus_client.openmetrics.exposition import CONTENT_TYPE_LATEST, generate_latest
 
 from app.catalogue import versions
+from app.errors import BadUsage
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 #: Of what FastAPI says of a request, what has few values: a client may write any of a hundred versions of HTTP.
@@ -59,6 +60,15 @@ class Export:
         """Every metric as Prometheus reads it. Blocks."""
         text: bytes = generate_latest(self.registry)  # type: ignore[no-untyped-call]
         return text
+
+    def listen(self, address: str) -> None:
+        """Show the metrics at `HOST:PORT`, in a thread of its own. Raises BadUsage."""
+        host, _, port = address.rpartition(":")
+        try:
+            start_http_server(int(port), host.strip("[]"), self.registry)
+        except (OSError, ValueError, OverflowError) as error:
+            said = f"REMAT_METRICS_ADDRESS: cannot listen on {address[:80]!r}: {error}"
+            raise BadUsage(f"{said}; write it as 127.0.0.1:9100", code="cannot_listen") from error
 
     def flush(self) -> None:
         """Send what is left; at most a few seconds."""

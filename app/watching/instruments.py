@@ -15,7 +15,7 @@ from weakref import WeakSet
 
 from opentelemetry import metrics, trace
 from opentelemetry.metrics import CallbackOptions, Observation
-from opentelemetry.trace import Span
+from structlog.contextvars import get_contextvars
 
 from app.errors import AppError, Problem, row_of
 from app.files import CannotWrite
@@ -67,7 +67,8 @@ def refused(limit: str) -> None:
 def child(task: str) -> Iterator[Callable[[str], None]]:
     """Measure a child process. What it yields is told each stage; stages are events of the span."""
     began, outcome, last = time.monotonic(), "done", ""
-    with _tracer.start_as_current_span(f"child {task}", record_exception=False) as span:
+    about = {f"remat.{name}": said for name, said in get_contextvars().items()}  # the request or the operation
+    with _tracer.start_as_current_span(f"child {task}", attributes=about, record_exception=False) as span:
 
         def at(stage: str) -> None:
             nonlocal last
@@ -86,12 +87,6 @@ def child(task: str) -> Iterator[Callable[[str], None]]:
         finally:
             span.set_attribute("remat.outcome", outcome)
             _child.record(time.monotonic() - began, {"task": task, "outcome": outcome})
-
-
-def about(operation_id: str) -> None:
-    """Name the operation in the span that is open."""
-    span: Span = trace.get_current_span()
-    span.set_attribute("remat.operation.id", operation_id)
 
 
 class Watched(Protocol):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -132,7 +133,11 @@ def test_prometheus_and_grafana_find_what_they_ask() -> None:
     for job in scraped["scrape_configs"]:
         for found in job["dns_sd_configs"]:
             assert set(found["names"]) <= set(services)
-            assert str(found["port"]) in services["api"]["command"]
+            (name,) = found["names"]
+            if name == "api":
+                assert str(found["port"]) in services["api"]["command"]
+            else:
+                assert services[name]["environment"]["REMAT_METRICS_ADDRESS"] == f"0.0.0.0:{found['port']}"
     sources = yaml.safe_load((ROOT / "deploy" / "grafana" / "sources.yml").read_text())["datasources"]
     named = {source["uid"] for source in sources}
     board = json.loads((ROOT / "deploy" / "grafana" / "remat.json").read_text())
@@ -179,7 +184,10 @@ def test_the_same_commands_serve_a_plan_as_processes(store_settings: dict[str, A
     with started(services["migrate"], place) as migrating:
         assert migrating.wait(120) == 0
     api = services["api"] | {"command": ["0" if word == "8000" else word for word in services["api"]["command"]]}
-    with started(api, place) as serving:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        metrics = f"127.0.0.1:{free.getsockname()[1]}"
+    alone = place | {"REMAT_METRICS_ADDRESS": metrics, "REMAT_WORKERS": "1"}
+    with started(api, place | {"REMAT_WORKERS": "0"}) as serving, started(services["worker"], alone) as working:
         assert serving.stderr is not None
         found = re.fullmatch(r"listening on http://0\.0\.0\.0:(\d+)\n", serving.stderr.readline())
         assert found is not None
@@ -188,4 +196,6 @@ def test_the_same_commands_serve_a_plan_as_processes(store_settings: dict[str, A
         question = {"graph": chain(), "budget": "80%"}
         answer = httpx2.post(f"{url}/v1/plans", json=question, headers={"prefer": "wait=60"}, timeout=120)
         assert answer.status_code == 201, answer.text
-        assert "remat_solve_duration_seconds_count" in httpx2.get(f"{url}/metrics", timeout=60).text
+        assert 'remat_jobs{state="succeeded"} 1' in httpx2.get(f"{url}/metrics", timeout=60).text
+        assert "remat_solve_duration_seconds_count" in httpx2.get(f"http://{metrics}/metrics", timeout=60).text
+        assert working.poll() is None  # it alone has solved

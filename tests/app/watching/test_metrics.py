@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import re
+import socket
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import pytest
 import sqlalchemy as sa
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from starlette.testclient import TestClient
 
-from app.errors import Unavailable
+from app.errors import BadUsage, Unavailable
 from app.main import create_app
 from app.records import keep_plan
 from app.settings import Settings
 from app.store.database import explained
+from app.watching import export
 from tests.app.access.conftest import Gated
 from tests.app.conftest import chain
 from tests.app.stores import GRAPH_ID, opened, solved
@@ -134,6 +137,18 @@ def test_metrics_are_for_operators_and_name_no_tenant(gated: Gated, tenant: Any)
     assert answer.status_code == 200
     key = headers["Authorization"].split("_")[1]
     assert not [word for word in ("rivals-of-ours", "secret-net", key, "the-house") if word in answer.text]
+
+
+def test_a_worker_shows_its_metrics_where_it_is_told_to(client: TestClient) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+        with pytest.raises(BadUsage, match="REMAT_METRICS_ADDRESS"):
+            export.start().listen(f"127.0.0.1:{port}")  # it is taken
+    for wrong in ("nowhere", "127.0.0.1:99999", "127.0.0.1:x"):
+        with pytest.raises(BadUsage, match="REMAT_METRICS_ADDRESS"):
+            export.start().listen(wrong)
+    export.start().listen(f"127.0.0.1:{port}")
+    assert "remat_jobs" in httpx2.get(f"http://127.0.0.1:{port}/metrics").text
 
 
 def test_every_metric_is_documented_and_every_documented_one_exists(client: TestClient) -> None:
