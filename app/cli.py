@@ -284,7 +284,9 @@ def run(arguments: list[str]) -> int:
         code = typer.main.get_command(app).main(arguments, prog_name="remat", standalone_mode=False)
         sys.stdout.flush()
         return code if isinstance(code, int) else 0
-    except BrokenPipeError:  # whoever read standard output has seen enough
+    except (BrokenPipeError, SystemExit) as ended:  # whoever read standard output has seen enough
+        if isinstance(ended, SystemExit) and not isinstance(ended.__context__, BrokenPipeError):
+            raise  # typer ends the program for other reasons too, and with 1 for this one
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except typer.TyperException as error:
