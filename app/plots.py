@@ -7,6 +7,8 @@ other file. A PNG is the same picture in the light scheme, its letters from the 
 from __future__ import annotations
 
 import importlib.util
+import re
+import zlib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,7 +23,7 @@ from app.terminal import share, size
 FONT = Path(__file__).parent / "vendor" / "dejavu" / "DejaVuSans-subset.ttf"
 FAMILY = "DejaVu Sans"
 PNG_ZOOM = 2.0
-STYLE = """
+LIGHT = """
 text{font:12px 'DejaVu Sans',Verdana,sans-serif;fill:#333}.head{font-size:15px}.small{font-size:10px}
 .end{text-anchor:end}.middle{text-anchor:middle}.paper{fill:#fff}
 .frame{stroke:#888;fill:none}.grid{stroke:#e4e4e4}.before{stroke:#999;fill:#999;fill-opacity:.18}
@@ -29,11 +31,21 @@ text{font:12px 'DejaVu Sans',Verdana,sans-serif;fill:#333}.head{font-size:15px}.
 .found{stroke:#1769aa;fill:none}.bound{stroke:#777;fill:#777;fill-opacity:.18;stroke-dasharray:5 3}
 .dot{stroke:#1769aa;fill:#fff}.proven{stroke:#1769aa;fill:#1769aa}.missed{stroke:#c0392b;fill:none}
 .found,.bound,.before,.after,.budget,.dot,.proven,.missed{stroke-width:1.5}
-@media (prefers-color-scheme:dark){text{fill:#ddd}.paper{fill:#16181c}.frame{stroke:#888}.grid{stroke:#33363c}
+"""
+DARK = """
+text{fill:#ddd}.paper{fill:#16181c}.frame{stroke:#888}.grid{stroke:#33363c}
 .before{stroke:#8a8a8a;fill:#8a8a8a}.after{stroke:#5eb3f0;fill:#5eb3f0}.budget{stroke:#f0a050}
 .found{stroke:#5eb3f0}.bound{stroke:#aaa;fill:#aaa}.dot{stroke:#5eb3f0;fill:#16181c}
-.proven{stroke:#5eb3f0;fill:#5eb3f0}.missed{stroke:#ff7a6b}}
+.proven{stroke:#5eb3f0;fill:#5eb3f0}.missed{stroke:#ff7a6b}
 """
+
+
+def _scoped(rules: str) -> str:
+    """The rules for our pictures only, so that a page may hold one among its own elements."""
+    return re.sub(r"(?<![^,}\s])(?=[.a-z][^,{}]*[,{])", "svg.remat ", rules.strip())
+
+
+STYLE = f"\n{_scoped(LIGHT)}\n@media (prefers-color-scheme:dark){{\n{_scoped(DARK)}\n}}\n"
 
 
 def ready(path: Path) -> None:
@@ -269,13 +281,15 @@ def _share_of(point: Mapping[str, Any]) -> float:
 
 
 def _svg(wide: int, high: int, title: str, description: str, parts: Sequence[str]) -> str:
-    """The whole document."""
+    """The whole document; its ids are those of no other picture."""
+    key = f"{zlib.crc32(f'{title} {description}'.encode(errors='replace')):08x}"
     size = f'width="{wide}" height="{high}" viewBox="0 0 {wide} {high}"'
     return "\n".join(
         [
-            f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img" aria-labelledby="title desc">',
-            f'<title id="title">{escape(title)}</title>',
-            f'<desc id="desc">{escape(description)}</desc>',
+            f'<svg xmlns="http://www.w3.org/2000/svg" {size} class="remat" role="img" '
+            f'aria-labelledby="title-{key} desc-{key}">',
+            f'<title id="title-{key}">{escape(title)}</title>',
+            f'<desc id="desc-{key}">{escape(description)}</desc>',
             f"<style>{STYLE}</style>",
             _tag("rect", None, class_="paper", width=wide, height=high),
             _text(title, 20, 26, "head"),

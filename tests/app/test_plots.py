@@ -89,6 +89,20 @@ def test_it_follows_the_scheme_and_asks_nobody() -> None:
     assert "href" not in svg and "url(" not in svg
 
 
+def test_a_page_may_hold_several_whose_styles_and_ids_are_their_own() -> None:
+    one, two = (plots.timeline(report([1, 8], [1, 4], name=name)) for name in ("one", "two"))
+    ids = [set(re.findall(r' id="([^"]+)"', svg)) for svg in (one, two)]
+    assert len(ids[0]) == len(ids[1]) == 2 and not ids[0] & ids[1]
+    assert all(f'aria-labelledby="{" ".join(sorted(found, reverse=True))}"' in one + two for found in ids)
+    rules = re.findall(
+        r"([^{}]+)\{[^{}]*\}", re.sub(r"@media [^{]*\{", "", re.findall(r"<style>(.*)</style>", one, re.S)[0])
+    )
+    assert len(rules) > 20
+    assert all(
+        selector.strip().startswith("svg.remat ") for rule in rules for selector in rule.strip(" }\n").split(",")
+    )
+
+
 def test_several_curves_are_panels_of_one_picture() -> None:
     points = [{**point(5, 0.1, 0.05), "budget": "50%"}, {**point(9, 0.0, 0.0, "proven"), "budget": "90%"}]
     root = ElementTree.fromstring(plots.curves({"one": points, "two": points}, "curves"))
