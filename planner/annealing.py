@@ -23,13 +23,13 @@ from planner.problem import DEVICE, RESIDENT, Problem
 from planner.timeline import Timeline, sequence, timeline_of
 
 # Mean tasks that a move may cost at the end of a cooling.
-COLD = 0.003
+COLD = 0.01
 # Downwards: the heat of a try, its share of what is left, the first part of the peak to go down, and the least.
 WARM, TRY, FIRST_STEP, LEAST_STEP = 0.1, 0.15, 0.05, 0.001
 # Of the order alone: the heat.
 LOOSE = 0.3
 # Slots looked at between two questions whether to stop, about 10 ms, in moves.
-WORK, FEWEST, MOST = 2_000_000, 20, 5_000
+WORK, FEWEST, MOST = 2_000_000, 200, 5_000
 # Moves a step in one cooling.
 MOVES_A_STEP = 1_500
 # The part of a cooling during which its limit is not yet the one it is for.
@@ -78,36 +78,39 @@ class Annealing:
         self.cooled(t, np.zeros(len(t.slot_run) + 1, np.int64), limit, until, LOOSE, 0, FIRST_RUNS_ALONE)
         return order_in(self.problem, t)
 
-    def within(self, order: Order, limit: int, until: float, heat: float, enough: int, astray: float = 1.0) -> Order:
+    def within(
+        self, order: Order, limit: int, until: float, heat: float, enough: int, astray: float = 1.0, patience: int = 1
+    ) -> Order:
         """The cheapest sequence with a peak of at most `limit` bytes found from `order`; `order` when there is none.
 
-        Cools down until the monitor's `progress` is `until` or so many moves are made as the length asks for; ends
-        before when a sequence costs no more than `enough` ticks. The limit is `astray` times as much at the start.
+        Cools down until the monitor's `progress` is `until` or `patience` times as many moves are made as the length
+        asks for; ends before when a sequence costs no more than `enough` ticks. The limit is `astray` times as much at
+        the start.
         """
         t = self.timeline(order, limit, self.first_runs)
         if t.counters[on.OVER] == 0:
             t.counters[on.BEST] = t.counters[on.TICKS]
         best = np.zeros(len(t.slot_run) + 1, np.int64)
-        self.cooled(t, best, limit, until, heat, enough, self.first_runs, astray)
+        self.cooled(t, best, limit, until, heat, enough, self.first_runs, astray, patience)
         tasks = best[1 : best[0] + 1]
         return without_unread(self.problem, tasks[tasks < self.problem.tasks]).order if len(tasks) else order
 
     def cooled(
         self, t: Timeline, best: np.ndarray, limit: int, until: float, heat: float, enough: int, first_runs: int,
-        astray: float = 1.0,
+        astray: float = 1.0, patience: int = 1,
     ) -> None:  # fmt: skip
         """Anneal a timeline from `heat` to COLD."""
         anneal, monitor = self.kernels["anneal"], self.monitor
         stack, factors = np.zeros(STACK, np.int64), self.factors()
         moves = min(MOST, max(FEWEST, WORK // len(t.slot_run)))
-        steps = int((t.slot_run >= 0).sum())
+        enough_moves = patience * MOVES_A_STEP * int((t.slot_run >= 0).sum())
         if not self.problem.tasks:
             return  # nothing to move
         start, made, known, limit = monitor.progress(), 0, int(t.counters[on.BEST]), limit - self.resident_bytes
         if astray != 1.0:
             t.counters[on.BEST] = 0  # nothing counts under another limit
         while not monitor.should_stop():
-            done = max((monitor.progress() - start) / max(until - start, 1e-9), made / (MOVES_A_STEP * steps))
+            done = max((monitor.progress() - start) / max(until - start, 1e-9), made / enough_moves)
             if done >= 1:
                 break
             if astray != 1.0:
