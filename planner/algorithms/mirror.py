@@ -11,11 +11,12 @@ the plan is the same whatever the goal says, and may peak above the baseline.
 from __future__ import annotations
 
 import heapq
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
-from planner.monitor import Monitor
+from planner.monitor import Cancelled, Monitor
 from planner.plan import Goal, Order
 from planner.problem import FORWARD, HANDED_OUT, RESIDENT, Csr, Problem
 from planner.recompute import base_order
@@ -53,16 +54,24 @@ class MirrorDecisions:
 def plan(problem: Problem, goal: Goal, monitor: Monitor) -> Order:
     """The given order, with every materialised copy as late as it can run.
 
-    A problem without a backward part comes back as given.
+    A problem without a backward part comes back as given, and any problem once the search is cancelled.
     """
-    return mirrored_order(problem, decide(problem).materialised, goal.strict_phases)
+    try:
+        again = decide(problem, check=monitor.check).materialised
+        monitor.check()
+    except Cancelled:
+        return base_order(problem, goal.strict_phases)
+    return mirrored_order(problem, again, goal.strict_phases)
 
 
-def decide(problem: Problem, inputs_releasable: bool = True) -> MirrorDecisions:
+def decide(
+    problem: Problem, inputs_releasable: bool = True, check: Callable[[], None] = lambda: None
+) -> MirrorDecisions:
     """Which forward tasks are run again, decided region by region. O(n log n).
 
     The original counts graph inputs and parameters as bytes that may be released, although nothing
-    ever frees them; `inputs_releasable=False` counts them as nothing instead.
+    ever frees them; `inputs_releasable=False` counts them as nothing instead. `check` is called now
+    and then, and may raise what ends it.
     """
     size = problem.size.copy()
     if not inputs_releasable:
@@ -74,13 +83,15 @@ def decide(problem: Problem, inputs_releasable: bool = True) -> MirrorDecisions:
     groups: list[Group] = []
     if (problem.phase != FORWARD).any():
         for region in regions(forward):
-            groups += _judge(region, forward, frontier, stage)
+            groups += _judge(region, forward, frontier, stage, check)
     decided = np.array(stage, np.int8)
     decided[decided == UNDECIDED] = KEPT  # only without a backward part
     return MirrorDecisions(decided, tuple(groups), _materialised(problem, decided), inputs_releasable)
 
 
-def _judge(region: list[int], forward: ForwardTasks, frontier: _Frontier, stage: list[int]) -> list[Group]:
+def _judge(
+    region: list[int], forward: ForwardTasks, frontier: _Frontier, stage: list[int], check: Callable[[], None]
+) -> list[Group]:
     """Groups of one region: kept ones as they are found, then those left when no other can be kept.
 
     The frontier is every undecided task that reads and waits for nothing undecided or re-run. Keeping
@@ -91,6 +102,7 @@ def _judge(region: list[int], forward: ForwardTasks, frontier: _Frontier, stage:
     ready = [t for t in undecided if waits_for[t] == 0]
     kept: list[Group] = []
     while True:
+        check()
         for t in sorted(ready):
             frontier.enter(t)
         first = frontier.first_to_keep()

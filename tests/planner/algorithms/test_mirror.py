@@ -219,3 +219,11 @@ def test_a_copy_runs_before_what_it_reads_is_overwritten():
 def test_the_order_is_the_given_one_when_nothing_is_run_again():
     problem = shared_attention(3).done()
     assert mirrored_order(problem, np.zeros(problem.tasks, bool)).tolist() == list(range(problem.tasks))
+
+
+def test_a_cancelled_search_comes_back_as_given():
+    seed = next(seed for seed in range(100) if len(planned(random_training(seed))) > random_training(seed).tasks)
+    problem = random_training(seed)
+    monitor = Monitor(lambda order: score(problem, order, 0))
+    monitor.cancel()
+    assert plan(problem, Goal(), monitor).tolist() == list(range(problem.tasks))
