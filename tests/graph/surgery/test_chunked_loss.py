@@ -12,12 +12,14 @@ from graph import agreement
 from graph.builder import Builder
 from graph.errors import BadGraph
 from graph.execute import execute
+from graph.exporters.onnx import dump
 from graph.importers import load
 from graph.ir import Graph, Phase, Role, TensorType
 from graph.limits import Shapes
 from graph.surgery.chunked_loss import CHUNK, with_chunked_loss
 from graph.surgery.chunks_in_turn import in_turn
 from graph.training import training_step
+from tests.graph.onnx_runs import run
 
 MODELS = Path(__file__).parents[2] / "models"
 ROWS, WIDTH, CLASSES = 24, 8, 96
@@ -141,6 +143,12 @@ def test_exported_models_agree(name: str, loss: str | None) -> None:
     assert_agree(plain, cut)
     products = [node for node in cut.nodes if node.op in ("MatMul", "Gemm") and CHUNK in node.annotations]
     assert bool(products) is (name == "gpt")  # the others hand their scores out, so only the loss itself is cut
+
+
+def test_other_runtimes_run_chunks_in_turn() -> None:
+    _, cut = steps(head(weighted=True, ignore_index=3), 4)
+    fed = agreement.fed_to(cut, 0)
+    assert agreement.apart(run(dump(cut), fed), execute(cut, fed).outputs).agrees
 
 
 def test_tied_embeddings_get_the_parts_of_both_uses() -> None:

@@ -38,7 +38,7 @@ def attention(*between: str, dtype: str = "float32", swapped: bool = False) -> G
         "times": ("Mul", lambda s: [b.constant(np.array(0.5, dtype)), s]),
         "over": ("Div", lambda s: [s, b.constant(np.array([2.5], dtype))]),
         "bias": ("Add", lambda s: [bias, s] if swapped else [s, bias]),
-        "mask": ("Where", lambda s: [seen, s, b.constant(np.array(-1e9, dtype))]),
+        "mask": ("Where", lambda s: [seen, s, b.constant(np.array(-3e4, dtype))]),
         "unless": ("Where", lambda s: [seen, b.constant(np.array(-np.inf, dtype)), s]),
         "relu": ("Relu", lambda s: [s]),
     }
