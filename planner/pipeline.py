@@ -24,6 +24,7 @@ from graph.limits import Limits
 from planner import advice, checkpoints, execution, goals, lever_runs, levers, portfolio
 from planner.check import check
 from planner.figures import overhead
+from planner.fitting import fitted
 from planner.plan import Order, Plan, Score
 from planner.portfolio import Found
 from planner.posed import question_of, smaller
@@ -94,15 +95,16 @@ def solve(
                 portfolio.search(question.lowered.problem, question.goal, "mirror", question.monitor()).order, "mirror"
             )
         with stages("layout"):
-            plan = question.placed(plan, request.layout)
+            again = partial(stages.again, request.planner)
+            plan, said = fitted(question, plan, request.layout, again, stages.cancel.is_set)
             check(question.lowered.problem, question.goal, plan, ALIGNMENT, question.names())
         with stages("rewrite"):
             runs = sequence(question.lowered, plan)
             rewritten = realize(runs)
             sections = besides(question, rewritten, request, stages.cancel)
             if request.advise:
-                again = partial(_planned, model, limits, stages.cancel)
-                asked = levers.Asked(model, forward, source, request, limits, again, stages.cancel)
+                planned = partial(_planned, model, limits, stages.cancel)
+                asked = levers.Asked(model, forward, source, request, limits, planned, stages.cancel)
                 sections["advice"] = advice.advise(question, asked)
             if request.gradient_events:
                 sections["gradients"] = described(source, events, wanted_of(request))
@@ -113,7 +115,7 @@ def solve(
         )  # fmt: skip
         executed = lever_runs.beside(executed, model, request, limits)
     facts = Facts(
-        question, plan, runs, mirrored, executed, (*notes, *question.warnings, *stages.notes), stages.elapsed,
+        question, plan, runs, mirrored, executed, (*notes, *question.warnings, *stages.notes, *said), stages.elapsed,
         stages.stopped_by_clock, stages.cancel.is_set(), request,
     )  # fmt: skip
     documents = {"source": source, "graph": rewritten}
@@ -167,6 +169,13 @@ class Stages:
         if planner != "auto":  # there, one that cannot do anything is no news
             self.notes = monitor.notes
         return question.judged(found.order, found.planner, found.choices)
+
+    def again(self, planner: str, question: Question, seed: Found) -> Plan:
+        """What the planner makes of another question, of which nobody is told."""
+        other = Stages(None, self.cancel)
+        plan = other.search(question, planner, [seed])
+        self.stopped_by_clock |= other.stopped_by_clock
+        return plan
 
 
 def besides(question: Question, rewritten: Graph, request: Request, cancel: threading.Event) -> dict[str, Any]:

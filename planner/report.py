@@ -12,14 +12,13 @@ import numpy as np
 
 from planner import advice, certificate, figures
 from planner.execution import Executed
+from planner.fitting import arena_bytes, past_budget
 from planner.plan import Plan
 from planner.question import Question
 from planner.realize import Sequence, sequence
 from planner.request import Request
 
 FORMAT = "remat-report/1"
-# Part of the budget that the alignment of addresses may take without a word.
-ROUNDING = 0.001
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -71,11 +70,11 @@ def assemble(facts: Facts, model: Mapping[str, Any], sections: Mapping[str, Any]
 
 def _loose(question: Question, plan: Plan) -> list[str]:
     """A warning where the peak fits the budget and the addresses found do not, by more than rounding to addresses."""
-    arena, budget = _arena_bytes(question, plan), question.budget_bytes
-    if plan.score.bytes_over_budget or not arena or not budget or arena <= budget * (1 + ROUNDING):
+    past, budget = past_budget(question, plan), question.budget_bytes
+    if plan.score.bytes_over_budget or not past or not budget:
         return []
     return [
-        f"the peak fits, the addresses found need {arena / budget - 1:.1%} more than the budget: layout `best` looks "
+        f"the peak fits, the addresses found need {past / budget:.1%} more than the budget: layout `best` looks "
         "longer, and a budget lower by that leaves room"
     ]
 
@@ -95,7 +94,7 @@ def _plan(facts: Facts, runs: list[list[Any]]) -> dict[str, Any]:
         "counts": request.counts,
         **result,
         "peak_by": figures.peak_by(lowered, plan, count),
-        "arena_bytes": _arena_bytes(question, plan),
+        "arena_bytes": arena_bytes(question, plan),
         "saved_bytes": count.counted(question.baseline.score.peak_bytes) - result["peak_bytes"],
         "saved": _share(question, plan),
         "bound": _bound(facts),
@@ -118,12 +117,6 @@ def _result(question: Question, plan: Plan) -> dict[str, Any]:
         "seconds": plan.score.cost * question.lowered.problem.tick,
         "overhead": figures.overhead(plan.score.cost, question.baseline_cost),
     }
-
-
-def _arena_bytes(question: Question, plan: Plan) -> int | None:
-    if plan.arena_bytes is None:
-        return None
-    return plan.arena_bytes - question.resident_arena_bytes(plan) + question.count.reserve_bytes
 
 
 def explained(question: Question, plan: Plan) -> dict[str, Any]:

@@ -1,0 +1,134 @@
+"""A plan whose addresses fit as well: where they do not, a search with a tighter budget finds another one.
+
+    bytes  |         +----+         No step holds more than the budget, yet b lies past it, as no hole is as large
+    budget |- - - - -|- b-|- -      as b. So the tasks that run while it does are charged what sticks out, as if
+           |  +------+-+--+         their workspace were larger: the next plan holds less during these steps, by
+           +--+--------+--- steps   another order or more recomputation, and as much as before during the others.
+
+That keeps most where it fits. The budget is also lowered for all tasks, which is the surer way, and more than once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+
+from planner import liveness
+from planner.choices import resolved
+from planner.figures import overhead
+from planner.plan import Plan
+from planner.portfolio import Found
+from planner.problem import Problem
+from planner.question import ALIGNMENT, Question
+
+# Part of the budget that the alignment of addresses may take.
+ROUNDING = 0.001
+# The part of the goal's time or iterations that each search has, and the longer search for addresses before.
+PART = 0.125
+# By how often what sticks out the budget is lowered for all tasks, until a plan fits.
+EVERYWHERE = (1, 2, 4)
+
+
+def fitted(
+    question: Question, plan: Plan, layout: str, search: Callable[[Question, Found], Plan], stop: Callable[[], bool]
+) -> tuple[Plan, tuple[str, ...]]:
+    """The plan at addresses; where these do not fit the best plan found whose do, and what it took, in words.
+
+    `search` gives a plan of a question, from a given one on; none begins after `stop`. Where none fits the first plan
+    comes back.
+    """
+    first = question.placed(plan, layout)
+    if first.score.bytes_over_budget or not wasted_past_budget(question, first) or stop():
+        return first, ()
+    goal, problem = question.goal, question.lowered.problem
+    iterations = None if goal.iterations is None else max(1, int(goal.iterations * PART))
+    short = replace(question, goal=replace(goal, seconds=goal.seconds * PART, iterations=iterations))
+    first = _tightest(short, first)
+    past = wasted_past_budget(question, first)
+    if not past or not problem.tasks:
+        return first, ()
+    best: Plan | None = None
+    for charge in (_sticking_out(question, first), *(np.full(problem.tasks, past * times) for times in EVERYWHERE)):
+        if stop():
+            break
+        tight = replace(short, lowered=replace(short.lowered, problem=charged(problem, charge), known={}))
+        found = search(tight, Found(first.order, first.planner, first.choices))
+        placed = short.placed(short.judged(found.order, found.planner, found.choices), layout)
+        placed = _tightest(short, placed) if wasted_past_budget(question, placed) else placed
+        if placed.score.bytes_over_budget or wasted_past_budget(question, placed):
+            continue
+        best = placed if best is None or placed.score < best.score else best
+        if charge.min() > 0:  # for all tasks: more of it costs more
+            break
+    if best is None:
+        return first, ()
+    before, after = (overhead(of.score.cost, question.baseline_cost) for of in (first, best))
+    more = past / (question.budget_bytes or 1)
+    return best, (
+        f"a plan at {before:.2%} extra time whose addresses need {more:.1%} more than the budget was given up for one "
+        f"at {after:.2%} whose addresses fit",
+    )
+
+
+def _tightest(question: Question, placed: Plan) -> Plan:
+    """The plan at its addresses, or at those of a longer search where they need less."""
+    again = question.placed(placed, "best")
+    return again if (again.arena_bytes or 0) < (placed.arena_bytes or 0) else placed
+
+
+def past_budget(question: Question, plan: Plan) -> int:
+    """Bytes that the arena needs more than the budget, when it is more than rounding to addresses."""
+    arena, budget = arena_bytes(question, plan), question.budget_bytes
+    return 0 if not arena or not budget or arena <= budget * (1 + ROUNDING) else arena - budget
+
+
+def wasted_past_budget(question: Question, plan: Plan) -> int:
+    """The same without what rounding to addresses takes at the peak, which no other plan takes less of."""
+    past, problem = past_budget(question, plan), resolved(question.lowered.problem, plan.choices)
+    if not past:
+        return 0
+    size, workspace = (-(-column // ALIGNMENT) * ALIGNMENT for column in (problem.size, problem.workspace))
+    rounded = liveness.profile(replace(problem, size=size, workspace=workspace), plan.order, plan.lifetimes)
+    return max(0, past - max(0, int(rounded.max(initial=0)) - plan.score.peak_bytes))
+
+
+def arena_bytes(question: Question, plan: Plan) -> int | None:
+    """The arena as reports count it; None without a layout."""
+    if plan.arena_bytes is None:
+        return None
+    return plan.arena_bytes - question.resident_arena_bytes(plan) + question.count.reserve_bytes
+
+
+def charged(problem: Problem, charge: np.ndarray) -> Problem:
+    """The problem with the workspace of each task larger by its charge, int64[n] bytes, whatever is chosen."""
+    table = problem.choices
+    return replace(
+        problem, workspace=_frozen(problem.workspace + charge),
+        choices=replace(table, workspace=_frozen(table.workspace + charge[table.tasks.index])),
+    )  # fmt: skip
+
+
+def _sticking_out(question: Question, plan: Plan) -> np.ndarray:
+    """int64[n]: by how much addresses pass the budget while a task runs, and what its steps have to spare at least."""
+    assert plan.offsets is not None and plan.arena_bytes is not None
+    problem, lives = resolved(question.lowered.problem, plan.choices), plan.lifetimes
+    count = len(lives.buffer)
+    limit = plan.arena_bytes - wasted_past_budget(question, plan)
+    size = np.concatenate([problem.size[lives.buffer], problem.workspace[plan.order]])
+    past = np.where(plan.offsets >= 0, plan.offsets + size - limit, 0)
+    out = np.maximum(past[count:], 0)
+    for k in np.flatnonzero(past[:count] > 0).tolist():
+        during = slice(lives.start[k], lives.stop[k])
+        out[during] = np.maximum(out[during], past[k])
+    more, at = np.zeros(problem.tasks, np.int64), np.flatnonzero(out)
+    if len(at):
+        spare = (question.goal.budget_bytes or 0) - plan.step_bytes
+        np.maximum.at(more, plan.order[at], out[at] + max(0, int(spare[at].min())))
+    return more
+
+
+def _frozen(array: np.ndarray) -> np.ndarray:
+    array.flags.writeable = False
+    return array

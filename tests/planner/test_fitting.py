@@ -1,0 +1,109 @@
+"""Plans whose addresses pass the budget though their peak does not are given up for some whose addresses fit."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from bench.generators import layered, transformer
+from graph.importers import load
+from planner import fitting, pipeline
+from planner.choices import resolved
+from planner.fitting import charged, fitted
+from planner.plan import Plan
+from planner.portfolio import Found
+from planner.posed import question_of
+from planner.problem import Choices, Csr
+from planner.question import Question
+from planner.request import parse_request
+from tests.planner.drawn import drawn
+
+DOCUMENT = json.dumps(layered(100, seed=10)).encode()
+ASKED = {"budget": "70%", "planner": "greedy", "iterations": 80, "execute": "no"}
+
+
+def solved() -> pipeline.Outcome:
+    return pipeline.solve(DOCUMENT, parse_request(ASKED))
+
+
+def given_up(outcome: pipeline.Outcome) -> list[str]:
+    return [warning for warning in outcome.report["warnings"] if "was given up" in warning]
+
+
+def test_addresses_fit_by_another_plan_where_those_of_the_best_do_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    found, again = solved(), solved()
+    monkeypatch.setattr(pipeline, "fitted", lambda question, plan, layout, *_: (question.placed(plan, layout), ()))
+    before = solved()
+    plan, loose = found.report["plan"], before.report["plan"]
+    assert loose["peak_bytes"] <= loose["budget_bytes"] < loose["arena_bytes"] / 1.01 and not given_up(before)
+    assert plan["arena_bytes"] <= plan["budget_bytes"] and len(given_up(found)) == 1
+    assert np.array_equal(found.plan.order, again.plan.order)
+
+
+def question() -> Question:
+    """One that the document's order answers."""
+    return question_of(load(json.dumps(transformer(60)).encode()), parse_request({"budget": "100%", "iterations": 9}))
+
+
+def as_given(question: Question) -> Plan:
+    return question.judged(np.arange(question.lowered.problem.tasks), "as_given")
+
+
+def test_a_plan_that_fits_is_not_searched_again() -> None:
+    asked = question()
+
+    def search(question: Question, seed: Found) -> Plan:
+        raise AssertionError("nothing is to be searched")
+
+    plan, said = fitted(asked, as_given(asked), "fast", search, lambda: False)
+    assert plan.offsets is not None and np.array_equal(plan.order, as_given(asked).order) and said == ()
+
+
+def test_charged_is_who_runs_while_something_sticks_out_and_where_none_fits_the_plan_stays(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked, place, searched = question(), Question.placed, []
+
+    def stacked(self: Question, plan: Plan, layout: str) -> Plan:
+        """One instance, live for some steps, 1,000 bytes above the highest place that fits."""
+        good = place(self, plan, "fast")
+        assert good.offsets is not None and good.arena_bytes is not None and asked.goal.budget_bytes is not None
+        offsets, lives = good.offsets.copy(), good.lifetimes
+        top = asked.goal.budget_bytes * 5 // 4
+        offsets[moved] = top - asked.lowered.problem.size[lives.buffer[moved]]
+        return replace(good, offsets=offsets, arena_bytes=top)
+
+    def search(tight: Question, seed: Found) -> Plan:
+        searched.append(tight.lowered.problem.workspace - asked.lowered.problem.workspace)
+        return tight.judged(seed.order, seed.planner)
+
+    lives = place(asked, as_given(asked), "fast").lifetimes
+    length = lives.stop - lives.start
+    moved = int(np.flatnonzero((length > 2) & (length < 9) & (lives.writer_step >= 0))[0])
+    monkeypatch.setattr(Question, "placed", stacked)
+    plan, said = fitted(asked, as_given(asked), "fast", search, lambda: False)
+    assert said == () and np.array_equal(plan.order, as_given(asked).order)
+    first, *everywhere = searched
+    searched.clear()
+    fitted(asked, as_given(asked), "fast", search, lambda: True)
+    assert searched == []
+    assert np.flatnonzero(first).tolist() == list(range(lives.start[moved], lives.stop[moved]))
+    assert [set(more.tolist()) for more in everywhere] == [
+        {fitting.wasted_past_budget(asked, plan) * times} for times in fitting.EVERYWHERE
+    ]
+
+
+def test_a_charge_holds_under_every_alternative() -> None:
+    problem = drawn("a>b b>c")
+    table = Choices(
+        np.array([0, 0]), np.array([0]), Csr.of([[], [1]]), np.array([3]), np.array([7]), Csr.of([[0]]),
+        Csr.of([[], []]), np.zeros(0, np.int64),
+    )  # fmt: skip
+    problem = replace(problem, choices=table)
+    more = np.array([5, 6, 0])
+    for vector in ((0,), (1,)):
+        difference = resolved(charged(problem, more), vector).workspace - resolved(problem, vector).workspace
+        assert difference.tolist() == more.tolist()
