@@ -20,6 +20,8 @@ from app.store.store import Store
 from app.store.tables import answers, events, operations, workers
 
 UNFINISHED = operations.c.ended_at.is_(None)
+RUNNING = operations.c.state == "running"
+OPEN = sa.text("ended_at IS NULL AND NOT cancel_requested")  # word for word as in the index of these
 MOST_EVENTS = 1_000  # kept of an operation; older ones go, the newest state does not
 AT_A_TIME = 500
 
@@ -38,7 +40,7 @@ def add(store: Store, operation: Operation, slots: int, queue: int, put: Callabl
         with store.writing() as connection:
             if (same := _same(connection, operation.key)) is not None:
                 return same
-            count = sa.select(sa.func.count()).select_from(operations).where(UNFINISHED)
+            count = sa.select(sa.func.count()).where(operations.c.state.in_(["queued", "running"]))
             there = connection.scalar(sa.select(sa.func.sum(workers.c.slots))) or 0
             if (connection.scalar(count) or 0) >= max(slots, there) + queue:
                 raise Busy(
@@ -59,7 +61,7 @@ def add(store: Store, operation: Operation, slots: int, queue: int, put: Callabl
 
 
 def _same(connection: sa.Connection, key: str) -> Operation | None:
-    asked = sa.select(operations).where(operations.c.key == key, UNFINISHED, ~operations.c.cancel_requested)
+    asked = sa.select(operations).where(operations.c.key == key, OPEN)
     row = connection.execute(asked).mappings().first()
     return None if row is None else Operation(**row)
 
@@ -154,7 +156,7 @@ def give_back(store: Store, gone: Iterable[str], begun: int = 0) -> int:
         "last_event": operations.c.last_event + 1,
     }  # fmt: skip
     with store.writing() as connection:
-        return len(_changed(connection, waits, operations.c.worker.in_(list(gone)), UNFINISHED))
+        return len(_changed(connection, waits, RUNNING, operations.c.worker.in_(list(gone))))
 
 
 def _changed(connection: sa.Connection, values: Mapping[str, Any], *which: sa.ColumnElement[bool]) -> list[Operation]:
@@ -251,6 +253,4 @@ def enlisted(store: Store) -> list[dict[str, Any]]:
 def at_work(store: Store) -> set[str]:
     """Every worker that an operation says runs it."""
     with store.reading() as connection:
-        return set(
-            connection.scalars(sa.select(operations.c.worker).where(UNFINISHED, operations.c.worker.is_not(None)))
-        )
+        return set(connection.scalars(sa.select(operations.c.worker).where(RUNNING)))

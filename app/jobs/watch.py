@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import threading
 import time
 from collections.abc import Iterator
@@ -11,6 +12,8 @@ from collections.abc import Iterator
 from app.errors import AppError
 from app.jobs import stored
 from app.store.store import Store
+
+log = logging.getLogger(__name__)
 
 LOOK_S = 0.05  # between two looks; one query for all who wait
 Entry = tuple[asyncio.AbstractEventLoop, asyncio.Event]
@@ -62,7 +65,10 @@ class Watch:
                 ids = list(self._waiting)
             try:
                 latest = stored.last_events(self._store, ids)
-            except AppError:  # the store is away for a while
+            except Exception as error:  # the store is away for a while
+                log.log(
+                    logging.DEBUG if isinstance(error, AppError) else logging.ERROR, "event=not_seen", exc_info=error
+                )
                 continue
             with self._lock:
                 news = [id for id, last in latest.items() if self._seen.get(id) != last and id in self._waiting]

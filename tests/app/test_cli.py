@@ -276,7 +276,7 @@ def test_a_signal_stops_the_search_and_the_best_so_far_is_written(
 def test_help_imports_nothing_heavy() -> None:
     code = "import sys, app.cli; app.cli.run(['--help']); print(sorted({m.partition('.')[0] for m in sys.modules}))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    heavy = {"numpy", "onnx", "numba", "fastapi", "pydantic", "msgspec", "rich", "uvicorn", "ortools", "torch"}
+    heavy = {"numpy", "onnx", "numba", "fastapi", "pydantic", "msgspec", "rich", "uvicorn", "ortools", "torch", "dbos"}
     assert not heavy & set(eval(done.stdout.splitlines()[-1]))
 
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
+from alembic import command
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -25,7 +26,7 @@ from app.jobs.port import Event, Operation
 from app.settings import Settings
 from app.store.blobs import GRACE, Blobs
 from app.store.collect import collect
-from app.store.database import migrate
+from app.store.database import SQLITE_WRITES, _config, migrate
 from app.store.store import Store
 from app.store.tables import graphs, idempotency_keys, metadata, operations, plans, wire
 from app.store.walk import walk
@@ -171,6 +172,26 @@ def test_the_tables_are_what_the_migrations_make(store: Store) -> None:
 
     with store.reading() as connection:
         assert compare_metadata(MigrationContext.configure(connection, opts={"compare_type": True}), metadata) == []
+
+
+def test_what_an_older_program_left_running_waits_again_once_a_question(tmp_path: Path) -> None:
+    older = Store(Settings(data=tmp_path))
+    with older.engine.execution_options(**SQLITE_WRITES).begin() as connection:
+        config = _config()
+        config.attributes["connection"] = connection
+        command.upgrade(config, "0001")
+        at = records.now()
+        graph = {"id": GRAPH_ID, "name": "", "nodes": 1, "values": 1, "format": "native", "forward_only": False}
+        seen = {"created_at": at, "seen_at": at, "blob": GRAPH_ID}
+        connection.execute(sa.insert(graphs).values(graph | seen))
+        for id in ("op1", "op2"):
+            left = {"id": id, "key": "k", "graph_id": GRAPH_ID, "fields": {}, "state": "running", "created_at": at}
+            more = {"kind": "plan", "attempts": 1, "last_event": 4, "cancel_requested": False}
+            connection.execute(sa.insert(operations).values(left | more))
+    migrate(older.engine)
+    kept = [stored.find(older, id) for id in ("op1", "op2")]
+    assert [(one.state, one.cancel_requested) for one in kept] == [("queued", True), ("queued", False)]
+    older.close()
 
 
 def test_a_database_of_a_newer_program_is_refused(store_settings: dict[str, Any]) -> None:
