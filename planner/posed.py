@@ -55,8 +55,9 @@ def smaller(
 ) -> Question | None:  # fmt: skip
     """The same question about the model with its batch cut down, its bodies planned as `groups` say where they fit.
 
-    None for a model that has no batch.
+    None for a model that has no batch. Chunks of a loss get as many rows each.
     """
+    batch = -(-batch // request.loss_chunks) * request.loss_chunks
     types = {forward.values[v].name: forward.values[v].type for v in forward.inputs}
     inputs = {name: (batch, *type.shape[1:]) for name, type in types.items() if type is not None and type.shape}
     if isinstance(model, Graph) or not inputs:
