@@ -43,6 +43,8 @@ from tests.planner.small_problems import modes, small_problem, wrong
 from tests.strategies import random_graph
 
 LOG_EVERY = 500
+#: (seed, number) -> (outcome, why it is wrong or nothing)
+Ask = Callable[[int, int], tuple[str, str]]
 
 
 def main() -> int:
@@ -51,7 +53,7 @@ def main() -> int:
     began, outcomes, failed = time.monotonic(), Counter[str](), 0
     worker, what = Worker(), "problem" if asked.optima else "document"
     for i in [asked.only] if asked.only is not None else range(asked.count):
-        outcome, why = worker.answer(compared if asked.optima else answered, asked.seed, i)
+        outcome, why = worker.answer(asked.seed, i, compared if asked.optima else answered)
         outcomes[outcome] += 1
         if why:
             failed += 1
@@ -78,12 +80,12 @@ class Worker:
     def __init__(self) -> None:
         self.pool: ProcessPoolExecutor | None = None
 
-    def answer(self, ask: Callable[[int, int], tuple[str, str]], seed: int, number: int) -> tuple[str, str]:
+    def answer(self, seed: int, number: int, ask: Ask | None = None) -> tuple[str, str]:
         """(outcome, why it is wrong or nothing)."""
         if self.pool is None:
             self.pool = ProcessPoolExecutor(1, get_context("spawn"))
         try:
-            return self.pool.submit(ask, seed, number).result()
+            return self.pool.submit(ask or answered, seed, number).result()
         except BrokenProcessPool:
             self.pool = None
             return "wrong", "the process died"
