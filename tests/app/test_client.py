@@ -27,6 +27,7 @@ DOCS = Path(__file__).parent.parent.parent / "docs"
 #: Operations without a method, and why.
 LEFT_OUT = {
     "livez": "for who runs the service; a client that gets any answer knows as much",
+    "metrics": "for Prometheus",
 }
 #: What HTTP says of itself; no operation declares it.
 HTTP = {
