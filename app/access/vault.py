@@ -169,9 +169,10 @@ class FileVault:
         if connection is None:
             try:
                 self.path.parent.mkdir(parents=True, exist_ok=True)
-                os.close(
-                    os.open(self.path, os.O_CREAT | os.O_RDWR, 0o600)
-                )  # nobody else reads it, or what stands beside
+                # Nobody else reads it, or what stands beside. One that is there is not opened: closing it would end
+                # the locks of every connection of this process, and another would take the log away under them.
+                with contextlib.suppress(FileExistsError):
+                    os.close(os.open(self.path, os.O_CREAT | os.O_EXCL, 0o600))
                 connection = sqlite3.connect(self.path, timeout=30, isolation_level=None)
                 connection.execute("PRAGMA journal_mode = WAL")
                 connection.execute("PRAGMA synchronous = NORMAL")

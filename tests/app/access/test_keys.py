@@ -5,6 +5,9 @@ from __future__ import annotations
 import hmac
 import json
 import re
+import subprocess
+import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -133,3 +136,31 @@ def test_a_key_that_cannot_be_made_is_refused(
 def test_an_unknown_id_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.run(["keys", "revoke", "nobody", "--data", str(tmp_path)]) == 2
     assert "remat keys list" in capsys.readouterr().err
+
+
+ANOTHER = "import sqlite3, sys; c = sqlite3.connect(sys.argv[1]); print(*c.execute(sys.argv[2])); c.commit(); c.close()"
+
+
+def test_what_two_processes_write_is_seen_by_both_however_many_threads_read(tmp_path: Path) -> None:
+    def elsewhere(query: str) -> str:
+        command = [sys.executable, "-c", ANOTHER, str(vault.path), query]
+        return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+
+    vault = FileVault(tmp_path)
+    _, key = new_key("n", "t", frozenset({"read"}), Quotas(), NOW)
+    vault.add(key)
+    opened, done = threading.Event(), threading.Event()
+
+    def stay() -> None:
+        vault.key(key.id)  # over a connection of its own
+        opened.set()
+        done.wait()
+
+    threading.Thread(target=stay, daemon=True).start()
+    opened.wait()
+    elsewhere("UPDATE keys SET revoked_at = 1")
+    found = vault.key(key.id)
+    assert found is not None and found.state(NOW) == "revoked"
+    vault.grant("t", "graphs", "g")
+    assert elsewhere("SELECT id FROM grants") == "('g',)"
+    done.set()
