@@ -51,7 +51,7 @@ SHARES = (0.85, 0.6)
 #: Savings of a pair for which that is tried.
 MOST_CALMED = 4
 #: A body by itself: exact bytes, nothing written over, nothing handed out early.
-BODY = Runtime("body", 1, False, False, 0.0, "one trip of a body")
+BODY = Runtime("body", 1, False, False, True, 0.0, "one trip of a body")
 PICOSECOND = 1e-12
 
 

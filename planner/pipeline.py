@@ -32,6 +32,7 @@ from planner.question import ALIGNMENT, Question, with_more_moments, with_time_b
 from planner.realize import realize, sequence
 from planner.report import Facts, assemble
 from planner.request import Request
+from planner.runtime import runtime_named
 from planner.source import identity, read, training_graph, wanted_of
 
 
@@ -95,8 +96,11 @@ def solve(
                 portfolio.search(question.lowered.problem, question.goal, "mirror", question.monitor()).order, "mirror"
             )
         with stages("layout"):
-            again = partial(stages.again, request.planner)
-            plan, said = fitted(question, plan, request.layout, again, stages.cancel.is_set)
+            if runtime_named(request.runtime).places:
+                again = partial(stages.again, request.planner)
+                plan, said = fitted(question, plan, request.layout, again, stages.cancel.is_set)
+            else:
+                plan, said = question.placed(plan, request.layout), ()
             check(question.lowered.problem, question.goal, plan, ALIGNMENT, question.names())
         with stages("rewrite"):
             runs = sequence(question.lowered, plan)

@@ -1,4 +1,4 @@
-"""Target runtimes: what each does with bytes that a plan must foresee. `lower.py` alone asks.
+"""Target runtimes: what each does with bytes that a plan must foresee.
 
 A plan made for one runtime is a prediction for no other.
 """
@@ -18,6 +18,7 @@ class Runtime:
     rounding_bytes: int  # every storage and workspace is rounded up to this
     takes_over: bool  # an output may be written over an input that dies
     hands_out: bool  # forward outputs leave at the end of the forward phase and stay
+    places: bool  # values lie at the addresses of a plan
     kernel_seconds: float  # added to every task: launch or dispatch
     source: str
 
@@ -25,11 +26,11 @@ class Runtime:
 RUNTIMES = {
     runtime.name: runtime
     for runtime in (
-        Runtime("arena", 1, True, False, 0.0, "our own execution: one byte array, offsets by a layout"),
+        Runtime("arena", 1, True, False, True, 0.0, "our own execution: one byte array, offsets by a layout"),
         # CUDACachingAllocator.cpp: kMinBlockSize = 512. Eager kernels allocate every output.
-        Runtime("torch-eager", 512, False, True, 5e-6, "PyTorch CUDA caching allocator, c10/cuda"),
+        Runtime("torch-eager", 512, False, True, False, 5e-6, "PyTorch CUDA caching allocator, c10/cuda"),
         # BFCArena rounds to kMinAllocationSize = 256; allocation planner reuses inputs of may-inplace kernels.
-        Runtime("ort", 256, True, False, 3e-6, "onnxruntime core/framework/bfc_arena.h"),
+        Runtime("ort", 256, True, False, False, 3e-6, "onnxruntime core/framework/bfc_arena.h"),
     )
 }
 #: Runtimes that fuse kernels: their tasks are fused groups, which nothing here forms yet.

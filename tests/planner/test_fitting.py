@@ -25,8 +25,8 @@ DOCUMENT = json.dumps(layered(100, seed=10)).encode()
 ASKED = {"budget": "70%", "planner": "greedy", "iterations": 80, "execute": "no"}
 
 
-def solved() -> pipeline.Outcome:
-    return pipeline.solve(DOCUMENT, parse_request(ASKED))
+def solved(**asked: str) -> pipeline.Outcome:
+    return pipeline.solve(DOCUMENT, parse_request(ASKED | asked))
 
 
 def given_up(outcome: pipeline.Outcome) -> list[str]:
@@ -41,6 +41,12 @@ def test_addresses_fit_by_another_plan_where_those_of_the_best_do_not(monkeypatc
     assert loose["peak_bytes"] <= loose["budget_bytes"] < loose["arena_bytes"] / 1.01 and not given_up(before)
     assert plan["arena_bytes"] <= plan["budget_bytes"] and len(given_up(found)) == 1
     assert np.array_equal(found.plan.order, again.plan.order)
+
+
+def test_a_runtime_with_an_allocator_of_its_own_gives_nothing_up() -> None:
+    found = solved(runtime="ort")
+    plan = found.report["plan"]
+    assert plan["peak_bytes"] <= plan["budget_bytes"] < plan["arena_bytes"] and not given_up(found)
 
 
 def question() -> Question:
