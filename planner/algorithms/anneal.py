@@ -11,16 +11,7 @@ from planner.plan import Goal, Order
 from planner.problem import Problem
 from planner.race import raced
 
-# Share of the search that `greedy` may take for the start.
-GREEDY_PART = 0.3
-
 
 def plan(problem: Problem, goal: Goal, monitor: Monitor) -> Order:
     """The best order found from the monitor's, or from what `greedy` finds in a part of the time."""
-    order = monitor.best
-    if order is None:
-        part = monitor.beside(monitor.judge, GREEDY_PART)
-        order = greedy.plan(problem, goal, part)
-        monitor.spent(part)
-        monitor.offer(order)
-    return raced(problem, goal, monitor, order)
+    return raced(problem, goal, monitor, greedy.started(problem, goal, monitor))
