@@ -174,19 +174,19 @@ def test_a_key_runs_as_many_solves_at_a_time_as_it_may(gated: Gated) -> None:
 
 
 def test_a_key_spends_the_solver_seconds_of_its_day_and_no_more(gated: Gated) -> None:
-    headers = gated.key("spender", solver_seconds=12)
-    refused = gated.plan(headers, graph=chain(2, "spent"), search_seconds=12.5)
+    headers = gated.key("spender", solver_seconds=60)
+    refused = gated.plan(headers, graph=chain(2, "spent"), search_seconds=60.5)
     assert (refused.status_code, refused.json()["code"]) == (429, "quota_seconds")
     assert 0 < int(refused.headers["retry-after"]) <= 86_400
-    assert gated.plan(headers, graph=chain(2, "spent"), search_seconds=11).status_code == 201
+    assert gated.plan(headers, graph=chain(2, "spent"), search_seconds=40).status_code == 201
     # what it took is counted now, not what it might have taken
-    assert gated.plan(headers, graph=chain(2, "spent"), search_seconds=11, seed=1).status_code == 201
+    assert gated.plan(headers, graph=chain(2, "spent"), search_seconds=40, seed=1).status_code == 201
     key_id = headers["Authorization"].split("_")[1]
-    gated.access.vault.charge(key_id, "direct/earlier", 11, gated.clock())
-    gated.access.vault.settle(key_id, "direct/earlier", 11)
-    assert gated.plan(headers, graph=chain(2, "spent"), search_seconds=11, seed=2).status_code == 429
+    gated.access.vault.charge(key_id, "direct/earlier", 40, gated.clock())
+    gated.access.vault.settle(key_id, "direct/earlier", 40)
+    assert gated.plan(headers, graph=chain(2, "spent"), search_seconds=40, seed=2).status_code == 429
     gated.clock.now += 86_400
-    assert gated.plan(headers, graph=chain(2, "spent"), search_seconds=11, seed=2).status_code == 201
+    assert gated.plan(headers, graph=chain(2, "spent"), search_seconds=40, seed=2).status_code == 201
 
 
 @pytest.mark.parametrize("answered", [True, False])
