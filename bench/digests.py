@@ -43,7 +43,7 @@ FEWER_ITERATIONS = {"anneal": 30, "search_order": 30}
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--check", action="store_true")
-    parser.add_argument("--only", help="documents whose name contains this")
+    parser.add_argument("--only", help='plans whose "document budget planner" contains this')
     asked = parser.parse_args()
     found = dict(digests(asked.only or ""))
     if not asked.check:
@@ -61,9 +61,9 @@ def digests(only: str = "") -> Iterator[tuple[str, str]]:
     """(document budget planner, digest) of every plan; two processes share them."""
     asked = [
         (name, document, budget, planner)
-        for name, document in documents().items() if only in name
+        for name, document in documents().items()
         for budget in BUDGETS
-        for planner in PLANNERS
+        for planner in PLANNERS if only in f"{name} {budget} {planner}"
     ]  # fmt: skip
     if not asked:
         return

@@ -8,8 +8,8 @@ made before (1c), and at every first run the bytes fit. The rows at repeats, whi
 recursion (2), are added where a solution breaks them; without them the form bounds every sequence with these
 first runs, in whatever order the repeats of a stage come. A last stage without a first run reads what is held.
 
-Left out are, at no loss, repeats in a stage that have no buffer in common with its first run, nor with each
-other down to it: they may as well run a stage later, or earlier, whichever holds less.
+Left out are, at no loss, repeats in a stage that have no buffer in common with the first runs on either side of
+them, nor with each other down to one of these: they may as well run a stage later, or earlier, whichever holds less.
 
 Source: Jain et al., "Checkmate: Breaking the Memory Wall with Optimal Tensor Rematerialization", MLSys 2020.
 """
@@ -150,13 +150,14 @@ class Stages:
         self.crowded = self.own + beside @ self.size > self.room
 
     def _joined(self, stage: int) -> np.ndarray:
-        """bool[n + 1]: repeats that share droppable buffers with the first run of the stage, or with others that do.
+        """bool[n + 1]: repeats that share droppable buffers with the first run of the stage or of the one before, or
+        with others that do.
 
         Those on the way to it are all run, so that together they take less than `most_ticks`.
         """
         allowed, ticks = self.again[stage], self.ticks
         spent = {i: ticks[i] for i in np.flatnonzero(allowed & (self.until == stage)).tolist()}
-        queue = [(0, stage), *((taken, i) for i, taken in spent.items())]
+        queue = [*((0, first) for first in (stage - 1, stage) if first >= 0), *((t, i) for i, t in spent.items())]
         heapq.heapify(queue)
         seen: set[int] = set()
         while queue:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from planner import goals
-from planner.bounds import branched_moment, claims, held_at_end, largest_task, moment_cut, peak_cut
+from planner.bounds import branched_moment, checkmate_lp, claims, held_at_end, largest_task, moment_cut, peak_cut
 from planner.bounds import several_moments as several
 from planner.choices import relaxed
 from planner.monitor import Monitor
@@ -90,6 +90,11 @@ def wrong(problem: Problem, mode: Goal) -> Iterator[str]:
                 yield f"{goal}: {claim['kind']} proves {claim['value']} of {claim['of']}, the best is {limit}"
             if refused := claims.refused(problem, [claim]):
                 yield f"{goal}: {claim['kind']} is refused: {refused}"
+        if mode.order_is_given and budget and not least.bytes_over_budget:
+            plain = relaxed(problem)
+            repeats = checkmate_lp.bound(plain, budget, mode.strict_phases)
+            if plain.cost.sum() + repeats > least.cost and not plain.optional.any():
+                yield f"{goal}: Checkmate's relaxation proves {repeats} ticks of repeats, the best is {least}"
 
 
 def claimed(problem: Problem, goal: Goal) -> Iterator[claims.Claim]:

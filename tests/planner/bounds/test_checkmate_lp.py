@@ -15,6 +15,7 @@ from planner.stages import Stages
 from tests.planner.bounds.test_moment_cut import suited, there_and_back
 from tests.planner.drawn import drawn
 from tests.planner.optimum import least_cost
+from tests.planner.small_problems import small_problem
 
 
 @pytest.mark.parametrize("count", [15, pytest.param(150, marks=pytest.mark.heavy)])
@@ -51,3 +52,10 @@ def test_any_prices_give_a_bound():
 def test_nothing_is_said_where_nothing_has_to_repeat():
     problem = drawn("a>b b>c")
     assert checkmate_lp.bound(problem, 9, True) == 0
+
+
+def test_a_repeat_that_shares_a_buffer_with_the_first_run_before_it_counts():
+    problem = small_problem(random.Random("77/33"))
+    least = least_cost(problem, Goal(22, order_is_given=True), 22)
+    assert least == 54
+    assert problem.cost.sum() + checkmate_lp.bound(problem, 22, True) <= least
