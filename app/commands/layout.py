@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from app.terminal import size
 from planner.errors import BadRequest, Finding
 from planner.layout.buffers import BUFFER, COLUMNS, pack, parse_buffers
 
+WHOLE = re.compile(r"\s*-?[0-9]{1,19}\s*")
 Table = tuple[Sequence[str], list[dict[str, str]]]
 
 
@@ -57,7 +59,7 @@ def read(file: str) -> Table:
 def _numbers(row: Mapping[str, str]) -> dict[str, Any]:
     """The cells that say something; others than `BUFFER` knows are kept in the file and mean nothing."""
     return {
-        name: int(cell) if name in COLUMNS and cell.strip().lstrip("-").isdecimal() else cell
+        name: int(cell) if name in COLUMNS and WHOLE.fullmatch(cell) else cell
         for name, cell in row.items()
         if name in BUFFER and cell.strip()
     }

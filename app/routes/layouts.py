@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 from fastapi import APIRouter, Request, Response
 
+from app.bodies import decoded
 from app.openapi import answers, bodies, problems, ref
 from app.routes.asking import demand_time, sent_in
 from app.routes.common import Serving
@@ -25,7 +28,7 @@ EXAMPLE = {"buffers": [{"lower": 0, "upper": 2, "size": 4096}, {"lower": 1, "upp
 async def post_layout(request: Request, service: Serving) -> Response:
     """Pack buffers with known lifetimes into one arena. Nothing of it is kept."""
     sent = await sent_in(request, service)
-    seconds = parse_seconds({name: msgspec.json.decode(raw) for name, raw in sent.items() if name == "search_seconds"})
+    seconds = parse_seconds({name: decoded(bytes(raw), Any) for name, raw in sent.items() if name == "search_seconds"})
     demand_time(service, seconds)
     made = await service.solve_in_child("layout", {"asked": msgspec.json.encode(sent)}, seconds)
     return Response(made["document"], 200, media_type="application/json")

@@ -52,6 +52,8 @@ def test_offsets_and_alignments_of_a_file_are_kept(tmp_path: Path) -> None:
         ("lower,upper,size\n0,1\n", "buffers[0]: found another number of cells"),
         ("lower,upper,size\n0,1,big\n1,1,1\n", "buffers[0].size: found 'big'"),
         ("lower,upper,size\n0,1,\n", "buffers[0].size: found nothing"),
+        ("lower,upper,size\n0,1,--5\n", "buffers[0].size: found '--5'"),
+        (f"lower,upper,size\n0,1,{'9' * 5000}\n", "buffers[0].size: found '999"),
     ],
 )
 def test_what_is_wrong_with_a_file_is_told(
