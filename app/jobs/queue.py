@@ -39,9 +39,8 @@ AT_A_TIME = 500
 _log = logging.getLogger("dbos")
 
 
-@functools.cache
-def worker_id() -> str:
-    """Of this process, and of no other before or after it."""
+def new_worker_id() -> str:
+    """Of one worker, and of no other before or after it: what it leaves behind is known by it."""
     return f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
 
 
@@ -100,9 +99,9 @@ class Queue:
         """Every worker that has taken something and not ended it."""
         return {status.executor_id for status in self._listed(status="PENDING") if status.executor_id is not None}
 
-    def holds(self, id: str) -> bool:
-        """Whether this process has taken the operation, and nobody has taken it over."""
-        return any(status.executor_id == worker_id() for status in self._listed(workflow_ids=[id], status="PENDING"))
+    def holds(self, id: str, worker: str) -> bool:
+        """Whether the worker has taken the operation, and nobody has taken it over."""
+        return any(status.executor_id == worker for status in self._listed(workflow_ids=[id], status="PENDING"))
 
     def ended(self) -> list[str]:
         """Operations that have left the queue and are still in its tables, some of them."""
@@ -129,16 +128,16 @@ class Queue:
 
 
 class Taking:
-    """The queue as a worker of this process takes from it."""
+    """The queue as one worker takes from it."""
 
-    def __init__(self, queue: Queue, slots: Callable[[], int], run: Callable[[str], None]):
-        self._queue, self._slots, self._run = queue, slots, run
+    def __init__(self, queue: Queue, worker: str, slots: Callable[[], int], run: Callable[[str], None]):
+        self._queue, self._worker, self._slots, self._run = queue, worker, slots, run
         self._dbos: Any = None
         self._settings: Any = None  # of the queue, as read at `_read_at`
         self._read_at = self._looked_at = self._eager_until = 0.0
 
     def start(self) -> None:
-        """From now on `run` has every operation this process takes, `slots()` at a time. Raises Unavailable."""
+        """From now on `run` has every operation the worker takes, `slots()` at a time. Raises Unavailable."""
         import dbos._dbos as its
         from dbos import DBOS, DBOSPortableJSONSerializer
         from dbos._core import decorate_workflow
@@ -155,7 +154,7 @@ class Taking:
                     "system_database_engine": engine,
                     "system_database_url": engine.url.render_as_string(hide_password=False),
                     "serializer": DBOSPortableJSONSerializer(),
-                    "executor_id": worker_id(),
+                    "executor_id": self._worker,
                     "application_version": VERSION,
                     "log_level": "WARNING",
                     "run_migrations": False,

@@ -15,7 +15,7 @@ from app.errors import AppError
 from app.files import CannotWrite
 from app.jobs import stored
 from app.jobs.attempt import PATIENCE_S, Attempt, Interrupted, Means
-from app.jobs.queue import Queue, Taking, worker_id
+from app.jobs.queue import Queue, Taking, new_worker_id
 
 log = logging.getLogger(__name__)
 
@@ -29,8 +29,8 @@ class Worker:
 
     def __init__(self, means: Means, queue: Queue):
         self.means, self._queue = means, queue
-        self.id = worker_id()
-        self._taking = Taking(queue, self._slots, self._run)
+        self.id = new_worker_id()
+        self._taking = Taking(queue, self.id, self._slots, self._run)
         self._attempts: list[Attempt] = []
         self._lock = threading.Lock()
         self._draining, self._closing, self._ended = threading.Event(), threading.Event(), threading.Event()
@@ -95,7 +95,7 @@ class Worker:
                 if operation is None:
                     if not stored.runs(store, id):
                         return
-                    if not self._queue.holds(id):  # it was taken over
+                    if not self._queue.holds(id, self.id):  # it was taken over
                         raise Interrupted
                     time.sleep(PATIENCE_S)
                     continue
@@ -169,10 +169,11 @@ class Worker:
     def _is_gone(self, row: Mapping[str, Any]) -> bool:
         """A process of this machine is looked at; one of another has died when it says nothing for long enough.
 
-        Its beats are counted, and the time between them is ours: no clock of anybody's can be wrong.
+        This process has one worker at a time: another of its is of before. Beats of another machine are counted,
+        and the time between them is ours: no clock of anybody's can be wrong.
         """
         if row["host"] == _host():
-            return bool(_born(row["pid"]) != row["born"])
+            return row["pid"] == os.getpid() or bool(_born(row["pid"]) != row["born"])
         beats, since = self._beats.get(row["id"], (-1, 0.0))
         if beats != row["beats"]:
             self._beats[row["id"]] = (row["beats"], time.monotonic())

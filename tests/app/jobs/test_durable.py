@@ -17,6 +17,7 @@ import pytest
 import sqlalchemy as sa
 
 from app.errors import Busy, NotFound, SolveFailed, Unavailable
+from app.jobs import stored
 from app.jobs.durable import DurableJobs
 from app.jobs.port import Event, Question
 from app.jobs.queue import POLL_S
@@ -219,6 +220,22 @@ def test_what_waits_for_a_restart_does_not_begin_all_at_once(started: Any) -> No
     assert most[0] == 2
 
 
+def test_what_a_worker_could_not_give_back_is_taken_over_by_the_next_of_its_process(
+    started: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: object, **__: object) -> int:
+        monkeypatch.undo()
+        raise Unavailable("no store")
+
+    runner = Pretender(until_stopped)
+    jobs = started(runner)
+    id = jobs.submit(QUESTION).id
+    runner.started.wait(20)
+    monkeypatch.setattr(stored, "give_back", fails)
+    operation = finished(started(Pretender()), id)
+    assert (operation.state, operation.attempts) == ("succeeded", 2)
+
+
 def test_those_of_lower_priority_go_first(started: Any) -> None:
     order: list[str] = []
     runner = Pretender(until_stopped)
@@ -356,10 +373,11 @@ def test_of_a_long_search_the_latest_events_are_kept(started: Any, monkeypatch: 
 
 def test_a_worker_elsewhere_is_gone_once_it_is_silent_and_one_here_once_its_process_is(started: Any) -> None:
     worker = started(Pretender(), lost_seconds=0.2)._worker
-    here = {"id": "a", "host": _host(), "pid": os.getpid(), "born": _born(os.getpid()), "beats": 1}
+    here = {"id": "a", "host": _host(), "pid": os.getppid(), "born": _born(os.getppid()), "beats": 1}
     there = here | {"id": "b", "host": "elsewhere"}
     assert not worker._is_gone(here) and not worker._is_gone(there)
     time.sleep(0.3)
     assert not worker._is_gone(here) and worker._is_gone(there)
     assert not worker._is_gone(there | {"beats": 2})
     assert worker._is_gone(here | {"born": "0"})  # the number is another's by now
+    assert worker._is_gone(here | {"pid": os.getpid(), "born": _born(os.getpid())})  # its process has another
