@@ -69,8 +69,13 @@ class Runner:
     ) -> Answer:
         ours, theirs = _CONTEXT.Pipe()
         process = _CONTEXT.Process(target=child.main, args=(theirs, task, self.memory_bytes), daemon=True)
-        process.start()
-        theirs.close()
+        try:
+            process.start()
+        except (OSError, EOFError) as error:  # the process that children are forked from has just died
+            ours.close()
+            raise SolveFailed(f"no child process was started ({error!r}); ask again", code="child_died") from error
+        finally:
+            theirs.close()
         try:
             _send(ours, msgspec.msgpack.encode(payload))
             return self._follow(ours, process, time.monotonic() + seconds, on_progress, stop)

@@ -1,12 +1,14 @@
 """Kills what a service is made of while it works, and looks whether anything was lost, doubled or broken.
 
     python bench/kills.py                                       # 200 jobs, SQLite
-    python bench/kills.py --database postgresql --seed 1        # three workers, of which one never comes back
+    python bench/kills.py --database postgresql --seed 1        # the workers believe to be on three other hosts
 
-Server, workers, solver children and PostgreSQL are killed with SIGKILL at random moments, until so many kills are done;
-all but one worker on PostgreSQL are started again. Then every job must have one operation that succeeded once and one
-plan, which is checked and answers its question; there must be no other plan, rows and blobs must fit together, and no
-process may be left. Exit 1 when anything is wrong.
+Server, three workers, solver children, what these are forked from, and PostgreSQL are killed with SIGKILL at random
+moments, until so many kills are done; all but the third worker are started again. On PostgreSQL workers are also frozen
+until the others take them for dead, and go on afterwards. Each question is asked by two clients. Then every job must
+have one operation that succeeded once and one plan, which is found valid by a check that shares nothing with its maker,
+and which answers its question also when it is asked again; there must be no other plan, rows and blobs must fit
+together, and no process may be left. Exit 1 when anything is wrong.
 """
 
 from __future__ import annotations
@@ -41,12 +43,24 @@ from app.store.store import Store
 from app.store.tables import answers, events, operations, plans
 from app.store.walk import walk
 from bench.generators import chain
+from planner import saved
+from planner.errors import PlannerError
 from tests.postgres import Cluster
 
 ROOT = Path(__file__).resolve().parents[1]
 SLOWEST_S = 900.0  # from the last kill to the last end
 PATIENCE_S = 30.0  # from one kill to the next, when nothing ends in between
 LAST_S = 60.0  # for what is left to notice that it is alone
+LOST_S = 5.0  # a worker elsewhere that is silent for so long is taken for dead
+GONE = "c"  # the worker that never comes back
+#: `remat worker` on another machine, as far as it and the others can tell.
+ELSEWHERE = """
+import socket, sys
+name = sys.argv.pop(1)
+socket.gethostname = lambda: name
+from app.cli import main
+main()
+"""
 
 
 def main() -> int:
@@ -77,13 +91,15 @@ def storm(folder: Path, jobs: int, kills: int, seed: int, cluster: Cluster | Non
     began = time.monotonic()
     try:
         under.start("server")
-        asking = threading.Thread(target=under.ask, args=(jobs,))
-        asking.start()
-        for name in ("a", "b", *("c" if cluster else "")):
+        asking = [threading.Thread(target=under.ask, args=(jobs, said)) for said in ("first", "second")]
+        for thread in asking:
+            thread.start()
+        for name in ("a", "b", GONE):
             under.start(name)
         under.rage(jobs, kills)
-        asking.join()
-        wrong = under.until_ended()
+        for thread in asking:
+            thread.join()
+        wrong = under.until_ended() + under.asked_again(jobs)
     finally:
         left = under.close()
     wrong += [f"process {pid} was left" for pid in left]
@@ -107,7 +123,7 @@ class Storm:
 
     def __init__(self, place: dict[str, str], folder: Path, seed: int, cluster: Cluster | None):
         self._environment = os.environ | place | {
-            "REMAT_WORKERS": "1", "REMAT_ATTEMPTS": "30", "REMAT_LOST_SECONDS": "5", "REMAT_QUEUE": "100000",
+            "REMAT_WORKERS": "1", "REMAT_ATTEMPTS": "30", "REMAT_LOST_SECONDS": str(LOST_S), "REMAT_QUEUE": "100000",
             "REMAT_LOG_LEVEL": "warning", "REMAT_DRAIN_SECONDS": "5", "OMP_NUM_THREADS": "1",
         }  # fmt: skip
         self._engine = engine_of(place.get("REMAT_DATABASE_URL"), Path(place["REMAT_DATA"]))
@@ -118,27 +134,33 @@ class Storm:
         self._closing = threading.Event()
         with socket.create_server(("127.0.0.1", 0)) as free:
             self.url = f"http://127.0.0.1:{free.getsockname()[1]}"
-        self.answered: dict[int, str] = {}  # job -> its operation, or its plan where that was there already
+        self.answered: dict[tuple[int, str], str] = {}  # (job, client) -> operation, or the plan that was there already
         self.killed: Counter[str] = Counter()
 
     def start(self, name: str) -> None:
-        command = ["serve", "--port", self.url.rpartition(":")[2]] if name == "server" else ["worker"]
+        if name == "server":
+            command = ["-m", "app", "serve", "--port", self.url.rpartition(":")[2]]
+        else:
+            command = ["-m", "app", "worker"] if self._cluster is None else ["-c", ELSEWHERE, f"host-{name}", "worker"]
         self._processes[name] = subprocess.Popen(
-            [sys.executable, "-m", "app", *command], env=self._environment, cwd=ROOT, stderr=self._log
+            [sys.executable, *command], env=self._environment, cwd=ROOT, stderr=self._log
         )
 
-    def ask(self, jobs: int) -> None:
+    def ask(self, jobs: int, client: str) -> None:
         """Ask every question until it is taken: a client that never gives up."""
         for job in range(jobs):
-            question = {
-                "graph": chain(20 + job % 7), "budget": "60%", "planner": "anneal", "search_seconds": 0.5, "seed": job,
-                "execute": "no",
-            }  # fmt: skip
-            headers = {"prefer": "wait=0", "idempotency-key": f"job {job}"}
-            answer = self._insist(lambda question=question, headers=headers: httpx2.post(  # type: ignore[misc]
-                f"{self.url}/v1/plans", json=question, headers=headers, timeout=30
-            ))  # fmt: skip
-            self.answered[job] = answer.headers["location"]
+            self.answered[job, client] = self._location(job, client)
+
+    def _location(self, job: int, client: str) -> str:
+        return str(self._insist(lambda: self._post(job, client)).headers["location"])
+
+    def _post(self, job: int, client: str) -> httpx2.Response:
+        question = {
+            "graph": chain(20 + job % 7), "budget": "60%", "planner": "anneal", "search_seconds": 0.5, "seed": job,
+            "execute": "no",
+        }  # fmt: skip
+        headers = {"prefer": "wait=0", "idempotency-key": f"{client} of job {job}"}
+        return httpx2.post(f"{self.url}/v1/plans", json=question, headers=headers, timeout=30)
 
     def _insist(self, ask: Callable[[], httpx2.Response]) -> httpx2.Response:
         while not self._closing.is_set():
@@ -154,17 +176,19 @@ class Storm:
 
     def rage(self, jobs: int, kills: int) -> None:
         """Kill one after the other, and start again what was killed; some jobs get done in between."""
-        kinds = ["server", "worker", "child", *(["database"] if self._cluster else [])]
+        kinds = ["server", "worker", "child", "nursery", *(["database", "frozen"] if self._cluster else [])]
         ended = 0
-        while sum(self.killed.values()) < kills and ended < jobs:
+        while self.killed.total() < kills and ended < jobs:
             until = time.monotonic() + self._random.uniform(1, PATIENCE_S)
             while (now := self._ended()) <= ended and time.monotonic() < until:
                 time.sleep(0.1)
             ended = max(now, ended)
             time.sleep(self._random.uniform(0, 2))
-            kind = self._random.choice(kinds)
-            if getattr(self, f"_kill_{kind}")():
-                self.killed[kind] += 1
+            kind = self._random.choice([*kinds, *(self._processes.keys() & {GONE})])
+            if 2 * self.killed.total() > kills and GONE in self._processes:
+                kind = GONE
+            if self._kill(kind) if kind in self._processes else getattr(self, f"_kill_{kind}")():
+                self.killed["gone for good" if kind == GONE else kind] += 1
 
     def _ended(self) -> int:
         """How many operations have ended; 0 when nobody can be asked."""
@@ -175,31 +199,45 @@ class Storm:
         except sa.exc.DBAPIError:
             return 0
 
-    def _kill_server(self) -> bool:
-        return self._kill("server")
-
-    def _kill_worker(self) -> bool:
-        names = sorted(self._processes.keys() - {"server"})
-        return self._kill(self._random.choice(names))
-
     def _kill(self, name: str) -> bool:
         self._look()
         process = self._processes.pop(name)
         process.kill()
         process.wait()
-        if name != "c":  # which never comes back
+        if name != GONE:
             time.sleep(self._random.uniform(0, 1))
             self.start(name)
         return True
 
-    def _kill_child(self) -> bool:
-        self._look()
-        every = [pid for process in self._processes.values() for pid in below(process.pid)]
-        solving = sorted({pid for server in every if "forkserver" in line(server) for pid in children(server)})
-        if not solving:
-            return False
-        os.kill(self._random.choice(solving), signal.SIGKILL)
+    def _kill_worker(self) -> bool:
+        return self._kill(self._random.choice("ab"))
+
+    def _kill_frozen(self) -> bool:
+        """Not a kill: the worker is taken for dead, and goes on with what is another's by then."""
+        process = self._processes[self._random.choice("ab")]
+        process.send_signal(signal.SIGSTOP)
+        time.sleep(self._random.uniform(LOST_S, 3 * LOST_S))
+        process.send_signal(signal.SIGCONT)
         return True
+
+    def _kill_child(self) -> bool:
+        return self._kill_one([child for nursery in self._nurseries() for child in children(nursery)])
+
+    def _kill_nursery(self) -> bool:
+        """What children are forked from; those that run go on."""
+        return self._kill_one(self._nurseries())
+
+    def _nurseries(self) -> list[int]:
+        self._look()
+        below = [child for process in self._processes.values() for child in children(process.pid)]
+        return [pid for pid in below if "forkserver" in line(pid)]
+
+    def _kill_one(self, pids: list[int]) -> bool:
+        if pids:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self._random.choice(sorted(pids)), signal.SIGKILL)
+                return True
+        return False
 
     def _kill_database(self) -> bool:
         assert self._cluster is not None
@@ -221,12 +259,22 @@ class Storm:
         until = time.monotonic() + SLOWEST_S
         waiting = {place for place in self.answered.values() if "/operations/" in place}
         while waiting and time.monotonic() < until:
-            for place in sorted(waiting):
-                answer = self._insist(lambda place=place: httpx2.get(self.url + place, timeout=30))  # type: ignore[misc]
-                if answer.json()["state"] in FINISHED:
-                    waiting.discard(place)
-            time.sleep(0.5)
+            oldest = min(waiting)
+            answer = self._insist(lambda place=oldest: httpx2.get(self.url + place, timeout=30))  # type: ignore[misc]
+            if answer.json()["state"] in FINISHED:
+                waiting.discard(oldest)
+            else:
+                time.sleep(0.2)
         return [f"{place} did not end" for place in waiting]
+
+    def asked_again(self, jobs: int) -> list[str]:
+        """Questions that are not answered by one plan, whoever asks them again."""
+        wrong = []
+        for job in range(jobs):
+            found = {self._location(job, client) for client in ("first", "second", "third")}
+            if len(found) != 1 or not all(place.startswith("/v1/plans/") for place in found):
+                wrong.append(f"job {job} is answered by {sorted(found)}")
+        return wrong
 
     def close(self) -> list[int]:
         """Processes that are left after a polite stop."""
@@ -251,8 +299,8 @@ class Storm:
 def wrongs(store: Store, jobs: int, under: Storm) -> list[str]:
     """What the store holds that it should not, or lacks."""
     wrong = list(walk(store).faults)
-    if len(under.answered) != jobs:
-        wrong.append(f"{len(under.answered)} of {jobs} questions were answered")
+    if len(under.answered) != 2 * jobs:
+        wrong.append(f"{len(under.answered)} of {2 * jobs} questions were answered")
     with store.reading() as connection:
         rows = connection.execute(sa.select(operations)).mappings().all()
         kept = set(connection.scalars(sa.select(plans.c.id)))
@@ -264,11 +312,19 @@ def wrongs(store: Store, jobs: int, under: Storm) -> list[str]:
     for row in rows:
         if (row["state"], ends[row["id"]], answer.get(row["key"])) != ("succeeded", 1, row["result"]):
             wrong.append(f"operation {row['id']}: {row['state']}, ended {ends[row['id']]} times, {row['error']}")
-        elif not json.loads(report_of(store, row["result"]))["checked"]:
-            wrong.append(f"plan {row['result']} is not checked")
+        elif why := fault(json.loads(report_of(store, row["result"], ("timeline", "layout", "source")))):
+            wrong.append(f"plan {row['result']} is not valid: {why}")
     if kept != {row["result"] for row in rows} or len(kept) != jobs:
         wrong.append(f"{len(kept)} plans for {jobs} jobs")
     return wrong
+
+
+def fault(report: dict[str, Any]) -> str:
+    """What an independent check finds wrong with a plan; empty: nothing."""
+    try:
+        return "" if report["checked"] and saved.verify(report)["layout"] else "no layout, or never checked"
+    except PlannerError as error:
+        return str(error)
 
 
 def children(pid: int) -> list[int]:
