@@ -19,6 +19,7 @@ from app.catalogue import versions
 from app.door import Door
 from app.errors import PROBLEM_TYPE, AppError, Problem, headers_of, problem, problem_of
 from app.files import CannotWrite
+from app.pages.routes import PAGES
 from app.routes import ROUTERS, only_known_parameters
 from app.service import Service
 from app.settings import Settings
@@ -67,7 +68,7 @@ def create_app(settings: Settings | None = None, access: Access | None = None) -
         app.add_middleware(Gate, access=access)
     app.add_middleware(Door, admission=service.admission)
     app.add_middleware(Visits)
-    for router in ROUTERS:
+    for router in (*ROUTERS, *PAGES):
         app.include_router(router)
     for kind in (AppError, Problem, GraphError, PlannerError, CannotWrite):
         app.add_exception_handler(kind, _told)

@@ -1,0 +1,1 @@
+"""Pages for people: Jinja templates, one style sheet, own scripts and vendored ones, and nothing from elsewhere."""

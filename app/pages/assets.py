@@ -1,0 +1,69 @@
+"""`/assets`: style, scripts and vendored files, under a path that names their content."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+from pathlib import Path
+
+from fastapi import APIRouter, Request, Response
+
+from app.errors import NotFound
+from app.negotiation import matches
+from app.routes.common import FOREVER
+
+router = APIRouter(include_in_schema=False)
+
+APP = Path(__file__).parent.parent
+OWN = APP / "pages" / "static"
+VENDORED = {
+    "vendor/htmx/htmx.min.js": APP / "vendor/htmx/htmx.min.js",
+    "vendor/uplot/uPlot.iife.min.js": APP / "vendor/uplot/uPlot.iife.min.js",
+    "vendor/uplot/uPlot.min.css": APP / "vendor/uplot/uPlot.min.css",
+}
+MEDIA = {
+    ".js": "text/javascript; charset=utf-8",
+    ".css": "text/css; charset=utf-8",
+    ".svg": "image/svg+xml",
+    ".json": "application/json",
+}
+POLICY = "default-src 'none'; style-src 'unsafe-inline'"  # for who opens a file by itself; SVGs have styles in them
+
+
+@functools.cache
+def files() -> dict[str, bytes]:
+    """Every file there is, by the name that pages call it: `css/remat.css`, `vendor/htmx/htmx.min.js`."""
+    own = {path.relative_to(OWN).as_posix(): path for path in sorted(OWN.rglob("*")) if path.suffix in MEDIA}
+    return {name: path.read_bytes() for name, path in (own | VENDORED).items()}
+
+
+@functools.cache
+def digest() -> str:
+    """Names the content of all files, so that scripts may import each other by relative paths."""
+    said = hashlib.sha256()
+    for name, data in sorted(files().items()):
+        said.update(name.encode() + b"\0" + hashlib.sha256(data).digest())
+    return said.hexdigest()[:16]
+
+
+def address(name: str) -> str:
+    """Where a file is served. Raises KeyError for one that is not there."""
+    files()[name]
+    return f"/assets/{digest()}/{name}"
+
+
+@router.get("/assets/{version}/{name:path}")
+async def asset(request: Request, version: str, name: str) -> Response:
+    """A file; kept for good by who asked for this content, and by nobody who asked for another."""
+    data = files().get(name)
+    if data is None:
+        raise NotFound(f"there is no asset {name[:80]!r}")
+    headers = {
+        "Cache-Control": FOREVER if version == digest() else "no-cache",
+        "Content-Security-Policy": POLICY,
+        "ETag": f'"{digest()}"',
+        "X-Content-Type-Options": "nosniff",
+    }
+    if matches(request.headers.get("if-none-match", ""), headers["ETag"]):
+        return Response(status_code=304, headers=headers)
+    return Response(data, headers=headers, media_type=MEDIA[Path(name).suffix])

@@ -1,0 +1,198 @@
+"""What a plan's pictures are drawn from, as columns that a browser reads without parsing: made in a child process.
+
+    u32 length │ header as JSON, padded │ column │ column │ ...       columns begin at multiples of eight bytes
+
+The header is `{"meta": {...}, "columns": {name: {"type", "at", "length"}}}`; types are f64, i32, u8 and json, all little
+endian; `at` counts from the first column. Values and nodes are numbered as in the graph that was planned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+import numpy as np
+
+TYPES = {"f64": "<f8", "i32": "<i4", "u8": "u1"}
+ALIGNED = 8
+#: What bytes are for. An activation is of the phase that makes it.
+KINDS = ("parameter", "input", "constant", "state", "activation", "gradient", "update", "workspace")
+BY_PHASE = {"forward": 4, "backward": 5, "update": 6}
+WORKSPACE = KINDS.index("workspace")
+ONCE, DROPPED, AGAIN = 0, 1, 2  # made once; given up and made again later; made again
+
+
+class Value(msgspec.Struct, gc=False):
+    """What pictures need of a value of a document."""
+
+    name: str
+    role: str = "activation"
+
+
+class Node(msgspec.Struct, gc=False):
+    """What pictures need of a node of a document."""
+
+    name: str
+    op: str
+    outputs: list[str]
+    phase: str = "forward"
+
+
+class Source(msgspec.Struct, gc=False):
+    """What pictures need of a document in rows."""
+
+    values: list[Value]
+    nodes: list[Node]
+
+
+class Workspace(msgspec.Struct, gc=False):
+    """Where tasks work, by the step they run at."""
+
+    step: list[int] = []
+    bytes: list[int] = []
+    offset: list[int] = []
+
+
+class Layout(msgspec.Struct, gc=False):
+    """The section `layout` of a report; empty where the plan was made without one."""
+
+    value: list[str] = []
+    run: list[int] = []
+    from_step: list[int] = []
+    to_step: list[int] = []
+    bytes: list[int] = []
+    offset: list[int] = []
+    workspace: Workspace = msgspec.field(default_factory=Workspace)
+
+
+class Timeline(msgspec.Struct, gc=False):
+    """The section `timeline` of a report."""
+
+    step_bytes: list[int]
+    baseline_step_bytes: list[int]
+
+
+class Planned(msgspec.Struct, gc=False):
+    """What pictures need of a report's plan."""
+
+    order: list[tuple[str, int]]
+    budget_bytes: int | None = None
+    arena_bytes: int | None = None
+    counts: str = "everything"
+    offloaded: list[str] = []
+    kept: list[str] = []
+
+
+class Figures(msgspec.Struct, gc=False):
+    """What pictures need of a report's figures."""
+
+    plan: Planned
+    request: dict[str, Any] = {}
+    runtime: str = "arena"
+    device: str | dict[str, Any] = ""
+
+
+def packed(meta: Mapping[str, Any], arrays: Mapping[str, np.ndarray], lists: Mapping[str, Sequence[str]]) -> bytes:
+    """The columns as one block of bytes; `lists` become columns of JSON. 53 bits of an integer arrive."""
+    parts, said, at = [], {}, 0
+    for name, array in arrays.items():
+        kind = {"f": "f64", "b": "u8"}.get(array.dtype.kind) or ("u8" if array.dtype == np.uint8 else "i32")
+        kind = "f64" if array.dtype == np.int64 else kind
+        data = array.astype(TYPES[kind]).tobytes()
+        said[name] = {"type": kind, "at": at, "length": len(array)}
+        parts.append(data + bytes(-len(data) % ALIGNED))
+        at += len(parts[-1])
+    for name, texts in lists.items():
+        data = msgspec.json.encode(texts)
+        said[name] = {"type": "json", "at": at, "length": len(data)}
+        parts.append(data + bytes(-len(data) % ALIGNED))
+        at += len(parts[-1])
+    header = msgspec.json.encode({"meta": meta, "columns": said})
+    header += b" " * (-(len(header) + 4) % ALIGNED)
+    return b"".join([len(header).to_bytes(4, "little"), header, *parts])
+
+
+def memory(figures: bytes, sections: Mapping[str, bytes]) -> bytes:
+    """Bytes of each step before and after, and a rectangle for whatever lies in the arena. O(steps + rectangles).
+
+    Columns: `after`, `before` bytes a step; `step_node`, `step_run` what runs at each step after; per rectangle, by
+    its first step: `first`, `last` step (both held), `offset`, `bytes`, `value` (-1: workspace), `run`, `kind`,
+    `again`, `away` (offloaded); `kind` a value in `kind_of`; names in `values`, `nodes` and `ops`.
+    """
+    plan = msgspec.json.decode(figures, type=Figures).plan
+    source = msgspec.json.decode(sections["source"], type=Source)
+    layout = msgspec.json.decode(sections["layout"], type=Layout) if "layout" in sections else Layout()
+    drawn = msgspec.json.decode(sections["timeline"], type=Timeline)
+    explained = msgspec.json.decode(sections.get("explain", b"{}"), type=dict[str, Any])
+    node_id = {node.name: n for n, node in enumerate(source.nodes)}
+    names = [value.name for value in source.values]
+    kind_of = _kinds(source)
+    value_id = {name: v for v, name in enumerate(names)}
+    for name in layout.value:  # a buffer whose value the graph has not
+        if name not in value_id:
+            value_id[name] = len(names)
+            names.append(name)
+    kind_of = np.append(kind_of, np.full(len(names) - len(kind_of), BY_PHASE["forward"], np.uint8))
+    columns = _rectangles(layout, value_id, kind_of, set(plan.offloaded))
+    meta = {
+        "budget_bytes": plan.budget_bytes,
+        "arena_bytes": plan.arena_bytes,
+        "has_layout": "layout" in sections,
+        "kinds": KINDS,
+        "holders": {
+            "after": [_held(row) for row in explained.get("holders", ())],
+            "before": [_held(row) for row in explained.get("baseline_holders", ())],
+        },
+    }
+    columns |= {
+        "after": np.asarray(drawn.step_bytes, np.int64),
+        "before": np.asarray(drawn.baseline_step_bytes, np.int64),
+        "step_node": np.asarray([node_id.get(name, -1) for name, _ in plan.order], np.int32),
+        "step_run": np.asarray([run for _, run in plan.order], np.int32),
+        "kind_of": kind_of,
+    }
+    lists = {"values": names, "nodes": [node.name for node in source.nodes], "ops": [node.op for node in source.nodes]}
+    return packed(meta, columns, lists)
+
+
+def _held(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {"value": row["value"], "bytes": row["bytes"]}
+
+
+def _kinds(source: Source) -> np.ndarray:
+    """uint8 per value: the index in `KINDS`."""
+    phase_of = {name: node.phase for node in source.nodes for name in node.outputs}
+    words = {kind: k for k, kind in enumerate(KINDS)}
+    return np.asarray(
+        [
+            BY_PHASE.get(phase_of.get(value.name, "forward"), 4) if value.role == "activation" else words[value.role]
+            for value in source.values
+        ],
+        np.uint8,
+    )
+
+
+def _rectangles(
+    layout: Layout, value_id: Mapping[str, int], kind_of: np.ndarray, away: set[str]
+) -> dict[str, np.ndarray]:
+    """The columns of the address map, by first step; workspaces among them."""
+    value = np.asarray([value_id[name] for name in layout.value], np.int32)
+    run = np.asarray(layout.run, np.int32)
+    last_run = np.zeros(len(kind_of), np.int32)
+    np.maximum.at(last_run, value, run)
+    again = np.where(run > 0, AGAIN, np.where(last_run[value] > 0, DROPPED, ONCE))
+    space, many = layout.workspace, len(layout.workspace.step)
+    columns = {
+        "first": np.asarray(layout.from_step + space.step, np.int32),
+        "last": np.asarray(layout.to_step + space.step, np.int32),
+        "offset": np.asarray(layout.offset + space.offset, np.int64),
+        "bytes": np.asarray(layout.bytes + space.bytes, np.int64),
+        "value": np.append(value, np.full(many, -1, np.int32)),
+        "run": np.append(run, np.zeros(many, np.int32)),
+        "kind": np.append(kind_of[value], np.full(many, WORKSPACE, np.uint8)),
+        "again": np.append(again, np.zeros(many, np.int64)).astype(np.uint8),
+        "away": np.asarray([name in away for name in layout.value] + [False] * many, np.uint8),
+    }
+    by = np.argsort(columns["first"], kind="stable")
+    return {name: column[by] for name, column in columns.items()}
