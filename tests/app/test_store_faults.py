@@ -219,7 +219,7 @@ def test_an_end_that_cannot_be_saved_is_saved_later(tmp_path: Path, monkeypatch:
     monkeypatch.setattr("app.jobs.attempt.PATIENCE_S", 0.01)
     jobs = Here(opened(tmp_path), Pretender(fails), Settings(data=tmp_path, workers=1, drain_seconds=0))
     id = jobs.ask("k1")
-    assert refused.wait(20)
+    assert refused.wait(90)
     assert jobs.status(id).state == "running"
     full.clear()
     assert finished(jobs, id).state == "failed"

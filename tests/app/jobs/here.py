@@ -48,7 +48,7 @@ class Pretender:
 
 def until_stopped(stop: threading.Event, tell: Callable[..., None]) -> str:
     tell(7)
-    assert stop.wait(20)
+    assert stop.wait(90)
     return "best so far"
 
 
@@ -69,6 +69,6 @@ class Here(DurableJobs):
 
 
 def finished(jobs: DurableJobs, id: str) -> Operation:
-    operation = asyncio.run(jobs.wait(id, 20))
+    operation = asyncio.run(jobs.wait(id, 90))
     assert operation.finished
     return operation

@@ -50,7 +50,7 @@ def test_a_cancelled_job_keeps_its_best_so_far_and_answers_nobody_else(started: 
     runner = Pretender(until_stopped)
     jobs = started(runner)
     id = jobs.submit(QUESTION).id
-    runner.started.wait(20)
+    runner.started.wait(90)
     jobs.cancel(id)
     operation = finished(jobs, id)
     assert operation.state == "cancelled"
@@ -62,7 +62,7 @@ def test_a_waiting_job_is_cancelled_at_once(started: Any) -> None:
     runner = Pretender(until_stopped)
     jobs = started(runner)
     first = jobs.submit(QUESTION).id
-    runner.started.wait(20)
+    runner.started.wait(90)
     second = jobs.submit(Question("k2", GRAPH_ID, {})).id
     assert jobs.cancel(second).state in ("cancelled", "queued")
     assert jobs.status(second).state == "cancelled"
@@ -131,7 +131,7 @@ def test_a_full_disk_fails_the_job_and_the_operation_says_so(started: Any, monke
 def test_what_a_stop_of_the_service_interrupts_runs_again_after_a_restart(started: Any) -> None:
     runner = Pretender(until_stopped)
     id = started(runner).submit(QUESTION).id
-    runner.started.wait(20)
+    runner.started.wait(90)
     jobs = started(Pretender())
     operation = finished(jobs, id)
     assert (operation.state, operation.attempts) == ("succeeded", 1)
@@ -191,7 +191,7 @@ def test_what_another_worker_has_taken_over_is_not_kept_twice(started: Any) -> N
     runner = Pretender(until_stopped)
     jobs = started(runner)
     id = jobs.submit(QUESTION).id
-    runner.started.wait(20)
+    runner.started.wait(90)
     left_running(jobs, id, worker="another", attempts=2)
     ended = Pretender()  # whoever has it now: it is not in the list of workers, so this one takes it back
     runner.act = ended.act
@@ -230,7 +230,7 @@ def test_what_a_worker_could_not_give_back_is_taken_over_by_the_next_of_its_proc
     runner = Pretender(until_stopped)
     jobs = started(runner)
     id = jobs.submit(QUESTION).id
-    runner.started.wait(20)
+    runner.started.wait(90)
     monkeypatch.setattr(stored, "give_back", fails)
     operation = finished(started(Pretender()), id)
     assert (operation.state, operation.attempts) == ("succeeded", 2)
@@ -241,7 +241,7 @@ def test_those_of_lower_priority_go_first(started: Any) -> None:
     runner = Pretender(until_stopped)
     jobs = started(runner)
     first = jobs.ask("first")
-    runner.started.wait(20)
+    runner.started.wait(90)
     ids = {key: jobs.ask(key, priority=priority) for key, priority in (("last", 300), ("next", 1), ("then", 100))}
     runner.act = lambda stop, tell: "plan"
     jobs.cancel(first)
@@ -270,7 +270,7 @@ def test_a_process_without_workers_asks_follows_and_ends_what_another_runs(start
     there = DurableJobs(replace(here.means, settings=here.means.settings.model_copy(update={"workers": 0})))
     there.start()
     id = there.submit(QUESTION).id
-    runner.started.wait(20)
+    runner.started.wait(90)
     assert here.submit(QUESTION).id == id
     seen = asyncio.run(follow(there, id, 0, most=3))
     assert [event.name for event in seen] == ["state", "state", "progress"]
@@ -327,7 +327,7 @@ def test_a_stream_resumes_after_the_last_event_seen_and_ends_with_the_state(star
     def improves(stop: threading.Event, tell: Callable[..., None]) -> str:
         for peak in (9, 8, 7):
             tell(peak)
-        assert go.wait(20)
+        assert go.wait(90)
         return "plan"
 
     jobs = started(Pretender(improves))
