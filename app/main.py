@@ -63,7 +63,7 @@ def create_app(settings: Settings | None = None, access: Access | None = None) -
             "auto_configure": False,
         },
     )
-    app.state.service, app.state.watching = service, watching
+    app.state.service, app.state.watching, app.state.access = service, watching, access
     if access is not None:  # the last one added stands before the others
         app.add_middleware(Gate, access=access)
     app.add_middleware(Door, admission=service.admission)

@@ -33,6 +33,7 @@ CREATE TABLE IF NOT EXISTS solves (
 CREATE TABLE IF NOT EXISTS audit (
     at REAL NOT NULL, key_id TEXT, tenant TEXT, peer TEXT, method TEXT NOT NULL, path TEXT NOT NULL,
     status INTEGER NOT NULL);
+CREATE TABLE IF NOT EXISTS sessions (hash BLOB PRIMARY KEY, key_id TEXT NOT NULL, ends_at REAL NOT NULL) WITHOUT ROWID;
 """
 
 
@@ -82,6 +83,15 @@ class Vault(Protocol):
 
     def spent(self, key_id: str, now: float) -> float:
         """Seconds counted since the day began."""
+
+    def open_session(self, hash: bytes, key_id: str, ends_at: float, now: float) -> None:
+        """Let a cookie with that SHA-256 stand for the key, and forget those that have ended."""
+
+    def session(self, hash: bytes) -> tuple[str, float] | None:
+        """(id of the key, when it ends) of the session."""
+
+    def close_session(self, hash: bytes) -> None:
+        """Forget the session."""
 
     def record(self, entry: Entry) -> None:
         """Write a line of the audit log."""
@@ -150,6 +160,19 @@ class FileVault:
         asked = "SELECT COALESCE(SUM(seconds), 0) FROM solves WHERE key_id = ? AND at >= ?"
         return float(self._asked(asked, key_id, now // DAY_S * DAY_S)[0][0])
 
+    def open_session(self, hash: bytes, key_id: str, ends_at: float, now: float) -> None:
+        with self._writing() as connection:
+            connection.execute("DELETE FROM sessions WHERE ends_at <= ?", (now,))
+            connection.execute("INSERT INTO sessions VALUES (?, ?, ?)", (hash, key_id, ends_at))
+
+    def session(self, hash: bytes) -> tuple[str, float] | None:
+        row = next(iter(self._asked("SELECT key_id, ends_at FROM sessions WHERE hash = ?", hash)), None)
+        return None if row is None else (row[0], row[1])
+
+    def close_session(self, hash: bytes) -> None:
+        with self._writing() as connection:
+            connection.execute("DELETE FROM sessions WHERE hash = ?", (hash,))
+
     def record(self, entry: Entry) -> None:
         with self._writing() as connection:
             connection.execute("INSERT INTO audit VALUES (?, ?, ?, ?, ?, ?, ?)", tuple(asdict(entry).values()))
@@ -157,7 +180,7 @@ class FileVault:
     def entries(self, limit: int) -> list[Entry]:
         return [Entry(*row) for row in self._asked("SELECT * FROM audit ORDER BY rowid DESC LIMIT ?", limit)]
 
-    def _asked(self, query: str, *parameters: str | float) -> list[tuple[Any, ...]]:
+    def _asked(self, query: str, *parameters: str | float | bytes) -> list[tuple[Any, ...]]:
         try:
             return self._connection().execute(query, parameters).fetchall()
         except sqlite3.Error as error:

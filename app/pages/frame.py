@@ -26,7 +26,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 
-from app.access.gate import CALLER
+from app.access.gate import CALLER, CSRF
 from app.access.view import Caller
 from app.errors import AppError, Problem, headers_of, problem, problem_of
 from app.files import CannotWrite
@@ -126,5 +126,5 @@ def fault(request: Request, said: dict[str, Any], headers: dict[str, str] | None
 
 def csrf_of(request: Request) -> str:
     """What a script sends back with whatever changes something; empty where no session is."""
-    token: str = request.scope.get("remat.csrf", "")
+    token: str = request.scope.get(CSRF, "")
     return token

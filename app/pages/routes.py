@@ -6,5 +6,6 @@ from fastapi import APIRouter
 
 from app.pages.assets import router as assets
 from app.pages.dashboard import router as dashboard
+from app.pages.login import router as login
 
-PAGES: tuple[APIRouter, ...] = (dashboard, assets)
+PAGES: tuple[APIRouter, ...] = (dashboard, login, assets)
