@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from app import options
+from app import completion, options
 from app.commands.keys import keys
 
 app = typer.Typer(
@@ -193,6 +193,21 @@ def convert(
     from app.commands.convert import run
 
     return run(source, target, options.shapes(batch, inputs, dims), transform)
+
+
+@app.command()
+def zoo(
+    names: Annotated[
+        list[str], typer.Argument(metavar="[NETWORK]...", help="All unless named.", autocompletion=completion.network)
+    ] = [],  # noqa: B006
+    output: Annotated[Path, typer.Option("-o", "--output", metavar="FOLDER", help="Where files go.")] = Path("zoo"),
+    only_list: Annotated[bool, typer.Option("--list", help="Show what there is instead, and where from.")] = False,
+    as_json: options.Json = False,
+) -> int:
+    """Write real networks as files of their shapes, and a manifest for `remat batch`."""
+    from app.commands.zoo import run
+
+    return run(names, output, only_list, as_json)
 
 
 @app.command()

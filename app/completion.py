@@ -36,6 +36,12 @@ def schemas() -> Iterable[str]:
     return SCHEMA_NAMES
 
 
+def networks() -> Iterable[str]:
+    from app.zoo.catalogue import networks
+
+    return networks()
+
+
 def _among(words: Callable[[], Iterable[str]]) -> Completer:
     def complete(incomplete: str) -> list[str]:
         return [word for word in words() if word.startswith(incomplete)]
@@ -43,4 +49,4 @@ def _among(words: Callable[[], Iterable[str]]) -> Completer:
     return complete
 
 
-planner, device, runtime, schema = map(_among, (planners, devices, runtimes, schemas))
+planner, device, runtime, schema, network = map(_among, (planners, devices, runtimes, schemas, networks))

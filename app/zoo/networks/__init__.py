@@ -1,0 +1,1 @@
+"""Networks in torch, each written from its paper; `app/zoo/catalogue.py` has their dimensions."""
