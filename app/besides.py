@@ -11,6 +11,8 @@ from app.terminal import share, size, table
 def besides(report: Mapping[str, Any]) -> list[str]:
     """Lines about the sections of the report that were asked for by a field of their own."""
     lines = []
+    if "shapes" in report:
+        lines += ["", *_shapes(report["shapes"])]
     if "advice" in report:
         lines += ["", *_levers(report["advice"])]
     if "checkpoint_advice" in report:
@@ -18,6 +20,21 @@ def besides(report: Mapping[str, Any]) -> list[str]:
     if "sharing" in report:
         lines += ["", *_sharing(report["sharing"])]
     return lines
+
+
+def _shapes(section: Mapping[str, Any]) -> list[str]:
+    rows = [
+        (
+            ", ".join(f"{name} {'x'.join(map(str, shape or ['?']))}" for name, shape in row["inputs"].items())[:60],
+            size(row["baseline"]["peak_bytes"]), size(row["peak_bytes"]), share(row["overhead"]),
+            share(row["bound_overhead"]), "" if row["within"] else "over",
+            "" if row["executed"]["status"] == "not executed" else f"executed: {row['executed']['status']}",
+        )
+        for row in section["sets"]
+    ]  # fmt: skip
+    lines = list(table(("inputs", "as given", "peak", "extra time", "bound", "", ""), rows, (1, 2, 3, 4)))
+    how = "in one order" if section["one_order"] else "in an order of its own where `order` says so"
+    return [*lines, f"the same runs in every set, {how}; what stands above is of set {section['worst'] + 1}"]
 
 
 def _levers(advice: Mapping[str, Any]) -> list[str]:

@@ -32,6 +32,7 @@ def plan(
     budget: options.Budget = None,
     max_overhead: options.MaxOverhead = None,
     fits: options.Fits = None,
+    shapes: options.ShapeSets = [],  # noqa: B006
     checkpoints: options.Checkpoints = [],  # noqa: B006
     unknown_checkpoints: options.UnknownCheckpoints = None,
     advise: options.Advise = False,
@@ -51,7 +52,8 @@ def plan(
     from app.commands.plan import Files, run
 
     flags |= {
-        "budget": budget, "max_overhead": max_overhead, "fits": fits, "checkpoints": checkpoints,
+        "budget": budget, "max_overhead": max_overhead, "fits": fits, "shapes": shapes,
+        "checkpoints": checkpoints,
         "unknown_checkpoints": unknown_checkpoints, "advise": advise, "advise_checkpoints": advise_checkpoints,
         "share_buffers": share_buffers, "gradient_events": gradient_events,
     }  # fmt: skip

@@ -50,6 +50,10 @@ FuseAttention = Annotated[bool, typer.Option("--fuse-attention", help="Attention
 Batch = Annotated[int | None, _flag("Leading length of every input.", "N")]
 Inputs = Annotated[list[str], _flag("Shape of one input; may be repeated.", "NAME=16x3x224x224", "--input")]
 Dims = Annotated[list[str], _flag("Length of a symbolic dimension; may be repeated.", "N=8", "--dim")]
+ShapeSets = Annotated[
+    list[str],
+    _flag('Several sets of shapes under one plan: {"batch": 4, "dims": {"S": 64}}; repeated.', "JSON", "--shapes"),
+]
 Counts = Annotated[str | None, _word("everything, or activations only.", "WHAT", "everything activations")]
 Order = Annotated[str | None, _word("free, or given: first runs keep the document's order.", "WHICH", "free given")]
 Phases = Annotated[str | None, _word("strict or mixed.", "WHICH", "strict mixed")]
@@ -165,6 +169,8 @@ def request_fields(file: Path | None, flags: Mapping[str, Any]) -> dict[str, Any
             fields.pop(name, None)
     if given.pop("no_differentiate", False):
         if "loss" in given:
+    if "shapes" in given:
+        given["shapes"] = [_set_of_shapes(text) for text in given["shapes"]]
             raise BadRequest.one(
                 "conflicting_flags", "--no-differentiate", "--loss as well", "one of them", "leave one of them out"
             )
@@ -223,6 +229,16 @@ def pairs(given: Sequence[str], flag: str, whole: bool) -> dict[str, Any]:
             findings.append(Finding("bad_flag", flag, repr(text), expected, "write the name, =, and the lengths"))
             continue
         pairs[name] = int(value) if whole else [int(part) for part in lengths]
+def _set_of_shapes(text: str) -> Any:
+    import msgspec
+
+    try:
+        return msgspec.json.decode(text)
+    except (msgspec.DecodeError, RecursionError) as error:
+        expected = 'JSON such as {"batch": 4}, {"dims": {"S": 64}} or {"inputs": {"x": [4, 64]}}'
+        raise BadRequest.one("bad_flag", "--shapes", repr(text)[:80], expected, str(error)) from error
+
+
     if findings:
         raise BadRequest(findings)
     return pairs

@@ -103,6 +103,20 @@ class Differentiate(Strict):
     versions: Literal["keep", "strict"] = Field("keep", description="names written again before a gradient reads them")
 
 
+Inputs = dict[str, list[Length] | Annotated[str, Field(pattern=r"^[0-9]{1,9}(x[0-9]{1,9})*$")]]
+LeadingLength = Annotated[int, Field(ge=1, le=2**31 - 1)]
+
+
+class ShapeSet(Strict):
+    """One set of input shapes; what it leaves out is as the request says."""
+
+    inputs: Inputs = Field({}, description="shapes of inputs")
+    batch: LeadingLength | None = Field(None, description="leading length of every input")
+    dims: dict[str, Length] = Field({}, description="lengths of symbolic dimensions")
+
+    model_config = ConfigDict(extra="forbid", json_schema_extra={"minProperties": 1})
+
+
 class Request(Strict):
     """What to ask for; every field may be left out."""
 
@@ -133,11 +147,12 @@ class Request(Strict):
         1, description="parts in which the rows of a cross-entropy are taken, each forward and back before the next"
     )
     fuse_attention: bool = Field(False, description="attention as one node that keeps no scores")
-    inputs: dict[str, list[Length] | Annotated[str, Field(pattern=r"^[0-9]{1,9}(x[0-9]{1,9})*$")]] = Field(
-        {}, description="shapes of inputs", examples=[{"x": [16, 3, 224, 224]}]
-    )
-    batch: Annotated[int, Field(ge=1, le=2**31 - 1)] | None = Field(None, description="leading length of every input")
+    inputs: Inputs = Field({}, description="shapes of inputs", examples=[{"x": [16, 3, 224, 224]}])
+    batch: LeadingLength | None = Field(None, description="leading length of every input")
     dims: dict[str, Length] = Field({}, description="lengths of symbolic dimensions")
+    shapes: Annotated[list[ShapeSet], Field(max_length=16)] = Field(
+        [], description="several sets of input shapes: one plan for all, see docs/shapes.md", examples=[[{"batch": 4}]]
+    )
     checkpoints: list[str] = Field([], description="values that end segments")
     keep: list[str] = Field([], description="values never dropped")
     recompute: list[str] = Field([], description="values computed again")
@@ -359,6 +374,37 @@ class Advice(Open):
     left_out: list[LeverLeftOut]
 
 
+class ShapesRow(Open):
+    """What the plan takes under one set of input shapes."""
+
+    inputs: dict[str, list[int] | None] = Field(description="shapes of all inputs; null: only bytes are known")
+    model: Model
+    baseline: Measured
+    budget_bytes: int | None
+    peak_bytes: int
+    arena_bytes: int | None
+    seconds: float
+    overhead: float
+    bound_overhead: float = Field(description="no plan of this set within the budget takes less time")
+    bound_peak_bytes: int
+    within: bool = Field(description="within the budget, or the extra time")
+    executed: Executed
+    order: list[tuple[str, int]] | None = Field(description="the same runs in another order; null: as the plan")
+    graph: dict[str, Any] | None = Field(None, description="rewritten, where that was asked for and the order differs")
+
+
+class ShapesReport(Open):
+    """One decision of what runs again, under several sets of input shapes."""
+
+    worst: int = Field(description="the set with the highest peak, whose report this is")
+    within: bool = Field(description="all sets are")
+    one_order: bool
+    peak_bytes: int = Field(description="the highest of all sets")
+    overhead: float = Field(description="of the set that takes most")
+    bound_overhead: float = Field(description="no decision within the budget takes less where it takes most")
+    sets: list[ShapesRow]
+
+
 class Report(Open):
     """The answer; sections not asked for are absent."""
 
@@ -383,6 +429,7 @@ class Report(Open):
     gradients: GradientReport | None = None
     checkpoint_advice: CheckpointAdvice | None = None
     advice: Advice | None = None
+    shapes: ShapesReport | None = None
     source: dict[str, Any] | None = None
     graph: dict[str, Any] | None = None
 

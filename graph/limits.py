@@ -28,6 +28,7 @@ class Shapes:
     inputs: Mapping[str, tuple[int, ...]] = field(default_factory=lambda: EMPTY)
     batch: int | None = None  # leading length of every input
     dims: Mapping[str, int] = field(default_factory=lambda: EMPTY)  # symbolic dimension -> length
+    nodes: frozenset[str] = frozenset()  # those that stay nodes, even where their results are known and small
 
     def lengths(self) -> list[tuple[str, int]]:
         """Every length a caller set, with the field that says it."""

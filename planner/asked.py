@@ -12,7 +12,7 @@ from planner.request import DEFAULT_OVERHEAD, Request, parse_request
 
 MOST_BUDGETS = 64
 #: Fields of a request that shape one report alone.
-ONE_REPORT = ("return", "advise", "advise_checkpoints", "share_buffers", "gradient_events")
+ONE_REPORT = ("shapes", "return", "advise", "advise_checkpoints", "share_buffers", "gradient_events")
 #: A curve's goal is its budgets, and a fit's memory is in bytes.
 NOT_IN_A_CURVE = ("budget", "max_overhead", "fits", *ONE_REPORT)
 NOT_IN_A_FIT = ("fraction_of", *ONE_REPORT)
@@ -61,7 +61,7 @@ def _left_out(name: str) -> Finding:
     if name in NOT_IN_A_CURVE[:3]:
         return Finding("conflicting_goals", name, f"{name} beside budgets", "budgets alone", f"leave {name} out")
     return Finding(
-        "unknown_field", name, f"{name}, which shapes the report of one plan", "no such field in a curve",
+        "unknown_field", name, f"{name}, which is about one plan", "no such field in a curve",
         "leave it out, and ask for a plan at that budget",
     )  # fmt: skip
 

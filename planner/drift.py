@@ -71,6 +71,8 @@ def drift(report: Mapping[str, Any], model: bytes, max_drift: float) -> Drift:
     """
     was = _then(report)
     request = parse_request(report["request"])
+    if request.shapes:
+        request = request.under(request.shapes[_worst(report, len(request.shapes))])
     source, notes = training_graph(model, read(model, request), request)
     question = question_of(source, _without_goal(request))
     now, replay = _now(report, was, question)
@@ -97,6 +99,18 @@ def drift(report: Mapping[str, Any], model: bytes, max_drift: float) -> Drift:
         "warnings": [*notes, *question.warnings, *_measured_otherwise(report, was)],
     }
     return Drift(document, was, now)
+
+
+def _worst(report: Mapping[str, Any], sets: int) -> int:
+    """The set of shapes a report is about. Raises BadRequest where it does not say."""
+    shapes = report.get("shapes")
+    worst = shapes.get("worst") if isinstance(shapes, Mapping) else None
+    if not isinstance(worst, int) or not 0 <= worst < sets:
+        raise BadRequest.one(
+            "not_a_report", "shapes.worst", repr(worst)[:80], "the number of a set of shapes",
+            "write the report with `remat plan -o`",
+        )  # fmt: skip
+    return worst
 
 
 def _without_goal(request: Request) -> Request:

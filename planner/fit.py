@@ -30,7 +30,7 @@ from planner.pipeline import Outcome, Progress, Stages, solve
 from planner.plan import Order, Plan, Score
 from planner.portfolio import Found
 from planner.posed import question_of
-from planner.problem import Problem
+from planner.problem import alike
 from planner.question import Question, with_time_bound
 from planner.request import Request
 from planner.source import read, training_graph
@@ -259,7 +259,7 @@ class Sizes:
         seeds = [
             Found(known.plan.order, known.plan.planner, known.plan.choices)
             for known in self.tried.values()
-            if known.plan is not None and known.question is not None and _alike(problem, known.question.lowered.problem)
+            if known.plan is not None and known.question is not None and alike(problem, known.question.lowered.problem)
         ]
         for seed in seeds:
             plan = question.judged(seed.order, seed.planner, seed.choices)
@@ -329,18 +329,6 @@ def _crossing(at_one: int, at_two: int, limit: int) -> int:
     """The largest size at which a line through two is at most the limit."""
     slope = at_two - at_one
     return LARGEST if slope <= 0 else min(LARGEST, 1 + max(0, (limit - at_one) // slope))
-
-
-def _alike(one: Problem, two: Problem) -> bool:
-    """Whether an order of one is legal for the other: the same tasks read and write the same buffers."""
-    relations = ("reads", "writes", "shape_reads", "after_every", "after_first")
-    columns = ("phase", "hold", "repeat", "recompute", "optional")
-    if one.tasks != two.tasks or one.buffers != two.buffers or len(one.choices) != len(two.choices):
-        return False
-    rows = [(getattr(one, name), getattr(two, name)) for name in relations]
-    return all(a.pointer.tolist() == b.pointer.tolist() and a.index.tolist() == b.index.tolist() for a, b in rows) and (
-        all(getattr(one, name).tolist() == getattr(two, name).tolist() for name in columns)
-    )
 
 
 def _document(

@@ -82,6 +82,11 @@ def solve(
     A set `cancel` ends the search; the best plan so far is then finished and returned.
     """
     stages = Stages(on_progress, cancel or threading.Event())
+    if request.shapes:
+        from planner import shapes  # it stands on this file
+
+        with collector_paused():
+            return shapes.solve(model, request, limits, stages)
     with collector_paused():
         with stages("read"):
             forward = read(model, request, limits)

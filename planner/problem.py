@@ -163,6 +163,18 @@ class Problem:
         return producer
 
 
+def alike(one: Problem, two: Problem) -> bool:
+    """Whether an order of one is legal for the other: the same tasks read and write the same buffers."""
+    relations = ("reads", "writes", "shape_reads", "after_every", "after_first")
+    columns = ("phase", "hold", "repeat", "recompute", "optional")
+    if one.tasks != two.tasks or one.buffers != two.buffers or len(one.choices) != len(two.choices):
+        return False
+    rows = [(getattr(one, name), getattr(two, name)) for name in relations]
+    return all(a.pointer.tolist() == b.pointer.tolist() and a.index.tolist() == b.index.tolist() for a, b in rows) and (
+        all(getattr(one, name).tolist() == getattr(two, name).tolist() for name in columns)
+    )
+
+
 def _frozen(array: np.ndarray) -> np.ndarray:
     array.flags.writeable = False
     return array

@@ -118,7 +118,7 @@ def ask(
         device_bytes if fits_bytes is None else fits_bytes,
         warnings,
     )
-    return _with_limit(question, request, fits_bytes)
+    return with_limit(question, request, fits_bytes)
 
 
 def _bound(problem: Problem) -> Bound:
@@ -178,7 +178,7 @@ def _tighter(bound: Bound, claim: claims.Claim | None) -> Bound:
     return replace(bound, cost=claim["value"], claims=(peak, claim))
 
 
-def _with_limit(question: Question, request: Request, fits_bytes: int | None) -> Question:
+def with_limit(question: Question, request: Request, fits_bytes: int | None) -> Question:
     """The question with its budget, or the overhead it may cost, in the goal."""
     count, goal = question.count, question.goal
     whole = count.counted(question.baseline.score.peak_bytes)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from planner.algorithms import PLANNERS
@@ -14,6 +14,18 @@ from planner.runtime import runtime_named
 
 RETURNS = ("plan", "timeline", "layout", "explain", "source", "graph")
 DEFAULT_OVERHEAD = 0.1  # with neither budget nor overhead asked for
+
+
+MOST_SETS = 16
+
+
+@dataclass(frozen=True, slots=True)
+class ShapeSet:
+    """One set of input shapes: what it says beats the request's own `inputs`, `batch` and `dims`."""
+
+    inputs: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    batch: int | None = None
+    dims: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +54,7 @@ class Request:
     inputs: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     batch: int | None = None
     dims: Mapping[str, int] = field(default_factory=dict)
+    shapes: tuple[ShapeSet, ...] = ()  # one decision for all of them; none: the request's own shapes
     checkpoints: tuple[str, ...] = ()
     keep: tuple[str, ...] = ()
     recompute: tuple[str, ...] = ()
@@ -59,6 +72,12 @@ class Request:
     def lowest_peak(self) -> bool:
         return self.budget is not None and self.budget.bytes == 0
 
+    def under(self, shapes: ShapeSet) -> Request:
+        """The request about one set of shapes alone."""
+        batch = self.batch if shapes.batch is None else shapes.batch
+        inputs, dims = {**self.inputs, **shapes.inputs}, {**self.dims, **shapes.dims}
+        return replace(self, shapes=(), inputs=inputs, batch=batch, dims=dims)
+
 
 def parse_request(fields: Mapping[str, Any]) -> Request:
     """The request `fields` say. Raises BadRequest with a finding per faulty field, ten at most."""
@@ -69,6 +88,15 @@ def parse_request(fields: Mapping[str, Any]) -> Request:
         findings.append(
             Finding("conflicting_goals", goals[1], " and ".join(goals), "one of them", "leave the others out")
         )
+    if found.get("shapes"):
+        findings += [
+            Finding(
+                "conflicting_shapes", name, f"{name} beside several sets of shapes", "one set of shapes",
+                "ask for it with the shapes of one set",
+            )
+            for name in ("advise", "advise_checkpoints")
+            if found.get(name)
+        ]  # fmt: skip
     if findings:
         raise BadRequest(findings[:MOST_FINDINGS])
     if "return" in found:
@@ -122,6 +150,20 @@ def _dims(given: Any, name: str) -> dict[str, int]:
     if not isinstance(given, Mapping) or not all(_is_length(n) for n in given.values()):
         raise bad(name, given, 'a mapping from dimension to length, such as {"N": 8}')
     return {str(k): n for k, n in given.items()}
+
+
+def _shape_sets(given: Any, name: str) -> tuple[ShapeSet, ...]:
+    if not isinstance(given, (list, tuple)) or len(given) > MOST_SETS:
+        raise bad(name, given, f'a list of at most {MOST_SETS} sets such as {{"inputs": {{"x": [16, 128]}}}}')
+    findings: list[Finding] = []
+    sets = []
+    for place, entry in enumerate(given):
+        if not isinstance(entry, Mapping) or not entry:
+            raise bad(f"{name}[{place}]", entry, "an object with inputs, batch or dims")
+        sets.append(parsed(entry, {n: PARSERS[n] for n in ("inputs", "batch", "dims")}, findings, f"{name}[{place}]."))
+    if findings:
+        raise BadRequest(findings)
+    return tuple(ShapeSet(**one) for one in sets)
 
 
 def _is_length(n: Any) -> bool:
@@ -200,6 +242,7 @@ PARSERS: dict[str, Parser] = {
     "inputs": _shapes,
     "batch": or_none(whole(1, 2**31 - 1)),
     "dims": _dims,
+    "shapes": _shape_sets,
     "checkpoints": _names,
     "keep": _names,
     "recompute": _names,

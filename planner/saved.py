@@ -100,8 +100,10 @@ def embedded(document: Mapping[str, Any]) -> tuple[Request, Graph]:
                 "not_a_report", name, "nothing", f"a report with its {name}",
                 'write it with `remat plan -o`, or ask for {"return": ["plan", "source"]}',
             )  # fmt: skip
-    used = {"inputs", "batch", "dims", "loss", "loss_chunks", "fuse_attention", "recipe", "differentiate"}
+    used = {"inputs", "batch", "dims", "shapes", "loss", "loss_chunks", "fuse_attention", "recipe", "differentiate"}
     fields = {name: given for name, given in document["request"].items() if name not in used}
+    if document["request"].get("shapes") and fields.get("budget") is not None:
+        fields |= {"budget": document["plan"].get("budget_bytes"), "fraction_of": "baseline"}  # maybe of another set
     return parse_request(fields), load(json.dumps(document["source"]).encode())
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from graph.exporters.native import content_hash
@@ -19,11 +19,13 @@ from planner.errors import BadRequest
 from planner.request import Request
 
 
-def read(model: bytes | Graph, request: Request, limits: Limits | None = None) -> Graph:
-    """The model under the request's shapes."""
+def read(
+    model: bytes | Graph, request: Request, limits: Limits | None = None, nodes: Collection[str] = ()
+) -> Graph:  # fmt: skip
+    """The model under the request's shapes; `nodes` are those that no reader replaces by their results."""
     if isinstance(model, Graph):
         return model
-    return load(model, limits, Shapes(request.inputs, request.batch, request.dims))
+    return load(model, limits, Shapes(request.inputs, request.batch, request.dims, frozenset(nodes)))
 
 
 def training_graph(

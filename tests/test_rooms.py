@@ -20,7 +20,7 @@ SPEAK_BOTH = {
     "planner/lower.py", "planner/lower_bodies.py", "planner/lower_choices.py",
     "planner/source.py", "planner/posed.py", "planner/realize.py", "planner/execution.py", "planner/pipeline.py",
     "planner/saved.py", "planner/info.py", "planner/curves.py", "planner/fit.py", "planner/levers.py",
-    "planner/lever_runs.py",
+    "planner/lever_runs.py", "planner/shapes.py",
 }  # fmt: skip
 FINDINGS_ONLY = {"planner/errors.py"}  # shares the record of a finding
 

@@ -33,9 +33,11 @@ def test_every_field_reaches_the_request() -> None:
     }  # fmt: skip
     request = parse_request(sent)
     plain = Request()
-    names = [name for name in PARSERS if name not in ("max_overhead", "fits", "return")] + ["returns"]
+    names = [name for name in PARSERS if name not in ("max_overhead", "fits", "shapes", "return")] + ["returns"]
     assert not [name for name in names if getattr(request, name) == getattr(plain, name)]
     assert request.inputs == {"x": (4, 3)} and request.reserve == 1 << 30
+    sets = parse_request({"shapes": [{"batch": 4}, {"inputs": {"x": "4x3"}, "dims": {"N": 2}}], "batch": 2}).shapes
+    assert [one.batch for one in sets] == [4, None] and sets[1].inputs == {"x": (4, 3)} and sets[1].dims == {"N": 2}
 
 
 @pytest.mark.parametrize(

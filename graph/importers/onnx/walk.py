@@ -84,7 +84,7 @@ class Walk:
         if self._is_weight(raw, slots, types, scope):
             self.model.keep(raw.outputs[0], _known(types[0]), None, Role.PARAMETER, scope, ValueNote())
             return
-        arrays = folded(call, types)
+        arrays = None if raw.name in self.model.shapes.nodes else folded(call, types)
         if arrays is None:
             self.make(raw, slots, types, scope)
             return
