@@ -223,6 +223,21 @@ def layout(payload: Mapping[str, Any], tell: Tell, stop: threading.Event) -> dic
     return {"document": msgspec.json.encode(packed.document()), "plans": []}
 
 
+def picture(payload: Mapping[str, Any], tell: Tell, stop: threading.Event) -> bytes:
+    """A picture of a plan, or the columns that one is drawn from."""
+    from app.pages.drawn import made
+
+    return made(payload["task"], payload["figures"], payload["sections"])
+
+
+def compare(payload: Mapping[str, Any], tell: Tell, stop: threading.Event) -> dict[str, Any]:
+    """How two reports differ, as `remat diff` says: how many differences, and the first of them."""
+    from app.commands.diff import between
+
+    found = between(*(msgspec.json.decode(report) for report in payload["reports"]))
+    return {"count": len(found), "rows": found[: payload["most"]]}
+
+
 def _told(tell: Tell) -> Callable[[Any], None]:
     """Progress of the pipeline as a message to the parent."""
     return lambda progress: tell({"progress": {name: getattr(progress, name) for name in progress.__slots__}})
@@ -245,9 +260,11 @@ def write(payload: Mapping[str, Any], tell: Tell, stop: threading.Event) -> byte
 
 TASKS: dict[str, Callable[[Mapping[str, Any], Tell, threading.Event], Any]] = {
     "analyse": analyse,
+    "compare": compare,
     "curve": curve,
     "fit": fit,
     "layout": layout,
+    "picture": picture,
     "read": read,
     "solve": solve,
     "transform": transform,

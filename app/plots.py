@@ -110,16 +110,16 @@ class Frame(NamedTuple):
         for value, text in rows.items():
             y = self.up(value)
             parts.append(_line("grid", self.x, y, self.x + self.wide, y))
-            parts.append(_text(text, self.x - 6, y + 4, "end" + word))
+            parts.append(label(text, self.x - 6, y + 4, "end" + word))
         for value, text in columns.items():
             x = self.across(value)
             parts.append(_line("frame", x, bottom, x, bottom + 4))
-            parts.append(_text(text, x, bottom + (14 if small else 18), "middle" + word))
-        parts.append(_tag("path", None, class_="frame", d=f"M{self.x} {self.y}V{bottom}H{self.x + self.wide}"))
+            parts.append(label(text, x, bottom + (14 if small else 18), "middle" + word))
+        parts.append(tag("path", None, class_="frame", d=f"M{self.x} {self.y}V{bottom}H{self.x + self.wide}"))
         if up:
-            parts.append(_text(up, self.x, self.y - 8, word.strip()))
+            parts.append(label(up, self.x, self.y - 8, word.strip()))
         if across:
-            parts.append(_text(across, self.x + self.wide, bottom + 34, "end" + word))
+            parts.append(label(across, self.x + self.wide, bottom + 34, "end" + word))
         return parts
 
 
@@ -149,10 +149,10 @@ def timeline(report: Mapping[str, Any]) -> str:
     for line, text in enumerate(said):
         style = text.partition(":")[0].partition(" ")[0]
         outline = "h18" if style == "budget" else "v-4h18v8h-18z"
-        shape = _tag("path", None, class_=style, d=f"M{frame.x} {49 + 17 * line}{outline}")
-        parts += [shape, _text(text, frame.x + 26, 53 + 17 * line)]
+        shape = tag("path", None, class_=style, d=f"M{frame.x} {49 + 17 * line}{outline}")
+        parts += [shape, label(text, frame.x + 26, 53 + 17 * line)]
     parts += [part for series in drawn for part in _peak(frame, series)]
-    return _svg(960, 450, title, "; ".join(said) or "no steps", parts)
+    return picture(960, 450, title, "; ".join(said) or "no steps", parts)
 
 
 def _area(frame: Frame, series: Series, style: str) -> list[str]:
@@ -168,7 +168,7 @@ def _area(frame: Frame, series: Series, style: str) -> list[str]:
             path += f"H{frame.x + frame.wide * column / count:.1f}V{y}"
             now = y
     path += f"H{frame.x + frame.wide * len(heights) / count:.1f}V{frame.up(0)}z"
-    return [_tag("path", None, class_=style, d=path)]
+    return [tag("path", None, class_=style, d=path)]
 
 
 def _peak(frame: Frame, series: Series) -> list[str]:
@@ -177,8 +177,8 @@ def _peak(frame: Frame, series: Series) -> list[str]:
         return []
     x, y = frame.across(series.at + 0.5), frame.up(series.peak)
     side = "end" if x > frame.x + frame.wide * 0.8 else ""
-    dot = _tag("circle", f"<title>{escape(series.said())}</title>", class_="dot", cx=x, cy=y, r=4)
-    return [dot, _text(size(series.peak), x + (-8 if side else 8), y - 7, side)]
+    dot = tag("circle", f"<title>{escape(series.said())}</title>", class_="dot", cx=x, cy=y, r=4)
+    return [dot, label(size(series.peak), x + (-8 if side else 8), y - 7, side)]
 
 
 def curve(document: Mapping[str, Any]) -> str:
@@ -196,7 +196,7 @@ def curve(document: Mapping[str, Any]) -> str:
     missed = any(point["status"] == "over_budget" for point in points)
     parts += [part for place, kind in enumerate(KEY[: None if missed else -1]) for part in _key(place, *kind)]
     title = f"{axes.shown(model.get('name') or 'model')}: extra time over budget"
-    return _svg(960, 450, title, "; ".join(_told(point) for point in points), parts)
+    return picture(960, 450, title, "; ".join(_told(point) for point in points), parts)
 
 
 #: Style, shape and words of what a curve shows.
@@ -209,8 +209,8 @@ KEY = (
 def _key(place: int, style: str, shape: str, words: str) -> list[str]:
     x, y = 92 + 170 * place, 52
     if shape == "line":
-        return [_line(style, x - 6, y, x + 14, y), _text(words, x + 20, y + 4)]
-    return [_point(style, x, y), _text(words, x + 12, y + 4)]
+        return [_line(style, x - 6, y, x + 14, y), label(words, x + 20, y + 4)]
+    return [_point(style, x, y), label(words, x + 12, y + 4)]
 
 
 def curve_lines(
@@ -229,8 +229,8 @@ def curve_lines(
         for k, x in enumerate(xs):
             found += f"H{frame.across(x)}V{frame.up(met[k]['overhead'])}"
             bound += f"V{frame.up(met[k]['bound_overhead'])}H{frame.across(x)}"
-        parts.append(_tag("path", None, class_="bound", d=f"{bound}V{ground}z"))
-        parts.append(_tag("path", None, class_="found", d=f"{found}H{frame.x + frame.wide}"))
+        parts.append(tag("path", None, class_="bound", d=f"{bound}V{ground}z"))
+        parts.append(tag("path", None, class_="found", d=f"{found}H{frame.x + frame.wide}"))
     for point in points:
         style = {"proven": "proven", "over_budget": "missed"}.get(point["status"], "dot")
         y = frame.up(0 if style == "missed" else point["overhead"])
@@ -241,8 +241,8 @@ def curve_lines(
 def _point(style: str, x: float, y: float, told: str = "") -> str:
     title = f"<title>{escape(told)}</title>" if told else None
     if style == "missed":
-        return _tag("path", title, class_=style, d=f"M{x - 4} {y - 4}l8 8m0 -8l-8 8")
-    return _tag("circle", title, class_=style, cx=x, cy=y, r=4)
+        return tag("path", title, class_=style, d=f"M{x - 4} {y - 4}l8 8m0 -8l-8 8")
+    return tag("circle", title, class_=style, cx=x, cy=y, r=4)
 
 
 def _told(point: Mapping[str, Any]) -> str:
@@ -273,15 +273,18 @@ def curves(named: Mapping[str, Sequence[Mapping[str, Any]]], title: str) -> str:
         rows = {y: axes.share_label(y) for y in axes.ticks(0, frame.top, axes.round_up(frame.top / 4))}
         parts += frame.drawn(columns, rows, up=name, small=True)
         parts += curve_lines(frame, points, _share_of)
-    return _svg(ACROSS * (WIDE + LEFT) + 20, down * (HIGH + BELOW + ABOVE) + 48, title, ", ".join(named), parts)
+    return picture(ACROSS * (WIDE + LEFT) + 20, down * (HIGH + BELOW + ABOVE) + 48, title, ", ".join(named), parts)
 
 
 def _share_of(point: Mapping[str, Any]) -> float:
     return float(point["budget"].rstrip("%")) / 100
 
 
-def _svg(wide: int, high: int, title: str, description: str, parts: Sequence[str]) -> str:
-    """The whole document; its ids are those of no other picture."""
+def picture(
+    wide: int, high: int, title: str, description: str, parts: Sequence[str], rules: tuple[str, str] = ("", "")
+) -> str:  # fmt: skip
+    """The whole document; its ids are those of no other picture. `rules` of style, light and dark, come besides."""
+    more = f"{_scoped(rules[0])}\n@media (prefers-color-scheme:dark){{\n{_scoped(rules[1])}\n}}\n" if rules[0] else ""
     key = f"{zlib.crc32(f'{title} {description}'.encode(errors='replace')):08x}"
     size = f'width="{wide}" height="{high}" viewBox="0 0 {wide} {high}"'
     return "\n".join(
@@ -290,9 +293,9 @@ def _svg(wide: int, high: int, title: str, description: str, parts: Sequence[str
             f'aria-labelledby="title-{key} desc-{key}">',
             f'<title id="title-{key}">{escape(title)}</title>',
             f'<desc id="desc-{key}">{escape(description)}</desc>',
-            f"<style>{STYLE}</style>",
-            _tag("rect", None, class_="paper", width=wide, height=high),
-            _text(title, 20, 26, "head"),
+            f"<style>{STYLE}{more}</style>",
+            tag("rect", None, class_="paper", width=wide, height=high),
+            label(title, 20, 26, "head"),
             *parts,
             "</svg>",
             "",
@@ -301,14 +304,14 @@ def _svg(wide: int, high: int, title: str, description: str, parts: Sequence[str
 
 
 def _line(style: str, x1: float, y1: float, x2: float, y2: float) -> str:
-    return _tag("path", None, class_=style, d=f"M{x1} {y1}L{x2} {y2}")
+    return tag("path", None, class_=style, d=f"M{x1} {y1}L{x2} {y2}")
 
 
-def _text(text: str, x: float, y: float, style: str = "") -> str:
-    return _tag("text", escape(text), class_=style, x=x, y=y)
+def label(text: str, x: float, y: float, style: str = "") -> str:
+    return tag("text", escape(text), class_=style, x=x, y=y)
 
 
-def _tag(tag: str, inside: str | None, /, **attributes: object) -> str:
+def tag(tag: str, inside: str | None, /, **attributes: object) -> str:
     """One element; `inside` is markup. Empty attributes are left out."""
     given = "".join(f" {name.rstrip('_')}={quoteattr(f'{v}')}" for name, v in attributes.items() if v != "")
     return f"<{tag}{given}/>" if inside is None else f"<{tag}{given}>{inside}</{tag}>"

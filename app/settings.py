@@ -41,6 +41,12 @@ class Settings(BaseSettings):
         default=None, description="HOST:PORT where `remat worker` shows its metrics to everybody; nowhere unless set"
     )
 
+    embed_ancestors: str = Field(
+        default="'self'",
+        pattern=r"^[A-Za-z0-9:/.*' \[\]-]+$",
+        description="who may frame a plan's page of ?embed=1, as frame-ancestors of a Content-Security-Policy has it",
+    )
+
     body_bytes: int = Field(default=256 * MIB, ge=1, description="of a request body as sent")
     fields_bytes: int = Field(default=4 * MIB, ge=1024, description="of a question, its graph left out")
     decompressed_bytes: int = Field(default=1 * GIB, ge=1, description="of a request body after decompression")

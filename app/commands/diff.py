@@ -25,7 +25,7 @@ def run(a: str, b: str, as_json: bool) -> int:
     if a == b == STANDARD_INPUT:
         raise BadUsage("A and B are both standard input; name a file for one of them")
     one, other = _opened(a), _opened(b)
-    found = _between(one, other)
+    found = between(one, other)
     answer: dict[str, Any] = {"same": not found, "differences": found}
     if isinstance(one, Graph) and isinstance(other, Graph):
         answer["computed_differently"] = difference(one, other, repeats=True)
@@ -57,7 +57,8 @@ def _opened(name: str) -> Graph | dict[str, Any]:
     return load(data)
 
 
-def _between(a: Graph | dict[str, Any], b: Graph | dict[str, Any]) -> list[dict[str, Any]]:
+def between(a: Graph | dict[str, Any], b: Graph | dict[str, Any]) -> list[dict[str, Any]]:
+    """Differences of two models, or of two reports, and of their sources where the models differ."""
     if isinstance(a, dict) and isinstance(b, dict):
         found = comparison.between_reports(a, b)
         if a["model"]["hash"] != b["model"]["hash"] and "source" in a and "source" in b:

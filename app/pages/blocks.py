@@ -61,13 +61,7 @@ def blocks(figures: bytes, sections: Mapping[str, bytes]) -> bytes:
         **_why(explained.get("recomputed", ()), node_id),
         **_held_before(lowered, asked, sections["timeline"]),
     }
-    meta = {"binding": explained.get("binding"), "unread": _is_unread(asked)}
-    return packed(meta, columns, {"layers": names})
-
-
-def _is_unread(asked: Figures) -> bool:
-    """Whether nothing runs twice."""
-    return all(run == 0 for _, run in asked.plan.order)
+    return packed({}, columns, {"layers": names})
 
 
 def layers_of(graph: Graph, lowered: Lowered, strict: bool) -> tuple[list[str], np.ndarray]:
@@ -106,7 +100,7 @@ def path_of(name: str) -> tuple[str, ...]:
 
 
 def by_block(lowered: Lowered, strict: bool) -> tuple[list[str], np.ndarray]:
-    """Layers by the planner's blocks; what belongs to none, such as updates, comes last. Views are with what they show."""
+    """Layers by the planner's blocks; what belongs to none comes last. Views are with what they show."""
     found = blocks_of(lowered.problem, strict)
     task_layer = np.full(lowered.problem.tasks, len(found), np.int32)
     for block in range(len(found)):

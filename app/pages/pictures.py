@@ -2,8 +2,8 @@
 
     u32 length │ header as JSON, padded │ column │ column │ ...       columns begin at multiples of eight bytes
 
-The header is `{"meta": {...}, "columns": {name: {"type", "at", "length"}}}`; types are f64, i32, u8 and json, all little
-endian; `at` counts from the first column. Values and nodes are numbered as in the graph that was planned.
+The header is `{"meta": {...}, "columns": {name: {"type", "at", "length"}}}`; types are f64, i32, u8 and json, all
+little endian; `at` counts from the first column. Values and nodes are numbered as in the graph that was planned.
 """
 
 from __future__ import annotations
@@ -113,6 +113,20 @@ def packed(meta: Mapping[str, Any], arrays: Mapping[str, np.ndarray], lists: Map
     return b"".join([len(header).to_bytes(4, "little"), header, *parts])
 
 
+def unpacked(data: bytes) -> tuple[dict[str, Any], dict[str, Any]]:
+    """(meta, columns) of what was packed: arrays, and lists of texts."""
+    begin = 4 + int.from_bytes(data[:4], "little")
+    header = msgspec.json.decode(data[4:begin])
+    columns: dict[str, Any] = {}
+    for name, said in header["columns"].items():
+        at, length = begin + said["at"], said["length"]
+        if said["type"] == "json":
+            columns[name] = msgspec.json.decode(data[at : at + length])
+        else:
+            columns[name] = np.frombuffer(data, TYPES[said["type"]], length, at)
+    return header["meta"], columns
+
+
 def memory(figures: bytes, sections: Mapping[str, bytes]) -> bytes:
     """Bytes of each step before and after, and a rectangle for whatever lies in the arena. O(steps + rectangles).
 
@@ -183,7 +197,7 @@ def _rectangles(
     np.maximum.at(last_run, value, run)
     again = np.where(run > 0, AGAIN, np.where(last_run[value] > 0, DROPPED, ONCE))
     space, many = layout.workspace, len(layout.workspace.step)
-    columns = {
+    columns: dict[str, np.ndarray] = {
         "first": np.asarray(layout.from_step + space.step, np.int32),
         "last": np.asarray(layout.to_step + space.step, np.int32),
         "offset": np.asarray(layout.offset + space.offset, np.int64),

@@ -1,0 +1,109 @@
+// The page of a plan: what is drawn at once, and what follows when the graph has been read.
+
+import { BlockView } from "./blocks.js";
+import { columnsAt } from "./columns.js";
+import { AddressMap } from "./map.js";
+import { ask, json, tell } from "./net.js";
+import { Spans } from "./spans.js";
+import { heldAtPeak, heldIn, MemoryPicture } from "./timeline.js";
+
+const AGAIN = ["", "to be made again", "made again"];
+const byId = (id) => document.getElementById(id);
+
+/** The lines of the memory picture. */
+function seriesOf(data) {
+  const [values, nodes, node, run] = ["values", "nodes", "step_node", "step_run"].map((name) => () => data.column(name));
+  const rects = Object.fromEntries(["first", "last", "bytes", "value", "again"].map((name) => [name, data.column(name)]));
+  const nameOf = (i) => (rects.value[i] < 0 ? "workspace" : values()[rects.value[i]]);
+  return [
+    {
+      name: "before", ink: "before", steps: data.column("before"), ran: () => "in the order of the document",
+      held: heldAtPeak(data.meta.holders.before, data.column("before")),
+    },
+    {
+      name: "after", ink: "after", steps: data.column("after"),
+      ran: (step) => (node()[step] < 0 ? "a copy" : nodes()[node()[step]]) + (run()[step] ? `, run ${run()[step] + 1}` : ""),
+      held: data.meta.has_layout
+        ? heldIn(new Spans(rects.first, rects.last), rects.bytes, nameOf, (i) => AGAIN[rects.again[i]])
+        : heldAtPeak(data.meta.holders.after, data.column("after")),
+    },
+  ];
+}
+
+/** What is held before, at every step, once the graph has been read. */
+function knowBefore(series, graph, data) {
+  if (!graph.has("held_first")) return;
+  const [first, last, bytes, value] = ["first", "last", "bytes", "value"].map((name) => graph.column(`held_${name}`));
+  series.held = heldIn(new Spans(first, last), bytes, (i) => data.column("values")[value[i]], () => "");
+  const ran = graph.column("before_node");
+  series.ran = (step) => data.column("nodes")[ran[step]];
+}
+
+function failed(room, error) {
+  const said = Object.assign(document.createElement("p"), { className: "notice bad" });
+  said.textContent = `This could not be drawn: ${error.message}. Load the page again; the downloads below may still answer.`;
+  room.querySelector(".sheet, [data-part=rows]")?.replaceWith(said);
+}
+
+async function start() {
+  const room = byId("memory");
+  const data = await columnsAt(ask, room.dataset.src);
+  const map = data.meta.has_layout ? new AddressMap(byId("map"), data, tell) : null;
+  const memory = new MemoryPicture(room, seriesOf(data), data.meta.budget_bytes);
+  const words = room.querySelector("[data-part=words]");
+  let telling = 0;
+  room.addEventListener("remat:step", ({ detail }) => {
+    if (map) {
+      map.step = detail;
+      map.sheet.moved();
+    }
+    clearTimeout(telling);
+    telling = setTimeout(() => (words.textContent = memory.words), 150);
+  });
+  window.remat = { data, map, memory }; // for tests and the curious
+  performance.mark("remat:drawn");
+  document.documentElement.dataset.drawn = "1";
+  const graph = await columnsAt(ask, room.dataset.graph);
+  knowBefore(memory.series[0], graph, data);
+  memory.say();
+  map?.setLayers(graph.column("layer_of"), graph.column("layer"), graph.column("layers"));
+  window.remat.blocks = new BlockView(byId("graph"), graph, data);
+  document.documentElement.dataset.read = "1";
+}
+
+/** Asks for a curve, waits for it, and shows what has been planned. */
+async function askCurve(event) {
+  const button = event.currentTarget, said = byId("curve-said");
+  button.disabled = true;
+  said.textContent = "Planning; this page shows the curve when it is there.";
+  try {
+    const answer = await ask("/v1/curves", {
+      method: "POST", body: button.dataset.question, headers: { "Content-Type": "application/json" },
+    });
+    if (answer.status === 202) await ended(answer.headers.get("Location"));
+    const room = byId("curve");
+    room.innerHTML = await (await ask(room.dataset.src)).text();
+    said.textContent = "The curve is above.";
+  } catch (error) {
+    said.textContent = `No curve: ${error.message}`;
+  }
+  button.disabled = false;
+}
+
+/** Returns when the operation has ended. Throws what it failed with. */
+async function ended(path) {
+  for (;;) {
+    const operation = await json(path);
+    if (operation.error) throw new Error(operation.error.detail);
+    if (["succeeded", "cancelled"].includes(operation.state)) return;
+    await new Promise((resolve) => setTimeout(resolve, 1000));
+  }
+}
+
+if (byId("memory")?.dataset.src) {
+  byId("ask-curve")?.addEventListener("click", askCurve);
+  start().catch((error) => {
+    for (const id of ["memory", "map", "graph"]) failed(byId(id), error);
+    document.documentElement.dataset.failed = error.message;
+  });
+}

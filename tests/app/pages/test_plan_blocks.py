@@ -1,0 +1,73 @@
+"""A graph falls into layers by its names, and where they say nothing by the planner's blocks."""
+
+from __future__ import annotations
+
+import json
+
+import msgspec
+import numpy as np
+import pytest
+
+from app.pages.blocks import by_name, layers_of, path_of
+from app.pages.pictures import packed, unpacked
+from bench import generators
+from graph.cost import device_of
+from graph.importers import load
+from graph.ir import Phase
+from planner.lower import lower
+from planner.runtime import runtime_named
+
+
+@pytest.mark.parametrize(
+    ("name", "path"),
+    [
+        ("/layer1/layer1.0/conv1/Conv", ("layer1", "layer1", "0", "conv1")),
+        ("grad/layer1/conv1/1", ("layer1",)),
+        ("grad/grad/a/b", ("a",)),
+        ("conv", ()),
+        ("", ()),
+        ("///", ()),
+    ],
+)
+def test_a_gradient_belongs_where_its_node_does(name: str, path: tuple[str, ...]) -> None:
+    assert path_of(name) == path
+
+
+def test_names_are_cut_where_they_make_few_layers() -> None:
+    names = [f"net/layer{k // 10}/op{k}" for k in range(100)]
+    found = by_name([*names, *(f"grad/{name}" for name in reversed(names)), "loss"])
+    assert found is not None
+    layers, layer = found
+    assert layers == [*(f"net/layer{k}" for k in range(10)), "the rest"]
+    assert layer.tolist() == [*(k // 10 for k in range(100)), *(k // 10 for k in reversed(range(100))), 10]
+
+
+def test_names_that_say_nothing_make_no_layers() -> None:
+    assert by_name([f"n{k}" for k in range(20)]) is None
+    assert by_name([]) is None
+    assert by_name(["a/b", "a/c"]) is None  # one layer is none
+
+
+def test_a_net_without_names_falls_into_the_planner_s_blocks() -> None:
+    graph = load(json.dumps(generators.transformer(600)).encode())
+    lowered = lower(graph, device_of("a100-80gb"), runtime_named("arena"))
+    names, layer = layers_of(graph, lowered, True)
+    assert len(layer) == len(graph.nodes) and set(layer.tolist()) <= set(range(len(names)))
+    assert any("alike" in name for name in names)
+    parts = {(k, node.phase) for k, node in zip(layer.tolist(), graph.nodes, strict=True)}
+    both = [k for k in range(len(names)) if {(k, Phase.FORWARD), (k, Phase.BACKWARD)} <= parts]
+    assert len(both) > 5  # a block is a stretch of the way out with what belongs to it on the way back
+
+
+def test_columns_come_out_as_they_went_in() -> None:
+    arrays = {
+        "large": np.asarray([2**52, 1], np.int64), "real": np.asarray([0.5]), "small": np.asarray([1, -1], np.int32),
+        "bytes": np.asarray([255], np.uint8), "none": np.zeros(0, np.int32),
+    }  # fmt: skip
+    meta, columns = unpacked(packed({"a": [1]}, arrays, {"names": ["é", "\0", ""]}))
+    assert meta == {"a": [1]} and columns["names"] == ["é", "\0", ""]
+    assert all(columns[name].tolist() == array.tolist() for name, array in arrays.items())
+    data = packed({}, arrays, {})
+    header = msgspec.json.decode(data[4 : 4 + int.from_bytes(data[:4], "little")])
+    assert (4 + int.from_bytes(data[:4], "little")) % 8 == 0
+    assert all(said["at"] % 8 == 0 for said in header["columns"].values())

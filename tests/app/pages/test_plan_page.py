@@ -1,0 +1,232 @@
+"""A plan's page says what the plan does, and what is so where there is little to say; its files are what they claim."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import xml.etree.ElementTree as ET
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from starlette.testclient import TestClient
+
+from app.main import create_app
+from app.pages import assets, plan
+from app.pages.drawn import front
+from app.pages.pictures import unpacked
+from app.settings import Settings
+from planner import saved
+from tests.app.access.conftest import Gated, gated, tenant
+from tests.app.conftest import chain, value
+
+__all__ = ["gated", "tenant"]
+MARKUP = '<script>alert("&1")</script>'
+
+
+def planned(client: TestClient, graph: dict[str, Any], **fields: Any) -> str:
+    asked = {"graph": graph, "planner": "greedy", "iterations": 20, "budget": "60%", **fields}
+    answer = client.post("/v1/plans", json=asked)
+    assert answer.status_code == 201, answer.text
+    return str(answer.json()["id"])
+
+
+@pytest.fixture(scope="module")
+def plans(client: TestClient) -> list[str]:
+    return [planned(client, chain(8, "of the page"), budget=budget) for budget in ("60%", "80%")]
+
+
+def test_the_page_says_what_the_plan_does(client: TestClient, plans: list[str]) -> None:
+    report = client.get(f"/v1/plans/{plans[0]}").json()
+    answer = client.get(f"/plans/{plans[0]}")
+    assert answer.status_code == 200
+    assert "frame-ancestors 'none'" in answer.headers["content-security-policy"]
+    text = answer.text
+    assert "<strong>Fits</strong> 96.00 KiB: peak 96.00 KiB" in text
+    assert f"{len(report['plan']['recomputed'])} nodes run again" in text
+    assert f"/compare?a={plans[0]}&amp;b={plans[1]}" in text  # another plan of the same graph
+    assert 'class="ring"' in text and "<style" not in text  # the curve, styled by the sheet
+
+
+def test_columns_are_the_report_s_own_numbers(client: TestClient, plans: list[str]) -> None:
+    report = client.get(f"/v1/plans/{plans[0]}?return=timeline&return=layout&return=explain").json()
+    meta, columns = unpacked(client.get(f"/plans/{plans[0]}/memory.bin").content)
+    assert columns["after"].tolist() == report["timeline"]["step_bytes"]
+    assert columns["before"].tolist() == report["timeline"]["baseline_step_bytes"]
+    names = columns["nodes"]
+    ran = [[names[n], run] for n, run in zip(columns["step_node"], columns["step_run"], strict=True)]
+    assert ran == report["plan"]["order"]
+    layout = report["layout"]
+    told = sorted(zip(layout["value"], *(layout[k] for k in ("run", "from_step", "to_step", "offset")), strict=True))
+    values = [columns["values"][v] for v in columns["value"] if v >= 0]
+    drawn = zip(values, *(columns[k].astype(int).tolist() for k in ("run", "first", "last", "offset")), strict=True)
+    assert sorted(drawn) == told
+    assert (columns["first"][1:] >= columns["first"][:-1]).all()
+    again = {columns["values"][v] for v, kind in zip(columns["value"], columns["again"], strict=True) if kind == 2}
+    assert again == {value for value, run in zip(layout["value"], layout["run"], strict=True) if run}
+    assert meta["has_layout"] and meta["holders"]["after"][0]["value"] == report["explain"]["holders"][0]["value"]
+
+
+def test_what_is_held_before_adds_up_to_the_timeline(client: TestClient, plans: list[str]) -> None:
+    _, memory = unpacked(client.get(f"/plans/{plans[0]}/memory.bin").content)
+    _, graph = unpacked(client.get(f"/plans/{plans[0]}/graph.bin").content)
+    for step, told in enumerate(memory["before"].tolist()):
+        there = (graph["held_first"] <= step) & (step <= graph["held_last"])
+        assert graph["held_bytes"][there].sum() == told
+    assert [memory["nodes"][n] for n in graph["before_node"]] == [node["name"] for node in chain(8)["nodes"]]
+    runs = dict(zip(memory["nodes"], graph["runs"].tolist(), strict=True))
+    report = client.get(f"/v1/plans/{plans[0]}").json()
+    assert sorted(name for name, count in runs.items() if count > 1) == sorted(report["plan"]["recomputed"])
+
+
+def test_columns_are_kept_by_who_has_them(client: TestClient, plans: list[str]) -> None:
+    path = plan.data_of(plans[0])["memory"]
+    first = client.get(path)
+    assert assets.digest() in path and "immutable" in first.headers["cache-control"]
+    assert client.get(path, headers={"If-None-Match": first.headers["etag"]}).status_code == 304
+
+
+def test_names_with_markup_stay_text(client: TestClient) -> None:
+    text = json.dumps(chain(6, MARKUP))
+    graph = json.loads(text.replace('"h1"', json.dumps(f"{MARKUP}h")).replace('"f1"', json.dumps(f"{MARKUP}f")))
+    id = planned(client, graph, budget="70%")
+    other = planned(client, graph, budget="90%")
+    for path in (f"/plans/{id}", f"/plans/{id}/curve", f"/compare?a={id}&b={other}"):
+        text = client.get(path).text
+        assert MARKUP not in text and "alert(" in text, path
+    for picture in ("timeline", "map", "graph", "curve"):
+        data = client.get(f"/plans/{id}/{picture}.svg")
+        assert MARKUP not in data.text
+        ET.fromstring(data.text)
+    disposition = client.get(f"/plans/{id}/plan.json").headers["content-disposition"]
+    assert disposition == 'attachment; filename="script-alert-1-script-plan.json"'
+
+
+def test_a_plan_without_addresses_says_so(client: TestClient) -> None:
+    id = planned(client, chain(5, "flat"), layout="none")
+    assert "made without addresses" in client.get(f"/plans/{id}").text
+    meta, columns = unpacked(client.get(f"/plans/{id}/memory.bin").content)
+    assert not meta["has_layout"] and len(columns["first"]) == 0 and meta["holders"]["after"]
+    assert client.get(f"/plans/{id}/map.svg").status_code == 404
+
+
+def test_a_graph_of_one_node_has_a_page(client: TestClient) -> None:
+    node = {"name": "only", "op": "Relu", "inputs": ["x"], "outputs": ["y"]}
+    graph = {"format": "remat/1", "values": [value("x", "input")], "nodes": [node], "outputs": ["y"]}
+    id = planned(client, graph, budget="100%")
+    text = client.get(f"/plans/{id}").text
+    assert "Nothing is computed again" in text and "the only stored plan" in text
+    _, columns = unpacked(client.get(f"/plans/{id}/graph.bin").content)
+    assert columns["runs"].tolist() == [1]
+    for picture in ("timeline", "map", "graph", "curve"):
+        assert client.get(f"/plans/{id}/{picture}.svg").status_code == 200
+
+
+def test_a_graph_without_nodes_has_a_page(client: TestClient) -> None:
+    graph = {"format": "remat/1", "values": [value("x", "input")], "nodes": [], "outputs": ["x"]}
+    id = planned(client, graph, budget="100%")
+    assert client.get(f"/plans/{id}").status_code == 200
+    for data in ("memory.bin", "graph.bin", "timeline.svg", "map.svg", "graph.svg", "timeline.csv"):
+        assert client.get(f"/plans/{id}/{data}").status_code == 200, data
+
+
+def test_a_plan_over_budget_says_what_to_do(client: TestClient) -> None:
+    id = planned(client, chain(6, "tight"), budget=1)
+    text = client.get(f"/plans/{id}").text
+    assert "<strong>Does not fit</strong>" in text and "No plan within this budget was found" in text
+    assert "remat fit" in text
+
+
+def test_a_plan_that_is_not_there_is_a_page(client: TestClient) -> None:
+    for path in ("/plans/none", "/plans/none/memory.bin", "/plans/none/plan.json", "/compare?a=none&b=none"):
+        answer = client.get(path)
+        assert answer.status_code == 404 and answer.headers["content-type"].startswith("text/html")
+        assert "there is no plan" in answer.text
+
+
+def test_files_are_what_they_claim(client: TestClient, plans: list[str]) -> None:
+    whole = client.get(f"/plans/{plans[0]}/plan.json")
+    assert saved.verify(whole.json())["valid"]
+    assert client.get(f"/plans/{plans[0]}/source.json").json()["format"] == "remat/1"
+    rewritten = client.get(f"/plans/{plans[0]}/rewritten/rows")
+    assert rewritten.headers["content-disposition"] == 'attachment; filename="of-the-page-rewritten.json"'
+    assert len(rewritten.json()["nodes"]) == len(whole.json()["plan"]["order"])
+    assert client.get(f"/plans/{plans[0]}/rewritten/onnx").content[:1] == b"\x08"
+    assert client.get(f"/plans/{plans[0]}/rewritten/mxnet").status_code == 422  # mxnet has no such op
+    assert client.get(f"/plans/{plans[0]}/rewritten/word").status_code == 404
+    rows = list(csv.DictReader(io.StringIO(client.get(f"/plans/{plans[0]}/timeline.csv").text)))
+    steps = whole.json()["timeline"]
+    assert [int(row["bytes"]) for row in rows if row["bytes"]] == steps["step_bytes"]
+    assert [int(row["bytes_before"]) for row in rows if row["bytes_before"]] == steps["baseline_step_bytes"]
+    for picture in ("timeline", "map", "graph", "curve"):
+        assert ET.fromstring(client.get(f"/plans/{plans[0]}/{picture}.svg").text).tag.endswith("svg")
+        assert client.get(f"/plans/{plans[0]}/{picture}.png").content[:4] == b"\x89PNG"
+
+
+def test_the_map_draws_every_rectangle(client: TestClient, plans: list[str]) -> None:
+    _, columns = unpacked(client.get(f"/plans/{plans[0]}/memory.bin").content)
+    svg = ET.fromstring(client.get(f"/plans/{plans[0]}/map.svg").text)
+    paths = [path.get("d") or "" for path in svg.iter() if (path.get("class") or "").startswith("kind kind")]
+    assert sum(path.count("z") for path in paths) == len(columns["first"])
+
+
+def test_two_plans_are_compared_as_remat_diff_does(client: TestClient, plans: list[str]) -> None:
+    text = client.get("/compare", params={"a": plans[0], "b": plans[1]}).text
+    assert "<td>96.00 KiB</td><td>128.00 KiB</td><td>32.00 KiB</td>" in text.replace("128.0 KiB", "128.00 KiB")
+    assert "budget_bytes" in text and "order, from step" in text
+    found = client.get("/compare.csv", params={"a": plans[0], "b": plans[1]}).text
+    assert [row["what"] for row in csv.DictReader(io.StringIO(found))][:2] == ["budget_bytes", "peak_bytes"]
+    assert "The two plans are the same" in client.get("/compare", params={"a": plans[0], "b": plans[0]}).text
+    assert "Give the ids of two plans" in client.get("/compare").text
+
+
+def test_plans_of_two_models_are_compared_by_their_nodes(client: TestClient, plans: list[str]) -> None:
+    shorter = planned(client, chain(7, "of the page"), budget="60%")
+    text = client.get("/compare", params={"a": plans[0], "b": shorter}).text
+    assert "model hash" in text and '<th scope="row">node</th><td class="text"><code>f7</code>' in text
+
+
+def test_an_embedded_page_has_no_navigation_and_may_be_framed(tmp_path: Path) -> None:
+    settings = Settings(data=tmp_path, workers=1, wait_seconds=60, embed_ancestors="https://wiki.example")
+    with TestClient(create_app(settings)) as client:
+        id = planned(client, chain(4))
+        answer = client.get(f"/plans/{id}?embed=1")
+        assert "frame-ancestors https://wiki.example" in answer.headers["content-security-policy"]
+        assert "<nav" not in answer.text and "<form" not in answer.text and "ask-curve" not in answer.text
+        assert "frame-ancestors 'none'" in client.get(f"/plans/{id}").headers["content-security-policy"]
+
+
+def test_a_plan_is_its_tenant_s(gated: Gated, tenant: Callable[[str], dict[str, str]]) -> None:
+    graph = chain(5, "of a")
+    ids = [gated.plan(tenant("a"), graph=graph, budget=budget).json()["id"] for budget in ("70%", "90%")]
+    paths = [f"/plans/{ids[0]}{rest}" for rest in ("", "/memory.bin", "/graph.bin", "/plan.json", "/map.svg", "/curve")]
+    for path in (*paths, f"/plans/{ids[0]}/rewritten/rows", f"/compare?a={ids[0]}&b={ids[1]}"):
+        assert gated.client.get(path, headers=tenant("a")).status_code == 200, path
+        other = gated.client.get(path, headers=tenant("b"))
+        assert other.status_code == 404 and "of a" not in other.text, path
+
+
+def test_the_button_asks_for_a_curve_of_the_same_graph(client: TestClient, plans: list[str]) -> None:
+    said = client.get(f"/plans/{plans[0]}").text.partition('data-question="')[2].partition('"')[0]
+    question = json.loads(said.replace("&#34;", '"'))
+    assert question["budgets"][0] == "90%" and "budget" not in question and "iterations" not in question
+    answer = client.post("/v1/curves", json=question | {"budgets": ["90%", "70%"], "search_seconds": 1})
+    assert answer.status_code in (201, 202), answer.text
+
+
+def test_the_front_leaves_out_what_is_beaten_and_lifts_bounds() -> None:
+    def row(budget: int, overhead: float, bound: float, status: str = "found") -> dict[str, Any]:
+        return {
+            "budget_bytes": budget,
+            "peak_bytes": budget,
+            "overhead": overhead,
+            "bound_overhead": bound,
+            "status": status,
+        }
+
+    rows = front([row(10, 0.5, 0.1), row(20, 0.6, 0.2), row(30, 0.2, 0.0), row(5, 0.9, 0.0, "over_budget")])
+    assert [(found["budget_bytes"], found["overhead"], found["bound_overhead"]) for found in rows] == [
+        (5, 0.9, 0.2), (10, 0.5, 0.2), (30, 0.2, 0.0),
+    ]  # fmt: skip
