@@ -215,12 +215,12 @@ def fit(payload: Mapping[str, Any], tell: Tell, stop: threading.Event) -> dict[s
 
 
 def layout(payload: Mapping[str, Any], tell: Tell, stop: threading.Event) -> dict[str, Any]:
-    """Where buffers lie, as JSON; there are no plans to it."""
+    """Where buffers lie; there are no plans to it."""
     from app.bodies import decoded
     from planner.layout.buffers import pack, parse_buffers
 
-    packed = pack(parse_buffers(decoded(payload["asked"], dict[str, Any])), stop)
-    return {"document": msgspec.json.encode(packed.document()), "plans": []}
+    packed = pack(parse_buffers(decoded(payload["data"], dict[str, Any])), stop)
+    return {"document": packed.document(), "plans": []}
 
 
 def picture(payload: Mapping[str, Any], tell: Tell, stop: threading.Event) -> bytes:

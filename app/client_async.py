@@ -4,30 +4,23 @@ from __future__ import annotations
 
 import os
 import secrets
-import uuid
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
-from urllib.parse import quote
 
 import anyio.to_thread
 import httpx2
 import msgspec
-import zstandard
 
 from app.client_calls import (
     LATER,
-    Answer,
     Blocking,
     Call,
-    Cancelled,
     Deadline,
-    OperationFailed,
     Retries,
     ServiceProblem,
-    TimedOut,
     Unreachable,
     Waiting,
     Wire,
@@ -37,20 +30,16 @@ from app.client_calls import (
     unreachable,
 )
 from app.client_home import Home, Model
+from app.client_questions import FINISHED, Asked, Json, Progressed, Questions, word
+from app.client_questions import sections as named_sections
 from graph.limits import Shapes
 from planner.request import parse_request
 
 URL, KEY = "REMAT_URL", "REMAT_API_KEY"  # read where the arguments are left out
 HERE = "http://127.0.0.1:8000"
-FINISHED = frozenset({"succeeded", "failed", "cancelled"})
-WAIT_S = 20  # asked of a POST; proxies cut connections that are silent for long
-POLL_S = 1.0
-COMPRESSED_BYTES = 1 << 10  # a body this long is sent as zstd
 PAGE = 100
-SEARCH_S, OVERTIME_S = 10.0, 300.0  # of a search that says nothing, and of reading and rewriting besides
+SEARCH_S = 10.0  # of a search that says nothing
 SHAPES = ("inputs", "batch", "dims")
-
-Json = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +75,7 @@ class AsyncClient:
 
     def begin(self, wire: Wire, retries: int, names_key: bytes | None) -> None:
         """Speak over this wire."""
-        self._wire, self._retries = wire, retries
+        self._wire, self._questions = wire, Questions(wire, retries)
         self._names_key = names_key or secrets.token_bytes(32)
 
     async def aclose(self) -> None:
@@ -116,26 +105,26 @@ class AsyncClient:
     async def post_graph(self, /, model: Model | Home, **prepared: Any) -> Json:
         """What the service keeps of the graph, its `id` first; takes what `prepare` takes."""
         home = await self.prepare(model, **prepared)
-        answer = await self._post("/v1/graphs", home.document)
+        answer = await self._questions.post("/v1/graphs", home.document)
         return dict(home.restored(answer.json()))
 
     async def graph(self, graph_id: str, accept: str | None = None) -> Any:
         """The document of a graph, or its bytes in the media type `accept`."""
-        return await self._document(f"/v1/graphs/{_word(graph_id)}", accept)
+        return await self._document(f"/v1/graphs/{word(graph_id)}", accept)
 
     async def analysis(
         self, graph_id: str, *, start: Mapping[str, int] | None = None, before: Sequence[str] = ()
     ) -> Json:
         """Versions, lives, the peak and who holds it, suspicious places; `start` and `before` number versions on."""
         parameters = [("start", f"{name}={n}") for name, n in (start or {}).items()]
-        return await self._json(
-            f"/v1/graphs/{_word(graph_id)}/analysis", parameters + [("before", id) for id in before]
+        return await self._questions.get(
+            f"/v1/graphs/{word(graph_id)}/analysis", parameters + [("before", id) for id in before]
         )
 
     async def transform(self, /, graph_id: str, name: str, **fields: Any) -> Json:
         """The record of the graph that the pass called `name` makes, or what the pass answers."""
         body = msgspec.json.encode({"pass": name, **fields})
-        answer = await self._post(f"/v1/graphs/{_word(graph_id)}:transform", body)
+        answer = await self._questions.post(f"/v1/graphs/{word(graph_id)}:transform", body)
         return dict(answer.json())
 
     async def plan(
@@ -146,7 +135,7 @@ class AsyncClient:
         graph_id: str | None = None,
         hide_names: bool = False,
         timeout: float | None = None,
-        on_progress: Callable[[Json], object] | None = None,
+        on_progress: Progressed = None,
         **request: Any,
     ) -> Json:
         """The report of a plan for a model, or for the graph `graph_id` that the service has.
@@ -154,18 +143,8 @@ class AsyncClient:
         `request` takes the fields of the wire contract. `on_progress` is called with the operation each time it
         has changed. Raises TimedOut after `timeout` seconds, OperationFailed, Cancelled, ServiceProblem.
         """
-        deadline = Deadline(timeout)
-        home, answer = await self._asked(model, graph_id, hide_names, request, deadline, WAIT_S)
-        if answer.status == 201:
-            return _restored(home, answer.json())
-        operation = await self._ended(str(answer.json()["id"]), deadline, on_progress)
-        try:
-            return _restored(home, await self._result(operation, request.get("return")))
-        except Cancelled as cancelled:
-            cancelled.best = None if cancelled.best is None else _restored(home, cancelled.best)
-            raise
-        except OperationFailed as failed:
-            raise OperationFailed(_restored(home, failed.problem), failed.operation) from None
+        asked = await self._asked("/v1/plans", model, graph_id, hide_names, request)
+        return await self._questions.answer(asked, timeout, on_progress)
 
     async def submit(
         self,
@@ -180,8 +159,8 @@ class AsyncClient:
 
         Both have an `id`; an operation has a `state`. Ask `wait` for its end, then `report` for the plan.
         """
-        home, answer = await self._asked(model, graph_id, hide_names, request, Deadline(None), 0)
-        return _restored(home, answer.json())
+        asked = await self._asked("/v1/plans", model, graph_id, hide_names, request)
+        return asked.restored((await self._questions.put(asked, Deadline(None), 0)).json())
 
     async def curve(
         self,
@@ -191,11 +170,17 @@ class AsyncClient:
         *,
         graph_id: str | None = None,
         hide_names: bool = False,
+        timeout: float | None = None,
+        on_progress: Progressed = None,
         **request: Any,
     ) -> Json:
-        """The least time within each budget, and the bound beside it; every point names its plan."""
-        asked = {**request, "budgets": list(budgets)}
-        return await self._answered("/v1/curves", model, graph_id, hide_names, asked)
+        """The least time within each budget, and the bound beside it; every point names its plan.
+
+        Waits, and raises, as `plan` does.
+        """
+        fields = {**request, "budgets": list(budgets)}
+        asked = await self._asked("/v1/curves", model, graph_id, hide_names, fields)
+        return await self._questions.answer(asked, timeout, on_progress)
 
     async def fit(
         self,
@@ -204,74 +189,86 @@ class AsyncClient:
         *,
         graph_id: str | None = None,
         hide_names: bool = False,
+        timeout: float | None = None,
+        on_progress: Progressed = None,
         **request: Any,
     ) -> Json:
-        """The largest batch whose step fits `budget` or `fits`. A model read here has no dimension left open."""
-        return await self._answered("/v1/fits", model, graph_id, hide_names, request)
+        """The largest batch whose step fits `budget` or `fits`. A model read here has no dimension left open.
+
+        Waits, and raises, as `plan` does.
+        """
+        asked = await self._asked("/v1/fits", model, graph_id, hide_names, request)
+        return await self._questions.answer(asked, timeout, on_progress)
 
     async def pack(
         self, buffers: Sequence[Mapping[str, Any]], *, capacity: int | None = None, alignment: int = 1,
-        search_seconds: float = SEARCH_S,
+        search_seconds: float = SEARCH_S, timeout: float | None = None, on_progress: Progressed = None,
     ) -> Json:  # fmt: skip
-        """Offsets of buffers of any origin in one arena, the smallest found, or the first within the capacity."""
-        asked = {
+        """Offsets of buffers of any origin in one arena, the smallest found, or the first within the capacity.
+
+        Waits, and raises, as `plan` does.
+        """
+        fields = {
             "buffers": list(buffers), "capacity": capacity, "alignment": alignment, "search_seconds": search_seconds,
         }  # fmt: skip
-        seconds = search_seconds + OVERTIME_S
-        answer = await self._post("/v1/layouts", msgspec.json.encode(asked), seconds=seconds, is_done_once=True)
-        packed: Json = answer.json()
-        return packed
+        return await self._questions.answer(Asked("/v1/layouts", fields), timeout, on_progress)
+
+    async def kept_curve(self, curve_id: str) -> Json:
+        """A curve that was found before; `curve_id` may be the path an operation gives."""
+        return await self._questions.get(_in("/v1/curves", curve_id))
+
+    async def kept_fit(self, fit_id: str) -> Json:
+        """A fit that was found before, likewise."""
+        return await self._questions.get(_in("/v1/fits", fit_id))
+
+    async def packed(self, layout_id: str) -> Json:
+        """Offsets that were found before, likewise."""
+        return await self._questions.get(_in("/v1/layouts", layout_id))
 
     async def report(self, plan_id: str, sections: Sequence[str] | None = None) -> Json:
         """The report of a plan, with the sections asked for; `plan_id` may be the path an operation gives."""
-        return await self._json(_plan(plan_id), _sections(sections))
+        return await self._questions.get(_in("/v1/plans", plan_id), named_sections(sections))
 
     async def rewritten(self, plan_id: str, accept: str | None = None) -> Any:
         """The rewritten graph as a document, or its bytes in the media type `accept`."""
-        return await self._document(f"{_plan(plan_id)}/graph", accept)
+        return await self._document(f"{_in('/v1/plans', plan_id)}/graph", accept)
 
     async def source(self, plan_id: str, accept: str | None = None) -> Any:
         """The graph that was planned, after differentiation, likewise."""
-        return await self._document(f"{_plan(plan_id)}/source", accept)
+        return await self._document(f"{_in('/v1/plans', plan_id)}/source", accept)
 
     async def layout(self, plan_id: str) -> Json:
         """Where every value lies."""
-        return await self._json(f"{_plan(plan_id)}/layout")
+        return await self._questions.get(f"{_in('/v1/plans', plan_id)}/layout")
 
     async def timeline(self, plan_id: str) -> Json:
         """Bytes of every step, before and after."""
-        return await self._json(f"{_plan(plan_id)}/timeline")
+        return await self._questions.get(f"{_in('/v1/plans', plan_id)}/timeline")
 
     async def operation(self, operation_id: str) -> Json:
         """State and progress."""
-        return await self._json(f"/v1/operations/{_word(operation_id)}")
+        return await self._questions.get(f"/v1/operations/{word(operation_id)}")
 
     async def operations(self, state: str | None = None, page: int = PAGE) -> AsyncGenerator[Json]:
         """Every operation, newest first, fetched a page at a time as they are asked for."""
-        cursor: str | None = None
-        while True:
-            parameters: list[Any] = [("limit", page)]
-            parameters += [(name, said) for name, said in (("cursor", cursor), ("state", state)) if said is not None]
-            found = await self._json("/v1/operations", parameters)
-            for operation in found["operations"]:
-                yield operation
-            cursor = found["next"]
-            if cursor is None:
-                return
+        async for operation in self._questions.pages(
+            "/v1/operations", "operations", [("limit", page), ("state", state)]
+        ):
+            yield operation
 
     async def wait(
         self,
         operation_id: str,
         *,
         timeout: float | None = None,
-        on_progress: Callable[[Json], object] | None = None,
+        on_progress: Progressed = None,
     ) -> Json:
         """The operation once it has ended, well or not. Raises TimedOut; the operation goes on then."""
-        return await self._ended(operation_id, Deadline(timeout), on_progress)
+        return await self._questions.ended(f"/v1/operations/{word(operation_id)}", Deadline(timeout), on_progress)
 
     async def events(self, operation_id: str, last_event_id: str = "") -> AsyncGenerator[Event]:
         """What happens to an operation until it ends; a broken stream goes on where it broke."""
-        path, last, retries = f"/v1/operations/{_word(operation_id)}/events", last_event_id, self._tries()
+        path, last, retries = f"/v1/operations/{word(operation_id)}/events", last_event_id, self._questions.tries()
         while True:
             headers = {"Accept": "text/event-stream"} | ({"Last-Event-ID": last} if last else {})
             call, told = Call("GET", path, headers=headers), None
@@ -306,29 +303,29 @@ class AsyncClient:
 
     async def cancel(self, operation_id: str) -> Json:
         """The operation, asked to stop; it keeps its best so far."""
-        call = Call("POST", f"/v1/operations/{_word(operation_id)}:cancel")  # the same twice, without a key
-        return dict((await answered(self._wire, call, self._tries())).json())
+        call = Call("POST", f"/v1/operations/{word(operation_id)}:cancel")  # the same twice, without a key
+        return dict((await answered(self._wire, call, self._questions.tries())).json())
 
     async def savings(self, *group_by: str, since: str | None = None, until: str | None = None) -> list[Json]:
         """A row a group of plans first made in [since, until): of model (unless said), planner, budget and day."""
         given = (("group_by", ",".join(group_by) or None), ("from", since), ("to", until))
-        return list((await self._json("/v1/savings", [pair for pair in given if pair[1] is not None]))["rows"])
+        return list((await self._questions.get("/v1/savings", [pair for pair in given if pair[1] is not None]))["rows"])
 
     async def planners(self) -> list[Json]:
         """Names and first words of every planner."""
-        return list((await self._json("/v1/planners"))["planners"])
+        return list((await self._questions.get("/v1/planners"))["planners"])
 
     async def devices(self) -> list[Json]:
         """Every device profile."""
-        return list((await self._json("/v1/devices"))["devices"])
+        return list((await self._questions.get("/v1/devices"))["devices"])
 
     async def schema(self, name: str) -> Json:
         """A JSON Schema: document, columns, request, report, transform, operation or problem."""
-        return await self._json(f"/v1/schemas/{_word(name)}")
+        return await self._questions.get(f"/v1/schemas/{word(name)}")
 
     async def version(self) -> Json:
         """Versions of the service and of what plans depend on."""
-        return await self._json("/version")
+        return await self._questions.get("/version")
 
     async def ready(self) -> bool:
         """Whether the service takes work now."""
@@ -338,108 +335,23 @@ class AsyncClient:
             return False
         return True
 
-    def _tries(self, deadline: Deadline | None = None) -> Retries:
-        return Retries(self._retries, deadline or Deadline(None))
-
-    async def _json(self, path: str, parameters: Sequence[tuple[str, Any]] = ()) -> Json:
-        call = Call("GET", path, list(parameters), {"Accept": "application/json, application/schema+json"})
-        return dict((await answered(self._wire, call, self._tries())).json())
-
     async def _document(self, path: str, accept: str | None) -> Any:
         call = Call("GET", path, headers={"Accept": accept or "application/json"})
-        answer = await answered(self._wire, call, self._tries())
+        answer = await answered(self._wire, call, self._questions.tries())
         return answer.body if accept else answer.json()
 
-    async def _post(
-        self,
-        path: str,
-        body: bytes,
-        deadline: Deadline | None = None,
-        wait: float | None = None,
-        seconds: float = 0.0,
-        is_done_once: bool = False,
-    ) -> Answer:
-        """Sent under one idempotency key, however often; or, without one, again only where it was not begun."""
-        headers = {"Content-Type": "application/json"}
-        if not is_done_once:
-            headers["Idempotency-Key"] = str(uuid.uuid4())
-        if len(body) >= COMPRESSED_BYTES:
-            body = zstandard.ZstdCompressor(level=3).compress(body)
-            headers["Content-Encoding"] = "zstd"
-        if wait is not None:
-            headers["Prefer"] = f"wait={wait:.0f}"
-        seconds += wait or 0.0
-        call = Call("POST", path, headers=headers, content=body, seconds=seconds, is_done_once=is_done_once)
-        return await answered(self._wire, call, self._tries(deadline))
-
     async def _asked(
-        self,
-        model: Model | Home | None,
-        graph_id: str | None,
-        hide_names: bool,
-        request: Mapping[str, Any],
-        deadline: Deadline,
-        wait: float,
-    ) -> tuple[Home | None, Answer]:
-        """The question put, and its first answer: the report, or an operation to wait for."""
-        home, fields = await self._question(model, graph_id, hide_names, request)
-        seconds = max(0.0, min(wait, deadline.left()))
-        try:
-            return home, await self._post("/v1/plans", msgspec.json.encode(fields), deadline, seconds)
-        except ServiceProblem as problem:
-            raise ServiceProblem(_restored(home, problem.problem)) from None
-
-    async def _question(
-        self, model: Model | Home | None, graph_id: str | None, hide_names: bool, request: Mapping[str, Any]
-    ) -> tuple[Home | None, Json]:
-        """What is known of the model here, and the fields that are sent."""
+        self, path: str, model: Model | Home | None, graph_id: str | None, hide_names: bool, request: Mapping[str, Any]
+    ) -> Asked:
+        """The fields that are sent, and what is known of the model here."""
         if (model is None) == (graph_id is None):
             raise TypeError("give a model, or the graph_id of one the service has")
-        home, fields = None, dict(request)
-        if model is not None:
-            shapes = {} if isinstance(model, Home) else {name: fields.pop(name, None) for name in SHAPES}
-            home = await self.prepare(model, hide_names=hide_names, **shapes)
-            fields = {"graph": msgspec.Raw(home.document), **home.fields(fields)}
-        else:
-            fields["graph_id"] = graph_id
-        return home, fields
-
-    async def _answered(
-        self, path: str, model: Model | Home | None, graph_id: str | None, hide_names: bool, request: Mapping[str, Any]
-    ) -> Json:
-        """The answer of a path that answers when all is done, and knows no idempotency keys."""
-        home, fields = await self._question(model, graph_id, hide_names, request)
-        seconds = float(request.get("search_seconds") or SEARCH_S) + OVERTIME_S
-        try:
-            answer = await self._post(path, msgspec.json.encode(fields), seconds=seconds, is_done_once=True)
-        except ServiceProblem as problem:
-            raise ServiceProblem(_restored(home, problem.problem)) from None
-        return _restored(home, answer.json())
-
-    async def _ended(self, operation_id: str, deadline: Deadline, on_progress: Callable[[Json], object] | None) -> Json:
-        path, last = f"/v1/operations/{_word(operation_id)}", None
-        while True:
-            answer = await answered(self._wire, Call("GET", path), self._tries())
-            operation: Json = answer.json()
-            if on_progress is not None and operation != last:
-                on_progress(operation)
-            if operation["state"] in FINISHED:
-                return operation
-            last, pause, left = operation, retry_after(answer.headers) or POLL_S, deadline.left()
-            if left <= 0:
-                said = f"operation {operation_id} is {operation['state']}; wait for it again, or cancel it"
-                raise TimedOut(said, operation_id)
-            await self._wire.pause(min(pause, left))
-
-    async def _result(self, operation: Json, sections: Any) -> Json:
-        """The report an operation ended with. Raises OperationFailed, Cancelled."""
-        if operation["state"] == "failed":
-            raise OperationFailed(operation["error"], operation["id"])
-        wanted = [sections] if isinstance(sections, str) else sections
-        report = None if operation["result"] is None else await self.report(operation["result"], wanted)
-        if operation["state"] == "cancelled" or report is None:
-            raise Cancelled(operation["id"], report)
-        return report
+        fields = dict(request)
+        if model is None:
+            return Asked(path, {"graph_id": graph_id, **fields})
+        shapes = {} if isinstance(model, Home) else {name: fields.pop(name, None) for name in SHAPES}
+        home = await self.prepare(model, hide_names=hide_names, **shapes)
+        return Asked(path, {"graph": msgspec.Raw(home.document), **home.fields(fields)}, home)
 
 
 def _shapes(given: Mapping[str, Any]) -> Shapes:
@@ -458,17 +370,6 @@ def options_of(url: str | None, key: str | None, http: dict[str, Any]) -> dict[s
     return {"base_url": url or os.environ.get(URL) or HERE, "headers": headers, **http}
 
 
-def _word(id: str) -> str:
-    return quote(id, safe="")
-
-
-def _plan(plan_id: str) -> str:
-    return f"/v1/plans/{_word(plan_id.removeprefix('/v1/plans/'))}"
-
-
-def _sections(sections: Sequence[str] | None) -> list[tuple[str, Any]]:
-    return [("return", name) for name in sections or ()]
-
-
-def _restored(home: Home | None, said: Any) -> Json:
-    return dict(said if home is None else home.restored(said))
+def _in(collection: str, id: str) -> str:
+    """The path of a thing, of which the id is given or the path itself."""
+    return f"{collection}/{word(id.removeprefix(f'{collection}/'))}"

@@ -5,7 +5,7 @@ ClientError
 ├── TimedOut            the time is over; the operation goes on, and may be waited for again
 ├── ServiceProblem      the service said no: code, findings with paths and remedies
 │   └── OperationFailed the operation came to a bad end
-└── Cancelled           somebody stopped it; `best` is the report of its best plan, or None
+└── Cancelled           somebody stopped it; `best` is its best answer so far, or None
 """
 
 from __future__ import annotations
@@ -29,9 +29,6 @@ FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 30.0
 LONGEST_TOLD_S = 600.0  # who is told to wait longer is told so
 #: The service, or what stands before it, will answer later.
 LATER = frozenset({429, 502, 503, 504})
-#: It did not begin with the call.
-NOT_BEGUN = frozenset({429, 503})
-NEVER_SENT = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout)
 #: No second try mends these.
 HOPELESS = (httpx2.UnsupportedProtocol, httpx2.LocalProtocolError)
 
@@ -72,7 +69,7 @@ class ServiceProblem(ClientError):
 
 
 class OperationFailed(ServiceProblem):
-    """The operation ended without a plan. `operation` is its id."""
+    """The operation ended without an answer. `operation` is its id."""
 
     def __init__(self, problem: Mapping[str, Any], operation: str):
         self.operation = operation
@@ -80,11 +77,11 @@ class OperationFailed(ServiceProblem):
 
 
 class Cancelled(ClientError):
-    """Somebody stopped the operation; `best` is the report of its best plan so far, or None."""
+    """Somebody stopped the operation; `best` is its best answer so far, of a plan the report, or None."""
 
     def __init__(self, operation: str, best: Any):
         self.operation, self.best = operation, best
-        super().__init__(f"operation {operation} was cancelled" + ("" if best is None else "; .best is its best plan"))
+        super().__init__(f"operation {operation} was cancelled" + ("" if best is None else "; .best is what it found"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +94,6 @@ class Call:
     headers: Mapping[str, str] = field(default_factory=dict)
     content: bytes | None = None
     seconds: float = 0.0  # the service may take before it answers, beside the usual
-    is_done_once: bool = False  # sent again only where it was not begun
 
     def to(self, http: httpx2.Client | httpx2.AsyncClient, timeout: float) -> httpx2.Request:
         limits = httpx2.Timeout(timeout, read=timeout + self.seconds)
@@ -225,15 +221,13 @@ async def answered(wire: Wire, call: Call, retries: Retries) -> Answer:
         except HOPELESS as error:
             raise Unreachable(f"{call.method} {call.path}: {error}") from error
         except httpx2.TransportError as error:
-            again = not call.is_done_once or isinstance(error, NEVER_SENT)
-            pause = retries.pause() if again else None
+            pause = retries.pause()
             if pause is None:
                 raise unreachable(call, retries, error) from error
         else:
             if answer.status < 400:
                 return answer
-            again = answer.status in (NOT_BEGUN if call.is_done_once else LATER)
-            pause = retries.pause(retry_after(answer.headers)) if again else None
+            pause = retries.pause(retry_after(answer.headers)) if answer.status in LATER else None
             if pause is None:
                 raise problem_in(answer)
         await wire.pause(pause)

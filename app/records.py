@@ -1,9 +1,10 @@
-"""Graphs, plans and idempotency keys as the store keeps them."""
+"""Graphs, plans, results and idempotency keys as the store keeps them."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
@@ -15,7 +16,17 @@ from app.errors import Conflict, Gone, NotFound
 from app.store.blobs import key_of
 from app.store.database import insert
 from app.store.store import Store
-from app.store.tables import answers, graphs, idempotency_keys, of_report, plans, sections, wire
+from app.store.tables import (
+    answers,
+    graphs,
+    idempotency_keys,
+    of_report,
+    plans,
+    result_plans,
+    results,
+    sections,
+    wire,
+)
 from app.watching import instruments
 
 DEFAULT_SECTIONS = ("plan", "timeline")
@@ -51,56 +62,135 @@ def document_of(store: Store, graph_id: str) -> bytes:
     return store.blobs.get(graph_of(store, graph_id)["blob"])
 
 
-def question_key(graph_id: str, fields: Mapping[str, Any]) -> str:
-    """Names the question: the same graph, request and versions have the same answer."""
+def question_key(about: str, fields: Mapping[str, Any], kind: str = "plan") -> str:
+    """Names the question: the same graph, request and versions have the same answer.
+
+    `about` is the id of a graph, or the SHA-256 of what is asked about instead.
+    """
     asked = {name: given for name, given in fields.items() if name != "return"}
-    text = msgspec.json.encode([graph_id, asked, versions()], order="deterministic")
+    text = msgspec.json.encode([kind, about, asked, versions()], order="deterministic")
     return hashlib.sha256(text).hexdigest()
 
 
-def solve_payload(store: Store, graph_id: str, fields: Mapping[str, Any]) -> dict[str, Any]:
-    """What a child is told of a question about a stored graph. Raises NotFound."""
-    graph, asked = graph_of(store, graph_id), dict(fields)
-    if graph["format"] != "native" and graph["forward_only"] and "loss" not in asked:
-        asked.setdefault("differentiate", True)  # as the file would be; the stored document is native
-    return {"data": store.blobs.get(graph["blob"]), "fields": asked}
+def solve_payload(
+    store: Store, graph_id: str | None, fields: Mapping[str, Any], asked: str | None = None
+) -> dict[str, Any]:
+    """What a child is told of a question about a stored graph, or about what was sent with it. Raises NotFound."""
+    if graph_id is None:
+        return {"data": store.blobs.get(str(asked)), "fields": dict(fields)}
+    graph, told = graph_of(store, graph_id), dict(fields)
+    if graph["format"] != "native" and graph["forward_only"] and "loss" not in told:
+        told.setdefault("differentiate", True)  # as the file would be; the stored document is native
+    return {"data": store.blobs.get(graph["blob"]), "fields": told}
+
+
+Also = Callable[[sa.Connection, str], None]
+
+
+def _nothing(connection: sa.Connection, id: str) -> None: ...
 
 
 def keep_plan(
-    store: Store,
-    solved: Mapping[str, Any],
-    graph_id: str,
-    answers_key: str | None = None,
-    also: Callable[[sa.Connection, str], None] = lambda connection, plan_id: None,
+    store: Store, solved: Mapping[str, Any], graph_id: str, answers_key: str | None = None, also: Also = _nothing
 ) -> str:
     """Id of the plan, which is of its content, times of the clock left out; it answers the question of that key.
 
     `also` is done in the same transaction: all of it is kept, or nothing.
     """
-    report = msgspec.json.decode(solved["report"])
-    timeless = {name: said for name, said in report.items() if name not in ("id", "elapsed")}
-    plan_id = hashlib.sha256(msgspec.json.encode([graph_id, timeless], order="deterministic")).hexdigest()
-    figures, at = msgspec.json.encode(report | {"id": plan_id}), now()
-    row = {"id": plan_id, "graph_id": graph_id, "figures": key_of(figures), "created_at": at, "seen_at": at}
-    columns = of_report(report)
-    parts = [{"plan_id": plan_id, "name": name, "blob": key_of(data)} for name, data in solved["sections"].items()]
-    with store.writing(figures, *solved["sections"].values()) as connection:
-        made = insert(connection, plans).values(row | columns)
-        connection.execute(made.on_conflict_do_update(index_elements=["id"], set_={"seen_at": at}))
+    plan = _Plan.of(solved, graph_id)
+    with store.writing(*plan.blobs) as connection:
+        plan.insert(connection)
+        _answer(connection, answers_key, plan_id=plan.id)
+        also(connection, plan.id)
+    instruments.plan_made(plan.columns)
+    return plan.id
+
+
+def keep_result(
+    store: Store,
+    kind: str,
+    made: Mapping[str, Any],
+    graph_id: str | None,
+    answers_key: str | None = None,
+    also: Also = _nothing,
+) -> str:
+    """Id of a curve, a fit or a layout with the plans it names, kept as `keep_plan` keeps one.
+
+    `made` is {"document", "plans"}, and {"graph"} where the plans are of one that is not stored yet.
+    """
+    if "graph" in made:
+        graph_id = keep_graph(store, made["graph"])["id"]
+    plans = [_Plan.of(solved, str(graph_id)) for solved in made["plans"]]
+    document = dict(made["document"])
+    for place, plan in zip(document.get("points", [document]), plans, strict=False):
+        place["plan"] = f"/v1/plans/{plan.id}"
+    timeless = {name: said for name, said in document.items() if name != "elapsed"}
+    id = hashlib.sha256(msgspec.json.encode([kind, timeless], order="deterministic")).hexdigest()
+    data, at = msgspec.json.encode(document), now()
+    row = {"id": id, "kind": kind, "blob": key_of(data), "created_at": at, "seen_at": at}
+    with store.writing(data, *(blob for plan in plans for blob in plan.blobs)) as connection:
+        for plan in plans:
+            plan.insert(connection)
+        stored = insert(connection, results).values(row)
+        connection.execute(stored.on_conflict_do_update(index_elements=["id"], set_={"seen_at": at}))
+        named = [{"result_id": id, "plan_id": plan_id} for plan_id in {plan.id for plan in plans}]
+        if named:
+            connection.execute(insert(connection, result_plans).on_conflict_do_nothing(), named)
+        _answer(connection, answers_key, result_id=id)
+        also(connection, id)
+    for plan in plans:
+        instruments.plan_made(plan.columns)
+    return id
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """A plan on its way into the store."""
+
+    id: str
+    row: Mapping[str, Any]
+    columns: Mapping[str, Any]
+    figures: bytes
+    sections: Mapping[str, bytes]
+
+    @classmethod
+    def of(cls, solved: Mapping[str, Any], graph_id: str) -> _Plan:
+        report = msgspec.json.decode(solved["report"])
+        timeless = {name: said for name, said in report.items() if name not in ("id", "elapsed")}
+        id = hashlib.sha256(msgspec.json.encode([graph_id, timeless], order="deterministic")).hexdigest()
+        figures, at = msgspec.json.encode(report | {"id": id}), now()
+        row = {"id": id, "graph_id": graph_id, "figures": key_of(figures), "created_at": at, "seen_at": at}
+        return cls(id, row, of_report(report), figures, solved["sections"])
+
+    @property
+    def blobs(self) -> tuple[bytes, ...]:
+        return self.figures, *self.sections.values()
+
+    def insert(self, connection: sa.Connection) -> None:
+        made = insert(connection, plans).values({**self.row, **self.columns})
+        connection.execute(made.on_conflict_do_update(index_elements=["id"], set_={"seen_at": self.row["seen_at"]}))
+        parts = [{"plan_id": self.id, "name": name, "blob": key_of(data)} for name, data in self.sections.items()]
         if parts:
             connection.execute(insert(connection, sections).on_conflict_do_nothing(), parts)
-        if answers_key is not None:
-            answer = {"key": answers_key, "plan_id": plan_id, "created_at": at}
-            connection.execute(insert(connection, answers).values(answer).on_conflict_do_nothing())
-        also(connection, plan_id)
-    instruments.plan_made(columns)
-    return plan_id
+
+
+def _answer(connection: sa.Connection, key: str | None, **answer: str) -> None:
+    if key is not None:
+        row = {"key": key, "created_at": now(), **answer}
+        connection.execute(insert(connection, answers).values(row).on_conflict_do_nothing())
+
+
+def answer(store: Store, key: str) -> str | None:
+    """As `answer_of`, for who does not ask for somebody else."""
+    found = sa.func.coalesce(answers.c.plan_id, answers.c.result_id)
+    with store.reading() as connection:
+        known: str | None = connection.scalar(sa.select(found).where(answers.c.key == key))
+    return known
 
 
 def answer_of(store: Store, key: str) -> str | None:
-    """Id of the plan that answers the question, once there is one."""
-    with store.reading() as connection:
-        found = connection.scalar(sa.select(answers.c.plan_id).where(answers.c.key == key))
+    """Id of the plan, or of the result that is none, that answers the question, once there is one."""
+    found = answer(store, key)
     instruments.looked_up(found is not None)
     return found
 
@@ -114,6 +204,18 @@ def report_of(store: Store, plan_id: str, wanted: Iterable[str] = DEFAULT_SECTIO
         if name in parts:
             report[name] = msgspec.Raw(store.blobs.get(parts[name]))
     return msgspec.json.encode(report)
+
+
+def result_of(store: Store, kind: str, id: str) -> bytes:
+    """The document of a curve, a fit or a layout. Raises NotFound."""
+    missing = NotFound(f"there is no {kind} {id[:80]!r}")
+    try:
+        row = store.row(results, id)
+    except NotFound:
+        raise missing from None
+    if row["kind"] != kind:
+        raise missing
+    return store.blobs.get(row["blob"])
 
 
 def section_of(store: Store, plan_id: str, section: str) -> bytes:

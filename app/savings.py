@@ -13,7 +13,7 @@ import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql
 
 from app.store.store import Store
-from app.store.tables import Moment, operations
+from app.store.tables import Moment, operations, result_plans
 from planner.errors import BadRequest
 
 GROUPS = ("model", "planner", "budget", "day")
@@ -43,10 +43,9 @@ FIGURES: tuple[sa.ColumnElement[Any], ...] = (
 
 @dataclass(frozen=True, slots=True)
 class Owned:
-    """Whose plans are summed: the results of these operations, and these plans."""
+    """Whose plans are summed: those that these operations found, alone or in a curve or a fit."""
 
     operations: Sequence[str]
-    plans: Sequence[str]
 
 
 def savings(
@@ -65,9 +64,10 @@ def savings(
         asked = asked.where(made < until)
     if owned is not None:
         plan: sa.ColumnClause[str] = sa.column("plan_id")
-        results = sa.select(operations.c.result)
-        made_for = results.where(operations.c.id.in_(_listed(store, owned.operations)))
-        asked = asked.where(plan.in_(made_for) | plan.in_(_listed(store, owned.plans)))
+        own = operations.c.id.in_(_listed(store, owned.operations))
+        alone = sa.select(operations.c.result).where(own)
+        several = sa.select(result_plans.c.plan_id).join(operations, operations.c.found == result_plans.c.result_id)
+        asked = asked.where(plan.in_(alone) | plan.in_(several.where(own)))
     with store.reading() as connection:
         rows = [dict(row) for row in connection.execute(asked.limit(MOST_ROWS + 1)).mappings()]
     if len(rows) > MOST_ROWS:

@@ -514,14 +514,16 @@ class Operation(Open):
     """One job. GET is 200 whatever its state."""
 
     id: str
-    kind: Literal["plan"]
+    kind: Literal["plan", "curve", "fit", "layout"]
     state: Literal["queued", "running", "succeeded", "failed", "cancelled"]
     stage: str | None
     created_at: str
     started_at: str | None
     ended_at: str | None
     progress: Progress | None
-    result: str | None = Field(description="path of the plan; a cancelled operation keeps its best so far")
+    result: str | None = Field(
+        description="path of the plan, curve, fit or layout; a cancelled operation keeps its best so far"
+    )
     error: Problem | None
 
 

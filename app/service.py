@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import threading
 from collections.abc import Mapping, Sequence
@@ -14,11 +13,11 @@ import sqlalchemy as sa
 
 from app import records
 from app.admission import Admission, Turns
-from app.errors import AppError, Busy, SolveFailed, Unavailable
+from app.errors import AppError
 from app.files import CannotWrite
 from app.jobs.attempt import Means
 from app.jobs.durable import DurableJobs
-from app.jobs.port import DIFFERENT, RETRY_S, STATES, Jobs
+from app.jobs.port import STATES, Jobs
 from app.kept import Kept
 from app.runner import Runner
 from app.settings import Settings
@@ -49,16 +48,12 @@ class Service:
         self.admission = Admission(settings)
         self.kept = Kept(settings.kept_bytes)
         self._reads = Turns(settings.readers, settings.read_queue, settings.read_seconds, "REMAT_READ_QUEUE")
-        self._solvers = asyncio.Semaphore(max(1, settings.workers))
-        self._solves: set[threading.Event] = set()  # of those that run or wait; set, it stops them
         instruments.watch(self)
 
     def drain(self) -> None:
-        """Refuse new work, end event streams, and let curves and fits be answered with the best so far."""
+        """Refuse new work, and end event streams."""
         self.draining = True
         self.jobs.drain()
-        for stop in tuple(self._solves):
-            stop.set()
 
     def close(self) -> None:
         self.draining = True
@@ -75,9 +70,8 @@ class Service:
         return {state: found.get(state, 0) for state in STATES}
 
     def waiting(self) -> dict[str, int]:
-        """How many wait for their turn: solves without an operation, and short tasks such as reading."""
-        solves = max(0, len(self._solves) - self.settings.workers)
-        return {"solves": solves, "reads": self._reads.waiting}
+        """How many wait for their turn: short tasks such as reading."""
+        return {"reads": self._reads.waiting}
 
     def held_bytes(self) -> int:
         return self.admission.bytes
@@ -115,29 +109,6 @@ class Service:
             self.admission.demand_memory(EXPANDED * len(payload.get("data", b"")))
             answer = await anyio.to_thread.run_sync(self.runner.run, task, payload, self.settings.read_seconds)
             return answer.result
-
-    async def solve_in_child(self, task: str, payload: Mapping[str, Any], search_seconds: float) -> Any:
-        """Result of a task that plans. Raises Unavailable, Busy, Problem, SolveFailed."""
-        settings, stop = self.settings, threading.Event()
-        if self.draining:
-            raise Unavailable("the service is being stopped; ask again", headers={"Retry-After": str(RETRY_S)})
-        if len(self._solves) >= settings.workers + settings.queue:
-            raise Busy(
-                f"{settings.queue} solves are waiting already; ask again in {RETRY_S} s, or raise REMAT_QUEUE",
-                limit={"name": "REMAT_QUEUE", "value": settings.queue},
-                headers={"Retry-After": str(RETRY_S)},
-            )
-        told = {**payload, "limits": asdict(settings.limits())}
-        self._solves.add(stop)
-        try:
-            async with self._solvers:
-                seconds = search_seconds + settings.overtime_seconds
-                answer = await anyio.to_thread.run_sync(self.runner.run, task, told, seconds, None, stop)
-        finally:
-            self._solves.discard(stop)
-        if any(solved["exit_code"] == DIFFERENT for solved in answer.result["plans"]):
-            raise SolveFailed("the rewritten graph computed something else; the plan is not kept", code="different")
-        return answer.result
 
     def _collect(self) -> None:
         """Take out of the store what has become old, soon after the start and then every `gc_hours`."""

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import copy
 import hashlib
-import secrets
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -27,13 +26,11 @@ from app.savings import Owned
 from app.service import Service
 from app.store.blobs import key_of
 from app.store.store import Store
-from app.store.tables import graphs, operations, plans
+from app.store.tables import graphs, operations, plans, result_plans, results
 
 DEFAULT_SECONDS = 10.0  # of a search that says nothing
 RETRY_S = 5
-DIRECT = "direct/"  # solves without an operation
 PAGE = 1000
-SHORT = frozenset({"read", "write", "analyse", "transform"})  # tasks that are no solves
 
 
 class Access:
@@ -42,7 +39,6 @@ class Access:
     def __init__(self, vault: Vault, clock: Callable[[], float] = time.time):
         self.vault, self.clock = vault, clock
         self.lock = threading.Lock()
-        self.direct: set[str] = set()  # running now
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +60,8 @@ class Caller:
         if not self.access.vault.granted(self.key.tenant, kind, [id]):
             raise NotFound(f"there is no {kind[:-1]} {id[:80]!r}")
 
-    def begin(self, id: str | None, seconds: float, jobs: Jobs) -> None:
-        """Count a solve against the key, or only see whether it may begin. Raises OverQuota."""
+    def demand_quota(self, seconds: float, jobs: Jobs) -> None:
+        """Raises OverQuota unless a solve of so many seconds may begin."""
         key, access = self.key, self.access
         self._settle(jobs)
         running, now = access.vault.running(key.id), access.clock()
@@ -84,17 +80,11 @@ class Caller:
                 code="quota_seconds", limit={"name": "solver_seconds", "value": key.quotas.solver_seconds},
                 headers={"Retry-After": str(int(DAY_S - now % DAY_S) + 1)},
             )  # fmt: skip
-        if id is not None:
-            access.vault.charge(key.id, id, seconds, now)
 
     def _settle(self, jobs: Jobs) -> None:
         """Count solves that have ended with what they took."""
         vault = self.access.vault
         for id in vault.running(self.key.id):
-            if id.startswith(DIRECT):
-                if id not in self.access.direct:  # of a process that is gone
-                    vault.settle(self.key.id, id, 0.0)
-                continue
             try:
                 operation = jobs.status(id)
             except NotFound:
@@ -114,13 +104,11 @@ def _seconds(operation: Operation) -> float:
 def seen_by(service: Service, caller: Caller) -> Service:
     """The service with the tenant's part of its store and jobs, and the key's limits."""
     seen: Any = copy.copy(service)
-    quotas, settings = caller.key.quotas, service.settings
+    settings = service.settings
     lower = {name: min(getattr(settings, name), quota) for name, quota in _limits(caller).items() if quota is not None}
     seen.settings = settings.model_copy(update=lower) if lower else settings
     seen.store = _Store(service.store, caller)
     seen.jobs = _Jobs(service.jobs, caller)
-    if quotas.solves is not None or quotas.solver_seconds is not None:
-        seen.runner = _Runner(service.runner, service.jobs, caller)
     seen.caller = caller
     view: Service = seen
     return view
@@ -145,11 +133,11 @@ def tenant_of(service: Service) -> str | None:
     return None if caller is None else caller.key.tenant
 
 
-def own_plan(service: Service, plan_id: str) -> None:
-    """Count a plan that no operation has as result among the tenant's."""
+def own_result(service: Service, kind: str, id: str) -> None:
+    """Count an answer to the tenant's own question among their things; a plan is whose its graph is."""
     caller: Caller | None = getattr(service, "caller", None)
-    if caller is not None:
-        caller.grant("plans", plan_id)
+    if caller is not None and kind != "plan":
+        caller.grant("results", id)
 
 
 def own_plans(service: Service) -> Owned | None:
@@ -157,8 +145,7 @@ def own_plans(service: Service) -> Owned | None:
     caller: Caller | None = getattr(service, "caller", None)
     if caller is None or "operator" in caller.key.scopes:
         return None
-    vault, tenant = caller.access.vault, caller.key.tenant
-    return Owned(vault.grants(tenant, "operations"), vault.grants(tenant, "plans"))
+    return Owned(caller.access.vault.grants(caller.key.tenant, "operations"))
 
 
 class _Store:
@@ -177,6 +164,8 @@ class _Store:
         found = self._store.row(table, id)
         if table is operations:
             self._caller.demand("operations", id)
+        if table is results:
+            self._demand_result(id)
         if table is plans:
             try:
                 self._demand_graph(found["graph_id"])
@@ -189,6 +178,21 @@ class _Store:
         with self._store.writing(*blobs) as connection:
             yield connection
         self._sent |= set(map(key_of, blobs))
+
+    def _demand_result(self, id: str) -> None:
+        """A curve, a fit or a layout is whose operation found it, and so is the graph of a fit. Raises NotFound."""
+        caller, vault = self._caller, self._caller.access.vault
+        if vault.granted(caller.key.tenant, "results", [id]):
+            return
+        graphs_of = sa.select(plans.c.graph_id).join(result_plans).where(result_plans.c.result_id == id).distinct()
+        with self._store.reading() as connection:
+            found_by = list(connection.scalars(sa.select(operations.c.id).where(operations.c.found == id)))
+            made_for = list(connection.scalars(graphs_of))
+        if not vault.granted(caller.key.tenant, "operations", found_by):
+            raise NotFound(f"there is no result {id[:80]!r}")
+        caller.grant("results", id)
+        for graph_id in made_for:
+            caller.grant("graphs", graph_id)
 
     def _demand_graph(self, id: str) -> None:
         if id in self._sent:
@@ -209,7 +213,7 @@ class _Jobs:
         seconds = float(question.fields.get("search_seconds") or DEFAULT_SECONDS)
         access = self._caller.access
         with access.lock:
-            self._caller.begin(None, seconds, self._jobs)
+            self._caller.demand_quota(seconds, self._jobs)
             operation = self._jobs.submit(question)
             self._caller.grant("operations", operation.id)
             access.vault.charge(self._caller.key.id, operation.id, seconds, access.clock())
@@ -248,33 +252,3 @@ class _Jobs:
 
     def close(self) -> None:
         self._jobs.close()
-
-
-class _Runner:
-    """The runner, whose solves without an operation count against the key."""
-
-    def __init__(self, runner: Any, jobs: Jobs, caller: Caller):
-        self._runner, self._jobs, self._caller = runner, jobs, caller
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._runner, name)
-
-    def run(self, task: str, payload: Mapping[str, Any], *more: Any) -> Any:
-        if task in SHORT:
-            return self._runner.run(task, payload, *more)
-        access, key = self._caller.access, self._caller.key
-        id = DIRECT + secrets.token_hex(8)
-        seconds = float(payload.get("fields", {}).get("search_seconds") or DEFAULT_SECONDS)
-        with access.lock:
-            access.direct.add(id)
-            try:
-                self._caller.begin(id, seconds, self._jobs)
-            except OverQuota:
-                access.direct.discard(id)
-                raise
-        began = time.monotonic()
-        try:
-            return self._runner.run(task, payload, *more)
-        finally:
-            access.direct.discard(id)
-            access.vault.settle(key.id, id, time.monotonic() - began)

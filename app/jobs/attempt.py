@@ -17,7 +17,7 @@ from app.errors import AppError, Problem, SolveFailed, Unavailable, problem_of
 from app.files import CannotWrite
 from app.jobs import stored
 from app.jobs.port import DIFFERENT, Event, Operation
-from app.records import keep_plan, solve_payload
+from app.records import answer, keep_plan, keep_result, solve_payload
 from app.runner import Answer, Runner
 from app.settings import Settings
 from app.store.store import Store
@@ -113,15 +113,17 @@ class Attempt:
         return self._end("cancelled" if self._why == "cancelled" else "failed", error=error)
 
     def _solve(self) -> Answer | str:
-        """The child's answer, or the id of a plan that answers the question already."""
+        """The child's answer, or the id of what answers the question already."""
         operation, settings, store = self.operation, self.means.settings, self.means.store
-        known = self._patiently(lambda: stored.answer(store, operation.key))
+        known = self._patiently(lambda: answer(store, operation.key))
         if known is not None:
             return known  # by one who died between its plan and its last word, or for somebody else
-        payload = self._patiently(lambda: solve_payload(store, operation.graph_id, operation.fields))
+        about = operation.graph_id, operation.fields, operation.asked
+        payload = self._patiently(lambda: solve_payload(store, *about))
         seconds = float(operation.fields.get("search_seconds", 10.0)) + settings.overtime_seconds
         told = payload | {"limits": asdict(settings.limits())}
-        return self.means.runner.run("solve", told, seconds, self._progressed, self._stop)
+        task = "solve" if operation.kind == "plan" else operation.kind
+        return self.means.runner.run(task, told, seconds, self._progressed, self._stop)
 
     def _progressed(self, told: Mapping[str, Any]) -> None:
         with self._lock:
@@ -129,23 +131,26 @@ class Attempt:
             operation.stage, operation.progress = told["stage"], progress_of(told, operation.progress)
             self._pending.append(("progress", {"stage": operation.stage, **operation.progress}))
 
-    def _keep(self, answer: Answer | str) -> bool:
-        """Keep the plan and the end of the operation: both, or neither."""
+    def _keep(self, found: Answer | str) -> bool:
+        """Keep what was found and the end of the operation: both, or neither."""
         self._go_on()
-        if isinstance(answer, str):
-            return self._end("succeeded", result=answer)
-        operation, store = self.operation, self.means.store
-        if answer.result["exit_code"] == DIFFERENT:
+        if isinstance(found, str):
+            return self._end("succeeded", result=found)
+        operation, store, made = self.operation, self.means.store, found.result
+        plans = [made] if operation.kind == "plan" else made["plans"]
+        if any(solved["exit_code"] == DIFFERENT for solved in plans):
             raise SolveFailed("the rewritten graph computed something else; the plan is not kept", code="different")
         state = "cancelled" if self._why == "cancelled" else "succeeded"
-        key = None if answer.hurried or state == "cancelled" else operation.key
+        key = None if found.hurried or state == "cancelled" else operation.key
 
-        def ends(connection: sa.Connection, plan_id: str) -> None:
-            stored.end(connection, operation, self._told(), state, plan_id)
+        def ends(connection: sa.Connection, id: str) -> None:
+            stored.end(connection, operation, self._told(), state, id)
 
         def keep() -> str:
             with self._lock:
-                return keep_plan(store, answer.result, operation.graph_id, key, ends)
+                if operation.kind == "plan":
+                    return keep_plan(store, made, str(operation.graph_id), key, ends)
+                return keep_result(store, operation.kind, made, operation.graph_id, key, ends)
 
         result = self._patiently(keep)
         log.info("operation=%s event=%s result=%s", operation.id, state, result)

@@ -43,10 +43,11 @@ class DurableJobs:
         if self._draining:
             raise Unavailable("the service is being stopped; ask again", headers={"Retry-After": str(RETRY_S)})
         self.start()
-        operation = Operation(_new_id(), question.key, question.graph_id, question.fields, now())
+        operation = Operation(_new_id(), question.key, question.graph_id, question.fields, now(), question.kind)
         kept = stored.add(
             self._store, operation, self._settings.workers, self._settings.queue,
             lambda connection: self._queue.put(connection, operation.id, question.priority, question.owner),
+            question.data,
         )  # fmt: skip
         if self._worker is not None:
             self._worker.nudge()

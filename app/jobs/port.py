@@ -11,17 +11,21 @@ USUAL = 100  # priority of what somebody waits for; lower ones go first
 RETRY_S = 5
 DIFFERENT = 4  # exit code of a solve whose rewritten graph computes something else
 STATES = ("queued", "running", "succeeded", "failed", "cancelled")
+#: Kind of operation -> where its results are.
+PLACES = {"plan": "/v1/plans", "curve": "/v1/curves", "fit": "/v1/fits", "layout": "/v1/layouts"}
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """One plan to be made. `key` names the question: two with one key are one job."""
+    """One thing to be found out. `key` names the question: two with one key are one job."""
 
     key: str
-    graph_id: str
+    graph_id: str | None
     fields: Mapping[str, Any]
     owner: str = ""  # whose turns are shared out, where settings limit them
     priority: int = USUAL
+    kind: str = "plan"
+    data: bytes | None = None  # what is asked about, where that is no stored graph
 
 
 @dataclass(slots=True)
@@ -30,7 +34,7 @@ class Operation:
 
     id: str
     key: str
-    graph_id: str
+    graph_id: str | None
     fields: Mapping[str, Any]
     created_at: str
     kind: str = "plan"
@@ -39,7 +43,9 @@ class Operation:
     started_at: str | None = None
     ended_at: str | None = None
     progress: Mapping[str, Any] | None = None
+    asked: str | None = None  # id of what is asked about, where that is no stored graph
     result: str | None = None  # id of the plan
+    found: str | None = None  # id of what is no plan: a curve, a fit, a layout
     error: Mapping[str, Any] | None = None  # a problem object
     worker: str | None = None  # that runs it
     attempts: int = 0
@@ -49,6 +55,11 @@ class Operation:
     @property
     def finished(self) -> bool:
         return self.state in FINISHED
+
+    @property
+    def answer(self) -> str | None:
+        """Id of what was found, among those of its kind."""
+        return self.result if self.kind == "plan" else self.found
 
     def wire(self) -> dict[str, Any]:
         """The operation as people see it."""
@@ -61,7 +72,7 @@ class Operation:
             "started_at": self.started_at,
             "ended_at": self.ended_at,
             "progress": self.progress,
-            "result": None if self.result is None else f"/v1/plans/{self.result}",
+            "result": None if self.answer is None else f"{PLACES[self.kind]}/{self.answer}",
             "error": self.error,
         }
 

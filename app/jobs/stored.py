@@ -16,8 +16,10 @@ from sqlalchemy.exc import IntegrityError
 from app.errors import Busy, NotFound
 from app.jobs.port import RETRY_S, Event, Operation
 from app.records import now
+from app.store.blobs import key_of
+from app.store.database import insert
 from app.store.store import Store
-from app.store.tables import answers, events, operations, workers
+from app.store.tables import events, operations, questions, workers
 
 UNFINISHED = operations.c.ended_at.is_(None)
 RUNNING = operations.c.state == "running"
@@ -30,14 +32,17 @@ class Lost(Exception):
     """The operation is no longer of this worker and attempt."""
 
 
-def add(store: Store, operation: Operation, slots: int, queue: int, put: Callable[[sa.Connection], None]) -> Operation:
-    """The operation, kept and queued, or the one that answers its question already.
+def add(
+    store: Store, operation: Operation, slots: int, queue: int, put: Callable[[sa.Connection], None],
+    data: bytes | None = None,
+) -> Operation:  # fmt: skip
+    """The operation, kept and queued with what it is about, or the one that answers its question already.
 
     `queue` may wait besides those that run, on `slots` or on as many as workers have.
     Raises Busy, NotFound when its graph has gone, CannotWrite, Unavailable.
     """
     try:
-        with store.writing() as connection:
+        with store.writing(*(() if data is None else (data,))) as connection:
             if (same := _same(connection, operation.key)) is not None:
                 return same
             count = sa.select(sa.func.count()).where(operations.c.state.in_(["queued", "running"]))
@@ -49,6 +54,10 @@ def add(store: Store, operation: Operation, slots: int, queue: int, put: Callabl
                     headers={"Retry-After": str(RETRY_S)},
                 )
             operation.last_event = 1
+            if data is not None:
+                operation.asked = key_of(data)
+                question = {"id": operation.asked, "created_at": operation.created_at}
+                connection.execute(insert(connection, questions).values(question).on_conflict_do_nothing())
             connection.execute(sa.insert(operations).values(asdict(operation)))
             _tell(connection, operation.id, [Event(1, "state", operation.wire())])
             put(connection)
@@ -100,7 +109,8 @@ def end(
     last = (told[-1].id if told else operation.last_event) + 1
     _tell(connection, operation.id, told)
     said = {"stage": operation.stage, "progress": operation.progress, "last_event": last}
-    ended = _mine(connection, operation, said | {"state": state, "ended_at": now(), "result": result, "error": error})
+    answer = {"result" if operation.kind == "plan" else "found": result}
+    ended = _mine(connection, operation, said | answer | {"state": state, "ended_at": now(), "error": error})
     _tell(connection, operation.id, [Event(last, "state", ended.wire())])
 
 
@@ -207,12 +217,6 @@ def page(store: Store, after: str | None, limit: int, state: str | None) -> list
         asked = asked.where(operations.c.state == state)
     with store.reading() as connection:
         return [Operation(**row) for row in connection.execute(asked).mappings()]
-
-
-def answer(store: Store, key: str) -> str | None:
-    """Id of the plan that answers the question already."""
-    with store.reading() as connection:
-        return connection.scalar(sa.select(answers.c.plan_id).where(answers.c.key == key))
 
 
 def runs(store: Store, id: str) -> bool:

@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
-import anyio.to_thread
-import msgspec
-from fastapi import APIRouter, Request, Response
+from fastapi import APIRouter, Depends, Request, Response
 
-from app import records
-from app.access.view import own_plan
-from app.openapi import answers, bodies, problems, ref
-from app.routes.asking import demand_time, fields_of, graph_id_of, sent_in
+from app.jobs.port import Question
+from app.openapi import bodies, ref
+from app.routes.asking import (
+    Asked,
+    Sent,
+    about_graph,
+    answered,
+    answers_of_questions,
+    answers_of_results,
+    asked,
+    demand_time,
+    fields_of,
+    kept_result,
+    result,
+)
 from app.routes.common import Serving
 from app.routes.plans import EXAMPLE
+from app.service import Service
 from planner.asked import parse_curve
 
 router = APIRouter(tags=["curves"])
@@ -25,21 +35,21 @@ CURVE_EXAMPLE: dict[str, Any] = {"graph": EXAMPLE["graph"], "budgets": ["90%", "
     "/v1/curves",
     status_code=201,
     response_class=Response,
-    responses=answers(201, "The curve; its plans are kept", {"application/json": ref("Curve")})
-    | problems(400, 404, 408, 413, 415, 422, 429),
+    responses=answers_of_questions("The curve; its plans are kept", "Curve"),
     openapi_extra=bodies({"application/json": ref("CurveQuestion")}, {"one node": CURVE_EXAMPLE}),
 )
-async def post_curve(request: Request, service: Serving) -> Response:
-    """Plan a graph at several budgets: never more time at a looser one. Answered when all are planned."""
-    sent = await sent_in(request, service)
+async def post_curve(asked: Annotated[Asked, Depends(asked)], service: Serving) -> Response:
+    """Plan a graph at several budgets: never more time at a looser one."""
+    return await answered(asked, service, _question, result)
+
+
+async def _question(service: Service, sent: Sent) -> Question:
     fields = fields_of(sent)
-    seconds = parse_curve(fields).request.search_seconds
-    demand_time(service, seconds)
-    graph_id = await graph_id_of(service, sent)
-    payload = await anyio.to_thread.run_sync(records.solve_payload, service.store, graph_id, fields)
-    made = await service.solve_in_child("curve", payload, seconds)
-    for point, solved in zip(made["document"]["points"], made["plans"], strict=True):
-        plan_id = await anyio.to_thread.run_sync(records.keep_plan, service.store, solved, graph_id)
-        await anyio.to_thread.run_sync(own_plan, service, plan_id)
-        point["plan"] = f"/v1/plans/{plan_id}"
-    return Response(msgspec.json.encode(made["document"]), 201, media_type="application/json")
+    demand_time(service, parse_curve(fields).request.search_seconds)
+    return await about_graph(service, sent, fields, "curve")
+
+
+@router.get("/v1/curves/{curve_id}", response_class=Response, responses=answers_of_results("The curve", "Curve"))
+async def get_curve(request: Request, service: Serving, curve_id: str) -> Response:
+    """A curve; its points name their plans."""
+    return await kept_result(request, service, "curve", curve_id)

@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
-import anyio.to_thread
-import msgspec
-from fastapi import APIRouter, Request, Response
+from fastapi import APIRouter, Depends, Request, Response
 
-from app import records
-from app.access.view import own_plan
-from app.openapi import answers, bodies, problems, ref
-from app.routes.asking import demand_time, fields_of, graph_id_of, sent_in
+from app.jobs.port import Question
+from app.openapi import bodies, ref
+from app.routes.asking import (
+    Asked,
+    Sent,
+    about_data,
+    about_graph,
+    answered,
+    answers_of_questions,
+    answers_of_results,
+    asked,
+    demand_time,
+    fields_of,
+    kept_result,
+    result,
+)
 from app.routes.common import Serving
 from app.routes.plans import EXAMPLE
+from app.service import Service
 from planner.asked import parse_fit
 
 router = APIRouter(tags=["fits"])
@@ -25,25 +36,23 @@ FIT_EXAMPLE: dict[str, Any] = {"graph": EXAMPLE["graph"], "budget": "4MiB", "gro
     "/v1/fits",
     status_code=201,
     response_class=Response,
-    responses=answers(201, "The largest size; its plan is kept", {"application/json": ref("Fit")})
-    | problems(400, 404, 408, 413, 415, 422, 429),
+    responses=answers_of_questions("The largest size; its plan is kept", "Fit"),
     openapi_extra=bodies({"application/json": ref("FitQuestion")}, {"one node": FIT_EXAMPLE}),
 )
-async def post_fit(request: Request, service: Serving) -> Response:
+async def post_fit(asked: Annotated[Asked, Depends(asked)], service: Serving) -> Response:
     """Find the largest size of a model that fits a memory. An inline document may leave dimensions open by name."""
-    sent = await sent_in(request, service)
+    return await answered(asked, service, _question, result)
+
+
+async def _question(service: Service, sent: Sent) -> Question:
     fields = fields_of(sent)
-    seconds = parse_fit(fields).request.search_seconds
-    demand_time(service, seconds)
-    if "graph" in sent:  # kept at its size only: until then its dimensions are open
-        payload: dict[str, Any] = {"data": bytes(sent["graph"]), "fields": fields}
-    else:
-        graph_id = await graph_id_of(service, sent)
-        payload = await anyio.to_thread.run_sync(records.solve_payload, service.store, graph_id, fields)
-    made = await service.solve_in_child("fit", payload, seconds)
-    for solved in made["plans"]:
-        graph = await anyio.to_thread.run_sync(records.keep_graph, service.store, made["graph"])
-        plan_id = await anyio.to_thread.run_sync(records.keep_plan, service.store, solved, graph["id"])
-        await anyio.to_thread.run_sync(own_plan, service, plan_id)
-        made["document"]["plan"] = f"/v1/plans/{plan_id}"
-    return Response(msgspec.json.encode(made["document"]), 201, media_type="application/json")
+    demand_time(service, parse_fit(fields).request.search_seconds)
+    if "graph" in sent:  # kept as a graph at its size only: until then its dimensions are open
+        return about_data(bytes(sent["graph"]), fields, "fit")
+    return await about_graph(service, sent, fields, "fit")
+
+
+@router.get("/v1/fits/{fit_id}", response_class=Response, responses=answers_of_results("The fit", "Fit"))
+async def get_fit(request: Request, service: Serving, fit_id: str) -> Response:
+    """A fit; it names its plan."""
+    return await kept_result(request, service, "fit", fit_id)

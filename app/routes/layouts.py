@@ -2,15 +2,28 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
-from fastapi import APIRouter, Request, Response
+from fastapi import APIRouter, Depends, Request, Response
 
 from app.bodies import decoded
-from app.openapi import answers, bodies, problems, ref
-from app.routes.asking import demand_time, sent_in
+from app.jobs.port import Question
+from app.openapi import bodies, ref
+from app.routes.asking import (
+    Asked,
+    Sent,
+    about_data,
+    answered,
+    answers_of_questions,
+    answers_of_results,
+    asked,
+    demand_time,
+    kept_result,
+    result,
+)
 from app.routes.common import Serving
+from app.service import Service
 from planner.layout.buffers import parse_seconds
 
 router = APIRouter(tags=["layouts"])
@@ -20,15 +33,25 @@ EXAMPLE = {"buffers": [{"lower": 0, "upper": 2, "size": 4096}, {"lower": 1, "upp
 
 @router.post(
     "/v1/layouts",
+    status_code=201,
     response_class=Response,
-    responses=answers(200, "Where they lie", {"application/json": ref("PackedLayout")})
-    | problems(400, 413, 415, 422, 429),
+    responses=answers_of_questions("Where they lie", "PackedLayout"),
     openapi_extra=bodies({"application/json": ref("LayoutQuestion")}, {"two buffers": EXAMPLE}),
 )
-async def post_layout(request: Request, service: Serving) -> Response:
-    """Pack buffers with known lifetimes into one arena. Nothing of it is kept."""
-    sent = await sent_in(request, service)
+async def post_layout(asked: Annotated[Asked, Depends(asked)], service: Serving) -> Response:
+    """Pack buffers with known lifetimes into one arena."""
+    return await answered(asked, service, _question, result)
+
+
+async def _question(service: Service, sent: Sent) -> Question:
     seconds = parse_seconds({name: decoded(bytes(raw), Any) for name, raw in sent.items() if name == "search_seconds"})
     demand_time(service, seconds)
-    made = await service.solve_in_child("layout", {"asked": msgspec.json.encode(sent)}, seconds)
-    return Response(made["document"], 200, media_type="application/json")
+    return about_data(msgspec.json.encode(sent), {"search_seconds": seconds}, "layout")
+
+
+@router.get(
+    "/v1/layouts/{layout_id}", response_class=Response, responses=answers_of_results("Where they lie", "PackedLayout")
+)
+async def get_packed(request: Request, service: Serving, layout_id: str) -> Response:
+    """Offsets, in the order of the buffers that were sent."""
+    return await kept_result(request, service, "layout", layout_id)

@@ -5,22 +5,25 @@ from __future__ import annotations
 from typing import Annotated
 
 import anyio.to_thread
-import msgspec
-from fastapi import APIRouter, Header, Query, Request, Response
+from fastapi import APIRouter, Depends, Query, Request, Response
 
 from app import records
-from app.access.view import own_question, tenant_of
-from app.bodies import body_of, media_type_of
-from app.errors import Problem, Stopped
-from app.jobs.port import Operation, Question
-from app.negotiation import wait_asked
-from app.openapi import UNCHANGED, answers, bodies, links, problems, ref
-from app.routes.asking import demand_time, fields_of, fields_of_body, graph_id_of
+from app.access.view import tenant_of
+from app.jobs.port import Question
+from app.openapi import UNCHANGED, answers, bodies, problems, ref
+from app.routes.asking import (
+    Asked,
+    Sent,
+    about_graph,
+    answered,
+    answers_of_questions,
+    asked,
+    demand_time,
+    fields_of,
+)
 from app.routes.common import (
     GRAPH_FORMS,
-    IdempotencyKey,
     Serving,
-    demand_media,
     immutable,
     negotiated,
 )
@@ -39,7 +42,6 @@ EXAMPLE = {
     },
     "budget": "50%",
 }
-Prefer = Annotated[list[str] | None, Header(description="wait=N: seconds to wait for the plan; 20 unless told")]
 Sections = Annotated[list[Section] | None, Query(alias="return", description="of the report; plan and timeline")]
 
 
@@ -47,76 +49,30 @@ Sections = Annotated[list[Section] | None, Query(alias="return", description="of
     "/v1/plans",
     status_code=201,
     response_class=Response,
-    responses=links(
-        answers(201, "The plan", {"application/json": ref("Report")}, Location="of the plan"),
-        "/id",
+    responses=answers_of_questions(
+        "The plan",
+        "Report",
         get_plan="plan_id",
         get_rewritten="plan_id",
         get_source="plan_id",
         get_layout="plan_id",
         get_timeline="plan_id",
-    )
-    | links(
-        answers(
-            202,
-            "It takes longer; follow the operation",
-            {"application/json": ref("Operation")},
-            Location="of the operation",
-            Retry_After="seconds",
-        ),
-        "/id",
-        get_operation="operation_id",
-        cancel_operation="operation_id",
-        stream_operation="operation_id",
-    )
-    | problems(400, 404, 408, 409, 413, 415, 422, 429),
+    ),
     openapi_extra=bodies({"application/json": ref("Question")}, {"one node": EXAMPLE}),
 )
-async def post_plan(
-    request: Request,
-    service: Serving,
-    prefer: Prefer = None,
-    idempotency_key: IdempotencyKey = None,
-) -> Response:
+async def post_plan(asked: Annotated[Asked, Depends(asked)], service: Serving) -> Response:
     """Plan a graph. The same question is answered from what is stored."""
-    demand_media(media_type_of(request.headers), ["application/json"])
-    body = await body_of(request, service.settings)
-    sent = await fields_of_body(request, service, body)
-    wanted = wait_asked(prefer or [])
-    seconds = service.settings.wait_seconds if wanted is None else min(wanted, service.settings.longest_wait_seconds)
-    question = await _question(service, sent)
-    operation_id = await anyio.to_thread.run_sync(service.claim, idempotency_key, "/v1/plans", body)
-    sections = parse_request(question.fields).returns
-    if operation_id is None:
-        if (plan_id := await anyio.to_thread.run_sync(records.answer_of, service.store, question.key)) is not None:
-            return await _created(service, plan_id, sections)
-        operation_id = (await anyio.to_thread.run_sync(service.jobs.submit, question)).id
-        await anyio.to_thread.run_sync(service.bind, idempotency_key, "/v1/plans", operation_id)
-    return await _answer(service, await service.jobs.wait(operation_id, seconds), sections)
+    return await answered(asked, service, _question, _shown)
 
 
-async def _question(service: Service, sent: dict[str, msgspec.Raw]) -> Question:
-    """The question in a body; an inline graph is read and kept. Raises BadRequest, Problem, NotFound."""
+async def _question(service: Service, sent: Sent) -> Question:
     fields = fields_of(sent)
     demand_time(service, parse_request(fields).search_seconds)
-    graph_id = await graph_id_of(service, sent)
-    return own_question(service, Question(records.question_key(graph_id, fields), graph_id, fields))
+    return await about_graph(service, sent, fields, "plan")
 
 
-async def _answer(service: Service, operation: Operation, sections: tuple[str, ...]) -> Response:
-    if operation.result is not None:
-        return await _created(service, operation.result, sections)
-    if operation.finished:
-        raise (
-            Problem(operation.error) if operation.error else Stopped("the operation was cancelled before it had a plan")
-        )
-    headers = {"Location": f"/v1/operations/{operation.id}", "Retry-After": "1"}
-    return Response(msgspec.json.encode(operation.wire()), 202, headers, "application/json")
-
-
-async def _created(service: Service, plan_id: str, sections: tuple[str, ...]) -> Response:
-    report = await _report(service, plan_id, sections)
-    return Response(report, 201, {"Location": f"/v1/plans/{plan_id}"}, "application/json")
+async def _shown(service: Service, question: Question, plan_id: str) -> bytes:
+    return await _report(service, plan_id, parse_request(question.fields).returns)
 
 
 async def _report(service: Service, plan_id: str, sections: tuple[str, ...]) -> bytes:

@@ -16,7 +16,7 @@ from sqlalchemy.exc import IntegrityError
 
 from app.store.blobs import GRACE, KEY
 from app.store.store import Store
-from app.store.tables import BLOBS, graphs, idempotency_keys, operations, plans, wire
+from app.store.tables import BLOBS, graphs, idempotency_keys, operations, plans, questions, result_plans, results, wire
 
 AT_A_TIME = 200  # rows or blobs, and others may write in between
 
@@ -27,6 +27,7 @@ class Collected:
 
     idempotency_keys: int = 0
     operations: int = 0
+    results: int = 0
     plans: int = 0
     graphs: int = 0
     blobs: int = 0
@@ -41,8 +42,16 @@ def collect(store: Store, keep_days: float | None, idempotency_days: float) -> C
     if keep_days is not None:
         until = _before(keep_days)
         done.operations = _delete(store, operations, operations.c.ended_at < until)
+        _delete(store, questions, ~sa.exists().where(operations.c.asked == questions.c.id))
+        done.results = _delete(
+            store, results, results.c.seen_at < until, ~sa.exists().where(operations.c.found == results.c.id)
+        )
         done.plans = _delete(
-            store, plans, plans.c.seen_at < until, ~sa.exists().where(operations.c.result == plans.c.id)
+            store,
+            plans,
+            plans.c.seen_at < until,
+            ~sa.exists().where(operations.c.result == plans.c.id),
+            ~sa.exists().where(result_plans.c.plan_id == plans.c.id),
         )
         done.graphs = _delete(
             store,
@@ -96,7 +105,7 @@ def _nobody_names(store: Store) -> Iterator[sa.Connection]:
     """A transaction during which no other commits a row that names a blob."""
     with store.writing() as connection:
         if not store.is_sqlite:  # SQLite has one writer at a time anyway
-            connection.execute(sa.text("LOCK TABLE graphs, plans, sections IN SHARE MODE"))
+            connection.execute(sa.text("LOCK TABLE graphs, plans, sections, results, questions IN SHARE MODE"))
         yield connection
 
 

@@ -130,7 +130,7 @@ def migrate(engine: sa.Engine) -> tuple[str | None, str]:
     """(revision before, revision after): brings the tables to what this program knows. Raises Unavailable."""
     from alembic import command
 
-    with explained(engine), engine.execution_options(**SQLITE_WRITES).begin() as connection:
+    with explained(engine), _remaking(engine) as connection:
         if engine.dialect.name == "postgresql":
             connection.execute(sa.text("SELECT pg_advisory_xact_lock(hashtext('remat migrate'))"))
         before, after = _revisions(connection)
@@ -139,6 +139,30 @@ def migrate(engine: sa.Engine) -> tuple[str | None, str]:
             config.attributes["connection"] = connection
             command.upgrade(config, "head")
         return before, after
+
+
+@contextlib.contextmanager
+def _remaking(engine: sa.Engine) -> Iterator[sa.Connection]:
+    """A transaction in which SQLite, that cannot change a column, lets a table be made anew.
+
+    Dropping the old one would else take with it what names its rows. https://sqlite.org/lang_altertable.html, 7
+    """
+    if engine.dialect.name != "sqlite":
+        with engine.begin() as connection:
+            yield connection
+        return
+    with engine.execution_options(**SQLITE_WRITES).connect() as connection:
+        sqlite: Any = connection.connection.driver_connection
+        sqlite.execute("PRAGMA foreign_keys=OFF")
+        try:
+            with connection.begin():
+                yield connection
+                dangling = connection.exec_driver_sql("PRAGMA foreign_key_check").first()
+                if dangling is not None:
+                    said = f"a row of {dangling[0]} names one of {dangling[2]} that is not there"
+                    raise Unavailable(f"{engine.url.database} is damaged: {said}", code="damaged")
+        finally:
+            sqlite.execute("PRAGMA foreign_keys=ON")
 
 
 def demand_current(engine: sa.Engine) -> None:

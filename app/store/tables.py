@@ -1,8 +1,9 @@
 """The tables, and what a plan says of itself in columns.
 
-graphs ◀── plans ◀── sections          a blob is named by the SHA-256 of its bytes
-   ▲         ▲ ◀──── answers           question → plan
-   ╰── operations ◀── idempotency_keys, events          workers run operations
+graphs ◀── plans ◀── sections, result_plans ──▶ results       a blob is named by the SHA-256 of its bytes
+   ▲         ▲ ◀──── answers ──────────────────────▲          question → plan or result
+   ╰── operations ◀── idempotency_keys, events ────╯          workers run operations
+            ╰──────▶ questions                                about what is no stored graph
 """
 
 from __future__ import annotations
@@ -104,11 +105,38 @@ sections = sa.Table(
     sa.Column("blob", sa.Text, nullable=False, index=True),
 )
 
+results = sa.Table(
+    "results",
+    metadata,
+    sa.Column("id", sa.Text, primary_key=True, doc="SHA-256 of kind and document, times of the clock left out"),
+    sa.Column("kind", sa.Text, nullable=False, doc="curve, fit or layout"),
+    sa.Column("blob", sa.Text, nullable=False, index=True, doc="the document"),
+    sa.Column("created_at", Moment, nullable=False),
+    sa.Column("seen_at", Moment, nullable=False, doc="when it was last found"),
+)
+
+result_plans = sa.Table(
+    "result_plans",
+    metadata,
+    sa.Column("result_id", sa.Text, sa.ForeignKey("results.id", ondelete="CASCADE"), primary_key=True),
+    sa.Column("plan_id", sa.Text, sa.ForeignKey("plans.id"), primary_key=True, index=True, doc="that it names"),
+)
+
+questions = sa.Table(
+    "questions",
+    metadata,
+    sa.Column("id", sa.Text, primary_key=True, doc="blob: what is asked about, where that is no stored graph"),
+    sa.Column("created_at", Moment, nullable=False),
+)
+
 answers = sa.Table(
     "answers",
     metadata,
     sa.Column("key", sa.Text, primary_key=True, doc="hash of graph, request and versions"),
-    sa.Column("plan_id", sa.Text, sa.ForeignKey("plans.id", ondelete="CASCADE"), nullable=False, index=True),
+    sa.Column("plan_id", sa.Text, sa.ForeignKey("plans.id", ondelete="CASCADE"), index=True),
+    sa.Column(
+        "result_id", sa.Text, sa.ForeignKey("results.id", ondelete="CASCADE"), index=True, doc="where it is no plan"
+    ),
     sa.Column("created_at", Moment, nullable=False),
 )
 
@@ -117,16 +145,20 @@ operations = sa.Table(
     metadata,
     sa.Column("id", sa.Text, primary_key=True, doc="sorts by the time of its making"),
     sa.Column("key", sa.Text, nullable=False, doc="of the question"),
-    sa.Column("graph_id", sa.Text, sa.ForeignKey("graphs.id"), nullable=False, index=True),
+    sa.Column("graph_id", sa.Text, sa.ForeignKey("graphs.id"), index=True),
     sa.Column("fields", sa.JSON, nullable=False, doc="of the request"),
     sa.Column("created_at", Moment, nullable=False),
-    sa.Column("kind", sa.Text, nullable=False),
+    sa.Column("kind", sa.Text, nullable=False, doc="plan, curve, fit or layout"),
     sa.Column("state", sa.Text, nullable=False, doc="queued, running, succeeded, failed or cancelled"),
     sa.Column("stage", sa.Text),
     sa.Column("started_at", Moment),
     sa.Column("ended_at", Moment),
     sa.Column("progress", sa.JSON(none_as_null=True), doc="incumbent, bound and gap as last told"),
+    sa.Column(
+        "asked", sa.Text, sa.ForeignKey("questions.id"), index=True, doc="what it is about, where there is no graph"
+    ),
     sa.Column("result", sa.Text, sa.ForeignKey("plans.id"), index=True, doc="the plan"),
+    sa.Column("found", sa.Text, sa.ForeignKey("results.id"), index=True, doc="the curve, fit or layout"),
     sa.Column("error", sa.JSON(none_as_null=True), doc="a problem object"),
     sa.Column("worker", sa.Text, doc="that runs it; it may be gone by now"),
     sa.Column("attempts", sa.BigInteger, nullable=False),
@@ -173,7 +205,7 @@ idempotency_keys = sa.Table(
     sa.Column("created_at", Moment, nullable=False, index=True),
 )  # fmt: skip
 
-BLOBS = (graphs.c.blob, plans.c.figures, sections.c.blob)  # every column that names one
+BLOBS = (graphs.c.blob, plans.c.figures, sections.c.blob, results.c.blob, questions.c.id)  # every column naming one
 
 
 def of_report(figures: Mapping[str, Any]) -> dict[str, Any]:

@@ -10,11 +10,11 @@ import msgspec
 import sqlalchemy as sa
 
 from app.errors import AppError
-from app.jobs.port import STATES
+from app.jobs.port import PLACES, STATES
 from app.store.blobs import KEY, key_of
 from app.store.collect import named
 from app.store.store import Store
-from app.store.tables import graphs, of_report, operations, plans, sections
+from app.store.tables import graphs, of_report, operations, plans, questions, result_plans, results, sections
 
 MOST = 100  # faults that are told
 AT_A_TIME = 200
@@ -26,6 +26,7 @@ class Walked:
 
     graphs: int = 0
     plans: int = 0
+    results: int = 0
     operations: int = 0
     blobs: int = 0
     blob_bytes: int = 0  # as stored
@@ -49,6 +50,11 @@ def walk(store: Store) -> Walked:
     for row in _rows(store, plans):
         found.plans += 1
         _plan(store, row, found)
+    for row in _rows(store, results):
+        found.results += 1
+        _result(store, row, found)
+    for row in _rows(store, questions):
+        _read(store, f"question {row['id']}", row["id"], found)
     for row in _rows(store, operations):
         found.operations += 1
         _operation(row, found)
@@ -127,6 +133,20 @@ def _plan(store: Store, row: Mapping[str, Any], found: Walked) -> None:
             found.fault(f"{what}: column {column} is {row[column]!r}, and its report says {value!r}")
 
 
+def _result(store: Store, row: Mapping[str, Any], found: Walked) -> None:
+    what = f"{row['kind']} {row['id']}"
+    data = _read(store, what, row["blob"], found)
+    document = None if data is None else _json(what, data, found)
+    if document is None:
+        return
+    with store.reading() as connection:
+        asked = sa.select(result_plans.c.plan_id).where(result_plans.c.result_id == row["id"])
+        named_plans = {f"/v1/plans/{id}" for id in connection.scalars(asked)}
+    said = {place.get("plan") for place in document.get("points", [document])} - {None}
+    if said != named_plans:
+        found.fault(f"{what}: its document names {len(said)} plans, and its rows {len(named_plans)}, not the same")
+
+
 def _operation(row: Mapping[str, Any], found: Walked) -> None:
     what, state = f"operation {row['id']}", row["state"]
     ended = state in ("succeeded", "failed", "cancelled")
@@ -134,8 +154,13 @@ def _operation(row: Mapping[str, Any], found: Walked) -> None:
         found.fault(f"{what}: its state is {state[:80]!r}")
     if ended != (row["ended_at"] is not None):
         found.fault(f"{what}: {state}, and ended at {row['ended_at']}")
-    if state == "succeeded" and row["result"] is None:
-        found.fault(f"{what}: succeeded, and has no plan")
+    has, other = ("result", "found") if row["kind"] == "plan" else ("found", "result")
+    if row["kind"] not in PLACES:
+        found.fault(f"{what}: its kind is {row['kind'][:80]!r}")
+    if state == "succeeded" and row[has] is None:
+        found.fault(f"{what}: succeeded, and has no {row['kind']}")
+    if row[other] is not None:
+        found.fault(f"{what}: is a {row['kind']}, and names something else in {other}")
     if state == "failed" and row["error"] is None:
         found.fault(f"{what}: failed, and does not say why")
 

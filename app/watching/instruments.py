@@ -142,7 +142,7 @@ def _jobs(service: Watched) -> Mapping[str, int]:
 
 _gauge("remat.jobs", "{job}", "Operations that are kept, by state.", "state", _jobs)
 _gauge(
-    "remat.queue.depth", "{item}", "What waits for its turn: solves without an operation, and reads.", "what",
+    "remat.queue.depth", "{item}", "What waits for its turn: reads, and other short tasks.", "what",
     lambda service: service.waiting(),
 )  # fmt: skip
 _gauge("remat.bodies", "By", "Bodies in memory.", "", lambda service: {"": service.held_bytes()})

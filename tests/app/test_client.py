@@ -117,6 +117,11 @@ def arguments_of(asking: Client) -> dict[str, tuple[tuple[Any, ...], dict[str, A
     graph_id = asking.post_graph(one_layer())["id"]
     plan_id = asking.plan(one_layer(), loss="loss", budget="100%", **QUICK)["id"]
     operation_id = next(asking.operations())["id"]
+    buffers = [{"id": "a", "lower": 0, "upper": 1, "size": 8}]
+    asking.curve(one_layer(), ["90%"], loss="loss", **QUICK)
+    asking.fit(one_layer(), budget="64KiB", loss="loss", search_seconds=1)
+    asking.pack(buffers)
+    found = {each["kind"]: each["result"] for each in asking.operations() if each["result"]}
     return {
         "prepare": ((one_layer(),), {"batch": 4, "hide_names": True}),
         "post_graph": ((one_layer(),), {"batch": 4, "hide_names": True}),
@@ -130,7 +135,10 @@ def arguments_of(asking: Client) -> dict[str, tuple[tuple[Any, ...], dict[str, A
         "submit": ((), {"graph_id": graph_id, "loss": "loss", "return": ["plan"], **QUICK}),
         "curve": ((one_layer(), ["90%"]), {"loss": "loss", "hide_names": True, **QUICK}),
         "fit": ((one_layer(),), {"budget": "64KiB", "loss": "loss", "hide_names": True, "search_seconds": 1}),
-        "pack": (([{"id": "a", "lower": 0, "upper": 1, "size": 8}],), {"capacity": 8, "alignment": 8}),
+        "pack": ((buffers,), {"capacity": 8, "alignment": 8}),
+        "kept_curve": ((found["curve"],), {}),
+        "kept_fit": ((found["fit"],), {}),
+        "packed": ((found["layout"].rpartition("/")[2],), {}),
         "report": ((plan_id, ["plan", "layout"]), {}),
         "rewritten": ((plan_id, "application/onnx"), {}),
         "source": ((plan_id,), {}),

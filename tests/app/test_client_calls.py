@@ -9,7 +9,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from app.client import Client, OperationFailed, ServiceProblem, TimedOut, Unreachable
+from app.client import Cancelled, Client, OperationFailed, ServiceProblem, TimedOut, Unreachable
 from app.client_calls import Blocking, retry_after
 from tests.app.conftest import chain
 
@@ -125,16 +125,36 @@ def test_what_is_wrong_is_not_asked_again_and_names_code_path_and_remedy(pauses:
     assert (len(script.asked), pauses) == (1, [])
 
 
-def test_what_has_no_idempotency_key_is_sent_again_only_where_it_was_not_begun(pauses: list[float]) -> None:
-    begun = Script(httpx2.ReadTimeout("slow"))
-    with pytest.raises(Unreachable):
-        client(begun).curve(chain(), ["50%"])
-    with pytest.raises(ServiceProblem, match="504"):
-        client(Script(httpx2.Response(504))).curve(chain(), ["50%"])
-    script = Script(httpx2.ConnectError("refused"), problem(429), problem(503), httpx2.Response(201, json=REPORT))
-    assert client(script).curve(chain(), ["50%"]) == REPORT
-    assert (len(begun.asked), len(script.asked)) == (1, 4)
-    assert "idempotency-key" not in script.asked[0].headers
+@pytest.mark.parametrize(
+    ("ask", "place"),
+    [
+        (lambda asking, **how: asking.curve(chain(), ["50%"], **how), "/v1/curves"),
+        (lambda asking, **how: asking.fit(chain(), budget="8GiB", **how), "/v1/fits"),
+        (lambda asking, **how: asking.pack([{"lower": 0, "upper": 1, "size": 8}], **how), "/v1/layouts"),
+    ],
+    ids=["curve", "fit", "layout"],
+)
+def test_every_question_is_put_once_and_waited_for(ask: Any, place: str, pauses: list[float]) -> None:
+    found = {"warnings": ["as asked"]}
+    script = Script(
+        httpx2.ReadTimeout("slow"), httpx2.Response(202, json=operation("queued")),
+        httpx2.Response(200, json=operation("succeeded", result=f"{place}/r")), httpx2.Response(200, json=found),
+    )  # fmt: skip
+    told: list[Any] = []
+    assert ask(client(script), timeout=60, on_progress=told.append) == found
+    first, again, *_, last = script.asked
+    assert first.headers["idempotency-key"] == again.headers["idempotency-key"]
+    assert (first.url.path, last.url.path, len(told)) == (place, f"{place}/r", 1)
+
+
+def test_who_was_cancelled_has_the_best_so_far(pauses: list[float]) -> None:
+    ended = operation("cancelled", result="/v1/curves/r")
+    script = Script(
+        httpx2.Response(202, json=operation()), httpx2.Response(200, json=ended), httpx2.Response(200, json=REPORT)
+    )
+    with pytest.raises(Cancelled) as told:
+        client(script).curve(chain(), ["50%"])
+    assert (told.value.operation, told.value.best) == ("op1", REPORT)
 
 
 def test_a_proxy_that_answers_in_its_own_words_is_told(pauses: list[float]) -> None:
@@ -232,7 +252,7 @@ def test_pages_are_fetched_as_they_are_needed() -> None:
     assert len(script.asked) == 1
     assert list(found) == []
     assert [str(request.url.query, "ascii") for request in script.asked] == [
-        "limit=2&state=failed", "limit=2&cursor=op2&state=failed",
+        "limit=2&state=failed", "limit=2&state=failed&cursor=op2",
     ]  # fmt: skip
 
 

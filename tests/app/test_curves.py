@@ -84,11 +84,13 @@ def test_more_solves_than_may_wait_are_sent_away(tmp_path: Path) -> None:
 
     app = create_app(Settings(data=tmp_path, workers=1, queue=0, drain_seconds=0))
     with TestClient(app) as client:
-        app.state.service._solves.add("one that runs")
+        slow = {"graph": chain(200), "budgets": ["10%"], "search_seconds": 100}
+        runs = client.post("/v1/curves", json=slow, headers={"Prefer": "wait=0"})
+        assert runs.status_code == 202
         answer = curve(client, graph=chain())
         assert (answer.status_code, answer.json()["code"]) == (429, "busy")
         assert answer.headers["retry-after"]
-        app.state.service._solves.clear()
+        client.post(f"{runs.headers['location']}:cancel")
         app.state.service.drain()
         answer = curve(client, graph=chain())
         assert (answer.status_code, answer.json()["code"]) == (503, "unavailable")

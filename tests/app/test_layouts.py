@@ -14,7 +14,7 @@ TWO = [{"id": "a", "lower": 0, "upper": 2, "size": 4}, {"id": 7, "lower": 1, "up
 
 def test_buffers_get_offsets(client: TestClient) -> None:
     answer = client.post("/v1/layouts", json={"buffers": TWO, "capacity": 8})
-    assert answer.status_code == 200
+    assert answer.status_code == 201
     made = PackedLayout.model_validate(answer.json())
     assert sorted(made.offsets) == [0, 4]
     assert (made.arena_bytes, made.bound_bytes, made.status) == (8, 8, "proven")

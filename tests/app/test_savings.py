@@ -90,17 +90,19 @@ def test_a_range_of_time_has_its_start_and_not_its_end(asked: Any, times: dict[s
 def test_only_plans_that_are_owned_are_summed(store: Store) -> None:
     with store.reading() as connection:
         ids = dict(connection.execute(sa.select(plans.c.created_at, plans.c.id)).all())
-    first, last = ids["2026-01-01T23:59:59.999Z"], ids["2026-01-03T00:00:00.000Z"]
-    ended = Operation("op1", "k", GRAPH_ID, {}, records.now(), state="succeeded", ended_at=records.now(), result=first)
-    add(store, ended)
+    at, first = records.now(), ids["2026-01-01T23:59:59.999Z"]
+    add(store, Operation("op1", "k", GRAPH_ID, {}, at, state="succeeded", ended_at=at, result=first))
+    curve = {"document": {"points": [{}, {}]}, "plans": [solved(3, planner="milp", status="over_budget"), solved(1)]}
+    found = records.keep_result(store, "curve", curve, GRAPH_ID)
+    add(store, Operation("op2", "l", GRAPH_ID, {}, at, "curve", "succeeded", ended_at=at, found=found))
 
-    def days(operations: list[str], plans: list[str]) -> list[str]:
-        return [row["day"] for row in savings(store, ["day"], None, None, Owned(operations, plans))]
+    def days(*operations: str) -> list[str]:
+        return [row["day"] for row in savings(store, ["day"], None, None, Owned(operations))]
 
-    assert days(["op1", "op0"], []) == ["2026-01-01"]
-    assert days(["op1"], [last, "x\"'"]) == ["2026-01-01", "2026-01-03"]
-    assert days([], []) == []
-    assert days(["op"] * 50_000, [last] * 50_000) == ["2026-01-03"]
+    assert days("op1", "op0", "x\"'") == ["2026-01-01"]
+    assert days("op2") == ["2026-01-01", "2026-01-02"]
+    assert days() == []
+    assert days(*["op2"] * 50_000) == ["2026-01-01", "2026-01-02"]
 
 
 def test_csv_has_the_same_rows(asked: Any) -> None:

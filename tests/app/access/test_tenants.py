@@ -14,16 +14,37 @@ from tests.app.conftest import chain
 Tenant = Callable[[str], dict[str, str]]
 
 
+QUICK = {"planner": "greedy", "iterations": 5}
+OPEN = {
+    "format": "remat/1",
+    "values": [{"name": "x", "shape": ["N", 64], "dtype": "float32", "role": "input"}],
+    "nodes": [{"name": "n", "op": "Relu", "inputs": ["x"], "outputs": ["y"]}],
+    "outputs": ["y"],
+}
+#: Body of a question that is answered with each, about a graph or about nothing that is stored.
+OTHERS: dict[str, dict[str, Any]] = {
+    "curve": {"graph": chain(3, "private"), "budgets": ["90%"], **QUICK},
+    "fit": {"graph": OPEN, "budget": "64KiB", "grow": "N", "search_seconds": 1},
+    "layout": {"buffers": [{"lower": 0, "upper": 1, "size": 8}], "search_seconds": 1},
+}
+
+
 def ids_of(gated: Gated, headers: dict[str, str]) -> dict[str, str]:
-    """A graph, a plan and an operation of the tenant."""
+    """A graph, a plan, an operation and what else may be found, all of the tenant."""
     answer = gated.plan(headers, graph=chain(3, "private"), budget="90%")
     assert answer.status_code == 201, answer.text
     operation = gated.client.get("/v1/operations", headers=headers).json()["operations"][0]
     graph = gated.client.post("/v1/graphs", json=chain(3, "private"), headers=headers).json()
-    return {"graph_id": graph["id"], "plan_id": answer.json()["id"], "operation_id": operation["id"]}
+    ids = {"graph_id": graph["id"], "plan_id": answer.json()["id"], "operation_id": operation["id"]}
+    for kind, question in OTHERS.items():
+        found = gated.client.post(f"/v1/{kind}s", json=question, headers=headers)
+        assert found.status_code == 201, found.text
+        ids[f"{kind}_id"] = found.headers["location"].rpartition("/")[2]
+    return ids
 
 
-UNKNOWN = {"graph_id": "0" * 64, "plan_id": "0" * 64, "operation_id": "op" + "0" * 26}
+UNKNOWN = dict.fromkeys(("graph_id", "plan_id", "curve_id", "fit_id", "layout_id"), "0" * 64)
+UNKNOWN["operation_id"] = "op" + "0" * 26
 BODIES = {"transform_graph": {"pass": "prune"}}
 
 
@@ -123,10 +144,7 @@ def test_a_curve_and_its_plans_are_their_askers(gated: Gated, tenant: Tenant) ->
 
 
 def test_a_fit_and_its_plan_are_their_askers(gated: Gated, tenant: Tenant) -> None:
-    value = {"name": "x", "shape": ["N", 64], "dtype": "float32", "role": "input"}
-    node = {"name": "n", "op": "Relu", "inputs": ["x"], "outputs": ["y"]}
-    graph = {"format": "remat/1", "values": [value], "nodes": [node], "outputs": ["y"]}
-    asked = {"graph": graph, "budget": "64KiB", "grow": "N", "search_seconds": 1}
+    asked = {"graph": OPEN, "budget": "64KiB", "grow": "N", "search_seconds": 1}
     answer = gated.client.post("/v1/fits", json=asked, headers=tenant("a"))
     assert answer.status_code == 201, answer.text
     path = answer.json()["plan"]
