@@ -108,6 +108,9 @@ Versions = Annotated[
     bool, typer.Option("--versions", help="Show which write of a name each op reads instead, and what looks wrong.")
 ]
 Data = Annotated[Path | None, _flag("Where graphs and plans are kept; REMAT_DATA unless told.", "FOLDER", "--data")]
+Server = Annotated[
+    str | None, _flag("The service; REMAT_URL, or http://127.0.0.1:8000, unless told.", "URL", "--server")
+]
 SchemaName = Annotated[
     str,
     typer.Argument(
@@ -129,6 +132,8 @@ OF_SEARCH = OF_MODEL | {
     "layout": Layout, "execute": Execute,
 }  # fmt: skip
 OF_PLAN = OF_SEARCH | {"fraction_of": FractionOf}
+#: What a batch asks of all its plans; planners, seeds and batch sizes are its own.
+OF_BATCH = {name: option for name, option in OF_PLAN.items() if name not in ("planner", "seed", "batch")}
 
 
 def with_options(shared: Mapping[str, Any]) -> Callable[[Callable[..., int]], Callable[..., int]]:
@@ -164,13 +169,13 @@ def request_fields(file: Path | None, flags: Mapping[str, Any]) -> dict[str, Any
             named = pairs(given[name], "--input" if name == "inputs" else "--dim", name == "dims")
             of_file = fields.get(name)
             given[name] = {**of_file, **named} if isinstance(of_file, Mapping) else named
+    if "shapes" in given:
+        given["shapes"] = [_set_of_shapes(text) for text in given["shapes"]]
     if any(name in given for name in ("budget", "max_overhead", "fits")):
         for name in ("budget", "max_overhead", "fits"):
             fields.pop(name, None)
     if given.pop("no_differentiate", False):
         if "loss" in given:
-    if "shapes" in given:
-        given["shapes"] = [_set_of_shapes(text) for text in given["shapes"]]
             raise BadRequest.one(
                 "conflicting_flags", "--no-differentiate", "--loss as well", "one of them", "leave one of them out"
             )
@@ -190,6 +195,14 @@ def not_both_json_and_drawn(as_json: bool, draw: bool | None) -> None:
 def listed(text: str | None) -> list[str] | None:
     """The entries of a flag that takes several, separated by commas."""
     return None if text is None else [entry.strip() for entry in text.split(",")]
+
+
+def whole_numbers(text: str | None, flag: str) -> list[int]:
+    """The whole numbers of a flag that takes several. Raises BadRequest."""
+    entries = listed(text) or []
+    if wrong := [entry for entry in entries if not (entry.isascii() and entry.isdigit())]:
+        raise BadRequest.one("bad_flag", flag, repr(wrong[0])[:80], "whole numbers such as 1,16", "write them so")
+    return [int(entry) for entry in entries]
 
 
 def shapes(batch: int | None, inputs: Sequence[str], dims: Sequence[str]) -> Shapes:
@@ -216,6 +229,16 @@ def _of_file(file: Path) -> dict[str, Any]:
     return fields
 
 
+def _set_of_shapes(text: str) -> Any:
+    import msgspec
+
+    try:
+        return msgspec.json.decode(text)
+    except (msgspec.DecodeError, RecursionError) as error:
+        expected = 'JSON such as {"batch": 4}, {"dims": {"S": 64}} or {"inputs": {"x": [4, 64]}}'
+        raise BadRequest.one("bad_flag", "--shapes", repr(text)[:80], expected, str(error)) from error
+
+
 def pairs(given: Sequence[str], flag: str, whole: bool) -> dict[str, Any]:
     """Names with a length (`N=8`), or with a shape (`x=16x3`). Raises BadRequest with every faulty one."""
     findings, pairs = [], {}
@@ -229,16 +252,6 @@ def pairs(given: Sequence[str], flag: str, whole: bool) -> dict[str, Any]:
             findings.append(Finding("bad_flag", flag, repr(text), expected, "write the name, =, and the lengths"))
             continue
         pairs[name] = int(value) if whole else [int(part) for part in lengths]
-def _set_of_shapes(text: str) -> Any:
-    import msgspec
-
-    try:
-        return msgspec.json.decode(text)
-    except (msgspec.DecodeError, RecursionError) as error:
-        expected = 'JSON such as {"batch": 4}, {"dims": {"S": 64}} or {"inputs": {"x": [4, 64]}}'
-        raise BadRequest.one("bad_flag", "--shapes", repr(text)[:80], expected, str(error)) from error
-
-
     if findings:
         raise BadRequest(findings)
     return pairs

@@ -68,13 +68,14 @@ def main() -> int:
     parser.add_argument("--database", choices=["sqlite", "postgresql"], default="sqlite")
     parser.add_argument("--jobs", type=int, default=200)
     parser.add_argument("--kills", type=int, default=60)
+    parser.add_argument("--minutes", type=float, default=30.0, help="of killing; what has begun by then ends in peace")
     parser.add_argument("--seed", type=int, default=0)
     asked = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped"))  # and everything that was started with it
     cluster = Cluster() if asked.database == "postgresql" else None
     with tempfile.TemporaryDirectory() as folder:
         try:
-            found = storm(Path(folder), asked.jobs, asked.kills, asked.seed, cluster)
+            found = storm(Path(folder), asked.jobs, asked.kills, asked.seed, cluster, asked.minutes)
         finally:
             if cluster is not None:
                 cluster.close()
@@ -82,7 +83,9 @@ def main() -> int:
     return 1 if found["wrong"] else 0
 
 
-def storm(folder: Path, jobs: int, kills: int, seed: int, cluster: Cluster | None = None) -> dict[str, Any]:
+def storm(
+    folder: Path, jobs: int, kills: int, seed: int, cluster: Cluster | None = None, minutes: float = 30.0
+) -> dict[str, Any]:
     """What was killed how often, and what is wrong after it."""
     place = {"REMAT_DATA": str(folder / "data")}
     if cluster is not None:
@@ -97,7 +100,7 @@ def storm(folder: Path, jobs: int, kills: int, seed: int, cluster: Cluster | Non
             thread.start()
         for name in ("a", "b", GONE):
             under.start(name)
-        under.rage(jobs, kills)
+        under.rage(jobs, kills, began + 60 * minutes)
         for thread in asking:
             thread.join()
         wrong = under.until_ended() + under.asked_again(jobs)
@@ -173,11 +176,11 @@ class Storm:
             time.sleep(0.2)
         raise SystemExit("closed before all was asked")
 
-    def rage(self, jobs: int, kills: int) -> None:
+    def rage(self, jobs: int, kills: int, end: float) -> None:
         """Kill one after the other, and start again what was killed; some jobs get done in between."""
         kinds = ["server", "worker", "child", "nursery", *(["database", "frozen"] if self._cluster else [])]
         ended = 0
-        while self.killed.total() < kills and ended < jobs:
+        while self.killed.total() < kills and ended < jobs and time.monotonic() < end:
             until = time.monotonic() + self._random.uniform(1, PATIENCE_S)
             while (now := self._ended()) <= ended and time.monotonic() < until:
                 time.sleep(0.1)
