@@ -202,13 +202,16 @@ def test_what_another_worker_has_taken_over_is_not_kept_twice(started: Any) -> N
 
 
 def test_what_waits_for_a_restart_does_not_begin_all_at_once(started: Any) -> None:
-    lock, now, most = threading.Lock(), [0], [0]
+    lock, now, most, both = threading.Lock(), [0], [0], threading.Event()
 
     def counts(stop: threading.Event, tell: Callable[..., None]) -> str:
         with lock:
             now[0] += 1
             most[0] = max(most[0], now[0])
-        time.sleep(0.05)
+            if now[0] == 2:
+                both.set()
+        assert both.wait(90)
+        time.sleep(0.05)  # for a third, if it were let in
         with lock:
             now[0] -= 1
         return "plan"
