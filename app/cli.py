@@ -213,6 +213,59 @@ def zoo(
 
 
 @app.command()
+@options.with_options(options.OF_BATCH)
+def batch(
+    models: Annotated[
+        str, typer.Argument(metavar="FOLDER|MANIFEST|GLOB", help="Models, or a manifest of `remat zoo`.")
+    ],
+    budgets: options.Budgets = None,
+    planners: Annotated[
+        str, typer.Option(metavar="NAME,...", help="Of `remat planners`.", autocompletion=completion.planner)
+    ] = "auto",
+    seeds: Annotated[str, typer.Option(metavar="N,...", help="Of every random choice.")] = "0",
+    batch_sizes: Annotated[
+        str | None, typer.Option(metavar="N,...", help="Leading lengths; a manifest's own unless told.")
+    ] = None,
+    engine: Annotated[
+        str, typer.Option(metavar="WHERE", help="local, or server.", autocompletion=completion.of("local", "server"))
+    ] = "local",
+    server: options.Server = None,
+    workers: Annotated[
+        int | None, typer.Option(metavar="N", min=1, help="Plans at a time; one a core, 8 at a server, unless told.")
+    ] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on: what is there already is not made again.")] = False,
+    output: Annotated[Path, typer.Option("-o", "--output", metavar="FOLDER", help="Where results go.")] = Path(
+        "remat-batch"
+    ),
+    html: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a report that is one page.")] = None,
+    request: options.RequestFile = None,
+    as_json: options.Json = False,
+    **flags: Any,
+) -> int:
+    """Plan many models at several budgets; what has ended is kept, whatever happens."""
+    from app.commands.batch import Asked, run
+
+    fields = options.request_fields(request, flags)
+    seed_list, size_list = options.whole_numbers(seeds, "--seeds"), options.whole_numbers(batch_sizes, "--batch-sizes")
+    asked = Asked(
+        models, options.listed(budgets) or [], options.listed(planners) or [], seed_list, size_list, engine, server,
+        workers, output, resume, html,
+    )  # fmt: skip
+    return run(asked, fields, as_json)
+
+
+@app.command()
+def top(
+    server: options.Server = None,
+    once: Annotated[bool, typer.Option("--once", help="Show it as it stands, and end.")] = False,
+) -> int:
+    """Follow a service's jobs: state, stage, best so far and bound."""
+    from app.commands.top import run
+
+    return run(server, once)
+
+
+@app.command()
 def planners(as_json: options.Json = False) -> int:
     """List the planners."""
     from app.commands.tables import run_planners
