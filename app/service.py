@@ -13,11 +13,11 @@ import sqlalchemy as sa
 
 from app import records
 from app.admission import Admission, Turns
-from app.errors import AppError
+from app.errors import AppError, SolveFailed, Unavailable
 from app.files import CannotWrite
 from app.jobs.attempt import Means
 from app.jobs.durable import DurableJobs
-from app.jobs.port import STATES, Jobs
+from app.jobs.port import RETRY_S, STATES, Jobs
 from app.kept import Kept
 from app.runner import Runner
 from app.settings import Settings
@@ -104,11 +104,29 @@ class Service:
         return await anyio.to_thread.run_sync(records.keep_graph, self.store, made["graph"]), made["said"]
 
     async def in_child(self, task: str, payload: Mapping[str, Any]) -> Any:
-        """Result of a short task; so many run at a time as settings say. Raises Busy, Problem, SolveFailed."""
+        """Result of a short task; so many run at a time as settings say.
+
+        Raises Busy, Problem, SolveFailed, and Unavailable when its child has died twice.
+        """
         async with self._reads.turn():
             self.admission.demand_memory(EXPANDED * len(payload.get("data", b"")))
-            answer = await anyio.to_thread.run_sync(self.runner.run, task, payload, self.settings.read_seconds)
-            return answer.result
+            try:
+                return await self._run(task, payload)
+            except SolveFailed as died:
+                if died.code != "child_died":
+                    raise
+                log.warning("task=%s event=child_died said=%r", task, str(died))
+            try:
+                return await self._run(task, payload)
+            except SolveFailed as died:
+                if died.code != "child_died":
+                    raise
+                said = f"twice the {task} ended before it was done: {died}"
+                raise Unavailable(said, code="child_died", headers={"Retry-After": str(RETRY_S)}) from died
+
+    async def _run(self, task: str, payload: Mapping[str, Any]) -> Any:
+        answer = await anyio.to_thread.run_sync(self.runner.run, task, payload, self.settings.read_seconds)
+        return answer.result
 
     def _collect(self) -> None:
         """Take out of the store what has become old, soon after the start and then every `gc_hours`."""
