@@ -306,6 +306,87 @@ class AsyncClient:
         call = Call("POST", f"/v1/operations/{word(operation_id)}:cancel")  # the same twice, without a key
         return dict((await answered(self._wire, call, self._questions.tries())).json())
 
+    async def batch(
+        self,
+        /,
+        models: Sequence[Model | Home] = (),
+        budgets: Sequence[str | int | float] = (),
+        *,
+        graph_ids: Sequence[str] = (),
+        planners: Sequence[str] = (),
+        seeds: Sequence[int] = (),
+        timeout: float | None = None,
+        on_progress: Progressed = None,
+        **request: Any,
+    ) -> Json:
+        """The batch, once every combination of models, budgets, planners and seeds has been planned, or has failed.
+
+        `graph_ids` are of graphs that the service has; `items` and `table` tell what came of each. `on_progress` is
+        called with the batch each time it has changed. Raises TimedOut after `timeout` seconds: `wait_batch` goes on.
+        """
+        deadline, shapes = Deadline(timeout), {name: request.pop(name, None) for name in SHAPES if models}
+        ids = [(await self.post_graph(model, **({} if isinstance(model, Home) else shapes)))["id"] for model in models]
+        every = list(dict.fromkeys([*ids, *graph_ids]))
+        started = await self.start_batch(every, budgets=budgets, planners=planners, seeds=seeds, **request)
+        return await self._questions.ended(f"/v1/batches/{word(started['id'])}", deadline, on_progress)
+
+    async def start_batch(
+        self,
+        /,
+        graph_ids: Sequence[str],
+        *,
+        budgets: Sequence[str | int | float] = (),
+        planners: Sequence[str] = (),
+        seeds: Sequence[int] = (),
+        **request: Any,
+    ) -> Json:
+        """The batch of every combination, begun: `wait_batch` waits for its end, whoever has begun it."""
+        axes = {"budgets": list(budgets), "planners": list(planners), "seeds": list(seeds)}
+        asked = {"graph_ids": list(graph_ids), **{axis: given for axis, given in axes.items() if given}, **request}
+        return dict((await self._questions.post("/v1/batches", msgspec.json.encode(asked))).json())
+
+    async def batch_status(self, batch_id: str) -> Json:
+        """The batch as it stands: `items` says how many are in each state, `done` of `total` have ended."""
+        return await self._questions.get(f"/v1/batches/{word(batch_id)}")
+
+    async def batches(self, state: str | None = None, page: int = PAGE) -> AsyncGenerator[Json]:
+        """Every batch, newest first, fetched a page at a time as they are asked for."""
+        async for batch in self._questions.pages("/v1/batches", "batches", [("limit", page), ("state", state)]):
+            yield batch
+
+    async def wait_batch(
+        self,
+        batch_id: str,
+        *,
+        timeout: float | None = None,
+        on_progress: Progressed = None,
+    ) -> Json:
+        """The batch once it has ended. Raises TimedOut; the batch goes on then, and may be waited for again."""
+        return await self._questions.ended(f"/v1/batches/{word(batch_id)}", Deadline(timeout), on_progress)
+
+    async def items(self, batch_id: str, state: str | None = None, page: int = PAGE) -> AsyncGenerator[Json]:
+        """Every item of a batch, ascending, with what its plan says, fetched a page at a time."""
+        path = f"/v1/batches/{word(batch_id)}/items"
+        async for item in self._questions.pages(path, "items", [("limit", page), ("state", state)]):
+            yield item
+
+    async def table(self, batch_id: str, format: str = "csv", state: str | None = None) -> bytes:
+        """Every item of a batch as a file, "csv" or "parquet"."""
+        given = [("format", format), ("state", state)]
+        path = f"/v1/batches/{word(batch_id)}/items"
+        call = Call("GET", path, [pair for pair in given if pair[1] is not None], {"Accept": "*/*"})
+        return (await answered(self._wire, call, self._questions.tries())).body
+
+    async def cancel_batch(self, batch_id: str) -> Json:
+        """The batch, asked to stop: what waits ends at once, what runs soon."""
+        call = Call("POST", f"/v1/batches/{word(batch_id)}:cancel")  # the same twice, without a key
+        return dict((await answered(self._wire, call, self._questions.tries())).json())
+
+    async def retry_batch(self, batch_id: str) -> Json:
+        """The batch, whose failed and cancelled items are solved again."""
+        call = Call("POST", f"/v1/batches/{word(batch_id)}:retry")
+        return dict((await answered(self._wire, call, self._questions.tries())).json())
+
     async def savings(self, *group_by: str, since: str | None = None, until: str | None = None) -> list[Json]:
         """A row a group of plans first made in [since, until): of model (unless said), planner, budget and day."""
         given = (("group_by", ",".join(group_by) or None), ("from", since), ("to", until))

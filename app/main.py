@@ -13,6 +13,7 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 
 from app import openapi
+from app.access.batches import BatchVault
 from app.access.gate import Gate
 from app.access.view import Access
 from app.catalogue import versions
@@ -65,6 +66,7 @@ def create_app(settings: Settings | None = None, access: Access | None = None) -
     )
     app.state.service, app.state.watching, app.state.access = service, watching, access
     if access is not None:  # the last one added stands before the others
+        access.vault = BatchVault(access.vault, service.store)
         app.add_middleware(Gate, access=access)
     app.add_middleware(Door, admission=service.admission)
     app.add_middleware(Visits)

@@ -12,7 +12,8 @@ from fastapi.openapi.utils import get_openapi
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
-from app import schemas, schemas_graphs, schemas_layouts, transforms
+from app import schemas, schemas_batches, schemas_graphs, schemas_layouts, transforms
+from app.batches.asked import AXES, MOST_OF_ONE
 from app.errors import PROBLEM_TYPE, TABLE
 from planner import asked
 
@@ -85,7 +86,7 @@ def bodies(content: Mapping[str, Any], examples: Mapping[str, Any] | None = None
 def components() -> dict[str, Any]:
     """Every schema that operations refer to."""
     bases = (schemas.Open, schemas.Strict)
-    rooms = (schemas, schemas_graphs, schemas_layouts)
+    rooms = (schemas, schemas_batches, schemas_graphs, schemas_layouts)
     members = [member for room in rooms for member in inspect.getmembers(room, inspect.isclass)]
     records = dict.fromkeys(record for _, record in members if issubclass(record, bases) and record not in bases)
     models: list[type[BaseModel]] = [*records, transforms.Transform]
@@ -107,7 +108,29 @@ def components() -> dict[str, Any]:
         request, "FitQuestion", "A graph, the memory to fit, in budget or fits, and what grows until it does not.",
         without=asked.NOT_IN_A_FIT, two_of=("budget", "fits"), grow=GROW,
     )  # fmt: skip
+    all_schemas["BatchQuestion"] = _batch(request, _budgets(request["properties"]["budget"]))
     return all_schemas
+
+
+def _batch(request: Mapping[str, Any], budgets: Mapping[str, Any]) -> dict[str, Any]:
+    """A body: ids of graphs, what varies over the items, and the fields of a request that they share."""
+    one_graph = {"type": "string", "pattern": "^[0-9a-f]{64}$"}
+    said = {name: {**request["properties"][name], "description": None} for name in ("planner", "seed")}
+    axes = {
+        "graph_ids": {"type": "array", "items": one_graph, "minItems": 1, "uniqueItems": True},
+        "budgets": {**budgets, "maxItems": MOST_OF_ONE, "description": "each of every graph"},
+        **{
+            f"{name}s": {
+                "type": "array", "items": {key: field[key] for key in field if key not in ("default", "description")},
+                "minItems": 1, "maxItems": MOST_OF_ONE, "uniqueItems": True, "description": "each of every budget",
+            }
+            for name, field in said.items()
+        },
+    }  # fmt: skip
+    fields = {name: field for name, field in request["properties"].items() if name not in (*AXES.values(), "return")}
+    about = "Graphs, and what is asked of each: every combination is an item."
+    named = {"title": "BatchQuestion", "description": about, "required": ["graph_ids"]}
+    return {**request, **named, "properties": {**axes, **fields}}
 
 
 GROW = {

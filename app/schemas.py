@@ -514,7 +514,7 @@ class Operation(Open):
     """One job. GET is 200 whatever its state."""
 
     id: str
-    kind: Literal["plan", "curve", "fit", "layout"]
+    kind: Literal["plan", "curve", "fit", "layout", "batch"]
     state: Literal["queued", "running", "succeeded", "failed", "cancelled"]
     stage: str | None
     created_at: str

@@ -13,6 +13,7 @@ import sqlalchemy as sa
 
 from app import records
 from app.admission import Admission, Turns
+from app.batches.jobs import WithBatches
 from app.errors import AppError, SolveFailed, Unavailable
 from app.files import CannotWrite
 from app.jobs.attempt import Means
@@ -40,7 +41,7 @@ class Service:
         self.settings = settings
         self.store = Store.to_serve(settings)
         self.runner = Runner(settings.solve_memory_bytes, settings.kill_seconds)
-        self.jobs: Jobs = DurableJobs(Means(self.store, self.runner, settings))
+        self.jobs: Jobs = WithBatches(DurableJobs(Means(self.store, self.runner, settings)), self.store)
         self.draining = False
         self._closed = threading.Event()
         if settings.gc_hours:

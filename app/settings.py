@@ -69,6 +69,7 @@ class Settings(BaseSettings):
         default=None, ge=1, description="solves of one tenant at a time, over all processes; more wait"
     )
     queue: int = Field(default=64, ge=0, description="solves that may wait; more are answered 429")
+    batch_items: int = Field(default=10_000, ge=1, description="of one batch")
     readers: int = Field(default=4, ge=1, description="graphs read at a time")
     read_queue: int = Field(default=128, ge=0, description="graphs that may wait to be read; more are answered 429")
     requests: int = Field(default=512, ge=1, description="requests answered at a time; more are answered 429")

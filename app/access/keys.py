@@ -66,6 +66,11 @@ def parts_of(text: str) -> tuple[str, str] | None:
     return None if found is None else (found[1], found[2])
 
 
+def own_name(tenant: str, text: str) -> str:
+    """A name that no other tenant's is."""
+    return hashlib.sha256(f"{tenant}\0{text}".encode()).hexdigest()
+
+
 def hashed(secret: str) -> bytes:
     return hashlib.sha256(secret.encode()).digest()
 

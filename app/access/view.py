@@ -7,7 +7,6 @@ question it answers. Questions of two tenants are never the same question, so no
 from __future__ import annotations
 
 import copy
-import hashlib
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -18,7 +17,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from app.access.keys import Key
+from app.access.keys import Key, own_name
 from app.access.vault import DAY_S, Vault
 from app.errors import NotFound, OverQuota
 from app.jobs.port import Event, Jobs, Operation, Page, Question
@@ -50,7 +49,7 @@ class Caller:
 
     def own(self, text: str) -> str:
         """A name that no other tenant's is."""
-        return hashlib.sha256(f"{self.key.tenant}\0{text}".encode()).hexdigest()
+        return own_name(self.key.tenant, text)
 
     def grant(self, kind: str, id: str) -> None:
         self.access.vault.grant(self.key.tenant, kind, id)

@@ -20,9 +20,11 @@ from app.store.blobs import key_of
 from app.store.database import insert
 from app.store.store import Store
 from app.store.tables import events, operations, questions, workers
+from app.store.tables_batches import items
 
 UNFINISHED = operations.c.ended_at.is_(None)
 RUNNING = operations.c.state == "running"
+OF_A_BATCH = sa.exists().where(items.c.operation_id == operations.c.id, items.c.state == "running")
 OPEN = sa.text("ended_at IS NULL AND NOT cancel_requested")  # word for word as in the index of these
 MOST_EVENTS = 1_000  # kept of an operation; older ones go, the newest state does not
 AT_A_TIME = 500
@@ -45,7 +47,7 @@ def add(
         with store.writing(*(() if data is None else (data,))) as connection:
             if (same := _same(connection, operation.key)) is not None:
                 return same
-            count = sa.select(sa.func.count()).where(operations.c.state.in_(["queued", "running"]))
+            count = sa.select(sa.func.count()).where(operations.c.state.in_(["queued", "running"]), ~OF_A_BATCH)
             there = connection.scalar(sa.select(sa.func.sum(workers.c.slots))) or 0
             if (connection.scalar(count) or 0) >= max(slots, there) + queue:
                 raise Busy(
@@ -58,14 +60,26 @@ def add(
                 operation.asked = key_of(data)
                 question = {"id": operation.asked, "created_at": operation.created_at}
                 connection.execute(insert(connection, questions).values(question).on_conflict_do_nothing())
-            connection.execute(sa.insert(operations).values(asdict(operation)))
-            _tell(connection, operation.id, [Event(1, "state", operation.wire())])
-            put(connection)
+            enter(connection, operation, put)
     except IntegrityError as error:
         with store.reading() as connection:
             if (same := _same(connection, operation.key)) is not None:  # asked in another process at the same time
                 return same
         raise NotFound(f"there is no graph {operation.graph_id}; post it to /v1/graphs first") from error
+    return operation
+
+
+def enter(connection: sa.Connection, operation: Operation, put: Callable[[sa.Connection], None]) -> Operation:
+    """The operation, kept and queued, or the one that answers its question already.
+
+    Raises IntegrityError when another transaction has just kept one, or its graph has gone.
+    """
+    if (same := _same(connection, operation.key)) is not None:
+        return same
+    operation.last_event = 1
+    connection.execute(sa.insert(operations).values(asdict(operation)))
+    _tell(connection, operation.id, [Event(1, "state", operation.wire())])
+    put(connection)
     return operation
 
 

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from app.batches.feeder import Feeder
 from app.errors import AppError
 from app.files import CannotWrite
 from app.jobs import stored
@@ -22,6 +23,7 @@ log = logging.getLogger(__name__)
 TICK_S = 0.1  # between two looks at what was told and at what is to end
 BEAT_S = 2.0  # between two signs of life
 SWEEP_S = 60.0  # between two looks for what has left the queue
+MOST_TURNS = 10  # of the feeder in a row
 
 
 class Worker:
@@ -31,6 +33,7 @@ class Worker:
         self.means, self._queue = means, queue
         self.id = new_worker_id()
         self._taking = Taking(queue, self.id, self._slots, self._run)
+        self._feeder = Feeder(means.store, queue, means.settings)
         self._attempts: list[Attempt] = []
         self._lock = threading.Lock()
         self._draining, self._closing, self._ended = threading.Event(), threading.Event(), threading.Event()
@@ -129,10 +132,18 @@ class Worker:
                 if at >= sweep:
                     sweep = at + SWEEP_S
                     self._sweep()
+                self._feed()  # last: whatever is wrong with batches, the worker lives
             except (AppError, CannotWrite) as error:
                 log.warning("worker=%s event=not_attended said=%r", self.id, str(error))
             except Exception:
                 log.exception("worker=%s event=not_attended", self.id)
+
+    def _feed(self) -> None:
+        """Let items of batches into the queue, and those out that have ended."""
+        for _ in range(MOST_TURNS):
+            if self._draining.is_set() or not self._feeder.turn():
+                return
+            self._taking.nudge()
 
     def _look_at_attempts(self) -> None:
         """Keep what was told, and end what is to end."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fastapi import APIRouter, Request
 
+from app.routes.batches import router as batches
 from app.routes.common import only_known_parameters
 from app.routes.curves import router as curves
 from app.routes.docs import router as docs
@@ -16,6 +17,8 @@ from app.routes.operations import router as operations
 from app.routes.plans import router as plans
 from app.routes.savings import router as savings
 
-ROUTERS: tuple[APIRouter, ...] = (graphs, plans, curves, fits, layouts, operations, savings, lists, health, docs)
+ROUTERS: tuple[APIRouter, ...] = (
+    graphs, plans, curves, fits, layouts, batches, operations, savings, lists, health, docs,
+)  # fmt: skip
 
 __all__ = ["ROUTERS", "Request", "only_known_parameters"]

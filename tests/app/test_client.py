@@ -38,6 +38,7 @@ HTTP = {
 
 #: A plan of a few milliseconds.
 QUICK: dict[str, Any] = {"planner": "greedy", "iterations": 5}
+BATCH: dict[str, Any] = {"planners": ["greedy"], "seeds": [0], "iterations": 5}
 
 
 @pytest.fixture
@@ -117,6 +118,7 @@ def arguments_of(asking: Client) -> dict[str, tuple[tuple[Any, ...], dict[str, A
     graph_id = asking.post_graph(one_layer())["id"]
     plan_id = asking.plan(one_layer(), loss="loss", budget="100%", **QUICK)["id"]
     operation_id = next(asking.operations())["id"]
+    batch_id = asking.batch(graph_ids=[graph_id], budgets=["100%"], loss="loss", timeout=60, **BATCH)["id"]
     buffers = [{"id": "a", "lower": 0, "upper": 1, "size": 8}]
     asking.curve(one_layer(), ["90%"], loss="loss", **QUICK)
     asking.fit(one_layer(), budget="64KiB", loss="loss", search_seconds=1)
@@ -149,6 +151,15 @@ def arguments_of(asking: Client) -> dict[str, tuple[tuple[Any, ...], dict[str, A
         "wait": ((operation_id,), {"timeout": 60}),
         "events": ((operation_id, "1"), {}),
         "cancel": ((operation_id,), {}),
+        "batch": (([one_layer()], ["100%"]), {"graph_ids": [graph_id], "loss": "loss", "timeout": 60, **BATCH}),
+        "start_batch": (([graph_id],), {"budgets": ["100%"], "loss": "loss", **BATCH}),
+        "batch_status": ((batch_id,), {}),
+        "batches": (("succeeded", 1), {}),
+        "wait_batch": ((batch_id,), {"timeout": 60}),
+        "items": ((batch_id, "succeeded", 1), {}),
+        "table": ((batch_id, "parquet", "succeeded"), {}),
+        "cancel_batch": ((batch_id,), {}),
+        "retry_batch": ((batch_id,), {}),
         "savings": (("model", "day"), {"since": "2026-01-01", "until": "2100-01-01"}),
         "planners": ((), {}),
         "devices": ((), {}),

@@ -1,0 +1,48 @@
+"""Whose a batch is: its tenant's, and so are the operations that solve its items, whichever worker began them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+from app.access.vault import Vault
+from app.access.view import Caller
+from app.batches import rows
+from app.batches.rows import Batch, Owner
+from app.errors import NotFound
+from app.service import Service
+from app.store.store import Store
+
+
+class BatchVault:
+    """The vault, to which operations of a tenant's batches are the tenant's."""
+
+    def __init__(self, vault: Vault, store: Store):
+        self._vault, self._store = vault, store
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._vault, name)
+
+    def granted(self, tenant: str, kind: str, ids: Collection[str]) -> set[str]:
+        found = self._vault.granted(tenant, kind, ids)
+        if kind == "operations" and (others := set(ids) - found):
+            found |= rows.operations_of(self._store, tenant, others)
+        return found
+
+    def grants(self, tenant: str, kind: str) -> list[str]:
+        found = self._vault.grants(tenant, kind)
+        return [*found, *rows.every_operation_of(self._store, tenant)] if kind == "operations" else found
+
+
+def owner_of(service: Service) -> Owner:
+    """Who would own a batch that is made now."""
+    caller: Caller | None = getattr(service, "caller", None)
+    return Owner() if caller is None else Owner(caller.key.tenant, caller.key.id)
+
+
+def own_batch(service: Service, id: str) -> Batch:
+    """The batch, which is the caller's. Raises NotFound."""
+    owner, batch = owner_of(service), rows.find(service.store, id)
+    if owner.tenant is not None and batch.tenant != owner.tenant:
+        raise NotFound(f"there is no batch {id[:80]!r}")
+    return batch
