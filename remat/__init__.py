@@ -6,6 +6,7 @@ report = remat.plan("model.onnx", budget="8GiB", batch=16)
 print(report["plan"]["overhead"], report["executed"]["status"])
 report.save("plan.json")
 points = remat.curve("model.onnx", ["90%", "70%", "50%"], batch=16)["points"]
+rows = remat.batch("models/", ["70%", "50%"], planners=["greedy"])
 largest = remat.fit("model.onnx", "80GiB", max_overhead="10%")["size"]
 
 with remat.Client("https://remat.example") as client:  # the same of a service
@@ -18,14 +19,14 @@ from typing import TYPE_CHECKING, Any
 
 from graph.errors import BadGraph, Finding
 from planner.errors import BadRequest
-from remat.facade import BadInput, Report, Stopped, curve, fit, plan, verify
+from remat.facade import BadInput, Report, Stopped, batch, curve, fit, plan, verify
 
 if TYPE_CHECKING:
     from app.client import AsyncClient, Client
 
 __all__ = [
-    "AsyncClient", "BadGraph", "BadInput", "BadRequest", "Client", "Finding", "Report", "Stopped", "curve", "fit",
-    "plan", "verify",
+    "AsyncClient", "BadGraph", "BadInput", "BadRequest", "Client", "Finding", "Report", "Stopped", "batch",
+    "curve", "fit", "plan", "verify",
 ]  # fmt: skip
 
 

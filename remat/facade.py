@@ -6,6 +6,7 @@ import json
 import os
 import threading
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Executor
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +59,12 @@ class Report(Mapping[str, Any]):
             f"<Report {self['model']['name']!r}: {plan['status']}, peak {plan['peak_bytes']:,} bytes "
             f"({plan['saved']:.1%} saved), {plan['overhead']:.2%} more time, executed: {self['executed']['status']}>"
         )
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the answer, and memory before and after."""
+        from app.notebook import report_html
+
+        return report_html(self)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the report with its source, so that `remat verify` needs this one file. Atomic."""
@@ -122,6 +129,56 @@ def fit(
         return fits.fit(_read(model), asked, cancel=cancel).document
     except (BadGraph, BadRequest) as error:
         raise BadInput(error.findings) from None
+
+
+def batch(
+    models: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    budgets: Sequence[str | float | int],
+    *,
+    planners: Sequence[str] = ("auto",),
+    seeds: Sequence[int] = (0,),
+    batch_sizes: Sequence[int] = (),
+    executor: Executor | None = None,
+    workers: int | None = None,
+    cancel: threading.Event | None = None,
+    **request: Any,
+) -> list[dict[str, Any]]:
+    """A row a plan, in the order asked: every model at every size, budget, planner and seed, its `report` inside.
+
+    `models` are files, folders, manifests of `remat zoo` or patterns. `executor` is any `concurrent.futures` executor,
+    such as Dask's or Ray's, whose workers read the files under the same names; without it `workers` child processes
+    of this machine do the work. What cannot be planned is a row in state `failed`. Raises BadInput, ValueError.
+    """
+    from app.batch_runs import engines
+    from app.batch_runs.items import items_of, models_of
+    from app.batch_runs.run import outcomes
+    from app.errors import BadUsage
+
+    stop = cancel or threading.Event()
+    named = [models] if isinstance(models, str | os.PathLike) else models
+    try:
+        found = [model for name in named for model in models_of(Path(name))]
+        items = items_of(found, budgets, planners, seeds, batch_sizes, request)
+    except BadRequest as error:
+        raise BadInput(error.findings) from None
+    except BadUsage as error:
+        raise ValueError(str(error)) from None
+    if executor is not None:
+        engine = engines.of(executor)
+    else:
+        engine = engines.local(workers or os.cpu_count() or 1, None, stop)
+    rows = {}
+    try:
+        for outcome in outcomes(items, engine, stop):
+            report = None if outcome.report is None else json.loads(outcome.report)
+            rows[outcome.item.key] = {**outcome.row, "report": report}
+    except BaseException:
+        stop.set()  # what runs ends soon
+        raise
+    finally:
+        if executor is None:
+            engine.executor.shutdown()
+    return [rows[item.key] for item in items if item.key in rows]
 
 
 def _read(model: str | os.PathLike[str] | bytes | Graph) -> bytes | Graph:
