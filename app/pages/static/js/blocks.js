@@ -202,7 +202,7 @@ export class BlockView {
     row.className = again ? "twice-run" : "";
     const name = document.createElement("th");
     name.scope = "row";
-    name.textContent = (again ? "↻ " : "") + nodes[n];
+    name.textContent = (again ? "↻\u00a0" : "") + nodes[n];
     const [pointer, read] = [this.data.column("read_pointer"), this.data.column("read_node")];
     const makers = [...read.subarray(pointer[n], pointer[n + 1])].map((m) => (m < 0 ? "inputs" : nodes[m]));
     const cells = [
@@ -210,7 +210,7 @@ export class BlockView {
       makers.slice(0, 4).join(", ") + (makers.length > 4 ? ` and ${makers.length - 4} more` : ""), why(this.data, n),
     ];
     row.append(name, ...cells.map((text, k) => Object.assign(document.createElement("td"), {
-      textContent: text, className: k === 2 || k === 3 ? "count" : "",
+      textContent: text, className: ["", "short", "count", "count", "", ""][k],
     })));
   }
 

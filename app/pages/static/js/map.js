@@ -71,8 +71,9 @@ export class AddressMap {
     this.ground = ground;
     this.ramps = Object.fromEntries(
       Object.entries(ramps).map(([by, names]) => {
-        const bright = pixels(names);
-        return [by, { bright, faint: bright.map((pixel) => mixed(pixel, ground, 0.82)) }];
+        const plain = pixels(names), paler = (share) => plain.map((pixel) => mixed(pixel, ground, share));
+        // Values take two shades in turn, so that neighbours too thin for an edge can be told apart.
+        return [by, { bright: [plain, paler(0.22)], faint: [paler(0.82), paler(0.87)] }];
       }),
     );
   }
@@ -132,8 +133,8 @@ export class AddressMap {
     this.words.fill(this.ground);
     const { x, y } = this.view, { bright, faint } = this.ramps[this.by], value = this.rects.value, found = this.found;
     const colour = found
-      ? (i) => (found.has(value[i]) ? bright : faint)[this.tone(i)]
-      : (i) => bright[this.tone(i)];
+      ? (i) => (found.has(value[i]) ? bright : faint)[value[i] & 1][this.tone(i)]
+      : (i) => bright[value[i] & 1][this.tone(i)];
     const range = this.spans.window(Math.floor(x[0]), Math.ceil(x[1]));
     paint({ pixels: this.words, wide, high }, this.rects, range, this.view, colour, this.ground);
     if (found) this.paintAgain(wide, high, range, colour); // one pixel of what is sought is not hidden by its neighbours

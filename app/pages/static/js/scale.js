@@ -14,7 +14,7 @@ export function roundUp(least) {
 /** Multiples of `step` in [low, high]. */
 export function ticks(low, high, step) {
   const found = [];
-  for (let i = Math.ceil(low / step - 1e-9); i <= Math.floor(high / step + 1e-9); i++) found.push(i * step);
+  for (let i = Math.ceil(low / step - 1e-9); i <= Math.floor(high / step + 1e-9); i++) found.push(i * step + 0); // never -0
   return found;
 }
 

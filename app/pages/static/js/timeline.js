@@ -113,9 +113,9 @@ export class MemoryPicture {
       const columns = countTicks(0, this.count, box.wide / 90);
       const rows = byteTicks(0, this.top, Math.max(2, box.high / 44)).map(([at, text]) => [at, k ? "" : text]);
       drawScales(context, box, columns, rows, toX, toY);
-      if (this.budget) this.drawBudget(context, box, toY);
     });
     this.series.forEach((each, k) => this.drawSeries(context, each, this.box(k)));
+    if (this.budget) for (const box of frames) this.drawBudget(context, box, this.scales(box)[1]);
     this.drawPeaks(context);
   }
 
@@ -151,7 +151,7 @@ export class MemoryPicture {
     context.lineTo(box.x + box.wide, toY(this.budget));
     context.stroke();
     context.setLineDash([]);
-    label(context, `budget ${size(this.budget)}`, box.x + 6, toY(this.budget) - 10);
+    label(context, `budget ${size(this.budget)}`, box.x + box.wide - 4, toY(this.budget) + 11, "right");
   }
 
   drawPeaks(context) {
