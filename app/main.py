@@ -20,6 +20,7 @@ from app.catalogue import versions
 from app.door import Door
 from app.errors import PROBLEM_TYPE, AppError, Problem, headers_of, problem, problem_of
 from app.files import CannotWrite
+from app.pages.frame import fault, wants_page
 from app.pages.routes import PAGES
 from app.routes import ROUTERS, only_known_parameters
 from app.service import Service
@@ -99,6 +100,8 @@ async def _refused(request: Request, error: Exception) -> Response:
     code, title = TITLES.get(error.status_code, ("refused", str(error.detail)))
     detail = f"{request.method} {request.url.path[:200]} is not answered; /docs lists what is"
     body = problem(error.status_code, code, title, detail, request.url.path)
+    if wants_page(request):
+        return fault(request, body, dict(error.headers or {}))
     return _answer(body, dict(error.headers or {}))
 
 

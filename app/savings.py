@@ -63,17 +63,21 @@ def savings(
     if until is not None:
         asked = asked.where(made < until)
     if owned is not None:
-        plan: sa.ColumnClause[str] = sa.column("plan_id")
-        own = operations.c.id.in_(_listed(store, owned.operations))
-        alone = sa.select(operations.c.result).where(own)
-        several = sa.select(result_plans.c.plan_id).join(operations, operations.c.found == result_plans.c.result_id)
-        asked = asked.where(plan.in_(alone) | plan.in_(several.where(own)))
+        asked = asked.where(is_owned(store, owned, sa.column("plan_id")))
     with store.reading() as connection:
         rows = [dict(row) for row in connection.execute(asked.limit(MOST_ROWS + 1)).mappings()]
     if len(rows) > MOST_ROWS:
         said = f"more than {MOST_ROWS} groups"
         raise BadRequest.one("too_many_rows", "query.group_by", said, "fewer", "narrow from and to, or group by less")
     return rows
+
+
+def is_owned(store: Store, owned: Owned, plan: sa.ColumnElement[str]) -> sa.ColumnElement[bool]:
+    """Whether the plan of that id is among those owned."""
+    own = operations.c.id.in_(_listed(store, owned.operations))
+    alone = sa.select(operations.c.result).where(own)
+    several = sa.select(result_plans.c.plan_id).join(operations, operations.c.found == result_plans.c.result_id)
+    return plan.in_(alone) | plan.in_(several.where(own))
 
 
 def _listed(store: Store, ids: Sequence[str]) -> sa.Select[Any]:

@@ -1,16 +1,88 @@
-"""`/`: what plans save."""
+"""`/`: what plans save. The query is the whole state of the page, so an address shares what is seen."""
 
 from __future__ import annotations
 
-from fastapi import APIRouter, Request, Response
+from typing import Annotated, Any, Literal
+from urllib.parse import urlencode
 
+import anyio.to_thread
+import msgspec
+from fastapi import APIRouter, Depends, Query, Request, Response
+
+from app.access.view import own_plans
+from app.pages.board import COLUMNS, MOST_LINES, OUTCOMES, SORTS, Asked, Board, lines
 from app.pages.frame import PageRoute, page
 from app.routes.common import Serving
+from app.savings import as_csv
+from app.service import Service
 
 router = APIRouter(include_in_schema=False, route_class=PageRoute)
 
+A_PAGE = 100
+Text = Annotated[str, Query(max_length=200)]
+Day = Annotated[str, Query(pattern=r"^([0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01]))?$")]
+
+
+async def asked_of(
+    model: Text = "",
+    goal: Text = "",
+    planner: Text = "",
+    device: Text = "",
+    runtime: Text = "",
+    outcome: Annotated[str, Query(pattern=f"^({'|'.join(OUTCOMES)})?$")] = "",
+    since: Annotated[Day, Query(alias="from")] = "",
+    until: Annotated[Day, Query(alias="to")] = "",
+    sort: Annotated[str, Query(pattern=f"^({'|'.join(SORTS)})$")] = "created_at",
+    direction: Literal["asc", "desc"] = "desc",
+    page: Annotated[int, Query(ge=1, le=10_000)] = 1,
+) -> Asked:
+    """What the address says."""
+    return Asked(model.strip(), goal, planner, device, runtime, outcome, since, until, sort, direction, page)
+
+
+Said = Annotated[Asked, Depends(asked_of)]
+
+
+def _board(service: Service) -> Board:
+    return Board(service.store, own_plans(service))
+
 
 @router.get("/")
-async def dashboard(request: Request, service: Serving) -> Response:
+async def dashboard(request: Request, service: Serving, asked: Said) -> Response:
     """The dashboard."""
-    return page(request, "dashboard.html", title="Savings", here="/")
+
+    def found() -> dict[str, Any]:
+        board = _board(service)
+        sums = board.sums(asked)
+        rows = board.rows(asked, A_PAGE, A_PAGE * (asked.page - 1))
+        return {"sums": sums, "rows": rows, "choices": board.choices(), "pages": -(-sums["rows"] // A_PAGE)}
+
+    def address(path: str = "/", **other: Any) -> str:
+        query = urlencode(asked.query(**other))
+        return f"{path}?{query}" if query else path
+
+    def sorted_by(name: str) -> str:
+        other = "asc" if asked.direction == "desc" else "desc"
+        return address(sort=name, direction=other if name == asked.sort else SORTS[name], page=1)
+
+    said = await anyio.to_thread.run_sync(found)
+    return page(
+        request, "dashboard.html", title="Savings", here="/", asked=asked, address=address, sorted_by=sorted_by, **said
+    )  # fmt: skip
+
+
+@router.get("/savings.csv")
+async def savings_csv(service: Serving, asked: Said) -> Response:
+    """Every row of the dashboard, bytes and seconds unrounded."""
+    rows = await anyio.to_thread.run_sync(lambda: _board(service).rows(asked, MOST_LINES))
+    headers = {"Cache-Control": "no-store", "Content-Disposition": 'attachment; filename="savings.csv"'}
+    return Response(as_csv(COLUMNS, lines(rows)), 200, headers, "text/csv")
+
+
+@router.get("/trends.json")
+async def trends(service: Serving, asked: Said) -> Response:
+    """Columns by day, for the charts."""
+    days = await anyio.to_thread.run_sync(lambda: _board(service).days(asked))
+    names = ("day", "plans", "over_budget", "saved_bytes", "saved", "overhead")
+    body = {name: [day[name] for day in days] for name in names}
+    return Response(msgspec.json.encode(body), 200, {"Cache-Control": "no-store"}, "application/json")

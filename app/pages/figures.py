@@ -28,6 +28,24 @@ def size(count: float | None, unit: int | None = None) -> str:
     return _signed(f"{amount:.{digits}f} {UNITS[unit]}")
 
 
+SPANS = ((1e-6, 1e9, "ns"), (1e-3, 1e6, "µs"), (1.0, 1e3, "ms"), (600.0, 1.0, "s"), (float("inf"), 1 / 60, "min"))
+
+
+def span_of(times: list[float | None]) -> tuple[float, str]:
+    """(what a second is, name) of the unit that a whole column of times is written in: that of its median."""
+    known = sorted(abs(span) for span in times if span)
+    middle = known[len(known) // 2] if known else 1.0
+    return next((scale, unit) for limit, scale, unit in SPANS if middle < limit)
+
+
+def plain(amount: float | None, scale: float = 1.0) -> str:
+    """A figure of a column whose head names the unit: two digits after the point, and never a zero that is none."""
+    if amount is None:
+        return NOTHING
+    shown = amount * scale
+    return "< 0.01" if 0 < abs(shown) < 0.005 else _signed(f"{shown:,.2f}").replace(",", " ")
+
+
 def share(fraction: float | None, digits: int = 1) -> str:
     """A fraction as percentage: `3.4 %`."""
     return NOTHING if fraction is None else _signed(f"{100 * fraction:.{digits}f} %")
@@ -37,10 +55,10 @@ def seconds(span: float | None) -> str:
     """A time in the unit that leaves one to three digits before the point."""
     if span is None:
         return NOTHING
-    for limit, scale, unit in ((1e-6, 1e9, "ns"), (1e-3, 1e6, "µs"), (1.0, 1e3, "ms"), (600.0, 1.0, "s")):
-        if abs(span) < limit and span != 0:
-            return _signed(f"{span * scale:.3g} {unit}")
-    return "0 s" if span == 0 else _signed(f"{span / 60:.0f} min")
+    if span == 0:
+        return "0 s"
+    scale, unit = span_of([span])
+    return _signed(f"{span * scale:.3g} {unit}")
 
 
 def moment(at: str | None) -> str:
@@ -66,5 +84,6 @@ def _signed(text: str) -> str:
 
 
 FILTERS = {
-    "size": size, "share": share, "seconds": seconds, "moment": moment, "number": number, "shortened": shortened,
+    "size": size, "plain": plain, "share": share, "seconds": seconds, "moment": moment, "number": number,
+    "shortened": shortened,
 }  # fmt: skip

@@ -32,6 +32,7 @@ from app.errors import AppError, Problem, headers_of, problem, problem_of
 from app.files import CannotWrite
 from app.pages import figures
 from app.pages.assets import address
+from app.terminal import UNITS
 from graph.errors import GraphError
 from planner.errors import PlannerError
 
@@ -58,7 +59,7 @@ templates = jinja2.Environment(
     trim_blocks=True,
     lstrip_blocks=True,
 )
-templates.globals |= {"asset": address, "unit_of": figures.unit_of}
+templates.globals |= {"UNITS": UNITS, "asset": address, "unit_of": figures.unit_of, "span_of": figures.span_of}
 templates.filters |= figures.FILTERS
 
 
@@ -122,6 +123,11 @@ def fault(request: Request, said: dict[str, Any], headers: dict[str, str] | None
     """A page that says what is so, and what to do."""
     status = int(said["status"])
     return page(request, "fault.html", title=said["title"], status=status, headers=headers, said=said)
+
+
+def wants_page(request: Request) -> bool:
+    """Whether a person has gone there, not a program."""
+    return not request.url.path.startswith("/v1/") and "text/html" in request.headers.get("accept", "")
 
 
 def csrf_of(request: Request) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Annotated, Any
 
 from fastapi import Depends, Header, Request, Response
+from fastapi.dependencies.models import Dependant
 
 from app.access.gate import CALLER
 from app.access.view import Caller, seen_by
@@ -54,7 +55,7 @@ async def only_known_parameters(request: Request) -> None:
     dependant = getattr(request.scope.get("route"), "dependant", None)
     if dependant is None:
         return
-    known = [parameter.alias for parameter in dependant.query_params]
+    known = _parameters(dependant)
     findings = [
         Finding("unknown_parameter", f"query.{name[:80]}", "a parameter nobody reads", _one_of(known), "remove it")
         for name in dict.fromkeys(request.query_params)
@@ -62,6 +63,12 @@ async def only_known_parameters(request: Request) -> None:
     ]
     if findings:
         raise BadRequest(findings[:10])
+
+
+def _parameters(dependant: Dependant) -> list[str]:
+    """Names of query parameters that the path or anything it depends on reads."""
+    below = [name for one in dependant.dependencies for name in _parameters(one)]
+    return [*(parameter.alias for parameter in dependant.query_params), *below]
 
 
 def _one_of(known: Sequence[str]) -> str:

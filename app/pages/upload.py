@@ -1,0 +1,26 @@
+"""`/upload`: a model dropped, a question put, the plan followed until it is there."""
+
+from __future__ import annotations
+
+import anyio.to_thread
+from fastapi import APIRouter, Request, Response
+
+from app import catalogue
+from app.pages.frame import PageRoute, page
+from app.routes.common import Serving
+from planner.runtime import RUNTIMES
+
+router = APIRouter(include_in_schema=False, route_class=PageRoute)
+
+DEVICE = "a100-80gb"
+
+
+@router.get("/upload")
+async def upload(request: Request, service: Serving) -> Response:
+    """The form; its script posts to /v1/graphs and /v1/plans."""
+    planners = await anyio.to_thread.run_sync(catalogue.planners)
+    devices = await anyio.to_thread.run_sync(catalogue.devices)
+    return page(
+        request, "upload.html", title="Upload", here="/upload", planners=planners, devices=devices, device=DEVICE,
+        runtimes=list(RUNTIMES), most_seconds=service.settings.search_seconds, most_bytes=service.settings.body_bytes,
+    )  # fmt: skip

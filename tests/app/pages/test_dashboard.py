@@ -1,0 +1,151 @@
+"""The dashboard shows what the store holds, filtered and sorted by the address."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+from starlette.testclient import TestClient
+
+from app.pages.board import SORTS, Asked, Board
+from app.savings import Owned
+from app.settings import Settings
+from app.store.store import Store
+from app.store.tables import plans
+from tests.app.pages.html import parsed
+from tests.app.pages.seeded import BUDGETS, PLANNERS, fill
+
+
+def rows(client: TestClient, query: str = "") -> list[list[str]]:
+    page = parsed(client.get(f"/{query}").text)
+    return [[cell.text for cell in row.inside if not isinstance(cell, str)] for row in page.all("tbody")[0].all("tr")]
+
+
+def lines(client: TestClient, query: str = "") -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(client.get(f"/savings.csv{query}").text)))
+
+
+def test_a_row_a_question(shown: TestClient) -> None:
+    assert len(rows(shown)) == 3 * len(BUDGETS) * len(PLANNERS)
+
+
+@pytest.mark.parametrize(
+    ("query", "count"),
+    [("?planner=auto", 15), ("?goal=50%25&planner=auto", 3), ("?model=STM", 20), ("?model=%25", 0), ("?model=<img", 20),
+     ("?device=a100-80gb&runtime=torch-eager", 60), ("?from=2000-01-01&to=2000-01-02", 0)],
+)  # fmt: skip
+def test_filters_leave_rows_out(shown: TestClient, query: str, count: int) -> None:
+    assert len(lines(shown, query)) == count
+    if count:
+        assert len(rows(shown, query)) == count
+    else:
+        assert "No plan is like that" in shown.get(f"/{query}").text
+
+
+def test_outcomes_part_the_rows(shown: TestClient) -> None:
+    fits, over, proven = (lines(shown, f"?outcome={name}") for name in ("fits", "over", "proven"))
+    assert fits and over and proven
+    assert len(fits) + len(over) == 60
+    assert {row["outcome"] for row in over} == {"over_budget"} and {row["outcome"] for row in proven} == {"proven"}
+    assert {row["plan_id"] for row in proven} < {row["plan_id"] for row in fits}
+
+
+@pytest.mark.parametrize("name", SORTS)
+def test_rows_are_sorted_by_every_column_with_unknown_ones_last(shown: TestClient, name: str) -> None:
+    found = [row[name] for row in lines(shown, f"?sort={name}&direction=asc")]
+    known = [value for value in found if value]
+    assert found == known + [""] * (len(found) - len(known))
+    numbers = [float(value) for value in known] if name not in ("model", "goal", "planner", "device", "outcome",
+                                                                "created_at") else known  # fmt: skip
+    assert numbers == sorted(numbers)  # type: ignore[type-var]
+    back = [row[name] for row in lines(shown, f"?sort={name}&direction=desc") if row[name]]
+    assert back == known[::-1]
+
+
+def test_an_address_has_what_differs_from_the_first_view_only() -> None:
+    assert Asked().query() == {}
+    assert Asked(planner="auto", since="2026-01-01", page=2).query(page=1) == {"planner": "auto", "from": "2026-01-01"}
+
+
+def test_what_was_not_measured_is_said_to_be_so(shown: TestClient) -> None:
+    page = parsed(shown.get("/").text)
+    head = [one.text for one in page.all("tr", class_="groups")[0].all("th")]
+    assert head[1:5] == ["Framework's default", "Plan, predicted", "Checkpointing", "Measured"]
+    assert all(row[14:16] == ["not measured", "not measured"] for row in rows(shown))
+
+
+def test_an_empty_store_says_what_to_do(empty: TestClient) -> None:
+    page = parsed(empty.get("/").text)
+    assert "No plan has been made here yet" in page.text
+    assert [one for one in page.all("a") if one.attributes["href"] == "/upload" and one.above("main")]
+    assert empty.get("/trends.json").json()["day"] == []
+
+
+def test_days_add_up(shown: TestClient) -> None:
+    days = shown.get("/trends.json").json()
+    assert sum(days["plans"]) == 60
+    assert days["day"] == sorted(set(days["day"]))
+    some = shown.get("/trends.json?planner=greedy").json()
+    assert sum(some["plans"]) == 15
+
+
+@pytest.mark.parametrize("query", ["sort=secret", "from=soon", "from=2026-13-01", "page=0", "outcome=x", "colour=red"])
+def test_what_nobody_asks_for_is_refused(shown: TestClient, query: str) -> None:
+    assert shown.get(f"/?{query}").status_code == 422
+
+
+@pytest.fixture
+def board_of(store_settings: dict[str, Any], tmp_path: Path) -> Iterator[Store]:
+    store = Store.to_serve(Settings(**store_settings))
+    fill(store, 40, ("net", "other"))
+    yield store
+    store.close()
+
+
+def test_sums_are_those_of_the_rows(board_of: Store) -> None:
+    board = Board(board_of, None)
+    every, sums = board.rows(Asked(), 1000), board.sums(Asked())
+    assert (sums["rows"], sums["models"]) == (40, 2)
+    assert sums["fit"] == sum(row["outcome"] != "over_budget" for row in every)
+    assert sums["saved_bytes"] == sum(row["saved_bytes"] for row in every)
+    assert sums["seconds"] == pytest.approx(sum(row["seconds"] for row in every if row["outcome"] != "over_budget"))
+    both = [row for row in every if row["planner"] != "segments" and row["outcome"] != "over_budget"
+            and row["checkpointing_status"] not in (None, "over_budget")]  # fmt: skip
+    assert sums["compared"] == len(both)
+    assert sums["checkpointing_seconds"] == pytest.approx(sum(row["checkpointing_seconds"] for row in both))
+    assert [day["plans"] for day in board.days(Asked())]
+
+
+def test_checkpointing_is_that_of_the_same_question(board_of: Store) -> None:
+    board = Board(board_of, None)
+    every = board.rows(Asked(), 1000)
+    own = {(row["model"], row["goal"]): row for row in every if row["planner"] == "segments"}
+    for row in every:
+        same = own[row["model"], row["goal"]]
+        assert (row["checkpointing_peak_bytes"], row["checkpointing_overhead"]) == (
+            same["peak_bytes"],
+            same["overhead"],
+        )
+
+
+def test_a_question_asked_twice_has_its_better_plan(board_of: Store) -> None:
+    with board_of.writing() as connection:
+        first = dict(
+            connection.execute(sa.select(plans).where(plans.c.status != "over_budget")).mappings().first() or {}
+        )
+        worse = first | {"id": "w" * 64, "overhead": first["overhead"] + 0.5, "peak_bytes": 1}
+        over = first | {"id": "o" * 64, "status": "over_budget", "overhead": 0.0}
+        connection.execute(sa.insert(plans), [worse, over])
+    found = {row["plan_id"] for row in Board(board_of, None).rows(Asked(), 1000)}
+    assert len(found) == 40 and first["id"] in found
+
+
+def test_a_tenant_sees_their_own_only(board_of: Store) -> None:
+    none = Board(board_of, Owned([]))
+    assert none.rows(Asked(), 10) == [] and none.days(Asked()) == [] and not any(none.choices().values())
+    assert none.sums(Asked())["rows"] == 0
