@@ -41,7 +41,7 @@ def lines(rows: Sequence[Row]) -> list[str]:
             row["model"], "" if row["batch"] is None else row["batch"], row["budget"], row["planner"], row["seed"],
             *(("",) * 5 if row["peak_bytes"] is None else (
                 size(row["baseline_peak_bytes"]), size(row["peak_bytes"]), share(row["saved"]), share(row["overhead"]),
-                "" if row["gap"] is None else share(row["gap"]),
+                "" if row["gap"] is None or row["state"] == OVER_BUDGET else share(row["gap"]),
             )),
             row["status"].replace("_", " ") if row["state"] == SUCCEEDED else said_state(row),
         )

@@ -85,6 +85,11 @@ def test_the_largest_saving_stands_first_and_failures_last() -> None:
     assert re.findall(r'<th scope="row"><a href="#plan-(\d)">(\w)</a>', text) == [("0", "b"), ("1", "a"), ("2", "c")]
 
 
+def test_a_plan_over_budget_has_no_gap() -> None:
+    found, missed = (page([row("a", state)]).count(">5.0%<") for state in ("succeeded", "over_budget"))
+    assert (found, missed) == (2, 0)
+
+
 def test_a_page_without_plans_says_what_to_do() -> None:
     assert "--resume" in page([], asked=4)
     assert "3 not made yet" in page([row()], asked=4)
