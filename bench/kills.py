@@ -43,6 +43,7 @@ from app.store.store import Store
 from app.store.tables import answers, events, operations, plans
 from app.store.walk import walk
 from bench.generators import chain
+from bench.processes import below, children
 from planner import saved
 from planner.errors import PlannerError
 from tests.postgres import Cluster
@@ -231,8 +232,8 @@ class Storm:
 
     def _nurseries(self) -> list[int]:
         self._look()
-        below = [child for process in self._processes.values() for child in children(process.pid)]
-        return [pid for pid in below if "forkserver" in line(pid)]
+        started = [child for process in self._processes.values() for child in children(process.pid)]
+        return [pid for pid in started if "forkserver" in line(pid)]
 
     def _kill_one(self, pids: list[int]) -> bool:
         if pids:
@@ -332,20 +333,6 @@ def fault(report: dict[str, Any]) -> str:
         return "" if report["checked"] and saved.verify(report)["layout"] else "no layout, or never checked"
     except PlannerError as error:
         return str(error)
-
-
-def children(pid: int) -> list[int]:
-    """Of every thread of the process."""
-    found = []
-    for told in Path(f"/proc/{pid}/task").glob("*/children"):
-        with contextlib.suppress(OSError):
-            found += [int(child) for child in told.read_text().split()]
-    return found
-
-
-def below(pid: int) -> list[int]:
-    """Every process that the process has started, and those that they have."""
-    return [found for child in children(pid) for found in (child, *below(child))]
 
 
 def line(pid: int) -> str:

@@ -26,6 +26,8 @@ from typing import Any
 
 import httpx2
 
+from bench.processes import below
+
 Json = dict[str, Any]
 
 
@@ -86,14 +88,6 @@ def family_bytes(pid: int) -> int:
             continue
         total += sum(int(size) * 1024 for size in re.findall(r"^Pss:\s+(\d+)", rollup, re.MULTILINE))
     return total
-
-
-def below(pid: int) -> list[int]:
-    try:
-        children = [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-    except OSError:
-        return []
-    return children + [grandchild for child in children for grandchild in below(child)]
 
 
 class Highest:

@@ -7,7 +7,8 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,86 +16,127 @@ import httpx2
 import pytest
 
 from app import cli
+from bench.processes import below
 from tests.app.conftest import chain
 
 Started = tuple["subprocess.Popen[str]", str]
 
 
+PATIENCE_S = 120.0
+
+
+def started(data: Path, *arguments: str, **environment: str) -> Started:
+    """A service of its own, once it listens, and its address."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "app", "serve", "--port", "0", "--data", str(data), *arguments],
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"REMAT_LOG_LEVEL": "warning", "REMAT_WORKERS": "1", "OMP_NUM_THREADS": "1"} | environment,
+    )
+    assert process.stderr is not None
+    said = process.stderr.readline()
+    found = re.fullmatch(r"listening on (http://127\.0\.0\.1:\d+)\n", said)
+    if found is None:
+        stop(process)
+    assert found is not None, said
+    return process, found[1]
+
+
+def stop(process: subprocess.Popen[str]) -> None:
+    process.kill()
+    process.wait()
+    assert process.stderr is not None
+    process.stderr.close()
+
+
 @pytest.fixture
 def serve(tmp_path: Path) -> Iterator[Any]:
+    """Starts services over one folder."""
     running: list[subprocess.Popen[str]] = []
 
     def start(*arguments: str, **environment: str) -> Started:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "app", "serve", "--port", "0", "--data", str(tmp_path / "data"), *arguments],
-            stderr=subprocess.PIPE,
-            text=True,
-            env=os.environ | {"REMAT_LOG_LEVEL": "warning", "REMAT_WORKERS": "1", "OMP_NUM_THREADS": "1"} | environment,
-        )
+        process, url = started(tmp_path / "data", *arguments, **environment)
         running.append(process)
-        assert process.stderr is not None
-        said = process.stderr.readline()
-        found = re.fullmatch(r"listening on (http://127\.0\.0\.1:\d+)\n", said)
-        assert found is not None, said
-        return process, found[1]
+        return process, url
 
     yield start
     for process in running:
-        process.kill()
-        process.wait()
-        assert process.stderr is not None
-        process.stderr.close()
+        stop(process)
 
 
-def test_sigterm_drains_and_what_was_stored_is_there_after_a_restart(serve: Any) -> None:
-    process, url = serve()
-    answer = httpx2.post(f"{url}/v1/plans", json={"graph": chain(), "budget": "80%"}, timeout=60)
-    assert answer.status_code == 201
-    process.send_signal(signal.SIGTERM)
-    assert process.wait(30) == 0
-    _, url = serve()
-    again = httpx2.get(url + answer.headers["location"], timeout=60)
-    assert again.json()["plan"] == answer.json()["plan"]
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path]]:
+    """Address and folder of a service that nobody ends."""
+    data = tmp_path_factory.mktemp("served")
+    process, url = started(data)
+    yield url, data
+    stop(process)
 
 
-def test_a_killed_service_finishes_its_operations_after_a_restart_and_leaves_no_child(serve: Any) -> None:
-    process, url = serve()
-    slow = {"graph": chain(40), "budget": "50%", "search_seconds": 30, "execute": "no"}
-    ids = [
-        httpx2.post(f"{url}/v1/plans", json=slow | {"seed": seed}, headers={"prefer": "wait=0"}, timeout=60).json()[
-            "id"
-        ]
-        for seed in range(3)
-    ]
-    children = _children(process.pid)
-    process.kill()
-    process.wait()
-    _, url = serve()
-    for id in ids:
-        with httpx2.stream("GET", f"{url}/v1/operations/{id}/events", timeout=120) as stream:
-            stream.read()
-        operation = httpx2.get(f"{url}/v1/operations/{id}", timeout=60).json()
-        assert operation["state"] == "succeeded", operation
-        assert httpx2.get(url + operation["result"], timeout=60).json()["checked"] is True
-    assert not [child for child in children if Path(f"/proc/{child}").exists()]
+SLOW = {"graph": chain(300), "budget": "10%", "search_seconds": 100, "planner": "anneal", "execute": "no"}
 
 
-def _children(pid: int) -> list[int]:
-    """Every process below `pid`."""
-    below = [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-    return below + [grandchild for child in below for grandchild in _children(child)]
+def begun(url: str, **fields: Any) -> str:
+    """Id of an operation that nobody waits for."""
+    headers = {"prefer": "wait=0"}
+    answer = httpx2.post(f"{url}/v1/plans", json=SLOW | fields, headers=headers, timeout=PATIENCE_S)
+    return str(answer.json()["id"])
 
 
-def test_event_streams_end_when_the_service_drains(serve: Any) -> None:
+def state(url: str, id: str) -> Any:
+    return httpx2.get(f"{url}/v1/operations/{id}", timeout=PATIENCE_S).json()
+
+
+def until(true: Callable[[], bool]) -> None:
+    end = time.monotonic() + PATIENCE_S
+    while not true():
+        assert time.monotonic() < end, "it never came"
+        time.sleep(0.05)
+
+
+def ended(url: str, id: str) -> Any:
+    """The operation, once its stream of events has ended."""
+    with httpx2.stream("GET", f"{url}/v1/operations/{id}/events", timeout=PATIENCE_S) as stream:
+        stream.read()
+    return state(url, id)
+
+
+def test_sigterm_ends_streams_and_what_was_stored_or_asked_is_there_after_a_restart(serve: Any) -> None:
     process, url = serve(REMAT_DRAIN_SECONDS="0", REMAT_KILL_SECONDS="1")
-    slow = {"graph": chain(200), "budget": "30%", "search_seconds": 60, "planner": "greedy"}
-    id = httpx2.post(f"{url}/v1/plans", json=slow, headers={"prefer": "wait=0"}, timeout=60).json()["id"]
-    with httpx2.stream("GET", f"{url}/v1/operations/{id}/events", timeout=60) as stream:
+    quick = {"graph": chain(), "budget": "80%", "planner": "greedy", "iterations": 5}
+    answer = httpx2.post(f"{url}/v1/plans", json=quick, timeout=PATIENCE_S)
+    assert answer.status_code == 201
+    id = begun(url)
+    with httpx2.stream("GET", f"{url}/v1/operations/{id}/events", timeout=PATIENCE_S) as stream:
         lines = stream.iter_lines()
         next(lines)
         process.send_signal(signal.SIGTERM)
         list(lines)  # the stream ends by itself
-    assert process.wait(30) == 0
+    assert process.wait(PATIENCE_S) == 0
+    _, url = serve()
+    again = httpx2.get(url + answer.headers["location"], timeout=PATIENCE_S)
+    assert again.json()["plan"] == answer.json()["plan"]
+    assert state(url, id)["state"] in ("queued", "running")
+
+
+def test_a_killed_service_finishes_its_operations_after_a_restart_and_leaves_no_child(serve: Any) -> None:
+    process, url = serve()
+    slow = begun(url)
+    ids = [begun(url, graph=chain(), planner="greedy", iterations=5, seed=seed) for seed in range(2)]
+    until(lambda: state(url, slow)["stage"] not in (None, "read"))  # its child searches
+    children = below(process.pid)
+    assert len(children) >= 3  # what tracks resources, what forks, and what was forked
+    process.kill()
+    process.wait()
+    _, url = serve()
+    until(lambda: bool(state(url, slow)["state"] == "running"))
+    httpx2.post(f"{url}/v1/operations/{slow}:cancel", timeout=PATIENCE_S)
+    assert ended(url, slow)["state"] == "cancelled"
+    for id in ids:
+        operation = ended(url, id)
+        assert operation["state"] == "succeeded", operation
+        assert httpx2.get(url + operation["result"], timeout=PATIENCE_S).json()["checked"] is True
+    until(lambda: not any(Path(f"/proc/{child}").exists() for child in children))
 
 
 def test_an_address_that_strangers_reach_needs_a_word(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -104,32 +146,30 @@ def test_an_address_that_strangers_reach_needs_a_word(capsys: pytest.CaptureFixt
         assert "--no-auth" in capsys.readouterr().err
 
 
-def test_a_port_that_is_taken_is_told(serve: Any, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    _, url = serve()
-    port = url.rpartition(":")[2]
+def test_a_port_that_is_taken_is_told(
+    served: tuple[str, Path], capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    port = served[0].rpartition(":")[2]
     assert cli.run(["serve", "--port", port, "--data", str(tmp_path / "other")]) == 2
     assert "cannot listen" in capsys.readouterr().err
 
 
 def test_a_folder_that_another_process_serves_is_told(
-    serve: Any, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    served: tuple[str, Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    serve()
-    assert cli.run(["serve", "--port", "0", "--data", str(tmp_path / "data")]) == 2
+    assert cli.run(["serve", "--port", "0", "--data", str(served[1])]) == 2
     assert "another process" in capsys.readouterr().err
 
 
-def test_a_cancelled_solve_keeps_a_plan_that_is_checked(serve: Any) -> None:
-    _, url = serve()
-    slow = {"graph": chain(300), "budget": "10%", "search_seconds": 100}
-    id = httpx2.post(f"{url}/v1/plans", json=slow, headers={"prefer": "wait=0"}, timeout=60).json()["id"]
-    httpx2.post(f"{url}/v1/operations/{id}:cancel", timeout=60)
-    with httpx2.stream("GET", f"{url}/v1/operations/{id}/events", timeout=60) as stream:
-        stream.read()
-    operation = httpx2.get(f"{url}/v1/operations/{id}", timeout=60).json()
-    assert operation["state"] in ("cancelled", "succeeded")
+def test_a_cancelled_solve_keeps_a_plan_that_is_checked(served: tuple[str, Path]) -> None:
+    url, _ = served
+    id = begun(url)
+    until(lambda: state(url, id)["stage"] not in (None, "read"))
+    httpx2.post(f"{url}/v1/operations/{id}:cancel", timeout=PATIENCE_S)
+    operation = ended(url, id)
+    assert operation["state"] == "cancelled"
     if operation["result"] is not None:
-        assert httpx2.get(url + operation["result"], timeout=60).json()["checked"] is True
+        assert httpx2.get(url + operation["result"], timeout=PATIENCE_S).json()["checked"] is True
 
 
 @pytest.mark.heavy
