@@ -114,7 +114,7 @@ class Bars:
         )  # fmt: skip
         self._running: dict[str, tuple[Any, float]] = {}
         self._lock = threading.Lock()
-        self.all = self.progress.add_task("all", total=len(items), said="")
+        self.all = self.progress.add_task("all", total=len(items), said=f"0 of {len(items)}")
 
     def __enter__(self) -> Self:
         self.progress.start()

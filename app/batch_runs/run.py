@@ -22,7 +22,7 @@ POLL_S = 0.2
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """One item that has ended. `report` is its JSON, None where it failed."""
+    """One item that has ended. `report` is its JSON, None where there is no plan to keep."""
 
     item: Item
     row: Row
@@ -71,7 +71,8 @@ def _outcome(item: Item, future: Future[Answer]) -> Outcome:
     if report["executed"]["status"] == "different":
         said = "the rewritten graph computes something else; that is our fault, please tell us"
         row |= {"state": FAILED, "error": problem(500, "different", "The plan is wrong", said)}
-    elif answer["stopped"]:
+        return Outcome(item, row, None)  # never kept as a plan
+    if answer["stopped"]:
         row["state"] = STOPPED
     elif report["plan"]["status"] == "over_budget":
         row["state"] = OVER_BUDGET

@@ -66,8 +66,8 @@ def test_a_wrong_plan_is_a_failure_of_ours(items: list[Item]) -> None:
         return {"report": msgspec.json.encode(wrong), "stopped": False, "seconds": 1.0}
 
     with ThreadPoolExecutor(1) as executor:
-        found = rows(items[:1], Engine(executor, work))
-    assert (found[items[0].key]["state"], found[items[0].key]["error"]["status"]) == ("failed", 500)
+        (outcome,) = outcomes(items[:1], Engine(executor, work), threading.Event())
+    assert (outcome.row["state"], outcome.row["error"]["status"], outcome.report) == ("failed", 500, None)
 
 
 def test_a_stop_keeps_what_runs_and_begins_no_more(items: list[Item]) -> None:
