@@ -12,7 +12,7 @@ from markupsafe import Markup
 from app import axes, plots
 from app.errors import Gone
 from app.pages.blocks import blocks
-from app.pages.pictures import KINDS, memory, unpacked
+from app.pages.pictures import KINDS, memory, names, unpacked
 from app.terminal import size
 
 #: Colours of `KINDS` on light and on dark ground; as css/plan.css has them.
@@ -122,16 +122,16 @@ def front(points: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 def layers(figures: bytes, sections: Mapping[str, bytes], name: str) -> str:
     """The SVG of the graph by layers: a row each, how many of its nodes run again, what the way back keeps of it."""
     _, columns = unpacked(blocks(figures, sections))
-    names: list[str] = columns["layers"]
+    called: list[str] = columns["layers"]
     layer, again, phase = columns["layer"], columns["runs"] > 1, columns["phase"]
-    counts = np.bincount(layer, minlength=len(names))
-    twice = np.bincount(layer[again], minlength=len(names))
+    counts = np.bincount(layer, minlength=len(called))
+    twice = np.bincount(layer[again], minlength=len(called))
     reader = np.repeat(np.arange(len(layer)), np.diff(columns["read_pointer"]))
     read = columns["read_node"]
     saved = np.unique(read[(read >= 0) & (phase[reader] == 1)])
     saved = saved[phase[saved] == 0]
     kept, made_again = (
-        np.bincount(layer[of], weights=columns["written"][of], minlength=len(names))
+        np.bincount(layer[of], weights=columns["written"][of], minlength=len(called))
         for of in (saved[~again[saved]], saved[again[saved]])
     )
     rows = np.flatnonzero(counts)[:MOST_ROWS].tolist()
@@ -147,7 +147,7 @@ def layers(figures: bytes, sections: Mapping[str, bytes], name: str) -> str:
         saved_bytes = size(kept[k] + made_again[k]) if kept[k] + made_again[k] else ""
         bars = (("kind4", 450, split), ("kind0", 450 + split, round(360 * made_again[k] / widest, 1)))
         parts += [
-            plots.label(axes.shown(names[k], 36), 20, y),
+            plots.label(axes.shown(called[k], 36), 20, y),
             plots.label(f"{counts[k]:,}", 330, y, "end"),
             plots.label(f"{twice[k]:,}" if twice[k] else "", 420, y, "end"),
             *(plots.tag("rect", None, class_=kind, x=x, y=y - 10, width=wide, height=11) for kind, x, wide in bars),
@@ -179,5 +179,5 @@ def made(task: str, figures: bytes, sections: Mapping[str, bytes]) -> bytes:
     return plots.png(svg) if form == "png" else svg.encode(errors="replace")
 
 
-COLUMNS = {"memory": memory, "graph": blocks}
+COLUMNS = {"memory": memory, "names": names, "graph": blocks}
 DRAWN = {"map": addresses, "graph": layers}

@@ -132,7 +132,7 @@ def memory(figures: bytes, sections: Mapping[str, bytes]) -> bytes:
 
     Columns: `after`, `before` bytes a step; `step_node`, `step_run` what runs at each step after; per rectangle, by
     its first step: `first`, `last` step (both held), `offset`, `bytes`, `value` (-1: workspace), `run`, `kind`,
-    `again`, `away` (offloaded); `kind` a value in `kind_of`; names in `values`, `nodes` and `ops`.
+    `again`, `away` (offloaded). What all this is called, `names` says: pictures stand the sooner without.
     """
     plan = msgspec.json.decode(figures, type=Figures).plan
     source = msgspec.json.decode(sections["source"], type=Source)
@@ -140,14 +140,9 @@ def memory(figures: bytes, sections: Mapping[str, bytes]) -> bytes:
     drawn = msgspec.json.decode(sections["timeline"], type=Timeline)
     explained = msgspec.json.decode(sections.get("explain", b"{}"), type=dict[str, Any])
     node_id = {node.name: n for n, node in enumerate(source.nodes)}
-    names = [value.name for value in source.values]
+    value_id = {name: v for v, name in enumerate(_values(source, layout))}
     kind_of = _kinds(source)
-    value_id = {name: v for v, name in enumerate(names)}
-    for name in layout.value:  # a buffer whose value the graph has not
-        if name not in value_id:
-            value_id[name] = len(names)
-            names.append(name)
-    kind_of = np.append(kind_of, np.full(len(names) - len(kind_of), BY_PHASE["forward"], np.uint8))
+    kind_of = np.append(kind_of, np.full(len(value_id) - len(kind_of), BY_PHASE["forward"], np.uint8))
     columns = _rectangles(layout, value_id, kind_of, set(plan.offloaded))
     meta = {
         "budget_bytes": plan.budget_bytes,
@@ -164,10 +159,21 @@ def memory(figures: bytes, sections: Mapping[str, bytes]) -> bytes:
         "before": np.asarray(drawn.baseline_step_bytes, np.int64),
         "step_node": np.asarray([node_id.get(name, -1) for name, _ in plan.order], np.int32),
         "step_run": np.asarray([run for _, run in plan.order], np.int32),
-        "kind_of": kind_of,
     }
-    lists = {"values": names, "nodes": [node.name for node in source.nodes], "ops": [node.op for node in source.nodes]}
-    return packed(meta, columns, lists)
+    return packed(meta, columns, {})
+
+
+def names(figures: bytes, sections: Mapping[str, bytes]) -> bytes:
+    """What the numbers of the other columns are called: `values`, `nodes`, and the `ops` of nodes."""
+    source = msgspec.json.decode(sections["source"], type=Source)
+    layout = msgspec.json.decode(sections["layout"], type=Layout) if "layout" in sections else Layout()
+    nodes, ops = [node.name for node in source.nodes], [node.op for node in source.nodes]
+    return packed({}, {}, {"values": _values(source, layout), "nodes": nodes, "ops": ops})
+
+
+def _values(source: Source, layout: Layout) -> list[str]:
+    """Names of the values in their order, then of buffers whose value the graph has not."""
+    return list(dict.fromkeys([*(value.name for value in source.values), *layout.value]))
 
 
 def _held(row: Mapping[str, Any]) -> dict[str, Any]:

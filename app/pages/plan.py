@@ -79,7 +79,7 @@ def framing(request: Request, service: Service, embed: bool) -> dict[str, str]:
 
 def data_of(plan_id: str) -> dict[str, str]:
     """Where the pictures' columns are; under another address when another version draws them."""
-    return {name: f"/plans/{plan_id}/{name}.bin?v={assets.digest()}" for name in ("memory", "graph")}
+    return {name: f"/plans/{plan_id}/{name}.bin?v={assets.digest()}" for name in ("memory", "names", "graph")}
 
 
 def report_of(store: Store, plan_id: str) -> dict[str, Any]:
@@ -171,6 +171,12 @@ async def curve_part(request: Request, service: Serving, plan_id: PlanId, embed:
 async def memory_data(request: Request, service: Serving, plan_id: PlanId, version: Version = "") -> Response:
     """What memory over steps and the address map are drawn from."""
     return await _columns(request, service, plan_id, "memory")
+
+
+@router.get("/plans/{plan_id}/names.bin")
+async def names_data(request: Request, service: Serving, plan_id: PlanId, version: Version = "") -> Response:
+    """What the numbers of the other columns are called."""
+    return await _columns(request, service, plan_id, "names")
 
 
 @router.get("/plans/{plan_id}/graph.bin")

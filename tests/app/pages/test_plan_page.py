@@ -26,6 +26,12 @@ __all__ = ["gated", "tenant"]
 MARKUP = '<script>alert("&1")</script>'
 
 
+def read(client: TestClient, id: str, *parts: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The columns of several answers, and what the first says besides."""
+    found = [unpacked(client.get(f"/plans/{id}/{part}.bin").content) for part in parts]
+    return found[0][0], {name: column for _, columns in found for name, column in columns.items()}
+
+
 def planned(client: TestClient, graph: dict[str, Any], **fields: Any) -> str:
     asked = {"graph": graph, "planner": "greedy", "iterations": 20, "budget": "60%", **fields}
     answer = client.post("/v1/plans", json=asked)
@@ -52,7 +58,7 @@ def test_the_page_says_what_the_plan_does(client: TestClient, plans: list[str]) 
 
 def test_columns_are_the_report_s_own_numbers(client: TestClient, plans: list[str]) -> None:
     report = client.get(f"/v1/plans/{plans[0]}?return=timeline&return=layout&return=explain").json()
-    meta, columns = unpacked(client.get(f"/plans/{plans[0]}/memory.bin").content)
+    meta, columns = read(client, plans[0], "memory", "names")
     assert columns["after"].tolist() == report["timeline"]["step_bytes"]
     assert columns["before"].tolist() == report["timeline"]["baseline_step_bytes"]
     names = columns["nodes"]
@@ -70,8 +76,8 @@ def test_columns_are_the_report_s_own_numbers(client: TestClient, plans: list[st
 
 
 def test_what_is_held_before_adds_up_to_the_timeline(client: TestClient, plans: list[str]) -> None:
-    _, memory = unpacked(client.get(f"/plans/{plans[0]}/memory.bin").content)
-    _, graph = unpacked(client.get(f"/plans/{plans[0]}/graph.bin").content)
+    _, memory = read(client, plans[0], "memory", "names")
+    _, graph = read(client, plans[0], "graph")
     for step, told in enumerate(memory["before"].tolist()):
         there = (graph["held_first"] <= step) & (step <= graph["held_last"])
         assert graph["held_bytes"][there].sum() == told
@@ -107,7 +113,7 @@ def test_names_with_markup_stay_text(client: TestClient) -> None:
 def test_a_plan_without_addresses_says_so(client: TestClient) -> None:
     id = planned(client, chain(5, "flat"), layout="none")
     assert "made without addresses" in client.get(f"/plans/{id}").text
-    meta, columns = unpacked(client.get(f"/plans/{id}/memory.bin").content)
+    meta, columns = read(client, id, "memory")
     assert not meta["has_layout"] and len(columns["first"]) == 0 and meta["holders"]["after"]
     assert client.get(f"/plans/{id}/map.svg").status_code == 404
 
@@ -118,7 +124,7 @@ def test_a_graph_of_one_node_has_a_page(client: TestClient) -> None:
     id = planned(client, graph, budget="100%")
     text = client.get(f"/plans/{id}").text
     assert "Nothing is computed again" in text and "the only stored plan" in text
-    _, columns = unpacked(client.get(f"/plans/{id}/graph.bin").content)
+    _, columns = read(client, id, "graph")
     assert columns["runs"].tolist() == [1]
     for picture in ("timeline", "map", "graph", "curve"):
         assert client.get(f"/plans/{id}/{picture}.svg").status_code == 200
@@ -128,7 +134,7 @@ def test_a_graph_without_nodes_has_a_page(client: TestClient) -> None:
     graph = {"format": "remat/1", "values": [value("x", "input")], "nodes": [], "outputs": ["x"]}
     id = planned(client, graph, budget="100%")
     assert client.get(f"/plans/{id}").status_code == 200
-    for data in ("memory.bin", "graph.bin", "timeline.svg", "map.svg", "graph.svg", "timeline.csv"):
+    for data in ("memory.bin", "names.bin", "graph.bin", "timeline.svg", "map.svg", "graph.svg", "timeline.csv"):
         assert client.get(f"/plans/{id}/{data}").status_code == 200, data
 
 
@@ -140,7 +146,13 @@ def test_a_plan_over_budget_says_what_to_do(client: TestClient) -> None:
 
 
 def test_a_plan_that_is_not_there_is_a_page(client: TestClient) -> None:
-    for path in ("/plans/none", "/plans/none/memory.bin", "/plans/none/plan.json", "/compare?a=none&b=none"):
+    for path in (
+        "/plans/none",
+        "/plans/none/memory.bin",
+        "/plans/none/names.bin",
+        "/plans/none/plan.json",
+        "/compare?a=none&b=none",
+    ):
         answer = client.get(path)
         assert answer.status_code == 404 and answer.headers["content-type"].startswith("text/html")
         assert "there is no plan" in answer.text
@@ -166,7 +178,7 @@ def test_files_are_what_they_claim(client: TestClient, plans: list[str]) -> None
 
 
 def test_the_map_draws_every_rectangle(client: TestClient, plans: list[str]) -> None:
-    _, columns = unpacked(client.get(f"/plans/{plans[0]}/memory.bin").content)
+    _, columns = read(client, plans[0], "memory", "names")
     svg = ET.fromstring(client.get(f"/plans/{plans[0]}/map.svg").text)
     paths = [path.get("d") or "" for path in svg.iter() if (path.get("class") or "").startswith("kind kind")]
     assert sum(path.count("z") for path in paths) == len(columns["first"])
@@ -201,7 +213,10 @@ def test_an_embedded_page_has_no_navigation_and_may_be_framed(tmp_path: Path) ->
 def test_a_plan_is_its_tenant_s(gated: Gated, tenant: Callable[[str], dict[str, str]]) -> None:
     graph = chain(5, "of a")
     ids = [gated.plan(tenant("a"), graph=graph, budget=budget).json()["id"] for budget in ("70%", "90%")]
-    paths = [f"/plans/{ids[0]}{rest}" for rest in ("", "/memory.bin", "/graph.bin", "/plan.json", "/map.svg", "/curve")]
+    paths = [
+        f"/plans/{ids[0]}{rest}"
+        for rest in ("", "/memory.bin", "/names.bin", "/graph.bin", "/plan.json", "/map.svg", "/curve")
+    ]
     for path in (*paths, f"/plans/{ids[0]}/rewritten/rows", f"/compare?a={ids[0]}&b={ids[1]}"):
         assert gated.client.get(path, headers=tenant("a")).status_code == 200, path
         other = gated.client.get(path, headers=tenant("b"))

@@ -16,11 +16,18 @@ export class Columns {
   }
 
   has(name) {
-    return name in this.columns;
+    return name in this.columns || this.more?.has(name) === true;
+  }
+
+  /** Takes columns of another answer for its own. */
+  join(more) {
+    this.more = more;
+    return this;
   }
 
   /** A column: a typed array, or a list of texts. Throws for one that is not there. */
   column(name) {
+    if (!(name in this.columns) && this.more) return this.more.column(name);
     if (!this.read.has(name)) {
       const { type, at, length } = this.columns[name];
       const column = type === "json"

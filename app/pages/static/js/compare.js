@@ -19,7 +19,10 @@ function seriesOf(data, name, ink) {
 }
 
 async function start(room) {
-  const [a, b] = await Promise.all([room.dataset.a, room.dataset.b].map((path) => columnsAt(ask, path)));
+  const { a: pathA, b: pathB, aNames, bNames } = room.dataset;
+  const [a, b, namesA, namesB] = await Promise.all([pathA, pathB, aNames, bNames].map((path) => columnsAt(ask, path)));
+  a.join(namesA);
+  b.join(namesB);
   const budget = a.meta.budget_bytes === b.meta.budget_bytes ? a.meta.budget_bytes : null;
   const memory = new MemoryPicture(room, [seriesOf(a, "A", "kind-2"), seriesOf(b, "B", "after")], budget);
   const words = room.querySelector("[data-part=words]");

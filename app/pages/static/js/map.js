@@ -57,8 +57,8 @@ export class AddressMap {
     });
     this.listen();
     this.legend();
+    this.sheet.isStale = true;
     this.sheet.now(); // at once, not with the next frame: this is what one waits for
-    this.sheet.stale();
   }
 
   // ---- colours
@@ -94,7 +94,11 @@ export class AddressMap {
 
   legend() {
     const { kind, again, away } = this.rects;
-    const counts = (column, words) => words.map((_, k) => column.reduce((sum, each) => sum + (each === k), 0));
+    const counts = (column, words) => {
+      const found = new Uint32Array(words.length);
+      for (let i = 0; i < column.length; i++) found[column[i]]++;
+      return found;
+    };
     const shown = {
       kind: () => keyed(this.data.meta.kinds, KIND_INKS, counts(kind, this.data.meta.kinds)),
       again: () => keyed(AGAIN_WORDS, AGAIN_INKS, counts(again, AGAIN_WORDS)),
@@ -196,6 +200,7 @@ export class AddressMap {
 
   nameOf(i) {
     const value = this.rects.value[i];
+    if (!this.data.has("values")) return "(names are being read)";
     if (value >= 0) return this.data.column("values")[value];
     const node = this.data.column("step_node")[this.rects.first[i]];
     return `workspace of ${node < 0 ? "a task" : this.data.column("nodes")[node]}`;
@@ -294,6 +299,7 @@ export class AddressMap {
 
   /** Marks what has the text in its name. */
   seek(text) {
+    if (!this.data.has("values")) return;
     const found = search(this.data.column("values"), text);
     const value = this.rects.value;
     this.found = found;

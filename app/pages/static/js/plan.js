@@ -10,24 +10,22 @@ import { heldAtPeak, heldIn, MemoryPicture } from "./timeline.js";
 const AGAIN = ["", "to be made again", "made again"];
 const byId = (id) => document.getElementById(id);
 
-/** The lines of the memory picture. */
+/** The lines of the memory picture, with who holds the peaks. */
 function seriesOf(data) {
-  const [values, nodes, node, run] = ["values", "nodes", "step_node", "step_run"].map((name) => () => data.column(name));
-  const rects = Object.fromEntries(["first", "last", "bytes", "value", "again"].map((name) => [name, data.column(name)]));
-  const nameOf = (i) => (rects.value[i] < 0 ? "workspace" : values()[rects.value[i]]);
-  return [
-    {
-      name: "before", ink: "before", steps: data.column("before"), ran: () => "in the order of the document",
-      held: heldAtPeak(data.meta.holders.before, data.column("before")),
-    },
-    {
-      name: "after", ink: "after", steps: data.column("after"),
-      ran: (step) => (node()[step] < 0 ? "a copy" : nodes()[node()[step]]) + (run()[step] ? `, run ${run()[step] + 1}` : ""),
-      held: data.meta.has_layout
-        ? heldIn(new Spans(rects.first, rects.last), rects.bytes, nameOf, (i) => AGAIN[rects.again[i]])
-        : heldAtPeak(data.meta.holders.after, data.column("after")),
-    },
-  ];
+  return ["before", "after"].map((name) => ({
+    name, ink: name, steps: data.column(name), ran: () => "",
+    held: heldAtPeak(data.meta.holders[name], data.column(name)),
+  }));
+}
+
+/** What runs and who holds what after, at every step, once names are known. */
+function knowAfter(series, data) {
+  const [values, nodes, node, run] = ["values", "nodes", "step_node", "step_run"].map((name) => data.column(name));
+  series.ran = (step) => (nodes[node[step]] ?? "a copy") + (run[step] ? `, run ${run[step] + 1}` : "");
+  if (!data.meta.has_layout) return;
+  const [first, last, bytes, value, again] = ["first", "last", "bytes", "value", "again"].map((name) => data.column(name));
+  const nameOf = (i) => (value[i] < 0 ? "workspace" : values[value[i]]);
+  series.held = heldIn(new Spans(first, last), bytes, nameOf, (i) => AGAIN[again[i]]);
 }
 
 /** What is held before, at every step, once the graph has been read. */
@@ -48,6 +46,7 @@ function failed(room, error) {
 async function start() {
   const room = byId("memory");
   const data = await columnsAt(ask, room.dataset.src);
+  performance.mark("remat:came");
   const map = data.meta.has_layout ? new AddressMap(byId("map"), data, tell) : null;
   const memory = new MemoryPicture(room, seriesOf(data), data.meta.budget_bytes);
   const words = room.querySelector("[data-part=words]");
@@ -61,8 +60,14 @@ async function start() {
     telling = setTimeout(() => (words.textContent = memory.words), 150);
   });
   window.remat = { data, map, memory }; // for tests and the curious
+  memory.sheet.now();
   performance.mark("remat:drawn");
   document.documentElement.dataset.drawn = "1";
+  requestAnimationFrame(() => setTimeout(() => performance.mark("remat:painted")));
+  data.join(await columnsAt(ask, room.dataset.names));
+  knowAfter(memory.series[1], data);
+  memory.say();
+  document.documentElement.dataset.named = "1";
   const graph = await columnsAt(ask, room.dataset.graph);
   knowBefore(memory.series[0], graph, data);
   memory.say();

@@ -208,7 +208,8 @@ export class MemoryPicture {
     }
     const isPeak = each.steps[step] === each.peak;
     head.textContent = `${each.name}: ${size(each.steps[step])}${isPeak ? ", the peak" : ""}`;
-    where.textContent = `step ${step.toLocaleString("en")} of ${each.steps.length.toLocaleString("en")}, ${each.ran(step)}`;
+    const ran = each.ran(step);
+    where.textContent = `step ${step.toLocaleString("en")} of ${each.steps.length.toLocaleString("en")}${ran ? `, ${ran}` : ""}`;
     const held = each.held(step);
     if (held === null) {
       part.appendChild(document.createElement("p")).textContent = "Who holds what is known for the peak alone.";

@@ -1,0 +1,147 @@
+"""The page of a large plan in headless Chromium: time to the first picture, and frames a second while it moves.
+
+    python bench/pages_browser.py [--nodes 100000] [--loads 5] [--seconds 3]
+
+A plan of a transformer with that many nodes is made as the document has it, with addresses; the service runs in this
+process. *First paint* is from the beginning of the navigation to the frame in which the address map stands, everything
+fetched anew; *drawn in* is the part of it after the last byte of the data. What scripts take is what ours do with
+it; the rest is the browser's. Frames are those drawn while wheel and
+pointer events come, one a frame, over the whole map and over a tenth of it. Needs the extra `dev` and Chromium.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import statistics
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import uvicorn
+
+ROOT = Path(__file__).parent.parent
+sys.path.insert(0, str(ROOT))
+
+from app.main import create_app  # noqa: E402
+from app.settings import Settings  # noqa: E402
+from bench import generators  # noqa: E402
+
+ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
+SIZE = {"width": 1280, "height": 900}
+SECONDS = 900.0  # given to the plan
+
+#: Times in ms of one load, from the navigation timeline.
+LOADED = """() => {
+  const named = (name) => performance.getEntriesByName(name)[0].startTime;
+  const data = performance.getEntriesByType("resource").find((entry) => entry.name.includes("memory.bin"));
+  const painted = named("remat:painted");
+  return {painted, drawn: painted - data.responseEnd, scripts: named("remat:drawn") - named("remat:came")};
+}"""
+#: Frames a second while `move` is called before each.
+MOVED = """async ([move, seconds]) => {
+  const map = window.remat.map, above = map.sheet.above, box = above.getBoundingClientRect();
+  const at = (type, x, y, more) => above.dispatchEvent(new (type === "wheel" ? WheelEvent : PointerEvent)(
+    type, {clientX: box.left + x, clientY: box.top + y, cancelable: true, pointerId: 1, ...more}));
+  const moves = {
+    zoom: (k) => at("wheel", 640, 230, {deltaY: k % 40 < 20 ? -100 : 100}),
+    pan: (k) => map.pan(k % 60 < 30 ? 0.02 : -0.02, 0.01 * Math.sin(k / 9)),
+    hover: (k) => at("pointermove", 100 + (k * 7) % 1000, 30 + (k * 3) % 380),
+  };
+  const began = performance.now(), frames = map.sheet.frames, gaps = [];
+  let last = began;
+  for (let k = 0; performance.now() - began < 1000 * seconds; k++) {
+    moves[move](k);
+    await new Promise(requestAnimationFrame);
+    gaps.push(performance.now() - last);
+    last = performance.now();
+  }
+  gaps.sort((a, b) => a - b);
+  const spent = (performance.now() - began) / 1000;
+  const slow = gaps[Math.floor(gaps.length * 0.95)];
+  return {shown: gaps.length / spent, drawn: (map.sheet.frames - frames) / spent, slow};
+}"""
+
+
+def main() -> None:
+    from playwright.sync_api import sync_playwright
+
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--nodes", type=int, default=100_000)
+    parser.add_argument("--loads", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=3.0, help="of each movement")
+    asked = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        server, url = serve(Path(folder))
+        path = planned(url, asked.nodes)
+        with sync_playwright() as browsers:
+            browser = browsers.chromium.launch(executable_path=shutil.which("chromium"), args=ARGUMENTS)
+            measure(browser, url + path, asked)
+            browser.close()
+        server.should_exit = True
+
+
+def serve(folder: Path) -> tuple[Any, str]:
+    """A service of this process, and where it is."""
+    app = create_app(Settings(data=folder, workers=1, search_seconds=SECONDS))
+    server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="warning"))
+    threading.Thread(target=server.run, daemon=True).start()
+    while not server.started:
+        time.sleep(0.05)
+    return server, f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
+
+
+def planned(url: str, nodes: int) -> str:
+    """The page of a plan that is made for the purpose."""
+    asked = {"graph": generators.transformer(nodes), "planner": "as_given", "budget": "100%", "search_seconds": 1}
+    answer = httpx2.post(f"{url}/v1/plans", json=asked, headers={"Prefer": "wait=300"}, timeout=SECONDS)
+    assert answer.status_code == 201, answer.text[:500]
+    path = f"/plans/{answer.json()['id']}"
+    for name, what in (
+        ("", "page"),
+        ("/memory.bin", "columns of map and memory"),
+        ("/names.bin", "names"),
+        ("/graph.bin", "columns of the graph"),
+    ):
+        for how in ("made", "kept"):
+            began = time.monotonic()
+            got = httpx2.get(url + path + name, timeout=SECONDS)
+            spent = 1000 * (time.monotonic() - began)
+            print(f"{what}, {how}: {spent:.0f} ms, {len(got.content) / 1e6:.2f} MB, status {got.status_code}")
+    return path
+
+
+def measure(browser: Any, address: str, asked: argparse.Namespace) -> None:
+    rows = []
+    for _ in range(asked.loads):
+        page = browser.new_context(viewport=SIZE).new_page()
+        page.goto(address)
+        page.wait_for_function("performance.getEntriesByName('remat:painted').length", timeout=120_000)
+        rows.append(page.evaluate(LOADED))
+        page.wait_for_selector("html[data-read]", state="attached", timeout=240_000)
+        if len(rows) < asked.loads:
+            page.context.close()
+    count = page.evaluate("window.remat.map.rects.first.length")
+    for name, word in (("painted", "first paint"), ("drawn", "drawn in"), ("scripts", "of that in scripts")):
+        times = sorted(row[name] for row in rows)
+        print(f"{count} rectangles, {word}: median {statistics.median(times):.0f} ms, of {[round(t) for t in times]}")
+    page.locator("#map").scroll_into_view_if_needed()
+    for part in ("whole", "tenth"):
+        page.evaluate(
+            "(whole) => { window.remat.map.whole(); if (!whole) window.remat.map.zoom(0.1); }", part == "whole"
+        )
+        for move in ("zoom", "pan", "hover"):
+            found = page.evaluate(MOVED, [move, asked.seconds])
+            print(
+                f"{move} over the {part}: {found['drawn']:.0f} pictures and {found['shown']:.0f} frames a second, "
+                f"95 of 100 frames within {found['slow']:.0f} ms"
+            )
+    page.context.close()
+
+
+if __name__ == "__main__":
+    main()
