@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import Any
 
 from app.access.vault import Vault
@@ -37,7 +37,17 @@ class BatchVault:
 def owner_of(service: Service) -> Owner:
     """Who would own a batch that is made now."""
     caller: Caller | None = getattr(service, "caller", None)
-    return Owner() if caller is None else Owner(caller.key.tenant, caller.key.id)
+    if caller is None:
+        return Owner()
+    solves = caller.key.quotas.solves
+    # One is left for what its people ask meanwhile.
+    return Owner(caller.key.tenant, caller.key.id, None if solves is None else max(1, solves - 1))
+
+
+def counted(service: Service, seconds: float, make: Callable[[], Batch]) -> Batch:
+    """The batch that is made or begun again, counted against the key. Raises OverQuota before it is."""
+    caller: Caller | None = getattr(service, "caller", None)
+    return make() if caller is None else caller.count_batch(seconds, service.jobs, make)
 
 
 def own_batch(service: Service, id: str) -> Batch:

@@ -19,6 +19,8 @@ import sqlalchemy as sa
 
 from app.access.keys import Key, own_name
 from app.access.vault import DAY_S, Vault
+from app.batches.jobs import BatchOperation
+from app.batches.rows import Batch
 from app.errors import NotFound, OverQuota
 from app.jobs.port import Event, Jobs, Operation, Page, Question
 from app.savings import Owned
@@ -62,8 +64,7 @@ class Caller:
     def demand_quota(self, seconds: float, jobs: Jobs) -> None:
         """Raises OverQuota unless a solve of so many seconds may begin."""
         key, access = self.key, self.access
-        self._settle(jobs)
-        running, now = access.vault.running(key.id), access.clock()
+        running = self._running(jobs)
         if key.quotas.solves is not None and len(running) >= key.quotas.solves:
             raise OverQuota(
                 f"{len(running)} solves of this key run or wait, it may have {key.quotas.solves}; "
@@ -71,7 +72,12 @@ class Caller:
                 code="quota_solves", limit={"name": "solves", "value": key.quotas.solves},
                 headers={"Retry-After": str(RETRY_S)},
             )  # fmt: skip
-        spent = access.vault.spent(key.id, now)
+        self.demand_seconds(seconds, access.clock())
+
+    def demand_seconds(self, seconds: float, now: float) -> None:
+        """Raises OverQuota unless so many seconds are left of the day's; what has ended is settled before."""
+        key = self.key
+        spent = self.access.vault.spent(key.id, now)
         if key.quotas.solver_seconds is not None and spent + seconds > key.quotas.solver_seconds:
             raise OverQuota(
                 f"the key has used {spent:g} of its {key.quotas.solver_seconds:g} solver seconds today, "
@@ -80,20 +86,35 @@ class Caller:
                 headers={"Retry-After": str(int(DAY_S - now % DAY_S) + 1)},
             )  # fmt: skip
 
-    def _settle(self, jobs: Jobs) -> None:
-        """Count solves that have ended with what they took."""
-        vault = self.access.vault
+    def _running(self, jobs: Jobs) -> list[str]:
+        """What runs or waits, a batch once for each of its items there; what has ended counts with what it took."""
+        vault, running = self.access.vault, list[str]()
         for id in vault.running(self.key.id):
             try:
-                operation = jobs.status(id)
+                operation = jobs.status(id.partition(".")[0])
             except NotFound:
                 vault.settle(self.key.id, id, 0.0)
                 continue
             if operation.finished:
                 vault.settle(self.key.id, id, _seconds(operation))
+            else:
+                running += [id] * (operation.in_queue if isinstance(operation, BatchOperation) else 1)
+        return running
+
+    def count_batch(self, seconds: float, jobs: Jobs, make: Callable[[], Batch]) -> Batch:
+        """The batch that is made, counted for as long as it may take. Raises OverQuota before it is made."""
+        access = self.access
+        with access.lock:
+            self._running(jobs)
+            self.demand_seconds(seconds, access.clock())
+            batch = make()
+            access.vault.charge(self.key.id, f"{batch.operation_id}.{batch.runs}", seconds, access.clock())
+        return batch
 
 
 def _seconds(operation: Operation) -> float:
+    if isinstance(operation, BatchOperation):
+        return operation.solver_seconds
     if operation.started_at is None or operation.ended_at is None:
         return 0.0
     began, ended = (datetime.fromisoformat(at) for at in (operation.started_at, operation.ended_at))

@@ -94,7 +94,7 @@ def _graph_id(given: Any, path: str) -> str:
 
 
 def _distinct(given: Any, name: str, parse: Parse, most: int, findings: list[Finding]) -> tuple[Any, ...] | None:
-    """The entries as they were sent, no two of which mean the same; None where nothing was named."""
+    """The entries as they were sent, no two of which mean the same; None where nothing was named, or some is wrong."""
     if given is None:
         return None
     if not isinstance(given, Sequence) or isinstance(given, str) or not 1 <= len(given) <= most:
@@ -115,4 +115,4 @@ def _distinct(given: Any, name: str, parse: Parse, most: int, findings: list[Fin
             found = f"{entry!r}, which {name}[{seen[meant]}] says"[:200]
             findings.append(Finding("duplicate", path, found, "each once", "leave one of them out"))
         seen.setdefault(meant, place)
-    return tuple(given)
+    return tuple(given) if len(seen) == len(given) else None

@@ -21,6 +21,9 @@ KEEP_ALIVE_S = 15.0  # a quiet stream says so, or proxies close it
 class BatchOperation(Operation):
     """A batch as an operation."""
 
+    in_queue = 0  # items that run or wait to
+    solver_seconds = 0.0  # that its solves have taken
+
     def wire(self) -> dict[str, Any]:
         done = self.finished and f"/v1/batches/{rows.batch_of(self.id)}"
         return {**super().wire(), "result": done or None}
@@ -31,11 +34,13 @@ def as_operation(batch: Batch) -> BatchOperation:
         "seconds": batch.seconds(), "incumbent": None, "bound": None, "gap": None, "total": batch.total,
         "done": batch.done, "items": batch.wire()["items"],
     }  # fmt: skip
-    return BatchOperation(
+    operation = BatchOperation(
         batch.operation_id, "", "", batch.fields, batch.created_at, kind="batch", state=batch.state,
         stage="items" if batch.state == "running" else None, started_at=batch.started_at, ended_at=batch.ended_at,
         progress=progress, last_event=batch.last_event, cancel_requested=batch.cancel_requested,
     )  # fmt: skip
+    operation.in_queue, operation.solver_seconds = batch.counts.get("running", 0), batch.solver_seconds
+    return operation
 
 
 class WithBatches:

@@ -15,11 +15,11 @@ from typing import Any
 import sqlalchemy as sa
 
 from app.batches.asked import BatchAsked
-from app.errors import Conflict
+from app.errors import Conflict, NotFound
 from app.jobs.port import FINISHED, STATES
 from app.records import now
 from app.store.database import insert
-from app.store.store import Store
+from app.store.store import ID, Store
 from app.store.tables import graphs, operations, plans
 from app.store.tables_batches import batches, items
 
@@ -75,7 +75,10 @@ class Batch:
     @property
     def done(self) -> int:
         """Items that have ended, well or not."""
-        return sum(self.counts.get(state, 0) for state in FINISHED)
+        return self.items_in(*FINISHED)
+
+    def items_in(self, *states: str) -> int:
+        return sum(self.counts.get(state, 0) for state in states)
 
     def seconds(self) -> float:
         """Since it was begun, or begun again."""
@@ -131,11 +134,18 @@ def create(store: Store, asked: BatchAsked, owner: Owner, idempotency: str | Non
             connection.execute(sa.insert(items), rows)
             batch.counts = {"queued": batch.total}
             return batch
-        same = sa.select(batches).where(batches.c.idempotency == idempotency)
-        (before,) = _counted(connection, dicts(connection, same))
-    if before.body != body:
-        raise Conflict("the idempotency key came with another body before; take a new key for a new batch")
+    before = under(store, str(idempotency), body)  # of another who came with the key at the same time
+    assert before is not None
     return before
+
+
+def under(store: Store, idempotency: str, body: str) -> Batch | None:
+    """The batch that came under the key before. Raises Conflict where it had another body."""
+    with store.reading() as connection:
+        found = _counted(connection, dicts(connection, sa.select(batches).where(batches.c.idempotency == idempotency)))
+    if found and found[0].body != body:
+        raise Conflict("the idempotency key came with another body before; take a new key for a new batch")
+    return found[0] if found else None
 
 
 def new_id(kind: str) -> str:
@@ -145,10 +155,12 @@ def new_id(kind: str) -> str:
 
 def find(store: Store, id: str) -> Batch:
     """The batch as it stands. Raises NotFound."""
-    row = store.row(batches, id)
-    with store.reading() as connection:
-        (batch,) = _counted(connection, [row])
-    return batch
+    if ID.fullmatch(id):
+        with store.reading() as connection:
+            found = _counted(connection, dicts(connection, sa.select(batches).where(batches.c.id == id)))
+        if found:
+            return found[0]
+    raise NotFound(f"there is no batch {id[:80]!r}")
 
 
 def page(store: Store, tenant: str | None, after: str | None, limit: int, state: str | None) -> list[Batch]:

@@ -9,7 +9,7 @@ import msgspec
 from fastapi import APIRouter, Header, HTTPException, Query, Request, Response
 
 from app import records
-from app.access.batches import own_batch, owner_of
+from app.access.batches import counted, own_batch, owner_of
 from app.batches import results, rows
 from app.batches.asked import BatchAsked, parse_batch
 from app.batches.rows import Batch
@@ -24,6 +24,7 @@ from app.routes.common import IdempotencyKey, Serving, demand_media
 from app.routes.operations import State
 from app.service import Service
 from app.store.blobs import key_of
+from planner.request import parse_request
 
 router = APIRouter(tags=["batches"])
 
@@ -77,7 +78,11 @@ def _begun(service: Service, asked: BatchAsked, idempotency_key: str | None, bod
     for graph_id in asked.graph_ids:
         records.graph_of(service.store, graph_id)
     key = None if idempotency_key is None else key_of(msgspec.json.encode([PATH, idempotency_key]))
-    return rows.create(service.store, asked, owner_of(service), key, key_of(body))
+    store, owner, said = service.store, owner_of(service), key_of(body)
+    if key is not None and (before := rows.under(store, key, said)) is not None:
+        return before
+    seconds = asked.total * asked.search_seconds
+    return counted(service, seconds, lambda: rows.create(store, asked, owner, key, said))
 
 
 @router.get(
@@ -127,8 +132,12 @@ async def retry_batch(service: Serving, batch_id: str) -> Response:
 
 
 def _retried(service: Service, batch_id: str) -> Batch:
-    own_batch(service, batch_id)
-    return rows.retry(service.store, batch_id)
+    batch = own_batch(service, batch_id)
+    again = batch.items_in("failed", "cancelled")
+    if not batch.finished or not again:
+        return rows.retry(service.store, batch_id)
+    seconds = again * parse_request(batch.fields).search_seconds
+    return counted(service, seconds, lambda: rows.retry(service.store, batch_id))
 
 
 @router.get(

@@ -17,6 +17,7 @@ from sqlalchemy.exc import IntegrityError
 from app.store.blobs import GRACE, KEY
 from app.store.store import Store
 from app.store.tables import BLOBS, graphs, idempotency_keys, operations, plans, questions, result_plans, results, wire
+from app.store.tables_batches import batches, items
 
 AT_A_TIME = 200  # rows or blobs, and others may write in between
 
@@ -26,6 +27,7 @@ class Collected:
     """How many of each were taken out, or would be."""
 
     idempotency_keys: int = 0
+    batches: int = 0
     operations: int = 0
     results: int = 0
     plans: int = 0
@@ -41,7 +43,9 @@ def collect(store: Store, keep_days: float | None, idempotency_days: float) -> C
     done.idempotency_keys = _delete(store, idempotency_keys, idempotency_keys.c.created_at < _before(idempotency_days))
     if keep_days is not None:
         until = _before(keep_days)
-        done.operations = _delete(store, operations, operations.c.ended_at < until)
+        done.batches = _delete(store, batches, batches.c.ended_at < until)
+        solves = sa.exists().where(items.c.operation_id == operations.c.id, items.c.state == "running")
+        done.operations = _delete(store, operations, operations.c.ended_at < until, ~solves)
         _delete(store, questions, ~sa.exists().where(operations.c.asked == questions.c.id))
         done.results = _delete(
             store, results, results.c.seen_at < until, ~sa.exists().where(operations.c.found == results.c.id)
@@ -52,6 +56,7 @@ def collect(store: Store, keep_days: float | None, idempotency_days: float) -> C
             plans.c.seen_at < until,
             ~sa.exists().where(operations.c.result == plans.c.id),
             ~sa.exists().where(result_plans.c.plan_id == plans.c.id),
+            ~sa.exists().where(items.c.plan_id == plans.c.id),
         )
         done.graphs = _delete(
             store,
@@ -59,6 +64,7 @@ def collect(store: Store, keep_days: float | None, idempotency_days: float) -> C
             graphs.c.seen_at < until,
             ~sa.exists().where(plans.c.graph_id == graphs.c.id),
             ~sa.exists().where(operations.c.graph_id == graphs.c.id),
+            ~sa.exists().where(items.c.graph_id == graphs.c.id),
         )
     for batch in store.blobs.listed(older_than=GRACE):
         names = [(key, size) for key, size in batch if KEY.fullmatch(key)]

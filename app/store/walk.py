@@ -15,6 +15,7 @@ from app.store.blobs import KEY, key_of
 from app.store.collect import named
 from app.store.store import Store
 from app.store.tables import graphs, of_report, operations, plans, questions, result_plans, results, sections
+from app.store.tables_batches import batches, items
 
 MOST = 100  # faults that are told
 AT_A_TIME = 200
@@ -28,6 +29,8 @@ class Walked:
     plans: int = 0
     results: int = 0
     operations: int = 0
+    batches: int = 0
+    items: int = 0
     blobs: int = 0
     blob_bytes: int = 0  # as stored
     unnamed_blobs: int = 0  # no row names them: garbage, or their row is about to be written
@@ -58,6 +61,9 @@ def walk(store: Store) -> Walked:
     for row in _rows(store, operations):
         found.operations += 1
         _operation(row, found)
+    for row in _rows(store, batches):
+        found.batches += 1
+        _batch(store, row, found)
     _blobs(store, found)
     return found
 
@@ -163,6 +169,42 @@ def _operation(row: Mapping[str, Any], found: Walked) -> None:
         found.fault(f"{what}: is a {row['kind']}, and names something else in {other}")
     if state == "failed" and row["error"] is None:
         found.fault(f"{what}: failed, and does not say why")
+
+
+def _batch(store: Store, row: Mapping[str, Any], found: Walked) -> None:
+    what, last = f"batch {row['id']}", -1
+    unended = 0
+    while True:
+        some = sa.select(items).where(items.c.batch_id == row["id"], items.c.number > last)
+        with store.reading() as connection:
+            rows = list(connection.execute(some.order_by(items.c.number).limit(AT_A_TIME)).mappings())
+        for item in rows:
+            found.items, last = found.items + 1, last + 1
+            unended += item["ended_at"] is None
+            _item(f"{what}, item {item['number']}", dict(item), found)
+            if item["number"] != last:
+                found.fault(f"{what}: item {last} is not there")
+                last = item["number"]
+        if len(rows) < AT_A_TIME:
+            break
+    if last + 1 != row["total"]:
+        found.fault(f"{what}: has {last + 1} items, not {row['total']}")
+    if (row["ended_at"] is not None) != (row["state"] in ("succeeded", "cancelled")):
+        found.fault(f"{what}: {row['state'][:80]}, and ended at {row['ended_at']}")
+    if row["ended_at"] is not None and unended:
+        found.fault(f"{what}: has ended, and {unended} of its items have not")
+
+
+def _item(what: str, row: Mapping[str, Any], found: Walked) -> None:
+    state = row["state"]
+    if state not in STATES:
+        found.fault(f"{what}: its state is {state[:80]!r}")
+    if (row["ended_at"] is not None) != (state in ("succeeded", "failed", "cancelled")):
+        found.fault(f"{what}: {state}, and ended at {row['ended_at']}")
+    for wanted, column, said in (("succeeded", "plan_id", "has no plan"), ("failed", "error", "does not say why"),
+                                 ("running", "operation_id", "nothing solves it")):  # fmt: skip
+        if state == wanted and row[column] is None:
+            found.fault(f"{what}: {state}, and {said}")
 
 
 def _blobs(store: Store, found: Walked) -> None:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import csv
+import io
+import sys
 import time
 from typing import Any
 
 import jsonschema_rs
+import pytest
 from starlette.testclient import TestClient
 
 from app.openapi import components
@@ -23,19 +27,22 @@ def begun(client: TestClient, graph_ids: list[str], **asked: Any) -> Any:
     return client.post("/v1/batches", json=fields)
 
 
-def ended(client: TestClient, batch_id: str) -> Any:
+def ended(client: TestClient, batch_id: str, headers: dict[str, str] | None = None) -> Any:
     """The batch, once all of it has ended."""
-    until = time.monotonic() + 60
+    until = time.monotonic() + 90
     while time.monotonic() < until:
-        batch = client.get(f"/v1/batches/{batch_id}").json()
+        batch = client.get(f"/v1/batches/{batch_id}", headers=headers).json()
         if batch["ended_at"] is not None:
             return batch
         time.sleep(0.02)
     raise AssertionError(batch)
 
 
-def items_of(client: TestClient, batch_id: str, **asked: Any) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = client.get(f"/v1/batches/{batch_id}/items", params=asked).json()["items"]
+def items_of(
+    client: TestClient, batch_id: str, headers: dict[str, str] | None = None, **asked: Any
+) -> list[dict[str, Any]]:
+    answer = client.get(f"/v1/batches/{batch_id}/items", params=asked, headers=headers)
+    found: list[dict[str, Any]] = answer.json()["items"]
     return found
 
 
@@ -94,3 +101,101 @@ def test_an_item_that_fails_ends_nothing_else(client: TestClient) -> None:
     assert failed[-1]["graph_id"] == graph_ids[1]
     assert failed[-1]["error"]["status"] == 422
     assert failed[-1]["plan"] is None
+
+
+def test_items_come_in_pages_and_as_tables(client: TestClient) -> None:
+    from pyarrow import parquet
+
+    graph_ids = posted(client, chain(3, "tables"), broken())
+    asked = begun(client, graph_ids, budgets=[0.5, "90%"], seeds=[1, 2], differentiate=True, loss="h2")
+    batch = ended(client, asked.json()["id"])
+    place = f"/v1/batches/{batch['id']}/items"
+    pages, cursor = [], None
+    while True:
+        page = client.get(place, params={"limit": 3} | ({} if cursor is None else {"cursor": cursor})).json()
+        pages.append(page["items"])
+        cursor = page["next"]
+        if cursor is None:
+            break
+    items = items_of(client, batch["id"])
+    assert [len(page) for page in pages] == [3, 3, 2]
+    assert [item for page in pages for item in page] == items
+    as_csv = client.get(place, params={"format": "csv"})
+    assert as_csv.headers["content-type"].startswith("text/csv")
+    assert client.get(place, headers={"Accept": "text/csv"}).text == as_csv.text
+    rows = list(csv.DictReader(io.StringIO(as_csv.text)))
+    as_parquet = client.get(place, headers={"Accept": "application/vnd.apache.parquet"})
+    assert as_parquet.content == client.get(place, params={"format": "parquet"}).content
+    table = parquet.read_table(io.BytesIO(as_parquet.content)).to_pylist()
+    for item, row, typed in zip(items, rows, table, strict=True):
+        assert list(row) == list(typed)
+        assert row["budget"] == typed["budget"] == str(item["budget"])
+        for name in ("graph_id", "state", "plan", "seed", "peak_bytes", "overhead", "cached"):
+            assert typed[name] == item[name]
+            assert row[name] == ("" if item[name] is None else str(item[name]))
+        assert (typed["error"] is None) == (item["error"] is None)
+    some = client.get(place, params={"format": "csv", "state": "failed", "limit": 1, "cursor": 0})
+    assert len(list(csv.DictReader(io.StringIO(some.text)))) == 1
+
+
+def test_without_pyarrow_nobody_gets_parquet(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    batch = ended(client, begun(client, posted(client, chain(3, "no parquet"))).json()["id"])
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    answer = client.get(f"/v1/batches/{batch['id']}/items?format=parquet")
+    assert (answer.status_code, answer.json()["code"]) == (406, "no_parquet")
+
+
+def test_the_same_key_and_body_are_the_same_batch(client: TestClient) -> None:
+    graph_ids, key = posted(client, chain(3, "once")), {"Idempotency-Key": "a batch"}
+    asked = {"graph_ids": graph_ids, "planners": ["greedy"], "iterations": 5}
+    first, second = (client.post("/v1/batches", json=asked, headers=key) for _ in range(2))
+    assert first.status_code == second.status_code == 202
+    assert first.json()["id"] == second.json()["id"]
+    other = client.post("/v1/batches", json=asked | {"seeds": [1]}, headers=key)
+    assert (other.status_code, other.json()["code"]) == (409, "idempotency_conflict")
+    ended(client, first.json()["id"])
+
+
+ZEROS = "0" * 64
+BAD: list[tuple[dict[str, Any], int, str, int]] = [
+    ({}, 422, "bad_field", 1),
+    ({"graph_ids": []}, 422, "bad_field", 1),
+    ({"graph_ids": ["x", 3]}, 422, "bad_field", 2),
+    ({"graph_ids": [ZEROS, ZEROS]}, 422, "duplicate", 1),
+    ({"graph_ids": [ZEROS], "budget": "50%", "graph": {}, "return": ["plan"]}, 422, "unknown_field", 3),
+    ({"graph_ids": [ZEROS], "budgets": ["50%", 0.5]}, 422, "duplicate", 1),
+    ({"graph_ids": [ZEROS], "budgets": ["x"], "planners": ["y"], "seeds": [-1]}, 422, "bad_budget", 3),
+    ({"graph_ids": [ZEROS], "budgets": ["50%"], "max_overhead": 0.1}, 422, "conflicting_goals", 1),
+    ({"graph_ids": [ZEROS], "nonsense": 1}, 422, "unknown_field", 1),
+    ({"graph_ids": [ZEROS], "search_seconds": 9999}, 422, "too_long", 1),
+    ({"graph_ids": [ZEROS], "seeds": list(range(256)), "budgets": list(range(200))}, 413, "too_many_items", 1),
+    ({"graph_ids": [ZEROS]}, 404, "not_found", 0),
+]
+
+
+@pytest.mark.parametrize(("asked", "status", "code", "findings"), BAD)
+def test_what_is_no_batch_is_refused(
+    client: TestClient, asked: dict[str, Any], status: int, code: str, findings: int
+) -> None:
+    answer = client.post("/v1/batches", json=asked)
+    assert (answer.status_code, answer.json()["code"]) == (status, code), answer.text
+    assert len(answer.json()["errors"]) == findings
+
+
+def test_a_batch_is_followed_listed_cancelled_and_tried_again(client: TestClient) -> None:
+    (graph_id,) = posted(client, chain(6, "long"))
+    asked = {"graph_ids": [graph_id], "planners": ["anneal"], "seeds": [0, 1, 2], "search_seconds": 60}
+    batch = client.post("/v1/batches", json=asked).json()
+    assert client.get(batch["operation"]).json()["kind"] == "batch"
+    assert client.get("/v1/batches", params={"limit": 1}).json()["batches"][0]["id"] == batch["id"]
+    assert client.get("/v1/operations", params={"limit": 1000}).json()["operations"][0]["kind"] in ("batch", "plan")
+    assert client.post(f"{batch['operation']}:cancel").status_code == 200
+    ended(client, batch["id"])
+    events = client.get(f"{batch['operation']}/events").text
+    assert '"state":"cancelled"' in events
+    assert client.get(f"{batch['operation']}/events", headers={"Last-Event-ID": "9999"}).status_code == 204
+    again = client.post(f"/v1/batches/{batch['id']}:retry").json()
+    assert again["items"]["queued"] + again["items"]["running"] >= 2
+    assert client.post(f"/v1/batches/{batch['id']}:cancel").json()["id"] == batch["id"]
+    ended(client, batch["id"])
+    assert client.get(f"/v1/batches/{batch['id']}:retry").status_code == 405
