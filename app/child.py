@@ -218,8 +218,13 @@ def layout(payload: Mapping[str, Any], tell: Tell, stop: threading.Event) -> dic
     """Where buffers lie; there are no plans to it."""
     from app.bodies import decoded
     from planner.layout.buffers import pack, parse_buffers
+    from planner.pipeline import Progress
 
-    packed = pack(parse_buffers(decoded(payload["data"], dict[str, Any])), stop)
+    began = Progress("read", 0.0)
+    _told(tell)(began)
+    buffers = parse_buffers(decoded(payload["data"], dict[str, Any]))
+    _told(tell)(replace(began, stage="layout"))
+    packed = pack(buffers, stop)
     return {"document": packed.document(), "plans": []}
 
 

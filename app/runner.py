@@ -16,10 +16,12 @@ from typing import Any
 import msgspec
 
 from app import child
-from app.errors import Problem, SolveFailed
+from app.errors import Problem, SolveFailed, Stopped
 from app.watching import instruments
 
 POLL_S = 0.05
+EMPTY_STAGES = frozenset({"read", "differentiate"})
+EMPTY_S = 0.5  # given to a child that is stopped at one of these
 Progressed = Callable[[Mapping[str, Any]], None]
 
 # forkserver: children of a process that has imported everything and serves nobody; 20-40 ms each.
@@ -53,7 +55,8 @@ class Runner:
         """The answer of `app.child`'s task. Blocks. Raises Problem, or SolveFailed when the child ends without one.
 
         At the deadline, or once `stop` is set, the child is asked for its best so far, and
-        killed when that takes longer than `kill_seconds`.
+        killed when that takes longer than `kill_seconds`; or than `EMPTY_S`, with Stopped, where `stop`
+        found it at a stage at which there is no plan yet.
         """
         with instruments.child(task) as at:
 
@@ -94,6 +97,7 @@ class Runner:
         stop: threading.Event,
     ) -> Answer:
         asked_at: float | None = None
+        is_empty = False
         while True:
             if pipe.poll(POLL_S):
                 message = _received(pipe, process)
@@ -102,10 +106,13 @@ class Runner:
                 if "result" in message:
                     return Answer(message["result"], asked_at is not None and not stop.is_set())
                 on_progress(message["progress"])
+                is_empty = message["progress"]["stage"] in EMPTY_STAGES
             now = time.monotonic()
             if asked_at is None and (stop.is_set() or now > deadline):
                 asked_at = now
                 _send(pipe, b"stop")
+            if asked_at is not None and stop.is_set() and is_empty and now > asked_at + EMPTY_S:
+                raise Stopped("stopped before there was anything to keep")
             if asked_at is not None and now > asked_at + self.kill_seconds:
                 raise SolveFailed(
                     f"nothing came within {self.kill_seconds:g} s after the stop, so the process was killed; "

@@ -2,6 +2,7 @@
 
     python bench/stops.py                                   # all planners that search, on three sizes
     python bench/stops.py --planners blocks,milp --documents transformer(100000) --after 2
+    python bench/stops.py --service                         # operations of a service, at every stage
 
 Beside the time on the clock stands the processor's, all threads together: it says more on a machine that others use.
 The limits are 0.1 s, and 0.5 s above 50,000 tasks; exit 1 where the shorter of the two is above.
@@ -53,7 +54,13 @@ def main() -> int:
     parser.add_argument("--planners", default=",".join(PLANNERS))
     parser.add_argument("--documents", default=",".join(DOCUMENTS))
     parser.add_argument("--after", default="0.3,1.5", help="seconds from the start of a search to the stop")
+    parser.add_argument("--service", action="store_true", help="cancel operations, see bench/service_stops.py")
+    parser.add_argument("--stages", default="", help="with --service: those alone")
     asked, late = parser.parse_args(), 0
+    if asked.service:
+        from bench import service_stops
+
+        return service_stops.main([stage for stage in asked.stages.split(",") if stage])
     warm_up()
     for name in asked.documents.split(","):
         for planner in asked.planners.split(","):

@@ -79,7 +79,7 @@ def curve(
             points = tracing.points(_in_bytes(asked, tracing))
             mirrored = portfolio.search(base.lowered.problem, base.goal, "mirror", base.monitor())
         with stages("layout"):
-            plans = [_placed(point, request.layout) for point in points]
+            plans = [_placed(point, request.layout, stages.cancel) for point in points]
         with stages("rewrite"):
             made = [_realized(point.question, plan) for point, plan in zip(points, plans, strict=True)]
     with stages("execute"):
@@ -213,9 +213,9 @@ class Tracing:
         return scores[best], self.found[best]
 
 
-def _placed(point: Point, layout: str) -> Plan:
+def _placed(point: Point, layout: str, cancel: threading.Event) -> Plan:
     """The point's plan with its addresses, checked."""
-    question, plan = point.question, point.question.placed(point.plan, layout)
+    question, plan = point.question, point.question.placed(point.plan, layout, cancel)
     check(question.lowered.problem, question.goal, plan, ALIGNMENT, question.names())
     return plan
 

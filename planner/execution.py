@@ -19,6 +19,7 @@ from graph.execute import Arena, execute
 from graph.feeds import drawn
 from graph.ir import Graph
 from planner.check import check
+from planner.monitor import Cancelled
 from planner.plan import Plan
 from planner.question import ALIGNMENT, Question
 from planner.realize import Sequence, instances, realize, sequence
@@ -74,19 +75,23 @@ def prove(
     if cancel.is_set():
         return Executed(NOT_EXECUTED, why="stopped")
     try:
-        return _prove(planned, request, smaller)
+        return _prove(planned, request, smaller, cancel)
+    except Cancelled:
+        return Executed(NOT_EXECUTED, why="stopped")
     except CannotExecute as error:
         return Executed(NOT_EXECUTED, why=str(error))
     except ArenaFault as error:
         return Executed(DIFFERENT, "arena", str(error))
 
 
-def _prove(planned: Planned, request: Request, smaller: Callable[[int], Question | None]) -> Executed:
+def _prove(
+    planned: Planned, request: Request, smaller: Callable[[int], Question | None], cancel: threading.Event
+) -> Executed:
     if planned.plan.offsets is None:
         planned = Planned.of(planned.question, planned.plan.order, planned.plan.planner, planned.plan.choices)
     share = _share(planned)
     if request.execute == "yes" or share >= 1:
-        return compare(planned, "arena", request)
+        return compare(planned, "arena", request, cancel)
     batch = _batch(planned.source)
     cut = _cut(planned, smaller, max(1, int(batch * share))) if batch > 1 else None
     if cut is not None and _share(cut) < 1 and _batch(cut.source) > 1:
@@ -94,12 +99,13 @@ def _prove(planned: Planned, request: Request, smaller: Callable[[int], Question
     if cut is None or _share(cut) < 1:
         why = f"a run is predicted above {MOST_SECONDS:.0f} s or {MOST_BYTES >> 30} GiB, and the batch cannot be cut"
         return Executed(NOT_EXECUTED, why=why + " further")
-    return compare(cut, f"arena, batch cut to {_batch(cut.source)}", request)
+    return compare(cut, f"arena, batch cut to {_batch(cut.source)}", request, cancel)
 
 
-def compare(planned: Planned, how: str, request: Request) -> Executed:
+def compare(planned: Planned, how: str, request: Request, cancel: threading.Event | None = None) -> Executed:
     """Run source and rewritten graph; every value of the second must be its origin's, bit for bit.
 
+    Raises Cancelled at the next node once `cancel` is set.
     A value that only the chosen body plans hand out has no origin; what comes of it has one.
     A graph of views alone has no step that could hold bytes, so no arena: it is run plainly.
     """
@@ -107,7 +113,12 @@ def compare(planned: Planned, how: str, request: Request) -> Executed:
     digests: dict[str, bytes] = {}
     made = {node.name: [planned.runs.graph.values[v].name for v in node.outputs] for node in planned.runs.graph.nodes}
 
+    def go_on() -> None:
+        if cancel is not None and cancel.is_set():
+            raise Cancelled
+
     def remember(n: int, i: int, array: np.ndarray) -> None:
+        go_on()
         digests[source.values[source.nodes[n].outputs[i]].name] = _digest(array)
 
     # A rewritten graph has the same inputs, parameters and states: they are drawn once.
@@ -116,6 +127,7 @@ def compare(planned: Planned, how: str, request: Request) -> Executed:
     wrong: list[str] = []
 
     def watch(n: int, i: int, array: np.ndarray) -> None:
+        go_on()
         origin, run = rewritten.nodes[n].annotations["origin"]
         name = made[origin][i]
         if name in digests and digests[name] != _digest(array):

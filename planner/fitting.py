@@ -10,6 +10,7 @@ That keeps most where it fits. The budget is also lowered for all tasks, which i
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -32,31 +33,31 @@ EVERYWHERE = (1, 2, 4)
 
 
 def fitted(
-    question: Question, plan: Plan, layout: str, search: Callable[[Question, Found], Plan], stop: Callable[[], bool]
+    question: Question, plan: Plan, layout: str, search: Callable[[Question, Found], Plan], cancel: threading.Event
 ) -> tuple[Plan, tuple[str, ...]]:
     """The plan at addresses; where these do not fit the best plan found whose do, and what it took, in words.
 
-    `search` gives a plan of a question, from a given one on; none begins after `stop`. Where none fits the first plan
-    comes back.
+    `search` gives a plan of a question, from a given one on; none begins once `cancel` is set. Where none fits the
+    first plan comes back.
     """
-    first = question.placed(plan, layout)
-    if first.score.bytes_over_budget or not wasted_past_budget(question, first) or stop():
+    first = question.placed(plan, layout, cancel)
+    if first.score.bytes_over_budget or not wasted_past_budget(question, first) or cancel.is_set():
         return first, ()
     goal, problem = question.goal, question.lowered.problem
     iterations = None if goal.iterations is None else max(1, int(goal.iterations * PART))
     short = replace(question, goal=replace(goal, seconds=goal.seconds * PART, iterations=iterations))
-    first = _tightest(short, first)
+    first = _tightest(short, first, cancel)
     past = wasted_past_budget(question, first)
     if not past or not problem.tasks:
         return first, ()
     best: Plan | None = None
     for charge in (_sticking_out(question, first), *(np.full(problem.tasks, past * times) for times in EVERYWHERE)):
-        if stop():
+        if cancel.is_set():
             break
         tight = replace(short, lowered=replace(short.lowered, problem=charged(problem, charge), known={}))
         found = search(tight, Found(first.order, first.planner, first.choices))
-        placed = short.placed(short.judged(found.order, found.planner, found.choices), layout)
-        placed = _tightest(short, placed) if wasted_past_budget(question, placed) else placed
+        placed = short.placed(short.judged(found.order, found.planner, found.choices), layout, cancel)
+        placed = _tightest(short, placed, cancel) if wasted_past_budget(question, placed) else placed
         if placed.score.bytes_over_budget or wasted_past_budget(question, placed):
             continue
         best = placed if best is None or placed.score < best.score else best
@@ -72,9 +73,9 @@ def fitted(
     )
 
 
-def _tightest(question: Question, placed: Plan) -> Plan:
+def _tightest(question: Question, placed: Plan, cancel: threading.Event) -> Plan:
     """The plan at its addresses, or at those of a longer search where they need less."""
-    again = question.placed(placed, "best")
+    again = question.placed(placed, "best", cancel)
     return again if (again.arena_bytes or 0) < (placed.arena_bytes or 0) else placed
 
 

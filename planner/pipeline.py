@@ -96,16 +96,16 @@ def solve(
         with stages("plan"):
             question = with_time_bound(question_of(source, request, cancel=stages.cancel), quick=True)
             plan = stages.search(question, request.planner, seeds)
-            question = with_more_moments(question, plan)
+            question = question if stages.cancel.is_set() else with_more_moments(question, plan)
             mirrored = question.judged(
                 portfolio.search(question.lowered.problem, question.goal, "mirror", question.monitor()).order, "mirror"
             )
         with stages("layout"):
             if runtime_named(request.runtime).places:
                 again = partial(stages.again, request.planner)
-                plan, said = fitted(question, plan, request.layout, again, stages.cancel.is_set)
+                plan, said = fitted(question, plan, request.layout, again, stages.cancel)
             else:
-                plan, said = question.placed(plan, request.layout), ()
+                plan, said = question.placed(plan, request.layout, stages.cancel), ()
             check(question.lowered.problem, question.goal, plan, ALIGNMENT, question.names())
         with stages("rewrite"):
             runs = sequence(question.lowered, plan)

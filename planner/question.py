@@ -60,13 +60,16 @@ class Question:
         """The order as a plan, measured by the one evaluator."""
         return judged(self.lowered, self.goal, order, planner, choices)
 
-    def placed(self, plan: Plan, layout: str) -> Plan:
-        """The plan with an address for every instance and workspace, unless no layout is wanted."""
+    def placed(self, plan: Plan, layout: str, cancel: threading.Event | None = None) -> Plan:
+        """The plan with an address for every instance and workspace, unless no layout is wanted.
+
+        A set `cancel` ends the search for better ones.
+        """
         if layout == "none":
             return plan
         problem = resolved(self.lowered.problem, plan.choices)
         offsets, arena_bytes = place(
-            layout, plan.lifetimes, problem.size, problem.workspace[plan.order], ALIGNMENT, self.monitor()
+            layout, plan.lifetimes, problem.size, problem.workspace[plan.order], ALIGNMENT, self.monitor(cancel=cancel)
         )
         return replace(plan, offsets=offsets, arena_bytes=arena_bytes)
 

@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeVar
 import sqlalchemy as sa
 from structlog.contextvars import bound_contextvars
 
-from app.errors import AppError, Problem, SolveFailed, Unavailable, problem_of
+from app.errors import AppError, Problem, SolveFailed, Stopped, Unavailable, problem_of
 from app.files import CannotWrite
 from app.jobs import stored
 from app.jobs.port import DIFFERENT, Event, Operation
@@ -98,6 +98,9 @@ class Attempt:
             return self._keep(self._solve())
         except stored.Lost:
             raise
+        except Stopped:
+            self._go_on()
+            return self._end("cancelled")
         except Problem as problem:
             error: Mapping[str, Any] = problem.body
         except AppError as failed:

@@ -28,7 +28,17 @@ from app.store.blobs import GRACE, Blobs
 from app.store.collect import collect
 from app.store.database import SQLITE_WRITES, _config, migrate
 from app.store.store import Store
-from app.store.tables import graphs, idempotency_keys, metadata, operations, plans, wire
+from app.store.tables import (
+    events,
+    graphs,
+    idempotency_keys,
+    metadata,
+    operations,
+    plans,
+    result_plans,
+    results,
+    wire,
+)
 from app.store.walk import walk
 from tests.app.stores import GRAPH_ID, add, graph_read, opened, solved
 
@@ -194,6 +204,79 @@ def test_what_an_older_program_left_running_waits_again_once_a_question(tmp_path
     older.close()
 
 
+def test_operations_of_an_older_program_keep_their_events_and_keys(tmp_path: Path) -> None:
+    older = Store(Settings(data=tmp_path))
+    with older.engine.execution_options(**SQLITE_WRITES).begin() as connection:
+        config = _config()
+        config.attributes["connection"] = connection
+        command.upgrade(config, "0003")
+        at = records.now()
+        graph = {"id": GRAPH_ID, "name": "", "nodes": 1, "values": 1, "format": "native", "forward_only": False}
+        connection.execute(sa.insert(graphs).values(graph | {"created_at": at, "seen_at": at, "blob": GRAPH_ID}))
+        asked = {"id": "op1", "key": "k", "graph_id": GRAPH_ID, "fields": {}, "state": "queued", "created_at": at}
+        more = {"kind": "plan", "attempts": 0, "last_event": 1, "cancel_requested": False}
+        connection.execute(sa.insert(operations).values(asked | more))
+        said = {"operation_id": "op1", "id": 1, "name": "state", "data": {}}
+        connection.execute(sa.insert(events).values(said))
+        bound = {"id": "i", "body": "b", "operation_id": "op1", "created_at": at}
+        connection.execute(sa.insert(idempotency_keys).values(bound))
+    migrate(older.engine)
+    told, kept = stored.since(older, "op1", 0)
+    assert ([event.id for event in told], kept.state, kept.graph_id) == ([1], "queued", GRAPH_ID)
+    assert older.row(idempotency_keys, "i")["operation_id"] == "op1"
+    with pytest.raises(sa.exc.IntegrityError), older.writing() as connection:  # which is looked at again
+        connection.execute(sa.update(operations).values(found="nothing"))
+    older.close()
+
+
+def curve_found(*orders: str) -> dict[str, Any]:
+    """What a child says of a curve it has made."""
+    return {"document": {"points": [{} for _ in orders], "elapsed": {}}, "plans": [solved(order) for order in orders]}
+
+
+def test_a_result_is_kept_once_with_the_plans_it_names(store: Store) -> None:
+    ids = [records.keep_result(store, "curve", curve_found("a", "b", "a"), GRAPH_ID, "k1") for _ in range(2)]
+    assert ids[0] == ids[1] == records.answer_of(store, "k1")
+    document = json.loads(records.result_of(store, "curve", ids[0]))
+    paths = [point["plan"] for point in document["points"]]
+    assert paths[0] == paths[2] != paths[1]
+    assert json.loads(records.report_of(store, paths[1].rpartition("/")[2]))["plan"]["order"] == "b"
+    for kind, id in (("fit", ids[0]), ("curve", "0" * 64)):
+        with pytest.raises(NotFound, match=f"no {kind}"):
+            records.result_of(store, kind, id)
+    packed = records.keep_result(store, "layout", {"document": {"offsets": [0]}, "plans": []}, None)
+    assert json.loads(records.result_of(store, "layout", packed)) == {"offsets": [0]}
+    found = walk(store)
+    assert (found.faults, found.results, found.plans) == ([], 2, 2)
+    with store.writing() as connection:
+        connection.execute(sa.delete(result_plans).where(result_plans.c.result_id == ids[0]))
+    assert any("names 2 plans" in said for said in walk(store).faults)
+
+
+def test_a_result_holds_its_plans_and_an_operation_its_question(store: Store) -> None:
+    curve = records.keep_result(store, "curve", curve_found("a"), GRAPH_ID, "k1")
+    at = records.now()
+    done = Operation("op1", "k1", GRAPH_ID, {}, at, "curve", "succeeded", ended_at=at, found=curve)
+    add(store, done)
+    asked = Operation("op2", "k2", None, {}, at, "layout")
+    stored.add(store, asked, 1, 100, lambda connection: None, b"buffers")
+    aged(store, timedelta(days=10))
+    with store.writing() as connection:
+        connection.execute(sa.update(operations).where(operations.c.id == "op1").values(ended_at=at))
+    assert (collect(store, 9, 9).results, walk(store).plans) == (0, 1)
+    assert records.solve_payload(store, None, {}, asked.asked)["data"] == b"buffers"
+    aged(store, timedelta(days=10))
+    stored.cancel(store, "op2")
+    aged(store, timedelta(days=10))
+    taken = collect(store, 9, 9)
+    assert (taken.operations, taken.results, taken.plans) == (2, 1, 1)
+    assert records.answer_of(store, "k1") is None
+    aged(store, 2 * GRACE)
+    collect(store, 9, 9)
+    found = walk(store)
+    assert (found.faults, found.blobs, found.unnamed_blobs) == ([], 0, 0)
+
+
 def test_a_database_of_a_newer_program_is_refused(store_settings: dict[str, Any]) -> None:
     made = opened(**store_settings)
     with made.writing() as connection:
@@ -258,7 +341,7 @@ def test_the_walk_finds_what_does_not_fit_together(store: Store) -> None:
 def aged(store: Store, by: timedelta) -> None:
     """Everything in the store becomes so much older."""
     with store.writing() as connection:
-        for table in (graphs, plans, operations, idempotency_keys):
+        for table in (graphs, plans, results, operations, idempotency_keys):
             for name in {"created_at", "seen_at", "ended_at"} & set(table.c.keys()):
                 for id, at in connection.execute(sa.select(table.c.id, table.c[name])).all():
                     moved = None if at is None else wire(datetime.fromisoformat(at) - by)

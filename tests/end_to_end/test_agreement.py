@@ -73,7 +73,7 @@ def test_execution_sees_a_value_that_lies_on_another(monkeypatch: pytest.MonkeyP
         question = right(*arguments)  # type: ignore[arg-type]
         place = type(question).placed
 
-        def placed(self: object, plan: object, layout: str) -> object:
+        def placed(self: object, plan: object, layout: str, *cancel: object) -> object:
             good = place(self, plan, layout)  # type: ignore[arg-type]
             good.offsets[good.offsets > 0] = 0
             return good

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from dataclasses import replace
 
 import numpy as np
@@ -64,7 +65,7 @@ def test_a_plan_that_fits_is_not_searched_again() -> None:
     def search(question: Question, seed: Found) -> Plan:
         raise AssertionError("nothing is to be searched")
 
-    plan, said = fitted(asked, as_given(asked), "fast", search, lambda: False)
+    plan, said = fitted(asked, as_given(asked), "fast", search, threading.Event())
     assert plan.offsets is not None and np.array_equal(plan.order, as_given(asked).order) and said == ()
 
 
@@ -73,7 +74,7 @@ def test_charged_is_who_runs_while_something_sticks_out_and_where_none_fits_the_
 ) -> None:
     asked, place, searched = question(), Question.placed, []
 
-    def stacked(self: Question, plan: Plan, layout: str) -> Plan:
+    def stacked(self: Question, plan: Plan, layout: str, cancel: threading.Event) -> Plan:
         """One instance, live for some steps, 1,000 bytes above the highest place that fits."""
         good = place(self, plan, "fast")
         assert good.offsets is not None and good.arena_bytes is not None and asked.goal.budget_bytes is not None
@@ -90,11 +91,13 @@ def test_charged_is_who_runs_while_something_sticks_out_and_where_none_fits_the_
     length = lives.stop - lives.start
     moved = int(np.flatnonzero((length > 2) & (length < 9) & (lives.writer_step >= 0))[0])
     monkeypatch.setattr(Question, "placed", stacked)
-    plan, said = fitted(asked, as_given(asked), "fast", search, lambda: False)
+    plan, said = fitted(asked, as_given(asked), "fast", search, threading.Event())
     assert said == () and np.array_equal(plan.order, as_given(asked).order)
     first, *everywhere = searched
     searched.clear()
-    fitted(asked, as_given(asked), "fast", search, lambda: True)
+    stopped = threading.Event()
+    stopped.set()
+    fitted(asked, as_given(asked), "fast", search, stopped)
     assert searched == []
     assert np.flatnonzero(first).tolist() == list(range(lives.start[moved], lives.stop[moved]))
     assert [set(more.tolist()) for more in everywhere] == [

@@ -25,7 +25,7 @@ def test_addresses_that_need_more_than_the_budget_are_told(monkeypatch: pytest.M
     assert warnings() == []
     place = Question.placed
 
-    def loose(self: Question, plan: Plan, layout: str) -> Plan:
+    def loose(self: Question, plan: Plan, layout: str, *cancel: object) -> Plan:
         good = place(self, plan, layout)
         assert good.arena_bytes is not None
         return replace(good, arena_bytes=good.arena_bytes * 3 // 2)
