@@ -2,11 +2,13 @@
 
     python bench/curves.py                        # all training instances, given order; writes docs/curves.svg
     python bench/curves.py --instances unet_b4 --seconds 20 --order free --picture /tmp/curves.svg
+    python bench/curves.py --told                 # nothing is planned: the last run is counted and told again
 
-A line a budget: what was found and the bound. Counted are points that miss a budget a tighter one meets, pairs of
-which the looser takes more time, and points below their bound: exit 1 when there is any. A curve of optima need not
-be convex. Where a point lies above the line between its neighbours, the bound may as well, which proves that the curve
-of optima breaks there; or the curve of bounds breaks at that budget too; or neither, and a better plan may be left.
+A line a budget: what was found and the bound. Counted are plans that pass the budget they are said to meet, points
+that miss a budget a tighter one meets or take more time than it, and points below their bound: exit 1 when there is
+any. A curve of optima need not be convex. Where a point lies above the line between its neighbours, the bound may as
+well, which proves that the curve of optima breaks there; or the curve of bounds breaks at that budget too; or neither,
+and a better plan may be left: how much better it has to be for the break to go is told beside the gap to the bound.
 Writes bench/results/curves.json.
 """
 
@@ -15,6 +17,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -32,12 +35,18 @@ BUDGETS = [f"{percent}%" for percent in range(100, 10, -10)]
 #: Random layered graphs are no training graphs.
 NO_TRAINING = "layered"
 TITLE = "extra time over budget, a share of the peak without recomputation; shaded: no plan takes less"
+#: Less extra time than this is none.
+LEAST = 1e-12
 PROVEN, AS_THE_BOUND, IN_THE_GAP = "proven by the bound", "as the bound has it", "within the gap"
 
 
 def main() -> int:
     asked = arguments()
-    rows, wrong = [], 0
+    if asked.told:
+        rows = json.loads(RESULTS.read_text())["rows"]
+        asked.picture.write_text(picture(rows))
+        return told(rows)
+    rows = []
     for instance in instances():
         if asked.instances and instance.name not in asked.instances:
             continue
@@ -45,15 +54,41 @@ def main() -> int:
             continue
         row = traced(instance, asked.seconds, asked.order)
         rows.append(row)
-        wrong += row["violations"] + row["below_bound"]
         print("\n".join(lines(row)), flush=True)
     RESULTS.parent.mkdir(parents=True, exist_ok=True)
     RESULTS.write_text(json.dumps({"machine": machine(), "order": asked.order, "rows": rows}, indent=1) + "\n")
     asked.picture.write_text(picture(rows))
-    breaks = [why for row in rows for why in row["breaks"].values()]
-    said = ", ".join(f"{breaks.count(why)} {why}" for why in (PROVEN, AS_THE_BOUND, IN_THE_GAP))
-    print(f"{len(rows)} curves, {wrong} violations, {len(breaks)} convexity breaks ({said})")
-    return 1 if wrong else 0
+    return told(rows)
+
+
+def told(rows: list[dict[str, Any]]) -> int:
+    """Print what was counted over all curves, and a line for each convexity break; 1 where something must not be."""
+    over = sum(is_over(point) for row in rows for point in row["points"])
+    pairs, below = (sum(row[name] for row in rows) for name in ("violations", "below_bound"))
+    points = sum(len(row["points"]) for row in rows)
+    said = f"{over} over the budget they are said to meet, {pairs} pairs not monotone, {below} below their bound"
+    print(f"{len(rows)} curves, {points} points: {said}")
+    found = [(row["instance"], *one) for row in rows for one in breaks(met_of(row["points"]))]
+    counts = ", ".join(f"{sum(one[2] == why for one in found)} {why}" for why in (PROVEN, AS_THE_BOUND, IN_THE_GAP))
+    print(f"{len(found)} convexity breaks ({counts})")
+    if found:
+        print("| instance | budget | above the line | gap to the bound | the curve of bounds | explained |")
+        print("| --- | --- | --- | --- | --- | --- |")
+    for instance, budget, why, above, gap, bound_above in found:
+        bends = "breaks too" if bound_above > LEAST else "does not"
+        print(
+            f"| {instance} | {budget} | {above:.2%} | {gap:.2%} | {bends}, {round(bound_above, 6) + 0.0:+.2%} | {why} |"
+        )
+    return 1 if over or pairs or below else 0
+
+
+def is_over(point: dict[str, Any]) -> bool:
+    """The plan passes a budget that it is said to meet."""
+    return bool(point["status"] != "over_budget" and point["peak_bytes"] > point["budget_bytes"])
+
+
+def met_of(points: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [point for point in points if point["status"] != "over_budget"]
 
 
 def traced(instance: Instance, seconds: float, order: str) -> dict[str, Any]:
@@ -61,7 +96,7 @@ def traced(instance: Instance, seconds: float, order: str) -> dict[str, Any]:
     fields = {"budgets": BUDGETS, "search_seconds": seconds, "order": order, "layout": "none"}
     document = curve(instance.bytes, parse_curve(fields)).document
     points = [{k: v for k, v in point.items() if k != "plan"} for point in document["points"]]
-    met = [point for point in points if point["status"] != "over_budget"]
+    met = met_of(points)
     return {
         "instance": instance.name, "seconds_limit": seconds, "points": points, "violations": document["violations"],
         "below_bound": sum(point["overhead"] < point["bound_overhead"] - 1e-12 for point in met),
@@ -71,16 +106,20 @@ def traced(instance: Instance, seconds: float, order: str) -> dict[str, Any]:
 
 def breaks_of(points: list[dict[str, Any]]) -> dict[str, str]:
     """Budgets at which a curve lies above the line between its neighbours, and why; points descend by budget."""
-    found = {}
+    return {budget: why for budget, why, *_ in breaks(points)}
+
+
+def breaks(points: list[dict[str, Any]]) -> Iterator[tuple[str, str, float, float, float]]:
+    """Of each (budget, why, how far above the line, gap to the bound, how far the bound is above its own line)."""
     for loose, here, tight in zip(points, points[1:], points[2:], strict=False):
         part = (here["budget_bytes"] - tight["budget_bytes"]) / (loose["budget_bytes"] - tight["budget_bytes"])
         line, below = (
             part * loose[what] + (1 - part) * tight[what] for what in ("overhead", "bound_overhead")
         )  # fmt: skip
-        if here["overhead"] > line + 1e-12:
-            why = AS_THE_BOUND if here["bound_overhead"] > below + 1e-12 else IN_THE_GAP
-            found[here["budget"]] = PROVEN if here["bound_overhead"] > line else why
-    return found
+        if here["overhead"] > line + LEAST:
+            above = here["bound_overhead"] - below
+            why = PROVEN if here["bound_overhead"] > line else AS_THE_BOUND if above > LEAST else IN_THE_GAP
+            yield here["budget"], why, here["overhead"] - line, here["overhead"] - here["bound_overhead"], above
 
 
 def lines(row: dict[str, Any]) -> list[str]:
@@ -106,6 +145,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--instances", type=names, default=[])
     parser.add_argument("--seconds", type=float, default=10.0)
     parser.add_argument("--order", choices=["given", "free"], default="given")
+    parser.add_argument("--told", action="store_true", help="plan nothing, tell of the last run")
     parser.add_argument("--picture", type=Path, default=PICTURE)
     return parser.parse_args()
 
