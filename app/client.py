@@ -17,12 +17,13 @@ from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 import httpx2
 
 from app.client_async import AsyncClient, Event, options_of
+from app.client_bars import progress_bar
 from app.client_calls import Blocking, Cancelled, ClientError, OperationFailed, ServiceProblem, TimedOut, Unreachable
 from app.client_home import Home
 
 __all__ = [
     "AsyncClient", "Cancelled", "Client", "ClientError", "Event", "Home", "OperationFailed", "ServiceProblem",
-    "TimedOut", "Unreachable",
+    "TimedOut", "Unreachable", "progress_bar",
 ]  # fmt: skip
 
 P = ParamSpec("P")
