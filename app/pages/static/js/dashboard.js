@@ -47,5 +47,7 @@ document.addEventListener("click", async (event) => {
     event.target.textContent = "See address bar";
   }
 });
+// Typing asks already; leaving the field for a link must not ask once more, past the link.
+document.getElementById("model").addEventListener("change", (event) => event.stopPropagation());
 document.addEventListener("htmx:after:swap", trends);
 trends();

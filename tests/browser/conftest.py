@@ -1,0 +1,132 @@
+"""A real `remat serve` and Debian's Chromium. Tests fail on console errors, and on failed or foreign requests."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+import pytest
+
+from app.settings import Settings
+from app.store.store import Store
+from tests.app.pages.conftest import MARKUP
+from tests.app.pages.seeded import fill
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+CHROMIUM = os.environ.get("REMAT_TEST_CHROMIUM", "/usr/bin/chromium")
+ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
+WIDE, NARROW = {"width": 1280, "height": 900}, {"width": 390, "height": 844}
+PATIENCE_MS = 120_000  # of everything that waits, on a machine that does much else
+
+
+class Served:
+    """A service in a process of its own, until it is stopped."""
+
+    def __init__(self, data: Path):
+        environment = {**os.environ, "REMAT_WORKERS": "1", "REMAT_DRAIN_SECONDS": "1", "PYTHONUNBUFFERED": "1"}
+        command = [sys.executable, "-m", "app", "serve", "--port", "0", "--data", str(data)]
+        self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment)
+        assert self.process.stderr is not None
+        for line in self.process.stderr:
+            if found := re.search(r"listening on (\S+)", line):
+                self.url = found[1]
+                break
+        else:
+            raise AssertionError("the service did not start")
+
+    def stop(self) -> None:
+        """Ends it and, as nobody reads what it says from now on, everything it says."""
+        assert self.process.stderr is not None
+        self.process.stderr.close()
+        self.process.send_signal(signal.SIGTERM)
+        try:
+            self.process.wait(60)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+
+
+@pytest.fixture(scope="session")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """Sixty plans of three models, one of which has markup for a name."""
+    data = tmp_path_factory.mktemp("browsed")
+    store = Store.to_serve(Settings(data=data))
+    fill(store, 60, ("resnet50", MARKUP, "lstm"))
+    store.close()
+    running = Served(data)
+    yield running
+    running.stop()
+
+
+@pytest.fixture(scope="session")
+def chromium() -> Iterator[Browser]:
+    if not Path(CHROMIUM).exists():
+        assert not os.environ.get("CI"), f"{CHROMIUM} is not installed"
+        pytest.skip("Chromium is not installed")
+    playwright = pytest.importorskip("playwright.sync_api")
+    playwright.expect.set_options(timeout=PATIENCE_MS)
+    with playwright.sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
+        yield browser
+        browser.close()
+
+
+class Watched:
+    """A page, and whatever went wrong on it that the test did not ask for."""
+
+    def __init__(self, page: Page, host: str):
+        self.page, self.host = page, host
+        self.faults: list[str] = []
+        self.expected: list[str] = []
+        page.set_default_timeout(PATIENCE_MS)
+        page.on("console", lambda message: message.type == "error" and self.note(f"console: {message.text}"))
+        page.on("pageerror", lambda error: self.note(f"script: {error}"))
+        page.on("request", self._asked)
+        page.on("requestfailed", self._failed)
+
+    def expect(self, pattern: str) -> None:
+        """The test means to cause faults like this."""
+        self.expected.append(pattern)
+
+    def note(self, fault: str) -> None:
+        self.faults.append(fault)
+
+    def _asked(self, request: Any) -> None:
+        place = urlsplit(request.url)
+        if place.scheme not in ("data", "blob") and place.netloc != self.host:
+            self.note(f"foreign: {request.url}")
+
+    def _failed(self, request: Any) -> None:
+        if request.failure != "net::ERR_ABORTED":  # the page was left, or a download began
+            self.note(f"failed: {request.url} {request.failure}")
+
+    def verify(self) -> None:
+        assert not [fault for fault in self.faults if not any(re.search(one, fault) for one in self.expected)]
+
+
+@pytest.fixture
+def opened(chromium: Browser) -> Iterator[Callable[..., Watched]]:
+    """Opens pages of a service; each is looked over at the end."""
+    pages: list[Watched] = []
+
+    def open(url: str, size: Any = WIDE, **context: Any) -> Watched:
+        inside = chromium.new_context(viewport=size, **context)
+        watched = Watched(inside.new_page(), urlsplit(url).netloc)
+        pages.append(watched)
+        watched.page.goto(url)
+        return watched
+
+    yield open
+    for watched in pages:
+        watched.page.context.close()
+    for watched in pages:
+        watched.verify()

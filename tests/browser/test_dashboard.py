@@ -1,0 +1,95 @@
+"""What a person does with the dashboard: look, filter, sort, share the address, turn the light off."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+import pytest
+
+from tests.browser.conftest import NARROW, Served, Watched
+
+pytestmark = pytest.mark.browser
+
+
+def test_filters_and_sorting_are_in_the_address(served: Served, opened: Callable[..., Watched]) -> None:
+    from playwright.sync_api import expect
+
+    page = opened(f"{served.url}/").page
+    rows = page.locator("table.savings tbody tr")
+    expect(rows).to_have_count(60)
+    page.get_by_label("Planner").select_option("auto")
+    expect(rows).to_have_count(15)
+    page.get_by_label("Model").fill("lstm")
+    expect(rows).to_have_count(5)
+    page.get_by_role("link", name="Saved").click()
+    expect(page.get_by_role("columnheader", name=re.compile("Saved"))).to_have_attribute("aria-sort", "descending")
+    shares = [float(text) for text in page.locator("table.savings tbody td:nth-child(9)").all_inner_texts()]
+    assert len(shares) == 5 and shares == sorted(shares, reverse=True)
+    expect(page).to_have_url(re.compile("model=lstm.*planner=auto.*sort=saved|sort=saved"))
+    shared = opened(page.url).page
+    expect(shared.locator("table.savings tbody tr")).to_have_count(5)
+    expect(shared.get_by_label("Planner")).to_have_value("auto")
+
+
+def test_trends_follow_the_filters(served: Served, opened: Callable[..., Watched]) -> None:
+    from playwright.sync_api import expect
+
+    page = opened(f"{served.url}/").page
+    expect(page.locator("#plans-by-day")).to_have_attribute("aria-label", re.compile("60 in all"))
+    page.get_by_label("Planner").select_option("greedy")
+    expect(page.locator("#plans-by-day")).to_have_attribute("aria-label", re.compile("15 in all"))
+    drawn = page.locator("#saved-by-day canvas").evaluate(
+        "canvas => canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data.some(Boolean)"
+    )
+    assert drawn
+
+
+def test_the_csv_is_what_is_shown(served: Served, opened: Callable[..., Watched]) -> None:
+    page = opened(f"{served.url}/?planner=auto").page
+    with page.expect_download() as download:
+        page.get_by_role("link", name="CSV").click()
+    assert len(download.value.path().read_text().splitlines()) == 1 + 15
+
+
+def test_markup_in_a_name_does_nothing(served: Served, opened: Callable[..., Watched]) -> None:
+    page = opened(f"{served.url}/?model=%3Cimg").page
+    assert page.locator("main img").count() == 0
+    assert page.locator("tbody a").first.inner_text() == '<img src=x onerror=alert(1)> & "net"'
+
+
+def test_colours_are_the_systems_until_they_are_chosen(served: Served, opened: Callable[..., Watched]) -> None:
+    page = opened(f"{served.url}/", color_scheme="dark").page
+    ground = "() => getComputedStyle(document.documentElement).backgroundColor"
+    dark = page.evaluate(ground)
+    page.get_by_label("Colours").select_option("light")
+    light = page.evaluate(ground)
+    assert light != dark
+    page.reload()
+    assert page.evaluate(ground) == light
+
+
+def test_a_keyboard_gets_to_the_content_at_once(served: Served, opened: Callable[..., Watched]) -> None:
+    page = opened(f"{served.url}/").page
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.textContent") == "Skip to content"
+    page.keyboard.press("Enter")
+    assert page.evaluate("document.activeElement.id") == "main"
+
+
+@pytest.mark.parametrize("path", ["/", "/jobs", "/upload", "/compare", "/nothing"])
+def test_nothing_is_wider_than_a_narrow_screen(served: Served, opened: Callable[..., Watched], path: str) -> None:
+    watched = opened(f"{served.url}{path}", NARROW)
+    watched.expect("404")
+    assert watched.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
+@pytest.mark.parametrize("colours", ["light", "dark"])
+@pytest.mark.parametrize("path", ["/", "/?model=none", "/jobs", "/upload", "/compare", "/nothing"])
+def test_axe_finds_nothing(served: Served, opened: Callable[..., Watched], path: str, colours: str) -> None:
+    from axe_playwright_python.sync_playwright import Axe
+
+    watched = opened(f"{served.url}{path}", color_scheme=colours)
+    watched.expect("404")
+    found = Axe().run(watched.page)
+    assert not found.response["violations"], found.generate_report()

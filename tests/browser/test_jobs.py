@@ -1,0 +1,101 @@
+"""A model is uploaded, its job followed to the plan, another one stopped and asked again; and the service dies."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.app.conftest import chain
+from tests.browser.conftest import PATIENCE_MS, Served, Watched
+
+pytestmark = pytest.mark.browser
+
+
+def ask(opened: Callable[..., Watched], served: Served, model: Path, **fields: str) -> Watched:
+    """The page after the form was sent."""
+    watched = opened(f"{served.url}/upload")
+    watched.page.locator("#file").set_input_files(model)
+    for name, value in fields.items():
+        watched.page.locator(f"[name={name}]").fill(value)
+    watched.page.get_by_role("button", name="Plan it").click()
+    return watched
+
+
+def test_a_model_is_uploaded_watched_and_its_plan_opened(
+    served: Served, opened: Callable[..., Watched], tmp_path: Path
+) -> None:
+    from playwright.sync_api import expect
+
+    model = tmp_path / "chain.json"
+    model.write_text(json.dumps(chain(8, "eight <b>blocks</b>")))
+    page = ask(opened, served, model, budget="60%", search_seconds="1").page
+    expect(page).to_have_url(re.compile("/jobs/op"), timeout=PATIENCE_MS)
+    expect(page.get_by_role("heading", level=1)).to_have_text("eight <b>blocks</b>")
+    plan = page.get_by_role("link", name="Open the plan")
+    expect(plan).to_be_visible(timeout=PATIENCE_MS)
+    expect(page.locator("#peak")).to_have_text(re.compile(r"^[0-9.]+ KiB$"))
+    expect(page.locator("#race canvas")).to_be_visible(timeout=PATIENCE_MS)
+    plan.click()
+    expect(page).to_have_url(re.compile("/plans/[0-9a-f]{64}"))
+    expect(page.get_by_role("heading", level=1)).to_contain_text("eight <b>blocks</b>")
+
+
+def test_a_job_over_budget_says_so_and_what_to_do(
+    served: Served, opened: Callable[..., Watched], tmp_path: Path
+) -> None:
+    from playwright.sync_api import expect
+
+    model = tmp_path / "chain.json"
+    model.write_text(json.dumps(chain(5, "five")))
+    page = ask(opened, served, model, budget="1%", search_seconds="1").page
+    expect(page.get_by_role("heading", name="No plan within the budget was found")).to_be_visible(timeout=PATIENCE_MS)
+    expect(page.locator(".notice")).to_contain_text("Ask for a larger budget")
+
+
+def test_a_file_that_is_no_model_says_what_is_wrong(
+    served: Served, opened: Callable[..., Watched], tmp_path: Path
+) -> None:
+    from playwright.sync_api import expect
+
+    model = tmp_path / "letter.json"
+    model.write_text('{"format": "remat/1", "nodes": "none"}')
+    watched = ask(opened, served, model)
+    watched.expect("status of 4")
+    expect(watched.page.get_by_role("alert").filter(has_text="expected")).to_be_visible(timeout=PATIENCE_MS)
+    expect(watched.page.get_by_role("button", name="Plan it")).to_be_enabled()
+
+
+def test_a_job_is_stopped_and_asked_again(served: Served, opened: Callable[..., Watched], tmp_path: Path) -> None:
+    from playwright.sync_api import expect
+
+    model = tmp_path / "long.json"
+    model.write_text(json.dumps(chain(60, "sixty")))
+    page = ask(opened, served, model, budget="40%", search_seconds="500").page
+    expect(page).to_have_url(re.compile("/jobs/op"), timeout=PATIENCE_MS)
+    first = page.url
+    expect(page.locator("#state")).to_contain_text("running", timeout=PATIENCE_MS)
+    page.get_by_role("button", name="Cancel").click()
+    expect(page.locator("#state")).to_contain_text("cancelled", timeout=PATIENCE_MS)
+    page.get_by_role("button", name="Ask again").click()
+    expect(page).not_to_have_url(first, timeout=PATIENCE_MS)
+    expect(page).to_have_url(re.compile("/jobs/op"))
+    page.get_by_role("button", name="Cancel").click()
+    expect(page.locator("#state")).to_contain_text("cancelled", timeout=PATIENCE_MS)
+    page.goto(f"{served.url}/jobs?state=cancelled")
+    expect(page.get_by_role("link", name="sixty", exact=True).first).to_be_visible()
+
+
+def test_a_page_says_when_the_service_is_gone(opened: Callable[..., Watched], tmp_path: Path) -> None:
+    from playwright.sync_api import expect
+
+    dying = Served(tmp_path)
+    watched = opened(f"{dying.url}/jobs")
+    watched.expect("failed|ERR_CONNECTION_REFUSED|console|script")
+    expect(watched.page.locator("#lost")).to_be_hidden()
+    dying.stop()
+    expect(watched.page.locator("#lost")).to_be_visible(timeout=PATIENCE_MS)
+    expect(watched.page.get_by_role("alert").first).to_contain_text("does not answer")
