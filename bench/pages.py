@@ -1,0 +1,58 @@
+"""Server time of the dashboard over many plans: wall and CPU milliseconds of a request, the page drawn included.
+
+    python bench/pages.py [--plans 10000] [--requests 20]
+
+The store is SQLite in a new folder, filled with rows as plans leave them; requests come one after the other, in this
+process. The goal is 300 ms over 10,000 plans, see docs/dashboard.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from starlette.testclient import TestClient
+
+ROOT = Path(__file__).parent.parent
+sys.path.insert(0, str(ROOT))
+
+from app.main import create_app  # noqa: E402
+from app.settings import Settings  # noqa: E402
+from tests.app.pages.seeded import fill  # noqa: E402
+
+PATHS = (
+    "/", "/?sort=saved_bytes&direction=desc", "/?planner=auto&outcome=fits&model=net", "/?page=50", "/trends.json",
+    "/savings.csv",
+)  # fmt: skip
+
+
+def main() -> None:
+    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    arguments.add_argument("--plans", type=int, default=10_000)
+    arguments.add_argument("--requests", type=int, default=20)
+    asked = arguments.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        app = create_app(Settings(data=Path(folder), workers=1, drain_seconds=1))
+        fill(app.state.service.store, asked.plans)
+        with TestClient(app) as client:
+            print(f"{asked.plans} plans, {asked.requests} requests each; median, and the slowest, in ms")
+            print(f"{'path':<42}{'wall':>8}{'slowest':>9}{'CPU':>8}{'KiB':>8}")
+            for path in PATHS:
+                wall, cpu, size = [], [], 0
+                for _ in range(asked.requests):
+                    began, worked = time.perf_counter(), time.process_time()
+                    answer = client.get(path)
+                    wall.append(1000 * (time.perf_counter() - began))
+                    cpu.append(1000 * (time.process_time() - worked))
+                    assert answer.status_code == 200, answer.text
+                    size = len(answer.content)
+                middle, paid = statistics.median(wall), statistics.median(cpu)
+                print(f"{path:<42}{middle:>8.0f}{max(wall):>9.0f}{paid:>8.0f}{size / 1024:>8.0f}")
+
+
+if __name__ == "__main__":
+    main()
