@@ -10,9 +10,12 @@ That keeps most where it fits. The budget is also lowered for all tasks, which i
 
 from __future__ import annotations
 
+import math
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -26,38 +29,40 @@ from planner.question import ALIGNMENT, Question
 
 # Part of the budget that the alignment of addresses may take.
 ROUNDING = 0.001
-# The part of the goal's time or iterations that each search has, and the longer search for addresses before.
+# The part of the goal's time or iterations that each search has at most, and the longer search for addresses before.
 PART = 0.125
+# The part of what is left of the time that each of them has at most, and what is kept for all of them.
+LEFT_PART, KEPT = 0.3, 0.125
 # By how often what sticks out the budget is lowered for all tasks, until a plan fits.
 EVERYWHERE = (1, 2, 4)
 
 
 def fitted(
-    question: Question, plan: Plan, layout: str, search: Callable[[Question, Found], Plan], cancel: threading.Event
-) -> tuple[Plan, tuple[str, ...]]:
+    question: Question, plan: Plan, layout: str, search: Callable[[Question, Found], Plan], cancel: threading.Event,
+    until: float = math.inf,
+) -> tuple[Plan, tuple[str, ...]]:  # fmt: skip
     """The plan at addresses; where these do not fit the best plan found whose do, and what it took, in words.
 
-    `search` gives a plan of a question, from a given one on; none begins once `cancel` is set. Where none fits the
-    first plan comes back.
+    `search` gives a plan of a question, from a given one on; none begins once `cancel` is set, nor after `until`, of
+    the monotonic clock, where no iterations are counted instead. Where none fits the first plan comes back.
     """
-    first = question.placed(plan, layout, cancel)
+    first = _within(question, until, 1.0, 1.0).placed(plan, layout, cancel)
     if first.score.bytes_over_budget or not wasted_past_budget(question, first) or cancel.is_set():
         return first, ()
-    goal, problem = question.goal, question.lowered.problem
-    iterations = None if goal.iterations is None else max(1, int(goal.iterations * PART))
-    short = replace(question, goal=replace(goal, seconds=goal.seconds * PART, iterations=iterations))
-    first = _tightest(short, first, cancel)
+    problem = question.lowered.problem
+    short = partial(_within, question, until, PART, LEFT_PART)
+    first = _tightest(short(), first, cancel)
     past = wasted_past_budget(question, first)
     if not past or not problem.tasks:
         return first, ()
     best: Plan | None = None
     for charge in (_sticking_out(question, first), *(np.full(problem.tasks, past * times) for times in EVERYWHERE)):
-        if cancel.is_set():
+        if cancel.is_set() or (question.goal.iterations is None and time.monotonic() >= until):
             break
-        tight = replace(short, lowered=replace(short.lowered, problem=charged(problem, charge), known={}))
+        tight = replace(short(), lowered=replace(question.lowered, problem=charged(problem, charge), known={}))
         found = search(tight, Found(first.order, first.planner, first.choices))
-        placed = short.placed(short.judged(found.order, found.planner, found.choices), layout, cancel)
-        placed = _tightest(short, placed, cancel) if wasted_past_budget(question, placed) else placed
+        placed = short().placed(question.judged(found.order, found.planner, found.choices), layout, cancel)
+        placed = _tightest(short(), placed, cancel) if wasted_past_budget(question, placed) else placed
         if placed.score.bytes_over_budget or wasted_past_budget(question, placed):
             continue
         best = placed if best is None or placed.score < best.score else best
@@ -71,6 +76,15 @@ def fitted(
         f"a plan at {before:.2%} extra time whose addresses need {more:.1%} more than the budget was given up for one "
         f"at {after:.2%} whose addresses fit",
     )
+
+
+def _within(question: Question, until: float, part: float, left_part: float) -> Question:
+    """The question with that part of its time or iterations, and of what is left of the time until then."""
+    goal = question.goal
+    if goal.iterations is not None:
+        return replace(question, goal=replace(goal, iterations=max(1, int(goal.iterations * part))))
+    left = max(0.0, until - time.monotonic()) * left_part
+    return replace(question, goal=replace(goal, seconds=min(goal.seconds * part, left)))
 
 
 def _tightest(question: Question, placed: Plan, cancel: threading.Event) -> Plan:

@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -24,7 +24,7 @@ from graph.limits import Limits
 from planner import advice, checkpoints, execution, goals, lever_runs, levers, portfolio
 from planner.check import check
 from planner.figures import overhead
-from planner.fitting import fitted
+from planner.fitting import KEPT, fitted
 from planner.plan import Order, Plan, Score
 from planner.portfolio import Found
 from planner.posed import question_of, smaller
@@ -95,7 +95,8 @@ def solve(
             source, notes = training_graph(model, forward, request, events if request.gradient_events else None)
         with stages("plan"):
             question = with_time_bound(question_of(source, request, cancel=stages.cancel), quick=True)
-            plan = stages.search(question, request.planner, seeds)
+            until = stages.begun + request.search_seconds
+            plan = stages.search(_with_time_for_addresses(question, request), request.planner, seeds)
             question = question if stages.cancel.is_set() else with_more_moments(question, plan)
             mirrored = question.judged(
                 portfolio.search(question.lowered.problem, question.goal, "mirror", question.monitor()).order, "mirror"
@@ -103,7 +104,7 @@ def solve(
         with stages("layout"):
             if runtime_named(request.runtime).places:
                 again = partial(stages.again, request.planner)
-                plan, said = fitted(question, plan, request.layout, again, stages.cancel)
+                plan, said = fitted(question, plan, request.layout, again, stages.cancel, until)
             else:
                 plan, said = question.placed(plan, request.layout, stages.cancel), ()
             check(question.lowered.problem, question.goal, plan, ALIGNMENT, question.names())
@@ -132,6 +133,13 @@ def solve(
     return Outcome(assemble(facts, identity(source), sections), source, rewritten, plan)
 
 
+def _with_time_for_addresses(question: Question, request: Request) -> Question:
+    """The question with less time, where addresses may send the plan back and a search by the clock would take all."""
+    if request.layout == "none" or not question.goal.budget_bytes or not runtime_named(request.runtime).places:
+        return question
+    return replace(question, goal=replace(question.goal, seconds=question.goal.seconds * (1 - KEPT)))
+
+
 def _planned(model: bytes | Graph, limits: Limits | None, cancel: threading.Event, request: Request) -> levers.Planned:
     """The model planned under another request, checked; no addresses, no rewriting."""
     source, _ = training_graph(model, read(model, request, limits), request)
@@ -146,7 +154,7 @@ class Stages:
 
     def __init__(self, on_progress: Callable[[Progress], None] | None, cancel: threading.Event):
         self.on_progress, self.cancel = on_progress, cancel
-        self.started = time.monotonic()
+        self.started = self.begun = time.monotonic()  # the whole, and the stage under way
         self.elapsed: dict[str, float] = {}
         self.stopped_by_clock = False
         self.notes: list[str] = []
@@ -154,7 +162,7 @@ class Stages:
     @contextmanager
     def __call__(self, stage: str) -> Iterator[None]:
         self.tell(Progress(stage, time.monotonic() - self.started))
-        begin = time.monotonic()
+        begin = self.begun = time.monotonic()
         yield
         self.elapsed[stage] = time.monotonic() - begin
 

@@ -76,7 +76,7 @@ def solve(model: bytes | Graph, request: Request, limits: Limits | None, stages:
         worst = peaks.index(max(peaks))
         questions[worst] = with_more_moments(questions[worst], plans[worst])
     with stages("layout"):
-        plans = [q.placed(plan, request.layout) for q, plan in zip(questions, plans, strict=True)]
+        plans = [q.placed(plan, request.layout, stages.cancel) for q, plan in zip(questions, plans, strict=True)]
         for q, plan in zip(questions, plans, strict=True):
             check(q.lowered.problem, q.goal, plan, ALIGNMENT, q.names())
     with stages("rewrite"):

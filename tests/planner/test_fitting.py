@@ -116,3 +116,33 @@ def test_a_charge_holds_under_every_alternative() -> None:
     for vector in ((0,), (1,)):
         difference = resolved(charged(problem, more), vector).workspace - resolved(problem, vector).workspace
         assert difference.tolist() == more.tolist()
+
+
+def test_searches_for_a_plan_whose_addresses_fit_end_with_the_time_that_was_asked_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    #   until      10                   each search takes all of its time: 30% of what is left at most
+    #   now    0 ── 3 ── 5.1 ── ... < 10
+    asked, now, seconds, place = question(), [0.0], [], Question.placed
+    asked = replace(asked, goal=replace(asked.goal, iterations=None, seconds=80.0))
+    good = place(asked, as_given(asked), "fast")
+
+    def stacked(self: Question, plan: Plan, layout: str, cancel: threading.Event) -> Plan:
+        assert asked.goal.budget_bytes is not None
+        if layout == "best":
+            now[0] += self.goal.seconds
+        return replace(good, arena_bytes=asked.goal.budget_bytes * 5 // 4)
+
+    def search(tight: Question, seed: Found) -> Plan:
+        seconds.append(tight.goal.seconds)
+        now[0] += tight.goal.seconds
+        return tight.judged(seed.order, seed.planner)
+
+    monkeypatch.setattr(Question, "placed", stacked)
+    monkeypatch.setattr(fitting.time, "monotonic", lambda: now[0])
+    fitted(asked, as_given(asked), "fast", search, threading.Event(), 10.0)
+    assert len(seconds) == 1 + len(fitting.EVERYWHERE) and 0 < now[0] <= 10
+    seconds.clear()
+    now[0] = 10.0
+    fitted(asked, as_given(asked), "fast", search, threading.Event(), 10.0)
+    assert seconds == [] and now[0] == 10
