@@ -628,4 +628,4 @@ def test_the_service_does_what_its_model_does() -> None:
 
 @pytest.mark.heavy
 def test_the_service_does_what_its_model_does_for_long() -> None:
-    stateful.run_state_machine_as_test(Machine, settings=settings(max_examples=20, stateful_step_count=60))
+    stateful.run_state_machine_as_test(Machine, settings=settings(max_examples=8, stateful_step_count=40))
