@@ -1,0 +1,105 @@
+"""A picture of every page: wide and narrow, light and dark, and what is too wide for its screen.
+
+    python bench/screenshots.py FOLDER [--plans 200]
+
+Two services run in processes of their own, one with plans and jobs of every outcome, one with nothing. Needs the extra
+`browser` and Chromium.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import httpx2
+from playwright.sync_api import sync_playwright
+
+ROOT = Path(__file__).parent.parent
+sys.path.insert(0, str(ROOT))
+
+from app.settings import Settings  # noqa: E402
+from app.store.store import Store  # noqa: E402
+from tests.app.conftest import chain  # noqa: E402
+from tests.app.pages.seeded import fill  # noqa: E402
+from tests.browser.conftest import ARGUMENTS, CHROMIUM, Served  # noqa: E402
+
+SIZES = {"wide": (1440, 900), "narrow": (390, 844)}
+SECTIONS = ["plan", "timeline", "layout", "explain", "source", "graph"]
+PATIENCE_S = 300.0
+SETTLED_MS = 1200  # after a page is there, for charts
+
+
+def asked(url: str, document: dict[str, Any], **fields: Any) -> dict[str, Any]:
+    """The operation of a question, once it has ended."""
+    with httpx2.Client(base_url=url, timeout=PATIENCE_S) as client:
+        graph = client.post("/v1/graphs", json=document).json()
+        question = {"graph_id": graph["id"], "return": SECTIONS, "search_seconds": 1, **fields}
+        client.post("/v1/plans", json=question, headers={"Prefer": "wait=0"})
+        deadline = time.monotonic() + PATIENCE_S
+        while time.monotonic() < deadline:
+            found: dict[str, Any] = client.get("/v1/operations?limit=1").json()["operations"][0]
+            if found["ended_at"]:
+                return found
+            time.sleep(0.2)
+    raise AssertionError(f"no answer in {PATIENCE_S:g} s")
+
+
+def pages_of(url: str) -> dict[str, str]:
+    """Name -> path of what there is to see."""
+    net = chain(16, "sixteen blocks")
+    done = asked(url, net, budget="60%")
+    other = asked(url, net, budget="40%")
+    over = asked(url, net, budget="1%")
+    failed = asked(url, net, budget="60%", keep=["no_such_value"])
+    first, second = (one["result"].rpartition("/")[2] for one in (done, other))
+    return {
+        "dashboard": "/", "dashboard-filtered": "/?planner=auto&sort=saved", "dashboard-nothing": "/?model=nothing",
+        "jobs": "/jobs", "job-done": f"/jobs/{done['id']}", "job-over-budget": f"/jobs/{over['id']}",
+        "job-failed": f"/jobs/{failed['id']}", "upload": "/upload", "plan": f"/plans/{first}",
+        "compare": f"/compare?a={first}&b={second}", "compare-nothing": "/compare", "unknown": "/jobs/op0",
+    }  # fmt: skip
+
+
+def main() -> None:
+    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    arguments.add_argument("folder", type=Path)
+    arguments.add_argument("--plans", type=int, default=200)
+    said = arguments.parse_args()
+    said.folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as full, tempfile.TemporaryDirectory() as empty:
+        store = Store.to_serve(Settings(data=Path(full)))
+        fill(store, said.plans)
+        store.close()
+        services = [Served(Path(full)), Served(Path(empty))]
+        try:
+            places = {name: services[0].url + path for name, path in pages_of(services[0].url).items()}
+            nothing = {"empty-dashboard": services[1].url + "/", "empty-jobs": services[1].url + "/jobs"}
+            draw(places | nothing, said.folder)
+        finally:
+            for service in services:
+                service.stop()
+
+
+def draw(places: dict[str, str], folder: Path) -> None:
+    with sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
+        for size, (width, height) in SIZES.items():
+            for colours in ("light", "dark"):
+                context = browser.new_context(viewport={"width": width, "height": height}, color_scheme=colours)
+                page = context.new_page()
+                for name, url in places.items():
+                    page.goto(url)
+                    page.wait_for_timeout(SETTLED_MS)
+                    page.screenshot(path=folder / f"{name}-{size}-{colours}.png", full_page=True)
+                    past = page.evaluate("document.documentElement.scrollWidth - innerWidth")
+                    print(f"{name:<20}{size:<8}{colours:<7}{f'{past} px too wide' if past > 0 else ''}", flush=True)
+                context.close()
+        browser.close()
+
+
+if __name__ == "__main__":
+    main()
