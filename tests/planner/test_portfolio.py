@@ -7,20 +7,24 @@ import random
 import numpy as np
 import pytest
 
+from bench.catalogue import Instance
+from graph.importers import load
 from planner import liveness, portfolio
 from planner.algorithms import planner_named
 from planner.errors import BadRequest
 from planner.monitor import Monitor
 from planner.plan import Goal
 from planner.portfolio import Found, judge, search
+from planner.posed import question_of
 from planner.problem import Problem
 from planner.recompute import base_order
+from planner.request import parse_request
 from tests.contracts.test_every_planner import is_runnable
 from tests.planner.drawn import drawn
 from tests.planner.random_problems import random_problem, training_problem
 
 #: Those that end by themselves; the others use whatever time there is.
-ENDING = ("as_given", "mirror", "segments", "revolve", "greedy", "longest_path")
+ENDING = ("as_given", "mirror", "segments", "revolve", "greedy", "longest_path", "chain", "min_cut", "dtr")
 
 
 def found(problem: Problem, goal: Goal, planner: str = "auto", iterations: int = 60, seeds=()) -> Found:
@@ -54,6 +58,20 @@ def test_auto_is_no_worse_than_any_planner_that_ends_by_itself(seed: int):
         for name in ENDING:
             monitor = Monitor(lambda order, goal=goal: judge(problem, goal, order), iterations=150)
             assert ours <= judge(problem, goal, planner_named(name)(problem, goal, monitor))[:2], (part, name)
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("order", ["free", "given"])
+@pytest.mark.parametrize("name", ["chain40", "vgg16_b32", "unet_b4"])
+def test_auto_is_no_worse_on_training_graphs(name: str, order: str):
+    graph = load(Instance(name).bytes)
+    for budget in ("90%", "70%", "50%"):
+        asked = question_of(graph, parse_request({"budget": budget, "order": order, "iterations": 200}))
+        problem, goal = asked.lowered.problem, asked.goal
+        ours = judge(problem, goal, found(problem, goal, iterations=200).order)[:2]
+        for planner in (*ENDING, "blocks"):
+            theirs = judge(problem, goal, found(problem, goal, planner, 200).order)[:2]
+            assert ours <= theirs, (budget, planner)
 
 
 def test_time_does_not_rise_with_the_budget_when_plans_are_handed_up():
