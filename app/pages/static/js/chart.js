@@ -2,6 +2,8 @@
 
 import { colour, onTheme } from "./theme.js";
 
+const DAY_S = 86400;
+
 /**
  * A chart in `place`. `series` are {label, colour, values, bars?, dash?}; `x` are numbers, days as seconds since 1970
  * when `days` is set. Returns a function that shows other figures.
@@ -17,9 +19,9 @@ export function chart(place, { x, series, days = false, height = 180, format = (
       {
         width: Math.max(200, place.clientWidth),
         height,
-        scales: { x: { time: days, range: said.x.length === 1 ? (u, low) => [low - 43200 * (days ? 6 : 0) - (days ? 0 : 1), low + (days ? 43200 * 6 : 1)] : undefined }, y: { range: range ?? ((u, low, high) => [Math.min(0, low ?? 0), (high ?? 0) > 0 ? high * 1.08 : 1]) } },
+        scales: { x: { time: days, range: days ? (u, low, high) => [low - DAY_S / 2, high + DAY_S / 2] : said.x.length > 1 ? undefined : (u, low) => [low - 1, low + 1] }, y: { range: range ?? ((u, low, high) => [Math.min(0, low ?? 0), (high ?? 0) > 0 ? high * 1.08 : 1]) } },
         axes: [
-          { ...axis, ...(days ? { values: (u, at) => at.map((s) => (s % 86400 ? "" : new Date(s * 1000).toISOString().slice(5, 10))) } : xFormat ? { values: (u, at) => at.map(xFormat) } : {}) },
+          { ...axis, ...(days ? { values: (u, at) => at.map((s) => (s % DAY_S ? "" : new Date(s * 1000).toISOString().slice(5, 10))) } : xFormat ? { values: (u, at) => at.map(xFormat) } : {}) },
           { ...axis, size: 64, values: (u, at) => at.map(format) },
         ],
         series: [
