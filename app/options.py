@@ -111,9 +111,6 @@ Data = Annotated[Path | None, _flag("Where graphs and plans are kept; REMAT_DATA
 Server = Annotated[
     str | None, _flag("The service; REMAT_URL, or http://127.0.0.1:8000, unless told.", "URL", "--server")
 ]
-Server = Annotated[
-    str | None, _flag("The service; REMAT_URL, or http://127.0.0.1:8000, unless told.", "URL", "--server")
-]
 SchemaName = Annotated[
     str,
     typer.Argument(
@@ -135,8 +132,6 @@ OF_SEARCH = OF_MODEL | {
     "layout": Layout, "execute": Execute,
 }  # fmt: skip
 OF_PLAN = OF_SEARCH | {"fraction_of": FractionOf}
-#: What a batch asks of all its plans; planners, seeds and batch sizes are its own.
-OF_BATCH = {name: option for name, option in OF_PLAN.items() if name not in ("planner", "seed", "batch")}
 #: What a batch asks of all its plans; planners, seeds and batch sizes are its own.
 OF_BATCH = {name: option for name, option in OF_PLAN.items() if name not in ("planner", "seed", "batch")}
 
@@ -200,14 +195,6 @@ def not_both_json_and_drawn(as_json: bool, draw: bool | None) -> None:
 def listed(text: str | None) -> list[str] | None:
     """The entries of a flag that takes several, separated by commas."""
     return None if text is None else [entry.strip() for entry in text.split(",")]
-
-
-def whole_numbers(text: str | None, flag: str) -> list[int]:
-    """The whole numbers of a flag that takes several. Raises BadRequest."""
-    entries = listed(text) or []
-    if wrong := [entry for entry in entries if not (entry.isascii() and entry.isdigit())]:
-        raise BadRequest.one("bad_flag", flag, repr(wrong[0])[:80], "whole numbers such as 1,16", "write them so")
-    return [int(entry) for entry in entries]
 
 
 def whole_numbers(text: str | None, flag: str) -> list[int]:
