@@ -1,0 +1,276 @@
+"""What one does on a plan's page, in Chromium: point, zoom, search, open, compare, save; and what that stands on."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+import uvicorn
+
+from app.main import create_app
+from app.pages.assets import address
+from app.settings import Settings
+from bench import generators
+from planner import saved
+
+pytestmark = [pytest.mark.heavy, pytest.mark.browser]
+LONG_MS = 120_000  # the machine may be busy
+ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
+MARKUP = "<img src=x onerror=alert(1)>"
+
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A service of this process."""
+    app = create_app(Settings(data=tmp_path_factory.mktemp("data"), workers=1, wait_seconds=60, drain_seconds=1))
+    server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="warning"))
+    thread = threading.Thread(target=server.run, daemon=True)
+    thread.start()
+    deadline = time.monotonic() + 120
+    while not server.started and time.monotonic() < deadline:
+        time.sleep(0.05)
+    yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
+    server.should_exit = True
+    thread.join(60)
+
+
+@pytest.fixture(scope="module")
+def plans(url: str) -> list[str]:
+    """Two plans of a transformer, one value of which is called as no name should be."""
+    text = json.dumps(generators.transformer(200)).replace('"v7"', json.dumps(MARKUP))
+    asked = {"graph": json.loads(text), "planner": "greedy", "iterations": 50}
+    answers = [
+        httpx2.post(f"{url}/v1/plans", json=asked | {"budget": budget}, headers={"Prefer": "wait=300"}, timeout=300)
+        for budget in ("50%", "75%")
+    ]
+    assert [answer.status_code for answer in answers] == [201, 201], answers[0].text
+    return [answer.json()["id"] for answer in answers]
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    playwright = pytest.importorskip("playwright.sync_api")
+    chromium = shutil.which("chromium")
+    if chromium is None:
+        pytest.skip("Chromium is not installed")
+    with playwright.sync_playwright() as browsers:
+        browser = browsers.chromium.launch(executable_path=chromium, args=ARGUMENTS)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def page(browser: Any, url: str) -> Iterator[Any]:
+    """A page of its own, on which nothing is complained of and nothing asked of another host."""
+    context = browser.new_context(viewport={"width": 1200, "height": 900}, accept_downloads=True)
+    context.set_default_timeout(LONG_MS)
+    page = context.new_page()
+    complaints: list[str] = []
+    page.on("console", lambda said: complaints.append(said.text) if said.type in ("error", "warning") else None)
+    page.on("pageerror", lambda error: complaints.append(str(error)))
+    page.on(
+        "request", lambda asked: None if asked.url.startswith((url, "blob:", "data:")) else complaints.append(asked.url)
+    )
+    yield page
+    context.close()
+    assert complaints == []
+
+
+@pytest.fixture
+def opened(page: Any, url: str, plans: list[str]) -> Any:
+    """The page of the first plan, all of it there."""
+    page.goto(f"{url}/plans/{plans[0]}")
+    page.wait_for_selector("html[data-read]", state="attached")
+    return page
+
+
+def pixels(page: Any, place: str) -> bytes:
+    """What a canvas shows, after the frame that is due."""
+    page.evaluate("() => new Promise((seen) => requestAnimationFrame(() => requestAnimationFrame(seen)))")
+    return bytes(page.locator(f"{place} canvas").first.screenshot())
+
+
+def test_pointing_at_the_peak_shows_who_holds_it(opened: Any, url: str, plans: list[str]) -> None:
+    report = httpx2.get(f"{url}/v1/plans/{plans[0]}?return=timeline&return=explain", timeout=60).json()
+    steps = report["timeline"]["step_bytes"]
+    peak = steps.index(max(steps))
+    canvas = opened.locator("#memory canvas").nth(1)
+    canvas.scroll_into_view_if_needed()
+    box = canvas.bounding_box()
+    x, wide = opened.evaluate("() => { const b = window.remat.memory.sheet.inside; return [b.x, b.wide]; }")
+    opened.mouse.move(box["x"] + x + wide * (peak + 0.5) / opened.evaluate("window.remat.memory.count"), box["y"] + 90)
+    opened.wait_for_function("(step) => window.remat.memory.step === step", arg=peak)
+    after = opened.locator("#memory [data-part=holders] section").nth(1)
+    assert "the peak" in after.locator("h3").inner_text()
+    shown = after.locator(".holders .name").all_inner_texts()
+    assert shown[0] == report["explain"]["holders"][0]["value"]
+    ran, again = report["plan"]["order"][peak]
+    assert ran in after.locator("p").first.inner_text() and again == 0
+
+
+def test_keys_move_the_cursor_and_say_where_it_is(opened: Any) -> None:
+    canvas = opened.locator("#memory canvas").nth(1)
+    canvas.focus()
+    canvas.press("Home")
+    canvas.press("ArrowRight")
+    opened.wait_for_function("() => document.querySelector('[data-part=words]').textContent.includes('at step 1,')")
+    canvas.press("p")
+    opened.wait_for_function("() => window.remat.memory.step === window.remat.memory.series[1].at")
+    canvas.press("Escape")
+    assert opened.evaluate("window.remat.memory.step") is None
+
+
+def test_zooming_changes_the_map_and_the_whole_comes_back(opened: Any) -> None:
+    canvas = opened.locator("#map canvas").nth(1)
+    canvas.scroll_into_view_if_needed()
+    before = pixels(opened, "#map")
+    box = canvas.bounding_box()
+    opened.mouse.move(box["x"] + 400, box["y"] + 300)
+    for _ in range(6):
+        opened.mouse.wheel(0, -100)
+    opened.wait_for_function(
+        "() => window.remat.map.view.x[1] - window.remat.map.view.x[0] < window.remat.map.steps / 2"
+    )
+    zoomed = pixels(opened, "#map")
+    assert zoomed != before
+    opened.mouse.down()
+    opened.mouse.move(box["x"] + 300, box["y"] + 250, steps=4)
+    opened.mouse.up()
+    assert pixels(opened, "#map") != zoomed
+    opened.click("#map [data-do=whole]")
+    opened.mouse.move(0, 0)
+    assert pixels(opened, "#map") == before
+
+
+def test_the_map_names_what_is_pointed_at(opened: Any) -> None:
+    i = opened.evaluate(
+        "() => { const m = window.remat.map; return m.rects.bytes.indexOf(Math.max(...m.rects.bytes)); }"
+    )
+    at = opened.evaluate(
+        "(i) => { const m = window.remat.map, r = m.rects;"
+        "return [m.toX((r.first[i] + r.last[i] + 1) / 2), m.toY(r.offset[i] + r.bytes[i] / 2)]; }",
+        i,
+    )
+    canvas = opened.locator("#map canvas").nth(1)
+    canvas.hover(position={"x": at[0], "y": at[1]})
+    opened.wait_for_function("(i) => window.remat.map.chosen === i", arg=i)
+    name = opened.evaluate("(i) => window.remat.data.column('values')[window.remat.map.rects.value[i]]", i)
+    assert opened.locator("#map [data-part=said]").inner_text().startswith(f"{name}:")
+    canvas.focus()
+    canvas.press("ArrowRight")
+    assert opened.evaluate("window.remat.map.chosen") != i
+
+
+def test_a_search_marks_what_it_finds_and_goes_there(opened: Any) -> None:
+    before = pixels(opened, "#map")
+    opened.fill("#map [data-do=search]", "onerror")
+    assert "rectangle" in opened.inner_text("#map [data-part=found]")
+    assert pixels(opened, "#map") != before
+    opened.press("#map [data-do=search]", "Enter")
+    assert MARKUP in opened.inner_text("#map [data-part=said]")
+    assert opened.locator("img").count() == 0
+    opened.fill("#map [data-do=search]", "no such name")
+    assert "no name" in opened.inner_text("#map [data-part=found]")
+
+
+@pytest.mark.parametrize("by", ["again", "layer", "away"])
+def test_colours_follow_what_is_chosen(opened: Any, by: str) -> None:
+    before = pixels(opened, "#map")
+    opened.select_option("#map [data-do=by]", by)
+    assert pixels(opened, "#map") != before
+    assert opened.locator("#map .legend li").count() >= 1
+
+
+def test_a_block_opens_to_nodes_and_says_why_one_runs_again(opened: Any) -> None:
+    opened.check("#graph [data-do=only]")
+    rows = opened.locator("#graph .nodes tr.twice-run")
+    assert rows.count() >= 1  # blocks with few such nodes are open
+    assert "runs twice: frees" in rows.first.inner_text()
+    opened.fill("#graph [data-do=find]", "no such node")
+    assert opened.inner_text("#graph [data-part=count]") == "No node is like this."
+
+
+def test_files_open_and_verify(opened: Any, tmp_path: Path) -> None:
+    for place, name in (
+        ("text=The plan", "plan.json"),
+        ("#map a:has-text('SVG')", "map.svg"),
+        ("#trade a:has-text('SVG')", "curve.svg"),
+    ):
+        with opened.expect_download() as download:
+            opened.locator(place).first.click()
+        download.value.save_as(tmp_path / name)
+    assert saved.verify(json.loads((tmp_path / "plan.json").read_text()))["valid"]
+    assert "<svg" in (tmp_path / "map.svg").read_text()
+    with opened.expect_download() as download:
+        opened.click("#map [data-do=png]")
+    download.value.save_as(tmp_path / "view.png")
+    assert (tmp_path / "view.png").read_bytes()[:4] == b"\x89PNG"
+
+
+def test_two_plans_are_compared(page: Any, url: str, plans: list[str]) -> None:
+    page.goto(f"{url}/plans/{plans[0]}")
+    page.click("text=Compare >> nth=-1")
+    page.wait_for_selector("html[data-drawn]", state="attached")
+    assert "/compare?a=" in page.url
+    assert page.locator(".differences tbody tr").count() >= 3
+    assert "peak_bytes" in page.inner_text(".differences")
+    assert page.locator("#memory [data-part=holders] section").count() == 2
+
+
+def test_pure_functions_of_the_pictures(opened: Any) -> None:
+    """The index of spans, scales, search, zoom and pixels, against what is obvious."""
+    found = opened.evaluate(
+        """async ([spansAt, scaleAt, rasterAt]) => {
+          const { Spans, search, atMost } = await import(spansAt);
+          const { byteTicks, countTicks, maxima, zoomed, moved, roundUp } = await import(scaleAt);
+          const { paint, pixelOf, mixed } = await import(rasterAt);
+          let seed = 1;
+          const random = (n) => (seed = (seed * 48271) % 2147483647) % n;
+          const faults = [];
+          for (let round = 0; round < 200; round++) {
+            const many = random(30), first = Int32Array.from({length: many}, () => random(40)).sort();
+            const last = first.map((at) => at + random(12)), bytes = Float64Array.from(first, () => random(5));
+            const spans = new Spans(first, last), step = random(50), there = [];
+            spans.at(step, (i) => there.push(i));
+            const obvious = [...first.keys()].filter((i) => first[i] <= step && step <= last[i]);
+            if (String(there) !== String(obvious)) faults.push(["at", step, there, obvious]);
+            const { largest, count } = spans.largest(step, bytes, 3);
+            const best = obvious.sort((a, b) => bytes[b] - bytes[a] || a - b).slice(0, 3);
+            if (count !== obvious.length || String(largest) !== String(best)) faults.push(["largest", largest, best]);
+            const low = random(40), high = low + random(9), [from, to] = spans.window(low, high);
+            if ([...first.keys()].some((i) => first[i] <= high && last[i] >= low && (i < from || i >= to)))
+              faults.push(["window", low, high, from, to]);
+          }
+          const target = {pixels: new Uint32Array(40), wide: 10, high: 4};
+          const rects = {first: [2], last: [4], offset: [1], bytes: [2]};
+          paint(target, rects, [0, 1], {x: [0, 10], y: [0, 4]}, () => 7, 0);
+          return {
+            faults, painted: [...target.pixels].map((p, k) => (p ? k : -1)).filter((k) => k >= 0),
+            search: [search(["Ab", "cd"], " B "), search(["a"], ""), search(["a"], "x")].map((s) => s && [...s]),
+            ticks: byteTicks(0, 3 * 2 ** 30, 3), counts: countTicks(0, 7, 3), none: countTicks(0, 1, 10),
+            maxima: [...maxima([1, 5, 2, 9, 3], 2)], short: [...maxima([4, 1], 9)],
+            zoom: zoomed([0, 100], 0.5, 25, 100, 4), edge: zoomed([0, 100], 2, 25, 100, 4),
+            moved: moved([90, 100], 50, 100),
+            round: [roundUp(3), roundUp(0.21), roundUp(1)], atMost: [atMost([1, 1, 2], 1), atMost([], 3)],
+            pixel: pixelOf("rgb(1, 2, 3)"), mixed: mixed(pixelOf("rgb(0,0,0)"), pixelOf("rgb(200,100,0)"), 0.5),
+          };
+        }""",
+        [address(f"js/{name}.js") for name in ("spans", "scale", "raster")],
+    )
+    assert found["faults"] == []
+    assert found["painted"] == [12, 13, 14, 22, 23, 24]  # rows from above: bytes 1 to 3 of 4 are rows 1 and 2
+    assert found["search"] == [[0], None, []]
+    assert found["ticks"] == [[0, "0"], [2**30, "1 GiB"], [2**31, "2 GiB"], [3 * 2**30, "3 GiB"]]
+    assert found["counts"] == [[0, "0"], [5, "5"]]  # whole numbers alone
+    assert found["none"] == [[0, "0"], [1, "1"]]
+    assert found["maxima"] == [5, 9] and found["short"] == [4, 1]
+    assert found["zoom"] == [12.5, 62.5] and found["edge"] == [0, 100] and found["moved"] == [90, 100]
+    assert found["round"] == [5, 0.25, 1] and found["atMost"] == [2, 0]
+    assert found["pixel"] == 0xFF030201 and found["mixed"] == 0xFF003264
