@@ -25,7 +25,7 @@ from app.jobs.queue import Queue
 from app.records import now, question_key
 from app.settings import Settings
 from app.store.store import Store
-from app.store.tables import answers, operations, workers
+from app.store.tables import Moment, answers, operations, workers
 from app.store.tables_batches import batches, items
 
 log = logging.getLogger(__name__)
@@ -132,7 +132,7 @@ class Feeder:
                 continue
             connection.execute(sa.update(items).where(_is(row)).values(done))
             fed += 1
-        began = {"state": "running", "started_at": sa.func.coalesce(batches.c.started_at, at)}
+        began = {"state": "running", "started_at": sa.func.coalesce(batches.c.started_at, sa.literal(at, Moment()))}
         rows.changed(connection, [batch["id"]], **began)
         rows.finish(connection, [batch["id"]])
         return fed
