@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import threading
 import time
 from collections.abc import Iterator
@@ -20,9 +19,8 @@ from app.settings import Settings
 from bench import generators
 from planner import saved
 
-pytestmark = [pytest.mark.heavy, pytest.mark.browser]
+pytestmark = pytest.mark.browser
 LONG_MS = 120_000  # the machine may be busy
-ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
 MARKUP = "<img src=x onerror=alert(1)>"
 
 
@@ -54,22 +52,10 @@ def plans(url: str) -> list[str]:
     return [answer.json()["id"] for answer in answers]
 
 
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    playwright = pytest.importorskip("playwright.sync_api")
-    chromium = shutil.which("chromium")
-    if chromium is None:
-        pytest.skip("Chromium is not installed")
-    with playwright.sync_playwright() as browsers:
-        browser = browsers.chromium.launch(executable_path=chromium, args=ARGUMENTS)
-        yield browser
-        browser.close()
-
-
 @pytest.fixture
-def page(browser: Any, url: str) -> Iterator[Any]:
+def page(chromium: Any, url: str) -> Iterator[Any]:
     """A page of its own, on which nothing is complained of and nothing asked of another host."""
-    context = browser.new_context(viewport={"width": 1200, "height": 900}, accept_downloads=True)
+    context = chromium.new_context(viewport={"width": 1200, "height": 900}, accept_downloads=True)
     context.set_default_timeout(LONG_MS)
     page = context.new_page()
     complaints: list[str] = []
