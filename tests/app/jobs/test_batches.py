@@ -17,6 +17,7 @@ from app.batches.feeder import AHEAD, Feeder
 from app.batches.jobs import WithBatches
 from app.batches.rows import Batch, Owner
 from app.errors import Conflict, SolveFailed
+from app.jobs import stored
 from app.jobs.port import Question
 from app.records import keep_graph, keep_plan
 from app.store.collect import collect
@@ -110,8 +111,7 @@ def test_a_turn_that_dies_half_way_has_done_nothing(started: Any, monkeypatch: p
     def dies(*_: Any) -> None:
         raise KeyboardInterrupt
 
-    with jobs.means.store.writing() as connection:
-        connection.execute(sa.text("UPDATE workers SET slots = 1"))
+    stored.beat(jobs.means.store, {"id": "elsewhere", "host": "h", "pid": 1, "born": "", "slots": 1})
     monkeypatch.setattr(rows, "finish", dies)
     with pytest.raises(KeyboardInterrupt):
         feeder.turn()
