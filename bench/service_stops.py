@@ -148,6 +148,7 @@ class Serving:
 
     def cancelled(self, case: Case) -> Ended:
         """Ask, wait for the stage, cancel, and wait for the end."""
+        others = set(children())  # of other services in this process
         with contextlib.ExitStack() as stack:
             if case.stage == "queued":
                 stack.enter_context(self.occupied())
@@ -165,7 +166,7 @@ class Serving:
 
             operation = self.until(id, has_ended)
             seconds = time.monotonic() - began
-        return Ended(seconds, max(worked) - worked[0], operation, self.children_left())
+        return Ended(seconds, max(worked) - worked[0], operation, self.children_left(others))
 
     @contextlib.contextmanager
     def occupied(self) -> Iterator[None]:
@@ -183,10 +184,10 @@ class Serving:
             os.kill(pid, signal.SIGKILL)
         self.until(id, lambda operation: operation.state == "queued" or operation.attempts > 1)
 
-    def children_left(self, seconds: float = 10.0) -> list[int]:
+    def children_left(self, others: set[int], seconds: float = 60.0) -> list[int]:
         """Processes that work for the service although nothing runs; those about to end are given time to."""
         deadline = time.monotonic() + seconds
-        while (left := children()) and time.monotonic() < deadline:
+        while (left := [pid for pid in children() if pid not in others]) and time.monotonic() < deadline:
             time.sleep(POLL_S)
         return left
 
