@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import date
 from typing import Annotated, Any, Literal
 from urllib.parse import urlencode
 
@@ -20,7 +21,7 @@ router = APIRouter(include_in_schema=False, route_class=PageRoute)
 
 A_PAGE = 100
 Text = Annotated[str, Query(max_length=200)]
-Day = Annotated[str, Query(pattern=r"^([0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01]))?$")]
+Day = date | Literal[""]
 
 
 async def asked_of(
@@ -30,14 +31,14 @@ async def asked_of(
     device: Text = "",
     runtime: Text = "",
     outcome: Annotated[str, Query(pattern=f"^({'|'.join(OUTCOMES)})?$")] = "",
-    since: Annotated[Day, Query(alias="from")] = "",
+    since: Annotated[Day, Query(alias="from")] = "",  # UTC
     until: Annotated[Day, Query(alias="to")] = "",
     sort: Annotated[str, Query(pattern=f"^({'|'.join(SORTS)})$")] = "created_at",
     direction: Literal["asc", "desc"] = "desc",
     page: Annotated[int, Query(ge=1, le=10_000)] = 1,
 ) -> Asked:
     """What the address says."""
-    return Asked(model.strip(), goal, planner, device, runtime, outcome, since, until, sort, direction, page)
+    return Asked(model.strip(), goal, planner, device, runtime, outcome, str(since), str(until), sort, direction, page)
 
 
 Said = Annotated[Asked, Depends(asked_of)]

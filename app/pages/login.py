@@ -36,7 +36,8 @@ async def begin(request: Request, service: Serving) -> Response:
     """A session for whoever brings a good key."""
     demand_same_origin(request)
     access = _access(request)
-    form = parse_qs((await body_of(request, service.settings.model_copy(update={"body_bytes": LONGEST}))).decode())
+    body = await body_of(request, service.settings.model_copy(update={"body_bytes": LONGEST}))
+    form = parse_qs(body.decode(errors="replace"))
     given, next = (form.get(name, [""])[0] for name in ("key", "next"))
     if access is None:
         return Response(status_code=303, headers={"Location": _own_place(next)})

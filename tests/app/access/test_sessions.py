@@ -116,6 +116,11 @@ def test_what_is_no_key_opens_nothing(browser: TestClient, given: str) -> None:
     assert "<script>alert" not in answer.text and 'role="alert"' in answer.text
 
 
+@pytest.mark.parametrize("sent", [b"key=\xff", b"key=%ff", b"\x00", b"key"])
+def test_what_is_no_form_opens_nothing(browser: TestClient, sent: bytes) -> None:
+    assert browser.post("/login", content=sent).status_code == 401
+
+
 @pytest.mark.parametrize("next", ["//evil.example", "https://evil.example", "/\\evil.example", "javascript:1", "/a\n"])
 def test_nobody_is_led_to_another_host(gated: Gated, browser: TestClient, next: str) -> None:
     answer = browser.post("/login", data={"key": key_text(gated.key()), "next": next})

@@ -94,7 +94,9 @@ def test_days_add_up(shown: TestClient) -> None:
     assert sum(some["plans"]) == 15
 
 
-@pytest.mark.parametrize("query", ["sort=secret", "from=soon", "from=2026-13-01", "page=0", "outcome=x", "colour=red"])
+@pytest.mark.parametrize(
+    "query", ["sort=secret", "from=soon", "from=2026-13-01", "to=2026-02-30", "page=0", "outcome=x", "colour=red"]
+)
 def test_what_nobody_asks_for_is_refused(shown: TestClient, query: str) -> None:
     assert shown.get(f"/?{query}").status_code == 422
 
