@@ -15,13 +15,14 @@ import sqlalchemy as sa
 from fastapi import APIRouter, Path, Query, Request, Response
 
 from app import axes, plots, records, terminal
-from app.access.view import tenant_of
+from app.access.view import own_plans, tenant_of
 from app.errors import BadUsage, Gone, NotFound
 from app.formats import FORMATS
 from app.pages import assets, drawn, frame
 from app.pages.frame import PageRoute
 from app.pages.pictures import Figures, Timeline
 from app.routes.common import Serving, immutable
+from app.savings import is_owned
 from app.service import Service
 from app.store.store import Store
 from app.store.tables import plans, sections
@@ -43,7 +44,7 @@ PlanId = Annotated[str, Path()]
 @router.get("/plans/{plan_id}")
 async def plan_page(request: Request, service: Serving, plan_id: PlanId, embed: Embed = False) -> Response:
     """The page of a plan."""
-    report, parts, others = await anyio.to_thread.run_sync(_read, service.store, plan_id)
+    report, parts, others = await anyio.to_thread.run_sync(_read, service, plan_id)
     explain = report.pop("explain")
     name = axes.shown(report["model"].get("name") or "model", 120)
     return frame.page(
@@ -96,15 +97,18 @@ def report_of(store: Store, plan_id: str) -> dict[str, Any]:
     return report | {"plan": figures | {"again": again}, "row": row}
 
 
-def _read(store: Store, plan_id: str) -> tuple[dict[str, Any], dict[str, str], list[dict[str, Any]]]:
-    """`report_of` with what explains it, the sections there are, and the plans of the same graph on the same terms.
+def _read(service: Service, plan_id: str) -> tuple[dict[str, Any], dict[str, str], list[dict[str, Any]]]:
+    """`report_of` with what explains it, the sections there are, and the caller's plans of the graph on the same terms.
 
     Raises NotFound.
     """
+    store, owned = service.store, own_plans(service)
     report = report_of(store, plan_id)
     row, parts = report["row"], sections_of(store, plan_id)
     report["explain"] = _explain(store, parts)
     same = [plans.c[name] == row[name] for name in ("graph_id", "runtime", "device", "counts", "baseline_peak_bytes")]
+    if owned is not None:  # others may have asked about the same graph
+        same.append(is_owned(store, owned, plans.c.id))
     asked = sa.select(plans).where(*same).order_by(plans.c.seen_at.desc()).limit(MOST_PLANS)
     with store.reading() as connection:
         others = [dict(found) for found in connection.execute(asked).mappings()]
@@ -162,7 +166,7 @@ def _curve_question(report: Mapping[str, Any], others: list[dict[str, Any]]) -> 
 @router.get("/plans/{plan_id}/curve")
 async def curve_part(request: Request, service: Serving, plan_id: PlanId, embed: Embed = False) -> Response:
     """The part of the page with the curve, as the store has it now."""
-    report, _, others = await anyio.to_thread.run_sync(_read, service.store, plan_id)
+    report, _, others = await anyio.to_thread.run_sync(_read, service, plan_id)
     said = curve_of(report, others)
     return frame.part(request, "plan_curve.html", base=f"/plans/{plan_id}", embed=embed, has_png=_has_png(), **said)
 
@@ -226,7 +230,7 @@ async def picture(request: Request, service: Serving, plan_id: PlanId, picture: 
         raise BadUsage("PNG needs the extra `png`; ask for .svg, or install 'remat[png]'", code="missing_extra")
     row = await anyio.to_thread.run_sync(service.store.row, plans, plan_id)
     if picture == "curve":
-        report, _, others = await anyio.to_thread.run_sync(_read, service.store, plan_id)
+        report, _, others = await anyio.to_thread.run_sync(_read, service, plan_id)
         name = report["model"].get("name") or "model"
         svg = drawn.curve(others, plan_id, name, linked=False)
         data = await anyio.to_thread.run_sync(plots.png, svg) if form == "png" else svg.encode()

@@ -223,6 +223,17 @@ def test_a_plan_is_its_tenant_s(gated: Gated, tenant: Callable[[str], dict[str, 
         assert other.status_code == 404 and "of a" not in other.text, path
 
 
+def test_what_others_asked_about_the_same_graph_is_on_no_page(
+    gated: Gated, tenant: Callable[[str], dict[str, str]]
+) -> None:
+    graph, found = chain(6, "of both"), {}
+    for name, budgets in (("a", ("70%", "90%")), ("b", ("60%", "80%"))):
+        found[name] = [gated.plan(tenant(name), graph=graph, budget=budget).json()["id"] for budget in budgets]
+    for path in (f"/plans/{found['a'][0]}", f"/plans/{found['a'][0]}/curve"):
+        text = gated.client.get(path, headers=tenant("a")).text
+        assert found["a"][1] in text and not any(id in text for id in found["b"])
+
+
 def test_the_button_asks_for_a_curve_of_the_same_graph(client: TestClient, plans: list[str]) -> None:
     said = client.get(f"/plans/{plans[0]}").text.partition('data-question="')[2].partition('"')[0]
     question = json.loads(said.replace("&#34;", '"'))
