@@ -5,6 +5,7 @@ from __future__ import annotations
 import glob
 import hashlib
 import itertools
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -83,8 +84,8 @@ class Counted:
     """File names, and whether their stems tell them apart."""
 
     def __init__(self, names: Iterable[str]):
-        stems = [Path(name).stem for name in names]
-        self.often = {stem for stem in stems if stems.count(stem) > 1}
+        stems = Counter(Path(name).stem for name in names)
+        self.often = {stem for stem, count in stems.items() if count > 1}
 
     def once(self, file: Path) -> bool:
         return file.stem not in self.often
