@@ -10,7 +10,9 @@ import anyio.to_thread
 import msgspec
 from fastapi import Depends, FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
+from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
+from starlette.routing import Match
 
 from app import openapi
 from app.access.batches import BatchVault
@@ -100,9 +102,23 @@ async def _refused(request: Request, error: Exception) -> Response:
     code, title = TITLES.get(error.status_code, ("refused", str(error.detail)))
     detail = f"{request.method} {request.url.path[:200]} is not answered; /docs lists what is"
     body = problem(error.status_code, code, title, detail, request.url.path)
-    if wants_page(request):
-        return fault(request, body, dict(error.headers or {}))
-    return _answer(body, dict(error.headers or {}))
+    headers = dict(error.headers or {})
+    if error.status_code == 405 and (allowed := _methods(request)):
+        headers["Allow"] = ", ".join(allowed)
+    return fault(request, body, headers) if wants_page(request) else _answer(body, headers)
+
+
+def _methods(request: Request) -> list[str]:
+    """Those of the path, where a route of it answers another one only; empty where one answers this one too.
+
+    Starlette tells those of the first of its routes alone.
+    """
+    routes = [route for router in (*ROUTERS, *PAGES) for route in router.routes if isinstance(route, APIRoute)]
+    found = [(route, route.matches(request.scope)[0]) for route in routes]
+    partly = [route for route, match in found if match is Match.PARTIAL]
+    if not partly or any(match is Match.FULL for _, match in found):
+        return []
+    return sorted(set[str]().union(*(route.methods or () for route in partly if route.path == partly[0].path)))
 
 
 async def _invalid(request: Request, error: Exception) -> Response:

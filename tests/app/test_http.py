@@ -220,6 +220,7 @@ def test_bodies_past_the_limit_name_the_setting(tmp_path: Any) -> None:
 def test_other_methods_and_paths_are_problems_too(client: TestClient) -> None:
     wrong = client.delete("/v1/operations")
     assert (wrong.status_code, wrong.headers["allow"], wrong.json()["code"]) == (405, "GET", "method_not_allowed")
+    assert client.put("/v1/batches").headers["allow"] == "GET, POST"
     wrong = client.get("/v1/operations/op1:cancel")
     assert (wrong.status_code, wrong.headers["allow"]) == (405, "POST")
     assert client.get("/v1/nowhere").json()["status"] == 404

@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -34,19 +35,17 @@ class Served:
     def __init__(self, data: Path):
         environment = {**os.environ, "REMAT_WORKERS": "1", "REMAT_DRAIN_SECONDS": "1", "PYTHONUNBUFFERED": "1"}
         command = [sys.executable, "-m", "app", "serve", "--port", "0", "--data", str(data)]
-        self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment)
-        assert self.process.stderr is not None
-        for line in self.process.stderr:
-            if found := re.search(r"listening on (\S+)", line):
-                self.url = found[1]
-                break
-        else:
-            raise AssertionError("the service did not start")
+        said = data / "said.txt"  # not a pipe, which nobody would empty
+        with said.open("w") as file:
+            self.process = subprocess.Popen(command, stderr=file, env=environment)
+        deadline = time.monotonic() + PATIENCE_MS / 1000
+        while (found := re.search(r"listening on (\S+)\n", said.read_text())) is None:
+            assert self.process.poll() is None and time.monotonic() < deadline, said.read_text()
+            time.sleep(0.05)
+        self.url = found[1]
 
     def stop(self) -> None:
-        """Ends it and, as nobody reads what it says from now on, everything it says."""
-        assert self.process.stderr is not None
-        self.process.stderr.close()
+        """Ends it."""
         self.process.send_signal(signal.SIGTERM)
         try:
             self.process.wait(60)
