@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from bench.generators import layered
 from tests.app.conftest import chain
 from tests.browser.conftest import PATIENCE_MS, Served, Watched
 
@@ -73,8 +74,8 @@ def test_a_job_is_stopped_and_asked_again(served: Served, opened: Callable[..., 
     from playwright.sync_api import expect
 
     model = tmp_path / "long.json"
-    model.write_text(json.dumps(chain(60, "sixty")))
-    page = ask(opened, served, model, budget="40%", search_seconds="500").page
+    model.write_text(json.dumps(layered(1000) | {"name": "thousand"}))  # what is best of it is not found in hours
+    page = ask(opened, served, model, budget="60%", search_seconds="500").page
     expect(page).to_have_url(re.compile("/jobs/op"), timeout=PATIENCE_MS)
     first = page.url
     expect(page.locator("#state")).to_contain_text("running", timeout=PATIENCE_MS)
@@ -86,7 +87,7 @@ def test_a_job_is_stopped_and_asked_again(served: Served, opened: Callable[..., 
     page.get_by_role("button", name="Cancel").click()
     expect(page.locator("#state")).to_contain_text("cancelled", timeout=PATIENCE_MS)
     page.goto(f"{served.url}/jobs?state=cancelled")
-    expect(page.get_by_role("link", name="sixty", exact=True).first).to_be_visible()
+    expect(page.get_by_role("link", name="thousand", exact=True).first).to_be_visible()
 
 
 def test_a_page_says_when_the_service_is_gone(opened: Callable[..., Watched], tmp_path: Path) -> None:
