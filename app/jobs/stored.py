@@ -90,13 +90,17 @@ def _same(connection: sa.Connection, key: str) -> Operation | None:
 
 
 def claim(store: Store, id: str, worker: str) -> Operation | None:
-    """The operation, begun once more and by that worker; None unless it waits."""
+    """The operation, begun once more and by that worker; None unless it waits.
+
+    One that the worker has begun already waits too: it was begun, and nobody heard of it, as the database went away.
+    """
     begun = {
         "state": "running", "stage": "read", "worker": worker, "started_at": now(),
         "attempts": operations.c.attempts + 1, "last_event": operations.c.last_event + 1,
     }  # fmt: skip
     with store.writing() as connection:
-        found = _changed(connection, begun, operations.c.id == id, operations.c.state == "queued")
+        waits = (operations.c.state == "queued") | (RUNNING & (operations.c.worker == worker))
+        found = _changed(connection, begun, operations.c.id == id, waits)
     return found[0] if found else None
 
 
@@ -106,7 +110,7 @@ def tell(store: Store, operation: Operation, told: Sequence[Event]) -> None:
     said = {"stage": operation.stage, "progress": operation.progress, "last_event": last}
     with store.writing() as connection:
         _mine(connection, operation, said)
-        _tell(connection, operation.id, told)
+        _tell_again(connection, operation.id, told)
         old = events.c.operation_id == operation.id, events.c.id <= last - MOST_EVENTS
         connection.execute(sa.delete(events).where(*old))
 
@@ -121,10 +125,10 @@ def end(
 ) -> None:
     """The last word on a running operation, after those of `told`. Raises Lost, with which nothing may be kept."""
     last = (told[-1].id if told else operation.last_event) + 1
-    _tell(connection, operation.id, told)
     said = {"stage": operation.stage, "progress": operation.progress, "last_event": last}
     answer = {"result" if operation.kind == "plan" else "found": result}
     ended = _mine(connection, operation, said | answer | {"state": state, "ended_at": now(), "error": error})
+    _tell_again(connection, operation.id, told)
     _tell(connection, operation.id, [Event(last, "state", ended.wire())])
 
 
@@ -194,8 +198,17 @@ def _changed(connection: sa.Connection, values: Mapping[str, Any], *which: sa.Co
 
 def _tell(connection: sa.Connection, id: str, told: Sequence[Event]) -> None:
     if told:
-        rows = [{"operation_id": id, "id": event.id, "name": event.name, "data": event.data} for event in told]
-        connection.execute(sa.insert(events), rows)
+        connection.execute(sa.insert(events), _rows(id, told))
+
+
+def _tell_again(connection: sa.Connection, id: str, told: Sequence[Event]) -> None:
+    """Those of the events that are not kept: of a commit whose end was not heard, all may be."""
+    if told:
+        connection.execute(insert(connection, events).on_conflict_do_nothing(), _rows(id, told))
+
+
+def _rows(id: str, told: Sequence[Event]) -> list[dict[str, Any]]:
+    return [{"operation_id": id, "id": event.id, "name": event.name, "data": event.data} for event in told]
 
 
 def find(store: Store, id: str) -> Operation:

@@ -114,10 +114,14 @@ class Worker:
                     attempt.halt("closing")
                 if attempt.run():
                     return
+            except Exception:  # what DBOS is told has ended here, and the operation has not
+                log.exception("operation=%s event=broken", id)
+                time.sleep(PATIENCE_S)
             finally:
                 with self._lock:
                     self._attempts.remove(attempt)
                 self._taking.nudge()
+                self._feeder.nudge()
 
     def _attend(self) -> None:
         beat = sweep = 0.0

@@ -152,11 +152,26 @@ def test_who_lost_an_operation_changes_nothing_of_it(store: Store) -> None:
     assert mine is not None and mine.attempts == 2
     with pytest.raises(stored.Lost):
         stored.tell(store, lost, [Event(9, "progress", {})])
+    told = [Event(3, "progress", {})]  # as another has told since
     with pytest.raises(stored.Lost):
-        records.keep_plan(store, solved(), GRAPH_ID, "k", lambda c, id: stored.end(c, lost, [], "succeeded", id))
+        records.keep_plan(store, solved(), GRAPH_ID, "k", lambda c, id: stored.end(c, lost, told, "succeeded", id))
     assert (walk(store).plans, records.answer_of(store, "k"), stored.find(store, "op8").state) == (0, None, "running")
     records.keep_plan(store, solved(), GRAPH_ID, "k", lambda c, id: stored.end(c, mine, [], "succeeded", id))
     assert stored.find(store, "op8").result == records.answer_of(store, "k")
+
+
+def test_what_was_kept_as_the_database_went_away_is_told_again_and_there_once(store: Store) -> None:
+    add(store, Operation("op8", "k", GRAPH_ID, {}, records.now()))
+    unheard, mine = (stored.claim(store, "op8", "one") for _ in range(2))
+    assert unheard is not None and mine is not None and mine.attempts == 2
+    told = [Event(4, "progress", {"seconds": 0.1}), Event(5, "progress", {"seconds": 0.2})]
+    stored.tell(store, mine, told[:1])
+    stored.tell(store, mine, told)
+    with store.writing() as connection:
+        stored.end(connection, mine, told, "cancelled")
+    events, ended = stored.since(store, "op8", 3)
+    assert [event.id for event in events] == [4, 5, 6]
+    assert (ended.state, ended.last_event) == ("cancelled", 6)
 
 
 def test_a_question_has_one_unfinished_operation(store: Store) -> None:

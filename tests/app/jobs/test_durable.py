@@ -18,6 +18,7 @@ import sqlalchemy as sa
 
 from app.errors import Busy, NotFound, SolveFailed, Unavailable
 from app.jobs import stored
+from app.jobs.attempt import Attempt
 from app.jobs.durable import DurableJobs
 from app.jobs.port import Event, Question
 from app.jobs.queue import POLL_S
@@ -185,6 +186,21 @@ def test_a_poisoned_job_keeps_its_last_incumbent_and_takes_nothing_with_it(start
     assert operation.progress is not None and operation.progress["incumbent"]["peak_bytes"] == 9
     runner.act = lambda stop, tell: "plan"
     assert finished(jobs, jobs.ask("k2")).state == "succeeded"
+
+
+def test_an_attempt_that_breaks_is_made_again(started: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    broken, run = iter([RuntimeError("a defect")]), Attempt.run
+
+    def breaks(attempt: Attempt) -> bool:
+        for error in broken:
+            raise error
+        return run(attempt)
+
+    monkeypatch.setattr(Attempt, "run", breaks)
+    monkeypatch.setattr("app.jobs.worker.PATIENCE_S", 0.01)
+    jobs = started(Pretender())
+    operation = finished(jobs, jobs.ask("k1"))
+    assert (operation.state, operation.attempts) == ("succeeded", 2)
 
 
 def test_what_another_worker_has_taken_over_is_not_kept_twice(started: Any) -> None:
