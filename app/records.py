@@ -127,7 +127,9 @@ def keep_result(
     timeless = {name: said for name, said in document.items() if name != "elapsed"}
     id = hashlib.sha256(msgspec.json.encode([kind, timeless], order="deterministic")).hexdigest()
     data, at = msgspec.json.encode(document), now()
-    row = {"id": id, "kind": kind, "blob": key_of(data), "created_at": at, "seen_at": at}
+    row: dict[str, Any] = {"id": id, "kind": kind, "blob": key_of(data), "created_at": at, "seen_at": at}
+    grow = document.get("grow")  # what somebody called a dimension; PostgreSQL holds no NUL in a text
+    row |= {"grow": grow and grow.replace("\0", "\ufffd"), "size": document.get("size")}
     with store.writing(data, *(blob for plan in plans for blob in plan.blobs)) as connection:
         for plan in plans:
             plan.insert(connection)

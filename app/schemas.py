@@ -273,6 +273,9 @@ class Executed(Open):
     status: Literal["equal", "different", "not executed"]
     how: str
     why: str
+    peak_bytes: int | None = Field(
+        None, description="that the run held, counted as it ran; null: none of this size ran"
+    )
 
 
 class Buffer(Open):

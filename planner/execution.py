@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -39,6 +39,7 @@ class Executed:
     status: str  # EQUAL, DIFFERENT or NOT_EXECUTED
     how: str = ""
     why: str = ""
+    peak_bytes: int | None = None  # that the rewritten graph held, as its run counted; None: not run at its own size
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -99,7 +100,8 @@ def _prove(
     if cut is None or _share(cut) < 1:
         why = f"a run is predicted above {MOST_SECONDS:.0f} s or {MOST_BYTES >> 30} GiB, and the batch cannot be cut"
         return Executed(NOT_EXECUTED, why=why + " further")
-    return compare(cut, f"arena, batch cut to {_batch(cut.source)}", request, cancel)
+    ran = compare(cut, f"arena, batch cut to {_batch(cut.source)}", request, cancel)
+    return replace(ran, peak_bytes=None)
 
 
 def compare(planned: Planned, how: str, request: Request, cancel: threading.Event | None = None) -> Executed:
@@ -145,7 +147,7 @@ def compare(planned: Planned, how: str, request: Request, cancel: threading.Even
             f"{rewritten.nodes[entry].name} held {ran.step_bytes[entry]} bytes, "
             f"predicted {planned.runs.step_bytes[entry]}",
         )  # fmt: skip
-    return Executed(EQUAL, how)
+    return Executed(EQUAL, how, peak_bytes=ran.peak_bytes)
 
 
 def arena_of(planned: Planned) -> Arena:

@@ -53,7 +53,7 @@ def beside(ran: Executed, model: bytes | Graph, request: Request, limits: Limits
     if found["status"] == DIFFERENT:
         return Executed(DIFFERENT, found["how"], found["why"])
     said = found["how"] if found["status"] == EQUAL else f"{found['status']}, {found['why']}"
-    return Executed(EQUAL, f"{ran.how}; beside the step as it was: {said}")
+    return replace(ran, how=f"{ran.how}; beside the step as it was: {said}")
 
 
 def _is_same(before: Request, after: Request) -> bool:

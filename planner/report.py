@@ -53,7 +53,7 @@ def assemble(facts: Facts, model: Mapping[str, Any], sections: Mapping[str, Any]
         "reference": {"planner": "mirror", **_result(question, facts.mirrored)},
         "plan": _plan(facts, runs),
         "checked": True,
-        "executed": {"status": facts.executed.status, "how": facts.executed.how, "why": facts.executed.why},
+        "executed": _executed(facts),
         "warnings": [*facts.warnings, *_loose(question, facts.plan)],
         "elapsed": {stage: round(seconds, 6) for stage, seconds in facts.elapsed.items()},
     }
@@ -66,6 +66,13 @@ def assemble(facts: Facts, model: Mapping[str, Any], sections: Mapping[str, Any]
     if "explain" in request.returns:
         answer["explain"] = explained(question, facts.plan)
     return answer | dict(sections)
+
+
+def _executed(facts: Facts) -> dict[str, Any]:
+    """What running the rewritten graph showed; `peak_bytes` is counted by the run, null where it was none of its size."""
+    ran = facts.executed
+    peak = None if ran.peak_bytes is None else facts.question.count.counted(ran.peak_bytes)
+    return {"status": ran.status, "how": ran.how, "why": ran.why, "peak_bytes": peak}
 
 
 def _loose(question: Question, plan: Plan) -> list[str]:

@@ -91,6 +91,7 @@ plans = sa.Table(
     sa.Column("seed", sa.Text, nullable=False, doc="of every random choice; any whole number"),
     sa.Column("reproducible", sa.Boolean, nullable=False),
     sa.Column("executed", sa.Text, nullable=False, doc="equal or not executed"),
+    sa.Column("executed_peak_bytes", sa.BigInteger, doc="that the run held; null: none of this size ran"),
     sa.Column("solver_seconds", sa.Double, nullable=False, doc="what making it took"),
     sa.Column("figures", sa.Text, nullable=False, index=True, doc="blob: the report without its sections"),
     sa.Column("created_at", Moment, nullable=False, index=True),
@@ -110,6 +111,8 @@ results = sa.Table(
     metadata,
     sa.Column("id", sa.Text, primary_key=True, doc="SHA-256 of kind and document, times of the clock left out"),
     sa.Column("kind", sa.Text, nullable=False, doc="curve, fit or layout"),
+    sa.Column("grow", sa.Text, doc="of a fit: batch, sequence or the dimension that grew"),
+    sa.Column("size", sa.BigInteger, doc="of a fit: the largest that fits; null: none does"),
     sa.Column("blob", sa.Text, nullable=False, index=True, doc="the document"),
     sa.Column("created_at", Moment, nullable=False),
     sa.Column("seen_at", Moment, nullable=False, doc="when it was last found"),
@@ -236,5 +239,6 @@ def of_report(figures: Mapping[str, Any]) -> dict[str, Any]:
         "seed": str(plan["seed"]),
         "reproducible": plan["reproducible"],
         "executed": figures["executed"]["status"],
+        "executed_peak_bytes": figures["executed"].get("peak_bytes"),
         "solver_seconds": sum(figures["elapsed"].values()),
     }
