@@ -7,6 +7,8 @@ is one transaction, operations and their places in the queue included, so it may
 from __future__ import annotations
 
 import logging
+import math
+import threading
 import time
 from collections import Counter
 from collections.abc import Mapping
@@ -31,7 +33,8 @@ from app.store.tables_batches import batches, items
 log = logging.getLogger(__name__)
 
 AHEAD = 4  # items in the queue for every solve at a time: none has to wait for the next turn
-IDLE_S = 0.5  # between two looks for a batch, while there is none
+IDLE_S = 0.5  # between two looks for what others have begun or ended
+PACE_S = 0.2  # between two turns, however many items end here: there are more ahead than end meanwhile
 PRIORITY = 200  # of items: whoever waits for a plan goes first
 LOOKED_AT = 50  # items of a batch in one turn, of which more may be answered already than there is room for
 MOST_ENDED = 500  # items that end in one turn
@@ -42,52 +45,60 @@ class Feeder:
 
     def __init__(self, store: Store, queue: Queue, settings: Settings):
         self._store, self._queue, self._settings = store, queue, settings
-        self._next = 0.0
+        self._turned_at = self._looked_at = -math.inf
+        self._nudged = threading.Event()
+
+    def nudge(self) -> None:
+        """An operation has ended here: do not wait for the next look."""
+        self._nudged.set()
 
     def turn(self) -> bool:
         """Whether something was fed, so that another turn may find more. Raises CannotWrite, Unavailable."""
-        if time.monotonic() < self._next or not self._has_work():
+        at = time.monotonic()
+        if at < (self._turned_at + PACE_S if self._nudged.is_set() else self._looked_at + IDLE_S):
+            return False
+        self._nudged.clear()
+        self._looked_at = at
+        if not self._has_work():
             return False
         try:
             with self._store.writing() as connection:
-                connection.execute(_held(batches.c.id).with_for_update())
-                ended, fed = _settle(connection), self._feed(connection)
-                stopping = rows.to_cancel(connection, _ending(connection))
+                connection.execute(_LOCKED)
+                ended, (fed, asked) = _settle(connection), self._feed(connection)
+                stopping = rows.to_cancel(connection, connection.scalars(_ENDING).all())
         except IntegrityError:  # one of the questions was asked by somebody just now; the next turn joins them
+            self._looked_at = -math.inf
             return True
         for id in stopping:
             stored.cancel(self._store, id)
+        if fed > asked or ended == MOST_ENDED:  # there is room still, or more to settle
+            self._looked_at = -math.inf
+        else:
+            self._turned_at = at
         log.debug("event=batches_fed ended=%d fed=%d", ended, fed)
         return fed > 0
 
     def _has_work(self) -> bool:
         """Whether a turn would change anything: a look that keeps nobody from writing."""
         with self._store.reading() as connection:
-            if connection.execute(_held(batches.c.id).limit(1)).first() is None:
-                self._next = time.monotonic() + IDLE_S
-                return False
-            return (
-                connection.execute(_over().limit(1)).first() is not None
+            return connection.execute(_ANY_OPEN).first() is not None and (
+                connection.execute(_ANY_OVER).first() is not None
                 or bool(self._shares(connection))
-                or bool(rows.to_cancel(connection, _ending(connection)))
+                or bool(rows.to_cancel(connection, connection.scalars(_ENDING).all()))
             )
 
     def _shares(self, connection: sa.Connection) -> dict[str, int]:
         """Batch -> how many of its items there is room for, the batch with the fewest in the queue first."""
-        running = items.c.state == "running"
-        counted = sa.select(items.c.batch_id, sa.func.count()).where(running).group_by(items.c.batch_id)
-        in_queue: Counter[str] = Counter(dict(connection.execute(counted).all()))
-        slots = connection.scalar(sa.select(sa.func.sum(workers.c.slots))) or 0
-        room = AHEAD * slots - in_queue.total()
+        in_queue: Counter[str] = Counter(dict(connection.execute(_IN_QUEUE).all()))
+        room = AHEAD * (connection.scalar(_SLOTS) or 0) - in_queue.total()
         if room <= 0:
             return {}
-        every = connection.execute(_held(batches.c.id, batches.c.tenant, batches.c.key_id, batches.c.at_once)).all()
+        every = connection.execute(_OPEN).all()
         of_tenant, of_key = Counter[str | None](), Counter[str | None]()
         for row in every:
             of_tenant[row.tenant] += in_queue[row.id]
             of_key[row.key_id] += in_queue[row.id]
-        waits = sa.exists().where(items.c.batch_id == batches.c.id, items.c.state == "queued")
-        waiting = set(connection.scalars(_held(batches.c.id).where(waits, ~batches.c.cancel_requested)))
+        waiting = set(connection.scalars(_WAITING))
         turns = self._settings.solves_per_key
         shares = Counter[str]()
         while room:
@@ -106,14 +117,18 @@ class Feeder:
             room -= 1
         return dict(shares)
 
-    def _feed(self, connection: sa.Connection) -> int:
-        """How many items were answered or went into the queue."""
-        shares, fed = self._shares(connection), 0
-        for row in rows.dicts(connection, _held(batches).where(batches.c.id.in_(list(shares)))):
-            fed += self._feed_batch(connection, row, shares[row["id"]])
-        return fed
+    def _feed(self, connection: sa.Connection) -> tuple[int, int]:
+        """How many items were answered or went into the queue, and how many of them went."""
+        shares, fed, asked = self._shares(connection), 0, 0
+        if shares:
+            for row in rows.dicts(connection, _held(batches).where(batches.c.id.in_(list(shares)))):
+                room = shares[row["id"]]
+                done, left = self._feed_batch(connection, row, room)
+                fed, asked = fed + done, asked + room - left
+        return fed, asked
 
-    def _feed_batch(self, connection: sa.Connection, batch: Mapping[str, Any], room: int) -> int:
+    def _feed_batch(self, connection: sa.Connection, batch: Mapping[str, Any], room: int) -> tuple[int, int]:
+        """How many items were answered or went into the queue, and how much room is left."""
         which = items.c.batch_id == batch["id"], items.c.state == "queued"
         some = sa.select(items).where(*which).order_by(items.c.number).limit(max(room, LOOKED_AT))
         asked = [(row, _question(batch, row)) for row in rows.dicts(connection, some)]
@@ -135,7 +150,7 @@ class Feeder:
         began = {"state": "running", "started_at": sa.func.coalesce(batches.c.started_at, sa.literal(at, Moment()))}
         rows.changed(connection, [batch["id"]], **began)
         rows.finish(connection, [batch["id"]])
-        return fed
+        return fed, room
 
     def _ask(self, connection: sa.Connection, operation: Operation, batch: Mapping[str, Any]) -> str:
         """Id of the operation that answers the question: this one, or another that is at it already."""
@@ -149,10 +164,6 @@ def _held(*columns: Any) -> sa.Select[Any]:
     return sa.select(*columns).where(rows.UNFINISHED).order_by(batches.c.id)
 
 
-def _ending(connection: sa.Connection) -> list[str]:
-    return list(connection.scalars(_held(batches.c.id).where(batches.c.cancel_requested)))
-
-
 def _question(batch: Mapping[str, Any], item: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
     """(key, fields) of the plan that the item asks for, as its tenant's own."""
     fields = fields_of(batch["fields"], item["budget"], item["planner"], item["seed"])
@@ -160,19 +171,9 @@ def _question(batch: Mapping[str, Any], item: Mapping[str, Any]) -> tuple[str, d
     return key if batch["tenant"] is None else own_name(batch["tenant"], key), fields
 
 
-def _over() -> sa.Select[Any]:
-    """Running items whose operation has ended, or is gone."""
-    ended = operations.c.state, operations.c.result, operations.c.error, operations.c.started_at, operations.c.ended_at
-    return (
-        sa.select(items.c.batch_id, items.c.number, operations.c.id, *ended)
-        .join(operations, operations.c.id == items.c.operation_id, isouter=True)
-        .where(items.c.state == "running", operations.c.id.is_(None) | operations.c.ended_at.is_not(None))
-    )
-
-
 def _settle(connection: sa.Connection) -> int:
     """How many items have ended as their operations have; those of an operation that is gone wait again."""
-    ended = rows.dicts(connection, _over().limit(MOST_ENDED))
+    ended = rows.dicts(connection, _OVER_NOW)
     seconds: dict[str, float] = {}
     for row in ended:
         said: dict[str, Any] = {"state": "queued", "operation_id": None, "started_at": None}
@@ -196,3 +197,21 @@ def _seconds(row: Mapping[str, Any]) -> float:
         return 0.0
     began, ended = (datetime.fromisoformat(row[name]) for name in ("started_at", "ended_at"))
     return max(0.0, (ended - began).total_seconds())
+
+
+# Statements of every look and turn, made once: making one takes longer than SQLite takes to answer it.
+_WAITS = sa.exists().where(items.c.batch_id == batches.c.id, items.c.state == "queued")
+_OPEN = _held(batches.c.id, batches.c.tenant, batches.c.key_id, batches.c.at_once)
+_ANY_OPEN = _OPEN.limit(1)
+_LOCKED = _held(batches.c.id).with_for_update()
+_ENDING = _held(batches.c.id).where(batches.c.cancel_requested)
+_WAITING = _held(batches.c.id).where(_WAITS, ~batches.c.cancel_requested)
+_IN_QUEUE = sa.select(items.c.batch_id, sa.func.count()).where(items.c.state == "running").group_by(items.c.batch_id)
+_SLOTS = sa.select(sa.func.sum(workers.c.slots))
+_ENDED = operations.c.state, operations.c.result, operations.c.error, operations.c.started_at, operations.c.ended_at
+_OVER = (  # running items whose operation has ended, or is gone
+    sa.select(items.c.batch_id, items.c.number, operations.c.id, *_ENDED)
+    .join(operations, operations.c.id == items.c.operation_id, isouter=True)
+    .where(items.c.state == "running", operations.c.id.is_(None) | operations.c.ended_at.is_not(None))
+)
+_ANY_OVER, _OVER_NOW = _OVER.limit(1), _OVER.limit(MOST_ENDED)

@@ -264,6 +264,8 @@ def finish(connection: sa.Connection, ids: Collection[str]) -> None:
 
 def to_cancel(connection: sa.Connection, ids: Collection[str]) -> list[str]:
     """Operations of running items of these batches whose end nobody has asked for; not those others wait for too."""
+    if not ids:
+        return []
     other, own = items.alias(), items.c.batch_id.in_(list(ids))
     shared = sa.exists().where(
         other.c.operation_id == items.c.operation_id, other.c.state == "running", other.c.batch_id.not_in(list(ids))
@@ -273,7 +275,7 @@ def to_cancel(connection: sa.Connection, ids: Collection[str]) -> list[str]:
         .join(items, items.c.operation_id == operations.c.id)
         .where(own, items.c.state == "running", operations.c.ended_at.is_(None), ~operations.c.cancel_requested)
     )
-    return list(connection.scalars(asked.where(~shared))) if ids else []
+    return list(connection.scalars(asked.where(~shared)))
 
 
 def operations_of(store: Store, tenant: str, ids: Collection[str]) -> set[str]:

@@ -13,6 +13,7 @@ import os
 import secrets
 import socket
 import sqlite3
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
@@ -30,7 +31,7 @@ WORKFLOW = "solve"
 VERSION = "1"  # of the workflow: a worker takes those of its own version only
 APPLICATION = "remat"
 POLL_S = 0.2  # between two looks for work that others have queued
-TURN_S = 0.02  # between two turns, most of which look at nothing
+TURN_S = 0.02  # between two turns while eager; else each waits for a nudge, or for the next look
 EAGER_S = 0.1  # how long every turn looks, once somebody says that there may be work
 READ_S = 5.0  # between two looks at the settings of the queue
 OVER = ["SUCCESS", "ERROR", "CANCELLED", "MAX_RECOVERY_ATTEMPTS_EXCEEDED"]
@@ -135,6 +136,7 @@ class Taking:
         self._dbos: Any = None
         self._settings: Any = None  # of the queue, as read at `_read_at`
         self._read_at = self._looked_at = self._eager_until = 0.0
+        self._nudged = threading.Event()
 
     def start(self) -> None:
         """From now on `run` has every operation the worker takes, `slots()` at a time. Raises Unavailable."""
@@ -173,19 +175,21 @@ class Taking:
     def nudge(self) -> None:
         """Look for work at once: there may be some, or room for it."""
         self._eager_until = time.monotonic() + EAGER_S
+        self._nudged.set()
 
     def _get_queue(self, name: str, **more: Any) -> Any:
-        """What DBOS asks before each of its turns. It has one figure for all workers, and one pace."""
-        now = time.monotonic()
+        """What DBOS asks before each of its turns, and waits for. It has one figure for all workers, and one pace."""
         if name != NAME:
             return self._stored(name, **more)
+        now = time.monotonic()
+        if now >= self._eager_until:
+            self._nudged.wait(max(0.0, self._looked_at + POLL_S - now))
+        self._nudged.clear()
+        now = time.monotonic()
         if self._settings is None or now > self._read_at + READ_S:
             self._settings, self._read_at = self._stored(name, **more), now
         if self._settings is not None:
-            looks = now < self._eager_until or now > self._looked_at + POLL_S
-            self._settings._worker_concurrency = self._slots() if looks else 0
-            if looks:
-                self._looked_at = now
+            self._settings._worker_concurrency, self._looked_at = self._slots(), now
         return self._settings
 
     def recover(self, workers: Iterable[str]) -> None:
@@ -197,6 +201,7 @@ class Taking:
 
     def close(self) -> None:
         """Take nothing any more."""
+        self._nudged.set()
         with _quiet():
             self._dbos._destroy(workflow_completion_timeout_sec=0)
 

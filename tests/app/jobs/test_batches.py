@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
+from app.batches import feeder as feeder_module
 from app.batches import rows
 from app.batches.asked import BatchAsked, parse_batch
 from app.batches.feeder import AHEAD, Feeder
@@ -122,7 +123,8 @@ def test_a_turn_that_dies_half_way_has_done_nothing(started: Any, monkeypatch: p
     assert ended(jobs, batch).counts == {"succeeded": 3}
 
 
-def test_two_who_feed_at_once_feed_no_item_twice(started: Any) -> None:
+def test_two_who_feed_at_once_feed_no_item_twice(started: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(feeder_module, "PACE_S", 0.0)
     jobs = started(Pretender(), workers=2)
     batch = begun(jobs, 24)
     others = [Feeder(jobs.means.store, jobs._queue, jobs.means.settings) for _ in range(2)]
@@ -130,6 +132,7 @@ def test_two_who_feed_at_once_feed_no_item_twice(started: Any) -> None:
 
     def feed(feeder: Feeder) -> None:
         while not rows.find(jobs.means.store, batch.id).finished and time.monotonic() < ends:
+            feeder.nudge()
             feeder.turn()
 
     threads = [threading.Thread(target=feed, args=(feeder,)) for feeder in others]
