@@ -69,7 +69,7 @@ def assemble(facts: Facts, model: Mapping[str, Any], sections: Mapping[str, Any]
 
 
 def _executed(facts: Facts) -> dict[str, Any]:
-    """What running the rewritten graph showed; `peak_bytes` is counted by the run, null where it was none of its size."""
+    """What running the rewritten graph showed; the run itself counts `peak_bytes`; null: none of this size ran."""
     ran = facts.executed
     peak = None if ran.peak_bytes is None else facts.question.count.counted(ran.peak_bytes)
     return {"status": ran.status, "how": ran.how, "why": ran.why, "peak_bytes": peak}

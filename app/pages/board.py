@@ -29,14 +29,15 @@ SORTS = {
     "model": "asc", "goal": "asc", "planner": "asc", "device": "asc", "outcome": "asc", "baseline_peak_bytes": "desc",
     "baseline_seconds": "desc", "peak_bytes": "desc", "seconds": "desc", "saved_bytes": "desc", "saved": "desc",
     "overhead": "asc", "checkpointing_peak_bytes": "desc", "checkpointing_overhead": "desc", "gap": "asc",
-    "created_at": "desc",
+    "measured_peak_bytes": "desc", "created_at": "desc",
 }  # fmt: skip
 #: Columns of the CSV, in their order.
 COLUMNS = (
     "model", "nodes", "goal", "planner", "device", "runtime", "counts", "outcome", "budget_bytes",
     "baseline_peak_bytes", "baseline_seconds", "peak_bytes", "arena_bytes", "seconds", "saved_bytes", "saved",
     "overhead", "checkpointing_peak_bytes", "checkpointing_seconds", "checkpointing_overhead", "gap",
-    "measured_peak_bytes", "measured_seconds", "executed", "plan_id", "created_at",
+    "measured_peak_bytes", "measured_seconds", "largest_batch", "largest_batch_bytes", "executed", "plan_id",
+    "created_at",
 )  # fmt: skip
 
 
@@ -89,7 +90,7 @@ class Board:
         chosen = sa.select(best).order_by(sa.nulls_last(order), best.c.plan_id).limit(limit).offset(offset)
         with self._store.reading() as connection:
             found = connection.execute(chosen).mappings()
-            return [dict(row) | {"measured_peak_bytes": None, "measured_seconds": None} for row in found]
+            return [dict(row) | {"measured_seconds": None} for row in found]
 
     def sums(self, asked: Asked) -> dict[str, Any]:
         """Over all rows: how many fit, what is saved, what is paid."""
@@ -114,6 +115,7 @@ class Board:
             "compared_seconds": over(best.c.seconds, both),
             "compared_baseline_seconds": over(best.c.baseline_seconds, both),
             "checkpointing_seconds": over(best.c.checkpointing_seconds, both),
+            "measured": sa.func.count(best.c.measured_peak_bytes),
         }
         with self._store.reading() as connection:
             row = connection.execute(sa.select(*(figure.label(name) for name, figure in figures.items()))).mappings()
@@ -176,6 +178,7 @@ class Board:
             sa.select(
                 plans.c.id.label("plan_id"), graphs.c.name.label("model"), graphs.c.nodes, GOAL.label("goal"),
                 plans.c.status.label("outcome"), *(plans.c[name] for name in names),
+                plans.c.executed_peak_bytes.label("measured_peak_bytes"),
                 sa.func.row_number().over(partition_by=question, order_by=BETTER).label("place"),
             )
             .join(graphs, graphs.c.id == plans.c.graph_id)

@@ -12,14 +12,15 @@ from fastapi import APIRouter, Depends, Query, Request, Response
 
 from app.access.view import own_plans
 from app.pages.board import COLUMNS, MOST_LINES, OUTCOMES, SORTS, Asked, Board, lines
+from app.pages.fitted import fitted
 from app.pages.frame import PageRoute, page
 from app.routes.common import Serving
 from app.savings import as_csv
-from app.service import Service
 
 router = APIRouter(include_in_schema=False, route_class=PageRoute)
 
 A_PAGE = 100
+MOST_SHOWN = 3  # models, of those that fits were asked about
 Text = Annotated[str, Query(max_length=200)]
 Day = date | Literal[""]
 
@@ -44,19 +45,17 @@ async def asked_of(
 Said = Annotated[Asked, Depends(asked_of)]
 
 
-def _board(service: Service) -> Board:
-    return Board(service.store, own_plans(service))
-
-
 @router.get("/")
 async def dashboard(request: Request, service: Serving, asked: Said) -> Response:
     """The dashboard."""
 
     def found() -> dict[str, Any]:
-        board = _board(service)
+        owned = own_plans(service)
+        board, fits = Board(service.store, owned), fitted(service.store, owned, asked)
         sums = board.sums(asked)
-        rows = board.rows(asked, A_PAGE, A_PAGE * (asked.page - 1))
-        return {"sums": sums, "rows": rows, "choices": board.choices(), "pages": -(-sums["rows"] // A_PAGE)}
+        rows = fits.joined(board.rows(asked, A_PAGE, A_PAGE * (asked.page - 1)))
+        said = {"sums": sums, "rows": rows, "choices": board.choices(), "pages": -(-sums["rows"] // A_PAGE)}
+        return said | {"fits": fits.largest()}
 
     def address(path: str = "/", **other: Any) -> str:
         query = urlencode(asked.query(**other))
@@ -68,14 +67,21 @@ async def dashboard(request: Request, service: Serving, asked: Said) -> Response
 
     said = await anyio.to_thread.run_sync(found)
     return page(
-        request, "dashboard.html", title="Savings", here="/", asked=asked, address=address, sorted_by=sorted_by, **said
+        request, "dashboard.html", title="Savings", here="/", asked=asked, address=address, sorted_by=sorted_by,
+        MOST_SHOWN=MOST_SHOWN, **said,
     )  # fmt: skip
 
 
 @router.get("/savings.csv")
 async def savings_csv(service: Serving, asked: Said) -> Response:
     """Every row of the dashboard, bytes and seconds unrounded."""
-    rows = await anyio.to_thread.run_sync(lambda: _board(service).rows(asked, MOST_LINES))
+
+    def found() -> list[dict[str, Any]]:
+        owned = own_plans(service)
+        rows = Board(service.store, owned).rows(asked, MOST_LINES)
+        return fitted(service.store, owned, asked).joined(rows)
+
+    rows = await anyio.to_thread.run_sync(found)
     headers = {"Cache-Control": "no-store", "Content-Disposition": 'attachment; filename="savings.csv"'}
     return Response(as_csv(COLUMNS, lines(rows)), 200, headers, "text/csv")
 
@@ -83,7 +89,7 @@ async def savings_csv(service: Serving, asked: Said) -> Response:
 @router.get("/trends.json")
 async def trends(service: Serving, asked: Said) -> Response:
     """Columns by day, for the charts."""
-    days = await anyio.to_thread.run_sync(lambda: _board(service).days(asked))
+    days = await anyio.to_thread.run_sync(lambda: Board(service.store, own_plans(service)).days(asked))
     names = ("day", "plans", "over_budget", "saved_bytes", "saved", "overhead")
     body = {name: [day[name] for day in days] for name in names}
     return Response(msgspec.json.encode(body), 200, {"Cache-Control": "no-store"}, "application/json")

@@ -11,7 +11,6 @@ from planner import execution
 from planner.pipeline import solve
 from planner.request import parse_request
 
-
 LAYERS = 6
 
 

@@ -9,16 +9,17 @@ from starlette.testclient import TestClient
 
 from app.main import create_app
 from app.settings import Settings
-from tests.app.pages.seeded import fill
+from tests.app.pages.seeded import fill, fit
 
 MARKUP = '<img src=x onerror=alert(1)> & "net"'
 
 
 @pytest.fixture(scope="package")
 def shown(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
-    """Sixty plans of three models, one of which has markup for a name."""
+    """Sixty plans of three models, one of which has markup for a name, and the largest batch of that one."""
     app = create_app(Settings(data=tmp_path_factory.mktemp("shown"), workers=1, drain_seconds=1))
     fill(app.state.service.store, 60, ("resnet50", MARKUP, "lstm"))
+    fit(app.state.service.store, MARKUP, "auto", 4800)
     with TestClient(app, raise_server_exceptions=False) as client:
         yield client
 

@@ -10,7 +10,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from app.store.store import Store
-from app.store.tables import graphs, plans, wire
+from app.store.tables import graphs, plans, result_plans, results, wire
 
 GIB = 2**30
 NETWORKS = ("resnet50", "vit_base", "bert_large", "gpt2_medium", "unet", "convnext_tiny", "llama_decoder", "lstm")
@@ -42,6 +42,7 @@ def fill(store: Store, count: int, names: Sequence[str] = NETWORKS, seed: int = 
         reached = max(part, draw.uniform(0.2, 0.45)) if part < 1 else 1.0
         overhead = paid * max(0.0, 1 - reached) * draw.uniform(0.5, 1.5)
         at = wire(began + (datetime.now(UTC) - began) * (place / count))
+        executed = draw.choice(["equal", "not executed"])
         rows.append(
             {
                 "id": f"{place:063x}f", "graph_id": graph_id, "planner": planner,
@@ -53,10 +54,23 @@ def fill(store: Store, count: int, names: Sequence[str] = NETWORKS, seed: int = 
                 "saved": 1 - reached, "baseline_seconds": seconds, "seconds": seconds * (1 + overhead),
                 "overhead": overhead, "bound_overhead": overhead * 0.9, "bound_peak_bytes": int(baseline * 0.2),
                 "gap": draw.choice([0.0, 0.01, None]), "seed": "0", "reproducible": True,
-                "executed": draw.choice(["equal", "not executed"]), "solver_seconds": 2.0, "figures": "0" * 64,
+                "executed": executed, "solver_seconds": 2.0, "figures": "0" * 64,
+                "executed_peak_bytes": int(baseline * reached) if executed == "equal" else None,
                 "created_at": at, "seen_at": at,
             }
         )  # fmt: skip
     with store.writing() as connection:
         connection.execute(sa.insert(graphs), rows_of_graphs)
         connection.execute(sa.insert(plans), rows)
+
+
+def fit(store: Store, model: str, planner: str, size: int | None, grow: str = "batch") -> str:
+    """Id of the plan of that model and planner that a fit is said to have found."""
+    which = sa.select(plans.c.id).join(graphs).where(graphs.c.name == model, plans.c.planner == planner)
+    at, id = wire(datetime.now(UTC)), f"{model}{planner}{size}{grow}"
+    row = {"id": id, "kind": "fit", "grow": grow, "size": size, "blob": "0" * 64, "created_at": at, "seen_at": at}
+    with store.writing() as connection:
+        plan: str = connection.execute(which.order_by(plans.c.id)).scalars().first()  # type: ignore[assignment]
+        connection.execute(sa.insert(results), [row])
+        connection.execute(sa.insert(result_plans), [{"result_id": id, "plan_id": plan}])
+    return plan

@@ -13,12 +13,14 @@ import sqlalchemy as sa
 from starlette.testclient import TestClient
 
 from app.pages.board import SORTS, Asked, Board
+from app.pages.fitted import fitted
 from app.savings import Owned
 from app.settings import Settings
 from app.store.store import Store
 from app.store.tables import plans
+from tests.app.pages.conftest import MARKUP
 from tests.app.pages.html import parsed
-from tests.app.pages.seeded import BUDGETS, PLANNERS, fill
+from tests.app.pages.seeded import BUDGETS, PLANNERS, fill, fit
 
 
 def rows(client: TestClient, query: str = "") -> list[list[str]]:
@@ -75,8 +77,28 @@ def test_an_address_has_what_differs_from_the_first_view_only() -> None:
 def test_what_was_not_measured_is_said_to_be_so(shown: TestClient) -> None:
     page = parsed(shown.get("/").text)
     head = [one.text for one in page.all("tr", class_="groups")[0].all("th")]
-    assert head[1:5] == ["Framework's default", "Plan, predicted", "Checkpointing", "Measured"]
-    assert all(row[14:16] == ["not measured", "not measured"] for row in rows(shown))
+    assert head[1:6] == ["Framework's default", "Plan, predicted", "Checkpointing", "Measured", "Fit"]
+    found = rows(shown)
+    assert {row[15] for row in found} == {"not measured"}
+    ran = [row for row in found if row[17] == "bit for bit"]
+    assert ran and all(row[14] == row[7] for row in ran)
+    assert all(row[14] == "not measured" for row in found if row not in ran)
+
+
+def test_the_largest_batch_stands_in_short_and_beside_its_rows(shown: TestClient) -> None:
+    page = parsed(shown.get("/").text)
+    (card,) = [one for one in page.all("div", class_="card") if one.text.startswith("Largest batch")]
+    assert "4 800" in card.text and MARKUP in card.text and "by auto" in card.text
+    cells = {(row[0], row[2]): row[16] for row in rows(shown)}
+    assert cells[MARKUP, "auto"].startswith("4 800 in") and cells[MARKUP, "greedy"].endswith(", auto")
+    assert cells["lstm", "auto"] == "not asked"
+    assert {row["largest_batch"] for row in lines(shown, "?planner=auto")} == {"", "4800"}
+
+
+def test_without_a_fit_the_card_says_how_to_get_one(shown: TestClient) -> None:
+    page = parsed(shown.get("/?model=lstm").text)
+    (card,) = [one for one in page.all("div", class_="card") if one.text.startswith("Largest batch")]
+    assert "not asked" in card.text and "/v1/fits" in card.text
 
 
 def test_an_empty_store_says_what_to_do(empty: TestClient) -> None:
@@ -147,7 +169,26 @@ def test_a_question_asked_twice_has_its_better_plan(board_of: Store) -> None:
     assert len(found) == 40 and first["id"] in found
 
 
+def test_fits_of_batches_stand_beside_plans_on_the_same_terms(board_of: Store) -> None:
+    found = fit(board_of, "net", "auto", 48)
+    for planner, size, grow in (("auto", 40, "batch"), ("segments", 32, "batch"), ("auto", 4096, "sequence"),
+                                ("greedy", None, "batch")):  # fmt: skip
+        fit(board_of, "net", planner, size, grow)
+    every = fitted(board_of, None, Asked()).joined(Board(board_of, None).rows(Asked(), 1000))
+    sizes = {(row["model"], row["planner"]): row["largest_batch"] for row in every}
+    assert {planner: sizes["net", planner] for planner in PLANNERS} == {
+        "auto": 48, "blocks": 48, "segments": 32, "greedy": 48,
+    }  # fmt: skip
+    assert {sizes["other", planner] for planner in PLANNERS} == {None}
+    assert {row["fit"]["plan_id"] for row in every if row["largest_batch"] == 48} == {found}
+    (largest,) = fitted(board_of, None, Asked(planner="segments")).largest()
+    assert (largest["model"], largest["size"]) == ("net", 32)
+    assert fitted(board_of, None, Asked(model="other")).largest() == []
+
+
 def test_a_tenant_sees_their_own_only(board_of: Store) -> None:
+    fit(board_of, "net", "auto", 48)
+    assert fitted(board_of, Owned([]), Asked()).largest() == []
     none = Board(board_of, Owned([]))
     assert none.rows(Asked(), 10) == [] and none.days(Asked()) == [] and not any(none.choices().values())
     assert none.sums(Asked())["rows"] == 0
