@@ -2,32 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 import anyio.to_thread
 import msgspec
 import sqlalchemy as sa
 from fastapi import APIRouter, Query, Request, Response
+from starlette.responses import RedirectResponse
 
 from app import records
 from app.access.view import own_question
+from app.batches.rows import batch_of
 from app.errors import Conflict
 from app.jobs.port import Operation, Question
+from app.pages.found import result_of
 from app.pages.frame import PageRoute, page
 from app.pages.login import demand_same_origin
-from app.routes.asking import demand_time
+from app.routes.asking import about_data, demand_time
 from app.routes.common import Serving
 from app.service import Service
 from app.store.store import Store
-from app.store.tables import graphs
+from app.store.tables import graphs, plans, result_plans
+from planner.asked import parse_curve, parse_fit
+from planner.layout.buffers import parse_seconds
 from planner.request import parse_request
 
 router = APIRouter(include_in_schema=False, route_class=PageRoute)
 
 A_PAGE = 50
 State = Literal["", "queued", "running", "succeeded", "failed", "cancelled"]
-SHOWN = ("planner", "device", "runtime", "search_seconds", "batch", "order", "layout", "seed", "iterations")
+SHOWN = (
+    "planner", "device", "runtime", "search_seconds", "batch", "grow", "max_overhead", "order", "layout", "seed",
+    "iterations",
+)  # fmt: skip
+MOST_NAMED = 5  # budgets of a curve
 
 
 @router.get("/jobs")
@@ -41,7 +50,7 @@ async def jobs(
 
     def found() -> dict[str, Any]:
         some = service.jobs.list(cursor or None, A_PAGE, state or None)
-        models = names_of(service.store, [one.graph_id for one in some.operations if one.graph_id])
+        models = _named(service.store, some.operations)
         return {"rows": [_row(one, models) for one in some.operations], "next": some.after}
 
     said = await anyio.to_thread.run_sync(found)
@@ -54,15 +63,20 @@ async def job(request: Request, service: Serving, operation_id: str) -> Response
 
     def found() -> dict[str, Any]:
         operation = service.jobs.status(operation_id)
-        models = names_of(service.store, [operation.graph_id] if operation.graph_id else [])
-        row = _row(operation, models)
+        row = _row(operation, _named(service.store, [operation]))
         row["asked"] = [(name, operation.fields[name]) for name in SHOWN if name in operation.fields]
         if operation.kind == "plan" and operation.result is not None:
             row["report"] = msgspec.json.decode(records.report_of(service.store, operation.result, ("plan",)))
+        row["result_of"] = result_of(service.store, operation)
         return row
 
     row = await anyio.to_thread.run_sync(found)
-    return page(request, "job.html", title=f"Job {row['model']}", here="/jobs", row=row, report=row.get("report"))
+    if row["kind"] == "batch":
+        return RedirectResponse(row["page"], 303)
+    title = f"Job {row['model']}"
+    return page(
+        request, "job.html", title=title, here="/jobs", row=row, report=row.get("report"), found=row["result_of"]
+    )  # fmt: skip
 
 
 @router.post("/jobs/{operation_id}/retry")
@@ -74,16 +88,30 @@ async def retry(request: Request, service: Serving, operation_id: str) -> Respon
     return Response(body, 201, {"Cache-Control": "no-store"}, "application/json")
 
 
+#: Kind of operation -> seconds that its fields ask for. Raises BadRequest.
+SECONDS: dict[str, Callable[[Mapping[str, Any]], float]] = {
+    "plan": lambda fields: parse_request(fields).search_seconds,
+    "curve": lambda fields: parse_curve(fields).request.search_seconds,
+    "fit": lambda fields: parse_fit(fields).request.search_seconds,
+    "layout": parse_seconds,
+}
+
+
 def _again(service: Service, operation_id: str) -> Operation:
+    """The operation that looks for the same once more; the old one while it is at it. Raises what posting it would."""
     old = service.jobs.status(operation_id)
-    if old.kind != "plan" or old.graph_id is None:
-        raise Conflict(f"{operation_id} is a {old.kind}, which is asked again by posting it again", code="not_a_plan")
+    if old.kind not in SECONDS:
+        raise Conflict(f"{operation_id} is a {old.kind}; its own page has those of its items again that failed")
     if not old.finished:
         return old
-    demand_time(service, parse_request(old.fields).search_seconds)
-    service.has_graph(old.graph_id)
-    key = records.question_key(old.graph_id, old.fields)
-    return service.jobs.submit(own_question(service, Question(key, old.graph_id, old.fields)))
+    demand_time(service, SECONDS[old.kind](old.fields))
+    if old.graph_id is not None:
+        service.has_graph(old.graph_id)
+        key = records.question_key(old.graph_id, old.fields, old.kind)
+        question = Question(key, old.graph_id, old.fields, kind=old.kind)
+    else:
+        question = about_data(service.store.blobs.get(str(old.asked)), old.fields, old.kind)
+    return service.jobs.submit(own_question(service, question))
 
 
 def names_of(store: Store, ids: list[str]) -> dict[str, str]:
@@ -93,12 +121,34 @@ def names_of(store: Store, ids: list[str]) -> dict[str, str]:
         return {row.id: row.name for row in connection.execute(asked)}
 
 
-def goal_of(fields: Mapping[str, Any]) -> str:
+def models_of(store: Store, found: list[str]) -> dict[str, str]:
+    """Id of a curve or a fit -> the name of the model that its plans are of."""
+    asked = (
+        sa.select(result_plans.c.result_id, sa.func.min(graphs.c.name).label("name"))
+        .join(plans, plans.c.id == result_plans.c.plan_id)
+        .join(graphs, graphs.c.id == plans.c.graph_id)
+        .where(result_plans.c.result_id.in_(set(found)))
+        .group_by(result_plans.c.result_id)
+    )
+    if not found:
+        return {}
+    with store.reading() as connection:
+        return {row.result_id: row.name for row in connection.execute(asked)}
+
+
+def goal_of(fields: Mapping[str, Any], kind: str = "plan") -> str:
     """What a question asks for, in a word or two."""
+    if kind == "layout":
+        return "an address for every buffer"
+    if kind == "fit":
+        return f"largest {fields.get('grow', 'batch')} in {fields.get('budget') or fields.get('fits')}"
+    if fields.get("budgets") is not None:
+        budgets = list(map(str, fields["budgets"]))
+        if len(budgets) > MOST_NAMED:
+            return f"{budgets[0]} to {budgets[-1]}, {len(budgets)} budgets"
+        return ", ".join(budgets)
     if fields.get("budget") is not None:
         return "lowest peak" if fields["budget"] == 0 else str(fields["budget"])
-    if fields.get("budgets") is not None:
-        return ", ".join(map(str, fields["budgets"]))
     if fields.get("max_overhead") is not None:
         return f"time +{fields['max_overhead']}"
     if fields.get("fits") is not None:
@@ -107,15 +157,23 @@ def goal_of(fields: Mapping[str, Any]) -> str:
 
 
 def _row(operation: Operation, models: Mapping[str, str]) -> dict[str, Any]:
-    said = operation.wire()
-    result = said["result"]
+    """What lists and pages say of an operation; `models` by id of a graph, and of a result about no stored graph."""
+    said, kind = operation.wire(), operation.kind
     plan = None if operation.result is None else f"/plans/{operation.result}"
+    is_batch, progress = kind == "batch", operation.progress or {}
+    goal = f"{progress.get('total', 0)} plans" if is_batch else goal_of(operation.fields, kind)
     return said | {
-        "model": models.get(operation.graph_id or "", "") or operation.kind,
-        "goal": goal_of(operation.fields),
+        "model": models.get(operation.graph_id or operation.found or "", "") or kind,
+        "page": f"/batches/{batch_of(operation.id)}" if is_batch else f"/jobs/{operation.id}",
+        "goal": goal,
         "finished": operation.finished,
         "plan": plan,
-        "result": result,
-        "can_retry": operation.finished and operation.kind == "plan",
-        "planner": operation.fields.get("planner", "auto") if operation.kind != "layout" else "",
+        "can_retry": operation.finished and kind in SECONDS,
+        "planner": "" if kind in ("layout", "batch") else operation.fields.get("planner", "auto"),
     }
+
+
+def _named(store: Store, operations: Sequence[Operation]) -> dict[str, str]:
+    """Names of the models that the operations are about, as `_row` looks for them."""
+    about = names_of(store, [one.graph_id for one in operations if one.graph_id])
+    return about | models_of(store, [one.found for one in operations if one.found and not one.graph_id])

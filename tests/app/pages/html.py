@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
 
-VOID = {"meta", "link", "input", "br", "img", "hr", "path"}
+VOID = {"meta", "link", "input", "br", "img", "hr"}
 
 
 @dataclass
@@ -49,6 +49,11 @@ class _Parser(HTMLParser):
         assert self.at.tag == tag, f"</{tag}> ends <{self.at.tag}>"
         assert self.at.parent is not None
         self.at = self.at.parent
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.handle_starttag(tag, attrs)
+        if tag not in VOID:
+            self.handle_endtag(tag)
 
     def handle_data(self, data: str) -> None:
         self.at.inside.append(data)

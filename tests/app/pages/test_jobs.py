@@ -11,6 +11,7 @@ from starlette.testclient import TestClient
 
 from app import records
 from app.errors import problem
+from app.jobs import stored
 from app.jobs.port import Operation
 from app.main import create_app
 from app.settings import Settings
@@ -68,7 +69,7 @@ def test_every_job_is_listed_and_filtered_by_state(client: TestClient) -> None:
 def test_only_what_runs_can_be_cancelled_and_only_what_ended_asked_again(client: TestClient) -> None:
     buttons = [[one.text for one in page(client, place).all("section")[0].all("button")] for place in range(7)]
     cancel, again = ["Cancel, keep the best so far"], ["Ask again"]
-    assert buttons == [cancel, cancel, again, again, again, again, []]
+    assert buttons == [cancel, cancel, again, again, again, again, again]
 
 
 def test_a_page_says_what_became_of_the_job(client: TestClient) -> None:
@@ -88,8 +89,103 @@ def test_the_same_question_is_asked_again_once(client: TestClient) -> None:
     assert again.status_code == 200 and "greedy" in again.text
 
 
+def put(client: TestClient, path: str, body: dict[str, Any]) -> str:
+    """Id of the operation of that question, which was stopped before anybody looked."""
+    asked = client.post(path, json=body, headers={"Prefer": "wait=0"})
+    assert asked.status_code == 202, asked.text
+    assert client.post(f"{asked.headers['location']}:cancel").json()["state"] == "cancelled"
+    return str(asked.json()["id"])
+
+
+BUFFERS = [{"lower": 0, "upper": 2, "size": 64}, {"lower": 1, "upper": 3, "size": 32}]
+KINDS: dict[str, tuple[str, dict[str, Any]]] = {
+    "curve": ("/v1/curves", {"graph_id": GRAPH["id"], "budgets": ["90%", "50%"], "search_seconds": 7}),
+    "fit": ("/v1/fits", {"graph_id": GRAPH["id"], "budget": "1GiB", "max_overhead": 0.2, "search_seconds": 7}),
+    "fit of a document": ("/v1/fits", {"graph": {"name": "open"}, "budget": "1GiB", "search_seconds": 7}),
+    "layout": ("/v1/layouts", {"buffers": BUFFERS, "capacity": 128, "search_seconds": 7}),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_is_asked_again_as_it_was_asked(client: TestClient, kind: str) -> None:
+    first = put(client, *KINDS[kind])
+    page = parsed(client.get(f"/jobs/{first}").text)
+    assert [one.text for one in page.all("section")[0].all("button")] == ["Ask again"]
+    again = client.post(f"/jobs/{first}/retry")
+    assert again.status_code == 201, again.text
+    store = client.app.state.service.store  # type: ignore[attr-defined]
+    old, new = (stored.find(store, id) for id in (first, again.json()["id"]))
+    assert new.id != old.id and new.state == "queued"
+    for name in ("key", "kind", "graph_id", "fields", "asked"):
+        assert getattr(new, name) == getattr(old, name), name
+
+
+def ended(client: TestClient, kind: str, document: dict[str, Any], *plans: dict[str, Any]) -> Element:
+    """The page of a job that has found that."""
+    store = client.app.state.service.store  # type: ignore[attr-defined]
+    found = records.keep_result(store, kind, {"document": document, "plans": plans}, GRAPH["id"])
+    now, fields = records.now(), {"budget": "80B", "grow": "batch"}
+    add(
+        store, Operation(id_of(99), "found", None, fields, now, kind=kind, state="succeeded", ended_at=now, found=found)
+    )
+    assert client.get("/jobs").status_code == 200
+    return page(client, 99)
+
+
+MODEL = {"name": MARKUP, "hash": "0", "nodes": 1, "values": 1}
+
+
+def test_the_page_of_a_curve_draws_it_and_leads_to_its_plans(client: TestClient) -> None:
+    common = {"budget": "50%", "budget_bytes": 50, "bound_overhead": 0.05}
+    points = [common | {"status": "found", "overhead": 0.125, "peak_bytes": 50},
+              common | {"budget": "10%", "budget_bytes": 10, "status": "over_budget", "overhead": 0.3,
+                        "peak_bytes": 40}]  # fmt: skip
+    document = {"points": points, "model": MODEL, "baseline": {"peak_bytes": 100}, "elapsed": {}}
+    shown = ended(client, "curve", document, solved(7), solved(8))
+    assert shown.all("svg") and not shown.all("style") and not shown.all("img")
+    rows = shown.all("tbody")[0].all("tr")
+    assert ["found" in rows[0].text, "12.50 %" in rows[0].text, "not reached" in rows[1].text] == [True] * 3
+    links = [row.all("a")[0].attributes["href"] for row in rows]
+    assert len(set(links)) == 2 and all(client.get(f"/v1{link}").status_code == 200 for link in links)
+    assert shown.all("h1")[0].text == MARKUP  # a question about no stored graph: its plans say whose it is
+
+
+def tried(size: int, fits: bool) -> dict[str, Any]:
+    said = "" if fits else "no plan peaks below 99 bytes"
+    return {"size": size, "fits": fits, "why": "" if fits else "proven", "said": said, "peak_bytes": 60 + size,
+            "overhead": 0.0, "bound_peak_bytes": 10, "bound_overhead": 0.0}  # fmt: skip
+
+
+def fit_document(size: int | None) -> dict[str, Any]:
+    rows = [tried(1, size is not None), tried(13, False)]
+    return {"model": MODEL, "grow": "batch", "dimension": None, "size": size, "budget_bytes": 80, "max_overhead": 0.1,
+            "next": rows[1], "tried": rows, "plan": None, "stopped": False, "elapsed": {}}  # fmt: skip
+
+
+def test_the_page_of_a_fit_says_the_size_and_what_was_tried(client: TestClient) -> None:
+    shown = ended(client, "fit", fit_document(12), solved(7))
+    assert shown.all("strong", id="size")[0].text == "12"
+    assert "13 does not: proven, no plan peaks below 99 bytes" in shown.text
+    (plan,) = [one for one in shown.all("a") if one.text == "Open its plan"]
+    assert client.get(f"/v1{plan.attributes['href']}").status_code == 200
+
+
+def test_the_page_of_a_fit_that_nothing_fits_says_what_to_do(client: TestClient) -> None:
+    shown = ended(client, "fit", fit_document(None))
+    assert "Not even 1 fits" in shown.text and "Ask for more memory" in shown.text
+
+
+@pytest.mark.parametrize(("status", "words"), [("proven", "proven smallest"), ("over_capacity", "over capacity")])
+def test_the_page_of_a_layout_says_the_arena(client: TestClient, status: str, words: str) -> None:
+    found = {"offsets": [0, 64], "arena_bytes": 96, "bound_bytes": 90, "status": status}
+    shown = ended(client, "layout", found)
+    assert shown.all("p", id="arena")[0].text == "96 B" and "90 B" in shown.text and words in shown.text
+    (link,) = [one for one in shown.all("a") if one.text.startswith("Offsets")]
+    assert client.get(link.attributes["href"]).json()["offsets"] == [0, 64]
+
+
 @pytest.mark.parametrize(("place", "headers", "status"), [
-    (6, {}, 409), (3, {"Origin": "https://elsewhere.example"}, 403), (99, {}, 404),
+    (3, {"Origin": "https://elsewhere.example"}, 403), (99, {}, 404),
 ])  # fmt: skip
 def test_what_cannot_be_asked_again_is_refused(
     client: TestClient, place: int, headers: dict[str, str], status: int
