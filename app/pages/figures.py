@@ -61,6 +61,13 @@ def seconds(span: float | None) -> str:
     return _signed(f"{span * scale:.3g} {unit}")
 
 
+def about(span: float | None) -> str:
+    """A time that is guessed: `50 s`, `12 min`, `3.5 h`."""
+    if span is None:
+        return NOTHING
+    return f"{span:.0f} s" if span < 90 else f"{span / 60:.0f} min" if span < 5400 else f"{span / 3600:.1f} h"
+
+
 def moment(at: str | None) -> str:
     """A time of the wire as an element that scripts may turn into the reader's own zone."""
     if at is None:
@@ -84,6 +91,6 @@ def _signed(text: str) -> str:
 
 
 FILTERS = {
-    "size": size, "plain": plain, "share": share, "seconds": seconds, "moment": moment, "number": number,
+    "size": size, "plain": plain, "share": share, "seconds": seconds, "about": about, "moment": moment, "number": number,
     "shortened": shortened,
 }  # fmt: skip

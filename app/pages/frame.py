@@ -49,7 +49,14 @@ HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "Cross-Origin-Opener-Policy": "same-origin",
 }
-PLACES = (("/", "Dashboard"), ("/jobs", "Jobs"), ("/upload", "Upload"), ("/compare", "Compare"), ("/docs", "HTTP"))
+PLACES = (
+    ("/", "Dashboard"),
+    ("/jobs", "Jobs"),
+    ("/batches", "Batches"),
+    ("/upload", "Upload"),
+    ("/compare", "Compare"),
+    ("/docs", "HTTP"),
+)
 TOLD = (AppError, Problem, GraphError, PlannerError, CannotWrite)
 
 templates = jinja2.Environment(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from fastapi import APIRouter
 
 from app.pages.assets import router as assets
+from app.pages.batches import router as batches
 from app.pages.compare import router as compare
 from app.pages.dashboard import router as dashboard
 from app.pages.jobs import router as jobs
@@ -12,4 +13,4 @@ from app.pages.login import router as login
 from app.pages.plan import router as plan
 from app.pages.upload import router as upload
 
-PAGES: tuple[APIRouter, ...] = (dashboard, jobs, upload, plan, compare, login, assets)
+PAGES: tuple[APIRouter, ...] = (dashboard, jobs, batches, upload, plan, compare, login, assets)

@@ -1,0 +1,198 @@
+"""Pages of batches say how far each is, what became of every item, and what to do about it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+from starlette.testclient import TestClient
+
+from app import records
+from app.batches import rows
+from app.errors import problem
+from app.main import create_app
+from app.pages import batches as pages
+from app.pages import figures
+from app.settings import Settings
+from app.store.store import Store
+from app.store.tables import wire
+from app.store.tables_batches import items
+from tests.app.pages.conftest import MARKUP
+from tests.app.pages.html import Element, parsed
+from tests.app.stores import graph_read, solved
+
+GRAPHS = [graph_read(b"{}", MARKUP), graph_read(b"{ }", "second")]
+PROBLEM = problem(422, "unknown_value", f"About {MARKUP}", "keep: found nothing of that name")
+PERSON = {"Accept": "text/html"}
+
+
+class Shown:
+    """A service that solves nothing, and its batches as a test wants them."""
+
+    def __init__(self, client: TestClient, store: Store):
+        self.client, self.store = client, store
+        self.plan = records.keep_plan(store, solved(1), GRAPHS[0]["id"])
+
+    def batch(self, *states: str, **asked: Any) -> str:
+        """Id of a batch of two graphs at two budgets that began a minute ago, its items in those states."""
+        fields = {"graph_ids": [graph["id"] for graph in GRAPHS], "budgets": ["90%", "50%"], **asked}
+        id = str(self.client.post("/v1/batches", json=fields).json()["id"])
+        began, now = (wire(datetime.now(UTC) - timedelta(seconds=ago)) for ago in (60, 0))
+        ends: dict[str, dict[str, Any]] = {
+            "queued": {}, "running": {}, "cancelled": {"ended_at": now}, "failed": {"ended_at": now, "error": PROBLEM},
+            "succeeded": {"ended_at": now, "plan_id": self.plan},
+        }  # fmt: skip
+        over = not {"queued", "running"} & set(states)
+        with self.store.writing() as connection:
+            for number, state in enumerate(states):
+                which = items.c.batch_id == id, items.c.number == number
+                connection.execute(sa.update(items).where(*which).values(state=state, started_at=began, **ends[state]))
+            if states:
+                state = ("cancelled" if "cancelled" in states else "succeeded") if over else "running"
+                rows.changed(connection, [id], state=state, started_at=began, ended_at=now if over else None)
+        return id
+
+    def page(self, path: str) -> Element:
+        answer = self.client.get(path, headers=PERSON)
+        assert answer.status_code == 200, answer.text
+        return parsed(answer.text)
+
+
+@pytest.fixture
+def shown(tmp_path: Path) -> Iterator[Shown]:
+    app = create_app(Settings(data=tmp_path, workers=0, drain_seconds=1))
+    for graph in GRAPHS:
+        records.keep_graph(app.state.service.store, graph)
+    with TestClient(app, raise_server_exceptions=False) as client:
+        yield Shown(client, app.state.service.store)
+
+
+def cells(page: Element) -> list[list[str]]:
+    lines = page.all("tbody")[0].all("tr")
+    return [[cell.text for cell in line.inside if not isinstance(cell, str)] for line in lines]
+
+
+def buttons(page: Element) -> list[tuple[str, ...]]:
+    found = [one.attributes for one in page.all("button")]
+    return [tuple(name for name in one if name.startswith("data-")) for one in found if any("data-" in n for n in one)]
+
+
+def test_nothing_asked_is_said_with_what_to_do(shown: Shown) -> None:
+    page = shown.page("/batches")
+    assert "Nobody has asked for a batch yet" in page.text and "remat batch" in page.text
+    assert [one.text for one in page.all("a", **{"aria-current": "page"})] == ["Batches"]
+
+
+def test_a_line_a_batch_says_how_far_it_is(shown: Shown) -> None:
+    shown.batch("succeeded", "failed", "running", "queued")
+    shown.batch("succeeded", "succeeded", "succeeded", "failed")
+    first, second = cells(shown.page("/batches"))
+    assert [first[2], first[3], first[4]] == ["done", "4 of 4", "1"]
+    assert second[0] == f"{MARKUP} and 1 more" and second[1] == "90%, 50%"
+    assert [second[2], second[3], second[4]] == ["running", "2 of 4", "1"]
+    assert first[5] == "—" and re.fullmatch(r"\d+ (s|min)", second[5])
+    assert len(cells(shown.page("/batches?state=running"))) == 1
+    assert "No batch is like that" in shown.page("/batches?state=cancelled").text
+    assert not shown.page("/batches").all("img")
+
+
+def test_what_is_left_takes_as_long_an_item_as_what_has_ended() -> None:
+    batch = rows.Batch("ba0", None, None, None, None, "", {"budgets": ["90%", "50%"]}, {}, 8, "", state="running")
+    batch.started_at, batch.counts = wire(datetime.now(UTC) - timedelta(seconds=600)), {"succeeded": 5, "queued": 3}
+    left = pages._row(batch, "net", 2)["left"]  # three were there before it was begun again
+    assert 900 <= left <= 1200
+    assert pages._row(batch, "net", 0)["left"] is None
+    assert pages._row(batch, "net", 0)["name"] == "net and 3 more"
+    assert (figures.about(900), figures.about(50.4), figures.about(9000)) == ("15 min", "50 s", "2.5 h")
+
+
+@pytest.mark.parametrize(
+    ("states", "offered"),
+    [
+        (("succeeded", "queued", "queued", "queued"), [("data-cancel-batch",)]),
+        (("failed", "queued", "queued", "queued"), [("data-cancel-batch",), ("data-retry-batch",)]),
+        (("succeeded", "succeeded", "succeeded", "failed"), [("data-retry-batch",)]),
+        (("succeeded", "succeeded", "succeeded", "cancelled"), [("data-retry-batch",)]),
+        (("succeeded", "succeeded", "succeeded", "succeeded"), []),
+    ],
+)
+def test_what_runs_can_be_cancelled_and_what_failed_retried(
+    shown: Shown, states: tuple[str, ...], offered: list[tuple[str, ...]]
+) -> None:
+    id = shown.batch(*states)
+    assert buttons(shown.page("/batches")) == buttons(shown.page(f"/batches/{id}")) == offered
+
+
+def test_a_page_shows_every_item_and_why_one_failed(shown: Shown) -> None:
+    id = shown.batch("succeeded", "failed", "running", "queued", planners=["greedy"], seeds=[7])
+    page = shown.page(f"/batches/{id}")
+    found = cells(page)
+    assert [(row[0], row[2], row[3], row[4]) for row in found] == [
+        (MARKUP, "90%", "greedy", "7"), (MARKUP, "50%", "greedy", "7"),
+        ("second", "90%", "greedy", "7"), ("second", "50%", "greedy", "7"),
+    ]  # fmt: skip
+    assert found[0][6:10] == ["100 B", "50 B", "50.0 %", "10.00 %"] and found[1][6:10] == ["—"] * 4
+    assert PROBLEM["title"] in found[1][5] and PROBLEM["detail"] in found[1][5] and not page.all("img")
+    assert page.all("a", href=f"/plans/{shown.plan}")
+    (failed,) = cells(shown.page(f"/batches/{id}?state=failed"))
+    assert failed[1] == "1"
+    assert "No item is like that" in shown.page(f"/batches/{id}?state=cancelled").text
+
+
+@pytest.mark.parametrize(
+    ("states", "words"),
+    [
+        (("failed", "failed", "succeeded", "succeeded"), "2 of 4 failed"),
+        (("succeeded", "cancelled"), "Somebody stopped"),
+    ],
+)
+def test_a_page_says_what_became_of_the_batch(shown: Shown, states: tuple[str, ...], words: str) -> None:
+    id = shown.batch(*states, *(states[-1:] * (4 - len(states))))
+    (notice,) = shown.page(f"/batches/{id}").all("div", class_="notice") + shown.page(f"/batches/{id}").all(
+        "div", class_="notice bad"
+    )
+    assert words in notice.text and "etry" in notice.text
+
+
+def test_items_come_a_page_at_a_time(shown: Shown, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pages, "ITEMS", 3)
+    id = shown.batch()
+    first = shown.page(f"/batches/{id}")
+    (next,) = first.all("a", rel="next")
+    second = shown.page(next.attributes["href"])
+    assert [row[1] for row in cells(first) + cells(second)] == ["0", "1", "2", "3"]
+    assert not second.all("a", rel="next")
+
+
+def test_what_is_shown_can_be_had_as_files(shown: Shown) -> None:
+    id = shown.batch("succeeded", "failed", "running", "queued")
+    links = {
+        one.text: one.attributes["href"] for one in shown.page(f"/batches/{id}?state=failed").all("a", download="")
+    }
+    assert "CSV" in links
+    table = shown.client.get(links["CSV"])
+    assert len(table.text.splitlines()) == 2 and "unknown_value" in table.text
+    (whole,) = shown.page(f"/batches/{id}").all("a", download=f"{id}.json")
+    assert len(shown.client.get(whole.attributes["href"]).json()["items"]) == 4
+
+
+def test_a_batch_stands_among_the_jobs_and_its_page_is_its_own(shown: Shown) -> None:
+    id = shown.batch("succeeded", "failed", "running", "queued")
+    (row,) = cells(shown.page("/jobs"))
+    assert row[1] == "batch: 4 plans" and "2 of 4 ended, 1 failed" in row[4]
+    answer = shown.client.get(f"/jobs/{rows.operation_of(id)}", headers=PERSON, follow_redirects=False)
+    assert (answer.status_code, answer.headers["location"]) == (303, f"/batches/{id}")
+    assert shown.client.post(f"/jobs/{rows.operation_of(id)}/retry").status_code == 409
+
+
+@pytest.mark.parametrize(("path", "status"), [
+    ("/batches/ba0", 404), ("/batches/x:cancel", 404), ("/batches?cursor=1", 422), ("/batches?state=lost", 422),
+])  # fmt: skip
+def test_what_is_not_there_is_a_page(shown: Shown, path: str, status: int) -> None:
+    answer = shown.client.get(path, headers=PERSON)
+    assert answer.status_code == status and parsed(answer.text).all("h1")
