@@ -15,7 +15,6 @@ AppError
 ├── Busy             the queue is full
 ├── Unavailable      draining, or the store cannot be written
 ├── BadUsage         a command line that asks for what cannot be done
-├── Stopped          stopped before there was anything to keep
 └── SolveFailed      a child process that died, ran out of memory or time
 """
 
@@ -29,6 +28,7 @@ import msgspec
 
 from app.files import CannotWrite
 from graph.errors import MOST_FINDINGS, BadGraph, CannotExecute, Finding, NoGradient
+from graph.stops import Stopped as Stopped
 from planner.errors import BadRequest, IllegalPlan
 
 if TYPE_CHECKING:
@@ -112,10 +112,6 @@ class Unavailable(AppError):
 
 class BadUsage(AppError):
     """A command line that asks for what cannot be done; `code` says what."""
-
-
-class Stopped(AppError):
-    """Stopped before there was anything to keep."""
 
 
 class SolveFailed(AppError):

@@ -30,6 +30,7 @@ from app.settings import Settings
 from app.visits import Visits
 from app.watching import export
 from graph.errors import Finding, GraphError
+from graph.stops import Stopped
 from planner.errors import PlannerError
 
 log = logging.getLogger(__name__)
@@ -75,7 +76,7 @@ def create_app(settings: Settings | None = None, access: Access | None = None) -
     app.add_middleware(Visits)
     for router in (*ROUTERS, *PAGES):
         app.include_router(router)
-    for kind in (AppError, Problem, GraphError, PlannerError, CannotWrite):
+    for kind in (AppError, Problem, GraphError, PlannerError, CannotWrite, Stopped):
         app.add_exception_handler(kind, _told)
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(HTTPException, _refused)

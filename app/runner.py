@@ -16,11 +16,13 @@ from typing import Any
 import msgspec
 
 from app import child
-from app.errors import Problem, SolveFailed, Stopped
+from app.errors import Problem, SolveFailed
 from app.watching import instruments
+from graph.stops import Stopped
 
 POLL_S = 0.05
-EMPTY_STAGES = frozenset({"read", "differentiate"})
+#: Stages at which there is no plan yet, unless an incumbent was told of before.
+EMPTY_STAGES = frozenset({"read", "differentiate", "plan"})
 EMPTY_S = 0.5  # given to a child that is stopped at one of these
 Progressed = Callable[[Mapping[str, Any]], None]
 
@@ -54,9 +56,9 @@ class Runner:
     ) -> Answer:
         """The answer of `app.child`'s task. Blocks. Raises Problem, or SolveFailed when the child ends without one.
 
-        At the deadline, or once `stop` is set, the child is asked for its best so far, and
-        killed when that takes longer than `kill_seconds`; or than `EMPTY_S`, with Stopped, where `stop`
-        found it at a stage at which there is no plan yet.
+        At the deadline, or once `stop` is set, the child is asked for its best so far, and killed when that takes
+        longer than `kill_seconds`; where `stop` found it without a plan, than `EMPTY_S`. Raises Stopped where it ends
+        without one.
         """
         with instruments.child(task) as at:
 
@@ -97,28 +99,39 @@ class Runner:
         stop: threading.Event,
     ) -> Answer:
         asked_at: float | None = None
-        is_empty = False
+        has_plan = is_empty = False
         while True:
             if pipe.poll(POLL_S):
                 message = _received(pipe, process)
                 if "problem" in message:
+                    if message["problem"]["code"] == "stopped":
+                        raise _stopped(stop)
                     raise Problem(message["problem"])
                 if "result" in message:
                     return Answer(message["result"], asked_at is not None and not stop.is_set())
-                on_progress(message["progress"])
-                is_empty = message["progress"]["stage"] in EMPTY_STAGES
+                told = message["progress"]
+                on_progress(told)
+                has_plan |= told["incumbent_peak_bytes"] is not None
+                is_empty = not has_plan and told["stage"] in EMPTY_STAGES
             now = time.monotonic()
             if asked_at is None and (stop.is_set() or now > deadline):
                 asked_at = now
                 _send(pipe, b"stop")
             if asked_at is not None and stop.is_set() and is_empty and now > asked_at + EMPTY_S:
-                raise Stopped("stopped before there was anything to keep")
+                raise Stopped
             if asked_at is not None and now > asked_at + self.kill_seconds:
                 raise SolveFailed(
                     f"nothing came within {self.kill_seconds:g} s after the stop, so the process was killed; "
                     "ask for less search time or a smaller model",
                     code="killed",
                 )
+
+
+def _stopped(stop: threading.Event) -> Stopped | SolveFailed:
+    """What a child that ended without a plan is: stopped, or at its deadline too slow."""
+    if stop.is_set():
+        return Stopped()
+    return SolveFailed("there was no plan when its time was over; send a smaller model", code="killed")
 
 
 def _send(pipe: Connection, data: bytes) -> None:

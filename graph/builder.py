@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from graph import stops
 from graph.errors import BadGraph, Finding
 from graph.ir import (
     ABSENT,
@@ -104,6 +105,7 @@ class Builder:
         `outputs` is how many, or per output a name for a new value, the id of one made before, or
         None for one nobody wants. Types left out are inferred; `rest` are further fields of `Node`.
         """
+        stops.check()
         name = self.free_node_name(name or f"{op.rpartition('::')[2]}_{len(self.nodes)}")
         slots: Sequence[str | int | None]
         if not isinstance(outputs, int):

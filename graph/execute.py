@@ -26,6 +26,7 @@ from graph.ir import ABSENT, Body, Graph, Node, TensorType, producers
 from graph.memory import ArenaMemory, Lives, Memory, PlainMemory
 from graph.ops.standard_ops import numpy_dtype, type_of_array
 from graph.ops.table import OPS, call_of, run
+from graph.stops import until_stopped
 from graph.storage import views_of
 
 __all__ = ["Arena", "Execution", "execute"]
@@ -121,7 +122,7 @@ class _Run:
         kept = {graph.values[v].name: array for v, array in fed.items() if graph.values[v].name in wanted}
         memory.start(fed)
         step_bytes = np.zeros(len(graph.nodes), np.int64)
-        for n, node in enumerate(graph.nodes):
+        for n, node in enumerate(until_stopped(graph.nodes)):
             results = self.results(node)
             for i, (v, array) in enumerate(zip(node.outputs, results, strict=True)):
                 if v == ABSENT or array is None:

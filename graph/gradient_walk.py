@@ -25,6 +25,7 @@ from graph.gradients.opaque import opaque_gradients
 from graph.gradients.table import REFUSED, RULES, Forward, GradientRule, State
 from graph.ir import ABSENT, FLOATS, Graph, Node, Phase, Role, TensorType, producers
 from graph.question import Question
+from graph.stops import until_stopped
 from graph.version_check import check_gradient_versions, check_versions
 
 #: append_gradients(builder, graph, question), for the bodies of a node
@@ -68,7 +69,7 @@ class Walk:
             if self.needs[target]:
                 self._add(target, self.ends.head(target, head), None)
                 self._settle(target)
-        for n in self.path:
+        for n in until_stopped(self.path):
             self._differentiate(n, missing)
             if len(self.findings) >= 10:
                 break

@@ -29,8 +29,8 @@ from planner.figures import overhead
 from planner.pipeline import Outcome, Progress, Stages
 from planner.plan import Order, Plan, Score
 from planner.portfolio import Found
-from planner.posed import question_of, smaller
-from planner.question import ALIGNMENT, Question, with_time_bound
+from planner.posed import smaller
+from planner.question import ALIGNMENT, Question
 from planner.realize import realize, sequence
 from planner.report import Facts, assemble, measured
 from planner.request import Request
@@ -65,7 +65,8 @@ def curve(
 ) -> Curve:
     """Plan a model at every budget. Raises BadGraph, BadRequest; an unreachable budget is a result, not an error.
 
-    A set `cancel` ends the searches; points not searched yet get the best plan found by then.
+    A set `cancel` ends the searches; points not searched yet get the best plan found by then. Raises Stopped where
+    it comes so early that there is none.
     """
     stages, request = Stages(on_progress, cancel or threading.Event()), asked.request
     with collector_paused():
@@ -74,7 +75,7 @@ def curve(
         with stages("differentiate"):
             source, notes = training_graph(model, forward, request)
         with stages("plan"):
-            base = question_of(source, replace(request, budget=LOWEST))
+            base = stages.posed(source, replace(request, budget=LOWEST))
             tracing = Tracing(base, request.planner, stages)
             points = tracing.points(_in_bytes(asked, tracing))
             mirrored = portfolio.search(base.lowered.problem, base.goal, "mirror", base.monitor())
@@ -158,7 +159,7 @@ class Tracing:
         """The questions, tightest first, with bounds that never fall as the budget does."""
         bounded: list[Question] = []
         for question in reversed(questions):
-            question = with_time_bound(question, quick=True)
+            question = self.stages.bounded(question)
             if question.goal.budget_bytes and bounded and bounded[-1].bound.cost > question.bound.cost:
                 question = replace(question, bound=bounded[-1].bound)
             bounded.append(question)

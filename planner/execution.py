@@ -13,13 +13,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from graph import stops
 from graph.cost import device_named, seconds_of
 from graph.errors import ArenaFault, BadGraph, CannotExecute
 from graph.execute import Arena, execute
 from graph.feeds import drawn
 from graph.ir import Graph
 from planner.check import check
-from planner.monitor import Cancelled
 from planner.plan import Plan
 from planner.question import ALIGNMENT, Question
 from planner.realize import Sequence, instances, realize, sequence
@@ -73,11 +73,11 @@ def prove(
     """Run both graphs and compare; `smaller(batch)` asks the same of the model with its batch cut down."""
     if request.execute == "no":
         return Executed(NOT_EXECUTED, why="not asked for")
-    if cancel.is_set():
-        return Executed(NOT_EXECUTED, why="stopped")
     try:
-        return _prove(planned, request, smaller, cancel)
-    except Cancelled:
+        with stops.heeding(cancel):
+            stops.check()
+            return _prove(planned, request, smaller)
+    except stops.Stopped:
         return Executed(NOT_EXECUTED, why="stopped")
     except CannotExecute as error:
         return Executed(NOT_EXECUTED, why=str(error))
@@ -85,14 +85,12 @@ def prove(
         return Executed(DIFFERENT, "arena", str(error))
 
 
-def _prove(
-    planned: Planned, request: Request, smaller: Callable[[int], Question | None], cancel: threading.Event
-) -> Executed:
+def _prove(planned: Planned, request: Request, smaller: Callable[[int], Question | None]) -> Executed:
     if planned.plan.offsets is None:
         planned = Planned.of(planned.question, planned.plan.order, planned.plan.planner, planned.plan.choices)
     share = _share(planned)
     if request.execute == "yes" or share >= 1:
-        return compare(planned, "arena", request, cancel)
+        return compare(planned, "arena", request)
     batch = _batch(planned.source)
     cut = _cut(planned, smaller, max(1, int(batch * share))) if batch > 1 else None
     if cut is not None and _share(cut) < 1 and _batch(cut.source) > 1:
@@ -100,14 +98,13 @@ def _prove(
     if cut is None or _share(cut) < 1:
         why = f"a run is predicted above {MOST_SECONDS:.0f} s or {MOST_BYTES >> 30} GiB, and the batch cannot be cut"
         return Executed(NOT_EXECUTED, why=why + " further")
-    ran = compare(cut, f"arena, batch cut to {_batch(cut.source)}", request, cancel)
+    ran = compare(cut, f"arena, batch cut to {_batch(cut.source)}", request)
     return replace(ran, peak_bytes=None)
 
 
-def compare(planned: Planned, how: str, request: Request, cancel: threading.Event | None = None) -> Executed:
+def compare(planned: Planned, how: str, request: Request) -> Executed:
     """Run source and rewritten graph; every value of the second must be its origin's, bit for bit.
 
-    Raises Cancelled at the next node once `cancel` is set.
     A value that only the chosen body plans hand out has no origin; what comes of it has one.
     A graph of views alone has no step that could hold bytes, so no arena: it is run plainly.
     """
@@ -115,12 +112,7 @@ def compare(planned: Planned, how: str, request: Request, cancel: threading.Even
     digests: dict[str, bytes] = {}
     made = {node.name: [planned.runs.graph.values[v].name for v in node.outputs] for node in planned.runs.graph.nodes}
 
-    def go_on() -> None:
-        if cancel is not None and cancel.is_set():
-            raise Cancelled
-
     def remember(n: int, i: int, array: np.ndarray) -> None:
-        go_on()
         digests[source.values[source.nodes[n].outputs[i]].name] = _digest(array)
 
     # A rewritten graph has the same inputs, parameters and states: they are drawn once.
@@ -129,7 +121,6 @@ def compare(planned: Planned, how: str, request: Request, cancel: threading.Even
     wrong: list[str] = []
 
     def watch(n: int, i: int, array: np.ndarray) -> None:
-        go_on()
         origin, run = rewritten.nodes[n].annotations["origin"]
         name = made[origin][i]
         if name in digests and digests[name] != _digest(array):

@@ -21,6 +21,7 @@ from graph.collector import collector_paused
 from graph.errors import BadGraph
 from graph.ir import Graph
 from graph.limits import Limits
+from graph.stops import SPARE, Stopped, heeding
 from planner import goals
 from planner.asked import FitAsked
 from planner.check import check
@@ -29,9 +30,8 @@ from planner.figures import overhead
 from planner.pipeline import Outcome, Progress, Stages, solve
 from planner.plan import Order, Plan, Score
 from planner.portfolio import Found
-from planner.posed import question_of
 from planner.problem import alike
-from planner.question import Question, with_time_bound
+from planner.question import Question
 from planner.request import Request
 from planner.source import read, training_graph
 
@@ -96,7 +96,8 @@ def fit(
 ) -> Fit:
     """The largest size that fits, with its plan. Raises BadGraph, BadRequest; that none fits is a result.
 
-    A set `cancel` ends the search; the largest size that was found to fit by then is returned.
+    A set `cancel` ends the search; the largest size that was found to fit by then is returned. Raises Stopped where
+    it comes so early that the smallest was not looked at.
     """
     stages = Stages(on_progress, cancel or threading.Event())
     with collector_paused(), stages("plan"):
@@ -235,8 +236,13 @@ class Sizes:
     def _tried(self, size: int, must_read: bool) -> Try:
         request = self.request_at(size)
         try:
-            source, _ = training_graph(self.model, read(self.model, request, self.limits), request)
-            question = question_of(source, request)
+            with heeding(self.stages.cancel, SPARE):
+                source, _ = training_graph(self.model, read(self.model, request, self.limits), request)
+            question = self.stages.posed(source, request)
+        except Stopped as stop:
+            if must_read:
+                raise
+            return Try(size, False, NOT_FOUND, str(stop))
         except BadGraph as error:
             if must_read:
                 raise _about_growing(error) from None
@@ -247,7 +253,7 @@ class Sizes:
         if question.bound.peak_bytes > budget:
             said = f"no plan peaks below {question.count.counted(question.bound.peak_bytes)} bytes"
             return Try(size, False, PROVEN, said, question)
-        question = with_time_bound(question, quick=True)
+        question = self.stages.bounded(question)
         if question.bound.cost > self._most_ticks(question):
             said = f"no plan within the memory takes less than {_percent(question, question.bound.cost)} more time"
             return Try(size, False, PROVEN, said, question)

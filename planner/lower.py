@@ -17,6 +17,7 @@ from graph.cost import Device, seconds_of, workspace_of
 from graph.effects import effect_of
 from graph.ir import ABSENT, Effect, Graph, Node, Phase, Role, producers
 from graph.ops import HEAVY, NEVER, known
+from graph.stops import until_stopped
 from graph.storage import is_view, storage_roots, takeovers_of
 from planner import problem as columns
 from planner.choices import resolved
@@ -117,7 +118,7 @@ class _Lowering:
         self.graph, self.device, self.runtime = graph, device, runtime
         self.checkpoints, self.keep, self.again = checkpoints, keep, again
         self.roots, self.producer = storage_roots(graph), producers(graph)
-        self.task_node = [n for n, node in enumerate(graph.nodes) if not is_view(graph, node)]
+        self.task_node = [n for n, node in enumerate(until_stopped(graph.nodes)) if not is_view(graph, node)]
         self.node_task = [-1] * len(graph.nodes)
         for task, n in enumerate(self.task_node):
             self.node_task[n] = task
@@ -163,7 +164,7 @@ class _Lowering:
         reads: list[list[int]] = []
         shapes: list[list[int]] = []
         buffer = self.value_buffer
-        for node in self.nodes:
+        for node in until_stopped(self.nodes):
             record = known(node.op)
             if record is None or not record.shape_only or node.bodies:
                 read = node.reads if node.bodies else node.inputs
@@ -180,7 +181,7 @@ class _Lowering:
     def _writes(self) -> list[list[int]]:
         """Per task the buffers it writes; an output that shows an input writes nothing."""
         buffer, roots = self.value_buffer, self.roots
-        return [_once([buffer[v] for v in node.writes if roots[v] == v]) for node in self.nodes]
+        return [_once([buffer[v] for v in node.writes if roots[v] == v]) for node in until_stopped(self.nodes)]
 
     def _problem(self, reads: list[list[int]], shape_reads: list[list[int]]) -> Problem:
         nodes, graph, writes = self.nodes, self.graph, self._writes()
@@ -188,7 +189,7 @@ class _Lowering:
         cost, tick = self._ticks()
         count, rounding = len(nodes), self.runtime.rounding_bytes
         size = np.array([graph.values[v].nbytes for v in self.buffer_value], np.int64)
-        workspace = np.array([workspace_of(graph, node) for node in nodes], np.int64)
+        workspace = np.array([workspace_of(graph, node) for node in until_stopped(nodes)], np.int64)
         marked = np.zeros(len(size), bool)
         marked[[self.value_buffer[v] for v in self.checkpoints]] = True
         return Problem(
@@ -215,7 +216,8 @@ class _Lowering:
 
     def _ticks(self) -> tuple[np.ndarray, float]:
         """Whole ticks per task, and seconds per tick."""
-        seconds = np.array([seconds_of(self.graph, node, self.device) for node in self.nodes], np.float64)
+        nodes = until_stopped(self.nodes)
+        seconds = np.array([seconds_of(self.graph, node, self.device) for node in nodes], np.float64)
         if self.runtime.kernel_seconds:
             seconds = seconds + self.runtime.kernel_seconds
         total = float(seconds.sum())
@@ -243,7 +245,7 @@ class _Lowering:
                 if buffer[new] != buffer[old]:
                     rows[buffer[new]].append(buffer[old])
         if self.runtime.takes_over:
-            for task, node in enumerate(self.nodes):
+            for task, node in enumerate(until_stopped(self.nodes)):
                 for output, source in takeovers_of(self.graph, node):
                     b, taken = buffer[node.outputs[output]], buffer[node.inputs[source]]
                     if b in writes[task] and taken in reads[task] and taken != b and taken not in rows[b]:

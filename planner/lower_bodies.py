@@ -9,7 +9,7 @@ graph as it stands.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -32,6 +32,7 @@ from graph.cost import Device, seconds_of, workspace_of
 from graph.cost import trips_of as predicted_trips
 from graph.errors import BadGraph
 from graph.ir import Graph, Node, Role
+from graph.stops import until_stopped
 from planner.body_plans import NEVER, Crossing, Figures, between, pareto, saved_sets, spread
 from planner.closing import Closing
 from planner.lower import Group, Lowered, lower
@@ -56,13 +57,11 @@ PICOSECOND = 1e-12
 
 
 def with_body_plans(
-    lowered: Lowered, device: Device, runtime: Runtime, known: Sequence[Group] = (),
-    cancelled: Callable[[], bool] = lambda: False,
+    lowered: Lowered, device: Device, runtime: Runtime, known: Sequence[Group] = ()
 ) -> Lowered:  # fmt: skip
     """`lowered` with a group of alternatives for each pair of bodies that has any.
 
-    `known` are groups of the same model in another size, which are taken as they are where they fit. Pairs whose
-    turn comes once it is `cancelled` stay as they stand.
+    `known` are groups of the same model in another size, which are taken as they are where they fit.
     """
     graph = lowered.graph
     pairs = find_pairs(graph)
@@ -71,15 +70,13 @@ def with_body_plans(
     if known and all(group.pair in kind_of and _fits(graph, group) for group in known):
         groups = list(known)
     else:
-        groups = _groups(graph, kind_of, device, cancelled)
+        groups = _groups(graph, kind_of, device)
     if not groups:
         return lowered
     return ChoiceTable(lowered, groups, [kind_of[group.pair] for group in groups], device, runtime).lowered()
 
 
-def _groups(
-    graph: Graph, kind_of: Mapping[Pair, int], device: Device, cancelled: Callable[[], bool]
-) -> list[Group]:  # fmt: skip
+def _groups(graph: Graph, kind_of: Mapping[Pair, int], device: Device) -> list[Group]:
     """Groups of the pairs that save most, as many and with as many alternatives as the limits allow."""
     saved = {pair: sum(graph.values[v].nbytes for v in pair.droppable) for pair in kind_of}
     by_bytes = sorted(kind_of, key=lambda pair: (-saved[pair], pair.forward))[:MOST_PAIRS]
@@ -87,9 +84,7 @@ def _groups(
     chosen = [pair for pair in by_bytes if kind_of[pair] in kinds]
     most = max(2, MOST_ALTERNATIVES // max(1, len(chosen)))
     groups = []
-    for pair in sorted(chosen, key=lambda pair: pair.forward):
-        if cancelled():
-            break
+    for pair in until_stopped(sorted(chosen, key=lambda pair: pair.forward)):
         savings = plans_of(graph, pair, device)
         if len(savings) > 1:
             groups.append(Group(pair, tuple(savings[i] for i in spread(len(savings), most))))

@@ -7,10 +7,11 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from graph.stops import Stopped
 from planner.plan import Order, Score
 
 
-class Cancelled(Exception):
+class Cancelled(Stopped):
     """A search was cancelled while it built what it was to solve: what it knows is its answer."""
 
 

@@ -21,10 +21,12 @@ from graph.exporters.native import document
 from graph.gradient_events import GradientEvent, described
 from graph.ir import Graph
 from graph.limits import Limits
+from graph.stops import SPARE, heeding, unless_stopped
 from planner import advice, checkpoints, execution, goals, lever_runs, levers, portfolio
 from planner.check import check
 from planner.figures import overhead
 from planner.fitting import KEPT, fitted
+from planner.lower import Group
 from planner.plan import Order, Plan, Score
 from planner.portfolio import Found
 from planner.posed import question_of, smaller
@@ -34,6 +36,9 @@ from planner.report import Facts, assemble
 from planner.request import Request
 from planner.runtime import runtime_named
 from planner.source import identity, read, training_graph, wanted_of
+
+#: Stages before there can be any plan.
+EMPTY = frozenset({"read", "differentiate"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,9 +84,10 @@ def solve(
     """Plan a model. Raises BadGraph, BadRequest; an unreachable budget is a result, not an error.
 
     `seeds` are orders of what is planned that are legal; no worse than any of them comes out.
-    A set `cancel` ends the search; the best plan so far is then finished and returned.
+    A set `cancel` ends the search; the best plan so far is then finished and returned. Raises Stopped where it is
+    set before there is one, unless the model is small or there are seeds: then the first plan is near.
     """
-    stages = Stages(on_progress, cancel or threading.Event())
+    stages = Stages(on_progress, cancel or threading.Event(), bool(seeds))
     if request.shapes:
         from planner import shapes  # it stands on this file
 
@@ -94,10 +100,10 @@ def solve(
             events: list[GradientEvent] = []
             source, notes = training_graph(model, forward, request, events if request.gradient_events else None)
         with stages("plan"):
-            question = with_time_bound(question_of(source, request, cancel=stages.cancel), quick=True)
+            question = stages.bounded(stages.posed(source, request))
             until = stages.begun + request.search_seconds
             plan = stages.search(_with_time_for_addresses(question, request), request.planner, seeds)
-            question = question if stages.cancel.is_set() else with_more_moments(question, plan)
+            question = unless_stopped(stages.cancel, partial(with_more_moments, plan=plan), question)
             mirrored = question.judged(
                 portfolio.search(question.lowered.problem, question.goal, "mirror", question.monitor()).order, "mirror"
             )
@@ -115,7 +121,10 @@ def solve(
             if request.advise:
                 planned = partial(_planned, model, limits, stages.cancel)
                 asked = levers.Asked(model, forward, source, request, limits, planned, stages.cancel)
-                sections["advice"] = advice.advise(question, asked)
+                sections = unless_stopped(
+                    stages.cancel, lambda made: made | {"advice": advice.advise(question, asked)}, sections
+                )
+                said = (*said, *([] if "advice" in sections else ["stopped before there was advice on other means"]))
             if request.gradient_events:
                 sections["gradients"] = described(source, events, wanted_of(request))
     with stages("execute"):
@@ -123,7 +132,7 @@ def solve(
             execution.Planned(question, plan, runs, rewritten), request,
             lambda batch: smaller(model, forward, request, limits, batch, question.lowered.groups), stages.cancel,
         )  # fmt: skip
-        executed = lever_runs.beside(executed, model, request, limits)
+        executed = unless_stopped(stages.cancel, lambda ran: lever_runs.beside(ran, model, request, limits), executed)
     facts = Facts(
         question, plan, runs, mirrored, executed, (*notes, *question.warnings, *stages.notes, *said), stages.elapsed,
         stages.stopped_by_clock, stages.cancel.is_set(), request,
@@ -143,7 +152,7 @@ def _with_time_for_addresses(question: Question, request: Request) -> Question:
 def _planned(model: bytes | Graph, limits: Limits | None, cancel: threading.Event, request: Request) -> levers.Planned:
     """The model planned under another request, checked; no addresses, no rewriting."""
     source, _ = training_graph(model, read(model, request, limits), request)
-    question = with_time_bound(question_of(source, request, cancel=cancel), quick=True)
+    question = with_time_bound(question_of(source, request), quick=True)
     plan = Stages(None, cancel).search(question, request.planner)
     check(question.lowered.problem, question.goal, plan, names=question.names())
     return levers.Planned(question, plan)
@@ -152,8 +161,9 @@ def _planned(model: bytes | Graph, limits: Limits | None, cancel: threading.Even
 class Stages:
     """Times the stages of one solve and passes progress on."""
 
-    def __init__(self, on_progress: Callable[[Progress], None] | None, cancel: threading.Event):
-        self.on_progress, self.cancel = on_progress, cancel
+    def __init__(self, on_progress: Callable[[Progress], None] | None, cancel: threading.Event, is_kept: bool = False):
+        """`is_kept`: there is a plan to keep before the first is found."""
+        self.on_progress, self.cancel, self.is_kept = on_progress, cancel, is_kept
         self.started = self.begun = time.monotonic()  # the whole, and the stage under way
         self.elapsed: dict[str, float] = {}
         self.stopped_by_clock = False
@@ -163,12 +173,21 @@ class Stages:
     def __call__(self, stage: str) -> Iterator[None]:
         self.tell(Progress(stage, time.monotonic() - self.started))
         begin = self.begun = time.monotonic()
-        yield
+        with heeding(self.cancel if stage in EMPTY and not self.is_kept else None, SPARE):
+            yield
         self.elapsed[stage] = time.monotonic() - begin
 
     def tell(self, progress: Progress) -> None:
         if self.on_progress is not None:
             self.on_progress(progress)
+
+    def posed(self, source: Graph, request: Request, groups: tuple[Group, ...] = ()) -> Question:
+        """The question about a graph. Raises Stopped when that comes first and nothing is there to keep."""
+        return question_of(source, request, groups, None if self.is_kept else self.cancel)
+
+    def bounded(self, question: Question) -> Question:
+        """The question with its quick bound, or as it is once whoever waits wants to stop."""
+        return unless_stopped(self.cancel, partial(with_time_bound, quick=True), question)
 
     def search(self, question: Question, planner: str, seeds: Sequence[Found] = ()) -> Plan:
         """The best plan the planner finds in the goal's time, no worse than any of the seeds."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from graph.cost import Device, device_of
@@ -12,6 +13,7 @@ from graph.importers import load
 from graph.ir import Graph
 from graph.limits import Limits, Shapes
 from graph.recurrent import names_in_steps
+from graph.stops import SPARE, heeding, unless_stopped
 from planner.errors import BadRequest
 from planner.lower import Group, lower
 from planner.lower_bodies import with_body_plans
@@ -26,23 +28,25 @@ def question_of(
 ) -> Question:  # fmt: skip
     """The columns of the graph, and the goal in the planner's terms; `groups` are body plans that are known.
 
-    Once `cancel` is set, no further pair of bodies is planned.
+    A set `cancel` leaves bodies as they stand, and where even the columns take long it raises Stopped.
     """
     device = _device(request.device, "device")
     known, unknown = _checkpoints(source, request)
     runtime = runtime_named(request.runtime)
-    lowered = lower(
-        source,
-        device,
-        runtime,
-        checkpoints=_ids(source, known, "checkpoints"),
-        keep=_ids(source, request.keep, "keep"),
-        recompute=_ids(source, _outside_steps(source, request.recompute), "recompute"),
-    )
+    with heeding(cancel, SPARE):
+        lowered = lower(
+            source,
+            device,
+            runtime,
+            checkpoints=_ids(source, known, "checkpoints"),
+            keep=_ids(source, request.keep, "keep"),
+            recompute=_ids(source, _outside_steps(source, request.recompute), "recompute"),
+        )
     fits = _device(request.fits, "fits").memory_bytes if isinstance(request.fits, str) else request.fits
     if request.planner != "recurrent":
-        lowered = with_body_plans(lowered, device, runtime, groups, (cancel or threading.Event()).is_set)
-    question = ask(lowered, request, source.order_is_given, device.memory_bytes, fits)
+        planned = partial(with_body_plans, device=device, runtime=runtime, known=groups)
+        lowered = unless_stopped(None if groups else cancel, planned, lowered)
+    question = ask(lowered, request, source.order_is_given, device.memory_bytes, fits, cancel)
     if unknown:
         note = f"checkpoints the graph does not have are left out: {', '.join(unknown[:5])}"
         question = replace(question, warnings=(*question.warnings, note))

@@ -93,12 +93,13 @@ def judged(lowered: Lowered, goal: Goal, order: Order, planner: str, choices: Se
 
 
 def ask(
-    lowered: Lowered, request: Request, order_is_given: bool, device_bytes: int, fits_bytes: int | None
-) -> Question:
+    lowered: Lowered, request: Request, order_is_given: bool, device_bytes: int, fits_bytes: int | None,
+    cancel: threading.Event | None = None,
+) -> Question:  # fmt: skip
     """The question `request` puts to a lowered graph.
 
     `order_is_given` is what the document says; `device_bytes` the device's memory, and
-    `fits_bytes` the memory to fit when that is the goal.
+    `fits_bytes` the memory to fit when that is the goal. A set `cancel` ends a search for the smallest peak.
     Raises BadRequest when strict phases are asked of a document that mixes them.
     """
     problem = lowered.problem
@@ -121,7 +122,7 @@ def ask(
         device_bytes if fits_bytes is None else fits_bytes,
         warnings,
     )
-    return with_limit(question, request, fits_bytes)
+    return with_limit(question, request, fits_bytes, cancel)
 
 
 def _bound(problem: Problem) -> Bound:
@@ -181,7 +182,9 @@ def _tighter(bound: Bound, claim: claims.Claim | None) -> Bound:
     return replace(bound, cost=claim["value"], claims=(peak, claim))
 
 
-def with_limit(question: Question, request: Request, fits_bytes: int | None) -> Question:
+def with_limit(
+    question: Question, request: Request, fits_bytes: int | None, cancel: threading.Event | None = None
+) -> Question:  # fmt: skip
     """The question with its budget, or the overhead it may cost, in the goal."""
     count, goal = question.count, question.goal
     whole = count.counted(question.baseline.score.peak_bytes)
@@ -191,18 +194,18 @@ def with_limit(question: Question, request: Request, fits_bytes: int | None) -> 
         extra = DEFAULT_OVERHEAD if request.max_overhead is None else request.max_overhead
         return replace(question, goal=replace(goal, max_overhead=extra))
     elif request.fraction_of == "reducible":
-        budget = request.budget.of(whole, count.counted(_smallest_peak(question)))
+        budget = request.budget.of(whole, count.counted(_smallest_peak(question, cancel)))
     else:
         budget = request.budget.of(whole)
     held = 0 if request.lowest_peak else max(0, count.held(budget))
     return replace(question, goal=replace(goal, budget_bytes=held), budget_bytes=budget)
 
 
-def _smallest_peak(question: Question) -> int:
+def _smallest_peak(question: Question, cancel: threading.Event | None) -> int:
     """The smallest peak the planners reach, in the planner's bytes."""
     lowest = replace(question, goal=replace(question.goal, budget_bytes=0))
     problem = question.lowered.problem
-    found = portfolio.search(problem, lowest.goal, "auto", lowest.monitor())
+    found = portfolio.search(problem, lowest.goal, "auto", lowest.monitor(cancel=cancel))
     return liveness.peak(resolved(problem, found.choices), found.order)
 
 

@@ -13,12 +13,14 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from graph.exporters.native import document
 from graph.gradient_events import GradientEvent, described
 from graph.ir import Graph
 from graph.limits import Limits
+from graph.stops import unless_stopped
 from planner import execution, figures, portfolio
 from planner.budget import Budget
 from planner.check import check
@@ -26,9 +28,9 @@ from planner.decision import Deciding
 from planner.errors import BadRequest
 from planner.fitting import arena_bytes
 from planner.pipeline import Outcome, Progress, Stages, besides
-from planner.posed import question_of, smaller
+from planner.posed import smaller
 from planner.problem import alike
-from planner.question import ALIGNMENT, Question, with_limit, with_more_moments, with_time_bound
+from planner.question import ALIGNMENT, Question, with_limit, with_more_moments
 from planner.realize import realize, sequence
 from planner.report import Facts, assemble, measured
 from planner.request import Request
@@ -56,7 +58,7 @@ def solve(model: bytes | Graph, request: Request, limits: Limits | None, stages:
         )  # fmt: skip
     cases = _cases(model, request, limits, stages)
     with stages("plan"):
-        cases = [replace(case, question=with_time_bound(case.question, quick=True)) for case in cases]
+        cases = [replace(case, question=stages.bounded(case.question)) for case in cases]
         questions = [case.question for case in cases]
 
         def tell(extra: float, peak_bytes: int, floor: float) -> None:
@@ -74,7 +76,8 @@ def solve(model: bytes | Graph, request: Request, limits: Limits | None, stages:
         ]
         peaks = [q.count.counted(plan.score.peak_bytes) for q, plan in zip(questions, plans, strict=True)]
         worst = peaks.index(max(peaks))
-        questions[worst] = with_more_moments(questions[worst], plans[worst])
+        more = partial(with_more_moments, plan=plans[worst])
+        questions[worst] = unless_stopped(stages.cancel, more, questions[worst])
     with stages("layout"):
         plans = [q.placed(plan, request.layout, stages.cancel) for q, plan in zip(questions, plans, strict=True)]
         for q, plan in zip(questions, plans, strict=True):
@@ -125,7 +128,7 @@ def _cases(model: bytes, request: Request, limits: Limits | None, stages: Stages
         for one, forward, (source, notes), told in zip(alone, forwards, steps, events, strict=True):
             groups = cases[0].question.lowered.groups if cases else ()
             asked = replace(one, budget=Budget(bytes=0)) if one.budget is not None else one
-            question = question_of(source, asked, groups, stages.cancel)
+            question = stages.posed(source, asked, groups)
             cases.append(Case(one, forward, source, tuple(notes), tuple(told), question))
     for k, case in enumerate(cases):
         _demand_the_same(cases[0], case, k)
@@ -133,8 +136,9 @@ def _cases(model: bytes, request: Request, limits: Limits | None, stages: Stages
         return cases
     peaks = [case.question.count.counted(case.question.baseline.score.peak_bytes) for case in cases]
     highest = cases[peaks.index(max(peaks))].question
-    budget = request.budget if request.lowest_peak else Budget(bytes=with_limit(highest, request, None).budget_bytes)
-    shared = replace(request, budget=budget)
+    shared = request
+    if not request.lowest_peak:
+        shared = replace(request, budget=Budget(bytes=with_limit(highest, request, None, stages.cancel).budget_bytes))
     return [replace(case, question=with_limit(case.question, shared, None)) for case in cases]
 
 

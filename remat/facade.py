@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from app.files import write_whole
+from graph import stops
 from graph.errors import BadGraph, Finding
 from graph.ir import Graph
 from planner import curves, pipeline, saved
@@ -29,11 +30,14 @@ class BadInput(ValueError):
 
 
 class Stopped(Exception):
-    """The search was cancelled; `best` is the report of the best plan so far."""
+    """The search was cancelled; `best` is the report of the best plan so far, None where there was none yet."""
 
-    def __init__(self, best: Report):
+    def __init__(self, best: Report | None = None):
         self.best = best
-        super().__init__("the search was stopped; the best plan so far is in .best")
+        super().__init__(
+            "stopped before there was a plan" if best is None
+            else "the search was stopped; the best plan so far is in .best"
+        )  # fmt: skip
 
 
 class Report(Mapping[str, Any]):
@@ -82,13 +86,15 @@ def plan(
 ) -> Report:
     """A plan for a model file, its bytes or a Graph. `request` takes every field of the wire contract.
 
-    Raises BadInput with findings, and Stopped with the best plan so far once `cancel` is set.
+    Raises BadInput with findings, and Stopped with the best plan so far, if there is one, once `cancel` is set.
     """
     fields = {"execute": "auto", **request} | ({} if budget is None else {"budget": budget})
     try:
         outcome = pipeline.solve(_read(model), parse_request(fields), cancel=cancel)
     except (BadGraph, BadRequest) as error:
         raise BadInput(error.findings) from None
+    except stops.Stopped:
+        raise Stopped from None
     if outcome.report["plan"]["stopped"]:
         raise Stopped(Report(outcome))
     return Report(outcome)
@@ -103,13 +109,16 @@ def curve(
 ) -> dict[str, Any]:
     """The least time found within each budget, and the bound beside it: `remat-curve/1`, a plan in every point.
 
-    Raises BadInput with findings. Once `cancel` is set, points not searched yet get the best plan found by then.
+    Raises BadInput with findings. Once `cancel` is set, points not searched yet get the best plan found by then;
+    Stopped where there is none.
     """
     try:
         asked = parse_curve({**request, "budgets": list(budgets)})
         return curves.curve(_read(model), asked, cancel=cancel).document
     except (BadGraph, BadRequest) as error:
         raise BadInput(error.findings) from None
+    except stops.Stopped:
+        raise Stopped from None
 
 
 def fit(
@@ -122,13 +131,16 @@ def fit(
 ) -> dict[str, Any]:
     """The largest batch, sequence or other dimension that fits a memory: `remat-fit/1`, with the plan at that size.
 
-    Raises BadInput with findings. Once `cancel` is set, the largest size found by then is returned.
+    Raises BadInput with findings. Once `cancel` is set, the largest size found by then is returned; Stopped where
+    there is none.
     """
     try:
         asked = parse_fit({**request, "budget": budget, "grow": grow})
         return fits.fit(_read(model), asked, cancel=cancel).document
     except (BadGraph, BadRequest) as error:
         raise BadInput(error.findings) from None
+    except stops.Stopped:
+        raise Stopped from None
 
 
 def batch(

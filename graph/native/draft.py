@@ -18,6 +18,7 @@ from graph.native.content import array_of
 from graph.native.faults import did_you_mean
 from graph.native.inference import REFUSALS, Inference
 from graph.native.rebinding import Rebinding
+from graph.stops import until_stopped
 
 #: Half a declaration: what is given of (dtype, shape); lengths may be the names of dimensions.
 Partial = tuple[str | None, tuple[int | str, ...] | None]
@@ -136,7 +137,7 @@ def infer_types(draft: Draft, rebinding: Rebinding, contents: dict[int, np.ndarr
     """Fill in `draft.types` in one sweep; what the document declares must agree unless its shapes were changed."""
     inference = Inference(draft.opset.get("", 21), contents)
     types, following = draft.types, bool(rebinding.before)
-    for n, node in enumerate(draft.nodes):
+    for n, node in enumerate(until_stopped(draft.nodes)):
         changed = following and rebinding.touches(node)
         if n in draft.bodies or node.op in CONTROL_FLOW:
             if changed:

@@ -13,6 +13,7 @@ from graph.native.content import judge, judge_size, read_attributes
 from graph.native.draft import Draft, Nested, body_of, declared, finish
 from graph.native.faults import did_you_mean
 from graph.native.schema import BodyRow, CostRow, Document, NodeRow, ValueRow
+from graph.stops import until_stopped
 from graph.versions.single import Shared, single_definition
 
 ROLES = {role.value: role for role in Role}
@@ -170,7 +171,7 @@ class _Nodes:
 
     def read(self) -> None:
         ids, append, forward = self.ids, self.draft.nodes.append, Phase.FORWARD
-        for n, row in enumerate(self.rows):
+        for n, row in enumerate(until_stopped(self.rows)):
             try:
                 inputs = tuple([ids[name] for name in row.inputs])
             except KeyError:

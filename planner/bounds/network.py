@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from graph.stops import check
 from planner import liveness
 from planner.bounds.largest_task import takeover_credit
 from planner.plan import Goal
@@ -134,6 +135,7 @@ class Network:
 
     def __init__(self, moments: Moments, task: int, fixed: Mapping[int, int] | None = None):
         """`fixed`: buffers that are certain to lie there, 1, or not, 0."""
+        check()
         self.moments, self.task, problem = moments, task, moments.problem
         count, known = problem.tasks, moments.known(task)
         later, open_ = np.arange(2, count + 2), np.arange(count + 2, 2 * count + 2)
@@ -197,6 +199,7 @@ class Network:
         """The largest flow, as OR-Tools has it."""
         from ortools.graph.python import max_flow
 
+        check()
         self.moments.left -= 1
         uncut = self.cost == NEVER
         capacity = parts * np.where(uncut, 0, self.cost) + price * self.size
@@ -238,6 +241,7 @@ def _reached(rows: Csr, task: int) -> np.ndarray:
     reached[task] = True
     layer = np.array([task])
     while len(layer):
+        check()
         layer = np.unique(rows.gather(layer))
         layer = layer[~reached[layer]]
         reached[layer] = True

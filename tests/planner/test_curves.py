@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from bench.generators import unet
-from planner import curves, saved
+from planner import curves, pipeline, saved
 from planner.asked import parse_curve
 from planner.curves import Curve, curve, violations
 from planner.errors import BadRequest
@@ -146,7 +146,7 @@ def test_a_bound_of_a_looser_budget_holds_for_tighter_ones(monkeypatch: pytest.M
         ticks = 1 + question.goal.budget_bytes // 1000  # more at a looser budget, which no proof could mean
         return replace(question, bound=replace(question.bound, cost=question.bound.once_cost + ticks))
 
-    monkeypatch.setattr(curves, "with_time_bound", with_bound)
+    monkeypatch.setattr(pipeline, "with_time_bound", with_bound)
     loose, tight = curve_of(budgets=["90%", "50%"], planner="greedy").document["points"]
     assert tight["peak_bytes"] <= tight["budget_bytes"]
     assert tight["bound_overhead"] == loose["bound_overhead"] > 0

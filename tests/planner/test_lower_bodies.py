@@ -17,6 +17,7 @@ from graph.control_flow import SNAPSHOT_SCAN
 from graph.cost import device_named
 from graph.exporters.onnx import dump
 from graph.ir import Graph, Role
+from graph.stops import Stopped, heeding
 from planner import liveness
 from planner.choices import resolved
 from planner.lower import Lowered, lower
@@ -215,10 +216,13 @@ def test_between_two_ways_to_save_any_number_of_trips_may_save_more():
     assert len(unbeaten) > 4
 
 
-def test_a_cancel_is_heard_between_pairs():
-    low, asked = lower(two_recurrences(), DEVICE, RUNTIME), iter([False, True])
-    assert len(with_body_plans(low, DEVICE, RUNTIME).groups) == 2
-    assert len(with_body_plans(low, DEVICE, RUNTIME, (), lambda: next(asked)).groups) == 1
+def test_a_stop_is_heard_while_bodies_are_planned():
+    low, stop = lower(two_recurrences(), DEVICE, RUNTIME), threading.Event()
+    with heeding(stop):
+        assert len(with_body_plans(low, DEVICE, RUNTIME).groups) == 2
+        stop.set()
+        with pytest.raises(Stopped):
+            with_body_plans(low, DEVICE, RUNTIME)
 
 
 def test_a_plan_that_was_cancelled_before_its_bodies_were_planned_is_checked():

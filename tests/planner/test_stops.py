@@ -1,0 +1,165 @@
+"""A stop is heard at every stage: before there is a plan by an end without one, later by the best so far."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from graph.importers import load
+from graph.stops import SPARE, Stopped, check
+from planner import fit as fits
+from planner import pipeline, portfolio, question
+from planner.asked import parse_curve, parse_fit
+from planner.bounds import moment_cut
+from planner.curves import curve
+from planner.monitor import Monitor
+from planner.pipeline import Outcome, Progress, solve
+from planner.portfolio import Found
+from planner.request import parse_request
+from tests.graph.stopping import document, set_event
+
+#: So many nodes that a stop at the first of them is heard within each stage.
+MANY = document(SPARE)
+FEW = document(5)
+ASKED = {"loss": "loss", "budget": "60%", "iterations": 5, "planner": "greedy"}
+
+
+def stopped_at(stage: str, model: bytes, **fields: Any) -> tuple[Outcome, list[str]]:
+    """The outcome of a solve that is told to stop when a stage begins, and the stages it said."""
+    stop, told = threading.Event(), []
+
+    def progressed(progress: Progress) -> None:
+        told.append(progress.stage)
+        if progress.stage == stage:
+            stop.set()
+
+    outcome = solve(model, parse_request({**ASKED, **fields}), on_progress=progressed, cancel=stop)
+    return outcome, list(dict.fromkeys(told))
+
+
+@pytest.mark.parametrize("stage", ["read", "differentiate", "plan"])
+def test_a_stop_before_the_first_plan_of_a_large_model_ends_it(stage: str) -> None:
+    with pytest.raises(Stopped):
+        stopped_at(stage, MANY)
+
+
+@pytest.mark.parametrize("stage", ["read", "differentiate", "plan", "layout", "rewrite", "execute"])
+def test_a_small_model_has_a_plan_however_early_the_stop(stage: str) -> None:
+    outcome, stages = stopped_at(stage, FEW, execute="yes")
+    assert outcome.report["plan"]["stopped"] and outcome.report["checked"]
+    assert stages == ["read", "differentiate", "plan", "layout", "rewrite", "execute"]
+    assert outcome.report["executed"] == {**outcome.report["executed"], "status": "not executed", "why": "stopped"}
+
+
+def test_a_seed_is_kept_however_large_the_model() -> None:
+    graph = load(MANY)
+    order = np.arange(len(graph.nodes))
+    request = parse_request({"budget": "60%", "iterations": 5, "planner": "greedy"})
+    outcome = solve(MANY, request, cancel=set_event(), seeds=[Found(order, "as_given")])
+    assert outcome.report["plan"]["stopped"] and outcome.report["checked"]
+
+
+def test_a_stop_within_the_bound_leaves_the_bound_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    stop, real = threading.Event(), moment_cut.bound
+
+    def stopping(*given: Any) -> Any:
+        stop.set()
+        return real(*given)
+
+    monkeypatch.setattr(question.moment_cut, "bound", stopping)
+    report = solve(FEW, parse_request(ASKED), cancel=stop).report
+    assert report["plan"]["stopped"] and report["plan"]["bound"]["overhead"] == 0
+
+
+def test_a_stop_within_the_search_for_the_smallest_peak_is_heard(monkeypatch: pytest.MonkeyPatch) -> None:
+    stop, real, monitors = threading.Event(), portfolio.search, []
+
+    def stopping(problem: Any, goal: Any, planner: str, monitor: Monitor, *more: Any) -> Found:
+        if planner == "auto":
+            stop.set()
+            monitors.append(monitor)
+        return real(problem, goal, planner, monitor, *more)
+
+    monkeypatch.setattr(question.portfolio, "search", stopping)
+    solve(FEW, parse_request({**ASKED, "fraction_of": "reducible"}), cancel=stop)
+    assert monitors[0].cancelled
+
+
+def test_a_stop_within_the_bounds_of_more_moments_leaves_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    stop = threading.Event()
+
+    def stopping(given: Any, plan: Any) -> Any:
+        stop.set()
+        check()
+        raise AssertionError("not heard")
+
+    monkeypatch.setattr(pipeline, "with_more_moments", stopping)
+    assert solve(FEW, parse_request(ASKED), cancel=stop).report["plan"]["stopped"]
+
+
+def test_a_stop_within_advice_leaves_the_advice_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    stop, real = threading.Event(), pipeline.advice.advise
+
+    def stopping(*given: Any) -> Any:
+        stop.set()
+        return real(*given)
+
+    monkeypatch.setattr(pipeline.advice, "advise", stopping)
+    report = solve(FEW, parse_request({**ASKED, "advise": True}), cancel=stop).report
+    assert "advice" not in report and report["checked"]
+    assert any("advice" in said for said in report["warnings"])
+
+
+def test_a_stop_within_the_run_of_a_smaller_batch_is_heard(monkeypatch: pytest.MonkeyPatch) -> None:
+    stop, real = threading.Event(), pipeline.smaller
+
+    def stopping(*given: Any) -> Any:
+        stop.set()
+        return real(*given)
+
+    monkeypatch.setattr(pipeline, "smaller", stopping)
+    monkeypatch.setattr(pipeline.execution, "_share", lambda planned: 0.5)
+    report = solve(FEW, parse_request({**ASKED, "execute": "auto"}), cancel=stop).report
+    assert (report["executed"]["status"], report["executed"]["why"]) == ("not executed", "stopped")
+
+
+def test_sets_of_shapes_hear_a_stop() -> None:
+    shapes = [{"inputs": {"h0": [4, 4]}}, {"inputs": {"h0": [8, 4]}}]
+    with pytest.raises(Stopped):
+        stopped_at("differentiate", MANY, shapes=shapes)
+    outcome, _ = stopped_at("plan", FEW, shapes=shapes)
+    assert outcome.report["plan"]["stopped"] and len(outcome.report["shapes"]["sets"]) == 2
+
+
+def of_curve(model: bytes, cancel: threading.Event) -> Any:
+    return curve(model, parse_curve({"loss": "loss", "budgets": ["90%"], "iterations": 5}), cancel=cancel)
+
+
+def of_fit(model: bytes, cancel: threading.Event) -> Any:
+    return fits.fit(model, parse_fit({"loss": "loss", "budget": "64KiB", "iterations": 5}), cancel=cancel)
+
+
+@pytest.mark.parametrize("make", [of_curve, of_fit])
+def test_curves_and_fits_hear_a_stop_before_their_first_plan(make: Callable[..., Any]) -> None:
+    with pytest.raises(Stopped):
+        make(MANY, set_event())
+    assert make(FEW, set_event()).exit_code == 3
+
+
+def test_a_fit_keeps_the_size_it_has_when_a_stop_comes_within_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    stop, real, read = threading.Event(), fits.read, []
+
+    def stopping(model: bytes, request: Any, *more: Any) -> Any:
+        read.append(request.batch)
+        if request.batch == 2:
+            stop.set()
+        return real(model, request, *more)
+
+    monkeypatch.setattr(fits, "read", stopping)
+    asked = parse_fit({"loss": "loss", "budget": "1GiB", "iterations": 5, "planner": "greedy"})
+    found = fits.fit(MANY, asked, cancel=stop)
+    assert read == [1, 2] and found.document["size"] == 1 and found.document["stopped"]
