@@ -260,3 +260,59 @@ def test_pure_functions_of_the_pictures(opened: Any) -> None:
     assert found["zoom"] == [12.5, 62.5] and found["edge"] == [0, 100] and found["moved"] == [90, 100]
     assert found["round"] == [5, 0.25, 1] and found["atMost"] == [2, 0]
     assert found["pixel"] == 0xFF030201 and found["mixed"] == 0xFF003264
+
+
+def test_the_nodes_of_a_block_are_drawn_and_say_why_they_run_again(opened: Any) -> None:
+    from axe_playwright_python.sync_playwright import Axe
+
+    button = opened.locator("#graph .block > button").filter(has_text="again").first
+    button.click()
+    drawing = opened.locator("#graph .drawing").first
+    drawing.wait_for()
+    again = drawing.locator("[role=button].twice-run")
+    assert again.count() >= 1 and again.count() == drawing.locator(".what", has_text="↻").count()
+    again.first.click()
+    said = drawing.locator("[role=status]")
+    assert again.first.get_attribute("aria-pressed") == "true"
+    assert "runs twice: frees" in said.inner_text() and drawing.locator(".edge.chosen").count() >= 1
+    opened.keyboard.press("End")
+    opened.keyboard.press("ArrowUp")
+    opened.keyboard.press("Enter")
+    chosen = drawing.locator("[role=button][aria-pressed=true]")
+    assert chosen.count() == 1 and chosen.get_attribute("aria-label").split(",")[0] in said.inner_text()
+    assert chosen.evaluate("(box) => box === document.activeElement")
+    found = Axe().run(opened, context="#graph")
+    assert not found.response["violations"], found.generate_report()
+    button.click()
+    assert opened.locator("#graph .drawing").count() == 0
+
+
+def test_a_drawing_is_in_rows_and_says_what_it_leaves_out(opened: Any) -> None:
+    """Makers stand above their readers, on the way back below; no two share a place."""
+    found = opened.evaluate(
+        """async (at) => {
+          const { drawn, placed } = await import(at);
+          let seed = 7;
+          const random = (n) => (seed = (seed * 48271) % 2147483647) % n;
+          const faults = [];
+          for (let round = 0; round < 100; round++) {
+            const many = 1 + random(40), nodes = [...Array(many).keys()].map((k) => 3 * k), edges = [];
+            const isBack = (n) => n >= 3 * Math.floor(many / 2);
+            for (const n of nodes) for (let k = random(4); k > 0 && n; k--) edges.push([3 * random(n / 3), n]);
+            const { place, rows, columns } = placed(nodes, edges, isBack);
+            const places = new Set([...place.values()].map(({ row, column }) => `${row} ${column}`));
+            if (places.size !== many) faults.push(["shared", round]);
+            for (const { row, column } of place.values())
+              if (row < 0 || row >= rows || column < 0 || column >= columns) faults.push(["outside", round]);
+            for (const [from, to] of edges) {
+              if (isBack(from) !== isBack(to)) continue;
+              const down = place.get(to).row - place.get(from).row;
+              if (isBack(to) ? down >= 0 : down <= 0) faults.push(["order", round, from, to]);
+            }
+          }
+          const nodes = [...Array(50).keys()], edges = nodes.slice(1).map((n) => [n - 1, n]);
+          return { faults, all: drawn(nodes, edges, () => false, 50).length, some: drawn(nodes, edges, (n) => n === 30, 5) };
+        }""",
+        address("js/drawing.js"),
+    )
+    assert found == {"faults": [], "all": 50, "some": [0, 1, 29, 30, 31]}

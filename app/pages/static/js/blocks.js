@@ -4,6 +4,7 @@
 //   │ ▾ layer2   ...                                                                 of another one
 //   ╰   ↻ relu_3   runs twice: frees 64 MiB over 812 steps for 21 µs; kept, the peak would be ...
 
+import { Drawing } from "./drawing.js";
 import { seconds, share, size } from "./format.js";
 
 const MANY = 150; // layers, or nodes of one, shown at a time
@@ -145,11 +146,23 @@ export class BlockView {
       if (!this.open.delete(own.id)) this.open.add(own.id);
       const isOpened = button.getAttribute("aria-expanded") !== "true";
       button.setAttribute("aria-expanded", String(isOpened));
-      if (isOpened) row.append(this.table(nodes, MANY));
-      else row.querySelector(".nodes-room").remove();
+      if (isOpened) row.append(this.drawing(own, true), this.table(nodes, MANY));
+      else row.querySelectorAll(".nodes-drawn, .nodes-room").forEach((part) => part.remove());
     });
-    if (isOpen) row.append(this.table(nodes, MANY));
+    if (isOpen) row.append(this.drawing(own, this.open.has(own.id)), this.table(nodes, MANY));
     return row;
+  }
+
+  /** The layer's nodes as a picture, made when it is opened. */
+  drawing(own, isOpen) {
+    const room = Object.assign(document.createElement("details"), { className: "nodes-drawn", open: isOpen });
+    room.append(Object.assign(document.createElement("summary"), { textContent: "Drawn" }));
+    const draw = () => {
+      if (room.open && room.children.length < 2) room.append(new Drawing(own.name, own.nodes, this.data, this.named, (n) => why(this.data, n)).root);
+      this.drawArcs();
+    };
+    room.addEventListener("toggle", draw);
+    return room;
   }
 
   /** What the way back reads of the layer: a bar of what is kept and what is made again, and the words. */
@@ -183,7 +196,8 @@ export class BlockView {
   }
 
   table(nodes, most) {
-    const room = Object.assign(document.createElement("div"), { className: "nodes-room" });
+    const room = Object.assign(document.createElement("div"), { className: "nodes-room", tabIndex: 0 });
+    for (const [name, said] of [["role", "region"], ["aria-label", "Nodes of the block"]]) room.setAttribute(name, said);
     const table = room.appendChild(Object.assign(document.createElement("table"), { className: "nodes" }));
     const head = table.createTHead().insertRow();
     for (const word of ["Node", "Op", "Phase", "Time", "Writes", "Reads of", "Runs again because"])
