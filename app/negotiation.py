@@ -1,4 +1,4 @@
-"""Accept, Prefer and If-None-Match, read as RFC 9110 and RFC 7240 say."""
+"""Accept, Accept-Encoding, Prefer and If-None-Match, read as RFC 9110 and RFC 7240 say."""
 
 from __future__ import annotations
 
@@ -18,6 +18,12 @@ def chosen(accept: str, offers: Sequence[str]) -> str:
     if best[0] <= 0:
         raise NotAcceptable(f"accept {accept[:200]!r} allows none of {', '.join(offers)}; name one of them")
     return best[2]
+
+
+def takes_gzip(accept: str) -> bool:
+    """Whether Accept-Encoding allows it."""
+    said = dict(re.findall(r"([\w*-]+)\s*(?:;\s*q\s*=\s*([01](?:\.\d*)?))?", accept.lower()))
+    return float(said.get("gzip", said.get("*", "0")) or 1) > 0
 
 
 def _range(part: str) -> tuple[str, float] | None:

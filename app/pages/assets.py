@@ -10,6 +10,7 @@ from fastapi import APIRouter, Request, Response
 
 from app.errors import NotFound
 from app.negotiation import matches
+from app.pages.bundle import bundled
 from app.routes.common import FOREVER
 
 router = APIRouter(include_in_schema=False)
@@ -32,14 +33,16 @@ POLICY = "default-src 'none'; style-src 'unsafe-inline'"  # for who opens a file
 
 @functools.cache
 def files() -> dict[str, bytes]:
-    """Every file there is, by the name that pages call it: `css/remat.css`, `vendor/htmx/htmx.min.js`."""
+    """Every file there is, by the name that pages call it: `css/remat.css`; scripts with what they import inside."""
     own = {path.relative_to(OWN).as_posix(): path for path in sorted(OWN.rglob("*")) if path.suffix in MEDIA}
-    return {name: path.read_bytes() for name, path in (own | VENDORED).items()}
+    found = {name: path.read_bytes() for name, path in (own | VENDORED).items()}
+    scripts = {Path(name).stem: data.decode() for name, data in found.items() if name.startswith("js/")}
+    return found | {f"js/{name}.js": bundled(name, scripts).encode() for name in scripts}
 
 
 @functools.cache
 def digest() -> str:
-    """Names the content of all files, so that scripts may import each other by relative paths."""
+    """Names the content of all files, so that scripts may import others later by relative paths."""
     said = hashlib.sha256()
     for name, data in sorted(files().items()):
         said.update(name.encode() + b"\0" + hashlib.sha256(data).digest())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -162,12 +163,12 @@ def layers(figures: bytes, sections: Mapping[str, bytes], name: str) -> str:
 
 
 def made(task: str, figures: bytes, sections: Mapping[str, bytes]) -> bytes:
-    """Columns (`memory`, `graph`) or a picture as a file (`timeline.svg`, `map.png`); what `app.child` runs.
+    """Columns (`memory`, `names`, `graph`) in gzip or a picture as a file (`timeline.svg`); what `app.child` runs.
 
     Raises Gone for a map of a plan without addresses.
     """
     if task in COLUMNS:
-        return COLUMNS[task](figures, sections)
+        return gzip.compress(COLUMNS[task](figures, sections), compresslevel=1, mtime=0)
     name, _, form = task.partition(".")
     report = msgspec.json.decode(figures)
     if name == "timeline":

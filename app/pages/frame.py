@@ -57,6 +57,7 @@ PLACES = (
     ("/compare", "Compare"),
     ("/docs", "HTTP"),
 )
+THEME = "remat_theme"  # a cookie that js/frame.js sets
 TOLD = (AppError, Problem, GraphError, PlannerError, CannotWrite)
 
 templates = jinja2.Environment(
@@ -110,8 +111,9 @@ def page(
     """
     caller: Caller | None = request.scope.get(CALLER)
     text = templates.get_template(template).render(
-        title=title, here=here, places=PLACES, embed=embed, caller=caller, csrf=csrf_of(request), **said
-    )
+        title=title, here=here, places=PLACES, embed=embed, caller=caller, csrf=csrf_of(request),
+        theme=theme_of(request), **said
+    )  # fmt: skip
     policy = POLICY.format(ancestors="*" if embed else "'none'")
     return Response(
         text, status, HEADERS | {"Content-Security-Policy": policy} | (headers or {}), "text/html; charset=utf-8"
@@ -135,6 +137,12 @@ def fault(request: Request, said: dict[str, Any], headers: dict[str, str] | None
 def wants_page(request: Request) -> bool:
     """Whether a person has gone there, not a program."""
     return not request.url.path.startswith("/v1/") and "text/html" in request.headers.get("accept", "")
+
+
+def theme_of(request: Request) -> str:
+    """The colours that the reader has chosen here before; empty: those of the system."""
+    chosen = request.cookies.get(THEME, "")
+    return chosen if chosen in ("light", "dark") else ""
 
 
 def csrf_of(request: Request) -> str:

@@ -2,8 +2,8 @@
 
     u32 length │ header as JSON, padded │ column │ column │ ...       columns begin at multiples of eight bytes
 
-The header is `{"meta": {...}, "columns": {name: {"type", "at", "length"}}}`; types are f64, i32, u8 and json, all
-little endian; `at` counts from the first column. Values and nodes are numbered as in the graph that was planned.
+The header is `{"meta": {...}, "columns": {name: {"type", "at", "length"}}}`; types are f64, i32, u32, u16, u8 and json,
+all little endian; `at` counts from the first column. Values and nodes are numbered as in the graph that was planned.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-TYPES = {"f64": "<f8", "i32": "<i4", "u8": "u1"}
+TYPES = {"u8": "u1", "u16": "<u2", "u32": "<u4", "i32": "<i4", "f64": "<f8"}
 ALIGNED = 8
 #: What bytes are for. An activation is of the phase that makes it.
 KINDS = ("parameter", "input", "constant", "state", "activation", "gradient", "update", "workspace")
@@ -97,8 +97,7 @@ def packed(meta: Mapping[str, Any], arrays: Mapping[str, np.ndarray], lists: Map
     """The columns as one block of bytes; `lists` become columns of JSON. 53 bits of an integer arrive."""
     parts, said, at = [], {}, 0
     for name, array in arrays.items():
-        kind = {"f": "f64", "b": "u8"}.get(array.dtype.kind) or ("u8" if array.dtype == np.uint8 else "i32")
-        kind = "f64" if array.dtype == np.int64 else kind
+        kind = _smallest(array)
         data = array.astype(TYPES[kind]).tobytes()
         said[name] = {"type": kind, "at": at, "length": len(array)}
         parts.append(data + bytes(-len(data) % ALIGNED))
@@ -113,6 +112,15 @@ def packed(meta: Mapping[str, Any], arrays: Mapping[str, np.ndarray], lists: Map
     return b"".join([len(header).to_bytes(4, "little"), header, *parts])
 
 
+def _smallest(array: np.ndarray) -> str:
+    """The smallest type that has all the values: what arrives is drawn from as it is."""
+    if array.dtype.kind == "f":
+        return "f64"
+    low, most = int(array.min(initial=0)), int(array.max(initial=0))
+    limits = {kind: np.iinfo(TYPES[kind]) for kind in TYPES if kind != "f64"}
+    return next((kind for kind, limit in limits.items() if limit.min <= low and most <= limit.max), "f64")
+
+
 def unpacked(data: bytes) -> tuple[dict[str, Any], dict[str, Any]]:
     """(meta, columns) of what was packed: arrays, and lists of texts."""
     begin = 4 + int.from_bytes(data[:4], "little")
@@ -123,23 +131,23 @@ def unpacked(data: bytes) -> tuple[dict[str, Any], dict[str, Any]]:
         if said["type"] == "json":
             columns[name] = msgspec.json.decode(data[at : at + length])
         else:
-            columns[name] = np.frombuffer(data, TYPES[said["type"]], length, at)
+            column = np.frombuffer(data, TYPES[said["type"]], length, at)
+            columns[name] = column if said["type"] == "f64" else column.astype(np.int64)  # sums may be larger
     return header["meta"], columns
 
 
 def memory(figures: bytes, sections: Mapping[str, bytes]) -> bytes:
     """Bytes of each step before and after, and a rectangle for whatever lies in the arena. O(steps + rectangles).
 
-    Columns: `after`, `before` bytes a step; `step_node`, `step_run` what runs at each step after; per rectangle, by
-    its first step: `first`, `last` step (both held), `offset`, `bytes`, `value` (-1: workspace), `run`, `kind`,
-    `again`, `away` (offloaded). What all this is called, `names` says: pictures stand the sooner without.
+    Columns: `after`, `before` bytes a step; per rectangle, by its first step: `first`, `last` step (both held),
+    `offset`, `bytes`, `value` (-1: workspace), `run`, `kind`, `again`, `away` (offloaded). What all this is called,
+    `names` says: pictures stand the sooner without.
     """
     plan = msgspec.json.decode(figures, type=Figures).plan
     source = msgspec.json.decode(sections["source"], type=Source)
     layout = msgspec.json.decode(sections["layout"], type=Layout) if "layout" in sections else Layout()
     drawn = msgspec.json.decode(sections["timeline"], type=Timeline)
     explained = msgspec.json.decode(sections.get("explain", b"{}"), type=dict[str, Any])
-    node_id = {node.name: n for n, node in enumerate(source.nodes)}
     value_id = {name: v for v, name in enumerate(_values(source, layout))}
     kind_of = _kinds(source)
     kind_of = np.append(kind_of, np.full(len(value_id) - len(kind_of), BY_PHASE["forward"], np.uint8))
@@ -157,18 +165,25 @@ def memory(figures: bytes, sections: Mapping[str, bytes]) -> bytes:
     columns |= {
         "after": np.asarray(drawn.step_bytes, np.int64),
         "before": np.asarray(drawn.baseline_step_bytes, np.int64),
-        "step_node": np.asarray([node_id.get(name, -1) for name, _ in plan.order], np.int32),
-        "step_run": np.asarray([run for _, run in plan.order], np.int32),
     }
     return packed(meta, columns, {})
 
 
 def names(figures: bytes, sections: Mapping[str, bytes]) -> bytes:
-    """What the numbers of the other columns are called: `values`, `nodes`, and the `ops` of nodes."""
+    """What the numbers of the other columns are called: `values`, `nodes`, and the `ops` of nodes.
+
+    And what runs at each step after: `step_node` (-1: a copy), `step_run`.
+    """
+    order = msgspec.json.decode(figures, type=Figures).plan.order
     source = msgspec.json.decode(sections["source"], type=Source)
     layout = msgspec.json.decode(sections["layout"], type=Layout) if "layout" in sections else Layout()
     nodes, ops = [node.name for node in source.nodes], [node.op for node in source.nodes]
-    return packed({}, {}, {"values": _values(source, layout), "nodes": nodes, "ops": ops})
+    node_id = {name: n for n, name in enumerate(nodes)}
+    ran = {
+        "step_node": np.asarray([node_id.get(name, -1) for name, _ in order], np.int32),
+        "step_run": np.asarray([run for _, run in order], np.int32),
+    }
+    return packed({}, ran, {"values": _values(source, layout), "nodes": nodes, "ops": ops})
 
 
 def _values(source: Source, layout: Layout) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import gzip
 import importlib.util
 import io
 import re
@@ -18,6 +19,7 @@ from app import axes, plots, records, terminal
 from app.access.view import own_plans, tenant_of
 from app.errors import BadUsage, Gone, NotFound
 from app.formats import FORMATS
+from app.negotiation import takes_gzip
 from app.pages import assets, drawn, frame
 from app.pages.frame import PageRoute
 from app.pages.pictures import Figures, Timeline
@@ -36,6 +38,7 @@ MOST_REASONS, MOST_PLANS = 30, 200
 CURVE_BUDGETS = ("90%", "80%", "70%", "60%", "50%", "40%", "30%", "20%")
 CURVE_SECONDS = 20
 PICTURES = {"timeline": "timeline", "map": "layout", "graph": "source", "curve": None}  # and the section it needs
+BYTES = "application/octet-stream"
 Embed = Annotated[bool, Query(description="without navigation, for other pages to frame")]
 Version = Annotated[str, Query(alias="v", description="of what draws the data; a new one asks anew")]
 PlanId = Annotated[str, Path()]
@@ -196,7 +199,10 @@ async def _columns(request: Request, service: Service, plan_id: str, task: str) 
     if data is None:
         data = await made(service, plan_id, task)
         service.kept.put(key, data)
-    return immutable(request, data, f"{plan_id}-{task}-{assets.digest()}", "application/octet-stream")
+    etag, said = f"{plan_id}-{task}-{assets.digest()}", {"Vary": "Accept-Encoding"}
+    if takes_gzip(request.headers.get("accept-encoding", "")):
+        return immutable(request, data, f"{etag}-gzip", BYTES, **said, **{"Content-Encoding": "gzip"})
+    return immutable(request, await anyio.to_thread.run_sync(gzip.decompress, data), etag, BYTES, **said)
 
 
 async def made(service: Service, plan_id: str, task: str) -> Any:

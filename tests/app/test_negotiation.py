@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from app.errors import NotAcceptable
-from app.negotiation import chosen, matches, wait_asked
+from app.negotiation import chosen, matches, takes_gzip, wait_asked
 
 OFFERS = ["application/json", "application/onnx", "text/plain"]
 
@@ -46,3 +46,12 @@ def test_weak_and_strong_tags_count_alike() -> None:
     assert matches("*", '"a"')
     assert not matches('"ab"', '"a"')
     assert not matches("", '"a"')
+
+
+@pytest.mark.parametrize(
+    ("accept", "takes"),
+    [("", False), ("gzip", True), ("deflate, gzip;q=0.5", True), ("GZIP; q=0", False), ("br", False), ("*", True),
+     ("*;q=0, gzip", True), ("gzip;q=0.000, *", False)],
+)  # fmt: skip
+def test_gzip_is_sent_to_who_takes_it(accept: str, takes: bool) -> None:
+    assert takes_gzip(accept) is takes

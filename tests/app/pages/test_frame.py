@@ -56,3 +56,9 @@ def test_a_fault_of_a_page_is_a_page(client: TestClient) -> None:
     assert "<script>" not in answer.text
     assert "query.&lt;script&gt;it" in answer.text
     assert "unknown_parameter" in answer.text
+
+
+def test_a_page_comes_in_the_colours_that_were_chosen(client: TestClient) -> None:
+    said = {chosen: client.get("/", headers={"Cookie": f"remat_theme={chosen}"}).text for chosen in ("dark", "<b>")}
+    assert '<html lang="en" data-theme="dark">' in said["dark"]
+    assert '<html lang="en">' in said["<b>"]

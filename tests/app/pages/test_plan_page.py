@@ -56,6 +56,15 @@ def test_the_page_says_what_the_plan_does(client: TestClient, plans: list[str]) 
     assert 'class="ring"' in text and "<style" not in text  # the curve, styled by the sheet
 
 
+def test_columns_come_in_gzip_to_who_takes_it_and_plain_to_others(client: TestClient, plans: list[str]) -> None:
+    path = f"/plans/{plans[0]}/memory.bin"
+    small, plain = (client.get(path, headers={"Accept-Encoding": coding}) for coding in ("gzip", "identity"))
+    assert small.headers["content-encoding"] == "gzip" and "content-encoding" not in plain.headers
+    assert int(small.headers["content-length"]) < int(plain.headers["content-length"]) == len(plain.content)
+    assert small.content == plain.content  # the client has undone the coding
+    assert small.headers["etag"] != plain.headers["etag"] and small.headers["vary"].startswith("Accept-Encoding")
+
+
 def test_columns_are_the_report_s_own_numbers(client: TestClient, plans: list[str]) -> None:
     report = client.get(f"/v1/plans/{plans[0]}?return=timeline&return=layout&return=explain").json()
     meta, columns = read(client, plans[0], "memory", "names")

@@ -1,6 +1,6 @@
 // Columns as app/pages/pictures.py packs them: typed arrays over the bytes that came, texts parsed when asked for.
 
-const TYPES = { f64: Float64Array, i32: Int32Array, u8: Uint8Array };
+const TYPES = { f64: Float64Array, i32: Int32Array, u32: Uint32Array, u16: Uint16Array, u8: Uint8Array };
 
 /** What came in one answer: `meta`, and columns by name. */
 export class Columns {

@@ -27,3 +27,6 @@ export function seconds(span) {
     if (Math.abs(span) < limit) return signed(`${Number((span * scale).toPrecision(3))} ${unit}`);
   return signed(`${Math.round(span / 60)} min`);
 }
+
+/** A whole number with commas: `12,345`. The browser's own `toLocaleString` takes 20 ms to begin with. */
+export const grouped = (whole) => String(whole).replace(/\B(?=(\d{3})+$)/g, ",");

@@ -8,7 +8,8 @@ if (chosen) {
   chosen.addEventListener("change", () => {
     if (chosen.value) document.documentElement.dataset.theme = chosen.value;
     else delete document.documentElement.dataset.theme;
-    try { localStorage.setItem("remat.theme", chosen.value); } catch { /* a browser that keeps nothing */ }
+    // A cookie, so that pages come in these colours: asking the browser's own store first would hold up every page.
+    document.cookie = `remat_theme=${chosen.value}; Path=/; Max-Age=${chosen.value ? 31536000 : 0}; SameSite=Lax`;
     document.dispatchEvent(new Event("remat:theme"));
   });
 }

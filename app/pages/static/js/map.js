@@ -6,7 +6,7 @@
 //         │    │     b     │
 //         └────┴───────────┴─▶ step
 
-import { size } from "./format.js";
+import { grouped, size } from "./format.js";
 import { mixed, paint, pixelOf } from "./raster.js";
 import { byteTicks, countTicks, moved, zoomed } from "./scale.js";
 import { drawScales, ink, label, savePng, Sheet } from "./sheet.js";
@@ -78,14 +78,14 @@ export class AddressMap {
     );
   }
 
-  /** Number of the colour of rectangle i. */
-  tone(i) {
-    const { kind, again, away, value } = this.rects;
-    if (this.by === "kind") return kind[i];
-    if (this.by === "again") return again[i];
-    if (this.by === "away") return away[i];
-    const layer = value[i] < 0 ? this.layerOfStep(i) : this.layers.of[value[i]] ?? -1;
-    return layer < 0 ? 5 : layer % INKS.length;
+  /** Numbers of the colours of all rectangles. */
+  tones() {
+    if (this.by !== "layer") return this.rects[this.by];
+    this.layerTones ??= Uint8Array.from(this.rects.value, (value, i) => {
+      const layer = value < 0 ? this.layerOfStep(i) : this.layers.of[value] ?? -1;
+      return layer < 0 ? 5 : layer % INKS.length;
+    });
+    return this.layerTones;
   }
 
   layerOfStep(i) {
@@ -120,6 +120,7 @@ export class AddressMap {
   /** Layers by number, once the graph is there. */
   setLayers(of, ofNode, names) {
     this.layers = { of, ofNode, names };
+    this.layerTones = null;
     const option = this.root.querySelector("option[value=layer]");
     if (option) option.disabled = false;
     this.sheet.moved();
@@ -136,9 +137,10 @@ export class AddressMap {
     }
     this.words.fill(this.ground);
     const { x, y } = this.view, { bright, faint } = this.ramps[this.by], value = this.rects.value, found = this.found;
+    const tones = this.tones();
     const colour = found
-      ? (i) => (found.has(value[i]) ? bright : faint)[value[i] & 1][this.tone(i)]
-      : (i) => bright[value[i] & 1][this.tone(i)];
+      ? (i) => (found.has(value[i]) ? bright : faint)[value[i] & 1][tones[i]]
+      : (i) => bright[value[i] & 1][tones[i]];
     const range = this.spans.window(Math.floor(x[0]), Math.ceil(x[1]));
     paint({ pixels: this.words, wide, high }, this.rects, range, this.view, colour, this.ground);
     if (found) this.paintAgain(wide, high, range, colour); // one pixel of what is sought is not hidden by its neighbours
@@ -307,7 +309,7 @@ export class AddressMap {
     this.hits = found ? [...value.keys()].filter((i) => found.has(value[i])) : [];
     const said = this.root.querySelector("[data-part=found]");
     said.textContent = !found ? "" : this.hits.length
-      ? `${this.hits.length.toLocaleString("en")} rectangles; Enter goes to the next` : "no name has this in it";
+      ? `${grouped(this.hits.length)} rectangles; Enter goes to the next` : "no name has this in it";
     this.sheet.stale();
   }
 

@@ -1,7 +1,7 @@
 // Requests to our own service, and what is said when it does not answer.
 
 const csrf = document.querySelector("meta[name=csrf]")?.content ?? "";
-const banner = document.getElementById("lost");
+const banner = () => document.getElementById("lost"); // a script may run before the page is read to its end
 
 /** A refusal of the service: `problem` is the RFC 9457 object, where it sent one. */
 export class Refused extends Error {
@@ -42,11 +42,11 @@ export const json = async (path, options) => (await ask(path, options)).json();
 
 /** Says that nothing is answered, and goes on asking until something is. */
 export function lost() {
-  if (!banner.hidden) return;
-  banner.textContent =
+  if (!banner().hidden) return;
+  banner().textContent =
     "The service does not answer. What is shown may be old; jobs go on where it runs. " +
     "See that `remat serve` is running and that this machine reaches it. This page goes on by itself.";
-  banner.hidden = false;
+  banner().hidden = false;
   const again = setInterval(async () => {
     try {
       await fetch("/livez", { cache: "no-store" });
@@ -60,7 +60,7 @@ export function lost() {
 }
 
 function found() {
-  banner.hidden = true;
+  banner().hidden = true;
 }
 
 function leave() {

@@ -1,6 +1,5 @@
 // The page of a plan: what is drawn at once, and what follows when the graph has been read.
 
-import { BlockView } from "./blocks.js";
 import { columnsAt } from "./columns.js";
 import { AddressMap } from "./map.js";
 import { ask, json, tell } from "./net.js";
@@ -68,7 +67,7 @@ async function start() {
   knowAfter(memory.series[1], data);
   memory.say();
   document.documentElement.dataset.named = "1";
-  const graph = await columnsAt(ask, room.dataset.graph);
+  const [graph, { BlockView }] = await Promise.all([columnsAt(ask, room.dataset.graph), import("./blocks.js")]);
   knowBefore(memory.series[0], graph, data);
   memory.say();
   map?.setLayers(graph.column("layer_of"), graph.column("layer"), graph.column("layers"));
@@ -105,10 +104,11 @@ async function ended(path) {
   }
 }
 
-if (byId("memory")?.dataset.src) {
-  byId("ask-curve")?.addEventListener("click", askCurve);
-  start().catch((error) => {
-    for (const id of ["memory", "map", "graph"]) failed(byId(id), error);
-    document.documentElement.dataset.failed = error.message;
-  });
-}
+// This script waits for no other one, so it may come before the page has been read to its end.
+if (document.readyState === "loading")
+  await new Promise((read) => document.addEventListener("readystatechange", read, { once: true }));
+byId("ask-curve")?.addEventListener("click", askCurve);
+start().catch((error) => {
+  for (const id of ["memory", "map", "graph"]) failed(byId(id), error);
+  document.documentElement.dataset.failed = error.message;
+});

@@ -1,6 +1,6 @@
 // Round scales, and long rows that keep their peaks; as app/axes.py has them for pictures made by the service.
 
-import { unitOf } from "./format.js";
+import { grouped, unitOf } from "./format.js";
 
 const ROUND = [1, 2, 2.5, 5, 10];
 const UNITS = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
@@ -30,7 +30,7 @@ export function byteTicks(low, high, most) {
 /** About `most` whole numbers in [low, high], each with its label. */
 export function countTicks(low, high, most) {
   const step = Math.max(1, roundUp(Math.max(high - low, 1) / most));
-  return ticks(low, high, step).filter(Number.isInteger).map((at) => [at, at.toLocaleString("en")]);
+  return ticks(low, high, step).filter(Number.isInteger).map((at) => [at, grouped(at)]);
 }
 
 /** The highest of the values of each of at most `columns` columns, and where it stands. O(n). */

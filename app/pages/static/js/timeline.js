@@ -1,6 +1,6 @@
 // Memory over steps: bytes of each step before and after, the peaks named, and who holds them under a cursor.
 
-import { size } from "./format.js";
+import { grouped, size } from "./format.js";
 import { byteTicks, countTicks, firstLargest, maxima } from "./scale.js";
 import { drawScales, ink, label, savePng, Sheet } from "./sheet.js";
 import { onTheme } from "./theme.js";
@@ -209,7 +209,7 @@ export class MemoryPicture {
     const isPeak = each.steps[step] === each.peak;
     head.textContent = `${each.name}: ${size(each.steps[step])}${isPeak ? ", the peak" : ""}`;
     const ran = each.ran(step);
-    where.textContent = `step ${step.toLocaleString("en")} of ${each.steps.length.toLocaleString("en")}${ran ? `, ${ran}` : ""}`;
+    where.textContent = `step ${grouped(step)} of ${grouped(each.steps.length)}${ran ? `, ${ran}` : ""}`;
     const held = each.held(step);
     if (held === null) {
       part.appendChild(document.createElement("p")).textContent = "Who holds what is known for the peak alone.";
@@ -224,7 +224,7 @@ export class MemoryPicture {
       row.append(Object.assign(document.createElement("span"), { className: "count", textContent: size(bytes) }));
     }
     const more = held.count - held.rows.length;
-    if (more > 0) part.appendChild(document.createElement("p")).textContent = `and ${more.toLocaleString("en")} more`;
+    if (more > 0) part.appendChild(document.createElement("p")).textContent = `and ${grouped(more)} more`;
     if (!held.rows.length) part.appendChild(document.createElement("p")).textContent = "Nothing is held here.";
     return part;
   }
@@ -252,6 +252,6 @@ export function heldIn(spans, bytes, nameOf, noteOf) {
 
 /** Holders at the peak alone, as the report names them. */
 export function heldAtPeak(rows, steps) {
-  const top = steps.reduce((most, each) => Math.max(most, each), 0);
+  const top = steps[firstLargest(steps)];
   return (step) => steps[step] === top ? { count: rows.length, rows: rows.map((row) => ({ ...row, note: "" })) } : null;
 }

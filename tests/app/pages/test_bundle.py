@@ -1,0 +1,40 @@
+"""Scripts arrive with what they import inside."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from app.pages.assets import OWN, files
+from app.pages.bundle import bundled
+
+SCRIPTS = {
+    "entry": 'import { twice, three as third } from "./sums.js";\nimport "./hello.js";\nexport const six = 2 * third;',
+    "sums": 'import { one } from "./ones.js";\nexport function twice(x) { return 2*x; }\nexport const three = 3 * one;',
+    "hello": 'import { one } from "./ones.js";\nif (one !== 1) throw new Error("one");',
+    "ones": "export const one = 1;",
+}
+
+
+def test_what_is_imported_comes_first_and_once() -> None:
+    made = bundled("entry", SCRIPTS)
+    places = [made.index(f"const ${name} = ") for name in ("ones", "sums", "hello")]
+    assert places == sorted(places) and made.count("const $ones = ") == 1
+    assert "const { twice, three: third } = $sums;" in made and "return { twice, three };" in made
+    assert re.findall(r"^export", made, re.MULTILINE) == ["export"]  # those of the entry are still its own
+    assert not re.search(r"^import", made, re.MULTILINE)
+
+
+def test_a_script_that_is_not_there_is_an_error() -> None:
+    with pytest.raises(KeyError):
+        bundled("a", {"a": 'import { b } from "./b.js";'})
+
+
+@pytest.mark.parametrize("path", sorted(path.name for path in (OWN / "js").glob("*.js")))
+def test_no_script_of_ours_asks_for_another_when_it_is_read(path: str) -> None:
+    served = files()[f"js/{path}"].decode()
+    assert not re.search(r"^\s*(import|export)\b.*\bfrom ", served, re.MULTILINE)
+    assert not re.search(r'^import "', served, re.MULTILINE)
+    own = (OWN / "js" / path).read_text()
+    assert len(re.findall(r"^export ", own, re.MULTILINE)) == len(re.findall(r"^export ", served, re.MULTILINE))
