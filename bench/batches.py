@@ -1,12 +1,16 @@
 """Plans many small graphs at several budgets as one batch, kills the service that does it, and counts.
 
-    python -m bench.batches                                 # 50 graphs x 4 budgets, two kills
-    python -m bench.batches --graphs 500 --seconds 1
+    python -m bench.batches                                 # 50 graphs x 4 budgets, two kills, searches of 1 s
+    python -m bench.batches --graphs 500 --slots 4
 
 `remat serve` on SQLite is killed with SIGKILL, and its children with it, each time a further share of the items has
 ended, and is started again. Then every item must have ended well, by one operation that was begun once, or once more
-for each kill that met it; rows and blobs must fit together. The overhead of the queue is the CPU seconds of the serving
-process (HTTP, queue, feeding, keeping, watching) beside the solver's seconds. Exit 1 when anything is wrong.
+for each kill that met it, and that has ended once; it has a plan, and its question one answer; rows and blobs must fit
+together. All of it is counted in the store. The graphs are chains of 6 to 12 layers, each with sizes of its own.
+
+The overhead of the queue is the CPU seconds of the serving process (HTTP, queue, feeding, keeping, watching) beside
+the solver's: the seconds of the clock that making the plans took, `overhead`, and the CPU seconds of the children, with
+their start and what was lost with the killed, `cpu_overhead`. Exit 1 when anything is wrong.
 """
 
 from __future__ import annotations
@@ -29,13 +33,14 @@ from typing import Any
 import sqlalchemy as sa
 
 from app.client import Client
+from app.jobs.port import FINISHED
 from app.settings import Settings
 from app.store.store import Store
-from app.store.tables import operations, plans
+from app.store.tables import answers, events, operations, plans
 from app.store.tables_batches import items
 from app.store.walk import walk
 from bench.generators import chain
-from bench.processes import below
+from bench.processes import below, children
 
 BUDGETS = ["95%", "85%", "75%", "65%"]
 START_S = 120.0
@@ -59,8 +64,17 @@ class Served:
 
     def cpu_seconds(self) -> float:
         """Of the serving process alone."""
-        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / TICK
+        return sum(_ticks(self.process.pid)[:2]) / TICK
+
+    def solving_seconds(self) -> float:
+        """CPU of the solves: ended ones are counted with the process they were forked from, its child."""
+        ended = sum(sum(_ticks(pid)[2:]) for pid in children(self.process.pid))
+        return (ended + sum(sum(_ticks(pid)) for fork in children(self.process.pid) for pid in children(fork))) / TICK
+
+    def peak_bytes(self) -> int:
+        """The most memory that the serving process has had."""
+        said = Path(f"/proc/{self.process.pid}/status").read_text()
+        return int(said.partition("VmHWM:")[2].split()[0]) * 1024
 
     def kill(self) -> None:
         for pid in [self.process.pid, *below(self.process.pid)]:
@@ -71,6 +85,15 @@ class Served:
     def stop(self) -> None:
         self.process.send_signal(signal.SIGTERM)
         self.process.wait()
+
+
+def _ticks(pid: int) -> list[int]:
+    """CPU of a process, user and system, and the same of its children that have ended; none of one that is gone."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return []
+    return list(map(int, fields[11:15]))
 
 
 def main() -> int:
@@ -89,7 +112,7 @@ def main() -> int:
 
 def measured(folder: Path, given: argparse.Namespace) -> dict[str, Any]:
     folder.mkdir()
-    served, cpu, lived = Served(folder, given.slots), 0.0, 0.0
+    served, cpu, solving, lived, peak = Served(folder, given.slots), 0.0, 0.0, 0.0, 0
     batch_id, total, kills = "", given.graphs * len(BUDGETS), 0
     for life in range(given.kills + 1):
         with Client(served.url, timeout=300.0) as client:
@@ -97,28 +120,39 @@ def measured(folder: Path, given: argparse.Namespace) -> dict[str, Any]:
             if not life:
                 ids = [client.post_graph(chain(6 + n % 7, seed=n))["id"] for n in range(given.graphs)]
                 asked = {"budgets": BUDGETS, "planners": [given.planner], "search_seconds": given.seconds}
-                served.began = time.monotonic()
+                served.began, solving = time.monotonic(), -served.solving_seconds()  # of reading the graphs
                 batch_id = client.start_batch(ids, **asked)["id"]
             enough = total if life == given.kills else total * (life + 1) // (given.kills + 1)
             while (batch := client.batch_status(batch_id))["done"] < enough:
                 time.sleep(0.5)
         cpu, lived = cpu + served.cpu_seconds(), lived + time.monotonic() - served.began
+        solving, peak = solving + served.solving_seconds(), max(peak, served.peak_bytes())
         if life < given.kills:
             served.kill()
             served, kills = Served(folder, given.slots), kills + 1
     with Client(served.url) as client:
         batch = client.wait_batch(batch_id, timeout=60)
     served.stop()
-    return told(folder, batch, cpu, lived, kills, given)
+    return {
+        "items": batch["total"], "search_seconds": given.seconds, "planner": given.planner, "slots": given.slots,
+        "kills": kills, "counts": batch["items"], "lived_seconds": round(lived, 1),
+        "serving_cpu_seconds": round(cpu, 2), "solving_cpu_seconds": round(solving, 1),
+        "serving_peak_mib": round(peak / 2**20), "load": os.getloadavg()[2],
+    } | told(folder, batch, cpu, solving, lived, kills, given)  # fmt: skip
 
 
 def told(
-    folder: Path, batch: dict[str, Any], cpu: float, lived: float, kills: int, given: argparse.Namespace
+    folder: Path, batch: dict[str, Any], cpu: float, solving: float, lived: float, kills: int, given: argparse.Namespace
 ) -> dict[str, Any]:
+    """What the store says of it."""
     store = Store(Settings(data=folder))
     with store.reading() as connection:
         rows = list(connection.execute(sa.select(operations)).mappings())
         of_items = Counter(connection.scalars(sa.select(items.c.operation_id)))
+        of_plans = list(connection.execute(sa.select(items.c.plan_id, plans.c.id).join(plans, isouter=True)))
+        answered = connection.scalar(sa.select(sa.func.count()).select_from(answers))
+        said = connection.execute(sa.select(events.c.operation_id, events.c.data).where(events.c.name == "state"))
+        ends = Counter(row.operation_id for row in said if row.data["state"] in FINISHED)
         solver = connection.scalar(sa.select(sa.func.sum(plans.c.solver_seconds))) or 0.0
     faults = walk(store).faults
     store.close()
@@ -127,14 +161,16 @@ def told(
     checks = {
         "items did not all succeed": batch["items"]["succeeded"] != batch["total"],
         "an item has no operation of its own": len(of_items) != batch["total"] or None in of_items,
+        "an item has no plan": len(of_plans) != batch["total"] or any(id is None for _, id in of_plans),
+        "a question has not one answer": answered != batch["total"],
+        "an operation has not ended once": len(ends) != len(rows) or set(ends.values()) != {1},
         "a question was put twice": len({row["key"] for row in rows}) != len(rows) or len(rows) != batch["total"],
         "more was begun again than kills met": again > kills * given.slots,
     }
     return {
-        "items": batch["total"], "kills": kills, "counts": batch["items"], "operations": len(rows),
-        "begun_again": again, "lived_seconds": round(lived, 1), "solver_seconds": round(solver, 1),
-        "operation_seconds": round(busy, 1), "serving_cpu_seconds": round(cpu, 2),
-        "overhead": round(cpu / solver, 4), "slots_idle": round(1 - busy / (given.slots * lived), 4),
+        "operations": len(rows), "begun_again": again, "solver_seconds": round(solver, 1),
+        "operation_seconds": round(busy, 1), "overhead": round(cpu / solver, 4),
+        "cpu_overhead": round(cpu / solving, 4), "slots_idle": round(1 - busy / (given.slots * lived), 4),
         "wrong": [said for said, is_so in checks.items() if is_so] + faults,
     }  # fmt: skip
 

@@ -36,7 +36,7 @@ AHEAD = 4  # items in the queue for every solve at a time: none has to wait for 
 IDLE_S = 0.5  # between two looks for what others have begun or ended
 PACE_S = 0.2  # between two turns, however many items end here: there are more ahead than end meanwhile
 PRIORITY = 200  # of items: whoever waits for a plan goes first
-LOOKED_AT = 50  # items of a batch in one turn, of which more may be answered already than there is room for
+MOST_FED = 50  # items of a batch in one turn, of which more may be answered already than there is room for
 MOST_ENDED = 500  # items that end in one turn
 
 
@@ -64,7 +64,9 @@ class Feeder:
         try:
             with self._store.writing() as connection:
                 connection.execute(_LOCKED)
-                ended, (fed, asked) = _settle(connection), self._feed(connection)
+                ended, seconds = _settle(connection)
+                fed, asked = self._feed(connection, seconds)
+                _move(connection, seconds)
                 stopping = rows.to_cancel(connection, connection.scalars(_ENDING).all())
         except IntegrityError:  # one of the questions was asked by somebody just now; the next turn joins them
             self._looked_at = -math.inf
@@ -117,39 +119,34 @@ class Feeder:
             room -= 1
         return dict(shares)
 
-    def _feed(self, connection: sa.Connection) -> tuple[int, int]:
-        """How many items were answered or went into the queue, and how many of them went."""
+    def _feed(self, connection: sa.Connection, seconds: dict[str, float]) -> tuple[int, int]:
+        """How many items were answered or went into the queue, and how many of them went; their batches come along."""
         shares, fed, asked = self._shares(connection), 0, 0
-        if shares:
-            for row in rows.dicts(connection, _held(batches).where(batches.c.id.in_(list(shares)))):
-                room = shares[row["id"]]
-                done, left = self._feed_batch(connection, row, room)
-                fed, asked = fed + done, asked + room - left
+        for row in rows.dicts(connection, _held(batches).where(batches.c.id.in_(list(shares)))) if shares else []:
+            done, left = self._feed_batch(connection, row, shares[row["id"]])
+            fed, asked = fed + done, asked + shares[row["id"]] - left
+            seconds.setdefault(row["id"], 0.0)
         return fed, asked
 
     def _feed_batch(self, connection: sa.Connection, batch: Mapping[str, Any], room: int) -> tuple[int, int]:
         """How many items were answered or went into the queue, and how much room is left."""
-        which = items.c.batch_id == batch["id"], items.c.state == "queued"
-        some = sa.select(items).where(*which).order_by(items.c.number).limit(max(room, LOOKED_AT))
-        asked = [(row, _question(batch, row)) for row in rows.dicts(connection, some)]
-        known = sa.select(answers.c.key, answers.c.plan_id).where(
-            answers.c.key.in_([key for _, (key, _) in asked]), answers.c.plan_id.is_not(None)
-        )
-        plans = {row.key: row.plan_id for row in connection.execute(known)}
-        at, fed = now(), 0
-        for row, (key, fields) in asked:
-            if key in plans:
-                done = {"state": "succeeded", "plan_id": plans[key], "cached": True, "started_at": at, "ended_at": at}
-            elif room:
-                id = self._ask(connection, Operation(rows.new_id("op"), key, row["graph_id"], fields, at), batch)
-                done, room = {"state": "running", "operation_id": id, "cached": False, "started_at": at}, room - 1
-            else:
-                continue
-            connection.execute(sa.update(items).where(_is(row)).values(done))
-            fed += 1
-        began = {"state": "running", "started_at": sa.func.coalesce(batches.c.started_at, sa.literal(at, Moment()))}
-        rows.changed(connection, [batch["id"]], **began)
-        rows.finish(connection, [batch["id"]])
+        fed, at = 0, now()
+        while room and fed < MOST_FED:
+            some = rows.dicts(connection, _NEXT, {"of": batch["id"], "most": room})
+            if not some:
+                break
+            asked = [(row, *_question(batch, row)) for row in some]
+            known = connection.execute(_KNOWN, {"keys": [key for _, key, _ in asked]})
+            plans = {row.key: row.plan_id for row in known}
+            for row, key, fields in asked:
+                done = {"state": "running", "plan_id": plans.get(key), "cached": key in plans, "ended_at": None}
+                if key in plans:
+                    done |= {"state": "succeeded", "operation_id": None, "ended_at": at}
+                else:
+                    operation = Operation(rows.new_id("op"), key, row["graph_id"], fields, at)
+                    done, room = done | {"operation_id": self._ask(connection, operation, batch)}, room - 1
+                connection.execute(_BECOMES, _is(row) | done | {"started_at": at})
+            fed += len(some)
         return fed, room
 
     def _ask(self, connection: sa.Connection, operation: Operation, batch: Mapping[str, Any]) -> str:
@@ -171,8 +168,11 @@ def _question(batch: Mapping[str, Any], item: Mapping[str, Any]) -> tuple[str, d
     return key if batch["tenant"] is None else own_name(batch["tenant"], key), fields
 
 
-def _settle(connection: sa.Connection) -> int:
-    """How many items have ended as their operations have; those of an operation that is gone wait again."""
+def _settle(connection: sa.Connection) -> tuple[int, dict[str, float]]:
+    """How many items have ended as their operations have, and their batches with what they took.
+
+    Those of an operation that is gone wait again.
+    """
     ended = rows.dicts(connection, _OVER_NOW)
     seconds: dict[str, float] = {}
     for row in ended:
@@ -180,16 +180,21 @@ def _settle(connection: sa.Connection) -> int:
         if row["id"] is not None:
             said = {"state": row["state"], "plan_id": row["result"], "error": row["error"], "ended_at": row["ended_at"]}
             said["started_at"] = row["started_at"] or row["ended_at"]
-        connection.execute(sa.update(items).where(_is(row)).values(said))
+        connection.execute(_BECOMES, _is(row) | said)
         seconds[row["batch_id"]] = seconds.get(row["batch_id"], 0.0) + _seconds(row)
+    return len(ended), seconds
+
+
+def _move(connection: sa.Connection, seconds: Mapping[str, float]) -> None:
+    """Say of these batches that items have moved, which took so long."""
+    at = now()
     for id, taken in seconds.items():
-        rows.changed(connection, [id], solver_seconds=batches.c.solver_seconds + taken)
+        connection.execute(_MOVES, {"moved": id, "moved_at": at, "taken": taken})
     rows.finish(connection, seconds)
-    return len(ended)
 
 
-def _is(item: Mapping[str, Any]) -> sa.ColumnElement[bool]:
-    return sa.and_(items.c.batch_id == item["batch_id"], items.c.number == item["number"])
+def _is(item: Mapping[str, Any]) -> dict[str, Any]:
+    return {"of_batch": item["batch_id"], "of_number": item["number"]}
 
 
 def _seconds(row: Mapping[str, Any]) -> float:
@@ -213,5 +218,27 @@ _OVER = (  # running items whose operation has ended, or is gone
     sa.select(items.c.batch_id, items.c.number, operations.c.id, *_ENDED)
     .join(operations, operations.c.id == items.c.operation_id, isouter=True)
     .where(items.c.state == "running", operations.c.id.is_(None) | operations.c.ended_at.is_not(None))
+)
+_NEXT = (
+    sa.select(items)
+    .where(items.c.batch_id == sa.bindparam("of"), items.c.state == "queued")
+    .order_by(items.c.number)
+    .limit(sa.bindparam("most"))
+)
+_KNOWN = sa.select(answers.c.key, answers.c.plan_id).where(
+    answers.c.key.in_(sa.bindparam("keys", expanding=True)), answers.c.plan_id.is_not(None)
+)
+_BECOMES = sa.update(items).where(
+    items.c.batch_id == sa.bindparam("of_batch"), items.c.number == sa.bindparam("of_number")
+)
+_MOVES = (
+    sa.update(batches)
+    .where(batches.c.id == sa.bindparam("moved"))
+    .values(
+        state="running",
+        started_at=sa.func.coalesce(batches.c.started_at, sa.bindparam("moved_at", type_=Moment())),
+        solver_seconds=batches.c.solver_seconds + sa.bindparam("taken", type_=sa.Double()),
+        last_event=batches.c.last_event + 1,
+    )
 )
 _ANY_OVER, _OVER_NOW = _OVER.limit(1), _OVER.limit(MOST_ENDED)

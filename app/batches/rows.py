@@ -20,7 +20,7 @@ from app.jobs.port import FINISHED, STATES
 from app.records import now
 from app.store.database import insert
 from app.store.store import ID, Store
-from app.store.tables import graphs, operations, plans
+from app.store.tables import Moment, graphs, operations, plans
 from app.store.tables_batches import batches, items
 
 AT_A_TIME = 500
@@ -203,9 +203,11 @@ def items_of(store: Store, batch_id: str, after: int, limit: int, state: str | N
         return dicts(connection, asked)
 
 
-def dicts(connection: sa.Connection, asked: sa.Select[Any]) -> list[dict[str, Any]]:
+def dicts(
+    connection: sa.Connection, asked: sa.Select[Any], given: Mapping[str, Any] | None = None
+) -> list[dict[str, Any]]:
     """The rows by their columns' names."""
-    return [dict(row) for row in connection.execute(asked).mappings()]
+    return [dict(row) for row in connection.execute(asked, given).mappings()]
 
 
 def cancel(store: Store, id: str) -> list[str]:
@@ -253,13 +255,20 @@ def changed(connection: sa.Connection, ids: Collection[str], **values: Any) -> N
 
 def finish(connection: sa.Connection, ids: Collection[str]) -> None:
     """End those of the batches whose items have all ended."""
-    if not ids:
-        return
-    open_items = sa.exists().where(items.c.batch_id == batches.c.id, items.c.state.in_(["queued", "running"]))
-    over = batches.c.id.in_(list(ids)), UNFINISHED, ~open_items
-    state = sa.case((batches.c.cancel_requested, "cancelled"), else_="succeeded")
-    last = batches.c.last_event + 1
-    connection.execute(sa.update(batches).where(*over).values(state=state, ended_at=now(), last_event=last))
+    if ids:
+        connection.execute(_FINISH, {"ids": list(ids), "at": now()})
+
+
+_OPEN_ITEMS = sa.exists().where(items.c.batch_id == batches.c.id, items.c.state.in_(["queued", "running"]))
+_FINISH = (
+    sa.update(batches)
+    .where(batches.c.id.in_(sa.bindparam("ids", expanding=True)), UNFINISHED, ~_OPEN_ITEMS)
+    .values(
+        state=sa.case((batches.c.cancel_requested, "cancelled"), else_="succeeded"),
+        ended_at=sa.bindparam("at", type_=Moment()),
+        last_event=batches.c.last_event + 1,
+    )
+)
 
 
 def to_cancel(connection: sa.Connection, ids: Collection[str]) -> list[str]:
