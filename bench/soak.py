@@ -39,6 +39,7 @@ from planner.algorithms import PLANNERS
 from planner.errors import BadRequest
 from planner.request import parse_request
 from planner.runtime import RUNTIMES
+from tests.planner.optimum import front
 from tests.planner.small_problems import modes, small_problem, wrong
 from tests.strategies import random_graph
 
@@ -104,7 +105,7 @@ def compared(seed: int, number: int) -> tuple[str, str]:
     chance = random.Random(f"{seed}/{number}")
     problem = small_problem(chance)
     try:
-        why = "\n".join(line for mode in modes(chance) for line in wrong(problem, mode))
+        why = "\n".join(line for mode in modes(chance) for line in wrong(problem, mode, front(problem, mode)))
     except Exception:
         why = traceback.format_exc()
     return "wrong" if why else "optimal", why

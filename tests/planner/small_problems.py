@@ -18,7 +18,6 @@ from planner.plan import Goal, Score
 from planner.portfolio import Found, judge
 from planner.problem import Problem
 from tests.contracts.test_every_planner import is_runnable
-from tests.planner.optimum import front
 from tests.planner.random_problems import random_problem, returning_problem, training_problem
 from tests.planner.test_choices import with_random_choices
 
@@ -75,9 +74,8 @@ def planned(problem: Problem, goal: Goal) -> tuple[Found, Score]:
     return found, judge(problem, goal, found.order, found.choices)
 
 
-def wrong(problem: Problem, mode: Goal) -> Iterator[str]:
-    """What is not as the oracle says, at every budget: `auto`'s cost or peak, or a bound."""
-    best = front(problem, mode)
+def wrong(problem: Problem, mode: Goal, best: list[tuple[int, int]]) -> Iterator[str]:
+    """What is not as the oracle's `front` says, at every budget: `auto`'s cost or peak, or a bound."""
     assert best, "the document's order is legal, so there is a best one"
     for budget, least in budgets(best):
         goal = replace(mode, budget_bytes=budget)
