@@ -14,7 +14,7 @@ from tests.end_to_end.models import MODELS, QUICK
 
 NAMES = [pytest.param(name, marks=() if name in QUICK else pytest.mark.heavy) for name in MODELS]
 #: A step of vgg19 takes ten seconds to execute.
-FEW = ("auto", "greedy", "mirror", "segments")
+FEW = ("greedy", "blocks", "mirror", "segments")
 PAIRS = [
     pytest.param(planner, name, marks=() if name in QUICK else pytest.mark.heavy)
     for planner in PLANNERS
