@@ -1,0 +1,42 @@
+"""A child that waits where a test wants it to. It stands by itself because every such child imports it."""
+
+from __future__ import annotations
+
+import functools
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from typing import Any
+
+from app.child import TASKS, Tell
+from app.child import main as real_main
+
+#: Longer than any test: who waits so long was not stopped.
+NEVER_S = 600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """Where a child waits: at the first progress of a stage, with an incumbent or without one."""
+
+    stage: str
+    improved: bool
+    deaf: bool = False  # goes on waiting when it is told to stop
+
+    def main(self, pipe: Connection, task: str, memory_bytes: int) -> None:
+        """The child's entry point."""
+        TASKS[task] = functools.partial(self.run, TASKS[task])
+        real_main(pipe, task, memory_bytes)
+
+    def run(self, task: Any, payload: Mapping[str, Any], tell: Tell, stop: threading.Event) -> Any:
+        def told(message: Mapping[str, Any]) -> None:
+            tell(message)
+            progress = message["progress"]
+            if progress["stage"] == self.stage and self.improved <= (progress["incumbent_peak_bytes"] is not None):
+                if self.deaf:
+                    time.sleep(NEVER_S)
+                assert stop.wait(NEVER_S), "nobody said stop"
+
+        return task(payload, told, stop)
