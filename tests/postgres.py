@@ -48,10 +48,10 @@ class Cluster:
         """`immediate` is what a crash is: nobody is told, and the next start recovers."""
         self._call("pg_ctl", "-w", "-D", self.data, "-m", mode, "stop")
 
-    def database(self, name: str) -> str:
-        """URL of a new, empty database."""
+    def database(self, name: str, like: str = "template1") -> str:
+        """URL of a new database, empty or a copy of another that nobody is connected to."""
         url = f"postgresql://remat@127.0.0.1:{self.port}"
-        self._call("psql", "-q", f"{url}/postgres", "-c", f'CREATE DATABASE "{name}"')
+        self._call("psql", "-q", f"{url}/postgres", "-c", f'CREATE DATABASE "{name}" TEMPLATE "{like}"')
         return f"{url}/{name}"
 
     def close(self) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
+from app.jobs.queue import Queue
 from app.main import create_app
 from app.settings import Settings
 from app.store.database import engine_of, migrate
@@ -92,17 +93,22 @@ def postgres() -> Iterator[Cluster]:
     cluster.close()
 
 
+@pytest.fixture(scope="session")
+def migrated(postgres: Cluster) -> str:
+    """Name of a database with all tables and nothing in them: to copy it takes a tenth of making them."""
+    engine = engine_of(postgres.database("migrated"), Path())
+    migrate(engine)
+    queue = Queue(engine)
+    queue.prepare()
+    queue.close()
+    engine.dispose()
+    return "migrated"
+
+
 @pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.heavy)])
 def store_settings(request: pytest.FixtureRequest, tmp_path: Path) -> dict[str, Any]:
     """Settings of an empty store of either kind, ready to be opened."""
     if request.param == "sqlite":
         return {"data": tmp_path}
-    url = request.getfixturevalue("postgres").database(tmp_path.name)
-    migrate_postgres(url)
+    url = request.getfixturevalue("postgres").database(tmp_path.name, like=request.getfixturevalue("migrated"))
     return {"data": tmp_path, "database_url": url}
-
-
-def migrate_postgres(url: str) -> None:
-    engine = engine_of(url, Path())
-    migrate(engine)
-    engine.dispose()
