@@ -14,8 +14,10 @@ from app.pages.board import Asked
 from app.savings import Owned, is_owned
 from app.store.store import Store
 from app.store.tables import graphs, plans, result_plans, results
+from planner.asked import NOT_IN_A_FIT
 
 BATCH = "batch"
+SECONDS = 20  # of a search that the page of a plan asks for
 MOST_FITS = 10_000
 ON = ("model", "device", "runtime", "counts")  # of a fit and of a row that it is beside
 
@@ -46,6 +48,15 @@ class Fitted:
             size, memory = (None, None) if fit is None else (fit["size"], fit["budget_bytes"])
             found.append({**row, "largest_batch": size, "largest_batch_bytes": memory, "fit": fit})
         return found
+
+
+def question_of(report: Mapping[str, Any], graph_id: str) -> dict[str, Any]:
+    """What asks for the largest batch on the terms of a plan; the memory is its device's until another is named."""
+    left_out = {*NOT_IN_A_FIT, "budget", "max_overhead", "fits", "batch", "iterations"}
+    terms = {name: said for name, said in report["request"].items() if name not in left_out}
+    device = report["device"]
+    memory = {"fits": device} if isinstance(device, str) else {}
+    return terms | memory | {"graph_id": graph_id, "grow": BATCH, "search_seconds": SECONDS}
 
 
 def fitted(store: Store, owned: Owned | None, asked: Asked) -> Fitted:

@@ -20,7 +20,7 @@ from app.access.view import own_plans, tenant_of
 from app.errors import BadUsage, Gone, NotFound
 from app.formats import FORMATS
 from app.negotiation import takes_gzip
-from app.pages import assets, drawn, frame
+from app.pages import assets, drawn, fitted, frame
 from app.pages.frame import PageRoute
 from app.pages.pictures import Figures, Timeline
 from app.routes.common import Serving, immutable
@@ -68,6 +68,7 @@ async def plan_page(request: Request, service: Serving, plan_id: PlanId, embed: 
         has_png=_has_png(),
         formats=[FORMATS[name] for name in sorted(FORMATS, key=lambda name: name != "rows")],
         question=_curve_question(report, others),
+        fit_question=msgspec.json.encode(fitted.question_of(report, report["row"]["graph_id"])).decode(),
         others=[_labelled(row) for row in others if row["id"] != plan_id],
         **curve_of(report, others),
     )

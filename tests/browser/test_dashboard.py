@@ -77,7 +77,7 @@ def test_a_keyboard_gets_to_the_content_at_once(served: Served, opened: Callable
     assert page.evaluate("document.activeElement.id") == "main"
 
 
-@pytest.mark.parametrize("path", ["/", "/jobs", "/upload", "/compare", "/nothing"])
+@pytest.mark.parametrize("path", ["/", "/jobs", "/batches", "/upload", "/compare", "/nothing"])
 def test_nothing_is_wider_than_a_narrow_screen(served: Served, opened: Callable[..., Watched], path: str) -> None:
     watched = opened(f"{served.url}{path}", NARROW)
     watched.expect("404")
@@ -85,7 +85,7 @@ def test_nothing_is_wider_than_a_narrow_screen(served: Served, opened: Callable[
 
 
 @pytest.mark.parametrize("colours", ["light", "dark"])
-@pytest.mark.parametrize("path", ["/", "/?model=none", "/jobs", "/upload", "/compare", "/nothing"])
+@pytest.mark.parametrize("path", ["/", "/?model=none", "/jobs", "/batches", "/upload", "/compare", "/nothing"])
 def test_axe_finds_nothing(served: Served, opened: Callable[..., Watched], path: str, colours: str) -> None:
     from axe_playwright_python.sync_playwright import Axe
 

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from collections.abc import Callable
 from pathlib import Path
 
+import httpx2
 import pytest
 
 from bench.generators import layered
-from tests.app.conftest import chain
+from tests.app.conftest import chain, one_layer
+from tests.app.test_batches import broken
 from tests.browser.conftest import PATIENCE_MS, Served, Watched
 
 pytestmark = pytest.mark.browser
@@ -88,6 +91,48 @@ def test_a_job_is_stopped_and_asked_again(served: Served, opened: Callable[..., 
     expect(page.locator("#state")).to_contain_text("cancelled", timeout=PATIENCE_MS)
     page.goto(f"{served.url}/jobs?state=cancelled")
     expect(page.get_by_role("link", name="thousand", exact=True).first).to_be_visible()
+
+
+def test_the_largest_batch_is_asked_for_on_a_plans_page_and_shown_on_that_of_its_job(
+    served: Served, opened: Callable[..., Watched]
+) -> None:
+    from playwright.sync_api import expect
+
+    asked = {"graph": one_layer(), "loss": "loss", "budget": "90%", "planner": "greedy", "iterations": 5}
+    plan = httpx2.post(f"{served.url}/v1/plans", json=asked, headers={"Prefer": "wait=60"}, timeout=120).json()
+    page = opened(f"{served.url}/plans/{plan['id']}").page
+    page.get_by_label("Memory", exact=True).fill("64KiB")
+    page.get_by_role("button", name="Find the largest batch").click()
+    expect(page).to_have_url(re.compile("/jobs/op"), timeout=PATIENCE_MS)
+    expect(page.locator("#size")).to_have_text(re.compile(r"^\d+$"), timeout=PATIENCE_MS)
+    page.get_by_role("link", name="Open its plan").click()
+    expect(page).to_have_url(re.compile("/plans/[0-9a-f]{64}"))
+
+
+def test_a_batch_is_followed_to_its_end_and_what_failed_is_retried(
+    served: Served, opened: Callable[..., Watched]
+) -> None:
+    from playwright.sync_api import expect
+
+    ids = [httpx2.post(f"{served.url}/v1/graphs", json=one, timeout=120).json()["id"] for one in (chain(3), broken())]
+    asked = {"graph_ids": ids, "planners": ["greedy"], "iterations": 5, "budgets": ["90%", "60%"], "loss": "y"}
+    page = opened(f"{served.url}/batches").page
+    batch = httpx2.post(f"{served.url}/v1/batches", json=asked, timeout=120).json()["id"]
+    row = page.locator(f"#row-{batch}")  # comes by itself
+    expect(row).to_contain_text("4 of 4", timeout=PATIENCE_MS)
+    row.get_by_role("link").first.click()
+    expect(page.locator("#batch .state.succeeded").first).to_be_visible()
+    page.locator("#state").select_option("failed")
+    expect(page).to_have_url(re.compile("state=failed"))
+    expect(page.locator("#batch tbody tr")).to_have_count(4)
+    with page.expect_response(re.compile(":retry$")) as answer:
+        page.get_by_role("button", name="Retry").click()
+    assert answer.value.status == 200
+    until = time.monotonic() + PATIENCE_MS / 1000
+    while (found := httpx2.get(f"{served.url}/v1/batches/{batch}", timeout=120).json())["ended_at"] is None:
+        assert time.monotonic() < until, found
+        time.sleep(0.2)
+    assert found["items"]["failed"] == 4
 
 
 def test_a_page_says_when_the_service_is_gone(opened: Callable[..., Watched], tmp_path: Path) -> None:

@@ -311,7 +311,8 @@ def test_a_drawing_is_in_rows_and_says_what_it_leaves_out(opened: Any) -> None:
             }
           }
           const nodes = [...Array(50).keys()], edges = nodes.slice(1).map((n) => [n - 1, n]);
-          return { faults, all: drawn(nodes, edges, () => false, 50).length, some: drawn(nodes, edges, (n) => n === 30, 5) };
+          const some = drawn(nodes, edges, (n) => n === 30, 5);
+          return { faults, all: drawn(nodes, edges, () => false, 50).length, some };
         }""",
         address("js/drawing.js"),
     )

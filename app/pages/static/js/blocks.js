@@ -5,7 +5,7 @@
 //   ╰   ↻ relu_3   runs twice: frees 64 MiB over 812 steps for 21 µs; kept, the peak would be ...
 
 import { Drawing } from "./drawing.js";
-import { seconds, share, size } from "./format.js";
+import { grouped, seconds, share, size } from "./format.js";
 
 const MANY = 150; // layers, or nodes of one, shown at a time
 const MOST_ARCS = 800;
@@ -121,7 +121,7 @@ export class BlockView {
     this.rows.append(this.arcsRoom);
     this.rowOf = new Map(shown.map(([own], k) => [own.id, this.rows.children[k]]));
     const nodes = layers.reduce((sum, [, each]) => sum + each.length, 0);
-    const many = (count, word) => `${count.toLocaleString("en")} ${word}${count === 1 ? "" : "s"}`;
+    const many = (count, word) => `${grouped(count)} ${word}${count === 1 ? "" : "s"}`;
     this.root.querySelector("[data-part=count]").textContent = layers.length
       ? `${many(nodes, "node")} in ${many(layers.length, "block")}`
       : asked ? "No node is like this." : "The graph has no nodes.";
@@ -137,10 +137,10 @@ export class BlockView {
     button.setAttribute("aria-expanded", String(isOpen));
     const cell = (className, text) => button.appendChild(Object.assign(document.createElement("span"), { className, textContent: text }));
     cell("name", own.name).title = own.name;
-    const phases = PHASES.map((word, k) => own.phases[k] && `${own.phases[k].toLocaleString("en")} ${word}`).filter(Boolean);
+    const phases = PHASES.map((word, k) => own.phases[k] && `${grouped(own.phases[k])} ${word}`).filter(Boolean);
     cell("phase", phases.slice(0, 1).join(""));
     cell("phase", phases.slice(1).join(", "));
-    cell(own.again ? "phase again" : "phase", own.again ? `↻ ${own.again.toLocaleString("en")} again` : "");
+    cell(own.again ? "phase again" : "phase", own.again ? `↻ ${grouped(own.again)} again` : "");
     button.appendChild(this.saves(own));
     button.addEventListener("click", () => {
       if (!this.open.delete(own.id)) this.open.add(own.id);
@@ -190,7 +190,7 @@ export class BlockView {
     const room = Object.assign(document.createElement("div"), { className: "more" });
     const button = room.appendChild(document.createElement("button"));
     button.type = "button";
-    button.textContent = `Show ${Math.min(MANY, count)} more of ${count.toLocaleString("en")} ${what}`;
+    button.textContent = `Show ${Math.min(MANY, count)} more of ${grouped(count)} ${what}`;
     button.addEventListener("click", go);
     return room;
   }

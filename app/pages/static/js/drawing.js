@@ -4,7 +4,7 @@
 //    ╰───┬───╯            ╰─────▲──────╯      ↻ runs again, and says why when it is chosen
 //    ╭ relu1 ╮ ─────────▶ ╭ grad/relu1 ╮
 
-import { seconds, size } from "./format.js";
+import { grouped, seconds, size } from "./format.js";
 
 const MOST = 120; // nodes of a drawing
 const SVG = "http://www.w3.org/2000/svg";
@@ -12,7 +12,6 @@ const PHASES = ["forward", "backward", "update"];
 const WIDE = 148, HIGH = 34, ACROSS = 20, DOWN = 22, EDGE = 16, BETWEEN = 72; // pixels
 const LONGEST = 19; // letters of a name
 
-const grouped = (count) => count.toLocaleString("en");
 const element = (name, attributes, inside = []) => {
   const made = document.createElementNS(SVG, name);
   for (const [key, said] of Object.entries(attributes)) made.setAttribute(key, String(said));

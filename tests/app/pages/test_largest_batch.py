@@ -1,0 +1,29 @@
+"""The page of a plan asks for the largest batch on the plan's own terms, and the dashboard shows what was found."""
+
+from __future__ import annotations
+
+import json
+
+from starlette.testclient import TestClient
+
+from tests.app.conftest import one_layer
+from tests.app.pages.html import parsed
+
+
+def test_what_a_plans_page_asks_is_found_and_stands_on_the_dashboard(client: TestClient) -> None:
+    asked = {"graph": one_layer(), "loss": "loss", "budget": "90%", "planner": "greedy", "iterations": 5}
+    plan = client.post("/v1/plans", json=asked | {"execute": "auto"}).json()
+    (form,) = parsed(client.get(f"/plans/{plan['id']}").text).all("form", id="ask-fit")
+    question = json.loads(form.attributes["data-question"])
+    assert (question["fits"], question["loss"], question["planner"]) == ("a100-80gb", "loss", "greedy")
+    del question["fits"]  # another memory is named
+    found = client.post("/v1/fits", json=question | {"budget": "64KiB", "iterations": 5}).json()
+    assert found["size"] > 8, found
+    page = parsed(client.get("/").text)
+    (card,) = [one for one in page.all("div", class_="card") if one.text.startswith("Largest batch")]
+    assert f"{found['size']} in 64.00 KiB" in card.text and "one layer" in card.text, card.text
+    assert f"/plans/{found['plan'].rpartition('/')[2]}" in [one.attributes["href"] for one in card.all("a")]
+    (row,) = [line for line in page.all("tbody")[0].all("tr") if line.all("a", href=f"/plans/{plan['id']}")]
+    cells = [cell.text for cell in row.inside if not isinstance(cell, str)]
+    assert (cells[14], cells[17]) == (cells[7], "bit for bit")  # measured as predicted
+    assert cells[16].startswith(str(found["size"]))
