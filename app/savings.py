@@ -90,8 +90,14 @@ def _listed(store: Store, ids: Sequence[str]) -> sa.Select[Any]:
 
 def as_csv(names: Iterable[str], rows: Iterable[Mapping[str, Any]]) -> str:
     """The rows under a line of names, as RFC 4180 has it; null is empty."""
+    named = tuple(names)
+    return table_as_csv(named, ([row.get(name) for name in named] for row in rows))
+
+
+def table_as_csv(names: Iterable[str], rows: Iterable[Iterable[Any]]) -> str:
+    """As `as_csv`, of rows that have their values in the order of the names."""
     text = io.StringIO()
-    writer = csv.DictWriter(text, list(names))
-    writer.writeheader()
+    writer = csv.writer(text)
+    writer.writerow(names)
     writer.writerows(rows)
     return text.getvalue()

@@ -84,42 +84,36 @@ class Board:
 
     def rows(self, asked: Asked, limit: int, offset: int = 0) -> list[dict[str, Any]]:
         """Rows in the order asked for."""
-        best = self._best(asked)
-        column = best.c[asked.sort]
-        order = column.desc() if asked.direction == "desc" else column.asc()
-        chosen = sa.select(best).order_by(sa.nulls_last(order), best.c.plan_id).limit(limit).offset(offset)
-        with self._store.reading() as connection:
-            found = connection.execute(chosen).mappings()
-            return [dict(row) | {"measured_seconds": None} for row in found]
+        return self.shown(asked, limit, offset)[0]
 
     def sums(self, asked: Asked) -> dict[str, Any]:
         """Over all rows: how many fit, what is saved, what is paid."""
-        best = self._best(asked)
-        fits = best.c.outcome != OVER
-        both = sa.and_(fits, best.c.checkpointing_status != OVER, best.c.planner != CHECKPOINTING)
+        return self.shown(asked, 0)[1]
 
-        def over(column: sa.ColumnElement[Any], condition: sa.ColumnElement[bool]) -> sa.ColumnElement[Any]:
-            return sa.func.coalesce(sa.func.sum(sa.case((condition, column), else_=0)), 0)
-
-        figures = {
-            "rows": sa.func.count(),
-            "models": sa.func.count(best.c.graph_id.distinct()),
-            "fit": over(sa.literal(1), fits),
-            "fit_before": over(sa.literal(1), best.c.baseline_peak_bytes <= best.c.budget_bytes),
-            "with_budget": sa.func.count(best.c.budget_bytes),
-            "baseline_peak_bytes": over(best.c.baseline_peak_bytes, sa.true()),
-            "saved_bytes": over(best.c.saved_bytes, sa.true()),
-            "baseline_seconds": over(best.c.baseline_seconds, fits),
-            "seconds": over(best.c.seconds, fits),
-            "compared": over(sa.literal(1), both),
-            "compared_seconds": over(best.c.seconds, both),
-            "compared_baseline_seconds": over(best.c.baseline_seconds, both),
-            "checkpointing_seconds": over(best.c.checkpointing_seconds, both),
-            "measured": sa.func.count(best.c.measured_peak_bytes),
-        }
+    def shown(self, asked: Asked, limit: int, offset: int = 0) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+        """`rows` and `sums` of one look at the plans, which is what takes the time."""
+        best = self._best(asked).cte("best")
+        places = sa.select(best.c.plan_id).order_by(*_order(best, asked)).limit(limit).offset(offset)
+        shown = sa.select(best).where(best.c.plan_id.in_(places)).cte("shown")  # whole rows are not sorted
+        figures = _sums(best)
+        sums = sa.select(*(figure.label(f"all_{name}") for name, figure in figures.items())).cte("sums")
+        both = sa.select(sums, shown).select_from(sums.outerjoin(shown, sa.true())).order_by(*_order(shown, asked))
         with self._store.reading() as connection:
-            row = connection.execute(sa.select(*(figure.label(name) for name, figure in figures.items()))).mappings()
-            return {name: float(value) if "seconds" in name else int(value) for name, value in row.one().items()}
+            found = connection.execute(both).all()
+        said = {name: found[0][place] for place, name in enumerate(figures)}
+        names = list(shown.c.keys())
+        rows = [dict(zip(names, row[len(figures) :], strict=True)) for row in found]
+        return (
+            [row | {"measured_seconds": None} for row in rows if row["plan_id"] is not None],
+            {name: float(value) if "seconds" in name else int(value) for name, value in said.items()},
+        )
+
+    def table(self, asked: Asked, names: Sequence[str], limit: int) -> list[sa.Row[Any]]:
+        """The rows with these columns alone; null for those that are not of a plan."""
+        best = self._best(asked).subquery("best")
+        columns = (best.c[name] if name in best.c else sa.null().label(name) for name in names)
+        with self._store.reading() as connection:
+            return list(connection.execute(sa.select(*columns).order_by(*_order(best, asked)).limit(limit)))
 
     def days(self, asked: Asked) -> list[dict[str, Any]]:
         """Plans first made on each day (UTC) and what they save, oldest first."""
@@ -166,7 +160,7 @@ class Board:
             found.append(made <= f"{asked.until}T23:59:59.999Z")
         return found
 
-    def _best(self, asked: Asked) -> sa.Subquery:
+    def _best(self, asked: Asked) -> sa.Select[Any]:
         """A row a question."""
         question = (plans.c.graph_id, GOAL, plans.c.planner, plans.c.device, plans.c.runtime, plans.c.counts)
         names = (
@@ -199,7 +193,7 @@ class Board:
         outcome = {"fits": every.c.outcome != OVER, "over": every.c.outcome == OVER}
         if asked.outcome:
             best = best.where(outcome.get(asked.outcome, every.c.outcome == asked.outcome))
-        return best.subquery("best")
+        return best
 
     def _checkpointing(self) -> sa.Subquery:
         """The best plan of checkpointing for each question."""
@@ -211,13 +205,38 @@ class Board:
         return sa.select(every).where(every.c.place == 1).subquery("checkpointing")
 
 
+def _order(best: sa.FromClause, asked: Asked) -> tuple[sa.ColumnElement[Any], ...]:
+    column = best.c[asked.sort]
+    return sa.nulls_last(column.desc() if asked.direction == "desc" else column.asc()), best.c.plan_id
+
+
+def _sums(best: sa.FromClause) -> dict[str, sa.ColumnElement[Any]]:
+    fits = best.c.outcome != OVER
+    both = sa.and_(fits, best.c.checkpointing_status != OVER, best.c.planner != CHECKPOINTING)
+
+    def over(column: sa.ColumnElement[Any], condition: sa.ColumnElement[bool]) -> sa.ColumnElement[Any]:
+        return sa.func.coalesce(sa.func.sum(sa.case((condition, column), else_=0)), 0)
+
+    return {
+        "rows": sa.func.count(best.c.plan_id),
+        "models": sa.func.count(best.c.graph_id.distinct()),
+        "fit": over(sa.literal(1), fits),
+        "fit_before": over(sa.literal(1), best.c.baseline_peak_bytes <= best.c.budget_bytes),
+        "with_budget": sa.func.count(best.c.budget_bytes),
+        "baseline_peak_bytes": over(best.c.baseline_peak_bytes, sa.true()),
+        "saved_bytes": over(best.c.saved_bytes, sa.true()),
+        "baseline_seconds": over(best.c.baseline_seconds, fits),
+        "seconds": over(best.c.seconds, fits),
+        "compared": over(sa.literal(1), both),
+        "compared_seconds": over(best.c.seconds, both),
+        "compared_baseline_seconds": over(best.c.baseline_seconds, both),
+        "checkpointing_seconds": over(best.c.checkpointing_seconds, both),
+        "measured": sa.func.count(best.c.measured_peak_bytes),
+    }
+
+
 def _day(store: Store) -> sa.ColumnElement[str]:
     if store.is_sqlite:
         return sa.func.substr(sa.type_coerce(plans.c.created_at, sa.Text), 1, 10)
     moment = sa.type_coerce(plans.c.created_at, sa.TIMESTAMP(timezone=True))
     return sa.func.to_char(sa.func.timezone("UTC", moment), "YYYY-MM-DD")
-
-
-def lines(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """The rows as the CSV has them."""
-    return [{name: row[name] for name in COLUMNS} for row in rows]

@@ -11,11 +11,11 @@ import msgspec
 from fastapi import APIRouter, Depends, Query, Request, Response
 
 from app.access.view import own_plans
-from app.pages.board import COLUMNS, MOST_LINES, OUTCOMES, SORTS, Asked, Board, lines
+from app.pages.board import COLUMNS, MOST_LINES, OUTCOMES, SORTS, Asked, Board
 from app.pages.fitted import fitted
 from app.pages.frame import PageRoute, page
 from app.routes.common import Serving
-from app.savings import as_csv
+from app.savings import as_csv, table_as_csv
 
 router = APIRouter(include_in_schema=False, route_class=PageRoute)
 
@@ -52,9 +52,13 @@ async def dashboard(request: Request, service: Serving, asked: Said) -> Response
     def found() -> dict[str, Any]:
         owned = own_plans(service)
         board, fits = Board(service.store, owned), fitted(service.store, owned, asked)
-        sums = board.sums(asked)
-        rows = fits.joined(board.rows(asked, A_PAGE, A_PAGE * (asked.page - 1)))
-        said = {"sums": sums, "rows": rows, "choices": board.choices(), "pages": -(-sums["rows"] // A_PAGE)}
+        shown, sums = board.shown(asked, A_PAGE, A_PAGE * (asked.page - 1))
+        said = {
+            "sums": sums,
+            "rows": fits.joined(shown),
+            "choices": board.choices(),
+            "pages": -(-sums["rows"] // A_PAGE),
+        }
         return said | {"fits": fits.largest()}
 
     def address(path: str = "/", **other: Any) -> str:
@@ -76,14 +80,17 @@ async def dashboard(request: Request, service: Serving, asked: Said) -> Response
 async def savings_csv(service: Serving, asked: Said) -> Response:
     """Every row of the dashboard, bytes and seconds unrounded."""
 
-    def found() -> list[dict[str, Any]]:
+    def found() -> str:
         owned = own_plans(service)
-        rows = Board(service.store, owned).rows(asked, MOST_LINES)
-        return fitted(service.store, owned, asked).joined(rows)
+        rows = Board(service.store, owned).table(asked, COLUMNS, MOST_LINES)
+        fits = fitted(service.store, owned, asked)
+        if not fits.largest():
+            return table_as_csv(COLUMNS, rows)
+        return as_csv(COLUMNS, fits.joined(row._asdict() for row in rows))
 
-    rows = await anyio.to_thread.run_sync(found)
+    text = await anyio.to_thread.run_sync(found)
     headers = {"Cache-Control": "no-store", "Content-Disposition": 'attachment; filename="savings.csv"'}
-    return Response(as_csv(COLUMNS, lines(rows)), 200, headers, "text/csv")
+    return Response(text, 200, headers, "text/csv")
 
 
 @router.get("/trends.json")
