@@ -518,6 +518,7 @@ class Operation(Open):
 
     id: str
     kind: Literal["plan", "curve", "fit", "layout", "batch"]
+    model: str | None = Field(description="name of the graph it is about; null of a layout and of a batch")
     state: Literal["queued", "running", "succeeded", "failed", "cancelled"]
     stage: str | None
     created_at: str

@@ -39,7 +39,6 @@ class Top:
 
     def __init__(self, client: Client, url: str):
         self.client, self.url = client, url
-        self._models: dict[str, str] = {}
 
     def look(self) -> Shown:
         """What runs, what waits, and what ended last. Raises ClientError."""
@@ -48,31 +47,23 @@ class Top:
         ended = itertools.islice((one for one in self.client.operations() if one["ended_at"]), ENDED)
         jobs = [*running, *waiting[::-1][:WAITING], *ended]
         said = f"{self.url}: {len(running)} running, {len(waiting)} waiting"
-        return Shown(said, [self._row(job) for job in jobs])
+        return Shown(said, [_row(job) for job in jobs])
 
-    def _row(self, job: dict[str, Any]) -> tuple[str, ...]:
-        progress = job["progress"] or {}
-        best, bound = progress.get("incumbent") or {}, progress.get("bound") or {}
-        return (
-            job["id"], job["kind"], job["state"], job["stage"] or "", self._model(job),
-            *(
-                "" if value is None else form(value)
-                for form, value in (
-                    (size, best.get("peak_bytes")), (share, best.get("overhead")), (share, bound.get("overhead")),
-                    (share, progress.get("gap")),
-                )
-            ),
-            f"{since(job):.0f}",
-        )  # fmt: skip
 
-    def _model(self, job: dict[str, Any]) -> str:
-        """Of a job that has a plan, what the plan says; asked for once."""
-        result = job["result"]
-        if job["kind"] != "plan" or result is None:
-            return ""
-        if result not in self._models:
-            self._models[result] = str(self.client.report(result)["model"]["name"])
-        return self._models[result]
+def _row(job: dict[str, Any]) -> tuple[str, ...]:
+    progress = job["progress"] or {}
+    best, bound = progress.get("incumbent") or {}, progress.get("bound") or {}
+    return (
+        job["id"], job["kind"], job["state"], job["stage"] or "", job["model"] or "",
+        *(
+            "" if value is None else form(value)
+            for form, value in (
+                (size, best.get("peak_bytes")), (share, best.get("overhead")), (share, bound.get("overhead")),
+                (share, progress.get("gap")),
+            )
+        ),
+        f"{since(job):.0f}",
+    )  # fmt: skip
 
 
 def since(job: dict[str, Any]) -> float:

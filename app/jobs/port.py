@@ -51,6 +51,7 @@ class Operation:
     attempts: int = 0
     last_event: int = 0
     cancel_requested: bool = False
+    model: str | None = None  # name of the graph
 
     @property
     def finished(self) -> bool:
@@ -66,6 +67,7 @@ class Operation:
         return {
             "id": self.id,
             "kind": self.kind,
+            "model": self.model,
             "state": self.state,
             "stage": self.stage,
             "created_at": self.created_at,

@@ -19,9 +19,12 @@ from app.records import now
 from app.store.blobs import key_of
 from app.store.database import insert
 from app.store.store import Store
-from app.store.tables import events, operations, questions, workers
+from app.store.tables import events, graphs, operations, questions, workers
 from app.store.tables_batches import items
 
+#: Name of the graph that an operation is about.
+MODEL = sa.select(graphs.c.name).where(graphs.c.id == operations.c.graph_id).scalar_subquery().label("model")
+WHOLE = (*operations.c, MODEL)  # what an Operation is made of
 UNFINISHED = operations.c.ended_at.is_(None)
 RUNNING = operations.c.state == "running"
 OF_A_BATCH = sa.exists().where(items.c.operation_id == operations.c.id, items.c.state == "running")
@@ -77,14 +80,16 @@ def enter(connection: sa.Connection, operation: Operation, put: Callable[[sa.Con
     if (same := _same(connection, operation.key)) is not None:
         return same
     operation.last_event = 1
-    connection.execute(sa.insert(operations).values(asdict(operation)))
+    row = {name: given for name, given in asdict(operation).items() if name != MODEL.name}
+    connection.execute(sa.insert(operations).values(row))
+    operation.model = connection.scalar(sa.select(graphs.c.name).where(graphs.c.id == operation.graph_id))
     _tell(connection, operation.id, [Event(1, "state", operation.wire())])
     put(connection)
     return operation
 
 
 def _same(connection: sa.Connection, key: str) -> Operation | None:
-    asked = sa.select(operations).where(operations.c.key == key, OPEN)
+    asked = sa.select(*WHOLE).where(operations.c.key == key, OPEN)
     row = connection.execute(asked).mappings().first()
     return None if row is None else Operation(**row)
 
@@ -141,7 +146,7 @@ def _mine(connection: sa.Connection, operation: Operation, said: Mapping[str, An
             operations.c.worker == operation.worker, operations.c.attempts == operation.attempts,
         )
         .values(said)
-        .returning(*operations.c)
+        .returning(*WHOLE)
     ).mappings().first()  # fmt: skip
     if row is None:
         raise Lost(operation.id)
@@ -189,7 +194,7 @@ def give_back(store: Store, gone: Iterable[str], begun: int = 0) -> int:
 
 def _changed(connection: sa.Connection, values: Mapping[str, Any], *which: sa.ColumnElement[bool]) -> list[Operation]:
     """Operations in their new state, with the event that says so."""
-    rows = connection.execute(sa.update(operations).where(*which).values(values).returning(*operations.c)).mappings()
+    rows = connection.execute(sa.update(operations).where(*which).values(values).returning(*WHOLE)).mappings()
     found = [Operation(**row) for row in rows]
     for operation in found:
         _tell(connection, operation.id, [Event(operation.last_event, "state", operation.wire())])
@@ -213,7 +218,7 @@ def _rows(id: str, told: Sequence[Event]) -> list[dict[str, Any]]:
 
 def find(store: Store, id: str) -> Operation:
     """The operation as it stands. Raises NotFound."""
-    return Operation(**store.row(operations, id))
+    return Operation(**store.row(operations, id, MODEL))
 
 
 def since(store: Store, id: str, after: int) -> tuple[list[Event], Operation]:
@@ -237,7 +242,7 @@ def last_events(store: Store, ids: Sequence[str]) -> dict[str, int]:
 
 def page(store: Store, after: str | None, limit: int, state: str | None) -> list[Operation]:
     """At most `limit` of them, newest first, older than `after`."""
-    asked = sa.select(operations).order_by(operations.c.id.desc()).limit(limit)
+    asked = sa.select(*WHOLE).order_by(operations.c.id.desc()).limit(limit)
     if after is not None:
         asked = asked.where(operations.c.id < after)
     if state is not None:

@@ -94,12 +94,12 @@ class Store:
             if not self.blobs.has(key):  # collected in between, as nothing named it
                 self.blobs.put(data)
 
-    def row(self, table: sa.Table, id: str) -> dict[str, Any]:
-        """The row under that primary key. Raises NotFound."""
+    def row(self, table: sa.Table, id: str, *more: sa.ColumnElement[Any]) -> dict[str, Any]:
+        """The row under that primary key, and `more` about it. Raises NotFound."""
         if ID.fullmatch(id):
             (key,) = table.primary_key.columns
             with self.reading() as connection:
-                found = connection.execute(sa.select(table).where(key == id)).mappings().first()
+                found = connection.execute(sa.select(table, *more).where(key == id)).mappings().first()
             if found is not None:
                 return dict(found)
         raise NotFound(f"there is no {table.name[:-1]} {id[:80]!r}")

@@ -62,6 +62,7 @@ def test_who_submits_follows_the_operation_to_its_report(asking: Client) -> None
     operation = asking.submit(chain(6, "followed"), **QUICK)
     events = list(asking.events(operation["id"]))
     assert events[-1].data["state"] == "succeeded"
+    assert {event.data["model"] for event in events if event.event == "state"} == {"followed"}
     assert [int(event.id) for event in events] == sorted({int(event.id) for event in events})
     assert list(asking.events(operation["id"], events[0].id))[-1] == events[-1]
     ended = asking.wait(operation["id"])

@@ -16,8 +16,8 @@ from app.commands import top
 def job(id: str, state: str, **said: Any) -> dict[str, Any]:
     at = "2026-01-01T00:00:00.000Z"
     return {
-        "id": id, "kind": "plan", "state": state, "stage": "plan", "created_at": at, "started_at": at,
-        "ended_at": None, "progress": None, "result": None, "error": None, **said,
+        "id": id, "kind": "plan", "model": "resnet50", "state": state, "stage": "plan", "created_at": at,
+        "started_at": at, "ended_at": None, "progress": None, "result": None, "error": None, **said,
     }  # fmt: skip
 
 
@@ -25,16 +25,17 @@ PROGRESS = {
     "seconds": 3.0, "incumbent": {"overhead": 0.031, "peak_bytes": 5 << 30}, "bound": {"overhead": 0.02}, "gap": 0.011,
 }  # fmt: skip
 ENDED = job("op3", "succeeded", ended_at="2026-01-01T00:01:07.000Z", result="/v1/plans/p", progress=PROGRESS)
-JOBS = [ENDED, job("op2", "running", progress=PROGRESS), job("op1", "queued", started_at=None, stage=None)]
+JOBS = [
+    ENDED, job("op2", "running", progress=PROGRESS),
+    job("op1", "queued", started_at=None, stage=None, model=None, kind="batch"),
+]  # fmt: skip
 
 
 class Service:
     """A client of a service with these jobs, or with the errors it is given, one a look."""
 
-    asked: list[str]
-
     def __init__(self, *errors: Exception):
-        self.errors, self.asked = list(errors), []
+        self.errors = list(errors)
 
     def __call__(self, url: str, **given: Any) -> Service:
         return self
@@ -50,10 +51,6 @@ class Service:
             raise self.errors.pop(0)
         yield from (one for one in JOBS if state in (None, one["state"]))
 
-    def report(self, plan: str) -> dict[str, Any]:
-        self.asked.append(plan)
-        return {"model": {"name": "resnet50"}}
-
 
 def test_a_snapshot_has_what_runs_waits_and_ended(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -63,25 +60,9 @@ def test_a_snapshot_has_what_runs_waits_and_ended(
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "http://here: 1 running, 1 waiting"
     assert [line.split()[0] for line in lines[1:]] == ["job", "op2", "op1", "op3"]
-    assert lines[2].split()[1:10] == [
-        "plan",
-        "running",
-        "plan",
-        "5.00",
-        "GiB",
-        "3.1%",
-        "2.0%",
-        "1.1%",
-        lines[2].split()[9],
-    ]
+    assert " ".join(lines[2].split()[1:10]) == "plan running plan resnet50 5.00 GiB 3.1% 2.0% 1.1%"
+    assert "resnet50" not in lines[3]
     assert lines[4].split()[-1] == "67" and "resnet50" in lines[4]
-
-
-def test_the_name_of_a_plan_is_asked_for_once() -> None:
-    service = Service()
-    follower = top.Top(service, "http://here")  # type: ignore[arg-type]
-    follower.look(), follower.look()
-    assert service.asked == ["/v1/plans/p"]
 
 
 def test_who_does_not_answer_is_told_and_asked_again(
