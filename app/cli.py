@@ -231,7 +231,7 @@ def batch(
     ] = "local",
     server: options.Server = None,
     workers: Annotated[
-        int | None, typer.Option(metavar="N", min=1, help="Plans at a time; one a core, 8 at a server, unless told.")
+        int | None, typer.Option(metavar="N", min=1, help="Plans at a time on this machine; one a core unless told.")
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on: what is there already is not made again.")] = False,
     output: Annotated[Path, typer.Option("-o", "--output", metavar="FOLDER", help="Where results go.")] = Path(

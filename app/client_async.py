@@ -338,12 +338,16 @@ class AsyncClient:
         budgets: Sequence[str | int | float] = (),
         planners: Sequence[str] = (),
         seeds: Sequence[int] = (),
+        idempotency_key: str | None = None,
         **request: Any,
     ) -> Json:
-        """The batch of every combination, begun: `wait_batch` waits for its end, whoever has begun it."""
+        """The batch of every combination, begun: `wait_batch` waits for its end, whoever has begun it.
+
+        With an `idempotency_key` the same question is the same batch, also much later.
+        """
         axes = {"budgets": list(budgets), "planners": list(planners), "seeds": list(seeds)}
         asked = {"graph_ids": list(graph_ids), **{axis: given for axis, given in axes.items() if given}, **request}
-        return dict((await self._questions.post("/v1/batches", msgspec.json.encode(asked))).json())
+        return dict((await self._questions.post("/v1/batches", msgspec.json.encode(asked), key=idempotency_key)).json())
 
     async def batch_status(self, batch_id: str) -> Json:
         """The batch as it stands: `items` says how many are in each state, `done` of `total` have ended."""
@@ -364,10 +368,12 @@ class AsyncClient:
         """The batch once it has ended. Raises TimedOut; the batch goes on then, and may be waited for again."""
         return await self._questions.ended(f"/v1/batches/{word(batch_id)}", Deadline(timeout), on_progress)
 
-    async def items(self, batch_id: str, state: str | None = None, page: int = PAGE) -> AsyncGenerator[Json]:
-        """Every item of a batch, ascending, with what its plan says, fetched a page at a time."""
-        path = f"/v1/batches/{word(batch_id)}/items"
-        async for item in self._questions.pages(path, "items", [("limit", page), ("state", state)]):
+    async def items(
+        self, batch_id: str, state: str | None = None, page: int = PAGE, after: int | None = None
+    ) -> AsyncGenerator[Json]:
+        """Every item of a batch past number `after`, with what its plan says, fetched a page at a time."""
+        path, cursor = f"/v1/batches/{word(batch_id)}/items", None if after is None else str(after)
+        async for item in self._questions.pages(path, "items", [("limit", page), ("state", state)], cursor):
             yield item
 
     async def table(self, batch_id: str, format: str = "csv", state: str | None = None) -> bytes:

@@ -62,9 +62,16 @@ class Questions:
         call = Call("GET", path, list(parameters), {"Accept": "application/json, application/schema+json"})
         return dict((await answered(self.wire, call, self.tries())).json())
 
-    async def post(self, path: str, body: bytes, deadline: Deadline | None = None, wait: float | None = None) -> Answer:
-        """Sent under one idempotency key, however often."""
-        headers = {"Content-Type": "application/json", "Idempotency-Key": str(uuid.uuid4())}
+    async def post(
+        self,
+        path: str,
+        body: bytes,
+        deadline: Deadline | None = None,
+        wait: float | None = None,
+        key: str | None = None,
+    ) -> Answer:
+        """Sent under one idempotency key, however often; a new one unless `key` is given."""
+        headers = {"Content-Type": "application/json", "Idempotency-Key": key or str(uuid.uuid4())}
         if len(body) >= COMPRESSED_BYTES:
             body = zstandard.ZstdCompressor(level=3).compress(body)
             headers["Content-Encoding"] = "zstd"
@@ -112,9 +119,10 @@ class Questions:
                 raise TimedOut(f"{found['id']} is {found['state']}; wait for it again, or cancel it", found["id"])
             await self.wire.pause(min(pause, left))
 
-    async def pages(self, path: str, name: str, parameters: Sequence[tuple[str, Any]]) -> AsyncGenerator[Json]:
-        """Every entry of a list, fetched a page at a time as they are asked for; None is no parameter."""
-        cursor: str | None = None
+    async def pages(
+        self, path: str, name: str, parameters: Sequence[tuple[str, Any]], cursor: str | None = None
+    ) -> AsyncGenerator[Json]:
+        """Entries of a list from the cursor on, fetched a page at a time as asked for; None is no parameter."""
         while True:
             given = [(key, said) for key, said in (*parameters, ("cursor", cursor)) if said is not None]
             found = await self.get(path, given)

@@ -21,10 +21,18 @@ class Clock:
     def __init__(self, waiting: int, at_a_time: int, guess: float | None):
         self.waiting, self.at_a_time = waiting, max(1, at_a_time)
         self._sum, self._count, self._guess = 0.0, 0, guess
+        self._running: set[str] = set()
 
-    def ended(self, seconds: float | None) -> None:
+    def runs(self, key: str) -> None:
+        """More may run at a time than was said, as at a service."""
+        self._running.add(key)
+        self.at_a_time = max(self.at_a_time, len(self._running))
+
+    def ended(self, key: str, seconds: float | None) -> None:
+        """`seconds` it took; None or 0: it says nothing of the others."""
         self.waiting -= 1
-        if seconds is not None:
+        self._running.discard(key)
+        if seconds:
             self._sum, self._count = self._sum + seconds, self._count + 1
 
     @property
@@ -90,10 +98,11 @@ class Lines:
         return None
 
     def told(self, key: str, progress: Mapping[str, Any]) -> None:
-        """Nothing: lines are of what has ended."""
+        """Lines are of what has ended."""
+        self.clock.runs(key)
 
     def ended(self, item: Item, row: Row) -> None:
-        self.clock.ended(row["seconds"])
+        self.clock.ended(item.key, row["seconds"])
         done = self.all - self.clock.waiting
         left = f", {told_seconds(self.clock.left())} left" if self.clock.waiting else ""
         took = "" if row["seconds"] is None else f"; {row['seconds']:.1f} s"
@@ -127,6 +136,7 @@ class Bars:
 
     def told(self, key: str, progress: Mapping[str, Any]) -> None:
         with self._lock:
+            self.clock.runs(key)
             if key not in self._running:
                 bar = self.progress.add_task(str(self.items[key]), total=self.clock.each, said="")
                 self._running[key] = bar, time.monotonic()
@@ -138,7 +148,7 @@ class Bars:
 
     def ended(self, item: Item, row: Row) -> None:
         with self._lock:
-            self.clock.ended(row["seconds"])
+            self.clock.ended(item.key, row["seconds"])
             if (running := self._running.pop(item.key, None)) is not None:
                 self.progress.remove_task(running[0])
             left = told_seconds(self.clock.left())

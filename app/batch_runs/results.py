@@ -2,6 +2,7 @@
 
 FOLDER/results.jsonl     a line an item, in the order they ended; each is on the disk before the next begins
 FOLDER/plans/KEY.json    its report, with the graph that was planned; there before its line
+FOLDER/token             by which a service knows the batch again; there where one was asked
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import secrets
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any
@@ -18,7 +20,7 @@ import msgspec
 from app.errors import BadUsage
 from app.files import CannotWrite, remedy, remove_parts, write_whole
 
-RESULTS, PLANS = "results.jsonl", "plans"
+RESULTS, PLANS, TOKEN = "results.jsonl", "plans", "token"
 #: States of an item that has ended. `failed` for a reason that may pass, and `stopped`, are asked again.
 SUCCEEDED, OVER_BUDGET, FAILED, STOPPED = "succeeded", "over_budget", "failed", "stopped"
 
@@ -53,6 +55,13 @@ class Results:
             raise CannotWrite(f"cannot write {path}: {error.strerror}; {remedy(error.errno)}") from error
         self.rows[kept["key"]] = kept
         return kept
+
+    def token(self) -> str:
+        """What names this folder's batch to a service, and nobody else has. Raises CannotWrite."""
+        path = self.folder / TOKEN
+        if not path.exists():
+            write_whole(path, secrets.token_hex(32).encode())
+        return path.read_text().strip()
 
     def report(self, row: Mapping[str, Any]) -> dict[str, Any] | None:
         """The report of a row; None where it has none, or the file has gone."""

@@ -12,7 +12,8 @@ from typing import Any
 
 import msgspec
 
-from app.batch_runs.engines import Answer, Engine, told_of
+from app.batch_runs.answers import Answer, told_of
+from app.batch_runs.engines import Engine
 from app.batch_runs.items import Item
 from app.batch_runs.results import FAILED, OVER_BUDGET, STOPPED, SUCCEEDED, Row
 from app.errors import problem

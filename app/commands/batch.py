@@ -11,18 +11,18 @@ from pathlib import Path
 from typing import Any
 
 from app.batch_runs import engines, table
-from app.batch_runs.engines import SEARCH_S, Engine, Told
+from app.batch_runs.engines import SEARCH_S
 from app.batch_runs.items import Item, items_of, models_of
 from app.batch_runs.progress import Clock, display
 from app.batch_runs.report import html
 from app.batch_runs.results import Results, opened
 from app.batch_runs.run import outcomes
+from app.client import Client
 from app.commands.files import to_json
 from app.errors import BadUsage
 from app.files import write_whole
 from app.stopping import STOPPED, stopping
 
-WAITING_AT_SERVER = 8  # questions of this batch in the service's queue at a time
 SUMMARY = "summary.csv"
 
 
@@ -49,6 +49,9 @@ def run(asked: Asked, fields: Mapping[str, Any], as_json: bool) -> int:
         raise BadUsage(f"--engine {asked.engine}: local or server", code="bad_flag")
     if asked.engine == "local" and asked.server is not None:
         raise BadUsage("--server goes with --engine server", code="conflicting_flags")
+    if asked.engine == "server" and asked.workers is not None:
+        said = "--workers is of this machine; at a service its settings say how many plans it makes at a time"
+        raise BadUsage(said, code="conflicting_flags")
     if not asked.budgets:
         raise BadUsage("name what plans may take: --budgets 90%,50%", code="no_budgets")
     models = models_of(asked.models)
@@ -80,11 +83,13 @@ def _solve(
     waiting = {key: item for key, item in by_key.items() if not results.is_finished(key)}
     if len(waiting) < len(by_key):
         print(f"{len(by_key) - len(waiting)} of {len(by_key)} plans are there already", file=sys.stderr)
-    usual = WAITING_AT_SERVER if asked.engine == "server" else os.cpu_count() or 1
-    workers = asked.workers or usual
+    workers = 1 if asked.engine == "server" else asked.workers or os.cpu_count() or 1
     guess = None if "iterations" in fields else float(fields.get("search_seconds", SEARCH_S))
     with display(waiting, Clock(len(waiting), workers, guess)) as shown:
-        engine = _engine(asked, workers, shown.told, stop)
+        if asked.engine == "server":
+            engine = engines.server(Client(asked.server), list(by_key.values()), results.token(), shown.told, stop)
+        else:
+            engine = engines.local(workers, shown.told, stop)
         try:
             for outcome in outcomes(waiting.values(), engine, stop):
                 shown.ended(outcome.item, results.add(outcome.row, outcome.report))
@@ -93,9 +98,3 @@ def _solve(
             raise
         finally:
             engine.executor.shutdown()
-
-
-def _engine(asked: Asked, workers: int, told: Told, stop: threading.Event) -> Engine:
-    if asked.engine == "server":
-        return engines.server(asked.server, workers, told, stop)
-    return engines.local(workers, told, stop)

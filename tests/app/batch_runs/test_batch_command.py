@@ -72,6 +72,7 @@ def test_what_is_there_is_not_made_again(folder: Path, made_up: list[str], capsy
         (["--budgets", "80%", "--seeds", "x"], "--seeds"),
         (["--budgets", "80%", "--engine", "cloud"], "local or server"),
         (["--budgets", "80%", "--server", "http://127.0.0.1:1"], "--engine server"),
+        (["--budgets", "80%", "--engine", "server", "--workers", "2"], "--workers is of this machine"),
     ],
 )
 def test_a_wrong_question_is_told_and_nothing_begins(

@@ -14,7 +14,8 @@ import msgspec
 import pytest
 
 from app.batch_runs import engines
-from app.batch_runs.engines import Engine, question_of
+from app.batch_runs.answers import answering, question_of
+from app.batch_runs.engines import Engine
 from app.batch_runs.items import Item, items_of, models_of
 from app.batch_runs.run import NOTHING, figures, outcomes
 from tests.app.batch_runs.conftest import answer, report
@@ -39,7 +40,7 @@ def test_an_item_that_fails_is_a_state_and_the_rest_goes_on(items: list[Item]) -
         return answer()
 
     with ThreadPoolExecutor(2) as executor:
-        found = rows(items, Engine(executor, engines._answering(work)))
+        found = rows(items, Engine(executor, answering(work)))
     assert [found[item.key]["state"] for item in items] == ["succeeded", "failed", "over_budget", "succeeded"]
     assert "MemoryError" in found[items[1].key]["error"]["detail"]
     assert found[items[0].key]["saved"] == 0.4
