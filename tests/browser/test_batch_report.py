@@ -1,0 +1,50 @@
+"""The page of a batch in Chromium, opened from its file with no network: sorted, its plans opened, looked at by axe."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app.batch_runs.report import html
+from tests.app.batch_runs.conftest import report
+from tests.app.batch_runs.test_report import EVIL, failed, row
+from tests.browser.conftest import NARROW, WIDE, Watched
+
+pytestmark = pytest.mark.browser
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> str:
+    """Two plans, one over its budget, and a model that is none, as an address."""
+    rows = [row("small", saved=0.1), row("large"), row(EVIL, "over_budget", saved=0.05), failed("broken")]
+    path = tmp_path / "report.html"
+    path.write_text(html(rows, lambda one: None if one["plan"] is None else report(one["model"]), len(rows)))
+    return path.as_uri()
+
+
+def test_the_page_needs_its_file_and_nothing_else(file: str, opened: Callable[..., Watched]) -> None:
+    page = opened(file, offline=True).page
+    names = page.locator("tbody th")
+    assert names.all_inner_texts() == ["large", "small", EVIL, "broken"]
+    page.get_by_role("button", name="model").click()
+    page.get_by_role("button", name="model").click()
+    assert page.locator("th[aria-sort]").inner_text() == "model"
+    assert names.all_inner_texts() == sorted(names.all_inner_texts(), key=str.casefold)
+    assert not page.locator("#plan-0").get_attribute("open")
+    page.get_by_role("link", name="large", exact=True).first.click()
+    page.locator("#plan-0[open] svg").wait_for()
+    box = page.locator("#plan-0 svg").first.bounding_box()
+    assert box is not None and box["width"] > 200 and box["height"] > 50
+
+
+@pytest.mark.parametrize(("scheme", "size"), [("light", WIDE), ("dark", NARROW)])
+def test_axe_finds_nothing_wrong_with_it(file: str, opened: Callable[..., Watched], scheme: str, size: Any) -> None:
+    from axe_playwright_python.sync_playwright import Axe
+
+    watched = opened(file, size, offline=True, color_scheme=scheme, bypass_csp=True)  # axe is put into the page
+    watched.page.evaluate("document.querySelectorAll('details').forEach((plan) => (plan.open = true))")
+    found = Axe().run(watched.page)
+    assert found.violations_count == 0, found.generate_report()
