@@ -4,11 +4,11 @@
     python bench/kills.py --database postgresql --seed 1        # the workers believe to be on three other hosts
 
 Server, three workers, solver children, what these are forked from, and PostgreSQL are killed with SIGKILL at random
-moments, until so many kills are done; all but the third worker are started again. On PostgreSQL workers are also frozen
-until the others take them for dead, and go on afterwards. Each question is asked by two clients. Then every job must
-have one operation that succeeded once and one plan, which is found valid by a check that shares nothing with its maker,
-and which answers its question also when it is asked again; there must be no other plan, rows and blobs must fit
-together, and no process may be left. Exit 1 when anything is wrong.
+moments, until so many kills are done; all but the third worker are started again, also when one leaves by itself. On
+PostgreSQL workers are also frozen until the others take them for dead, and go on afterwards. Each question is asked by
+two clients. Then every job must have one operation that succeeded once and one plan, which is found valid by a check
+that shares nothing with its maker, and which answers its question also when it is asked again; there must be no other
+plan, rows and blobs must fit together, and no process may be left. Exit 1 when anything is wrong.
 """
 
 from __future__ import annotations
@@ -103,7 +103,9 @@ def storm(
             under.start(name)
         under.rage(jobs, kills, began + 60 * minutes)
         for thread in asking:
-            thread.join()
+            while thread.is_alive():
+                under.supervise()
+                thread.join(1)
         wrong = under.until_ended() + under.asked_again(jobs)
     finally:
         left = under.close()
@@ -183,6 +185,7 @@ class Storm:
         ended = 0
         while self.killed.total() < kills and ended < jobs and time.monotonic() < end:
             until = time.monotonic() + self._random.uniform(1, PATIENCE_S)
+            self.supervise()
             while (now := self._ended()) <= ended and time.monotonic() < until:
                 time.sleep(0.1)
             ended = max(now, ended)
@@ -202,6 +205,12 @@ class Storm:
         except sa.exc.DBAPIError:
             return 0
 
+    def supervise(self) -> None:
+        """Start again what has ended by itself: who starts while there is no database says so, and leaves."""
+        for name, process in list(self._processes.items()):
+            if process.poll() is not None:
+                self.start(name)
+
     def _kill(self, name: str) -> bool:
         self._look()
         process = self._processes.pop(name)
@@ -217,6 +226,7 @@ class Storm:
 
     def _kill_frozen(self) -> bool:
         """Not a kill: the worker is taken for dead, and goes on with what is another's by then."""
+        self.supervise()
         process = self._processes[self._random.choice("ab")]
         process.send_signal(signal.SIGSTOP)
         time.sleep(self._random.uniform(LOST_S, 3 * LOST_S))
@@ -262,6 +272,7 @@ class Storm:
         until = time.monotonic() + SLOWEST_S
         waiting = {place for place in self.answered.values() if "/operations/" in place}
         while waiting and time.monotonic() < until:
+            self.supervise()
             oldest = min(waiting)
             answer = self._insist(lambda place=oldest: httpx2.get(self.url + place, timeout=30))  # type: ignore[misc]
             if answer.json()["state"] in FINISHED:
