@@ -26,6 +26,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -118,7 +119,9 @@ def measured(folder: Path, given: argparse.Namespace) -> dict[str, Any]:
         with Client(served.url, timeout=300.0) as client:
             cpu -= served.cpu_seconds()  # of starting
             if not life:
-                ids = [client.post_graph(chain(6 + n % 7, seed=n))["id"] for n in range(given.graphs)]
+                with ThreadPoolExecutor(given.slots) as pool:
+                    posted = pool.map(lambda n: client.post_graph(chain(6 + n % 7, seed=n)), range(given.graphs))
+                    ids = [graph["id"] for graph in posted]
                 asked = {"budgets": BUDGETS, "planners": [given.planner], "search_seconds": given.seconds}
                 served.began, solving = time.monotonic(), -served.solving_seconds()  # of reading the graphs
                 batch_id = client.start_batch(ids, **asked)["id"]

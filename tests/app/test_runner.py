@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -117,3 +119,22 @@ def test_nesting_without_end_is_a_problem(run: Callable[..., Any]) -> None:
     with pytest.raises(Problem) as caught:
         run("nests")
     assert caught.value.body["code"] == "too_deep"
+
+
+def test_a_child_imports_nothing_more_for_a_solve() -> None:
+    code = """
+import json, sys
+import app.preload
+from app.child import SECTIONS
+from planner import pipeline
+from planner.request import parse_request
+before = set(sys.modules)
+asked = {"planner": "anneal", "iterations": 5, "budget": "70%", "return": ["plan", *SECTIONS]}
+pipeline.solve(sys.stdin.buffer.read(), parse_request(asked))
+print(json.dumps(sorted(set(sys.modules) - before)))
+"""
+    ran = subprocess.run(
+        [sys.executable, "-c", code], input=json.dumps(chain()).encode(), capture_output=True, check=False
+    )
+    assert ran.returncode == 0, ran.stderr.decode()
+    assert json.loads(ran.stdout) == []
