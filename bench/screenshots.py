@@ -23,8 +23,9 @@ sys.path.insert(0, str(ROOT))
 
 from app.settings import Settings  # noqa: E402
 from app.store.store import Store  # noqa: E402
-from tests.app.conftest import chain  # noqa: E402
-from tests.app.pages.seeded import fill  # noqa: E402
+from tests.app.conftest import chain, one_layer  # noqa: E402
+from tests.app.pages.seeded import fill, fit  # noqa: E402
+from tests.app.test_batches import broken  # noqa: E402
 from tests.browser.conftest import ARGUMENTS, CHROMIUM, Served  # noqa: E402
 
 SIZES = {"wide": (1440, 900), "narrow": (390, 844)}
@@ -48,6 +49,44 @@ def asked(url: str, document: dict[str, Any], **fields: Any) -> dict[str, Any]:
     raise AssertionError(f"no answer in {PATIENCE_S:g} s")
 
 
+def ended(client: httpx2.Client, path: str) -> dict[str, Any]:
+    """What is there once it has ended: an operation or a batch."""
+    deadline = time.monotonic() + PATIENCE_S
+    while time.monotonic() < deadline:
+        found: dict[str, Any] = client.get(path).json()
+        if found["ended_at"]:
+            return found
+        time.sleep(0.2)
+    raise AssertionError(f"{path} has not ended in {PATIENCE_S:g} s")
+
+
+def others_of(url: str) -> dict[str, str]:
+    """Name -> path of what came of questions that are no plan: a curve, a fit, a layout, a batch of which some fail."""
+    buffers = [{"lower": k, "upper": k + 3, "size": 4096 * (1 + k % 5)} for k in range(40)]
+    questions: dict[str, dict[str, Any]] = {
+        "curve": {"graph": chain(16, "sixteen blocks"), "budgets": ["90%", "70%", "50%", "30%", "1%"]},
+        "fit": {"graph": one_layer(), "loss": "loss", "budget": "64KiB", "planner": "greedy", "iterations": 20},
+        "layout": {"buffers": buffers, "capacity": 65536},
+    }
+    places = {}
+    with httpx2.Client(base_url=url, timeout=PATIENCE_S) as client:
+        for kind, question in questions.items():
+            posted = client.post(
+                f"/v1/{kind}s", json=question | {"search_seconds": 1}, headers={"Prefer": "wait=0"}
+            )  # fmt: skip
+            place = f"/v1/operations/{posted.json()['id']}"
+            if posted.status_code == 202:
+                ended(client, place)
+            places[f"job-{kind}"] = f"/jobs/{client.get('/v1/operations?limit=1').json()['operations'][0]['id']}"
+        ids = [client.post("/v1/graphs", json=one).json()["id"] for one in (chain(8, "eight blocks"), broken())]
+        asked = {"graph_ids": ids, "budgets": ["90%", "60%", "1%"], "planners": ["greedy"], "iterations": 5}
+        batch = client.post("/v1/batches", json=asked | {"loss": "y"}).json()["id"]
+        good = client.post("/v1/batches", json=asked | {"graph_ids": ids[:1]}).json()["id"]
+        for id in (batch, good):
+            ended(client, f"/v1/batches/{id}")
+    return places | {"batches": "/batches", "batch": f"/batches/{good}", "batch-failed": f"/batches/{batch}"}
+
+
 def pages_of(url: str) -> dict[str, str]:
     """Name -> path of what there is to see."""
     net = chain(16, "sixteen blocks")
@@ -56,7 +95,7 @@ def pages_of(url: str) -> dict[str, str]:
     over = asked(url, net, budget="1%")
     failed = asked(url, net, budget="60%", keep=["no_such_value"])
     first, second = (one["result"].rpartition("/")[2] for one in (done, other))
-    return {
+    return others_of(url) | {
         "dashboard": "/", "dashboard-filtered": "/?planner=auto&sort=saved", "dashboard-nothing": "/?model=nothing",
         "jobs": "/jobs", "job-done": f"/jobs/{done['id']}", "job-over-budget": f"/jobs/{over['id']}",
         "job-failed": f"/jobs/{failed['id']}", "upload": "/upload", "plan": f"/plans/{first}",
@@ -73,11 +112,14 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as full, tempfile.TemporaryDirectory() as empty:
         store = Store.to_serve(Settings(data=Path(full)))
         fill(store, said.plans)
+        for name, size in (("resnet50", 384), ("bert_large", 24), ("lstm", 1024)):
+            fit(store, name, "auto", size)
         store.close()
         services = [Served(Path(full)), Served(Path(empty))]
         try:
             places = {name: services[0].url + path for name, path in pages_of(services[0].url).items()}
             nothing = {"empty-dashboard": services[1].url + "/", "empty-jobs": services[1].url + "/jobs"}
+            nothing["empty-batches"] = services[1].url + "/batches"
             draw(places | nothing, said.folder)
         finally:
             for service in services:

@@ -27,7 +27,8 @@ function put(id, text) {
 
 function draw() {
   drawing = false;
-  const shown = best.some((value) => value != null) || bound.some((value) => value != null);
+  const shown = job.dataset.kind === "plan" && // of a curve or a fit they are of one plan after the other
+    (best.some((value) => value != null) || bound.some((value) => value != null));
   document.getElementById("closing").hidden = !shown;
   if (!shown) return;
   const series = [
