@@ -45,13 +45,13 @@ def outcomes(items: Iterable[Item], engine: Engine, stop: threading.Event) -> It
                 return
             ended, _ = wait(futures, POLL_S, FIRST_COMPLETED)
             for future in ended:
-                yield _outcome(futures.pop(future), future)
+                yield _outcome(futures.pop(future), future, stop.is_set())
     finally:
         for future in futures:
             future.cancel()
 
 
-def _outcome(item: Item, future: Future[Answer]) -> Outcome:
+def _outcome(item: Item, future: Future[Answer], is_stopping: bool) -> Outcome:
     try:
         answer = future.result()
     except (Exception, CancelledError) as error:  # the executor lost it
@@ -65,8 +65,8 @@ def _outcome(item: Item, future: Future[Answer]) -> Outcome:
     }
     row |= {"seconds": answer["seconds"], "error": answer.get("problem")}
     if "problem" in answer:
-        state = STOPPED if answer["problem"]["code"] == "stopped" else FAILED
-        return Outcome(item, row | {"state": state, **NOTHING}, None)
+        is_stopped = answer["problem"]["code"] in ("stopped", *(("killed",) if is_stopping else ()))
+        return Outcome(item, row | {"state": STOPPED if is_stopped else FAILED, **NOTHING}, None)
     report = msgspec.json.decode(answer["report"])
     row |= {"state": SUCCEEDED, **figures(report)}
     if report["executed"]["status"] == "different":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from pathlib import Path
 
 import msgspec
@@ -55,6 +56,10 @@ def parse(data: bytes, name: str) -> Manifest:
         raise BadUsage(said, code="bad_manifest") from error
     if found.format != FORMAT:
         raise BadUsage(f"{name}: its format is {found.format!r}, not {FORMAT!r}", code="bad_manifest")
+    for model, count in Counter(model.name for model in found.models).items():
+        if count > 1:
+            said = f"{name}: {count} models are called {model!r}; give each a name of its own"
+            raise BadUsage(said, code="bad_manifest")
     return found
 
 

@@ -68,6 +68,13 @@ def test_a_file_that_is_not_the_manifests_is_told(folder: Path) -> None:
         items_of([model], ["50%"])
 
 
+def test_a_manifest_names_no_two_models_alike(folder: Path) -> None:
+    twice = Manifest((Model("net", "one.json"), Model("net", "two.json")))
+    (folder / "manifest.json").write_bytes(written(twice))
+    with pytest.raises(BadUsage, match="2 models are called 'net'"):
+        models_of(folder)
+
+
 def test_a_batch_of_nothing_is_told(folder: Path) -> None:
     with pytest.raises(BadUsage, match="0 plans"):
         items_of(models_of(folder), [])

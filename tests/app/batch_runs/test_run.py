@@ -86,6 +86,18 @@ def test_a_stop_keeps_what_runs_and_begins_no_more(items: list[Item]) -> None:
     assert [row["state"] for row in found.values()] == ["stopped"] * len(begun)
 
 
+def test_what_a_stop_had_to_kill_is_stopped_and_no_failure(items: list[Item]) -> None:
+    def killed(question: dict[str, Any]) -> dict[str, Any]:
+        if question["key"] == items[1].key:
+            stop.set()
+        return {"problem": {"code": "killed", "status": 500}, "seconds": 1.0}
+
+    stop = threading.Event()
+    with ThreadPoolExecutor(1) as executor:
+        found = rows(items[:2], Engine(executor, killed, stops=True, ahead=1), stop)
+    assert [row["state"] for row in found.values()] == ["failed", "stopped"]
+
+
 def test_no_more_is_given_to_an_executor_than_it_may_have_ahead(items: list[Item]) -> None:
     submitted: list[Any] = []
 
