@@ -90,6 +90,7 @@ form.addEventListener("submit", async (event) => {
       device: said.get("device"),
       runtime: said.get("runtime"),
       search_seconds: Number(said.get("search_seconds")),
+      execute: said.get("execute") ?? "no",
       return: ["plan", "timeline", "layout", "explain", "source", "graph"],
     };
     const answer = await json("/v1/plans", {
