@@ -128,7 +128,7 @@ def test_a_name_with_a_nul_is_kept_by_every_database(store: Store) -> None:
 
 
 def test_an_operation_is_a_row(store: Store) -> None:
-    assert {field.name for field in fields(Operation)} == set(operations.c.keys())
+    assert {field.name for field in fields(Operation)} - {stored.MODEL.name} == set(operations.c.keys())
     operation = add(store, Operation("op2", "k", GRAPH_ID, {"budget": 0.5}, records.now()))
     assert stored.find(store, "op2") == operation
     begun = stored.claim(store, "op2", "worker")
@@ -178,7 +178,8 @@ def test_a_question_has_one_unfinished_operation(store: Store) -> None:
     first = add(store, Operation("op9", "k", GRAPH_ID, {}, records.now()))
     assert add(store, Operation("opA", "k", GRAPH_ID, {}, records.now())).id == first.id
     with pytest.raises(sa.exc.IntegrityError), store.writing() as connection:  # as two processes at once would
-        connection.execute(sa.insert(operations).values(asdict(replace(first, id="opB"))))
+        row = {name: said for name, said in asdict(replace(first, id="opB")).items() if name in operations.c}
+        connection.execute(sa.insert(operations).values(row))
 
 
 def test_an_idempotency_key_belongs_to_one_body(store: Store) -> None:
