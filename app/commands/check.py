@@ -25,6 +25,8 @@ def run(plan: str, model: str, max_drift: str, as_json: bool) -> int:
     if plan == model == STANDARD_INPUT:
         raise BadUsage("PLAN and MODEL are both standard input; name a file for one of them")
     most = parse_fraction(max_drift, "--max-drift")
+    if most > 1 and "%" not in max_drift:
+        raise BadUsage(f"--max-drift {max_drift} would be {share(most)}; say {max_drift}%", code="bad_flag")
     found = drift(read_report(plan), read_bytes(model), most)
     graphs = (side.question.lowered.graph for side in (found.was, found.now))
     differences = comparison.between_graphs(*graphs)

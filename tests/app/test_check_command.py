@@ -91,6 +91,8 @@ def test_what_is_no_plan_exits_2(plan: Path, model: Path, capsys: pytest.Capture
 
 def test_bad_usage_exits_2(plan: Path, model: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert json.loads(check(capsys, plan, model, "--max-drift", "soon", "--json")[1])["code"] == "bad_fraction"
+    said = json.loads(check(capsys, plan, model, "--max-drift", "2", "--json")[1])
+    assert (said["code"], "say 2%" in said["detail"]) == ("bad_flag", True)
     assert check(capsys, "-", "-")[0] == 2
     assert check(capsys, plan, plan.with_name("nowhere"))[0] == 2
     model.write_text("{")
