@@ -317,3 +317,14 @@ def test_a_drawing_is_in_rows_and_says_what_it_leaves_out(opened: Any) -> None:
         address("js/drawing.js"),
     )
     assert found == {"faults": [], "all": 50, "some": [0, 1, 29, 30, 31]}
+
+
+def test_holders_of_the_peak_have_names_before_the_graph_is_read(opened: Any) -> None:
+    held = opened.evaluate(
+        """async (at) => {
+          const { heldAtPeak } = await import(at), held = heldAtPeak([{value: "a", bytes: 3}], [1, 3]);
+          return [held(0), held(1)];
+        }""",
+        address("js/timeline.js"),
+    )
+    assert held == [None, {"count": 1, "rows": [{"name": "a", "bytes": 3, "note": ""}]}]

@@ -253,5 +253,6 @@ export function heldIn(spans, bytes, nameOf, noteOf) {
 /** Holders at the peak alone, as the report names them. */
 export function heldAtPeak(rows, steps) {
   const top = steps[firstLargest(steps)];
-  return (step) => steps[step] === top ? { count: rows.length, rows: rows.map((row) => ({ ...row, note: "" })) } : null;
+  const shown = rows.slice(0, MOST_HOLDERS).map(({ value, bytes }) => ({ name: value, bytes, note: "" }));
+  return (step) => steps[step] === top ? { count: rows.length, rows: shown } : null;
 }
