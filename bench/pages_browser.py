@@ -41,7 +41,8 @@ LOADED = """() => {
   const data = performance.getEntriesByType("resource").find((entry) => entry.name.includes("memory.bin"));
   const painted = named("remat:painted");
   const began = performance.getEntriesByType("navigation")[0].responseStart;
-  return {painted: painted - began, drawn: painted - data.responseEnd, scripts: named("remat:drawn") - named("remat:came")};
+  const scripts = named("remat:drawn") - named("remat:came");
+  return {painted: painted - began, drawn: painted - data.responseEnd, scripts};
 }"""
 #: Waits without asking at every frame, which would slow what is measured.
 PAINTED = """async () => {
