@@ -132,11 +132,13 @@ def read(payload: Mapping[str, Any], tell: Tell, stop: threading.Event) -> dict[
 
 def _to_keep(graph: Graph) -> dict[str, Any]:
     """What is stored of a graph: its canonical document, and what a list says of it."""
+    from app.retold import form_of
     from graph.exporters.native import canonical
     from graph.ir import Phase
 
     document = canonical(graph)
     return {
+        "form": form_of(graph),
         "document": document,
         "id": hashlib.sha256(document).hexdigest(),
         "name": graph.name,
@@ -180,6 +182,19 @@ def solve(payload: Mapping[str, Any], tell: Tell, stop: threading.Event) -> dict
         payload["data"], request, limits=Limits(**payload["limits"]), on_progress=_told(tell), cancel=stop
     )
     return _solved(outcome, payload["fields"])
+
+
+def retell(payload: Mapping[str, Any], tell: Tell, stop: threading.Event) -> dict[str, Any] | None:
+    """As `solve`, from the report about a graph that differs in names alone; None where that cannot be told."""
+    from app.retold import Asked, retold
+
+    ours, theirs = (Asked.of(asked, payload["limits"]) for asked in (payload, payload["theirs"]))
+    told = retold(ours, theirs, payload["figures"], payload["sections"])
+    if told is None:
+        return None
+    figures, sections = told
+    encoded = {name: msgspec.json.encode(section) for name, section in sections.items()}
+    return {"report": msgspec.json.encode(figures), "sections": encoded, "exit_code": 0}
 
 
 def curve(payload: Mapping[str, Any], tell: Tell, stop: threading.Event) -> dict[str, Any]:
@@ -271,6 +286,7 @@ TASKS: dict[str, Callable[[Mapping[str, Any], Tell, threading.Event], Any]] = {
     "layout": layout,
     "picture": picture,
     "read": read,
+    "retell": retell,
     "solve": solve,
     "transform": transform,
     "write": write,

@@ -30,6 +30,7 @@ from app.store.tables import (
 from app.watching import instruments
 
 DEFAULT_SECTIONS = ("plan", "timeline")
+MOST_TWINS = 32  # of a graph whose answers are looked at
 
 
 def now() -> str:
@@ -43,9 +44,11 @@ def keep_graph(store: Store, read: Mapping[str, Any]) -> dict[str, Any]:
     at, document = now(), read["document"]
     # PostgreSQL holds no NUL in a text; the document has the name as it was.
     row |= {"name": read["name"].replace("\0", "\ufffd"), "blob": key_of(document), "created_at": at, "seen_at": at}
+    row["form"] = form = read.get("form")
     with store.writing(document) as connection:
         made = insert(connection, graphs).values(row)
-        connection.execute(made.on_conflict_do_update(index_elements=["id"], set_={"seen_at": at}))
+        seen = {"seen_at": at, "form": form}
+        connection.execute(made.on_conflict_do_update(index_elements=["id"], set_=seen))
     return store.row(graphs, read["id"])
 
 
@@ -60,6 +63,15 @@ def graph_of(store: Store, graph_id: str) -> dict[str, Any]:
 def document_of(store: Store, graph_id: str) -> bytes:
     """The canonical document of a graph. Raises NotFound."""
     return store.blobs.get(graph_of(store, graph_id)["blob"])
+
+
+def twins_of(store: Store, graph_id: str) -> list[str]:
+    """Graphs that differ from this one in names alone, those that were posted last first."""
+    twin = graphs.alias()
+    asked = sa.select(twin.c.id).join(graphs, graphs.c.form == twin.c.form)
+    asked = asked.where(graphs.c.id == graph_id, twin.c.id != graph_id).order_by(twin.c.seen_at.desc())
+    with store.reading() as connection:
+        return list(connection.scalars(asked.limit(MOST_TWINS)))
 
 
 def question_key(about: str, fields: Mapping[str, Any], kind: str = "plan") -> str:
@@ -182,19 +194,23 @@ def _answer(connection: sa.Connection, key: str | None, **answer: str) -> None:
         connection.execute(insert(connection, answers).values(row).on_conflict_do_nothing())
 
 
-def answer(store: Store, key: str) -> str | None:
-    """As `answer_of`, for who does not ask for somebody else."""
-    found = sa.func.coalesce(answers.c.plan_id, answers.c.result_id)
-    with store.reading() as connection:
-        known: str | None = connection.scalar(sa.select(found).where(answers.c.key == key))
-    return known
-
-
 def answer_of(store: Store, key: str) -> str | None:
     """Id of the plan, or of the result that is none, that answers the question, once there is one."""
-    found = answer(store, key)
-    instruments.looked_up(found is not None)
-    return found
+    return next(iter(answers_of(store, [key]).values()), None)
+
+
+def answers_of(store: Store, keys: Iterable[str]) -> dict[str, str]:
+    """Key -> what answers that question, where it is answered."""
+    found = sa.func.coalesce(answers.c.plan_id, answers.c.result_id).label("found")
+    with store.reading() as connection:
+        rows = connection.execute(sa.select(answers.c.key, found).where(answers.c.key.in_(list(keys))))
+        return {row.key: row.found for row in rows}
+
+
+def parts_of(store: Store, plan_id: str) -> tuple[bytes, dict[str, bytes]]:
+    """(figures, sections) of a plan as they were kept. Raises NotFound."""
+    figures = store.blobs.get(store.row(plans, plan_id)["figures"])
+    return figures, {name: store.blobs.get(blob) for name, blob in _sections(store, plan_id).items()}
 
 
 def report_of(store: Store, plan_id: str, wanted: Iterable[str] = DEFAULT_SECTIONS) -> bytes:
@@ -245,10 +261,23 @@ def claim(store: Store, key: str, path: str, body: bytes) -> str | None:
         bound, operation_id = connection.execute(
             sa.select(idempotency_keys.c.body, idempotency_keys.c.operation_id).where(idempotency_keys.c.id == id)
         ).one()
-    if bound != said:
-        raise Conflict(f"idempotency key {key[:80]!r} came with another body before; take a new key for a new question")
+    _demand_same(key, bound, said)
     started: str | None = operation_id
     return started
+
+
+def demand_free(store: Store, key: str, path: str, body: bytes) -> None:
+    """Raises Conflict where the key is bound to another body already: before anything of this one is kept."""
+    asked = sa.select(idempotency_keys.c.body).where(idempotency_keys.c.id == _key_id(key, path))
+    with store.reading() as connection:
+        bound = connection.scalar(asked)
+    if bound is not None:
+        _demand_same(key, bound, key_of(body))
+
+
+def _demand_same(key: str, bound: str, said: str) -> None:
+    if bound != said:
+        raise Conflict(f"idempotency key {key[:80]!r} came with another body before; take a new key for a new question")
 
 
 def bind(store: Store, key: str, path: str, operation_id: str) -> None:

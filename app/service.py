@@ -145,6 +145,11 @@ class Service:
         """Bind an idempotency key to this body; the operation it started before, if any. Raises Conflict."""
         return None if key is None else records.claim(self.store, key, path, body)
 
+    def demand_free(self, key: str | None, path: str, body: bytes) -> None:
+        """Raises Conflict where an idempotency key is bound to another body already."""
+        if key is not None:
+            records.demand_free(self.store, key, path, body)
+
     def bind(self, key: str | None, path: str, operation_id: str) -> None:
         """Remember which operation the key started."""
         if key is not None:

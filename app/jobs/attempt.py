@@ -17,7 +17,7 @@ from app.errors import AppError, Problem, SolveFailed, Stopped, Unavailable, pro
 from app.files import CannotWrite
 from app.jobs import stored
 from app.jobs.port import DIFFERENT, Event, Operation
-from app.records import answer, keep_plan, keep_result, solve_payload
+from app.records import answer_of, keep_plan, keep_result, solve_payload
 from app.runner import Answer, Runner
 from app.settings import Settings
 from app.store.store import Store
@@ -118,7 +118,7 @@ class Attempt:
     def _solve(self) -> Answer | str:
         """The child's answer, or the id of what answers the question already."""
         operation, settings, store = self.operation, self.means.settings, self.means.store
-        known = self._patiently(lambda: answer(store, operation.key))
+        known = self._patiently(lambda: answer_of(store, operation.key))
         if known is not None:
             return known  # by one who died between its plan and its last word, or for somebody else
         about = operation.graph_id, operation.fields, operation.asked

@@ -23,6 +23,7 @@ from app.jobs.port import PLACES, Question
 from app.negotiation import wait_asked
 from app.openapi import UNCHANGED, Responses, answers, links, problems, ref
 from app.routes.common import IdempotencyKey, demand_media, immutable
+from app.routes.known import known_answer
 from app.service import Service
 from app.store.blobs import key_of
 from graph.errors import Finding
@@ -62,11 +63,13 @@ async def answered(asked: Asked, service: Service, reading: Reading, showing: Sh
     sent = await fields_of_body(request, service, body)
     wanted = wait_asked(asked.prefer or [])
     seconds = settings.wait_seconds if wanted is None else min(wanted, settings.longest_wait_seconds)
+    key = asked.idempotency_key
+    await anyio.to_thread.run_sync(service.demand_free, key, request.url.path, body)
     question = own_question(service, await reading(service, sent))
-    place, key = PLACES[question.kind], asked.idempotency_key
+    place = PLACES[question.kind]
     operation_id = await anyio.to_thread.run_sync(service.claim, key, place, body)
     if operation_id is None:
-        if (known := await anyio.to_thread.run_sync(records.answer_of, service.store, question.key)) is not None:
+        if (known := await known_answer(service, question)) is not None:
             await anyio.to_thread.run_sync(own_result, service, question.kind, known)
             return _created(place, known, await showing(service, question, known))
         operation_id = (await anyio.to_thread.run_sync(service.jobs.submit, question)).id

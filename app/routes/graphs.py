@@ -67,8 +67,10 @@ async def post_graph(
         "batch": batch,
         "dims": pairs(dim or [], "query.dim", True),
     }
+    claimed = idempotency_key, "/v1/graphs", data + request.url.query.encode()
+    await anyio.to_thread.run_sync(service.demand_free, *claimed)
     record = await service.read_graph(data, shapes)
-    await anyio.to_thread.run_sync(service.claim, idempotency_key, "/v1/graphs", data + request.url.query.encode())
+    await anyio.to_thread.run_sync(service.claim, *claimed)
     return _kept(record, {})
 
 
@@ -96,8 +98,10 @@ async def transform_graph(
     body = await body_of(request, service.settings)
     await fields_of_body(request, service, body)
     document = await _document(service, graph_id)
+    claimed = idempotency_key, f"/v1/graphs/{graph_id}:transform", body
+    await anyio.to_thread.run_sync(service.demand_free, *claimed)
     record, said = await service.transform(document, body)
-    await anyio.to_thread.run_sync(service.claim, idempotency_key, f"/v1/graphs/{graph_id}:transform", body)
+    await anyio.to_thread.run_sync(service.claim, *claimed)
     if record is None:
         return Response(msgspec.json.encode(said), 200, media_type="application/json")
     return _kept(record, said)

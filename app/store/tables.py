@@ -61,6 +61,8 @@ graphs = sa.Table(
     sa.Column("blob", sa.Text, nullable=False, index=True, doc="the canonical document"),
     sa.Column("created_at", Moment, nullable=False),
     sa.Column("seen_at", Moment, nullable=False, doc="when it was last posted"),
+    sa.Column("form", sa.Text, doc="SHA-256 without names of nodes and values; null: it says them elsewhere"),
+    sa.Index(None, "form", "seen_at"),
 )
 
 plans = sa.Table(

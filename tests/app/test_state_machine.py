@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -271,15 +271,17 @@ class Machine(stateful.RuleBasedStateMachine):
 
     def _keeps(self, made: Made) -> None:
         assert made.seen is not None and made.plan is not None
-        question, id = made.question, made.plan
-        if made.seen["state"] == "succeeded":
+        self._keeps_plan(made.question, made.plan, made.seen["state"] == "succeeded")
+
+    def _keeps_plan(self, question: Question, id: str, answers: bool) -> None:
+        if answers:
             self.answers[question.asked] = id
         report = self._ask(question.tenant, "GET", f"/v1/plans/{id}").json()
         self.plans[id], self.planned[id] = report, question.graph_id
         assert report["id"] == id and report["checked"] is True
         names = {node["name"] for node in question.graph["nodes"]}
         assert {name for name, _ in report["plan"]["order"]} == names  # the caller's own
-        if made.seen["state"] == "succeeded":
+        if answers:
             order = [(name.removesuffix(question.mark), run) for name, run in report["plan"]["order"]]
             found = [order, *(report["plan"][name] for name in ("peak_bytes", "seconds", "status"))]
             assert self.figures.setdefault((question.length, question.seed, question.budget), found) == found
@@ -334,15 +336,15 @@ class Machine(stateful.RuleBasedStateMachine):
         claim = self.claims.setdefault((question.tenant, f"graphs {key}"), (body, None)) if key else (body, None)
         if claim[0] != body:
             assert (answer.status_code, answer.json()["code"]) == (409, "idempotency_conflict")
-            self._posted_anyway(question)
+            self._refused(question)
         else:
             assert answer.status_code == 201, answer.text
             self._owns(question.tenant, answer, question.graph)
 
-    def _posted_anyway(self, question: Question) -> str:
-        """A key is claimed once the graph is known to be good: by then it is kept."""
-        answer = self._ask(question.tenant, "POST", "/v1/graphs", json=question.graph)
-        return self._owns(question.tenant, answer, question.graph)
+    def _refused(self, question: Question) -> None:
+        """What came with a key that is another's is not kept."""
+        if question.graph_id not in self.owned[question.tenant]:
+            assert self._ask(question.tenant, "GET", f"/v1/graphs/{question.graph_id}").status_code == 404
 
     @precondition(lambda self: self.graphs)
     @rule(tenant=tenants, pick=picks, form=st.sampled_from(FORMS[:3]))
@@ -382,16 +384,18 @@ class Machine(stateful.RuleBasedStateMachine):
         body = self._body(question, sections)
         headers = {"prefer": "wait=100" if wait else "wait=0", "content-type": "application/json"}
         self.nothing_is_lost_and_nobody_sees_anothers()
+        known = self._known_elsewhere(question)
         answer = self._ask(
             tenant, "POST", "/v1/plans", content=body, headers=headers | ({"idempotency-key": key} if key else {})
         )
-        self._holds(tenant, question.graph_id)
         bound, operation = self.claims.get((tenant, f"plans {key}"), (body, None)) if key else (body, None)
         if bound != body:
             assert (answer.status_code, answer.json()["code"]) == (409, "idempotency_conflict"), answer.text
+            self._refused(question)
             return
+        self._holds(tenant, question.graph_id)
         if operation is None:
-            operation = self._operation_of(question)
+            operation = self._operation_of(question, answer, known)
             if key:
                 self.claims[tenant, f"plans {key}"] = body, operation
         self.nothing_is_lost_and_nobody_sees_anothers()
@@ -415,16 +419,34 @@ class Machine(stateful.RuleBasedStateMachine):
         fields = {"budget": question.budget, "seed": question.seed, "planner": "greedy", "iterations": 3}
         return json.dumps(where | fields | ({"return": sections} if sections else {})).encode()
 
-    def _operation_of(self, question: Question) -> str | None:
-        """The operation that a question has now; None: what is kept answers it. A new question has made just one."""
+    def _known_elsewhere(self, question: Question) -> bool:
+        """Whether the tenant's question is answered about the graph under other names."""
+        return any(
+            replace(question, mark=other[2]).asked == other and other[2] != question.mark for other in self.answers
+        )
+
+    def _operation_of(self, question: Question, answer: httpx2.Response, known: bool) -> str | None:
+        """The operation that a question has now; None: what is kept answers it. A new question has made just one.
+
+        One that was `known` under other names has made none, and one that became so meanwhile may have.
+        """
         new = [said["id"] for said in self._listed(question.tenant) if said["id"] not in self.operations]
         if question.asked in self.answers:
             assert new == []
             return None
         if question.asked in self.open:
             assert new == []
-            return self.open[question.asked]
-        id: str = next(iter(new)) if len(new) == 1 else pytest.fail(f"{len(new)} new operations")
+            id = self.open[question.asked]
+            self.nothing_is_lost_and_nobody_sees_anothers()
+            if answer.status_code != 201 or self.operations[id].ended:
+                return id
+        if known or not new:
+            assert new == [] and answer.status_code == 201, answer.text
+            self._keeps_plan(question, answer.json()["id"], True)
+            self.nothing_is_lost_and_nobody_sees_anothers()
+            assert self._known_elsewhere(question)
+            return None
+        id = next(iter(new)) if len(new) == 1 else pytest.fail(f"{len(new)} new operations")
         self.operations[id] = Made(question)
         self.open[question.asked] = id
         return id
@@ -434,6 +456,7 @@ class Machine(stateful.RuleBasedStateMachine):
         """Two of one tenant are one, another tenant's is another."""
         self.nothing_is_lost_and_nobody_sees_anothers()
         asked = [Question(tenant, *question.asked[1:]) for tenant in ("a", "a", "b")]
+        known = [self._known_elsewhere(one) for one in asked]
 
         def post(one: Question) -> httpx2.Response:
             return self._ask(
@@ -445,8 +468,8 @@ class Machine(stateful.RuleBasedStateMachine):
         for one, answer in zip(asked, answers, strict=True):
             assert answer.status_code in (201, 202), answer.text
             self._holds(one.tenant, one.graph_id)
-        for one in asked[1:]:
-            self._operation_of(one)
+        for one, answer, elsewhere in list(zip(asked, answers, known, strict=True))[1:]:
+            self._operation_of(one, answer, elsewhere)
 
     # ── operations ──
 

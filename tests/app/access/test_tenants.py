@@ -10,6 +10,7 @@ import pytest
 
 from tests.app.access.conftest import Gated
 from tests.app.conftest import chain
+from tests.app.renames import under
 
 Tenant = Callable[[str], dict[str, str]]
 
@@ -207,6 +208,20 @@ def test_a_key_spends_the_solver_seconds_of_its_day_and_no_more(gated: Gated) ->
     assert gated.plan(headers, graph=chain(2, "spent"), search_seconds=40, seed=2).status_code == 429
     gated.clock.now += 86_400
     assert gated.plan(headers, graph=chain(2, "spent"), search_seconds=40, seed=2).status_code == 201
+
+
+def test_an_answer_is_told_under_other_names_to_its_own_tenant_alone(gated: Gated, tenant: Tenant) -> None:
+    def operations(who: str) -> int:
+        return len(gated.client.get("/v1/operations", headers=tenant(who)).json()["operations"])
+
+    graph = chain(4, "renamed")
+    assert gated.plan(tenant("teller"), graph=graph, budget="90%").status_code == 201
+    other = under(graph, "own {}".format)
+    for who, made in (("teller", 0), ("stranger", 1)):
+        before = operations(who)
+        answer = gated.plan(tenant(who), graph=other, budget="90%")
+        assert operations(who) == before + made
+        assert {name for name, _ in answer.json()["plan"]["order"]} == {node["name"] for node in other["nodes"]}
 
 
 @pytest.mark.parametrize("answered", [True, False])
