@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from planner import portfolio
+from planner.arms import Arms
 from planner.monitor import Monitor
 from planner.plan import Goal, Order, Score
 from planner.portfolio import Found
@@ -22,6 +23,8 @@ def search(problem: Problem, goal: Goal, planner: str, monitor: Monitor, seeds: 
     """
     if goal.budget_bytes:
         return portfolio.search(problem, goal, planner, monitor, seeds)
+    if planner == "auto" and monitor.iterations is not None:
+        return _in_rounds(problem, goal, monitor, seeds)
     part = monitor.beside(monitor.judge, PEAK_PART)
     part.on_progress = monitor.on_progress
     lowest = portfolio.search(problem, goal, planner, part, seeds)
@@ -30,10 +33,32 @@ def search(problem: Problem, goal: Goal, planner: str, monitor: Monitor, seeds: 
     if part.is_optimal or monitor.should_stop():
         monitor.is_optimal = part.is_optimal
         return lowest
-    return _cheapest_at_its_peak(problem, goal, planner, monitor, lowest)
+    return _cheapest_at_its_peak(
+        problem, goal, monitor, lowest,
+        lambda within, rest: portfolio.search(problem, within, planner, rest, [lowest]),
+    )  # fmt: skip
 
 
-def _cheapest_at_its_peak(problem: Problem, goal: Goal, planner: str, monitor: Monitor, lowest: Found) -> Found:
+def _in_rounds(problem: Problem, goal: Goal, monitor: Monitor, seeds: Sequence[Found]) -> Found:
+    """What "auto" finds with a limit on iterations: both searches have all of them."""
+    arms = Arms(monitor)
+    part = arms.part(monitor.judge, 1.0)
+    part.on_progress = monitor.on_progress
+    lowest = portfolio.in_rounds(problem, goal, part, seeds, search)
+    monitor.is_optimal = part.is_optimal
+    found = lowest
+    if not (part.is_optimal or arms.are_over()):
+        found = _cheapest_at_its_peak(
+            problem, goal, arms.whole, lowest,
+            lambda within, rest: portfolio.improved(problem, within, lowest, Arms(rest)),
+        )  # fmt: skip
+    arms.spent(part)
+    return found
+
+
+def _cheapest_at_its_peak(
+    problem: Problem, goal: Goal, monitor: Monitor, lowest: Found, search_within: Callable[[Goal, Monitor], Found]
+) -> Found:  # fmt: skip
     """The plan, or one that peaks no higher and takes less time."""
     score = portfolio.judge(problem, goal, lowest.order, lowest.choices)
     within = replace(goal, budget_bytes=score.peak_bytes, max_overhead=None)
@@ -42,6 +67,6 @@ def _cheapest_at_its_peak(problem: Problem, goal: Goal, planner: str, monitor: M
         return portfolio.judge(problem, within, order)
 
     part = monitor.beside(judge)
-    cheaper = portfolio.search(problem, within, planner, part, [lowest])
+    cheaper = search_within(within, part)
     monitor.spent(part)
     return cheaper if portfolio.judge(problem, goal, cheaper.order, cheaper.choices) < score else lowest

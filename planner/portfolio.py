@@ -1,4 +1,11 @@
-"""Which algorithms to try, each fed to one monitor that keeps the best."""
+"""Which algorithms to try, each fed to one monitor that keeps the best.
+
+By the clock a few that are quick share half of the time, and others improve the best of it in the rest. A limit on
+iterations is one for each planner instead, in two rounds that exchange orders in between, so that none of ALONE finds
+better with as many by itself:
+
+    each planner as if alone ── best ──▶ blocks ── best ──▶ annealing, ...
+"""
 
 from __future__ import annotations
 
@@ -10,7 +17,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from planner import liveness
-from planner.algorithms import exact, planner_named
+from planner.algorithms import PLANNERS, exact, planner_named
+from planner.arms import Arms
 from planner.bounds import held_at_end, largest_task
 from planner.choices import relaxed, resolved
 from planner.choosing import choose, goal_under
@@ -29,6 +37,9 @@ MOST_SOLVED, SOLVE, BEFORE = 100, ("cp_sat", 1.0), 0.7
 #: Where so many vectors of choices are all there are, `exact` may look at each, in this part of what is left: up to so
 #: many tasks before all others, which then have nothing to do.
 MOST_VECTORS, EXACT_PART, TINY = 64, 0.3, 16
+#: With a limit on iterations these have all of them to themselves. Not those that solve a model, whose first node alone
+#: may take as long as all others together.
+ALONE = tuple(dict.fromkeys((*AUTO, "exact", *(name for name in PLANNERS if name not in ("milp", "cp_sat")))))
 #: Above so many tasks these are left out: one order of theirs takes too long to pay.
 MOST_TASKS, SLOW = 20_000, ("revolve", "anneal")
 
@@ -72,27 +83,55 @@ def search(
     comes out is no worse than any of them, and "auto" goes on from the best.
     A stop gives the best so far, which is at least the document's order.
     """
-    known = _best_of(problem, goal, seeds, monitor)
+    if planner == "auto" and monitor.iterations is not None:
+        return in_rounds(problem, goal, monitor, seeds, _chosen)
+    known, arms = _best_of(problem, goal, seeds, monitor), Arms(monitor)
     if planner != "auto":
         return _better(problem, goal, known, _chosen(problem, goal, planner, monitor))
     if problem.tasks <= TINY:
-        given = Found(base_order(problem, goal.strict_phases), "as_given")
-        known = _of_all(problem, goal, given if known is None else _better(problem, goal, known, given), monitor)
+        known = _of_all(problem, goal, _or_as_given(problem, goal, known), arms)
         if monitor.is_optimal:
             return known
-    part = monitor.beside(monitor.judge, AUTO_PART)
+    part = arms.part(monitor.judge, AUTO_PART)
     part.on_progress = monitor.on_progress
     found = _better(problem, goal, known, _chosen(problem, goal, planner, part))
-    _spend(monitor, part)
+    arms.spent(part)
     if problem.tasks > TINY:
-        found = _of_all(problem, goal, found, monitor)
-    return found if monitor.is_optimal else _improved(problem, goal, found, monitor)
+        found = _of_all(problem, goal, found, arms)
+    return found if monitor.is_optimal else improved(problem, goal, found, arms)
 
 
-def _spend(monitor: Monitor, part: Monitor) -> None:
-    """Count a part, and no more than its quota: who asks once more whether to stop takes nothing from the others."""
-    part.calls = part.calls if part.iterations is None else min(part.calls, part.iterations)
-    monitor.spent(part)
+def in_rounds(
+    problem: Problem, goal: Goal, monitor: Monitor, seeds: Sequence[Found], alone: Callable[..., Found]
+) -> Found:  # fmt: skip
+    """What "auto" finds with a limit on iterations; `alone(problem, goal, name, monitor)` is what one planner does.
+
+    A budget that is out of reach is left to the few that are quick.
+    """
+    found, arms = _or_as_given(problem, goal, _best_of(problem, goal, seeds, monitor)), Arms(monitor)
+    names = (*AUTO, "exact") if is_out_of_reach(problem, goal, monitor.least_peak) else ALONE
+    if problem.tasks <= TINY:
+        names = ("exact", *names)
+    for name in dict.fromkeys(names):
+        if name in SLOW and problem.tasks > MOST_TASKS:
+            continue
+        best = judge(problem, goal, found.order, found.choices)
+        if arms.are_over() or is_least(problem, goal, best, monitor):
+            return found
+        if name == "exact":
+            found = _of_all(problem, goal, found, arms)
+            if monitor.is_optimal:
+                return found
+        part = arms.part(monitor.judge, 1.0)
+        part.on_progress = arms.told
+        found = _better(problem, goal, alone(problem, goal, name, part), found)
+        arms.spent(part)
+    return improved(problem, goal, found, arms)
+
+
+def _or_as_given(problem: Problem, goal: Goal, known: Found | None) -> Found:
+    """What is known, or the document's order where that is as good."""
+    return _better(problem, goal, known, Found(base_order(problem, goal.strict_phases), "as_given"))
 
 
 def _best_of(problem: Problem, goal: Goal, seeds: Sequence[Found], monitor: Monitor) -> Found | None:
@@ -113,9 +152,9 @@ def _better(problem: Problem, goal: Goal, known: Found | None, found: Found) -> 
     return known if known_score < judge(problem, goal, found.order, found.choices) else found
 
 
-def _of_all(problem: Problem, goal: Goal, found: Found, monitor: Monitor) -> Found:
+def _of_all(problem: Problem, goal: Goal, found: Found, arms: Arms) -> Found:
     """What was found, or the best of all orders under all alternatives where those are few enough to look at."""
-    counts = problem.choices.counts().tolist()
+    counts, monitor = problem.choices.counts().tolist(), arms.monitor
     best = judge(problem, goal, found.order, found.choices)
     monitor.tell(found.order, best)
     if is_least(problem, goal, best, monitor):
@@ -123,27 +162,30 @@ def _of_all(problem: Problem, goal: Goal, found: Found, monitor: Monitor) -> Fou
         return found
     if problem.tasks > exact.MOST_TASKS or math.prod(counts) > MOST_VECTORS:
         return found
-    own = found.choices or (0,) * len(counts)
+    own, whole = found.choices or (0,) * len(counts), arms.part(monitor.judge, 1.0)
     vectors = sorted(itertools.product(*map(range, counts)), key=lambda vector: vector != own)
     for k, vector in enumerate(vectors):
         columns = resolved(problem, vector)
         if goal.budget_bytes and not best.bytes_over_budget and _once(columns) >= best.cost:
             continue
-        part = monitor.beside(_judge_of(problem, goal, vector), EXACT_PART / (len(vectors) - k))
+        part = whole.beside(_judge_of(problem, goal, vector), EXACT_PART / (len(vectors) - k))
         part.offer(found.order if vector == own else base_order(columns, goal.strict_phases))
         order = exact.plan(columns, goal_under(problem, goal, vector), part)
-        _spend(monitor, part)
+        whole.spent(part)
         if (score := judge(problem, goal, order, vector)) < best:
             found, best = Found(order, "exact", vector), score
             monitor.tell(order, score)
         if not part.is_optimal:
-            return found
-    monitor.is_optimal = True
+            break
+    else:
+        monitor.is_optimal = True
+    arms.spent(whole)
     return found
 
 
-def _improved(problem: Problem, goal: Goal, found: Found, monitor: Monitor) -> Found:
+def improved(problem: Problem, goal: Goal, found: Found, arms: Arms) -> Found:
     """What was found, or what those who improve make of it where that is better."""
+    monitor = arms.monitor
     best = judge(problem, goal, found.order, found.choices)
     monitor.tell(found.order, best)
     if is_out_of_reach(problem, goal, monitor.least_peak):
@@ -154,14 +196,14 @@ def _improved(problem: Problem, goal: Goal, found: Found, monitor: Monitor) -> F
     for name, share in (*IMPROVE, SOLVE) if solved else IMPROVE:
         if (name in SLOW and problem.tasks > MOST_TASKS) or is_least(problem, goal, best, monitor):
             continue
-        if monitor.should_stop():
+        if arms.are_over():
             break
         share = min(share, BEFORE) if solved and name != SOLVE[0] else share
-        part = monitor.beside(_judge_of(problem, goal, choices), share)
+        part = arms.part(_judge_of(problem, goal, choices), share)
         part.tell(found.order, best)
         part.on_progress = monitor.on_progress
         part.offer(planner_named(name)(columns, under, part))
-        _spend(monitor, part)
+        arms.spent(part)
         assert part.best is not None and part.best_score is not None
         if part.best_score < best:
             found, best = Found(part.best, name, choices), part.best_score

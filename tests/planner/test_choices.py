@@ -137,7 +137,7 @@ def layers(count: int) -> Problem:
 
 
 def found(problem: Problem, goal: Goal) -> portfolio.Found:
-    monitor = Monitor(lambda order: portfolio.judge(problem, goal, order), iterations=10_000)
+    monitor = Monitor(lambda order: portfolio.judge(problem, goal, order), iterations=20)
     return portfolio.search(problem, goal, "auto", monitor)
 
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from bench.catalogue import Instance
 from graph.importers import load
-from planner import liveness, portfolio
+from planner import goals, liveness, portfolio
 from planner.algorithms import planner_named
 from planner.errors import BadRequest
 from planner.monitor import Monitor
@@ -23,9 +25,6 @@ from tests.contracts.test_every_planner import is_runnable
 from tests.planner.drawn import drawn
 from tests.planner.random_problems import random_problem, training_problem
 
-#: Those that end by themselves; the others use whatever time there is.
-ENDING = ("as_given", "mirror", "segments", "revolve", "greedy", "longest_path", "chain", "min_cut", "dtr")
-
 
 def found(problem: Problem, goal: Goal, planner: str = "auto", iterations: int = 60, seeds=()) -> Found:
     monitor = Monitor(lambda order: judge(problem, goal, order), iterations=iterations)
@@ -35,8 +34,8 @@ def found(problem: Problem, goal: Goal, planner: str = "auto", iterations: int =
 def test_a_seed_is_kept_unless_something_better_is_found():
     problem = training_problem(random.Random(3), 12)
     peak = liveness.peak(problem, np.arange(problem.tasks))
-    tight = Goal(peak * 85 // 100, iterations=400)
-    seed = found(problem, tight, iterations=400)
+    tight = Goal(peak * 85 // 100)
+    seed = found(problem, tight, "anneal", 400)
     assert judge(problem, tight, seed.order).bytes_over_budget == 0
     loose = Goal(peak * 86 // 100, iterations=0)
     for planner in ("as_given", "auto"):
@@ -46,32 +45,37 @@ def test_a_seed_is_kept_unless_something_better_is_found():
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_auto_is_no_worse_than_any_planner_that_ends_by_itself(seed: int):
+def test_auto_is_no_worse_than_any_planner_with_as_many_iterations(seed: int):
     rng = random.Random(seed)
-    problem = training_problem(rng, 10) if seed % 2 else random_problem(rng, 9)
-    while not is_runnable(problem):
+    problem = training_problem(rng, 7) if seed % 2 else random_problem(rng, 9)
+    while problem.tasks < 9 or not is_runnable(problem):
         problem = random_problem(rng, 9)
     peak = liveness.peak(problem, base_order(problem))
-    for part in (0.95, 0.8, 0.6):
-        goal = Goal(max(1, int(peak * part)), order_is_given=seed % 3 == 0, iterations=150)
-        ours = judge(problem, goal, found(problem, goal, iterations=150).order)[:2]
-        for name in ENDING:
-            monitor = Monitor(lambda order, goal=goal: judge(problem, goal, order), iterations=150)
-            assert ours <= judge(problem, goal, planner_named(name)(problem, goal, monitor))[:2], (part, name)
+    for goal in (Goal(peak * 9 // 10), Goal(peak * 6 // 10), Goal(0), Goal(max_overhead=0.2)):
+        goal = replace(goal, order_is_given=seed % 3 == 0, seed=seed)
+        if not portfolio.is_out_of_reach(problem, goal):
+            assert_no_worse(problem, goal, goals.search, 15)
 
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("order", ["free", "given"])
-@pytest.mark.parametrize("name", ["chain40", "vgg16_b32", "unet_b4"])
-def test_auto_is_no_worse_on_training_graphs(name: str, order: str):
+@pytest.mark.parametrize("name", ["chain40", "vgg16_b32", "unet_b4", "layered_n100_s1"])
+def test_auto_is_no_worse_on_instances(name: str, order: str):
     graph = load(Instance(name).bytes)
     for budget in ("90%", "70%", "50%"):
-        asked = question_of(graph, parse_request({"budget": budget, "order": order, "iterations": 200}))
-        problem, goal = asked.lowered.problem, asked.goal
-        ours = judge(problem, goal, found(problem, goal, iterations=200).order)[:2]
-        for planner in (*ENDING, "blocks"):
-            theirs = judge(problem, goal, found(problem, goal, planner, 200).order)[:2]
-            assert ours <= theirs, (budget, planner)
+        asked = question_of(graph, parse_request({"budget": budget, "order": order}))
+        if not portfolio.is_out_of_reach(asked.lowered.problem, asked.goal):
+            assert_no_worse(asked.lowered.problem, asked.goal, search, 30)
+
+
+def assert_no_worse(problem: Problem, goal: Goal, asked: Callable[..., Found], iterations: int) -> None:
+    """What `auto` finds is as near to the goal as what any planner finds alone, and takes no longer."""
+    reached = {}
+    for planner in ("auto", *portfolio.ALONE):
+        monitor = Monitor(lambda order: judge(problem, goal, order), iterations=iterations)
+        best = asked(problem, goal, planner, monitor)
+        reached[planner] = judge(problem, goal, best.order, best.choices)[:2]
+    assert reached["auto"] == min(reached.values()), reached
 
 
 def test_time_does_not_rise_with_the_budget_when_plans_are_handed_up():
@@ -79,8 +83,8 @@ def test_time_does_not_rise_with_the_budget_when_plans_are_handed_up():
     peak = liveness.peak(problem, base_order(problem))
     seeds: list[Found] = []
     for part in (0.8, 0.85, 0.9, 0.95, 1.0):
-        goal = Goal(int(peak * part), iterations=60)
-        seeds.append(found(problem, goal, seeds=seeds))
+        goal = Goal(int(peak * part), iterations=15)
+        seeds.append(found(problem, goal, iterations=15, seeds=seeds))
     costs = [int(problem.cost[seed.order].sum()) for seed in seeds]
     assert costs == sorted(costs, reverse=True)
     assert costs[-1] == problem.cost.sum()
@@ -105,7 +109,7 @@ def test_a_budget_below_a_proven_peak_is_refused_without_annealing(monkeypatch):
     monkeypatch.setattr(portfolio, "SOLVE", ("no such planner", 1.0))
     assert not portfolio.is_out_of_reach(problem, goal)
     for least_peak, refused in ((goal.budget_bytes, False), (goal.budget_bytes + 1, True)):
-        monitor = Monitor(lambda order: judge(problem, goal, order), iterations=1000, least_peak=least_peak)
+        monitor = Monitor(lambda order: judge(problem, goal, order), iterations=10, least_peak=least_peak)
         if refused:
             assert judge(problem, goal, search(problem, goal, "auto", monitor).order).bytes_over_budget > 0
         else:
@@ -127,7 +131,7 @@ def test_where_nothing_fits_a_model_of_a_small_problem_is_solved():
 def test_a_proven_plan_ends_the_search():
     problem = training_problem(random.Random(4), 8)
     goal = Goal(liveness.peak(problem, base_order(problem)) * 9 // 10, iterations=10_000)
-    first = found(problem, goal, iterations=400)
+    first = found(problem, goal, "anneal", 400)
     monitor = Monitor(lambda order: judge(problem, goal, order), iterations=10_000)
     monitor.least_cost = int(problem.cost[first.order].sum())
     again = search(problem, goal, "auto", monitor, [first])

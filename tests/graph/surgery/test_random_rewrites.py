@@ -129,7 +129,7 @@ def assert_agree(plain: Graph, changed: Graph, seed: int) -> None:
 
 def assert_plans_run(graph: Graph, **fields: object) -> None:
     """The lowest plan of its step is executed in its arena and equal."""
-    asked = {"loss": "loss", "budget": 0, "iterations": 10, "execute": "yes", "recipe": {"optimizer": "sgd"}, **fields}
+    asked = {"loss": "loss", "budget": 0, "iterations": 5, "execute": "yes", "recipe": {"optimizer": "sgd"}, **fields}
     with np.errstate(all="ignore"):
         executed = pipeline.solve(json.dumps(document(graph)).encode(), parse_request(asked)).report["executed"]
     assert executed["status"] == "equal", executed
