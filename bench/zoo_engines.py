@@ -183,8 +183,8 @@ class Watched:
                 except OSError:
                     continue
                 held = next((int(line.split()[1]) << 10 for line in status.splitlines() if line[:6] == "VmHWM:"), 0)
-                first = self.seen.get(pid, [time.time()])[0]
-                self.seen[pid] = [first, time.time(), held]
+                first, _, before = self.seen.get(pid, [time.time(), 0.0, 0])
+                self.seen[pid] = [first, time.time(), max(before, held)]  # one that has just ended holds nothing
             time.sleep(EVERY_S)
 
 

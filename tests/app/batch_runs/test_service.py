@@ -62,7 +62,7 @@ def batches(wire: Recording, there: Client) -> list[str]:
 
 
 def test_a_service_makes_the_plans_that_are_made_here(folder: Path, there: Client, wire: Recording) -> None:
-    every = items(folder, "90%", "80%")
+    every = items(folder)
     found = asked(at(there, every, folder), every)
     assert set(found) == {item.key for item in every}
     for item in every:
