@@ -97,6 +97,7 @@ def curve(points: Sequence[Mapping[str, Any]], chosen: str, name: str, *, linked
 def within(svg: str) -> Markup:
     """A picture to stand in a page, whose style sheet has the style: the policy lets none stand inside."""
     head, _, rest = svg.partition("<style>")
+    head = head.replace('role="img"', 'role="group"', 1)  # links may stand in a group
     return Markup(head + rest.partition("</style>")[2])  # what a picture says was escaped when it was drawn
 
 

@@ -1,0 +1,87 @@
+"""axe finds nothing wrong with any page: in light and dark, wide and narrow."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import httpx2
+import pytest
+import uvicorn
+
+from app.access.vault import FileVault
+from app.access.view import Access
+from app.main import create_app
+from app.settings import Settings
+from tests.app.conftest import chain
+from tests.app.pages.conftest import MARKUP
+from tests.app.pages.seeded import fill
+from tests.browser.conftest import NARROW, PATIENCE_MS, WIDE, Watched
+
+pytestmark = pytest.mark.browser
+
+PAGES = (
+    "/", "/?model=none", "/jobs", "/jobs?state=failed", "/batches", "/upload", "/compare", "/nothing", "/plans/nothing",
+    "{done}", "{over}", "{plan}", "{plan}?embed=1", "/compare?a={a}&b={b}", "{gated}/login",
+)  # fmt: skip
+LOOKS = [(size, colours) for size in (WIDE, NARROW) for colours in ("light", "dark")]
+
+
+def running(app: Any) -> Iterator[str]:
+    """Where it is served, until it is stopped."""
+    server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="warning"))
+    thread = threading.Thread(target=server.run, daemon=True)
+    thread.start()
+    deadline = time.monotonic() + PATIENCE_MS / 1000
+    while not server.started and time.monotonic() < deadline:
+        time.sleep(0.05)
+    yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
+    server.should_exit = True
+    thread.join(60)
+
+
+@pytest.fixture(scope="module")
+def gated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    folder = tmp_path_factory.mktemp("gated")
+    yield from running(create_app(Settings(data=folder, workers=1, drain_seconds=1), Access(FileVault(folder))))
+
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    settings = Settings(data=tmp_path_factory.mktemp("data"), workers=1, wait_seconds=60, drain_seconds=1)
+    app = create_app(settings)
+    fill(app.state.service.store, 20, (MARKUP,))
+    yield from running(app)
+
+
+@pytest.fixture(scope="module")
+def places(url: str, gated: str) -> dict[str, str]:
+    """What the braces of PAGES stand for."""
+    asked = {"graph": chain(6, "six blocks"), "planner": "greedy", "iterations": 10}
+    ids = []
+    with httpx2.Client(base_url=url, timeout=300) as client:
+        for budget in ("60%", "80%", "1%"):
+            answer = client.post("/v1/plans", json=asked | {"budget": budget}, headers={"Prefer": "wait=300"})
+            assert answer.status_code == 201, answer.text
+            ids.append(answer.json()["id"])
+        jobs = [f"/jobs/{one['id']}" for one in client.get("/v1/operations").json()["operations"]]
+    return {"over": jobs[0], "done": jobs[-1], "plan": f"/plans/{ids[0]}", "a": ids[0], "b": ids[1], "gated": gated}
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_axe_finds_nothing(url: str, places: dict[str, str], opened: Callable[..., Watched], page: str) -> None:
+    from axe_playwright_python.sync_playwright import Axe
+
+    place = page.format(**places)
+    watched = opened(place if place.startswith("http") else url + place)
+    watched.expect("404|401")
+    if "/plans/" in place and "nothing" not in place:
+        watched.page.wait_for_selector("html[data-read]", state="attached")
+    for size, colours in LOOKS:
+        watched.page.set_viewport_size(size)
+        watched.page.emulate_media(color_scheme=colours)
+        found = Axe().run(watched.page)
+        assert not found.response["violations"], (size, colours, found.generate_report())
+        assert watched.page.evaluate("document.documentElement.scrollWidth <= innerWidth"), (size, colours)
