@@ -221,9 +221,11 @@ def told(plans: dict[str, dict[str, Any]], folder: Path) -> int:
 
 
 def text(report: dict[str, Any], part: str) -> bytes:
-    """The part as bytes; of the graph without the note that says of which framework's file it came to a service."""
+    """The part as bytes. A service is sent the canonical graph, whose attributes are sorted, with a note of its format."""
     said = report[part]
-    return msgspec.json.encode({name: said[name] for name in said if name != "annotations"})
+    if part == "source":
+        return msgspec.json.encode({name: said[name] for name in said if name != "annotations"}, order="sorted")
+    return msgspec.json.encode(said)
 
 
 if __name__ == "__main__":
