@@ -221,7 +221,7 @@ def told(plans: dict[str, dict[str, Any]], folder: Path) -> int:
 
 
 def text(report: dict[str, Any], part: str) -> bytes:
-    """The part as bytes. A service is sent the canonical graph, whose attributes are sorted, with a note of its format."""
+    """The part as bytes. A service is sent the canonical graph: attributes sorted, with a note of its format."""
     said = report[part]
     if part == "source":
         return msgspec.json.encode({name: said[name] for name in said if name != "annotations"}, order="sorted")
