@@ -67,12 +67,9 @@ class Feeder:
                 ended, seconds = _settle(connection)
                 fed, asked = self._feed(connection, seconds)
                 _move(connection, seconds)
-                stopping = rows.to_cancel(connection, connection.scalars(_ENDING).all())
         except IntegrityError:  # one of the questions was asked by somebody just now; the next turn joins them
             self._looked_at = -math.inf
             return True
-        for id in stopping:
-            stored.cancel(self._store, id)
         if fed > asked or ended == MOST_ENDED:  # there is room still, or more to settle
             self._looked_at = -math.inf
         else:
@@ -84,9 +81,7 @@ class Feeder:
         """Whether a turn would change anything: a look that keeps nobody from writing."""
         with self._store.reading() as connection:
             return connection.execute(_ANY_OPEN).first() is not None and (
-                connection.execute(_ANY_OVER).first() is not None
-                or bool(self._shares(connection))
-                or bool(rows.to_cancel(connection, connection.scalars(_ENDING).all()))
+                connection.execute(_ANY_OVER).first() is not None or bool(self._shares(connection))
             )
 
     def _shares(self, connection: sa.Connection) -> dict[str, int]:
@@ -209,7 +204,6 @@ _WAITS = sa.exists().where(items.c.batch_id == batches.c.id, items.c.state == "q
 _OPEN = _held(batches.c.id, batches.c.tenant, batches.c.key_id, batches.c.at_once)
 _ANY_OPEN = _OPEN.limit(1)
 _LOCKED = _held(batches.c.id).with_for_update()
-_ENDING = _held(batches.c.id).where(batches.c.cancel_requested)
 _WAITING = _held(batches.c.id).where(_WAITS, ~batches.c.cancel_requested)
 _IN_QUEUE = sa.select(items.c.batch_id, sa.func.count()).where(items.c.state == "running").group_by(items.c.batch_id)
 _SLOTS = sa.select(sa.func.sum(workers.c.slots))

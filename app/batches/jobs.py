@@ -10,7 +10,6 @@ from typing import Any
 from app.batches import rows
 from app.batches.rows import Batch
 from app.errors import NotFound
-from app.jobs import stored
 from app.jobs.port import Event, Jobs, Operation, Page, Question
 from app.store.store import Store
 
@@ -103,13 +102,8 @@ class WithBatches:
         batch = self._batch(id)
         if batch is None:
             return self._jobs.cancel(id)
-        self.cancel_batch(batch.id)
+        rows.cancel(self._store, batch.id)
         return self.status(id)
-
-    def cancel_batch(self, batch_id: str) -> None:
-        """What waits ends now, what runs soon; what has ended stays as it is. Raises NotFound."""
-        for operation_id in rows.cancel(self._store, batch_id):
-            stored.cancel(self._store, operation_id)
 
     def list(self, after: str | None, limit: int, state: str | None) -> Page:
         page = self._jobs.list(after, limit, state)

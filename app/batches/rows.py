@@ -17,6 +17,7 @@ import sqlalchemy as sa
 from app.batches.asked import BatchAsked
 from app.errors import Conflict, NotFound
 from app.jobs.port import FINISHED, STATES
+from app.jobs.stored import ask_to_end
 from app.records import now
 from app.store.database import insert
 from app.store.store import ID, Store
@@ -210,17 +211,18 @@ def dicts(
     return [dict(row) for row in connection.execute(asked, given).mappings()]
 
 
-def cancel(store: Store, id: str) -> list[str]:
-    """Ask for the end of a batch: what waits ends now. The operations that are to be cancelled as well."""
+def cancel(store: Store, id: str) -> None:
+    """Ask for the end of a batch: what waits ends now, what runs soon, and what others wait for goes on without it."""
     with store.writing() as connection:
-        batch = held(connection, id)
-        if batch.ended_at is not None:
-            return []
-        end = {"state": "cancelled", "ended_at": now()}
-        connection.execute(sa.update(items).where(items.c.batch_id == id, items.c.state == "queued").values(end))
+        if held(connection, id).ended_at is not None:
+            return
+        ours = items.c.batch_id == id, items.c.state == "running"
+        goes_on = items.c.operation_id.in_(_WANTED) | _SHARED
+        ends = items.c.batch_id == id, (items.c.state == "queued") | ((items.c.state == "running") & goes_on)
+        connection.execute(sa.update(items).where(*ends).values(state="cancelled", ended_at=now()))
+        ask_to_end(connection, connection.scalars(sa.select(items.c.operation_id).where(*ours)).all())
         changed(connection, [id], cancel_requested=True)
         finish(connection, [id])
-        return to_cancel(connection, [id])
 
 
 def retry(store: Store, id: str) -> Batch:
@@ -271,20 +273,16 @@ _FINISH = (
 )
 
 
-def to_cancel(connection: sa.Connection, ids: Collection[str]) -> list[str]:
-    """Operations of running items of these batches whose end nobody has asked for; not those others wait for too."""
-    if not ids:
-        return []
-    other, own = items.alias(), items.c.batch_id.in_(list(ids))
-    shared = sa.exists().where(
-        other.c.operation_id == items.c.operation_id, other.c.state == "running", other.c.batch_id.not_in(list(ids))
-    )
-    asked = (
-        sa.select(operations.c.id)
-        .join(items, items.c.operation_id == operations.c.id)
-        .where(own, items.c.state == "running", operations.c.ended_at.is_(None), ~operations.c.cancel_requested)
-    )
-    return list(connection.scalars(asked.where(~shared)))
+_WANTED = sa.select(operations.c.id).where(
+    operations.c.ended_at.is_(None), ~operations.c.cancel_requested, operations.c.wanted
+)
+_OTHER = items.alias()
+_SHARED = (  # an item of another batch waits for the same operation
+    sa.exists()
+    .where(_OTHER.c.operation_id == items.c.operation_id, _OTHER.c.state == "running")
+    .where(_OTHER.c.batch_id != items.c.batch_id)
+    .correlate(items)
+)
 
 
 def operations_of(store: Store, tenant: str, ids: Collection[str]) -> set[str]:

@@ -51,6 +51,7 @@ class Operation:
     attempts: int = 0
     last_event: int = 0
     cancel_requested: bool = False
+    wanted: bool = False  # somebody has asked for it by itself, not in a batch alone
     model: str | None = None  # name of the graph
 
     @property

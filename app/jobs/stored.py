@@ -6,7 +6,7 @@ for dead, is not heard: `Lost`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -48,8 +48,9 @@ def add(
     """
     try:
         with store.writing(*(() if data is None else (data,))) as connection:
-            if (same := _same(connection, operation.key)) is not None:
+            if (same := _wanted(connection, operation.key)) is not None:
                 return same
+            operation.wanted = True
             count = sa.select(sa.func.count()).where(operations.c.state.in_(["queued", "running"]), ~OF_A_BATCH)
             there = connection.scalar(sa.select(sa.func.sum(workers.c.slots))) or 0
             if (connection.scalar(count) or 0) >= max(slots, there) + queue:
@@ -65,8 +66,8 @@ def add(
                 connection.execute(insert(connection, questions).values(question).on_conflict_do_nothing())
             enter(connection, operation, put)
     except IntegrityError as error:
-        with store.reading() as connection:
-            if (same := _same(connection, operation.key)) is not None:  # asked in another process at the same time
+        with store.writing() as connection:
+            if (same := _wanted(connection, operation.key)) is not None:  # asked in another process at the same time
                 return same
         raise NotFound(f"there is no graph {operation.graph_id}; post it to /v1/graphs first") from error
     return operation
@@ -92,6 +93,15 @@ def _same(connection: sa.Connection, key: str) -> Operation | None:
     asked = sa.select(*WHOLE).where(operations.c.key == key, OPEN)
     row = connection.execute(asked).mappings().first()
     return None if row is None else Operation(**row)
+
+
+def _wanted(connection: sa.Connection, key: str) -> Operation | None:
+    """The operation that answers the question already, which from now on does not end with a batch it is of."""
+    same = _same(connection, key)
+    if same is not None and not same.wanted:
+        connection.execute(sa.update(operations).where(operations.c.id == same.id).values(wanted=True))
+        same.wanted = True
+    return same
 
 
 def claim(store: Store, id: str, worker: str) -> Operation | None:
@@ -162,14 +172,16 @@ def let_wait(store: Store, operation: Operation) -> None:
 def cancel(store: Store, id: str) -> bool:
     """Ask for the end of an operation; one that waits has ended with that. False: it has ended before."""
     with store.writing() as connection:
-        asked = {"cancel_requested": True}
-        row = connection.execute(
-            sa.update(operations).where(operations.c.id == id, UNFINISHED).values(asked).returning(operations.c.state)
-        ).first()
-        if row is not None and row.state == "queued":
-            done = {"state": "cancelled", "ended_at": now(), "last_event": operations.c.last_event + 1}
-            _changed(connection, done, operations.c.id == id)
-    return row is not None
+        return ask_to_end(connection, [id]) > 0
+
+
+def ask_to_end(connection: sa.Connection, ids: Collection[str]) -> int:
+    """As `cancel`; how many of them had not ended."""
+    which = operations.c.id.in_(list(ids)), UNFINISHED
+    asked = connection.execute(sa.update(operations).where(*which).values(cancel_requested=True)).rowcount
+    done = {"state": "cancelled", "ended_at": now(), "last_event": operations.c.last_event + 1}
+    _changed(connection, done, *which, operations.c.state == "queued")
+    return asked
 
 
 def asked_to_end(store: Store, ids: Iterable[str], worker: str) -> tuple[set[str], set[str]]:

@@ -16,7 +16,6 @@ from app.batches.rows import Batch
 from app.bodies import body_of, decoded, media_type_of
 from app.errors import Unavailable
 from app.jobs.port import RETRY_S
-from app.jobs.stored import cancel
 from app.negotiation import chosen
 from app.openapi import answers, bodies, links, problems, ref
 from app.routes.asking import demand_time, fields_of_body
@@ -116,8 +115,7 @@ async def cancel_batch(service: Serving, batch_id: str) -> Response:
 
 def _cancelled(service: Service, batch_id: str) -> Batch:
     own_batch(service, batch_id)
-    for operation_id in rows.cancel(service.store, batch_id):
-        cancel(service.store, operation_id)
+    rows.cancel(service.store, batch_id)
     return rows.find(service.store, batch_id)
 
 

@@ -169,6 +169,7 @@ operations = sa.Table(
     sa.Column("attempts", sa.BigInteger, nullable=False),
     sa.Column("last_event", sa.BigInteger, nullable=False),
     sa.Column("cancel_requested", sa.Boolean, nullable=False),
+    sa.Column("wanted", sa.Boolean, nullable=False, doc="somebody has asked for it by itself, not in a batch alone"),
     sa.Index(None, "state", "id"),
 )
 _unfinished = operations.c.ended_at.is_(None) & ~operations.c.cancel_requested

@@ -20,7 +20,7 @@ from app.batches.rows import Batch, Owner
 from app.errors import Conflict, SolveFailed
 from app.jobs import stored
 from app.jobs.port import Question
-from app.records import keep_graph, keep_plan
+from app.records import keep_graph, keep_plan, question_key
 from app.store.collect import collect
 from app.store.tables import operations
 from app.store.tables_batches import batches, items
@@ -144,6 +144,23 @@ def test_two_who_feed_at_once_feed_no_item_twice(started: Any, monkeypatch: pyte
     assert sorted(solves(jobs).values()) == [1] * 24
 
 
+def test_nobody_looks_at_batches_again_before_something_has_ended_here(
+    started: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(feeder_module, "IDLE_S", 1e9)
+    jobs = started(Pretender(until_stopped))
+    jobs._worker.drain()
+    store = jobs.means.store
+    stored.beat(store, {"id": "elsewhere", "host": "h", "pid": 1, "born": "", "slots": 1})
+    feeder = Feeder(store, jobs._queue, jobs.means.settings)
+    assert not feeder.turn()  # there is no batch
+    batch = begun(jobs, 1)
+    assert not feeder.turn()
+    feeder.nudge()
+    assert feeder.turn()
+    assert rows.find(store, batch.id).counts == {"running": 1}
+
+
 def test_what_is_cancelled_ends_now_or_keeps_its_best_and_may_be_tried_again(started: Any) -> None:
     runner = Pretender(until_stopped)
     jobs = started(runner)
@@ -163,13 +180,37 @@ def test_what_is_cancelled_ends_now_or_keeps_its_best_and_may_be_tried_again(sta
 
 
 def test_a_batch_that_is_being_cancelled_cannot_be_tried_again_yet(started: Any) -> None:
-    jobs = started(Pretender(until_stopped))
+    goes_on = threading.Event()
+    jobs = started(Pretender(lambda stop, tell: str(goes_on.wait(PATIENCE_S))))
     batch = begun(jobs, 2)
-    until(jobs, lambda: rows.find(jobs.means.store, batch.id).counts.get("running") == 2)
-    rows.cancel(jobs.means.store, batch.id)  # and nobody has told the operations yet: the next turn does
+    until(jobs, lambda: bool(jobs.means.runner.runs))
+    rows.cancel(jobs.means.store, batch.id)
     with pytest.raises(Conflict, match="being cancelled"):
         rows.retry(jobs.means.store, batch.id)
+    goes_on.set()
     assert ended(jobs, batch).state == "cancelled"
+
+
+@pytest.mark.parametrize("asked_first", [True, False])
+def test_what_somebody_asked_for_by_itself_goes_on_when_a_batch_is_cancelled(started: Any, asked_first: bool) -> None:
+    runner = Pretender(until_stopped)
+    jobs = started(runner)
+    question = Question(question_key(GRAPH_ID, {"seed": 0}), GRAPH_ID, {"seed": 0})
+    if asked_first:
+        jobs.submit(question)
+    batch = begun(jobs, 2)
+    until(jobs, lambda: rows.find(jobs.means.store, batch.id).counts == {"running": 2})
+    mine = jobs.submit(question).id
+    of_items = [item["operation_id"] for item in rows.items_of(jobs.means.store, batch.id, -1, 2)]
+    assert of_items[0] == mine
+    rows.cancel(jobs.means.store, batch.id)
+    batch = ended(jobs, batch)
+    assert (batch.state, batch.counts) == ("cancelled", {"cancelled": 2})
+    assert jobs.status(of_items[1]).state == "cancelled"
+    assert not jobs.status(mine).cancel_requested
+    jobs.cancel(mine)
+    assert finished(jobs, mine).answer is not None
+    assert walk(jobs.means.store).faults == []
 
 
 def test_an_item_that_fails_says_why_and_the_others_go_on(started: Any) -> None:
@@ -195,10 +236,15 @@ def test_two_batches_that_ask_the_same_share_a_solve_and_neither_ends_it_for_the
     jobs = started(runner)
     first, second = begun(jobs, 1), begun(jobs, 1)
     until(jobs, lambda: rows.find(jobs.means.store, second.id).counts == {"running": 1})
-    assert sum(solves(jobs).values()) == 1
-    assert rows.cancel(jobs.means.store, first.id) == []
+    (shared,) = solves(jobs)
+    rows.cancel(jobs.means.store, first.id)
+    assert ended(jobs, first).state == "cancelled"
+    (item,) = rows.items_of(jobs.means.store, second.id, -1, 1)
+    assert (item["state"], jobs.status(item["operation_id"]).cancel_requested) == ("running", False)
     rows.cancel(jobs.means.store, second.id)
-    assert {ended(jobs, batch).state for batch in (first, second)} == {"cancelled"}
+    assert jobs.status(item["operation_id"]).cancel_requested
+    assert ended(jobs, second).state == "cancelled"
+    assert solves(jobs) == {shared: 1}
 
 
 def test_batches_take_turns(started: Any) -> None:
