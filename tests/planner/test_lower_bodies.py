@@ -91,7 +91,7 @@ def test_columns_of_every_alternative_are_those_of_the_graph_rewritten(name: str
 @pytest.mark.parametrize("budget", ["90%", 0])
 def test_plans_with_other_bodies_run_in_their_arena_and_are_equal(name: str, budget: object):
     request = parse_request({
-        "budget": budget, "execute": "yes", "iterations": 300, "return": ["plan", "timeline", "layout", "source"]
+        "budget": budget, "execute": "yes", "iterations": 60, "return": ["plan", "timeline", "layout", "source"]
     })  # fmt: skip
     outcome = solve(GRAPHS[name](), request)
     assert outcome.report["executed"]["status"] == "equal"
@@ -174,7 +174,7 @@ def test_auto_needs_no_planner_for_nets_over_time(share: float):
     (pair,) = find_pairs(step)
     resident, least = resident_bytes(step), as_given(with_saved(step, pair, []))[0]
     budget = round(resident + share * (least - resident))
-    request = {"budget": budget, "iterations": 300, "execute": "no"}
+    request = {"budget": budget, "iterations": 60, "execute": "no"}
     auto, parts = (
         solve(step, parse_request({**request, "planner": name})).report["plan"] for name in ("auto", "recurrent")
     )
@@ -182,7 +182,7 @@ def test_auto_needs_no_planner_for_nets_over_time(share: float):
 
 
 def test_the_report_names_what_each_pair_saves():
-    outcome = solve(step_of(recurrence(20, 4, 16)), parse_request({"budget": 0, "iterations": 300}))
+    outcome = solve(step_of(recurrence(20, 4, 16)), parse_request({"budget": 0, "iterations": 60}))
     (row,) = outcome.report["plan"]["choices"]
     assert row["forward"] == "steps" and row["saves"] and row["saved_bytes"] > 0 and row["alternative"] > 0
     assert any(node.op == SNAPSHOT_SCAN for node in outcome.graph.nodes)
@@ -190,7 +190,7 @@ def test_the_report_names_what_each_pair_saves():
 
 def test_a_scan_from_an_onnx_file_is_planned_alike():
     model = recurrence(10, 2, 8)
-    request = {"budget": "60%", "loss": "loss", "execute": "yes", "iterations": 300}
+    request = {"budget": "60%", "loss": "loss", "execute": "yes", "iterations": 60}
     outcome = solve(dump(model), parse_request(request))
     assert outcome.report["plan"]["choices"] and outcome.report["executed"]["status"] == "equal"
 
