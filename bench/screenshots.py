@@ -32,6 +32,7 @@ SIZES = {"wide": (1440, 900), "narrow": (390, 844)}
 SECTIONS = ["plan", "timeline", "layout", "explain", "source", "graph"]
 PATIENCE_S = 300.0
 SETTLED_MS = 1200  # after a page is there, for charts
+DRAWN = {"plan": "read", "compare": "drawn"}  # what a page says of itself once its data are there
 
 
 def asked(url: str, document: dict[str, Any], **fields: Any) -> dict[str, Any]:
@@ -135,6 +136,8 @@ def draw(places: dict[str, str], folder: Path) -> None:
                 page = context.new_page()
                 for name, url in places.items():
                     page.goto(url)
+                    if name in DRAWN:
+                        page.wait_for_selector(f"html[data-{DRAWN[name]}]", state="attached", timeout=PATIENCE_S * 1000)
                     page.wait_for_timeout(SETTLED_MS)
                     page.screenshot(path=folder / f"{name}-{size}-{colours}.png", full_page=True)
                     past = page.evaluate("document.documentElement.scrollWidth - innerWidth")

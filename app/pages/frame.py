@@ -112,7 +112,7 @@ def page(
     caller: Caller | None = request.scope.get(CALLER)
     text = templates.get_template(template).render(
         title=title, here=here, places=PLACES, embed=embed, caller=caller, csrf=csrf_of(request),
-        theme=theme_of(request), **said
+        theme=theme_of(request), origin=str(request.base_url).rstrip("/"), **said
     )  # fmt: skip
     policy = POLICY.format(ancestors="*" if embed else "'none'")
     return Response(

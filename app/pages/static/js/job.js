@@ -37,7 +37,7 @@ function draw() {
   ];
   const place = document.getElementById("race");
   if (race) race([...seconds], series);
-  else race = chart(place, { x: [...seconds], series, format: (v) => share(v, 1), xFormat: (v) => `${Math.round(v * 10) / 10} s` });
+  else race = chart(place, { x: [...seconds], series, format: (v) => share(v, 1), xFormat: (v) => `${Number(v.toFixed(2))} s` });
   const last = best.length - 1;
   place.ariaLabel = `After ${seconds[last].toFixed(1)} s: best found ${best[last] == null ? "nothing" : share(best[last], 2)}, bound ${bound[last] == null ? "unknown" : share(bound[last], 2)}`;
 }
