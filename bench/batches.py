@@ -6,7 +6,7 @@
 `remat serve` on SQLite is killed with SIGKILL, and its children with it, each time a further share of the items has
 ended, and is started again. Then every item must have ended well, by one operation that was begun once, or once more
 for each kill that met it, and that has ended once; it has a plan, and its question one answer; rows and blobs must fit
-together. All of it is counted in the store. The graphs are chains of 6 to 12 layers, each with sizes of its own.
+together. All of it is counted in the store. The graphs are chains of some layers, each with sizes of its own.
 
 The overhead of the queue is the CPU seconds of the serving process (HTTP, queue, feeding, keeping, watching) beside
 the solver's: the seconds of the clock that making the plans took, `overhead`, and the CPU seconds of the children, with
@@ -100,6 +100,7 @@ def _ticks(pid: int) -> list[int]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--graphs", type=int, default=50)
+    parser.add_argument("--layers", type=int, default=6, help="of the smallest graph; the largest has six more")
     parser.add_argument("--seconds", type=float, default=1.0, help="search_seconds of one item")
     parser.add_argument("--kills", type=int, default=2)
     parser.add_argument("--slots", type=int, default=2, help="solves at a time")
@@ -119,8 +120,9 @@ def measured(folder: Path, given: argparse.Namespace) -> dict[str, Any]:
         with Client(served.url, timeout=300.0) as client:
             cpu -= served.cpu_seconds()  # of starting
             if not life:
+                graphs = (chain(given.layers + n % 7, seed=n) for n in range(given.graphs))
                 with ThreadPoolExecutor(given.slots) as pool:
-                    posted = pool.map(lambda n: client.post_graph(chain(6 + n % 7, seed=n)), range(given.graphs))
+                    posted = pool.map(client.post_graph, graphs)
                     ids = [graph["id"] for graph in posted]
                 asked = {"budgets": BUDGETS, "planners": [given.planner], "search_seconds": given.seconds}
                 served.began, solving = time.monotonic(), -served.solving_seconds()  # of reading the graphs
