@@ -28,7 +28,7 @@ import msgspec
 
 from app.files import CannotWrite
 from graph.errors import MOST_FINDINGS, BadGraph, CannotExecute, Finding, NoGradient
-from graph.stops import Stopped as Stopped
+from graph.stops import Stopped
 from planner.errors import BadRequest, IllegalPlan
 
 if TYPE_CHECKING:

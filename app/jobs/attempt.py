@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeVar
 import sqlalchemy as sa
 from structlog.contextvars import bound_contextvars
 
-from app.errors import AppError, Problem, SolveFailed, Stopped, Unavailable, problem_of
+from app.errors import AppError, Problem, SolveFailed, Unavailable, problem_of
 from app.files import CannotWrite
 from app.jobs import stored
 from app.jobs.port import DIFFERENT, Event, Operation
@@ -21,6 +21,7 @@ from app.records import answer_of, keep_plan, keep_result, solve_payload
 from app.runner import Answer, Runner
 from app.settings import Settings
 from app.store.store import Store
+from graph.stops import Stopped
 
 log = logging.getLogger(__name__)
 

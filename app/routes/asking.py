@@ -18,7 +18,7 @@ from app import records
 from app.access.view import own_question, own_result, tenant_of
 from app.admission import held_by
 from app.bodies import body_of, decoded, fields_in, media_type_of
-from app.errors import Problem, Stopped
+from app.errors import Problem
 from app.jobs.port import PLACES, Question
 from app.negotiation import wait_asked
 from app.openapi import UNCHANGED, Responses, answers, links, problems, ref
@@ -27,6 +27,7 @@ from app.routes.known import known_answer
 from app.service import Service
 from app.store.blobs import key_of
 from graph.errors import Finding
+from graph.stops import Stopped
 from planner.errors import BadRequest
 
 GRAPH = ("graph", "graph_id")

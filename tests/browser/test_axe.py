@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import threading
-import time
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import httpx2
 import pytest
-import uvicorn
 
 from app.access.vault import FileVault
 from app.access.view import Access
@@ -18,7 +14,7 @@ from app.settings import Settings
 from tests.app.conftest import chain
 from tests.app.pages.conftest import MARKUP
 from tests.app.pages.seeded import fill
-from tests.browser.conftest import NARROW, PATIENCE_MS, WIDE, Watched
+from tests.browser.conftest import NARROW, WIDE, Watched, running
 
 pytestmark = pytest.mark.browser
 
@@ -27,19 +23,6 @@ PAGES = (
     "{done}", "{over}", "{plan}", "{plan}?embed=1", "/compare?a={a}&b={b}", "{gated}/login",
 )  # fmt: skip
 LOOKS = [(size, colours) for size in (WIDE, NARROW) for colours in ("light", "dark")]
-
-
-def running(app: Any) -> Iterator[str]:
-    """Where it is served, until it is stopped."""
-    server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="warning"))
-    thread = threading.Thread(target=server.run, daemon=True)
-    thread.start()
-    deadline = time.monotonic() + PATIENCE_MS / 1000
-    while not server.started and time.monotonic() < deadline:
-        time.sleep(0.05)
-    yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
-    server.should_exit = True
-    thread.join(60)
 
 
 @pytest.fixture(scope="module")

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import json
-import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import httpx2
 import pytest
-import uvicorn
 
 from app.main import create_app
 from app.pages.assets import address
 from app.settings import Settings
 from bench import generators
 from planner import saved
+from tests.browser.conftest import running
 
 pytestmark = pytest.mark.browser
 LONG_MS = 120_000  # the machine may be busy
@@ -28,15 +26,7 @@ MARKUP = "<img src=x onerror=alert(1)>"
 def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A service of this process."""
     app = create_app(Settings(data=tmp_path_factory.mktemp("data"), workers=1, wait_seconds=60, drain_seconds=1))
-    server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="warning"))
-    thread = threading.Thread(target=server.run, daemon=True)
-    thread.start()
-    deadline = time.monotonic() + 120
-    while not server.started and time.monotonic() < deadline:
-        time.sleep(0.05)
-    yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
-    server.should_exit = True
-    thread.join(60)
+    yield from running(app)
 
 
 @pytest.fixture(scope="module")
