@@ -50,8 +50,9 @@ class Kernels:
         return _compiled[self]
 
     def _digest(self) -> str:
-        """Of the files the kernels stand in."""
-        files = sorted({function.__code__.co_filename for function in (*self.functions, *self.loops.values())})
+        """Of the files the kernels stand in, and of this one, which says how they are compiled."""
+        own = {function.__code__.co_filename for function in (*self.functions, *self.loops.values())}
+        files = sorted({*own, __file__})
         return sha256(b"".join(Path(file).read_bytes() for file in files)).hexdigest()[:12]
 
     def _compile(self) -> dict[str, Kernel]:
@@ -69,7 +70,8 @@ class Kernels:
             copy.__qualname__, copy.__module__ = f"{kernel.__qualname__}_{sources}", kernel.__module__
             # Without numba's runtime (`_nrt`) nobody counts references, which at each use of a field is an
             # atomic operation: most of the time of a kernel that goes through a record of arrays.
-            scope[name] = seen[name] = numba.njit(cache=True, _nrt=name in self.allocating)(copy)  # type: ignore[call-overload]
+            options = {"cache": True, "nogil": True, "_nrt": name in self.allocating}  # threads run side by side
+            scope[name] = seen[name] = numba.njit(**options)(copy)  # type: ignore[call-overload]
             scope[name].compile(signatures[name])
             scope[name].disable_compile()
         return scope

@@ -6,6 +6,7 @@ import importlib.util
 from pathlib import Path
 from types import ModuleType
 
+from planner import anneal_kernels
 from planner.kernels import Kernels
 
 CALLED = "def twice(x):\n    return {factor} * x\n"
@@ -41,3 +42,9 @@ def test_a_changed_file_of_the_set_is_compiled_again(tmp_path: Path):
     changed = kernels(tmp_path, 30)  # the file is longer, which no bytecode cache misses
     assert not changed.is_on_disk()
     assert changed.compiled()["again"](5) == 151
+
+
+def test_kernels_let_other_threads_run():
+    """Two walks of annealing are two threads: without this they take turns, on any number of cores."""
+    compiled = anneal_kernels.KERNELS.compiled()
+    assert {kernel.targetoptions["nogil"] for kernel in compiled.values()} == {True}
