@@ -265,8 +265,13 @@ def _told(tell: Tell) -> Callable[[Any], None]:
 
 def _solved(outcome: Outcome, fields: Mapping[str, Any]) -> dict[str, Any]:
     """Figures and sections of a report as JSON, and whether all went well."""
+    from app.pages.sketch import SECTION, sketched
+
     report = outcome.report | {"request": fields}
+    sketch = sketched(report)
     sections = {name: msgspec.json.encode(report.pop(name)) for name in SECTIONS if name in report}
+    if sketch is not None:
+        sections[SECTION] = sketch
     return {"report": msgspec.json.encode(report), "sections": sections, "exit_code": outcome.exit_code}
 
 

@@ -39,7 +39,7 @@ PLAN = frozenset({
     "smallest_budget_bytes", "smallest_budget_proven", "binding_node", "order", "kept", "recomputed", "choices",
     "offloaded",
 })  # fmt: skip
-SECTIONS = frozenset({"timeline", "layout", "explain", "source", "graph"})
+SECTIONS = frozenset({"timeline", "layout", "explain", "source", "graph", "sketch"})
 FIXED = frozenset({"", "arena", "not asked for", "stopped"})  # words of ours, whatever nodes are called
 Json = dict[str, Any]
 Name = Callable[[str], str]
@@ -220,7 +220,7 @@ class _Telling:
             "model": identity(self.ours.source), "request": dict(self.ours.request.given), "plan": plan,
             "executed": executed, "warnings": self._warnings(report["warnings"]),
         }  # fmt: skip
-        told: dict[str, Any] = {"source": source, "graph": graph}
+        told: dict[str, Any] = {"source": source, "graph": graph, "sketch": parts.get("sketch")}
         if "timeline" in parts:
             told["timeline"] = parts["timeline"] | {
                 name: self._row(parts["timeline"][name], value=value) for name in ("holder", "baseline_holder")

@@ -3,9 +3,10 @@
     python bench/pages_browser.py [--nodes 100000] [--loads 5] [--seconds 3]
 
 A plan of a transformer with that many nodes is made as the document has it, with addresses; the service runs in this
-process. *First paint* is from the first byte of the page to the end of the frame in which the address map stands,
-scripts and data fetched anew, the data made before; *drawn in* is the part of it after the last byte of the data. What
-scripts take is what ours do with it; the rest is the browser's. Frames are those drawn while wheel and
+process. *First paint* is from the first byte of the page to the end of the frame in which the address map stands, from
+the sketch that is kept with the plan; *whole* to that in which it is drawn from every rectangle and answers a pointer,
+scripts and data fetched anew, the data made before; *drawn in* is the part of that after the last byte of the data.
+What scripts take is what ours do with it; the rest is the browser's. Frames are those drawn while wheel and
 pointer events come, one a frame, over the whole map and over a tenth of it. Needs the extra `dev` and Chromium.
 """
 
@@ -42,7 +43,8 @@ LOADED = """() => {
   const painted = named("remat:painted");
   const began = performance.getEntriesByType("navigation")[0].responseStart;
   const scripts = named("remat:drawn") - named("remat:came");
-  return {painted: painted - began, drawn: painted - data.responseEnd, scripts};
+  const sketched = performance.getEntriesByName("remat:sketched")[0]?.startTime ?? painted;
+  return {sketched: sketched - began, painted: painted - began, drawn: painted - data.responseEnd, scripts};
 }"""
 #: Waits without asking at every frame, which would slow what is measured.
 PAINTED = """async () => {
@@ -109,6 +111,7 @@ def planned(url: str, nodes: int) -> str:
     path = f"/plans/{answer.json()['id']}"
     for name, what in (
         ("", "page"),
+        ("/sketch.bin", "sketch"),
         ("/memory.bin", "columns of map and memory"),
         ("/names.bin", "names"),
         ("/graph.bin", "columns of the graph"),
@@ -132,7 +135,8 @@ def measure(browser: Any, address: str, asked: argparse.Namespace) -> None:
         if len(rows) < asked.loads:
             page.context.close()
     count = page.evaluate("window.remat.map.rects.first.length")
-    for name, word in (("painted", "first paint"), ("drawn", "drawn in"), ("scripts", "of that in scripts")):
+    words = {"sketched": "first paint", "painted": "whole", "drawn": "drawn in", "scripts": "of that in scripts"}
+    for name, word in words.items():
         times = sorted(row[name] for row in rows)
         print(f"{count} rectangles, {word}: median {statistics.median(times):.0f} ms, of {[round(t) for t in times]}")
     page.locator("#map").scroll_into_view_if_needed()

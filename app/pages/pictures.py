@@ -148,10 +148,7 @@ def memory(figures: bytes, sections: Mapping[str, bytes]) -> bytes:
     layout = msgspec.json.decode(sections["layout"], type=Layout) if "layout" in sections else Layout()
     drawn = msgspec.json.decode(sections["timeline"], type=Timeline)
     explained = msgspec.json.decode(sections.get("explain", b"{}"), type=dict[str, Any])
-    value_id = {name: v for v, name in enumerate(_values(source, layout))}
-    kind_of = _kinds(source)
-    kind_of = np.append(kind_of, np.full(len(value_id) - len(kind_of), BY_PHASE["forward"], np.uint8))
-    columns = _rectangles(layout, value_id, kind_of, set(plan.offloaded))
+    columns = rectangles(plan, source, layout)
     meta = {
         "budget_bytes": plan.budget_bytes,
         "arena_bytes": plan.arena_bytes,
@@ -208,10 +205,11 @@ def _kinds(source: Source) -> np.ndarray:
     )
 
 
-def _rectangles(
-    layout: Layout, value_id: Mapping[str, int], kind_of: np.ndarray, away: set[str]
-) -> dict[str, np.ndarray]:
+def rectangles(plan: Planned, source: Source, layout: Layout) -> dict[str, np.ndarray]:
     """The columns of the address map, by first step; workspaces among them."""
+    value_id = {name: v for v, name in enumerate(_values(source, layout))}
+    kind_of, away = _kinds(source), set(plan.offloaded)
+    kind_of = np.append(kind_of, np.full(len(value_id) - len(kind_of), BY_PHASE["forward"], np.uint8))
     value = np.asarray([value_id[name] for name in layout.value], np.int32)
     run = np.asarray(layout.run, np.int32)
     last_run = np.zeros(len(kind_of), np.int32)

@@ -104,7 +104,7 @@ sections = sa.Table(
     "sections",
     metadata,
     sa.Column("plan_id", sa.Text, sa.ForeignKey("plans.id", ondelete="CASCADE"), primary_key=True),
-    sa.Column("name", sa.Text, primary_key=True, doc="timeline, layout, explain, source or graph"),
+    sa.Column("name", sa.Text, primary_key=True, doc="timeline, layout, explain, source, graph or sketch"),
     sa.Column("blob", sa.Text, nullable=False, index=True),
 )
 

@@ -73,6 +73,42 @@ def pixels(page: Any, place: str) -> bytes:
     return bytes(page.locator(f"{place} canvas").first.screenshot())
 
 
+#: Keeps what both pictures show, or says in which share of their pixels they hardly differ from what was kept.
+SHOWN = """() => {
+  const now = ["map", "memory"].map((id) => {
+    const canvas = document.querySelector(`#${id} canvas`);
+    const copy = new OffscreenCanvas(canvas.width, canvas.height).getContext("2d", { willReadFrequently: true });
+    copy.drawImage(canvas, 0, 0);
+    return copy.getImageData(0, 0, canvas.width, canvas.height).data;
+  });
+  const before = window.shownBefore ?? now;
+  window.shownBefore = now;
+  return now.map((data, k) => {
+    const isFar = (at) => Math.abs(data[at] - before[k][at]) > 24;
+    let far = 0;
+    for (let at = 0; at < data.length; at += 4) far += isFar(at) || isFar(at + 1) || isFar(at + 2);
+    return 1 - (4 * far) / data.length;
+  });
+}"""
+
+
+def test_a_large_plan_is_sketched_before_its_columns_come(page: Any, url: str) -> None:
+    graph = generators.transformer(12_000)
+    asked = {"graph": graph, "planner": "as_given", "budget": "100%", "search_seconds": 1}
+    answer = httpx2.post(f"{url}/v1/plans", json=asked, headers={"Prefer": "wait=300"}, timeout=300)
+    assert answer.status_code == 201, answer.text
+    held: list[Any] = []
+    page.route("**/memory.bin*", lambda route: held.append(route))
+    page.goto(f"{url}/plans/{answer.json()['id']}")
+    page.wait_for_function("() => performance.getEntriesByName('remat:sketched').length")
+    assert page.evaluate("window.remat === undefined") and page.evaluate(SHOWN) == [1, 1]
+    for route in held:
+        route.continue_()
+    page.wait_for_selector("html[data-read]", state="attached")
+    shares = page.evaluate(SHOWN)
+    assert min(shares) > 0.8, shares  # it was drawn for another size than this page has, and names no peak
+
+
 def test_pointing_at_the_peak_shows_who_holds_it(opened: Any, url: str, plans: list[str]) -> None:
     report = httpx2.get(f"{url}/v1/plans/{plans[0]}?return=timeline&return=explain", timeout=60).json()
     steps = report["timeline"]["step_bytes"]

@@ -13,16 +13,27 @@ import { drawScales, ink, label, savePng, Sheet } from "./sheet.js";
 import { search, Spans } from "./spans.js";
 import { onTheme } from "./theme.js";
 
-const MARGINS = { left: 76, right: 16, top: 10, bottom: 30 };
+export const MARGINS = { left: 76, right: 16, top: 10, bottom: 30 };
 const INKS = ["kind-1", "kind-2", "kind-3", "kind-4", "kind-5", "kind-6", "kind-7", "kind-8"];
 //: Colours of the kinds of pictures.py, in their order.
-const KIND_INKS = ["kind-2", "kind-6", "kind-6", "kind-5", "kind-1", "kind-4", "kind-8", "kind-3"];
+export const KIND_INKS = ["kind-2", "kind-6", "kind-6", "kind-5", "kind-1", "kind-4", "kind-8", "kind-3"];
 const AGAIN_WORDS = ["made once", "given up and made again later", "made again"];
 const AGAIN_INKS = ["kind-6", "kind-1", "kind-2"];
 const AWAY_WORDS = ["stays", "copied to the host in between"];
 const AWAY_INKS = ["kind-6", "kind-2"];
 const WORKSPACE = 7;
 const STEP = 1.25; // of one zoom
+
+/** The pixel where nothing lies. */
+export const ground = () => pixelOf(ink("raised"));
+
+/** Pixels of these colours: as they are, and where a search is for something else. */
+export function shades(names) {
+  const plain = Uint32Array.from(names, (name) => pixelOf(ink(name)));
+  const paler = (share) => plain.map((pixel) => mixed(pixel, ground(), share));
+  // Values take two shades in turn, so that neighbours too thin for an edge can be told apart.
+  return { bright: [plain, paler(0.22)], faint: [paler(0.82), paler(0.87)] };
+}
 
 export class AddressMap {
   /**
@@ -65,17 +76,9 @@ export class AddressMap {
 
   /** Pixels of every colour, and what they are where a search is for something else. */
   ramp() {
-    const pixels = (names) => Uint32Array.from(names, (name) => pixelOf(ink(name)));
-    const ground = pixelOf(ink("raised"));
     const ramps = { kind: KIND_INKS, again: AGAIN_INKS, away: AWAY_INKS, layer: INKS };
-    this.ground = ground;
-    this.ramps = Object.fromEntries(
-      Object.entries(ramps).map(([by, names]) => {
-        const plain = pixels(names), paler = (share) => plain.map((pixel) => mixed(pixel, ground, share));
-        // Values take two shades in turn, so that neighbours too thin for an edge can be told apart.
-        return [by, { bright: [plain, paler(0.22)], faint: [paler(0.82), paler(0.87)] }];
-      }),
-    );
+    this.ground = ground();
+    this.ramps = Object.fromEntries(Object.entries(ramps).map(([by, names]) => [by, shades(names)]));
   }
 
   /** Numbers of the colours of all rectangles. */

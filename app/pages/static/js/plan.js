@@ -3,6 +3,7 @@
 import { columnsAt } from "./columns.js";
 import { AddressMap } from "./map.js";
 import { ask, json, tell } from "./net.js";
+import { showSketch } from "./sketch.js";
 import { Spans } from "./spans.js";
 import { heldAtPeak, heldIn, MemoryPicture } from "./timeline.js";
 
@@ -42,8 +43,19 @@ function failed(room, error) {
   room.querySelector(".sheet, [data-part=rows]")?.replaceWith(said);
 }
 
+/** Returns once the frame that is being drawn stands. */
+const framed = () => new Promise((stands) => requestAnimationFrame(() => setTimeout(stands)));
+
+/** Shows the sketch of a large plan, whose columns take a while to come. */
+async function sketch(room) {
+  showSketch(room, byId("map"), await columnsAt(ask, room.dataset.sketch));
+  await framed();
+  performance.mark("remat:sketched");
+}
+
 async function start() {
   const room = byId("memory");
+  if (room.dataset.sketch) await sketch(room);
   const data = await columnsAt(ask, room.dataset.src);
   performance.mark("remat:came");
   const map = data.meta.has_layout ? new AddressMap(byId("map"), data, tell) : null;
@@ -62,7 +74,7 @@ async function start() {
   memory.sheet.now();
   performance.mark("remat:drawn");
   document.documentElement.dataset.drawn = "1";
-  requestAnimationFrame(() => setTimeout(() => performance.mark("remat:painted")));
+  framed().then(() => performance.mark("remat:painted"));
   data.join(await columnsAt(ask, room.dataset.names));
   knowAfter(memory.series[1], data);
   memory.say();

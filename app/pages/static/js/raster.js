@@ -17,6 +17,9 @@ export function mixed(one, other, share) {
   return result >>> 0;
 }
 
+/** The pixel of the edge of what is filled, so that neighbours can be told apart. */
+export const edgeOf = (fill, ground) => mixed(fill, ground, 0.55);
+
 /**
  * Paints what of the rectangles is in view.
  *
@@ -25,7 +28,7 @@ export function mixed(one, other, share) {
  * @param {[number, number]} range indices worth looking at
  * @param {{x: [number, number], y: [number, number]}} view steps from left to right, bytes from below upwards
  * @param {(i: number) => number} colour of rectangle i, as a pixel
- * @param {number} ground the pixel mixed into the edges, so that neighbours can be told apart
+ * @param {number} ground the pixel mixed into the edges
  */
 export function paint({ pixels, wide, high }, rects, [from, to], { x, y }, colour, ground) {
   const { first, last, offset, bytes } = rects;
@@ -39,7 +42,7 @@ export function paint({ pixels, wide, high }, rects, [from, to], { x, y }, colou
     if (right <= left) right = left + 1;
     if (below <= above) above = below - 1;
     const edged = right - left >= 4 && below - above >= 4;
-    const fill = colour(i), edge = edged ? mixed(fill, ground, 0.55) : fill;
+    const fill = colour(i), edge = edged ? edgeOf(fill, ground) : fill;
     const shownRight = right <= wide, shownAbove = above >= 0;
     if (left < 0) left = 0;
     if (right > wide) right = wide;

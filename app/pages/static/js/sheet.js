@@ -26,8 +26,14 @@ export class Sheet {
     this.drawAbove = drawAbove;
     this.frames = 0; // drawn so far, for who measures
     this.isStale = this.hasMoved = false;
-    new ResizeObserver(() => this.fit() && this.stale()).observe(this.canvas);
+    this.observer = new ResizeObserver(() => this.fit() && this.stale());
+    this.observer.observe(this.canvas);
     this.fit();
+  }
+
+  /** Leaves the canvases to another sheet. */
+  end() {
+    this.observer.disconnect();
   }
 
   /** Gives the canvases the size they are shown at; whether that changed. */

@@ -5,7 +5,7 @@ import { byteTicks, countTicks, firstLargest, maxima } from "./scale.js";
 import { drawScales, ink, label, savePng, Sheet } from "./sheet.js";
 import { onTheme } from "./theme.js";
 
-const MARGINS = { left: 76, right: 16, top: 28, bottom: 30 };
+export const MARGINS = { left: 76, right: 16, top: 28, bottom: 30 };
 const MOST_HOLDERS = 8;
 const APART = 48; // pixels between two panels side by side
 
@@ -32,14 +32,10 @@ export class MemoryPicture {
       const at = firstLargest(each.steps);
       return { ...each, at, peak: at < 0 ? 0 : each.steps[at] };
     });
-    this.budget = budget;
     this.apart = false;
     this.step = null; // under the cursor; null: each series at its own peak
     this.count = Math.max(1, ...series.map((each) => each.steps.length));
-    this.top = Math.max(1, ...this.series.map((each) => each.peak));
-    if (budget && budget <= 1.25 * this.top) this.top = Math.max(this.top, budget);
-    else this.budget = null; // far above all that is drawn, it would flatten the picture
-    this.top *= 1.06;
+    Object.assign(this, topOf(this.series.map((each) => each.peak), budget));
     this.sheet = new Sheet(root.querySelector(".sheet"), MARGINS, (to) => this.draw(to), (to) => this.drawCursor(to));
     this.listen();
     onTheme(() => this.sheet.stale());
@@ -120,27 +116,12 @@ export class MemoryPicture {
   }
 
   scales(box) {
-    return [(step) => box.x + (box.wide * step) / this.count, (bytes) => box.y + box.high * (1 - bytes / this.top)];
+    return scales(box, this.count, this.top);
   }
 
   drawSeries(context, { steps, ink: colour }, box) {
-    if (!steps.length) return;
-    const [toX, toY] = this.scales(box);
     const highest = maxima(steps, Math.max(1, Math.round(box.wide * this.sheet.dense)));
-    context.beginPath();
-    context.moveTo(box.x, toY(0));
-    for (let i = 0; i < highest.length; i++) {
-      context.lineTo(toX((i * steps.length) / highest.length), toY(highest[i]));
-      context.lineTo(toX(((i + 1) * steps.length) / highest.length), toY(highest[i]));
-    }
-    context.lineTo(toX(steps.length), toY(0));
-    context.fillStyle = context.strokeStyle = ink(colour);
-    context.globalAlpha = 0.2;
-    context.fill();
-    context.globalAlpha = 1;
-    context.lineWidth = 1.5;
-    context.lineJoin = "round";
-    context.stroke();
+    drawArea(context, highest, steps.length, ...this.scales(box), colour);
   }
 
   drawBudget(context, box, toY) {
@@ -240,6 +221,36 @@ export class MemoryPicture {
       })
       .join(". ");
   }
+}
+
+/** [pixel of a step, pixel of bytes] in a box that shows `count` steps and bytes up to `top`. */
+export function scales(box, count, top) {
+  return [(step) => box.x + (box.wide * step) / count, (bytes) => box.y + box.high * (1 - bytes / top)];
+}
+
+/** How far up a picture of these peaks goes, and the budget where it is drawn: far above them it would flatten all. */
+export function topOf(peaks, budget) {
+  const peak = Math.max(1, ...peaks), shown = budget && budget <= 1.25 * peak ? budget : null;
+  return { top: 1.06 * Math.max(peak, shown ?? 0), budget: shown };
+}
+
+/** A line over `steps` steps with the area below it; `highest` has the most of each of so many equal parts. */
+export function drawArea(context, highest, steps, toX, toY, colour) {
+  if (!steps) return;
+  context.beginPath();
+  context.moveTo(toX(0), toY(0));
+  for (let i = 0; i < highest.length; i++) {
+    context.lineTo(toX((i * steps) / highest.length), toY(highest[i]));
+    context.lineTo(toX(((i + 1) * steps) / highest.length), toY(highest[i]));
+  }
+  context.lineTo(toX(steps), toY(0));
+  context.fillStyle = context.strokeStyle = ink(colour);
+  context.globalAlpha = 0.2;
+  context.fill();
+  context.globalAlpha = 1;
+  context.lineWidth = 1.5;
+  context.lineJoin = "round";
+  context.stroke();
 }
 
 /** The holders of a step among rectangles or spans. */

@@ -1,0 +1,87 @@
+"""The first frame of a large plan: the map it will be, kept with the plan and served with it."""
+
+from __future__ import annotations
+
+import gzip
+import threading
+from math import floor
+from typing import Any
+
+import numpy as np
+import pytest
+from starlette.testclient import TestClient
+
+from app import child
+from app.pages import sketch
+from app.pages.pictures import memory, unpacked
+from app.records import keep_plan
+from tests.app.conftest import chain
+
+
+@pytest.fixture
+def solved(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> tuple[dict[str, Any], str]:
+    """A plan that was large enough for a sketch as it was made, and its id."""
+    monkeypatch.setattr(sketch, "LEAST", 5)
+    graph = client.post("/v1/graphs", json=chain(30, "of the sketch")).json()["id"]
+    fields = {"budget": "60%", "planner": "greedy", "iterations": 20}
+    data = client.get(f"/v1/graphs/{graph}").content
+    told = {"data": data, "fields": fields, "limits": {}}
+    made = child.solve(told, lambda _: None, threading.Event())
+    return made, keep_plan(client.app.state.service.store, made, graph)  # type: ignore[attr-defined]
+
+
+def read(made: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    return unpacked(gzip.decompress(sketch.unsketched(made["sections"]["sketch"])))
+
+
+def test_the_map_has_every_rectangle_where_the_columns_have_it(solved: tuple[dict[str, Any], str]) -> None:
+    meta, columns = read(solved[0])
+    full, rects = unpacked(memory(solved[0]["report"], solved[0]["sections"]))
+    steps, arena = len(rects["after"]), full["arena_bytes"]
+    shown = columns["map"].reshape(meta["high"], meta["wide"])
+    wanted = np.full_like(shown, sketch.CLEAR)
+    for k in range(len(rects["first"])):
+        left, right = (floor(at * sketch.WIDE / steps + 0.5) for at in (rects["first"][k], rects["last"][k] + 1))
+        low, high = rects["offset"][k], rects["offset"][k] + rects["bytes"][k]
+        above, below = (sketch.HIGH - floor(at * sketch.HIGH / arena + 0.5) for at in (high, low))
+        tone = 2 * rects["kind"][k] + rects["value"][k] % 2
+        for y in range(min(above, below - 1), below):
+            for x in range(left, max(right, left + 1)):
+                edge = right - left >= 4 and below - above >= 4 and (x == right - 1 or y == above)
+                wanted[y, x] = tone + sketch.EDGE * edge
+    assert (shown == wanted).all()
+    assert (wanted != sketch.CLEAR).any() and (wanted == sketch.CLEAR).any()
+
+
+def test_lines_keep_their_peaks(solved: tuple[dict[str, Any], str]) -> None:
+    meta, columns = read(solved[0])
+    _, full = unpacked(memory(solved[0]["report"], solved[0]["sections"]))
+    for name in ("after", "before"):
+        assert meta["steps"][name] == len(full[name])
+        assert columns[name].tolist() == full[name].tolist()  # fewer steps than parts
+    steps = np.arange(10_007) * 7919 % 10_007
+    parts = sketch.most_of(steps)
+    assert len(parts) == sketch.PARTS and parts.max() == steps.max()
+    ends = (np.arange(1, sketch.PARTS + 1) * len(steps)) // sketch.PARTS
+    assert parts.tolist() == [steps[a:b].max() for a, b in zip([0, *ends[:-1]], ends, strict=True)]
+
+
+def test_the_page_of_a_plan_with_a_sketch_asks_for_it_first(
+    client: TestClient, solved: tuple[dict[str, Any], str]
+) -> None:
+    made, id = solved
+    text = client.get(f"/plans/{id}").text
+    assert text.index(f"/plans/{id}/sketch.bin") < text.index(f"/plans/{id}/memory.bin")
+    assert f'data-sketch="/plans/{id}/sketch.bin' in text
+    answer = client.get(f"/plans/{id}/sketch.bin")
+    assert unpacked(answer.content)[0] == read(made)[0]
+    assert "immutable" in answer.headers["cache-control"]
+    assert client.get(f"/v1/plans/{id}").json()["id"] == id
+
+
+def test_a_small_plan_has_none(client: TestClient) -> None:
+    asked = {"graph": chain(8, "small"), "planner": "greedy", "iterations": 5, "budget": "80%"}
+    id = client.post("/v1/plans", json=asked).json()["id"]
+    assert "sketch" not in client.get(f"/plans/{id}").text
+    answer = client.get(f"/plans/{id}/sketch.bin", headers={"Accept": "application/json"})
+    assert answer.status_code == 404 and "no sketch" in answer.text, answer.text
