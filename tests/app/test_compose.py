@@ -8,6 +8,7 @@ import re
 import socket
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,11 +16,14 @@ from typing import Any
 
 import httpx2
 import pytest
+import sqlalchemy as sa
 import yaml
+from starlette.testclient import TestClient
 
 from app.cli import app as cli
 from app.settings import Settings
 from tests.app.conftest import chain
+from tests.app.pages.seeded import fill
 
 ROOT = Path(__file__).parents[2]
 OURS = ("migrate", "api", "worker")
@@ -140,9 +144,28 @@ def test_prometheus_and_grafana_find_what_they_ask() -> None:
                 assert services[name]["environment"]["REMAT_METRICS_ADDRESS"] == f"0.0.0.0:{found['port']}"
     sources = yaml.safe_load((ROOT / "deploy" / "grafana" / "sources.yml").read_text())["datasources"]
     named = {source["uid"] for source in sources}
-    board = json.loads((ROOT / "deploy" / "grafana" / "remat.json").read_text())
-    assert {panel["datasource"]["uid"] for panel in board["panels"]} <= named
+    boards = [json.loads((ROOT / "deploy" / "grafana" / name).read_text()) for name in ("remat.json", "savings.json")]
+    assert {panel["datasource"]["uid"] for board in boards for panel in board["panels"]} == named
+    mounted = {volume.split(":")[0] for volume in services["grafana"]["volumes"]}
+    assert {"./deploy/grafana/remat.json", "./deploy/grafana/savings.json"} <= mounted
     assert {re.split(r"[:/]+", source["url"].removeprefix("http://"))[0] for source in sources} <= set(services)
+
+
+def test_every_panel_of_savings_asks_for_what_there_is(client: TestClient) -> None:
+    panels = json.loads((ROOT / "deploy" / "grafana" / "savings.json").read_text())["panels"]
+    store, kinds = client.app.state.service.store, Counter[str]()  # type: ignore[attr-defined]
+    fill(store, 20, ("resnet50", "lstm"))
+    for target in (target for panel in panels for target in panel["targets"]):
+        kinds[target["datasource"]["uid"]] += 1
+        if "rawSql" in target:
+            with store.reading() as connection:
+                assert connection.execute(sa.text(target["rawSql"])).all(), target["rawSql"]
+            continue
+        at = {"${__from:date:iso}": "2020-01-01T00:00:00.000Z", "${__to:date:iso}": "2120-01-01T00:00:00.000Z"}
+        asked = {given["key"]: at.get(given["value"], given["value"]) for given in target["url_options"]["params"]}
+        rows = client.get(target["url"].removeprefix("http://api:8000"), params=asked).json()[target["root_selector"]]
+        assert rows and {column["selector"] for column in target["columns"]} <= rows[0].keys()
+    assert kinds["savings"] >= 6 and kinds["service"] >= 1
 
 
 @contextmanager
