@@ -20,6 +20,7 @@ from bench.catalogue import Instance
 from bench.generators import deep_transformer, layered, published_like, transformer
 from bench.paddle_program import transformer as decoder
 from bench.run import resident_bytes
+from graph.collector import collector_paused
 from graph.importers import load
 from planner import liveness, portfolio
 from planner.check import check
@@ -91,8 +92,10 @@ def extra(case: Case, seconds: float, seed: int) -> float:
 
 
 @cache
+@collector_paused()  # as `pipeline.solve` is
 def reached(case: Case, seconds: float, seed: int) -> Reached:
     """What `auto` finds; every plan is checked, outside the time."""
+    case.document()
     began = time.perf_counter()
     first: list[float] = []
     question = case.question(seconds, seed)
@@ -337,6 +340,7 @@ STOPPED_AFTER = (0.05, 0.3, 0.8, 1.7, 3.1)
 
 
 @cache
+@collector_paused()
 def slowest_stop(case: Case, seed: int) -> float:
     """The longest that a search still took after it was asked to stop."""
     question = case.question(10.0, seed)
