@@ -96,6 +96,8 @@ def solve_payload(
     return {"data": store.blobs.get(graph["blob"]), "fields": told}
 
 
+_FOUND = sa.func.coalesce(answers.c.plan_id, answers.c.result_id).label("found")
+_ANSWER = sa.select(_FOUND).where(answers.c.key == sa.bindparam("asked"))  # made once, as it is asked for every solve
 Also = Callable[[sa.Connection, str], None]
 
 
@@ -201,10 +203,15 @@ def answer_of(store: Store, key: str) -> str | None:
 
 def answers_of(store: Store, keys: Iterable[str]) -> dict[str, str]:
     """Key -> what answers that question, where it is answered."""
-    found = sa.func.coalesce(answers.c.plan_id, answers.c.result_id).label("found")
     with store.reading() as connection:
-        rows = connection.execute(sa.select(answers.c.key, found).where(answers.c.key.in_(list(keys))))
+        rows = connection.execute(sa.select(answers.c.key, _FOUND).where(answers.c.key.in_(list(keys))))
         return {row.key: row.found for row in rows}
+
+
+def answer_in(connection: sa.Connection, key: str) -> str | None:
+    """As `answer_of`, for one who has a transaction."""
+    found: str | None = connection.scalar(_ANSWER, {"asked": key})
+    return found
 
 
 def parts_of(store: Store, plan_id: str) -> tuple[bytes, dict[str, bytes]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import multiprocessing
+import select
 import signal
 import threading
 import time
@@ -20,7 +21,7 @@ from app.errors import Problem, SolveFailed
 from app.watching import instruments
 from graph.stops import Stopped
 
-POLL_S = 0.05
+POLL_S = 0.1  # between two looks whether to stop
 #: Stages at which there is no plan yet, unless an incumbent was told of before.
 EMPTY_STAGES = frozenset({"read", "differentiate", "plan"})
 EMPTY_S = 0.5  # given to a child that is stopped at one of these
@@ -100,8 +101,10 @@ class Runner:
     ) -> Answer:
         asked_at: float | None = None
         has_plan = is_empty = False
+        heard = select.poll()  # of the pipe alone, which `pipe.poll` would set up anew each time
+        heard.register(pipe, select.POLLIN)
         while True:
-            if pipe.poll(POLL_S):
+            if heard.poll(1000 * POLL_S):
                 message = _received(pipe, process)
                 if "problem" in message:
                     if message["problem"]["code"] == "stopped":

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import logging
 import math
-import threading
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -34,7 +33,7 @@ log = logging.getLogger(__name__)
 
 AHEAD = 4  # items in the queue for every solve at a time: none has to wait for the next turn
 IDLE_S = 0.5  # between two looks for what others have begun or ended
-PACE_S = 0.2  # between two turns, however many items end here: there are more ahead than end meanwhile
+BUSY_S = 1.0  # the same while there are items in the queue: half of those ahead ending here is a turn at once
 PRIORITY = 200  # of items: whoever waits for a plan goes first
 MOST_FED = 50  # items of a batch in one turn, of which more may be answered already than there is room for
 MOST_ENDED = 500  # items that end in one turn
@@ -45,20 +44,24 @@ class Feeder:
 
     def __init__(self, store: Store, queue: Queue, settings: Settings):
         self._store, self._queue, self._settings = store, queue, settings
-        self._turned_at = self._looked_at = -math.inf
-        self._nudged = threading.Event()
+        self._looked_at = -math.inf
+        self._in_queue = 0  # items, after the last turn
+        self._ended = 0  # operations, here and since
 
-    def nudge(self) -> None:
-        """An operation has ended here: do not wait for the next look."""
-        self._nudged.set()
+    def nudge(self) -> bool:
+        """An operation has ended here. Whether that is enough to have a turn."""
+        self._ended += 1
+        return self._is_due()
+
+    def _is_due(self) -> bool:
+        return self._ended >= max(1, min(self._in_queue, AHEAD * self._settings.workers) // 2)
 
     def turn(self) -> bool:
         """Whether something was fed, so that another turn may find more. Raises CannotWrite, Unavailable."""
         at = time.monotonic()
-        if at < (self._turned_at + PACE_S if self._nudged.is_set() else self._looked_at + IDLE_S):
+        if not self._is_due() and at < self._looked_at + (BUSY_S if self._in_queue else IDLE_S):
             return False
-        self._nudged.clear()
-        self._looked_at = at
+        self._looked_at, self._ended = at, 0
         if not self._has_work():
             return False
         try:
@@ -66,19 +69,19 @@ class Feeder:
                 connection.execute(_LOCKED)
                 ended, seconds = _settle(connection)
                 fed, asked = self._feed(connection, seconds)
+                self._in_queue += asked
                 _move(connection, seconds)
         except IntegrityError:  # one of the questions was asked by somebody just now; the next turn joins them
             self._looked_at = -math.inf
             return True
         if fed > asked or ended == MOST_ENDED:  # there is room still, or more to settle
             self._looked_at = -math.inf
-        else:
-            self._turned_at = at
         log.debug("event=batches_fed ended=%d fed=%d", ended, fed)
         return fed > 0
 
     def _has_work(self) -> bool:
         """Whether a turn would change anything: a look that keeps nobody from writing."""
+        self._in_queue = 0
         with self._store.reading() as connection:
             return connection.execute(_ANY_OPEN).first() is not None and (
                 connection.execute(_ANY_OVER).first() is not None or bool(self._shares(connection))
@@ -87,7 +90,8 @@ class Feeder:
     def _shares(self, connection: sa.Connection) -> dict[str, int]:
         """Batch -> how many of its items there is room for, the batch with the fewest in the queue first."""
         in_queue: Counter[str] = Counter(dict(connection.execute(_IN_QUEUE).all()))
-        room = AHEAD * (connection.scalar(_SLOTS) or 0) - in_queue.total()
+        self._in_queue = in_queue.total()
+        room = AHEAD * (connection.scalar(_SLOTS) or 0) - self._in_queue
         if room <= 0:
             return {}
         every = connection.execute(_OPEN).all()
@@ -130,25 +134,31 @@ class Feeder:
             some = rows.dicts(connection, _NEXT, {"of": batch["id"], "most": room})
             if not some:
                 break
-            asked = [(row, *_question(batch, row)) for row in some]
-            known = connection.execute(_KNOWN, {"keys": [key for _, key, _ in asked]})
+            questions = [(row, *_question(batch, row)) for row in some]
+            known = connection.execute(_KNOWN, {"keys": [key for _, key, _ in questions]})
             plans = {row.key: row.plan_id for row in known}
-            for row, key, fields in asked:
-                done = {"state": "running", "plan_id": plans.get(key), "cached": key in plans, "ended_at": None}
+            news = [
+                Operation(rows.new_id("op"), key, row["graph_id"], fields, at)
+                for row, key, fields in questions
+                if key not in plans
+            ]
+            solving = {operation.key: operation.id for operation in self._ask(connection, news, batch)}
+            become = []
+            for row, key, _ in questions:
+                done = {"state": "running", "operation_id": solving.get(key), "ended_at": None}
                 if key in plans:
-                    done |= {"state": "succeeded", "operation_id": None, "ended_at": at}
-                else:
-                    operation = Operation(rows.new_id("op"), key, row["graph_id"], fields, at)
-                    done, room = done | {"operation_id": self._ask(connection, operation, batch)}, room - 1
-                connection.execute(_BECOMES, _is(row) | done | {"started_at": at})
+                    done |= {"state": "succeeded", "ended_at": at}
+                said = {"plan_id": plans.get(key), "cached": key in plans, "started_at": at}
+                become.append(_is(row) | done | said)
+            connection.execute(_BECOMES, become)
+            room -= len(news)
             fed += len(some)
         return fed, room
 
-    def _ask(self, connection: sa.Connection, operation: Operation, batch: Mapping[str, Any]) -> str:
-        """Id of the operation that answers the question: this one, or another that is at it already."""
+    def _ask(self, connection: sa.Connection, news: Sequence[Operation], batch: Mapping[str, Any]) -> list[Operation]:
+        """The operations that answer the questions: these, or others that are at it already."""
         owner = batch["tenant"] or ""
-        put = self._queue.put
-        return stored.enter(connection, operation, lambda c: put(c, operation.id, PRIORITY, owner)).id
+        return stored.enter(connection, news, lambda c, operation: self._queue.put(c, operation.id, PRIORITY, owner))
 
 
 def _held(*columns: Any) -> sa.Select[Any]:
@@ -170,13 +180,16 @@ def _settle(connection: sa.Connection) -> tuple[int, dict[str, float]]:
     """
     ended = rows.dicts(connection, _OVER_NOW)
     seconds: dict[str, float] = {}
+    over, gone = [], []
     for row in ended:
-        said: dict[str, Any] = {"state": "queued", "operation_id": None, "started_at": None}
-        if row["id"] is not None:
+        if row["id"] is None:
+            gone.append(_is(row) | {"state": "queued", "operation_id": None, "started_at": None})
+        else:
             said = {"state": row["state"], "plan_id": row["result"], "error": row["error"], "ended_at": row["ended_at"]}
-            said["started_at"] = row["started_at"] or row["ended_at"]
-        connection.execute(_BECOMES, _is(row) | said)
+            over.append(_is(row) | said | {"started_at": row["started_at"] or row["ended_at"]})
         seconds[row["batch_id"]] = seconds.get(row["batch_id"], 0.0) + _seconds(row)
+    for become in filter(None, (over, gone)):
+        connection.execute(_BECOMES, become)
     return len(ended), seconds
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, TypeVar
 
@@ -17,7 +18,7 @@ from app.errors import AppError, Problem, SolveFailed, Unavailable, problem_of
 from app.files import CannotWrite
 from app.jobs import stored
 from app.jobs.port import DIFFERENT, Event, Operation
-from app.records import answer_of, keep_plan, keep_result, solve_payload
+from app.records import keep_plan, keep_result, solve_payload
 from app.runner import Answer, Runner
 from app.settings import Settings
 from app.store.store import Store
@@ -28,6 +29,7 @@ log = logging.getLogger(__name__)
 PATIENCE_S = 1.0  # between two tries to save
 MOST_PENDING = 200  # events between two looks at what was told
 T = TypeVar("T")
+Leave = Callable[[sa.Connection, str], None]
 Why = Literal["cancelled", "closing", "lost"]
 
 
@@ -45,10 +47,11 @@ class Interrupted(BaseException):
 
 
 class Attempt:
-    """Run by one thread; told by another what it may not know: `halt`, `flush`."""
+    """Run by one thread; told by another what it may not know: `halt`, `look_at`."""
 
-    def __init__(self, means: Means, operation: Operation):
-        self.means, self.operation = means, operation
+    def __init__(self, means: Means, operation: Operation, known: str | None, leave: Leave):
+        """`known` answers the question already; `leave` takes the operation out of the queue, as it ends."""
+        self.means, self.operation, self._known, self._leave = means, operation, known, leave
         self._stop = threading.Event()
         self._why: Why | None = None
         self._lock = threading.Lock()
@@ -60,24 +63,26 @@ class Attempt:
             self._why = why
         self._stop.set()
 
-    def flush(self) -> None:
-        """Keep what the child has told since. Raises CannotWrite, Unavailable with nothing lost."""
-        with self._lock:
-            told = self._told()
-            if not told:
-                return
-            try:
-                stored.tell(self.means.store, self.operation, told)
-            except stored.Lost:
-                self.halt("lost")
-                return
-            self.operation.last_event = told[-1].id
-            for _ in told:
-                self._pending.popleft()
+    @contextlib.contextmanager
+    def at_rest(self, wait: bool) -> Iterator[bool]:
+        """Whether nothing is being kept of it, or once that is so; nothing will be meanwhile."""
+        held = self._lock.acquire(blocking=wait)
+        try:
+            yield held
+        finally:
+            if held:
+                self._lock.release()
 
     def _told(self) -> list[Event]:
         last = self.operation.last_event
         return [Event(last + n, name, data) for n, (name, data) in enumerate(tuple(self._pending), 1)]
+
+    def _heard(self, told: Sequence[Event]) -> None:
+        """These are kept."""
+        if told:
+            self.operation.last_event = told[-1].id
+        for _ in told:
+            self._pending.popleft()
 
     def run(self) -> bool:
         """Whether the operation has ended; else its child died, or others took it over. Raises Interrupted."""
@@ -119,9 +124,8 @@ class Attempt:
     def _solve(self) -> Answer | str:
         """The child's answer, or the id of what answers the question already."""
         operation, settings, store = self.operation, self.means.settings, self.means.store
-        known = self._patiently(lambda: answer_of(store, operation.key))
-        if known is not None:
-            return known  # by one who died between its plan and its last word, or for somebody else
+        if self._known is not None:
+            return self._known  # by one who died between its plan and its last word, or for somebody else
         about = operation.graph_id, operation.fields, operation.asked
         payload = self._patiently(lambda: solve_payload(store, *about))
         seconds = float(operation.fields.get("search_seconds", 10.0)) + settings.overtime_seconds
@@ -149,6 +153,7 @@ class Attempt:
 
         def ends(connection: sa.Connection, id: str) -> None:
             stored.end(connection, operation, self._told(), state, id)
+            self._leave(connection, operation.id)
 
         def keep() -> str:
             with self._lock:
@@ -164,6 +169,7 @@ class Attempt:
         def end() -> None:
             with self._lock, self.means.store.writing() as connection:
                 stored.end(connection, self.operation, self._told(), state, result, error)
+                self._leave(connection, self.operation.id)
 
         self._patiently(end, CannotWrite)
         log.info("operation=%s event=%s result=%s", self.operation.id, state, result)
@@ -171,7 +177,7 @@ class Attempt:
 
     def _begin_again(self) -> bool:
         """Let it wait, for whoever begins it next: this very thread."""
-        self._patiently(self.flush, CannotWrite)
+        self._patiently(lambda: look_at(self.means.store, [self], wait=True), CannotWrite)
         self._patiently(lambda: stored.let_wait(self.means.store, self.operation), CannotWrite)
         return False
 
@@ -192,6 +198,24 @@ class Attempt:
                 self._go_on()
                 log.warning("operation=%s event=not_saved said=%r", self.operation.id, str(error))
             time.sleep(PATIENCE_S)
+
+
+def look_at(store: Store, attempts: Iterable[Attempt], wait: bool = False) -> None:
+    """Keep what children have told, and end what is to end. Raises CannotWrite, Unavailable with nothing lost.
+
+    Unless `wait`, one that is at its end, which may take long, is left to keep what was told by itself.
+    """
+    with contextlib.ExitStack() as held:
+        looked = [attempt for attempt in attempts if held.enter_context(attempt.at_rest(wait))]
+        told = [(attempt.operation, attempt._told()) for attempt in looked]
+        ending = stored.look(store, told) if told else {}
+        for attempt, (operation, events) in zip(looked, told, strict=True):
+            if operation.id not in ending:
+                attempt.halt("lost")
+                continue
+            attempt._heard(events)
+            if ending[operation.id]:
+                attempt.halt("cancelled")
 
 
 def progress_of(told: Mapping[str, Any], before: Mapping[str, Any] | None) -> dict[str, Any]:

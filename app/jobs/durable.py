@@ -84,6 +84,8 @@ class DurableJobs:
     def cancel(self, id: str) -> Operation:
         self.status(id)  # raises NotFound
         stored.cancel(self._store, id)
+        if self._worker is not None:
+            self._worker.look()
         self._watch.wake(id)
         return self.status(id)
 

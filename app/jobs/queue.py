@@ -30,10 +30,11 @@ NAME = "solves"
 WORKFLOW = "solve"
 VERSION = "1"  # of the workflow: a worker takes those of its own version only
 APPLICATION = "remat"
-POLL_S = 0.2  # between two looks for work that others have queued
+POLL_S = 0.2  # between two looks for work that others have queued, while there is room for it
 TURN_S = 0.02  # between two turns while eager; else each waits for a nudge, or for the next look
 EAGER_S = 0.1  # how long every turn looks, once somebody says that there may be work
 READ_S = 5.0  # between two looks at the settings of the queue
+NEVER_S = 1e6
 OVER = ["SUCCESS", "ERROR", "CANCELLED", "MAX_RECOVERY_ATTEMPTS_EXCEEDED"]
 AT_A_TIME = 500
 
@@ -81,6 +82,14 @@ class Queue:
                 polling_interval_sec=TURN_S,
             )
 
+    @functools.cached_property
+    def _leaves(self) -> tuple[sa.Delete, ...]:
+        schema = self._client._sys_db.schema
+        tables = [
+            sa.table(name, sa.column("workflow_uuid"), schema=schema) for name in ("workflow_input", "workflow_status")
+        ]
+        return tuple(sa.delete(table).where(table.c.workflow_uuid == sa.bindparam("left")) for table in tables)
+
     def put(self, connection: sa.Connection, id: str, priority: int = USUAL, owner: str = "") -> None:
         """Queue the operation once the connection's transaction is committed; those of lower `priority` go first."""
         self._client.enqueue_in_transaction(
@@ -95,6 +104,11 @@ class Queue:
             },
             id,
         )
+
+    def leave(self, connection: sa.Connection, id: str) -> None:
+        """Take a begun operation out of the queue once the connection's transaction, in which it ends, is committed."""
+        for leaves in self._leaves:
+            connection.execute(leaves, {"left": id})
 
     def holders(self) -> set[str]:
         """Every worker that has taken something and not ended it."""
@@ -128,8 +142,12 @@ class Queue:
             self._client.destroy()
 
 
+class Left(BaseException):
+    """The operation has left the queue, and there is nobody to tell. Not an Exception: DBOS would write that down."""
+
+
 class Taking:
-    """The queue as one worker takes from it."""
+    """The queue as one worker takes from it. What DBOS does every second for what we have none of, it leaves."""
 
     def __init__(self, queue: Queue, worker: str, slots: Callable[[], int], run: Callable[[str], None]):
         self._queue, self._worker, self._slots, self._run = queue, worker, slots, run
@@ -139,13 +157,17 @@ class Taking:
         self._nudged = threading.Event()
 
     def start(self) -> None:
-        """From now on `run` has every operation the worker takes, `slots()` at a time. Raises Unavailable."""
+        """From now on `run` has every operation the worker takes, `slots()` at a time. Raises Unavailable.
+
+        When it returns the operation has left the queue; what it raises leaves it there.
+        """
         import dbos._dbos as its
         from dbos import DBOS, DBOSPortableJSONSerializer
         from dbos._core import decorate_workflow
 
         def solve(id: str) -> None:
             self._run(id)
+            raise Left
 
         dbos, engine = object.__new__(DBOS), self._queue.engine
         with _quiet(), explained(engine):
@@ -162,15 +184,21 @@ class Taking:
                     "run_migrations": False,
                     "use_listen_notify": False,
                     "notification_listener_polling_interval_sec": POLL_S,
+                    "scheduler_polling_interval_sec": NEVER_S,
                 },
             )
             dbos._registry = its.DBOSRegistry()
             dbos._registry.dbos = dbos
             decorate_workflow(dbos._registry, WORKFLOW, None)(solve)
+            dbos._registry.get_internal_queue()._polling_interval_sec = NEVER_S  # nothing is queued by DBOS itself
+            dbos._background_jobs_stop_event.set()  # nothing is delayed, nor has a deadline that DBOS knows
             its._dbos_global_instance = dbos  # a thread that looks for schedules, of which there are none, asks for it
             dbos._launch()
-        self._dbos, self._stored = dbos, dbos._sys_db.get_queue
-        dbos._sys_db.get_queue = self._get_queue  # type: ignore[method-assign]
+        queues: Any = dbos._sys_db
+        self._dbos, self._stored = dbos, queues.get_queue
+        queues.get_queue = self._get_queue
+        queues.list_queues = functools.cache(queues.list_queues)  # ours is there before any worker
+        queues._is_latest_version = lambda *_: False  # nothing is queued without a version, which the latest would take
 
     def nudge(self) -> None:
         """Look for work at once: there may be some, or room for it."""
@@ -183,7 +211,8 @@ class Taking:
             return self._stored(name, **more)
         now = time.monotonic()
         if now >= self._eager_until:
-            self._nudged.wait(max(0.0, self._looked_at + POLL_S - now))
+            full = self._dbos._active_workflows_set.count_for_queue(NAME) >= self._slots()
+            self._nudged.wait(max(0.0, self._looked_at + (READ_S if full else POLL_S) - now))
         self._nudged.clear()
         now = time.monotonic()
         if self._settings is None or now > self._read_at + READ_S:

@@ -7,15 +7,15 @@ for dead, is not heard: `Lost`.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import asdict
 from typing import Any
 
 import sqlalchemy as sa
+from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import IntegrityError
 
 from app.errors import Busy, NotFound
 from app.jobs.port import RETRY_S, Event, Operation
-from app.records import now
+from app.records import answer_in, now
 from app.store.blobs import key_of
 from app.store.database import insert
 from app.store.store import Store
@@ -64,7 +64,7 @@ def add(
                 operation.asked = key_of(data)
                 question = {"id": operation.asked, "created_at": operation.created_at}
                 connection.execute(insert(connection, questions).values(question).on_conflict_do_nothing())
-            enter(connection, operation, put)
+            enter(connection, [operation], lambda c, _: put(c))
     except IntegrityError as error:
         with store.writing() as connection:
             if (same := _wanted(connection, operation.key)) is not None:  # asked in another process at the same time
@@ -73,61 +73,80 @@ def add(
     return operation
 
 
-def enter(connection: sa.Connection, operation: Operation, put: Callable[[sa.Connection], None]) -> Operation:
-    """The operation, kept and queued, or the one that answers its question already.
+def enter(
+    connection: sa.Connection, asked: Sequence[Operation], put: Callable[[sa.Connection, Operation], None]
+) -> list[Operation]:
+    """The operations in their order, kept and queued, or for each the one that answers its question already.
 
-    Raises IntegrityError when another transaction has just kept one, or its graph has gone.
+    Raises IntegrityError when another transaction has just kept one, or a graph has gone.
     """
-    if (same := _same(connection, operation.key)) is not None:
-        return same
-    operation.last_event = 1
-    row = {name: given for name, given in asdict(operation).items() if name != MODEL.name}
-    connection.execute(sa.insert(operations).values(row))
-    operation.model = connection.scalar(sa.select(graphs.c.name).where(graphs.c.id == operation.graph_id))
-    _tell(connection, operation.id, [Event(1, "state", operation.wire())])
-    put(connection)
-    return operation
+    found = {row.key: row for row in _same(connection, [operation.key for operation in asked])}
+    fresh = [operation for operation in asked if found.setdefault(operation.key, operation) is operation]
+    if fresh:
+        named = connection.execute(_NAMES, {"ids": [operation.graph_id for operation in fresh]})
+        names: dict[str | None, str] = {row.id: row.name for row in named}
+        for operation in fresh:
+            operation.last_event, operation.model = 1, names.get(operation.graph_id)
+        connection.execute(_ENTERS, [_row(operation) for operation in fresh])
+        connection.execute(_TELLS, [_told(operation.id, Event(1, "state", operation.wire())) for operation in fresh])
+        for operation in fresh:
+            put(connection, operation)
+    return [found[operation.key] for operation in asked]
 
 
-def _same(connection: sa.Connection, key: str) -> Operation | None:
-    asked = sa.select(*WHOLE).where(operations.c.key == key, OPEN)
-    row = connection.execute(asked).mappings().first()
-    return None if row is None else Operation(**row)
+def _row(operation: Operation) -> dict[str, Any]:
+    return {column.name: getattr(operation, column.name) for column in operations.c}
+
+
+def _same(connection: sa.Connection, keys: Sequence[str]) -> list[Operation]:
+    return [Operation(**row) for row in connection.execute(_OPEN_ONES, {"keys": keys}).mappings()]
 
 
 def _wanted(connection: sa.Connection, key: str) -> Operation | None:
     """The operation that answers the question already, which from now on does not end with a batch it is of."""
-    same = _same(connection, key)
-    if same is not None and not same.wanted:
-        connection.execute(sa.update(operations).where(operations.c.id == same.id).values(wanted=True))
-        same.wanted = True
-    return same
+    for same in _same(connection, [key]):
+        if not same.wanted:
+            connection.execute(sa.update(operations).where(operations.c.id == same.id).values(wanted=True))
+            same.wanted = True
+        return same
+    return None
 
 
-def claim(store: Store, id: str, worker: str) -> Operation | None:
-    """The operation, begun once more and by that worker; None unless it waits.
+def claim(store: Store, id: str, worker: str) -> tuple[Operation, str | None] | None:
+    """The operation, begun once more and by that worker, with what answers its question already; None unless it waits.
 
     One that the worker has begun already waits too: it was begun, and nobody heard of it, as the database went away.
     """
-    begun = {
-        "state": "running", "stage": "read", "worker": worker, "started_at": now(),
-        "attempts": operations.c.attempts + 1, "last_event": operations.c.last_event + 1,
-    }  # fmt: skip
     with store.writing() as connection:
-        waits = (operations.c.state == "queued") | (RUNNING & (operations.c.worker == worker))
-        found = _changed(connection, begun, operations.c.id == id, waits)
-    return found[0] if found else None
+        row = connection.execute(_BEGINS, {"waits": id, "begun_by": worker, "begun_at": now()}).mappings().first()
+        if row is None:
+            return None
+        operation = Operation(**row)
+        connection.execute(_TELLS, _told(id, Event(operation.last_event, "state", operation.wire())))
+        return operation, answer_in(connection, operation.key)
 
 
-def tell(store: Store, operation: Operation, told: Sequence[Event]) -> None:
-    """Keep stage, progress and events, whose ids go on from the last. Raises Lost, CannotWrite, Unavailable."""
-    last = told[-1].id
-    said = {"stage": operation.stage, "progress": operation.progress, "last_event": last}
-    with store.writing() as connection:
-        _mine(connection, operation, said)
-        _tell_again(connection, operation.id, told)
-        old = events.c.operation_id == operation.id, events.c.id <= last - MOST_EVENTS
-        connection.execute(sa.delete(events).where(*old))
+def look(store: Store, told: Sequence[tuple[Operation, Sequence[Event]]]) -> dict[str, bool]:
+    """Operation -> whether its end was asked for, of those that are still run as these are.
+
+    Of these stage, progress and the events, whose ids go on from the last, are kept. Raises CannotWrite, Unavailable.
+    """
+    news = [(operation, events) for operation, events in told if events]
+    found: dict[str, bool] = {}
+    with store.writing() if news else store.reading() as connection:
+        for operation, events in news:
+            last = events[-1].id
+            said = {"to_stage": operation.stage, "to_progress": operation.progress, "to_last": last}
+            row = connection.execute(_GOES_ON, _run_as(operation) | said).first()
+            if row is not None:
+                found[operation.id] = row.cancel_requested
+                _tell_again(connection, operation.id, events)
+                if last > MOST_EVENTS:
+                    connection.execute(_FORGETS, {"of": operation.id, "until": last - MOST_EVENTS})
+        for operation, events in told:
+            if not events and (row := connection.execute(_GOES, _run_as(operation)).first()) is not None:
+                found[operation.id] = row.cancel_requested
+    return found
 
 
 def end(
@@ -143,24 +162,19 @@ def end(
     said = {"stage": operation.stage, "progress": operation.progress, "last_event": last}
     answer = {"result" if operation.kind == "plan" else "found": result}
     ended = _mine(connection, operation, said | answer | {"state": state, "ended_at": now(), "error": error})
-    _tell_again(connection, operation.id, told)
-    _tell(connection, operation.id, [Event(last, "state", ended.wire())])
+    _tell_again(connection, operation.id, [*told, Event(last, "state", ended.wire())])
 
 
 def _mine(connection: sa.Connection, operation: Operation, said: Mapping[str, Any]) -> Operation:
     """The operation with what is said of it, by the one who runs it. Raises Lost."""
-    row = connection.execute(
-        sa.update(operations)
-        .where(
-            operations.c.id == operation.id, UNFINISHED, operations.c.state == "running",
-            operations.c.worker == operation.worker, operations.c.attempts == operation.attempts,
-        )
-        .values(said)
-        .returning(*WHOLE)
-    ).mappings().first()  # fmt: skip
+    row = connection.execute(_BECOMES, {**_run_as(operation), **said}).mappings().first()
     if row is None:
         raise Lost(operation.id)
     return Operation(**row)
+
+
+def _run_as(operation: Operation) -> dict[str, Any]:
+    return {"run_as": operation.id, "run_by": operation.worker, "the_time": operation.attempts}
 
 
 def let_wait(store: Store, operation: Operation) -> None:
@@ -184,16 +198,6 @@ def ask_to_end(connection: sa.Connection, ids: Collection[str]) -> int:
     return asked
 
 
-def asked_to_end(store: Store, ids: Iterable[str], worker: str) -> tuple[set[str], set[str]]:
-    """(those of the operations whose end was asked for, those that are still the worker's)."""
-    asked = sa.select(operations.c.id, operations.c.cancel_requested).where(
-        operations.c.id.in_(list(ids)), operations.c.worker == worker, UNFINISHED
-    )
-    with store.reading() as connection:
-        rows = connection.execute(asked).all()
-    return {row.id for row in rows if row.cancel_requested}, {row.id for row in rows}
-
-
 def give_back(store: Store, gone: Iterable[str], begun: int = 0) -> int:
     """How many operations these workers ran and now wait again; `begun` is added to how often they were begun."""
     waits = {
@@ -208,24 +212,19 @@ def _changed(connection: sa.Connection, values: Mapping[str, Any], *which: sa.Co
     """Operations in their new state, with the event that says so."""
     rows = connection.execute(sa.update(operations).where(*which).values(values).returning(*WHOLE)).mappings()
     found = [Operation(**row) for row in rows]
-    for operation in found:
-        _tell(connection, operation.id, [Event(operation.last_event, "state", operation.wire())])
+    if found:
+        said = [_told(operation.id, Event(operation.last_event, "state", operation.wire())) for operation in found]
+        connection.execute(_TELLS, said)
     return found
-
-
-def _tell(connection: sa.Connection, id: str, told: Sequence[Event]) -> None:
-    if told:
-        connection.execute(sa.insert(events), _rows(id, told))
 
 
 def _tell_again(connection: sa.Connection, id: str, told: Sequence[Event]) -> None:
     """Those of the events that are not kept: of a commit whose end was not heard, all may be."""
-    if told:
-        connection.execute(insert(connection, events).on_conflict_do_nothing(), _rows(id, told))
+    connection.execute(_TELLS_AGAIN[connection.dialect.name], [_told(id, event) for event in told])
 
 
-def _rows(id: str, told: Sequence[Event]) -> list[dict[str, Any]]:
-    return [{"operation_id": id, "id": event.id, "name": event.name, "data": event.data} for event in told]
+def _told(id: str, event: Event) -> dict[str, Any]:
+    return {"operation_id": id, "id": event.id, "name": event.name, "data": event.data}
 
 
 def find(store: Store, id: str) -> Operation:
@@ -263,10 +262,11 @@ def page(store: Store, after: str | None, limit: int, state: str | None) -> list
         return [Operation(**row) for row in connection.execute(asked).mappings()]
 
 
-def runs(store: Store, id: str) -> bool:
-    """Whether the operation is run by somebody."""
+def state_of(store: Store, id: str) -> str | None:
+    """The state of the operation; None: it is not there."""
     with store.reading() as connection:
-        return connection.scalar(sa.select(operations.c.state).where(operations.c.id == id)) == "running"
+        state: str | None = connection.scalar(sa.select(operations.c.state).where(operations.c.id == id))
+    return state
 
 
 def waiting(store: Store) -> list[str]:
@@ -302,3 +302,43 @@ def at_work(store: Store) -> set[str]:
     """Every worker that an operation says runs it."""
     with store.reading() as connection:
         return set(connection.scalars(sa.select(operations.c.worker).where(RUNNING)))
+
+
+# Statements of every operation and look, made once: making one takes longer than SQLite takes to answer it.
+_RUN_AS = (
+    operations.c.id == sa.bindparam("run_as"), UNFINISHED, RUNNING,
+    operations.c.worker == sa.bindparam("run_by"), operations.c.attempts == sa.bindparam("the_time"),
+)  # fmt: skip
+_ENTERS = sa.insert(operations)
+_NAMES = sa.select(graphs.c.id, graphs.c.name).where(graphs.c.id.in_(sa.bindparam("ids", expanding=True)))
+_OPEN_ONES = sa.select(*WHOLE).where(operations.c.key.in_(sa.bindparam("keys", expanding=True)), OPEN)
+_BEGINS = (
+    sa.update(operations)
+    .where(
+        operations.c.id == sa.bindparam("waits"),
+        (operations.c.state == "queued") | (RUNNING & (operations.c.worker == sa.bindparam("begun_by"))),
+    )
+    .values(
+        state="running", stage="read", worker=sa.bindparam("begun_by"),
+        started_at=sa.bindparam("begun_at", type_=operations.c.started_at.type),
+        attempts=operations.c.attempts + 1, last_event=operations.c.last_event + 1,
+    )
+    .returning(*WHOLE)
+)  # fmt: skip
+_BECOMES = sa.update(operations).where(*_RUN_AS).returning(*WHOLE)
+_GOES_ON = (
+    sa.update(operations)
+    .where(*_RUN_AS)
+    .values(
+        stage=sa.bindparam("to_stage"),
+        progress=sa.bindparam("to_progress", type_=operations.c.progress.type),
+        last_event=sa.bindparam("to_last"),
+    )
+    .returning(operations.c.cancel_requested)
+)
+_GOES = sa.select(operations.c.cancel_requested).where(*_RUN_AS)
+_FORGETS = sa.delete(events).where(events.c.operation_id == sa.bindparam("of"), events.c.id <= sa.bindparam("until"))
+_TELLS = sa.insert(events)
+_TELLS_AGAIN = {
+    dialect.dialect.name: dialect.insert(events).on_conflict_do_nothing() for dialect in (sqlite, postgresql)
+}

@@ -15,12 +15,13 @@ from app.batches.feeder import Feeder
 from app.errors import AppError
 from app.files import CannotWrite
 from app.jobs import stored
-from app.jobs.attempt import PATIENCE_S, Attempt, Interrupted, Means
+from app.jobs.attempt import PATIENCE_S, Attempt, Interrupted, Means, look_at
 from app.jobs.queue import Queue, Taking, new_worker_id
 
 log = logging.getLogger(__name__)
 
-TICK_S = 0.1  # between two looks at what was told and at what is to end
+LOOK_S = 0.25  # between two looks at what was told, and at what is to end
+IDLE_S = 0.05  # between two looks whether all has ended
 BEAT_S = 2.0  # between two signs of life
 SWEEP_S = 60.0  # between two looks for what has left the queue
 MOST_TURNS = 10  # of the feeder in a row
@@ -37,6 +38,7 @@ class Worker:
         self._attempts: list[Attempt] = []
         self._lock = threading.Lock()
         self._draining, self._closing, self._ended = threading.Event(), threading.Event(), threading.Event()
+        self._woken = threading.Event()
         self._beats: dict[str, tuple[int, float]] = {}  # of other workers, and since when there were so many
         self._thread = threading.Thread(target=self._attend, name="attend", daemon=True)
 
@@ -53,6 +55,10 @@ class Worker:
         """Look for work at once."""
         self._taking.nudge()
 
+    def look(self) -> None:
+        """Look at once whether something is to end."""
+        self._woken.set()
+
     def drain(self) -> None:
         """Take nothing any more; what runs goes on."""
         self._draining.set()
@@ -67,6 +73,7 @@ class Worker:
             attempt.halt("closing")
         self._until_idle(2 * settings.kill_seconds)
         self._ended.set()
+        self._woken.set()
         self._thread.join()
         try:
             stored.give_back(store, [self.id], begun=-1)
@@ -85,28 +92,30 @@ class Worker:
     def _until_idle(self, seconds: float) -> None:
         until = time.monotonic() + seconds
         while self._attempts and time.monotonic() < until:
-            time.sleep(TICK_S / 2)
+            time.sleep(IDLE_S)
 
     def _run(self, id: str) -> None:
-        """Run the operation to its end, which is kept when this returns. Raises Interrupted."""
+        """Run the operation to its end, with which it leaves the queue. Raises Interrupted."""
         store = self.means.store
         while True:
             if self._closing.is_set():
                 raise Interrupted
             try:
-                operation = stored.claim(store, id, self.id)
-                if operation is None:
-                    if not stored.runs(store, id):
-                        return
-                    if not self._queue.holds(id, self.id):  # it was taken over
+                begun = stored.claim(store, id, self.id)
+                if begun is None:
+                    state = stored.state_of(store, id)
+                    if state == "running" and not self._queue.holds(id, self.id):  # it was taken over
                         raise Interrupted
+                    if state not in ("queued", "running"):  # it was cancelled before it was begun
+                        self._queue.forget([id])
+                        return
                     time.sleep(PATIENCE_S)
                     continue
             except (AppError, CannotWrite) as error:
                 log.warning("operation=%s event=not_begun said=%r", id, str(error))
                 time.sleep(PATIENCE_S)
                 continue
-            attempt = Attempt(self.means, operation)
+            attempt = Attempt(self.means, *begun, self._queue.leave)
             with self._lock:
                 self._attempts.append(attempt)
             try:
@@ -121,13 +130,16 @@ class Worker:
                 with self._lock:
                     self._attempts.remove(attempt)
                 self._taking.nudge()
-                self._feeder.nudge()
+                if self._feeder.nudge():
+                    self._woken.set()
 
     def _attend(self) -> None:
         beat = sweep = 0.0
-        while not self._ended.wait(TICK_S):
+        while not self._ended.is_set():
+            self._woken.wait(LOOK_S)
+            self._woken.clear()
             try:
-                self._look_at_attempts()
+                look_at(self.means.store, tuple(self._attempts))
                 at = time.monotonic()
                 if at >= beat:
                     beat = at + BEAT_S
@@ -148,21 +160,6 @@ class Worker:
             if self._draining.is_set() or not self._feeder.turn():
                 return
             self._taking.nudge()
-
-    def _look_at_attempts(self) -> None:
-        """Keep what was told, and end what is to end."""
-        attempts = tuple(self._attempts)
-        if not attempts:
-            return
-        for attempt in attempts:
-            attempt.flush()
-        ids = [attempt.operation.id for attempt in attempts]
-        asked, mine = stored.asked_to_end(self.means.store, ids, self.id)
-        for attempt in attempts:
-            if attempt.operation.id in asked:
-                attempt.halt("cancelled")
-            elif attempt.operation.id not in mine and attempt in self._attempts:
-                attempt.halt("lost")
 
     def _look_after_others(self) -> None:
         """Forget workers that are gone, and queue again what they had.

@@ -39,7 +39,6 @@ def engine_of(url: str | None, data: Path) -> sa.Engine:
     common: dict[str, Any] = {
         "json_serializer": lambda value: msgspec.json.encode(value).decode(),
         "json_deserializer": msgspec.json.decode,
-        "pool_pre_ping": True,
         "pool_timeout": 10,
     }
     if url is None:
@@ -58,7 +57,12 @@ def engine_of(url: str | None, data: Path) -> sa.Engine:
         "application_name": "remat",
     }
     return sa.create_engine(
-        f"postgresql+psycopg://{rest}", connect_args=postgres, pool_size=10, max_overflow=20, **common
+        f"postgresql+psycopg://{rest}",
+        connect_args=postgres,
+        pool_size=10,
+        max_overflow=20,
+        pool_pre_ping=True,
+        **common,
     )
 
 

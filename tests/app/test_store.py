@@ -127,15 +127,22 @@ def test_a_name_with_a_nul_is_kept_by_every_database(store: Store) -> None:
     assert stored.find(store, "op1") == operation
 
 
+def claimed(store: Store, id: str, worker: str) -> Operation:
+    begun = stored.claim(store, id, worker)
+    assert begun is not None
+    return begun[0]
+
+
 def test_an_operation_is_a_row(store: Store) -> None:
     assert {field.name for field in fields(Operation)} - {stored.MODEL.name} == set(operations.c.keys())
     operation = add(store, Operation("op2", "k", GRAPH_ID, {"budget": 0.5}, records.now()))
     assert stored.find(store, "op2") == operation
-    begun = stored.claim(store, "op2", "worker")
-    assert begun is not None and (begun.state, begun.attempts, begun.worker) == ("running", 1, "worker")
+    begun = claimed(store, "op2", "worker")
+    assert (begun.state, begun.attempts, begun.worker) == ("running", 1, "worker")
     assert stored.claim(store, "op2", "another") is None
     begun.stage, begun.progress = "plan", {"seconds": 0.1}
-    stored.tell(store, begun, [Event(3, "progress", begun.progress)])
+    assert stored.look(store, [(begun, [Event(3, "progress", begun.progress)])]) == {"op2": False}
+    assert stored.cancel(store, "op2") and stored.look(store, [(begun, [])]) == {"op2": True}
     told, now = stored.since(store, "op2", 1)
     assert [(event.id, event.name) for event in told] == [(2, "state"), (3, "progress")]
     assert (now.progress, now.stage, now.last_event) == (begun.progress, "plan", 3)
@@ -145,14 +152,15 @@ def test_an_operation_is_a_row(store: Store) -> None:
 
 def test_who_lost_an_operation_changes_nothing_of_it(store: Store) -> None:
     add(store, Operation("op8", "k", GRAPH_ID, {}, records.now()))
-    lost = stored.claim(store, "op8", "one")
-    assert lost is not None
+    lost = claimed(store, "op8", "one")
     assert stored.give_back(store, ["one"]) == 1
-    mine = stored.claim(store, "op8", "two")
-    assert mine is not None and mine.attempts == 2
-    with pytest.raises(stored.Lost):
-        stored.tell(store, lost, [Event(9, "progress", {})])
-    told = [Event(3, "progress", {})]  # as another has told since
+    mine = claimed(store, "op8", "two")
+    assert mine.attempts == 2
+    for told in ([], [Event(9, "progress", {})]):
+        assert stored.look(store, [(lost, told), (mine, [])]) == {"op8": False}  # of the second alone
+        assert stored.look(store, [(lost, told)]) == {}
+    assert [event.id for event in stored.since(store, "op8", 0)[0]] == [1, 2, 3, 4]
+    told = [Event(4, "progress", {})]  # as another has told since
     with pytest.raises(stored.Lost):
         records.keep_plan(store, solved(), GRAPH_ID, "k", lambda c, id: stored.end(c, lost, told, "succeeded", id))
     assert (walk(store).plans, records.answer_of(store, "k"), stored.find(store, "op8").state) == (0, None, "running")
@@ -162,11 +170,12 @@ def test_who_lost_an_operation_changes_nothing_of_it(store: Store) -> None:
 
 def test_what_was_kept_as_the_database_went_away_is_told_again_and_there_once(store: Store) -> None:
     add(store, Operation("op8", "k", GRAPH_ID, {}, records.now()))
-    unheard, mine = (stored.claim(store, "op8", "one") for _ in range(2))
-    assert unheard is not None and mine is not None and mine.attempts == 2
+    claimed(store, "op8", "one")
+    mine = claimed(store, "op8", "one")
+    assert mine.attempts == 2
     told = [Event(4, "progress", {"seconds": 0.1}), Event(5, "progress", {"seconds": 0.2})]
-    stored.tell(store, mine, told[:1])
-    stored.tell(store, mine, told)
+    for heard in (told[:1], told):
+        assert stored.look(store, [(mine, heard)]) == {"op8": False}
     with store.writing() as connection:
         stored.end(connection, mine, told, "cancelled")
     events, ended = stored.since(store, "op8", 3)

@@ -124,7 +124,7 @@ def test_a_turn_that_dies_half_way_has_done_nothing(started: Any, monkeypatch: p
 
 
 def test_two_who_feed_at_once_feed_no_item_twice(started: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(feeder_module, "PACE_S", 0.0)
+    monkeypatch.setattr(feeder_module, "BUSY_S", 0.0)
     jobs = started(Pretender(), workers=2)
     batch = begun(jobs, 24)
     others = [Feeder(jobs.means.store, jobs._queue, jobs.means.settings) for _ in range(2)]

@@ -26,7 +26,8 @@ class Clock:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch):
         self.wrong = timedelta()
-        wrong = SimpleNamespace(now=lambda zone=UTC: datetime.now(zone) + self.wrong)
+        of_files = datetime.fromtimestamp  # which are as old as they are
+        wrong = SimpleNamespace(now=lambda zone=UTC: datetime.now(zone) + self.wrong, fromtimestamp=of_files)
         for place in ("app.records", "app.store.collect", "app.store.blobs"):
             monkeypatch.setattr(f"{place}.datetime", wrong)
         ids = SimpleNamespace(
