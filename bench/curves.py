@@ -3,13 +3,15 @@
     python bench/curves.py                        # all training instances, given order; writes docs/curves.svg
     python bench/curves.py --instances unet_b4 --seconds 20 --order free --picture /tmp/curves.svg
     python bench/curves.py --told                 # nothing is planned: the last run is counted and told again
+    python bench/curves.py --models               # models of the onnx wheel and exported ones at batch 32, executed
 
 A line a budget: what was found and the bound. Counted are plans that pass the budget they are said to meet, points
 that miss a budget a tighter one meets or take more time than it, and points below their bound: exit 1 when there is
 any. A curve of optima need not be convex. Where a point lies above the line between its neighbours, the bound may as
 well, which proves that the curve of optima breaks there; or the curve of bounds breaks at that budget too; or neither,
 and a better plan may be left: how much better it has to be for the break to go is told beside the gap to the bound.
-Writes bench/results/curves.json.
+Writes bench/results/curves.json. With `--models` plans are executed on cut-down shapes as well, where `auto` would;
+those that computed something else are counted, and nothing is written.
 """
 
 from __future__ import annotations
@@ -28,10 +30,12 @@ from bench.catalogue import Instance, instances
 from bench.run import machine, names
 from planner.asked import parse_curve
 from planner.curves import curve
+from tests.end_to_end.models import MODELS
 
 RESULTS = Path(__file__).parent / "results" / "curves.json"
 PICTURE = Path(__file__).parents[1] / "docs" / "curves.svg"
 BUDGETS = [f"{percent}%" for percent in range(100, 10, -10)]
+BATCH = 32
 #: Random layered graphs are no training graphs.
 NO_TRAINING = "layered"
 TITLE = "extra time over budget, a share of the peak without recomputation; shaded: no plan takes less"
@@ -46,6 +50,8 @@ def main() -> int:
         rows = json.loads(RESULTS.read_text())["rows"]
         asked.picture.write_text(picture(rows))
         return told(rows)
+    if asked.models:
+        return of_models(asked.instances, asked.seconds, asked.order)
     rows = []
     for instance in instances():
         if asked.instances and instance.name not in asked.instances:
@@ -91,14 +97,34 @@ def met_of(points: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [point for point in points if point["status"] != "over_budget"]
 
 
+def of_models(chosen: list[str], seconds: float, order: str) -> int:
+    """Trace real models and tell of them; 1 where `told` says so, or a plan was not executed equal."""
+    rows, different = [], 0
+    for name, (path, fields) in MODELS.items():
+        if not chosen or name in chosen:
+            asked = {**fields, "batch": BATCH, "budgets": BUDGETS[1:], "search_seconds": seconds, "order": order}
+            made = curve(path.read_bytes(), parse_curve({**asked, "execute": "auto"}))
+            rows.append(row_of(name, made.document, seconds))
+            print("\n".join(lines(rows[-1])), flush=True)
+            said = [outcome.report["executed"]["status"] for outcome in made.outcomes]
+            different += said.count("different")
+            print(f"  {said.count('equal')} of {len(said)} plans executed equal", flush=True)
+    print(f"{different} plans computed something else")
+    return told(rows) or int(different > 0)
+
+
 def traced(instance: Instance, seconds: float, order: str) -> dict[str, Any]:
     """The curve of one instance, and what is to be said of it."""
     fields = {"budgets": BUDGETS, "search_seconds": seconds, "order": order, "layout": "none"}
-    document = curve(instance.bytes, parse_curve(fields)).document
+    return row_of(instance.name, curve(instance.bytes, parse_curve(fields)).document, seconds)
+
+
+def row_of(name: str, document: dict[str, Any], seconds: float) -> dict[str, Any]:
+    """What is to be said of a curve."""
     points = [{k: v for k, v in point.items() if k != "plan"} for point in document["points"]]
     met = met_of(points)
     return {
-        "instance": instance.name, "seconds_limit": seconds, "points": points, "violations": document["violations"],
+        "instance": name, "seconds_limit": seconds, "points": points, "violations": document["violations"],
         "below_bound": sum(point["overhead"] < point["bound_overhead"] - 1e-12 for point in met),
         "breaks": breaks_of(met), "elapsed": document["elapsed"],
     }  # fmt: skip
@@ -145,6 +171,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--instances", type=names, default=[])
     parser.add_argument("--seconds", type=float, default=10.0)
     parser.add_argument("--order", choices=["given", "free"], default="given")
+    parser.add_argument("--models", action="store_true", help="real models; `--instances` chooses among them")
     parser.add_argument("--told", action="store_true", help="plan nothing, tell of the last run")
     parser.add_argument("--picture", type=Path, default=PICTURE)
     return parser.parse_args()

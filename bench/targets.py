@@ -272,10 +272,9 @@ def _training() -> list[Target]:
 
 
 def _lstm() -> list[Target]:
-    return [
-        _simple("LSTM T30 × 2 at 0.6", f"{order} order", instance("lstm_T30x2", "0.60", order), (5, 6.0), (5, 4.6))
-        for order in ("free", "given")
-    ]
+    """Free order alone: with the given one a certified bound has 6.43, so that no plan takes less than 6.0."""
+    case = instance("lstm_T30x2", "0.60", "free")
+    return [_simple("LSTM T30 × 2 at 0.6", "free order", case, (5, 6.0), (5, 4.6))]
 
 
 def _decoder() -> list[Target]:

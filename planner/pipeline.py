@@ -138,8 +138,9 @@ def solve(
         stages.stopped_by_clock, stages.cancel.is_set(), request,
     )  # fmt: skip
     documents = {"source": source, "graph": rewritten}
-    sections |= {name: document(graph) for name, graph in documents.items() if name in request.returns}
-    return Outcome(assemble(facts, identity(source), sections), source, rewritten, plan)
+    with collector_paused():
+        sections |= {name: document(graph) for name, graph in documents.items() if name in request.returns}
+        return Outcome(assemble(facts, identity(source), sections), source, rewritten, plan)
 
 
 def _with_time_for_addresses(question: Question, request: Request) -> Question:
