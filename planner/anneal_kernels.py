@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from planner import first_run_kernels
 from planner import timeline_kernels as on
+from planner.first_run_kernels import chance, drawn, is_repeat, try_move_first
 from planner.kernels import Kernels
 from planner.timeline_kernels import (
     add_repeat,
@@ -25,19 +27,6 @@ DEEPEST = 24
 PULLED = 0.7
 # Draws for a slot over the limit.
 TRIES = 16
-MODULUS = 2147483647
-
-
-def drawn(t: Any, count: int) -> int:
-    """A number in [0, count), by the generator of Park and Miller (1988)."""
-    t.counters[on.RANDOM] = t.counters[on.RANDOM] * 48271 % MODULUS
-    return int(t.counters[on.RANDOM] % count)
-
-
-def chance(t: Any) -> float:
-    """A number in (0, 1)."""
-    t.counters[on.RANDOM] = t.counters[on.RANDOM] * 48271 % MODULUS
-    return float(t.counters[on.RANDOM] / MODULUS)
 
 
 def is_idle(t: Any, run: int) -> bool:
@@ -48,10 +37,6 @@ def is_idle(t: Any, run: int) -> bool:
         if is_read(t, t.uses[use, on.NEXT]):
             return False
     return True
-
-
-def is_repeat(t: Any, run: int) -> bool:
-    return bool(run > on.END and t.tasks[t.runs[run, on.TASK], on.FIRST_RUN] != run)
 
 
 def prune(t: Any, run: int, stack: Any) -> None:
@@ -212,36 +197,6 @@ def try_move_repeat(t: Any, stack: Any) -> bool:
     return True
 
 
-def try_move_first(t: Any) -> bool:
-    """Let a first run stand elsewhere between what it needs and who needs it."""
-    slots = len(t.slot_run)
-    run = run_after(t, drawn(t, slots))
-    if run == on.END or is_repeat(t, run) or t.tasks[t.runs[run, on.TASK], on.MOVES] == 0:
-        return False
-    task = t.runs[run, on.TASK]
-    phase, low, high = t.tasks[task, on.PHASE], -1, slots
-    if phase > 0:
-        low = t.runs[t.tasks[len(t.tasks) - 3 + phase, on.FIRST_RUN], on.SLOT]
-    if phase < 2:
-        high = t.runs[t.tasks[len(t.tasks) - 2 + phase, on.FIRST_RUN], on.SLOT]
-    begin = t.runs[run, on.USE]
-    count = t.tasks[task, on.WRITE] - t.tasks[task, on.READ]
-    for use in range(begin, begin + count):
-        low = max(low, slot_of(t, t.buffers[t.uses[use, on.BUFFER], on.FIRST]))
-    for use in range(begin + count, begin + t.tasks[task, on.DEGREE]):
-        if t.uses[use, on.NEXT] >= 0:
-            high = min(high, slot_of(t, t.uses[use, on.NEXT]))
-    for entry in range(t.tasks[task, on.EARLIER], t.tasks[task, on.LATER]):
-        low = max(low, t.runs[t.tasks[t.rows[entry], on.FIRST_RUN], on.SLOT])
-    for entry in range(t.tasks[task, on.LATER], t.tasks[task, on.ENTRIES_END]):
-        high = min(high, t.runs[t.tasks[t.rows[entry], on.FIRST_RUN], on.SLOT])
-    if high - low < 2:
-        return False
-    slot = low + drawn(t, high - low)  # right behind the run at `low` up to right before the one at `high`
-    target = run_after(t, slot)
-    return bool(target != run and t.runs[target, on.SLOT] <= high and move_run(t, run, target))
-
-
 # In the row of factors: temperature in mean tasks, mean tasks per byte over the limit, mean tasks per tick.
 HEAT, PENALTY, PER_TICK = 0, 1, 2
 # The penalty is looked at so often, and made so much larger or smaller.
@@ -265,7 +220,7 @@ def try_any(t: Any, free: int, stack: Any) -> bool:
     """One move; `free` is the chance in 100 that it moves a first run."""
     draw = drawn(t, 100)
     if draw < free:
-        return try_move_first(t)
+        return try_move_first(t, stack)
     draw = drawn(t, 100)
     if (draw < 45 and t.counters[on.OVER] > 0) or draw < 20:
         return try_insert(t, stack)
@@ -308,6 +263,7 @@ def _signatures() -> dict[str, Any]:
 
     t, whole, flag, row, real = timeline_type(), numba.int64, numba.boolean, numba.int64[::1], numba.float64
     nothing, three = numba.void, numba.types.UniTuple(numba.int64, 3)  # type: ignore[no-untyped-call]
+    two = numba.types.UniTuple(numba.int64, 2)  # type: ignore[no-untyped-call]
     return {
         "add_bytes": nothing(t, whole, whole, whole), "slot_of": whole(t, whole), "is_read": flag(t, whole),
         "refresh": nothing(t, whole), "span": three(t, whole, whole),
@@ -324,13 +280,16 @@ def _signatures() -> dict[str, Any]:
         "is_affordable": flag(t, whole),
         "supply": nothing(t, whole, real, row), "crowded_slot": whole(t), "gap_across": whole(t, whole),
         "try_insert": flag(t, row), "try_drop": flag(t, row), "try_move_repeat": flag(t, row),
-        "try_move_first": flag(t), "keep_best": nothing(t, row), "try_any": flag(t, whole, row),
+        "near": whole(t, whole), "next_crowded": whole(t, whole),
+        "window": two(t, whole), "joined": whole(t, whole, whole, row),
+        "move_group_before": flag(t, whole, whole, row), "move_group_behind": flag(t, whole, whole, row),
+        "try_move_first": flag(t, row), "keep_best": nothing(t, row), "try_any": flag(t, whole, row),
         "anneal": whole(t, whole, whole, real[::1], row, row),
     }  # fmt: skip
 
 
 KERNELS = Kernels(
-    (*on.KERNELS, drawn, chance, is_idle, is_repeat, prune, may_stand, is_affordable, supply, crowded_slot, gap_across,
-     try_insert, try_drop, try_move_repeat, try_move_first, keep_best, try_any, anneal),
+    (*on.KERNELS, *first_run_kernels.KERNELS, is_idle, prune, may_stand, is_affordable, supply, crowded_slot,
+     gap_across, try_insert, try_drop, try_move_repeat, keep_best, try_any, anneal),
     _signatures, {}, frozenset(),
 )  # fmt: skip

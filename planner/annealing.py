@@ -1,7 +1,8 @@
 """Simulated annealing of a sequence under a limit on its bytes; what `anneal` and `search_order` have in common.
 
 Moves add a repeat right before a use (with repeats of its dead inputs, or later ones pulled forward), take one
-out with what was run for it alone, move a repeat, or move a first run within the window its neighbours leave.
+out with what was run for it alone, move a repeat, or move a first run: within the window its neighbours leave, or
+further with those of them that are in the way. Most moves of first runs are about steps over the limit.
 The objective is ticks + penalty · bytes over the limit, summed over steps; the penalty follows the walk so that
 it keeps crossing the limit. Every move changes only the slots between the uses it touches.
 
@@ -23,7 +24,7 @@ from planner.problem import DEVICE, RESIDENT, Problem
 from planner.timeline import Timeline, sequence, timeline_of
 
 # Mean tasks that a move may cost at the end of a cooling.
-COLD = 0.01
+COLD = 0.003
 # Downwards: the heat of a try, its share of what is left, the first part of the peak to go down, and the least.
 WARM, TRY, FIRST_STEP, LEAST_STEP = 0.1, 0.15, 0.05, 0.001
 # Of the order alone: the heat.
@@ -31,7 +32,7 @@ LOOSE = 0.3
 # Slots looked at between two questions whether to stop, about 10 ms, in moves.
 WORK, FEWEST, MOST = 2_000_000, 200, 5_000
 # Moves a step in one cooling.
-MOVES_A_STEP = 1_500
+MOVES_A_STEP = 5_000
 # The part of a cooling during which its limit is not yet the one it is for.
 ASTRAY = 0.3
 # Slots from one run to the next in a new timeline.

@@ -7,7 +7,7 @@ import random
 import numpy as np
 import pytest
 
-from planner import anneal_kernels, liveness
+from planner import anneal_kernels, first_run_kernels, liveness
 from planner import timeline_kernels as on
 from planner.check import check
 from planner.monitor import Monitor
@@ -17,6 +17,7 @@ from planner.problem import DEVICE, RESIDENT, Problem
 from planner.recompute import base_order
 from planner.timeline import Timeline, order_of, sequence, timeline_of
 from tests.contracts.test_every_planner import is_runnable
+from tests.planner.drawn import drawn
 from tests.planner.random_problems import random_problem, training_problem
 
 
@@ -87,3 +88,32 @@ def test_what_is_found_does_not_depend_on_the_clock():
     ]
     assert plans[0] == plans[1]
     assert liveness.peak(problem, np.array(plans[0])) <= goal.budget_bytes
+
+
+@pytest.mark.parametrize("behind", [True, False])
+def test_a_first_run_takes_those_along_that_are_in_its_way(behind: bool):
+    #   a ── b      a goes behind e with those that need it, or e before a with those it needs
+    #   c ── d ── e
+    problem = drawn("a>b c>d d>e")
+    t = timeline(problem, 10, True, False)
+    stack = np.zeros(64, np.int64)
+    first, last, fence = (int(t.tasks[task, on.FIRST_RUN]) for task in (0, 4, 5))
+    if behind:
+        assert first_run_kernels.move_group_behind(t, first, fence, stack)
+    else:
+        assert first_run_kernels.move_group_before(t, last, first, stack)
+    agree(problem, t, False, False)
+    assert order_of(problem, t).tolist() == [2, 3, 4, 0, 1]
+    on.undo(t)
+    assert order_of(problem, t).tolist() == [0, 1, 2, 3, 4]
+
+
+def test_a_run_that_may_not_move_keeps_its_group_where_it_is():
+    #   a ── b
+    #   c ── d ── e      d stays
+    problem = drawn("a>b c>d d>e")
+    t = timeline(problem, 10, True, False)
+    first, last = (int(t.tasks[task, on.FIRST_RUN]) for task in (0, 4))
+    t.tasks[3, on.MOVES] = 0
+    assert not first_run_kernels.move_group_before(t, last, first, np.zeros(64, np.int64))
+    assert order_of(problem, t).tolist() == [0, 1, 2, 3, 4]
