@@ -13,6 +13,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from app.pages.fitted import ON, best_fits, largest_of
 from app.savings import Owned, is_owned
 from app.store.store import Store
 from app.store.tables import Moment, graphs, plans
@@ -29,7 +30,7 @@ SORTS = {
     "model": "asc", "goal": "asc", "planner": "asc", "device": "asc", "outcome": "asc", "baseline_peak_bytes": "desc",
     "baseline_seconds": "desc", "peak_bytes": "desc", "seconds": "desc", "saved_bytes": "desc", "saved": "desc",
     "overhead": "asc", "checkpointing_peak_bytes": "desc", "checkpointing_overhead": "desc", "gap": "asc",
-    "measured_peak_bytes": "desc", "created_at": "desc",
+    "measured_peak_bytes": "desc", "largest_batch": "desc", "created_at": "desc",
 }  # fmt: skip
 #: Columns of the CSV, in their order.
 COLUMNS = (
@@ -190,10 +191,21 @@ class Board:
             .outerjoin(known, sa.and_(*same))
             .where(every.c.place == 1)
         )  # fmt: skip
+        if asked.sort == "largest_batch":
+            best = self._with_largest(best, every, asked)
         outcome = {"fits": every.c.outcome != OVER, "over": every.c.outcome == OVER}
         if asked.outcome:
             best = best.where(outcome.get(asked.outcome, every.c.outcome == asked.outcome))
         return best
+
+    def _with_largest(self, best: sa.Select[Any], every: sa.Subquery, asked: Asked) -> sa.Select[Any]:
+        """With what `Fitted` puts beside a row: the largest batch by its planner, else by any."""
+        fits, sizes = best_fits(asked, self._own), []
+        for by in ((*ON, "planner"), ON):
+            largest = largest_of(fits, by)
+            best = best.outerjoin(largest, sa.and_(*(every.c[name] == largest.c[name] for name in by)))
+            sizes.append(largest.c.size)
+        return best.add_columns(sa.func.coalesce(*sizes).label("largest_batch"))
 
     def _checkpointing(self) -> sa.Subquery:
         """The best plan of checkpointing for each question."""

@@ -6,15 +6,17 @@ A fit is asked about a model, and its plan is of that model at the size found: t
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
 
-from app.pages.board import Asked
 from app.savings import Owned, is_owned
 from app.store.store import Store
 from app.store.tables import graphs, plans, result_plans, results
 from planner.asked import NOT_IN_A_FIT
+
+if TYPE_CHECKING:
+    from app.pages.board import Asked
 
 BATCH = "batch"
 SECONDS = 20  # of a search that the page of a plan asks for
@@ -59,8 +61,8 @@ def question_of(report: Mapping[str, Any], graph_id: str) -> dict[str, Any]:
     return terms | memory | {"graph_id": graph_id, "grow": BATCH, "search_seconds": SECONDS}
 
 
-def fitted(store: Store, owned: Owned | None, asked: Asked) -> Fitted:
-    """What fits of the models, planner, device and runtime asked for have found; of those owned only."""
+def best_fits(asked: Asked, own: sa.ColumnElement[bool] | None) -> sa.Subquery:
+    """The largest fit of each planner of the models, planner, device and runtime asked for, on the terms ON."""
     terms = (graphs.c.name, plans.c.device, plans.c.runtime, plans.c.counts, plans.c.planner)
     place = sa.func.row_number().over(
         partition_by=terms, order_by=(results.c.size.desc(), plans.c.budget_bytes, plans.c.id)
@@ -80,9 +82,21 @@ def fitted(store: Store, owned: Owned | None, asked: Asked) -> Fitted:
     every = every.where(*(column == getattr(asked, name) for name, column in equal.items() if getattr(asked, name)))
     if asked.model:
         every = every.where(graphs.c.name.icontains(asked.model, autoescape=True))
-    if owned is not None:
-        every = every.where(is_owned(store, owned, plans.c.id))
+    if own is not None:
+        every = every.where(own)
     found = every.subquery()
-    best = sa.select(found).where(found.c.place == 1).order_by(found.c.size.desc(), found.c.plan_id).limit(MOST_FITS)
+    return sa.select(found).where(found.c.place == 1).subquery()
+
+
+def largest_of(fits: sa.Subquery, by: tuple[str, ...]) -> sa.Subquery:
+    """The largest size for each combination of `by`."""
+    terms = [fits.c[name] for name in by]
+    return sa.select(*terms, sa.func.max(fits.c.size).label("size")).group_by(*terms).subquery()
+
+
+def fitted(store: Store, owned: Owned | None, asked: Asked) -> Fitted:
+    """What fits of the models, planner, device and runtime asked for have found; of those owned only."""
+    found = best_fits(asked, None if owned is None else is_owned(store, owned, plans.c.id))
+    best = sa.select(found).order_by(found.c.size.desc(), found.c.plan_id).limit(MOST_FITS)
     with store.reading() as connection:
         return Fitted([dict(row) for row in connection.execute(best).mappings()])

@@ -181,6 +181,14 @@ def test_fits_of_batches_stand_beside_plans_on_the_same_terms(board_of: Store) -
     }  # fmt: skip
     assert {sizes["other", planner] for planner in PLANNERS} == {None}
     assert {row["fit"]["plan_id"] for row in every if row["largest_batch"] == 48} == {found}
+    for asked in (Asked(sort="largest_batch"), Asked(sort="largest_batch", planner="segments"),
+                  Asked(sort="largest_batch", direction="asc")):  # fmt: skip
+        ordered = Board(board_of, None).rows(asked, 1000)
+        by_sql = [row["largest_batch"] for row in ordered]
+        assert by_sql == [row["largest_batch"] for row in fitted(board_of, None, asked).joined(ordered)]
+        known = [size for size in by_sql if size is not None]
+        assert known == sorted(known, reverse=asked.direction == "desc") and None not in by_sql[: len(known)]
+        assert len(set(known)) == (1 if asked.planner else 2)
     (largest,) = fitted(board_of, None, Asked(planner="segments")).largest()
     assert (largest["model"], largest["size"]) == ("net", 32)
     assert fitted(board_of, None, Asked(model="other")).largest() == []
