@@ -14,7 +14,7 @@ import sqlalchemy as sa
 from app.catalogue import versions
 from app.errors import Conflict, Gone, NotFound
 from app.store.blobs import key_of
-from app.store.database import insert
+from app.store.database import insert, seen_again, unless_there
 from app.store.store import Store
 from app.store.tables import (
     answers,
@@ -147,11 +147,10 @@ def keep_result(
     with store.writing(data, *(blob for plan in plans for blob in plan.blobs)) as connection:
         for plan in plans:
             plan.insert(connection)
-        stored = insert(connection, results).values(row)
-        connection.execute(stored.on_conflict_do_update(index_elements=["id"], set_={"seen_at": at}))
+        connection.execute(seen_again(connection, results), row)
         named = [{"result_id": id, "plan_id": plan_id} for plan_id in {plan.id for plan in plans}]
         if named:
-            connection.execute(insert(connection, result_plans).on_conflict_do_nothing(), named)
+            connection.execute(unless_there(connection, result_plans), named)
         _answer(connection, answers_key, result_id=id)
         also(connection, id)
     for plan in plans:
@@ -183,17 +182,15 @@ class _Plan:
         return self.figures, *self.sections.values()
 
     def insert(self, connection: sa.Connection) -> None:
-        made = insert(connection, plans).values({**self.row, **self.columns})
-        connection.execute(made.on_conflict_do_update(index_elements=["id"], set_={"seen_at": self.row["seen_at"]}))
+        connection.execute(seen_again(connection, plans), {**self.row, **self.columns})
         parts = [{"plan_id": self.id, "name": name, "blob": key_of(data)} for name, data in self.sections.items()]
         if parts:
-            connection.execute(insert(connection, sections).on_conflict_do_nothing(), parts)
+            connection.execute(unless_there(connection, sections), parts)
 
 
 def _answer(connection: sa.Connection, key: str | None, **answer: str) -> None:
     if key is not None:
-        row = {"key": key, "created_at": now(), **answer}
-        connection.execute(insert(connection, answers).values(row).on_conflict_do_nothing())
+        connection.execute(unless_there(connection, answers), {"key": key, "created_at": now(), **answer})
 
 
 def answer_of(store: Store, key: str) -> str | None:

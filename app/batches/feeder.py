@@ -121,7 +121,7 @@ class Feeder:
     def _feed(self, connection: sa.Connection, seconds: dict[str, float]) -> tuple[int, int]:
         """How many items were answered or went into the queue, and how many of them went; their batches come along."""
         shares, fed, asked = self._shares(connection), 0, 0
-        for row in rows.dicts(connection, _held(batches).where(batches.c.id.in_(list(shares)))) if shares else []:
+        for row in rows.dicts(connection, _SHARING, {"ids": list(shares)}) if shares else []:
             done, left = self._feed_batch(connection, row, shares[row["id"]])
             fed, asked = fed + done, asked + shares[row["id"]] - left
             seconds.setdefault(row["id"], 0.0)
@@ -216,6 +216,7 @@ def _seconds(row: Mapping[str, Any]) -> float:
 _WAITS = sa.exists().where(items.c.batch_id == batches.c.id, items.c.state == "queued")
 _OPEN = _held(batches.c.id, batches.c.tenant, batches.c.key_id, batches.c.at_once)
 _ANY_OPEN = _OPEN.limit(1)
+_SHARING = _held(batches).where(batches.c.id.in_(sa.bindparam("ids", expanding=True)))
 _LOCKED = _held(batches.c.id).with_for_update()
 _WAITING = _held(batches.c.id).where(_WAITS, ~batches.c.cancel_requested)
 _IN_QUEUE = sa.select(items.c.batch_id, sa.func.count()).where(items.c.state == "running").group_by(items.c.batch_id)

@@ -32,7 +32,7 @@ VERSION = "1"  # of the workflow: a worker takes those of its own version only
 APPLICATION = "remat"
 POLL_S = 0.2  # between two looks for work that others have queued, while there is room for it
 TURN_S = 0.02  # between two turns while eager; else each waits for a nudge, or for the next look
-EAGER_S = 0.1  # how long every turn looks, once somebody says that there may be work
+EAGER_S = 0.06  # how long every turn looks, once somebody says that there may be work
 READ_S = 5.0  # between two looks at the settings of the queue
 NEVER_S = 1e6
 OVER = ["SUCCESS", "ERROR", "CANCELLED", "MAX_RECOVERY_ATTEMPTS_EXCEEDED"]
@@ -166,7 +166,10 @@ class Taking:
         from dbos._core import decorate_workflow
 
         def solve(id: str) -> None:
-            self._run(id)
+            try:
+                self._run(id)
+            finally:
+                self.nudge()  # there is room in a moment
             raise Left
 
         dbos, engine = object.__new__(DBOS), self._queue.engine

@@ -10,14 +10,13 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import IntegrityError
 
 from app.errors import Busy, NotFound
 from app.jobs.port import RETRY_S, Event, Operation
 from app.records import answer_in, now
 from app.store.blobs import key_of
-from app.store.database import insert
+from app.store.database import unless_there
 from app.store.store import Store
 from app.store.tables import events, graphs, operations, questions, workers
 from app.store.tables_batches import items
@@ -63,7 +62,7 @@ def add(
             if data is not None:
                 operation.asked = key_of(data)
                 question = {"id": operation.asked, "created_at": operation.created_at}
-                connection.execute(insert(connection, questions).values(question).on_conflict_do_nothing())
+                connection.execute(unless_there(connection, questions), question)
             enter(connection, [operation], lambda c, _: put(c))
     except IntegrityError as error:
         with store.writing() as connection:
@@ -220,7 +219,7 @@ def _changed(connection: sa.Connection, values: Mapping[str, Any], *which: sa.Co
 
 def _tell_again(connection: sa.Connection, id: str, told: Sequence[Event]) -> None:
     """Those of the events that are not kept: of a commit whose end was not heard, all may be."""
-    connection.execute(_TELLS_AGAIN[connection.dialect.name], [_told(id, event) for event in told])
+    connection.execute(unless_there(connection, events), [_told(id, event) for event in told])
 
 
 def _told(id: str, event: Event) -> dict[str, Any]:
@@ -339,6 +338,3 @@ _GOES_ON = (
 _GOES = sa.select(operations.c.cancel_requested).where(*_RUN_AS)
 _FORGETS = sa.delete(events).where(events.c.operation_id == sa.bindparam("of"), events.c.id <= sa.bindparam("until"))
 _TELLS = sa.insert(events)
-_TELLS_AGAIN = {
-    dialect.dialect.name: dialect.insert(events).on_conflict_do_nothing() for dialect in (sqlite, postgresql)
-}

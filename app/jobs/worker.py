@@ -129,7 +129,6 @@ class Worker:
             finally:
                 with self._lock:
                     self._attempts.remove(attempt)
-                self._taking.nudge()
                 if self._feeder.nudge():
                     self._woken.set()
 

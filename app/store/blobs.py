@@ -145,7 +145,7 @@ class Blobs:
     def _changed_at(self, key: str) -> datetime | None:
         try:
             if self.folder is not None:
-                return datetime.fromtimestamp((self.folder / _path(key)).stat().st_mtime, UTC)
+                return datetime.fromtimestamp(os.stat(f"{self.place}/{_path(key)}").st_mtime, UTC)
             changed: datetime = self._store.head(_path(key))["last_modified"]
             return changed
         except FileNotFoundError:

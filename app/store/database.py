@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
@@ -125,9 +126,36 @@ def _lost(error: DBAPIError, state: str | None) -> bool:
 
 def insert(connection: sa.Connection, table: sa.Table) -> Any:
     """INSERT of the connection's dialect, which knows ON CONFLICT."""
+    return _insert(connection.dialect.name, table)
+
+
+def unless_there(connection: sa.Connection, table: sa.Table) -> Any:
+    """INSERT of rows, given as it is executed, that changes none which is there."""
+    return _unless_there(connection.dialect.name, table)
+
+
+def seen_again(connection: sa.Connection, table: sa.Table) -> Any:
+    """As `unless_there`, for rows with an id: one that is there is `seen_at` the new time."""
+    return _seen_again(connection.dialect.name, table)
+
+
+# Made once: making a statement takes longer than SQLite takes to execute it.
+@functools.cache
+def _insert(dialect: str, table: sa.Table) -> Any:
     from sqlalchemy.dialects import postgresql, sqlite
 
-    return (sqlite if connection.dialect.name == "sqlite" else postgresql).insert(table)
+    return (sqlite if dialect == "sqlite" else postgresql).insert(table)
+
+
+@functools.cache
+def _unless_there(dialect: str, table: sa.Table) -> Any:
+    return _insert(dialect, table).on_conflict_do_nothing()
+
+
+@functools.cache
+def _seen_again(dialect: str, table: sa.Table) -> Any:
+    made = _insert(dialect, table)
+    return made.on_conflict_do_update(index_elements=["id"], set_={"seen_at": made.excluded.seen_at})
 
 
 def migrate(engine: sa.Engine) -> tuple[str | None, str]:

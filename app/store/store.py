@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import functools
 import re
 import secrets
 import tempfile
@@ -97,9 +98,8 @@ class Store:
     def row(self, table: sa.Table, id: str, *more: sa.ColumnElement[Any]) -> dict[str, Any]:
         """The row under that primary key, and `more` about it. Raises NotFound."""
         if ID.fullmatch(id):
-            (key,) = table.primary_key.columns
             with self.reading() as connection:
-                found = connection.execute(sa.select(table, *more).where(key == id)).mappings().first()
+                found = connection.execute(_of_id(table, *more), {"of_id": id}).mappings().first()
             if found is not None:
                 return dict(found)
         raise NotFound(f"there is no {table.name[:-1]} {id[:80]!r}")
@@ -117,6 +117,12 @@ class Store:
     def close(self) -> None:
         self._owning.close()
         self.engine.dispose()
+
+
+@functools.cache
+def _of_id(table: sa.Table, *more: sa.ColumnElement[Any]) -> sa.Select[Any]:
+    (key,) = table.primary_key.columns
+    return sa.select(table, *more).where(key == sa.bindparam("of_id"))
 
 
 def _make(folder: Path) -> None:
