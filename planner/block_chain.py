@@ -17,10 +17,16 @@ SETS, MOST_SETS, SETS_EACH, MOST_PLANS = 600_000, 30_000, 20, 1_500
 #: Pairs of a state and a plan looked at in one chain, and by tasks; states in front of a block, and plans of a part.
 PAIRS_EACH = 2_000
 PAIRS, STATES, PLANS = 4_000_000, (60, 4_000), (12, 400)
+#: Parts of a chain between which a stop is heard.
+SLICES = 24
 #: Less than any bytes: nothing of the part lies there.
 NOTHING = -(2**60)
 #: Steps of the search for the price of a byte, and what parts of it are tried.
 PRICED, PRICES = 60, (1.0, 0.97)
+
+
+def _never() -> bool:
+    return False
 
 
 class Chain:
@@ -73,13 +79,16 @@ class Chain:
         self.tables.append(plans)
         self.under.append((at, under))
 
-    def order(self, budget: int) -> Order | None:
-        """The base order with the runs of the cheapest chain found within the budget; None when there is none."""
+    def order(self, budget: int, is_cancelled: Callable[[], bool] = _never) -> Order | None:
+        """The base order with the runs of the cheapest chain within the budget; None: none found, or cancelled."""
         price = self._price(budget)
-        found = [chain for chain in (self._chained(budget, price * part) for part in PRICES) if chain is not None]
+        chains = (self._chained(budget, price * part, is_cancelled) for part in PRICES)
+        found = [chain for chain in chains if chain is not None]
         return min(found, key=lambda chain: chain[0])[1]() if found else None
 
-    def _chained(self, budget: int, price: float) -> tuple[int, Callable[[], Order]] | None:
+    def _chained(
+        self, budget: int, price: float, is_cancelled: Callable[[], bool] = _never
+    ) -> tuple[int, Callable[[], Order]] | None:
         """Ticks of the cheapest chain where a byte is worth `price` ticks, and the order it stands for."""
         count = len(self.blocks)
         looked = min(PAIRS, PAIRS_EACH * self.blocks.frame.problem.tasks)
@@ -99,14 +108,22 @@ class Chain:
         ring = int(table[:, 1].max()) + 1
         states, counts = np.zeros((count + 1, most, STATE), np.int64), np.zeros(count + 1, np.int64)
         waiting = np.zeros((ring, most * 4 + 4 * int(np.diff(first_plan).max()), STATE), np.int64)
-        best = self.kernels["chained"](
-            np.ascontiguousarray(table[:, 2:6]), first_item, np.ascontiguousarray(table[:, 1]), plans, budget, most,
-            price, self._aims(budget, price), counts, states, waiting,
-        )  # fmt: skip
-        if best < 0:
+        of_ring, bars = np.zeros(ring, np.int64), np.full(ring, np.inf)
+        of_ring[0] = 1
+        items, reach = np.ascontiguousarray(table[:, 2:6]), np.ascontiguousarray(table[:, 1])
+        aims, slice_of = self._aims(budget, price), -(-(count + 1) // SLICES)
+        for begin in range(0, count + 1, slice_of):
+            if is_cancelled():
+                return None
+            self.kernels["chained"](
+                items, first_item, reach, plans, budget, most, price, aims, begin, min(begin + slice_of, count + 1),
+                counts, states, waiting, of_ring, bars,
+            )  # fmt: skip
+        if not counts[count]:
             return None
+        best = int(np.argmin(states[count, : counts[count], COST]))
         taken: dict[int, list[int]] = {}
-        place, state = count, int(best)
+        place, state = count, best
         while place > 0:
             row = states[place, state]
             place, state = int(row[PLACE]), int(row[FROM])

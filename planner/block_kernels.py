@@ -232,19 +232,16 @@ def extended(
 
 
 def chained(
-    items: Any, first_item: Any, reach: Any, plans: Any, budget: int, most: int, price: float, aims: Any, rows: Any,
-    states: Any, waiting: Any,
-) -> int:  # fmt: skip
-    """Fill `states` with those in front of each block, `rows` with how many; the cheapest behind the last one, or -1.
+    items: Any, first_item: Any, reach: Any, plans: Any, budget: int, most: int, price: float, aims: Any, begin: int,
+    end: int, rows: Any, states: Any, waiting: Any, counts: Any, bars: Any,
+) -> None:  # fmt: skip
+    """Fill `states` with those in front of the blocks [begin, end), `rows` with how many, after all blocks before.
 
     Item i leads over `reach[i]` blocks; those of position k are [first_item[k], first_item[k + 1]). `aims` are the
-    bytes against the base order that each block should find in front of it.
+    bytes against the base order that each block should find in front of it. Behind the last block there is one more.
     """
     last, ring = len(first_item) - 1, len(waiting)
-    counts, bars = np.zeros(ring, np.int64), np.full(ring, np.inf)
-    counts[0] = 1
-    waiting[0, 0] = 0
-    for k in range(last + 1):
+    for k in range(begin, end):
         here = k % ring
         rows[k] = thinned(waiting[here], counts[here], most, price, aims[k])
         states[k, : rows[k]] = waiting[here, : rows[k]]
@@ -257,11 +254,6 @@ def chained(
                 states[k], rows[k], k, items[i], plans, budget, waiting[to], counts[to], most, price,
                 aims[k + reach[i]], bars, to,
             )  # fmt: skip
-    best = -1
-    for s in range(rows[last]):
-        if best < 0 or states[last, s, COST] < states[last, best, COST]:
-            best = s
-    return int(best)
 
 
 def _signatures() -> dict[str, Any]:
@@ -278,7 +270,9 @@ def _signatures() -> dict[str, Any]:
         "thinned": whole(table, whole, whole, real, real),
         "highest_worth": real(table, whole, real),
         "extended": whole(table, whole, whole, row, table, whole, table, whole, whole, real, real, real[::1], whole),
-        "chained": whole(table, row, row, table, whole, whole, real, real[::1], row, cube, cube),
+        "chained": numba.void(
+            table, row, row, table, whole, whole, real, real[::1], whole, whole, row, cube, cube, row, real[::1]
+        ),
     }  # fmt: skip
 
 

@@ -85,6 +85,10 @@ class _Search:
         kernels, tasks = block_kernels.KERNELS, self.problem.tasks
         return self.closing.fast or kernels.is_compiled() or (tasks > INTERPRETED and kernels.is_on_disk())
 
+    def is_cancelled(self) -> bool:
+        """Asked within a chain, which counts as no iteration."""
+        return self.monitor.cancelled
+
     def offer(self, order: Order) -> Score:
         score = self.monitor.offer(order)
         if self.score is None or score < self.score:
@@ -95,7 +99,7 @@ class _Search:
         """Offer the chain's order; where its peak is not what was asked for, ask for as much more or less."""
         asked, last = budget, -1
         for _ in range(MENDED):
-            order = chain.order(asked)
+            order = chain.order(asked, self.is_cancelled)
             if order is None:
                 return
             highest = self.offer(order).peak_bytes
@@ -111,7 +115,7 @@ class _Search:
             if high - low < 2 or self.monitor.should_stop():
                 return
             middle = (low + high) // 2
-            order = chain.order(middle)
+            order = chain.order(middle, self.is_cancelled)
             if order is None or (limit is not None and cost(self.problem, order) > limit):
                 low = middle
             else:
