@@ -23,16 +23,16 @@ from planner.plan import Goal, Order
 from planner.problem import DEVICE, RESIDENT, Problem
 from planner.timeline import Timeline, sequence, timeline_of
 
-# Mean tasks that a move may cost at the end of a cooling.
-COLD = 0.003
+# Mean tasks that a move may cost at the end of a cooling, where first runs stay and where they move.
+COLD, FREE_COLD = 0.01, 0.003
 # Downwards: the heat of a try, its share of what is left, the first part of the peak to go down, and the least.
 WARM, TRY, FIRST_STEP, LEAST_STEP = 0.1, 0.15, 0.05, 0.001
 # Of the order alone: the heat.
 LOOSE = 0.3
 # Slots looked at between two questions whether to stop, about 10 ms, in moves.
 WORK, FEWEST, MOST = 2_000_000, 200, 5_000
-# Moves a step in one cooling.
-MOVES_A_STEP = 5_000
+# Moves a step in one cooling, where first runs stay and where they move.
+MOVES_A_STEP, FREE_MOVES_A_STEP = 1_500, 5_000
 # The part of a cooling during which its limit is not yet the one it is for.
 ASTRAY = 0.3
 # Slots from one run to the next in a new timeline.
@@ -100,11 +100,12 @@ class Annealing:
         self, t: Timeline, best: np.ndarray, limit: int, until: float, heat: float, enough: int, first_runs: int,
         astray: float = 1.0, patience: int = 1,
     ) -> None:  # fmt: skip
-        """Anneal a timeline from `heat` to COLD."""
+        """Anneal a timeline from `heat` until it is cold."""
         anneal, monitor = self.kernels["anneal"], self.monitor
         stack, factors = np.zeros(STACK, np.int64), self.factors()
         moves = min(MOST, max(FEWEST, WORK // len(t.slot_run)))
-        enough_moves = patience * MOVES_A_STEP * int((t.slot_run >= 0).sum())
+        cold, a_step = (FREE_COLD, FREE_MOVES_A_STEP) if first_runs else (COLD, MOVES_A_STEP)
+        enough_moves = patience * a_step * int((t.slot_run >= 0).sum())
         if not self.problem.tasks:
             return  # nothing to move
         start, made, known, limit = monitor.progress(), 0, int(t.counters[on.BEST]), limit - self.resident_bytes
@@ -119,7 +120,7 @@ class Annealing:
                 t.counters[[on.LIMIT, on.OVER]] = now, np.maximum(t.bytes - now, 0).sum()
                 if done >= ASTRAY:
                     t.counters[on.BEST], astray = known, 1.0
-            factors[HEAT] = heat * (COLD / heat) ** done
+            factors[HEAT] = heat * (cold / heat) ** done
             anneal(t, moves, first_runs, factors, stack, best)
             made += moves
             if t.counters[on.BEST] <= enough and astray == 1.0:

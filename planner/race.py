@@ -34,7 +34,7 @@ ENDS, LEAST = (0.1, 0.3, 1.0), 0.05
 IDLE = 3
 # Mean tasks that a move may cost at the start of a round, where first runs stay and where they move: the first round's,
 # then one of all. The least and most that a later round's limit is of the budget at first.
-HEATS, FREE_HEATS, ASTRAY = (0.1, 0.03, 0.3), (0.3, 0.1, 1.0), (0.85, 1.1)
+HEATS, FREE_HEATS, ASTRAY = (0.1, 0.03, 0.3), (0.3, 1.0), (0.85, 1.1)
 # The part of the first round for the order alone.
 ORDER_PART = 0.4
 # Timelines that one arm may make in a round, each with random numbers of its own.
