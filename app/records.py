@@ -245,8 +245,7 @@ def section_of(store: Store, plan_id: str, section: str) -> bytes:
     store.row(plans, plan_id)
     parts = _sections(store, plan_id)
     if section not in parts:
-        how = "only large plans have one" if section == "sketch" else "ask again with a layout that is not none"
-        raise Gone(f"plan {plan_id} has no {section}; {how}")
+        raise Gone(f"plan {plan_id} has no {section}; ask again with a layout that is not none")
     return store.blobs.get(parts[section])
 
 

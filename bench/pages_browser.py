@@ -111,7 +111,6 @@ def planned(url: str, nodes: int) -> str:
     path = f"/plans/{answer.json()['id']}"
     for name, what in (
         ("", "page"),
-        ("/sketch.bin", "sketch"),
         ("/memory.bin", "columns of map and memory"),
         ("/names.bin", "names"),
         ("/graph.bin", "columns of the graph"),

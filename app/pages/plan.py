@@ -7,7 +7,7 @@ import gzip
 import importlib.util
 import io
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any
 
 import anyio.to_thread
@@ -59,7 +59,8 @@ async def plan_page(request: Request, service: Serving, plan_id: PlanId, embed: 
         name=name,
         file=file_name(name),
         base=f"/plans/{plan_id}",
-        data=data_of(plan_id, parts),
+        data=data_of(plan_id),
+        sketch=report.pop(sketch.SECTION),
         report=report,
         verdict=verdict(report),
         explain=explain,
@@ -82,10 +83,9 @@ def framing(request: Request, service: Service, embed: bool) -> dict[str, str]:
     return {"Content-Security-Policy": policy, "Cross-Origin-Opener-Policy": "unsafe-none"}
 
 
-def data_of(plan_id: str, parts: Collection[str] = ()) -> dict[str, str]:
-    """Where the pictures' columns are, and the sketch of a large one; another version that draws them asks anew."""
-    named = ["memory", "names", "graph", *([sketch.SECTION] if sketch.SECTION in parts else [])]
-    return {name: f"/plans/{plan_id}/{name}.bin?v={assets.digest()}" for name in named}
+def data_of(plan_id: str) -> dict[str, str]:
+    """Where the pictures' columns are; under another address when another version draws them."""
+    return {name: f"/plans/{plan_id}/{name}.bin?v={assets.digest()}" for name in ("memory", "names", "graph")}
 
 
 def report_of(store: Store, plan_id: str) -> dict[str, Any]:
@@ -111,6 +111,9 @@ def _read(service: Service, plan_id: str) -> tuple[dict[str, Any], dict[str, str
     report = report_of(store, plan_id)
     row, parts = report["row"], sections_of(store, plan_id)
     report["explain"] = _explain(store, parts)
+    report[sketch.SECTION] = (
+        sketch.within_page(store.blobs.get(parts[sketch.SECTION])) if sketch.SECTION in parts else ""
+    )
     same = [plans.c[name] == row[name] for name in ("graph_id", "runtime", "device", "counts", "baseline_peak_bytes")]
     if owned is not None:  # others may have asked about the same graph
         same.append(is_owned(store, owned, plans.c.id))
@@ -194,13 +197,6 @@ async def graph_data(request: Request, service: Serving, plan_id: PlanId, versio
     return await _columns(request, service, plan_id, "graph")
 
 
-@router.get("/plans/{plan_id}/sketch.bin")
-async def sketch_data(request: Request, service: Serving, plan_id: PlanId, version: Version = "") -> Response:
-    """The first frame of a large plan's pictures. Raises NotFound, Gone for a plan that has none."""
-    section = await anyio.to_thread.run_sync(records.section_of, service.store, plan_id, sketch.SECTION)
-    return await _compressed(request, sketch.unsketched(section), f"{plan_id}-sketch")
-
-
 async def _columns(request: Request, service: Service, plan_id: str, task: str) -> Response:
     """Columns that a child makes, from memory where this tenant has had them made a moment ago. Raises NotFound."""
     key = tenant_of(service), plan_id, task
@@ -208,12 +204,7 @@ async def _columns(request: Request, service: Service, plan_id: str, task: str) 
     if data is None:
         data = await made(service, plan_id, task)
         service.kept.put(key, data)
-    return await _compressed(request, data, f"{plan_id}-{task}")
-
-
-async def _compressed(request: Request, data: bytes, name: str) -> Response:
-    """What is there in gzip, to who takes it, and as it was to others; `name` is of what it is."""
-    etag, said = f"{name}-{assets.digest()}", {"Vary": "Accept-Encoding"}
+    etag, said = f"{plan_id}-{task}-{assets.digest()}", {"Vary": "Accept-Encoding"}
     if takes_gzip(request.headers.get("accept-encoding", "")):
         return immutable(request, data, f"{etag}-gzip", BYTES, **said, **{"Content-Encoding": "gzip"})
     return immutable(request, await anyio.to_thread.run_sync(gzip.decompress, data), etag, BYTES, **said)

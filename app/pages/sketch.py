@@ -47,9 +47,9 @@ def sketched(report: Mapping[str, Any]) -> bytes | None:
     return msgspec.json.encode(base64.b64encode(small).decode())
 
 
-def unsketched(section: bytes) -> bytes:
-    """The columns in gzip, of the section."""
-    return base64.b64decode(msgspec.json.decode(section, type=str))
+def within_page(section: bytes) -> str:
+    """The columns of the section, in gzip and base 64, for a page that shows them before it asks for anything else."""
+    return msgspec.json.decode(section, type=str)
 
 
 def rastered(rects: Mapping[str, np.ndarray], steps: int, arena: int) -> np.ndarray:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import gzip
+import re
 import threading
 from math import floor
 from typing import Any
@@ -31,7 +33,11 @@ def solved(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> tuple[dict[st
 
 
 def read(made: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    return unpacked(gzip.decompress(sketch.unsketched(made["sections"]["sketch"])))
+    return columns_of(sketch.within_page(made["sections"]["sketch"]))
+
+
+def columns_of(said: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    return unpacked(gzip.decompress(base64.b64decode(said)))
 
 
 def test_the_map_has_every_rectangle_where_the_columns_have_it(solved: tuple[dict[str, Any], str]) -> None:
@@ -66,22 +72,15 @@ def test_lines_keep_their_peaks(solved: tuple[dict[str, Any], str]) -> None:
     assert parts.tolist() == [steps[a:b].max() for a, b in zip([0, *ends[:-1]], ends, strict=True)]
 
 
-def test_the_page_of_a_plan_with_a_sketch_asks_for_it_first(
-    client: TestClient, solved: tuple[dict[str, Any], str]
-) -> None:
+def test_the_page_of_a_plan_has_its_sketch(client: TestClient, solved: tuple[dict[str, Any], str]) -> None:
     made, id = solved
-    text = client.get(f"/plans/{id}").text
-    assert text.index(f"/plans/{id}/sketch.bin") < text.index(f"/plans/{id}/memory.bin")
-    assert f'data-sketch="/plans/{id}/sketch.bin' in text
-    answer = client.get(f"/plans/{id}/sketch.bin")
-    assert unpacked(answer.content)[0] == read(made)[0]
-    assert "immutable" in answer.headers["cache-control"]
+    (said,) = re.findall(r' data-sketch="([^"]+)"', client.get(f"/plans/{id}").text)
+    meta, columns = columns_of(said)
+    assert meta == read(made)[0] and (columns["map"] == read(made)[1]["map"]).all()
     assert client.get(f"/v1/plans/{id}").json()["id"] == id
 
 
 def test_a_small_plan_has_none(client: TestClient) -> None:
     asked = {"graph": chain(8, "small"), "planner": "greedy", "iterations": 5, "budget": "80%"}
     id = client.post("/v1/plans", json=asked).json()["id"]
-    assert "sketch" not in client.get(f"/plans/{id}").text
-    answer = client.get(f"/plans/{id}/sketch.bin", headers={"Accept": "application/json"})
-    assert answer.status_code == 404 and "no sketch" in answer.text, answer.text
+    assert "data-sketch" not in client.get(f"/plans/{id}").text
