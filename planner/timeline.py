@@ -89,7 +89,8 @@ def timeline_of(problem: Problem, order: Order, limit: int, free: bool, strict: 
     buffers[:, on.TAKE] = takeover.pointer[:-1] + len(index)
     buffers[:, on.TAKE_END] = takeover.pointer[1:] + len(index)
     at_start = np.flatnonzero(kept & (buffers[:, on.MAKER] < 0))
-    at_end = np.flatnonzero(kept & (problem.hold != TO_LAST_READ))
+    made = (buffers[:, on.MAKER] < 0) | np.isin(buffers[:, on.MAKER], order)  # not what an optional task would make
+    at_end = np.flatnonzero(kept & made & (problem.hold != TO_LAST_READ))
     slots = ROOM * (len(order) + 2) + SPARE
     degree = tasks[:, on.DEGREE]
     uses = ROOM * int(degree[order].sum()) + len(at_start) + len(at_end) + SPARE * int(degree.max(initial=1))

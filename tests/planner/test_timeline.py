@@ -64,6 +64,14 @@ def test_moves_keep_the_bytes_right(seed: int, free: bool):
         agree(problem, t, strict, not free)
 
 
+@pytest.mark.parametrize("seed", [141, 178])
+def test_what_an_optional_task_that_does_not_run_would_hold_is_not_there(seed: int):
+    problem = random_problem(random.Random(seed), 9)
+    order = base_order(problem, seed % 3 > 0)
+    assert len(order) < problem.tasks
+    agree(problem, timeline(problem, int(problem.size.sum()) // 3, True, seed % 3 > 0), seed % 3 > 0, False)
+
+
 def test_a_full_timeline_refuses_another_run():
     problem = training_problem(random.Random(1), 3)
     t = timeline(problem, 0, False, True)
