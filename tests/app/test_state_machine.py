@@ -217,8 +217,8 @@ class Machine(stateful.RuleBasedStateMachine):
                 for path, form in list(self.told):
                     self._reads_as_before(path, form)
                 self._a_minute_later()  # what is stored answers, and what was cancelled does not
-                for made in list(self.operations.values()):
-                    self._post(made.question, not made.question.endless, "", ())
+                for made in sorted(self.operations.values(), key=lambda made: made.question.endless):
+                    self._post(made.question, not made.question.endless, "", ())  # nobody waits behind an endless one
                 self._cancel_endless()
                 for kind in UNKNOWN:
                     self.ask_for_what_is_anothers(0, kind)
