@@ -36,8 +36,8 @@ INSTANCES = ("chain40", "vgg16_b32", "unet_b4", "layered_n250_s2", "densenet_sma
 BUDGETS = (0.8, 0.5)
 ITERATIONS, SEED = 300, 0
 PROCESSES = 2
-#: These use every iteration there is.
-FEWER_ITERATIONS = {"anneal": 30, "search_order": 30}
+#: These use every iteration there is, the last one for each planner.
+FEWER_ITERATIONS = {"anneal": 30, "search_order": 30, "auto": 10}
 
 
 def main() -> int:
@@ -63,7 +63,7 @@ def digests(only: str = "") -> Iterator[tuple[str, str]]:
         (name, document, budget, planner)
         for name, document in documents().items()
         for budget in BUDGETS
-        for planner in PLANNERS if only in f"{name} {budget} {planner}"
+        for planner in (*PLANNERS, "auto") if only in f"{name} {budget} {planner}"
     ]  # fmt: skip
     if not asked:
         return
