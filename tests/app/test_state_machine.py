@@ -74,9 +74,8 @@ class Inside:
         stop: threading.Event | None = None,
     ) -> Answer:
         stop = stop or threading.Event()
-        if task == "solve" and (seed := payload["fields"].get("seed", 0)) >= ENDLESS:
+        if task == "solve" and payload["fields"].get("seed", 0) >= ENDLESS:
             stop.wait()
-            stop = stop if seed % 2 else threading.Event()  # an even one has a plan by then
         sent = msgspec.msgpack.decode(msgspec.msgpack.encode(payload))
         try:
             made = child.TASKS[task](sent, lambda message: on_progress(message["progress"]), stop)
@@ -210,36 +209,20 @@ class Machine(stateful.RuleBasedStateMachine):
         try:
             if hasattr(self, "client"):
                 self._until_idle()
-                if not self._endless():
-                    self.post_what_takes_for_ever("a", has_plan=True)
-                self._until(self._runs_endless)  # what is cancelled as it waits has no plan
-                self._cancel_endless()
+                for made in self.operations.values():
+                    if made.question.endless and not made.ended:
+                        self._cancel(made)
                 for path, form in list(self.told):
                     self._reads_as_before(path, form)
-                self._a_minute_later()  # what is stored answers, and what was cancelled does not
-                for made in sorted(self.operations.values(), key=lambda made: made.question.endless):
-                    self._post(made.question, not made.question.endless, "", ())  # nobody waits behind an endless one
-                self._cancel_endless()
+                for made in list(self.operations.values()):
+                    if not made.question.endless:
+                        self._post(made.question, True, "", ())
                 for kind in UNKNOWN:
                     self.ask_for_what_is_anothers(0, kind)
                 self._walks()
         finally:
             self.running.close()
             shutil.rmtree(self.folder)
-
-    def _runs_endless(self) -> bool:
-        self.nothing_is_lost_and_nobody_sees_anothers()
-        seen = [made.seen for made in self.operations.values() if made.question.endless and not made.ended]
-        return all(said is not None and said["state"] == "running" for said in seen)
-
-    def _cancel_endless(self) -> None:
-        for made in self.operations.values():
-            if made.question.endless and not made.ended:
-                self._cancel(made)
-
-    def _a_minute_later(self) -> None:
-        """Nothing is held in memory any more."""
-        self.service.kept = Kept(self.service.settings.kept_bytes)
 
     def _walks(self) -> None:
         found = walk(self.service.store)
@@ -391,9 +374,9 @@ class Machine(stateful.RuleBasedStateMachine):
         self._post(question, wait, key, sections)
 
     @precondition(lambda self: not self._endless())
-    @rule(tenant=tenants, has_plan=st.booleans())
-    def post_what_takes_for_ever(self, tenant: str, has_plan: bool) -> None:
-        seed = ENDLESS + 2 * len(self.operations) + (not has_plan)
+    @rule(tenant=tenants)
+    def post_what_takes_for_ever(self, tenant: str) -> None:
+        seed = ENDLESS + len(self.operations)
         self._post(Question(tenant, 3, "", seed, "80%"), False, "", ())
 
     def _post(self, question: Question, wait: bool, key: str, sections: tuple[str, ...]) -> None:
@@ -643,7 +626,7 @@ class Machine(stateful.RuleBasedStateMachine):
             self._walks()
             return
         collect(store, -1.0, -1.0)  # until tomorrow
-        self._a_minute_later()
+        self.service.kept = Kept(self.service.settings.kept_bytes)  # a minute later
         self.operations = {id: made for id, made in self.operations.items() if not made.ended}
         self.plans.clear()
         self.answers.clear()
