@@ -31,7 +31,7 @@ from graph.stops import Stopped
 from planner.errors import BadRequest
 
 GRAPH = ("graph", "graph_id")
-Prefer = Annotated[list[str] | None, Header(description="wait=N: seconds to wait for the answer; 20 unless told")]
+Prefer = Annotated[str | None, Header(description="wait=N: seconds to wait for the answer; 20 unless told")]
 Sent = Mapping[str, msgspec.Raw]
 #: The question in the fields of a body. Raises BadRequest, Problem, NotFound.
 Reading = Callable[[Service, Sent], Awaitable[Question]]
@@ -44,13 +44,12 @@ class Asked:
     """A request with a question, and what its headers say."""
 
     request: Request
-    prefer: list[str] | None
     idempotency_key: str | None
 
 
 async def asked(request: Request, prefer: Prefer = None, idempotency_key: IdempotencyKey = None) -> Asked:
-    """The dependency of every route that puts a question to the jobs."""
-    return Asked(request, prefer, idempotency_key)
+    """The dependency of every route that puts a question to the jobs. `prefer` may come in several headers."""
+    return Asked(request, idempotency_key)
 
 
 async def answered(asked: Asked, service: Service, reading: Reading, showing: Showing) -> Response:
@@ -62,7 +61,7 @@ async def answered(asked: Asked, service: Service, reading: Reading, showing: Sh
     demand_media(media_type_of(request.headers), ["application/json"])
     body = await body_of(request, settings)
     sent = await fields_of_body(request, service, body)
-    wanted = wait_asked(asked.prefer or [])
+    wanted = wait_asked(request.headers.getlist("prefer"))
     seconds = settings.wait_seconds if wanted is None else min(wanted, settings.longest_wait_seconds)
     key = asked.idempotency_key
     await anyio.to_thread.run_sync(service.demand_free, key, request.url.path, body)

@@ -129,7 +129,7 @@ def test_over_budget_is_a_result(client: TestClient) -> None:
 
 
 def test_who_will_not_wait_gets_the_operation_and_follows_it(client: TestClient) -> None:
-    answer = plan(client, graph=chain(6), headers={"prefer": "respond-async, wait=0"})
+    answer = plan(client, graph=chain(6), headers=[("prefer", "respond-async"), ("prefer", "handling=lenient, wait=0")])
     assert answer.status_code == 202
     operation = answer.json()
     assert answer.headers["location"] == f"/v1/operations/{operation['id']}"
