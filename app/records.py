@@ -261,7 +261,7 @@ def claim(store: Store, key: str, path: str, body: bytes) -> str | None:
     id, said = _key_id(key, path), key_of(body)
     row = {"id": id, "body": said, "created_at": now()}
     with store.writing() as connection:
-        connection.execute(insert(connection, idempotency_keys).values(row).on_conflict_do_nothing())
+        connection.execute(unless_there(connection, idempotency_keys), row)
         bound, operation_id = connection.execute(
             sa.select(idempotency_keys.c.body, idempotency_keys.c.operation_id).where(idempotency_keys.c.id == id)
         ).one()

@@ -2,7 +2,7 @@
 
 As columns of `pictures.py`: `map`, the address map from above, a byte a pixel (`CLEAR` where nothing lies, else twice
 the kind, one more for a value of an odd number, and `EDGE` at the right and upper edge of what is large enough); and
-`after` and `before`, the most bytes of so many parts of the steps. A page scales both to the size it has.
+`after` and `before`, the most bytes of `WIDE` parts of the steps. A page scales both to the size it has.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from app import axes
 from app.pages import pictures
 
 SECTION = "sketch"  # of a plan in the store: JSON, as every section
 WIDE, HIGH = 1184, 418  # pixels; those of the map on a usual screen
-PARTS = 1184  # of the steps
 LEAST = 10_000  # rectangles: fewer are drawn before a sketch of them could be
 CLEAR, EDGE = 255, 64
 EDGED = 4  # pixels
@@ -27,21 +27,21 @@ EDGED = 4  # pixels
 
 def sketched(report: Mapping[str, Any]) -> bytes | None:
     """The section for a report with timeline, layout and source; None where the plan is small or has no addresses."""
-    layout = msgspec.convert(report.get("layout", {}), pictures.Layout)
-    if len(layout.value) < LEAST:
+    if len(report.get("layout", {}).get("value", ())) < LEAST:
         return None
+    layout = msgspec.convert(report["layout"], pictures.Layout)
     plan = msgspec.convert(report["plan"], pictures.Planned)
     source = msgspec.convert(report["source"], pictures.Source)
     rects = pictures.rectangles(plan, source, layout)
-    line, arena = report["timeline"], plan.arena_bytes or 1
-    after, before = (np.asarray(line[name], np.int64) for name in ("step_bytes", "baseline_step_bytes"))
+    line, arena = msgspec.convert(report["timeline"], pictures.Timeline), plan.arena_bytes or 1
+    after, before = line.step_bytes, line.baseline_step_bytes
     meta = {
         "arena_bytes": arena, "budget_bytes": plan.budget_bytes, "wide": WIDE, "high": HIGH,
         "steps": {"after": len(after), "before": len(before)},
     }  # fmt: skip
     columns = {
         "map": rastered(rects, max(1, len(after)), arena).reshape(-1),
-        "after": most_of(after), "before": most_of(before),
+        **{name: np.array(axes.maxima(of, WIDE), np.int64) for name, of in (("after", after), ("before", before))},
     }  # fmt: skip
     small = gzip.compress(pictures.packed(meta, columns, {}), compresslevel=9, mtime=0)
     return msgspec.json.encode(base64.b64encode(small).decode())
@@ -74,10 +74,3 @@ def rastered(rects: Mapping[str, np.ndarray], steps: int, arena: int) -> np.ndar
 def _rounded(at: np.ndarray) -> np.ndarray:
     """As JavaScript rounds."""
     return np.floor(at + 0.5).astype(np.int64)
-
-
-def most_of(steps: np.ndarray) -> np.ndarray:
-    """The highest of each of at most `PARTS` parts of the steps, as `maxima` of scale.js gives them."""
-    count = min(PARTS, len(steps))
-    begins = np.arange(count) * len(steps) // max(1, count)
-    return np.maximum.reduceat(steps, begins) if count else steps

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from starlette.testclient import TestClient
 
-from app import child
+from app import axes, child
 from app.pages import sketch
 from app.pages.pictures import memory, unpacked
 from app.records import keep_plan
@@ -66,10 +66,10 @@ def test_lines_keep_their_peaks(solved: tuple[dict[str, Any], str]) -> None:
         assert meta["steps"][name] == len(full[name])
         assert columns[name].tolist() == full[name].tolist()  # fewer steps than parts
     steps = np.arange(10_007) * 7919 % 10_007
-    parts = sketch.most_of(steps)
-    assert len(parts) == sketch.PARTS and parts.max() == steps.max()
-    ends = (np.arange(1, sketch.PARTS + 1) * len(steps)) // sketch.PARTS
-    assert parts.tolist() == [steps[a:b].max() for a, b in zip([0, *ends[:-1]], ends, strict=True)]
+    parts = axes.maxima(steps.tolist(), sketch.WIDE)
+    assert len(parts) == sketch.WIDE and max(parts) == steps.max()
+    ends = (np.arange(1, sketch.WIDE + 1) * len(steps)) // sketch.WIDE
+    assert parts == [steps[a:b].max() for a, b in zip([0, *ends[:-1]], ends, strict=True)]
 
 
 def test_the_page_of_a_plan_has_its_sketch(client: TestClient, solved: tuple[dict[str, Any], str]) -> None:

@@ -57,7 +57,7 @@ async function sketch(room) {
 
 async function start() {
   const room = byId("memory");
-  if (room.dataset.sketch) await sketch(room);
+  if (room.dataset.sketch) await sketch(room).catch(() => {}); // the pictures come whatever becomes of it
   const data = await columnsAt(ask, room.dataset.src);
   performance.mark("remat:came");
   const map = data.meta.has_layout ? new AddressMap(byId("map"), data, tell) : null;
