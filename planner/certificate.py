@@ -16,13 +16,15 @@ and between them, with M the sum of A(j, k, u) over all u that write b, this hol
     price   budget ≥ bytes of residents, outputs and workspace at moment k, and of every b with L(k, b)
 
 A proof weighs these with integers ≥ 0. The weighted sum is linear in the numbers, and its least value over all of
-them between 0 and 1 is a bound, however the weights were found. A proof may branch: a number is 0, or it is 1.
+them between 0 and 1 is a bound, however the weights were found. A proof may branch: a number is 0, or it is 1. Or its
+moments are those of tasks of which one runs first, whichever: it has a proof for each, where the others are to come.
 """
 
 from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
@@ -48,27 +50,37 @@ def verify(document: dict[str, Any]) -> list[str]:
 
 def proven(problem: dict[str, Any], claim: dict[str, Any]) -> int:
     """The largest value that the proof of the claim shows. Raises Refused."""
-    columns = _Columns(problem)
-    return _proven(columns, claim, _Moments(columns, claim))
+    return _proven(_Columns(problem), claim)
 
 
-def _proven(columns: _Columns, claim: dict[str, Any], moments: _Moments) -> int:
+def _proven(columns: _Columns, claim: dict[str, Any]) -> int:
     if claim["of"] == "peak":
-        return moments.least(claim["proof"], None) if moments.end else columns.held_at_end()
+        return _least(columns, claim, None) if claim["moments"] else columns.held_at_end()
     if claim["of"] != "cost":
         raise Refused(f"a bound of {claim['of']!r}; there are bounds of cost and of peak")
     once = int(sum(cost for cost, optional in zip(columns.cost, columns.optional, strict=True) if not optional))
-    return once + (moments.least(claim["proof"], _weight(claim["budget_bytes"])) if moments.end else 0)
+    return once + (_least(columns, claim, _weight(claim["budget_bytes"])) if claim["moments"] else 0)
+
+
+def _least(columns: _Columns, claim: dict[str, Any], budget: int | None) -> int:
+    """What the proof shows of its moments, or of whichever comes first."""
+    tasks, proof = claim["moments"], claim["proof"]
+    if "first_of" not in proof:
+        return _Moments(columns, claim, tasks).least(proof, budget)
+    sides = zip(tasks, proof["first_of"], strict=True)
+    return min(_Moments(columns, claim, [w], tasks).least(side, budget) for w, side in sides)
 
 
 def _verified(columns: _Columns, claim: dict[str, Any]) -> str:
-    of, value, moments = claim["of"], claim["value"], _Moments(columns, claim)
-    under = f"order {moments.order}, phases {moments.phases}" + ("" if moments.repeats else ", every task once")
-    if _weight(value) > (most := _proven(columns, claim, moments)):
+    of, value, order, phases = claim["of"], claim["value"], claim["order"], claim["phases"]
+    if order not in ("free", "given") or phases not in ("strict", "mixed"):
+        raise Refused("the order is free or given, phases are strict or mixed")
+    under = f"order {order}, phases {phases}" + ("" if claim["repeats"] else ", every task once")
+    if _weight(value) > (most := _proven(columns, claim)):
         raise Refused(f"{value} is claimed, {most} is proven")
     if of == "peak":
         return f"no sequence peaks below {value} bytes ({under})"
-    within = f" within {claim['budget_bytes']} bytes" if moments.end else ""
+    within = f" within {claim['budget_bytes']} bytes" if claim["moments"] else ""
     return f"no sequence{within} takes fewer than {value} ticks ({under})"
 
 
@@ -158,13 +170,11 @@ class _Columns:
 
 
 class _Moments:
-    """The moments of a proof, and the sum of what it weighs."""
+    """The moments of a proof, and the sum of what it weighs. `undone`: tasks that have not run at any of them."""
 
-    def __init__(self, columns: _Columns, claim: dict[str, Any]):
-        self.columns, self.moments, self.repeats = columns, list(claim["moments"]), claim["repeats"]
-        self.order, self.phases, self.end = claim["order"], claim["phases"], len(self.moments)
-        if self.order not in ("free", "given") or self.phases not in ("strict", "mixed"):
-            raise Refused("the order is free or given, phases are strict or mixed")
+    def __init__(self, columns: _Columns, claim: dict[str, Any], moments: list[int], undone: Sequence[int] = ()):
+        self.columns, self.moments, self.repeats, self.undone = columns, moments, claim["repeats"], undone
+        self.order, self.phases, self.end = claim["order"], claim["phases"], len(moments)
         for w in self.moments:
             if not 0 <= w < columns.tasks or columns.optional[w]:
                 raise Refused(f"the moment of task {w}, which need not run")
@@ -188,7 +198,7 @@ class _Moments:
             now = columns.phase[task]
             both = zip(columns.phase, columns.optional, strict=True)
             done |= {t: int(p < now) for t, (p, optional) in enumerate(both) if p > now or (p < now and not optional)}
-        return done | dict.fromkeys(_reached(following, task), 0)
+        return done | dict.fromkeys(_reached(following, task, *self.undone), 0)
 
     def least(self, proof: dict[str, Any], budget: int | None, fixed: dict[Number, int] | None = None) -> int:
         """Ticks of repeats within the budget, or without one bytes, that the proof shows."""
@@ -299,8 +309,8 @@ class _Moments:
         return (1, 1) if there else (0, 1)
 
 
-def _reached(rows: list[list[int]], task: int) -> set[int]:
-    seen, waiting = {task}, [task]
+def _reached(rows: list[list[int]], *tasks: int) -> set[int]:
+    seen, waiting = {*tasks}, [*tasks]
     while waiting:
         new = [t for t in rows[waiting.pop()] if t not in seen]
         seen.update(new)

@@ -9,7 +9,16 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from planner import liveness, portfolio
-from planner.bounds import branched_moment, claims, held_at_end, largest_task, moment_cut, peak_cut, several_moments
+from planner.bounds import (
+    branched_moment,
+    claims,
+    first_of,
+    held_at_end,
+    largest_task,
+    moment_cut,
+    peak_cut,
+    several_moments,
+)
 from planner.check import Names
 from planner.choices import relaxed, resolved
 from planner.errors import BadRequest
@@ -159,7 +168,8 @@ def with_more_moments(question: Question, plan: Plan | None = None) -> Question:
     if plan is not None and (plan.score.bytes_over_budget or plan.score.cost <= bound.cost):
         return question
     problem = relaxed(question.lowered.problem)
-    tighter = _tighter(bound, branched_moment.bound(problem, goal, goal.budget_bytes, moments[0]))
+    tighter = _tighter(bound, first_of.bound(problem, goal, goal.budget_bytes, bound.cost))
+    tighter = _tighter(tighter, branched_moment.bound(problem, goal, goal.budget_bytes, moments[0]))
     if plan is None or plan.score.cost > tighter.cost:
         tighter = _tighter(tighter, several_moments.bound(problem, goal, goal.budget_bytes, moments[0]))
     return question if tighter is bound else _certified(question, tighter)

@@ -10,6 +10,7 @@ Source: branch and bound with Lagrangian bounds, Geoffrion, "Lagrangean relaxati
 from __future__ import annotations
 
 import heapq
+import itertools
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,14 +26,15 @@ CUTS_A_LEAF = 24
 
 
 @dataclass(slots=True)
-class _Node:
-    """What is certain of buffers in one part of the tree, what it costs at least, and where it splits."""
+class Node:
+    """What is certain of buffers in one part of a tree, what its moment costs at least, and where it splits."""
 
+    task: int  # whose moment it is
     fixed: dict[int, int]
     value: int  # parts of a tick
     price: int
     split: int  # buffer; -1: the best choice is known
-    below: tuple[_Node, _Node] | None = None  # the buffer does not lie there, and does
+    below: tuple[Node, Node] | None = None  # the buffer does not lie there, and does
 
 
 def bound(problem: Problem, goal: Goal, budget_bytes: int, task: int) -> Claim | None:
@@ -41,32 +43,41 @@ def bound(problem: Problem, goal: Goal, budget_bytes: int, task: int) -> Claim |
     A goal of fewer seconds has a smaller tree.
     """
     moments = Moments(problem, goal, budget_bytes)
-    root = _node(moments, task, {})
-    arcs = int(ARCS * min(1.0, goal.seconds / FULL_SECONDS))
-    leaves = min(LEAVES, arcs // max(1, len(moments.read) + problem.tasks))
-    open_ = [(root.value, 0, root)]
-    for count in range(1, leaves):
-        if open_[0][2].split < 0:
-            break
-        _, _, worst = heapq.heappop(open_)
-        gone, live = (_node(moments, task, {**worst.fixed, worst.split: there}) for there in (0, 1))
-        worst.below = (gone, live)
-        for side, node in enumerate(worst.below):
-            heapq.heappush(open_, (node.value, 2 * count + side, node))
-    ticks = -(-open_[0][0] // PARTS)
+    root = node_of(moments, task)
+    ticks = least_of_grown(moments, [root])
     if root.below is None or ticks <= -(-root.value // PARTS):
         return None
     once = int(problem.cost[~problem.optional].sum())
-    return of_cost(goal, budget_bytes, once + ticks, "branched-moment", [task], _proof(moments, task, root))
+    return of_cost(goal, budget_bytes, once + ticks, "branched-moment", [task], proof_of(moments, root))
 
 
-def _node(moments: Moments, task: int, fixed: dict[int, int]) -> _Node:
+def least_of_grown(moments: Moments, roots: list[Node]) -> int:
+    """Ticks that the least leaf of some trees costs, once as many leaves have split as the goal's seconds allow."""
+    arcs = int(ARCS * min(1.0, moments.goal.seconds / FULL_SECONDS))
+    leaves = min(LEAVES, arcs // max(1, len(moments.read) + moments.problem.tasks))
+    count = itertools.count()
+    open_ = [(root.value, next(count), root) for root in roots]
+    heapq.heapify(open_)
+    for _ in range(1, leaves):
+        worst = open_[0][2]
+        if worst.split < 0:
+            break
+        heapq.heappop(open_)
+        gone, live = (node_of(moments, worst.task, {**worst.fixed, worst.split: there}) for there in (0, 1))
+        worst.below = (gone, live)
+        for node in worst.below:
+            heapq.heappush(open_, (node.value, next(count), node))
+    return -(-open_[0][0] // PARTS)
+
+
+def node_of(moments: Moments, task: int, fixed: dict[int, int] | None = None) -> Node:
     """The best price under what is certain, and the largest buffer in which the choices around it differ."""
+    fixed = fixed or {}
     network, dearest = Network(moments, task, fixed), moments.dearest
     cheap, dear = network.line(1), network.line(dearest)
     best, price = max((cheap.at(1), 1), (dear.at(dearest), dearest)) if dear.bytes > 0 else (cheap.at(1), 1)
     if dear.bytes > 0 or cheap.bytes <= 0:
-        return _Node(fixed, best, price, -1)
+        return Node(task, fixed, best, price, -1)
     for _ in range(CUTS_A_LEAF):
         now = min(dearest, max(1, PARTS * (dear.ticks - cheap.ticks) // max(1, cheap.bytes - dear.bytes)))
         line = network.line(now)
@@ -75,13 +86,13 @@ def _node(moments: Moments, task: int, fixed: dict[int, int]) -> _Node:
             break
         cheap, dear = (line, dear) if line.bytes > 0 else (cheap, line)
     differ = (set(cheap.live) ^ set(dear.live)) - fixed.keys()
-    return _Node(fixed, best, price, max(differ, key=lambda b: (moments.size[b], -b), default=-1))
+    return Node(task, fixed, best, price, max(differ, key=lambda b: (moments.size[b], -b), default=-1))
 
 
-def _proof(moments: Moments, task: int, node: _Node) -> dict[str, Any]:
+def proof_of(moments: Moments, node: Node) -> dict[str, Any]:
     """The tree as a proof: of a leaf its price and the flow of its cut."""
     if node.below is not None:
-        zero, one = (_proof(moments, task, below) for below in node.below)
+        zero, one = (proof_of(moments, below) for below in node.below)
         return {"branch": ["L", 0, node.split], "zero": zero, "one": one}
-    weights = Network(moments, task, node.fixed).weights(PARTS, node.price)
+    weights = Network(moments, node.task, node.fixed).weights(PARTS, node.price)
     return {"price": [node.price], "parts": PARTS, **weights}

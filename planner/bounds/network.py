@@ -8,7 +8,7 @@ is the weight of one inequality of `certificate.py`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -51,9 +51,11 @@ class Line:
 
 
 class Moments:
-    """The moments of one problem under a budget."""
+    """The moments of one problem under a budget; of `firsts` the one whose moment it is runs first."""
 
-    def __init__(self, problem: Problem, goal: Goal, budget_bytes: int, repeats: bool = True):
+    def __init__(
+        self, problem: Problem, goal: Goal, budget_bytes: int, repeats: bool = True, firsts: Sequence[int] = ()
+    ):  # fmt: skip
         self.problem, self.goal, self.budget_bytes, self.repeats = problem, goal, budget_bytes, repeats
         self.size = np.where((problem.space == DEVICE) & (problem.hold != RESIDENT), problem.size, 0)
         self.room = budget_bytes - int(problem.size[(problem.hold == RESIDENT) & (problem.space == DEVICE)].sum())
@@ -78,6 +80,7 @@ class Moments:
             Csr.of_pairs(problem.tasks, *self.first),
             Csr.of_pairs(problem.tasks, *self.first[::-1]),
         )
+        self.undone = _reached(self.after, *firsts)
         self.dearest = LARGEST // 2 // max(1, int(self.size.sum()))
         self.left = min(CUTS, ARCS // max(3 * len(self.read) + 4 * problem.tasks, 1) + 2)
 
@@ -91,7 +94,7 @@ class Moments:
             done |= (problem.phase < problem.phase[task]) & ~problem.optional
             undone |= problem.phase > problem.phase[task]
         result = np.where(done, 1, UNKNOWN).astype(np.int8)
-        result[undone] = 0
+        result[undone | self.undone] = 0
         return result
 
     def late(self, known: np.ndarray) -> np.ndarray:
@@ -110,12 +113,20 @@ class Moments:
         return np.asarray(self.order[fullest[profile[fullest] > 0] if self.goal.order_is_given else fullest])
 
     def neediest(self) -> np.ndarray:
-        """Tasks that have to run, those with the largest inputs, outputs and workspace first."""
+        """Tasks that have to run, those that need most first."""
+        return np.asarray(self.order[np.argsort(-self.need()[self.order], kind="stable")])
+
+    def need(self) -> np.ndarray:
+        """float64[n]: bytes of a task's inputs, outputs and workspace."""
         reads, writes = self.problem.reads, self.problem.writes
         need = self.own.astype(np.float64)
         need += np.bincount(reads.row_of_entry(), self.size[reads.index], self.problem.tasks)
         need += np.bincount(writes.row_of_entry(), self.size[writes.index], self.problem.tasks)
-        return np.asarray(self.order[np.argsort(-need[self.order], kind="stable")])
+        return np.asarray(need)
+
+    def behind(self, tasks: np.ndarray) -> np.ndarray:
+        """bool[n]: the first run of one of the tasks precedes that of this one in every order."""
+        return _reached(self.after, *np.unique(self.after.gather(tasks)))
 
     def _precedence(self) -> np.ndarray:
         """int64[2, pairs]: the first run of the first stands before that of the second, in every order."""
@@ -235,11 +246,11 @@ def _arcs(
     return np.stack([tail, head, zero + cost, zero + size, *(zero + each for each in of)])
 
 
-def _reached(rows: Csr, task: int) -> np.ndarray:
-    """bool[n]: reached from the task along the rows, itself included."""
+def _reached(rows: Csr, *tasks: int) -> np.ndarray:
+    """bool[n]: reached from the tasks along the rows, themselves included."""
     reached = np.zeros(len(rows), bool)
-    reached[task] = True
-    layer = np.array([task])
+    layer = np.array(tasks, np.int64)
+    reached[layer] = True
     while len(layer):
         check()
         layer = np.unique(rows.gather(layer))

@@ -10,7 +10,16 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from planner import goals
-from planner.bounds import branched_moment, checkmate_lp, claims, held_at_end, largest_task, moment_cut, peak_cut
+from planner.bounds import (
+    branched_moment,
+    checkmate_lp,
+    claims,
+    first_of,
+    held_at_end,
+    largest_task,
+    moment_cut,
+    peak_cut,
+)
 from planner.bounds import several_moments as several
 from planner.choices import relaxed
 from planner.monitor import Monitor
@@ -104,6 +113,8 @@ def claimed(problem: Problem, goal: Goal) -> Iterator[claims.Claim]:
         yield claim
     if not budget:
         return
+    if claim := first_of.bound(plain, goal, budget, 0):
+        yield claim
     one = moment_cut.bound(plain, goal, budget)
     if one.claim:
         yield one.claim
