@@ -4,7 +4,8 @@ budgets ──▶ tightest ──plan──▶ looser ──plan──▶ ... �
  bounds ◀── tightest ◀─bound── looser ◀─bound── ... ◀── loosest      what a budget costs, every tighter one costs
 
 Reading, differentiating and lowering happen once. Every plan found is a seed of the searches after it, and in the
-end each budget gets the best of all plans: time never rises with the budget, nor does the bound.
+end each budget gets the best of all plans: time never rises with the budget, nor does the bound. A point above the
+line between its neighbours may be right, but is where a better plan is likeliest: such are searched again.
 """
 
 from __future__ import annotations
@@ -40,6 +41,8 @@ FORMAT = "remat-curve/1"
 LOWEST = Budget(bytes=0)
 #: Before `auto` searches at all, this planner has a look at every budget in this part of the time.
 FIRST, FIRST_PART = "greedy", 0.3
+#: The part of the search in which every budget has its turn, where there are neighbours; so many are searched again.
+TURNS_PART, AGAIN = 0.75, 3
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -134,15 +137,20 @@ class Tracing:
     def points(self, budgets: Sequence[int]) -> list[Point]:
         """A point per budget in reported bytes, in their order; searched tightest first."""
         tightest_first = sorted(range(len(budgets)), key=lambda i: budgets[i])
-        questions = self._bounded([self._within(budgets[i]) for i in tightest_first])
+        questions = self._bounded([self._within(budgets[i]) for i in tightest_first], self.stages.bounded)
         if self.planner == "auto":
             for k, question in enumerate(questions):  # half of it for the tightest: its plan is within all others
                 self._search(question, FIRST, FIRST_PART / 2 / (max(1, len(questions) - 1) if k else 1))
+        again = AGAIN if len(questions) > 2 else 0
+        turns = TURNS_PART if again else 1.0
         for k, question in enumerate(questions):
-            self._search(question, self.planner, 1 / (len(questions) - k))
-        best = [self._best(question)[1] for question in questions]
-        plans = [q.judged(found.order, found.planner, found.choices) for q, found in zip(questions, best, strict=True)]
-        points = [Point(*row) for row in zip(questions, plans, strict=True)]
+            self._search(question, self.planner, turns / (len(questions) - turns * k))
+        for k in range(again):
+            if (worst := self._worst(questions)) is not None:
+                goal = replace(worst.goal, seed=worst.goal.seed + k + 1)
+                self._search(replace(worst, goal=goal), self.planner, 1 / (again - k))
+        questions = self._bounded(questions, partial(self._tightened, seconds=self.base.goal.seconds / len(questions)))
+        points = [Point(question, self._plan(question)) for question in questions]
         return [points[tightest_first.index(i)] for i in range(len(budgets))]
 
     def lowest(self, part: float) -> int:
@@ -155,15 +163,36 @@ class Tracing:
         held = max(0, self.base.count.held(budget_bytes)) if budget_bytes else 0
         return replace(self.base, goal=replace(self.base.goal, budget_bytes=held), budget_bytes=budget_bytes)
 
-    def _bounded(self, questions: Sequence[Question]) -> list[Question]:
-        """The questions, tightest first, with bounds that never fall as the budget does."""
+    def _bounded(self, questions: Sequence[Question], better: Callable[[Question], Question]) -> list[Question]:
+        """The questions, tightest first, with better bounds that never fall as the budget does."""
         bounded: list[Question] = []
-        for question in reversed(questions):
-            question = self.stages.bounded(question)
+        for question in map(better, reversed(questions)):
             if question.goal.budget_bytes and bounded and bounded[-1].bound.cost > question.bound.cost:
                 question = replace(question, bound=bounded[-1].bound)
             bounded.append(question)
         return bounded[::-1]
+
+    def _tightened(self, question: Question, seconds: float) -> Question:
+        """The question with the bound of several moments, as far as so long a search has it, where there is a gap."""
+        short = replace(question, goal=replace(question.goal, seconds=seconds))
+        return replace(self.stages.tightened(short, self._plan(question)), goal=question.goal)
+
+    def _plan(self, question: Question) -> Plan:
+        found = self._best(question)[1]
+        return question.judged(found.order, found.planner, found.choices)
+
+    def _worst(self, questions: Sequence[Question]) -> Question | None:
+        """What is met furthest above the line between its neighbours, or if none is, above its bound; None: no gap."""
+        found = [(question, self._best(question)[0]) for question in questions]
+        met = [(q, score.cost, q.goal.budget_bytes or 0) for q, score in found if not score.bytes_over_budget]
+        above = [0] * len(met)
+        for k, ((_, dear, low), (_, cost, here), (_, cheap, high)) in enumerate(
+            zip(met, met[1:], met[2:], strict=False)
+        ):
+            above[k + 1] = max(0, (cost - cheap) - (dear - cheap) * (high - here) // max(1, high - low))
+        gaps = [(rise, cost - q.bound.cost, k) for k, (rise, (q, cost, _)) in enumerate(zip(above, met, strict=True))]
+        worst = max((row for row in gaps if row[1] > 0), default=None)
+        return None if worst is None else met[worst[2]][0]
 
     def _search(self, question: Question, planner: str, part: float) -> None:
         """Look for a plan in that part of the time that is left, unless one is known that none beats."""

@@ -103,7 +103,7 @@ def solve(
             question = stages.bounded(stages.posed(source, request))
             until = stages.begun + request.search_seconds
             plan = stages.search(_with_time_for_addresses(question, request), request.planner, seeds)
-            question = unless_stopped(stages.cancel, partial(with_more_moments, plan=plan), question)
+            question = stages.tightened(question, plan)
             mirrored = question.judged(
                 portfolio.search(question.lowered.problem, question.goal, "mirror", question.monitor()).order, "mirror"
             )
@@ -189,6 +189,10 @@ class Stages:
     def bounded(self, question: Question) -> Question:
         """The question with its quick bound, or as it is once whoever waits wants to stop."""
         return unless_stopped(self.cancel, partial(with_time_bound, quick=True), question)
+
+    def tightened(self, question: Question, plan: Plan) -> Question:
+        """The question with the bound of several moments where the plan leaves a gap, or as it is, likewise."""
+        return unless_stopped(self.cancel, partial(with_more_moments, plan=plan), question)
 
     def search(self, question: Question, planner: str, seeds: Sequence[Found] = ()) -> Plan:
         """The best plan the planner finds in the goal's time, no worse than any of the seeds."""

@@ -13,14 +13,12 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 from graph.exporters.native import document
 from graph.gradient_events import GradientEvent, described
 from graph.ir import Graph
 from graph.limits import Limits
-from graph.stops import unless_stopped
 from planner import execution, figures, portfolio
 from planner.budget import Budget
 from planner.check import check
@@ -30,7 +28,7 @@ from planner.fitting import arena_bytes
 from planner.pipeline import Outcome, Progress, Stages, besides
 from planner.posed import smaller
 from planner.problem import alike
-from planner.question import ALIGNMENT, Question, with_limit, with_more_moments
+from planner.question import ALIGNMENT, Question, with_limit
 from planner.realize import realize, sequence
 from planner.report import Facts, assemble, measured
 from planner.request import Request
@@ -76,8 +74,7 @@ def solve(model: bytes | Graph, request: Request, limits: Limits | None, stages:
         ]
         peaks = [q.count.counted(plan.score.peak_bytes) for q, plan in zip(questions, plans, strict=True)]
         worst = peaks.index(max(peaks))
-        more = partial(with_more_moments, plan=plans[worst])
-        questions[worst] = unless_stopped(stages.cancel, more, questions[worst])
+        questions[worst] = stages.tightened(questions[worst], plans[worst])
     with stages("layout"):
         plans = [q.placed(plan, request.layout, stages.cancel) for q, plan in zip(questions, plans, strict=True)]
         for q, plan in zip(questions, plans, strict=True):
