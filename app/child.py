@@ -187,7 +187,9 @@ def solve(payload: Mapping[str, Any], tell: Tell, stop: threading.Event) -> dict
 def retell(payload: Mapping[str, Any], tell: Tell, stop: threading.Event) -> dict[str, Any] | None:
     """As `solve`, from the report about a graph that differs in names alone; None where that cannot be told."""
     from app.retold import Asked, retold
+    from planner.pipeline import Progress
 
+    _told(tell)(Progress("read", 0.0))  # whoever stops it now need not wait
     ours, theirs = (Asked.of(asked, payload["limits"]) for asked in (payload, payload["theirs"]))
     told = retold(ours, theirs, payload["figures"], payload["sections"])
     if told is None:

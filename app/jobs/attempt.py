@@ -22,6 +22,7 @@ from app.records import keep_plan, keep_result, solve_payload
 from app.runner import Answer, Runner
 from app.settings import Settings
 from app.store.store import Store
+from app.twins import answered, owner_of_item
 from graph.stops import Stopped
 
 log = logging.getLogger(__name__)
@@ -126,12 +127,29 @@ class Attempt:
         operation, settings, store = self.operation, self.means.settings, self.means.store
         if self._known is not None:
             return self._known  # by one who died between its plan and its last word, or for somebody else
+        if operation.kind == "plan" and (retold := self._told_again()) is not None:
+            return retold
         about = operation.graph_id, operation.fields, operation.asked
         payload = self._patiently(lambda: solve_payload(store, *about))
         seconds = float(operation.fields.get("search_seconds", 10.0)) + settings.overtime_seconds
         told = payload | {"limits": asdict(settings.limits())}
         task = "solve" if operation.kind == "plan" else operation.kind
         return self.means.runner.run(task, told, seconds, self._progressed, self._stop)
+
+    def _told_again(self) -> Answer | None:
+        """An item's plan made of one for other names; None where there is none, or it cannot be told.
+
+        Whoever asked for a plan by itself was given that one at once.
+        """
+        operation, (store, settings) = self.operation, (self.means.store, self.means.settings)
+        try:
+            own = owner_of_item(store, operation.id)
+            told = own and answered(store, settings, str(operation.graph_id), operation.fields, own)
+            found = told and self.means.runner.run("retell", told, settings.read_seconds, None, self._stop)
+        except (AppError, Problem, CannotWrite) as error:
+            log.warning("operation=%s event=not_told_again said=%r", operation.id, str(error))
+            return None
+        return found if found and found.result is not None else None
 
     def _progressed(self, told: Mapping[str, Any]) -> None:
         with self._lock:

@@ -1,14 +1,12 @@
 """Answers that are stored: of the very question, or of the same about a graph that differs in names alone.
 
-question ──▶ answered? ──no──▶ graphs of its form ──▶ this tenant's answers about them ──▶ told again, and kept
+question ──▶ answered? ──no──▶ answered about a twin of its graph (`twins.py`)? ──▶ told again, and kept
 """
 
 from __future__ import annotations
 
 import logging
-from dataclasses import asdict, replace
-from functools import partial
-from typing import Any
+from dataclasses import replace
 
 import anyio.to_thread
 
@@ -16,8 +14,8 @@ from app import records
 from app.access.view import own_question
 from app.errors import AppError, Problem
 from app.jobs.port import Question
-from app.retold import fields_for
 from app.service import Service
+from app.twins import answered
 from app.watching import instruments
 
 log = logging.getLogger(__name__)
@@ -34,8 +32,13 @@ async def known_answer(service: Service, question: Question) -> str | None:
 
 async def _told_again(service: Service, question: Question) -> str | None:
     """Id of a plan made of one for other names, which is kept as the question's own answer."""
+
+    def own(key: str) -> str:
+        return own_question(service, replace(question, key=key)).key
+
     try:
-        payload = await anyio.to_thread.run_sync(_answered, service, question)
+        about = str(question.graph_id), question.fields
+        payload = await anyio.to_thread.run_sync(answered, service.store, service.settings, *about, own)
         told = payload and await service.in_child("retell", payload)
     except (AppError, Problem) as error:  # collected since, or no room, or not to be told: it is solved, then
         log.warning("graph=%s event=not_told_again said=%r", question.graph_id, str(error))
@@ -44,23 +47,3 @@ async def _told_again(service: Service, question: Question) -> str | None:
         return None
     id = str(question.graph_id)
     return await anyio.to_thread.run_sync(records.keep_plan, service.store, told, id, question.key)
-
-
-def _answered(service: Service, question: Question) -> dict[str, Any] | None:
-    """What a child is told: the question, and the same about a twin of its graph with what answered it."""
-    store, id = service.store, str(question.graph_id)
-    ours = partial(records.document_of, store, id)
-    asked = {}
-    for twin in records.twins_of(store, id):
-        fields = fields_for(question.fields, ours, partial(store.blobs.get, twin))
-        if fields is not None:
-            same = replace(question, key=records.question_key(twin, fields), graph_id=twin, fields=fields)
-            asked[own_question(service, same).key] = twin, fields
-    answered = records.answers_of(store, asked) if asked else {}
-    for key, plan_id in answered.items():
-        told = records.solve_payload(store, id, question.fields)
-        theirs = records.solve_payload(store, *asked[key])
-        figures, sections = records.parts_of(store, plan_id)
-        limits = asdict(service.settings.limits())
-        return told | {"theirs": theirs, "figures": figures, "sections": sections, "limits": limits}
-    return None

@@ -19,6 +19,7 @@ from app import child
 from app.errors import SolveFailed
 from app.records import question_key
 from app.retold import fields_for, form_of
+from app.runner import EMPTY_STAGES, Runner
 from app.service import Service
 from graph.exporters.native import canonical
 from graph.importers import load
@@ -26,6 +27,7 @@ from graph.ir import Graph
 from planner.request import PARSERS
 from tests.app.conftest import chain, one_layer
 from tests.app.renames import renamed, under
+from tests.app.test_batches import begun, ended, items_of, posted
 from tests.app.test_questions import operations
 from tests.documents import documents
 
@@ -42,11 +44,13 @@ def about(graph: Graph, fields: Mapping[str, Any]) -> Json:
     return {"data": canonical(graph), "fields": dict(fields), "limits": {}}
 
 
-def told(ours: Graph, theirs: Graph, fields: Mapping[str, Any], others: Mapping[str, Any]) -> Any:
+def told(
+    ours: Graph, theirs: Graph, fields: Mapping[str, Any], others: Mapping[str, Any], tell: child.Tell = lambda _: None
+) -> Any:
     """What is told about ours from a solve of theirs."""
     found = solved(theirs, others)
     answered = {"theirs": about(theirs, others), "figures": found["report"], "sections": found["sections"]}
-    return child.retell(about(ours, fields) | answered, lambda told: None, threading.Event())
+    return child.retell(about(ours, fields) | answered, tell, threading.Event())
 
 
 def timeless(made: Any) -> Any:
@@ -184,6 +188,38 @@ def test_what_cannot_be_told_is_solved(client: TestClient, monkeypatch: pytest.M
     monkeypatch.setattr(Service, "in_child", dies)
     ask(client, under(chain(6), "own {}".format))
     assert operations(client) == before + 1
+
+
+def test_a_child_that_tells_again_has_no_plan_yet_for_whoever_stops_it() -> None:
+    theirs, messages = load(json.dumps(chain(3)).encode()), list[Mapping[str, Any]]()
+    assert told(renamed(theirs, "own {}".format), theirs, QUICK, QUICK, messages.append) is not None
+    (message,) = messages
+    assert message["progress"]["stage"] in EMPTY_STAGES
+    assert message["progress"]["incumbent_peak_bytes"] is None
+
+
+@pytest.mark.parametrize("dies", [False, True], ids=["told", "cannot be told"])
+def test_an_item_is_told_from_another_with_other_names(
+    client: TestClient, monkeypatch: pytest.MonkeyPatch, dies: bool
+) -> None:
+    run, tasks = Runner.run, list[str]()
+
+    def counted(runner: Runner, task: str, *more: Any, **named: Any) -> Any:
+        tasks.append(task)
+        if dies and task == "retell":
+            raise SolveFailed("it died", code="child_died")
+        return run(runner, task, *more, **named)
+
+    monkeypatch.setattr(Runner, "run", counted)
+    length = 9 + dies
+    twins = [chain(length), under(chain(length), MARKUP.format)]
+    ids = posted(client, *twins)
+    made = [ended(client, begun(client, [id], budgets=["70%"], seeds=[3]).json()["id"]) for id in ids]
+    assert [batch["state"] for batch in made] == ["succeeded"] * 2
+    assert tasks.count("retell") == 1 and tasks.count("solve") == 1 + dies
+    first, second = (client.get(items_of(client, batch["id"])[0]["plan"]).json() for batch in made)
+    assert second["plan"]["order"] == [[MARKUP.format(name), run] for name, run in first["plan"]["order"]]
+    assert second["plan"]["peak_bytes"] == first["plan"]["peak_bytes"]
 
 
 def test_a_key_of_a_question_is_of_the_names_it_came_with() -> None:
