@@ -76,9 +76,15 @@ class _Simulation:
         self.reads = [[b for b in row if self.size[b]] for row in problem.reads.lists()]
         self.writes = [[b for b in row if self.size[b]] for row in problem.writes.lists()]
         self.readers = problem.reads.transposed(problem.buffers).lists()
+        self.reading = [
+            sum(1 << task for task in row) for row in self.readers
+        ]  # sets of tasks are the bits of a number
         self.maker = problem.producer().tolist()
         self._look_ahead(problem)
         self.live: dict[int, int] = {}  # buffer that lies in memory -> ticks at its last use
+        self.before = [0] * problem.tasks  # makers of what each reads that do not lie in memory
+        self.behind = [0] * problem.tasks  # readers of what each has written that was evicted
+        self.wanted = 0  # tasks of which something was evicted that is read again
         self.ran = [False] * problem.tasks
         self.bytes = self.ticks = 0
         self.steps: list[int] = []
@@ -155,20 +161,19 @@ class _Simulation:
 
     def _neighbourhood(self, buffer: int) -> int:
         """Ticks of the maker, of evicted buffers it would be made from, and of those made from it that are wanted."""
-        found = {self.maker[buffer]}
-        waiting = [self.maker[buffer]]
+        found, waiting, ticks = 0, 1 << self.maker[buffer], 0
         while waiting:
-            makers = {self.maker[b] for b in self.reads[waiting.pop()] if b not in self.live} - found
-            found |= makers
-            waiting += makers
-        behind, waiting = set[int](), [buffer]
+            task = (waiting & -waiting).bit_length() - 1
+            found |= 1 << task
+            waiting = (waiting | self.before[task]) & ~found
+            ticks += self.cost[task]
+        behind, waiting = 0, self.reading[buffer] & self.wanted
         while waiting:
-            for task in self.readers[waiting.pop()]:
-                evicted = [b for b in self.writes[task] if b not in self.live and self.evictable[b]]
-                if self.ran[task] and task not in behind and any(self.last_read[b] >= 0 for b in evicted):
-                    behind.add(task)
-                    waiting += evicted
-        return sum(self.cost[task] for task in found | behind)
+            task = (waiting & -waiting).bit_length() - 1
+            behind |= 1 << task
+            waiting = (waiting | self.behind[task] & self.wanted) & ~behind
+            ticks += 0 if found >> task & 1 else self.cost[task]
+        return ticks
 
     def _finish(self, task: int) -> None:
         self.steps.append(task)
@@ -180,9 +185,29 @@ class _Simulation:
             self._add(b)
 
     def _add(self, buffer: int) -> None:
-        self.bytes += self.size[buffer] if buffer not in self.live else 0
+        if buffer not in self.live:
+            self.live[buffer] = self.ticks
+            self.bytes += self.size[buffer]
+            self._moved(buffer)
         self.live[buffer] = self.ticks
 
     def _remove(self, buffer: int) -> None:
         if self.live.pop(buffer, None) is not None:
             self.bytes -= self.size[buffer]
+            self._moved(buffer)
+
+    def _moved(self, buffer: int) -> None:
+        """It has come to lie in memory, or to lie there no longer."""
+        for task in self.readers[buffer]:
+            self.before[task] = 0
+            for b in self.reads[task]:
+                if b not in self.live and self.maker[b] >= 0:
+                    self.before[task] |= 1 << self.maker[b]
+        task = self.maker[buffer]
+        if task >= 0:
+            evicted = [b for b in self.writes[task] if b not in self.live and self.evictable[b]]
+            self.behind[task] = 0
+            for b in evicted:
+                self.behind[task] |= self.reading[b]
+            is_wanted = self.ran[task] and any(self.last_read[b] >= 0 for b in evicted)
+            self.wanted = self.wanted | 1 << task if is_wanted else self.wanted & ~(1 << task)
