@@ -76,9 +76,7 @@ class _Simulation:
         self.reads = [[b for b in row if self.size[b]] for row in problem.reads.lists()]
         self.writes = [[b for b in row if self.size[b]] for row in problem.writes.lists()]
         self.readers = problem.reads.transposed(problem.buffers).lists()
-        self.reading = [
-            sum(1 << task for task in row) for row in self.readers
-        ]  # sets of tasks are the bits of a number
+        self.reading = [sum(1 << task for task in row) for row in self.readers]  # sets of tasks as bits
         self.maker = problem.producer().tolist()
         self._look_ahead(problem)
         self.live: dict[int, int] = {}  # buffer that lies in memory -> ticks at its last use
