@@ -22,6 +22,7 @@ from app.catalogue import versions
 from app.door import Door
 from app.errors import PROBLEM_TYPE, AppError, Problem, headers_of, problem, problem_of
 from app.files import CannotWrite
+from app.heads import Heads
 from app.pages.frame import fault, wants_page
 from app.pages.routes import PAGES
 from app.routes import ROUTERS, only_known_parameters
@@ -73,14 +74,14 @@ def create_app(settings: Settings | None = None, access: Access | None = None) -
         access.vault = BatchVault(access.vault, service.store)
         app.add_middleware(Gate, access=access)
     app.add_middleware(Door, admission=service.admission)
-    app.add_middleware(Visits)
+    app.add_middleware(Heads)
+    app.add_middleware(Visits, failed=_failed)
     for router in (*ROUTERS, *PAGES):
         app.include_router(router)
     for kind in (AppError, Problem, GraphError, PlannerError, CannotWrite, Stopped):
         app.add_exception_handler(kind, _told)
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(HTTPException, _refused)
-    app.add_exception_handler(Exception, _failed)
     app.openapi = lambda: openapi.document_of(app)  # type: ignore[method-assign]
     return app
 
@@ -119,7 +120,8 @@ def _methods(request: Request) -> list[str]:
     partly = [route for route, match in found if match is Match.PARTIAL]
     if not partly or any(match is Match.FULL for _, match in found):
         return []
-    return sorted(set[str]().union(*(route.methods or () for route in partly if route.path == partly[0].path)))
+    found_methods = set[str]().union(*(route.methods or () for route in partly if route.path == partly[0].path))
+    return sorted(found_methods | ({"HEAD"} if "GET" in found_methods else set()))
 
 
 async def _invalid(request: Request, error: Exception) -> Response:

@@ -1,4 +1,4 @@
-"""A name for every request, in its answer and in every line of log about it."""
+"""A name for every request, in its answer, whatever goes wrong, and in every line of log about it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ import logging
 import re
 import secrets
 import time
+from collections.abc import Awaitable, Callable
 
+from starlette.requests import Request
+from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from structlog.contextvars import bound_contextvars
 
@@ -18,10 +21,13 @@ LONGEST_PATH = 200
 
 
 class Visits:
-    """ASGI middleware: takes the client's `X-Request-Id` where it is a plain word, else makes one."""
+    """ASGI middleware: takes the client's `X-Request-Id` where it is a plain word, else makes one.
 
-    def __init__(self, app: ASGIApp):
-        self.app = app
+    What nobody has caught is answered by `failed`, unless an answer is under way already.
+    """
+
+    def __init__(self, app: ASGIApp, failed: Callable[[Request, Exception], Awaitable[Response]]):
+        self.app, self._failed = app, failed
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -42,6 +48,10 @@ class Visits:
         with bound_contextvars(request=id.decode()):
             try:
                 await self.app(scope, receive, sent)
+            except Exception as error:
+                if status:
+                    raise
+                await (await self._failed(Request(scope), error))(scope, receive, sent)
             finally:
                 level = logging.WARNING if status >= 500 else logging.DEBUG if scope["path"] in QUIET else logging.INFO
                 log.log(

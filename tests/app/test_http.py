@@ -7,12 +7,16 @@ import hashlib
 import json
 from typing import Any
 
+import anyio
 import msgspec
 import onnx
 import pytest
 import zstandard
 from starlette.testclient import TestClient
+from starlette.types import Receive, Scope, Send
 
+from app.heads import Heads
+from app.jobs.durable import DurableJobs
 from app.settings import Settings
 from tests.app.conftest import chain, one_layer
 
@@ -219,11 +223,48 @@ def test_bodies_past_the_limit_name_the_setting(tmp_path: Any) -> None:
 
 def test_other_methods_and_paths_are_problems_too(client: TestClient) -> None:
     wrong = client.delete("/v1/operations")
-    assert (wrong.status_code, wrong.headers["allow"], wrong.json()["code"]) == (405, "GET", "method_not_allowed")
-    assert client.put("/v1/batches").headers["allow"] == "GET, POST"
+    assert (wrong.status_code, wrong.headers["allow"], wrong.json()["code"]) == (405, "GET, HEAD", "method_not_allowed")
+    assert client.put("/v1/batches").headers["allow"] == "GET, HEAD, POST"
     wrong = client.get("/v1/operations/op1:cancel")
     assert (wrong.status_code, wrong.headers["allow"]) == (405, "POST")
     assert client.get("/v1/nowhere").json()["status"] == 404
+
+
+def test_head_is_answered_as_get_without_content(client: TestClient) -> None:
+    made = plan(client, graph=chain(3), budget="80%", planner="greedy").json()["id"]
+    for path in ("/livez", "/readyz", "/metrics", "/v1/operations", f"/v1/plans/{made}", "/", "/v1/plans/none"):
+        got, head = client.get(path), client.head(path)
+        assert (head.status_code, head.content) == (got.status_code, b"")
+        told = set(got.headers) - {"date", "x-request-id"}
+        assert {name: head.headers.get(name) for name in told if name != "content-length"} == {
+            name: got.headers[name] for name in told if name != "content-length"
+        }
+        assert "content-length" in head.headers or "content-length" not in got.headers
+    etag = client.head(f"/v1/plans/{made}").headers["etag"]
+    assert client.head(f"/v1/plans/{made}", headers={"if-none-match": etag}).status_code == 304
+    assert client.head("/v1/batches/none:retry").status_code == 405
+
+
+def test_head_of_a_stream_ends() -> None:
+    async def endless(scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        while True:
+            await send({"type": "http.response.body", "body": scope["method"].encode(), "more_body": True})
+            await anyio.sleep(0.001)
+
+    assert TestClient(Heads(endless)).head("/").content == b""
+
+
+def test_a_fault_of_ours_has_the_name_of_its_request_and_leaves_the_connection(
+    client: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:  # fmt: skip
+    def broken(*_: Any) -> None:
+        raise RuntimeError("a defect")
+
+    monkeypatch.setattr(DurableJobs, "list", broken)
+    answer = client.get("/v1/operations", headers={"x-request-id": "mine"})
+    assert (answer.status_code, answer.json()["code"]) == (500, "internal")
+    assert answer.headers["x-request-id"] == "mine"
 
 
 def test_there_are_planners_devices_schemas_and_versions(client: TestClient) -> None:

@@ -1,0 +1,28 @@
+"""HEAD is answered as GET is, without the content: RFC 9110, section 9.3.2."""
+
+from __future__ import annotations
+
+import anyio
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+
+class Heads:
+    """ASGI middleware: nobody behind it knows of HEAD. An answer that streams ends with its first part."""
+
+    def __init__(self, app: ASGIApp):
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or scope["method"] != "HEAD":
+            await self.app(scope, receive, send)
+            return
+        async with anyio.create_task_group() as tasks:
+
+            async def sent(message: Message) -> None:
+                if message["type"] == "http.response.body":
+                    await send({"type": "http.response.body", "body": b""})
+                    tasks.cancel_scope.cancel()
+                else:
+                    await send(message)
+
+            await self.app({**scope, "method": "GET"}, receive, sent)
