@@ -265,7 +265,7 @@ def claim(store: Store, key: str, path: str, body: bytes) -> str | None:
         bound, operation_id = connection.execute(
             sa.select(idempotency_keys.c.body, idempotency_keys.c.operation_id).where(idempotency_keys.c.id == id)
         ).one()
-    _demand_same(key, bound, said)
+    _demand_same(bound, said)
     started: str | None = operation_id
     return started
 
@@ -276,12 +276,12 @@ def demand_free(store: Store, key: str, path: str, body: bytes) -> None:
     with store.reading() as connection:
         bound = connection.scalar(asked)
     if bound is not None:
-        _demand_same(key, bound, key_of(body))
+        _demand_same(bound, key_of(body))
 
 
-def _demand_same(key: str, bound: str, said: str) -> None:
+def _demand_same(bound: str, said: str) -> None:
     if bound != said:
-        raise Conflict(f"idempotency key {key[:80]!r} came with another body before; take a new key for a new question")
+        raise Conflict("the idempotency key came with another body before; take a new key for a new question")
 
 
 def bind(store: Store, key: str, path: str, operation_id: str) -> None:

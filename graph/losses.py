@@ -64,7 +64,7 @@ def added_loss(graph: Graph) -> tuple[Graph, str, list[str]]:
     The only scalar among the outputs is the loss itself. Raises BadGraph asking for a loss when there
     is neither that nor one output that looks like scores over classes.
     """
-    scalars = [v for v in graph.outputs if _is_scalar(graph.values[v].type)]
+    scalars = [v for v in dict.fromkeys(graph.outputs) if _is_scalar(graph.values[v].type)]
     if len(scalars) == 1:
         name = graph.values[scalars[0]].name
         return graph, name, [f"the loss is the output {quoted(name)}, the only scalar"]
@@ -85,10 +85,11 @@ def added_loss(graph: Graph) -> tuple[Graph, str, list[str]]:
 
 
 def _only_output(graph: Graph) -> int:
-    if len(graph.outputs) == 1 and graph.values[graph.outputs[0]].type is not None:
-        return graph.outputs[0]
-    names = ", ".join(quoted(graph.values[v].name) for v in graph.outputs[:5])
-    _ask_for_loss(f"{len(graph.outputs)} outputs ({names})" if len(graph.outputs) != 1 else f"{names} without a type")
+    outputs = list(dict.fromkeys(graph.outputs))  # one may be listed several times
+    if len(outputs) == 1 and graph.values[outputs[0]].type is not None:
+        return outputs[0]
+    names = ", ".join(quoted(graph.values[v].name) for v in outputs[:5])
+    _ask_for_loss(f"{len(outputs)} outputs ({names})" if len(outputs) != 1 else f"{names} without a type")
 
 
 def _ask_for_loss(found: str) -> NoReturn:

@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from graph.errors import BadGraph
 from graph.exporters.native import document
 from graph.gradient_events import GradientEvent, described
 from graph.ir import Graph
@@ -109,7 +110,7 @@ def _cases(model: bytes, request: Request, limits: Limits | None, stages: Stages
     """The model under each set, with one budget for all."""
     alone = [request.under(shapes) for shapes in request.shapes]
     with stages("read"):
-        forwards = [read(model, one, limits) for one in alone]
+        forwards = [_read(model, request, k, limits) for k in range(len(alone))]
         names = [{node.name for node in forward.nodes} for forward in forwards]
         if any(there != names[0] for there in names):  # a result that is small under one set is known there
             every = set().union(*names)
@@ -137,6 +138,20 @@ def _cases(model: bytes, request: Request, limits: Limits | None, stages: Stages
     if not request.lowest_peak:
         shared = replace(request, budget=Budget(bytes=with_limit(highest, request, None, stages.cancel).budget_bytes))
     return [replace(case, question=with_limit(case.question, shared, None)) for case in cases]
+
+
+def _read(model: bytes | Graph, request: Request, k: int, limits: Limits | None) -> Graph:
+    """The model under set k; faults of what that set says are told as its own."""
+    own = request.shapes[k]
+    said = (*(f"inputs.{name}" for name in own.inputs), *(f"dims.{name}" for name in own.dims))
+    said += ("batch",) if own.batch is not None else ()
+    try:
+        return read(model, request.under(own), limits)
+    except BadGraph as error:
+        found = [
+            replace(one, path=f"shapes[{k}].{one.path}") if one.path.startswith(said) else one for one in error.findings
+        ]
+        raise BadGraph(found, error.left_out, error.excerpt) from None
 
 
 def _demand_the_same(first: Case, other: Case, k: int) -> None:

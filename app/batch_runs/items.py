@@ -13,14 +13,17 @@ from typing import Any
 
 import msgspec
 
+from app.batches.asked import distinct
 from app.catalogue import versions
 from app.errors import BadUsage
 from app.formats import FORMATS
 from app.zoo import manifest
 from app.zoo.manifest import Model
+from graph.errors import Finding
 from graph.limits import Limits
+from planner.budget import parse_budget
 from planner.errors import BadRequest
-from planner.request import parse_request
+from planner.request import PARSERS, parse_request
 
 MOST_ITEMS = 1_000_000
 
@@ -120,6 +123,13 @@ def items_of(
     if not 0 < count <= MOST_ITEMS:
         said = f"{count:,} plans; ask for at least one and at most {MOST_ITEMS:,}"
         raise BadUsage(said, code="bad_batch")
+    findings: list[Finding] = []
+    axes = {"budget": budgets, "planner": planners, "seed": seeds, "batch": batches}
+    for name, given in axes.items():
+        named = "batch_sizes" if name == "batch" else f"{name}s"
+        distinct(given or None, named, parse_budget if name == "budget" else PARSERS[name], MOST_ITEMS, findings)
+    if findings:
+        raise BadRequest(findings)
     items = []
     for model, lengths in zip(models, sizes, strict=True):
         digest = file_hash(Path(model.file))

@@ -57,12 +57,12 @@ def parse_batch(sent: Mapping[str, Any], most: int) -> BatchAsked:
             findings.append(_instead(name, f"{name}s", f"say {name}s: [...]"))
         elif name == "return":
             findings.append(_instead(name, "no such field in a batch", "ask each plan for its sections"))
-    graph_ids = _distinct(sent.get("graph_ids"), "graph_ids", _graph_id, most, findings)
+    graph_ids = distinct(sent.get("graph_ids"), "graph_ids", _graph_id, most, findings)
     if sent.get("graph_ids") is None:
         said = Finding("bad_field", "graph_ids", "nothing", "ids of graphs that were posted", "post a graph first")
         findings.append(said)
     parsers: dict[str, Parse] = {"budgets": parse_budget, **{f"{n}s": PARSERS[n] for n in ("planner", "seed")}}
-    axes = {axis: _distinct(sent.get(axis), axis, parse, MOST_OF_ONE, findings) for axis, parse in parsers.items()}
+    axes = {axis: distinct(sent.get(axis), axis, parse, MOST_OF_ONE, findings) for axis, parse in parsers.items()}
     budgets, planners, seeds = (axes[axis] or (None,) for axis in AXES)
     left_out = {"graph", "graph_id", "graph_ids", "return", *AXES, *AXES.values()}
     shared = {name: given for name, given in sent.items() if name not in left_out}
@@ -93,15 +93,15 @@ def _graph_id(given: Any, path: str) -> str:
     return given
 
 
-def _distinct(given: Any, name: str, parse: Parse, most: int, findings: list[Finding]) -> tuple[Any, ...] | None:
+def distinct(given: Any, name: str, parse: Parse, most: int, findings: list[Finding]) -> tuple[Any, ...] | None:
     """The entries as they were sent, no two of which mean the same; None where nothing was named, or some is wrong."""
     if given is None:
         return None
     if not isinstance(given, Sequence) or isinstance(given, str) or not 1 <= len(given) <= most:
         found = f"{len(given)} of them" if isinstance(given, list) else repr(given)[:80]
-        findings.append(
-            Finding("bad_field", name, found, f"a list of 1 to {most}", "name at least one, or leave it out")
-        )
+        many = isinstance(given, list) and len(given) > most
+        remedy = "ask for several batches" if many else "name at least one, or leave it out"
+        findings.append(Finding("bad_field", name, found, f"a list of 1 to {most}", remedy))
         return None
     seen: dict[Any, int] = {}
     for place, entry in enumerate(given):

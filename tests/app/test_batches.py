@@ -182,6 +182,12 @@ def test_what_is_no_batch_is_refused(
     assert len(answer.json()["errors"]) == findings
 
 
+@pytest.mark.parametrize(("seeds", "remedy"), [(300, "ask for several batches"), (0, "name at least one")])
+def test_too_many_and_none_have_remedies_of_their_own(client: TestClient, seeds: int, remedy: str) -> None:
+    (said,) = client.post("/v1/batches", json={"graph_ids": [ZEROS], "seeds": list(range(seeds))}).json()["errors"]
+    assert remedy in said["remedy"]
+
+
 def test_a_batch_is_followed_listed_cancelled_and_tried_again(client: TestClient) -> None:
     (graph_id,) = posted(client, chain(6, "long"))
     asked = {"graph_ids": [graph_id], "planners": ["anneal"], "seeds": [0, 1, 2], "search_seconds": 60}

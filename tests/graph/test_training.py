@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -136,6 +136,13 @@ def test_a_softmax_somebody_else_reads_stays():
 def test_a_scalar_output_is_the_loss_itself():
     step, notes = training_step(regression())
     assert "the only scalar" in notes[0] and not any("labels" in v.name for v in step.values)
+
+
+@pytest.mark.parametrize("forward", [regression, classifier])
+def test_an_output_that_is_listed_twice_is_one(forward):
+    graph = forward()
+    step, _ = training_step(replace(graph, outputs=(*graph.outputs, *graph.outputs)))
+    assert step.nodes == training_step(graph)[0].nodes
 
 
 @pytest.mark.parametrize(

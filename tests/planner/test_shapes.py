@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from graph.errors import BadGraph
 from graph.importers import load
 from planner import saved
 from planner.asked import parse_curve, parse_fit
@@ -128,6 +129,15 @@ def test_wrong_sets_are_named(shapes: object):
     with pytest.raises(BadRequest) as caught:
         parse_request({"shapes": shapes})
     assert caught.value.findings[0].path.startswith("shapes")
+
+
+def test_a_fault_is_told_of_the_set_that_makes_it():
+    with pytest.raises(BadGraph) as own:
+        solved(DECODER, [LENGTHS[0], {"inputs": {"zz": [1, 2]}, **LENGTHS[1]}], batch=2, budget="70%")
+    assert [finding.path for finding in own.value.findings] == ["shapes[1].inputs.zz"]
+    with pytest.raises(BadGraph) as of_all:
+        solved(DECODER, LENGTHS, inputs={"zz": [1, 2]}, batch=2, budget="70%")
+    assert [finding.path for finding in of_all.value.findings] == ["inputs.zz"]
 
 
 def test_what_is_about_one_model_is_refused_beside_several_shapes():

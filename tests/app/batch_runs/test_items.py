@@ -62,6 +62,12 @@ def test_a_bad_field_is_told_before_anything_begins(folder: Path, fields: dict[s
         items_of(models_of(folder), ["50%"], fields=fields)
 
 
+def test_what_means_the_same_twice_is_told(folder: Path) -> None:
+    with pytest.raises(BadRequest) as told:
+        items_of(models_of(folder), ["50%", "50.0%"], seeds=[1, 1], batches=[4, 4])
+    assert [finding.path for finding in told.value.findings] == ["budgets[1]", "seeds[1]", "batch_sizes[1]"]
+
+
 def test_a_file_that_is_not_the_manifests_is_told(folder: Path) -> None:
     model = Model("one", str(folder / "one.json"), sha256(b"another"))
     with pytest.raises(BadUsage, match="not the file that its manifest names"):

@@ -105,7 +105,7 @@ def test_models_that_ask_for_other_fields_are_batches_of_their_own(folder: Path,
 
 def test_what_means_the_same_is_asked_once(folder: Path, there: Client, wire: Recording) -> None:
     (folder / "again.json").write_bytes((folder / "one.json").read_bytes())
-    every = items(folder, "0.8", "80%")
+    every = [*items(folder, "0.8"), *items(folder, "80%")]
     found = asked(at(there, every, folder), every)
     assert [found[item.key].row["state"] for item in every] == ["succeeded"] * 6
     (body,) = posted(wire, "/v1/batches")
