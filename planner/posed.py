@@ -10,12 +10,13 @@ from typing import Any
 
 from graph.cost import Device, device_of
 from graph.importers import load
-from graph.ir import Graph
+from graph.ir import Graph, producers
 from graph.limits import Limits, Shapes
 from graph.recurrent import names_in_steps
 from graph.stops import SPARE, heeding, unless_stopped
-from planner.errors import BadRequest
-from planner.lower import Group, lower
+from planner.errors import BadRequest, Finding
+from planner.fields import MOST_FINDINGS
+from planner.lower import Group, Lowered, lower
 from planner.lower_bodies import with_body_plans
 from planner.question import Question, ask
 from planner.request import Request
@@ -32,6 +33,8 @@ def question_of(
     """
     device = _device(request.device, "device")
     known, unknown = _checkpoints(source, request)
+    keep = _ids(source, request.keep, "keep")
+    again = _again(source, _ids(source, _outside_steps(source, request.recompute), "recompute"), keep)
     runtime = runtime_named(request.runtime)
     with heeding(cancel, SPARE):
         lowered = lower(
@@ -39,18 +42,20 @@ def question_of(
             device,
             runtime,
             checkpoints=_ids(source, known, "checkpoints"),
-            keep=_ids(source, request.keep, "keep"),
-            recompute=_ids(source, _outside_steps(source, request.recompute), "recompute"),
+            keep=keep,
+            recompute=again,
         )
     fits = _device(request.fits, "fits").memory_bytes if isinstance(request.fits, str) else request.fits
     if request.planner != "recurrent":
         planned = partial(with_body_plans, device=device, runtime=runtime, known=groups)
         lowered = unless_stopped(None if groups else cancel, planned, lowered)
     question = ask(lowered, request, source.order_is_given, device.memory_bytes, fits, cancel)
+    notes = []
     if unknown:
-        note = f"checkpoints the graph does not have are left out: {', '.join(unknown[:5])}"
-        question = replace(question, warnings=(*question.warnings, note))
-    return question
+        notes.append(f"checkpoints the graph does not have are left out: {', '.join(unknown[:5])}")
+    if once := _never_again(lowered, again):
+        notes.append(f"asked for again, and made by nodes that run once: {', '.join(once[:5])}")
+    return replace(question, warnings=(*question.warnings, *notes))
 
 
 def smaller(
@@ -97,6 +102,29 @@ def _checkpoints(source: Graph, request: Request) -> tuple[tuple[str, ...], list
         return names, []
     there = {value.name for value in source.values} if names else set()
     return tuple(name for name in names if name in there), [name for name in names if name not in there]
+
+
+def _again(graph: Graph, values: list[int], keep: list[int]) -> list[int]:
+    """The values that are to be made again. Raises BadRequest where that means nothing."""
+    producer, findings = producers(graph) if values else [], list[Finding]()
+    for v in dict.fromkeys(values):
+        name = repr(graph.values[v].name)[:80]
+        if producer[v] < 0:
+            said = "values that nodes make", "leave it out"
+            findings.append(Finding("never_made", "recompute", f"{name}, which no node makes", *said))
+        elif v in keep:
+            said = "values to keep or to make again", "leave it out of one of them"
+            findings.append(Finding("conflicting_values", "recompute", f"{name}, which keep names too", *said))
+    if findings:
+        raise BadRequest(findings[:MOST_FINDINGS])
+    return values
+
+
+def _never_again(lowered: Lowered, values: list[int]) -> list[str]:
+    """Names of those values whose nodes the planner runs once, whatever is asked for."""
+    producer, repeatable = producers(lowered.graph) if values else [], lowered.problem.repeatable()
+    tasks = [(v, lowered.node_task[producer[v]]) for v in dict.fromkeys(values)]
+    return [lowered.graph.values[v].name for v, task in tasks if task >= 0 and not repeatable[task]]
 
 
 def _ids(graph: Graph, names: tuple[str, ...], field: str) -> list[int]:

@@ -1,0 +1,40 @@
+"""What a request says of single values: kept, made again, or told why neither."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from graph.importers import load
+from planner.errors import BadRequest
+from planner.posed import question_of
+from planner.problem import FORBID, PREFER
+from planner.question import Question
+from planner.request import parse_request
+from tests.app.conftest import chain
+
+
+def asked(document: dict[str, Any], **fields: Any) -> Question:
+    return question_of(load(json.dumps(document).encode()), parse_request({"budget": "80%", **fields}))
+
+
+def test_what_is_kept_is_forbidden_and_what_is_made_again_preferred() -> None:
+    said = asked(chain(4), keep=["h1"], recompute=["h2"]).lowered.problem.recompute.tolist()
+    assert (said.count(FORBID), said.count(PREFER)) == (1, 1)
+
+
+def test_a_wish_that_means_nothing_is_told_with_all_others() -> None:
+    with pytest.raises(BadRequest) as told:
+        asked(chain(4), keep=["h1", "x"], recompute=["x", "h1", "h2"])
+    found = [(finding.code, finding.found.split(",")[0]) for finding in told.value.findings]
+    assert found == [("never_made", "'x'"), ("conflicting_values", "'h1'")]
+
+
+def test_a_node_that_runs_once_is_a_warning() -> None:
+    document = chain(4)
+    next(node for node in document["nodes"] if "h2" in node["outputs"])["recompute"] = "never"
+    (warning,) = asked(document, recompute=["h2", "h1"]).warnings
+    assert warning.endswith(": h2")
+    assert asked(document, recompute=["h1"]).warnings == ()
