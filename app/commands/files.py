@@ -19,6 +19,13 @@ from graph.limits import Limits
 STANDARD_INPUT = "-"
 
 
+def demand_data(folder: Path) -> None:
+    """Raises BadUsage where there is no data folder of a service: a command that only looks makes none."""
+    if not folder.is_dir():
+        said = "no data folder is there; name the one that the service was given (--data, REMAT_DATA)"
+        raise BadUsage(f"{folder}: {said}", code="no_data")
+
+
 def read_bytes(name: str) -> bytes:
     """The bytes of a model or plan, `-` being standard input. Raises BadGraph past the limit, OSError."""
     most = Limits().document_bytes

@@ -71,7 +71,7 @@ def list_keys(
     from app.terminal import table
 
     now = time.time()
-    found = [_shown(key, now) for key in _vault(data).every_key()]
+    found = [_shown(key, now) for key in _vault(data, there=True).every_key()]
     rows = [
         (row["id"], row["name"], row["tenant"], " ".join(row["scopes"]), row["state"], row["expires_at"] or "never",
          " ".join(f"{name}={most:g}" for name, most in row["quotas"].items() if most is not None))
@@ -88,17 +88,22 @@ def revoke(id: Annotated[str, typer.Argument(metavar="ID", help="As listed.")], 
     import sys
     import time
 
-    key = _vault(data).revoke(id, time.time())
+    key = _vault(data, there=True).revoke(id, time.time())
     print(f"key {key.id} of {key.tenant} is revoked", file=sys.stderr)
     return 0
 
 
-def _vault(data: Path | None) -> FileVault:
+def _vault(data: Path | None, there: bool = False) -> FileVault:
+    """The keys of a data folder, which is `there` already, or made."""
     from app.access.vault import FileVault
+    from app.commands.files import demand_data
     from app.settings import Settings
 
     given: dict[str, Any] = {} if data is None else {"data": data}
-    return FileVault(Settings(**given).data)
+    folder = Settings(**given).data
+    if there:
+        demand_data(folder)
+    return FileVault(folder)
 
 
 def _seconds(text: str) -> float:

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from app.commands.files import to_json
+from app.commands.files import demand_data, to_json
 from app.jobs.queue import Queue
 from app.settings import Settings
 from app.store.collect import collect
@@ -30,8 +30,7 @@ def run_migrate(data: Path | None, as_json: bool) -> int:
 
 def run_gc(data: Path | None, keep_days: float | None, as_json: bool) -> int:
     """Exit code: 0 once everything that is old enough has gone."""
-    with _opened(data) as (store, settings):
-        demand_current(store.engine)
+    with _opened(data, there=True) as (store, settings):
         taken = collect(store, settings.keep_days if keep_days is None else keep_days, settings.idempotency_days)
     counts = asdict(taken)
     print(to_json(counts) if as_json else f"{_listed(counts)}; {size(taken.blob_bytes)} freed")
@@ -40,8 +39,7 @@ def run_gc(data: Path | None, keep_days: float | None, as_json: bool) -> int:
 
 def run_check(data: Path | None, as_json: bool) -> int:
     """Exit code: 0 when all fits together, 1 when something does not."""
-    with _opened(data) as (store, _):
-        demand_current(store.engine)
+    with _opened(data, there=True) as (store, _):
         found = walk(store)
     if as_json:
         print(to_json(asdict(found)))
@@ -52,11 +50,16 @@ def run_check(data: Path | None, as_json: bool) -> int:
 
 
 @contextmanager
-def _opened(data: Path | None) -> Iterator[tuple[Store, Settings]]:
+def _opened(data: Path | None, there: bool = False) -> Iterator[tuple[Store, Settings]]:
+    """The store, which is `there` already, or made."""
     given: dict[str, Any] = {} if data is None else {"data": data}
     settings = Settings(**given)
+    if there and settings.database_url is None:
+        demand_data(settings.data)
     store = Store(settings)
     try:
+        if there:
+            demand_current(store.engine)
         yield store, settings
     finally:
         store.close()

@@ -49,6 +49,16 @@ def test_a_database_without_tables_is_told(tmp_path: Path, capsys: pytest.Captur
         assert "run remat migrate" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("command", [["gc"], ["check-store"], ["keys", "list"], ["keys", "revoke", "key1"]])
+def test_a_folder_that_is_not_there_is_told_and_not_made(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], command: list[str]
+) -> None:
+    missing = tmp_path / "typo"
+    assert cli.run([*command, "--data", str(missing)]) == 2
+    assert f"{missing}: no data folder is there" in capsys.readouterr().err
+    assert not missing.exists()
+
+
 def test_old_plans_are_dropped_beside_a_service(run: Run, served: Store) -> None:
     records.keep_plan(served, solved(), GRAPH_ID, "k1")
     assert run("gc")[1]["plans"] == 0
