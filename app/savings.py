@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import csv
-import io
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -86,18 +84,3 @@ def _listed(store: Store, ids: Sequence[str]) -> sa.Select[Any]:
     if store.is_sqlite:
         return sa.select(sa.column("value")).select_from(sa.func.json_each(text))
     return sa.select(sa.func.jsonb_array_elements_text(sa.cast(text, postgresql.JSONB)))
-
-
-def as_csv(names: Iterable[str], rows: Iterable[Mapping[str, Any]]) -> str:
-    """The rows under a line of names, as RFC 4180 has it; null is empty."""
-    named = tuple(names)
-    return table_as_csv(named, ([row.get(name) for name in named] for row in rows))
-
-
-def table_as_csv(names: Iterable[str], rows: Iterable[Iterable[Any]]) -> str:
-    """As `as_csv`, of rows that have their values in the order of the names."""
-    text = io.StringIO()
-    writer = csv.writer(text)
-    writer.writerow(names)
-    writer.writerows(rows)
-    return text.getvalue()

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from app import sheets
 from app.batch_runs.results import FAILED, OVER_BUDGET, SUCCEEDED, Row
 from app.terminal import share, size, table
 
 STATES = (SUCCEEDED, OVER_BUDGET, FAILED, "stopped")
-FORMULA = ("=", "+", "-", "@", "\t", "\r")  # a spreadsheet would compute it
 
 
 def by_saved(rows: Iterable[Row]) -> list[Row]:
@@ -66,17 +64,10 @@ def counted(rows: Sequence[Row]) -> str:
 
 def as_csv(rows: Sequence[Row]) -> str:
     """A line a row, in the order given; the error is its code. Text that a spreadsheet would compute is quoted."""
-    text = io.StringIO()
     columns = [name for name in (rows[0] if rows else {}) if name != "error"] + ["error"]
-    writer = csv.writer(text)
-    writer.writerow(columns)
-    for row in rows:
-        flat = {**row, "error": (row["error"] or {}).get("code", "")}
-        writer.writerow([_cell(flat.get(name)) for name in columns])
-    return text.getvalue()
+    flat = ({**row, "error": (row["error"] or {}).get("code", "")} for row in rows)
+    return sheets.table_as_csv(columns, ([_said(row.get(name)) for name in columns] for row in flat))
 
 
-def _cell(value: Any) -> Any:
-    if isinstance(value, dict):
-        return value.get("name", "as described")
-    return f"'{value}" if isinstance(value, str) and value.startswith(FORMULA) else value
+def _said(value: Any) -> Any:
+    return value.get("name", "as described") if isinstance(value, dict) else value

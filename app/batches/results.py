@@ -11,7 +11,7 @@ import msgspec
 
 from app.batches import rows
 from app.errors import NotAcceptable
-from app.savings import as_csv
+from app.sheets import as_csv
 from app.store.store import Store
 
 MEDIA = {"json": "application/json", "csv": "text/csv", "parquet": "application/vnd.apache.parquet"}

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Mapping
 from typing import Annotated, Any
 
@@ -16,6 +14,7 @@ from app.pages import figures, frame, plan
 from app.pages.frame import PageRoute
 from app.routes.common import Serving
 from app.service import Service
+from app.sheets import as_csv
 from app.store.store import Store
 from app.store.tables import plans
 
@@ -59,12 +58,9 @@ async def compare_page(
 async def compare_csv(request: Request, service: Serving, a: Letter, b: Letter) -> Response:
     """Every difference as a row."""
     found = await _differences(service, a, b, MOST_ROWS)
-    text = io.StringIO()
-    writer = csv.DictWriter(text, ("what", "where", "a", "b", "bytes", "node"), extrasaction="ignore")
-    writer.writeheader()
-    writer.writerows(found["rows"])
+    text = as_csv(("what", "where", "a", "b", "bytes", "node"), found["rows"])
     headers = frame.HEADERS | {"Content-Disposition": 'attachment; filename="differences.csv"'}
-    return Response(text.getvalue(), 200, headers, "text/csv; charset=utf-8")
+    return Response(text, 200, headers, "text/csv; charset=utf-8")
 
 
 async def _differences(service: Service, a: str, b: str, most: int) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from app.pages.board import COLUMNS, MOST_LINES, OUTCOMES, SORTS, Asked, Board
 from app.pages.fitted import fitted
 from app.pages.frame import PageRoute, page
 from app.routes.common import Serving
-from app.savings import as_csv, table_as_csv
+from app.sheets import as_csv, table_as_csv
 
 router = APIRouter(include_in_schema=False, route_class=PageRoute)
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import csv
 import gzip
 import importlib.util
-import io
 import re
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any
@@ -15,7 +13,7 @@ import msgspec
 import sqlalchemy as sa
 from fastapi import APIRouter, Path, Query, Request, Response
 
-from app import axes, plots, records, terminal
+from app import axes, plots, records, sheets, terminal
 from app.access.view import own_plans, tenant_of
 from app.errors import BadUsage, Gone, NotFound
 from app.formats import FORMATS
@@ -291,14 +289,12 @@ def _timeline_csv(store: Store, plan_id: str) -> bytes:
     """A row a step: what runs and the bytes after; beside it the bytes of the same step before."""
     figures = msgspec.json.decode(store.blobs.get(store.row(plans, plan_id)["figures"]), type=Figures)
     steps = msgspec.json.decode(records.section_of(store, plan_id, "timeline"), type=Timeline)
-    text = io.StringIO()
-    writer = csv.writer(text)
-    writer.writerow(("step", "node", "run", "bytes", "bytes_before"))
     order, after, before = figures.plan.order, steps.step_bytes, steps.baseline_step_bytes
+    rows: list[tuple[Any, ...]] = []
     for step in range(max(len(after), len(before))):
         ran: tuple[Any, ...] = (*order[step], after[step]) if step < len(after) else ("", "", "")
-        writer.writerow((step, *ran, before[step] if step < len(before) else ""))
-    return text.getvalue().encode()
+        rows.append((step, *ran, before[step] if step < len(before) else ""))
+    return sheets.table_as_csv(("step", "node", "run", "bytes", "bytes_before"), rows).encode()
 
 
 FILES: dict[tuple[str, str], Callable[[Store, str], bytes]] = {

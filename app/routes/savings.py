@@ -12,7 +12,8 @@ from fastapi import APIRouter, Query, Response
 from app.access.view import own_plans
 from app.openapi import answers, problems, ref
 from app.routes.common import Serving
-from app.savings import FIGURES, GROUPS, as_csv, savings
+from app.savings import FIGURES, GROUPS, savings
+from app.sheets import as_csv
 from app.store.tables import wire
 from planner.errors import BadRequest
 
