@@ -22,6 +22,8 @@ Scope = Annotated[
     typer.Option("--scope", metavar="read|plan|operator", help="What it is good for; read and plan unless told."),
 ]
 UNITS = {"h": 3600, "d": 86_400, "w": 7 * 86_400}
+LONGEST = 100 * 365 * 86_400  # seconds; a later end is as good as none, and no calendar has it
+LONGEST_NAME = 200
 
 
 @keys.command()
@@ -49,6 +51,9 @@ def create(
 
     if unknown := set(scope) - set(SCOPES):
         raise BadUsage(f"scope {', '.join(sorted(unknown))}: name {' or '.join(SCOPES)}", code="unknown_scope")
+    for said, text in (("NAME", name), ("--tenant", name if tenant is None else tenant)):
+        if not text.strip() or not text.isprintable() or len(text) > LONGEST_NAME:
+            raise BadUsage(f"{said} {text[:80]!r}: name it in 1 to {LONGEST_NAME} characters on one line")
     now = time.time()
     text, key = new_key(
         name, tenant or name, frozenset(scope or USUAL), Quotas(nodes, bytes, solves, solver_seconds), now,
@@ -110,9 +115,10 @@ def _seconds(text: str) -> float:
     from app.errors import BadUsage
 
     found = re.fullmatch(r"([0-9]{1,6})([hdw])", text)
-    if found is None:
-        raise BadUsage(f"--expires {text!r}: write 12h, 90d or 52w", code="bad_duration")
-    return int(found[1]) * UNITS[found[2]]
+    seconds = int(found[1]) * UNITS[found[2]] if found else 0
+    if not 0 < seconds <= LONGEST:
+        raise BadUsage(f"--expires {text!r}: write 12h, 90d or 52w, at most 100 years", code="bad_duration")
+    return seconds
 
 
 def _shown(key: Key, now: float) -> dict[str, Any]:

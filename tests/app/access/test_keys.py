@@ -123,14 +123,29 @@ def test_the_command_makes_lists_and_revokes(tmp_path: Path, capsys: pytest.Capt
 
 
 @pytest.mark.parametrize(
-    "wrong", [["--scope", "all"], ["--expires", "soon"], ["--nodes", "0"], ["--expires", "-1d"]], ids=" ".join
-)
+    "wrong",
+    [["--scope", "all"], ["--expires", "soon"], ["--nodes", "0"], ["--expires", "-1d"], ["--expires", "0d"],
+     ["--expires", "999999w"], ["--tenant", ""], ["--tenant", "a\nb"], ["--tenant", "a" * 201]],
+    ids=lambda wrong: f"{wrong[0]} {wrong[1][:9]!r}",
+)  # fmt: skip
 def test_a_key_that_cannot_be_made_is_refused(
     wrong: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert cli.run(["keys", "create", "alice", *wrong, "--data", str(tmp_path)]) == 2
     assert capsys.readouterr().out == ""
     assert not FileVault(tmp_path).every_key()
+
+
+def test_a_key_has_a_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.run(["keys", "create", " ", "--data", str(tmp_path)]) == 2
+    assert "NAME ' '" in capsys.readouterr().err
+    assert not FileVault(tmp_path).every_key()
+
+
+def test_the_longest_duration_is_one_that_can_be_listed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.run(["keys", "create", "alice", "--expires", "36500d", "--data", str(tmp_path)]) == 0
+    assert cli.run(["keys", "list", "--data", str(tmp_path)]) == 0
+    assert re.search(r"good +2\d{3}-", capsys.readouterr().out)
 
 
 def test_an_unknown_id_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
