@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_origin
@@ -16,6 +17,8 @@ from planner.errors import BadRequest
 
 if TYPE_CHECKING:
     from graph.limits import Shapes
+
+WHOLE = re.compile("[0-9]{1,30}")
 
 
 def _flag(help: str, metavar: str, *names: str, complete: completion.Completer | None = None) -> Any:
@@ -200,7 +203,7 @@ def listed(text: str | None) -> list[str] | None:
 def whole_numbers(text: str | None, flag: str) -> list[int]:
     """The whole numbers of a flag that takes several. Raises BadRequest."""
     entries = listed(text) or []
-    if wrong := [entry for entry in entries if not (entry.isascii() and entry.isdigit())]:
+    if wrong := [entry for entry in entries if not WHOLE.fullmatch(entry)]:
         raise BadRequest.one("bad_flag", flag, repr(wrong[0])[:80], "whole numbers such as 1,16", "write them so")
     return [int(entry) for entry in entries]
 
@@ -246,10 +249,10 @@ def pairs(given: Sequence[str], flag: str, whole: bool) -> dict[str, Any]:
         # A name may hold "="; a shape never does.
         name, equals, value = text.rpartition("=")
         lengths = [value] if whole else value.split("x") if value else []
-        fine = equals and name and all(part.isascii() and part.isdigit() for part in lengths)
+        fine = equals and name and all(WHOLE.fullmatch(part) for part in lengths)
         if not fine:
             expected = "NAME=8" if whole else "NAME=16x3x224x224"
-            findings.append(Finding("bad_flag", flag, repr(text), expected, "write the name, =, and the lengths"))
+            findings.append(Finding("bad_flag", flag, repr(text)[:80], expected, "write the name, =, and the lengths"))
             continue
         pairs[name] = int(value) if whole else [int(part) for part in lengths]
     if findings:

@@ -42,6 +42,12 @@ def check_values(graph: Graph, where: str, writer: list[int], findings: Findings
         amounts = (cost.seconds, cost.flops, cost.traffic_bytes, cost.workspace_bytes)
         if amounts not in sound and _cost(node, amounts, f"{where}nodes[{n}]", findings):
             sound.add(amounts)
+            if total <= LARGEST_BYTES < total + (cost.workspace_bytes or 0):
+                findings.add(
+                    "size_too_large", f"{where}nodes[{n}].cost.workspace_bytes",
+                    f"{cost.workspace_bytes} bytes of {quoted(node.name)} beside values of {total}",
+                    f"at most {LARGEST_BYTES} (2^63 - 1) together", "correct the workspace",
+                )  # fmt: skip
         if node.recompute is not None or node.gradient_reads is not None:
             _node(node, f"{where}nodes[{n}]", findings)
 

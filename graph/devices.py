@@ -16,6 +16,7 @@ from graph.ir import DTYPE_BITS
 
 GIB = 2**30
 _LAUNCH = 2e-6
+LARGEST_RATE = 1e30  # and 1 / LARGEST_RATE the smallest: times of the largest graphs stay finite, and above 0
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -132,13 +133,16 @@ def device_of(given: str | Mapping[str, Any]) -> Device:
             f"device has a field {min(unknown)!r}; "
             "use name, like, bandwidth, flops, kernel_seconds, memory_bytes, host_bandwidth"
         )  # fmt: skip
+    for key in ("name", "like"):
+        if key in given and not isinstance(given[key], str):
+            raise ValueError(f"{key} is {given[key]!r:.80}; give a name")
     like = device_named(given["like"]) if "like" in given else None
     missing = [key for key in ("bandwidth", "flops") if key not in given and like is None]
     if missing:
         raise ValueError(f"device has no {missing[0]}; give {missing[0]} or name a profile with `like`")
     base = like or DEVICES[DEFAULT_DEVICE]
     return Device(
-        str(given.get("name", "custom")),
+        given.get("name", "custom"),
         int(_positive("memory_bytes", given.get("memory_bytes", base.memory_bytes))),
         _positive("bandwidth", given.get("bandwidth", base.bytes_per_second)),
         _peaks(given.get("flops", base.flops_per_second)),
@@ -162,5 +166,7 @@ def _peaks(given: Any) -> Mapping[str, float]:
 def _positive(name: str, number: Any, zero: bool = False) -> float:
     fits = isinstance(number, int | float) and not isinstance(number, bool) and 0 <= number < float("inf")
     if not fits or (number == 0 and not zero):
-        raise ValueError(f"{name} is {number!r}; give a finite number {'of at least' if zero else 'above'} 0")
+        raise ValueError(f"{name} is {number!r:.80}; give a finite number {'of at least' if zero else 'above'} 0")
+    if number and not 1 / LARGEST_RATE <= number <= LARGEST_RATE:
+        raise ValueError(f"{name} is {number!r:.80}; give one between {1 / LARGEST_RATE:g} and {LARGEST_RATE:g}")
     return float(number)

@@ -14,6 +14,8 @@ UNITS = {
 }  # fmt: skip
 GRAMMAR = 'a percentage ("50%"), a number with a point in (0, 1], whole bytes, or bytes with a unit ("8GiB", "8GB")'
 LARGEST = 2**63 - 1
+MOST_OVERHEAD = 10**9  # times the step
+NUMBER = r"[0-9]{1,30}(?:\.[0-9]{1,30})?"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,14 +43,18 @@ def parse_budget(given: object, field: str = "budget") -> Budget:
 
 def parse_fraction(given: object, field: str) -> float:
     """A share such as "10%" or 0.1, zero allowed. Raises BadRequest naming `field`."""
-    if isinstance(given, str) and (match := re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*%\s*", given)):
+    if isinstance(given, str) and (match := re.fullmatch(rf"\s*({NUMBER})\s*%\s*", given)):
         return float(Fraction(match[1]) / 100)
-    if isinstance(given, (int, float)) and not isinstance(given, bool) and 0 <= given < math.inf:
+    if isinstance(given, (int, float)) and not isinstance(given, bool) and 0 <= given <= MOST_OVERHEAD:
         return float(given)
-    if isinstance(given, str) and re.fullmatch(r"\d+(\.\d+)?", given):
+    if isinstance(given, str) and re.fullmatch(NUMBER, given):
         return float(given)
     raise BadRequest.one(
-        "bad_fraction", field, repr(given)[:80], 'a percentage ("10%") or a number of at least 0', "write 10% or 0.1"
+        "bad_fraction",
+        field,
+        repr(given)[:80],
+        f'a percentage ("10%") or a number from 0 to {MOST_OVERHEAD}',
+        "write 10% or 0.1",
     )
 
 
@@ -61,7 +67,7 @@ def _parsed(given: object) -> Budget | None:
         return _share(Fraction(str(given))) if math.isfinite(given) else None
     if not isinstance(given, str):
         return None
-    match = re.fullmatch(r"\s*(\d{1,30}(?:\.\d{1,30})?)\s*(%|[A-Za-z]*)\s*", given)
+    match = re.fullmatch(rf"\s*({NUMBER})\s*(%|[A-Za-z]*)\s*", given)
     if match is None:
         return None
     number, unit = Fraction(match[1]), match[2].upper()

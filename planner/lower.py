@@ -30,6 +30,7 @@ CATEGORIES = ("parameters", "gradients", "optimizer", "activations")
 
 # Ticks are powers of two seconds, fine enough that rounding is below 1e-12 of the whole.
 TICKS_IN_TOTAL = 2**44
+SHORTEST = 1e-290  # seconds of all tasks: ticks stay normal numbers
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,7 +222,7 @@ class _Lowering:
         if self.runtime.kernel_seconds:
             seconds = seconds + self.runtime.kernel_seconds
         total = float(seconds.sum())
-        tick = 2.0 ** math.ceil(math.log2(total / TICKS_IN_TOTAL)) if total > 0 else 1.0
+        tick = 2.0 ** math.ceil(math.log2(max(total, SHORTEST) / TICKS_IN_TOTAL)) if total > 0 else 1.0
         return np.rint(seconds / tick).astype(np.int64), tick
 
     def _holds(self) -> np.ndarray:

@@ -19,6 +19,7 @@ from planner.bounds import (
     peak_cut,
     several_moments,
 )
+from planner.budget import LARGEST
 from planner.check import Names
 from planner.choices import relaxed, resolved
 from planner.errors import BadRequest
@@ -109,9 +110,15 @@ def ask(
 
     `order_is_given` is what the document says; `device_bytes` the device's memory, and
     `fits_bytes` the memory to fit when that is the goal. A set `cancel` ends a search for the smallest peak.
-    Raises BadRequest when strict phases are asked of a document that mixes them.
+    Raises BadRequest when strict phases are asked of a document that mixes them, or bytes are past 2^63 - 1.
     """
     problem = lowered.problem
+    most = LARGEST - int(problem.size.sum()) - int(problem.workspace.max(initial=0))
+    if request.reserve > most:
+        raise BadRequest.one(
+            "bad_field", "reserve", f"{request.reserve} bytes beside those of the step",
+            f"at most {most}: 2^63 - 1 together", "set less aside",
+        )  # fmt: skip
     strict, warnings = _strictness(lowered, request)
     goal = Goal(
         max_overhead=request.max_overhead,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -15,8 +16,8 @@ from planner.runtime import runtime_named
 RETURNS = ("plan", "timeline", "layout", "explain", "source", "graph")
 DEFAULT_OVERHEAD = 0.1  # with neither budget nor overhead asked for
 
-
 MOST_SETS = 16
+LENGTH = re.compile("[0-9]{1,10}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +139,7 @@ def _shapes(given: Any, name: str) -> dict[str, tuple[int, ...]]:
         raise bad(name, given, 'a mapping such as {"x": [16, 3, 224, 224]}')
     shapes = {}
     for value, shape in given.items():
-        if isinstance(shape, str) and all(n.isdigit() for n in shape.split("x")):
+        if isinstance(shape, str) and all(LENGTH.fullmatch(n) for n in shape.split("x")):
             shape = [int(n) for n in shape.split("x")]
         if not isinstance(shape, (list, tuple)) or not all(_is_length(n) for n in shape):
             raise bad(f"{name}.{value}", shape, 'lengths such as [16, 3, 224, 224] or "16x3x224x224"')

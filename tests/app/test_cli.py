@@ -142,6 +142,8 @@ def test_flags_beat_the_request_file(run: Run, model: Path, tmp_path: Path) -> N
         (["--planner", "wishful"], "unknown_planner"),
         (["--input", "x=3xthree"], "bad_flag"),
         (["--dim", "N"], "bad_flag"),
+        (["--dim", f"N={'9' * 5000}"], "bad_flag"),
+        (["--reserve", str(2**63 - 1)], "bad_field"),
         (["--budget", "1", "--fits", "2"], "conflicting_goals"),
         (["--no-differentiate", "--loss", "h0"], "conflicting_flags"),
         (["--graph", "out.pdf"], "unknown_extension"),

@@ -123,6 +123,15 @@ def test_costs_are_finite_and_not_negative(seconds: float) -> None:
     assert findings(broken)[0].code == "bad_cost"
 
 
+def test_a_workspace_and_all_values_are_countable_together() -> None:
+    def working(workspace: int) -> Graph:
+        return graph([node("a", (0,), (1,), cost=Cost(workspace_bytes=workspace))], "Xa")
+
+    most = 2**63 - 1 - 2 * T.nbytes
+    check(working(most))
+    assert [found.path for found in findings(working(most + 1))] == ["nodes[0].cost.workspace_bytes"]
+
+
 def test_the_largest_size_is_legal_and_one_byte_more_is_not() -> None:
     largest, one_more = Value("x", None, Role.INPUT, 2**63 - 1), Value("y", None, Role.INPUT, 1)
     check(Graph("large", (largest,), (), (), (0,)))

@@ -119,6 +119,10 @@ def test_a_device_may_be_given_as_an_object():
             {"bandwidth": 1, "flops": 1, "kernel_seconds": -1},
             "kernel_seconds is -1; give a finite number of at least 0",
         ),
+        ({"bandwidth": 5e-324, "flops": 1}, "bandwidth is 5e-324; give one between 1e-30"),
+        ({"bandwidth": 10**400, "flops": 1}, "bandwidth is 1000"),
+        ({"like": ["a100-80gb"]}, "like is ['a100-80gb']; give a name"),
+        ({"like": "a100-80gb", "name": 3}, "name is 3; give a name"),
         ({"bandwidth": 1, "flops": 1, "speed": 3}, "device has a field 'speed'"),
     ],
 )

@@ -101,6 +101,12 @@ def test_document_seconds_keep_their_proportions_exactly() -> None:
     np.testing.assert_allclose(problem.cost * problem.tick, [1, 2, 3.5, 0], rtol=1e-12)
 
 
+def test_seconds_too_short_to_be_told_apart_are_none() -> None:
+    b = Builder()
+    b.node("acme::Op", [b.value("x", bytes=1, role=Role.INPUT)], outputs=[], cost=Cost(seconds=5e-324))
+    assert lowered(b.build([])).problem.cost.tolist() == [0]
+
+
 def test_the_user_decides_what_runs_again() -> None:
     b = Builder()
     x = b.value("x", F8, Role.INPUT)

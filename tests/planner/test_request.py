@@ -47,7 +47,8 @@ def test_every_field_reaches_the_request() -> None:
         ("recipe", "adam"),
         ("reserve", "10%"), ("planner", "magic"), ("search_seconds", 0), ("search_seconds", float("nan")),
         ("iterations", 0), ("seed", -1), ("device", 3), ("loss", ""), ("loss_chunks", 0), ("loss_chunks", 257),
-        ("fuse_attention", 1), ("inputs", {"x": "4x-3"}), ("batch", 0),
+        ("fuse_attention", 1), ("inputs", {"x": "4x-3"}), ("inputs", {"x": "²x3"}), ("inputs", {"x": "9" * 5000}),
+        ("inputs", {"x": "４x3"}), ("max_overhead", 1e300), ("max_overhead", "9" * 400), ("batch", 0),
         ("dims", {"N": 1.5}), ("checkpoints", "a"), ("layout", "tight"), ("execute", "maybe"), ("return", ["plans"]),
     ],
 )  # fmt: skip
