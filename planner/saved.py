@@ -19,8 +19,9 @@ from planner.placement import with_layout
 from planner.posed import question_of
 from planner.question import ALIGNMENT, Question
 from planner.realize import sequence
-from planner.report import explained
+from planner.report import explained, measured
 from planner.request import Request, parse_request
+from planner.saved_parts import parts_of
 
 
 def verify(document: Mapping[str, Any]) -> dict[str, Any]:
@@ -34,10 +35,11 @@ def verify(document: Mapping[str, Any]) -> dict[str, Any]:
     claimed = document["plan"]
     order = np.asarray(tasks(question, claimed["order"]), np.int64)
     plan = question.judged(order, str(claimed["planner"]), chosen_of(question.lowered, claimed.get("choices", ())))
+    _all_there(question, order)
     runs = sequence(question.lowered, plan)
     if [list(run) for run in runs.runs(question.lowered)] != [list(run) for run in claimed["order"]]:
         raise IllegalPlan("plan.order: views or run numbers stand where no run shows them; plan the graph again")
-    if "layout" in document:
+    if document.get("layout") is not None:
         plan = with_layout(question, plan, runs, document["layout"], claimed["arena_bytes"])
     check(question.lowered.problem, question.goal, plan, ALIGNMENT if plan.offsets is not None else 1, question.names())
     found = {
@@ -48,10 +50,33 @@ def verify(document: Mapping[str, Any]) -> dict[str, Any]:
     for name, value in found.items():
         if not math.isclose(claimed[name], value, rel_tol=1e-9, abs_tol=1e-12):
             raise IllegalPlan(f"plan.{name}: the report says {claimed[name]}, the order gives {value}")
+    _figures(document, question)
     steps = (runs.step_bytes + question.count.counted(0)).tolist()
-    if "timeline" in document and document["timeline"]["step_bytes"] != steps:
+    if document.get("timeline") is not None and document["timeline"]["step_bytes"] != steps:
         raise IllegalPlan("timeline.step_bytes: differs from what the order makes live; plan the graph again")
-    return {"valid": True, **found, "steps": len(runs.nodes), "layout": "layout" in document}
+    return {"valid": True, **found, "steps": len(runs.nodes), "layout": document.get("layout") is not None}
+
+
+def _all_there(question: Question, order: np.ndarray) -> None:
+    """Raises IllegalPlan where a task that must run does not."""
+    problem = question.lowered.problem
+    left_out = np.setdiff1d(np.flatnonzero(~problem.optional), order)
+    if len(left_out):
+        raise IllegalPlan(f"plan.order: {question.lowered.name_of_task(int(left_out[0]))!r} never runs")
+
+
+def _figures(document: Mapping[str, Any], question: Question) -> None:
+    """Raises IllegalPlan where the report says another baseline, saving or status than follow from what was checked."""
+    claimed, baseline = document["plan"], measured(question, question.baseline)
+    peak, budget = claimed["peak_bytes"], claimed.get("budget_bytes")
+    found = {f"baseline.{name}": (document["baseline"][name], baseline[name]) for name in ("peak_bytes", "seconds")}
+    if claimed.get("saved_bytes") is not None:
+        found["plan.saved_bytes"] = (claimed["saved_bytes"], baseline["peak_bytes"] - peak)
+    for name, (said, value) in found.items():
+        if not math.isclose(said, value, rel_tol=1e-9, abs_tol=1e-12):
+            raise IllegalPlan(f"{name}: the report says {said}, the source gives {value}")
+    if budget and claimed.get("max_overhead") is None and (peak > budget) != (claimed["status"] == "over_budget"):
+        raise IllegalPlan(f"plan.status: the report says {claimed['status']} of {peak} bytes, the budget is {budget}")
 
 
 def certificate(document: Mapping[str, Any]) -> dict[str, Any]:
@@ -61,7 +86,7 @@ def certificate(document: Mapping[str, Any]) -> dict[str, Any]:
     """
     request, source = embedded(document)
     question = question_of(source, request)
-    bound = document["plan"].get("bound", {})
+    bound = document["plan"].get("bound") or {}
     given = bound.get("certificate", {}).get("claims", [])
     if not given:
         raise BadRequest.one(
@@ -93,13 +118,11 @@ def explain(document: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def embedded(document: Mapping[str, Any]) -> tuple[Request, Graph]:
-    """The request a report answers, without what only shaped its source, and that source."""
-    for name in ("request", "plan", "source"):
-        if not isinstance(document.get(name), Mapping):
-            raise BadRequest.one(
-                "not_a_report", name, "nothing", f"a report with its {name}",
-                'write it with `remat plan -o`, or ask for {"return": ["plan", "source"]}',
-            )  # fmt: skip
+    """The request a report answers, without what only shaped its source, and that source.
+
+    Raises BadRequest where a part is missing or of another type: what is read of the document afterwards is sound.
+    """
+    parts_of(document)
     used = {"inputs", "batch", "dims", "shapes", "loss", "loss_chunks", "fuse_attention", "recipe", "differentiate"}
     fields = {name: given for name, given in document["request"].items() if name not in used}
     if document["request"].get("shapes") and fields.get("budget") is not None:

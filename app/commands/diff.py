@@ -15,6 +15,7 @@ from graph.equality import difference
 from graph.errors import BadGraph
 from graph.importers import load
 from graph.ir import Graph
+from planner.saved_parts import parts_of
 
 MOST_LINES = 40
 LONGEST_CELL = 60
@@ -53,6 +54,7 @@ def _opened(name: str) -> Graph | dict[str, Any]:
         except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
             raise BadGraph.one("unparseable", name, str(error), "a JSON document", "mend the file") from error
         if is_report(document):
+            parts_of(document)
             return dict(document)
     return load(data)
 
