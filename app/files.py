@@ -20,9 +20,30 @@ class CannotWrite(Exception):
 
 
 def write_whole(path: Path, data: bytes) -> None:
-    """Put `data` at `path`, replacing what is there. Raises CannotWrite with the old content intact."""
+    """Put `data` at `path`, replacing what is there. Raises CannotWrite with the old content intact.
+
+    A device or a pipe, such as /dev/null, is written to and stays what it is.
+    """
+    if _is_stream(path):
+        with _explained(path), path.open("wb") as stream:
+            stream.write(data)
+        return
     with _part(path, data) as part, _explained(path):
         part.replace(path)
+
+
+def writable(path: Path) -> None:
+    """Returns where a file can be put at `path`, as far as can be told without writing it. Raises CannotWrite."""
+    if _is_stream(path):
+        return
+    with _explained(path):
+        if path.is_dir():
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        path.parent.stat()
+        if not path.parent.is_dir():
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
+        if not os.access(path.parent, os.W_OK | os.X_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
 
 
 def create_whole(path: Path, data: bytes) -> bool:
@@ -33,6 +54,10 @@ def create_whole(path: Path, data: bytes) -> bool:
         except FileExistsError:
             return False
         return True
+
+
+def _is_stream(path: Path) -> bool:
+    return path.exists() and not path.is_file() and not path.is_dir()
 
 
 def remove_parts(folder: Path) -> int:

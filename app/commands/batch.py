@@ -18,7 +18,7 @@ from app.batch_runs.report import html
 from app.batch_runs.results import Results, opened
 from app.batch_runs.run import outcomes
 from app.client import Client
-from app.commands.files import to_json
+from app.commands.files import STANDARD_INPUT, ready, to_json
 from app.errors import BadUsage
 from app.files import write_whole
 from app.stopping import STOPPED, stopping
@@ -58,6 +58,7 @@ def run(asked: Asked, fields: Mapping[str, Any], as_json: bool) -> int:
     items = items_of(models, asked.budgets, asked.planners, asked.seeds, asked.batches, fields)
     by_key = {item.key: item for item in items}
     with opened(asked.folder, asked.resume) as results, stopping() as stop:
+        ready(STANDARD_INPUT, asked.html)
         _solve(asked, fields, by_key, results, stop)
         rows = [results.rows[key] for key in by_key if key in results.rows]
         write_whole(asked.folder / SUMMARY, table.as_csv(rows).encode())

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from app import charts, plots, terminal
-from app.commands.files import read_bytes, to_json
+from app.commands.files import read_bytes, ready, to_json
 from app.stopping import STOPPED, stopping
 from app.terminal import seconds, share, size, table
 from planner.asked import parse_curve
@@ -25,6 +25,7 @@ def run(
     asked = parse_curve(fields)
     if plot is not None:
         plots.ready(plot)
+    ready(model, plot)
     data = read_bytes(model)
     progress = terminal.Progress()
     with stopping() as stop:

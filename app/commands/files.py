@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from app.errors import BadUsage
-from app.files import write_whole
+from app.files import writable, write_whole
 from app.formats import FORMATS, Format
 from graph.errors import BadGraph
 from graph.ir import Graph
@@ -37,6 +37,23 @@ def read_bytes(name: str) -> bytes:
     if len(data) > most:
         raise BadGraph.one("too_large", name, f"more than {most} bytes", f"at most {most}", "send a smaller model")
     return data
+
+
+def ready(model: str, *paths: Path | None) -> None:
+    """Returns where each of the paths can take a file of its own; told before a search, not after it.
+
+    Raises BadUsage for standard output, the model itself or two answers at one place, CannotWrite.
+    """
+    taken: dict[Path, str] = {} if model == STANDARD_INPUT else {Path(model).resolve(): "the model"}
+    for path in paths:
+        if path is None:
+            continue
+        if str(path) == STANDARD_INPUT:
+            raise BadUsage("-: name a file; on standard output the answer is with --json")
+        writable(path)
+        if other := taken.get(path.resolve()):
+            raise BadUsage(f"{path}: that is {other}; name another file", code="conflicting_flags")
+        taken[path.resolve()] = "where another answer goes"
 
 
 def read_report(name: str) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from app import terminal
-from app.commands.files import read_bytes, to_json
+from app.commands.files import read_bytes, ready, to_json
 from app.commands.plan import EMBEDDED
 from app.files import write_whole
 from app.stopping import STOPPED, stopping
@@ -21,6 +21,7 @@ WHY = {"": "fits", "proven": "does not fit, proven", "not_found": "no plan found
 def run(model: str, fields: Mapping[str, Any], output: Path | None, as_json: bool) -> int:
     """Exit code of the command: 0 done, 1 no size fits, 3 stopped, 4 our own fault."""
     asked = parse_fit({"execute": "auto", **fields}, EMBEDDED if output is not None else ())
+    ready(model, output)
     data = read_bytes(model)
     progress = terminal.Progress()
     with stopping() as stop:

@@ -10,7 +10,7 @@ from typing import Any
 
 from app import charts, plots, terminal
 from app.besides import besides
-from app.commands.files import format_of, read_bytes, to_json, write_graph
+from app.commands.files import format_of, read_bytes, ready, to_json, write_graph
 from app.files import write_whole
 from app.stopping import STOPPED, stopping
 from planner.pipeline import Outcome, solve
@@ -40,6 +40,7 @@ def run(model: str, fields: Mapping[str, Any], files: Files, as_json: bool, draw
             format_of(path)  # an extension nobody knows is told before the search, not after it
     if files.plot is not None:
         plots.ready(files.plot)
+    ready(model, files.report, files.graph, files.source, files.plot)
     asked = {"execute": "auto", **fields}
     request = parse_request({**asked, "return": _sections(asked, files)})
     data = read_bytes(model)

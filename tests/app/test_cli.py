@@ -54,6 +54,36 @@ def test_people_read_first_whether_it_fits(run: Run, model: Path) -> None:
     assert "executed:" in out
 
 
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["plan", "MODEL", "-o", "nowhere/plan.json"], "make the folder first"),
+        (["plan", "MODEL", "-o", "FOLDER"], "name a file, not a folder"),
+        (["plan", "MODEL", "-o", "MODEL"], "that is the model"),
+        (["plan", "MODEL", "-o", "a.json", "--graph", "./a.json"], "where another answer goes"),
+        (["plan", "MODEL", "-o", "-"], "--json"),
+        (["plan", "MODEL", "--plot", "nowhere/plot.svg"], "make the folder first"),
+        (["curve", "MODEL", "--budgets", "90%", "--plot", "nowhere/plot.svg"], "make the folder first"),
+        (["fit", "MODEL", "--budget", "1GiB", "-o", "nowhere/plan.json"], "make the folder first"),
+        (["batch", "MODEL", "--budgets", "90%", "--html", "nowhere/page.html"], "make the folder first"),
+    ],
+    ids=lambda given: " ".join(given) if isinstance(given, list) else None,
+)  # fmt: skip
+def test_what_cannot_be_written_is_told_before_the_search(
+    run: Run, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], said: str
+) -> None:
+    def searched(*_: object, **__: object) -> None:
+        raise AssertionError("a search began")
+
+    for place in ("plan.solve", "curve.curve", "fit.fit", "batch._solve"):
+        monkeypatch.setattr(f"app.commands.{place}", searched)
+    monkeypatch.chdir(tmp_path)
+    before = model.read_bytes()
+    code, out, err = run(*({"MODEL": model, "FOLDER": tmp_path}.get(word, word) for word in arguments))
+    assert (code, out, model.read_bytes()) == (2, "", before)
+    assert said in err and "Traceback" not in err
+
+
 def test_a_budget_out_of_reach_exits_1_and_still_writes_the_best_plan(run: Run, model: Path, tmp_path: Path) -> None:
     code, out, _ = run("plan", model, "--budget", "1", "-o", tmp_path / "p.json")
     assert code == 1

@@ -58,3 +58,18 @@ def test_parts_of_a_killed_process_are_removed(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(b"whole")
     assert remove_parts(tmp_path) == 1
     assert [p.name for p in tmp_path.rglob("*") if p.is_file()] == ["a"]
+
+
+def test_a_device_or_a_pipe_is_written_to_and_stays(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    files.writable(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        write_whole(pipe, b"plan")
+        assert os.read(reader, 9) == b"plan"
+    finally:
+        os.close(reader)
+    assert pipe.is_fifo()
+    with pytest.raises(CannotWrite, match="No space left on device"):
+        write_whole(Path("/dev/full"), b"x")
