@@ -27,7 +27,8 @@ def plan(client: TestClient) -> dict[str, Any]:
 @pytest.mark.parametrize("path", ["/v1/savings?group_by=model&format=csv", "/savings.csv"])
 def test_a_model_s_name_is_text(client: TestClient, plan: dict[str, Any], path: str) -> None:
     rows = list(csv.DictReader(io.StringIO(client.get(path).text)))
-    assert [row["model"] for row in rows] == [f"'{NAME}"]
+    models = {row["model"] for row in rows}  # of the service that all tests share
+    assert f"'{NAME}" in models and NAME not in models
 
 
 def test_a_node_s_name_is_text(client: TestClient, plan: dict[str, Any]) -> None:
