@@ -197,8 +197,9 @@ def try_move_repeat(t: Any, stack: Any) -> bool:
     return True
 
 
-# In the row of factors: temperature in mean tasks, mean tasks per byte over the limit, mean tasks per tick.
-HEAT, PENALTY, PER_TICK = 0, 1, 2
+# In the row of factors: temperature in mean tasks, mean tasks per byte over the limit, mean tasks per tick, bytes over
+# the limit, summed over slots, that the penalty leaves.
+HEAT, PENALTY, PER_TICK, SLACK, FACTORS = range(5)
 # The penalty is looked at so often, and made so much larger or smaller.
 ADAPT, LARGER, SMALLER = 200, 1.05, 0.97
 # Ticks that a move may add at the most.
@@ -252,7 +253,7 @@ def anneal(t: Any, moves: int, free: int, factors: Any, stack: Any, best: Any) -
         else:
             undo(t)
         if move % ADAPT == 0 and free < 100:
-            factors[PENALTY] *= LARGER if t.counters[on.OVER] > 0 else SMALLER
+            factors[PENALTY] *= LARGER if t.counters[on.OVER] > factors[SLACK] else SMALLER
     return taken
 
 

@@ -4,7 +4,8 @@ Moves add a repeat right before a use (with repeats of its dead inputs, or later
 out with what was run for it alone, move a repeat, or move a first run: within the window its neighbours leave, or
 further with those of them that are in the way. Most moves of first runs are about steps over the limit.
 The objective is ticks + penalty · bytes over the limit, summed over steps; the penalty follows the walk so that
-it keeps crossing the limit. Every move changes only the slots between the uses it touches.
+it keeps crossing the limit. Where first runs move, it leaves bytes over the limit at first, fewer as the walk cools:
+orders within the limit are islands. Every move changes only the slots between the uses it touches.
 
 Sources: Kirkpatrick, Gelatt, Vecchi, "Optimization by Simulated Annealing", 1983; for sequences with
 recomputation, Imanishi et al., "A Simulated Annealing Approach to Memory Planning", NeurIPS 2023.
@@ -16,7 +17,7 @@ import numpy as np
 
 from planner import anneal_kernels, liveness
 from planner import timeline_kernels as on
-from planner.anneal_kernels import HEAT, PENALTY, PER_TICK
+from planner.anneal_kernels import FACTORS, HEAT, PENALTY, PER_TICK, SLACK
 from planner.closing import without_unread
 from planner.monitor import Monitor
 from planner.plan import Goal, Order
@@ -37,6 +38,10 @@ MOVES_A_STEP, FREE_MOVES_A_STEP = 1_500, 5_000
 ASTRAY = 0.3
 # Slots from one run to the next in a new timeline.
 STRIDE = 3
+# Bytes over the limit that are left where first runs move, as a part of limit · runs at heat 1, and the power of
+# the heat that they fall with; the part of a cooling after which none are; the least part of the first penalty that is
+# left till then.
+OVER, FALL, TIGHT, LEAST_PENALTY = 0.06, 1.5, 0.9, 1e-3
 # Depth of the stack of runs that one move looks at.
 STACK = 256
 # So many steps over the limit by a mean buffer weigh as much as a mean task at first.
@@ -105,7 +110,8 @@ class Annealing:
         stack, factors = np.zeros(STACK, np.int64), self.factors()
         moves = min(MOST, max(FEWEST, WORK // len(t.slot_run)))
         cold, a_step = (FREE_COLD, FREE_MOVES_A_STEP) if first_runs else (COLD, MOVES_A_STEP)
-        enough_moves = patience * a_step * int((t.slot_run >= 0).sum())
+        runs = int((t.slot_run >= 0).sum())
+        enough_moves, least_penalty = patience * a_step * runs, LEAST_PENALTY * factors[PENALTY]
         if not self.problem.tasks:
             return  # nothing to move
         start, made, known, limit = monitor.progress(), 0, int(t.counters[on.BEST]), limit - self.resident_bytes
@@ -120,7 +126,10 @@ class Annealing:
                 t.counters[[on.LIMIT, on.OVER]] = now, np.maximum(t.bytes - now, 0).sum()
                 if done >= ASTRAY:
                     t.counters[on.BEST], astray = known, 1.0
-            factors[HEAT] = heat * (cold / heat) ** done
+            factors[HEAT], factors[SLACK] = heat * (cold / heat) ** done, 0
+            if 0 < first_runs < FIRST_RUNS_ALONE and done < TIGHT:
+                factors[SLACK] = limit * runs * OVER * factors[HEAT] ** FALL
+                factors[PENALTY] = max(factors[PENALTY], least_penalty)
             anneal(t, moves, first_runs, factors, stack, best)
             made += moves
             if t.counters[on.BEST] <= enough and astray == 1.0:
@@ -138,9 +147,9 @@ class Annealing:
         return t
 
     def factors(self) -> np.ndarray:
-        """float64[3] for the kernel; the heat is still missing."""
+        """float64[FACTORS] for the kernel; the heat is still missing."""
         problem = self.problem
-        factors = np.zeros(3)
+        factors = np.zeros(FACTORS)
         factors[PENALTY] = problem.buffers / max(1.0, SPREAD * float(problem.size.sum()))
         factors[PER_TICK] = problem.tasks / max(1.0, float(problem.cost.sum()))
         return factors

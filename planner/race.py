@@ -29,12 +29,12 @@ ARMS = 2
 # Chance in 100 that a move is one of a first run, where those are free.
 FIRST_RUNS = 60
 # Shares of the whole race at which rounds end, and the least share of a round; rounds may end before.
-ENDS, LEAST = (0.1, 0.3, 1.0), 0.05
+ENDS, LEAST = (0.1, 0.2, 1.0), 0.05
 # Rounds without a better order until the race is over; each is given twice the moves of the one before.
 IDLE = 3
-# Mean tasks that a move may cost at the start of a round, where first runs stay and where they move: the first round's,
-# then one of all. The least and most that a later round's limit is of the budget at first.
-HEATS, FREE_HEATS, ASTRAY = (0.1, 0.03, 0.3), (0.3, 1.0), (0.85, 1.1)
+# Mean tasks that a move may cost at the start of a round where first runs move, and where they stay: the first round's,
+# then one of all. The least and most that a later round's limit is of the budget at first, where first runs stay.
+FREE_HEAT, HEATS, ASTRAY = 0.3, (0.1, 0.03, 0.3), (0.85, 1.1)
 # The part of the first round for the order alone.
 ORDER_PART = 0.4
 # Timelines that one arm may make in a round, each with random numbers of its own.
@@ -97,12 +97,11 @@ class _Race:
         annealing = Annealing(problem, goal, monitor, self.first_runs[arm], turn * TIMELINES)
         if not goal.budget_bytes:
             return annealing.lowered(order, 0, cost_limit(problem, goal))
-        heats = FREE_HEATS if self.first_runs[arm] else HEATS
-        budget, start, heat, astray = goal.budget_bytes, order, heats[0], 1.0
-        if self.round:
+        budget, start, heat, astray = goal.budget_bytes, order, FREE_HEAT, 1.0
+        if not self.first_runs[arm]:
             chance = random.Random(f"{goal.seed} {turn}")
-            heat, astray = chance.choice(heats), chance.uniform(*ASTRAY)
-        elif self.first_runs[arm]:
+            heat, astray = (chance.choice(HEATS), chance.uniform(*ASTRAY)) if self.round else (HEATS[0], 1.0)
+        elif not self.round:
             start = annealing.reordered(base_order(problem, goal.strict_phases), budget, ORDER_PART)
             if liveness.peak(problem, start) <= budget:
                 return start

@@ -1,0 +1,79 @@
+"""A walk that moves first runs goes over the limit, ever less, until it may not; one that leaves them never may."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+
+from planner import anneal_kernels, liveness
+from planner import timeline_kernels as on
+from planner.anneal_kernels import FACTORS, HEAT, PENALTY, PER_TICK, SLACK
+from planner.annealing import FIRST_RUNS_ALONE, STACK, TIGHT, Annealing
+from planner.monitor import Monitor
+from planner.plan import Goal
+from planner.portfolio import judge
+from planner.problem import Problem
+from planner.recompute import base_order
+from tests.planner.random_problems import training_problem
+
+
+def annealing(problem: Problem, first_runs: int, iterations: int = 200) -> Annealing:
+    goal = Goal(liveness.peak(problem, base_order(problem)) * 7 // 10)
+    monitor = Monitor(lambda order: judge(problem, goal, order), iterations=iterations)
+    return Annealing(problem, goal, monitor, first_runs)
+
+
+@pytest.mark.parametrize("first_runs", [0, 60, FIRST_RUNS_ALONE])
+def test_what_may_lie_over_the_limit_falls_to_nothing_where_first_runs_move(first_runs: int):
+    problem = training_problem(random.Random(2), 12)
+    walk = annealing(problem, first_runs)
+    told: list[np.ndarray] = []
+
+    def recorded(*args: np.ndarray) -> None:
+        told.append(args[3].copy())  # the factors
+
+    walk.kernels = {**walk.kernels, "anneal": recorded}
+    limit = walk.goal.budget_bytes
+    t = walk.timeline(base_order(problem), limit, first_runs)
+    walk.cooled(t, np.zeros(1, np.int64), limit, 1.0, 0.3, 0, first_runs, patience=100)
+    slack = [float(factors[SLACK]) for factors in told]
+    assert len(slack) > 20
+    if first_runs != 60:
+        assert not any(slack)
+        return
+    tight = int(TIGHT * len(slack))
+    assert slack[0] > 0 and slack[tight - 2] > 0 and not any(slack[tight + 2 :])
+    assert slack == sorted(slack, reverse=True)
+
+
+@pytest.mark.parametrize("slack", [0.0, 1e18])
+def test_the_penalty_grows_only_with_more_over_the_limit_than_may_be(slack: float):
+    problem = training_problem(random.Random(2), 12)
+    walk = annealing(problem, 60)
+    t = walk.timeline(base_order(problem), 1, 60)  # nothing fits
+    factors = walk.factors()
+    assert len(factors) == FACTORS and factors[PER_TICK] > 0
+    factors[HEAT], factors[SLACK], before = 0.01, slack, float(factors[PENALTY])
+    anneal_kernels.anneal(t, 2000, 60, factors, np.zeros(STACK, np.int64), np.zeros(len(t.slot_run) + 1, np.int64))
+    assert t.counters[on.OVER] > 0
+    assert (factors[PENALTY] < before) == (slack > 0)
+
+
+def test_a_penalty_that_nothing_calls_for_stays_within_reach():
+    problem = training_problem(random.Random(2), 12)
+    walk = annealing(problem, 60)
+    least: list[float] = []
+
+    def falling(*args: np.ndarray) -> None:
+        if args[3][SLACK]:
+            least.append(float(args[3][PENALTY]))
+        args[3][PENALTY] = 0.0
+
+    walk.kernels = {**walk.kernels, "anneal": falling}
+    limit = walk.goal.budget_bytes
+    walk.cooled(
+        walk.timeline(base_order(problem), limit, 60), np.zeros(1, np.int64), limit, 1.0, 0.3, 0, 60, patience=100
+    )
+    assert len(least) > 20 and min(least) > 0
