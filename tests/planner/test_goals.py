@@ -34,6 +34,15 @@ def test_the_lowest_peak_is_had_for_less_time_than_the_search_for_it_took():
     assert better > 0
 
 
+def test_a_planner_that_heeds_no_limit_on_time_does_not_break_it():
+    problem = training_problem(random.Random(0), 7)
+    goal = Goal(max_overhead=0.0, iterations=ITERATIONS)
+    assert score(portfolio.search, problem, goal, "mirror").cost > problem.cost.sum()
+    assert score(goals.search, problem, goal, "mirror").cost == problem.cost.sum()
+    loose = Goal(max_overhead=10.0, iterations=ITERATIONS)
+    assert score(goals.search, problem, loose, "mirror").cost > problem.cost.sum()
+
+
 def test_so_is_the_lowest_peak_within_an_overhead():
     problem = training_problem(random.Random(5), 10)
     goal = Goal(max_overhead=0.3, iterations=ITERATIONS)
