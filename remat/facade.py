@@ -10,6 +10,7 @@ from concurrent.futures import Executor
 from pathlib import Path
 from typing import Any
 
+from app.commands.files import read_report
 from app.files import write_whole
 from graph import stops
 from graph.errors import BadGraph, Finding
@@ -198,9 +199,13 @@ def _read(model: str | os.PathLike[str] | bytes | Graph) -> bytes | Graph:
 
 
 def verify(report: Mapping[str, Any] | str | os.PathLike[str]) -> dict[str, Any]:
-    """What an independent check of a saved plan finds: `{"valid": True, ...}` or `{"valid": False, "why": ...}`."""
-    document = report if isinstance(report, Mapping) else json.loads(Path(report).read_text())
+    """What an independent check of a saved plan finds: `{"valid": True, ...}` or `{"valid": False, "why": ...}`.
+
+    Raises BadInput where that is no report, or one that is damaged.
+    """
     try:
-        return saved.verify(document)
+        return saved.verify(report if isinstance(report, Mapping) else read_report(os.fspath(report)))
+    except (BadGraph, BadRequest) as error:
+        raise BadInput(error.findings) from None
     except IllegalPlan as error:
         return {"valid": False, "why": str(error)}

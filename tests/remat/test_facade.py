@@ -37,6 +37,19 @@ def test_a_figure_that_was_changed_is_found(tmp_path: Path, field: str) -> None:
     assert remat.verify(document)["valid"] is False
 
 
+def test_a_report_that_is_cut_off_or_damaged_is_bad_input(tmp_path: Path) -> None:
+    path = tmp_path / "plan.json"
+    remat.plan(training_chain(), budget="80%", iterations=1).save(path)
+    whole = path.read_text()
+    path.write_text(whole[: len(whole) // 2])
+    damaged = json.loads(whole)
+    damaged["plan"]["order"] = "n0"
+    for report, where in ((path, str(path)), (damaged, "plan.order")):
+        with pytest.raises(remat.BadInput) as told:
+            remat.verify(report)
+        assert told.value.findings[0].path == where
+
+
 def test_an_address_that_was_changed_is_found(tmp_path: Path) -> None:
     path = tmp_path / "plan.json"
     remat.plan(training_chain(), budget="80%", **{"return": ["plan", "layout"]}).save(path)
