@@ -110,11 +110,11 @@ def _again(graph: Graph, values: list[int], keep: list[int]) -> list[int]:
     for v in dict.fromkeys(values):
         name = repr(graph.values[v].name)[:80]
         if producer[v] < 0:
-            said = "values that nodes make", "leave it out"
-            findings.append(Finding("never_made", "recompute", f"{name}, which no node makes", *said))
+            found = f"{name}, which no node makes"
+            findings.append(Finding("never_made", "recompute", found, "values that nodes make", "leave it out"))
         elif v in keep:
-            said = "values to keep or to make again", "leave it out of one of them"
-            findings.append(Finding("conflicting_values", "recompute", f"{name}, which keep names too", *said))
+            found, remedy = f"{name}, which keep names too", "leave it out of one of them"
+            findings.append(Finding("conflicting_values", "recompute", found, "values of one of both", remedy))
     if findings:
         raise BadRequest(findings[:MOST_FINDINGS])
     return values

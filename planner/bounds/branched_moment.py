@@ -36,6 +36,10 @@ class Node:
     split: int  # buffer; -1: the best choice is known
     below: tuple[Node, Node] | None = None  # the buffer does not lie there, and does
 
+    @property
+    def ticks(self) -> int:
+        return -(-self.value // PARTS)
+
 
 def bound(problem: Problem, goal: Goal, budget_bytes: int, task: int) -> Claim | None:
     """What the moment of the task costs at least; None where the tree says no more than its root.
@@ -45,7 +49,7 @@ def bound(problem: Problem, goal: Goal, budget_bytes: int, task: int) -> Claim |
     moments = Moments(problem, goal, budget_bytes)
     root = node_of(moments, task)
     ticks = least_of_grown(moments, [root])
-    if root.below is None or ticks <= -(-root.value // PARTS):
+    if root.below is None or ticks <= root.ticks:
         return None
     once = int(problem.cost[~problem.optional].sum())
     return of_cost(goal, budget_bytes, once + ticks, "branched-moment", [task], proof_of(moments, root))
@@ -67,7 +71,7 @@ def least_of_grown(moments: Moments, roots: list[Node]) -> int:
         worst.below = (gone, live)
         for node in worst.below:
             heapq.heappush(open_, (node.value, next(count), node))
-    return -(-open_[0][0] // PARTS)
+    return open_[0][2].ticks
 
 
 def node_of(moments: Moments, task: int, fixed: dict[int, int] | None = None) -> Node:

@@ -18,7 +18,7 @@ import numpy as np
 
 from planner.bounds.branched_moment import Node, least_of_grown, node_of, proof_of
 from planner.bounds.claims import Claim, of_cost
-from planner.bounds.network import FULL_SECONDS, PARTS, Moments
+from planner.bounds.network import FULL_SECONDS, Moments
 from planner.plan import Goal
 from planner.problem import Problem
 
@@ -33,13 +33,15 @@ def bound(problem: Problem, goal: Goal, budget_bytes: int, least: int) -> Claim 
 
     A goal of fewer seconds has smaller sets.
     """
-    best = None
-    for tasks in _sets(Moments(problem, goal, budget_bytes)) if not goal.order_is_given else ():
+    if goal.order_is_given:
+        return None  # what has run is known there
+    best, once = None, int(problem.cost[~problem.optional].sum())
+    for tasks in _sets(Moments(problem, goal, budget_bytes)):
         moments = Moments(problem, goal, budget_bytes, firsts=tasks)
-        once, roots = int(problem.cost[~problem.optional].sum()), list[Node]()
+        roots: list[Node] = []
         for task in tasks:
             roots.append(node_of(moments, task))
-            if once - -roots[-1].value // PARTS <= least:
+            if once + roots[-1].ticks <= least:
                 break
         else:
             least = once + least_of_grown(moments, roots)
