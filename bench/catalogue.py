@@ -51,6 +51,11 @@ class Instance:
         return float(duration / self._annotations["no_recompute_seconds"] - 1)
 
 
+def published(name: str) -> bytes:
+    """The document of a graph that others have published figures of, in their order; nothing is known of it here."""
+    return (FOLDER / "published" / f"{name}.json").read_bytes()
+
+
 def instances() -> list[Instance]:
     """All recompute instances, smallest file first."""
     return [

@@ -5,6 +5,7 @@ All but `resnet` consist of opaque nodes with bytes and seconds; `resnet` is a f
 
 from __future__ import annotations
 
+import itertools
 import json
 import random
 from typing import Any
@@ -125,41 +126,68 @@ def layered(nodes: int, seed: int = 0) -> Document:
     return _without_phases(tape)
 
 
-#: (nodes, reads) of the random layered graphs of Bartan et al., "Moccasin", ICML 2023, which are not published.
-PUBLISHED_LAYERED = {250: 944, 500: 2461, 1000: 5875}
+#: Nodes -> reads, and layers between the first node and the last, of the random layered graphs of Bartan et al.,
+#: "Moccasin", ICML 2023; three of them are among the instances.
+PUBLISHED_LAYERED = {100: (236, 19), 250: (944, 22), 500: (2461, 31), 1000: (5875, 49)}
+#: The part of the reads that pass over a layer, how much narrower or wider than the mean a layer is at the most, and
+#: the part of the next layer that a node is read by, as far as they lie side by side.
+LONG, VARIES, DENSE = 0.14, 0.75, 0.2
 
 
-def published_like(nodes: int, reads: int = 0, seed: int = 0) -> Document:
-    """A random layered graph as dense as those of Moccasin, or with that many reads; no phases.
+def published_like(nodes: int, seed: int = 0) -> Document:
+    """A random layered graph like the published one with that many nodes, in a random order; no phases.
 
-    After Gagrani et al., "Neural Topological Ordering for Computation Graphs", 2022, appendix A: about 0.8 √n
-    layers; most arcs come from the layer before, one in five from any earlier one; bytes are drawn from a mixture of
-    normal distributions.
+    As Gagrani et al. draw them ("Neural Topological Ordering for Computation Graphs", 2022, appendix A), as far as the
+    published graphs show it: one node reads nothing and one nobody reads, both take no time; most arcs lead to nodes of
+    the next layer that lie at about the same place in it, the others to any later layer; bytes are drawn from a mixture
+    of normal distributions.
     """
     chance = random.Random(seed)
-    reads = reads or PUBLISHED_LAYERED[nodes]
-    tape = Tape(f"layered as published, {nodes} nodes, seed {seed}")
-    layer_of = sorted(chance.randrange(max(1, round(0.8 * nodes**0.5))) for _ in range(nodes))
-    layers: dict[int, list[int]] = {}
-    for node, layer in enumerate(layer_of):
-        layers.setdefault(layer, []).append(node)
-    above = {layer: layers[before] for before, layer in zip([*layers][:-1], [*layers][1:], strict=True)}
-    sources: list[set[int]] = [{chance.choice(above[layer])} if layer in above else set() for layer in layer_of]
-    left = reads - sum(map(len, sources))
-    while left > 0:
-        node = chance.randrange(nodes)
-        if layer_of[node] in above:
-            there = above[layer_of[node]]
-            source = chance.randrange(there[-1] + 1) if chance.random() < 0.2 else chance.choice(there)
-            left -= source not in sources[node]
-            sources[node].add(source)
-    names: list[str] = []
-    for node in range(nodes):
+    reads, count = PUBLISHED_LAYERED[nodes]
+    layers = _layers(chance, nodes, count)
+    arcs = _short_arcs(layers, reads - round(LONG * reads))
+    while len(arcs) < reads:
+        layer = chance.randrange(len(layers) - 2)
+        arcs.add((chance.choice(layers[layer]), chance.choice(chance.choice(layers[layer + 2 :]))))
+    sources: list[list[int]] = [[] for _ in range(nodes)]
+    for source, reader in sorted(arcs):
+        sources[reader].append(source)
+    tape, names = Tape(f"layered as published, {nodes} nodes, seed {seed}"), dict[int, str]()
+    ready = {0}
+    while ready:
+        node = chance.choice(sorted(ready))
         mean = chance.choice([500, 1000, 3000, 5000])
         size = max(1, round(chance.gauss(mean, mean / 2) / 10)) * 10
-        inputs = [names[source] for source in sorted(sources[node])]
-        names.append(tape.op("Op", inputs, size, chance.randint(1, 1000) * 1e-6))
+        seconds = chance.randint(1, 1000) * 1e-6 if 0 < node < nodes - 1 else 0.0
+        names[node] = tape.op("Op", [names[source] for source in sources[node]], size, seconds)
+        ready |= {reader for reader, read in enumerate(sources) if node in read and names.keys() >= {*read}}
+        ready.remove(node)
     return _without_phases(tape)
+
+
+def _layers(chance: random.Random, nodes: int, count: int) -> list[range]:
+    """The first node, as many layers as asked for, the last node."""
+    share = [chance.uniform(1 - VARIES, 1 + VARIES) for _ in range(count)]
+    ends = [round(1 + (nodes - 2) * part / sum(share)) for part in itertools.accumulate(share)]
+    return [range(1), *(range(begin, end) for begin, end in itertools.pairwise([1, *ends])), range(nodes - 1, nodes)]
+
+
+def _short_arcs(layers: list[range], count: int) -> set[tuple[int, int]]:
+    """So many arcs from a layer to the next, between nodes side by side first; each node has one on either side."""
+    arcs, apart = set[tuple[int, int]](), list[tuple[float, int, int]]()
+    for layer, below in itertools.pairwise(layers):
+        reach = DENSE / 2 + 0.4 / min(len(layer), len(below))
+        table = [
+            [(abs((i + 0.5) / len(layer) - (j + 0.5) / len(below)) / reach, u, v) for j, v in enumerate(below)]
+            for i, u in enumerate(layer)
+        ]
+        arcs |= {min(side)[1:] for side in (*table, *zip(*table, strict=True))}
+        apart += itertools.chain.from_iterable(table)
+    for _, u, v in sorted(apart):
+        if len(arcs) >= count:
+            break
+        arcs.add((u, v))
+    return arcs
 
 
 #: Of the instance transformer120_n6k: its layers, nodes of one on the way out, of the loss, of a layer on the way back.

@@ -7,7 +7,10 @@ import csv
 import pytest
 
 from bench import run
-from bench.catalogue import FOLDER, Instance, instances
+from bench.catalogue import FOLDER, Instance, instances, published
+from graph.importers import load
+from planner.posed import question_of
+from planner.request import parse_request
 
 
 @pytest.mark.parametrize("instance", instances(), ids=lambda instance: instance.name)
@@ -25,6 +28,21 @@ def test_the_peak_without_recomputation_is_the_one_written_down(name):
     row = run.scored(instance, "0.50", "as_given", 0, 1.0, "given")
     assert row["peak_bytes"] == instance.baseline_peak_bytes
     assert row["budget_bytes"] == -(-instance.baseline_peak_bytes // 2)
+
+
+@pytest.mark.parametrize(
+    ("name", "nodes", "reads", "peak"),
+    [
+        ("layered_n250", 250, 944, 146_840), ("layered_n500", 500, 2461, 284_439),
+        ("layered_n1000", 1000, 5875, 608_619),
+        ("fcn8_b32", 73, 149, 13_484_795_520), ("resnet50_b256", 353, 751, 38_059_356_160),
+    ],
+)  # fmt: skip
+def test_a_published_graph_has_the_size_and_the_peak_of_its_authors(name, nodes, reads, peak):
+    question = question_of(load(published(name)), parse_request({}))
+    problem = question.lowered.problem
+    assert (problem.tasks, len(problem.reads.index)) == (nodes, reads)
+    assert question.baseline.score.peak_bytes == peak
 
 
 @pytest.mark.parametrize("path", sorted((FOLDER / "layout").glob("*.csv")), ids=lambda path: path.stem)

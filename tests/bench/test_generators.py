@@ -7,7 +7,16 @@ import json
 import pytest
 
 from bench.catalogue import Instance
-from bench.generators import chain, deep_transformer, layered, published_like, resnet, transformer, unet
+from bench.generators import (
+    PUBLISHED_LAYERED,
+    chain,
+    deep_transformer,
+    layered,
+    published_like,
+    resnet,
+    transformer,
+    unet,
+)
 from bench.tape import Tape
 from graph.importers import load
 from graph.ir import Phase, consumers
@@ -70,10 +79,18 @@ def test_a_random_graph_depends_on_its_seed_only():
     assert layered(100, seed=1) != layered(100, seed=2)
 
 
-def test_a_graph_as_published_has_the_nodes_and_reads_of_the_paper():
-    nodes = published_like(500, seed=2)["nodes"]
-    assert (len(nodes), sum(len(node["inputs"]) for node in nodes)) == (500, 2461)
+@pytest.mark.parametrize("count", [100, 250, 500, 1000])
+def test_a_graph_like_the_published_has_as_many_nodes_reads_and_layers(count):
+    nodes = published_like(count, seed=2)["nodes"]
+    layer: dict[str, int] = {}
+    for node in nodes:
+        layer[node["outputs"][0]] = 1 + max((layer[name] for name in node["inputs"]), default=-1)
+    reads, layers = PUBLISHED_LAYERED[count]
+    assert (len(nodes), sum(len(node["inputs"]) for node in nodes)) == (count, reads)
+    assert max(layer.values()) == layers + 1
     assert all(len(node["inputs"]) == len(set(node["inputs"])) for node in nodes)
+    unread = {*layer} - {name for node in nodes for name in node["inputs"]}
+    assert ([node["inputs"] for node in nodes].count([]), len(unread)) == (1, 1)
 
 
 def test_a_deep_transformer_of_as_many_layers_is_the_instance():
