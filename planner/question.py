@@ -32,6 +32,8 @@ from planner.problem import RESIDENT, Problem
 from planner.request import DEFAULT_OVERHEAD, Request
 
 ALIGNMENT = 64  # bytes; exists in layouts only
+# Of so many moments that cost most the whole choices are bounded.
+MOMENTS_BRANCHED = 2
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -169,16 +171,23 @@ def with_time_bound(question: Question, quick: bool = False) -> Question:
 def with_more_moments(question: Question, plan: Plan | None = None) -> Question:
     """The question with the bound of several moments, or of one in branches, where the plan leaves a gap to one."""
     goal, bound = question.goal, question.bound
-    moments = bound.claims[1]["moments"]
-    if not goal.budget_bytes or not moments:
+    if not goal.budget_bytes or (plan is not None and plan.score.bytes_over_budget):
         return question
-    if plan is not None and (plan.score.bytes_over_budget or plan.score.cost <= bound.cost):
-        return question
-    problem = relaxed(question.lowered.problem)
-    tighter = _tighter(bound, first_of.bound(problem, goal, goal.budget_bytes, bound.cost))
-    tighter = _tighter(tighter, branched_moment.bound(problem, goal, goal.budget_bytes, moments[0]))
-    if plan is None or plan.score.cost > tighter.cost:
-        tighter = _tighter(tighter, several_moments.bound(problem, goal, goal.budget_bytes, moments[0]))
+    problem, tighter = relaxed(question.lowered.problem), bound
+
+    def is_open() -> bool:
+        return plan is None or plan.score.cost > tighter.cost
+
+    cuts = moment_cut.best(problem, goal, goal.budget_bytes, MOMENTS_BRANCHED) if is_open() else []
+    for cut in cuts[:1]:
+        tighter = _tighter(tighter, cut.claim)
+    if cuts and is_open():
+        tighter = _tighter(tighter, first_of.bound(problem, goal, goal.budget_bytes, tighter.cost))
+    for cut in cuts:
+        if is_open():
+            tighter = _tighter(tighter, branched_moment.bound(problem, goal, goal.budget_bytes, cut.task))
+    if cuts and is_open():
+        tighter = _tighter(tighter, several_moments.bound(problem, goal, goal.budget_bytes, cuts[0].task))
     return question if tighter is bound else _certified(question, tighter)
 
 

@@ -23,12 +23,15 @@ from dataclasses import dataclass, replace
 
 from planner.bounds import peak_cut
 from planner.bounds.claims import Claim, of_cost
-from planner.bounds.network import PARTS, Moments, Network
+from planner.bounds.network import FULL_SECONDS, PARTS, Moments, Network
 from planner.plan import Goal
 from planner.problem import Problem
 
 # Networks solved for one moment.
 CUTS_A_MOMENT = 24
+# Where all effort is put in, so many times as many networks are solved in all, and moments that say nearly as much as
+# the best at its price have a price of their own.
+FULL_EFFORT, NEARLY = 10, 0.6
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,10 +50,7 @@ def bound(problem: Problem, goal: Goal, budget_bytes: int) -> MomentCut:
 
     A moment that no repeats can bring within the budget proves that it is out of reach; of time it says nothing.
     """
-    best = MomentCut(0, -1, 0)
-    if not problem.tasks:
-        return best
-    moments = Moments(problem, goal, budget_bytes)
+    moments, best = Moments(problem, goal, budget_bytes), MomentCut(0, -1, 0)
     for task in moments.tried().tolist():
         best = _best_price(Network(moments, task), task, best)
         if moments.left <= 0 or not best.reachable:
@@ -59,6 +59,23 @@ def bound(problem: Problem, goal: Goal, budget_bytes: int) -> MomentCut:
         return best
     claim = _claim(moments, best) if best.reachable else peak_cut.claim(moments, Network(moments, best.task))
     return replace(best, claim=claim)
+
+
+def best(problem: Problem, goal: Goal, budget_bytes: int, count: int) -> list[MomentCut]:
+    """The moments that cost most of many more, at most `count`, the dearest first with its claim.
+
+    A goal of fewer seconds looks at fewer.
+    """
+    moments, found = Moments(problem, goal, budget_bytes), list[MomentCut]()
+    moments.left = int(moments.left * max(1.0, FULL_EFFORT * min(1.0, goal.seconds / FULL_SECONDS)))
+    for task in moments.tried().tolist():
+        nearly = replace(found[0], ticks=int(NEARLY * found[0].ticks)) if found else MomentCut(0, -1, 0)
+        cut = _best_price(Network(moments, task), task, nearly)
+        if cut.task == task and cut.reachable:
+            found = sorted([*found, cut], key=lambda cut: -cut.ticks)[:count]
+        if moments.left <= 0 or not cut.reachable:
+            break
+    return [replace(cut, claim=_claim(moments, cut)) for cut in found[:1]] + found[1:]
 
 
 def _best_price(network: Network, task: int, known: MomentCut) -> MomentCut:

@@ -118,7 +118,7 @@ def claimed(problem: Problem, goal: Goal) -> Iterator[claims.Claim]:
     one = moment_cut.bound(plain, goal, budget)
     if one.claim:
         yield one.claim
-    if one.ticks:
+    for cut in moment_cut.best(plain, goal, budget, 2):
         for bound in (branched_moment.bound, several.bound):
-            if claim := bound(plain, goal, budget, one.task):
+            if claim := bound(plain, goal, budget, cut.task):
                 yield claim

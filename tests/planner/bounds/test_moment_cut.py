@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from planner import liveness
-from planner.bounds import moment_cut
+from planner.bounds import moment_cut, network
 from planner.plan import Goal
 from planner.problem import DEVICE, HANDED_OUT, Problem
 from planner.recompute import base_order
@@ -75,6 +75,26 @@ def test_the_cheaper_of_two_held_buffers_is_made_again():
     budget = liveness.peak(problem, base_order(problem)) - 4
     found = moment_cut.bound(problem, Goal(budget), budget)
     assert found.ticks == 2 == least_cost(problem, Goal(budget), budget) - problem.cost.sum()
+
+
+def test_the_moments_that_cost_most_are_looked_for_beyond_the_fullest(monkeypatch):
+    rng = random.Random(4)
+    better = 0
+    for _ in range(20):
+        problem = there_and_back(rng)
+        budget = liveness.peak(problem, base_order(problem)) * 7 // 10
+        cuts = moment_cut.best(problem, Goal(budget), budget, 3)
+        assert sorted(cuts, key=lambda cut: -cut.ticks) == cuts
+        assert len({cut.task for cut in cuts}) == len(cuts) <= 3
+        assert [cut.claim is not None for cut in cuts] == [True, False, False][: len(cuts)]
+        with monkeypatch.context() as patched:
+            patched.setattr(network, "CUTS", 1)
+            first = moment_cut.bound(problem, Goal(budget), budget)
+            cuts = moment_cut.best(problem, Goal(budget), budget, 1)
+        if cuts:
+            assert cuts[0].ticks >= first.ticks
+            better += cuts[0].ticks > first.ticks
+    assert better > 0
 
 
 def test_what_one_task_needs_cannot_be_gone_below():
