@@ -31,8 +31,8 @@ from planner.request import parse_request
 from planner.source import read, training_graph
 
 PLANNERS = (
-    "auto", "greedy", "blocks", "anneal", "search_order", "revolve", "chain", "min_cut", "dtr", "exact", "milp",
-    "cp_sat",
+    "auto", "greedy", "blocks", "moment", "anneal", "search_order", "revolve", "chain", "min_cut", "dtr", "exact",
+    "milp", "cp_sat",
 )  # fmt: skip
 DOCUMENTS = ("vgg16_b32", "layered_n250_s2", "layered_n1000_s4", "transformer(10000)")
 BUDGET = "60%"

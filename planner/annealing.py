@@ -78,10 +78,10 @@ class Annealing:
                 part /= 2
         return order
 
-    def reordered(self, order: Order, limit: int, until: float) -> Order:
+    def reordered(self, order: Order, limit: int, until: float, heat: float = LOOSE) -> Order:
         """The first runs in an order that lies less above `limit`, taken whether or not it is within."""
         t = self.timeline(order, limit, FIRST_RUNS_ALONE)
-        self.cooled(t, np.zeros(len(t.slot_run) + 1, np.int64), limit, until, LOOSE, 0, FIRST_RUNS_ALONE)
+        self.cooled(t, np.zeros(len(t.slot_run) + 1, np.int64), limit, until, heat, 0, FIRST_RUNS_ALONE)
         return order_in(self.problem, t)
 
     def within(

@@ -30,7 +30,7 @@ from planner.recompute import base_order
 #: Tried by `auto` in this order, the quickest to fit first, so that a stop always has something. They get this part of
 #: the search; what they find is improved by the others, each with a part of what is left.
 AUTO, AUTO_PART = ("as_given", "greedy", "mirror", "segments", "revolve"), 0.5
-IMPROVE = (("blocks", 0.4), ("anneal", 1.0))
+IMPROVE = (("blocks", 0.4), ("moment", 0.5), ("anneal", 1.0))
 #: Of so few tasks, where nothing known fits or the lowest peak is asked for, a model is solved in the end. It is left
 #: time by the others.
 MOST_SOLVED, SOLVE, BEFORE = 100, ("cp_sat", 1.0), 0.7
@@ -41,7 +41,7 @@ MOST_VECTORS, EXACT_PART, TINY = 64, 0.3, 16
 #: may take as long as all others together.
 ALONE = tuple(dict.fromkeys((*AUTO, "exact", *(name for name in PLANNERS if name not in ("milp", "cp_sat")))))
 #: Above so many tasks these are left out: one order of theirs takes too long to pay.
-MOST_TASKS, SLOW = 20_000, ("revolve", "anneal")
+MOST_TASKS, SLOW = 20_000, ("revolve", "moment", "anneal")
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ PLANNERS = {
     "recurrent": "planner.algorithms.recurrent",
     "greedy": "planner.algorithms.greedy",
     "blocks": "planner.algorithms.blocks",
+    "moment": "planner.algorithms.moment",
     "anneal": "planner.algorithms.anneal",
     "search_order": "planner.algorithms.search_order",
     "longest_path": "planner.algorithms.longest_path",

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from planner.bounds.claims import Claim, of_cost
-from planner.bounds.network import FULL_SECONDS, PARTS, Moments, Network
+from planner.bounds.network import FULL_SECONDS, PARTS, Line, Moments, Network
 from planner.plan import Goal
 from planner.problem import Problem
 
@@ -82,15 +82,27 @@ def node_of(moments: Moments, task: int, fixed: dict[int, int] | None = None) ->
     best, price = max((cheap.at(1), 1), (dear.at(dearest), dearest)) if dear.bytes > 0 else (cheap.at(1), 1)
     if dear.bytes > 0 or cheap.bytes <= 0:
         return Node(task, fixed, best, price, -1)
+    cheap, dear, found = around(network, cheap, dear)
+    best, price = max((best, price), found)
+    differ = (set(cheap.live) ^ set(dear.live)) - fixed.keys()
+    return Node(task, fixed, best, price, max(differ, key=lambda b: (moments.size[b], -b), default=-1))
+
+
+def around(network: Network, cheap: Line, dear: Line) -> tuple[Line, Line, tuple[int, int]]:
+    """The best choices over the budget and within it at one price, and what they cost there, in parts, with the price.
+
+    To begin with, one choice over the budget and one within.
+    """
+    found = (0, 1)
     for _ in range(CUTS_A_LEAF):
-        now = min(dearest, max(1, PARTS * (dear.ticks - cheap.ticks) // max(1, cheap.bytes - dear.bytes)))
+        now = PARTS * (dear.ticks - cheap.ticks) // max(1, cheap.bytes - dear.bytes)
+        now = min(network.moments.dearest, max(1, now))
         line = network.line(now)
-        best, price = max((best, price), (line.at(now), now))
+        found = max(found, (line.at(now), now))
         if line.at(now) >= min(cheap.at(now), dear.at(now)):
             break
         cheap, dear = (line, dear) if line.bytes > 0 else (cheap, line)
-    differ = (set(cheap.live) ^ set(dear.live)) - fixed.keys()
-    return Node(task, fixed, best, price, max(differ, key=lambda b: (moments.size[b], -b), default=-1))
+    return cheap, dear, found
 
 
 def proof_of(moments: Moments, node: Node) -> dict[str, Any]:

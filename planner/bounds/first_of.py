@@ -36,7 +36,7 @@ def bound(problem: Problem, goal: Goal, budget_bytes: int, least: int) -> Claim 
     if goal.order_is_given:
         return None  # what has run is known there
     best, once = None, int(problem.cost[~problem.optional].sum())
-    for tasks in _sets(Moments(problem, goal, budget_bytes)):
+    for tasks in sets(Moments(problem, goal, budget_bytes)):
         moments = Moments(problem, goal, budget_bytes, firsts=tasks)
         roots: list[Node] = []
         for task in tasks:
@@ -50,7 +50,7 @@ def bound(problem: Problem, goal: Goal, budget_bytes: int, least: int) -> Claim 
     return best
 
 
-def _sets(moments: Moments) -> Iterator[list[int]]:
+def sets(moments: Moments) -> Iterator[list[int]]:
     """Tasks of one phase that have to run and need much, without those that another of them precedes."""
     problem, need, known = moments.problem, moments.need(), set[tuple[int, ...]]()
     arcs = int(ARCS * min(1.0, moments.goal.seconds / FULL_SECONDS))

@@ -78,6 +78,11 @@ def best(problem: Problem, goal: Goal, budget_bytes: int, count: int) -> list[Mo
     return [replace(cut, claim=_claim(moments, cut)) for cut in found[:1]] + found[1:]
 
 
+def of_one(moments: Moments, task: int) -> MomentCut:
+    """What the moment of the task says, without a claim; its task is -1 where that is nothing."""
+    return _best_price(Network(moments, task), task, MomentCut(0, -1, 0))
+
+
 def _best_price(network: Network, task: int, known: MomentCut) -> MomentCut:
     """The better of the known bound and what this moment gives at its best price."""
     if known.task >= 0 and network.line(known.price).at(known.price) <= known.ticks * PARTS:

@@ -17,7 +17,7 @@ import numpy as np
 from graph.stops import check
 from planner import liveness
 from planner.bounds.largest_task import takeover_credit
-from planner.plan import Goal
+from planner.plan import Goal, Order
 from planner.problem import DEVICE, FREE, RESIDENT, SAME_ORDER, TO_LAST_READ, Csr, Problem
 from planner.recompute import base_order, may_repeat
 
@@ -51,16 +51,20 @@ class Line:
 
 
 class Moments:
-    """The moments of one problem under a budget; of `firsts` the one whose moment it is runs first."""
+    """The moments of one problem under a budget; of `firsts` the one whose moment it is runs first.
+
+    A given order is the document's, or `order`, which proves nothing of any other.
+    """
 
     def __init__(
-        self, problem: Problem, goal: Goal, budget_bytes: int, repeats: bool = True, firsts: Sequence[int] = ()
+        self, problem: Problem, goal: Goal, budget_bytes: int, repeats: bool = True, firsts: Sequence[int] = (),
+        order: Order | None = None,
     ):  # fmt: skip
         self.problem, self.goal, self.budget_bytes, self.repeats = problem, goal, budget_bytes, repeats
         self.size = np.where((problem.space == DEVICE) & (problem.hold != RESIDENT), problem.size, 0)
         self.room = budget_bytes - int(problem.size[(problem.hold == RESIDENT) & (problem.space == DEVICE)].sum())
         self.own = problem.workspace - takeover_credit(problem, self.size)
-        self.order = base_order(problem, goal.strict_phases)
+        self.order = base_order(problem, goal.strict_phases) if order is None else order
         self.place = np.full(problem.tasks, len(self.order), np.int64)
         self.place[self.order] = np.arange(len(self.order))
         # Ranks can agree to repeat what they do in the same order, so a bound reckons with it.
@@ -80,7 +84,8 @@ class Moments:
             Csr.of_pairs(problem.tasks, *self.first),
             Csr.of_pairs(problem.tasks, *self.first[::-1]),
         )
-        self.undone = _reached(self.after, *firsts)
+        self.done = np.zeros(problem.tasks, bool)  # whoever asks may say of more tasks whether they have run
+        self.undone = reached(self.after, *firsts)
         self.dearest = LARGEST // 2 // max(1, int(self.size.sum()))
         self.left = min(CUTS, ARCS // max(3 * len(self.read) + 4 * problem.tasks, 1) + 2)
 
@@ -89,11 +94,11 @@ class Moments:
         problem, goal = self.problem, self.goal
         if goal.order_is_given:
             return np.asarray(self.place < self.place[task]).astype(np.int8)
-        done, undone = _reached(self.ahead, task), _reached(self.after, task)
+        done, undone = reached(self.ahead, task), reached(self.after, task)
         if goal.strict_phases:
             done |= (problem.phase < problem.phase[task]) & ~problem.optional
             undone |= problem.phase > problem.phase[task]
-        result = np.where(done, 1, UNKNOWN).astype(np.int8)
+        result = np.where(done | self.done, 1, UNKNOWN).astype(np.int8)
         result[undone | self.undone] = 0
         return result
 
@@ -126,7 +131,7 @@ class Moments:
 
     def behind(self, tasks: np.ndarray) -> np.ndarray:
         """bool[n]: the first run of one of the tasks precedes that of this one in every order."""
-        return _reached(self.after, *np.unique(self.after.gather(tasks)))
+        return reached(self.after, *np.unique(self.after.gather(tasks)))
 
     def _precedence(self) -> np.ndarray:
         """int64[2, pairs]: the first run of the first stands before that of the second, in every order."""
@@ -151,6 +156,7 @@ class Network:
         count, known = problem.tasks, moments.known(task)
         later, open_ = np.arange(2, count + 2), np.arange(count + 2, 2 * count + 2)
         later[known == 0], open_[known == 0], open_[known == 1] = 0, 0, 1
+        self.open = open_
         free = np.flatnonzero((known == UNKNOWN) & ~problem.optional)
         inputs = np.zeros(problem.buffers, bool)
         inputs[problem.reads[task]] = True
@@ -185,6 +191,10 @@ class Network:
     def line(self, price: int) -> Line:
         """The best choice at a price in parts of a tick for a byte over the budget."""
         return self._cut(PARTS, price)
+
+    def done(self, price: int) -> np.ndarray:
+        """bool[n]: tasks that have run at the moment, in the best choice at a price."""
+        return ~self._side(self._flow(PARTS, price))[self.open]
 
     def least_bytes(self) -> int:
         """Bytes over the budget of the choice that frees most, whatever its repeats cost."""
@@ -224,11 +234,15 @@ class Network:
         assert status == flow.OPTIMAL, status
         return flow
 
-    def _cut(self, parts: int, price: int) -> Line:
-        flow = self._flow(parts, price)
+    def _side(self, flow: Any) -> np.ndarray:
+        """bool[nodes]: on the side of node 0."""
         side = np.zeros(len(self.bytes_of), bool)
         side[flow.get_source_side_min_cut()] = True
         side[0] = True
+        return side
+
+    def _cut(self, parts: int, price: int) -> Line:
+        side = self._side(self._flow(parts, price))
         cut = side[self.tail] & ~side[self.head]
         over = self.constant + int(self.size[cut].sum()) - self.moments.room
         return Line(int(self.cost[cut].sum()), over, tuple(self.of[1][cut & (self.of[0] == LIVE)].tolist()))
@@ -246,14 +260,14 @@ def _arcs(
     return np.stack([tail, head, zero + cost, zero + size, *(zero + each for each in of)])
 
 
-def _reached(rows: Csr, *tasks: int) -> np.ndarray:
+def reached(rows: Csr, *tasks: int) -> np.ndarray:
     """bool[n]: reached from the tasks along the rows, themselves included."""
-    reached = np.zeros(len(rows), bool)
+    found = np.zeros(len(rows), bool)
     layer = np.array(tasks, np.int64)
-    reached[layer] = True
+    found[layer] = True
     while len(layer):
         check()
         layer = np.unique(rows.gather(layer))
-        layer = layer[~reached[layer]]
-        reached[layer] = True
-    return reached
+        layer = layer[~found[layer]]
+        found[layer] = True
+    return found

@@ -76,7 +76,8 @@ def test_a_cancel_ends_what_waits_for_its_turn(
 
 @pytest.mark.heavy
 @pytest.mark.parametrize(
-    "planner", ["auto", "anneal", "search_order", "blocks", "milp", "cp_sat", "exact", "min_cut", "revolve", "dtr"]
+    "planner",
+    ["auto", "anneal", "search_order", "blocks", "moment", "milp", "cp_sat", "exact", "min_cut", "revolve", "dtr"],
 )
 def test_a_cancel_is_heard_by_every_planner_that_searches(
     serving: Serving, planner: str, monkeypatch: pytest.MonkeyPatch
