@@ -12,11 +12,13 @@ Source: the project's own; the cut is that of `bounds/moment_cut.py`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 
 import numpy as np
 
+from graph.stops import Stopped, heeding
 from planner.annealing import FIRST_RUNS_ALONE, FREE_COLD, Annealing
 from planner.bounds import first_of, moment_cut
 from planner.bounds.branched_moment import around
@@ -42,27 +44,35 @@ def plan(problem: Problem, goal: Goal, monitor: Monitor) -> Order:
     base = base_order(problem, goal.strict_phases)
     score = monitor.offer(base)
     if goal.budget_bytes and score.bytes_over_budget:
-        closing = Closing(problem, monitor.should_stop)
-        found = [(monitor.offer(order), order) for order in _cut(problem, goal, goal.budget_bytes, monitor, base)]
-        found.sort(key=lambda pair: (pair[0].cost, pair[0].peak_bytes))
-        for score, order in found[:CLOSED]:
-            if score.bytes_over_budget and not goal.order_is_given and not monitor.should_stop():
-                until = monitor.progress() + MOVED * (1 - monitor.progress())
-                moved = Annealing(problem, goal, monitor, FIRST_RUNS_ALONE).reordered(
-                    order, goal.budget_bytes, until, FREE_COLD
-                )
-                score = monitor.offer(moved)
-            if score.bytes_over_budget and not monitor.should_stop():
-                monitor.offer(closing.down_to(order, goal.budget_bytes)[0])
+        with suppress(Stopped), heeding(monitor.cancelled_by):
+            _search(problem, goal, goal.budget_bytes, monitor, base)
     assert monitor.best is not None
     return monitor.best
+
+
+def _search(problem: Problem, goal: Goal, budget: int, monitor: Monitor, base: Order) -> None:
+    """Offer what cuts suggest, and what first runs moved and gaps closed make of the cheapest."""
+    closing = Closing(problem, monitor.should_stop)
+    found = [(monitor.offer(order), order) for order in _cut(problem, goal, budget, monitor, base)]
+    found.sort(key=lambda pair: (pair[0].cost, pair[0].peak_bytes))
+    for score, order in found[:CLOSED]:
+        if score.bytes_over_budget and not goal.order_is_given and not monitor.should_stop():
+            annealing = Annealing(problem, goal, monitor, FIRST_RUNS_ALONE)
+            until = monitor.progress() + MOVED * (1 - monitor.progress())
+            score = monitor.offer(annealing.reordered(order, budget, until, FREE_COLD))
+        if score.bytes_over_budget and not monitor.should_stop():
+            monitor.offer(closing.down_to(order, budget)[0])
 
 
 def _cut(problem: Problem, goal: Goal, budget: int, monitor: Monitor, base: Order) -> Iterator[Order]:
     """What the cut of one moment makes of the document's order, and of others."""
     as_given = replace(goal, order_is_given=True)
-    for cut in moment_cut.best(problem, as_given, budget, 1):
-        yield _kept(Moments(problem, as_given, budget), base, cut)
+
+    def is_over() -> bool:
+        return monitor.progress() >= 1
+
+    for cut in moment_cut.best(problem, as_given, budget, 1, is_over):
+        yield _kept(Moments(problem, as_given, budget), base, cut, is_over)
     for tasks in () if goal.order_is_given else first_of.sets(Moments(problem, goal, budget)):
         for order, task in _late(problem, goal, budget, base, tasks):
             if monitor.should_stop():
@@ -70,7 +80,7 @@ def _cut(problem: Problem, goal: Goal, budget: int, monitor: Monitor, base: Orde
             moments = Moments(problem, as_given, budget, order=order)
             cut = moment_cut.of_one(moments, task)
             if cut.task >= 0 and cut.reachable:
-                yield _kept(moments, order, cut)
+                yield _kept(moments, order, cut, is_over)
 
 
 def _late(problem: Problem, goal: Goal, budget: int, base: Order, tasks: list[int]) -> Iterator[tuple[Order, int]]:
@@ -106,7 +116,7 @@ def _runnable(ahead: Csr, tasks: Order, done: set[int]) -> list[int]:
     return found
 
 
-def _kept(moments: Moments, order: Order, cut: MomentCut) -> Order:
+def _kept(moments: Moments, order: Order, cut: MomentCut, is_over: Callable[[], bool]) -> Order:
     """The order with runs behind the moment for what the cut does not keep there."""
     problem = moments.problem
     turn = int(first_step(problem, order)[cut.task])
@@ -114,7 +124,7 @@ def _kept(moments: Moments, order: Order, cut: MomentCut) -> Order:
     early[order[:turn]] = may_repeat(problem)[order[:turn]]
     gone = early[maker] & (problem.hold == TO_LAST_READ)
     gone[problem.reads[cut.task]] = False
-    gone[list(_live(moments, cut))] = False
+    gone[list(_live(moments, cut, is_over))] = False
     rerun = Rerun(problem, order, turn)
     rerun.drop(np.flatnonzero(gone).tolist())
     for step, task in enumerate(order[turn:].tolist(), start=turn):
@@ -122,7 +132,7 @@ def _kept(moments: Moments, order: Order, cut: MomentCut) -> Order:
     return np.array(rerun.steps, np.int64)
 
 
-def _live(moments: Moments, cut: MomentCut) -> tuple[int, ...]:
+def _live(moments: Moments, cut: MomentCut, is_over: Callable[[], bool]) -> tuple[int, ...]:
     """Buffers that lie at the moment, so few that they fit: of choices within the budget, one that costs little."""
     fixed, price, best = dict[int, int](), max(1, cut.price), None
     for _ in range(ROUNDS):
@@ -138,7 +148,7 @@ def _live(moments: Moments, cut: MomentCut) -> tuple[int, ...]:
         if fitting.bytes <= 0 and (best is None or fitting.ticks < best.ticks):
             best = fitting
         differ = sorted(set(cheap.live) - set(dear.live) - fixed.keys(), key=lambda b: (-moments.size[b], -b))
-        if cheap.bytes <= 0 or not differ or (best is not None and cheap.ticks >= best.ticks):
+        if cheap.bytes <= 0 or not differ or (best is not None and cheap.ticks >= best.ticks) or is_over():
             break
         over, known = cheap.bytes, len(fixed)
         for b in differ:

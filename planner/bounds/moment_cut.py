@@ -19,6 +19,7 @@ the cut that of Picard, "Maximal Closure of a Graph", 1976.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from planner.bounds import peak_cut
@@ -61,10 +62,12 @@ def bound(problem: Problem, goal: Goal, budget_bytes: int) -> MomentCut:
     return replace(best, claim=claim)
 
 
-def best(problem: Problem, goal: Goal, budget_bytes: int, count: int) -> list[MomentCut]:
+def best(
+    problem: Problem, goal: Goal, budget_bytes: int, count: int, is_over: Callable[[], bool] = lambda: False
+) -> list[MomentCut]:
     """The moments that cost most of many more, at most `count`, the dearest first with its claim.
 
-    A goal of fewer seconds looks at fewer.
+    A goal of fewer seconds looks at fewer, and so does who says that it is over.
     """
     moments, found = Moments(problem, goal, budget_bytes), list[MomentCut]()
     moments.left = int(moments.left * max(1.0, FULL_EFFORT * min(1.0, goal.seconds / FULL_SECONDS)))
@@ -73,7 +76,7 @@ def best(problem: Problem, goal: Goal, budget_bytes: int, count: int) -> list[Mo
         cut = _best_price(Network(moments, task), task, nearly)
         if cut.task == task and cut.reachable:
             found = sorted([*found, cut], key=lambda cut: -cut.ticks)[:count]
-        if moments.left <= 0 or not cut.reachable:
+        if moments.left <= 0 or not cut.reachable or is_over():
             break
     return [replace(cut, claim=_claim(moments, cut)) for cut in found[:1]] + found[1:]
 
