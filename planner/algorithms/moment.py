@@ -43,7 +43,7 @@ def plan(problem: Problem, goal: Goal, monitor: Monitor) -> Order:
     """The cheapest order that a cut suggests within the budget; without one, the document's order."""
     base = base_order(problem, goal.strict_phases)
     score = monitor.offer(base)
-    if goal.budget_bytes and score.bytes_over_budget:
+    if problem.tasks and goal.budget_bytes and score.bytes_over_budget:
         with suppress(Stopped), heeding(monitor.cancelled_by):
             _search(problem, goal, goal.budget_bytes, monitor, base)
     assert monitor.best is not None

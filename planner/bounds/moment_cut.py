@@ -51,7 +51,10 @@ def bound(problem: Problem, goal: Goal, budget_bytes: int) -> MomentCut:
 
     A moment that no repeats can bring within the budget proves that it is out of reach; of time it says nothing.
     """
-    moments, best = Moments(problem, goal, budget_bytes), MomentCut(0, -1, 0)
+    best = MomentCut(0, -1, 0)
+    if not problem.tasks:
+        return best
+    moments = Moments(problem, goal, budget_bytes)
     for task in moments.tried().tolist():
         best = _best_price(Network(moments, task), task, best)
         if moments.left <= 0 or not best.reachable:
@@ -69,6 +72,8 @@ def best(
 
     A goal of fewer seconds looks at fewer, and so does who says that it is over.
     """
+    if not problem.tasks:
+        return []
     moments, found = Moments(problem, goal, budget_bytes), list[MomentCut]()
     moments.left = int(moments.left * max(1.0, FULL_EFFORT * min(1.0, goal.seconds / FULL_SECONDS)))
     for task in moments.tried().tolist():

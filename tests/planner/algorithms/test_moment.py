@@ -15,11 +15,11 @@ from planner.monitor import Monitor
 from planner.plan import Goal, Order
 from planner.portfolio import judge
 from planner.posed import question_of
-from planner.problem import Problem
+from planner.problem import RESIDENT, Problem
 from planner.recompute import base_order
 from planner.request import parse_request
 from tests.planner.bounds.test_moment_cut import there_and_back
-from tests.planner.drawn import drawn
+from tests.planner.drawn import drawn, problem_of
 from tests.planner.optimum import least_cost
 
 
@@ -71,3 +71,5 @@ def test_without_a_budget_or_a_need_the_order_is_the_documents():
     problem = drawn("a>b b>c a>c", size=dict.fromkeys("abc", 4))
     for goal in (Goal(), Goal(100)):
         assert np.array_equal(planned(problem, goal), base_order(problem))
+    resident = problem_of([], [], 1, size=[9], hold=[RESIDENT])
+    assert not len(planned(resident, Goal(1)))

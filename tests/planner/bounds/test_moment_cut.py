@@ -106,3 +106,4 @@ def test_what_one_task_needs_cannot_be_gone_below():
 
 def test_nothing_to_run_takes_no_time():
     assert moment_cut.bound(problem_of([], []), Goal(1), 1).ticks == 0
+    assert moment_cut.best(problem_of([], []), Goal(1), 1, 2) == []
