@@ -20,7 +20,7 @@ from planner.plan import Goal
 from planner.problem import Problem
 
 # Leaves of a tree; fewer where so many arcs are looked at before.
-LEAVES, ARCS = 400, 250_000
+LEAVES, ARCS = 200, 150_000
 # Networks solved for one leaf.
 CUTS_A_LEAF = 24
 
