@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import importlib.metadata
 import json
 from functools import cache
@@ -10,8 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from app.errors import NotFound
+from graph.analysis.cost import DEVICES
+from planner.algorithms import PLANNERS, module_of
 
-SCHEMAS = Path(__file__).parent / "schemas_json"
+SCHEMAS = Path(__file__).parent / "api" / "schemas" / "json"
 SCHEMA_NAMES = ("document", "columns", "request", "report", "transform", "operation", "problem")
 AUTO = "every planner of the table in turn, each fed the best so far"
 
@@ -19,12 +20,9 @@ AUTO = "every planner of the table in turn, each fed the best so far"
 @cache
 def planners() -> list[dict[str, str]]:
     """Name and first sentence of every planner, `auto` first."""
-    from planner.algorithms import PLANNERS
-
     rows = [{"name": "auto", "summary": AUTO}]
     for name in PLANNERS:
-        module = importlib.import_module(f"planner.algorithms.{name}")
-        first = (module.__doc__ or "").strip().split("\n", 1)[0]
+        first = (module_of(name).__doc__ or "").strip().split("\n", 1)[0]
         rows.append({"name": name, "summary": first})
     return rows
 
@@ -32,8 +30,6 @@ def planners() -> list[dict[str, str]]:
 @cache
 def devices() -> list[dict[str, Any]]:
     """Every device profile: bytes, bandwidth, arithmetic peaks and the data sheet they come from."""
-    from graph.cost import DEVICES
-
     return [
         {
             "name": device.name,

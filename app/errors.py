@@ -26,9 +26,9 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from app.files import CannotWrite
+from app.atomic_files import CannotWrite
+from graph.cancellation import Stopped
 from graph.errors import MOST_FINDINGS, BadGraph, CannotExecute, Finding, NoGradient
-from graph.stops import Stopped
 from planner.errors import BadRequest, IllegalPlan
 
 if TYPE_CHECKING:

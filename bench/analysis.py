@@ -68,12 +68,12 @@ def program(ops: int, seed: int = 0) -> dict[str, Any]:
 
 def measured(data: bytes) -> dict[str, Any]:
     """CPU seconds per part, libraries loaded before; the collector is paused as when a model is read."""
-    from graph.collector import collector_paused
-    from graph.importers import load
-    from graph.native.decode import decode
-    from graph.native.schema import Document
-    from graph.versions.analysis import analysis_of_document
-    from graph.versions.mutable import mutable_document
+    from graph.formats.document.decode import decode
+    from graph.formats.document.schema import Document
+    from graph.formats.native.mutable_names import mutable_document
+    from graph.formats.readers import load
+    from graph.gc_pause import collector_paused
+    from graph.ssa.analysis import analysis_of_document
 
     seconds: dict[str, float] = {}
 

@@ -34,13 +34,13 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from app.client import Client
-from app.jobs.port import FINISHED
+from app.client.blocking import Client
+from app.jobs.interface import FINISHED
 from app.settings import Settings
+from app.store.batch_tables import items
+from app.store.integrity_check import walk
 from app.store.store import Store
 from app.store.tables import answers, events, operations, plans
-from app.store.tables_batches import items
-from app.store.walk import walk
 from bench.generators import chain
 from bench.processes import below, children
 
@@ -54,7 +54,7 @@ class Served:
 
     def __init__(self, folder: Path, slots: int):
         environment = {**os.environ, "REMAT_WORKERS": str(slots), "REMAT_LOG_LEVEL": "warning"}
-        command = [sys.executable, "-m", "app", "serve", "--port", "0", "--data", str(folder)]
+        command = [sys.executable, "-m", "remat", "serve", "--port", "0", "--data", str(folder)]
         self.log = (folder.parent / "serve.log").open("ab")
         self.log.seek(0, os.SEEK_END)
         start, until = self.log.tell(), time.monotonic() + START_S

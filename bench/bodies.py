@@ -19,14 +19,14 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from bench.scans import recurrence, transformer
-from graph.autodiff import differentiate
-from graph.bodies import find_pairs, with_saved
-from graph.control_flow import SNAPSHOT_GRAD, SnapshotGrad
+from graph.autodiff.differentiate import differentiate
 from graph.ir import Graph
-from planner.algorithms.revolve import forward_steps
-from planner.pipeline import solve
-from planner.posed import question_of
-from planner.request import parse_request
+from graph.loop_remat import find_pairs, with_saved
+from graph.ops.control_flow import SNAPSHOT_GRAD, SnapshotGrad
+from planner.algorithms.checkpointing.revolve import forward_steps
+from planner.formulation.formulate import question_of
+from planner.pipeline.solve import solve
+from planner.request.plan_request import parse_request
 
 #: Budgets, as shares of the way from recomputing everything to storing everything.
 SHARES = (1.0, 0.75, 0.5, 0.25, 0.1, 0.0)

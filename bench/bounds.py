@@ -19,11 +19,11 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from bench.catalogue import Instance, instances
-from graph.importers import load
-from planner.figures import overhead
-from planner.posed import question_of
-from planner.question import with_time_bound
-from planner.request import parse_request
+from graph.formats.readers import load
+from planner.formulation.formulate import question_of
+from planner.formulation.formulation import with_time_bound
+from planner.formulation.metrics import overhead
+from planner.request.plan_request import parse_request
 
 #: Points under the listed bound that are allowed, and what floats of the listed figures may be off.
 ALLOWED, ROUNDING = 0.001, 1e-6

@@ -25,11 +25,11 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from app.plots import curves
+from app.render.svg import curves
 from bench.catalogue import Instance, instances
 from bench.run import machine, names
-from planner.asked import parse_curve
-from planner.curves import curve
+from planner.pipeline.curve import curve
+from planner.request.curve_and_fit_request import parse_curve
 from tests.end_to_end.models import MODELS
 
 RESULTS = Path(__file__).parent / "results" / "curves.json"

@@ -25,11 +25,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from bench import scans
 from bench.catalogue import Instance
 from bench.generators import chain, transformer, unet
-from graph.autodiff import differentiate
-from graph.exporters import native
-from planner import pipeline
+from graph.autodiff.differentiate import differentiate
+from graph.formats.native import writer
 from planner.algorithms import PLANNERS
-from planner.request import parse_request
+from planner.pipeline import solve as pipeline
+from planner.request.plan_request import parse_request
 
 FILE = Path(__file__).parent / "digests.json"
 INSTANCES = ("chain40", "vgg16_b32", "unet_b4", "layered_n250_s2", "densenet_small", "transformer16_t2048")
@@ -77,7 +77,7 @@ def documents() -> dict[str, bytes]:
     """Documents by name: instances, and generated ones with phases, two of them with bodies."""
     generated = {"chain(30)": chain(30, seed=7), "unet(3)": unet(3), "transformer(600)": transformer(600)}
     bodies = {"scanned(4)": scans.transformer(4, 16, 32, 2), "recurrence(40)": scans.recurrence(40, 4, 16)}
-    generated |= {name: native.document(differentiate(graph, ["loss"])) for name, graph in bodies.items()}
+    generated |= {name: writer.document(differentiate(graph, ["loss"])) for name, graph in bodies.items()}
     return {name: Instance(name).bytes for name in INSTANCES} | {
         name: json.dumps(document).encode() for name, document in generated.items()
     }  # fmt: skip

@@ -263,7 +263,7 @@ ATTACKS: dict[str, Callable[[Attack], None]] = {
 
 
 def key_of(data: Path, tenant: str) -> str:
-    command = [sys.executable, "-m", "app", "keys", "create", tenant, "--data", str(data)]
+    command = [sys.executable, "-m", "remat", "keys", "create", tenant, "--data", str(data)]
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
 
 

@@ -35,17 +35,17 @@ import sqlalchemy as sa
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from app.jobs.port import FINISHED
-from app.records import report_of
+from app.jobs.interface import FINISHED
 from app.settings import Settings
 from app.store.database import engine_of
+from app.store.integrity_check import walk
+from app.store.records import report_of
 from app.store.store import Store
 from app.store.tables import answers, events, operations, plans
-from app.store.walk import walk
 from bench.generators import chain
 from bench.processes import below, children
-from planner import saved
 from planner.errors import PlannerError
+from planner.report import saved_report
 from tests.postgres import Cluster
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -59,7 +59,7 @@ ELSEWHERE = """
 import socket, sys
 name = sys.argv.pop(1)
 socket.gethostname = lambda: name
-from app.cli import main
+from app.cli.typer_app import main
 main()
 """
 
@@ -91,7 +91,7 @@ def storm(
     place = {"REMAT_DATA": str(folder / "data")}
     if cluster is not None:
         place["REMAT_DATABASE_URL"] = cluster.database(f"storm{seed}")
-        subprocess.run([sys.executable, "-m", "app", "migrate"], env=os.environ | place, cwd=ROOT, check=True)
+        subprocess.run([sys.executable, "-m", "remat", "migrate"], env=os.environ | place, cwd=ROOT, check=True)
     under = Storm(place, folder, seed, cluster)
     began = time.monotonic()
     try:
@@ -146,9 +146,11 @@ class Storm:
 
     def start(self, name: str) -> None:
         if name == "server":
-            command = ["-m", "app", "serve", "--port", self.url.rpartition(":")[2]]
+            command = ["-m", "remat", "serve", "--port", self.url.rpartition(":")[2]]
         else:
-            command = ["-m", "app", "worker"] if self._cluster is None else ["-c", ELSEWHERE, f"host-{name}", "worker"]
+            command = (
+                ["-m", "remat", "worker"] if self._cluster is None else ["-c", ELSEWHERE, f"host-{name}", "worker"]
+            )
         self._processes[name] = subprocess.Popen(
             [sys.executable, *command], env=self._environment, cwd=ROOT, stderr=self._log
         )
@@ -310,7 +312,7 @@ class Storm:
         self._log.close()
         self._engine.dispose()
         until = time.monotonic() + LAST_S
-        while (left := [pid for pid in self._seen if "app.preload" in line(pid)]) and time.monotonic() < until:
+        while (left := [pid for pid in self._seen if "app.solver.preload" in line(pid)]) and time.monotonic() < until:
             time.sleep(0.5)
         return left
 
@@ -341,7 +343,7 @@ def wrongs(store: Store, jobs: int, under: Storm) -> list[str]:
 def fault(report: dict[str, Any]) -> str:
     """What an independent check finds wrong with a plan; empty: nothing."""
     try:
-        return "" if report["checked"] and saved.verify(report)["layout"] else "no layout, or never checked"
+        return "" if report["checked"] and saved_report.verify(report)["layout"] else "no layout, or never checked"
     except PlannerError as error:
         return str(error)
 

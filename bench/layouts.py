@@ -19,9 +19,9 @@ import numpy as np
 from bench.catalogue import FOLDER
 from planner.layout import place
 from planner.layout.canonical_kernels import KERNELS
-from planner.monitor import Monitor
-from planner.plan import Lifetimes, Order, Score
 from planner.problem import Csr
+from planner.problem.monitor import Monitor
+from planner.problem.plan import Lifetimes, Order, Score
 
 ALIGNMENT = 1
 

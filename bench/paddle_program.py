@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from graph.importers.paddle.marks import CHECKPOINT, MAPPING, MESH, SEPARATE, SHAPE, flat
-from graph.importers.paddle.ops import slots_of
-from graph.importers.paddle.proto import LOD_TENSOR, paddle
-from graph.importers.paddle.spelling import attribute
+from graph.formats.paddle.mesh_attributes import CHECKPOINT, MAPPING, MESH, SEPARATE, SHAPE, flat
+from graph.formats.paddle.ops import slots_of
+from graph.formats.paddle.proto import LOD_TENSOR, paddle
+from graph.formats.paddle.write_ops import attribute
 
 MESHES = [[0, 1], [2, 3]]
 FLOAT, INT = 5, 3  # VarType numbers

@@ -20,7 +20,7 @@ from starlette.testclient import TestClient
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))
 
-from app.main import create_app  # noqa: E402
+from app.api.main import create_app  # noqa: E402
 from app.settings import Settings  # noqa: E402
 from tests.app.pages.seeded import fill  # noqa: E402
 

@@ -28,7 +28,7 @@ import uvicorn
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))
 
-from app.main import create_app  # noqa: E402
+from app.api.main import create_app  # noqa: E402
 from app.settings import Settings  # noqa: E402
 from bench import generators  # noqa: E402
 

@@ -24,10 +24,10 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from bench.catalogue import Instance, instances
-from planner import pipeline
 from planner.algorithms import PLANNERS
 from planner.errors import IllegalPlan
-from planner.request import parse_request
+from planner.pipeline import solve as pipeline
+from planner.request.plan_request import parse_request
 
 RESULTS = Path(__file__).parent / "results"
 KEY = ("instance", "budget", "planner", "seed", "seconds_limit")

@@ -87,13 +87,14 @@ def walked(document: bytes, stage: Callable[[str], AbstractContextManager[None]]
 
     Libraries are imported and kernels loaded before the first stage, as in a server that runs.
     """
-    from graph.collector import collector_paused
-    from graph.exporters import native
-    from graph.importers import load
-    from planner import portfolio, posed
-    from planner.check import check
-    from planner.realize import realize, sequence
-    from planner.request import parse_request
+    from graph.formats.native import writer
+    from graph.formats.readers import load
+    from graph.gc_pause import collector_paused
+    from planner.formulation import formulate
+    from planner.lowering.realize import realize, sequence
+    from planner.request.plan_request import parse_request
+    from planner.search import portfolio
+    from planner.verify.checker import check
     from planner.warm import warm
 
     warm()
@@ -102,7 +103,7 @@ def walked(document: bytes, stage: Callable[[str], AbstractContextManager[None]]
         with stage("parse"):
             graph = load(document)
         with stage("lower"):
-            question = posed.question_of(graph, request)
+            question = formulate.question_of(graph, request)
         with stage("greedy"):
             found = portfolio.search(question.lowered.problem, question.goal, "greedy", question.monitor())
             plan = question.judged(found.order, found.planner)
@@ -111,7 +112,7 @@ def walked(document: bytes, stage: Callable[[str], AbstractContextManager[None]]
         with stage("realize"):
             rewritten = realize(sequence(question.lowered, plan))
         with stage("serialise"):
-            size = len(native.dump(rewritten))
+            size = len(writer.dump(rewritten))
     return {
         "nodes": len(graph.nodes), "reads": len(question.lowered.problem.reads.index), "steps": len(plan.order),
         "overhead": plan.score.cost / question.baseline_cost - 1, "bytes_over_budget": plan.score.bytes_over_budget,

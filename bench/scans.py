@@ -10,7 +10,7 @@ from types import MappingProxyType
 
 import numpy as np
 
-from graph.builder import Builder
+from graph.builder.builder import Builder
 from graph.ir import Body, Graph, Role, TensorType
 
 FLOAT = "float32"

@@ -56,7 +56,7 @@ def model(blocks: int, name: str, width: int = 64) -> Json:
 @contextmanager
 def serving(data: Path, *arguments: str, **environment: str) -> Iterator[tuple[str, int]]:
     """(URL, process id) of a service of its own."""
-    command = [sys.executable, "-m", "app", "serve", "--port", "0", "--data", str(data), *arguments]
+    command = [sys.executable, "-m", "remat", "serve", "--port", "0", "--data", str(data), *arguments]
     settings = {"REMAT_LOG_LEVEL": "warning", "OMP_NUM_THREADS": "1"} | environment
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=os.environ | settings) as process:
         assert process.stderr is not None

@@ -25,10 +25,10 @@ from typing import Any
 
 import msgspec
 
-from app import records
-from app.jobs.port import Operation, Question
-from app.service import NO_SHAPES, Service
+from app.api.service.service import NO_SHAPES, Service
+from app.jobs.interface import Operation, Question
 from app.settings import Settings
+from app.store import records
 from bench.catalogue import Instance
 from bench.generators import layered, transformer
 

@@ -33,12 +33,12 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from bench.damage import damaged
 from graph.errors import BadGraph
-from graph.exporters import native
-from planner import pipeline
+from graph.formats.native import writer
 from planner.algorithms import PLANNERS
 from planner.errors import BadRequest
-from planner.request import parse_request
-from planner.runtime import RUNTIMES
+from planner.pipeline.solve import solve
+from planner.request.plan_request import parse_request
+from planner.request.target_runtime import RUNTIMES
 from tests.planner.optimum import front
 from tests.planner.small_problems import modes, small_problem, wrong
 from tests.strategies import random_graph
@@ -121,10 +121,10 @@ class Case:
         form, packing = chance.choice(["rows", "columns"]), chance.choice(["json", "msgpack"])
         self.is_damaged = chance.random() < 0.5
         if self.is_damaged:
-            self.document = damaged(json.loads(native.dump(graph, form)), chance)
+            self.document = damaged(json.loads(writer.dump(graph, form)), chance)
             self.fields |= {"execute": "no", "layout": "fast"}
         else:
-            self.document = native.dump(graph, form, packing)
+            self.document = writer.dump(graph, form, packing)
             outputs = [graph.values[v].name for v in graph.outputs]
             if chance.random() < 0.5:
                 self.fields["differentiate"] = {"of": outputs[:1]}  # refused where it depends on no parameter
@@ -132,7 +132,7 @@ class Case:
     def run(self) -> str:
         """What became of the document. Raises whatever should not be."""
         try:
-            report = pipeline.solve(self.document, parse_request(self.fields)).report
+            report = solve(self.document, parse_request(self.fields)).report
         except (BadGraph, BadRequest) as error:
             if not self.is_damaged and not all(f.path.startswith("differentiate") for f in error.findings):
                 raise

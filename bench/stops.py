@@ -24,11 +24,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from bench.catalogue import Instance
 from bench.generators import transformer
 from bench.scale import warm_up
-from planner import goals
-from planner.posed import question_of
-from planner.question import Question
-from planner.request import parse_request
-from planner.source import read, training_graph
+from planner.formulation.formulate import question_of
+from planner.formulation.formulation import Question
+from planner.formulation.training_graph import read, training_graph
+from planner.request.plan_request import parse_request
+from planner.search import lexicographic
 
 PLANNERS = (
     "auto", "greedy", "blocks", "moment", "anneal", "search_order", "revolve", "chain", "min_cut", "dtr", "exact",
@@ -86,7 +86,7 @@ def stopped(question: Question, planner: str, after: float) -> Stop:
     """A search that is told to stop so many seconds after its start."""
     monitor = question.monitor()
     search = threading.Thread(
-        target=goals.search, args=(question.lowered.problem, question.goal, planner, monitor), daemon=True
+        target=lexicographic.search, args=(question.lowered.problem, question.goal, planner, monitor), daemon=True
     )
     search.start()
     search.join(after)

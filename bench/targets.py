@@ -20,16 +20,17 @@ from bench.catalogue import Instance, published
 from bench.generators import deep_transformer, layered, published_like, transformer
 from bench.paddle_program import transformer as decoder
 from bench.run import resident_bytes
-from graph.collector import collector_paused
-from graph.importers import load
-from planner import liveness, portfolio
-from planner.check import check
-from planner.choices import resolved
-from planner.plan import Score
-from planner.posed import question_of
-from planner.question import Question, with_time_bound
-from planner.request import parse_request
-from planner.source import read, training_graph
+from graph.formats.readers import load
+from graph.gc_pause import collector_paused
+from planner.formulation.formulate import question_of
+from planner.formulation.formulation import Question, with_time_bound
+from planner.formulation.training_graph import read, training_graph
+from planner.problem import liveness
+from planner.problem.alternatives import resolved
+from planner.problem.plan import Score
+from planner.request.plan_request import parse_request
+from planner.search import portfolio
+from planner.verify.checker import check
 
 Measure = Callable[[int], float]  # seed -> value
 MISSED = float("inf")

@@ -28,15 +28,15 @@ from typing import Any
 import msgspec
 
 import remat
-from app.client import Client
-from app.terminal import size, table
+from app.client.blocking import Client
+from app.render.text import size, table
 from app.zoo.build import build, chosen
 from app.zoo.manifest import NAME, parse, written
 from bench.batches import Served
 from bench.processes import below
 
 SAME = ("plan", "layout", "timeline", "source")
-REMAT = [sys.executable, "-m", "app"]
+REMAT = [sys.executable, "-m", "remat"]
 EVERY_S = 0.05
 
 

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import time
 
-from planner import anneal_kernels, block_kernels, gap_kernels, peak_kernels, run_kernels
+from planner.algorithms.annealing import move_kernels
+from planner.algorithms.blocks import kernels as block_kernels
+from planner.algorithms.greedy import gap_kernels, trim_kernels
 from planner.layout import canonical_kernels
+from planner.problem import liveness_kernels
 
 ALL = (
-    gap_kernels.KERNELS, run_kernels.KERNELS, anneal_kernels.KERNELS, block_kernels.KERNELS, canonical_kernels.KERNELS,
-    peak_kernels.KERNELS,
+    gap_kernels.KERNELS, trim_kernels.KERNELS, move_kernels.KERNELS, block_kernels.KERNELS, canonical_kernels.KERNELS,
+    liveness_kernels.KERNELS,
 )  # fmt: skip
 
 

@@ -22,7 +22,9 @@ from planner.errors import BadRequest
 from remat.facade import BadInput, Report, Stopped, batch, curve, fit, plan, verify
 
 if TYPE_CHECKING:
-    from app.client import AsyncClient, Client
+    from app.client.blocking import AsyncClient, Client
+
+# Imports inside functions: the clients are loaded when first used: planning in this process needs no HTTP.
 
 __all__ = [
     "AsyncClient", "BadGraph", "BadInput", "BadRequest", "Client", "Finding", "Report", "Stopped", "batch",
@@ -33,7 +35,7 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     """The clients, imported when asked for: who plans at home needs no HTTP."""
     if name in ("AsyncClient", "Client"):
-        from app import client
+        from app.client import blocking
 
-        return getattr(client, name)
+        return getattr(blocking, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

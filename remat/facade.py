@@ -10,16 +10,21 @@ from concurrent.futures import Executor
 from pathlib import Path
 from typing import Any
 
-from app.commands.files import read_report
-from app.files import write_whole
-from graph import stops
+from app.atomic_files import write_whole
+from app.cli.commands.files import read_report
+from graph import cancellation
 from graph.errors import BadGraph, Finding
 from graph.ir import Graph
-from planner import curves, pipeline, saved
-from planner import fit as fits
-from planner.asked import parse_curve, parse_fit
 from planner.errors import BadRequest, IllegalPlan
-from planner.request import parse_request
+from planner.pipeline import curve as curves
+from planner.pipeline import fit as fits
+from planner.pipeline.progress import Outcome
+from planner.pipeline.solve import solve
+from planner.report import saved_report
+from planner.request.curve_and_fit_request import parse_curve, parse_fit
+from planner.request.plan_request import parse_request
+
+# Imports inside functions: loaded when first used, so that `import remat` stays quick.
 
 
 class BadInput(ValueError):
@@ -44,7 +49,7 @@ class Stopped(Exception):
 class Report(Mapping[str, Any]):
     """The report of the wire contract as a mapping, with the graphs it speaks of."""
 
-    def __init__(self, outcome: pipeline.Outcome):
+    def __init__(self, outcome: Outcome):
         self._report = outcome.report
         self.source: Graph = outcome.source
         self.graph: Graph = outcome.graph
@@ -67,13 +72,13 @@ class Report(Mapping[str, Any]):
 
     def _repr_html_(self) -> str:
         """What a notebook shows: the answer, and memory before and after."""
-        from app.notebook import report_html
+        from app.render.notebook import report_html
 
         return report_html(self)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the report with its source, so that `remat verify` needs this one file. Atomic."""
-        from graph.exporters.native import document
+        from graph.formats.native.writer import document
 
         write_whole(Path(path), json.dumps({**self._report, "source": document(self.source)}).encode())
 
@@ -91,10 +96,10 @@ def plan(
     """
     fields = {"execute": "auto", **request} | ({} if budget is None else {"budget": budget})
     try:
-        outcome = pipeline.solve(_read(model), parse_request(fields), cancel=cancel)
+        outcome = solve(_read(model), parse_request(fields), cancel=cancel)
     except (BadGraph, BadRequest) as error:
         raise BadInput(error.findings) from None
-    except stops.Stopped:
+    except cancellation.Stopped:
         raise Stopped from None
     if outcome.report["plan"]["stopped"]:
         raise Stopped(Report(outcome))
@@ -118,7 +123,7 @@ def curve(
         return curves.curve(_read(model), asked, cancel=cancel).document
     except (BadGraph, BadRequest) as error:
         raise BadInput(error.findings) from None
-    except stops.Stopped:
+    except cancellation.Stopped:
         raise Stopped from None
 
 
@@ -140,7 +145,7 @@ def fit(
         return fits.fit(_read(model), asked, cancel=cancel).document
     except (BadGraph, BadRequest) as error:
         raise BadInput(error.findings) from None
-    except stops.Stopped:
+    except cancellation.Stopped:
         raise Stopped from None
 
 
@@ -162,10 +167,10 @@ def batch(
     such as Dask's or Ray's, whose workers read the files under the same names; without it `workers` child processes
     of this machine do the work. What cannot be planned is a row in state `failed`. Raises BadInput, ValueError.
     """
-    from app.batch_runs import engines
-    from app.batch_runs.items import items_of, models_of
-    from app.batch_runs.run import outcomes
     from app.errors import BadUsage
+    from app.sweep import executors
+    from app.sweep.items import items_of, models_of
+    from app.sweep.run import outcomes
 
     stop = cancel or threading.Event()
     named = [models] if isinstance(models, str | os.PathLike) else models
@@ -177,9 +182,9 @@ def batch(
     except BadUsage as error:
         raise ValueError(str(error)) from None
     if executor is not None:
-        engine = engines.of(executor)
+        engine = executors.of(executor)
     else:
-        engine = engines.local(workers or os.cpu_count() or 1, None, stop)
+        engine = executors.local(workers or os.cpu_count() or 1, None, stop)
     rows = {}
     try:
         for outcome in outcomes(items, engine, stop):
@@ -204,7 +209,7 @@ def verify(report: Mapping[str, Any] | str | os.PathLike[str]) -> dict[str, Any]
     Raises BadInput where that is no report, or one that is damaged.
     """
     try:
-        return saved.verify(report if isinstance(report, Mapping) else read_report(os.fspath(report)))
+        return saved_report.verify(report if isinstance(report, Mapping) else read_report(os.fspath(report)))
     except (BadGraph, BadRequest) as error:
         raise BadInput(error.findings) from None
     except IllegalPlan as error:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from graph.builder import Builder
+from graph.builder.builder import Builder
 from graph.ir import Cost, Graph, Phase, Role, TensorType
 
 Document = dict[str, Any]

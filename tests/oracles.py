@@ -1,14 +1,14 @@
 """Oracles: obvious and slow. They look ahead along the whole sequence again at every step.
 
-Nothing here is shared with `planner/liveness.py` or `planner/check.py`.
+Nothing here is shared with `planner/problem/liveness.py` or `planner/verify/checker.py`.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from planner.plan import Goal
 from planner.problem import DEVICE, FORBID, HANDED_OUT, NEVER, RESIDENT, TO_THE_END, Problem
+from planner.problem.plan import Goal
 
 
 def legal(problem: Problem, goal: Goal, order: list[int]) -> bool:

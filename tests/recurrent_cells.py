@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from graph.builder import Builder
-from graph.importers.caffe2.ops import CAFFE2
+from graph.builder.builder import Builder
+from graph.formats.caffe2.ops import CAFFE2
 from graph.ir import Graph, Role, TensorType
 from graph.recurrent import RecurrentNet, State, StepOp, add_recurrent, add_unrolled, cell
 

@@ -6,7 +6,7 @@ import random
 
 import numpy as np
 
-from graph.builder import Builder
+from graph.builder.builder import Builder
 from graph.ir import Cost, Graph, Phase, Role, TensorType
 
 SHAPE = (3, 4)

@@ -10,15 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from app.main import create_app
-from app.schemas import Differentiate, GradientRule
+from app.api.main import create_app
+from app.api.schemas.plans import Differentiate, GradientRule
 from app.settings import Settings
 from app.store.tables import metadata
-from graph.resolve import Options
+from graph.autodiff.resolve_names import Options
 from planner.algorithms import PLANNERS
-from planner.plan import Lifetimes, Plan
 from planner.problem import Problem
-from planner.runtime import RUNTIMES
+from planner.problem.plan import Lifetimes, Plan
+from planner.request.target_runtime import RUNTIMES
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"

@@ -1,57 +1,328 @@
-"""Imports go one way: app -> planner -> graph; remat may import all; nobody imports remat or app."""
+"""Import rules of the packages, every import counted: those inside functions and under TYPE_CHECKING too.
+
+A unit is a package of a room (`planner.bounds`), with all below it, or a module at a room's top (`planner.errors`).
+`SPLIT` packages are taken apart into one unit a folder, because parts of the room stand between their folders.
+"""
 
 from __future__ import annotations
 
 import ast
+import sys
+from collections import Counter
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parent.parent
 ROOMS = ("graph", "planner", "app", "remat")
-ALLOWED = {
-    "graph": {"graph"},
-    "planner": {"planner", "graph"},
-    "app": {"app", "planner", "graph"},
-    "remat": {"remat", "app", "planner", "graph"},
+SPLIT = {"graph.ops", "graph.formats", "app.api", "app.jobs"}
+MOST_PACKAGES, MOST_MODULES, MOST_IN_A_FOLDER = 14, 4, 15
+REASON = "# Imports inside functions: "
+
+#: Unit -> units it may import. A line that is not needed is an error as well.
+MAY_IMPORT: dict[str, str] = {
+    "app.api": (
+        "app.api.auth app.api.middleware app.api.routes app.api.service app.api.wire app.atomic_files "
+        "app.catalogue app.errors app.pages app.settings app.telemetry graph.cancellation graph.errors "
+        "planner.errors"
+    ),
+    "app.api.auth": "app.api.service app.api.wire app.atomic_files app.errors app.jobs app.jobs.batches app.store",
+    "app.api.middleware": "app.api.service app.api.wire app.errors app.settings app.telemetry",
+    "app.api.routes": (
+        "app.api.auth app.api.schemas app.api.service app.api.wire app.catalogue app.errors app.jobs "
+        "app.jobs.answers app.jobs.batches app.models app.render app.store app.telemetry graph.cancellation "
+        "graph.errors planner.errors planner.layout planner.request"
+    ),
+    "app.api.schemas": (
+        "app.atomic_files app.catalogue app.errors graph.formats.document planner.errors planner.layout planner.request"
+    ),
+    "app.api.service": (
+        "app.atomic_files app.errors app.jobs app.jobs.batches app.settings app.solver app.store app.telemetry"
+    ),
+    "app.api.wire": (
+        "app.api.schemas app.api.service app.errors app.models app.settings app.telemetry graph.errors planner.request"
+    ),
+    "app.catalogue": "app.errors graph.analysis planner.algorithms",
+    "app.cli": (
+        "app.api app.api.auth app.api.middleware app.atomic_files app.catalogue app.client app.errors app.jobs "
+        "app.jobs.batches app.models app.render app.settings app.solver app.store app.sweep app.telemetry app.zoo "
+        "graph.analysis graph.errors graph.formats graph.ir graph.limits graph.transforms planner.algorithms "
+        "planner.errors planner.formulation planner.layout planner.pipeline planner.report planner.request "
+        "planner.verify"
+    ),
+    "app.client": (
+        "graph.autodiff graph.errors graph.formats graph.formats.document graph.formats.native graph.ir "
+        "graph.limits graph.ops.registry graph.ssa planner.request"
+    ),
+    "app.errors": "app.atomic_files graph.cancellation graph.errors planner.errors",
+    "app.jobs": "app.atomic_files app.errors app.jobs.answers app.settings app.solver app.store graph.cancellation",
+    "app.jobs.answers": (
+        "app.settings app.store graph.formats.document graph.formats.native graph.ir graph.limits "
+        "graph.transforms planner.formulation planner.report planner.request"
+    ),
+    "app.jobs.batches": "app.api.schemas app.errors app.jobs app.render app.settings app.store",
+    "app.models": (
+        "app.api.schemas app.errors graph.autodiff graph.buffer_sharing graph.errors graph.formats "
+        "graph.formats.caffe2.compat graph.formats.paddle graph.ir graph.recurrent graph.ssa graph.training "
+        "graph.transforms planner.errors planner.formulation planner.report planner.request"
+    ),
+    "app.pages": (
+        "app.api.auth app.api.routes app.api.service app.api.wire app.atomic_files app.catalogue app.errors "
+        "app.jobs app.jobs.batches app.models app.render app.store graph.errors planner.errors planner.layout "
+        "planner.request"
+    ),
+    "app.render": (
+        "app.atomic_files app.errors graph.analysis graph.formats graph.ir planner.algorithms planner.errors "
+        "planner.lowering planner.problem planner.request"
+    ),
+    "app.settings": "graph.limits",
+    "app.solver": (
+        "app.errors app.jobs.answers app.models app.render app.telemetry graph.cancellation graph.errors "
+        "graph.formats graph.formats.native graph.ir graph.limits planner.formulation planner.layout "
+        "planner.pipeline planner.request"
+    ),
+    "app.store": "app.atomic_files app.catalogue app.errors app.settings app.telemetry planner.errors",
+    "app.sweep": (
+        "app.api.schemas app.atomic_files app.catalogue app.client app.errors app.models app.render app.settings "
+        "app.solver app.zoo graph.errors graph.limits planner.errors planner.request"
+    ),
+    "app.telemetry": "app.atomic_files app.catalogue app.errors",
+    "app.zoo": "app.atomic_files app.errors",
+    "graph.analysis": "graph.ir graph.ops.control_flow graph.ops.registry",
+    "graph.autodiff": (
+        "graph.analysis graph.builder graph.cancellation graph.errors graph.ir graph.ops.control_flow "
+        "graph.ops.registry graph.transforms"
+    ),
+    "graph.buffer_sharing": (
+        "graph.analysis graph.errors graph.execution graph.formats.document graph.formats.native graph.ir "
+        "graph.ops.registry graph.transforms"
+    ),
+    "graph.builder": (
+        "graph.cancellation graph.errors graph.ir graph.ops.control_flow graph.ops.registry graph.validate"
+    ),
+    "graph.execution": (
+        "graph.analysis graph.cancellation graph.errors graph.ir graph.ops.control_flow graph.ops.registry"
+    ),
+    "graph.formats": "graph.errors graph.gc_pause graph.ir graph.limits",
+    "graph.formats.caffe2": (
+        "graph.builder graph.errors graph.formats.caffe2.compat graph.formats.document graph.formats.shared "
+        "graph.ir graph.limits graph.ops.registry graph.recurrent"
+    ),
+    "graph.formats.caffe2.compat": (
+        "graph.analysis graph.autodiff graph.builder graph.errors graph.formats.document graph.formats.shared "
+        "graph.ir graph.loop_remat graph.ops.control_flow graph.recurrent graph.ssa graph.transforms"
+    ),
+    "graph.formats.document": "graph.errors graph.ir graph.limits graph.ops.registry",
+    "graph.formats.mxnet": (
+        "graph.autodiff graph.builder graph.errors graph.formats.document graph.formats.shared graph.ir "
+        "graph.limits graph.ops.registry"
+    ),
+    "graph.formats.native": (
+        "graph.builder graph.cancellation graph.errors graph.formats.document graph.ir graph.limits "
+        "graph.ops.control_flow graph.ssa"
+    ),
+    "graph.formats.onnx": (
+        "graph.builder graph.errors graph.execution graph.formats.onnx.read graph.ir graph.limits "
+        "graph.loop_remat graph.ops.registry graph.transforms"
+    ),
+    "graph.formats.onnx.read": "graph.builder graph.errors graph.ir graph.limits graph.ops.registry",
+    "graph.formats.paddle": (
+        "graph.autodiff graph.builder graph.errors graph.formats.document graph.formats.shared graph.ir "
+        "graph.limits graph.ops.registry graph.ops.training graph.training"
+    ),
+    "graph.formats.shared": (
+        "graph.builder graph.errors graph.formats.document graph.formats.native graph.ir graph.limits "
+        "graph.ops.registry"
+    ),
+    "graph.limits": "graph.ir",
+    "graph.loop_remat": "graph.errors graph.ir graph.ops.control_flow graph.ops.registry graph.validate",
+    "graph.ops.control_flow": "graph.errors graph.ir graph.ops.registry",
+    "graph.ops.nn": "graph.builder graph.errors graph.ir graph.ops.numeric graph.ops.registry",
+    "graph.ops.numeric": "graph.builder graph.ir graph.ops.registry",
+    "graph.ops.registry": "graph.errors graph.ir",
+    "graph.ops.rnn": "graph.builder graph.ir graph.ops.numeric graph.ops.registry",
+    "graph.ops.tensor": "graph.builder graph.ir graph.ops.numeric graph.ops.registry",
+    "graph.ops.training": "graph.builder graph.ir graph.ops.numeric graph.ops.registry",
+    "graph.recurrent": (
+        "graph.analysis graph.builder graph.errors graph.formats.shared graph.ir graph.loop_remat "
+        "graph.ops.control_flow graph.ops.registry graph.validate"
+    ),
+    "graph.ssa": "graph.analysis graph.errors graph.formats.document graph.ir graph.ops.registry",
+    "graph.training": (
+        "graph.analysis graph.autodiff graph.builder graph.errors graph.ir graph.ops.numeric graph.ops.registry "
+        "graph.ops.training graph.ssa graph.transforms graph.validate"
+    ),
+    "graph.transforms": (
+        "graph.analysis graph.builder graph.errors graph.execution graph.formats.document graph.ir "
+        "graph.ops.control_flow graph.ssa graph.validate"
+    ),
+    "graph.validate": "graph.analysis graph.errors graph.ir graph.limits graph.ops.control_flow",
+    "planner.advice": (
+        "graph.analysis graph.errors graph.execution graph.ir graph.limits planner.algorithms planner.bounds "
+        "planner.errors planner.formulation planner.problem planner.request planner.search planner.verify"
+    ),
+    "planner.algorithms": "graph.cancellation planner.bounds planner.errors planner.problem",
+    "planner.body_plans": (
+        "graph.analysis graph.cancellation graph.errors graph.ir graph.loop_remat graph.ops.control_flow "
+        "planner.algorithms planner.bounds planner.lowering planner.problem planner.request"
+    ),
+    "planner.bounds": "graph.cancellation planner.problem planner.verify",
+    "planner.errors": "graph.errors",
+    "planner.formulation": (
+        "graph.analysis graph.autodiff graph.cancellation graph.errors graph.execution graph.formats "
+        "graph.formats.native graph.ir graph.limits graph.recurrent graph.training graph.transforms "
+        "planner.body_plans planner.bounds planner.errors planner.layout planner.lowering planner.problem "
+        "planner.request planner.search planner.verify"
+    ),
+    "planner.layout": "planner.errors planner.problem planner.request planner.verify",
+    "planner.lowering": (
+        "graph.analysis graph.cancellation graph.ir graph.loop_remat graph.ops.registry graph.transforms "
+        "planner.problem planner.request"
+    ),
+    "planner.pipeline": (
+        "graph.autodiff graph.buffer_sharing graph.cancellation graph.errors graph.formats.native graph.gc_pause "
+        "graph.ir graph.limits planner.advice planner.algorithms planner.errors planner.formulation "
+        "planner.lowering planner.problem planner.report planner.request planner.search planner.verify"
+    ),
+    "planner.problem": "graph.cancellation planner.errors",
+    "planner.report": (
+        "graph.formats graph.ir graph.limits planner.advice planner.bounds planner.errors planner.formulation "
+        "planner.lowering planner.problem planner.request planner.verify"
+    ),
+    "planner.request": "planner.algorithms planner.errors",
+    "planner.search": "planner.algorithms planner.bounds planner.problem",
+    "planner.verify": "planner.errors planner.problem",
+    "planner.warm": "planner.algorithms planner.layout planner.problem",
+    "remat": "app.client graph.errors planner.errors remat.facade",
+    "remat.__main__": "app.cli",
+    "remat.facade": (
+        "app.atomic_files app.cli app.errors app.render app.sweep graph.cancellation graph.errors "
+        "graph.formats.native graph.ir planner.errors planner.pipeline planner.report planner.request"
+    ),
 }
-#: The files of the planner room that speak both languages; every other one sees columns only.
-SPEAK_BOTH = {
-    "planner/lower.py", "planner/lower_bodies.py", "planner/lower_choices.py",
-    "planner/source.py", "planner/posed.py", "planner/realize.py", "planner/execution.py", "planner/pipeline.py",
-    "planner/saved.py", "planner/info.py", "planner/curves.py", "planner/fit.py", "planner/levers.py",
-    "planner/lever_runs.py", "planner/shapes.py",
-}  # fmt: skip
-FINDINGS_ONLY = {"planner/errors.py"}  # shares the record of a finding
-NO_GRAPH = {"graph.stops"}  # whether to go on, which knows nothing of graphs
+
 
 FILES = [path for room in ROOMS for path in sorted((ROOT / room).rglob("*.py"))]
 
 
-def imported(path: Path) -> set[str]:
-    """Dotted names of all modules a file imports, those inside functions included."""
-    names: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_text())):
+def dotted(path: Path) -> str:
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+MODULES = {dotted(path) for path in FILES}
+
+
+@cache
+def imports(path: Path) -> tuple[tuple[str, int, bool], ...]:
+    """(module, line, inside a function) of everything a file imports; modules of ours in full, others by name."""
+    tree = ast.parse(path.read_text())
+    found: list[tuple[str, int, bool]] = []
+    functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+    inside = {id(node) for function in functions for node in ast.walk(function)}
+    for node in ast.walk(tree):
+        names: list[str] = []
         if isinstance(node, ast.Import):
-            names |= {alias.name for alias in node.names}
+            names = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{path} imports relatively"
-            names.add(node.module or "")
-    return names
+            assert node.level == 0 and node.module, f"{path} imports relatively"
+            whole = [f"{node.module}.{alias.name}" for alias in node.names]
+            names = [name if name in MODULES else node.module for name in whole]
+        found += [(name, node.lineno, id(node) in inside) for name in names]
+    return tuple(found)
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_a_file_imports_only_rooms_below_its_own(path: Path) -> None:
-    room = path.relative_to(ROOT).parts[0]
-    rooms = {name.partition(".")[0] for name in imported(path)} & {*ROOMS, "tests", "bench"}
-    assert rooms <= ALLOWED[room]
+def folder_of(module: str) -> str:
+    """The package a module lies in; a module at a room's top is a unit of its own."""
+    is_package = (ROOT / module.replace(".", "/")).is_dir()
+    return module if is_package or module.count(".") == 1 else module.rpartition(".")[0]
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "planner").rglob("*.py")), ids=lambda path: path.name)
-def test_algorithms_see_columns_only(path: Path) -> None:
-    where = str(path.relative_to(ROOT))
-    from_graph = {name for name in imported(path) if name.partition(".")[0] == "graph"} - NO_GRAPH
-    if where in FINDINGS_ONLY:
-        assert from_graph == {"graph.errors"}
-    elif where not in SPEAK_BOTH:
-        assert not from_graph
+def unit_of(module: str) -> str:
+    folder = folder_of(module)
+    top = ".".join(folder.split(".")[:2])
+    return folder if top in SPLIT else top
+
+
+def edges(name: Callable[[str], str]) -> dict[str, set[str]]:
+    """What each unit, or each folder, imports of the others."""
+    found: dict[str, set[str]] = {}
+    for path in FILES:
+        own = name(dotted(path))
+        others = {name(module) for module, _, _ in imports(path) if module in MODULES}
+        found.setdefault(own, set()).update(others - {own})
+    return found
+
+
+def test_units_import_what_the_table_allows_and_the_table_allows_no_more() -> None:
+    actual = {unit: targets for unit, targets in edges(unit_of).items() if targets}
+    assert actual == {unit: set(targets.split()) for unit, targets in MAY_IMPORT.items()}
+
+
+@pytest.mark.parametrize("name", [unit_of, folder_of])
+def test_imports_have_no_cycle(name: Callable[[str], str]) -> None:
+    left = edges(name)
+    while leaves := [unit for unit, targets in left.items() if not targets & left.keys()]:
+        for unit in leaves:
+            del left[unit]
+    assert not left
+
+
+def test_rooms_import_downwards() -> None:
+    order = [*ROOMS, "tests", "bench", "docs"]
+    for path in FILES:
+        room = path.relative_to(ROOT).parts[0]
+        used = {module.partition(".")[0] for module, _, _ in imports(path)} & set(order)
+        assert all(order.index(other) <= order.index(room) for other in used), path
+
+
+def test_an_import_inside_a_function_has_a_reason() -> None:
+    """Beside it, or once for the module."""
+    for path in FILES:
+        text = path.read_text()
+        lines = text.splitlines()
+        bare = [line for _, line, is_inside in imports(path) if is_inside and "#" not in lines[line - 1]]
+        assert not bare or REASON in text, f"{path}:{bare}"
+
+
+@pytest.mark.parametrize("room", ["graph", "planner", "app"])
+def test_a_room_and_its_folders_stay_small(room: str) -> None:
+    folders = [path.parent for path in FILES if path.name == "__init__.py" and path.relative_to(ROOT).parts[0] == room]
+    modules = Counter(path.parent for path in FILES if path.name != "__init__.py")
+    assert len([folder for folder in folders if folder.parent == ROOT / room]) <= MOST_PACKAGES
+    assert modules[ROOT / room] <= MOST_MODULES
+    assert not [folder for folder in folders if modules[folder] > MOST_IN_A_FOLDER]
+
+
+def used_by(package: str) -> set[str]:
+    """Modules that a package, with all below it, imports."""
+    files = [path for path in FILES if f"{dotted(path)}.".startswith(f"{package}.")]
+    return {module for path in files for module, _, _ in imports(path)}
+
+
+def test_the_certificate_verifier_needs_the_standard_library_only() -> None:
+    roots = {module.partition(".")[0] for module, _, _ in imports(ROOT / "planner/verify/certificate.py")}
+    assert roots <= sys.stdlib_module_names
+
+
+def test_the_checker_sees_problems_only() -> None:
+    ours = {module for module in used_by("planner.verify") if module in MODULES}
+    assert all(module.startswith(("planner.problem", "planner.verify", "planner.errors")) for module in ours)
+
+
+#: Beside errors and cancellation, which know nothing of graphs.
+KNOW_GRAPHS = {"advice", "body_plans", "formulation", "lowering", "pipeline", "report"}
+
+
+def test_algorithms_see_columns_only() -> None:
+    free = {"graph.errors", "graph.cancellation", "graph.gc_pause"}
+    for unit, targets in edges(unit_of).items():
+        room, _, package = unit.partition(".")
+        if room == "planner" and package not in KNOW_GRAPHS:
+            assert not {target for target in targets if target.startswith("graph.")} - free, unit
+
+
+def test_child_processes_import_no_pages_and_no_command_line() -> None:
+    assert not [module for module in used_by("app.solver") if module.startswith(("app.pages", "app.cli", "app.api"))]

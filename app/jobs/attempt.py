@@ -14,16 +14,17 @@ from typing import Any, Literal, TypeVar
 import sqlalchemy as sa
 from structlog.contextvars import bound_contextvars
 
+from app.atomic_files import CannotWrite
 from app.errors import AppError, Problem, SolveFailed, Unavailable, problem_of
-from app.files import CannotWrite
-from app.jobs import stored
-from app.jobs.port import DIFFERENT, Event, Operation
-from app.records import keep_plan, keep_result, solve_payload
-from app.runner import Answer, Runner
+from app.jobs import repository
+from app.jobs.answers.isomorphic_graphs import answered, owner_of_item
+from app.jobs.interface import DIFFERENT, Event, Operation, Scheduler
+from app.jobs.queue import Queue
 from app.settings import Settings
+from app.solver.child_process import Answer, Runner
+from app.store.records import keep_plan, keep_result, solve_payload
 from app.store.store import Store
-from app.twins import answered, owner_of_item
-from graph.stops import Stopped
+from graph.cancellation import Stopped
 
 log = logging.getLogger(__name__)
 
@@ -41,6 +42,7 @@ class Means:
     store: Store
     runner: Runner
     settings: Settings
+    scheduler: Callable[[Store, Queue, Settings], Scheduler]  # called once a worker
 
 
 class Interrupted(BaseException):
@@ -90,7 +92,7 @@ class Attempt:
         with bound_contextvars(operation=self.operation.id):
             try:
                 return self._run()
-            except stored.Lost:
+            except repository.Lost:
                 log.warning("operation=%s event=lost", self.operation.id)
                 return False
 
@@ -103,7 +105,7 @@ class Attempt:
             return self._end("failed", error=problem_of(SolveFailed(said, code="poisoned")))
         try:
             return self._keep(self._solve())
-        except stored.Lost:
+        except repository.Lost:
             raise
         except Stopped:
             self._go_on()
@@ -170,7 +172,7 @@ class Attempt:
         key = None if found.hurried or state == "cancelled" else operation.key
 
         def ends(connection: sa.Connection, id: str) -> None:
-            stored.end(connection, operation, self._told(), state, id)
+            repository.end(connection, operation, self._told(), state, id)
             self._leave(connection, operation.id)
 
         def keep() -> str:
@@ -186,7 +188,7 @@ class Attempt:
     def _end(self, state: str, result: str | None = None, error: Mapping[str, Any] | None = None) -> bool:
         def end() -> None:
             with self._lock, self.means.store.writing() as connection:
-                stored.end(connection, self.operation, self._told(), state, result, error)
+                repository.end(connection, self.operation, self._told(), state, result, error)
                 self._leave(connection, self.operation.id)
 
         self._patiently(end, CannotWrite)
@@ -196,7 +198,7 @@ class Attempt:
     def _begin_again(self) -> bool:
         """Let it wait, for whoever begins it next: this very thread."""
         self._patiently(lambda: look_at(self.means.store, [self], wait=True), CannotWrite)
-        self._patiently(lambda: stored.let_wait(self.means.store, self.operation), CannotWrite)
+        self._patiently(lambda: repository.let_wait(self.means.store, self.operation), CannotWrite)
         return False
 
     def _go_on(self) -> None:
@@ -204,7 +206,7 @@ class Attempt:
         if self._why == "closing":
             raise Interrupted
         if self._why == "lost":
-            raise stored.Lost
+            raise repository.Lost
 
     def _patiently(self, act: Callable[[], T], *also: type[Exception]) -> T:
         """What `act` gives, once the store answers: an hour's work is not lost to a minute without a database."""
@@ -226,7 +228,7 @@ def look_at(store: Store, attempts: Iterable[Attempt], wait: bool = False) -> No
     with contextlib.ExitStack() as held:
         looked = [attempt for attempt in attempts if held.enter_context(attempt.at_rest(wait))]
         told = [(attempt.operation, attempt._told()) for attempt in looked]
-        ending = stored.look(store, told) if told else {}
+        ending = repository.look(store, told) if told else {}
         for attempt, (operation, events) in zip(looked, told, strict=True):
             if operation.id not in ending:
                 attempt.halt("lost")

@@ -20,11 +20,13 @@ from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
 
-from app.jobs.port import USUAL
+from app.jobs.interface import USUAL
 from app.store.database import BUSY_SECONDS, explained
 
 if TYPE_CHECKING:
     from dbos import DBOSClient
+
+# Imports inside functions: DBOS takes half a second, and commands that only read the queue do without it.
 
 NAME = "solves"
 WORKFLOW = "solve"

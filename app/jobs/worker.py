@@ -11,10 +11,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from app.batches.feeder import Feeder
+from app.atomic_files import CannotWrite
 from app.errors import AppError
-from app.files import CannotWrite
-from app.jobs import stored
+from app.jobs import repository
 from app.jobs.attempt import PATIENCE_S, Attempt, Interrupted, Means, look_at
 from app.jobs.queue import Queue, Taking, new_worker_id
 
@@ -34,7 +33,7 @@ class Worker:
         self.means, self._queue = means, queue
         self.id = new_worker_id()
         self._taking = Taking(queue, self.id, self._slots, self._run)
-        self._feeder = Feeder(means.store, queue, means.settings)
+        self._feeder = means.scheduler(means.store, queue, means.settings)
         self._attempts: list[Attempt] = []
         self._lock = threading.Lock()
         self._draining, self._closing, self._ended = threading.Event(), threading.Event(), threading.Event()
@@ -45,7 +44,7 @@ class Worker:
     def start(self) -> None:
         """Take operations of a queue that is prepared. Raises CannotWrite, Unavailable."""
         store, settings = self.means.store, self.means.settings
-        stored.beat(store, self._row())  # before it takes anything: a holder that is not enlisted is dead
+        repository.beat(store, self._row())  # before it takes anything: a holder that is not enlisted is dead
         self._queue.limit(settings.solves_per_key)
         self._taking.start()
         self._thread.start()
@@ -76,9 +75,9 @@ class Worker:
         self._woken.set()
         self._thread.join()
         try:
-            stored.give_back(store, [self.id], begun=-1)
+            repository.give_back(store, [self.id], begun=-1)
             self._taking.recover([self.id])
-            stored.strike(store, [self.id])
+            repository.strike(store, [self.id])
         except (AppError, CannotWrite) as error:  # others will find out
             log.warning("worker=%s event=not_given_back said=%r", self.id, str(error))
         self._taking.close()
@@ -101,9 +100,9 @@ class Worker:
             if self._closing.is_set():
                 raise Interrupted
             try:
-                begun = stored.claim(store, id, self.id)
+                begun = repository.claim(store, id, self.id)
                 if begun is None:
-                    state = stored.state_of(store, id)
+                    state = repository.state_of(store, id)
                     if state == "running" and not self._queue.holds(id, self.id):  # it was taken over
                         raise Interrupted
                     if state not in ("queued", "running"):  # it was cancelled before it was begun
@@ -142,7 +141,7 @@ class Worker:
                 at = time.monotonic()
                 if at >= beat:
                     beat = at + BEAT_S
-                    stored.beat(self.means.store, self._row())
+                    repository.beat(self.means.store, self._row())
                     self._look_after_others()
                 if at >= sweep:
                     sweep = at + SWEEP_S
@@ -166,14 +165,14 @@ class Worker:
         Who holds something is read before who is enlisted, and everybody is enlisted before holding anything.
         """
         store = self.means.store
-        holders = self._queue.holders() | stored.at_work(store)
-        rows = stored.enlisted(store)
+        holders = self._queue.holders() | repository.at_work(store)
+        rows = repository.enlisted(store)
         gone = [row["id"] for row in rows if row["id"] != self.id and self._is_gone(row)]
         if gone:
             log.warning("event=workers_gone workers=%s", ",".join(gone))
-            stored.strike(store, gone)
+            repository.strike(store, gone)
         if orphaned := holders - ({row["id"] for row in rows} - set(gone)) - {self.id}:
-            taken = stored.give_back(store, orphaned)
+            taken = repository.give_back(store, orphaned)
             self._taking.recover(orphaned)
             log.warning("event=taken_over operations=%d", taken)
 
@@ -195,7 +194,7 @@ class Worker:
         """Take what has ended out of the queue's tables; what waits and is not in them goes in again."""
         store = self.means.store
         self._queue.forget(self._queue.ended())
-        if missing := self._queue.missing(stored.waiting(store)):
+        if missing := self._queue.missing(repository.waiting(store)):
             log.warning("event=queued_again operations=%s", ",".join(missing))
             with store.writing() as connection:
                 for id in missing:

@@ -8,19 +8,19 @@ from pathlib import Path
 
 from fastapi import APIRouter, Request, Response
 
+from app.api.routes.dependencies import FOREVER
+from app.api.wire.negotiation import matches
 from app.errors import NotFound
-from app.negotiation import matches
-from app.pages.bundle import bundled
-from app.routes.common import FOREVER
+from app.pages.js_bundle import bundled
 
 router = APIRouter(include_in_schema=False)
 
-APP = Path(__file__).parent.parent
-OWN = APP / "pages" / "static"
+PAGES = Path(__file__).parent
+OWN = PAGES / "static"
 VENDORED = {
-    "vendor/htmx/htmx.min.js": APP / "vendor/htmx/htmx.min.js",
-    "vendor/uplot/uPlot.iife.min.js": APP / "vendor/uplot/uPlot.iife.min.js",
-    "vendor/uplot/uPlot.min.css": APP / "vendor/uplot/uPlot.min.css",
+    "vendor/htmx/htmx.min.js": PAGES / "vendor/htmx/htmx.min.js",
+    "vendor/uplot/uPlot.iife.min.js": PAGES / "vendor/uplot/uPlot.iife.min.js",
+    "vendor/uplot/uPlot.min.css": PAGES / "vendor/uplot/uPlot.min.css",
 }
 MEDIA = {
     ".js": "text/javascript; charset=utf-8",

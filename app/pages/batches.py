@@ -11,17 +11,17 @@ import anyio.to_thread
 import sqlalchemy as sa
 from fastapi import APIRouter, Query, Request, Response
 
-from app.access.batches import own_batch, owner_of
-from app.batches import rows
-from app.batches.results import PAGE
-from app.batches.rows import Batch
-from app.jobs.port import STATES
+from app.api.auth.batch_access import own_batch, owner_of
+from app.api.routes.dependencies import Serving
+from app.jobs.batches import repository
+from app.jobs.batches.repository import Batch
+from app.jobs.batches.results import PAGE
 from app.pages.frame import PageRoute, page
 from app.pages.jobs import State, goal_of
-from app.routes.common import Serving
+from app.store.batch_tables import batches, items
+from app.store.states import STATES
 from app.store.store import Store
 from app.store.tables import graphs
-from app.store.tables_batches import batches, items
 
 router = APIRouter(include_in_schema=False, route_class=PageRoute)
 
@@ -40,7 +40,7 @@ async def batches_page(
 
     def found() -> dict[str, Any]:
         tenant = owner_of(service).tenant
-        some = rows.page(service.store, tenant, cursor or None, BATCHES + 1, state or None)
+        some = repository.page(service.store, tenant, cursor or None, BATCHES + 1, state or None)
         after = some[BATCHES - 1].id if len(some) > BATCHES else None
         return {"rows": _rows(service.store, some[:BATCHES]), "next": after}
 
@@ -61,7 +61,7 @@ async def batch_page(
     def found() -> dict[str, Any]:
         batch = own_batch(service, batch_id)
         after = int(cursor) if cursor else -1
-        some = rows.items_of(service.store, batch.id, after, ITEMS + 1, state or None)
+        some = repository.items_of(service.store, batch.id, after, ITEMS + 1, state or None)
         last = some[ITEMS - 1]["number"] if len(some) > ITEMS else None
         (row,) = _rows(service.store, [batch])
         return {"row": row, "items": [_item(one, batch) for one in some[:ITEMS]], "next": last}

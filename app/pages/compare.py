@@ -9,12 +9,13 @@ import anyio.to_thread
 import msgspec
 from fastapi import APIRouter, Query, Request, Response
 
-from app import axes, records
-from app.pages import figures, frame, plan
+from app.api.routes.dependencies import Serving
+from app.api.service.service import Service
+from app.pages import format_values, frame, plan
 from app.pages.frame import PageRoute
-from app.routes.common import Serving
-from app.service import Service
-from app.sheets import as_csv
+from app.render import axes
+from app.render.csv_table import as_csv
+from app.store import records
 from app.store.store import Store
 from app.store.tables import plans
 
@@ -25,18 +26,22 @@ LONGEST_CELL = 80
 Letter = Annotated[str, Query(max_length=128, description="id of a plan")]
 #: Figure of a report -> how it is written.
 FIGURES = (
-    ("Peak before", ("baseline", "peak_bytes"), figures.size), ("Peak after", ("plan", "peak_bytes"), figures.size),
-    ("Arena", ("plan", "arena_bytes"), figures.size), ("Budget", ("plan", "budget_bytes"), figures.size),
-    ("Saved", ("plan", "saved"), figures.share), ("Extra time", ("plan", "overhead"), figures.share),
-    ("Time of a step, predicted", ("plan", "seconds"), figures.seconds), ("Gap", ("plan", "gap"), figures.share),
-    ("Nodes that run again", ("plan", "again"), figures.number),
-)  # fmt: skip
+    ("Peak before", ("baseline", "peak_bytes"), format_values.size),
+    ("Peak after", ("plan", "peak_bytes"), format_values.size),
+    ("Arena", ("plan", "arena_bytes"), format_values.size),
+    ("Budget", ("plan", "budget_bytes"), format_values.size),
+    ("Saved", ("plan", "saved"), format_values.share),
+    ("Extra time", ("plan", "overhead"), format_values.share),
+    ("Time of a step, predicted", ("plan", "seconds"), format_values.seconds),
+    ("Gap", ("plan", "gap"), format_values.share),
+    ("Nodes that run again", ("plan", "again"), format_values.number),
+)
 
 
 @router.get("/compare")
 async def compare_page(
     request: Request, service: Serving, a: Letter = "", b: Letter = "", embed: plan.Embed = False
-) -> Response:  # fmt: skip
+) -> Response:
     """The page; without plans it asks for them."""
     said: dict[str, Any] = {"a": a, "b": b, "sides": []}
     if a and b:
@@ -49,9 +54,7 @@ async def compare_page(
             "found": [row | {"a": _cell(row["a"]), "b": _cell(row["b"])} for row in found["rows"]],
         }
     headers = plan.framing(request, service, embed)
-    return frame.page(
-        request, "compare.html", title="Compare", here="/compare", embed=embed, headers=headers, **said
-    )  # fmt: skip
+    return frame.page(request, "compare.html", title="Compare", here="/compare", embed=embed, headers=headers, **said)
 
 
 @router.get("/compare.csv")
@@ -90,16 +93,18 @@ def _side(letter: str, report: Mapping[str, Any]) -> dict[str, Any]:
 
 def _figure(
     name: str, path: tuple[str, str], written: Any, a: Mapping[str, Any], b: Mapping[str, Any]
-) -> dict[str, Any]:  # fmt: skip
+) -> dict[str, Any]:
     x, y = (report[path[0]].get(path[1]) for report in (a, b))
     if x is None and y is None:
         return {}
     absent = "none"
     change = "" if x is None or y is None else written(y - x) if x != y else "the same"
     return {
-        "name": name, "a": absent if x is None else written(x), "b": absent if y is None else written(y),
+        "name": name,
+        "a": absent if x is None else written(x),
+        "b": absent if y is None else written(y),
         "change": change,
-    }  # fmt: skip
+    }
 
 
 def _cell(value: object) -> str:

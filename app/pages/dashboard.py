@@ -10,12 +10,12 @@ import anyio.to_thread
 import msgspec
 from fastapi import APIRouter, Depends, Query, Request, Response
 
-from app.access.view import own_plans
-from app.pages.board import COLUMNS, MOST_LINES, OUTCOMES, SORTS, Asked, Board
-from app.pages.fitted import fitted
+from app.api.auth.tenant_view import own_plans
+from app.api.routes.dependencies import Serving
+from app.pages.fit_query import fitted
 from app.pages.frame import PageRoute, page
-from app.routes.common import Serving
-from app.sheets import as_csv, table_as_csv
+from app.pages.savings_query import COLUMNS, MOST_LINES, OUTCOMES, SORTS, Asked, Board
+from app.render.csv_table import as_csv, table_as_csv
 
 router = APIRouter(include_in_schema=False, route_class=PageRoute)
 

@@ -26,13 +26,13 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 
-from app.access.gate import CALLER, CSRF
-from app.access.view import Caller
+from app.api.auth.middleware import CALLER, CSRF
+from app.api.auth.tenant_view import Caller
+from app.atomic_files import CannotWrite
 from app.errors import AppError, Problem, headers_of, problem, problem_of
-from app.files import CannotWrite
-from app.pages import figures
+from app.pages import format_values
 from app.pages.assets import address
-from app.terminal import UNITS
+from app.render.text import UNITS
 from graph.errors import GraphError
 from planner.errors import PlannerError
 
@@ -67,8 +67,13 @@ templates = jinja2.Environment(
     trim_blocks=True,
     lstrip_blocks=True,
 )
-templates.globals |= {"UNITS": UNITS, "asset": address, "unit_of": figures.unit_of, "span_of": figures.span_of}
-templates.filters |= figures.FILTERS
+templates.globals |= {
+    "UNITS": UNITS,
+    "asset": address,
+    "unit_of": format_values.unit_of,
+    "span_of": format_values.span_of,
+}
+templates.filters |= format_values.FILTERS
 
 
 class PageRoute(APIRoute):

@@ -11,22 +11,22 @@ import sqlalchemy as sa
 from fastapi import APIRouter, Query, Request, Response
 from starlette.responses import RedirectResponse
 
-from app import records
-from app.access.view import own_question
-from app.batches.rows import batch_of
+from app.api.auth.tenant_view import own_question
+from app.api.routes.dependencies import Serving
+from app.api.routes.submit_or_wait import about_data, demand_time
+from app.api.service.service import Service
 from app.errors import Conflict
-from app.jobs.port import Operation, Question
-from app.pages.found import result_of
+from app.jobs.batches.repository import batch_of
+from app.jobs.interface import Operation, Question
 from app.pages.frame import PageRoute, page
 from app.pages.login import demand_same_origin
-from app.routes.asking import about_data, demand_time
-from app.routes.common import Serving
-from app.service import Service
+from app.pages.result_view import result_of
+from app.store import records
 from app.store.store import Store
 from app.store.tables import graphs, plans, result_plans
-from planner.asked import parse_curve, parse_fit
-from planner.layout.buffers import parse_seconds
-from planner.request import parse_request
+from planner.layout.csv_buffers import parse_seconds
+from planner.request.curve_and_fit_request import parse_curve, parse_fit
+from planner.request.plan_request import parse_request
 
 router = APIRouter(include_in_schema=False, route_class=PageRoute)
 

@@ -8,14 +8,14 @@ from urllib.parse import parse_qs, urlsplit
 import anyio.to_thread
 from fastapi import APIRouter, Query, Request, Response
 
-from app.access import sessions
-from app.access.keys import Key
-from app.access.vault import Entry
-from app.access.view import Access
-from app.bodies import body_of
+from app.api.auth import sessions
+from app.api.auth.api_keys import Key
+from app.api.auth.key_store import Entry
+from app.api.auth.tenant_view import Access
+from app.api.routes.dependencies import Serving
+from app.api.wire.request_body import body_of
 from app.errors import OutOfScope
 from app.pages.frame import PageRoute, page
-from app.routes.common import Serving
 
 router = APIRouter(include_in_schema=False, route_class=PageRoute)
 

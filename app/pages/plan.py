@@ -13,20 +13,24 @@ import msgspec
 import sqlalchemy as sa
 from fastapi import APIRouter, Path, Query, Request, Response
 
-from app import axes, plots, records, sheets, terminal
-from app.access.view import own_plans, tenant_of
+from app.api.auth.tenant_view import own_plans, tenant_of
+from app.api.routes.dependencies import Serving, immutable
+from app.api.service.service import Service
+from app.api.wire.negotiation import takes_gzip
 from app.errors import BadUsage, Gone, NotFound
-from app.formats import FORMATS
-from app.negotiation import takes_gzip
-from app.pages import assets, drawn, fitted, frame, sketch
+from app.models.formats import FORMATS
+from app.pages import assets, fit_query, frame
 from app.pages.frame import PageRoute
-from app.pages.pictures import Figures, Timeline
-from app.routes.common import Serving, immutable
-from app.savings import is_owned
-from app.service import Service
+from app.render import axes, csv_table, text
+from app.render import svg as plots
+from app.render.plan import preview
+from app.render.plan import svg as drawn
+from app.render.plan.columns import Figures, Timeline
+from app.store import records
+from app.store.savings import is_owned
 from app.store.store import Store
 from app.store.tables import plans, sections
-from planner.asked import NOT_IN_A_CURVE
+from planner.request.curve_and_fit_request import NOT_IN_A_CURVE
 
 router = APIRouter(include_in_schema=False, route_class=PageRoute)
 
@@ -58,7 +62,7 @@ async def plan_page(request: Request, service: Serving, plan_id: PlanId, embed: 
         file=file_name(name),
         base=f"/plans/{plan_id}",
         data=data_of(plan_id),
-        sketch=report.pop(sketch.SECTION),
+        sketch=report.pop(preview.SECTION),
         report=report,
         verdict=verdict(report),
         explain=explain,
@@ -67,7 +71,7 @@ async def plan_page(request: Request, service: Serving, plan_id: PlanId, embed: 
         has_png=_has_png(),
         formats=[FORMATS[name] for name in sorted(FORMATS, key=lambda name: name != "rows")],
         question=_curve_question(report, others),
-        fit_question=msgspec.json.encode(fitted.question_of(report, report["row"]["graph_id"])).decode(),
+        fit_question=msgspec.json.encode(fit_query.question_of(report, report["row"]["graph_id"])).decode(),
         others=[_labelled(row) for row in others if row["id"] != plan_id],
         **curve_of(report, others),
     )
@@ -109,8 +113,8 @@ def _read(service: Service, plan_id: str) -> tuple[dict[str, Any], dict[str, str
     report = report_of(store, plan_id)
     row, parts = report["row"], sections_of(store, plan_id)
     report["explain"] = _explain(store, parts)
-    report[sketch.SECTION] = (
-        sketch.within_page(store.blobs.get(parts[sketch.SECTION])) if sketch.SECTION in parts else ""
+    report[preview.SECTION] = (
+        preview.within_page(store.blobs.get(parts[preview.SECTION])) if preview.SECTION in parts else ""
     )
     same = [plans.c[name] == row[name] for name in ("graph_id", "runtime", "device", "counts", "baseline_peak_bytes")]
     if owned is not None:  # others may have asked about the same graph
@@ -142,17 +146,17 @@ def _explain(store: Store, parts: Mapping[str, str]) -> dict[str, Any]:
 
 def verdict(report: Mapping[str, Any]) -> dict[str, Any]:
     """The first line of an answer: its word, and the rest of it."""
-    said = terminal.headline(report)
+    said = text.headline(report)
     fits = said.startswith("fits")
     word = "fits" if fits else "does not fit"
-    rest = f"{said.removeprefix(word).strip()}; {terminal.certainty(report['plan'])}"
+    rest = f"{said.removeprefix(word).strip()}; {text.certainty(report['plan'])}"
     return {"fits": fits, "word": word.capitalize(), "rest": rest}
 
 
 def _labelled(row: Mapping[str, Any]) -> dict[str, Any]:
-    budget = f"budget {terminal.size(row['budget_bytes'])}" if row["budget_bytes"] else "lowest peak"
-    time = f"{terminal.share(row['overhead'])} more time"
-    return {"id": row["id"], "words": f"{row['planner']}, {budget}: {terminal.size(row['peak_bytes'])}, {time}"}
+    budget = f"budget {text.size(row['budget_bytes'])}" if row["budget_bytes"] else "lowest peak"
+    time = f"{text.share(row['overhead'])} more time"
+    return {"id": row["id"], "words": f"{row['planner']}, {budget}: {text.size(row['peak_bytes'])}, {time}"}
 
 
 def curve_of(report: Mapping[str, Any], others: list[dict[str, Any]]) -> dict[str, Any]:
@@ -294,7 +298,7 @@ def _timeline_csv(store: Store, plan_id: str) -> bytes:
     for step in range(max(len(after), len(before))):
         ran: tuple[Any, ...] = (*order[step], after[step]) if step < len(after) else ("", "", "")
         rows.append((step, *ran, before[step] if step < len(before) else ""))
-    return sheets.table_as_csv(("step", "node", "run", "bytes", "bytes_before"), rows).encode()
+    return csv_table.table_as_csv(("step", "node", "run", "bytes", "bytes_before"), rows).encode()
 
 
 FILES: dict[tuple[str, str], Callable[[Store, str], bytes]] = {

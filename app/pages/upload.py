@@ -6,9 +6,9 @@ import anyio.to_thread
 from fastapi import APIRouter, Request, Response
 
 from app import catalogue
+from app.api.routes.dependencies import Serving
 from app.pages.frame import PageRoute, page
-from app.routes.common import Serving
-from planner.runtime import RUNTIMES
+from planner.request.target_runtime import RUNTIMES
 
 router = APIRouter(include_in_schema=False, route_class=PageRoute)
 

@@ -19,9 +19,9 @@ import zstandard
 from obstore.exceptions import BaseError
 from obstore.store import LocalStore, from_url
 
+from app.atomic_files import CannotWrite, remedy
 from app.errors import BadUsage, NotFound, Unavailable
-from app.files import CannotWrite, remedy
-from app.watching import instruments
+from app.telemetry import metrics
 
 KEY = re.compile(r"[0-9a-f]{64}")
 LEVEL = 3  # zstd; a graph document shrinks about tenfold
@@ -72,7 +72,7 @@ class Blobs:
         except zstandard.ZstdError as error:
             said = f"blob {key} is damaged: {error}; put a backup in its place"
             damaged = Unavailable(said, code="damaged")
-            instruments.store_failed("blobs", damaged)
+            metrics.store_failed("blobs", damaged)
             raise damaged from error
 
     def _read(self, key: str) -> Any:
@@ -155,7 +155,7 @@ class Blobs:
 
     def _in_words(self, what: str, key: str, error: Exception) -> Exception:
         said = self._said(what, key, error)
-        instruments.store_failed("blobs", said)
+        metrics.store_failed("blobs", said)
         return said
 
     def _said(self, what: str, key: str, error: Exception) -> Exception:

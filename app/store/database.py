@@ -13,9 +13,11 @@ import msgspec
 import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError, IntegrityError, TimeoutError
 
+from app.atomic_files import CannotWrite
 from app.errors import BadUsage, Unavailable
-from app.files import CannotWrite
-from app.watching import instruments
+from app.telemetry import metrics
+
+# Imports inside functions: alembic is loaded when a schema is compared or migrated.
 
 NAME = "remat.sqlite"
 BUSY_SECONDS = 30.0  # a writer waits so long for the other
@@ -89,11 +91,11 @@ def explained(engine: sa.Engine) -> Iterator[None]:
         raise
     except TimeoutError as error:
         said: Exception = Unavailable("every connection to the database is in use; ask again", headers=RETRY)
-        instruments.store_failed("database", said)
+        metrics.store_failed("database", said)
         raise said from error
     except DBAPIError as error:
         said = _in_words(engine, error)
-        instruments.store_failed("database", said)
+        metrics.store_failed("database", said)
         raise said from error
 
 

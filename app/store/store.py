@@ -17,8 +17,8 @@ from typing import Any, Self
 
 import sqlalchemy as sa
 
+from app.atomic_files import CannotWrite, remedy, write_whole
 from app.errors import NotFound, Unavailable
-from app.files import CannotWrite, remedy, write_whole
 from app.settings import Settings
 from app.store.blobs import Blobs
 from app.store.database import SQLITE_WRITES, demand_current, engine_of, explained, migrate

@@ -6,9 +6,10 @@ import importlib.util
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+from app.atomic_files import write_whole
 from app.errors import BadUsage
-from app.files import write_whole
 from app.zoo.catalogue import Network, networks
+from app.zoo.export import exported
 from app.zoo.manifest import NAME, LeftOut, Manifest, Model, sha256, written
 
 NO_TORCH = "it is exported by PyTorch, which is not installed; pip install 'remat[torch]'"
@@ -50,6 +51,4 @@ def build(wanted: Iterable[Network], folder: Path, told: Callable[[str], object]
 
 
 def _exported(network: Network) -> bytes:
-    from app.zoo.export import exported
-
     return exported(network)

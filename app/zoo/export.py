@@ -15,6 +15,8 @@ from typing import Any
 
 from app.zoo.catalogue import Network
 
+# Imports inside functions: torch and onnxscript are extras.
+
 OPSET = 20
 LENGTH = 2  # of an open dimension while the module is traced, its sequence 8 times as long
 NOISY = ("torch.onnx", "onnx_ir", "onnxscript", "torch.export")

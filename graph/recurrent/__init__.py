@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from graph.recurrent.expand import expanded
+from graph.recurrent.expand_rnn_ops import expanded
 from graph.recurrent.net import Alias, Link, RecurrentNet, State, StepOp, cell
-from graph.recurrent.over_time import in_parts
-from graph.recurrent.presets import hints
 from graph.recurrent.recompute import as_preferred, names_in_steps, recomputed, recomputed_where_named
-from graph.recurrent.scan import add_recurrent
+from graph.recurrent.recompute_presets import hints
+from graph.recurrent.split_time import in_parts
 from graph.recurrent.tables import BackwardOp, BackwardStep, Held, Recurrence, recurrence_of, recurrences
+from graph.recurrent.to_scan import add_recurrent
 from graph.recurrent.unroll import add_unrolled
 
 __all__ = [

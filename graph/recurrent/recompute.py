@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from graph.bodies import Joint, Pair, joints_of, with_saved
+from graph.analysis.aliasing import is_view
 from graph.errors import BadGraph, Findings, quoted
 from graph.ir import Graph
+from graph.loop_remat import Joint, Pair, joints_of, with_saved
 from graph.recurrent.net import check_declared, unknown_name
-from graph.recurrent.step import STEP_OP, written_by
+from graph.recurrent.step_graph import STEP_OP, written_by
 from graph.recurrent.tables import backward_nodes, pair_of
-from graph.storage import is_view
 
 
 def recomputed(graph: Graph, node: str, names: Collection[str]) -> Graph:

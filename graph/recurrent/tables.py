@@ -10,16 +10,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from graph.bodies import Joint, Pair, joints_of
-from graph.bodies.joint import BACK
-from graph.control_flow import Trips, trips_of
-from graph.cost import workspace_of
+from graph.analysis.aliasing import is_view, storage_roots
+from graph.analysis.cost import workspace_of
 from graph.errors import BadGraph, quoted
 from graph.ir import ABSENT, Graph, Node, consumers
-from graph.recurrent.presets import hints
-from graph.recurrent.scan import NOTE
-from graph.recurrent.step import BLOB, STEP_OP
-from graph.storage import is_view, storage_roots
+from graph.loop_remat import Joint, Pair, joints_of
+from graph.loop_remat.joint_body import BACK
+from graph.ops.control_flow import Trips, trips_of
+from graph.recurrent.recompute_presets import hints
+from graph.recurrent.step_graph import BLOB, STEP_OP
+from graph.recurrent.to_scan import NOTE
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,14 +6,14 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from graph.builder import Builder
-from graph.emit import Emit, Val
+from graph.builder.builder import Builder
+from graph.builder.emit import Emit
 from graph.errors import BadGraph, quoted
-from graph.foreign.table import Table
-from graph.ir import Phase
+from graph.formats.shared.op_table import Table
+from graph.ir import Phase, Val
 from graph.recurrent.net import Link, RecurrentNet
-from graph.recurrent.scan import initial_value, sliced, steps_of
-from graph.recurrent.step import Step
+from graph.recurrent.step_graph import Step
+from graph.recurrent.to_scan import initial_value, sliced, steps_of
 
 MOST_NODES = 1_000_000
 

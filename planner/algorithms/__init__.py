@@ -4,33 +4,34 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from importlib import import_module
+from types import ModuleType
 
 from planner.errors import BadRequest
-from planner.monitor import Monitor
-from planner.plan import Goal, Order
 from planner.problem import Problem
+from planner.problem.monitor import Monitor
+from planner.problem.plan import Goal, Order
 
 Planner = Callable[[Problem, Goal, Monitor], Order]
 
-#: Name -> module; imported when it is first asked for.
+#: Name -> module below this package, imported when first needed.
 PLANNERS = {
-    "as_given": "planner.algorithms.as_given",
-    "mirror": "planner.algorithms.mirror",
-    "segments": "planner.algorithms.segments",
-    "revolve": "planner.algorithms.revolve",
-    "recurrent": "planner.algorithms.recurrent",
-    "greedy": "planner.algorithms.greedy",
-    "blocks": "planner.algorithms.blocks",
-    "moment": "planner.algorithms.moment",
-    "anneal": "planner.algorithms.anneal",
-    "search_order": "planner.algorithms.search_order",
-    "longest_path": "planner.algorithms.longest_path",
-    "chain": "planner.algorithms.chain",
-    "exact": "planner.algorithms.exact",
-    "milp": "planner.algorithms.milp",
-    "cp_sat": "planner.algorithms.cp_sat",
-    "min_cut": "planner.algorithms.min_cut",
-    "dtr": "planner.algorithms.dtr",
+    "as_given": "heuristics.as_given",
+    "mirror": "heuristics.mirror",
+    "segments": "checkpointing.sqrt_segments",
+    "revolve": "checkpointing.revolve",
+    "recurrent": "checkpointing.recurrent",
+    "greedy": "greedy.planner",
+    "blocks": "blocks.planner",
+    "moment": "heuristics.step_cut",
+    "anneal": "annealing.planner",
+    "search_order": "annealing.order_only",
+    "longest_path": "heuristics.longest_path",
+    "chain": "checkpointing.rotor",
+    "exact": "exact.dijkstra",
+    "milp": "exact.milp",
+    "cp_sat": "exact.cp_sat",
+    "min_cut": "heuristics.pytorch_min_cut",
+    "dtr": "heuristics.dtr",
 }
 
 
@@ -40,5 +41,10 @@ def planner_named(name: str) -> Planner:
         raise BadRequest.one(
             "unknown_planner", "planner", repr(name), f"auto, {', '.join(PLANNERS)}", "choose one of these"
         )
-    planner: Planner = import_module(PLANNERS[name]).plan
+    planner: Planner = module_of(name).plan
     return planner
+
+
+def module_of(name: str) -> ModuleType:
+    """The module of the planner called `name`, which must be in `PLANNERS`."""
+    return import_module(f"{__name__}.{PLANNERS[name]}")

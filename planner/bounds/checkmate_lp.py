@@ -16,10 +16,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from planner.bounds.solvers.checkmate_model import EVER, Rows, Stages
+from planner.bounds.solvers.linear import prices
 from planner.problem import Problem
-from planner.recompute import base_order
-from planner.solver import prices
-from planner.stages import EVER, Rows, Stages
+from planner.problem.recompute import base_order
 
 #: Tasks, and repeats in the programme, up to which it is solved.
 MOST_TASKS, MOST_REPEATS = 400, 20_000

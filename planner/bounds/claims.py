@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from planner.certificate import FORMAT, Refused, verify
-from planner.plan import Goal
 from planner.problem import Problem
+from planner.problem.plan import Goal
+from planner.verify.certificate import FORMAT, Refused, verify
 
 Claim = dict[str, Any]
 COLUMNS = ("cost", "workspace", "phase", "repeat", "recompute", "optional", "size", "space", "hold")

@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from planner.bounds.claims import Claim, of_peak
-from planner.bounds.network import Moments, Network
-from planner.plan import Goal
+from planner.bounds.step_network import Moments, Network
 from planner.problem import Problem
+from planner.problem.plan import Goal
 
 # Moments tried where tasks may run again: the largest task is hardly ever exceeded then.
 NEEDIEST = 8

@@ -13,15 +13,15 @@ from importlib import import_module
 import numpy as np
 
 from planner.errors import BadRequest
-from planner.monitor import Monitor
-from planner.plan import Lifetimes
+from planner.problem.monitor import Monitor
+from planner.problem.plan import Lifetimes
 
 Layout = Callable[[Lifetimes, np.ndarray, np.ndarray, int, Monitor], np.ndarray]
 
-#: Name -> module; imported when it is first asked for.
+#: Name -> module below this package, imported when first needed.
 LAYOUTS = {
-    "fast": "planner.layout.best_fit",
-    "best": "planner.layout.best_of",
+    "fast": "best_fit",
+    "best": "randomized",
 }
 
 
@@ -31,7 +31,7 @@ def layout_named(name: str) -> Layout:
         raise BadRequest.one(
             "unknown_layout", "layout", repr(name), f"none, {', '.join(LAYOUTS)}", "choose one of these"
         )
-    layout: Layout = import_module(LAYOUTS[name]).place
+    layout: Layout = import_module(f"{__name__}.{LAYOUTS[name]}").place
     return layout
 
 

@@ -19,11 +19,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from planner.layout import canonical
+from planner.layout import canonical_search
 from planner.layout.storages import Storages, placement
 from planner.layout.sweep import sweep
-from planner.monitor import Monitor
-from planner.plan import Lifetimes
+from planner.problem.monitor import Monitor
+from planner.problem.plan import Lifetimes
 
 # Above this many storages, ways that look at all pairs are left out.
 ALL_PAIRS = 2500
@@ -40,7 +40,7 @@ def place(
     todo = placement(lives, size, workspace, alignment)
     best = smallest(todo.storages, ways(todo.storages), monitor, SWEPT)
     cancelled = monitor.cancelled_by.is_set
-    for smaller in canonical.tries(todo.storages, todo.storages.arena(best), ROUNDS, cancelled, LOOKS):
+    for smaller in canonical_search.tries(todo.storages, todo.storages.arena(best), ROUNDS, cancelled, LOOKS):
         best = smaller
     return todo.offsets(best)
 

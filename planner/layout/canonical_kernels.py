@@ -1,4 +1,4 @@
-"""Depth-first search for a packing within a capacity; see `canonical.py` and `planner/kernels.py`.
+"""Depth-first search for a packing within a capacity; see `canonical.py` and `planner/problem/jit.py`.
 
 Row d of `least` and of `items` says what is known once d items are placed: the lowest offset each can have, and
 who is left, lowest first. Row d of `levels` says how many are left, who is placed next, and the sections around it
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from planner.kernels import Kernels
+from planner.problem.jit import Kernels
 
 # What a search says.
 NOT_POSSIBLE, PACKED, OUT_OF_WORK = 0, 1, 2
@@ -215,7 +215,7 @@ def pack(
 
 
 def _signatures() -> Mapping[str, Any]:
-    from numba import int64, void
+    from numba import int64, void  # heavy: half a second, and not needed where nothing is compiled
 
     number, row, table = int64, int64[::1], int64[:, ::1]
     return {

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from planner.plan import Lifetimes
+from planner.problem.plan import Lifetimes
 
 
 @dataclass(frozen=True, eq=False, slots=True)

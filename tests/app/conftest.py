@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
+from app.api.main import create_app
 from app.jobs.queue import Queue
-from app.main import create_app
 from app.settings import Settings
 from app.store.database import engine_of, migrate
 from tests.postgres import Cluster, binaries

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Any
 
-from app.child import TASKS, Tell
-from app.child import main as real_main
+from app.solver.child_tasks import TASKS, Tell
+from app.solver.child_tasks import main as real_main
 
 #: Longer than any test: who waits so long was not stopped.
 NEVER_S = 600.0

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from graph.exporters.native import canonical
-from graph.importers import load
+from graph.formats.native.writer import canonical
+from graph.formats.readers import load
 from graph.ir import Graph
 
 Json = dict[str, Any]

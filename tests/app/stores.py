@@ -7,10 +7,10 @@ import json
 from pathlib import Path
 from typing import Any
 
-from app.jobs import stored
-from app.jobs.port import Operation
-from app.records import keep_graph
+from app.jobs import repository
+from app.jobs.interface import Operation
 from app.settings import Settings
+from app.store.records import keep_graph
 from app.store.store import Store
 
 
@@ -48,7 +48,7 @@ def opened(data: Path, **settings: Any) -> Store:
 
 def add(store: Store, operation: Operation) -> Operation:
     """The operation as a row that is in no queue."""
-    return stored.add(store, operation, 1, 100, lambda connection: None)
+    return repository.add(store, operation, 1, 100, lambda connection: None)
 
 
 GRAPH_ID = graph_read()["id"]

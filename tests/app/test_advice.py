@@ -9,7 +9,7 @@ import jsonschema_rs
 import pytest
 
 from app import catalogue
-from app.cli import run
+from app.cli.typer_app import run
 
 MODEL = str(Path(__file__).parents[1] / "models" / "decoder.onnx")
 FLAGS = ["--batch", "8", "--dim", "sequence=8", "--budget", "80%", "--iterations", "10", "--execute", "no"]

@@ -7,7 +7,18 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.axes import FINE, byte_label, byte_step, drawn_budget, maxima, round_up, series_of, shown, ticks, unit_of
+from app.render.axes import (
+    FINE,
+    byte_label,
+    byte_step,
+    drawn_budget,
+    maxima,
+    round_up,
+    series_of,
+    shown,
+    ticks,
+    unit_of,
+)
 from tests.app.pictures import report
 
 NUMBERS = st.lists(st.integers(0, 2**50), min_size=1, max_size=400)

@@ -12,7 +12,7 @@ import jsonschema_rs
 import pytest
 from starlette.testclient import TestClient
 
-from app.openapi import components
+from app.api.wire.openapi import components
 from tests.app.conftest import chain, value
 
 QUICK = {"planner": "greedy", "iterations": 5}

@@ -10,7 +10,8 @@ import jsonschema_rs
 import pytest
 from starlette.testclient import TestClient
 
-from app import catalogue, cli
+from app import catalogue
+from app.cli import typer_app
 from tests.app.conftest import chain
 
 ASKED = {
@@ -65,9 +66,9 @@ def test_buffers_are_shared_among_the_values_of_the_rewritten_graph(report: Any)
 
 def test_people_read_the_advice(model: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     asked = ["--checkpoint", "h0", "--planner", "segments", "--advise-checkpoints", "--share-buffers"]
-    assert cli.run(["plan", str(model), "--budget", "0", *asked, "-o", str(tmp_path / "p.json")]) in (0, 1)
+    assert typer_app.run(["plan", str(model), "--budget", "0", *asked, "-o", str(tmp_path / "p.json")]) in (0, 1)
     said = capsys.readouterr().out
-    assert cli.run(["explain", str(tmp_path / "p.json")]) == 0
+    assert typer_app.run(["explain", str(tmp_path / "p.json")]) == 0
     explained = capsys.readouterr().out
     for text in (said, explained):
         assert "without h0" in text and "with h1" in text and "no sharing is below" in text
@@ -79,14 +80,14 @@ def test_a_rewritten_model_computes_the_same_whatever_differs(
 ) -> None:
     rewritten, other = tmp_path / "rewritten.json", tmp_path / "other.json"
     asked = ["--budget", "0", "--planner", "segments", "--checkpoint", "h0"]
-    assert cli.run(["plan", str(model), *asked, "--graph", str(rewritten)]) in (0, 1)
+    assert typer_app.run(["plan", str(model), *asked, "--graph", str(rewritten)]) in (0, 1)
     changed = json.loads(model.read_text())
     changed["nodes"][1]["op"] = "own::Other"
     other.write_text(json.dumps(changed))
     capsys.readouterr()
-    assert cli.run(["diff", str(model), str(rewritten)]) == 1
+    assert typer_app.run(["diff", str(model), str(rewritten)]) == 1
     assert "both compute the same" in capsys.readouterr().out
-    assert cli.run(["diff", str(model), str(other), "--json"]) == 1
+    assert typer_app.run(["diff", str(model), str(other), "--json"]) == 1
     assert "f1" in json.loads(capsys.readouterr().out)["computed_differently"]
-    assert cli.run(["diff", str(model), str(model), "--json"]) == 0
+    assert typer_app.run(["diff", str(model), str(model), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["computed_differently"] is None

@@ -9,8 +9,8 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.admission import Admission, Held
-from app.bodies import _decompressed, coding_of
+from app.api.service.admission import Admission, Held
+from app.api.wire.request_body import _decompressed, coding_of
 from app.errors import TooLarge, Unparseable, Unsupported
 from app.settings import Settings
 

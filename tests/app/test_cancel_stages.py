@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from app import child
-from app.jobs import stored
-from app.store.walk import walk
+from app.jobs import repository
+from app.solver import child_tasks
+from app.store.integrity_check import walk
 from bench.generators import layered
 from bench.service_stops import LONG, Case, Serving, buffers, forward
-from graph.stops import SPARE
+from graph.cancellation import SPARE
 from tests.app.held import NEVER_S, Held
 
 TRAINED = {**LONG, "planner": "greedy", "loss": "loss", "execute": "yes"}
@@ -34,13 +34,15 @@ def cancelled(serving: Serving, case: Case, monkeypatch: pytest.MonkeyPatch, dea
     """Hold the case at its stage, cancel it, and look at what is left; the next case needs the one worker's turn."""
     with monkeypatch.context() as patched:
         stage = "plan" if case.stage in ("queued", "between") else case.stage
-        patched.setattr(child, "main", Held(stage, case.improved, deaf).main)
+        patched.setattr(child_tasks, "main", Held(stage, case.improved, deaf).main)
         ended = serving.cancelled(case)
     operation, service = ended.operation, serving.service
     assert operation.state == "cancelled" and operation.error is None and operation.ended_at is not None
     assert ended.children == []
     assert (operation.answer is not None) == case.best
-    assert stored.waiting(service.store) == [] and not any(page_of(serving, state) for state in ("queued", "running"))
+    assert repository.waiting(service.store) == [] and not any(
+        page_of(serving, state) for state in ("queued", "running")
+    )
     assert walk(service.store).faults == []
 
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.charts import BLOCKS, PLAIN, Look, curve, look, timeline
-from app.terminal import WIDEST
+from app.render.terminal_chart import BLOCKS, PLAIN, Look, curve, look, timeline
+from app.render.text import WIDEST
 from tests.app.pictures import curve as drawn_curve
 from tests.app.pictures import point, report
 

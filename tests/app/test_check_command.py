@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from app import cli
+from app.cli import typer_app
 from tests.app.conftest import chain
 
 
@@ -16,13 +16,13 @@ from tests.app.conftest import chain
 def plan(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Path:
     path = tmp_path / "plan.json"
     budget = ["--budget", "80%", "--iterations", "20", "--planner", "greedy"]
-    assert cli.run(["plan", str(model), *budget, "-o", str(path)]) == 0
+    assert typer_app.run(["plan", str(model), *budget, "-o", str(path)]) == 0
     capsys.readouterr()
     return path
 
 
 def check(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:
-    code = cli.run(["check", *(str(argument) for argument in arguments)])
+    code = typer_app.run(["check", *(str(argument) for argument in arguments)])
     said = capsys.readouterr()
     return code, said.out, said.err
 

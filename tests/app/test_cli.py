@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from app import cli
-from app.commands import plan as plan_command
+from app.cli import typer_app
+from app.cli.commands import plan as plan_command
 from tests.app.conftest import chain, one_layer
 
 Run = Any
@@ -25,7 +25,7 @@ def run(capsys: pytest.CaptureFixture[str]) -> Run:
     """Runs one command line in this process: (exit code, standard output, standard error)."""
 
     def command(*arguments: object) -> tuple[int, str, str]:
-        code = cli.run([str(argument) for argument in arguments])
+        code = typer_app.run([str(argument) for argument in arguments])
         said = capsys.readouterr()
         return code, said.out, said.err
 
@@ -157,7 +157,7 @@ def test_flags_beat_the_request_file(run: Run, model: Path, tmp_path: Path) -> N
     code, out, _ = run("plan", model, "--request", file, "--budget", "90%", "--seed", 4, "--json")
     asked = json.loads(out).get("request", {})
     assert code == 2 or (asked["seed"], asked["counts"], asked["budget"]) == (4, "activations", "90%")
-    from app.options import request_fields
+    from app.cli.options.options import request_fields
 
     flags = {"budget": "90%", "seed": 4, "inputs": ["b=2x3"], "counts": None}
     assert request_fields(file, flags) == {
@@ -213,7 +213,10 @@ def test_what_is_no_model_exits_2(run: Run, model: Path, content: bytes) -> None
 
 def test_a_model_is_read_from_standard_input(model: Path) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "app", "plan", "-", "--json"], input=model.read_bytes(), capture_output=True, check=False
+        [sys.executable, "-m", "remat", "plan", "-", "--json"],
+        input=model.read_bytes(),
+        capture_output=True,
+        check=False,
     )
     assert done.returncode == 0
     assert json.loads(done.stdout)["model"]["name"] == "chain"
@@ -306,7 +309,11 @@ def test_a_signal_stops_the_search_and_the_best_so_far_is_written(
 
 
 def test_help_imports_nothing_heavy() -> None:
-    code = "import sys, app.cli; app.cli.run(['--help']); print(sorted({m.partition('.')[0] for m in sys.modules}))"
+    code = """import sys
+from app.cli.typer_app import run
+
+run(["--help"])
+print(sorted({m.partition(".")[0] for m in sys.modules}))"""
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     heavy = {"numpy", "onnx", "numba", "fastapi", "pydantic", "msgspec", "rich", "uvicorn", "ortools", "torch", "dbos"}
     assert not heavy & set(eval(done.stdout.splitlines()[-1]))
@@ -317,7 +324,7 @@ def test_a_reader_who_has_seen_enough_is_no_fault(unbuffered: str) -> None:
     read, write = os.pipe()
     os.close(read)
     done = subprocess.run(
-        [sys.executable, "-m", "app", "schema", "report"],
+        [sys.executable, "-m", "remat", "schema", "report"],
         stdout=write, stderr=subprocess.PIPE, env={**os.environ, "PYTHONUNBUFFERED": unbuffered}, check=False,
     )  # fmt: skip
     os.close(write)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from app import cli
+from app.cli import typer_app
 from tests.app.test_transforms import mutable
 
 
@@ -19,7 +19,7 @@ def program(tmp_path: Path) -> Path:
 
 
 def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:
-    code = cli.run([str(argument) for argument in arguments])
+    code = typer_app.run([str(argument) for argument in arguments])
     said = capsys.readouterr()
     return code, said.out, said.err
 

@@ -16,8 +16,8 @@ import pytest
 from starlette.testclient import TestClient
 
 import remat
-from app.client import AsyncClient, Client
-from app.client_calls import Blocking
+from app.client.blocking import AsyncClient, Client
+from app.client.transport import Blocking
 from tests.app.clients import Forgetful, Recording, Threaded
 from tests.app.conftest import chain, one_layer
 from tests.app.test_client_home import model

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 
-from app.client import progress_bar
+from app.client.blocking import progress_bar
 
 BATCH = {"state": "running", "total": 8, "done": 3, "items": {"failed": 2}}
 

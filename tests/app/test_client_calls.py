@@ -9,8 +9,8 @@ from typing import Any
 import httpx2
 import pytest
 
-from app.client import Cancelled, Client, OperationFailed, ServiceProblem, TimedOut, Unreachable
-from app.client_calls import Blocking, retry_after
+from app.client.blocking import Cancelled, Client, OperationFailed, ServiceProblem, TimedOut, Unreachable
+from app.client.transport import Blocking, retry_after
 from tests.app.conftest import chain
 
 REPORT = {"format": "remat-report/1", "id": "a"}

@@ -16,17 +16,17 @@ from hypothesis import given, settings
 from onnx import helper, numpy_helper
 from starlette.testclient import TestClient
 
-from app.client import Client, Home, ServiceProblem
-from app.client_home import TOKEN
-from graph.builder import Builder
+from app.client.anonymize import TOKEN
+from app.client.blocking import Client, Home, ServiceProblem
+from graph.builder.builder import Builder
 from graph.errors import BadGraph
-from graph.execute import execute
-from graph.exporters.native import canonical, document
-from graph.importers import load
+from graph.execution.interpreter import execute
+from graph.formats.native.writer import canonical, document
+from graph.formats.readers import load
 from graph.ir import ABSENT, Graph, Role, TensorType
-from planner import pipeline
-from planner.request import parse_request
-from planner.source import read, training_graph
+from planner.formulation.training_graph import read, training_graph
+from planner.pipeline.solve import solve
+from planner.request.plan_request import parse_request
 from tests.app.clients import Recording
 from tests.documents import documents, executable_graphs
 from tests.graph.control_flow.building import COUNT, FLAG, ROW, ROWS, bodies, body_of, loss_of
@@ -138,7 +138,7 @@ def sent_and_back(graph: Graph, **fields: Any) -> tuple[Any, Any]:
     """What a service reads of a graph under hidden names, and its report as the caller sees it."""
     home = Home(graph, KEY)
     request = parse_request({**home.fields(fields), "return": ["plan", "graph", "source"]})
-    report = pipeline.solve(home.document, request).report
+    report = solve(home.document, request).report
     return msgspec.json.decode(home.document), home.restored(json.loads(json.dumps(report)))
 
 

@@ -8,20 +8,21 @@ import sys
 
 import pytest
 
-from app import cli, completion, options
 from app.catalogue import SCHEMA_NAMES
-from graph.cost import DEVICES
+from app.cli import typer_app
+from app.cli.options import completion, options
+from graph.analysis.cost import DEVICES
 from planner.algorithms import PLANNERS
 from planner.errors import BadRequest
-from planner.request import PARSERS
-from planner.runtime import RUNTIMES
+from planner.request.plan_request import PARSERS
+from planner.request.target_runtime import RUNTIMES
 
 
 def offered(line: str) -> list[str]:
     """What bash is told for the last word of a command line."""
     words = line.split(" ")
     told = {"_REMAT_COMPLETE": "complete_bash", "COMP_WORDS": line, "COMP_CWORD": str(len(words) - 1)}
-    code = "import sys, app.cli; sys.argv = ['remat']; app.cli.main()"
+    code = "import sys, app.cli.typer_app; sys.argv = ['remat']; app.cli.typer_app.main()"
     done = subprocess.run(
         [sys.executable, "-c", code], env={**os.environ, **told}, capture_output=True, text=True, check=True
     )
@@ -69,6 +70,6 @@ def test_words_that_are_offered_are_taken(name: str) -> None:
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_a_script_for_the_shell_is_shown(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
-        cli.run(["--show-completion", shell])
+        typer_app.run(["--show-completion", shell])
     assert ended.value.code == 0
     assert "_REMAT_COMPLETE" in capsys.readouterr().out

@@ -20,7 +20,7 @@ import sqlalchemy as sa
 import yaml
 from starlette.testclient import TestClient
 
-from app.cli import app as cli
+from app.cli.typer_app import app as cli
 from app.settings import Settings
 from tests.app.conftest import chain
 from tests.app.pages.seeded import fill
@@ -174,7 +174,7 @@ def started(service: dict[str, Any], environment: dict[str, str]) -> Iterator[su
     program, *arguments = service["command"]
     assert program == "remat"
     process = subprocess.Popen(
-        [sys.executable, "-m", "app", *arguments], env=os.environ | environment, stderr=subprocess.PIPE, text=True
+        [sys.executable, "-m", "remat", *arguments], env=os.environ | environment, stderr=subprocess.PIPE, text=True
     )
     try:
         yield process

@@ -10,8 +10,8 @@ import jsonschema_rs
 import pytest
 from starlette.testclient import TestClient
 
-from app.cli import run
-from app.openapi import components
+from app.api.wire.openapi import components
+from app.cli.typer_app import run
 from app.settings import Settings
 from tests.app.conftest import chain, one_layer
 
@@ -80,7 +80,7 @@ def test_a_graph_nobody_posted_is_not_found(client: TestClient) -> None:
 
 
 def test_more_solves_than_may_wait_are_sent_away(tmp_path: Path) -> None:
-    from app.main import create_app
+    from app.api.main import create_app
 
     app = create_app(Settings(data=tmp_path, workers=1, queue=0, drain_seconds=0))
     with TestClient(app) as client:

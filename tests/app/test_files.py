@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from app import files
-from app.files import CannotWrite, create_whole, remove_parts, write_whole
+from app import atomic_files
+from app.atomic_files import CannotWrite, create_whole, remove_parts, write_whole
 
 
 def test_writing_replaces_the_content_and_leaves_nothing_else(tmp_path: Path) -> None:
@@ -31,7 +31,7 @@ def test_a_full_disk_leaves_the_old_content_and_says_what_to_do() -> None:
 
 
 def write_through(device: str) -> None:
-    with files._explained(Path("plan.json")), Path(device).open("wb", buffering=0) as file:
+    with atomic_files._explained(Path("plan.json")), Path(device).open("wb", buffering=0) as file:
         file.write(b"x")
 
 
@@ -63,7 +63,7 @@ def test_parts_of_a_killed_process_are_removed(tmp_path: Path) -> None:
 def test_a_device_or_a_pipe_is_written_to_and_stays(tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
-    files.writable(pipe)
+    atomic_files.writable(pipe)
     reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
     try:
         write_whole(pipe, b"plan")

@@ -10,8 +10,8 @@ import jsonschema_rs
 import pytest
 from starlette.testclient import TestClient
 
-from app.cli import run
-from app.openapi import components
+from app.api.wire.openapi import components
+from app.cli.typer_app import run
 from tests.app.conftest import one_layer
 
 MODEL = str(Path(__file__).parents[1] / "models" / "decoder.onnx")

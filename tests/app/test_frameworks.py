@@ -11,7 +11,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from bench.paddle_program import transformer
-from graph.importers import importer_of, load
+from graph.formats.readers import importer_of, load
 from graph.limits import Shapes
 from tests.graph.importers.nets import LSTM_SHAPES, lstm
 from tests.graph.importers.symbols import lenet
@@ -20,7 +20,7 @@ INPUTS = [word for name, shape in LSTM_SHAPES.items() for word in ("--input", f"
 
 
 def remat(*words: object) -> subprocess.CompletedProcess[bytes]:
-    return subprocess.run([sys.executable, "-m", "app", *map(str, words)], capture_output=True, check=False)
+    return subprocess.run([sys.executable, "-m", "remat", *map(str, words)], capture_output=True, check=False)
 
 
 def test_a_plan_of_a_symbol_is_written_as_mirroring(tmp_path: Path) -> None:

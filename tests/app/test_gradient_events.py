@@ -10,7 +10,8 @@ import jsonschema_rs
 import pytest
 from starlette.testclient import TestClient
 
-from app import catalogue, cli
+from app import catalogue
+from app.cli import typer_app
 
 #   x ── MatMul ── h ── acme::Norm ── n ── ReduceSum ── loss
 #        w ╯                    scale ╯
@@ -80,5 +81,5 @@ def test_the_command_line_asks_the_same(tmp_path: Path, report: Any) -> None:
     (tmp_path / "model.json").write_text(json.dumps(FORWARD))
     asked = ["--request", str(tmp_path / "request.json"), "--loss", "loss", "--budget", "100%", "--gradient-events"]
     written = tmp_path / "plan.json"
-    assert cli.run(["plan", str(tmp_path / "model.json"), *asked, "-o", str(written)]) == 0
+    assert typer_app.run(["plan", str(tmp_path / "model.json"), *asked, "-o", str(written)]) == 0
     assert json.loads(written.read_text())["gradients"] == report["gradients"]

@@ -15,8 +15,8 @@ import zstandard
 from starlette.testclient import TestClient
 from starlette.types import Receive, Scope, Send
 
-from app.heads import Heads
-from app.jobs.durable import DurableJobs
+from app.api.middleware.head import Heads
+from app.jobs.durable_jobs import DurableJobs
 from app.settings import Settings
 from tests.app.conftest import chain, one_layer
 
@@ -207,7 +207,7 @@ def test_ten_findings_come_at_once(client: TestClient) -> None:
 
 
 def test_bodies_past_the_limit_name_the_setting(tmp_path: Any) -> None:
-    from app.main import create_app
+    from app.api.main import create_app
 
     small = Settings(data=tmp_path, body_bytes=1000, decompressed_bytes=2000, drain_seconds=0)
     with TestClient(create_app(small)) as client:
@@ -277,7 +277,7 @@ def test_there_are_planners_devices_schemas_and_versions(client: TestClient) -> 
 
 
 def test_a_service_that_drains_is_not_ready_and_takes_no_work(tmp_path: Any) -> None:
-    from app.main import create_app
+    from app.api.main import create_app
 
     app = create_app(Settings(data=tmp_path, drain_seconds=0))
     with TestClient(app) as client:

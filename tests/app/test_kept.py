@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from starlette.testclient import TestClient
 
-from app import records
-from app.kept import FRESH_S, Kept
-from app.main import create_app
+from app.api.main import create_app
+from app.api.service.response_cache import FRESH_S, Kept
 from app.settings import Settings
+from app.store import records
 from tests.app.access.conftest import Gated, gated, tenant
 from tests.app.conftest import chain
 
@@ -42,7 +42,7 @@ def test_what_is_old_is_read_again() -> None:
 def test_a_plan_is_read_once_however_often_it_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     read = []
     report_of = records.report_of
-    monkeypatch.setattr("app.records.report_of", lambda *asked: read.append(1) or report_of(*asked))
+    monkeypatch.setattr("app.store.records.report_of", lambda *asked: read.append(1) or report_of(*asked))
     with TestClient(create_app(Settings(data=tmp_path, workers=1, wait_seconds=60, drain_seconds=0))) as client:
         question = {"graph": chain(3), "budget": "90%", "planner": "greedy", "iterations": 3}
         place = client.post("/v1/plans", json=question).headers["location"]

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
-from app.schemas_layouts import PackedLayout
+from app.api.schemas.layouts import PackedLayout
 
 TWO = [{"id": "a", "lower": 0, "upper": 2, "size": 4}, {"id": 7, "lower": 1, "upper": 3, "size": 4}]
 

@@ -17,13 +17,13 @@ import uvicorn
 import zstandard
 from starlette.testclient import TestClient
 
-from app import memory
-from app.admission import Admission, Held, Turns
-from app.bodies import fields_in
-from app.connections import patient
-from app.door import Door
+from app.api.main import create_app
+from app.api.middleware.admission import Door
+from app.api.middleware.connection_limits import patient
+from app.api.service import free_memory
+from app.api.service.admission import Admission, Held, Turns
+from app.api.wire.request_body import fields_in
 from app.errors import Busy, TooLarge
-from app.main import create_app
 from app.settings import Settings
 from tests.app.conftest import chain
 
@@ -237,18 +237,18 @@ def test_who_waits_too_long_for_a_turn_is_told() -> None:
 def test_free_memory_is_that_of_the_control_group_where_it_is_less(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert 0 < memory.free_bytes() < memory.UNBOUNDED
+    assert 0 < free_memory.free_bytes() < free_memory.UNBOUNDED
     folder = tmp_path / "a.service"
     folder.mkdir()
     (folder / "memory.max").write_text("1000")
     (folder / "memory.current").write_text("700")
     (folder / "memory.stat").write_text("anon 5\ninactive_file 50\n")
     (tmp_path / "cgroup").write_text("0::/a.service\n")
-    monkeypatch.setattr(memory, "CGROUP", tmp_path / "cgroup")
-    monkeypatch.setattr(memory, "GROUPS", tmp_path)
-    assert memory.free_bytes() == 350
+    monkeypatch.setattr(free_memory, "CGROUP", tmp_path / "cgroup")
+    monkeypatch.setattr(free_memory, "GROUPS", tmp_path)
+    assert free_memory.free_bytes() == 350
     (folder / "memory.max").write_text("max")
-    assert memory.free_bytes() > 350
+    assert free_memory.free_bytes() > 350
 
 
 @pytest.fixture
@@ -332,8 +332,8 @@ def test_connections_past_the_limit_are_closed(listening: Any) -> None:
 
 def test_an_answer_that_nobody_takes_is_given_up(listening: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     given_up = threading.Event()
-    monkeypatch.setattr("app.connections.LOOK_S", 0.1)
-    monkeypatch.setattr("app.connections.instruments.refused", lambda limit: given_up.set())
+    monkeypatch.setattr("app.api.middleware.connection_limits.LOOK_S", 0.1)
+    monkeypatch.setattr("app.api.middleware.connection_limits.instruments.refused", lambda limit: given_up.set())
     port = listening()
     document = json.dumps({**chain(1), "annotations": {"note": "x" * (8 << 20)}}).encode()
     with connected(port) as client:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from app.api.wire.negotiation import chosen, matches, takes_gzip, wait_asked
 from app.errors import NotAcceptable
-from app.negotiation import chosen, matches, takes_gzip, wait_asked
 
 OFFERS = ["application/json", "application/onnx", "text/plain"]
 

@@ -11,9 +11,9 @@ import httpx2
 import pytest
 from starlette.testclient import TestClient
 
-from app.main import create_app
+from app.api.main import create_app
 from app.settings import Settings
-from app.store.walk import walk
+from app.store.integrity_check import walk
 from tests.app.conftest import chain
 from tests.app.jobs.here import Pretender, until_stopped
 from tests.app.test_state_machine import Inside
@@ -46,7 +46,7 @@ def test_a_database_that_is_gone_for_half_a_minute_is_told_and_nothing_is_lost(
     postgres: Cluster, store_settings: dict[str, Any]
 ) -> None:
     runner = Slow()
-    with patch("app.service.Runner", lambda *_: runner):
+    with patch("app.api.service.service.Runner", lambda *_: runner):
         app = create_app(Settings(workers=1, drain_seconds=0, kept_bytes=0, **store_settings))
     with TestClient(app, raise_server_exceptions=False) as client:
 

@@ -11,15 +11,15 @@ from typing import Any
 
 import pytest
 
-from app import cli
-from app.commands import curve as curve_command
-from app.commands import plan as plan_command
+from app.cli import typer_app
+from app.cli.commands import curve as curve_command
+from app.cli.commands import plan as plan_command
 
 CURVE = ["--budgets", "100%,70%", "--iterations", "20"]
 
 
 def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:
-    code = cli.run([str(argument) for argument in arguments])
+    code = typer_app.run([str(argument) for argument in arguments])
     said = capsys.readouterr()
     return code, said.out, said.err
 
@@ -82,7 +82,7 @@ def test_a_picture_that_cannot_be_written_is_told_before_the_search(
     def never(*_: Any, **__: Any) -> None:
         raise AssertionError("searched")
 
-    monkeypatch.setattr("app.plots.importlib.util.find_spec", lambda _: None)
+    monkeypatch.setattr("app.render.svg.importlib.util.find_spec", lambda _: None)
     monkeypatch.setattr(plan_command, "solve", never)
     monkeypatch.setattr(curve_command, "curve", never)
     for command in (["plan", model, "-o", tmp_path / "p.json"], ["curve", model, *CURVE]):
@@ -96,7 +96,7 @@ def test_a_name_in_letters_the_terminal_has_not_is_printed_all_the_same(model: P
     document["name"] = "d\u00e9j\u00e0 \U0001f4be"
     model.write_text(json.dumps(document))
     done = subprocess.run(
-        [sys.executable, "-m", "app", "plan", str(model), "--draw"],
+        [sys.executable, "-m", "remat", "plan", str(model), "--draw"],
         env={**os.environ, "PYTHONIOENCODING": "ascii"}, capture_output=True, check=True,
     )  # fmt: skip
     assert b"d\\xe9j\\xe0 \\U0001f4be: 8 nodes" in done.stdout

@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app import plots
 from app.errors import BadUsage
+from app.render import svg as plots
 from tests.app.pictures import curve, point, report
 
 SVG = "{http://www.w3.org/2000/svg}"

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
-from app import child
-from app.child import main as real_main
+from app.solver import child_tasks
+from app.solver.child_tasks import main as real_main
 from tests.app.conftest import chain
 
 QUICK: dict[str, Any] = {"planner": "greedy", "iterations": 5}
@@ -33,7 +33,7 @@ def killed(begun: Path, times: int, pipe: Any, task: str, memory_bytes: int) -> 
 def test_a_child_that_is_killed_while_it_reads_is_started_once_more(
     client: TestClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str, times: int, status: int
 ) -> None:
-    monkeypatch.setattr(child, "main", partial(killed, tmp_path / "begun", times))
+    monkeypatch.setattr(child_tasks, "main", partial(killed, tmp_path / "begun", times))
     graph = chain(3, f"read {times} {path}")
     budgets = {"budgets": ["90%"]} if path == "/v1/curves" else {}
     answer = client.post(path, json=graph if path == "/v1/graphs" else {"graph": graph, **budgets, **QUICK})

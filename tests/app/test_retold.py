@@ -15,16 +15,16 @@ from hypothesis import Phase, assume, given, settings
 from hypothesis import strategies as st
 from starlette.testclient import TestClient
 
-from app import child
+from app.api.service.service import Service
 from app.errors import SolveFailed
-from app.records import question_key
-from app.retold import fields_for, form_of
-from app.runner import EMPTY_STAGES, Runner
-from app.service import Service
-from graph.exporters.native import canonical
-from graph.importers import load
+from app.jobs.answers.relabel import fields_for, form_of
+from app.solver import child_tasks
+from app.solver.child_process import EMPTY_STAGES, Runner
+from app.store.records import question_key
+from graph.formats.native.writer import canonical
+from graph.formats.readers import load
 from graph.ir import Graph
-from planner.request import PARSERS
+from planner.request.plan_request import PARSERS
 from tests.app.conftest import chain, one_layer
 from tests.app.renames import renamed, under
 from tests.app.test_batches import begun, ended, items_of, posted
@@ -37,7 +37,7 @@ MARKUP = "<b title='\"'>{}\\</b>\n"
 
 
 def solved(graph: Graph, fields: Mapping[str, Any]) -> Any:
-    return child.solve(about(graph, fields), lambda told: None, threading.Event())
+    return child_tasks.solve(about(graph, fields), lambda told: None, threading.Event())
 
 
 def about(graph: Graph, fields: Mapping[str, Any]) -> Json:
@@ -45,12 +45,16 @@ def about(graph: Graph, fields: Mapping[str, Any]) -> Json:
 
 
 def told(
-    ours: Graph, theirs: Graph, fields: Mapping[str, Any], others: Mapping[str, Any], tell: child.Tell = lambda _: None
+    ours: Graph,
+    theirs: Graph,
+    fields: Mapping[str, Any],
+    others: Mapping[str, Any],
+    tell: child_tasks.Tell = lambda _: None,
 ) -> Any:
     """What is told about ours from a solve of theirs."""
     found = solved(theirs, others)
     answered = {"theirs": about(theirs, others), "figures": found["report"], "sections": found["sections"]}
-    return child.retell(about(ours, fields) | answered, tell, threading.Event())
+    return child_tasks.retell(about(ours, fields) | answered, tell, threading.Event())
 
 
 def timeless(made: Any) -> Any:
@@ -134,7 +138,7 @@ def test_a_field_is_said_in_their_names_or_the_question_is_another(field: str, g
 
 
 def test_every_field_of_a_request_is_said_to_name_something_or_nothing() -> None:
-    from app.retold import LISTED, NAMELESS
+    from app.jobs.answers.relabel import LISTED, NAMELESS
 
     naming = {
         "loss",

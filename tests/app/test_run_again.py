@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 from starlette.testclient import TestClient
 
-from graph.equality import difference
-from graph.execute import execute
-from graph.importers import load
+from graph.execution.interpreter import execute
+from graph.formats.readers import load
+from graph.transforms.structural_equality import difference
 from tests.app.test_transforms import code, drawn, mutable, post, transformed
 
 

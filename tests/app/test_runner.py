@@ -15,11 +15,11 @@ from typing import Any
 
 import pytest
 
-from app import child
-from app.child import TASKS, Tell
-from app.child import main as real_main
 from app.errors import Problem, SolveFailed
-from app.runner import Runner
+from app.solver import child_tasks
+from app.solver.child_process import Runner
+from app.solver.child_tasks import TASKS, Tell
+from app.solver.child_tasks import main as real_main
 from graph.limits import Limits
 from tests.app.conftest import chain
 
@@ -80,7 +80,7 @@ def main_here(pipe: Any, task: str, memory_bytes: int) -> None:
 
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
-    monkeypatch.setattr(child, "main", main_here)
+    monkeypatch.setattr(child_tasks, "main", main_here)
     return lambda name, runner=RUNNER, seconds=30.0, stop=None: runner.run("here", {"name": name}, seconds, stop=stop)
 
 
@@ -124,10 +124,10 @@ def test_nesting_without_end_is_a_problem(run: Callable[..., Any]) -> None:
 def test_a_child_imports_nothing_more_for_a_solve() -> None:
     code = """
 import json, sys
-import app.preload
-from app.child import SECTIONS
+import app.solver.preload
+from app.solver.child_tasks import SECTIONS
 from planner import pipeline
-from planner.request import parse_request
+from planner.request.plan_request import parse_request
 before = set(sys.modules)
 asked = {"planner": "anneal", "iterations": 5, "budget": "70%", "return": ["plan", *SECTIONS]}
 pipeline.solve(sys.stdin.buffer.read(), parse_request(asked))

@@ -12,11 +12,11 @@ import pytest
 import sqlalchemy as sa
 from starlette.testclient import TestClient
 
-from app import records
-from app.jobs.port import Operation
-from app.main import create_app
-from app.savings import Owned, savings
+from app.api.main import create_app
+from app.jobs.interface import Operation
 from app.settings import Settings
+from app.store import records
+from app.store.savings import Owned, savings
 from app.store.store import Store
 from app.store.tables import plans
 from tests.app.stores import GRAPH_ID, add, graph_read, solved
@@ -124,6 +124,6 @@ def test_what_is_not_known_is_refused(asked: Any, query: dict[str, str]) -> None
 
 
 def test_more_groups_than_an_answer_holds_are_refused(asked: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("app.savings.MOST_ROWS", 1)
+    monkeypatch.setattr("app.store.savings.MOST_ROWS", 1)
     answer = asked()
     assert (answer.status_code, answer.json()["code"]) == (422, "too_many_rows")

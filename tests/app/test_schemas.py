@@ -7,17 +7,18 @@ import json
 import jsonschema_rs
 import pytest
 
-from app import catalogue, schemas
+from app import catalogue
+from app.api.schemas import write
 from app.errors import TABLE, NotFound, problem_of
 from graph.errors import BadGraph
-from planner.pipeline import solve
-from planner.request import PARSERS, parse_request
+from planner.pipeline.solve import solve
+from planner.request.plan_request import PARSERS, parse_request
 from tests.app.conftest import chain
 
 
 @pytest.mark.parametrize("name", catalogue.SCHEMA_NAMES)
 def test_the_checked_in_schema_is_what_the_code_says(name: str) -> None:
-    assert catalogue.schema(name) == schemas.json_schemas()[name], "run python -m app.schemas"
+    assert catalogue.schema(name) == write.json_schemas()[name], "run python -m app.api.schemas.write"
 
 
 def test_the_request_schema_has_every_field_of_the_parser() -> None:

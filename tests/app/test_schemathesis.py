@@ -9,7 +9,7 @@ import schemathesis
 from schemathesis.engine import Status, events, from_schema
 from schemathesis.schemas import BaseSchema
 
-from app.main import create_app
+from app.api.main import create_app
 from app.settings import Settings
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from app import cli
+from app.cli import typer_app
 from bench.processes import below
 from tests.app.conftest import chain
 
@@ -28,7 +28,7 @@ PATIENCE_S = 120.0
 def started(data: Path, *arguments: str, **environment: str) -> Started:
     """A service of its own, once it listens, and its address."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "app", "serve", "--port", "0", "--data", str(data), *arguments],
+        [sys.executable, "-m", "remat", "serve", "--port", "0", "--data", str(data), *arguments],
         stderr=subprocess.PIPE,
         text=True,
         env=os.environ | {"REMAT_LOG_LEVEL": "warning", "REMAT_WORKERS": "1", "OMP_NUM_THREADS": "1"} | environment,
@@ -141,7 +141,7 @@ def test_a_killed_service_finishes_its_operations_after_a_restart_and_leaves_no_
 
 def test_an_address_that_strangers_reach_needs_a_word(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     for host in ("0.0.0.0", "::", "example.org"):
-        code = cli.run(["serve", "--host", host, "--port", "0", "--data", str(tmp_path)])
+        code = typer_app.run(["serve", "--host", host, "--port", "0", "--data", str(tmp_path)])
         assert code == 2
         assert "--no-auth" in capsys.readouterr().err
 
@@ -150,14 +150,14 @@ def test_a_port_that_is_taken_is_told(
     served: tuple[str, Path], capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     port = served[0].rpartition(":")[2]
-    assert cli.run(["serve", "--port", port, "--data", str(tmp_path / "other")]) == 2
+    assert typer_app.run(["serve", "--port", port, "--data", str(tmp_path / "other")]) == 2
     assert "cannot listen" in capsys.readouterr().err
 
 
 def test_a_folder_that_another_process_serves_is_told(
     served: tuple[str, Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert cli.run(["serve", "--port", "0", "--data", str(served[1])]) == 2
+    assert typer_app.run(["serve", "--port", "0", "--data", str(served[1])]) == 2
     assert "another process" in capsys.readouterr().err
 
 

@@ -106,7 +106,7 @@ class Session:
             "PATH": f"{folder / 'bin'}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1",
             "REMAT_LOG_LEVEL": "warning", "REMAT_DRAIN_SECONDS": "5",
         }  # fmt: skip
-        self._make("remat", f'{sys.executable} -m app "$@"')
+        self._make("remat", f'{sys.executable} -m remat "$@"')
         self._make("curl", f'{shutil.which("curl")} --fail-with-body --max-time {PATIENCE_S:g} "$@"')  # an error is one
         (folder / "question.json").write_text(json.dumps({"graph": chain(3), "budget": "80%", "search_seconds": 1}))
         node = onnx.helper.make_node("Relu", ["x"], ["y"])

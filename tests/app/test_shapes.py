@@ -11,7 +11,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from app import catalogue
-from app.cli import run
+from app.cli.typer_app import run
 from tests.planner.test_fit import layers
 
 SETS: list[dict[str, Any]] = [{"batch": 4}, {"batch": 32}]

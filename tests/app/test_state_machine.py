@@ -29,19 +29,19 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, precondition, rule
 from starlette.testclient import TestClient
 
-from app import child
-from app.access.keys import USUAL, Quotas, new_key
-from app.access.vault import FileVault
-from app.access.view import Access
+from app.api.auth.api_keys import USUAL, Quotas, new_key
+from app.api.auth.key_store import FileVault
+from app.api.auth.tenant_view import Access
+from app.api.main import create_app
+from app.api.service.response_cache import Kept
+from app.api.service.service import NO_SHAPES
 from app.errors import Problem, problem_of
-from app.jobs.port import FINISHED
-from app.kept import Kept
-from app.main import create_app
-from app.runner import Answer
-from app.service import NO_SHAPES
+from app.jobs.interface import FINISHED
 from app.settings import Settings
-from app.store.collect import collect
-from app.store.walk import walk
+from app.solver import child_tasks
+from app.solver.child_process import Answer
+from app.store.garbage_collection import collect
+from app.store.integrity_check import walk
 from tests.app.conftest import chain
 
 Json = dict[str, Any]
@@ -78,7 +78,7 @@ class Inside:
             stop.wait()
         sent = msgspec.msgpack.decode(msgspec.msgpack.encode(payload))
         try:
-            made = child.TASKS[task](sent, lambda message: on_progress(message["progress"]), stop)
+            made = child_tasks.TASKS[task](sent, lambda message: on_progress(message["progress"]), stop)
         except Exception as error:
             raise Problem(problem_of(error)) from error
         return Answer(msgspec.msgpack.decode(msgspec.msgpack.encode(made)), hurried=False)
@@ -141,7 +141,7 @@ def named(length: int, mark: str) -> Json:
 @functools.cache
 def id_of(length: int, mark: str) -> str:
     payload = {"data": json.dumps(named(length, mark)).encode(), "limits": {}, "shapes": NO_SHAPES}
-    return str(child.read(payload, lambda message: None, threading.Event())["id"])
+    return str(child_tasks.read(payload, lambda message: None, threading.Event())["id"])
 
 
 #: Few, so that most are asked more than once: two differ in names alone, two in the seed, and two are a tenant's own.
@@ -191,7 +191,7 @@ class Machine(stateful.RuleBasedStateMachine):
     def _start(self) -> None:
         self.access = Access(FileVault(self.folder), lambda: self.now)
         given = Settings(data=self.folder, workers=2, drain_seconds=0, kill_seconds=PATIENCE_S, gc_hours=0, queue=1000)
-        with patch("app.service.Runner", lambda *_: Inside()):
+        with patch("app.api.service.service.Runner", lambda *_: Inside()):
             app = create_app(given, self.access)
         self.service = app.state.service
         self.client = self.running.enter_context(TestClient(app, raise_server_exceptions=False))

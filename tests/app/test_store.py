@@ -18,15 +18,16 @@ from alembic import command
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app import records
+from app.atomic_files import CannotWrite
 from app.errors import BadUsage, Conflict, NotFound, Unavailable
-from app.files import CannotWrite
-from app.jobs import stored
-from app.jobs.port import Event, Operation
+from app.jobs import repository
+from app.jobs.interface import Event, Operation
 from app.settings import Settings
+from app.store import records
 from app.store.blobs import GRACE, Blobs
-from app.store.collect import collect
 from app.store.database import SQLITE_WRITES, _config, migrate
+from app.store.garbage_collection import collect
+from app.store.integrity_check import walk
 from app.store.store import Store
 from app.store.tables import (
     events,
@@ -39,7 +40,6 @@ from app.store.tables import (
     results,
     wire,
 )
-from app.store.walk import walk
 from tests.app.stores import GRAPH_ID, add, graph_read, opened, solved
 
 
@@ -112,7 +112,7 @@ def test_a_second_process_is_kept_out_of_a_folder_and_may_read(store: Store, sto
 
 @pytest.mark.parametrize("id", ["../../etc/passwd", "", "a/b", "a\0b", "x" * 200, ".", "' OR 1=1 --"])
 def test_what_a_client_sends_never_becomes_another_place(store: Store, id: str) -> None:
-    for ask in (records.document_of, records.report_of, stored.find):
+    for ask in (records.document_of, records.report_of, repository.find):
         with pytest.raises(NotFound):
             ask(store, id)
     with pytest.raises(NotFound):
@@ -124,26 +124,26 @@ def test_a_name_with_a_nul_is_kept_by_every_database(store: Store) -> None:
     assert made["name"] == "a�b"
     operation = Operation("op1", "k", made["id"], {"loss": "a\0b"}, records.now())
     add(store, operation)
-    assert stored.find(store, "op1") == operation
+    assert repository.find(store, "op1") == operation
 
 
 def claimed(store: Store, id: str, worker: str) -> Operation:
-    begun = stored.claim(store, id, worker)
+    begun = repository.claim(store, id, worker)
     assert begun is not None
     return begun[0]
 
 
 def test_an_operation_is_a_row(store: Store) -> None:
-    assert {field.name for field in fields(Operation)} - {stored.MODEL.name} == set(operations.c.keys())
+    assert {field.name for field in fields(Operation)} - {repository.MODEL.name} == set(operations.c.keys())
     operation = add(store, Operation("op2", "k", GRAPH_ID, {"budget": 0.5}, records.now()))
-    assert stored.find(store, "op2") == operation
+    assert repository.find(store, "op2") == operation
     begun = claimed(store, "op2", "worker")
     assert (begun.state, begun.attempts, begun.worker) == ("running", 1, "worker")
-    assert stored.claim(store, "op2", "another") is None
+    assert repository.claim(store, "op2", "another") is None
     begun.stage, begun.progress = "plan", {"seconds": 0.1}
-    assert stored.look(store, [(begun, [Event(3, "progress", begun.progress)])]) == {"op2": False}
-    assert stored.cancel(store, "op2") and stored.look(store, [(begun, [])]) == {"op2": True}
-    told, now = stored.since(store, "op2", 1)
+    assert repository.look(store, [(begun, [Event(3, "progress", begun.progress)])]) == {"op2": False}
+    assert repository.cancel(store, "op2") and repository.look(store, [(begun, [])]) == {"op2": True}
+    told, now = repository.since(store, "op2", 1)
     assert [(event.id, event.name) for event in told] == [(2, "state"), (3, "progress")]
     assert (now.progress, now.stage, now.last_event) == (begun.progress, "plan", 3)
     with pytest.raises(NotFound, match="post it"):
@@ -153,19 +153,23 @@ def test_an_operation_is_a_row(store: Store) -> None:
 def test_who_lost_an_operation_changes_nothing_of_it(store: Store) -> None:
     add(store, Operation("op8", "k", GRAPH_ID, {}, records.now()))
     lost = claimed(store, "op8", "one")
-    assert stored.give_back(store, ["one"]) == 1
+    assert repository.give_back(store, ["one"]) == 1
     mine = claimed(store, "op8", "two")
     assert mine.attempts == 2
     for told in ([], [Event(9, "progress", {})]):
-        assert stored.look(store, [(lost, told), (mine, [])]) == {"op8": False}  # of the second alone
-        assert stored.look(store, [(lost, told)]) == {}
-    assert [event.id for event in stored.since(store, "op8", 0)[0]] == [1, 2, 3, 4]
+        assert repository.look(store, [(lost, told), (mine, [])]) == {"op8": False}  # of the second alone
+        assert repository.look(store, [(lost, told)]) == {}
+    assert [event.id for event in repository.since(store, "op8", 0)[0]] == [1, 2, 3, 4]
     told = [Event(4, "progress", {})]  # as another has told since
-    with pytest.raises(stored.Lost):
-        records.keep_plan(store, solved(), GRAPH_ID, "k", lambda c, id: stored.end(c, lost, told, "succeeded", id))
-    assert (walk(store).plans, records.answer_of(store, "k"), stored.find(store, "op8").state) == (0, None, "running")
-    records.keep_plan(store, solved(), GRAPH_ID, "k", lambda c, id: stored.end(c, mine, [], "succeeded", id))
-    assert stored.find(store, "op8").result == records.answer_of(store, "k")
+    with pytest.raises(repository.Lost):
+        records.keep_plan(store, solved(), GRAPH_ID, "k", lambda c, id: repository.end(c, lost, told, "succeeded", id))
+    assert (walk(store).plans, records.answer_of(store, "k"), repository.find(store, "op8").state) == (
+        0,
+        None,
+        "running",
+    )
+    records.keep_plan(store, solved(), GRAPH_ID, "k", lambda c, id: repository.end(c, mine, [], "succeeded", id))
+    assert repository.find(store, "op8").result == records.answer_of(store, "k")
 
 
 def test_what_was_kept_as_the_database_went_away_is_told_again_and_there_once(store: Store) -> None:
@@ -175,10 +179,10 @@ def test_what_was_kept_as_the_database_went_away_is_told_again_and_there_once(st
     assert mine.attempts == 2
     told = [Event(4, "progress", {"seconds": 0.1}), Event(5, "progress", {"seconds": 0.2})]
     for heard in (told[:1], told):
-        assert stored.look(store, [(mine, heard)]) == {"op8": False}
+        assert repository.look(store, [(mine, heard)]) == {"op8": False}
     with store.writing() as connection:
-        stored.end(connection, mine, told, "cancelled")
-    events, ended = stored.since(store, "op8", 3)
+        repository.end(connection, mine, told, "cancelled")
+    events, ended = repository.since(store, "op8", 3)
     assert [event.id for event in events] == [4, 5, 6]
     assert (ended.state, ended.last_event) == ("cancelled", 6)
 
@@ -224,7 +228,7 @@ def test_what_an_older_program_left_running_waits_again_once_a_question(tmp_path
             more = {"kind": "plan", "attempts": 1, "last_event": 4, "cancel_requested": False}
             connection.execute(sa.insert(operations).values(left | more))
     migrate(older.engine)
-    kept = [stored.find(older, id) for id in ("op1", "op2")]
+    kept = [repository.find(older, id) for id in ("op1", "op2")]
     assert [(one.state, one.cancel_requested) for one in kept] == [("queued", True), ("queued", False)]
     older.close()
 
@@ -246,7 +250,7 @@ def test_operations_of_an_older_program_keep_their_events_and_keys(tmp_path: Pat
         bound = {"id": "i", "body": "b", "operation_id": "op1", "created_at": at}
         connection.execute(sa.insert(idempotency_keys).values(bound))
     migrate(older.engine)
-    told, kept = stored.since(older, "op1", 0)
+    told, kept = repository.since(older, "op1", 0)
     assert ([event.id for event in told], kept.state, kept.graph_id) == ([1], "queued", GRAPH_ID)
     assert older.row(idempotency_keys, "i")["operation_id"] == "op1"
     with pytest.raises(sa.exc.IntegrityError), older.writing() as connection:  # which is looked at again
@@ -284,14 +288,14 @@ def test_a_result_holds_its_plans_and_an_operation_its_question(store: Store) ->
     done = Operation("op1", "k1", GRAPH_ID, {}, at, "curve", "succeeded", ended_at=at, found=curve)
     add(store, done)
     asked = Operation("op2", "k2", None, {}, at, "layout")
-    stored.add(store, asked, 1, 100, lambda connection: None, b"buffers")
+    repository.add(store, asked, 1, 100, lambda connection: None, b"buffers")
     aged(store, timedelta(days=10))
     with store.writing() as connection:
         connection.execute(sa.update(operations).where(operations.c.id == "op1").values(ended_at=at))
     assert (collect(store, 9, 9).results, walk(store).plans) == (0, 1)
     assert records.solve_payload(store, None, {}, asked.asked)["data"] == b"buffers"
     aged(store, timedelta(days=10))
-    stored.cancel(store, "op2")
+    repository.cancel(store, "op2")
     aged(store, timedelta(days=10))
     taken = collect(store, 9, 9)
     assert (taken.operations, taken.results, taken.plans) == (2, 1, 1)

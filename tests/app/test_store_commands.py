@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from app import cli, records
+from app.cli import typer_app
+from app.store import records
 from app.store.store import Store
 from tests.app.stores import GRAPH_ID, opened, solved
 
@@ -25,7 +26,7 @@ def run(capsys: pytest.CaptureFixture[str], store_settings: dict[str, Any], monk
         monkeypatch.setenv("REMAT_DATABASE_URL", store_settings["database_url"])
 
     def run(*arguments: str) -> tuple[int, Any]:
-        code = cli.run([*arguments, "--json"])
+        code = typer_app.run([*arguments, "--json"])
         return code, json.loads(capsys.readouterr().out)
 
     return run
@@ -45,7 +46,7 @@ def test_a_store_is_migrated_once(run: Run) -> None:
 
 def test_a_database_without_tables_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for command in ("gc", "check-store"):
-        assert cli.run([command, "--data", str(tmp_path)]) == 2
+        assert typer_app.run([command, "--data", str(tmp_path)]) == 2
         assert "run remat migrate" in capsys.readouterr().err
 
 
@@ -54,7 +55,7 @@ def test_a_folder_that_is_not_there_is_told_and_not_made(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], command: list[str]
 ) -> None:
     missing = tmp_path / "typo"
-    assert cli.run([*command, "--data", str(missing)]) == 2
+    assert typer_app.run([*command, "--data", str(missing)]) == 2
     assert f"{missing}: no data folder is there" in capsys.readouterr().err
     assert not missing.exists()
 

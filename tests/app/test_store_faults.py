@@ -11,14 +11,14 @@ from typing import Any
 
 import pytest
 
-from app import records
+from app.atomic_files import CannotWrite
 from app.errors import SolveFailed, Unavailable
-from app.files import CannotWrite
-from app.jobs import stored
-from app.jobs.port import Question
+from app.jobs import repository
+from app.jobs.interface import Question
 from app.settings import Settings
-from app.store.collect import collect
-from app.store.walk import walk
+from app.store import records
+from app.store.garbage_collection import collect
+from app.store.integrity_check import walk
 from tests.app.jobs.here import Here, Pretender, finished
 from tests.app.stores import GRAPH_ID, opened, solved
 from tests.postgres import Cluster
@@ -28,8 +28,8 @@ START = """
 import os, resource, sys
 from pathlib import Path
 from app import records
-from app.files import CannotWrite
-from app.store.walk import walk
+from app.atomic_files import CannotWrite
+from app.store.integrity_check import walk
 from tests.app.stores import GRAPH_ID, opened, solved
 
 store = opened(Path(sys.argv[1]), **({"database_url": sys.argv[2]} if sys.argv[2:] else {}))
@@ -203,7 +203,7 @@ def test_a_database_that_crashes_is_told_and_used_again_by_itself(
 
 
 def test_an_end_that_cannot_be_saved_is_saved_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    full, refused, end = threading.Event(), threading.Event(), stored.end
+    full, refused, end = threading.Event(), threading.Event(), repository.end
     full.set()
 
     def ends(*said: Any) -> None:
@@ -215,7 +215,7 @@ def test_an_end_that_cannot_be_saved_is_saved_later(tmp_path: Path, monkeypatch:
     def fails(stop: threading.Event, tell: Any) -> str:
         raise SolveFailed("no plan")
 
-    monkeypatch.setattr("app.jobs.stored.end", ends)
+    monkeypatch.setattr("app.jobs.repository.end", ends)
     monkeypatch.setattr("app.jobs.attempt.PATIENCE_S", 0.01)
     jobs = Here(opened(tmp_path), Pretender(fails), Settings(data=tmp_path, workers=1, drain_seconds=0))
     id = jobs.ask("k1")

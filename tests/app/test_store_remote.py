@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from app import records
 from app.errors import NotFound, Unavailable
+from app.store import records
 from app.store.blobs import GRACE, Blobs
-from app.store.collect import collect
-from app.store.walk import walk
+from app.store.garbage_collection import collect
+from app.store.integrity_check import walk
 from tests.app.stores import GRAPH_ID, opened, solved
 from tests.s3 import Objects, serving
 

@@ -8,10 +8,10 @@ import re
 
 import pytest
 
-from app.terminal import Progress, plan_lines, seconds, share, size, table
-from planner.pipeline import Progress as Told
-from planner.pipeline import solve
-from planner.request import parse_request
+from app.render.text import Progress, plan_lines, seconds, share, size, table
+from planner.pipeline.progress import Progress as Told
+from planner.pipeline.solve import solve
+from planner.request.plan_request import parse_request
 from tests.app.conftest import chain
 
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from app import cli
-from app.client import ServiceProblem, Unreachable
-from app.commands import top
+from app.cli import typer_app
+from app.cli.admin import top
+from app.client.blocking import ServiceProblem, Unreachable
 
 
 def job(id: str, state: str, **said: Any) -> dict[str, Any]:
@@ -56,7 +56,7 @@ def test_a_snapshot_has_what_runs_waits_and_ended(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(top, "Client", Service())
-    assert cli.run(["top", "--once", "--server", "http://here"]) == 0
+    assert typer_app.run(["top", "--once", "--server", "http://here"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "http://here: 1 running, 1 waiting"
     assert [line.split()[0] for line in lines[1:]] == ["job", "op2", "op1", "op3"]
@@ -77,14 +77,14 @@ def test_who_does_not_answer_is_told_and_asked_again(
 
     monkeypatch.setattr(top, "Client", Service(Unreachable("refused"), ServiceProblem({"status": 503})))
     monkeypatch.setattr(top, "time", SimpleNamespace(sleep=wait))  # only there: other threads sleep too
-    assert cli.run(["top", "--server", "http://here"]) == 0
+    assert typer_app.run(["top", "--server", "http://here"]) == 0
     said = capsys.readouterr().out
     assert said.count("http://here does not answer") == 2 and "trying again" in said
     assert "1 running, 1 waiting" in said
 
 
 def test_a_snapshot_of_a_dead_server_ends_with_what_to_do(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.run(["top", "--once", "--server", "http://127.0.0.1:1"]) == 2
+    assert typer_app.run(["top", "--once", "--server", "http://127.0.0.1:1"]) == 2
     assert "start it with `remat serve`" in capsys.readouterr().err
 
 
@@ -93,5 +93,5 @@ def test_a_service_that_refuses_is_not_asked_again(
 ) -> None:
     refused = ServiceProblem({"status": 401, "code": "no_key", "title": "A key is needed", "detail": "send one"})
     monkeypatch.setattr(top, "Client", Service(refused))
-    assert cli.run(["top", "--server", "http://here"]) == 2
+    assert typer_app.run(["top", "--server", "http://here"]) == 2
     assert "A key is needed" in capsys.readouterr().err

@@ -8,8 +8,9 @@ import jsonschema_rs
 import pytest
 from starlette.testclient import TestClient
 
-from app import catalogue, openapi
-from app.transforms import TABLE, Pass, parse
+from app import catalogue
+from app.api.wire import openapi
+from app.models.transforms import TABLE, Pass, parse
 from planner.errors import BadRequest
 from tests.app.conftest import one_layer
 from tests.graph.versions.programs import program

@@ -8,9 +8,9 @@ import pytest
 
 from bench import run
 from bench.catalogue import FOLDER, Instance, instances, published
-from graph.importers import load
-from planner.posed import question_of
-from planner.request import parse_request
+from graph.formats.readers import load
+from planner.formulation.formulate import question_of
+from planner.request.plan_request import parse_request
 
 
 @pytest.mark.parametrize("instance", instances(), ids=lambda instance: instance.name)

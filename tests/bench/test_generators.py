@@ -18,7 +18,7 @@ from bench.generators import (
     unet,
 )
 from bench.tape import Tape
-from graph.importers import load
+from graph.formats.readers import load
 from graph.ir import Phase, consumers
 
 DOCUMENTS = {

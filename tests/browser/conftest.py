@@ -36,7 +36,7 @@ class Served:
 
     def __init__(self, data: Path):
         environment = {**os.environ, "REMAT_WORKERS": "1", "REMAT_DRAIN_SECONDS": "1", "PYTHONUNBUFFERED": "1"}
-        command = [sys.executable, "-m", "app", "serve", "--port", "0", "--data", str(data)]
+        command = [sys.executable, "-m", "remat", "serve", "--port", "0", "--data", str(data)]
         said = data / "said.txt"  # not a pipe, which nobody would empty
         with said.open("w") as file:
             self.process = subprocess.Popen(command, stderr=file, env=environment)

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator
 import httpx2
 import pytest
 
-from app.access.vault import FileVault
-from app.access.view import Access
-from app.main import create_app
+from app.api.auth.key_store import FileVault
+from app.api.auth.tenant_view import Access
+from app.api.main import create_app
 from app.settings import Settings
 from tests.app.conftest import chain
 from tests.app.pages.conftest import MARKUP

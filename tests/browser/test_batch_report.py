@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from app.batch_runs.report import html
+from app.sweep.html_report import html
 from tests.app.batch_runs.conftest import report
 from tests.app.batch_runs.test_report import EVIL, failed, row
 from tests.browser.conftest import NARROW, WIDE, Watched

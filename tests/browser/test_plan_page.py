@@ -10,11 +10,11 @@ from typing import Any
 import httpx2
 import pytest
 
-from app.main import create_app
+from app.api.main import create_app
 from app.pages.assets import address
 from app.settings import Settings
 from bench import generators
-from planner import saved
+from planner.report import saved_report
 from tests.browser.conftest import running
 
 pytestmark = pytest.mark.browser
@@ -218,7 +218,7 @@ def test_files_open_and_verify(opened: Any, tmp_path: Path) -> None:
         with opened.expect_download() as download:
             opened.locator(place).first.click()
         download.value.save_as(tmp_path / name)
-    assert saved.verify(json.loads((tmp_path / "plan.json").read_text()))["valid"]
+    assert saved_report.verify(json.loads((tmp_path / "plan.json").read_text()))["valid"]
     assert "<svg" in (tmp_path / "map.svg").read_text()
     with opened.expect_download() as download:
         opened.click("#map [data-do=png]")

@@ -226,7 +226,7 @@ def _mxnet() -> list[Use]:
         "Add": np.add, "Sub": np.subtract, "Mul": np.multiply, "Div": np.divide, "Pow": np.power, "Max": np.maximum,
         "Min": np.minimum, "Mod": np.fmod,
     }  # fmt: skip
-    from graph.importers.mxnet import ops
+    from graph.formats.mxnet import ops
 
     found += [use(op, POSITIVE, expected=_NUMPY[op]) for op in ops._UNARY if op != "arccosh"]
     found += [use("arccosh", 1 + POSITIVE, expected=np.arccosh)]
@@ -252,7 +252,7 @@ def _caffe2() -> list[Use]:
         return Use("caffe2", op, inputs, attributes, expected, outputs)
 
     four = [real(4), real(4), real(4), real(4, low=0.5)]
-    from graph.importers.caffe2 import ops
+    from graph.formats.caffe2 import ops
 
     cast = {"Not": TRUE, "And": TRUE, "Or": TRUE, "Xor": TRUE}
     found = [
@@ -379,7 +379,7 @@ def _paddle() -> list[Use]:
     def use(op: str, *inputs: Array | None, expected: Any = None, outputs: int = 1, **attributes: Any) -> Use:
         return Use("paddle", op, inputs, attributes, expected, outputs)
 
-    from graph.importers.paddle import ops
+    from graph.formats.paddle import ops
 
     four = [real(4), real(4), real(4), real(4, low=0.5)]
     found = [

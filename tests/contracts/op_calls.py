@@ -10,11 +10,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from graph.autodiff import differentiate
-from graph.builder import Builder
-from graph.execute import execute
+from graph.autodiff.differentiate import differentiate
+from graph.builder.builder import Builder
+from graph.execution.interpreter import execute
 from graph.ir import ABSENT, Graph, Role
-from graph.ops.table import Call, call_of
+from graph.ops.registry.registry import Call, call_of
 from tests.contracts.gradient_examples import EXAMPLES, Example
 from tests.contracts.op_examples import MORE
 from tests.contracts.test_every_gradient import built, targets_of

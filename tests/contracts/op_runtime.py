@@ -11,7 +11,7 @@ import onnxruntime
 from onnx import helper, numpy_helper
 from onnxruntime.capi import onnxruntime_pybind11_state as errors
 
-from graph.ops.standard_ops import onnx_dtype, type_of_array
+from graph.ops.registry.onnx_fallback import onnx_dtype, type_of_array
 from tests.contracts.op_calls import Use
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from graph.importers.caffe2.ops import CAFFE2
-from graph.importers.mxnet.ops import MXNET
-from graph.importers.paddle.ops import PADDLE
-from graph.ops.standard_ops import type_of_array
+from graph.formats.caffe2.ops import CAFFE2
+from graph.formats.mxnet.ops import MXNET
+from graph.formats.paddle.ops import PADDLE
+from graph.ops.registry.onnx_fallback import type_of_array
 from tests.contracts.foreign_examples import USES, Use
 from tests.graph.evaluate import evaluate
 

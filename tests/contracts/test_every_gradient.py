@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from graph.autodiff import differentiate
-from graph.builder import Builder
+from graph.autodiff.differentiate import differentiate
+from graph.autodiff.gradients.registry import RULES, UNDIFFERENTIABLE
+from graph.builder.builder import Builder
 from graph.errors import BadGraph
-from graph.gradients import RULES, UNDIFFERENTIABLE
 from graph.ir import ABSENT, FLOATS, Graph, Phase, Role
-from graph.ops.standard_ops import numpy_dtype, schema_of, type_of_array
+from graph.ops.registry.onnx_fallback import numpy_dtype, schema_of, type_of_array
 from tests.contracts.gradient_examples import EXAMPLES, Example
 from tests.graph.evaluate import evaluate
 
@@ -113,7 +113,7 @@ def test_a_gradient_keeps_its_dtype(example: Example, dtype: str):
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=str)
 def test_a_gradient_reads_what_the_op_table_says(example: Example):
-    from graph.ops import known
+    from graph.ops.registry import known
 
     graph, given = built(example)
     step = differentiate(graph, targets_of(graph, given)[0], head_gradients={})

@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 from bench.paddle_program import transformer
-from graph.equality import difference
 from graph.errors import BadGraph
-from graph.exporters import EXPORTERS, dump
-from graph.foreign.proto import as_text
-from graph.importers import IMPORTERS, importer_of, load
+from graph.formats.readers import READERS, importer_of, load
+from graph.formats.shared.protobuf import as_text
+from graph.formats.writers import WRITERS, dump
 from graph.ir import Graph
 from graph.limits import Limits, Shapes
+from graph.transforms.structural_equality import difference
 from tests.graph.importers.nets import LSTM_SHAPES, lstm
 from tests.graph.importers.symbols import lenet
 from tests.graph.importers.test_mxnet import _document
@@ -53,18 +53,18 @@ def read() -> Callable[[str], list[Graph]]:
 
 
 def test_every_reader_has_files() -> None:
-    assert set(FILES) == set(IMPORTERS)
+    assert set(FILES) == set(READERS)
 
 
-@pytest.mark.parametrize("name", IMPORTERS)
+@pytest.mark.parametrize("name", READERS)
 def test_a_reader_recognises_its_own_files_alone(name: str) -> None:
-    sniff = importlib.import_module(f"graph.importers.{name}").sniff
+    sniff = importlib.import_module(f"graph.formats.{READERS[name]}").sniff
     for owner, data, _ in EVERY:
         assert importer_of(data) == owner
         assert sniff(data) == (owner == name)
 
 
-@pytest.mark.parametrize("name", IMPORTERS)
+@pytest.mark.parametrize("name", READERS)
 def test_a_reader_refuses_what_is_cut_short(name: str) -> None:
     """Every prefix is another format, refused, or a smaller model; it never breaks."""
     for data, shapes in FILES[name]:
@@ -75,7 +75,7 @@ def test_a_reader_refuses_what_is_cut_short(name: str) -> None:
                 assert error.findings
 
 
-@pytest.mark.parametrize("name", IMPORTERS)
+@pytest.mark.parametrize("name", READERS)
 def test_a_reader_minds_the_limits(name: str) -> None:
     for data, shapes in FILES[name]:
         for limits in (Limits(document_bytes=len(data) - 1), Limits(nodes=1)):
@@ -84,7 +84,7 @@ def test_a_reader_minds_the_limits(name: str) -> None:
             assert caught.value.findings[0].code in ("too_large", "too_many_nodes", "too_many_values")
 
 
-@pytest.mark.parametrize("name", EXPORTERS)
+@pytest.mark.parametrize("name", WRITERS)
 def test_what_a_writer_writes_is_read_as_the_same_computation(name: str, read: Callable[[str], list[Graph]]) -> None:
     for graph in read(name):
         if name == "paddle" and "json" in graph.annotations["paddle"]:
@@ -94,7 +94,7 @@ def test_what_a_writer_writes_is_read_as_the_same_computation(name: str, read: C
         assert difference(graph, again) is None
 
 
-@pytest.mark.parametrize("name", [name for name in EXPORTERS if name not in ("native", "onnx")])
+@pytest.mark.parametrize("name", [name for name in WRITERS if name not in ("native", "onnx")])
 def test_a_writer_of_a_framework_names_what_it_has_no_words_for(name: str) -> None:
     document = _document()
     document["nodes"][1]["op"] = "acme::Odd"

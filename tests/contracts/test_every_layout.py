@@ -8,13 +8,12 @@ import random
 import numpy as np
 import pytest
 
-from planner import liveness
-from planner.check import check
 from planner.errors import BadRequest, IllegalPlan
 from planner.layout import LAYOUTS, place
-from planner.monitor import Monitor
-from planner.plan import Goal, Plan
-from planner.problem import DEVICE, Problem
+from planner.problem import DEVICE, Problem, liveness
+from planner.problem.monitor import Monitor
+from planner.problem.plan import Goal, Plan
+from planner.verify.checker import check
 from tests import oracles
 from tests.contracts.test_every_planner import planned
 from tests.planner.drawn import drawn, order_of, problem_of

@@ -9,22 +9,24 @@ from functools import cache
 import numpy as np
 import pytest
 
-from graph.autodiff import differentiate
-from graph.builder import Builder
-from graph.emit import Emit
+from graph.analysis.aliasing import is_view, storage_roots, takeovers_of, views_of
+from graph.autodiff.differentiate import differentiate
+from graph.autodiff.gradients.registry import RULES
+from graph.builder.builder import Builder
+from graph.builder.emit import Emit
 from graph.errors import CannotExecute
-from graph.execute import execute
-from graph.gradients import RULES
+from graph.execution.interpreter import execute
 from graph.ir import ABSENT, FLOATS, Effect, Phase, Role
-from graph.ops import OPS, Call, infer, known, run, work
-from graph.ops import standard_ops as standard
-from graph.ops.standard_ops import numpy_dtype, type_of_array
-from graph.storage import is_view, storage_roots, takeovers_of, views_of
+from graph.ops.registry import Call, all_ops, infer, known, run, work
+from graph.ops.registry import onnx_fallback as standard
+from graph.ops.registry.onnx_fallback import numpy_dtype, type_of_array
 from tests.contracts.gradient_examples import EXAMPLES
 from tests.contracts.op_calls import Use, graph_of, uses_by_op
 from tests.contracts.op_examples import BY_DATA
 from tests.contracts.op_runtime import by_runtime, in_float32
 from tests.contracts.test_every_gradient import built, is_variadic, targets_of
+
+ALL_OPS = all_ops()
 
 #: Relative error allowed against another way to the same numbers, by the dtype of the result.
 TOLERANCE = {"float64": 1e-6, "float32": 2e-5, "bfloat16": 0.05, "float16": 5e-3}
@@ -80,10 +82,10 @@ def assert_close(found: Sequence[np.ndarray | None], expected: Sequence[np.ndarr
 
 
 def test_every_op_is_met():
-    assert set(OPS) - set(BY_DATA) - set(uses()) == set()
+    assert set(ALL_OPS) - set(BY_DATA) - set(uses()) == set()
 
 
-@pytest.mark.parametrize("op", sorted(OPS))
+@pytest.mark.parametrize("op", sorted(ALL_OPS))
 def test_a_kernel_makes_what_the_type_rule_says(op: str):
     for use in uses_of(op):
         blank = replace(use.call, outputs=(None,) * len(use.call.outputs))
@@ -93,7 +95,7 @@ def test_a_kernel_makes_what_the_type_rule_says(op: str):
         )
 
 
-@pytest.mark.parametrize("op", sorted(OPS))
+@pytest.mark.parametrize("op", sorted(ALL_OPS))
 def test_a_kernel_leaves_its_inputs_alone_and_repeats_bit_for_bit(op: str):
     for use in uses_of(op):
         before = [None if array is None else array.copy() for array in use.arrays]
@@ -103,7 +105,7 @@ def test_a_kernel_leaves_its_inputs_alone_and_repeats_bit_for_bit(op: str):
         second = run(use.call, *moved)
         for a, b in zip((*use.arrays, *first), (*before, *second), strict=True):
             assert a is None if b is None else a is not None and a.tobytes() == b.tobytes(), str(use)
-        if not OPS[op].views:
+        if not ALL_OPS[op].views:
             shared = [np.may_share_memory(a, x) for a in first for x in use.arrays if a is not None and x is not None]
             assert not any(shared), f"{use} hands an input out"
 
@@ -119,7 +121,9 @@ def _elsewhere(array: np.ndarray) -> np.ndarray:
 
 def compared() -> list[str]:
     """Standard ops with a kernel of ours; the others run on the reference itself."""
-    return sorted(op for op, record in OPS.items() if "::" not in op and record.kernel is not None and op not in DRAWS)
+    return sorted(
+        op for op, record in ALL_OPS.items() if "::" not in op and record.kernel is not None and op not in DRAWS
+    )
 
 
 @pytest.mark.parametrize("op", compared())
@@ -139,12 +143,12 @@ def test_a_standard_op_agrees_with_another_implementation(op: str):
 
 
 def own_with_body() -> list[str]:
-    return sorted(name for name, record in OPS.items() if record.body is not None)
+    return sorted(name for name, record in ALL_OPS.items() if record.body is not None)
 
 
 @pytest.mark.parametrize("op", own_with_body())
 def test_a_body_of_standard_ops_computes_the_same(op: str):
-    body = OPS[op].body
+    body = ALL_OPS[op].body
     assert body is not None
     for use in uses_of(op):
         builder = Builder("body", {"": max(use.call.opset, 21)})
@@ -167,14 +171,14 @@ def test_a_body_of_standard_ops_computes_the_same(op: str):
 
 
 def without_body() -> set[str]:
-    return {name for name in OPS if "::" in name} - set(own_with_body())
+    return {name for name in ALL_OPS if "::" in name} - set(own_with_body())
 
 
 def test_an_op_of_ours_has_a_body_unless_it_runs_through_time():
     assert without_body() == {"remat::RNNGrad", "remat::GRUGrad", "remat::LSTMGrad"}
 
 
-@pytest.mark.parametrize("op", sorted(name for name, record in OPS.items() if record.takeover))
+@pytest.mark.parametrize("op", sorted(name for name, record in ALL_OPS.items() if record.takeover))
 def test_an_output_takes_over_only_what_it_fits_element_for_element(op: str):
     possible = 0
     for use in uses_of(op):
@@ -189,7 +193,7 @@ def test_an_output_takes_over_only_what_it_fits_element_for_element(op: str):
     assert possible, "no use lets an output take over what the table lists"
 
 
-@pytest.mark.parametrize("op", sorted(name for name, record in OPS.items() if record.views))
+@pytest.mark.parametrize("op", sorted(name for name, record in ALL_OPS.items() if record.views))
 def test_a_view_has_its_storages_elements_in_their_order(op: str):
     for use in uses_of(op):
         graph = graph_of(use)
@@ -203,9 +207,9 @@ def test_a_view_has_its_storages_elements_in_their_order(op: str):
             assert made.tobytes() == shown.tobytes()
 
 
-@pytest.mark.parametrize("op", sorted(name for name, record in OPS.items() if record.shape_only))
+@pytest.mark.parametrize("op", sorted(name for name, record in ALL_OPS.items() if record.shape_only))
 def test_what_is_read_for_its_shape_may_hold_anything(op: str):
-    record = OPS[op]
+    record = ALL_OPS[op]
     for use in uses_of(op):
         other = [
             np.broadcast_to(np.zeros((), a.dtype), a.shape) if i in record.shape_only and a is not None else a
@@ -215,17 +219,17 @@ def test_what_is_read_for_its_shape_may_hold_anything(op: str):
             assert a is not None and b is not None and a.tobytes() == b.tobytes()
 
 
-@pytest.mark.parametrize("op", sorted(OPS))
+@pytest.mark.parametrize("op", sorted(ALL_OPS))
 def test_work_is_counted_in_whole_numbers_that_are_not_negative(op: str):
     for use in uses_of(op):
         found = work(use.call)
         for count in (found.flops, found.traffic_bytes, found.workspace_bytes):
             assert isinstance(count, int) and count >= 0, str(use)
         bytes_made = sum(t.nbytes for t in use.call.outputs if t is not None)
-        assert OPS[op].views or (found.traffic_bytes or 0) >= min(bytes_made, 1), f"{use} moves nothing"
+        assert ALL_OPS[op].views or (found.traffic_bytes or 0) >= min(bytes_made, 1), f"{use} moves nothing"
 
 
-@pytest.mark.parametrize("op", sorted(name for name, record in OPS.items() if record.effect is Effect.RANDOM))
+@pytest.mark.parametrize("op", sorted(name for name, record in ALL_OPS.items() if record.effect is Effect.RANDOM))
 def test_a_draw_follows_seed_and_stream_alone(op: str):
     for use in uses_of(op):
         if use.call.op == "Dropout" and not (len(use.arrays) > 2 and bool(use.arrays[2])):
@@ -275,7 +279,7 @@ def test_an_op_nobody_knows_keeps_what_is_declared():
         run(Call("acme::Fold", {}, declared, declared, (True,)), np.zeros((2, 3), numpy_dtype("float32")))
 
 
-@pytest.mark.parametrize("op", sorted(set(RULES) & set(OPS)))
+@pytest.mark.parametrize("op", sorted(set(RULES) & set(ALL_OPS)))
 def test_a_gradient_reads_all_that_the_table_lists_and_nothing_else(op: str):
     """Over all examples together, since what one reads may depend on its attributes."""
     read: set[str] = set()
@@ -290,4 +294,4 @@ def test_a_gradient_reads_all_that_the_table_lists_and_nothing_else(op: str):
             places |= {v: f"o{i}" for i, v in enumerate(forward.outputs) if v != ABSENT}
             back = [node for node in step.nodes if node.phase is Phase.BACKWARD]
             read |= {places[v] for node in back for v in node.reads if v in places}
-    assert read == set(OPS[op].gradient_reads)
+    assert read == set(ALL_OPS[op].gradient_reads)

@@ -8,15 +8,14 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from planner import liveness
 from planner.algorithms import PLANNERS, planner_named
 from planner.bounds import largest_task
-from planner.check import check
 from planner.errors import BadRequest
-from planner.monitor import Monitor
-from planner.plan import Goal, Order, Plan
-from planner.portfolio import judge
-from planner.problem import RESIDENT, Problem
+from planner.problem import RESIDENT, Problem, liveness
+from planner.problem.monitor import Monitor
+from planner.problem.plan import Goal, Order, Plan
+from planner.search.portfolio import judge
+from planner.verify.checker import check
 from tests.planner.drawn import drawn, problem_of
 from tests.planner.random_problems import random_problem, training_problem
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from graph.autodiff import differentiate
+from graph.autodiff.differentiate import differentiate
 from graph.errors import BadGraph, NoGradient
 from tests.contracts.gradient_examples import EXAMPLES, Example
 from tests.contracts.test_every_gradient import built, targets_of

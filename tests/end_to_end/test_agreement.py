@@ -5,12 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from graph.builder import Builder
+from graph.builder.builder import Builder
 from graph.ir import Graph, Phase, Role, TensorType
-from planner import liveness, pipeline, posed
 from planner.errors import IllegalPlan
-from planner.pipeline import Outcome, solve
-from planner.request import parse_request
+from planner.formulation import formulate
+from planner.pipeline import solve as pipeline
+from planner.pipeline.progress import Outcome
+from planner.pipeline.solve import solve
+from planner.problem import liveness
+from planner.request.plan_request import parse_request
 
 F = TensorType("float32", (16, 16))
 
@@ -67,7 +70,7 @@ def test_execution_sees_an_evaluator_that_is_off_by_one_byte(monkeypatch: pytest
 
 
 def test_execution_sees_a_value_that_lies_on_another(monkeypatch: pytest.MonkeyPatch) -> None:
-    right = posed.ask
+    right = formulate.ask
 
     def everything_at_zero(*arguments: object) -> object:
         question = right(*arguments)  # type: ignore[arg-type]
@@ -81,7 +84,7 @@ def test_execution_sees_a_value_that_lies_on_another(monkeypatch: pytest.MonkeyP
         monkeypatch.setattr(type(question), "placed", placed)
         return question
 
-    monkeypatch.setattr(posed, "ask", everything_at_zero)
+    monkeypatch.setattr(formulate, "ask", everything_at_zero)
     monkeypatch.setattr(pipeline, "check", lambda *_: None)
     assert planned().report["executed"]["status"] == "different"
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from graph.builder import Builder
-from graph.control_flow import CALL
+from graph.builder.builder import Builder
 from graph.ir import ABSENT, Effect, Graph, Role, TensorType
-from planner.pipeline import solve
-from planner.request import parse_request
+from graph.ops.control_flow import CALL
+from planner.pipeline.solve import solve
+from planner.request.plan_request import parse_request
 from tests.graph.control_flow.building import COUNT, FLAG, bodies, body_of
 
 ROW, SQUARE = TensorType("float32", (8, 16)), TensorType("float32", (16, 16))
@@ -115,8 +115,8 @@ def test_a_planned_graph_computes_the_same_bit_for_bit(make, budget: str, planne
 
 
 def test_a_node_draws_when_its_body_does():
-    from graph.effects import effect_of
-    from graph.training_mode import in_training_mode
+    from graph.analysis.effects import effect_of
+    from graph.training.train_mode import in_training_mode
 
     graph, _ = in_training_mode(scanned())
     (scan,) = (node for node in graph.nodes if node.bodies)

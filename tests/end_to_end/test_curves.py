@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from planner.asked import parse_curve
-from planner.curves import curve
+from planner.pipeline.curve import curve
+from planner.request.curve_and_fit_request import parse_curve
 from tests.end_to_end.models import MODELS
 
 BUDGETS = ["90%", "50%", "20%"]

@@ -7,12 +7,12 @@ import random
 import msgspec
 import pytest
 
-from graph.equality import difference
-from graph.importers import load
-from graph.shared_program import shared_document
-from graph.sharing import shared
-from planner.pipeline import solve
-from planner.request import parse_request
+from graph.buffer_sharing.shared_program import shared_document
+from graph.buffer_sharing.sharing import shared
+from graph.formats.readers import load
+from graph.transforms.structural_equality import difference
+from planner.pipeline.solve import solve
+from planner.request.plan_request import parse_request
 from tests.app.conftest import chain
 from tests.strategies import random_graph
 

@@ -6,18 +6,18 @@ import numpy as np
 import pytest
 
 from bench.paddle_program import MESHES, transformer
-from graph.compat.paddle_recompute import RULES, recompute_pass
-from graph.equality import difference
-from graph.execute import execute
-from graph.importers import load
+from graph.execution.interpreter import execute
+from graph.formats.paddle.recompute import RULES, recompute_pass
+from graph.formats.readers import load
 from graph.ir import Graph, Phase
-from graph.mesh import check_mesh
-from graph.rerun import Rerun, run_again
-from graph.seeds import with_seeds
-from graph.segments import Statistics
-from graph.training import training_step
-from planner.pipeline import solve
-from planner.request import parse_request
+from graph.training.device_mesh import check_mesh
+from graph.training.random_seeds import with_seeds
+from graph.training.recompute_segments import Rerun, run_again
+from graph.training.segments import Statistics
+from graph.training.step import training_step
+from graph.transforms.structural_equality import difference
+from planner.pipeline.solve import solve
+from planner.request.plan_request import parse_request
 
 SMALL = {"blocks": 4, "batch": 2, "tokens": 8, "width": 8, "heads": 2, "words": 16}
 CHECKPOINTS = [f"block{k}.out" for k in range(4)]

@@ -7,8 +7,8 @@ import random
 
 import pytest
 
-from planner.pipeline import solve
-from planner.request import parse_request
+from planner.pipeline.solve import solve
+from planner.request.plan_request import parse_request
 from tests.strategies import random_graph
 
 BUDGETS = ("0", "60%", "80%", "100%")

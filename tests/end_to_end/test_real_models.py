@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from planner.algorithms import PLANNERS
-from planner.pipeline import Outcome, solve
-from planner.request import parse_request
+from planner.pipeline.progress import Outcome
+from planner.pipeline.solve import solve
+from planner.request.plan_request import parse_request
 from tests.end_to_end.models import MODELS, QUICK
 
 NAMES = [pytest.param(name, marks=() if name in QUICK else pytest.mark.heavy) for name in MODELS]

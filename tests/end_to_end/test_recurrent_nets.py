@@ -8,17 +8,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from graph.autodiff import differentiate
-from graph.builder import Builder
-from graph.execute import execute
-from graph.exporters.native import document
-from graph.importers import load
-from graph.importers.caffe2.ops import CAFFE2
+from graph.autodiff.differentiate import differentiate
+from graph.builder.builder import Builder
+from graph.execution.interpreter import execute
+from graph.formats.caffe2.ops import CAFFE2
+from graph.formats.native.writer import document
+from graph.formats.readers import load
 from graph.ir import Graph, Phase, Role, TensorType
 from graph.recurrent import add_recurrent, add_unrolled, recomputed, recurrence_of, recurrences
-from planner.pipeline import Outcome, solve
-from planner.request import parse_request
-from planner.saved import verify
+from planner.pipeline.progress import Outcome
+from planner.pipeline.solve import solve
+from planner.report.saved_report import verify
+from planner.request.plan_request import parse_request
 from tests.graph.importers.nets import LSTM_SHAPES
 from tests.graph.importers.nets import lstm as lstm_net
 from tests.recurrent_cells import CELLS, Cell, lstm

@@ -8,12 +8,12 @@ import msgspec
 import numpy as np
 from hypothesis import given, settings
 
-from graph.equality import difference
-from graph.importers import load
-from graph.native.schema import Document
-from graph.versions.mutable import mutable_document
-from planner.pipeline import solve
-from planner.request import parse_request
+from graph.formats.document.schema import Document
+from graph.formats.native.mutable_names import mutable_document
+from graph.formats.readers import load
+from graph.transforms.structural_equality import difference
+from planner.pipeline.solve import solve
+from planner.request.plan_request import parse_request
 from tests.graph.versions.programs import FEEDS, interpreted, mutable_programs, ran
 
 

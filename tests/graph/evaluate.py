@@ -7,8 +7,8 @@ from collections.abc import Mapping
 import numpy as np
 
 from graph.ir import ABSENT, Graph
-from graph.ops import run
-from graph.ops.table import call_of
+from graph.ops.registry import run
+from graph.ops.registry.registry import call_of
 
 
 def evaluate(graph: Graph, given: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:

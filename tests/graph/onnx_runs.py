@@ -9,8 +9,8 @@ import onnx
 import onnxruntime
 from onnx import numpy_helper
 
-from graph.exporters.onnx import dump
-from graph.importers.onnx import load
+from graph.formats.onnx.read import load
+from graph.formats.onnx.writer import dump
 from graph.ir import Graph
 from graph.limits import Limits, Shapes
 

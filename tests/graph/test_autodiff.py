@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from graph.autodiff import differentiate
-from graph.builder import Builder
+from graph.autodiff.differentiate import differentiate
+from graph.builder.builder import Builder
 from graph.errors import BadGraph, NoGradient
 from graph.ir import Cost, Effect, Graph, Node, Phase, Role, TensorType
 from tests.graph.evaluate import evaluate

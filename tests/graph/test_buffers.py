@@ -5,8 +5,8 @@ import random
 import numpy as np
 import pytest
 
-from graph import buffers
-from graph.buffers import share
+from graph.buffer_sharing import assign as buffers
+from graph.buffer_sharing.assign import share
 
 
 def columns(lives):

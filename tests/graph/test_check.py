@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from graph.check import check
 from graph.errors import BadGraph, Finding
 from graph.ir import Body, Cost, Graph, Node, Role, TensorType, Value
-from graph.rewrite import replay
+from graph.transforms.replay import replay
+from graph.validate.check import check
 from tests.documents import executable_graphs
 
 T = TensorType("float32", (2, 3))

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from graph.builder import Builder
-from graph.cost import DEVICES, device_of, seconds_of, trips_of, work_of, workspace_of
-from graph.devices import DEFAULT_DEVICE, device_named
+from graph.analysis.cost import DEVICES, device_of, seconds_of, trips_of, work_of, workspace_of
+from graph.analysis.devices import DEFAULT_DEVICE, device_named
+from graph.builder.builder import Builder
 from graph.ir import Body, Cost, Graph, Role, TensorType
 
 PLAIN = device_of({"bandwidth": 1e9, "flops": {"float32": 1e12, "float16": 4e12}, "kernel_seconds": 1e-6})

@@ -6,10 +6,10 @@ import random
 import numpy as np
 import pytest
 
-from graph.builder import Builder
-from graph.equality import difference, equal_up_to_renaming, value_numbers
+from graph.builder.builder import Builder
 from graph.ir import Body, Effect, Phase, Role, TensorType
-from graph.rewrite import replay
+from graph.transforms.replay import replay
+from graph.transforms.structural_equality import difference, equal_up_to_renaming, value_numbers
 from tests.strategies import random_graph
 
 F4 = TensorType("float32", (4,))

@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from graph.builder import Builder
-from graph.cost import workspace_of
+from graph.analysis.aliasing import storage_roots, takeovers_of, views_of
+from graph.analysis.cost import workspace_of
+from graph.builder.builder import Builder
 from graph.errors import ArenaFault, CannotExecute
-from graph.execute import Arena, Execution, execute
-from graph.feeds import drawn
+from graph.execution.interpreter import Arena, Execution, execute
+from graph.execution.sample_inputs import drawn
 from graph.ir import ABSENT, Body, Cost, Graph, Role, TensorType
-from graph.ops import known
-from graph.storage import storage_roots, takeovers_of, views_of
+from graph.ops.registry import known
 from tests.graph.evaluate import evaluate
 from tests.strategies import random_graph
 

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from graph.fold import MOST_FLOATS, MOST_INTEGERS, folded
 from graph.ir import TensorType
-from graph.ops import infer, run
-from graph.ops.standard_ops import type_of_array
-from graph.ops.table import Call
+from graph.ops.registry import infer, run
+from graph.ops.registry.constant_folding import MOST_FLOATS, MOST_INTEGERS, folded
+from graph.ops.registry.onnx_fallback import type_of_array
+from graph.ops.registry.registry import Call
 
 
 def call(op: str, *arrays: np.ndarray | None, outputs: int = 1, **attributes: object) -> Call:

@@ -9,16 +9,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from graph.autodiff import differentiate
-from graph.builder import Builder
+from graph.autodiff.differentiate import differentiate
+from graph.autodiff.gradients.events import GradientEvent, described
+from graph.autodiff.gradients.registry import REFUSED, RULES, UNDIFFERENTIABLE, State, state_of
+from graph.autodiff.resolve_names import Options
+from graph.autodiff.rule_cache import Templates
+from graph.builder.builder import Builder
 from graph.errors import BadGraph, NoGradient
-from graph.gradient_events import GradientEvent, described
-from graph.gradient_templates import Templates
-from graph.gradients import RULES, UNDIFFERENTIABLE
-from graph.gradients.table import REFUSED, State, state_of
-from graph.importers import load
+from graph.formats.readers import load
 from graph.ir import Graph, Node, Phase, Role, TensorType
-from graph.resolve import Options
 from tests.graph.evaluate import evaluate
 from tests.graph.test_autodiff import _STEP, SQUARE, backward, chain, gradients, program
 

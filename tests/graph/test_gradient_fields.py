@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import pytest
 
-from graph.autodiff import differentiate
+from graph.autodiff.differentiate import differentiate
 from graph.errors import BadGraph
-from graph.exporters.native import dump
-from graph.exporters.onnx import dump as dump_onnx
-from graph.importers import load
+from graph.formats.native.writer import dump
+from graph.formats.onnx.writer import dump as dump_onnx
+from graph.formats.readers import load
 from graph.ir import Graph
 
 RULES = {"acme::Scan": {"op": "acme::ScanBackward", "reads": ["inputs[1]", "incoming"], "writes": ["inputs[0]"]}}
@@ -89,7 +89,7 @@ def test_an_op_that_needs_no_gradient_ends_the_path():
 
 def test_a_request_says_more_than_the_document():
     graph = load(document())
-    from graph.resolve import Options
+    from graph.autodiff.resolve_names import Options
 
     found = differentiate(graph, ["y"], options=Options(gradient_rules={"acme::Scan": {"op": "acme::Other"}}))
     assert "acme::Other" in {node.op for node in found.nodes}

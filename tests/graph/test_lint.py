@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from graph.lint import lints
+from graph.transforms.lint import lints
 from tests.graph.versions.programs import Program, program, read
 
 GIVEN = {"x": "input"}

@@ -13,15 +13,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import graph.native
-from graph.builder import Builder
+from graph.builder.builder import Builder
 from graph.errors import BadGraph
-from graph.exporters.native import FORMS, canonical, content_hash, document, dump, shape_hash
-from graph.importers import load
+from graph.formats.document.schema import json_schemas
+from graph.formats.document.tensor_content import array_of, text_of
+from graph.formats.native.writer import FORMS, canonical, content_hash, document, dump, shape_hash
+from graph.formats.readers import load
 from graph.ir import DTYPE_BITS, Cost, Effect, Graph, Phase, Role, TensorType
 from graph.limits import Limits, Shapes
-from graph.native.content import array_of, text_of
-from graph.native.schema import json_schemas
-from graph.ops.standard_ops import numpy_dtype
+from graph.ops.registry.onnx_fallback import numpy_dtype
 from tests.documents import documents, executable_graphs
 
 SCHEMAS = Path(graph.native.__file__).parent.parent / "schemas"
@@ -302,12 +302,12 @@ def test_a_scratch_name_may_change_its_shape() -> None:
 
 @pytest.mark.parametrize("name", ["document", "columns"])
 def test_the_checked_in_schema_is_the_one_the_reader_has(name: str) -> None:
-    """Regenerate with `python -m graph.native.schema`."""
+    """Regenerate with `python -m graph.formats.document.schema`."""
     assert json.loads((SCHEMAS / f"{name}.json").read_text()) == json_schemas()[name]
 
 
 def test_a_document_is_recognised_by_its_bytes() -> None:
-    from graph.importers.native import sniff
+    from graph.formats.native.reader import sniff
 
     assert (
         sniff(b'  {"format": "remat/1"}')

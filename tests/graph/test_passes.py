@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from graph.builder import Builder
+from graph.builder.builder import Builder
 from graph.errors import BadGraph
 from graph.ir import Effect, Graph, Role, TensorType
-from graph.passes import without_dead_nodes, without_identities
-from graph.surgery.extract import extract
+from graph.transforms.dead_code import without_dead_nodes, without_identities
+from graph.transforms.extract import extract
 from tests.graph.evaluate import evaluate
 
 VECTOR = TensorType("float32", (4,))

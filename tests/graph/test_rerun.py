@@ -5,17 +5,17 @@ import random
 import numpy as np
 import pytest
 
-from graph.autodiff import differentiate
-from graph.builder import Builder
-from graph.equality import difference
+from graph.autodiff.differentiate import differentiate
+from graph.builder.builder import Builder
 from graph.errors import BadGraph
-from graph.execute import execute
+from graph.execution.interpreter import execute
 from graph.ir import Body, Effect, Phase, Role, TensorType
-from graph.rerun import rerun
-from graph.seeds import with_seeds
-from graph.segments import Statistics, between_checkpoints
-from graph.training import training_step
-from graph.training_mode import in_training_mode
+from graph.training.random_seeds import with_seeds
+from graph.training.recompute_segments import rerun
+from graph.training.segments import Statistics, between_checkpoints
+from graph.training.step import training_step
+from graph.training.train_mode import in_training_mode
+from graph.transforms.structural_equality import difference
 
 F = TensorType("float32", (6, 8))
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from graph.builder import Builder
-from graph.check import check
+from graph.builder.builder import Builder
 from graph.errors import BadGraph
 from graph.ir import Graph, Phase, Role, TensorType
-from graph.rewrite import replay
+from graph.transforms.replay import replay
+from graph.validate.check import check
 
 F8 = TensorType("float32", (8,))
 

@@ -2,10 +2,10 @@
 
 import pytest
 
-from graph.builder import Builder
+from graph.builder.builder import Builder
 from graph.errors import BadGraph
 from graph.ir import Role, TensorType
-from graph.segments import Statistics, between_checkpoints, of_ranges, tagged
+from graph.training.segments import Statistics, between_checkpoints, of_ranges, tagged
 
 F4 = TensorType("float32", (4,))
 

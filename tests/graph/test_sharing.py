@@ -6,15 +6,15 @@ import msgspec
 import numpy as np
 import pytest
 
-from graph.builder import Builder
-from graph.equality import difference
+from graph.buffer_sharing.live_ranges import free_points
+from graph.buffer_sharing.shared_program import check_names, shared_document
+from graph.buffer_sharing.sharing import described, devices_of, shared
+from graph.builder.builder import Builder
 from graph.errors import BadGraph
-from graph.execute import execute
-from graph.importers import load
+from graph.execution.interpreter import execute
+from graph.formats.readers import load
 from graph.ir import Role, TensorType
-from graph.lives import free_points
-from graph.shared_program import check_names, shared_document
-from graph.sharing import described, devices_of, shared
+from graph.transforms.structural_equality import difference
 from tests.strategies import random_graph
 
 F8 = TensorType("float32", (8,))

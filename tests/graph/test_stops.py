@@ -6,40 +6,40 @@ import threading
 
 import pytest
 
-from graph import stops
-from graph.autodiff import differentiate
-from graph.execute import execute
-from graph.feeds import drawn
-from graph.importers import load
+from graph import cancellation
+from graph.autodiff.differentiate import differentiate
+from graph.execution.interpreter import execute
+from graph.execution.sample_inputs import drawn
+from graph.formats.readers import load
 from tests.graph.stopping import document, set_event
 
 
 def test_checks_pass_until_the_event_and_then_the_spare_ones() -> None:
     stop = threading.Event()
-    with stops.heeding(stop, spare=2):
+    with cancellation.heeding(stop, spare=2):
         for _ in range(9):
-            stops.check()
+            cancellation.check()
         stop.set()
-        stops.check()
-        stops.check()
-        with pytest.raises(stops.Stopped):
-            stops.check()
-    stops.check()  # nothing is heeded here
+        cancellation.check()
+        cancellation.check()
+        with pytest.raises(cancellation.Stopped):
+            cancellation.check()
+    cancellation.check()  # nothing is heeded here
 
 
 def test_none_leaves_what_was_heeded_before() -> None:
-    with stops.heeding(set_event()), stops.heeding(None), pytest.raises(stops.Stopped):
-        stops.check()
+    with cancellation.heeding(set_event()), cancellation.heeding(None), pytest.raises(cancellation.Stopped):
+        cancellation.check()
 
 
 def test_a_thread_heeds_only_what_it_was_told_to() -> None:
     heard: list[bool] = []
 
     def other() -> None:
-        stops.check()
+        cancellation.check()
         heard.append(False)
 
-    with stops.heeding(set_event()):
+    with cancellation.heeding(set_event()):
         thread = threading.Thread(target=other)
         thread.start()
         thread.join()
@@ -52,16 +52,16 @@ def test_what_is_good_as_it_is_stays_so_when_a_stop_comes_first() -> None:
     def bettered(n: int) -> int:
         if n == 7:
             stop.set()
-        stops.check()
+        cancellation.check()
         return n + 1
 
-    assert stops.unless_stopped(stop, bettered, 1) == 2
-    assert stops.unless_stopped(stop, bettered, 7) == 7
-    assert stops.unless_stopped(stop, bettered, 1) == 1
+    assert cancellation.unless_stopped(stop, bettered, 1) == 2
+    assert cancellation.unless_stopped(stop, bettered, 7) == 7
+    assert cancellation.unless_stopped(stop, bettered, 1) == 1
 
 
 def test_reading_hears_a_stop() -> None:
-    with stops.heeding(set_event()), pytest.raises(stops.Stopped):
+    with cancellation.heeding(set_event()), pytest.raises(cancellation.Stopped):
         load(document(3))
 
 
@@ -74,7 +74,7 @@ def test_differentiation_hears_a_stop_at_the_next_node() -> None:
         stop.set()
 
     graph = load(document(20))
-    with stops.heeding(stop), pytest.raises(stops.Stopped):
+    with cancellation.heeding(stop), pytest.raises(cancellation.Stopped):
         differentiate(graph, ["loss"], callbacks=[told])
     assert asked and len(asked) < 10
 
@@ -88,6 +88,6 @@ def test_a_run_hears_a_stop_at_the_next_node() -> None:
 
     graph = load(document(3))
     fed = {graph.values[v].name: array for v, array in drawn(graph, 0).items()}
-    with stops.heeding(stop), pytest.raises(stops.Stopped):
+    with cancellation.heeding(stop), pytest.raises(cancellation.Stopped):
         execute(graph, fed, watch=watch)
     assert ran == [0]

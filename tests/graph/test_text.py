@@ -7,10 +7,10 @@ import doctest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import graph.text
-from graph.builder import Builder
+import graph.ir.text
+from graph.builder.builder import Builder
 from graph.ir import Body, Cost, Effect, Graph, Phase, Role, TensorType
-from graph.text import around, excerpt, text
+from graph.ir.text import around, excerpt, text
 from tests.documents import executable_graphs
 
 

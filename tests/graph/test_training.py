@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from graph.builder import Builder
+from graph.builder.builder import Builder
 from graph.errors import BadGraph
 from graph.ir import ABSENT, Graph, Phase, Role, TensorType
-from graph.recipe import Recipe
-from graph.training import training_step
+from graph.training.optimizer_recipe import Recipe
+from graph.training.step import training_step
 from tests.graph.evaluate import evaluate
 
 

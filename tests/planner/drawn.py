@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from planner.plan import Order
 from planner.problem import (
     ALLOW,
     BACKWARD,
@@ -20,6 +19,7 @@ from planner.problem import (
     Csr,
     Problem,
 )
+from planner.problem.plan import Order
 
 
 def problem_of(

@@ -12,9 +12,9 @@ import itertools
 import math
 from collections.abc import Iterable, Iterator
 
-from planner.check import chosen
-from planner.plan import Goal
 from planner.problem import DEVICE, FORBID, HANDED_OUT, NEVER, RESIDENT, SAME_ORDER, TO_LAST_READ, Problem
+from planner.problem.plan import Goal
+from planner.verify.checker import chosen
 
 #: Tasks that ran; buffers whose newest copy is there; those handed out that were written again since. Sets are the
 #: bits of a number: the members are those that are 1.

@@ -9,23 +9,23 @@ import random
 from collections.abc import Iterator
 from dataclasses import replace
 
-from planner import goals
 from planner.bounds import (
-    branched_moment,
     checkmate_lp,
     claims,
-    first_of,
+    first_of_set,
     held_at_end,
     largest_task,
-    moment_cut,
     peak_cut,
+    step_branch_and_bound,
+    step_cut,
 )
-from planner.bounds import several_moments as several
-from planner.choices import relaxed
-from planner.monitor import Monitor
-from planner.plan import Goal, Score
-from planner.portfolio import Found, judge
+from planner.bounds import multi_step_lp as several
 from planner.problem import Problem
+from planner.problem.alternatives import relaxed
+from planner.problem.monitor import Monitor
+from planner.problem.plan import Goal, Score
+from planner.search import lexicographic
+from planner.search.portfolio import Found, judge
 from tests.contracts.test_every_planner import is_runnable
 from tests.planner.random_problems import random_problem, returning_problem, training_problem
 from tests.planner.test_choices import with_random_choices
@@ -79,7 +79,7 @@ def budgets(best: list[tuple[int, int]]) -> Iterator[tuple[int, Score]]:
 def planned(problem: Problem, goal: Goal) -> tuple[Found, Score]:
     """What `auto` finds."""
     monitor = Monitor(lambda order: judge(problem, goal, order), iterations=ITERATIONS)
-    found = goals.search(problem, goal, "auto", monitor)
+    found = lexicographic.search(problem, goal, "auto", monitor)
     return found, judge(problem, goal, found.order, found.choices)
 
 
@@ -113,12 +113,12 @@ def claimed(problem: Problem, goal: Goal) -> Iterator[claims.Claim]:
         yield claim
     if not budget:
         return
-    if claim := first_of.bound(plain, goal, budget, 0):
+    if claim := first_of_set.bound(plain, goal, budget, 0):
         yield claim
-    one = moment_cut.bound(plain, goal, budget)
+    one = step_cut.bound(plain, goal, budget)
     if one.claim:
         yield one.claim
-    for cut in moment_cut.best(plain, goal, budget, 2):
-        for bound in (branched_moment.bound, several.bound):
+    for cut in step_cut.best(plain, goal, budget, 2):
+        for bound in (step_branch_and_bound.bound, several.bound):
             if claim := bound(plain, goal, budget, cut.task):
                 yield claim

@@ -11,15 +11,17 @@ import numpy as np
 import pytest
 
 from bench.generators import unet
-from graph.builder import Builder
+from graph.builder.builder import Builder
 from graph.ir import Graph
-from planner import liveness, pipeline, source
-from planner.advice import worth
-from planner.budget import Budget
-from planner.levers import LEVER_PART, LEVERS
-from planner.posed import question_of
-from planner.request import Request, parse_request
-from planner.source import read, training_graph
+from planner.advice.advice import worth
+from planner.advice.techniques import LEVER_PART, LEVERS
+from planner.formulation import training_graph as source
+from planner.formulation.formulate import question_of
+from planner.formulation.training_graph import read, training_graph
+from planner.pipeline import solve as pipeline
+from planner.problem import liveness
+from planner.request.budget import Budget
+from planner.request.plan_request import Request, parse_request
 from tests.app.conftest import chain
 
 DECODER = (Path(__file__).parents[1] / "models" / "decoder.onnx").read_bytes()

@@ -7,15 +7,15 @@ import random
 import numpy as np
 import pytest
 
-from planner import anneal_kernels, liveness
-from planner import timeline_kernels as on
-from planner.anneal_kernels import FACTORS, HEAT, PENALTY, PER_TICK, SLACK
-from planner.annealing import FIRST_RUNS_ALONE, STACK, TIGHT, Annealing
-from planner.monitor import Monitor
-from planner.plan import Goal
-from planner.portfolio import judge
-from planner.problem import Problem
-from planner.recompute import base_order
+from planner.algorithms.annealing import move_kernels
+from planner.algorithms.annealing import timeline_kernels as on
+from planner.algorithms.annealing.move_kernels import FACTORS, HEAT, PENALTY, PER_TICK, SLACK
+from planner.algorithms.annealing.search import FIRST_RUNS_ALONE, STACK, TIGHT, Annealing
+from planner.problem import Problem, liveness
+from planner.problem.monitor import Monitor
+from planner.problem.plan import Goal
+from planner.problem.recompute import base_order
+from planner.search.portfolio import judge
 from tests.planner.random_problems import training_problem
 
 
@@ -56,7 +56,7 @@ def test_the_penalty_grows_only_with_more_over_the_limit_than_may_be(slack: floa
     factors = walk.factors()
     assert len(factors) == FACTORS and factors[PER_TICK] > 0
     factors[HEAT], factors[SLACK], before = 0.01, slack, float(factors[PENALTY])
-    anneal_kernels.anneal(t, 2000, 60, factors, np.zeros(STACK, np.int64), np.zeros(len(t.slot_run) + 1, np.int64))
+    move_kernels.anneal(t, 2000, 60, factors, np.zeros(STACK, np.int64), np.zeros(len(t.slot_run) + 1, np.int64))
     assert t.counters[on.OVER] > 0
     assert (factors[PENALTY] < before) == (slack > 0)
 

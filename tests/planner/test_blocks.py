@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from planner.blocks import Blocks, blocks_of, colours, repeats
+from planner.algorithms.blocks.detection import Blocks, blocks_of, colours, repeats
 from planner.problem import TO_THE_END, Problem
 from tests.planner.random_problems import training_problem
 from tests.planner.stacks import stack

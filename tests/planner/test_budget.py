@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.budget import parse_budget, parse_fraction
 from planner.errors import BadRequest
+from planner.request.budget import parse_budget, parse_fraction
 
 
 @pytest.mark.parametrize(

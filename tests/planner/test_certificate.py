@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 
-from planner import certificate, liveness
-from planner.bounds import claims, held_at_end, largest_task, moment_cut, peak_cut
-from planner.choices import relaxed, resolved
-from planner.plan import Goal
-from planner.problem import Problem
-from planner.recompute import base_order
+from planner.bounds import claims, held_at_end, largest_task, peak_cut, step_cut
+from planner.problem import Problem, liveness
+from planner.problem.alternatives import relaxed, resolved
+from planner.problem.plan import Goal
+from planner.problem.recompute import base_order
+from planner.verify import certificate
 from tests.contracts.test_every_planner import is_runnable
 from tests.planner.bounds.test_moment_cut import suited, there_and_back
 from tests.planner.drawn import drawn
@@ -36,7 +36,7 @@ def claimed(problem: Problem, goal: Goal) -> list[claims.Claim]:
     found += [claim for repeats in (True, False) if (claim := peak_cut.bound(problem, goal, repeats).claim)]
     peak = liveness.peak(problem, base_order(problem, goal.strict_phases))
     for budget in (peak - 1, peak * 3 // 4, peak // 2):
-        found += [claim for claim in [moment_cut.bound(problem, goal, max(0, budget)).claim] if claim is not None]
+        found += [claim for claim in [step_cut.bound(problem, goal, max(0, budget)).claim] if claim is not None]
     return found
 
 
@@ -60,7 +60,7 @@ def test_what_is_claimed_holds_under_every_choice_of_alternatives(count: int):
         problem, goal = with_random_choices(rng, suited(rng, 5) if i % 5 else there_and_back(rng)), rng.choice(MODES)
         plain = relaxed(problem)
         budget = liveness.peak(plain, base_order(plain, goal.strict_phases)) * rng.randint(15, 19) // 20
-        claim = moment_cut.bound(plain, goal, budget).claim
+        claim = step_cut.bound(plain, goal, budget).claim
         if claim is None:
             continue
         assert claims.refused(problem, [claim]) == ""
@@ -75,7 +75,7 @@ def held_across() -> dict[str, Any]:
     """Two values held across a task: with four bytes less than both need, one of them is made again."""
     problem = drawn("a>c b>c c>d d>e e>f a>f b>f", size={**dict.fromkeys("abcde", 4), "f": 0}, cost={"a": 9, "b": 2})
     budget = liveness.peak(problem, base_order(problem)) - 4
-    claim = moment_cut.bound(problem, Goal(budget), budget).claim
+    claim = step_cut.bound(problem, Goal(budget), budget).claim
     assert claim is not None
     return claims.document(problem, [claim])
 

@@ -7,11 +7,10 @@ import dataclasses
 import numpy as np
 import pytest
 
-from planner import liveness
-from planner.check import Names, check, check_order
 from planner.errors import IllegalPlan
-from planner.plan import Goal, Plan
-from planner.problem import FORBID, Csr, Problem
+from planner.problem import FORBID, Csr, Problem, liveness
+from planner.problem.plan import Goal, Plan
+from planner.verify.checker import Names, check, check_order
 from tests.planner.drawn import drawn, order_of, problem_of
 
 

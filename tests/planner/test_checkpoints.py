@@ -8,13 +8,13 @@ import random
 import numpy as np
 import pytest
 
-from planner import checkpoints
-from planner.checkpoints import advise, candidates
-from planner.monitor import Monitor
-from planner.plan import Goal
-from planner.portfolio import judge
+from planner.advice import checkpoint_advice
+from planner.advice.checkpoint_advice import advise, candidates
 from planner.problem import Problem
-from planner.recompute import order_keeping
+from planner.problem.monitor import Monitor
+from planner.problem.plan import Goal
+from planner.problem.recompute import order_keeping
+from planner.search.portfolio import judge
 from tests.planner.drawn import drawn, problem_of
 from tests.planner.random_problems import training_problem
 
@@ -82,5 +82,5 @@ def test_without_checkpoints_only_additions_are_told(monkeypatch):
     advice = advise(problem, LOWEST, monitor(problem), np.zeros(0, np.int64))
     assert (advice.best, advice.dropped) == ((), [])
     assert len(advice.added) == 8
-    monkeypatch.setattr(checkpoints, "MOST_LISTED", 3)
+    monkeypatch.setattr(checkpoint_advice, "MOST_LISTED", 3)
     assert len(advise(problem, LOWEST, monitor(problem), np.zeros(0, np.int64)).added) == 3

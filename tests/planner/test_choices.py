@@ -9,15 +9,15 @@ import random
 import numpy as np
 import pytest
 
-from planner import liveness, portfolio
 from planner.bounds import held_at_end, largest_task
-from planner.check import check, chosen
-from planner.choices import relaxed, resolved
 from planner.errors import IllegalPlan
-from planner.monitor import Monitor
-from planner.plan import Goal, Plan
-from planner.problem import BACKWARD, NEVER, Choices, Csr, Problem
-from planner.recompute import base_order
+from planner.problem import BACKWARD, NEVER, Choices, Csr, Problem, liveness
+from planner.problem.alternatives import relaxed, resolved
+from planner.problem.monitor import Monitor
+from planner.problem.plan import Goal, Plan
+from planner.problem.recompute import base_order
+from planner.search import portfolio
+from planner.verify.checker import check, chosen
 from tests.planner.drawn import problem_of
 from tests.planner.random_problems import random_problem
 

@@ -12,11 +12,13 @@ import numpy as np
 import pytest
 
 from bench.generators import unet
-from planner import curves, pipeline, saved
-from planner.asked import parse_curve
-from planner.curves import Curve, curve, violations
 from planner.errors import BadRequest
-from planner.portfolio import Found
+from planner.pipeline import curve as curves
+from planner.pipeline import solve as pipeline
+from planner.pipeline.curve import Curve, curve, violations
+from planner.report import saved_report
+from planner.request.curve_and_fit_request import parse_curve
+from planner.search.portfolio import Found
 from tests.app.conftest import chain
 
 MODEL = json.dumps(unet(3)).encode()
@@ -42,11 +44,11 @@ def test_neither_time_nor_bound_rises_with_the_budget(order: str, planner: str):
 
 
 def test_every_point_is_a_report_that_verifies():
-    from graph.exporters.native import document
+    from graph.formats.native.writer import document
 
     for outcome in curve_of(budgets=["80%", 1, 0], layout="fast").outcomes:
         report = json.loads(json.dumps({**outcome.report, "source": document(outcome.source)}))
-        found = saved.verify(report)
+        found = saved_report.verify(report)
         assert found["valid"] and found["peak_bytes"] == report["plan"]["peak_bytes"]
 
 

@@ -10,20 +10,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from planner import liveness
-from planner.bounds import moment_cut
-from planner.check import check, check_order
-from planner.choices import resolved
-from planner.decision import Deciding, Decision
-from planner.figures import Bound, Count
-from planner.lower import Lowered
-from planner.monitor import Monitor
-from planner.plan import Goal
-from planner.portfolio import judge
-from planner.problem import NEVER, Problem
-from planner.question import Question, judged
-from planner.recompute import base_order
-from planner.unrolled import has_the_same_runs, reordered
+from planner.algorithms.annealing.reorder_runs import has_the_same_runs, reordered
+from planner.bounds import step_cut
+from planner.formulation.formulation import Question, judged
+from planner.formulation.metrics import Bound, Count
+from planner.lowering.lower import Lowered
+from planner.pipeline.multi_shape_search import Deciding, Decision
+from planner.problem import NEVER, Problem, liveness
+from planner.problem.alternatives import resolved
+from planner.problem.monitor import Monitor
+from planner.problem.plan import Goal
+from planner.problem.recompute import base_order
+from planner.search.portfolio import judge
+from planner.verify.checker import check, check_order
 from tests.contracts.test_every_planner import is_runnable
 from tests.planner.drawn import drawn, problem_of
 from tests.planner.random_problems import random_problem, returning_problem
@@ -36,7 +35,7 @@ def question(problem: Problem, goal: Goal) -> Question:
     lowered = Lowered(problem, nothing, [], [], [], [], [], nothing)
     once = int(resolved(problem).cost[~problem.optional].sum())
     plain = not len(problem.choices)
-    least = moment_cut.bound(problem, goal, goal.budget_bytes).ticks if goal.budget_bytes and plain else 0
+    least = step_cut.bound(problem, goal, goal.budget_bytes).ticks if goal.budget_bytes and plain else 0
     bound = Bound(once if plain else 0, once if plain else 0, 0, "", "free", "solver", -1)
     bound = replace(bound, cost=bound.once_cost + least)
     baseline = judged(lowered, goal, base_order(problem, goal.strict_phases), "as_given")

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from graph.exporters import native
-from planner.drift import drift
+from graph.formats.native import writer
 from planner.errors import BadRequest, IllegalPlan
-from planner.pipeline import solve
-from planner.request import parse_request
+from planner.pipeline.solve import solve
+from planner.report.regression import drift
+from planner.request.plan_request import parse_request
 from tests.app.conftest import chain
 from tests.strategies import random_graph
 
@@ -50,7 +50,7 @@ def test_a_model_that_did_not_change_has_not_drifted_at_all() -> None:
 @pytest.mark.parametrize("seed", range(20))
 def test_random_models_do_not_drift_from_themselves(seed: int) -> None:
     chance = random.Random(seed)
-    data = native.dump(random_graph(chance, 30))
+    data = writer.dump(random_graph(chance, 30))
     goal = chance.choice([{"budget": "60%"}, {"budget": 0}, {"budget": None, "max_overhead": 0.5}])
     plan = report(data, **goal, counts=chance.choice(["everything", "activations"]))
     found = drift(plan, data, 0.0).document

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from planner import execution
-from planner.pipeline import solve
-from planner.request import parse_request
+from planner.formulation import execution_check
+from planner.pipeline.solve import solve
+from planner.request.plan_request import parse_request
 
 LAYERS = 6
 
@@ -37,7 +37,7 @@ def test_what_the_run_held_is_what_was_planned_counted_alike(counts: str) -> Non
 
 
 def test_a_smaller_run_says_nothing_of_the_peak(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(execution, "MOST_BYTES", 1 << 20)
+    monkeypatch.setattr(execution_check, "MOST_BYTES", 1 << 20)
     ran = report(2**12)["executed"]
     assert "batch cut to" in ran["how"] and ran["peak_bytes"] is None
 

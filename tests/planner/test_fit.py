@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from planner.asked import parse_fit
 from planner.errors import BadRequest
-from planner.fit import MOST_TRIES, Fit, fit
+from planner.pipeline.fit import MOST_TRIES, Fit, fit
+from planner.request.curve_and_fit_request import parse_fit
 
 DECODER = (Path(__file__).parents[1] / "models" / "decoder.onnx").read_bytes()
 
@@ -79,13 +79,13 @@ def test_a_sequence_grows_by_its_name():
 
 
 def test_the_plan_is_one_that_verifies_alone():
-    from graph.exporters.native import document
-    from planner import saved
+    from graph.formats.native.writer import document
+    from planner.report import saved_report
 
     found = fit_of(layers(), budget="64KiB", grow="N")
     assert found.document["dimension"] == "N" and found.outcome is not None
     report = json.loads(json.dumps({**found.outcome.report, "source": document(found.outcome.source)}))
-    assert saved.verify(report)["valid"]
+    assert saved_report.verify(report)["valid"]
     assert report["plan"]["peak_bytes"] == found.document["plan"]["peak_bytes"]
 
 

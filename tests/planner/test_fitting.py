@@ -10,16 +10,17 @@ import numpy as np
 import pytest
 
 from bench.generators import layered, transformer
-from graph.importers import load
-from planner import fitting, pipeline
-from planner.choices import resolved
-from planner.fitting import charged, fitted
-from planner.plan import Plan
-from planner.portfolio import Found
-from planner.posed import question_of
+from graph.formats.readers import load
+from planner.formulation import arena_repair
+from planner.formulation.arena_repair import charged, fitted
+from planner.formulation.formulate import question_of
+from planner.formulation.formulation import Question
+from planner.pipeline import solve as pipeline
 from planner.problem import Choices, Csr
-from planner.question import Question
-from planner.request import parse_request
+from planner.problem.alternatives import resolved
+from planner.problem.plan import Plan
+from planner.request.plan_request import parse_request
+from planner.search.portfolio import Found
 from tests.planner.drawn import drawn
 
 DOCUMENT = json.dumps(layered(100, seed=10)).encode()
@@ -101,7 +102,7 @@ def test_charged_is_who_runs_while_something_sticks_out_and_where_none_fits_the_
     assert searched == []
     assert np.flatnonzero(first).tolist() == list(range(lives.start[moved], lives.stop[moved]))
     assert [set(more.tolist()) for more in everywhere] == [
-        {fitting.wasted_past_budget(asked, plan) * times} for times in fitting.EVERYWHERE
+        {arena_repair.wasted_past_budget(asked, plan) * times} for times in arena_repair.EVERYWHERE
     ]
 
 
@@ -139,9 +140,9 @@ def test_searches_for_a_plan_whose_addresses_fit_end_with_the_time_that_was_aske
         return tight.judged(seed.order, seed.planner)
 
     monkeypatch.setattr(Question, "placed", stacked)
-    monkeypatch.setattr(fitting.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(arena_repair.time, "monotonic", lambda: now[0])
     fitted(asked, as_given(asked), "fast", search, threading.Event(), 10.0)
-    assert len(seconds) == 1 + len(fitting.EVERYWHERE) and 0 < now[0] <= 10
+    assert len(seconds) == 1 + len(arena_repair.EVERYWHERE) and 0 < now[0] <= 10
     seconds.clear()
     now[0] = 10.0
     fitted(asked, as_given(asked), "fast", search, threading.Event(), 10.0)

@@ -6,8 +6,8 @@ import importlib.util
 from pathlib import Path
 from types import ModuleType
 
-from planner import anneal_kernels
-from planner.kernels import Kernels
+from planner.algorithms.annealing import move_kernels
+from planner.problem.jit import Kernels
 
 CALLED = "def twice(x):\n    return {factor} * x\n"
 CALLING = "def again(x):\n    return twice(x) + 1\n"
@@ -46,5 +46,5 @@ def test_a_changed_file_of_the_set_is_compiled_again(tmp_path: Path):
 
 def test_kernels_let_other_threads_run():
     """Two walks of annealing are two threads: without this they take turns, on any number of cores."""
-    compiled = anneal_kernels.KERNELS.compiled()
+    compiled = move_kernels.KERNELS.compiled()
     assert {kernel.targetoptions["nogil"] for kernel in compiled.values()} == {True}

@@ -7,7 +7,7 @@ import random
 import numpy as np
 import pytest
 
-from planner.ledger import add, at_place, count_above, count_once, highest, highest_in, ledger_of
+from planner.algorithms.greedy.byte_ledger import add, at_place, count_above, count_once, highest, highest_in, ledger_of
 
 
 @pytest.mark.parametrize("places", [1, 7, 1024, 1025, 1500])

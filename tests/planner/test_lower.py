@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from graph.builder import Builder
-from graph.devices import device_of
+from graph.analysis.devices import device_of
+from graph.builder.builder import Builder
 from graph.ir import Cost, Effect, Graph, Phase, Role, TensorType
 from planner import problem as columns
-from planner.lower import CATEGORIES, Lowered, lower
-from planner.runtime import runtime_named
+from planner.lowering.lower import CATEGORIES, Lowered, lower
+from planner.request.target_runtime import runtime_named
 
 F8 = TensorType("float32", (8,))
 ARENA, EAGER, DEVICE = runtime_named("arena"), runtime_named("torch-eager"), device_of("a100-80gb")

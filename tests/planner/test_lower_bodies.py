@@ -10,22 +10,22 @@ import pytest
 
 from bench.bodies import as_given, planned, resident_bytes, rows, step_of
 from bench.scans import recurrence, transformer
-from graph.autodiff import differentiate
-from graph.bodies import find_pairs, with_saved
-from graph.builder import Builder
-from graph.control_flow import SNAPSHOT_SCAN
-from graph.cost import device_named
-from graph.exporters.onnx import dump
+from graph.analysis.cost import device_named
+from graph.autodiff.differentiate import differentiate
+from graph.builder.builder import Builder
+from graph.cancellation import Stopped, heeding
+from graph.formats.onnx.writer import dump
 from graph.ir import Graph, Role
-from graph.stops import Stopped, heeding
-from planner import liveness
-from planner.choices import resolved
-from planner.lower import Lowered, lower
-from planner.lower_bodies import MOST, MOST_TAILS, with_body_plans
-from planner.pipeline import solve
-from planner.request import parse_request
-from planner.runtime import runtime_named
-from planner.saved import explain, verify
+from graph.loop_remat import find_pairs, with_saved
+from graph.ops.control_flow import SNAPSHOT_SCAN
+from planner.body_plans.body_alternatives import MOST, MOST_TAILS, with_body_plans
+from planner.lowering.lower import Lowered, lower
+from planner.pipeline.solve import solve
+from planner.problem import liveness
+from planner.problem.alternatives import resolved
+from planner.report.saved_report import explain, verify
+from planner.request.plan_request import parse_request
+from planner.request.target_runtime import runtime_named
 from tests.graph.control_flow.building import ROW, ROWS, bodies, body_of, loss_of
 from tests.graph.control_flow.test_branch_and_call_gradient import called, two_branches
 from tests.graph.control_flow.test_loop_gradient import powers

@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from planner.min_cut import UNCUT, Network
+from planner.bounds.solvers.max_flow import UNCUT, Network
 
 
 @pytest.mark.parametrize("largest", [9, 1 << 90])

@@ -8,12 +8,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from planner import liveness
-from planner.check import check_order
-from planner.check_walk import Walk
-from planner.offload import order_within, with_copies
-from planner.plan import Goal
-from planner.problem import BACKWARD, FORWARD, FROM_HOST, HOST, TO_HOST, Problem
+from planner.advice.offload import order_within, with_copies
+from planner.problem import BACKWARD, FORWARD, FROM_HOST, HOST, TO_HOST, Problem, liveness
+from planner.problem.plan import Goal
+from planner.verify.checker import check_order
+from planner.verify.replay import Walk
 from tests.planner.drawn import drawn
 from tests.planner.random_problems import random_problem, training_problem
 

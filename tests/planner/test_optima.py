@@ -7,11 +7,10 @@ import random
 import numpy as np
 import pytest
 
-from planner import liveness
-from planner.check import check_order
 from planner.errors import IllegalPlan
-from planner.plan import Goal
-from planner.problem import RESIDENT
+from planner.problem import RESIDENT, liveness
+from planner.problem.plan import Goal
+from planner.verify.checker import check_order
 from tests.contracts.test_every_planner import is_runnable
 from tests.planner.drawn import drawn, problem_of
 from tests.planner.optimum import front

@@ -7,9 +7,8 @@ import random
 import numpy as np
 import pytest
 
-from planner import liveness, peak_kernels
 from planner.errors import IllegalPlan
-from planner.problem import HANDED_OUT, RESIDENT, TO_THE_END, Problem
+from planner.problem import HANDED_OUT, RESIDENT, TO_THE_END, Problem, liveness, liveness_kernels
 from tests.planner.random_problems import random_order, random_problem, training_problem
 
 
@@ -17,7 +16,7 @@ def kernel_only(problem: Problem, order: np.ndarray) -> int:
     """What the kernel says, interpreted; HANDED_OUT is not for it."""
     made = np.isin(np.arange(problem.buffers), problem.writes.index)
     always = problem.hold == RESIDENT
-    return peak_kernels.highest_step(
+    return liveness_kernels.highest_step(
         order, problem.reads.pointer, problem.reads.index, problem.writes.pointer, problem.writes.index,
         problem.takeover.pointer, problem.takeover.index, problem.size, problem.space, made, always, problem.workspace,
         (problem.hold == TO_THE_END).astype(np.int64), np.full(problem.buffers, -1, np.int64),
@@ -26,7 +25,7 @@ def kernel_only(problem: Problem, order: np.ndarray) -> int:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_the_compiled_peak_is_the_highest_step_of_the_profile(seed: int):
-    peak_kernels.KERNELS.compiled()
+    liveness_kernels.KERNELS.compiled()
     rng = random.Random(seed)
     legal = judged = 0
     for trial in range(400):
@@ -42,5 +41,5 @@ def test_the_compiled_peak_is_the_highest_step_of_the_profile(seed: int):
             continue
         assert liveness.peak(problem, order) == expected
         legal += 1
-        judged += not (problem.hold == HANDED_OUT).any() and kernel_only(problem, order) != peak_kernels.UNKNOWN
+        judged += not (problem.hold == HANDED_OUT).any() and kernel_only(problem, order) != liveness_kernels.UNKNOWN
     assert legal > 100 and judged > 40

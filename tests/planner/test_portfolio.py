@@ -10,17 +10,17 @@ import numpy as np
 import pytest
 
 from bench.catalogue import Instance
-from graph.importers import load
-from planner import goals, liveness, portfolio
+from graph.formats.readers import load
 from planner.algorithms import planner_named
 from planner.errors import BadRequest
-from planner.monitor import Monitor
-from planner.plan import Goal
-from planner.portfolio import Found, judge, search
-from planner.posed import question_of
-from planner.problem import Problem
-from planner.recompute import base_order
-from planner.request import parse_request
+from planner.formulation.formulate import question_of
+from planner.problem import Problem, liveness
+from planner.problem.monitor import Monitor
+from planner.problem.plan import Goal
+from planner.problem.recompute import base_order
+from planner.request.plan_request import parse_request
+from planner.search import lexicographic, portfolio
+from planner.search.portfolio import Found, judge, search
 from tests.contracts.test_every_planner import is_runnable
 from tests.planner.drawn import drawn
 from tests.planner.random_problems import random_problem, training_problem
@@ -54,7 +54,7 @@ def test_auto_is_no_worse_than_any_planner_with_as_many_iterations(seed: int):
     for goal in (Goal(peak * 9 // 10), Goal(peak * 6 // 10), Goal(0), Goal(max_overhead=0.2)):
         goal = replace(goal, order_is_given=seed % 3 == 0, seed=seed)
         if not portfolio.is_out_of_reach(problem, goal):
-            assert_no_worse(problem, goal, goals.search, 15)
+            assert_no_worse(problem, goal, lexicographic.search, 15)
 
 
 @pytest.mark.heavy

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from graph.importers import load
+from graph.formats.readers import load
 from planner.errors import BadRequest
-from planner.posed import question_of
+from planner.formulation.formulate import question_of
+from planner.formulation.formulation import Question
 from planner.problem import FORBID, PREFER
-from planner.question import Question
-from planner.request import parse_request
+from planner.request.plan_request import parse_request
 from tests.app.conftest import chain
 
 

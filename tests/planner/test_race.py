@@ -7,13 +7,12 @@ import random
 import numpy as np
 import pytest
 
-from planner import liveness
-from planner.monitor import Monitor
-from planner.plan import Goal, Order
-from planner.portfolio import judge
-from planner.problem import Problem
-from planner.race import ARMS, FIRST_RUNS, _Race, raced
-from planner.recompute import base_order
+from planner.algorithms.annealing.parallel import ARMS, FIRST_RUNS, _Race, raced
+from planner.problem import Problem, liveness
+from planner.problem.monitor import Monitor
+from planner.problem.plan import Goal, Order
+from planner.problem.recompute import base_order
+from planner.search.portfolio import judge
 from tests.planner.drawn import drawn
 from tests.planner.random_problems import training_problem
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from graph.builder import Builder
-from graph.devices import device_of
+from graph.analysis.devices import device_of
+from graph.builder.builder import Builder
 from graph.ir import Graph, Role, TensorType
-from planner import liveness
-from planner.lower import Lowered, lower
-from planner.plan import Goal, Plan
-from planner.question import judged
-from planner.realize import instances, realize, sequence
-from planner.runtime import runtime_named
+from planner.formulation.formulation import judged
+from planner.lowering.lower import Lowered, lower
+from planner.lowering.realize import instances, realize, sequence
+from planner.problem import liveness
+from planner.problem.plan import Goal, Plan
+from planner.request.target_runtime import runtime_named
 
 F8 = TensorType("float32", (8,))
 

@@ -6,11 +6,10 @@ import random
 
 import numpy as np
 
-from planner import liveness
-from planner.check import check_order
-from planner.plan import Goal
-from planner.problem import RESIDENT, TO_THE_END, UPDATE
-from planner.recompute import base_order, may_repeat, order_keeping, turning_point
+from planner.problem import RESIDENT, TO_THE_END, UPDATE, liveness
+from planner.problem.plan import Goal
+from planner.problem.recompute import base_order, may_repeat, order_keeping, turning_point
+from planner.verify.checker import check_order
 from tests.planner.drawn import drawn, letters_of, problem_of
 from tests.planner.random_problems import training_problem
 

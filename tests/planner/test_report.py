@@ -8,10 +8,10 @@ from dataclasses import replace
 import pytest
 
 from bench.generators import transformer
-from planner import pipeline
-from planner.plan import Plan
-from planner.question import Question
-from planner.request import parse_request
+from planner.formulation.formulation import Question
+from planner.pipeline import solve as pipeline
+from planner.problem.plan import Plan
+from planner.request.plan_request import parse_request
 
 
 def warnings() -> list[str]:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.errors import BadRequest
-from planner.request import PARSERS, Request, parse_request
+from planner.request.plan_request import PARSERS, Request, parse_request
 
 
 def test_an_empty_request_has_the_defaults() -> None:

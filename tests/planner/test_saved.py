@@ -9,17 +9,18 @@ from typing import Any
 
 import pytest
 
-from planner import pipeline, saved
 from planner.errors import BadRequest, IllegalPlan
-from planner.request import parse_request
+from planner.pipeline.solve import solve
+from planner.report import saved_report
+from planner.request.plan_request import parse_request
 from tests.app.conftest import chain
 
 
 @pytest.fixture(scope="module")
 def report() -> dict[str, Any]:
     asked = {"budget": "70%", "iterations": 20, "return": ["plan", "timeline", "layout", "source"]}
-    made = pipeline.solve(json.dumps(chain(6)).encode(), parse_request(asked)).report
-    assert saved.verify(made)["valid"] and made["plan"]["recomputed"]
+    made = solve(json.dumps(chain(6)).encode(), parse_request(asked)).report
+    assert saved_report.verify(made)["valid"] and made["plan"]["recomputed"]
     return made
 
 
@@ -49,7 +50,7 @@ def changed(report: dict[str, Any], path: str, to: Any) -> dict[str, Any]:
     ],
 )  # fmt: skip
 def test_a_damaged_part_is_named(report: dict[str, Any], path: str, to: Any) -> None:
-    for reader in (saved.verify, saved.explain, saved.certificate):
+    for reader in (saved_report.verify, saved_report.explain, saved_report.certificate):
         with pytest.raises(BadRequest) as caught:
             reader(changed(report, path, to))
         (finding,) = caught.value.findings
@@ -59,7 +60,7 @@ def test_a_damaged_part_is_named(report: dict[str, Any], path: str, to: Any) -> 
 
 def test_columns_of_a_layout_have_one_length(report: dict[str, Any]) -> None:
     with pytest.raises(BadRequest, match="unequal length"):
-        saved.verify(changed(report, "layout.offset", report["layout"]["offset"][1:]))
+        saved_report.verify(changed(report, "layout.offset", report["layout"]["offset"][1:]))
 
 
 @pytest.mark.parametrize(
@@ -71,7 +72,7 @@ def test_columns_of_a_layout_have_one_length(report: dict[str, Any]) -> None:
 )  # fmt: skip
 def test_a_figure_that_does_not_follow_is_found(report: dict[str, Any], path: str, to: Any) -> None:
     with pytest.raises(IllegalPlan, match=path.split(".")[1] if path != "plan.budget_bytes" else "status"):
-        saved.verify(changed(report, path, to))
+        saved_report.verify(changed(report, path, to))
 
 
 def test_any_other_order_is_refused_and_none_ends_otherwise(report: dict[str, Any]) -> None:
@@ -88,4 +89,4 @@ def test_any_other_order_is_refused_and_none_ends_otherwise(report: dict[str, An
             order[at], order[other] = order[other], order[at]
         if order != report["plan"]["order"]:
             with pytest.raises(IllegalPlan):
-                saved.verify(changed(report, "plan.order", order))
+                saved_report.verify(changed(report, "plan.order", order))

@@ -8,11 +8,10 @@ import random
 import numpy as np
 import pytest
 
-from planner import liveness
-from planner.check import check
 from planner.errors import IllegalPlan
-from planner.plan import Goal, Plan
-from planner.problem import DEVICE, HOST, Problem
+from planner.problem import DEVICE, HOST, Problem, liveness
+from planner.problem.plan import Goal, Plan
+from planner.verify.checker import check
 from tests import oracles
 from tests.planner.random_problems import random_order, random_problem
 

@@ -10,16 +10,17 @@ import numpy as np
 import pytest
 
 from graph.errors import BadGraph
-from graph.importers import load
-from planner import saved
-from planner.asked import parse_curve, parse_fit
-from planner.check import check
-from planner.drift import drift
+from graph.formats.readers import load
 from planner.errors import BadRequest
-from planner.pipeline import Outcome, solve
-from planner.posed import question_of
-from planner.request import parse_request
-from planner.source import read, training_graph
+from planner.formulation.formulate import question_of
+from planner.formulation.training_graph import read, training_graph
+from planner.pipeline.progress import Outcome
+from planner.pipeline.solve import solve
+from planner.report import saved_report
+from planner.report.regression import drift
+from planner.request.curve_and_fit_request import parse_curve, parse_fit
+from planner.request.plan_request import parse_request
+from planner.verify.checker import check
 from tests.planner.test_fit import layers
 
 DECODER = (Path(__file__).parents[1] / "models" / "decoder.onnx").read_bytes()
@@ -52,8 +53,8 @@ def test_a_decoder_at_two_lengths_has_one_plan_that_is_run_at_both():
 def test_a_saved_plan_for_several_shapes_is_verified_and_followed():
     outcome = solved(DECODER, LENGTHS, batch=2, budget="70%", **{"return": ["plan", "source", "layout"]})
     report = json.loads(json.dumps(outcome.report))
-    assert saved.verify(report)["valid"]
-    saved.certificate(report)
+    assert saved_report.verify(report)["valid"]
+    saved_report.certificate(report)
     document = drift(report, DECODER, 0.0).document
     assert not document["drifted"] and document["replay"]["runs"]
 
@@ -69,7 +70,7 @@ def test_the_plan_of_each_set_can_be_had_from_the_order_alone():
         alone = request.under(one)
         source, _ = training_graph(DECODER, read(DECODER, alone, None, names), alone)
         question = question_of(source, parse_request({"budget": row["budget_bytes"]}))
-        order = np.array(saved.tasks(question, row["order"] or report["plan"]["order"]), np.int64)
+        order = np.array(saved_report.tasks(question, row["order"] or report["plan"]["order"]), np.int64)
         plan = question.judged(order, "replayed")
         check(question.lowered.problem, question.goal, plan)
         assert plan.score.bytes_over_budget == 0 and plan.score.peak_bytes == row["peak_bytes"]

@@ -9,17 +9,20 @@ from typing import Any
 import numpy as np
 import pytest
 
-from graph.importers import load
-from graph.stops import SPARE, Stopped, check
-from planner import fit as fits
-from planner import pipeline, portfolio, question
-from planner.asked import parse_curve, parse_fit
-from planner.bounds import moment_cut
-from planner.curves import curve
-from planner.monitor import Monitor
-from planner.pipeline import Outcome, Progress, solve
-from planner.portfolio import Found
-from planner.request import parse_request
+from graph.cancellation import SPARE, Stopped, check
+from graph.formats.readers import load
+from planner.bounds import step_cut
+from planner.formulation import formulation
+from planner.pipeline import fit as fits
+from planner.pipeline import solve as pipeline
+from planner.pipeline.curve import curve
+from planner.pipeline.progress import Outcome, Progress
+from planner.pipeline.solve import solve
+from planner.problem.monitor import Monitor
+from planner.request.curve_and_fit_request import parse_curve, parse_fit
+from planner.request.plan_request import parse_request
+from planner.search import portfolio
+from planner.search.portfolio import Found
 from tests.graph.stopping import document, set_event
 
 #: So many nodes that a stop at the first of them is heard within each stage.
@@ -64,13 +67,13 @@ def test_a_seed_is_kept_however_large_the_model() -> None:
 
 
 def test_a_stop_within_the_bound_leaves_the_bound_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
-    stop, real = threading.Event(), moment_cut.bound
+    stop, real = threading.Event(), step_cut.bound
 
     def stopping(*given: Any) -> Any:
         stop.set()
         return real(*given)
 
-    monkeypatch.setattr(question.moment_cut, "bound", stopping)
+    monkeypatch.setattr(formulation.moment_cut, "bound", stopping)
     report = solve(FEW, parse_request(ASKED), cancel=stop).report
     assert report["plan"]["stopped"] and report["plan"]["bound"]["overhead"] == 0
 
@@ -84,7 +87,7 @@ def test_a_stop_within_the_search_for_the_smallest_peak_is_heard(monkeypatch: py
             monitors.append(monitor)
         return real(problem, goal, planner, monitor, *more)
 
-    monkeypatch.setattr(question.portfolio, "search", stopping)
+    monkeypatch.setattr(formulation.portfolio, "search", stopping)
     solve(FEW, parse_request({**ASKED, "fraction_of": "reducible"}), cancel=stop)
     assert monitors[0].cancelled
 

@@ -7,15 +7,15 @@ import random
 import numpy as np
 import pytest
 
-from planner import anneal_kernels, first_run_kernels, liveness
-from planner import timeline_kernels as on
-from planner.check import check
-from planner.monitor import Monitor
-from planner.plan import Goal, Plan
-from planner.portfolio import judge
-from planner.problem import DEVICE, RESIDENT, Problem
-from planner.recompute import base_order
-from planner.timeline import Timeline, order_of, sequence, timeline_of
+from planner.algorithms.annealing import move_kernels, reorder_kernels
+from planner.algorithms.annealing import timeline_kernels as on
+from planner.algorithms.annealing.timeline import Timeline, order_of, sequence, timeline_of
+from planner.problem import DEVICE, RESIDENT, Problem, liveness
+from planner.problem.monitor import Monitor
+from planner.problem.plan import Goal, Plan
+from planner.problem.recompute import base_order
+from planner.search.portfolio import judge
+from planner.verify.checker import check
 from tests.contracts.test_every_planner import is_runnable
 from tests.planner.drawn import drawn
 from tests.planner.random_problems import random_problem, training_problem
@@ -56,7 +56,7 @@ def test_moves_keep_the_bytes_right(seed: int, free: bool):
     stack = np.zeros(64, np.int64)
     for move in range(300):
         before = order_of(problem, t).tolist()
-        if anneal_kernels.try_any(t, 50 if free else 0, stack) and move % 3:
+        if move_kernels.try_any(t, 50 if free else 0, stack) and move % 3:
             on.commit(t)
         else:
             on.undo(t)
@@ -85,13 +85,13 @@ def test_a_full_timeline_refuses_another_run():
 
 
 def test_what_is_found_does_not_depend_on_the_clock():
-    from planner.algorithms import anneal
+    from planner.algorithms.annealing import planner
 
     problem = training_problem(random.Random(2), 12)
     peak = liveness.peak(problem, base_order(problem))
     goal = Goal(peak * 85 // 100, iterations=60)
     plans = [
-        anneal.plan(problem, goal, Monitor(lambda order: judge(problem, goal, order), iterations=60)).tolist()
+        planner.plan(problem, goal, Monitor(lambda order: judge(problem, goal, order), iterations=60)).tolist()
         for _ in range(2)
     ]
     assert plans[0] == plans[1]
@@ -107,9 +107,9 @@ def test_a_first_run_takes_those_along_that_are_in_its_way(behind: bool):
     stack = np.zeros(64, np.int64)
     first, last, fence = (int(t.tasks[task, on.FIRST_RUN]) for task in (0, 4, 5))
     if behind:
-        assert first_run_kernels.move_group_behind(t, first, fence, stack)
+        assert reorder_kernels.move_group_behind(t, first, fence, stack)
     else:
-        assert first_run_kernels.move_group_before(t, last, first, stack)
+        assert reorder_kernels.move_group_before(t, last, first, stack)
     agree(problem, t, False, False)
     assert order_of(problem, t).tolist() == [2, 3, 4, 0, 1]
     on.undo(t)
@@ -123,5 +123,5 @@ def test_a_run_that_may_not_move_keeps_its_group_where_it_is():
     t = timeline(problem, 10, True, False)
     first, last = (int(t.tasks[task, on.FIRST_RUN]) for task in (0, 4))
     t.tasks[3, on.MOVES] = 0
-    assert not first_run_kernels.move_group_before(t, last, first, np.zeros(64, np.int64))
+    assert not reorder_kernels.move_group_before(t, last, first, np.zeros(64, np.int64))
     assert order_of(problem, t).tolist() == [0, 1, 2, 3, 4]

@@ -4,13 +4,12 @@ import random
 
 import numpy as np
 
-from planner import liveness
-from planner.algorithms import longest_path
-from planner.monitor import Monitor
-from planner.plan import Goal
-from planner.portfolio import judge
-from planner.problem import Csr
-from planner.topological import depth_first, edges, longest_path_first
+from planner.algorithms.heuristics import longest_path
+from planner.problem import Csr, liveness
+from planner.problem.monitor import Monitor
+from planner.problem.plan import Goal
+from planner.problem.topological import depth_first, edges, longest_path_first
+from planner.search.portfolio import judge
 from tests.planner.drawn import problem_of
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import remat
-from graph.exporters.native import document
+from graph.formats.native.writer import document
 from tests.end_to_end.test_agreement import training_chain
 
 

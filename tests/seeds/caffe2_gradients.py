@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from graph.compat.caffe2_gradients import GradientOp, Gradients, add_gradient_operators
+from graph.formats.caffe2.compat.gradients import GradientOp, Gradients, add_gradient_operators
 from graph.ir import Graph, Phase
 from tests.seeds import numeric_gradients
 from tests.seeds.harness import Area, Case

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from graph.foreign.program import Program
+from graph.formats.document.schema import NodeRow
+from graph.formats.shared.program import Program
 from graph.ir import TensorType
-from graph.native.schema import NodeRow
-from graph.ops.standard_ops import numpy_dtype
+from graph.ops.registry.onnx_fallback import numpy_dtype
 
 _COMPARED = {
     ast.Lt: "Less", ast.LtE: "LessOrEqual", ast.Gt: "Greater", ast.GtE: "GreaterOrEqual", ast.Eq: "Equal",

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from graph.autodiff import differentiate
-from graph.compat.scopes import check_do_gradient, distinct_gradients
+from graph.autodiff.differentiate import differentiate
 from graph.errors import BadGraph
-from graph.execute import execute
+from graph.execution.interpreter import execute
+from graph.formats.caffe2.compat.scopes import check_do_gradient, distinct_gradients
 from graph.ir import Graph, Phase, walk
 from tests.seeds.control_flow_programs import Reading, array_of, do_of
 from tests.seeds.harness import Area, Case

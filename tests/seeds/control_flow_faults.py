@@ -6,16 +6,16 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from graph.builder import Builder
-from graph.compat.paddle_loops import while_loop
-from graph.compat.scopes import Do, check_do, check_do_gradient, check_if_gradient, check_while_gradient
+from graph.builder.builder import Builder
 from graph.errors import BadGraph, Findings
-from graph.foreign.blocks import Block
-from graph.foreign.program import Program
-from graph.importers.paddle.ops import PADDLE
+from graph.formats.caffe2.compat.scopes import Do, check_do, check_do_gradient, check_if_gradient, check_while_gradient
+from graph.formats.document.schema import NodeRow
+from graph.formats.paddle.loops import while_loop
+from graph.formats.paddle.ops import PADDLE
+from graph.formats.shared.blocks import Block
+from graph.formats.shared.program import Program
 from graph.ir import Body, Graph, Role, TensorType
 from graph.limits import Limits
-from graph.native.schema import NodeRow
 from tests.seeds.control_flow_programs import Reading, do_of
 from tests.seeds.harness import Area, Case
 

@@ -7,17 +7,17 @@ from typing import Any
 
 import numpy as np
 
-from graph.compat.paddle_loops import while_loop
-from graph.compat.scopes import Do, Scopes
 from graph.errors import Findings
-from graph.foreign.attributes import Attributes
-from graph.foreign.blocks import Block, add_if, add_loop, carried, check_condition_written
-from graph.foreign.program import Program
-from graph.importers.mxnet.shapes import shapes_of_inputs
+from graph.formats.caffe2.compat.scopes import Do, Scopes
+from graph.formats.document.schema import BodyRow, NodeRow
+from graph.formats.mxnet.shapes import shapes_of_inputs
+from graph.formats.paddle.loops import while_loop
+from graph.formats.shared.attributes import Attributes
+from graph.formats.shared.blocks import Block, add_if, add_loop, carried, check_condition_written
+from graph.formats.shared.program import Program
 from graph.ir import Graph, TensorType
 from graph.limits import Limits
-from graph.native.schema import BodyRow, NodeRow
-from graph.ops.standard_ops import type_of_array
+from graph.ops.registry.onnx_fallback import type_of_array
 from tests.seeds.conditions import add_condition
 from tests.seeds.programs import TABLES
 

@@ -6,12 +6,12 @@ import re
 from functools import cached_property
 from typing import Any
 
-from graph.compat.caffe2_devices import copy_name, copy_op, device_rule, sides
+from graph.formats.caffe2.compat.devices import copy_name, copy_op, device_rule, sides
 from graph.ir import Graph
-from graph.surgery.copies import without_round_trips
-from graph.surgery.placement import HOST, Copies, Sides, device_of, with_copies
-from graph.surgery.status import infer_status
-from graph.versions.naming import versions_of_graph
+from graph.ssa.naming import versions_of_graph
+from graph.transforms.copy_fusion import without_round_trips
+from graph.transforms.device_placement import HOST, Copies, Sides, device_of, with_copies
+from graph.transforms.status_propagation import infer_status
 from tests.seeds.harness import Area, Case, check_refused
 from tests.seeds.mutable import graph_of, ops_of, same_ops
 

@@ -13,22 +13,22 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from graph.autodiff import differentiate
-from graph.buffers import share
-from graph.cost import device_named
-from graph.equality import difference, equal_up_to_renaming
-from graph.execute import execute
-from graph.foreign.rows import rows_of
-from graph.importers import load
-from graph.importers.caffe2.ops import CAFFE2
+from graph.analysis.aliasing import storage_roots
+from graph.analysis.cost import device_named
+from graph.autodiff.differentiate import differentiate
+from graph.buffer_sharing.assign import share
+from graph.buffer_sharing.live_ranges import free_points
+from graph.buffer_sharing.shared_program import shared_document
+from graph.buffer_sharing.sharing import Sharing, devices_of, shared
+from graph.execution.interpreter import execute
+from graph.formats.caffe2.ops import CAFFE2
+from graph.formats.readers import load
+from graph.formats.shared.rows import rows_of
 from graph.ir import Graph, TensorType
-from graph.lives import free_points
-from graph.shared_program import shared_document
-from graph.sharing import Sharing, devices_of, shared
-from graph.storage import storage_roots
-from planner.lower import lower
-from planner.runtime import runtime_named
-from planner.topological import depth_first, edges, longest_path_first
+from graph.transforms.structural_equality import difference, equal_up_to_renaming
+from planner.lowering.lower import lower
+from planner.problem.topological import depth_first, edges, longest_path_first
+from planner.request.target_runtime import runtime_named
 from tests.seeds.harness import Area, Case
 
 BATCH, WIDTH = 4, 5

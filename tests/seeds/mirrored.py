@@ -11,19 +11,19 @@ from typing import Any
 
 import numpy as np
 
-from graph.autodiff import differentiate
-from graph.cost import device_named
-from graph.emit import Emit
-from graph.gradients.table import RULES, Forward, gradient
-from graph.importers import load
+from graph.analysis.cost import device_named
+from graph.autodiff.differentiate import differentiate
+from graph.autodiff.gradients.registry import RULES, Forward, gradient
+from graph.builder.emit import Emit
+from graph.formats.readers import load
 from graph.ir import Graph, Node, TensorType
-from planner.algorithms.mirror import MirrorDecisions, decide, plan
-from planner.lower import Lowered, lower
-from planner.monitor import Monitor
-from planner.plan import Goal, Plan
-from planner.question import judged
-from planner.realize import realize, sequence
-from planner.runtime import runtime_named
+from planner.algorithms.heuristics.mirror import MirrorDecisions, decide, plan
+from planner.formulation.formulation import judged
+from planner.lowering.lower import Lowered, lower
+from planner.lowering.realize import realize, sequence
+from planner.problem.monitor import Monitor
+from planner.problem.plan import Goal, Plan
+from planner.request.target_runtime import runtime_named
 from tests.seeds.documents import Case, document, gradient_steps
 
 

@@ -9,17 +9,17 @@ from typing import Any
 import numpy as np
 
 from bench.generators import resnet
-from graph.cost import device_named
-from graph.execute import execute
-from graph.importers import load
-from graph.training import training_step
-from planner.algorithms.mirror import plan
-from planner.lower import lower
-from planner.monitor import Monitor
-from planner.plan import Goal
+from graph.analysis.cost import device_named
+from graph.execution.interpreter import execute
+from graph.formats.readers import load
+from graph.training.step import training_step
+from planner.algorithms.heuristics.mirror import plan
+from planner.formulation.formulation import judged
+from planner.lowering.lower import lower
 from planner.problem import RESIDENT
-from planner.question import judged
-from planner.runtime import runtime_named
+from planner.problem.monitor import Monitor
+from planner.problem.plan import Goal
+from planner.request.target_runtime import runtime_named
 from tests.seeds.documents import PLANNING_ATTRIBUTES, first_target_only
 from tests.seeds.harness import Area
 from tests.seeds.mirrored import Mirrored

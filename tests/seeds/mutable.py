@@ -12,10 +12,10 @@ from typing import Any
 
 import msgspec
 
-from graph.importers import load
+from graph.formats.document.schema import Document, NodeRow
+from graph.formats.native.mutable_names import mutable_document
+from graph.formats.readers import load
 from graph.ir import Graph
-from graph.native.schema import Document, NodeRow
-from graph.versions.mutable import mutable_document
 from tests.seeds.harness import Case
 
 Op = dict[str, Any]

@@ -10,16 +10,16 @@ from typing import Any
 
 import numpy as np
 
-from graph.autodiff import differentiate
-from graph.compat.mxnet_gradients import GradientGraph, gradient_graph
-from graph.cost import device_named
-from graph.emit import Emit, Val
-from graph.gradients.table import Forward
-from graph.ir import Graph, Phase, TensorType
-from planner.lower import lower
-from planner.plan import Goal
-from planner.question import judged
-from planner.runtime import runtime_named
+from graph.analysis.cost import device_named
+from graph.autodiff.differentiate import differentiate
+from graph.autodiff.gradients.registry import Forward
+from graph.builder.emit import Emit
+from graph.formats.mxnet.gradients import GradientGraph, gradient_graph
+from graph.ir import Graph, Phase, TensorType, Val
+from planner.formulation.formulation import judged
+from planner.lowering.lower import lower
+from planner.problem.plan import Goal
+from planner.request.target_runtime import runtime_named
 from tests.graph.evaluate import evaluate
 from tests.seeds.harness import Area, Case
 from tests.seeds.numeric_area import FIELDS, Numeric
@@ -80,7 +80,7 @@ class Built:
         heads = [head for head in targets.values() if head]
         more = {head: types[target] for target, head in targets.items() if head}
         if heads:
-            from graph.builder import Builder
+            from graph.builder.builder import Builder
             from graph.ir import Role
 
             builder = Builder.onto(forward)

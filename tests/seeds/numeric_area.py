@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from graph.autodiff import differentiate
+from graph.autodiff.differentiate import differentiate
 from tests.graph.evaluate import evaluate
 from tests.seeds.harness import Area, Case
 from tests.seeds.numeric_gradients import Numbers, numbers_of

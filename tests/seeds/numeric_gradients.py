@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from graph.autodiff import differentiate
+from graph.autodiff.differentiate import differentiate
 from graph.ir import Graph, TensorType
-from graph.ops.standard_ops import numpy_dtype, type_of_array
+from graph.ops.registry.onnx_fallback import numpy_dtype, type_of_array
 from tests.graph.evaluate import evaluate
 from tests.seeds.harness import Case
 from tests.seeds.programs import SHAPE, given_names, ours

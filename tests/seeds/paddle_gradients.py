@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from graph.autodiff import differentiate
-from graph.compat.paddle_gradients import Backward, append_backward, forward_name
+from graph.autodiff.differentiate import differentiate
+from graph.formats.paddle.gradients import Backward, append_backward, forward_name
 from graph.ir import Graph
 from tests.graph.evaluate import evaluate
 from tests.seeds.harness import Area, Case
@@ -171,7 +171,7 @@ class Calculated(Numeric):
     @cached_property
     def chained(self) -> tuple[Graph, dict[str, str]]:
         """The graph after every request, and what the values the case names are called in it."""
-        from graph.ops.standard_ops import type_of_array
+        from graph.ops.registry.onnx_fallback import type_of_array
 
         steps = [op for op in self.case["ops"] if op["type"] == "GRADIENT"]
         ops = [op for op in self.case["ops"] if op["type"] != "GRADIENT"]
@@ -199,7 +199,7 @@ class Calculated(Numeric):
     @cached_property
     def asked(self) -> Graph:
         """The request, with what a variant changes in it."""
-        from graph.ops.standard_ops import type_of_array
+        from graph.ops.registry.onnx_fallback import type_of_array
 
         wanted = self.case["wanted_gradients"]
         contents = {**self.contents, **self.changed.get("more", {})}

@@ -8,14 +8,14 @@ from types import MappingProxyType
 from typing import Any
 
 from graph.errors import Findings
-from graph.foreign.attributes import Attributes
-from graph.foreign.program import Program
-from graph.foreign.table import Table
-from graph.importers import load
-from graph.importers.caffe2.ops import CAFFE2
-from graph.importers.mxnet.ops import MXNET
-from graph.importers.mxnet.shapes import shapes_of_inputs
-from graph.importers.paddle.ops import PADDLE
+from graph.formats.caffe2.ops import CAFFE2
+from graph.formats.mxnet.ops import MXNET
+from graph.formats.mxnet.shapes import shapes_of_inputs
+from graph.formats.paddle.ops import PADDLE
+from graph.formats.readers import load
+from graph.formats.shared.attributes import Attributes
+from graph.formats.shared.op_table import Table
+from graph.formats.shared.program import Program
 from graph.ir import Graph, TensorType
 from graph.limits import Limits
 from tests.seeds.harness import Case

@@ -13,20 +13,20 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from graph.autodiff import differentiate
-from graph.builder import Builder
-from graph.compat.paddle_recompute import RULES, recompute_pass
-from graph.equality import difference
-from graph.execute import execute
-from graph.foreign.rows import rows_of
-from graph.importers import load
-from graph.importers.paddle.ops import PADDLE, slots_of
+from graph.autodiff.differentiate import differentiate
+from graph.autodiff.resolve_names import Options
+from graph.builder.builder import Builder
+from graph.execution.interpreter import execute
+from graph.formats.paddle.ops import PADDLE, slots_of
+from graph.formats.paddle.recompute import RULES, recompute_pass
+from graph.formats.readers import load
+from graph.formats.shared.rows import rows_of
 from graph.ir import Graph, Node, Phase, Role, TensorType
-from graph.rerun import Rerun
-from graph.resolve import Options
-from graph.seeds import FIXED, with_seeds
-from graph.segments import Segments, Statistics, chosen
-from graph.training import training_step
+from graph.training.random_seeds import FIXED, with_seeds
+from graph.training.recompute_segments import Rerun
+from graph.training.segments import Segments, Statistics, chosen
+from graph.training.step import training_step
+from graph.transforms.structural_equality import difference
 from tests.seeds.harness import Area, Case
 
 #: Ops that draw by themselves unless a seed is among their inputs.

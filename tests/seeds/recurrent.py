@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from graph.autodiff import differentiate
-from graph.builder import Builder
-from graph.compat.recurrent import gradient_outputs, recomputed_in_front, recurrent_net, step_blobs
-from graph.execute import execute
-from graph.importers.caffe2.ops import CAFFE2
+from graph.autodiff.differentiate import differentiate
+from graph.builder.builder import Builder
+from graph.execution.interpreter import execute
+from graph.formats.caffe2.compat.recurrent import gradient_outputs, recomputed_in_front, recurrent_net, step_blobs
+from graph.formats.caffe2.ops import CAFFE2
 from graph.ir import Graph, Role, TensorType
 from graph.recurrent import (
     Alias,

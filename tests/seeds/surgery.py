@@ -8,11 +8,11 @@ from functools import cached_property
 from typing import Any
 
 from graph.ir import Graph
-from graph.passes import without_dead_nodes
-from graph.surgery.boundary import boundary
-from graph.surgery.extract import extract
-from graph.surgery.reshape import reshape_groups, without_reshapes
-from graph.versions.naming import versions_of_graph
+from graph.ssa.naming import versions_of_graph
+from graph.transforms.boundary import boundary
+from graph.transforms.dead_code import without_dead_nodes
+from graph.transforms.extract import extract
+from graph.transforms.remove_reshapes import reshape_groups, without_reshapes
 from tests.seeds.harness import Area, Case
 from tests.seeds.mutable import document, first_read, graph_of, inputs_of, ops_of, outputs_of, read, same_ops
 

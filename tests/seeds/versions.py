@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from graph.compat.caffe2_names import Versioned, with_version_names
-from graph.execute import execute
+from graph.execution.interpreter import execute
+from graph.formats.caffe2.compat.names import Versioned, with_version_names
 from graph.ir import Graph
-from graph.surgery.rename import rename_in, rename_input, rename_output
-from graph.versions import Versions, versions_of
+from graph.ssa import Versions, versions_of
+from graph.transforms.rename import rename_in, rename_input, rename_output
 from tests.seeds.harness import Area, Case
 from tests.seeds.mutable import document, graph_of, inputs_of, ops_of, outputs_of, parsed, read, same_ops
 

@@ -12,10 +12,10 @@ from onnx import numpy_helper
 from torch import Tensor, nn
 from torch.nn import functional
 
-from graph.importers import load
+from graph.formats.readers import load
 from graph.ir import Role
 from graph.limits import Limits, Shapes
-from graph.training import training_step
+from graph.training.step import training_step
 from tests.graph.evaluate import evaluate
 from tests.models.make_models import Decoder, Encoder, Gpt, export
 

@@ -11,10 +11,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional as f
 
-from graph.autodiff import differentiate
-from graph.builder import Builder
+from graph.autodiff.differentiate import differentiate
+from graph.builder.builder import Builder
 from graph.ir import ABSENT, Role
-from graph.ops.standard_ops import type_of_array
+from graph.ops.registry.onnx_fallback import type_of_array
 from tests.graph.evaluate import evaluate
 
 CHANCE = np.random.default_rng(11)

@@ -15,10 +15,10 @@ from app.zoo import networks as modules
 from app.zoo.build import build
 from app.zoo.catalogue import Network, networks
 from app.zoo.export import exported
-from graph.importers import load
+from graph.formats.readers import load
 from graph.ir import Role
 from graph.limits import Limits, Shapes
-from graph.training import training_step
+from graph.training.step import training_step
 
 #: Arguments that make each network small; its shape stays.
 SMALL = {

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
-from app.access.keys import USUAL, Quotas, new_key
-from app.access.vault import FileVault
-from app.access.view import Access
-from app.main import create_app
+from app.api.auth.api_keys import USUAL, Quotas, new_key
+from app.api.auth.key_store import FileVault
+from app.api.auth.tenant_view import Access
+from app.api.main import create_app
 from app.settings import Settings
 
 

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import schemathesis
 
-from app.access.keys import SCOPES, Quotas, new_key
-from app.access.vault import FileVault
-from app.access.view import Access
-from app.main import create_app
+from app.api.auth.api_keys import SCOPES, Quotas, new_key
+from app.api.auth.key_store import FileVault
+from app.api.auth.tenant_view import Access
+from app.api.main import create_app
 from app.settings import Settings
 from tests.app.test_schemathesis import faults
 

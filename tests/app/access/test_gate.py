@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from starlette.websockets import WebSocketDisconnect
 
-from app.access.gate import OPEN, STRANGERS
-from app.access.vault import FILE, FileVault
-from app.client import Client, ServiceProblem
+from app.api.auth.key_store import FILE, FileVault
+from app.api.auth.middleware import OPEN, STRANGERS
+from app.client.blocking import Client, ServiceProblem
 from tests.app.access.conftest import Gated
 from tests.app.clients import Recording
 from tests.app.conftest import chain

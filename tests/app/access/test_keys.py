@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from app import cli
-from app.access.keys import Quotas, hashed, is_secret_of, new_key, parts_of
-from app.access.vault import FILE, Entry, FileVault
+from app.api.auth.api_keys import Quotas, hashed, is_secret_of, new_key, parts_of
+from app.api.auth.key_store import FILE, Entry, FileVault
+from app.cli import typer_app
 from app.errors import NotFound
 
 NOW = 1_800_000_000.0
@@ -66,7 +66,7 @@ def test_a_key_ends_when_it_expires_or_is_revoked(tmp_path: Path) -> None:
 
 
 def test_nobody_else_reads_the_file_and_no_secret_is_in_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.run(["keys", "create", "alice", "--data", str(tmp_path)]) == 0
+    assert typer_app.run(["keys", "create", "alice", "--data", str(tmp_path)]) == 0
     text = capsys.readouterr().out.strip()
     parts = parts_of(text)
     assert parts is not None
@@ -108,17 +108,17 @@ def test_the_audit_log_keeps_its_order(tmp_path: Path) -> None:
 def test_the_command_makes_lists_and_revokes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     data = ["--data", str(tmp_path)]
     asked = ["--tenant", "team", "--scope", "read", "--expires", "90d", "--nodes", "500", "--solver-seconds", "60"]
-    assert cli.run(["keys", "create", "alice", *asked, *data]) == 0
+    assert typer_app.run(["keys", "create", "alice", *asked, *data]) == 0
     said = capsys.readouterr()
     assert parts_of(said.out.strip()) is not None
-    assert cli.run(["keys", "list", "--json", *data]) == 0
+    assert typer_app.run(["keys", "list", "--json", *data]) == 0
     (key,) = json.loads(capsys.readouterr().out)["keys"]
     assert (key["name"], key["tenant"], key["scopes"], key["state"]) == ("alice", "team", ["read"], "good")
     assert (key["quotas"]["nodes"], key["quotas"]["solver_seconds"]) == (500, 60)
     assert re.match(r"\d{4}-", key["expires_at"])
-    assert cli.run(["keys", "revoke", key["id"], *data]) == 0
+    assert typer_app.run(["keys", "revoke", key["id"], *data]) == 0
     capsys.readouterr()
-    assert cli.run(["keys", "list", *data]) == 0
+    assert typer_app.run(["keys", "list", *data]) == 0
     assert "revoked" in capsys.readouterr().out
 
 
@@ -131,25 +131,25 @@ def test_the_command_makes_lists_and_revokes(tmp_path: Path, capsys: pytest.Capt
 def test_a_key_that_cannot_be_made_is_refused(
     wrong: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert cli.run(["keys", "create", "alice", *wrong, "--data", str(tmp_path)]) == 2
+    assert typer_app.run(["keys", "create", "alice", *wrong, "--data", str(tmp_path)]) == 2
     assert capsys.readouterr().out == ""
     assert not FileVault(tmp_path).every_key()
 
 
 def test_a_key_has_a_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.run(["keys", "create", " ", "--data", str(tmp_path)]) == 2
+    assert typer_app.run(["keys", "create", " ", "--data", str(tmp_path)]) == 2
     assert "NAME ' '" in capsys.readouterr().err
     assert not FileVault(tmp_path).every_key()
 
 
 def test_the_longest_duration_is_one_that_can_be_listed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.run(["keys", "create", "alice", "--expires", "36500d", "--data", str(tmp_path)]) == 0
-    assert cli.run(["keys", "list", "--data", str(tmp_path)]) == 0
+    assert typer_app.run(["keys", "create", "alice", "--expires", "36500d", "--data", str(tmp_path)]) == 0
+    assert typer_app.run(["keys", "list", "--data", str(tmp_path)]) == 0
     assert re.search(r"good +2\d{3}-", capsys.readouterr().out)
 
 
 def test_an_unknown_id_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.run(["keys", "revoke", "nobody", "--data", str(tmp_path)]) == 2
+    assert typer_app.run(["keys", "revoke", "nobody", "--data", str(tmp_path)]) == 2
     assert "remat keys list" in capsys.readouterr().err
 
 

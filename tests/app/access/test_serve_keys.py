@@ -12,15 +12,15 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from app import cli
+from app.cli import typer_app
 
 
 @pytest.fixture
 def served(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[tuple[str, str]]:
     """(address, key) of a running service."""
-    assert cli.run(["keys", "create", "alice", "--data", str(tmp_path)]) == 0
+    assert typer_app.run(["keys", "create", "alice", "--data", str(tmp_path)]) == 0
     key = capsys.readouterr().out.strip()
-    command = [sys.executable, "-m", "app", "serve", "--auth", "--port", "0", "--data", str(tmp_path)]
+    command = [sys.executable, "-m", "remat", "serve", "--auth", "--port", "0", "--data", str(tmp_path)]
     quiet = os.environ | {"REMAT_LOG_LEVEL": "warning", "REMAT_WORKERS": "1"}
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=quiet) as process:
         assert process.stderr is not None
@@ -36,7 +36,7 @@ def test_a_service_that_asks_for_keys_lets_one_in_until_it_is_revoked(served: tu
     assert httpx2.get(f"{url}/v1/planners").status_code == 401
     assert httpx2.get(f"{url}/livez").status_code == 200
     assert httpx2.get(f"{url}/v1/planners", headers=headers).status_code == 200
-    assert cli.run(["keys", "revoke", key.split("_")[1], "--data", str(tmp_path)]) == 0
+    assert typer_app.run(["keys", "revoke", key.split("_")[1], "--data", str(tmp_path)]) == 0
     assert httpx2.get(f"{url}/v1/planners", headers=headers).json()["code"] == "revoked_key"
 
 
@@ -44,8 +44,8 @@ def test_a_service_that_asks_for_keys_lets_one_in_until_it_is_revoked(served: tu
 def test_a_service_that_would_let_nobody_in_does_not_start(
     where: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert cli.run(["keys", "create", "alice", "--data", str(tmp_path)]) == 0
+    assert typer_app.run(["keys", "create", "alice", "--data", str(tmp_path)]) == 0
     key = capsys.readouterr().out.strip()
-    assert cli.run(["keys", "revoke", key.split("_")[1], "--data", str(tmp_path)]) == 0
-    assert cli.run(["serve", *where, "--port", "0", "--data", str(tmp_path)]) == 2
+    assert typer_app.run(["keys", "revoke", key.split("_")[1], "--data", str(tmp_path)]) == 0
+    assert typer_app.run(["serve", *where, "--port", "0", "--data", str(tmp_path)]) == 2
     assert "remat keys create" in capsys.readouterr().err

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 from starlette.testclient import TestClient
 
-from app.access import sessions
+from app.api.auth import sessions
 from tests.app.access.conftest import Gated
 
 PAGE = {"Accept": "text/html"}

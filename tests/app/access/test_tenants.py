@@ -57,7 +57,9 @@ def test_what_is_anothers_is_answered_as_what_is_not_there_on_every_path(gated: 
     for template, methods in gated.client.get("/openapi.json").json()["paths"].items():
         for method, operation in methods.items():
             named = re.findall(r"\{(\w+)\}", template)
-            assert set(named) <= {*ids, "name"}, "say in app/access/view.py whose these are, and ask for one here"
+            assert set(named) <= {*ids, "name"}, (
+                "say in app/api/auth/tenant_view.py whose these are, and ask for one here"
+            )
             if not (names := [name for name in named if name in ids]):
                 continue
             body, (name,) = BODIES.get(operation["operationId"]), names

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from app import cli
-from app.batch_runs import engines
+from app.cli import typer_app
+from app.sweep import executors
 from tests.app.batch_runs.conftest import answer
 
 
@@ -27,12 +27,12 @@ def made_up(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         asked.append(question["key"])
         return answer(status="over_budget" if question["fields"]["budget"] == "1%" else "found")
 
-    monkeypatch.setattr(engines, "at_home", work)
+    monkeypatch.setattr(executors, "at_home", work)
     return asked
 
 
 def batch(folder: Path, *more: str) -> int:
-    return cli.run(["batch", str(folder), "-o", str(folder.parent / "out"), *more])
+    return typer_app.run(["batch", str(folder), "-o", str(folder.parent / "out"), *more])
 
 
 def test_a_batch_is_a_table_lines_csv_and_a_page(
@@ -94,7 +94,7 @@ def test_a_model_that_is_none_is_a_state(folder: Path, capsys: pytest.CaptureFix
 def test_a_dead_server_fails_each_item_and_a_resume_asks_again(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("app.client_calls.FIRST_PAUSE_S", 0.001)
+    monkeypatch.setattr("app.client.transport.FIRST_PAUSE_S", 0.001)
     words = ["--budgets", "80%", "--engine", "server", "--server", "http://127.0.0.1:1"]
     assert batch(folder, *words) == 4
     assert "failed: unreachable" in capsys.readouterr().out
@@ -104,7 +104,7 @@ def test_a_dead_server_fails_each_item_and_a_resume_asks_again(
 
 def started(folder: Path, *more: str) -> subprocess.Popen[bytes]:
     words = ["batch", str(folder), "-o", str(folder.parent / "out"), "--planners", "anneal", "--workers", "1", *more]
-    code = "import sys, app.cli; sys.argv[0] = 'remat'; app.cli.main()"
+    code = "import sys, app.cli.typer_app; sys.argv[0] = 'remat'; app.cli.typer_app.main()"
     return subprocess.Popen([sys.executable, "-c", code, *words], stderr=subprocess.DEVNULL, start_new_session=True)
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from app.batch_runs.items import items_of, models_of
 from app.errors import BadUsage
+from app.sweep.items import items_of, models_of
 from app.zoo.manifest import Manifest, Model, sha256, written
 from planner.errors import BadRequest
 

@@ -7,9 +7,9 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
-from app.batch_runs import table
-from app.batch_runs.report import html
-from app.batch_runs.run import NOTHING, figures
+from app.sweep import table
+from app.sweep.html_report import html
+from app.sweep.run import NOTHING, figures
 from tests.app.batch_runs.conftest import report
 
 EVIL = '</script><img src=x onerror=alert(1)>&"'

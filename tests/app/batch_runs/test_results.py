@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from app.batch_runs.results import opened
 from app.errors import BadUsage
+from app.sweep.results import opened
 
 
 def row(key: str, state: str = "succeeded", **said: Any) -> dict[str, Any]:

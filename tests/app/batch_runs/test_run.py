@@ -13,11 +13,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from app.batch_runs import engines
-from app.batch_runs.answers import answering, question_of
-from app.batch_runs.engines import Engine
-from app.batch_runs.items import Item, items_of, models_of
-from app.batch_runs.run import NOTHING, figures, outcomes
+from app.sweep import executors
+from app.sweep.executors import Engine
+from app.sweep.items import Item, items_of, models_of
+from app.sweep.run import NOTHING, figures, outcomes
+from app.sweep.tasks import answering, question_of
 from tests.app.batch_runs.conftest import answer, report
 
 
@@ -56,7 +56,7 @@ def test_a_worker_that_dies_fails_its_item_alone(items: list[Item]) -> None:
                 future.set_result(answer())
             return future
 
-    found = rows(items, engines.of(Losing()))
+    found = rows(items, executors.of(Losing()))
     assert [found[item.key]["state"] for item in items] == ["failed", *["succeeded"] * 3]
     assert "the worker is gone" in found[items[0].key]["error"]["detail"]
 
@@ -127,24 +127,24 @@ def test_every_engine_makes_the_same_plans(items: list[Item]) -> None:
         return [(found[item.key]["plan"]["order"], found[item.key]["source"]) for item in items]
 
     told: list[str] = []
-    local = engines.local(2, lambda key, progress: told.append(key), threading.Event())
+    local = executors.local(2, lambda key, progress: told.append(key), threading.Event())
     with local.executor:
         at_home = orders(local)
     assert set(told) == {item.key for item in items}
     with ThreadPoolExecutor(1) as executor:
-        assert orders(engines.of(executor)) == at_home
+        assert orders(executors.of(executor)) == at_home
 
     with pytest.MonkeyPatch.context() as patch:  # where no children may be had, as in workers of Dask
-        patch.setattr(engines, "Runner", None)
+        patch.setattr(executors, "Runner", None)
         patch.setattr(multiprocessing, "current_process", lambda: SimpleNamespace(daemon=True))
-        here = [msgspec.json.decode(engines.at_home(question_of(item))["report"]) for item in items]
+        here = [msgspec.json.decode(executors.at_home(question_of(item))["report"]) for item in items]
     assert [(found["plan"]["order"], found["source"]) for found in here] == at_home
 
 
 def test_a_file_that_changes_meanwhile_is_no_plan(items: list[Item]) -> None:
     Path(items[0].file).write_text("{}")
     with ThreadPoolExecutor(1) as executor:
-        found = rows(items, engines.of(executor))
+        found = rows(items, executors.of(executor))
     assert [found[item.key]["error"] and found[item.key]["error"]["code"] for item in items] == [
         "file_changed", "file_changed", None, None,
     ]  # fmt: skip

@@ -13,20 +13,20 @@ import msgspec
 import pytest
 from starlette.testclient import TestClient
 
-from app.batch_runs import engines, service
-from app.batch_runs.answers import question_of
-from app.batch_runs.engines import Engine, at_home
-from app.batch_runs.items import Item, items_of, models_of
-from app.batch_runs.run import Outcome, outcomes
-from app.client import Client, ServiceProblem
-from app.jobs.port import STATES
+from app.client.blocking import Client, ServiceProblem
+from app.store.states import STATES
+from app.sweep import executors, service_executor
+from app.sweep.executors import Engine, at_home
+from app.sweep.items import Item, items_of, models_of
+from app.sweep.run import Outcome, outcomes
+from app.sweep.tasks import question_of
 from tests.app.batch_runs.conftest import report
 from tests.app.clients import Recording
 
 
 @pytest.fixture
 def wire(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> Recording:
-    monkeypatch.setattr(service, "POLL_S", 0.05)
+    monkeypatch.setattr(service_executor, "POLL_S", 0.05)
     return Recording(client)
 
 
@@ -40,7 +40,7 @@ def items(folder: Path, *budgets: str, planner: str = "greedy", **fields: Any) -
 
 
 def at(there: Client, every: list[Item], folder: Path, **given: Any) -> Engine:
-    return engines.server(there, every, **{"token": str(folder), "told": None, "stop": threading.Event(), **given})
+    return executors.server(there, every, **{"token": str(folder), "told": None, "stop": threading.Event(), **given})
 
 
 def asked(engine: Engine, wanted: list[Item], stop: threading.Event | None = None) -> dict[str, Outcome]:
@@ -154,7 +154,7 @@ class Slow:
 
     def batch_status(self, id: str) -> dict[str, Any]:
         counts = Counter(dict.fromkeys(STATES, 0)) + Counter(item["state"] for item in self.items_there)
-        done = sum(counts[state] for state in service.ENDED)
+        done = sum(counts[state] for state in service_executor.ENDED)
         whole = {"id": "ba", "items": {state: counts[state] for state in STATES}, "total": len(self.items_there)}
         return whole | {"done": done, "state": "cancelled" if done == len(self.items_there) else "running"}
 
@@ -186,7 +186,7 @@ class Slow:
 def test_a_stop_cancels_at_the_service_and_who_goes_on_has_it_go_on(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(service, "POLL_S", 0.01)
+    monkeypatch.setattr(service_executor, "POLL_S", 0.01)
     (folder / "two.json").unlink()
     every, there = items(folder, "90%", "80%", "70%"), Slow()
     for said in (["cancel"], ["cancel", "retry", "wait", "retry", "cancel"]):
@@ -200,7 +200,7 @@ def test_a_stop_cancels_at_the_service_and_who_goes_on_has_it_go_on(
 
 def test_a_service_that_is_gone_is_said_of_every_item_at_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     there = Client("http://127.0.0.1:1", retries=1)
-    monkeypatch.setattr("app.client_calls.FIRST_PAUSE_S", 0.001)
+    monkeypatch.setattr("app.client.transport.FIRST_PAUSE_S", 0.001)
     every = items(folder, "90%", "80%", "70%")
     found = asked(at(there, every, folder), every)
     assert [found[item.key].row["error"]["code"] for item in every] == ["unreachable"] * 6

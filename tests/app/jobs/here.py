@@ -8,10 +8,11 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from app.jobs.attempt import Means
-from app.jobs.durable import DurableJobs
-from app.jobs.port import Operation, Question
-from app.runner import Answer
+from app.jobs.batches.scheduler import Feeder
+from app.jobs.durable_jobs import DurableJobs
+from app.jobs.interface import Operation, Question
 from app.settings import Settings
+from app.solver.child_process import Answer
 from app.store.store import Store
 from tests.app.stores import GRAPH_ID, solved
 
@@ -56,7 +57,7 @@ class Here(DurableJobs):
     """The port with a worker, over a store that is closed with it."""
 
     def __init__(self, store: Store, runner: Pretender, settings: Settings):
-        self.means = Means(store, runner, settings)  # type: ignore[arg-type]
+        self.means = Means(store, runner, settings, Feeder)  # type: ignore[arg-type]
         super().__init__(self.means)
         self.start()
 

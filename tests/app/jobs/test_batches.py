@@ -11,20 +11,20 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from app.batches import feeder as feeder_module
-from app.batches import rows
-from app.batches.asked import BatchAsked, parse_batch
-from app.batches.feeder import AHEAD, Feeder
-from app.batches.jobs import WithBatches
-from app.batches.rows import Batch, Owner
+from app.api.schemas.batch_request import BatchAsked, parse_batch
 from app.errors import Conflict, SolveFailed
-from app.jobs import stored
-from app.jobs.port import Question
-from app.records import keep_graph, keep_plan, question_key
-from app.store.collect import collect
+from app.jobs import repository as operations_repository
+from app.jobs.batches import repository
+from app.jobs.batches import scheduler as feeder_module
+from app.jobs.batches.operations import WithBatches
+from app.jobs.batches.repository import Batch, Owner
+from app.jobs.batches.scheduler import AHEAD, Feeder
+from app.jobs.interface import Question
+from app.store.batch_tables import batches, items
+from app.store.garbage_collection import collect
+from app.store.integrity_check import walk
+from app.store.records import keep_graph, keep_plan, question_key
 from app.store.tables import operations
-from app.store.tables_batches import batches, items
-from app.store.walk import walk
 from tests.app.jobs.here import Here, Pretender, finished, until_stopped
 from tests.app.stores import GRAPH_ID, graph_read, solved
 from tests.app.test_store import aged
@@ -38,7 +38,7 @@ def asked_of(count: int, **fields: Any) -> BatchAsked:
 
 
 def begun(jobs: Here, count: int, owner: Owner = NOBODY, **fields: Any) -> Batch:
-    return rows.create(jobs.means.store, asked_of(count, **fields), owner, None, "body")
+    return repository.create(jobs.means.store, asked_of(count, **fields), owner, None, "body")
 
 
 def until(jobs: Here, holds: Callable[[], bool]) -> None:
@@ -49,8 +49,8 @@ def until(jobs: Here, holds: Callable[[], bool]) -> None:
 
 
 def ended(jobs: Here, batch: Batch) -> Batch:
-    until(jobs, lambda: rows.find(jobs.means.store, batch.id).finished)
-    return rows.find(jobs.means.store, batch.id)
+    until(jobs, lambda: repository.find(jobs.means.store, batch.id).finished)
+    return repository.find(jobs.means.store, batch.id)
 
 
 def solves(jobs: Here) -> Counter[str]:
@@ -79,14 +79,16 @@ def test_a_few_items_wait_at_a_time_and_whoever_asks_goes_before_them(started: A
     jobs = started(runner, queue=0)
     batch = begun(jobs, 30)
     runner.started.wait(PATIENCE_S)
-    until(jobs, lambda: rows.find(jobs.means.store, batch.id).counts.get("running") == AHEAD)
+    until(jobs, lambda: repository.find(jobs.means.store, batch.id).counts.get("running") == AHEAD)
     assert sum(solves(jobs).values()) == AHEAD
     mine = jobs.submit(Question("mine", GRAPH_ID, {})).id
-    first = rows.items_of(jobs.means.store, batch.id, -1, 30)
+    first = repository.items_of(jobs.means.store, batch.id, -1, 30)
     jobs.cancel(next(item["operation_id"] for item in first if jobs.status(item["operation_id"]).state == "running"))
     began = str(finished(jobs, mine).started_at)
     ended(jobs, batch)
-    after = [item["started_at"] for item in rows.items_of(jobs.means.store, batch.id, -1, 30) if item["number"] > AHEAD]
+    after = [
+        item["started_at"] for item in repository.items_of(jobs.means.store, batch.id, -1, 30) if item["number"] > AHEAD
+    ]
     assert began <= min(after)
 
 
@@ -112,13 +114,13 @@ def test_a_turn_that_dies_half_way_has_done_nothing(started: Any, monkeypatch: p
     def dies(*_: Any) -> None:
         raise KeyboardInterrupt
 
-    stored.beat(jobs.means.store, {"id": "elsewhere", "host": "h", "pid": 1, "born": "", "slots": 1})
-    monkeypatch.setattr(rows, "finish", dies)
+    operations_repository.beat(jobs.means.store, {"id": "elsewhere", "host": "h", "pid": 1, "born": "", "slots": 1})
+    monkeypatch.setattr(repository, "finish", dies)
     with pytest.raises(KeyboardInterrupt):
         feeder.turn()
     monkeypatch.undo()
     assert not solves(jobs)
-    assert rows.find(jobs.means.store, batch.id).counts == {"queued": 3}
+    assert repository.find(jobs.means.store, batch.id).counts == {"queued": 3}
     jobs = started(Pretender())
     assert ended(jobs, batch).counts == {"succeeded": 3}
 
@@ -131,7 +133,7 @@ def test_two_who_feed_at_once_feed_no_item_twice(started: Any, monkeypatch: pyte
     ends = time.monotonic() + PATIENCE_S
 
     def feed(feeder: Feeder) -> None:
-        while not rows.find(jobs.means.store, batch.id).finished and time.monotonic() < ends:
+        while not repository.find(jobs.means.store, batch.id).finished and time.monotonic() < ends:
             feeder.nudge()
             feeder.turn()
 
@@ -151,14 +153,14 @@ def test_nobody_looks_at_batches_again_before_something_has_ended_here(
     jobs = started(Pretender(until_stopped))
     jobs._worker.drain()
     store = jobs.means.store
-    stored.beat(store, {"id": "elsewhere", "host": "h", "pid": 1, "born": "", "slots": 1})
+    operations_repository.beat(store, {"id": "elsewhere", "host": "h", "pid": 1, "born": "", "slots": 1})
     feeder = Feeder(store, jobs._queue, jobs.means.settings)
     assert not feeder.turn()  # there is no batch
     batch = begun(jobs, 1)
     assert not feeder.turn()
     feeder.nudge()
     assert feeder.turn()
-    assert rows.find(store, batch.id).counts == {"running": 1}
+    assert repository.find(store, batch.id).counts == {"running": 1}
 
 
 def test_what_is_cancelled_ends_now_or_keeps_its_best_and_may_be_tried_again(started: Any) -> None:
@@ -169,13 +171,13 @@ def test_what_is_cancelled_ends_now_or_keeps_its_best_and_may_be_tried_again(sta
     port.cancel(batch.operation_id)
     batch = ended(jobs, batch)
     assert (batch.state, batch.counts) == ("cancelled", {"cancelled": 6})
-    kept = [item["plan_id"] for item in rows.items_of(jobs.means.store, batch.id, -1, 6)]
+    kept = [item["plan_id"] for item in repository.items_of(jobs.means.store, batch.id, -1, 6)]
     assert kept[0] is not None and kept[-1] is None
     runner.act = lambda stop, tell: "plan"
-    again = rows.retry(jobs.means.store, batch.id)
+    again = repository.retry(jobs.means.store, batch.id)
     assert (again.state, again.runs, again.counts) == ("queued", 2, {"queued": 6})
     assert ended(jobs, batch).counts == {"succeeded": 6}
-    assert rows.retry(jobs.means.store, batch.id).runs == 2
+    assert repository.retry(jobs.means.store, batch.id).runs == 2
     assert walk(jobs.means.store).faults == []
 
 
@@ -184,9 +186,9 @@ def test_a_batch_that_is_being_cancelled_cannot_be_tried_again_yet(started: Any)
     jobs = started(Pretender(lambda stop, tell: str(goes_on.wait(PATIENCE_S))))
     batch = begun(jobs, 2)
     until(jobs, lambda: bool(jobs.means.runner.runs))
-    rows.cancel(jobs.means.store, batch.id)
+    repository.cancel(jobs.means.store, batch.id)
     with pytest.raises(Conflict, match="being cancelled"):
-        rows.retry(jobs.means.store, batch.id)
+        repository.retry(jobs.means.store, batch.id)
     goes_on.set()
     assert ended(jobs, batch).state == "cancelled"
 
@@ -199,11 +201,11 @@ def test_what_somebody_asked_for_by_itself_goes_on_when_a_batch_is_cancelled(sta
     if asked_first:
         jobs.submit(question)
     batch = begun(jobs, 2)
-    until(jobs, lambda: rows.find(jobs.means.store, batch.id).counts == {"running": 2})
+    until(jobs, lambda: repository.find(jobs.means.store, batch.id).counts == {"running": 2})
     mine = jobs.submit(question).id
-    of_items = [item["operation_id"] for item in rows.items_of(jobs.means.store, batch.id, -1, 2)]
+    of_items = [item["operation_id"] for item in repository.items_of(jobs.means.store, batch.id, -1, 2)]
     assert of_items[0] == mine
-    rows.cancel(jobs.means.store, batch.id)
+    repository.cancel(jobs.means.store, batch.id)
     batch = ended(jobs, batch)
     assert (batch.state, batch.counts) == ("cancelled", {"cancelled": 2})
     assert jobs.status(of_items[1]).state == "cancelled"
@@ -225,9 +227,9 @@ def test_an_item_that_fails_says_why_and_the_others_go_on(started: Any) -> None:
     jobs = started(runner)
     batch = ended(jobs, begun(jobs, 4))
     assert (batch.state, batch.counts) == ("succeeded", {"succeeded": 3, "failed": 1})
-    (failed,) = rows.items_of(jobs.means.store, batch.id, -1, 4, "failed")
+    (failed,) = repository.items_of(jobs.means.store, batch.id, -1, 4, "failed")
     assert (failed["error"]["code"], failed["plan_id"]) == ("killed", None)
-    assert ended(jobs, rows.retry(jobs.means.store, batch.id)).counts == {"succeeded": 4}
+    assert ended(jobs, repository.retry(jobs.means.store, batch.id)).counts == {"succeeded": 4}
 
 
 def test_two_batches_that_ask_the_same_share_a_solve_and_neither_ends_it_for_the_other(started: Any) -> None:
@@ -235,13 +237,13 @@ def test_two_batches_that_ask_the_same_share_a_solve_and_neither_ends_it_for_the
     runner.act = stopping_once(runner)
     jobs = started(runner)
     first, second = begun(jobs, 1), begun(jobs, 1)
-    until(jobs, lambda: rows.find(jobs.means.store, second.id).counts == {"running": 1})
+    until(jobs, lambda: repository.find(jobs.means.store, second.id).counts == {"running": 1})
     (shared,) = solves(jobs)
-    rows.cancel(jobs.means.store, first.id)
+    repository.cancel(jobs.means.store, first.id)
     assert ended(jobs, first).state == "cancelled"
-    (item,) = rows.items_of(jobs.means.store, second.id, -1, 1)
+    (item,) = repository.items_of(jobs.means.store, second.id, -1, 1)
     assert (item["state"], jobs.status(item["operation_id"]).cancel_requested) == ("running", False)
-    rows.cancel(jobs.means.store, second.id)
+    repository.cancel(jobs.means.store, second.id)
     assert jobs.status(item["operation_id"]).cancel_requested
     assert ended(jobs, second).state == "cancelled"
     assert solves(jobs) == {shared: 1}
@@ -253,17 +255,19 @@ def test_batches_take_turns(started: Any) -> None:
     begun(jobs, 20)
     other = Owner("b", "key", at_once=1)
     runner.started.wait(PATIENCE_S)
-    second = rows.create(jobs.means.store, asked_of(8, budgets=["50%"]), other, None, "body")
+    second = repository.create(jobs.means.store, asked_of(8, budgets=["50%"]), other, None, "body")
     runner.act = lambda stop, tell: time.sleep(0.01) or f"plan {runner.runs}"
-    (item,) = rows.items_of(jobs.means.store, rows.page(jobs.means.store, None, None, 9, "running")[0].id, -1, 1)
+    (item,) = repository.items_of(
+        jobs.means.store, repository.page(jobs.means.store, None, None, 9, "running")[0].id, -1, 1
+    )
     jobs.cancel(item["operation_id"])
     most = 0
-    while not (found := rows.find(jobs.means.store, second.id)).finished:
+    while not (found := repository.find(jobs.means.store, second.id)).finished:
         most = max(most, found.counts.get("running", 0))
         time.sleep(0.005)
     assert most == 1  # as many as its key may have
-    first = rows.page(jobs.means.store, None, second.id, 9, None)[0]
-    begins = [item["started_at"] for item in rows.items_of(jobs.means.store, second.id, -1, 1)]
+    first = repository.page(jobs.means.store, None, second.id, 9, None)[0]
+    begins = [item["started_at"] for item in repository.items_of(jobs.means.store, second.id, -1, 1)]
     assert begins[0] <= str(ended(jobs, first).ended_at)
 
 
@@ -284,7 +288,7 @@ def test_what_is_known_is_not_solved(started: Any) -> None:
     jobs = started(runner)
     ended(jobs, begun(jobs, 3))
     batch = ended(jobs, begun(jobs, 5))
-    cached = [item["cached"] for item in rows.items_of(jobs.means.store, batch.id, -1, 9)]
+    cached = [item["cached"] for item in repository.items_of(jobs.means.store, batch.id, -1, 9)]
     assert (cached, runner.runs) == ([True] * 3 + [False] * 2, 5)
 
 
@@ -327,7 +331,7 @@ def test_old_batches_go_with_their_items_and_hold_their_plans_until_then(started
     assert (taken.batches, taken.plans) == (1, 1)  # the pretender makes one and the same plan
     found = walk(store)
     assert (found.faults, found.batches, found.items) == ([], 1, 1)
-    assert rows.find(store, open_one.id).state == "queued"
+    assert repository.find(store, open_one.id).state == "queued"
 
 
 def test_the_walk_finds_what_is_wrong_with_a_batch(started: Any) -> None:
@@ -349,9 +353,9 @@ def test_items_of_several_graphs_have_numbers_in_the_order_of_the_product(starte
     other = keep_graph(store, graph_read(b"{ }", "other"))["id"]
     keep_plan(store, solved(), other)
     asked = parse_batch({"graph_ids": [GRAPH_ID, other], "budgets": [0.5, "90%"], "seeds": [1, 2]}, 8)
-    batch = ended(jobs, rows.create(store, asked, NOBODY, None, "body"))
-    found = rows.items_of(store, batch.id, -1, 9)
+    batch = ended(jobs, repository.create(store, asked, NOBODY, None, "body"))
+    found = repository.items_of(store, batch.id, -1, 9)
     assert [(item["model"], item["budget"], item["seed"]) for item in found] == [
         (name, budget, seed) for name in ("net", "other") for budget in (0.5, "90%") for seed in (1, 2)
     ]
-    assert [item["number"] for item in rows.items_of(store, batch.id, 2, 3)] == [3, 4, 5]
+    assert [item["number"] for item in repository.items_of(store, batch.id, 2, 3)] == [3, 4, 5]

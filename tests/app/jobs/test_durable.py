@@ -17,15 +17,15 @@ import pytest
 import sqlalchemy as sa
 
 from app.errors import Busy, NotFound, SolveFailed, Unavailable
-from app.jobs import stored
+from app.jobs import repository
 from app.jobs.attempt import Attempt
-from app.jobs.durable import DurableJobs
-from app.jobs.port import Event, Question
+from app.jobs.durable_jobs import DurableJobs
+from app.jobs.interface import Event, Question
 from app.jobs.queue import POLL_S
 from app.jobs.worker import _born, _host
-from app.records import answer_of, report_of
+from app.store.integrity_check import walk
+from app.store.records import answer_of, report_of
 from app.store.tables import operations
-from app.store.walk import walk
 from tests.app.jobs.here import QUESTION, Here, Pretender, finished, until_stopped
 from tests.app.stores import GRAPH_ID
 
@@ -250,7 +250,7 @@ def test_what_a_worker_could_not_give_back_is_taken_over_by_the_next_of_its_proc
     jobs = started(runner)
     id = jobs.submit(QUESTION).id
     runner.started.wait(90)
-    monkeypatch.setattr(stored, "give_back", fails)
+    monkeypatch.setattr(repository, "give_back", fails)
     operation = finished(started(Pretender()), id)
     assert (operation.state, operation.attempts) == ("succeeded", 2)
 
@@ -375,7 +375,7 @@ async def follow(jobs: DurableJobs, id: str, after: int, most: int = 100) -> lis
 
 
 def test_of_a_long_search_the_latest_events_are_kept(started: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("app.jobs.stored.MOST_EVENTS", 5)
+    monkeypatch.setattr("app.jobs.repository.MOST_EVENTS", 5)
 
     def improves(stop: threading.Event, tell: Callable[..., None]) -> str:
         for peak in range(100, 50, -1):

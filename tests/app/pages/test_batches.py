@@ -12,16 +12,16 @@ import pytest
 import sqlalchemy as sa
 from starlette.testclient import TestClient
 
-from app import records
-from app.batches import rows
+from app.api.main import create_app
 from app.errors import problem
-from app.main import create_app
+from app.jobs.batches import repository
 from app.pages import batches as pages
-from app.pages import figures
+from app.pages import format_values
 from app.settings import Settings
+from app.store import records
+from app.store.batch_tables import items
 from app.store.store import Store
 from app.store.tables import wire
-from app.store.tables_batches import items
 from tests.app.pages.conftest import MARKUP
 from tests.app.pages.html import Element, parsed
 from tests.app.stores import graph_read, solved
@@ -54,7 +54,7 @@ class Shown:
                 connection.execute(sa.update(items).where(*which).values(state=state, started_at=began, **ends[state]))
             if states:
                 state = ("cancelled" if "cancelled" in states else "succeeded") if over else "running"
-                rows.changed(connection, [id], state=state, started_at=began, ended_at=now if over else None)
+                repository.changed(connection, [id], state=state, started_at=began, ended_at=now if over else None)
         return id
 
     def page(self, path: str) -> Element:
@@ -102,13 +102,17 @@ def test_a_line_a_batch_says_how_far_it_is(shown: Shown) -> None:
 
 
 def test_what_is_left_takes_as_long_an_item_as_what_has_ended() -> None:
-    batch = rows.Batch("ba0", None, None, None, None, "", {"budgets": ["90%", "50%"]}, {}, 8, "", state="running")
+    batch = repository.Batch("ba0", None, None, None, None, "", {"budgets": ["90%", "50%"]}, {}, 8, "", state="running")
     batch.started_at, batch.counts = wire(datetime.now(UTC) - timedelta(seconds=600)), {"succeeded": 5, "queued": 3}
     left = pages._row(batch, "net", 2)["left"]  # three were there before it was begun again
     assert 900 <= left <= 1200
     assert pages._row(batch, "net", 0)["left"] is None
     assert pages._row(batch, "net", 0)["name"] == "net and 3 more"
-    assert (figures.about(900), figures.about(50.4), figures.about(9000)) == ("15 min", "50 s", "2.5 h")
+    assert (format_values.about(900), format_values.about(50.4), format_values.about(9000)) == (
+        "15 min",
+        "50 s",
+        "2.5 h",
+    )
 
 
 @pytest.mark.parametrize(
@@ -185,9 +189,9 @@ def test_a_batch_stands_among_the_jobs_and_its_page_is_its_own(shown: Shown) -> 
     id = shown.batch("succeeded", "failed", "running", "queued")
     (row,) = cells(shown.page("/jobs"))
     assert row[1] == "batch: 4 plans" and "2 of 4 ended, 1 failed" in row[4]
-    answer = shown.client.get(f"/jobs/{rows.operation_of(id)}", headers=PERSON, follow_redirects=False)
+    answer = shown.client.get(f"/jobs/{repository.operation_of(id)}", headers=PERSON, follow_redirects=False)
     assert (answer.status_code, answer.headers["location"]) == (303, f"/batches/{id}")
-    assert shown.client.post(f"/jobs/{rows.operation_of(id)}/retry").status_code == 409
+    assert shown.client.post(f"/jobs/{repository.operation_of(id)}/retry").status_code == 409
 
 
 @pytest.mark.parametrize(("path", "status"), [

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from app.pages.assets import OWN, files
-from app.pages.bundle import bundled
+from app.pages.js_bundle import bundled
 
 SCRIPTS = {
     "entry": 'import { twice, three as third } from "./sums.js";\nimport "./hello.js";\nexport const six = 2 * third;',

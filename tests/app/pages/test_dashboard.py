@@ -12,10 +12,10 @@ import pytest
 import sqlalchemy as sa
 from starlette.testclient import TestClient
 
-from app.pages.board import SORTS, Asked, Board
-from app.pages.fitted import fitted
-from app.savings import Owned
+from app.pages.fit_query import fitted
+from app.pages.savings_query import SORTS, Asked, Board
 from app.settings import Settings
+from app.store.savings import Owned
 from app.store.store import Store
 from app.store.tables import plans
 from tests.app.pages.conftest import MARKUP

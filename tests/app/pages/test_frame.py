@@ -6,8 +6,8 @@ import re
 
 from starlette.testclient import TestClient
 
+from app.api.routes.dependencies import FOREVER
 from app.pages.assets import address, files
-from app.routes.common import FOREVER
 
 ELSEWHERE = re.compile(rb"""(?:https?:)?//[A-Za-z0-9-]+\.[A-Za-z]""")
 #: Addresses in texts that nobody fetches: a name space, and the homes of vendored scripts.

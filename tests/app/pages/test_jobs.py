@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
-from app import records
+from app.api.main import create_app
 from app.errors import problem
-from app.jobs import stored
-from app.jobs.port import Operation
-from app.main import create_app
+from app.jobs import repository
+from app.jobs.interface import Operation
 from app.settings import Settings
+from app.store import records
 from tests.app.pages.conftest import MARKUP
 from tests.app.pages.html import Element, parsed
 from tests.app.stores import add, graph_read, solved
@@ -114,7 +114,7 @@ def test_every_kind_is_asked_again_as_it_was_asked(client: TestClient, kind: str
     again = client.post(f"/jobs/{first}/retry")
     assert again.status_code == 201, again.text
     store = client.app.state.service.store  # type: ignore[attr-defined]
-    old, new = (stored.find(store, id) for id in (first, again.json()["id"]))
+    old, new = (repository.find(store, id) for id in (first, again.json()["id"]))
     assert new.id != old.id and new.state == "queued"
     for name in ("key", "kind", "graph_id", "fields", "asked"):
         assert getattr(new, name) == getattr(old, name), name

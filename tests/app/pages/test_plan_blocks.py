@@ -8,14 +8,14 @@ import msgspec
 import numpy as np
 import pytest
 
-from app.pages.blocks import by_name, layers_of, path_of
-from app.pages.pictures import packed, unpacked
+from app.render.plan.columns import packed, unpacked
+from app.render.plan.graph_layers import by_name, layers_of, path_of
 from bench import generators
-from graph.cost import device_of
-from graph.importers import load
+from graph.analysis.cost import device_of
+from graph.formats.readers import load
 from graph.ir import Phase
-from planner.lower import lower
-from planner.runtime import runtime_named
+from planner.lowering.lower import lower
+from planner.request.target_runtime import runtime_named
 
 
 @pytest.mark.parametrize(

@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
-from app.main import create_app
+from app.api.main import create_app
 from app.pages import assets, plan
-from app.pages.drawn import front
-from app.pages.pictures import unpacked
+from app.render.plan.columns import unpacked
+from app.render.plan.svg import front
 from app.settings import Settings
-from planner import saved
+from planner.report import saved_report
 from tests.app.access.conftest import Gated, gated, tenant
 from tests.app.conftest import chain, value
 
@@ -169,7 +169,7 @@ def test_a_plan_that_is_not_there_is_a_page(client: TestClient) -> None:
 
 def test_files_are_what_they_claim(client: TestClient, plans: list[str]) -> None:
     whole = client.get(f"/plans/{plans[0]}/plan.json")
-    assert saved.verify(whole.json())["valid"]
+    assert saved_report.verify(whole.json())["valid"]
     assert client.get(f"/plans/{plans[0]}/source.json").json()["format"] == "remat/1"
     rewritten = client.get(f"/plans/{plans[0]}/rewritten/rows")
     assert rewritten.headers["content-disposition"] == 'attachment; filename="of-the-page-rewritten.json"'

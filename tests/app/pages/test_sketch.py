@@ -13,27 +13,28 @@ import numpy as np
 import pytest
 from starlette.testclient import TestClient
 
-from app import axes, child
-from app.pages import sketch
-from app.pages.pictures import memory, unpacked
-from app.records import keep_plan
+from app.render import axes
+from app.render.plan import preview
+from app.render.plan.columns import memory, unpacked
+from app.solver import child_tasks
+from app.store.records import keep_plan
 from tests.app.conftest import chain
 
 
 @pytest.fixture
 def solved(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> tuple[dict[str, Any], str]:
     """A plan that was large enough for a sketch as it was made, and its id."""
-    monkeypatch.setattr(sketch, "LEAST", 5)
+    monkeypatch.setattr(preview, "LEAST", 5)
     graph = client.post("/v1/graphs", json=chain(30, "of the sketch")).json()["id"]
     fields = {"budget": "60%", "planner": "greedy", "iterations": 20}
     data = client.get(f"/v1/graphs/{graph}").content
     told = {"data": data, "fields": fields, "limits": {}}
-    made = child.solve(told, lambda _: None, threading.Event())
+    made = child_tasks.solve(told, lambda _: None, threading.Event())
     return made, keep_plan(client.app.state.service.store, made, graph)  # type: ignore[attr-defined]
 
 
 def read(made: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    return columns_of(sketch.within_page(made["sections"]["sketch"]))
+    return columns_of(preview.within_page(made["sections"]["sketch"]))
 
 
 def columns_of(said: str) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -45,18 +46,18 @@ def test_the_map_has_every_rectangle_where_the_columns_have_it(solved: tuple[dic
     full, rects = unpacked(memory(solved[0]["report"], solved[0]["sections"]))
     steps, arena = len(rects["after"]), full["arena_bytes"]
     shown = columns["map"].reshape(meta["high"], meta["wide"])
-    wanted = np.full_like(shown, sketch.CLEAR)
+    wanted = np.full_like(shown, preview.CLEAR)
     for k in range(len(rects["first"])):
-        left, right = (floor(at * sketch.WIDE / steps + 0.5) for at in (rects["first"][k], rects["last"][k] + 1))
+        left, right = (floor(at * preview.WIDE / steps + 0.5) for at in (rects["first"][k], rects["last"][k] + 1))
         low, high = rects["offset"][k], rects["offset"][k] + rects["bytes"][k]
-        above, below = (sketch.HIGH - floor(at * sketch.HIGH / arena + 0.5) for at in (high, low))
+        above, below = (preview.HIGH - floor(at * preview.HIGH / arena + 0.5) for at in (high, low))
         tone = 2 * rects["kind"][k] + rects["value"][k] % 2
         for y in range(min(above, below - 1), below):
             for x in range(left, max(right, left + 1)):
                 edge = right - left >= 4 and below - above >= 4 and (x == right - 1 or y == above)
-                wanted[y, x] = tone + sketch.EDGE * edge
+                wanted[y, x] = tone + preview.EDGE * edge
     assert (shown == wanted).all()
-    assert (wanted != sketch.CLEAR).any() and (wanted == sketch.CLEAR).any()
+    assert (wanted != preview.CLEAR).any() and (wanted == preview.CLEAR).any()
 
 
 def test_lines_keep_their_peaks(solved: tuple[dict[str, Any], str]) -> None:
@@ -66,9 +67,9 @@ def test_lines_keep_their_peaks(solved: tuple[dict[str, Any], str]) -> None:
         assert meta["steps"][name] == len(full[name])
         assert columns[name].tolist() == full[name].tolist()  # fewer steps than parts
     steps = np.arange(10_007) * 7919 % 10_007
-    parts = axes.maxima(steps.tolist(), sketch.WIDE)
-    assert len(parts) == sketch.WIDE and max(parts) == steps.max()
-    ends = (np.arange(1, sketch.WIDE + 1) * len(steps)) // sketch.WIDE
+    parts = axes.maxima(steps.tolist(), preview.WIDE)
+    assert len(parts) == preview.WIDE and max(parts) == steps.max()
+    ends = (np.arange(1, preview.WIDE + 1) * len(steps)) // preview.WIDE
     assert parts == [steps[a:b].max() for a, b in zip([0, *ends[:-1]], ends, strict=True)]
 
 

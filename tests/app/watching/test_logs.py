@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
-from app.watching import logs
+from app.telemetry import logs
 
 
 @pytest.fixture
@@ -60,7 +60,7 @@ def test_a_traceback_stays_in_its_line(lines: Any) -> None:
 def test_a_request_is_named_in_its_answer_and_in_its_lines(lines: Any, client: TestClient) -> None:
     answer = client.get("/v1/plans/none", headers={"x-request-id": "mine-1"})
     assert answer.headers["x-request-id"] == "mine-1"
-    row = lines("app.visits")[-1]
+    row = lines("app.api.middleware.request_id")[-1]
     assert (row["request"], row["event"], row["status"], row["path"]) == ("mine-1", "answered", 404, "/v1/plans/none")
 
 

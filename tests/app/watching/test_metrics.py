@@ -13,12 +13,12 @@ import sqlalchemy as sa
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from starlette.testclient import TestClient
 
+from app.api.main import create_app
 from app.errors import BadUsage, Unavailable
-from app.main import create_app
-from app.records import keep_plan
 from app.settings import Settings
 from app.store.database import explained
-from app.watching import export
+from app.store.records import keep_plan
+from app.telemetry import export
 from tests.app.access.conftest import Gated
 from tests.app.conftest import chain
 from tests.app.stores import GRAPH_ID, opened, solved
@@ -91,7 +91,7 @@ def test_a_question_asked_again_is_a_hit(client: TestClient) -> None:
 
 
 def test_jobs_are_counted_by_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("app.watching.instruments.FRESH_S", 0.0)
+    monkeypatch.setattr("app.telemetry.metrics.FRESH_S", 0.0)
     app = create_app(Settings(data=tmp_path, workers=1, wait_seconds=60, drain_seconds=0))
     with TestClient(app) as client:
         before = value(client, "remat_jobs", state="succeeded")
@@ -103,10 +103,10 @@ def test_jobs_are_counted_by_state(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 def test_who_looks_often_does_not_ask_the_store_as_often(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
     service, asked = client.app.state.service, []  # type: ignore[attr-defined]
-    monkeypatch.setattr("app.watching.instruments.FRESH_S", 0.0)
+    monkeypatch.setattr("app.telemetry.metrics.FRESH_S", 0.0)
     monkeypatch.setattr(service, "jobs_by_state", lambda: asked.append(1) or {})
     samples(client)
-    monkeypatch.setattr("app.watching.instruments.FRESH_S", 1e9)
+    monkeypatch.setattr("app.telemetry.metrics.FRESH_S", 1e9)
     for _ in range(5):
         samples(client)
     assert len(asked) == 1

@@ -50,7 +50,7 @@ def collector() -> Iterator[tuple[str, Sent]]:
 @pytest.mark.heavy
 def test_a_request_and_the_child_it_needs_are_one_trace(collector: tuple[str, Sent], tmp_path: Path) -> None:
     place, sent = collector
-    command = [sys.executable, "-m", "app", "serve", "--port", "0", "--data", str(tmp_path)]
+    command = [sys.executable, "-m", "remat", "serve", "--port", "0", "--data", str(tmp_path)]
     environment = os.environ | {"REMAT_OTLP_URL": place, "REMAT_LOG_LEVEL": "warning", "REMAT_WORKERS": "1"}
     with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None

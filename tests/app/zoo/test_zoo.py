@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from app import cli
+from app.cli import typer_app
 from app.errors import BadUsage
 from app.zoo import build
 from app.zoo.catalogue import networks
@@ -31,7 +31,7 @@ def test_the_nine_of_the_wheel_are_in_the_zoo_and_ten_written_from_papers() -> N
 
 def test_a_zoo_is_files_and_a_manifest_with_their_hashes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = tmp_path / "new" / "zoo"
-    assert cli.run(["zoo", "light_squeezenet", "light_zfnet512", "-o", str(folder)]) == 0
+    assert typer_app.run(["zoo", "light_squeezenet", "light_zfnet512", "-o", str(folder)]) == 0
     assert capsys.readouterr().out == f"2 networks, 0 left out: {folder / 'manifest.json'}\n"
     manifest = parse((folder / "manifest.json").read_bytes(), "manifest")
     assert [model.name for model in manifest.models] == ["light_squeezenet", "light_zfnet512"]
@@ -44,7 +44,7 @@ def test_a_zoo_is_files_and_a_manifest_with_their_hashes(tmp_path: Path, capsys:
 def test_without_torch_what_it_exports_is_left_out_and_it_says_so(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert cli.run(["zoo", "resnet18", "light_squeezenet", "-o", str(tmp_path), "--json"]) == 0
+    assert typer_app.run(["zoo", "resnet18", "light_squeezenet", "-o", str(tmp_path), "--json"]) == 0
     said = capsys.readouterr()
     manifest = json.loads(said.out)
     assert [left["name"] for left in manifest["left_out"]] == ["resnet18"]
@@ -54,7 +54,7 @@ def test_without_torch_what_it_exports_is_left_out_and_it_says_so(
 
 
 def test_a_list_writes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.run(["zoo", "--list", "-o", str(tmp_path)]) == 0
+    assert typer_app.run(["zoo", "--list", "-o", str(tmp_path)]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 1 + len(networks())
     assert "He, Zhang, Ren, Sun" in next(line for line in lines if line.startswith("resnet50"))
@@ -62,7 +62,7 @@ def test_a_list_writes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str
 
 
 def test_a_network_nobody_knows_is_named(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.run(["zoo", "alexnett", "--list"]) == 2
+    assert typer_app.run(["zoo", "alexnett", "--list"]) == 2
     assert "alexnett: not in the zoo" in capsys.readouterr().err
 
 

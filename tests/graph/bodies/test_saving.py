@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from bench.scans import recurrence as over_time
-from graph.autodiff import differentiate
-from graph.bodies import Pair, find_pairs, joints_of, structure_of, with_saved
+from graph.autodiff.differentiate import differentiate
 from graph.errors import BadGraph
-from graph.execute import execute
+from graph.execution.interpreter import execute
 from graph.ir import Graph
+from graph.loop_remat import Pair, find_pairs, joints_of, structure_of, with_saved
 from tests.graph.control_flow.test_branch_and_call_gradient import called, nested_if, two_branches
 from tests.graph.control_flow.test_loop_gradient import powers
 from tests.graph.control_flow.test_scan_gradient import recurrence

@@ -8,15 +8,15 @@ import json
 import pytest
 
 from bench.scans import recurrence as long_recurrence
-from graph.bodies import Saving, Snapshots, joints_of, just_in_time, with_savings
-from graph.control_flow import SNAPSHOT_GRAD, SNAPSHOT_SCAN, SnapshotGrad
 from graph.errors import BadGraph
-from graph.exporters.native import document
-from graph.exporters.onnx import dump
-from graph.importers import load
+from graph.formats.native.writer import document
+from graph.formats.onnx.writer import dump
+from graph.formats.readers import load
 from graph.ir import Graph
-from planner.algorithms.revolve import forward_steps
-from planner.snapshots import row_counts, way_back
+from graph.loop_remat import Saving, Snapshots, joints_of, just_in_time, with_savings
+from graph.ops.control_flow import SNAPSHOT_GRAD, SNAPSHOT_SCAN, SnapshotGrad
+from planner.algorithms.checkpointing.revolve import forward_steps
+from planner.body_plans.snapshot_schedules import row_counts, way_back
 from tests.graph.bodies.test_saving import SCANS, assert_equal_bits, pair_of, step_of
 from tests.graph.control_flow.test_loop_gradient import powers
 from tests.graph.control_flow.test_scan_gradient import recurrence

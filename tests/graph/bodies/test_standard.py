@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from bench.scans import recurrence as long_recurrence
-from graph.bodies.standard import in_standard_ops
 from graph.errors import BadGraph
-from graph.execute import execute
-from graph.exporters.onnx import dump
-from graph.feeds import drawn
+from graph.execution.interpreter import execute
+from graph.execution.sample_inputs import drawn
+from graph.formats.onnx.writer import dump
+from graph.loop_remat.to_standard_ops import in_standard_ops
 from tests.graph.bodies.test_saving import SCANS, assert_equal_bits, step_of
 from tests.graph.bodies.test_snapshots import kept
 from tests.graph.bodies.test_tails import small_step, two_squashes, with_tail

@@ -9,16 +9,16 @@ import json
 import pytest
 
 from bench.scans import transformer
-from graph.autodiff import differentiate
-from graph.bodies import Saving, Tail, find_pairs, joints_of, just_in_time, with_savings
-from graph.builder import Builder
-from graph.control_flow import TAIL_GRAD, TAIL_SCAN
-from graph.cost import workspace_of
+from graph.analysis.cost import workspace_of
+from graph.autodiff.differentiate import differentiate
+from graph.builder.builder import Builder
 from graph.errors import BadGraph
-from graph.execute import execute
-from graph.exporters.native import document
-from graph.importers import load
+from graph.execution.interpreter import execute
+from graph.formats.native.writer import document
+from graph.formats.readers import load
 from graph.ir import Graph, Role
+from graph.loop_remat import Saving, Tail, find_pairs, joints_of, just_in_time, with_savings
+from graph.ops.control_flow import TAIL_GRAD, TAIL_SCAN
 from tests.graph.bodies.test_saving import SCANS, assert_equal_bits, pair_of, step_of, subsets
 from tests.graph.control_flow.building import ROW, ROWS, SQUARE, bodies, body_of, loss_of
 from tests.graph.control_flow.test_bytes import arena_of

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from graph.compat.bindings import NamedOp, inferred_bindings
-from graph.compat.scopes import Do, check_do
 from graph.errors import BadGraph
+from graph.formats.caffe2.compat.bindings import NamedOp, inferred_bindings
+from graph.formats.caffe2.compat.scopes import Do, check_do
 
 
 def test_what_is_inferred_is_a_sound_do():

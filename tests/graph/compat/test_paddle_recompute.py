@@ -5,16 +5,16 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from graph.builder import Builder
-from graph.compat.paddle_recompute import RULES, recompute_pass
-from graph.equality import difference
+from graph.builder.builder import Builder
 from graph.errors import BadGraph
-from graph.execute import execute
+from graph.execution.interpreter import execute
+from graph.formats.paddle.recompute import RULES, recompute_pass
 from graph.ir import Phase, Role, TensorType
-from graph.mesh import MAPPING, MESH, check_mesh, mesh_shape, trimmed
-from graph.seeds import with_seeds
-from graph.segments import Statistics
-from graph.training import training_step
+from graph.training.device_mesh import MAPPING, MESH, check_mesh, mesh_shape, trimmed
+from graph.training.random_seeds import with_seeds
+from graph.training.segments import Statistics
+from graph.training.step import training_step
+from graph.transforms.structural_equality import difference
 
 MESH_2D = [[0, 1], [2, 3]]
 BATCH, LENGTH, WIDTH = 4, 6, 8

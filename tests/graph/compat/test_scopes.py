@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from graph.compat.paddle_loops import while_loop
-from graph.compat.scopes import (
+from graph.errors import BadGraph, Findings
+from graph.execution.interpreter import execute
+from graph.formats.caffe2.compat.scopes import (
     Do,
     Scopes,
     check_do,
@@ -18,11 +19,10 @@ from graph.compat.scopes import (
     check_while_gradient,
     distinct_gradients,
 )
-from graph.errors import BadGraph, Findings
-from graph.execute import execute
-from graph.foreign.blocks import Block, add_if, add_loop, carried, check_condition_written
-from graph.foreign.program import Program
-from graph.importers.caffe2.ops import CAFFE2
+from graph.formats.caffe2.ops import CAFFE2
+from graph.formats.paddle.loops import while_loop
+from graph.formats.shared.blocks import Block, add_if, add_loop, carried, check_condition_written
+from graph.formats.shared.program import Program
 from graph.ir import TensorType
 from graph.limits import Limits
 

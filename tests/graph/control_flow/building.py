@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from graph.autodiff import differentiate
-from graph.builder import Builder
-from graph.execute import execute
+from graph.autodiff.differentiate import differentiate
+from graph.builder.builder import Builder
+from graph.execution.interpreter import execute
 from graph.ir import Body, Graph, Role, TensorType
 
 ROW = TensorType("float64", (3,))

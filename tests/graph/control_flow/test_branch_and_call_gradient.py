@@ -7,11 +7,11 @@ from collections.abc import Mapping
 import numpy as np
 import pytest
 
-from graph.autodiff import differentiate
-from graph.builder import Builder
-from graph.control_flow import CALL
-from graph.execute import execute
+from graph.autodiff.differentiate import differentiate
+from graph.builder.builder import Builder
+from graph.execution.interpreter import execute
 from graph.ir import Body, Graph, Phase, Role
+from graph.ops.control_flow import CALL
 from tests.graph.control_flow.building import (
     FLAG,
     ROW,

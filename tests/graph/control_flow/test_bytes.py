@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from graph.arena import Arena
-from graph.autodiff import differentiate
-from graph.builder import Builder
-from graph.cost import device_of, seconds_of, workspace_of
+from graph.analysis.cost import device_of, seconds_of, workspace_of
+from graph.autodiff.differentiate import differentiate
+from graph.builder.builder import Builder
 from graph.errors import ArenaFault
-from graph.execute import execute
+from graph.execution.arena import Arena
+from graph.execution.interpreter import execute
 from graph.ir import Cost, Graph, Phase, Role, TensorType
 from tests.graph.control_flow.building import ROW, SQUARE, bodies, body_of, loss_of
 from tests.graph.control_flow.test_branch_and_call_gradient import two_branches
@@ -67,7 +67,7 @@ def test_bodies_run_in_an_arena_hold_no_more_than_is_charged():
 def test_a_body_that_holds_more_than_its_node_is_charged_is_a_fault(monkeypatch: pytest.MonkeyPatch):
     graph = recurrence(4)
     arena = arena_of(graph)
-    monkeypatch.setattr("graph.execute.workspace_of", lambda graph, node: 3 * ROW_BYTES)
+    monkeypatch.setattr("graph.execution.interpreter.workspace_of", lambda graph, node: 3 * ROW_BYTES)
     with pytest.raises(ArenaFault, match="a body of steps holds 96 bytes"):
         execute(graph, arena=arena)
 

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from graph.errors import BadGraph, CannotExecute
-from graph.execute import execute
-from graph.importers import load
+from graph.execution.interpreter import execute
+from graph.formats.readers import load
 from graph.ir import TensorType
 
 

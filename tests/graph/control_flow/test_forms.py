@@ -5,16 +5,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from graph.control_flow import CALL
-from graph.control_flow.inlining import without_calls
-from graph.execute import execute
-from graph.exporters.native import dump as dump_native
-from graph.exporters.onnx import dump
-from graph.feeds import drawn
-from graph.importers import load
+from graph.execution.interpreter import execute
+from graph.execution.sample_inputs import drawn
+from graph.formats.native.writer import dump as dump_native
+from graph.formats.onnx.writer import dump
+from graph.formats.readers import load
 from graph.ir import Graph, walk
-from graph.text import text
-from graph.training import training_step
+from graph.ir.text import text
+from graph.ops.control_flow import CALL
+from graph.training.step import training_step
+from graph.transforms.inline_calls import without_calls
 from tests.end_to_end.test_control_flow import branched, looped, nested, scanned
 from tests.graph.onnx_runs import run
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from graph.autodiff import differentiate
-from graph.builder import Builder
+from graph.autodiff.differentiate import differentiate
+from graph.builder.builder import Builder
 from graph.errors import CannotExecute, NoGradient
-from graph.execute import execute
+from graph.execution.interpreter import execute
 from graph.ir import ABSENT, Graph, Role, TensorType
 from tests.graph.control_flow.building import (
     COUNT,

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from graph.autodiff import differentiate
-from graph.builder import Builder
+from graph.autodiff.differentiate import differentiate
+from graph.builder.builder import Builder
 from graph.ir import Graph, Phase, Role, TensorType
 from tests.graph.control_flow.building import (
     ROW,

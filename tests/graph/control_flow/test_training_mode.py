@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from graph.builder import Builder
-from graph.check import check
+from graph.builder.builder import Builder
 from graph.ir import Graph, Role, TensorType, walk
-from graph.training_mode import in_training_mode
+from graph.training.train_mode import in_training_mode
+from graph.validate.check import check
 from tests.graph.control_flow.building import bodies, body_of, loss_of
 
 X, CHANNELS = TensorType("float64", (2, 3, 4)), TensorType("float64", (3,))

@@ -5,15 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from graph.autodiff import differentiate
-from graph.builder import Builder
-from graph.control_flow import CALL
+from graph.autodiff.differentiate import differentiate
+from graph.builder.builder import Builder
 from graph.errors import BadGraph
-from graph.execute import execute
+from graph.execution.interpreter import execute
 from graph.ir import ABSENT, Graph, Role, TensorType
 from graph.limits import Limits
-from graph.rewrite import replay
-from graph.training_mode import in_training_mode
+from graph.ops.control_flow import CALL
+from graph.training.train_mode import in_training_mode
+from graph.transforms.replay import replay
 from tests.graph.control_flow.building import (
     COUNT,
     FLAG,

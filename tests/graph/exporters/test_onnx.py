@@ -13,13 +13,13 @@ import onnxruntime
 import pytest
 from onnx import numpy_helper
 
-from graph import exporters
-from graph.builder import Builder
+from graph.builder.builder import Builder
 from graph.errors import BadGraph
-from graph.exporters.onnx import dump
+from graph.formats import writers
+from graph.formats.onnx.writer import dump
 from graph.ir import ABSENT, DTYPE_BITS, Body, Cost, Effect, Graph, Phase, Role, TensorType
-from graph.ops.standard_ops import freeze, numpy_dtype
-from graph.rewrite import replay
+from graph.ops.registry.onnx_fallback import freeze, numpy_dtype
+from graph.transforms.replay import replay
 from tests.graph.importers.test_onnx import TRANSFORMERS, light, ours
 from tests.graph.onnx_runs import drawn, read, run, session
 
@@ -198,9 +198,9 @@ def test_bfloat16_arithmetic_passes_the_checker() -> None:
 
 
 def test_the_table_of_writers_answers_for_every_format() -> None:
-    assert exporters.dump(everything(), "onnx") == dump(everything())
+    assert writers.dump(everything(), "onnx") == dump(everything())
     with pytest.raises(BadGraph, match="one of native, onnx"):
-        exporters.dump(everything(), "csv")
+        writers.dump(everything(), "csv")
 
 
 def test_weights_are_inputs_or_random_and_nothing_else() -> None:

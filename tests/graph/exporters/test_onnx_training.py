@@ -8,13 +8,13 @@ import numpy as np
 import onnx
 import pytest
 
-from graph.execute import execute
-from graph.exporters.onnx import dump
-from graph.feeds import drawn
+from graph.execution.interpreter import execute
+from graph.execution.sample_inputs import drawn
+from graph.formats.onnx.writer import dump
 from graph.ir import Effect, Graph, Phase
-from graph.ops import known
-from graph.rewrite import replay
-from graph.training import training_step
+from graph.ops.registry import known
+from graph.training.step import training_step
+from graph.transforms.replay import replay
 from tests.graph.exporters.test_onnx import same
 from tests.graph.importers.test_onnx import TRANSFORMERS, light, ours
 from tests.graph.onnx_runs import Arrays, read, run

@@ -10,15 +10,15 @@ import numpy as np
 import pytest
 
 from graph.errors import BadGraph
-from graph.foreign.rows import rows_of
-from graph.foreign.table import Table, Translation
-from graph.importers import load
-from graph.importers.caffe2.ops import CAFFE2
-from graph.importers.mxnet.ops import MXNET
-from graph.importers.paddle.ops import PADDLE
+from graph.formats.caffe2.ops import CAFFE2
+from graph.formats.document.schema import Document, ValueRow
+from graph.formats.mxnet.ops import MXNET
+from graph.formats.paddle.ops import PADDLE
+from graph.formats.readers import load
+from graph.formats.shared.op_table import Table, Translation
+from graph.formats.shared.rows import rows_of
 from graph.ir import TensorType
-from graph.native.schema import Document, ValueRow
-from graph.ops.standard_ops import type_of_array
+from graph.ops.registry.onnx_fallback import type_of_array
 from tests.graph.evaluate import evaluate
 
 TABLES = {"mxnet": MXNET, "caffe2": CAFFE2, "paddle": PADDLE}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from graph.importers.caffe2.proto import caffe2
+from graph.formats.caffe2.proto import caffe2
 
 
 def net(*ops: Any, inputs: str = "", outputs: str = "", name: str = "net") -> Any:

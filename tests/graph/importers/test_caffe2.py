@@ -9,18 +9,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from graph.bodies import find_pairs, with_saved
-from graph.equality import difference
 from graph.errors import BadGraph
-from graph.execute import execute
-from graph.exporters import dump
-from graph.exporters.native import content_hash
-from graph.foreign.proto import as_text
-from graph.importers import importer_of, load
-from graph.importers.caffe2.proto import caffe2, net_of
+from graph.execution.interpreter import execute
+from graph.formats.caffe2.proto import caffe2, net_of
+from graph.formats.native.writer import content_hash
+from graph.formats.readers import importer_of, load
+from graph.formats.shared.protobuf import as_text
+from graph.formats.writers import dump
 from graph.ir import Graph, Phase, Role
 from graph.limits import Limits, Shapes
-from graph.training import training_step
+from graph.loop_remat import find_pairs, with_saved
+from graph.training.step import training_step
+from graph.transforms.structural_equality import difference
 from tests.graph.importers.damaged import damaged
 from tests.graph.importers.nets import LSTM_SHAPES, fill, lstm, net, op
 

@@ -11,15 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bench.mxnet_symbols import Symbols
-from graph.equality import difference
 from graph.errors import BadGraph
-from graph.execute import execute
-from graph.exporters import dump
-from graph.exporters.native import content_hash
-from graph.importers import importer_of, load
+from graph.execution.interpreter import execute
+from graph.formats.native.writer import content_hash
+from graph.formats.readers import importer_of, load
+from graph.formats.writers import dump
 from graph.ir import Graph, Role
 from graph.limits import Limits, Shapes
-from graph.training import training_step
+from graph.training.step import training_step
+from graph.transforms.structural_equality import difference
 from tests.graph.importers.damaged import damaged
 from tests.graph.importers.symbols import lenet
 

@@ -11,8 +11,8 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from graph import importers
 from graph.errors import BadGraph
+from graph.formats import readers as importers
 from graph.ir import Role, TensorType
 from graph.limits import Shapes
 from tests.graph.onnx_runs import both, drawn, read, run
@@ -77,7 +77,7 @@ def test_a_light_model_has_weights_for_parameters_and_follows_the_batch(name: st
 
 @pytest.mark.parametrize("name", ["squeezenet", "shufflenet"])
 def test_a_light_model_at_batch_two_computes_each_picture_as_at_batch_one(name: str) -> None:
-    from graph.exporters.onnx import dump
+    from graph.formats.onnx.writer import dump
 
     one, two = read(light(name)), read(light(name), batch=2)
     given = drawn(two)

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from onnx import AttributeProto, TensorProto, helper, numpy_helper
 
 from graph.errors import BadGraph
-from graph.exporters.onnx import dump
-from graph.importers.onnx import load, sniff
+from graph.formats.onnx.read import load, sniff
+from graph.formats.onnx.writer import dump
 from graph.limits import Limits, Shapes
 from tests.graph.importers.damaged import damaged
 from tests.graph.importers.test_onnx import light, model, ours

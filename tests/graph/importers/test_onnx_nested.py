@@ -8,7 +8,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper, parser
 
 from graph.errors import BadGraph
-from graph.importers.onnx import load
+from graph.formats.onnx.read import load
 from graph.ir import Role, TensorType
 from graph.limits import Limits, Shapes
 from tests.graph.onnx_runs import both, read

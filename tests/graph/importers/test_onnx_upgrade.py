@@ -10,7 +10,7 @@ import pytest
 from onnx import TensorProto, ValueInfoProto, helper, numpy_helper
 
 from graph.errors import BadGraph
-from graph.exporters.onnx import dump
+from graph.formats.onnx.writer import dump
 from tests.graph.onnx_runs import both, read, run
 
 X = (2, 3, 4, 4)

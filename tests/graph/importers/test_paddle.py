@@ -11,18 +11,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bench.paddle_program import MESHES, Program, transformer
-from graph.equality import difference
 from graph.errors import BadGraph
-from graph.execute import execute
-from graph.exporters import dump
-from graph.exporters.native import content_hash
-from graph.exporters.paddle import checkpoints_of
-from graph.importers import importer_of, load
-from graph.importers.paddle.proto import program_of
+from graph.execution.interpreter import execute
+from graph.formats.native.writer import content_hash
+from graph.formats.paddle.proto import program_of
+from graph.formats.paddle.writer import checkpoints_of
+from graph.formats.readers import importer_of, load
+from graph.formats.writers import dump
 from graph.ir import Graph, Phase, Role
 from graph.limits import Limits, Shapes
-from graph.mesh import check_mesh
-from graph.training import training_step
+from graph.training.device_mesh import check_mesh
+from graph.training.step import training_step
+from graph.transforms.structural_equality import difference
 from tests.graph.importers.damaged import damaged
 from tests.graph.importers.test_mxnet import _document
 

@@ -9,12 +9,12 @@ import numpy as np
 import onnxruntime
 from onnx import helper
 
-from graph.builder import Builder
-from graph.emit import Emit
+from graph.builder.builder import Builder
+from graph.builder.emit import Emit
 from graph.ir import Graph, Role
-from graph.ops import infer, known, run, standard_ops
-from graph.ops.standard_ops import numpy_dtype, onnx_dtype, type_of_array
-from graph.ops.table import Call
+from graph.ops.registry import infer, known, onnx_fallback, run
+from graph.ops.registry.onnx_fallback import numpy_dtype, onnx_dtype, type_of_array
+from graph.ops.registry.registry import Call
 from tests.graph.evaluate import evaluate
 
 Array = np.ndarray
@@ -52,7 +52,7 @@ def ours(
 
 def reference(op: str, arrays: Arrays, attributes: Mapping[str, Any] = NONE, outputs: int = 1, opset: int = 21) -> Any:
     """What `onnx.reference` makes."""
-    return standard_ops.run(call_for(op, arrays, attributes, outputs, opset), tuple(arrays))
+    return onnx_fallback.run(call_for(op, arrays, attributes, outputs, opset), tuple(arrays))
 
 
 def runtime(op: str, arrays: Arrays, attributes: Mapping[str, Any] = NONE, outputs: int = 1, opset: int = 21) -> Any:

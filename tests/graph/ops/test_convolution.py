@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from graph.ops import HEAVY, known, precision, work
+from graph.ops.numeric import precision
+from graph.ops.registry import HEAVY, known, work
 from tests.graph.ops.judges import body_of, call_for, moved, ours, real, reference, runtime, same
 
 Example = tuple[np.ndarray, np.ndarray, dict[str, Any]]

@@ -11,8 +11,8 @@ import pytest
 from onnx import defs
 
 from graph.ir import TensorType
-from graph.ops.standard_ops import infer
-from graph.ops.table import Call
+from graph.ops.registry.onnx_fallback import infer
+from graph.ops.registry.registry import Call
 
 DTYPES = {
     "float32": "float",

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from graph.exporters.onnx import dump
+from graph.formats.onnx.writer import dump
 from tests.graph.onnx_runs import run
 from tests.graph.ops.judges import body_graph, ours, real, same
 

@@ -16,14 +16,14 @@ import pytest
 from onnx import GraphProto, NodeProto, helper, numpy_helper
 
 from graph.errors import BadGraph
-from graph.fold import folded
-from graph.importers import load
+from graph.formats.readers import load
 from graph.ir import TensorType
 from graph.limits import Shapes
-from graph.ops import infer, work
-from graph.ops.dtypes import onnx_dtype
-from graph.ops.standard_ops import type_of_array
-from graph.ops.table import Call
+from graph.ops.registry import infer, work
+from graph.ops.registry.constant_folding import folded
+from graph.ops.registry.dtypes import onnx_dtype
+from graph.ops.registry.onnx_fallback import type_of_array
+from graph.ops.registry.registry import Call
 
 SECONDS = 5  # for one call
 MEGABYTES = 200  # that one call may add to what the process holds

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from graph.ops import precision
+from graph.ops.numeric import precision
 from tests.graph.ops.judges import body_of, moved, ours, real, runtime, same, slopes
 
 Example = tuple[np.ndarray, dict[str, Any]]

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from graph.ops import work
-from graph.ops.recurrent import GATES
+from graph.ops.registry import work
+from graph.ops.rnn.rnn import GATES
 from tests.graph.ops.judges import call_for, moved, ours, real, runtime, same, slopes
 
 T, B, W, H = 5, 3, 4, 2  # moments, batch, width of X, hidden

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from graph.ir import TensorType
-from graph.ops.table import Call, run
+from graph.ops.registry.dispatch import run
+from graph.ops.registry.registry import Call
 
 X = np.ones((100, 100), np.float32)
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from graph.ir import DTYPE_BITS, TensorType
-from graph.ops import Call, infer
-from graph.ops.standard_ops import dtype_name, numpy_dtype, onnx_dtype, type_of_array
+from graph.ops.registry import Call, infer
+from graph.ops.registry.onnx_fallback import dtype_name, numpy_dtype, onnx_dtype, type_of_array
 
 X = TensorType("float32", (2, 3, 4))
 

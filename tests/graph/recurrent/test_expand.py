@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from graph.autodiff import differentiate
-from graph.builder import Builder
-from graph.execute import execute
+from graph.autodiff.differentiate import differentiate
+from graph.builder.builder import Builder
+from graph.execution.interpreter import execute
 from graph.ir import ABSENT, FLOATS, Graph, Role, TensorType
-from graph.ops.standard_ops import type_of_array
-from graph.recurrent.expand import GATES, expanded
+from graph.ops.registry.onnx_fallback import type_of_array
+from graph.recurrent.expand_rnn_ops import GATES, expanded
 from tests.contracts.gradient_examples import EXAMPLES, Example, real
 from tests.contracts.op_examples import MORE
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from graph.autodiff import differentiate
-from graph.builder import Builder
+from graph.autodiff.differentiate import differentiate
+from graph.builder.builder import Builder
 from graph.errors import BadGraph
-from graph.execute import execute
-from graph.importers.caffe2.ops import CAFFE2
+from graph.execution.interpreter import execute
+from graph.formats.caffe2.ops import CAFFE2
 from graph.ir import Graph, Node, Role
-from graph.ops.standard_ops import type_of_array
+from graph.ops.registry.onnx_fallback import type_of_array
 from graph.recurrent import Alias, Link, RecurrentNet, add_recurrent, add_unrolled, hints, recomputed, recurrence_of
 from tests.recurrent_cells import CELLS, Cell, gru, lstm, multiplicative, op
 

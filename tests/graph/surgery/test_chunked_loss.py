@@ -8,17 +8,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from graph import agreement
-from graph.builder import Builder
+from graph.builder.builder import Builder
 from graph.errors import BadGraph
-from graph.execute import execute
-from graph.exporters.onnx import dump
-from graph.importers import load
+from graph.execution import compare_outputs
+from graph.execution.interpreter import execute
+from graph.formats.onnx.writer import dump
+from graph.formats.readers import load
 from graph.ir import Graph, Phase, Role, TensorType
 from graph.limits import Shapes
-from graph.surgery.chunked_loss import CHUNK, with_chunked_loss
-from graph.surgery.chunks_in_turn import in_turn
-from graph.training import training_step
+from graph.training.chunk_interleaving import in_turn
+from graph.training.chunked_loss import CHUNK, with_chunked_loss
+from graph.training.step import training_step
 from tests.graph.onnx_runs import run
 
 MODELS = Path(__file__).parents[2] / "models"
@@ -62,11 +62,11 @@ def steps(forward: Graph, chunks: int, **more: Any) -> tuple[Graph, Graph]:
 
 
 def assert_agree(plain: Graph, cut: Graph, **given: np.ndarray) -> None:
-    fed = {**agreement.fed_to(plain, 0), **given}
-    expected = agreement.results_of(plain, fed)
-    found = agreement.results_of(cut, fed)
+    fed = {**compare_outputs.fed_to(plain, 0), **given}
+    expected = compare_outputs.results_of(plain, fed)
+    found = compare_outputs.results_of(cut, fed)
     assert set(found) == set(expected)
-    worst = agreement.apart(found, expected)
+    worst = compare_outputs.apart(found, expected)
     assert worst.agrees, worst
 
 
@@ -147,8 +147,8 @@ def test_exported_models_agree(name: str, loss: str | None) -> None:
 
 def test_other_runtimes_run_chunks_in_turn() -> None:
     _, cut = steps(head(weighted=True, ignore_index=3), 4)
-    fed = agreement.fed_to(cut, 0)
-    assert agreement.apart(run(dump(cut), fed), execute(cut, fed).outputs).agrees
+    fed = compare_outputs.fed_to(cut, 0)
+    assert compare_outputs.apart(run(dump(cut), fed), execute(cut, fed).outputs).agrees
 
 
 def test_tied_embeddings_get_the_parts_of_both_uses() -> None:
@@ -161,10 +161,10 @@ def test_tied_embeddings_get_the_parts_of_both_uses() -> None:
 
 def test_optimizers_update_from_the_running_sum() -> None:
     plain, cut = steps(head(), 4, recipe={"optimizer": "adam", "update": "as_ready", "accumulate": 2})
-    fed = agreement.fed_to(plain, 0)
+    fed = compare_outputs.fed_to(plain, 0)
     found = [execute(graph, fed, keep=["w/gradient_sum"]).values for graph in (plain, cut)]
     assert set(found[0]) == set(found[1])
-    assert agreement.apart(*found).agrees
+    assert compare_outputs.apart(*found).agrees
 
 
 @pytest.mark.parametrize(("chunks", "said"), [(5, "24 rows"), (48, "24 rows")])

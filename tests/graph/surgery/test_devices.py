@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from graph.compat.caffe2_devices import copy_name, copy_op, device_rule, placed_names, sides
-from graph.equality import difference
 from graph.errors import BadGraph
-from graph.surgery.copies import without_round_trips
-from graph.surgery.placement import Copies, check_placement, copy_route, with_copies
-from graph.surgery.status import infer_status, same_status
-from graph.versions.mutable import mutable_document
+from graph.formats.caffe2.compat.devices import copy_name, copy_op, device_rule, placed_names, sides
+from graph.formats.native.mutable_names import mutable_document
+from graph.transforms.copy_fusion import without_round_trips
+from graph.transforms.device_placement import Copies, check_placement, copy_route, with_copies
+from graph.transforms.status_propagation import infer_status, same_status
+from graph.transforms.structural_equality import difference
 from tests.graph.surgery.test_rename import drawn, refused
 from tests.graph.versions.programs import Program, program, read
 

@@ -8,16 +8,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from graph import agreement
-from graph.builder import Builder
+from graph.builder.builder import Builder
 from graph.errors import BadGraph
-from graph.execute import execute
-from graph.exporters.onnx import dump
-from graph.importers import load
+from graph.execution import compare_outputs
+from graph.execution.interpreter import execute
+from graph.formats.onnx.writer import dump
+from graph.formats.readers import load
 from graph.ir import Graph, Role, TensorType
 from graph.limits import Shapes
-from graph.surgery.fused_attention import FUSED, with_fused_attention
-from graph.training import training_step
+from graph.training.step import training_step
+from graph.transforms.attention_fusion import FUSED, with_fused_attention
 from tests.graph.onnx_runs import run
 
 MODELS = Path(__file__).parents[2] / "models"
@@ -57,10 +57,10 @@ def steps(forward: Graph, loss: str | None = "total") -> tuple[Graph, Graph]:
 
 
 def assert_agree(plain: Graph, fused: Graph, seed: int = 0) -> None:
-    fed = agreement.fed_to(plain, seed)
-    expected, found = (agreement.results_of(graph, fed) for graph in (plain, fused))
+    fed = compare_outputs.fed_to(plain, seed)
+    expected, found = (compare_outputs.results_of(graph, fed) for graph in (plain, fused))
     assert set(found) == set(expected)
-    worst = agreement.apart(found, expected)
+    worst = compare_outputs.apart(found, expected)
     assert worst.agrees, worst
 
 
@@ -118,7 +118,7 @@ def test_exported_models_agree(name: str, loss: str | None, layers: int) -> None
 
 def test_other_runtimes_get_it_in_standard_ops() -> None:
     _, fused = steps(attention("times", "bias", "mask"))
-    fed = agreement.fed_to(fused, 0)
+    fed = compare_outputs.fed_to(fused, 0)
     expected = execute(fused, fed).outputs
     found = run(dump(fused), fed)
-    assert agreement.apart(found, expected).agrees
+    assert compare_outputs.apart(found, expected).agrees

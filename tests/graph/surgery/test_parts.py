@@ -9,15 +9,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from graph.equality import difference
 from graph.errors import BadGraph
-from graph.passes import needed, without_dead_nodes, without_identities
-from graph.surgery.boundary import boundary
-from graph.surgery.extract import extract
-from graph.surgery.identity import replace_by_identity
-from graph.surgery.reshape import reshape_groups, without_reshapes
-from graph.versions.mutable import mutable_document
-from graph.versions.naming import naming_of, without_name_order
+from graph.formats.native.mutable_names import mutable_document
+from graph.ssa.naming import naming_of, without_name_order
+from graph.transforms.boundary import boundary
+from graph.transforms.dead_code import needed, without_dead_nodes, without_identities
+from graph.transforms.extract import extract
+from graph.transforms.remove_group import replace_by_identity
+from graph.transforms.remove_reshapes import reshape_groups, without_reshapes
+from graph.transforms.structural_equality import difference
 from tests.graph.surgery.test_rename import drawn, refused
 from tests.graph.versions.programs import FEEDS, interpreted, mutable_programs, program, ran, read
 

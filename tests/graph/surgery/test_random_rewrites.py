@@ -8,17 +8,17 @@ import random
 import numpy as np
 import pytest
 
-from graph import agreement
-from graph.builder import Builder
+from graph.builder.builder import Builder
 from graph.errors import BadGraph
-from graph.exporters.native import document
+from graph.execution import compare_outputs
+from graph.formats.native.writer import document
 from graph.ir import Graph, Role, TensorType
-from graph.surgery.chunked_loss import with_chunked_loss
-from graph.surgery.chunks_in_turn import in_turn
-from graph.surgery.fused_attention import with_fused_attention
-from graph.training import training_step
-from planner import pipeline
-from planner.request import parse_request
+from graph.training.chunk_interleaving import in_turn
+from graph.training.chunked_loss import with_chunked_loss
+from graph.training.step import training_step
+from graph.transforms.attention_fusion import with_fused_attention
+from planner.pipeline.solve import solve
+from planner.request.plan_request import parse_request
 
 FEW, MANY = range(40), range(40, 1000)
 
@@ -119,11 +119,11 @@ def attention(seed: int) -> Graph:
 
 
 def assert_agree(plain: Graph, changed: Graph, seed: int) -> None:
-    fed = agreement.fed_to(plain, seed)
+    fed = compare_outputs.fed_to(plain, seed)
     with np.errstate(all="ignore"):
-        expected, found = (agreement.results_of(graph, fed) for graph in (plain, changed))
+        expected, found = (compare_outputs.results_of(graph, fed) for graph in (plain, changed))
     assert set(found) == set(expected)
-    worst = agreement.apart(found, expected)
+    worst = compare_outputs.apart(found, expected)
     assert worst.agrees, worst
 
 
@@ -131,7 +131,7 @@ def assert_plans_run(graph: Graph, **fields: object) -> None:
     """The lowest plan of its step is executed in its arena and equal."""
     asked = {"loss": "loss", "budget": 0, "iterations": 5, "execute": "yes", "recipe": {"optimizer": "sgd"}, **fields}
     with np.errstate(all="ignore"):
-        executed = pipeline.solve(json.dumps(document(graph)).encode(), parse_request(asked)).report["executed"]
+        executed = solve(json.dumps(document(graph)).encode(), parse_request(asked)).report["executed"]
     assert executed["status"] == "equal", executed
 
 

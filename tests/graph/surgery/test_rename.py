@@ -7,11 +7,11 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from graph.equality import difference
 from graph.errors import BadGraph
+from graph.formats.native.mutable_names import mutable_document
 from graph.ir import Graph
-from graph.surgery.rename import rename_in, rename_input, rename_output, rename_value
-from graph.versions.mutable import mutable_document
+from graph.transforms.rename import rename_in, rename_input, rename_output, rename_value
+from graph.transforms.structural_equality import difference
 from tests.graph.versions.programs import mutable_programs, program, ran, read
 
 ROLES = {"x": "input", "w": "parameter"}

@@ -10,10 +10,10 @@ import msgspec
 import numpy as np
 from hypothesis import strategies as st
 
-from graph.execute import execute
-from graph.importers import load
+from graph.execution.interpreter import execute
+from graph.formats.document.schema import Document
+from graph.formats.readers import load
 from graph.ir import Graph
-from graph.native.schema import Document
 
 Program = dict[str, Any]
 SHAPE = (4,)

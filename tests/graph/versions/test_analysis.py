@@ -7,14 +7,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from graph.compat.caffe2_names import with_version_names
-from graph.equality import difference
 from graph.errors import BadGraph
-from graph.passes import without_dead_nodes
-from graph.surgery.initial import initial_values
-from graph.versions.analysis import analysis_of, analysis_of_document, described
-from graph.versions.nested import external_names
-from graph.versions.reference import find_value
+from graph.formats.caffe2.compat.names import with_version_names
+from graph.ssa.analysis import analysis_of, analysis_of_document, described
+from graph.ssa.free_names import external_names
+from graph.ssa.lookup import find_value
+from graph.transforms.dead_code import without_dead_nodes
+from graph.transforms.initial_values import initial_values
+from graph.transforms.structural_equality import difference
 from tests.graph.versions.programs import mutable_programs, parsed, program, read
 
 ROLES = {"x": "input", "w": "parameter"}

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 
 from graph.errors import BadGraph
-from graph.execute import execute
-from graph.exporters.native import canonical
-from graph.versions import versions_of, versions_of_each
-from graph.versions.mutable import mutable_document
-from graph.versions.naming import versions_of_graph
+from graph.execution.interpreter import execute
+from graph.formats.native.mutable_names import mutable_document
+from graph.formats.native.writer import canonical
+from graph.ssa import versions_of, versions_of_each
+from graph.ssa.naming import versions_of_graph
 from tests.graph.versions.programs import FEEDS, interpreted, mutable_programs, parsed, program, ran, read
 
 ROLES = {"x": "input", "w": "parameter"}

@@ -8,18 +8,17 @@ import random
 import numpy as np
 import pytest
 
-from planner import block_kernels, liveness
-from planner.algorithms import blocks as planner
-from planner.algorithms import greedy
-from planner.block_chain import Chain
-from planner.block_kernels import BACK, BEATEN, COLUMNS, DROPS, KEPT, NEEDS, OUT, SAVED, TICKS
-from planner.block_parts import Part, part_of
-from planner.blocks import blocks_of
-from planner.monitor import Monitor
-from planner.plan import Goal, Score
-from planner.portfolio import judge
-from planner.problem import Csr, Problem
-from planner.recompute import base_order
+from planner.algorithms.blocks import kernels, planner
+from planner.algorithms.blocks.chain_dp import Chain
+from planner.algorithms.blocks.detection import blocks_of
+from planner.algorithms.blocks.kernels import BACK, BEATEN, COLUMNS, DROPS, KEPT, NEEDS, OUT, SAVED, TICKS
+from planner.algorithms.blocks.subproblem import Part, part_of
+from planner.algorithms.greedy import planner as greedy
+from planner.problem import Csr, Problem, liveness
+from planner.problem.monitor import Monitor
+from planner.problem.plan import Goal, Score
+from planner.problem.recompute import base_order
+from planner.search.portfolio import judge
 from tests.planner.drawn import problem_of
 from tests.planner.random_problems import training_problem
 from tests.planner.stacks import stack
@@ -31,7 +30,7 @@ def planned(problem: Problem, goal: Goal, by=planner) -> Score:
 
 
 def chain_of(problem: Problem, *lengths: int) -> Chain:
-    chain = Chain(blocks_of(problem, True), block_kernels.KERNELS, True)
+    chain = Chain(blocks_of(problem, True), kernels.KERNELS, True)
     for length in lengths:
         chain.reach((length,), lambda: False)
     return chain
@@ -51,12 +50,12 @@ def as_problem(part: Part) -> Problem:
 
 def walked(part: Part, kept: int) -> np.ndarray:
     steps = np.zeros(500, np.int64)
-    return steps[: block_kernels.walked(part.sheet, kept, steps)]
+    return steps[: kernels.walked(part.sheet, kept, steps)]
 
 
 def plans_of(part: Part) -> np.ndarray:
     steps, plans = np.zeros(500, np.int64), np.zeros((600, COLUMNS), np.int64)
-    count = block_kernels.searched(part.sheet, part.kept, 2000, steps, plans)
+    count = kernels.searched(part.sheet, part.kept, 2000, steps, plans)
     return plans[:count][plans[:count, BEATEN] == 0]
 
 
@@ -83,7 +82,7 @@ def test_no_set_of_kept_buffers_beats_the_plans_found():
     plan, quantum = np.zeros(COLUMNS, np.int64), part.sheet.turn[1]
     for kept in range(1 << bits):
         order = walked(part, kept)
-        block_kernels.weighed(part.sheet, order, len(order), plan)
+        kernels.weighed(part.sheet, order, len(order), plan)
         as_good = (found[:, [TICKS, SAVED]] <= plan[[TICKS, SAVED]]).all(axis=1)
         as_good &= (found[:, [OUT, BACK]] // quantum <= plan[[OUT, BACK]] // quantum).all(axis=1)
         as_good &= (found[:, [DROPS, NEEDS]] | plan[[DROPS, NEEDS]] == plan[[DROPS, NEEDS]]).all(axis=1)
@@ -174,14 +173,14 @@ def test_an_overhead_is_spent_on_a_lower_peak():
 
 
 def test_compiled_and_interpreted_kernels_choose_the_same_runs(monkeypatch):
-    monkeypatch.setattr("planner.block_chain.SETS_EACH", 4)
-    monkeypatch.setattr("planner.block_chain.PAIRS_EACH", 50)
+    monkeypatch.setattr("planner.algorithms.blocks.chain_dp.SETS_EACH", 4)
+    monkeypatch.setattr("planner.algorithms.blocks.chain_dp.PAIRS_EACH", 50)
     problem = stack(3)
     blocks = blocks_of(problem, True)
     budget = liveness.peak(problem, base_order(problem)) * 3 // 4
     orders = []
     for fast in (False, True):
-        chain = Chain(blocks, block_kernels.KERNELS, fast)
+        chain = Chain(blocks, kernels.KERNELS, fast)
         chain.reach((1, 2), lambda: False)
         order = chain.order(budget)
         assert order is not None

@@ -9,22 +9,22 @@ from functools import cache
 import numpy as np
 import pytest
 
-from planner import liveness
-from planner.algorithms import chain, revolve
-from planner.algorithms.revolve import Kind
-from planner.monitor import Monitor
-from planner.plan import Goal
-from planner.portfolio import judge
-from planner.recompute import base_order
+from planner.algorithms.checkpointing import revolve, rotor
+from planner.algorithms.checkpointing.revolve import Kind
+from planner.problem import liveness
+from planner.problem.monitor import Monitor
+from planner.problem.plan import Goal
+from planner.problem.recompute import base_order
+from planner.search.portfolio import judge
 from tests.planner.algorithms.columns import Columns
 from tests.planner.drawn import drawn
 
 
-def drawn_costs(rng: random.Random, segments: int) -> chain.Costs:
-    return chain.Costs(*(np.array([rng.randint(0, 9) for _ in range(segments)]) for _ in range(5)))
+def drawn_costs(rng: random.Random, segments: int) -> rotor.Costs:
+    return rotor.Costs(*(np.array([rng.randint(0, 9) for _ in range(segments)]) for _ in range(5)))
 
 
-def least(costs: chain.Costs, room: int) -> int:
+def least(costs: rotor.Costs, room: int) -> int:
     """C(0, k - 1, room) by the recursion, without a table."""
     ticks, state, inside, forth, back = (row.tolist() for row in costs)
     following = [*state[1:], 0]
@@ -32,15 +32,15 @@ def least(costs: chain.Costs, room: int) -> int:
     @cache
     def cost(s: int, t: int, m: int) -> int:
         if m < 0:
-            return chain.NEVER
+            return rotor.NEVER
         fits = m >= max(inside[s] + back[s], state[s] + forth[s])
         if s == t:
-            return ticks[s] if fits else chain.NEVER
-        best = ticks[s] + cost(s + 1, t, m - inside[s]) if fits else chain.NEVER
+            return ticks[s] if fits else rotor.NEVER
+        best = ticks[s] + cost(s + 1, t, m - inside[s]) if fits else rotor.NEVER
         for j in range(s + 1, t + 1):
             if m >= state[s] + max(forth[i] + following[i] for i in range(s, j)):
                 best = min(best, sum(ticks[s:j]) + cost(j, t, m - state[j]) + cost(s, j - 1, m))
-        return min(best, chain.NEVER)
+        return min(best, rotor.NEVER)
 
     return cost(0, len(ticks) - 1, room)
 
@@ -53,7 +53,7 @@ def monitor() -> Monitor:
 def test_the_table_is_the_recursion(seed: int):
     rng = random.Random(seed)
     costs = drawn_costs(rng, rng.randint(1, 6))
-    table = chain.Table(costs, monitor())
+    table = rotor.Table(costs, monitor())
     for room in range(0, 70, 3):
         assert table.ticks[0, table.segments - 1, room] == least(costs, room)
 
@@ -62,10 +62,10 @@ def test_the_table_is_the_recursion(seed: int):
 def test_a_schedule_undoes_every_segment_and_stores_no_more_than_it_may(seed: int):
     rng = random.Random(seed)
     costs = drawn_costs(rng, 6)
-    table = chain.Table(costs, monitor())
-    if table.least_units > chain.UNITS:
+    table = rotor.Table(costs, monitor())
+    if table.least_units > rotor.UNITS:
         return
-    for room in {table.least_units, min(chain.UNITS, table.least_units + 9)}:
+    for room in {table.least_units, min(rotor.UNITS, table.least_units + 9)}:
         stored, whole, undone = {0}, set(), []
         for kind, begin, _ in table.actions(room):
             if kind is Kind.STORE:
@@ -99,7 +99,7 @@ def test_a_dear_segment_between_cheap_ones_is_not_run_again():
     problem = replace(problem, cost=cost)
     goal = Goal(liveness.peak(problem, base_order(problem)) * 6 // 10)
     found = [
-        way.plan(problem, goal, Monitor(lambda order: judge(problem, goal, order))) for way in (chain, revolve)
+        way.plan(problem, goal, Monitor(lambda order: judge(problem, goal, order))) for way in (rotor, revolve)
     ]  # fmt: skip
     assert liveness.peak(problem, found[0]) <= goal.budget_bytes
     assert found[0].tolist().count(3) == 1
@@ -108,5 +108,5 @@ def test_a_dear_segment_between_cheap_ones_is_not_run_again():
 
 def test_what_is_no_chain_comes_back_as_given_with_a_note():
     asked = Monitor(lambda order: judge(drawn("a>b"), Goal(0), order))
-    assert chain.plan(drawn("a>b"), Goal(0), asked).tolist() == [0, 1]
+    assert rotor.plan(drawn("a>b"), Goal(0), asked).tolist() == [0, 1]
     assert "no chain" in asked.notes[0]

@@ -6,14 +6,13 @@ import random
 
 import pytest
 
-from planner import liveness
-from planner.algorithms import cp_sat
-from planner.check_order import check_order
-from planner.monitor import Monitor
-from planner.plan import Goal, Order, Score
-from planner.portfolio import judge
-from planner.problem import Problem
-from planner.recompute import base_order
+from planner.algorithms.exact import cp_sat
+from planner.problem import Problem, liveness
+from planner.problem.monitor import Monitor
+from planner.problem.plan import Goal, Order, Score
+from planner.problem.recompute import base_order
+from planner.search.portfolio import judge
+from planner.verify.order_rules import check_order
 from tests.planner.bounds.test_moment_cut import suited, there_and_back
 from tests.planner.drawn import drawn, letters_of
 from tests.planner.optimum import least_cost

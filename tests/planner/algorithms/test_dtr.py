@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from planner import liveness
-from planner.algorithms import dtr
-from planner.monitor import Monitor
-from planner.plan import Goal
-from planner.portfolio import judge
-from planner.problem import Problem
-from planner.recompute import base_order
+from planner.algorithms.heuristics import dtr
+from planner.problem import Problem, liveness
+from planner.problem.monitor import Monitor
+from planner.problem.plan import Goal
+from planner.problem.recompute import base_order
+from planner.search.portfolio import judge
 from tests.planner.drawn import drawn, letters_of
 
 

@@ -6,20 +6,19 @@ import random
 
 import pytest
 
-from planner import liveness
-from planner.algorithms import exact
-from planner.monitor import Monitor
-from planner.plan import Goal, Order
-from planner.portfolio import judge
-from planner.problem import HANDED_OUT, TO_THE_END, Problem
-from planner.recompute import base_order
+from planner.algorithms.exact import dijkstra
+from planner.problem import HANDED_OUT, TO_THE_END, Problem, liveness
+from planner.problem.monitor import Monitor
+from planner.problem.plan import Goal, Order
+from planner.problem.recompute import base_order
+from planner.search.portfolio import judge
 from tests.planner.drawn import drawn, letters_of
 from tests.planner.random_problems import training_problem
 
 
 def planned(problem: Problem, goal: Goal, iterations: int = 1000) -> tuple[Order, Monitor]:
     monitor = Monitor(lambda order: judge(problem, goal, order), iterations=iterations)
-    return exact.plan(problem, goal, monitor), monitor
+    return dijkstra.plan(problem, goal, monitor), monitor
 
 
 def test_a_task_runs_three_times_where_that_is_cheapest():
@@ -70,7 +69,7 @@ def test_a_budget_nothing_reaches_gives_the_lowest_peak():
 @pytest.mark.parametrize("most", ["MOST_TASKS", "MOST_STATES"])
 def test_a_problem_too_large_comes_back_as_it_is_known_with_a_note(monkeypatch, most: str):
     problem = training_problem(random.Random(1), 4)
-    monkeypatch.setattr(exact, most, 3)
+    monkeypatch.setattr(dijkstra, most, 3)
     goal = Goal(liveness.peak(problem, base_order(problem)) // 2)
     _, monitor = planned(problem, goal)
     assert not monitor.is_optimal and any(note.startswith("exact: ") for note in monitor.notes)

@@ -6,13 +6,12 @@ import random
 
 import pytest
 
-from planner import liveness
-from planner.algorithms import milp
-from planner.monitor import Monitor
-from planner.plan import Goal, Order, Score
-from planner.portfolio import judge
-from planner.problem import TO_THE_END, Problem
-from planner.recompute import base_order
+from planner.algorithms.exact import milp
+from planner.problem import TO_THE_END, Problem, liveness
+from planner.problem.monitor import Monitor
+from planner.problem.plan import Goal, Order, Score
+from planner.problem.recompute import base_order
+from planner.search.portfolio import judge
 from tests.planner.bounds.test_moment_cut import suited, there_and_back
 from tests.planner.drawn import drawn, letters_of
 from tests.planner.optimum import least_cost

@@ -7,26 +7,26 @@ import random
 
 import numpy as np
 
-from planner import liveness
-from planner.algorithms import min_cut
-from planner.monitor import Monitor
-from planner.plan import Goal
-from planner.portfolio import judge
-from planner.recompute import base_order
+from planner.algorithms.heuristics import pytorch_min_cut
+from planner.problem import liveness
+from planner.problem.monitor import Monitor
+from planner.problem.plan import Goal
+from planner.problem.recompute import base_order
+from planner.search.portfolio import judge
 from tests.planner.drawn import drawn
 
 
 def test_the_small_value_between_two_large_ones_is_saved():
     #   a ── b ── c   d reads c, e reads a; a and c can be made from b's little output or from nothing
     problem = drawn("a>b b>c c>d d>e c>e", size={"a": 9, "b": 1, "c": 9}, backward="de", never="a")
-    partition = min_cut.Partition(problem, base_order(problem))
+    partition = pytorch_min_cut.Partition(problem, base_order(problem))
     assert partition.saved(0).tolist() == [1]
     assert partition.saved(9).tolist() == [2]
 
 
 def test_what_may_not_repeat_and_is_read_is_saved():
     problem = drawn("a>b b>c a>c", size={"a": 5}, backward="c", never="ab")
-    assert min_cut.Partition(problem, base_order(problem)).saved(0).tolist() == [0, 1]
+    assert pytorch_min_cut.Partition(problem, base_order(problem)).saved(0).tolist() == [0, 1]
 
 
 def test_the_knapsack_takes_what_is_worth_most():
@@ -34,7 +34,7 @@ def test_the_knapsack_takes_what_is_worth_most():
     for _ in range(40):
         size, value = np.array(rng.choices(range(1, 9), k=6)), np.array(rng.choices(range(1, 9), k=6))
         room = rng.randint(0, 30)
-        chosen = min_cut.knapsack(size, value, room)
+        chosen = pytorch_min_cut.knapsack(size, value, room)
         assert size[chosen].sum() <= room
         sets = (list(each) for k in range(7) for each in itertools.combinations(range(6), k))
         assert value[chosen].sum() == max(value[each].sum() for each in sets if size[each].sum() <= room)
@@ -49,7 +49,7 @@ def test_a_looser_budget_saves_more_and_costs_less():
 
     def cost(budget: int) -> int:
         goal = Goal(budget)
-        order = min_cut.plan(problem, goal, Monitor(lambda order: judge(problem, goal, order)))
+        order = pytorch_min_cut.plan(problem, goal, Monitor(lambda order: judge(problem, goal, order)))
         assert liveness.peak(problem, order) <= budget
         return liveness.cost(problem, order)
 

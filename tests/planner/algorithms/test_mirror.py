@@ -8,12 +8,12 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.algorithms.mirror import decide, mirrored_order, plan
-from planner.check import check_order
-from planner.liveness import lifetimes, peak, score
-from planner.monitor import Monitor
-from planner.plan import Goal
+from planner.algorithms.heuristics.mirror import decide, mirrored_order, plan
 from planner.problem import ALLOW, BACKWARD, FORBID, FORWARD, FREE, HANDED_OUT, NEVER, PREFER, TO_THE_END, Problem
+from planner.problem.liveness import lifetimes, peak, score
+from planner.problem.monitor import Monitor
+from planner.problem.plan import Goal
+from planner.verify.checker import check_order
 from tests.planner.algorithms.columns import Columns
 from tests.planner.algorithms.mirror_oracle import MirrorOracle
 

@@ -7,24 +7,23 @@ import random
 import numpy as np
 
 from bench.catalogue import Instance
-from graph.importers import load
-from planner import liveness
-from planner.algorithms import moment
-from planner.bounds import moment_cut
-from planner.monitor import Monitor
-from planner.plan import Goal, Order
-from planner.portfolio import judge
-from planner.posed import question_of
-from planner.problem import RESIDENT, Problem
-from planner.recompute import base_order
-from planner.request import parse_request
+from graph.formats.readers import load
+from planner.algorithms.heuristics import step_cut
+from planner.bounds import step_cut as step_cut_bound
+from planner.formulation.formulate import question_of
+from planner.problem import RESIDENT, Problem, liveness
+from planner.problem.monitor import Monitor
+from planner.problem.plan import Goal, Order
+from planner.problem.recompute import base_order
+from planner.request.plan_request import parse_request
+from planner.search.portfolio import judge
 from tests.planner.bounds.test_moment_cut import there_and_back
 from tests.planner.drawn import drawn, problem_of
 from tests.planner.optimum import least_cost
 
 
 def planned(problem: Problem, goal: Goal, iterations: int = 200) -> Order:
-    return moment.plan(problem, goal, Monitor(lambda order: judge(problem, goal, order), iterations=iterations))
+    return step_cut.plan(problem, goal, Monitor(lambda order: judge(problem, goal, order), iterations=iterations))
 
 
 def test_what_the_cut_keeps_is_most_often_the_optimum():
@@ -64,7 +63,7 @@ def test_gradients_of_the_weights_of_an_unrolled_net_come_late():
     assert score.cost < 1.0625 * question.baseline_cost
     # No plan in the document's order is as good, as the bound of that order says.
     given = Goal(goal.budget_bytes, order_is_given=True)
-    assert score.cost < question.baseline_cost + moment_cut.bound(problem, given, goal.budget_bytes or 0).ticks
+    assert score.cost < question.baseline_cost + step_cut_bound.bound(problem, given, goal.budget_bytes or 0).ticks
 
 
 def test_without_a_budget_or_a_need_the_order_is_the_documents():

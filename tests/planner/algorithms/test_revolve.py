@@ -6,15 +6,14 @@ from functools import cache
 
 import pytest
 
-from planner import liveness
-from planner.algorithms import revolve
-from planner.algorithms.revolve import Kind, forward_steps, repetitions, schedule, slots_within
-from planner.chains import chain_of
-from planner.monitor import Monitor
-from planner.plan import Goal, Order
-from planner.portfolio import judge
-from planner.problem import Problem
-from planner.recompute import base_order
+from planner.algorithms.checkpointing import revolve
+from planner.algorithms.checkpointing.decomposition import chain_of
+from planner.algorithms.checkpointing.revolve import Kind, forward_steps, repetitions, schedule, slots_within
+from planner.problem import Problem, liveness
+from planner.problem.monitor import Monitor
+from planner.problem.plan import Goal, Order
+from planner.problem.recompute import base_order
+from planner.search.portfolio import judge
 from tests.planner.drawn import drawn, letters_of, problem_of
 
 

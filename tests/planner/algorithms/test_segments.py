@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import math
 
-from planner import liveness
-from planner.algorithms import segments
-from planner.monitor import Monitor
-from planner.plan import Goal, Order
-from planner.portfolio import judge
-from planner.problem import Problem
-from planner.recompute import base_order
+from planner.algorithms.checkpointing import sqrt_segments
+from planner.problem import Problem, liveness
+from planner.problem.monitor import Monitor
+from planner.problem.plan import Goal, Order
+from planner.problem.recompute import base_order
+from planner.search.portfolio import judge
 from tests.planner.drawn import drawn, letters_of, problem_of
 
 
 def plan(problem: Problem, goal: Goal) -> Order:
-    return segments.plan(problem, goal, Monitor(lambda order: judge(problem, goal, order), iterations=100))
+    return sqrt_segments.plan(problem, goal, Monitor(lambda order: judge(problem, goal, order), iterations=100))
 
 
 def test_the_users_checkpoints_are_kept_and_the_rest_is_run_again():

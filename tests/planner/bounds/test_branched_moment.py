@@ -6,10 +6,10 @@ import random
 
 import pytest
 
-from planner import liveness
-from planner.bounds import branched_moment, claims, moment_cut
-from planner.plan import Goal
-from planner.recompute import base_order
+from planner.bounds import claims, step_branch_and_bound, step_cut
+from planner.problem import liveness
+from planner.problem.plan import Goal
+from planner.problem.recompute import base_order
 from tests.planner.bounds.test_moment_cut import suited, there_and_back
 from tests.planner.drawn import drawn
 from tests.planner.optimum import least_cost
@@ -24,8 +24,8 @@ def test_no_tree_proves_more_than_the_optimum_and_each_is_accepted(count: int):
     for i in range(count):
         problem, goal = suited(rng, 6) if i % 2 else there_and_back(rng), rng.choice(MODES)
         budget = liveness.peak(problem, base_order(problem, goal.strict_phases)) * rng.randint(12, 19) // 20
-        one = moment_cut.bound(problem, goal, budget)
-        claim = branched_moment.bound(problem, goal, budget, one.task) if one.ticks else None
+        one = step_cut.bound(problem, goal, budget)
+        claim = step_branch_and_bound.bound(problem, goal, budget, one.task) if one.ticks else None
         if claim is None:
             continue
         least = least_cost(problem, goal, budget)
@@ -39,8 +39,8 @@ def test_a_byte_too_many_costs_a_whole_repeat():
     #   a and b are both held across c and d; one byte too many makes the cheaper of them run twice, not a quarter of it
     problem = drawn("a>c b>c c>d d>e e>f a>f b>f", size={**dict.fromkeys("abcde", 4), "f": 0}, cost={"a": 9, "b": 7})
     budget = liveness.peak(problem, base_order(problem)) - 1
-    one = moment_cut.bound(problem, Goal(budget), budget)
-    claim = branched_moment.bound(problem, Goal(budget), budget, one.task)
+    one = step_cut.bound(problem, Goal(budget), budget)
+    claim = step_branch_and_bound.bound(problem, Goal(budget), budget, one.task)
     assert claim is not None
     assert one.ticks == 2
     assert claim["value"] == problem.cost.sum() + 7 == least_cost(problem, Goal(budget), budget)

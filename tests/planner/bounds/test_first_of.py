@@ -6,11 +6,10 @@ import random
 
 import pytest
 
-from planner import liveness
-from planner.bounds import claims, first_of, moment_cut
-from planner.plan import Goal
-from planner.problem import Problem
-from planner.recompute import base_order
+from planner.bounds import claims, first_of_set, step_cut
+from planner.problem import Problem, liveness
+from planner.problem.plan import Goal
+from planner.problem.recompute import base_order
 from tests.planner.bounds.test_moment_cut import suited
 from tests.planner.drawn import drawn
 from tests.planner.optimum import least_cost
@@ -39,8 +38,8 @@ def test_no_set_proves_more_than_the_optimum_and_each_is_accepted(count: int):
     for i in range(count):
         problem, goal = suited(rng, 6) if i % 2 else gradients(rng), Goal(strict_phases=rng.random() < 0.8)
         budget = liveness.peak(problem, base_order(problem, goal.strict_phases)) * rng.randint(10, 19) // 20
-        alone = int(problem.cost.sum()) + moment_cut.bound(problem, goal, budget).ticks
-        claim = first_of.bound(problem, goal, budget, alone)
+        alone = int(problem.cost.sum()) + step_cut.bound(problem, goal, budget).ticks
+        claim = first_of_set.bound(problem, goal, budget, alone)
         if claim is None:
             continue
         least = least_cost(problem, goal, budget)
@@ -58,8 +57,8 @@ def two_gradients() -> Problem:
 
 def test_what_the_other_reads_is_held_or_made_again():
     problem = two_gradients()
-    assert moment_cut.bound(problem, Goal(13), 13).ticks == 0  # the other may have run
-    claim = first_of.bound(problem, Goal(13), 13, 0)
+    assert step_cut.bound(problem, Goal(13), 13).ticks == 0  # the other may have run
+    claim = first_of_set.bound(problem, Goal(13), 13, 0)
     assert claim is not None
     assert sorted(claim["moments"]) == [2, 3]
     assert claim["value"] == problem.cost.sum() + 5 == least_cost(problem, Goal(13), 13)
@@ -67,14 +66,14 @@ def test_what_the_other_reads_is_held_or_made_again():
 
 def test_nothing_is_said_of_a_given_order_or_where_no_more_is_known():
     problem = two_gradients()
-    assert first_of.bound(problem, Goal(13, order_is_given=True), 13, 0) is None
-    assert first_of.bound(problem, Goal(13), 13, int(problem.cost.sum()) + 5) is None
+    assert first_of_set.bound(problem, Goal(13, order_is_given=True), 13, 0) is None
+    assert first_of_set.bound(problem, Goal(13), 13, int(problem.cost.sum()) + 5) is None
 
 
 @pytest.mark.parametrize("wrong", ["a proof too few", "one task alone", "a task twice", "of others"])
 def test_a_set_that_proves_something_else_is_refused(wrong: str):
     problem = two_gradients()
-    claim = first_of.bound(problem, Goal(13), 13, 0)
+    claim = first_of_set.bound(problem, Goal(13), 13, 0)
     assert claim is not None
     first, second = claim["proof"]["first_of"]
     moments, proofs = {

@@ -6,12 +6,11 @@ import random
 
 import numpy as np
 
-from planner import liveness
 from planner.bounds import held_at_end
-from planner.check import check_order
 from planner.errors import IllegalPlan
-from planner.plan import Goal
-from planner.problem import TO_THE_END
+from planner.problem import TO_THE_END, liveness
+from planner.problem.plan import Goal
+from planner.verify.checker import check_order
 from tests.planner.drawn import drawn
 from tests.planner.random_problems import random_order, random_problem
 

@@ -6,10 +6,9 @@ import random
 
 import numpy as np
 
-from planner import liveness
 from planner.bounds import largest_task
-from planner.plan import Goal
-from planner.problem import RESIDENT
+from planner.problem import RESIDENT, liveness
+from planner.problem.plan import Goal
 from tests import oracles
 from tests.planner.drawn import drawn, problem_of
 from tests.planner.random_problems import random_order, random_problem

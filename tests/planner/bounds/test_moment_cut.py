@@ -7,11 +7,10 @@ import random
 import numpy as np
 import pytest
 
-from planner import liveness
-from planner.bounds import moment_cut, network
-from planner.plan import Goal
-from planner.problem import DEVICE, HANDED_OUT, Problem
-from planner.recompute import base_order
+from planner.bounds import step_cut, step_network
+from planner.problem import DEVICE, HANDED_OUT, Problem, liveness
+from planner.problem.plan import Goal
+from planner.problem.recompute import base_order
 from tests.contracts.test_every_planner import is_runnable
 from tests.planner.drawn import drawn, problem_of
 from tests.planner.optimum import least_cost
@@ -48,7 +47,7 @@ def compare(problem: Problem) -> tuple[int, int]:
         peak = liveness.peak(problem, base_order(problem, strict))
         for budget in {peak, peak - 1, peak * 3 // 4, peak * 6 // 10}:
             goal = Goal(budget, order_is_given=given, strict_phases=strict)
-            least, found = least_cost(problem, goal, budget), moment_cut.bound(problem, goal, budget)
+            least, found = least_cost(problem, goal, budget), step_cut.bound(problem, goal, budget)
             if least is None:
                 continue
             assert found.reachable
@@ -73,7 +72,7 @@ def test_the_cheaper_of_two_held_buffers_is_made_again():
     #   a and b are both held across c and d; four bytes less than both need make the cheaper one run twice
     problem = drawn("a>c b>c c>d d>e e>f a>f b>f", size={**dict.fromkeys("abcde", 4), "f": 0}, cost={"a": 9, "b": 2})
     budget = liveness.peak(problem, base_order(problem)) - 4
-    found = moment_cut.bound(problem, Goal(budget), budget)
+    found = step_cut.bound(problem, Goal(budget), budget)
     assert found.ticks == 2 == least_cost(problem, Goal(budget), budget) - problem.cost.sum()
 
 
@@ -83,14 +82,14 @@ def test_the_moments_that_cost_most_are_looked_for_beyond_the_fullest(monkeypatc
     for _ in range(20):
         problem = there_and_back(rng)
         budget = liveness.peak(problem, base_order(problem)) * 7 // 10
-        cuts = moment_cut.best(problem, Goal(budget), budget, 3)
+        cuts = step_cut.best(problem, Goal(budget), budget, 3)
         assert sorted(cuts, key=lambda cut: -cut.ticks) == cuts
         assert len({cut.task for cut in cuts}) == len(cuts) <= 3
         assert [cut.claim is not None for cut in cuts] == [True, False, False][: len(cuts)]
         with monkeypatch.context() as patched:
-            patched.setattr(network, "CUTS", 1)
-            first = moment_cut.bound(problem, Goal(budget), budget)
-            cuts = moment_cut.best(problem, Goal(budget), budget, 1)
+            patched.setattr(step_network, "CUTS", 1)
+            first = step_cut.bound(problem, Goal(budget), budget)
+            cuts = step_cut.best(problem, Goal(budget), budget, 1)
         if cuts:
             assert cuts[0].ticks >= first.ticks
             better += cuts[0].ticks > first.ticks
@@ -99,11 +98,11 @@ def test_the_moments_that_cost_most_are_looked_for_beyond_the_fullest(monkeypatc
 
 def test_what_one_task_needs_cannot_be_gone_below():
     problem = drawn("a>c b>c", size=dict.fromkeys("ab", 4))
-    found = moment_cut.bound(problem, Goal(7), 7)
+    found = step_cut.bound(problem, Goal(7), 7)
     assert not found.reachable
     assert least_cost(problem, Goal(7), 7) is None
 
 
 def test_nothing_to_run_takes_no_time():
-    assert moment_cut.bound(problem_of([], []), Goal(1), 1).ticks == 0
-    assert moment_cut.best(problem_of([], []), Goal(1), 1, 2) == []
+    assert step_cut.bound(problem_of([], []), Goal(1), 1).ticks == 0
+    assert step_cut.best(problem_of([], []), Goal(1), 1, 2) == []

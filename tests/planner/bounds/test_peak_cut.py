@@ -8,12 +8,11 @@ from itertools import permutations
 import numpy as np
 import pytest
 
-from planner import liveness
 from planner.bounds import peak_cut
-from planner.check import check_order
 from planner.errors import IllegalPlan
-from planner.plan import Goal
-from planner.problem import Problem
+from planner.problem import Problem, liveness
+from planner.problem.plan import Goal
+from planner.verify.checker import check_order
 from tests.planner.bounds.test_moment_cut import suited
 from tests.planner.drawn import drawn, problem_of
 from tests.planner.optimum import least_cost

@@ -6,12 +6,11 @@ import random
 
 import pytest
 
-from planner import liveness
-from planner.bounds import claims, moment_cut, several_moments
-from planner.bounds.network import Moments
-from planner.plan import Goal
-from planner.problem import Problem
-from planner.recompute import base_order
+from planner.bounds import claims, multi_step_lp, step_cut
+from planner.bounds.step_network import Moments
+from planner.problem import Problem, liveness
+from planner.problem.plan import Goal
+from planner.problem.recompute import base_order
 from tests.contracts.test_every_planner import is_runnable
 from tests.planner.bounds.test_moment_cut import suited, there_and_back
 from tests.planner.drawn import drawn
@@ -28,8 +27,8 @@ def all_windows(end: int) -> list[tuple[int, int]]:
 def strongest(problem: Problem, goal: Goal, budget: int, rng: random.Random) -> tuple[int, int]:
     """(ticks that every task once takes, the most that moments of random tasks and all their windows prove)."""
     moments, once = Moments(problem, goal, budget), int(problem.cost[~problem.optional].sum())
-    chain = several_moments.chosen(moments, [rng.choice(moments.order.tolist())], rng.randint(1, 6))
-    claim = several_moments.prove(moments, chain, all_windows(len(chain)))
+    chain = multi_step_lp.chosen(moments, [rng.choice(moments.order.tolist())], rng.randint(1, 6))
+    claim = multi_step_lp.prove(moments, chain, all_windows(len(chain)))
     assert claim is None or claims.refused(problem, [claim]) == ""
     return once, once if claim is None else claim["value"]
 
@@ -68,8 +67,8 @@ def test_two_moments_ask_for_two_repeats_where_each_asks_for_one():
     sizes = dict.fromkeys("abcefg", 4) | dict.fromkeys("dh", 1)
     problem, budget = drawn("a>b b>c c>d a>d d>e e>f f>g g>h e>h", size=sizes), 9
     goal = Goal(budget, order_is_given=True)
-    one = moment_cut.bound(problem, goal, budget)
-    both = several_moments.bound(problem, goal, budget, one.task)
+    one = step_cut.bound(problem, goal, budget)
+    both = multi_step_lp.bound(problem, goal, budget, one.task)
     least = least_cost(problem, goal, budget)
     assert both is not None and least is not None
     assert (one.ticks, both["value"], least) == (1, problem.cost.sum() + 2, problem.cost.sum() + 2)
@@ -77,5 +76,5 @@ def test_two_moments_ask_for_two_repeats_where_each_asks_for_one():
 
 def test_the_same_question_has_the_same_claim():
     problem = drawn("a>b b>c c>d a>d d>e e>f f>g g>h e>h", size=dict.fromkeys("abcefg", 4) | dict.fromkeys("dh", 1))
-    first, second = (several_moments.bound(problem, Goal(9), 9, 2) for _ in range(2))
+    first, second = (multi_step_lp.bound(problem, Goal(9), 9, 2) for _ in range(2))
     assert first is not None and first == second

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from planner.errors import BadRequest
-from planner.layout.buffers import MOST_APART, pack, parse_buffers
+from planner.layout.csv_buffers import MOST_APART, pack, parse_buffers
 
 
 def buffer(lower: int, upper: int, size: int, **more: int) -> dict[str, int]:

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from planner.layout import canonical, canonical_kernels
-from planner.layout.canonical import Packing
+from planner.layout import canonical_kernels, canonical_search
 from planner.layout.canonical_kernels import ANYWHERE, KERNELS, NOT_POSSIBLE, PACKED, WHERE_IT_FAILED
+from planner.layout.canonical_search import Packing
 from planner.layout.storages import Storages
 
 NONE = np.zeros(0, np.int64)
@@ -89,7 +89,7 @@ def test_a_search_goes_on_where_it_was_asked_whether_to_stop(monkeypatch: pytest
     given = drawn(random.Random(8), 40)
     found = []
     for slice_ in (1_000_000, 10):
-        monkeypatch.setattr(canonical, "SLICE", slice_)
+        monkeypatch.setattr(canonical_search, "SLICE", slice_)
         packing, asked = Packing.of(given), itertools.count()
         rank, capacity = next(packing.ranks()), int(packing.profile().max()) + 1
         said, offset = packing.within(capacity, rank, ANYWHERE, 1_000_000, lambda: next(asked) < 0)  # noqa: B023
@@ -108,22 +108,22 @@ def test_tries_get_smaller_up_to_the_smallest() -> None:
     rng = random.Random(5)
     for _ in range(100):
         given = drawn(rng, 6)
-        arenas = [given.arena(o) for o in canonical.tries(given, int(given.size.sum()) + 1, 12, lambda: False)]
+        arenas = [given.arena(o) for o in canonical_search.tries(given, int(given.size.sum()) + 1, 12, lambda: False)]
         assert arenas == sorted(set(arenas), reverse=True)
         assert arenas[-1] == smallest(given)
 
 
 def test_nothing_is_tried_where_nothing_is_wasted_or_a_stop_was_asked_for() -> None:
     given = storages([(0, 2, 3), (1, 3, 4)])
-    assert list(canonical.tries(given, 7, 5, lambda: False)) == []
-    assert list(canonical.tries(given, 100, 5, lambda: True)) == []
-    assert list(canonical.tries(storages([]), 100, 5, lambda: False)) == []
+    assert list(canonical_search.tries(given, 7, 5, lambda: False)) == []
+    assert list(canonical_search.tries(given, 100, 5, lambda: True)) == []
+    assert list(canonical_search.tries(storages([]), 100, 5, lambda: False)) == []
 
 
 def test_looks_at_sections_are_limited() -> None:
     given = storages([(random.Random(i).randrange(30), 31 + i % 7, 7 + i % 11) for i in range(60)])
-    none = list(canonical.tries(given, int(given.size.sum()) + 1, 6, lambda: False, -1))
-    assert none == [] and list(canonical.tries(given, int(given.size.sum()) + 1, 6, lambda: False))
+    none = list(canonical_search.tries(given, int(given.size.sum()) + 1, 6, lambda: False, -1))
+    assert none == [] and list(canonical_search.tries(given, int(given.size.sum()) + 1, 6, lambda: False))
 
 
 def test_a_large_one_is_packed_without_waste() -> None:
@@ -136,7 +136,7 @@ def test_a_large_one_is_packed_without_waste() -> None:
             rows += [(100 * _ + a, 100 * _ + b, high - low) for a, b in itertools.pairwise(cuts)]
             low = high
     given = storages(rows)
-    *_, last = canonical.tries(given, int(given.size.sum()), 6, lambda: False)
+    *_, last = canonical_search.tries(given, int(given.size.sum()), 6, lambda: False)
     assert given.arena(last) == 60 and is_apart(given, last)
 
 

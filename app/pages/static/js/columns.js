@@ -1,4 +1,4 @@
-// Columns as app/pages/pictures.py packs them: typed arrays over the bytes that came, texts parsed when asked for.
+// Columns as app/render/plan/columns.py packs them: typed arrays over the bytes that came, texts parsed when asked for.
 
 const TYPES = { f64: Float64Array, i32: Int32Array, u32: Uint32Array, u16: Uint16Array, u8: Uint8Array };
 

@@ -1,4 +1,4 @@
-// Figures as app/pages/figures.py writes them.
+// Figures as app/pages/format_values.py writes them.
 
 const UNITS = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
 const signed = (text) => text.replace("-", "−");

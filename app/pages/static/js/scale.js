@@ -1,4 +1,4 @@
-// Round scales, and long rows that keep their peaks; as app/axes.py has them for pictures made by the service.
+// Round scales, and long rows that keep their peaks; as app/render/axes.py has them for pictures made by the service.
 
 import { grouped, unitOf } from "./format.js";
 

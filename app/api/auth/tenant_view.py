@@ -1,0 +1,275 @@
+"""A service as one tenant sees it: what is not the tenant's is not there, and what the key may not take is refused.
+
+A graph is a tenant's who has posted its very document, or made it; a plan is whose its graph is, an operation whose
+question it answers. Questions of two tenants are never the same question, so no answer tells what others asked.
+"""
+
+from __future__ import annotations
+
+import copy
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+
+import sqlalchemy as sa
+
+from app.api.auth.api_keys import Key
+from app.api.auth.key_store import DAY_S, Vault
+from app.api.service.service import Service
+from app.errors import NotFound, OverQuota
+from app.jobs.batches.operations import BatchOperation
+from app.jobs.batches.repository import Batch
+from app.jobs.interface import Event, Jobs, Operation, Page, Question
+from app.store.blobs import key_of
+from app.store.savings import Owned
+from app.store.store import Store
+from app.store.tables import graphs, operations, plans, result_plans, results
+from app.store.tenancy import own_name
+
+DEFAULT_SECONDS = 10.0  # of a search that says nothing
+RETRY_S = 5
+PAGE = 1000
+
+
+class Access:
+    """Keys and quotas of one serving process."""
+
+    def __init__(self, vault: Vault, clock: Callable[[], float] = time.time):
+        self.vault, self.clock = vault, clock
+        self.lock = threading.Lock()
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who asks, once the gate has let them in."""
+
+    access: Access
+    key: Key
+
+    def own(self, text: str) -> str:
+        """A name that no other tenant's is."""
+        return own_name(self.key.tenant, text)
+
+    def grant(self, kind: str, id: str) -> None:
+        self.access.vault.grant(self.key.tenant, kind, id)
+
+    def demand(self, kind: str, id: str) -> None:
+        """Raises NotFound, in the words for what is not there at all."""
+        if not self.access.vault.granted(self.key.tenant, kind, [id]):
+            raise NotFound(f"there is no {kind[:-1]} {id[:80]!r}")
+
+    def demand_quota(self, seconds: float, jobs: Jobs) -> None:
+        """Raises OverQuota unless a solve of so many seconds may begin."""
+        key, access = self.key, self.access
+        running = self._running(jobs)
+        if key.quotas.solves is not None and len(running) >= key.quotas.solves:
+            raise OverQuota(
+                f"{len(running)} solves of this key run or wait, it may have {key.quotas.solves}; "
+                "wait for one to end, or cancel it",
+                code="quota_solves", limit={"name": "solves", "value": key.quotas.solves},
+                headers={"Retry-After": str(RETRY_S)},
+            )  # fmt: skip
+        self.demand_seconds(seconds, access.clock())
+
+    def demand_seconds(self, seconds: float, now: float) -> None:
+        """Raises OverQuota unless so many seconds are left of the day's; what has ended is settled before."""
+        key = self.key
+        spent = self.access.vault.spent(key.id, now)
+        if key.quotas.solver_seconds is not None and spent + seconds > key.quotas.solver_seconds:
+            raise OverQuota(
+                f"the key has used {spent:g} of its {key.quotas.solver_seconds:g} solver seconds today, "
+                f"and {seconds:g} are asked for; ask for fewer search_seconds, or come back tomorrow (UTC)",
+                code="quota_seconds", limit={"name": "solver_seconds", "value": key.quotas.solver_seconds},
+                headers={"Retry-After": str(int(DAY_S - now % DAY_S) + 1)},
+            )  # fmt: skip
+
+    def _running(self, jobs: Jobs) -> list[str]:
+        """What runs or waits, a batch once for each of its items there; what has ended counts with what it took."""
+        vault, running = self.access.vault, list[str]()
+        for id in vault.running(self.key.id):
+            try:
+                operation = jobs.status(id.partition(".")[0])
+            except NotFound:
+                vault.settle(self.key.id, id, 0.0)
+                continue
+            if operation.finished:
+                vault.settle(self.key.id, id, _seconds(operation))
+            else:
+                running += [id] * (operation.in_queue if isinstance(operation, BatchOperation) else 1)
+        return running
+
+    def count_batch(self, seconds: float, jobs: Jobs, make: Callable[[], Batch]) -> Batch:
+        """The batch that is made, counted for as long as it may take. Raises OverQuota before it is made."""
+        access = self.access
+        with access.lock:
+            self._running(jobs)
+            self.demand_seconds(seconds, access.clock())
+            batch = make()
+            access.vault.charge(self.key.id, f"{batch.operation_id}.{batch.runs}", seconds, access.clock())
+        return batch
+
+
+def _seconds(operation: Operation) -> float:
+    if isinstance(operation, BatchOperation):
+        return operation.solver_seconds
+    if operation.started_at is None or operation.ended_at is None:
+        return 0.0
+    began, ended = (datetime.fromisoformat(at) for at in (operation.started_at, operation.ended_at))
+    return max(0.0, (ended - began).total_seconds())
+
+
+def seen_by(service: Service, caller: Caller) -> Service:
+    """The service with the tenant's part of its store and jobs, and the key's limits."""
+    seen: Any = copy.copy(service)
+    settings = service.settings
+    lower = {name: min(getattr(settings, name), quota) for name, quota in _limits(caller).items() if quota is not None}
+    seen.settings = settings.model_copy(update=lower) if lower else settings
+    seen.store = _Store(service.store, caller)
+    seen.jobs = _Jobs(service.jobs, caller)
+    seen.caller = caller
+    view: Service = seen
+    return view
+
+
+def _limits(caller: Caller) -> dict[str, int | None]:
+    quotas = caller.key.quotas
+    return {"nodes": quotas.nodes, "body_bytes": quotas.bytes, "decompressed_bytes": quotas.bytes}
+
+
+def own_question(service: Service, question: Question) -> Question:
+    """The question as this tenant's own; without keys there is one tenant."""
+    caller: Caller | None = getattr(service, "caller", None)
+    if caller is None:
+        return question
+    return replace(question, key=caller.own(question.key), owner=caller.key.tenant)
+
+
+def tenant_of(service: Service) -> str | None:
+    """Whose part of the service it is; None: everybody's."""
+    caller: Caller | None = getattr(service, "caller", None)
+    return None if caller is None else caller.key.tenant
+
+
+def own_result(service: Service, kind: str, id: str) -> None:
+    """Count an answer to the tenant's own question among their things; a plan is whose its graph is."""
+    caller: Caller | None = getattr(service, "caller", None)
+    if caller is not None and kind != "plan":
+        caller.grant("results", id)
+
+
+def own_plans(service: Service) -> Owned | None:
+    """What the caller may sum over; None: everything, without keys or for an operator."""
+    caller: Caller | None = getattr(service, "caller", None)
+    if caller is None or "operator" in caller.key.scopes:
+        return None
+    return Owned(caller.access.vault.grants(caller.key.tenant, "operations"))
+
+
+class _Store:
+    """The store, of which the tenant's rows alone are there."""
+
+    def __init__(self, store: Store, caller: Caller):
+        self._store, self._caller = store, caller
+        self._sent: set[str] = set()  # SHA-256 of what was written through this view: the id of a document
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    def row(self, table: sa.Table, id: str) -> dict[str, Any]:
+        if table is graphs:
+            self._demand_graph(id)  # before it is looked for: what is another's takes no longer than what is not there
+        found = self._store.row(table, id)
+        if table is operations:
+            self._caller.demand("operations", id)
+        if table is results:
+            self._demand_result(id)
+        if table is plans:
+            try:
+                self._demand_graph(found["graph_id"])
+            except NotFound:
+                raise NotFound(f"there is no plan {id[:80]!r}") from None
+        return found
+
+    @contextmanager
+    def writing(self, *blobs: bytes) -> Iterator[sa.Connection]:
+        with self._store.writing(*blobs) as connection:
+            yield connection
+        self._sent |= set(map(key_of, blobs))
+
+    def _demand_result(self, id: str) -> None:
+        """A curve, a fit or a layout is whose operation found it, and so is the graph of a fit. Raises NotFound."""
+        caller, vault = self._caller, self._caller.access.vault
+        if vault.granted(caller.key.tenant, "results", [id]):
+            return
+        graphs_of = sa.select(plans.c.graph_id).join(result_plans).where(result_plans.c.result_id == id).distinct()
+        with self._store.reading() as connection:
+            found_by = list(connection.scalars(sa.select(operations.c.id).where(operations.c.found == id)))
+            made_for = list(connection.scalars(graphs_of))
+        if not vault.granted(caller.key.tenant, "operations", found_by):
+            raise NotFound(f"there is no result {id[:80]!r}")
+        caller.grant("results", id)
+        for graph_id in made_for:
+            caller.grant("graphs", graph_id)
+
+    def _demand_graph(self, id: str) -> None:
+        if id in self._sent:
+            self._caller.grant("graphs", id)
+        self._caller.demand("graphs", id)
+
+
+class _Jobs:
+    """The port `app.jobs.interface.Jobs` over the tenant's operations."""
+
+    def __init__(self, jobs: Jobs, caller: Caller):
+        self._jobs, self._caller = jobs, caller
+
+    def start(self) -> None:
+        self._jobs.start()
+
+    def submit(self, question: Question) -> Operation:
+        seconds = float(question.fields.get("search_seconds") or DEFAULT_SECONDS)
+        access = self._caller.access
+        with access.lock:
+            self._caller.demand_quota(seconds, self._jobs)
+            operation = self._jobs.submit(question)
+            self._caller.grant("operations", operation.id)
+            access.vault.charge(self._caller.key.id, operation.id, seconds, access.clock())
+        return operation
+
+    def status(self, id: str) -> Operation:
+        self._caller.demand("operations", id)
+        return self._jobs.status(id)
+
+    async def wait(self, id: str, seconds: float) -> Operation:
+        self._caller.demand("operations", id)
+        return await self._jobs.wait(id, seconds)
+
+    def stream(self, id: str, after: int) -> AsyncIterator[Event | None]:
+        self._caller.demand("operations", id)
+        return self._jobs.stream(id, after)
+
+    def cancel(self, id: str) -> Operation:
+        self._caller.demand("operations", id)
+        return self._jobs.cancel(id)
+
+    def list(self, after: str | None, limit: int, state: str | None) -> Page:
+        found: list[Operation] = []
+        caller = self._caller
+        while True:
+            page = self._jobs.list(after, PAGE, state)
+            ids = [operation.id for operation in page.operations]
+            own = caller.access.vault.granted(caller.key.tenant, "operations", ids)
+            found += [operation for operation in page.operations if operation.id in own]
+            after = page.after
+            if after is None or len(found) > limit:
+                return Page(tuple(found[:limit]), found[limit - 1].id if len(found) > limit else None)
+
+    def drain(self) -> None:
+        self._jobs.drain()
+
+    def close(self) -> None:
+        self._jobs.close()

@@ -1,0 +1,104 @@
+"""`/v1/operations`: jobs, how they go, and an end to them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Annotated, Literal
+
+import anyio.to_thread
+import msgspec
+from fastapi import APIRouter, Header, HTTPException, Query, Response
+from starlette.responses import StreamingResponse
+
+from app.api.routes.dependencies import Serving
+from app.api.service.service import Service
+from app.api.wire.openapi import answers, problems, ref
+from app.jobs.interface import Operation
+
+router = APIRouter(tags=["operations"])
+
+State = Literal["queued", "running", "succeeded", "failed", "cancelled"]
+EVENT = {
+    "type": "object",
+    "required": ["id", "event", "data"],
+    "properties": {
+        "id": {"type": "string", "description": "counts from 1; send it back as Last-Event-ID"},
+        "event": {"enum": ["state", "progress"]},
+        "data": {"type": "string", "description": "JSON: an Operation, or its stage and progress"},
+    },
+}
+ONE = {"application/json": ref("Operation")}
+
+
+def _said(operation: Operation) -> Response:
+    headers = {"Cache-Control": "no-store"} | ({} if operation.finished else {"Retry-After": "1"})
+    return Response(msgspec.json.encode(operation.wire()), 200, headers, "application/json")
+
+
+@router.get(
+    "/v1/operations",
+    response_class=Response,
+    responses=answers(200, "A page, newest first", {"application/json": ref("Operations")}) | problems(422),
+)
+async def list_operations(
+    service: Serving,
+    limit: Annotated[int, Query(ge=1, le=1000, description="of the page")] = 100,
+    cursor: Annotated[str | None, Query(pattern="^op[0-9a-f]{26}$", description="`next` of the page before")] = None,
+    state: Annotated[State | None, Query(description="only those in this state")] = None,
+) -> Response:
+    """Operations, newest first."""
+    page = await anyio.to_thread.run_sync(service.jobs.list, cursor, limit, state)
+    body = {"operations": [operation.wire() for operation in page.operations], "next": page.after}
+    return Response(msgspec.json.encode(body), 200, {"Cache-Control": "no-store"}, "application/json")
+
+
+@router.post(
+    "/v1/operations/{operation_id}:cancel",
+    response_class=Response,
+    responses=answers(200, "The operation; it ends soon", ONE) | problems(404, 422),
+)
+async def cancel_operation(service: Serving, operation_id: str) -> Response:
+    """Ask an operation to stop. It keeps its best so far; one that has finished stays as it is."""
+    return _said(await anyio.to_thread.run_sync(service.jobs.cancel, operation_id))
+
+
+@router.get(
+    "/v1/operations/{operation_id}",
+    response_class=Response,
+    responses=answers(200, "The operation", ONE, Retry_After="while it runs") | problems(404, 422),
+)
+async def get_operation(service: Serving, operation_id: str) -> Response:
+    """State and progress; 200 whatever they are."""
+    if operation_id.endswith(":cancel"):
+        raise HTTPException(405, headers={"Allow": "POST"})
+    return _said(await anyio.to_thread.run_sync(service.jobs.status, operation_id))
+
+
+@router.get(
+    "/v1/operations/{operation_id}/events",
+    response_class=Response,
+    responses=answers(200, "Events until the operation ends", {"text/event-stream": EVENT})
+    | {204: {"description": "Nothing comes after Last-Event-ID: the operation has ended"}}
+    | problems(404, 422),
+)
+async def stream_operation(
+    service: Serving,
+    operation_id: str,
+    last_event_id: Annotated[str, Header(alias="Last-Event-ID", description="id of the last event seen")] = "",
+) -> Response:
+    """`state` events hold the operation, `progress` events its progress; ids count from 1."""
+    after = int(last_event_id) if last_event_id.isascii() and last_event_id.isdigit() and len(last_event_id) < 19 else 0
+    operation = await anyio.to_thread.run_sync(service.jobs.status, operation_id)
+    if operation.finished and operation.last_event <= after:
+        return Response(status_code=204)
+    headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+    return StreamingResponse(_events(service, operation_id, after), headers=headers, media_type="text/event-stream")
+
+
+async def _events(service: Service, operation_id: str, after: int) -> AsyncIterator[bytes]:
+    async for event in service.jobs.stream(operation_id, after):
+        if event is None:
+            yield b": still there\n\n"
+        else:
+            data = msgspec.json.encode(event.data).decode()  # one line: JSON escapes every line end
+            yield f"id: {event.id}\nevent: {event.name}\ndata: {data}\n\n".encode()

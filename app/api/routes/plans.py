@@ -1,0 +1,158 @@
+"""`/v1/plans`: questions in, reports out."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import anyio.to_thread
+from fastapi import APIRouter, Depends, Query, Request, Response
+
+from app.api.auth.tenant_view import tenant_of
+from app.api.routes.dependencies import GRAPH_FORMS, Serving, immutable, negotiated
+from app.api.routes.submit_or_wait import (
+    Asked,
+    Sent,
+    about_graph,
+    answered,
+    answers_of_questions,
+    asked,
+    demand_time,
+    fields_of,
+)
+from app.api.schemas.plans import Section
+from app.api.service.service import Service
+from app.api.wire.openapi import UNCHANGED, answers, bodies, problems, ref
+from app.jobs.interface import Question
+from app.store import records
+from planner.request.plan_request import parse_request
+
+router = APIRouter(tags=["plans"])
+
+EXAMPLE = {
+    "graph": {
+        "format": "remat/1",
+        "values": [{"name": "x", "shape": [64, 784], "dtype": "float32", "role": "input"}],
+        "nodes": [{"name": "relu1", "op": "Relu", "inputs": ["x"], "outputs": ["y"]}],
+        "outputs": ["y"],
+    },
+    "budget": "50%",
+}
+Sections = Annotated[list[Section] | None, Query(alias="return", description="of the report; plan and timeline")]
+
+
+@router.post(
+    "/v1/plans",
+    status_code=201,
+    response_class=Response,
+    responses=answers_of_questions(
+        "The plan",
+        "Report",
+        get_plan="plan_id",
+        get_rewritten="plan_id",
+        get_source="plan_id",
+        get_layout="plan_id",
+        get_timeline="plan_id",
+    ),
+    openapi_extra=bodies({"application/json": ref("Question")}, {"one node": EXAMPLE}),
+)
+async def post_plan(asked: Annotated[Asked, Depends(asked)], service: Serving) -> Response:
+    """Plan a graph. The same question is answered from what is stored."""
+    return await answered(asked, service, _question, _shown)
+
+
+async def _question(service: Service, sent: Sent) -> Question:
+    fields = fields_of(sent)
+    demand_time(service, parse_request(fields).search_seconds)
+    return await about_graph(service, sent, fields, "plan")
+
+
+async def _shown(service: Service, question: Question, plan_id: str) -> bytes:
+    return await _report(service, plan_id, parse_request(question.fields).returns)
+
+
+async def _report(service: Service, plan_id: str, sections: tuple[str, ...]) -> bytes:
+    """The report of a plan, from memory where this tenant has read it a moment ago. Raises NotFound."""
+    key = tenant_of(service), plan_id, frozenset(sections)
+    report = service.kept.get(key)
+    if report is None:
+        report = await anyio.to_thread.run_sync(records.report_of, service.store, plan_id, sections)
+        service.kept.put(key, report)
+    return report
+
+
+@router.get(
+    "/v1/plans/{plan_id}",
+    response_class=Response,
+    responses=answers(200, "The report", {"application/json": ref("Report")}, ETag="of these sections")
+    | UNCHANGED
+    | problems(404, 422),
+)
+async def get_plan(
+    request: Request,
+    service: Serving,
+    plan_id: str,
+    sections: Sections = None,
+) -> Response:
+    """The report of a plan, with the sections asked for."""
+    wanted = records.DEFAULT_SECTIONS if sections is None else tuple(sections)
+    report = await _report(service, plan_id, wanted)
+    etag = "-".join([plan_id, *sorted(set(wanted) - {"plan"})])
+    return immutable(request, report, etag, "application/json")
+
+
+@router.get(
+    "/v1/plans/{plan_id}/graph",
+    response_class=Response,
+    responses=answers(200, "The rewritten graph", GRAPH_FORMS, ETag="of this form", Vary="Accept")
+    | UNCHANGED
+    | problems(404, 406, 422),
+)
+async def get_rewritten(request: Request, service: Serving, plan_id: str) -> Response:
+    """The rewritten graph, in the form that Accept asks for."""
+    return await _graph(request, service, plan_id, "graph")
+
+
+@router.get(
+    "/v1/plans/{plan_id}/source",
+    response_class=Response,
+    responses=answers(200, "The graph that was planned", GRAPH_FORMS, ETag="of this form", Vary="Accept")
+    | UNCHANGED
+    | problems(404, 406, 422),
+)
+async def get_source(request: Request, service: Serving, plan_id: str) -> Response:
+    """The graph that was planned, after differentiation."""
+    return await _graph(request, service, plan_id, "source")
+
+
+@router.get(
+    "/v1/plans/{plan_id}/layout",
+    response_class=Response,
+    responses=answers(200, "Addresses", {"application/json": ref("Layout")}, ETag="of the layout")
+    | UNCHANGED
+    | problems(404, 422),
+)
+async def get_layout(request: Request, service: Serving, plan_id: str) -> Response:
+    """Where every value lies."""
+    return await _section(request, service, plan_id, "layout")
+
+
+@router.get(
+    "/v1/plans/{plan_id}/timeline",
+    response_class=Response,
+    responses=answers(200, "Bytes of every step", {"application/json": ref("Timeline")}, ETag="of the timeline")
+    | UNCHANGED
+    | problems(404, 422),
+)
+async def get_timeline(request: Request, service: Serving, plan_id: str) -> Response:
+    """Bytes of every step, before and after."""
+    return await _section(request, service, plan_id, "timeline")
+
+
+async def _graph(request: Request, service: Service, plan_id: str, section: str) -> Response:
+    document = await anyio.to_thread.run_sync(records.section_of, service.store, plan_id, section)
+    return await negotiated(request, service, document, f"{plan_id}-{section}")
+
+
+async def _section(request: Request, service: Service, plan_id: str, section: str) -> Response:
+    data = await anyio.to_thread.run_sync(records.section_of, service.store, plan_id, section)
+    return immutable(request, data, f"{plan_id}-{section}", "application/json")

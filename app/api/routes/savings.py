@@ -1,0 +1,61 @@
+"""`/v1/savings`: what plans save, for dashboards."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Annotated, Literal
+
+import anyio.to_thread
+import msgspec
+from fastapi import APIRouter, Query, Response
+
+from app.api.auth.tenant_view import own_plans
+from app.api.routes.dependencies import Serving
+from app.api.wire.openapi import answers, problems, ref
+from app.render.csv_table import as_csv
+from app.store.savings import FIGURES, GROUPS, savings
+from app.store.tables import wire
+from planner.errors import BadRequest
+
+router = APIRouter(tags=["savings"])
+
+ONE = "|".join(GROUPS)
+GroupBy = Annotated[str, Query(pattern=f"^({ONE})(,({ONE}))*$", max_length=200, description=f"of {', '.join(GROUPS)}")]
+WHEN = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}(T[0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]{1,6})?)?(Z|[+-][0-9]{2}:[0-9]{2})?)?$"
+From = Annotated[str | None, Query(alias="from", pattern=WHEN, description="plans first made then or later")]
+To = Annotated[str | None, Query(alias="to", pattern=WHEN, description="plans first made before then")]
+
+
+@router.get(
+    "/v1/savings",
+    response_class=Response,
+    responses=answers(200, "A row a group", {"application/json": ref("Savings"), "text/csv": {"type": "string"}})
+    | problems(422),
+)
+async def get_savings(
+    service: Serving,
+    group_by: GroupBy = "model",
+    since: From = None,
+    until: To = None,
+    format: Annotated[Literal["json", "csv"], Query(description="of the answer")] = "json",
+) -> Response:
+    """Bytes saved and time paid, of the tenant's plans, of all for operators. A day, or a time without zone, is UTC."""
+    by = list(dict.fromkeys(group_by.split(",")))
+    first, last = _utc(since, "query.from"), _utc(until, "query.to")
+    owned = await anyio.to_thread.run_sync(own_plans, service)
+    rows = await anyio.to_thread.run_sync(savings, service.store, by, first, last, owned)
+    headers = {"Cache-Control": "no-store"}
+    if format == "csv":
+        return Response(as_csv([*by, *(figure.name for figure in FIGURES)], rows), 200, headers, "text/csv")
+    body = {"group_by": by, "from": first, "to": last, "rows": rows}
+    return Response(msgspec.json.encode(body), 200, headers, "application/json")
+
+
+def _utc(said: str | None, path: str) -> str | None:
+    if said is None:
+        return None
+    try:
+        moment = datetime.fromisoformat(said)
+        return wire(moment if moment.tzinfo else moment.replace(tzinfo=UTC))
+    except (ValueError, OverflowError):
+        raise BadRequest.one("bad_parameter", path, said, "a time from the year 1 to 9999", "mend the time") from None

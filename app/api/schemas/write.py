@@ -1,0 +1,39 @@
+"""The JSON Schemas by name, and the command that writes the checked-in ones: `python -m app.api.schemas.write`."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from pydantic import BaseModel
+
+from app.api.schemas.plans import Operation, Problem, Report, Request
+from app.api.schemas.transforms import Transform
+from app.atomic_files import write_whole
+from app.catalogue import SCHEMAS
+from graph.formats.document.schema import json_schemas as of_graphs
+
+#: Name on the wire -> record; "document" and "columns" come from `graph.formats`.
+NAMED: dict[str, type[BaseModel]] = {
+    "request": Request,
+    "report": Report,
+    "operation": Operation,
+    "problem": Problem,
+    "transform": Transform,
+}
+
+
+def json_schemas() -> dict[str, dict[str, Any]]:
+    """Every JSON Schema by name, as checked in under `app/api/schemas/json`."""
+    dialect = {"$schema": "https://json-schema.org/draft/2020-12/schema"}
+    return of_graphs() | {name: dialect | record.model_json_schema(by_alias=True) for name, record in NAMED.items()}
+
+
+def main() -> None:
+    """Write the checked-in schemas."""
+    for name, schema in json_schemas().items():
+        write_whole(SCHEMAS / f"{name}.json", (json.dumps(schema, indent=2) + "\n").encode())
+
+
+if __name__ == "__main__":
+    main()

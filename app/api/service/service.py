@@ -1,0 +1,162 @@
+"""What the routes share: settings, store, runner, jobs, and the few calls that join them."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+import anyio.to_thread
+import sqlalchemy as sa
+
+from app.api.service.admission import Admission, Turns
+from app.api.service.response_cache import Kept
+from app.atomic_files import CannotWrite
+from app.errors import AppError, SolveFailed, Unavailable
+from app.jobs.attempt import Means
+from app.jobs.batches.operations import WithBatches
+from app.jobs.batches.scheduler import Feeder
+from app.jobs.durable_jobs import DurableJobs
+from app.jobs.interface import RETRY_S, Jobs
+from app.settings import Settings
+from app.solver.child_process import Runner
+from app.store import records
+from app.store.garbage_collection import collect
+from app.store.states import STATES
+from app.store.store import Store
+from app.store.tables import operations
+from app.telemetry import metrics
+
+log = logging.getLogger(__name__)
+
+FIRST_COLLECTION_S = 600.0
+EXPANDED = 8  # bytes of memory that reading a byte of a document takes
+NO_SHAPES: Mapping[str, Any] = {"inputs": {}, "batch": None, "dims": {}}
+
+
+class Service:
+    """One service over one store."""
+
+    def __init__(self, settings: Settings):
+        self.settings = settings
+        self.store = Store.to_serve(settings)
+        self.runner = Runner(settings.solve_memory_bytes, settings.kill_seconds)
+        self.jobs: Jobs = WithBatches(DurableJobs(Means(self.store, self.runner, settings, Feeder)), self.store)
+        self.draining = False
+        self._closed = threading.Event()
+        if settings.gc_hours:
+            threading.Thread(target=self._collect, name="collector", daemon=True).start()
+        self.admission = Admission(settings)
+        self.kept = Kept(settings.kept_bytes)
+        self._reads = Turns(settings.readers, settings.read_queue, settings.read_seconds, "REMAT_READ_QUEUE")
+        metrics.watch(self)
+
+    def drain(self) -> None:
+        """Refuse new work, and end event streams."""
+        self.draining = True
+        self.jobs.drain()
+
+    def close(self) -> None:
+        self.draining = True
+        metrics.unwatch(self)
+        self._closed.set()
+        self.jobs.close()
+        self.store.close()
+
+    def jobs_by_state(self) -> dict[str, int]:
+        """How many operations are kept in each state. Raises CannotWrite, Unavailable."""
+        counted = sa.select(operations.c.state, sa.func.count()).group_by(operations.c.state)
+        with self.store.reading() as connection:
+            found = {row.state: row[1] for row in connection.execute(counted)}
+        return {state: found.get(state, 0) for state in STATES}
+
+    def waiting(self) -> dict[str, int]:
+        """How many wait for their turn: short tasks such as reading."""
+        return {"reads": self._reads.waiting}
+
+    def held_bytes(self) -> int:
+        return self.admission.bytes
+
+    def free_bytes(self) -> int:
+        return self.admission.free_bytes()
+
+    async def read_graph(self, data: bytes, shapes: Mapping[str, Any] = NO_SHAPES) -> dict[str, Any]:
+        """Record of the graph in `data`, read in a child and kept. Raises Problem, SolveFailed."""
+        payload = {"data": data, "limits": asdict(self.settings.limits()), "shapes": shapes}
+        read = await self.in_child("read", payload)
+        return await anyio.to_thread.run_sync(records.keep_graph, self.store, read)
+
+    async def write_graph(self, document: bytes, format: str) -> bytes:
+        """A stored document in another format."""
+        written: bytes = await self.in_child("write", {"data": document, "format": format})
+        return written
+
+    async def analyse(self, documents: Sequence[bytes], start: Mapping[str, int]) -> bytes:
+        """The analysis of the last document, numbered on from those before it."""
+        *before, data = documents
+        analysis: bytes = await self.in_child("analyse", {"data": data, "before": before, "start": dict(start)})
+        return analysis
+
+    async def transform(self, document: bytes, asked: bytes) -> tuple[dict[str, Any] | None, Any]:
+        """(record of the new graph or None for a pass that only answers, what the pass says)."""
+        made = await self.in_child("transform", {"data": document, "asked": asked})
+        if "graph" not in made:
+            return None, made["answer"]
+        return await anyio.to_thread.run_sync(records.keep_graph, self.store, made["graph"]), made["said"]
+
+    async def in_child(self, task: str, payload: Mapping[str, Any]) -> Any:
+        """Result of a short task; so many run at a time as settings say.
+
+        Raises Busy, Problem, SolveFailed, and Unavailable when its child has died twice.
+        """
+        async with self._reads.turn():
+            self.admission.demand_memory(EXPANDED * len(payload.get("data", b"")))
+            try:
+                return await self._run(task, payload)
+            except SolveFailed as died:
+                if died.code != "child_died":
+                    raise
+                log.warning("task=%s event=child_died said=%r", task, str(died))
+            try:
+                return await self._run(task, payload)
+            except SolveFailed as died:
+                if died.code != "child_died":
+                    raise
+                said = f"twice the {task} ended before it was done: {died}"
+                raise Unavailable(said, code="child_died", headers={"Retry-After": str(RETRY_S)}) from died
+
+    async def _run(self, task: str, payload: Mapping[str, Any]) -> Any:
+        answer = await anyio.to_thread.run_sync(self.runner.run, task, payload, self.settings.read_seconds)
+        return answer.result
+
+    def _collect(self) -> None:
+        """Take out of the store what has become old, soon after the start and then every `gc_hours`."""
+        settings, seconds = self.settings, FIRST_COLLECTION_S
+        while not self._closed.wait(seconds):
+            seconds = settings.gc_hours * 3600
+            try:
+                taken = collect(self.store, settings.keep_days, settings.idempotency_days)
+            except (AppError, CannotWrite) as error:
+                log.warning("event=not_collected said=%r", str(error))
+            else:
+                log.info("event=collected %s", " ".join(f"{name}={count}" for name, count in asdict(taken).items()))
+
+    def claim(self, key: str | None, path: str, body: bytes) -> str | None:
+        """Bind an idempotency key to this body; the operation it started before, if any. Raises Conflict."""
+        return None if key is None else records.claim(self.store, key, path, body)
+
+    def demand_free(self, key: str | None, path: str, body: bytes) -> None:
+        """Raises Conflict where an idempotency key is bound to another body already."""
+        if key is not None:
+            records.demand_free(self.store, key, path, body)
+
+    def bind(self, key: str | None, path: str, operation_id: str) -> None:
+        """Remember which operation the key started."""
+        if key is not None:
+            records.bind(self.store, key, path, operation_id)
+
+    def has_graph(self, graph_id: str) -> None:
+        """Raises NotFound."""
+        records.graph_of(self.store, graph_id)

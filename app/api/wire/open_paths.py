@@ -1,0 +1,9 @@
+"""Paths that need no key."""
+
+from __future__ import annotations
+
+OPEN = frozenset({"/livez", "/readyz", "/version", "/openapi.json", "/docs", "/login", "/logout"})
+
+
+def is_open(path: str) -> bool:
+    return path in OPEN or path.startswith(("/docs/", "/assets/"))

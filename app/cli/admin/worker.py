@@ -1,0 +1,46 @@
+"""`remat worker`: takes operations of a store that others serve, until SIGTERM."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+from app.jobs.attempt import Means
+from app.jobs.batches.scheduler import Feeder
+from app.jobs.queue import Queue
+from app.jobs.worker import Worker
+from app.settings import Settings
+from app.solver.child_process import Runner
+from app.store.store import Store
+from app.telemetry import export, logs
+
+
+def run(data: Path | None, slots: int | None) -> int:
+    """Exit code, once drained; `slots` solves at a time, else what the settings say."""
+    given: dict[str, Any] = {} if data is None else {"data": data}
+    settings = Settings(**given)
+    settings = settings.model_copy(update={"workers": max(1, settings.workers if slots is None else slots)})
+    logs.start(settings.log_level)
+    watching = export.start(settings.otlp_url)
+    if settings.metrics_address is not None:
+        watching.listen(settings.metrics_address)
+    store = Store(settings)
+    store.prepare()
+    queue = Queue(store.engine)
+    queue.prepare()
+    worker = Worker(Means(store, Runner(settings.solve_memory_bytes, settings.kill_seconds), settings, Feeder), queue)
+    stop = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: stop.set())
+    worker.start()
+    print(f"working as {worker.id}", file=sys.stderr, flush=True)
+    stop.wait()
+    worker.close()
+    store.close()
+    watching.flush()
+    sys.stderr.flush()
+    os._exit(0)  # threads may wait for what others have taken over

@@ -1,0 +1,58 @@
+"""`remat fit`: a model and a memory in; the largest batch or the longest sequence that fits, and its plan, out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from app.atomic_files import write_whole
+from app.cli.commands.files import read_bytes, ready, to_json
+from app.cli.commands.plan import EMBEDDED
+from app.cli.commands.signals import STOPPED, stopping
+from app.render import text as terminal
+from app.render.text import share, size, table
+from planner.pipeline.fit import fit
+from planner.request.curve_and_fit_request import parse_fit
+
+WHY = {"": "fits", "proven": "does not fit, proven", "not_found": "no plan found", "refused": "not a size it takes"}
+
+
+def run(model: str, fields: Mapping[str, Any], output: Path | None, as_json: bool) -> int:
+    """Exit code of the command: 0 done, 1 no size fits, 3 stopped, 4 our own fault."""
+    asked = parse_fit({"execute": "auto", **fields}, EMBEDDED if output is not None else ())
+    ready(model, output)
+    data = read_bytes(model)
+    progress = terminal.Progress()
+    with stopping() as stop:
+        try:
+            found = fit(data, asked, on_progress=progress, cancel=stop)
+        finally:
+            progress.close()
+    if output is not None and found.outcome is not None:
+        write_whole(output, (to_json(found.outcome.report) + "\n").encode())
+    print(to_json(found.document) if as_json else "\n".join(lines(found.document)))
+    return STOPPED if stop.is_set() else found.exit_code
+
+
+def lines(document: Mapping[str, Any]) -> list[str]:
+    """The answer in the first line, then a line a size."""
+    what = document["dimension"] or "batch"
+    rows = [
+        (
+            row["size"], size(row["peak_bytes"]) if row.get("peak_bytes") else "",
+            share(row["overhead"]) if row.get("overhead") is not None else "", WHY[row["why"]], row["said"],
+        )
+        for row in document["tried"]
+    ]  # fmt: skip
+    limit = f"{size(document['budget_bytes'])} within {share(document['max_overhead'])} more time"
+    if document["size"] is None:
+        head = f"no {what} fits {limit}"
+    else:
+        plan = document["plan"]
+        head = (
+            f"{what} {document['size']} fits {limit}: peak {size(plan['peak_bytes'])}, "
+            f"{share(plan['overhead'])} more time"
+        )
+    text = [head, "", *table((what, "peak", "more time", "", ""), rows, (0, 1, 2))]
+    return text + [f"warning: {warning}" for warning in document["warnings"]]

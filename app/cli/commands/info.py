@@ -1,0 +1,77 @@
+"""`remat info`: what a model is before anything is planned, or which version of a name each op reads and writes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from app.cli.commands.files import read_bytes, to_json
+from app.render.text import seconds, size, table
+from planner.formulation.training_graph import read
+from planner.report.model_summary import info
+from planner.request.plan_request import parse_request
+
+# Imports inside functions: a command imports what it needs, so that `remat --help` answers in under 0.3 s.
+
+MOST_OPS = 12
+
+
+def run(model: str, fields: Mapping[str, Any], as_json: bool, versions: bool = False) -> int:
+    """Exit code; the sizes, the peak and its holders are printed, or the version table and what looks wrong."""
+    if versions:
+        return _run_versions(model, fields, as_json)
+    found = info(read_bytes(model), parse_request(fields))
+    print(to_json(found) if as_json else "\n".join(lines(found)))
+    return 0
+
+
+def lines(found: Mapping[str, Any]) -> list[str]:
+    """The facts as text."""
+    model, base = found["model"], found["baseline"]
+    phases = ", ".join(f"{count} {phase}" for phase, count in found["nodes_by_phase"].items() if count)
+    ops = [f"{op} ×{count}" for op, count in list(found["ops"].items())[:MOST_OPS]]
+    left_out = len(found["ops"]) - len(ops)
+    roles = [(f"  {role}", size(held)) for role, held in found["bytes_by_role"].items()]
+    binding = found["binding_node"] or "none"
+    text = [
+        f"{model['name'] or 'model'}: {model['nodes']} nodes ({phases or 'none'}), {model['values']} values",
+        f"ops: {', '.join(ops)}{f' and {left_out} more' if left_out > 0 else ''}",
+        "",
+        *table(("bytes by role", ""), roles, (1,)),
+        "",
+        f"peak as it stands: {size(base['peak_bytes'])} at step {base['peak_step']}, {seconds(base['seconds'])} a step",
+        f"no plan peaks below {size(found['smallest_possible_bytes'])}; binding node: {binding}",
+        *table(("held at the peak", "", "from", "to"), _holders(found), (1, 2, 3)),
+        "",
+        *table(("input", "type"), found["inputs"].items()),
+    ]
+    return text + [f"warning: {warning}" for warning in found["warnings"]]
+
+
+def _holders(found: Mapping[str, Any]) -> list[tuple[object, ...]]:
+    return [(f"  {row['value']}", size(row["bytes"]), row["from_step"], row["to_step"]) for row in found["holders"]]
+
+
+def _run_versions(model: str, fields: Mapping[str, Any], as_json: bool) -> int:
+    from app.models.analysis import versions_and_lints
+
+    request = parse_request(fields)
+    found = versions_and_lints(read(read_bytes(model), request))
+    print(to_json(found) if as_json else "\n".join(version_lines(found)))
+    return 0
+
+
+def version_lines(found: Mapping[str, Any]) -> list[str]:
+    """The table as text: a line a node, then what has no writer, no reader or looks wrong."""
+    versions = found["versions"]
+    named = [f"{name}@{number}" for name, number in zip(versions["name"], versions["version"], strict=True)]
+    named.append("-")  # what is absent
+    rows = [
+        (node, " ".join(named[v] for v in read), " ".join(named[v] for v in written))
+        for node, read, written in zip(versions["nodes"], versions["inputs"], versions["outputs"], strict=True)
+    ]
+    text = [*table(("node", "reads", "writes"), rows)]
+    lists = {title: [f"{name}@{number}" for name, number in versions[title]] for title in ("undefined", "unread")}
+    lists["dead"] = versions["dead"]
+    text += [f"{title}: {', '.join(entries)}" for title, entries in lists.items() if entries]
+    return text + [f"{lint['code']}: {lint['path']}: {lint['found']}" for lint in found["lints"]]

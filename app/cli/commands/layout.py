@@ -1,0 +1,74 @@
+"""`remat layout`: a CSV of buffers with their lifetimes in; the same with an offset for each out."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from app.atomic_files import write_whole
+from app.cli.commands.files import read_bytes, to_json
+from app.cli.commands.signals import STOPPED, stopping
+from app.render.text import size
+from planner.errors import BadRequest, Finding
+from planner.layout.csv_buffers import BUFFER, COLUMNS, pack, parse_buffers
+
+WHOLE = re.compile(r"\s*-?[0-9]{1,19}\s*")
+Table = tuple[Sequence[str], list[dict[str, str]]]
+
+
+def run(file: str, asked: Mapping[str, Any], output: Path | None, as_json: bool) -> int:
+    """Exit code of the command: 0 done, 1 over the capacity, 2 bad input, 3 stopped."""
+    names, rows = read(file)
+    given = {name: value for name, value in asked.items() if value is not None}
+    buffers = parse_buffers({"buffers": [_numbers(row) for row in rows], **given})
+    with stopping() as stop:
+        packed = pack(buffers, stop)
+    if output is not None:
+        offsets = [str(offset) for offset in packed.offsets.tolist()]
+        write_whole(output, written(names, rows, offsets).encode())
+    said = f"{len(rows)} buffers in {size(packed.arena_bytes)}, {packed.status}; no arena is below "
+    print(to_json(packed.document()) if as_json else f"{said}{size(packed.bound_bytes)}")
+    return STOPPED if stop.is_set() else int(packed.status == "over_capacity")
+
+
+def read(file: str) -> Table:
+    """Names of the columns, and the rows as they stand. Raises BadRequest."""
+    try:
+        reader = csv.DictReader(io.StringIO(read_bytes(file).decode(), newline=""), strict=True)
+        names, rows = list(reader.fieldnames or ()), list(reader)
+    except (csv.Error, UnicodeDecodeError) as error:
+        raise BadRequest.one("unparseable", file, str(error)[:80], "a CSV file", "mend the file") from error
+    head = "a first line with id, lower, upper and size, and alignment and offset if need be"
+    missing = [name for name in ("lower", "upper", "size") if name not in names]
+    if missing or len(set(names)) < len(names):
+        raise BadRequest.one("missing_field", file, ",".join(names)[:80] or "nothing", head, "add what is missing")
+    uneven = [
+        Finding("bad_field", f"buffers[{i}]", "another number of cells than the first line", "as many", "mend the line")
+        for i, row in enumerate(rows)
+        if None in row or None in row.values()
+    ]
+    if uneven:
+        raise BadRequest(uneven[:10])
+    return names, rows
+
+
+def _numbers(row: Mapping[str, str]) -> dict[str, Any]:
+    """The cells that say something; others than `BUFFER` knows are kept in the file and mean nothing."""
+    return {
+        name: int(cell) if name in COLUMNS and WHOLE.fullmatch(cell) else cell
+        for name, cell in row.items()
+        if name in BUFFER and cell.strip()
+    }
+
+
+def written(names: Sequence[str], rows: Sequence[Mapping[str, str]], offsets: Sequence[str]) -> str:
+    """The table with its offsets, in their own column."""
+    text = io.StringIO(newline="")
+    writer = csv.DictWriter(text, dict.fromkeys([*names, "offset"]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows({**row, "offset": offset} for row, offset in zip(rows, offsets, strict=True))
+    return text.getvalue()

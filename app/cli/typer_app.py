@@ -1,0 +1,400 @@
+"""The `remat` command. Nothing heavy is imported here: `remat --help` answers in under 0.3 s."""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from app.cli.admin.keys import keys
+from app.cli.options import completion, options
+
+# Imports inside functions: a command imports what it needs, so that `remat --help` answers in under 0.3 s.
+
+app = typer.Typer(
+    name="remat",
+    help="Plans what a training step keeps in memory and what it computes again, and proves the result equal.",
+    epilog="Exit codes: 0 done, 1 budget not reached (or a difference), 2 bad input or usage, 3 stopped, 4 our fault.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+app.add_typer(keys, name="keys")
+INTERRUPTED = 3
+
+
+@app.command()
+@options.with_options(options.OF_PLAN)
+def plan(
+    model: options.Model,
+    budget: options.Budget = None,
+    max_overhead: options.MaxOverhead = None,
+    fits: options.Fits = None,
+    shapes: options.ShapeSets = [],  # noqa: B006
+    checkpoints: options.Checkpoints = [],  # noqa: B006
+    unknown_checkpoints: options.UnknownCheckpoints = None,
+    advise: options.Advise = False,
+    advise_checkpoints: options.AdviseCheckpoints = False,
+    share_buffers: options.ShareBuffers = False,
+    gradient_events: options.GradientEvents = False,
+    request: options.RequestFile = None,
+    output: options.Output = None,
+    graph: options.GraphFile = None,
+    source: options.SourceFile = None,
+    draw: options.Draw = None,
+    plot: options.Plot = None,
+    as_json: options.Json = False,
+    **flags: Any,
+) -> int:
+    """Plan a model under a budget; write the report and the rewritten graph."""
+    from app.cli.commands.plan import Files, run
+
+    flags |= {
+        "budget": budget, "max_overhead": max_overhead, "fits": fits, "shapes": shapes,
+        "checkpoints": checkpoints,
+        "unknown_checkpoints": unknown_checkpoints, "advise": advise, "advise_checkpoints": advise_checkpoints,
+        "share_buffers": share_buffers, "gradient_events": gradient_events,
+    }  # fmt: skip
+    options.not_both_json_and_drawn(as_json, draw)
+    return run(model, options.request_fields(request, flags), Files(output, graph, source, plot), as_json, draw)
+
+
+@app.command()
+@options.with_options(options.OF_PLAN)
+def curve(
+    model: options.Model,
+    budgets: options.Budgets = None,
+    request: options.RequestFile = None,
+    draw: options.Draw = None,
+    plot: options.Plot = None,
+    as_json: options.Json = False,
+    **flags: Any,
+) -> int:
+    """Plan a model at several budgets: the least time within each, and the bound beside it."""
+    from app.cli.commands.curve import run
+
+    options.not_both_json_and_drawn(as_json, draw)
+    fields = options.request_fields(request, flags | {"budgets": options.listed(budgets)})
+    return run(model, fields, as_json, draw, plot)
+
+
+@app.command()
+@options.with_options(options.OF_SEARCH)
+def fit(
+    model: options.Model,
+    budget: options.Memory = None,
+    fits: options.Fits = None,
+    max_overhead: options.MostOverhead = None,
+    grow: options.Grow = None,
+    request: options.RequestFile = None,
+    output: options.Output = None,
+    as_json: options.Json = False,
+    **flags: Any,
+) -> int:
+    """Find the largest batch, or the longest sequence, that fits a memory within some extra time."""
+    from app.cli.commands.fit import run
+
+    fields = options.request_fields(request, flags | {"budget": budget, "fits": fits, "grow": grow})
+    if max_overhead is not None:
+        fields["max_overhead"] = max_overhead
+    return run(model, fields, output, as_json)
+
+
+@app.command()
+@options.with_options(options.OF_MODEL)
+def info(
+    model: options.Model,
+    request: options.RequestFile = None,
+    versions: options.Versions = False,
+    as_json: options.Json = False,
+    **flags: Any,
+) -> int:
+    """Show sizes by role, the peak of the model as it stands, and who holds it."""
+    from app.cli.commands.info import run
+
+    return run(model, options.request_fields(request, flags), as_json, versions)
+
+
+@app.command()
+def layout(
+    file: Annotated[str, typer.Argument(metavar="FILE.csv|-", help="A row a buffer: id, lower, upper, size.")],
+    capacity: Annotated[
+        int | None, typer.Option(metavar="N", help="Bytes of the arena; the fewest unless told.")
+    ] = None,
+    alignment: Annotated[int, typer.Option(metavar="N", help="Of buffers whose row says none.")] = 1,
+    seconds: options.Seconds = None,
+    output: Annotated[Path | None, typer.Option("-o", "--output", metavar="OUT.csv", help="Write offsets.")] = None,
+    as_json: options.Json = False,
+) -> int:
+    """Pack buffers with known lifetimes into one arena; exit 1 when they do not fit its capacity."""
+    from app.cli.commands.layout import run
+
+    return run(file, {"capacity": capacity, "alignment": alignment, "search_seconds": seconds}, output, as_json)
+
+
+@app.command()
+def explain(plan: options.Plan, as_json: options.Json = False) -> int:
+    """Show what each recomputation of a saved plan frees and costs."""
+    from app.cli.commands.explain import run
+
+    return run(plan, as_json)
+
+
+@app.command()
+def verify(
+    plan: options.Plan,
+    certificate: options.Certificate = False,
+    output: options.Claims = None,
+    as_json: options.Json = False,
+) -> int:
+    """Check a saved plan again from its source, or the proof of its bound; exit 1 when it is not what it says."""
+    from app.cli.commands.verify import prove, run
+
+    return prove(plan, output, as_json) if certificate or output is not None else run(plan, as_json)
+
+
+@app.command()
+def check(
+    plan: options.Plan,
+    model: options.Model,
+    max_drift: Annotated[
+        str, typer.Option("--max-drift", metavar="SHARE", help="Growth of a peak or a time that may pass.")
+    ] = "2%",
+    as_json: options.Json = False,
+) -> int:
+    """Replay a saved plan on a model of today; exit 1 when peak or time grew too far, naming the nodes to blame."""
+    from app.cli.commands.check import run
+
+    return run(plan, model, max_drift, as_json)
+
+
+@app.command()
+def diff(
+    a: Annotated[str, typer.Argument(metavar="A", help="A model or a saved plan.")],
+    b: Annotated[str, typer.Argument(metavar="B", help="Another one.")],
+    as_json: options.Json = False,
+) -> int:
+    """Compare two models or plans; exit 1 on a difference, naming the nodes to blame."""
+    from app.cli.commands.diff import run
+
+    return run(a, b, as_json)
+
+
+@app.command()
+def convert(
+    source: Annotated[str, typer.Argument(metavar="IN|-", help="A model of any known format.")],
+    target: Annotated[Path, typer.Argument(metavar="OUT", help=options.SUFFIXES)],
+    transform: options.Transform = [],  # noqa: B006
+    batch: options.Batch = None,
+    inputs: options.Inputs = [],  # noqa: B006
+    dims: options.Dims = [],  # noqa: B006
+) -> int:
+    """Write a model in another format, chosen by the extension, after passes such as '{"pass": "prune"}'."""
+    from app.cli.commands.convert import run
+
+    return run(source, target, options.shapes(batch, inputs, dims), transform)
+
+
+@app.command()
+def zoo(
+    names: Annotated[
+        list[str], typer.Argument(metavar="[NETWORK]...", help="All unless named.", autocompletion=completion.network)
+    ] = [],  # noqa: B006
+    output: Annotated[Path, typer.Option("-o", "--output", metavar="FOLDER", help="Where files go.")] = Path("zoo"),
+    only_list: Annotated[bool, typer.Option("--list", help="Show what there is instead, and where from.")] = False,
+    as_json: options.Json = False,
+) -> int:
+    """Write real networks as files of their shapes, and a manifest for `remat batch`."""
+    from app.cli.commands.zoo import run
+
+    return run(names, output, only_list, as_json)
+
+
+@app.command()
+@options.with_options(options.OF_BATCH)
+def batch(
+    models: Annotated[
+        str, typer.Argument(metavar="FOLDER|MANIFEST|GLOB", help="Models, or a manifest of `remat zoo`.")
+    ],
+    budgets: options.Budgets = None,
+    planners: Annotated[
+        str, typer.Option(metavar="NAME,...", help="Of `remat planners`.", autocompletion=completion.planner)
+    ] = "auto",
+    seeds: Annotated[str, typer.Option(metavar="N,...", help="Of every random choice.")] = "0",
+    batch_sizes: Annotated[
+        str | None, typer.Option(metavar="N,...", help="Leading lengths; a manifest's own unless told.")
+    ] = None,
+    engine: Annotated[
+        str, typer.Option(metavar="WHERE", help="local, or server.", autocompletion=completion.of("local", "server"))
+    ] = "local",
+    server: options.Server = None,
+    workers: Annotated[
+        int | None, typer.Option(metavar="N", min=1, help="Plans at a time on this machine; one a core unless told.")
+    ] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on: what is there already is not made again.")] = False,
+    output: Annotated[Path, typer.Option("-o", "--output", metavar="FOLDER", help="Where results go.")] = Path(
+        "remat-batch"
+    ),
+    html: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a report that is one page.")] = None,
+    request: options.RequestFile = None,
+    as_json: options.Json = False,
+    **flags: Any,
+) -> int:
+    """Plan many models at several budgets; what has ended is kept, whatever happens."""
+    from app.cli.commands.batch import Asked, run
+
+    fields = options.request_fields(request, flags)
+    seed_list, size_list = options.whole_numbers(seeds, "--seeds"), options.whole_numbers(batch_sizes, "--batch-sizes")
+    asked = Asked(
+        models, options.listed(budgets) or [], options.listed(planners) or [], seed_list, size_list, engine, server,
+        workers, output, resume, html,
+    )  # fmt: skip
+    return run(asked, fields, as_json)
+
+
+@app.command()
+def top(
+    server: options.Server = None,
+    once: Annotated[bool, typer.Option("--once", help="Show it as it stands, and end.")] = False,
+) -> int:
+    """Follow a service's jobs: state, stage, best so far and bound."""
+    from app.cli.admin.top import run
+
+    return run(server, once)
+
+
+@app.command()
+def planners(as_json: options.Json = False) -> int:
+    """List the planners."""
+    from app.cli.admin.catalogue import run_planners
+
+    return run_planners(as_json)
+
+
+@app.command()
+def devices(as_json: options.Json = False) -> int:
+    """List the device profiles and the data sheets they come from."""
+    from app.cli.admin.catalogue import run_devices
+
+    return run_devices(as_json)
+
+
+@app.command()
+def schema(name: options.SchemaName) -> int:
+    """Print a JSON Schema."""
+    from app.cli.admin.catalogue import run_schema
+
+    return run_schema(name)
+
+
+@app.command()
+def serve(
+    host: Annotated[str, typer.Option(metavar="ADDRESS", help="Where to listen.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(metavar="N", min=0, max=65535, help="0 picks a free one.")] = 8000,
+    data: options.Data = None,
+    auth: Annotated[
+        bool | None, typer.Option("--auth/--no-auth", help="Ask for keys, or not; asked where strangers reach.")
+    ] = None,
+) -> int:
+    """Answer over HTTP until SIGTERM, then drain."""
+    from app.cli.admin.serve import run
+
+    return run(host, port, data, auth)
+
+
+@app.command()
+def worker(
+    data: options.Data = None,
+    slots: Annotated[
+        int | None, typer.Option(metavar="N", min=1, help="Solves at a time; REMAT_WORKERS unless told.")
+    ] = None,
+) -> int:
+    """Take solves of a store that others serve, until SIGTERM, then drain."""
+    from app.cli.admin.worker import run
+
+    return run(data, slots)
+
+
+@app.command()
+def migrate(data: options.Data = None, as_json: options.Json = False) -> int:
+    """Make the tables of a store what this program knows."""
+    from app.cli.admin.store import run_migrate
+
+    return run_migrate(data, as_json)
+
+
+@app.command()
+def gc(
+    data: options.Data = None,
+    keep_days: Annotated[
+        float | None, typer.Option(metavar="N", min=0, help="Drop what ended longer ago; REMAT_KEEP_DAYS unless told.")
+    ] = None,
+    as_json: options.Json = False,
+) -> int:
+    """Drop what a store holds for nobody: old operations and plans, and files that nothing names."""
+    from app.cli.admin.store import run_gc
+
+    return run_gc(data, keep_days, as_json)
+
+
+@app.command()
+def check_store(data: options.Data = None, as_json: options.Json = False) -> int:
+    """Look at every row and file of a store; exit 1 when they do not fit together."""
+    from app.cli.admin.store import run_check
+
+    return run_check(data, as_json)
+
+
+def run(arguments: list[str]) -> int:
+    """Exit code of one command line. What goes wrong is told on standard error, with `--json` on standard output."""
+    as_json = "--json" in arguments
+    try:
+        code = typer.main.get_command(app).main(arguments, prog_name="remat", standalone_mode=False)
+        sys.stdout.flush()
+        return code if isinstance(code, int) else 0
+    except (BrokenPipeError, SystemExit) as ended:  # whoever read standard output has seen enough
+        if isinstance(ended, SystemExit) and not isinstance(ended.__context__, BrokenPipeError):
+            raise  # typer ends the program for other reasons too, and with 1 for this one
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except typer.TyperException as error:
+        return _told(_usage(error), as_json, 2)
+    except (KeyboardInterrupt, typer.Abort):
+        return INTERRUPTED
+    except Exception as error:
+        from app.errors import problem_of, row_of
+
+        exit_code = row_of(error).exit_code
+        if row_of(error).error is BaseException:
+            import traceback
+
+            traceback.print_exc()
+        return _told(problem_of(error), as_json, exit_code)
+
+
+def _usage(error: Any) -> dict[str, Any]:
+    from app.errors import problem
+
+    said = error.format_message() if hasattr(error, "format_message") else str(error)
+    return problem(422, "usage", "The command line cannot be read", f"{said} See remat --help.")
+
+
+def _told(problem: dict[str, Any], as_json: bool, exit_code: int) -> int:
+    if as_json:
+        import json
+
+        print(json.dumps(problem, indent=2))
+    else:
+        print(f"remat: {problem['title'].lower()}\n{problem['detail']}", file=sys.stderr)
+    return exit_code
+
+
+def main() -> None:
+    """Entry point of the `remat` script."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # a name may have letters that the terminal has not
+    sys.exit(run(sys.argv[1:]))

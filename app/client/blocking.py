@@ -1,0 +1,153 @@
+"""The HTTP service as Python: `Client` blocks, `AsyncClient` waits; both say and do the same.
+
+with Client("https://remat.example", key="...") as client:
+    report = client.plan("model.onnx", budget="8GiB", hide_names=True)
+
+Weights never leave, names only where they may; what is answered speaks of the caller's model. Whatever fails
+for a while is sent again, and with one idempotency key, so that nothing is done twice.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator
+from types import TracebackType
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar
+
+import httpx2
+
+from app.client.anonymize import Home
+from app.client.asynchronous import AsyncClient, Event, options_of
+from app.client.progress_bar import progress_bar
+from app.client.transport import (
+    Blocking,
+    Cancelled,
+    ClientError,
+    OperationFailed,
+    ServiceProblem,
+    TimedOut,
+    Unreachable,
+)
+
+__all__ = [
+    "AsyncClient", "Cancelled", "Client", "ClientError", "Event", "Home", "OperationFailed", "ServiceProblem",
+    "TimedOut", "Unreachable", "progress_bar",
+]  # fmt: skip
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def _now(coroutine: Coroutine[Any, Any, T]) -> T:
+    """What a coroutine that never suspends comes to."""
+    try:
+        coroutine.send(None)
+    except StopIteration as ended:
+        result: T = ended.value
+        return result
+    raise AssertionError("a blocking wire has suspended")
+
+
+def _each(events: AsyncGenerator[T]) -> Iterator[T]:
+    """The items of an async generator that never suspends."""
+    try:
+        while True:
+            try:
+                yield _now(events.__anext__())
+            except StopAsyncIteration:
+                return
+    finally:
+        _now(events.aclose())
+
+
+def _blocking(
+    method: Callable[Concatenate[AsyncClient, P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate[Client, P], T]:
+    """The method of `Client` that says and does the same."""
+
+    @functools.wraps(method)
+    def blocking(self: Client, /, *args: P.args, **named: P.kwargs) -> T:
+        return _now(method(self._waiting, *args, **named))
+
+    return blocking
+
+
+def _streamed(
+    method: Callable[Concatenate[AsyncClient, P], AsyncGenerator[T]],
+) -> Callable[Concatenate[Client, P], Iterator[T]]:
+    """The method of `Client` that gives one after the other."""
+
+    @functools.wraps(method)
+    def streamed(self: Client, /, *args: P.args, **named: P.kwargs) -> Iterator[T]:
+        return _each(method(self._waiting, *args, **named))
+
+    return streamed
+
+
+class Client:
+    """`AsyncClient` for those who block: the same arguments, methods and answers, and iterators for streams."""
+
+    def __init__(
+        self,
+        url: str | None = None,
+        key: str | None = None,
+        *,
+        timeout: float = 60.0,
+        retries: int = 6,
+        names_key: bytes | None = None,
+        **http: Any,
+    ):
+        options = options_of(url, key, http)
+        self._waiting = AsyncClient.__new__(AsyncClient)
+        self._waiting.begin(Blocking(httpx2.Client(**options), timeout), retries, names_key)
+
+    def close(self) -> None:
+        """End every connection."""
+        _now(self._waiting.aclose())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    prepare = _blocking(AsyncClient.prepare)
+    post_graph = _blocking(AsyncClient.post_graph)
+    graph = _blocking(AsyncClient.graph)
+    analysis = _blocking(AsyncClient.analysis)
+    transform = _blocking(AsyncClient.transform)
+    plan = _blocking(AsyncClient.plan)
+    submit = _blocking(AsyncClient.submit)
+    curve = _blocking(AsyncClient.curve)
+    fit = _blocking(AsyncClient.fit)
+    pack = _blocking(AsyncClient.pack)
+    kept_curve = _blocking(AsyncClient.kept_curve)
+    kept_fit = _blocking(AsyncClient.kept_fit)
+    packed = _blocking(AsyncClient.packed)
+    report = _blocking(AsyncClient.report)
+    rewritten = _blocking(AsyncClient.rewritten)
+    source = _blocking(AsyncClient.source)
+    layout = _blocking(AsyncClient.layout)
+    timeline = _blocking(AsyncClient.timeline)
+    operation = _blocking(AsyncClient.operation)
+    operations = _streamed(AsyncClient.operations)
+    wait = _blocking(AsyncClient.wait)
+    events = _streamed(AsyncClient.events)
+    cancel = _blocking(AsyncClient.cancel)
+    batch = _blocking(AsyncClient.batch)
+    start_batch = _blocking(AsyncClient.start_batch)
+    batch_status = _blocking(AsyncClient.batch_status)
+    batches = _streamed(AsyncClient.batches)
+    wait_batch = _blocking(AsyncClient.wait_batch)
+    items = _streamed(AsyncClient.items)
+    table = _blocking(AsyncClient.table)
+    cancel_batch = _blocking(AsyncClient.cancel_batch)
+    retry_batch = _blocking(AsyncClient.retry_batch)
+    savings = _blocking(AsyncClient.savings)
+    planners = _blocking(AsyncClient.planners)
+    devices = _blocking(AsyncClient.devices)
+    schema = _blocking(AsyncClient.schema)
+    version = _blocking(AsyncClient.version)
+    ready = _blocking(AsyncClient.ready)

@@ -1,0 +1,127 @@
+"""`app.jobs.interface.Jobs` with batches: each batch has an operation, whose progress is that of its items."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from typing import Any
+
+from app.errors import NotFound
+from app.jobs.batches import repository
+from app.jobs.batches.repository import Batch
+from app.jobs.interface import Event, Jobs, Operation, Page, Question
+from app.store.store import Store
+
+LOOK_S = 0.25  # between two looks at a batch that somebody follows
+KEEP_ALIVE_S = 15.0  # a quiet stream says so, or proxies close it
+
+
+class BatchOperation(Operation):
+    """A batch as an operation."""
+
+    in_queue = 0  # items that run or wait to
+    solver_seconds = 0.0  # that its solves have taken
+
+    def wire(self) -> dict[str, Any]:
+        done = self.finished and f"/v1/batches/{repository.batch_of(self.id)}"
+        return {**super().wire(), "result": done or None}
+
+
+def as_operation(batch: Batch) -> BatchOperation:
+    progress = {
+        "seconds": batch.seconds(), "incumbent": None, "bound": None, "gap": None, "total": batch.total,
+        "done": batch.done, "items": batch.wire()["items"],
+    }  # fmt: skip
+    operation = BatchOperation(
+        batch.operation_id, "", "", batch.fields, batch.created_at, kind="batch", state=batch.state,
+        stage="items" if batch.state == "running" else None, started_at=batch.started_at, ended_at=batch.ended_at,
+        progress=progress, last_event=batch.last_event, cancel_requested=batch.cancel_requested,
+    )  # fmt: skip
+    operation.in_queue, operation.solver_seconds = batch.counts.get("running", 0), batch.solver_seconds
+    return operation
+
+
+class WithBatches:
+    """Operations of `jobs`, and those of batches."""
+
+    def __init__(self, jobs: Jobs, store: Store):
+        self._jobs, self._store = jobs, store
+        self._draining = False
+
+    def start(self) -> None:
+        self._jobs.start()
+
+    def submit(self, question: Question) -> Operation:
+        return self._jobs.submit(question)
+
+    def status(self, id: str) -> Operation:
+        try:
+            return self._jobs.status(id)
+        except NotFound:
+            batch = self._batch(id)
+            if batch is None:
+                raise
+            return as_operation(batch)
+
+    async def wait(self, id: str, seconds: float) -> Operation:
+        if await asyncio.to_thread(self._batch, id) is None:
+            return await self._jobs.wait(id, seconds)
+        until = time.monotonic() + seconds
+        while True:
+            operation = await asyncio.to_thread(self.status, id)
+            left = until - time.monotonic()
+            if operation.finished or self._draining or left <= 0:
+                return operation
+            await asyncio.sleep(min(LOOK_S, left))
+
+    async def stream(self, id: str, after: int) -> AsyncIterator[Event | None]:
+        """Of a batch: where it stands each time something has happened; what happened in between is left out."""
+        if await asyncio.to_thread(self._batch, id) is None:
+            async for event in self._jobs.stream(id, after):
+                yield event
+            return
+        said, state = time.monotonic(), ""
+        while True:
+            operation = await asyncio.to_thread(self.status, id)
+            if operation.last_event > after:
+                after, said = operation.last_event, time.monotonic()
+                if operation.state != state:
+                    yield Event(after, "state", operation.wire())
+                else:
+                    yield Event(after, "progress", {"stage": operation.stage, **(operation.progress or {})})
+                state = operation.state
+            if operation.finished or self._draining:
+                return
+            if time.monotonic() > said + KEEP_ALIVE_S:
+                said = time.monotonic()
+                yield None
+            await asyncio.sleep(LOOK_S)
+
+    def cancel(self, id: str) -> Operation:
+        batch = self._batch(id)
+        if batch is None:
+            return self._jobs.cancel(id)
+        repository.cancel(self._store, batch.id)
+        return self.status(id)
+
+    def list(self, after: str | None, limit: int, state: str | None) -> Page:
+        page = self._jobs.list(after, limit, state)
+        before = None if after is None else repository.batch_of(after)
+        found = [*page.operations, *map(as_operation, repository.page(self._store, None, before, limit + 1, state))]
+        found.sort(key=lambda operation: operation.id, reverse=True)
+        more = len(found) > limit or page.after is not None
+        return Page(tuple(found[:limit]), found[limit - 1].id if more else None)
+
+    def drain(self) -> None:
+        self._draining = True
+        self._jobs.drain()
+
+    def close(self) -> None:
+        self._jobs.close()
+
+    def _batch(self, id: str) -> Batch | None:
+        try:
+            return repository.find(self._store, repository.batch_of(id))
+        except NotFound:
+            return None

@@ -1,0 +1,88 @@
+"""Items of a batch and what their plans say: as JSON, CSV or Parquet."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import msgspec
+
+from app.errors import NotAcceptable
+from app.jobs.batches import repository
+from app.render.csv_table import as_csv
+from app.store.store import Store
+
+# Imports inside functions: pyarrow is an extra.
+
+MEDIA = {"json": "application/json", "csv": "text/csv", "parquet": "application/vnd.apache.parquet"}
+PAGE = 1000
+#: Columns in their order, and what each is to Parquet.
+COLUMNS = {
+    "number": "int64", "graph_id": "string", "model": "string", "budget": "string", "planner": "string",
+    "seed": "int64", "state": "string", "plan": "string", "operation": "string", "cached": "bool",
+    "started_at": "string", "ended_at": "string", "status": "string", "fits": "bool", "budget_bytes": "int64",
+    "baseline_peak_bytes": "int64", "peak_bytes": "int64", "arena_bytes": "int64", "saved_bytes": "int64",
+    "saved": "float64", "overhead": "float64", "bound_overhead": "float64", "gap": "float64", "reproducible": "bool",
+    "solver_seconds": "float64", "error": "string",
+}  # fmt: skip
+
+
+def wire(item: Mapping[str, Any]) -> dict[str, Any]:
+    """An item as people see it: `error` is a problem object."""
+    plan, operation = item["plan_id"], item["operation_id"]
+    said = {
+        "plan": None if plan is None else f"/v1/plans/{plan}",
+        "operation": None if operation is None else f"/v1/operations/{operation}",
+    }
+    return {name: said[name] if name in said else item[name] for name in COLUMNS}
+
+
+def flat(item: Mapping[str, Any]) -> dict[str, Any]:
+    """The same in one line of a table: the budget as text, the error as code and words."""
+    said, error, budget = wire(item), item["error"], item["budget"]
+    words = None if error is None else f"{error.get('code')}: {error.get('detail')}"
+    text = budget if budget is None or isinstance(budget, str) else json.dumps(budget)
+    return said | {"budget": text, "error": words}
+
+
+def every(page: Callable[[int, int], list[dict[str, Any]]], after: int, limit: int) -> Iterator[list[dict[str, Any]]]:
+    """Items past number `after`, `limit` at most, some at a time."""
+    while limit > 0:
+        some = page(after, min(limit, PAGE))
+        if some:
+            yield some
+        if len(some) < min(limit, PAGE):
+            return
+        after, limit = some[-1]["number"], limit - len(some)
+
+
+def table(store: Store, batch_id: str, form: str, after: int, limit: int, state: str | None) -> bytes:
+    """The items as a file of that form, "csv" or "parquet". Raises NotAcceptable where nothing writes Parquet."""
+    pages = every(lambda last, most: repository.items_of(store, batch_id, last, most, state), after, limit)
+    if form == "parquet":
+        return _parquet(pages)
+    return as_csv(COLUMNS, (flat(item) for page in pages for item in page)).encode()
+
+
+def _parquet(pages: Iterator[list[dict[str, Any]]]) -> bytes:
+    try:
+        import pyarrow
+        from pyarrow import parquet
+    except ImportError as error:
+        said = "this service writes no Parquet: pyarrow is not installed there (pip install 'remat[parquet]')"
+        raise NotAcceptable(f"{said}; ask for json or csv", code="no_parquet") from error
+    types = {"int64": pyarrow.int64, "string": pyarrow.string, "bool": pyarrow.bool_, "float64": pyarrow.float64}
+    schema = pyarrow.schema([(name, types[kind]()) for name, kind in COLUMNS.items()])
+    file = io.BytesIO()
+    with parquet.ParquetWriter(file, schema, compression="zstd") as writer:
+        for page in pages:
+            writer.write_table(pyarrow.Table.from_pylist([flat(item) for item in page], schema))
+    return file.getvalue()
+
+
+def as_json(items: list[dict[str, Any]], limit: int) -> bytes:
+    """A page of at most `limit` items, of which `items` may have one more, and the cursor of the next."""
+    after = items[limit - 1]["number"] if len(items) > limit else None
+    return msgspec.json.encode({"items": list(map(wire, items[:limit])), "next": None if after is None else str(after)})

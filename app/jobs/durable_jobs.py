@@ -1,0 +1,113 @@
+"""The port `app.jobs.interface.Jobs` over the store and its queue: any process may ask what another runs."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import threading
+import time
+from collections.abc import AsyncIterator
+
+from app.errors import Unavailable
+from app.jobs import repository
+from app.jobs.attempt import Means
+from app.jobs.interface import RETRY_S, Event, Operation, Page, Question
+from app.jobs.notifications import Watch, woken
+from app.jobs.queue import Queue
+from app.jobs.worker import Worker
+from app.store.records import now
+
+KEEP_ALIVE_S = 15.0  # a quiet stream says so, or proxies close it
+
+
+class DurableJobs:
+    """Operations that outlive processes; a worker in this one has part of them, unless its settings say 0 workers."""
+
+    def __init__(self, means: Means):
+        self._store, self._settings = means.store, means.settings
+        self._queue = Queue(means.store.engine)
+        self._watch = Watch(means.store)
+        self._worker = Worker(means, self._queue) if means.settings.workers else None
+        self._starting = threading.Lock()
+        self._started = self._draining = False
+
+    def start(self) -> None:
+        with self._starting:
+            if not self._started:
+                self._queue.prepare()
+                if self._worker is not None:
+                    self._worker.start()
+                self._started = True
+
+    def submit(self, question: Question) -> Operation:
+        if self._draining:
+            raise Unavailable("the service is being stopped; ask again", headers={"Retry-After": str(RETRY_S)})
+        self.start()
+        operation = Operation(_new_id(), question.key, question.graph_id, question.fields, now(), question.kind)
+        kept = repository.add(
+            self._store, operation, self._settings.workers, self._settings.queue,
+            lambda connection: self._queue.put(connection, operation.id, question.priority, question.owner),
+            question.data,
+        )  # fmt: skip
+        if self._worker is not None:
+            self._worker.nudge()
+        return kept
+
+    def status(self, id: str) -> Operation:
+        return repository.find(self._store, id)
+
+    async def wait(self, id: str, seconds: float) -> Operation:
+        until = time.monotonic() + seconds
+        with self._watch.watched(id) as event:
+            while True:
+                operation = await asyncio.to_thread(self.status, id)
+                if operation.finished or self._draining or not await woken(event, until - time.monotonic()):
+                    return operation
+
+    async def stream(self, id: str, after: int) -> AsyncIterator[Event | None]:
+        with self._watch.watched(id) as event:
+            while True:
+                told, operation = await asyncio.to_thread(repository.since, self._store, id, after)
+                for one in told:
+                    after = one.id
+                    yield one
+                if operation.finished and after >= operation.last_event:
+                    return
+                if operation.finished and not told:  # of a time when events were not kept
+                    yield Event(operation.last_event, "state", operation.wire())
+                    return
+                if self._draining:
+                    return
+                if not told and not await woken(event, KEEP_ALIVE_S):
+                    yield None
+
+    def cancel(self, id: str) -> Operation:
+        self.status(id)  # raises NotFound
+        repository.cancel(self._store, id)
+        if self._worker is not None:
+            self._worker.look()
+        self._watch.wake(id)
+        return self.status(id)
+
+    def list(self, after: str | None, limit: int, state: str | None) -> Page:
+        found = repository.page(self._store, after, limit + 1, state)
+        return Page(tuple(found[:limit]), found[limit - 1].id if len(found) > limit else None)
+
+    def drain(self) -> None:
+        self._draining = True
+        self._watch.wake()
+        if self._worker is not None:
+            self._worker.drain()
+
+    def close(self) -> None:
+        self.drain()
+        with self._starting:
+            if self._worker is not None and self._started:
+                self._worker.close()
+            self._started = False
+        self._queue.close()
+
+
+def _new_id() -> str:
+    """Sorts by the time of its making."""
+    return f"op{time.time_ns() // 1_000:014x}{secrets.token_hex(6)}"

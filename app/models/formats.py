@@ -1,0 +1,46 @@
+"""The forms in which graphs leave: what they are called, in a file name and in an Accept header."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from graph.formats.writers import dump
+from graph.ir import Graph
+from graph.ir.text import text
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """One way to write a graph."""
+
+    name: str
+    suffix: str
+    media_types: tuple[str, ...]  # the first is what answers say
+    write: Callable[[Graph], bytes]
+
+
+def by(exporter: str, **options: str) -> Callable[[Graph], bytes]:
+    """A writer: that exporter with these options."""
+    return lambda graph: dump(graph, exporter, **options)
+
+
+#: Of two suffixes that fit a file name, the first counts.
+FORMATS: Mapping[str, Format] = {
+    format.name: format
+    for format in (
+        Format("columns", ".columns.json", ("application/vnd.remat.columns+json",), by("native", form="columns")),
+        Format("mutable", ".mutable.json", ("application/vnd.remat.mutable+json",), by("native", form="mutable")),
+        Format("mxnet", "-symbol.json", ("application/vnd.mxnet.symbol+json",), by("mxnet")),
+        Format("paddle-json", ".pir.json", ("application/vnd.paddle.program+json",), by("paddle", form="json")),
+        Format("rows", ".json", ("application/json",), by("native")),
+        Format(
+            "msgpack", ".msgpack", ("application/msgpack", "application/x-msgpack"), by("native", packing="msgpack")
+        ),
+        Format("onnx", ".onnx", ("application/onnx", "application/x-onnx", "application/octet-stream"), by("onnx")),
+        Format("paddle", ".pdmodel", ("application/vnd.paddle.program",), by("paddle", form="protobuf")),
+        Format("caffe2", ".pb", ("application/vnd.caffe2.net",), by("caffe2")),
+        Format("caffe2-text", ".pbtxt", ("application/vnd.caffe2.net+text",), by("caffe2", form="text")),
+        Format("text", ".txt", ("text/plain",), lambda graph: (text(graph) + "\n").encode()),
+    )
+}

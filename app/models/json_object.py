@@ -1,0 +1,28 @@
+"""One JSON object of a client as a typed record."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from app.errors import Unparseable
+from graph.errors import Finding
+from planner.errors import BadRequest
+
+
+def decoded(data: bytes, type: Any) -> Any:
+    """The JSON object in `data` as `type`. Raises Unparseable for what is no JSON, BadRequest for a wrong field."""
+    try:
+        return msgspec.json.decode(data, type=type)
+    except msgspec.ValidationError as error:
+        said, _, path = str(error).partition(" - at ")
+        raise BadRequest.one(
+            "bad_field", path.strip("`") or "body", said, "the fields of the schema", "see /docs"
+        ) from None
+    except RecursionError:
+        finding = Finding("too_deep", "body", "nesting past what can be read", "less nesting", "flatten the document")
+        raise Unparseable(str(finding), [finding]) from None
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        finding = Finding("not_parseable", "body", str(error)[:200], "a JSON object", "mend the syntax")
+        raise Unparseable(str(finding), [finding]) from None

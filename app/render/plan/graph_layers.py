@@ -1,0 +1,187 @@
+"""What the graph of a plan is drawn from: nodes in layers, who reads whom, and why a node runs again.
+
+A layer is what names have in common (`layer1/conv1` and `grad/layer1/conv1` are of `layer1`), and where names say
+nothing a block that the planner finds: a stretch of the way out with what belongs to it on the way back.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from app.render.plan.columns import Figures, Timeline, packed
+from graph.analysis.cost import device_of
+from graph.formats.readers import load
+from graph.ir import Graph, Phase
+from planner.algorithms.blocks.detection import blocks_of
+from planner.errors import PlannerError
+from planner.lowering.lower import Lowered, lower
+from planner.lowering.realize import sequence
+from planner.problem import RESIDENT, liveness
+from planner.problem.plan import Plan, Score
+from planner.request.target_runtime import runtime_named
+
+MOST_LAYERS = 400  # that names may make
+DEEPEST = 6  # parts of a name
+PHASES = (Phase.FORWARD, Phase.BACKWARD, Phase.UPDATE)
+UNNAMED = "the rest"
+
+
+def blocks(figures: bytes, sections: Mapping[str, bytes]) -> bytes:
+    """Nodes in layers, and what is held before, step by step. O(n log n + reads).
+
+    Columns per node: `layer`, `phase`, `seconds` of a run, `written` bytes, `runs`, and of those that run again
+    `freed` bytes, `byte_steps`, `extra` seconds and `peak_if_kept` (NaN: not known); `read_pointer` and `read_node`
+    (-1: no node makes it) as CSR; `layer_of` per value. `held_value`, `held_bytes`, `held_first`, `held_last` are
+    what is held before; absent where it cannot be told.
+    """
+    asked = msgspec.json.decode(figures, type=Figures)
+    explained = msgspec.json.decode(sections.get("explain", b"{}"), type=dict[str, Any])
+    graph = load(sections["source"])
+    lowered = lower(graph, device_of(asked.device), runtime_named(asked.runtime))
+    names, layer = layers_of(graph, lowered, asked.request.get("phases") != "mixed")
+    maker, pointer, read = _reads(graph)
+    node_id = {node.name: n for n, node in enumerate(graph.nodes)}
+    runs = np.zeros(len(graph.nodes), np.int32)
+    np.add.at(runs, [node_id[name] for name, _ in asked.plan.order if name in node_id], 1)
+    columns = {
+        "layer": layer,
+        "phase": np.asarray([PHASES.index(node.phase) for node in graph.nodes], np.uint8),
+        "runs": runs,
+        "read_pointer": pointer,
+        "read_node": read,
+        "layer_of": np.append(layer, -1)[maker].astype(np.int32),
+        **_work(graph, lowered),
+        **_why(explained.get("recomputed", ()), node_id),
+        **_held_before(lowered, asked, sections["timeline"]),
+    }
+    return packed({}, columns, {"layers": names})
+
+
+def layers_of(graph: Graph, lowered: Lowered, strict: bool) -> tuple[list[str], np.ndarray]:
+    """Names of the layers, and int32[nodes] the layer of each node; by names, else by the planner's blocks."""
+    return by_name([node.name for node in graph.nodes]) or by_block(lowered, strict)
+
+
+def by_name(names: Sequence[str]) -> tuple[list[str], np.ndarray] | None:
+    """Layers by the longest beginning of names that makes at most `MOST_LAYERS`; None where few names have parts."""
+    paths = [path_of(name) for name in names]
+    if not names or 2 * sum(map(bool, paths)) < len(names):
+        return None
+    chosen: list[tuple[str, ...]] = []
+    for depth in range(1, DEEPEST + 1):
+        cut = [path[:depth] for path in paths]
+        if not 1 < len(set(cut)) <= MOST_LAYERS:
+            continue
+        if chosen == cut:
+            break
+        chosen = cut
+    if not chosen:
+        return None
+    number: dict[tuple[str, ...], int] = {}
+    layer = np.asarray([number.setdefault(path, len(number)) for path in chosen], np.int32)
+    return ["/".join(path) or UNNAMED for path in number], layer
+
+
+def path_of(name: str) -> tuple[str, ...]:
+    """What a node's name says of where it belongs; a gradient belongs to what it is the gradient of."""
+    parts = [part for part in re.split(r"[/.:]+", name) if part]
+    while parts and parts[0] == "grad":
+        del parts[0]
+    while len(parts) > 1 and parts[-1].isdecimal():
+        del parts[-1]
+    return tuple(parts[:-1])
+
+
+def by_block(lowered: Lowered, strict: bool) -> tuple[list[str], np.ndarray]:
+    """Layers by the planner's blocks; what belongs to none comes last. Views are with what they show."""
+    found = blocks_of(lowered.problem, strict)
+    task_layer = np.full(lowered.problem.tasks, len(found), np.int32)
+    for block in range(len(found)):
+        task_layer[found.frame.order[found.steps(block)]] = block
+    layer, last = np.zeros(len(lowered.graph.nodes), np.int32), 0
+    for node, task in enumerate(lowered.node_task):
+        last = int(task_layer[task]) if task >= 0 else last
+        layer[node] = last
+    alike = np.bincount(found.kind, minlength=1)
+    names = [
+        f"block {block}" + (f", one of {alike[kind]} alike" if alike[kind] > 1 else "")
+        for block, kind in enumerate(found.kind.tolist())
+    ]
+    return [*names, UNNAMED], layer
+
+
+def _reads(graph: Graph) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Per value the node that makes it, -1: none; and per node as CSR who makes what it reads."""
+    maker = np.full(len(graph.values), -1, np.int32)
+    for n, node in enumerate(graph.nodes):
+        for v in node.writes:
+            if maker[v] < 0:
+                maker[v] = n
+    rows = [list(dict.fromkeys(int(maker[v]) for v in node.reads)) for node in graph.nodes]
+    pointer = np.cumsum([0, *map(len, rows)]).astype(np.int32)
+    return maker, pointer, np.asarray(list(itertools.chain.from_iterable(rows)), np.int32)
+
+
+def _work(graph: Graph, lowered: Lowered) -> dict[str, np.ndarray]:
+    """Seconds of one run of each node, and bytes it writes."""
+    problem = lowered.problem
+    task = np.asarray(lowered.node_task, np.int64)
+    written = np.zeros(problem.tasks + 1, np.int64)
+    np.add.at(written, problem.writes.row_of_entry(), problem.size[problem.writes.index])
+    seconds = np.append(problem.cost * problem.tick, 0.0)
+    return {"seconds": seconds[task], "written": written[task]}  # a view, task -1, takes and writes nothing
+
+
+def _why(rows: Sequence[Mapping[str, Any]], node_id: Mapping[str, int]) -> dict[str, np.ndarray]:
+    """What repeats of each node free and cost, as `remat explain` says."""
+    figure = {
+        name: np.full(len(node_id), np.nan) for name in ("freed", "byte_steps", "extra", "peak_if_kept")
+    }  # fmt: skip
+    for row in rows:
+        if (n := node_id.get(row["node"])) is None:
+            continue
+        figure["freed"][n], figure["byte_steps"][n] = row["freed_bytes"], row["byte_steps"]
+        figure["extra"][n] = row["seconds"]
+        if row["if_kept"] is not None:
+            figure["peak_if_kept"][n] = row["if_kept"]["peak_bytes"]
+    return figure
+
+
+def _held_before(lowered: Lowered, asked: Figures, timeline: bytes) -> dict[str, np.ndarray]:
+    """What is held at each step of the document's order, and from when to when, in entries of the baseline's timeline.
+
+    Empty where the bytes of its steps are not those that the report says, as under body plans of their own.
+    """
+    problem = lowered.problem
+    order = np.arange(problem.tasks)
+    try:
+        lives = liveness.lifetimes(problem, order)
+        profile = liveness.profile(problem, order, lives)
+    except PlannerError:
+        return {}
+    runs = sequence(lowered, Plan(order, lives, profile, Score(0, 0, 0), "as_given", 0))
+    told = np.asarray(msgspec.json.decode(timeline, type=Timeline).baseline_step_bytes, np.int64)
+    if len(told) != len(runs.step_bytes) or not len(told) or np.ptp(told - runs.step_bytes):
+        return {}
+    shown = lives.stop > lives.start
+    if asked.plan.counts == "activations":
+        shown &= problem.hold[lives.buffer] != RESIDENT
+    value = np.asarray(lowered.buffer_value, np.int64)[lives.buffer]
+    held = np.flatnonzero(shown & (value >= 0))
+    end = np.append(runs.position[1:], len(runs.nodes)) - 1
+    first = np.where(lives.start[held] > 0, runs.position[np.minimum(lives.start[held], len(order) - 1)], 0)
+    by = np.argsort(first, kind="stable")
+    held, first = held[by], first[by]
+    return {
+        "held_value": value[held].astype(np.int32),
+        "held_bytes": problem.size[lives.buffer[held]],
+        "held_first": first.astype(np.int32),
+        "held_last": end[lives.stop[held] - 1].astype(np.int32),
+        "before_node": np.asarray(runs.nodes, np.int32),
+    }

@@ -1,0 +1,76 @@
+"""The first frame of a large plan's pictures: made with the plan, small, shown while the columns are on their way.
+
+As columns of `pictures.py`: `map`, the address map from above, a byte a pixel (`CLEAR` where nothing lies, else twice
+the kind, one more for a value of an odd number, and `EDGE` at the right and upper edge of what is large enough); and
+`after` and `before`, the most bytes of `WIDE` parts of the steps. A page scales both to the size it has.
+"""
+
+from __future__ import annotations
+
+import base64
+import gzip
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from app.render import axes
+from app.render.plan import columns as pictures
+
+SECTION = "sketch"  # of a plan in the store: JSON, as every section
+WIDE, HIGH = 1184, 418  # pixels; those of the map on a usual screen
+LEAST = 10_000  # rectangles: fewer are drawn before a sketch of them could be
+CLEAR, EDGE = 255, 64
+EDGED = 4  # pixels
+
+
+def sketched(report: Mapping[str, Any]) -> bytes | None:
+    """The section for a report with timeline, layout and source; None where the plan is small or has no addresses."""
+    if len(report.get("layout", {}).get("value", ())) < LEAST:
+        return None
+    layout = msgspec.convert(report["layout"], pictures.Layout)
+    plan = msgspec.convert(report["plan"], pictures.Planned)
+    source = msgspec.convert(report["source"], pictures.Source)
+    rects = pictures.rectangles(plan, source, layout)
+    line, arena = msgspec.convert(report["timeline"], pictures.Timeline), plan.arena_bytes or 1
+    after, before = line.step_bytes, line.baseline_step_bytes
+    meta = {
+        "arena_bytes": arena, "budget_bytes": plan.budget_bytes, "wide": WIDE, "high": HIGH,
+        "steps": {"after": len(after), "before": len(before)},
+    }  # fmt: skip
+    columns = {
+        "map": rastered(rects, max(1, len(after)), arena).reshape(-1),
+        **{name: np.array(axes.maxima(of, WIDE), np.int64) for name, of in (("after", after), ("before", before))},
+    }  # fmt: skip
+    small = gzip.compress(pictures.packed(meta, columns, {}), compresslevel=9, mtime=0)
+    return msgspec.json.encode(base64.b64encode(small).decode())
+
+
+def within_page(section: bytes) -> str:
+    """The columns of the section, in gzip and base 64, for a page that shows them before it asks for anything else."""
+    return msgspec.json.decode(section, type=str)
+
+
+def rastered(rects: Mapping[str, np.ndarray], steps: int, arena: int) -> np.ndarray:
+    """uint8 (HIGH, WIDE): the whole map, as raster.js paints it. O(pixels painted)."""
+    across, up = WIDE / steps, HIGH / arena
+    left = _rounded(rects["first"] * across)
+    right = np.maximum(_rounded((rects["last"] + 1) * across), left + 1)
+    above = HIGH - _rounded((rects["offset"] + rects["bytes"]) * up)
+    below = HIGH - _rounded(rects["offset"] * up)
+    above = np.where(below <= above, below - 1, above)
+    tone = 2 * rects["kind"].astype(np.int64) + (rects["value"] & 1)
+    edged = (right - left >= EDGED) & (below - above >= EDGED)
+    grid = np.full((HIGH, WIDE), CLEAR, np.uint8)
+    rows = zip(*(column.tolist() for column in (left, right, above.clip(0), below, tone, edged)), strict=True)
+    for begin, end, high, low, ink, has_edge in rows:
+        grid[high:low, begin:end] = ink
+        if has_edge:
+            grid[high:low, end - 1 : end] = grid[high : high + 1, begin:end] = EDGE + ink
+    return grid
+
+
+def _rounded(at: np.ndarray) -> np.ndarray:
+    """As JavaScript rounds."""
+    return np.floor(at + 0.5).astype(np.int64)

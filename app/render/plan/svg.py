@@ -1,0 +1,186 @@
+"""Pictures of a plan that the service draws as SVG: address map, curve of a graph's plans, graph by layers."""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+import numpy as np
+from markupsafe import Markup
+
+from app.errors import Gone
+from app.render import axes
+from app.render import svg as plots
+from app.render.plan.columns import KINDS, memory, names, unpacked
+from app.render.plan.graph_layers import blocks
+from app.render.text import size
+
+#: Colours of `KINDS` on light and on dark ground; as css/plan.css has them.
+LIGHT = ("#b25c00", "#6a707a", "#6a707a", "#7a6a2f", "#2563a8", "#8a4a9e", "#3f8a96", "#2b7d5b")
+DARK = ("#e0a050", "#9aa2af", "#9aa2af", "#c9b66a", "#6ea8e6", "#c693d6", "#79c4cf", "#69c09b")
+MOST_ROWS = 200  # layers of a picture
+
+
+def addresses(figures: bytes, sections: Mapping[str, bytes], name: str) -> str:
+    """The SVG of the address map: a path a kind, every rectangle in it."""
+    meta, columns = unpacked(memory(figures, sections))
+    steps, arena = max(1, len(columns["after"])), max(1, meta["arena_bytes"] or 0)
+    frame = plots.Frame(86, 84, 846, 440, 0, steps, arena)
+    parts = frame.drawn(_steps(steps), _bytes(arena), "step", "offset in the arena")
+    across, up = frame.wide / steps, frame.high / arena
+    left = frame.x + columns["first"] * across
+    wide = np.maximum((columns["last"] + 1 - columns["first"]) * across, 0.2)
+    high = np.maximum(columns["bytes"] * up, 0.2)
+    top = frame.y + frame.high - (columns["offset"] + columns["bytes"]) * up
+    found = []
+    for kind in np.unique(columns["kind"]).tolist():
+        of = np.flatnonzero(columns["kind"] == kind).tolist()
+        path = "".join(f"M{left[i]:.2f} {top[i]:.2f}h{wide[i]:.2f}v{high[i]:.2f}h-{wide[i]:.2f}z" for i in of)
+        parts.append(plots.tag("path", None, class_=f"kind kind{kind}", d=path))
+        found.append(kind)
+    for place, kind in enumerate(found):
+        x = 92 + 105 * place
+        parts.append(plots.tag("rect", None, class_=f"kind kind{kind}", x=x - 6, y=46, width=12, height=12))
+        parts.append(plots.label(KINDS[kind], x + 12, 56))
+    title = f"{axes.shown(name)}: address map"
+    said = f"{len(columns['first'])} rectangles over {steps} steps in an arena of {size(arena)}"
+    return plots.picture(960, 580, title, said, parts, _kind_rules())
+
+
+def _kind_rules() -> tuple[str, str]:
+    """Style of the kinds, light and dark."""
+    edge = ".kind{stroke-width:.4;stroke:#fff}"
+    light, dark = ("".join(f".kind{k}{{fill:{ink}}}" for k, ink in enumerate(inks)) for inks in (LIGHT, DARK))
+    return edge + light, ".kind{stroke:#16181c}" + dark
+
+
+def _steps(steps: int) -> dict[float, str]:
+    step = max(1.0, axes.round_up(steps / 10))
+    return {x: f"{x:,.0f}" for x in axes.ticks(0, steps, step) if x == int(x)}
+
+
+def _bytes(top: float) -> dict[float, str]:
+    return {y: axes.byte_label(y, top) for y in axes.ticks(0, top, axes.byte_step(top, 6))}
+
+
+def curve(points: Sequence[Mapping[str, Any]], chosen: str, name: str, *, linked: bool = True) -> str:
+    """The SVG of plans of one graph, by budget; the chosen one has a ring, and each is a link where `linked`.
+
+    `points` as `front` gives them, and the chosen one among them or not.
+    """
+    shown = front(points)
+    own = next(point for point in points if point["id"] == chosen)
+    places = [axes.budget_of(point) for point in (*shown, own)]
+    low, high = min(places), max(places)
+    edge = 0.03 * (high - low) or 0.5
+    times = [point["overhead"] for point in (*shown, own) if point["status"] != "over_budget"]
+    top = 1.12 * (max(times, default=0.0) or 0.01)
+    frame = plots.Frame(86, 60, 846, 306, low - edge, high + edge, top)
+    columns = {x: axes.byte_label(x, high) for x in axes.ticks(low, high, axes.byte_step(high - low or 1, 8))}
+    rows = {y: axes.share_label(y) for y in axes.ticks(0, top, axes.round_up(top / 6))}
+    parts = frame.drawn(columns or {float(low): size(low)}, rows, "budget", "extra time")
+    parts += plots.curve_lines(frame, shown, axes.budget_of)
+    missed = own["status"] == "over_budget"
+    x, y = frame.across(axes.budget_of(own)), frame.up(0 if missed else own["overhead"])
+    parts.append(plots.tag("circle", None, class_="ring", cx=x, cy=y, r=8))
+    parts.append(plots.label("this plan", x + 12, y - 8) if x < 840 else plots.label("this plan", x - 12, y - 8, "end"))
+    for point in shown if linked else ():
+        x, y = frame.across(axes.budget_of(point)), frame.up(point["overhead"])
+        hit = plots.tag("circle", None, class_="hit", cx=x, cy=y, r=9)
+        parts.append(plots.tag("a", hit, href=f"/plans/{point['id']}", **{"tabindex": -1, "aria-hidden": "true"}))
+    said = f"{len(points)} plans; this one at {size(axes.budget_of(own))}"
+    rules = (".ring{stroke:#333;stroke-width:2;fill:none}.hit{fill-opacity:0}", ".ring{stroke:#eee}")
+    return plots.picture(960, 424, f"{axes.shown(name)}: extra time over budget", said, parts, rules)
+
+
+def within(svg: str) -> Markup:
+    """A picture to stand in a page, whose style sheet has the style: the policy lets none stand inside."""
+    head, _, rest = svg.partition("<style>")
+    head = head.replace('role="img"', 'role="group"', 1)  # links may stand in a group
+    return Markup(head + rest.partition("</style>")[2])  # what a picture says was escaped when it was drawn
+
+
+def front(points: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Of plans of one graph those that take less time than any within a tighter budget, and budgets missed.
+
+    What a budget costs at least is what any looser one was shown to: bounds of short searches are lifted to that.
+    """
+    rows = sorted((dict(point) for point in points), key=lambda point: (axes.budget_of(point), point["overhead"]))
+    least, found = float("inf"), []
+    for point in rows:
+        if point["status"] != "over_budget" and point["overhead"] >= least:
+            continue
+        if point["status"] != "over_budget":
+            least = point["overhead"]
+        found.append(point)
+    floor = 0.0
+    for point in sorted(rows, key=axes.budget_of, reverse=True):
+        floor = max(floor, point["bound_overhead"] or 0.0) if point["status"] != "over_budget" else floor
+        point["bound_overhead"] = min(floor, point["overhead"])
+    return found
+
+
+def layers(figures: bytes, sections: Mapping[str, bytes], name: str) -> str:
+    """The SVG of the graph by layers: a row each, how many of its nodes run again, what the way back keeps of it."""
+    _, columns = unpacked(blocks(figures, sections))
+    called: list[str] = columns["layers"]
+    layer, again, phase = columns["layer"], columns["runs"] > 1, columns["phase"]
+    counts = np.bincount(layer, minlength=len(called))
+    twice = np.bincount(layer[again], minlength=len(called))
+    reader = np.repeat(np.arange(len(layer)), np.diff(columns["read_pointer"]))
+    read = columns["read_node"]
+    saved = np.unique(read[(read >= 0) & (phase[reader] == 1)])
+    saved = saved[phase[saved] == 0]
+    kept, made_again = (
+        np.bincount(layer[of], weights=columns["written"][of], minlength=len(called))
+        for of in (saved[~again[saved]], saved[again[saved]])
+    )
+    rows = np.flatnonzero(counts)[:MOST_ROWS].tolist()
+    widest = max(1.0, float((kept + made_again).max(initial=0)))
+    parts = [
+        plots.label("block", 20, 56),
+        plots.label("nodes", 330, 56, "end"),
+        plots.label("run again", 420, 56, "end"),
+    ]
+    parts.append(plots.label("what the way back reads: kept, made again", 450, 56))
+    for place, k in enumerate(rows):
+        y, split = 78 + 18 * place, round(360 * kept[k] / widest, 1)
+        saved_bytes = size(kept[k] + made_again[k]) if kept[k] + made_again[k] else ""
+        bars = (("kind4", 450, split), ("kind0", 450 + split, round(360 * made_again[k] / widest, 1)))
+        parts += [
+            plots.label(axes.shown(called[k], 36), 20, y),
+            plots.label(f"{counts[k]:,}", 330, y, "end"),
+            plots.label(f"{twice[k]:,}" if twice[k] else "", 420, y, "end"),
+            *(plots.tag("rect", None, class_=kind, x=x, y=y - 10, width=wide, height=11) for kind, x, wide in bars),
+            plots.label(saved_bytes, 940, y, "end"),
+        ]
+    left = int((counts > 0).sum()) - len(rows)
+    if left:
+        parts.append(plots.label(f"and {left:,} more", 20, 78 + 18 * len(rows)))
+    title = f"{axes.shown(name)}: graph by blocks"
+    said = f"{len(layer)} nodes in {int((counts > 0).sum())} blocks, {int(again.sum())} run again"
+    return plots.picture(960, 100 + 18 * (len(rows) + bool(left)), title, said, parts, _kind_rules())
+
+
+def made(task: str, figures: bytes, sections: Mapping[str, bytes]) -> bytes:
+    """Columns (`memory`, `names`, `graph`) in gzip or a picture as a file; run by `app.solver.child_tasks`.
+
+    Raises Gone for a map of a plan without addresses.
+    """
+    if task in COLUMNS:
+        return gzip.compress(COLUMNS[task](figures, sections), compresslevel=1, mtime=0)
+    name, _, form = task.partition(".")
+    report = msgspec.json.decode(figures)
+    if name == "timeline":
+        svg = plots.timeline(report | {"timeline": msgspec.json.decode(sections["timeline"])})
+    else:
+        if name == "map" and "layout" not in sections:
+            raise Gone("the plan was made without addresses; ask again with a layout that is not none")
+        svg = DRAWN[name](figures, sections, str(report["model"].get("name") or "model"))
+    return plots.png(svg) if form == "png" else svg.encode(errors="replace")
+
+
+COLUMNS = {"memory": memory, "names": names, "graph": blocks}
+DRAWN = {"map": addresses, "graph": layers}

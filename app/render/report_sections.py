@@ -1,0 +1,90 @@
+"""What a report says besides the plan, as lines for people: worth of checkpoints, shared buffers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from app.render.text import share, size, table
+
+
+def besides(report: Mapping[str, Any]) -> list[str]:
+    """Lines about the sections of the report that were asked for by a field of their own."""
+    lines = []
+    if "shapes" in report:
+        lines += ["", *_shapes(report["shapes"])]
+    if "advice" in report:
+        lines += ["", *_levers(report["advice"])]
+    if "checkpoint_advice" in report:
+        lines += ["", *_advice(report["checkpoint_advice"])]
+    if "sharing" in report:
+        lines += ["", *_sharing(report["sharing"])]
+    return lines
+
+
+def _shapes(section: Mapping[str, Any]) -> list[str]:
+    rows = [
+        (
+            ", ".join(f"{name} {'x'.join(map(str, shape or ['?']))}" for name, shape in row["inputs"].items())[:60],
+            size(row["baseline"]["peak_bytes"]), size(row["peak_bytes"]), share(row["overhead"]),
+            share(row["bound_overhead"]), "" if row["within"] else "over",
+            "" if row["executed"]["status"] == "not executed" else f"executed: {row['executed']['status']}",
+        )
+        for row in section["sets"]
+    ]  # fmt: skip
+    lines = list(table(("inputs", "as given", "peak", "extra time", "bound", "", ""), rows, (1, 2, 3, 4)))
+    how = "in one order" if section["one_order"] else "in an order of its own where `order` says so"
+    return [*lines, f"the same runs in every set, {how}; what stands above is of set {section['worst'] + 1}"]
+
+
+def _levers(advice: Mapping[str, Any]) -> list[str]:
+    names = {
+        "micro_batches": "micro-batches", "chunked_loss": "chunks of the loss", "fused_attention": "fused attention",
+        "update_as_ready": "update as ready", "offload": "copies to the host",
+    }  # fmt: skip
+    rows = [
+        (
+            f"{row['parts']} {names[row['lever']]}" if row["parts"] > 1 else names[row["lever"]],
+            size(row["peak_bytes"]), share(row["overhead"]), "fits" if row["fits"] else "does not fit",
+            "" if row["executed"]["status"] == "not executed" else f"executed: {row['executed']['status']}",
+        )
+        for row in advice["levers"]
+    ]  # fmt: skip
+    lines = list(table(("what else there is", "peak", "extra time", "", ""), rows, (1, 2))) if rows else []
+    lines += [f"not {names[row['lever']]}: {row['why']}" for row in advice["left_out"]]
+    return [*lines, bound_by(advice["binding"])]
+
+
+def bound_by(binding: Mapping[str, Any]) -> str:
+    """Which node keeps plans from a lower peak, and how low they could go without it."""
+    node = binding["node"] or "what is held at the end"
+    rest = "" if binding["node"] is None else f"; without it {size(binding['next_bytes'])}"
+    return f"no plan peaks below {size(binding['bytes'])}, because of {node}{rest}"
+
+
+def _advice(advice: Mapping[str, Any]) -> list[str]:
+    given, best = advice["given"], advice["best"]
+    rows = [("as given", size(given["peak_bytes"]), "", share(given["overhead"]))]
+    for word, kind in (("without", "dropping"), ("with", "adding")):
+        rows += [
+            (f"{word} {row['value']}", size(row["peak_bytes"]), _change(row["peak_bytes_more"]), share(row["overhead"]))
+            for row in advice[kind]
+        ]
+    lines = list(table(("checkpoints", "peak", "change", "extra time"), rows, (1, 2, 3)))
+    if best["checkpoints"] == given["checkpoints"] or not given["checkpoints"]:
+        return lines
+    how = "all were tried" if advice["all_tried"] else f"{advice['sets']} sets judged"
+    names = ", ".join(best["checkpoints"])
+    lines.append(f"best {len(best['checkpoints'])} found ({how}): {names}")
+    return [*lines, f"  peak {size(best['peak_bytes'])}, extra time {share(best['overhead'])}"]
+
+
+def _change(more: int) -> str:
+    return f"-{size(-more)}" if more < 0 else f"+{size(more)}" if more else ""
+
+
+def _sharing(sharing: Mapping[str, Any]) -> list[str]:
+    return [
+        f"{len(sharing['buffers'])} buffers of {size(sharing['bytes'])} hold {len(sharing['value'])} values of "
+        f"{size(sharing['separate_bytes'])}; no sharing is below {size(sharing['bound_bytes'])}"
+    ]

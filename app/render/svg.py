@@ -1,0 +1,319 @@
+"""Pictures of a plan and of a curve as SVG, and as PNG where the extra `png` is installed.
+
+An SVG names what it shows for screen readers, follows the light or dark scheme of whoever shows it, and needs no
+other file. A PNG is the same picture in the light scheme, its letters from the font beside the code.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+from xml.sax.saxutils import escape, quoteattr
+
+from app.atomic_files import write_whole
+from app.errors import BadUsage
+from app.render import axes
+from app.render.axes import Series
+from app.render.text import share, size
+
+# Imports inside functions: resvg is an extra.
+
+FONT = Path(__file__).parents[1] / "pages" / "vendor" / "dejavu" / "DejaVuSans-subset.ttf"
+FAMILY = "DejaVu Sans"
+PNG_ZOOM = 2.0
+LIGHT = """
+text{font:12px 'DejaVu Sans',Verdana,sans-serif;fill:#333}.head{font-size:15px}.small{font-size:10px}
+.end{text-anchor:end}.middle{text-anchor:middle}.paper{fill:#fff}
+.frame{stroke:#888;fill:none}.grid{stroke:#e4e4e4}.before{stroke:#999;fill:#999;fill-opacity:.18}
+.after{stroke:#1769aa;fill:#1769aa;fill-opacity:.25}.budget{stroke:#b35900;fill:none;stroke-dasharray:7 4}
+.found{stroke:#1769aa;fill:none}.bound{stroke:#777;fill:#777;fill-opacity:.18;stroke-dasharray:5 3}
+.dot{stroke:#1769aa;fill:#fff}.proven{stroke:#1769aa;fill:#1769aa}.missed{stroke:#c0392b;fill:none}
+.found,.bound,.before,.after,.budget,.dot,.proven,.missed{stroke-width:1.5}
+"""
+DARK = """
+text{fill:#ddd}.paper{fill:#16181c}.frame{stroke:#888}.grid{stroke:#33363c}
+.before{stroke:#8a8a8a;fill:#8a8a8a}.after{stroke:#5eb3f0;fill:#5eb3f0}.budget{stroke:#f0a050}
+.found{stroke:#5eb3f0}.bound{stroke:#aaa;fill:#aaa}.dot{stroke:#5eb3f0;fill:#16181c}
+.proven{stroke:#5eb3f0;fill:#5eb3f0}.missed{stroke:#ff7a6b}
+"""
+
+
+def _scoped(rules: str) -> str:
+    """The rules for our pictures only, so that a page may hold one among its own elements."""
+    return re.sub(r"(?<![^,}\s])(?=[.a-z][^,{}]*[,{])", "svg.remat ", rules.strip())
+
+
+STYLE = f"\n{_scoped(LIGHT)}\n@media (prefers-color-scheme:dark){{\n{_scoped(DARK)}\n}}\n"
+
+
+def ready(path: Path) -> None:
+    """Returns where a picture can be written in the format of the file's extension. Raises BadUsage."""
+    suffix = path.suffix.lower()
+    if suffix not in (".svg", ".png"):
+        raise BadUsage(f"{path}: a picture ends in .svg or .png; name it so", code="unknown_extension")
+    if suffix == ".png" and importlib.util.find_spec("resvg_py") is None:
+        said = f"{path}: PNG needs the extra `png`; pip install 'remat[png]', or end the name in .svg"
+        raise BadUsage(said, code="missing_extra")
+
+
+def write(path: Path, svg: str) -> None:
+    """Write the picture in the format of the file's extension, whole or not at all. Raises BadUsage, CannotWrite."""
+    ready(path)
+    write_whole(path, svg.encode() if path.suffix.lower() == ".svg" else png(svg))
+
+
+def png(svg: str) -> bytes:
+    """The picture as PNG, the same bytes on every machine. Needs the extra `png`."""
+    import resvg_py
+
+    return bytes(
+        resvg_py.svg_to_bytes(
+            svg_string=svg, zoom=PNG_ZOOM, skip_system_fonts=True, font_files=[str(FONT)],
+            font_family=FAMILY, sans_serif_family=FAMILY,
+        )
+    )  # fmt: skip
+
+
+class Frame(NamedTuple):
+    """A panel: its corner and extent in pixels, and the numbers at its edges; y grows upwards from 0."""
+
+    x: float
+    y: float
+    wide: float
+    high: float
+    low: float
+    right: float
+    top: float
+
+    def across(self, value: float) -> float:
+        """Pixels of a number on the horizontal axis."""
+        span = self.right - self.low
+        return round(self.x + self.wide * ((value - self.low) / span if span else 0.5), 1)
+
+    def up(self, value: float) -> float:
+        """Pixels of a number on the vertical axis."""
+        return round(self.y + self.high * (1 - value / self.top), 1)
+
+    def drawn(
+        self,
+        columns: Mapping[float, str],
+        rows: Mapping[float, str],
+        across: str = "",
+        up: str = "",
+        small: bool = False,
+    ) -> list[str]:
+        """The frame with a grid, and a label at each tick; what the axes say."""
+        word = " small" if small else ""
+        bottom, parts = self.y + self.high, []
+        for value, text in rows.items():
+            y = self.up(value)
+            parts.append(_line("grid", self.x, y, self.x + self.wide, y))
+            parts.append(label(text, self.x - 6, y + 4, "end" + word))
+        for value, text in columns.items():
+            x = self.across(value)
+            parts.append(_line("frame", x, bottom, x, bottom + 4))
+            parts.append(label(text, x, bottom + (14 if small else 18), "middle" + word))
+        parts.append(tag("path", None, class_="frame", d=f"M{self.x} {self.y}V{bottom}H{self.x + self.wide}"))
+        if up:
+            parts.append(label(up, self.x, self.y - 8, word.strip()))
+        if across:
+            parts.append(label(across, self.x + self.wide, bottom + 34, "end" + word))
+        return parts
+
+
+def timeline(report: Mapping[str, Any]) -> str:
+    """The SVG of a report's memory before and after; the report must have its timeline."""
+    drawn, plan = axes.series_of(report), report["plan"]
+    top = max(*(series.peak for series in drawn), 1)
+    asked = plan["budget_bytes"]
+    budget = axes.drawn_budget(asked, top)
+    high = max(top, budget or 0) * 1.06
+    steps = max(1, *(len(series.steps) for series in drawn))
+    frame = Frame(86, 122, 846, 282, 0, steps, high)
+    name = axes.shown(report["model"].get("name") or "model")
+    title = f"{name}: memory over steps"
+    said = [*(series.said() for series in drawn if series.steps)]
+    if asked:
+        said.append(f"budget {size(asked)}" + ("" if budget else ", above the picture"))
+    rows = {y: axes.byte_label(y, high) for y in axes.ticks(0, high, axes.byte_step(high, 6))}
+    step = max(1.0, axes.round_up(steps / 10))
+    columns = {x: f"{x:,.0f}" for x in axes.ticks(0, steps, step) if x == int(x)}
+    parts = frame.drawn(columns, rows, "step", "bytes held")
+    for series, style in zip(drawn, ("before", "after"), strict=True):
+        parts += _area(frame, series, style)
+    if budget:
+        y = frame.up(budget)
+        parts.append(_line("budget", frame.x, y, frame.x + frame.wide, y))
+    for line, text in enumerate(said):
+        style = text.partition(":")[0].partition(" ")[0]
+        outline = "h18" if style == "budget" else "v-4h18v8h-18z"
+        shape = tag("path", None, class_=style, d=f"M{frame.x} {49 + 17 * line}{outline}")
+        parts += [shape, label(text, frame.x + 26, 53 + 17 * line)]
+    parts += [part for series in drawn for part in _peak(frame, series)]
+    return picture(960, 450, title, "; ".join(said) or "no steps", parts)
+
+
+def _area(frame: Frame, series: Series, style: str) -> list[str]:
+    """The series as stairs above the axis; a pixel shows the highest of its steps."""
+    steps = int(frame.right)
+    heights = axes.maxima(series.steps, int(frame.wide), steps)
+    if not heights:
+        return []
+    count = min(int(frame.wide), steps)
+    path, now = f"M{frame.x} {frame.up(0)}", frame.up(0)
+    for column, height in enumerate(heights):
+        if (y := frame.up(height)) != now:
+            path += f"H{frame.x + frame.wide * column / count:.1f}V{y}"
+            now = y
+    path += f"H{frame.x + frame.wide * len(heights) / count:.1f}V{frame.up(0)}z"
+    return [tag("path", None, class_=style, d=path)]
+
+
+def _peak(frame: Frame, series: Series) -> list[str]:
+    """The first step at the peak, marked, with its bytes beside."""
+    if not series.steps:
+        return []
+    x, y = frame.across(series.at + 0.5), frame.up(series.peak)
+    side = "end" if x > frame.x + frame.wide * 0.8 else ""
+    dot = tag("circle", f"<title>{escape(series.said())}</title>", class_="dot", cx=x, cy=y, r=4)
+    return [dot, label(size(series.peak), x + (-8 if side else 8), y - 7, side)]
+
+
+def curve(document: Mapping[str, Any]) -> str:
+    """The SVG of a curve, as `remat curve` and `POST /v1/curves` answer."""
+    points, model = sorted(document["points"], key=axes.budget_of), document["model"]
+    low, high = axes.budget_of(points[0]), axes.budget_of(points[-1])
+    edge = 0.03 * (high - low) or 0.5
+    top = 1.08 * _top(points)
+    frame = Frame(86, 92, 846, 306, low - edge, high + edge, top)
+    step = axes.byte_step(high - low or 1, 8)
+    columns = {x: axes.byte_label(x, high) for x in axes.ticks(low, high, step)} or {low: size(low)}
+    rows = {y: axes.share_label(y) for y in axes.ticks(0, top, axes.round_up(top / 6))}
+    parts = frame.drawn(columns, rows, "budget", "extra time")
+    parts += curve_lines(frame, points, axes.budget_of)
+    missed = any(point["status"] == "over_budget" for point in points)
+    parts += [part for place, kind in enumerate(KEY[: None if missed else -1]) for part in _key(place, *kind)]
+    title = f"{axes.shown(model.get('name') or 'model')}: extra time over budget"
+    return picture(960, 450, title, "; ".join(_told(point) for point in points), parts)
+
+
+#: Style, shape and words of what a curve shows.
+KEY = (
+    ("proven", "dot", "proven least"), ("dot", "dot", "found"), ("found", "line", "plans found"),
+    ("bound", "line", "no plan takes less"), ("missed", "cross", "budget not reached"),
+)  # fmt: skip
+
+
+def _key(place: int, style: str, shape: str, words: str) -> list[str]:
+    x, y = 92 + 170 * place, 52
+    if shape == "line":
+        return [_line(style, x - 6, y, x + 14, y), label(words, x + 20, y + 4)]
+    return [_point(style, x, y), label(words, x + 12, y + 4)]
+
+
+def curve_lines(
+    frame: Frame, points: Sequence[Mapping[str, Any]], at: Callable[[Mapping[str, Any]], float]
+) -> list[str]:  # fmt: skip
+    """Plans found and bounds as stairs, and a mark a point; `at` is where a point stands.
+
+    What fits a budget fits every looser one, and what a budget costs at least every tighter one does.
+    """
+    points = sorted(points, key=at)
+    met = [point for point in points if point["status"] != "over_budget"]
+    parts: list[str] = []
+    if met:
+        xs, ground = [at(point) for point in met], frame.up(0)
+        found, bound = f"M{frame.across(xs[0])} {frame.up(met[0]['overhead'])}", f"M{frame.x} {ground}"
+        for k, x in enumerate(xs):
+            found += f"H{frame.across(x)}V{frame.up(met[k]['overhead'])}"
+            bound += f"V{frame.up(met[k]['bound_overhead'])}H{frame.across(x)}"
+        parts.append(tag("path", None, class_="bound", d=f"{bound}V{ground}z"))
+        parts.append(tag("path", None, class_="found", d=f"{found}H{frame.x + frame.wide}"))
+    for point in points:
+        style = {"proven": "proven", "over_budget": "missed"}.get(point["status"], "dot")
+        y = frame.up(0 if style == "missed" else point["overhead"])
+        parts.append(_point(style, frame.across(at(point)), y, _told(point)))
+    return parts
+
+
+def _point(style: str, x: float, y: float, told: str = "") -> str:
+    title = f"<title>{escape(told)}</title>" if told else None
+    if style == "missed":
+        return tag("path", title, class_=style, d=f"M{x - 4} {y - 4}l8 8m0 -8l-8 8")
+    return tag("circle", title, class_=style, cx=x, cy=y, r=4)
+
+
+def _told(point: Mapping[str, Any]) -> str:
+    """A point in words."""
+    if point["status"] == "over_budget":
+        return f"{size(point['budget_bytes'])}: not reached, the lowest peak is {size(point['peak_bytes'])}"
+    bound = "proven" if point["status"] == "proven" else f"at least {share(point['bound_overhead'])}"
+    return f"{size(axes.budget_of(point))}: {share(point['overhead'])} more time, {bound}"
+
+
+def _top(points: Sequence[Mapping[str, Any]]) -> float:
+    """The most extra time of the points that are met, or a percent."""
+    return max((point["overhead"] for point in points if point["status"] != "over_budget"), default=0.0) or 0.01
+
+
+#: Of one small panel, in pixels: width, height, room on the left, below and above; panels in a row.
+WIDE, HIGH, LEFT, BELOW, ABOVE, ACROSS = 230, 150, 64, 30, 26, 3
+
+
+def curves(named: Mapping[str, Sequence[Mapping[str, Any]]], title: str) -> str:
+    """The SVG of several curves, a panel each; points have their budgets as shares, such as "50%"."""
+    down = -(-len(named) // ACROSS)
+    parts = []
+    for i, (name, points) in enumerate(named.items()):
+        x = LEFT + i % ACROSS * (WIDE + LEFT)
+        frame = Frame(x, 62 + i // ACROSS * (HIGH + BELOW + ABOVE), WIDE, HIGH, 0.17, 1.03, 1.08 * _top(points))
+        columns = {share / 100: f"{share}%" for share in (20, 40, 60, 80, 100)}
+        rows = {y: axes.share_label(y) for y in axes.ticks(0, frame.top, axes.round_up(frame.top / 4))}
+        parts += frame.drawn(columns, rows, up=name, small=True)
+        parts += curve_lines(frame, points, _share_of)
+    return picture(ACROSS * (WIDE + LEFT) + 20, down * (HIGH + BELOW + ABOVE) + 48, title, ", ".join(named), parts)
+
+
+def _share_of(point: Mapping[str, Any]) -> float:
+    return float(point["budget"].rstrip("%")) / 100
+
+
+def picture(
+    wide: int, high: int, title: str, description: str, parts: Sequence[str], rules: tuple[str, str] = ("", "")
+) -> str:  # fmt: skip
+    """The whole document; its ids are those of no other picture. `rules` of style, light and dark, come besides."""
+    more = f"{_scoped(rules[0])}\n@media (prefers-color-scheme:dark){{\n{_scoped(rules[1])}\n}}\n" if rules[0] else ""
+    key = f"{zlib.crc32(f'{title} {description}'.encode(errors='replace')):08x}"
+    size = f'width="{wide}" height="{high}" viewBox="0 0 {wide} {high}"'
+    return "\n".join(
+        [
+            f'<svg xmlns="http://www.w3.org/2000/svg" {size} class="remat" role="img" '
+            f'aria-labelledby="title-{key} desc-{key}">',
+            f'<title id="title-{key}">{escape(title)}</title>',
+            f'<desc id="desc-{key}">{escape(description)}</desc>',
+            f"<style>{STYLE}{more}</style>",
+            tag("rect", None, class_="paper", width=wide, height=high),
+            label(title, 20, 26, "head"),
+            *parts,
+            "</svg>",
+            "",
+        ]
+    )
+
+
+def _line(style: str, x1: float, y1: float, x2: float, y2: float) -> str:
+    return tag("path", None, class_=style, d=f"M{x1} {y1}L{x2} {y2}")
+
+
+def label(text: str, x: float, y: float, style: str = "") -> str:
+    return tag("text", escape(text), class_=style, x=x, y=y)
+
+
+def tag(tag: str, inside: str | None, /, **attributes: object) -> str:
+    """One element; `inside` is markup. Empty attributes are left out."""
+    given = "".join(f" {name.rstrip('_')}={quoteattr(f'{v}')}" for name, v in attributes.items() if v != "")
+    return f"<{tag}{given}/>" if inside is None else f"<{tag}{given}>{inside}</{tag}>"

@@ -1,0 +1,119 @@
+"""What nobody needs any more, taken out of a store that may be in use.
+
+Rows go by age, those that others name last; then blobs that no row names. A blob is looked at and removed while
+nobody can commit a row that names it, and who commits one looks afterwards whether its blobs are there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+import sqlalchemy as sa
+from sqlalchemy.exc import IntegrityError
+
+from app.store.batch_tables import batches, items
+from app.store.blobs import GRACE, KEY
+from app.store.store import Store
+from app.store.tables import BLOBS, graphs, idempotency_keys, operations, plans, questions, result_plans, results, wire
+
+AT_A_TIME = 200  # rows or blobs, and others may write in between
+
+
+@dataclass(slots=True)
+class Collected:
+    """How many of each were taken out, or would be."""
+
+    idempotency_keys: int = 0
+    batches: int = 0
+    operations: int = 0
+    results: int = 0
+    plans: int = 0
+    graphs: int = 0
+    blobs: int = 0
+    blob_bytes: int = 0  # as stored
+    unfinished_files: int = 0
+
+
+def collect(store: Store, keep_days: float | None, idempotency_days: float) -> Collected:
+    """Take out what is older than that; None keeps rows for ever. Raises CannotWrite, Unavailable."""
+    done = Collected()
+    done.idempotency_keys = _delete(store, idempotency_keys, idempotency_keys.c.created_at < _before(idempotency_days))
+    if keep_days is not None:
+        until = _before(keep_days)
+        done.batches = _delete(store, batches, batches.c.ended_at < until)
+        solves = sa.exists().where(items.c.operation_id == operations.c.id, items.c.state == "running")
+        done.operations = _delete(store, operations, operations.c.ended_at < until, ~solves)
+        _delete(store, questions, ~sa.exists().where(operations.c.asked == questions.c.id))
+        done.results = _delete(
+            store, results, results.c.seen_at < until, ~sa.exists().where(operations.c.found == results.c.id)
+        )
+        done.plans = _delete(
+            store,
+            plans,
+            plans.c.seen_at < until,
+            ~sa.exists().where(operations.c.result == plans.c.id),
+            ~sa.exists().where(result_plans.c.plan_id == plans.c.id),
+            ~sa.exists().where(items.c.plan_id == plans.c.id),
+        )
+        done.graphs = _delete(
+            store,
+            graphs,
+            graphs.c.seen_at < until,
+            ~sa.exists().where(plans.c.graph_id == graphs.c.id),
+            ~sa.exists().where(operations.c.graph_id == graphs.c.id),
+            ~sa.exists().where(items.c.graph_id == graphs.c.id),
+        )
+    for batch in store.blobs.listed(older_than=GRACE):
+        names = [(key, size) for key, size in batch if KEY.fullmatch(key)]
+        for start in range(0, len(names), AT_A_TIME):
+            _remove(store, names[start : start + AT_A_TIME], done)
+    for path in store.blobs.unfinished():
+        path.unlink(missing_ok=True)
+        done.unfinished_files += 1
+    return done
+
+
+def named(connection: sa.Connection, keys: list[str]) -> set[str]:
+    """Those of the blobs that a row names."""
+    return {key for column in BLOBS for key in connection.scalars(sa.select(column).where(column.in_(keys)))}
+
+
+def _delete(store: Store, table: sa.Table, *which: sa.ColumnElement[bool]) -> int:
+    (key,) = table.primary_key.columns
+    count = 0
+    while True:
+        try:
+            with store.writing() as connection:
+                ids = list(connection.scalars(sa.select(key).where(*which).limit(AT_A_TIME)))
+                # Asked again as it is deleted: on PostgreSQL others commit in between.
+                count += connection.execute(sa.delete(table).where(key.in_(ids), *which)).rowcount
+        except IntegrityError:  # and may even have named one of them: left to the next collection
+            return count
+        if len(ids) < AT_A_TIME:
+            return count
+
+
+def _remove(store: Store, names: list[tuple[str, int]], done: Collected) -> None:
+    with _nobody_names(store) as connection:
+        kept = named(connection, [key for key, _ in names])
+        for key, size in names:
+            age = store.blobs.age(key) if key not in kept else None
+            if age is not None and age > GRACE:  # else it was written again since it was listed
+                store.blobs.remove(key)
+                done.blobs, done.blob_bytes = done.blobs + 1, done.blob_bytes + size
+
+
+@contextmanager
+def _nobody_names(store: Store) -> Iterator[sa.Connection]:
+    """A transaction during which no other commits a row that names a blob."""
+    with store.writing() as connection:
+        if not store.is_sqlite:  # SQLite has one writer at a time anyway
+            connection.execute(sa.text("LOCK TABLE graphs, plans, sections, results, questions IN SHARE MODE"))
+        yield connection
+
+
+def _before(days: float) -> str:
+    return wire(datetime.now(UTC) - timedelta(days=days))

@@ -1,0 +1,10 @@
+"""Names of one tenant that no other tenant shares."""
+
+from __future__ import annotations
+
+import hashlib
+
+
+def own_name(tenant: str, text: str) -> str:
+    """Name derived from `text` that is unique to the tenant."""
+    return hashlib.sha256(f"{tenant}\0{text}".encode()).hexdigest()

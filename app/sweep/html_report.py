@@ -1,0 +1,68 @@
+"""A batch as one HTML file: a table, and a picture of each plan; no other file, and one small script."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import jinja2
+
+from app.render import svg
+from app.render.text import certainty, headline, seconds, share, size
+from app.sweep.progress import told_row
+from app.sweep.results import Row
+from app.sweep.table import by_saved, counted, said_state
+
+HERE = Path(__file__).parent
+OWN_IDS = re.compile(r'((?: id=| aria-labelledby=)")([^"]*)(")')
+
+
+@cache
+def _template() -> jinja2.Template:
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(HERE), autoescape=True, undefined=jinja2.StrictUndefined,
+        trim_blocks=True, lstrip_blocks=True,
+    )  # fmt: skip
+    environment.filters |= {"size": size, "share": share, "seconds": seconds}
+    return environment.get_template("html_report.html")
+
+
+def html(rows: Sequence[Row], report: Callable[[Row], Mapping[str, Any] | None], asked: int) -> str:
+    """The page: rows, most saved first; `report` gives that of a row. `asked`: how many plans there should be."""
+    script, style = ((HERE / name).read_text() for name in ("html_report.js", "html_report.css"))
+    items = [_item(place, row, report(row)) for place, row in enumerate(by_saved(rows))]
+    best = items[0]["row"] if items and items[0]["row"]["saved"] is not None else None
+    return _template().render(
+        items=items, best=best, counted=counted(rows), missing=asked - len(rows),
+        models=len({row["model"] for row in rows}), made=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
+        script=script, style=style, script_hash=_hash(script),
+    )  # fmt: skip
+
+
+def _hash(text: str) -> str:
+    return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+
+
+def _item(place: int, row: Row, report: Mapping[str, Any] | None) -> dict[str, Any]:
+    item: dict[str, Any] = {"row": row, "place": place, "state": said_state(row), "told": told_row(row)}
+    item |= {"picture": None, "headline": None, "certainty": None, "recomputed": ()}
+    if report is None:
+        return item
+    return item | {
+        "headline": headline(report), "certainty": certainty(report["plan"]),
+        "recomputed": report["plan"]["recomputed"], "warnings": report["warnings"],
+        "picture": picture(report, f"-{place}") if "timeline" in report else None,
+    }  # fmt: skip
+
+
+def picture(report: Mapping[str, Any], suffix: str = "") -> str:
+    """The timeline as inline SVG, its ids made those of no other picture of the page by the suffix."""
+    return OWN_IDS.sub(
+        lambda found: found[1] + " ".join(id + suffix for id in found[2].split()) + found[3], svg.timeline(report)
+    )

@@ -1,0 +1,73 @@
+"""Results as a table for people, as CSV, and what they come to."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from app.render import csv_table
+from app.render.text import share, size, table
+from app.sweep.results import FAILED, OVER_BUDGET, SUCCEEDED, Row
+
+STATES = (SUCCEEDED, OVER_BUDGET, FAILED, "stopped")
+
+
+def by_saved(rows: Iterable[Row]) -> list[Row]:
+    """The rows, most saved first; those without figures last."""
+    return sorted(rows, key=lambda row: (row["saved"] is None, -(row["saved"] or 0.0)))
+
+
+def counts(rows: Iterable[Row]) -> dict[str, int]:
+    """How many rows are in each state."""
+    found = Counter(row["state"] for row in rows)
+    return {state: found[state] for state in STATES}
+
+
+def exit_code(rows: Iterable[Row]) -> int:
+    """0 all within budget, 1 some over it, 2 some were no good models or questions, 4 some failed by our fault."""
+    codes = {SUCCEEDED: 0, OVER_BUDGET: 1}
+    return max((codes.get(row["state"], 2 if (row["error"] or {}).get("status", 500) < 500 else 4) for row in rows
+                if row["state"] != "stopped"), default=0)  # fmt: skip
+
+
+def lines(rows: Sequence[Row]) -> list[str]:
+    """A table, most saved first, and a line that counts."""
+    head = ("model", "batch", "budget", "planner", "seed", "before", "after", "saved", "more time", "gap", "state")
+    cells = [
+        (
+            row["model"], "" if row["batch"] is None else row["batch"], row["budget"], row["planner"], row["seed"],
+            *(("",) * 5 if row["peak_bytes"] is None else (
+                size(row["baseline_peak_bytes"]), size(row["peak_bytes"]), share(row["saved"]), share(row["overhead"]),
+                "" if row["gap"] is None or row["state"] == OVER_BUDGET else share(row["gap"]),
+            )),
+            row["status"].replace("_", " ") if row["state"] == SUCCEEDED else said_state(row),
+        )
+        for row in by_saved(rows)
+    ]  # fmt: skip
+    return [*table(head, cells, (1, 4, 5, 6, 7, 8, 9)), "", counted(rows)]
+
+
+def said_state(row: Mapping[str, Any]) -> str:
+    """The state in words, with the code of what went wrong."""
+    word = str(row["state"]).replace("_", " ")
+    return f"{word}: {row['error']['code']}" if row["error"] else word
+
+
+def counted(rows: Sequence[Row]) -> str:
+    """`18 plans: 16 within budget, 2 over it; ...`."""
+    found = counts(rows)
+    words = {SUCCEEDED: "within budget", OVER_BUDGET: "over it", FAILED: "failed", "stopped": "stopped"}
+    said = ", ".join(f"{found[state]} {words[state]}" for state in STATES if found[state] or state == SUCCEEDED)
+    return f"{len(rows)} plans: {said}"
+
+
+def as_csv(rows: Sequence[Row]) -> str:
+    """A line a row, in the order given; the error is its code. Text that a spreadsheet would compute is quoted."""
+    columns = [name for name in (rows[0] if rows else {}) if name != "error"] + ["error"]
+    flat = ({**row, "error": (row["error"] or {}).get("code", "")} for row in rows)
+    return csv_table.table_as_csv(columns, ([_said(row.get(name)) for name in columns] for row in flat))
+
+
+def _said(value: Any) -> Any:
+    return value.get("name", "as described") if isinstance(value, dict) else value

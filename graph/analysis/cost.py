@@ -1,0 +1,187 @@
+"""Seconds and workspace of a node on a device: a roofline, with what the document says first.
+
+    seconds = max(flops / peak of the dtype, bytes moved / bandwidth) + overhead of one kernel
+
+Source: Williams, Waterman, Patterson, "Roofline: An Insightful Visual Performance Model for Multicore
+Architectures", CACM 52(4), 2009. An op nobody knows moves its inputs and outputs at the bandwidth.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from graph.analysis.aliasing import is_view, storage_roots, takeovers_of
+from graph.analysis.devices import DEFAULT_DEVICE, DEVICES, Device, device_named, device_of
+from graph.ir import ABSENT, FLOATS, UNKNOWN_COST, Body, Graph, Node, Role, consumers
+from graph.ops.control_flow.interface import SCANS, Trips
+from graph.ops.control_flow.interface import trips_of as bounded_trips
+from graph.ops.control_flow.snapshot_scan import SNAPSHOT_GRAD, SnapshotGrad
+from graph.ops.control_flow.tail_scan import TAIL_GRAD, TAIL_SCAN, TailGrad
+from graph.ops.registry import onnx_fallback
+from graph.ops.registry.dispatch import work
+from graph.ops.registry.registry import Call, Work, call_of, known
+
+__all__ = [
+    "DEFAULT_DEVICE", "DEVICES", "Device", "device_named", "device_of", "seconds_of", "work_of", "workspace_of",
+]  # fmt: skip
+
+_CACHED = 200_000
+_work: dict[Any, Work] = {}
+
+
+def seconds_of(graph: Graph, node: Node, device: Device) -> float:
+    """Predicted seconds of one run of a node; 0 for a node that only makes views."""
+    said = node.cost
+    if said.seconds is not None:
+        return said.seconds
+    if is_view(graph, node):
+        return 0.0
+    if node.bodies:
+        return _seconds_of_bodies(graph, node, device)
+    found = _table_work(graph, node) if said is UNKNOWN_COST else work_of(graph, node)
+    moved = (found.traffic_bytes or 0) / device.bytes_per_second
+    return max(found.flops / device.peak(_compute_dtype(graph, node)), moved) + device.kernel_seconds
+
+
+def workspace_of(graph: Graph, node: Node) -> int:
+    """Bytes a run holds beside its inputs and outputs."""
+    if node.cost.workspace_bytes is not None:
+        return node.cost.workspace_bytes
+    if node.bodies:
+        most = max(_body_bytes(node, body) for body in node.bodies.values())
+        return most + SnapshotGrad.of(node).state_bytes() if node.op == SNAPSHOT_GRAD else most
+    if known(node.op) is None or is_view(graph, node):
+        return 0
+    return _table_work(graph, node).workspace_bytes
+
+
+def work_of(graph: Graph, node: Node) -> Work:
+    """Flops, bytes moved and workspace of one run; what the document says goes before the op table."""
+    found, said = _table_work(graph, node), node.cost
+    flops = found.flops if said.flops is None else said.flops
+    traffic = found.traffic_bytes if said.traffic_bytes is None else said.traffic_bytes
+    workspace = found.workspace_bytes if said.workspace_bytes is None else said.workspace_bytes
+    return Work(flops, traffic, workspace)
+
+
+def _table_work(graph: Graph, node: Node) -> Work:
+    """What the op table says; asked once for all nodes with the same op, attributes and types."""
+    values, attributes = graph.values, node.attributes
+    key = (
+        node.op, graph.opset.get("", 21), onnx_fallback.freeze(attributes) if attributes else (),
+        tuple([values[v].type if v >= 0 else None for v in node.inputs]),
+        tuple([values[v].type if v >= 0 else None for v in node.outputs]),
+    )  # fmt: skip
+    found = _work.get(key)
+    if found is None:
+        if len(_work) >= _CACHED:
+            _work.clear()
+        call = call_of(graph, node)
+        found = _work[key] = (
+            work(call) if known(node.op) is not None or _is_standard(call) else Work(0, work(call).traffic_bytes)
+        )
+    if None not in key[3] and None not in key[4]:
+        return found
+    sized = [values[v] for v in (*node.inputs, *node.outputs) if v != ABSENT and values[v].type is None]
+    extra = sum(value.nbytes for value in sized)  # the table does not see values that are only a size
+    return Work(found.flops, (found.traffic_bytes or 0) + extra, found.workspace_bytes)
+
+
+def _is_standard(call: Call) -> bool:
+    return onnx_fallback.schema_of(call.op, call.opset) is not None
+
+
+def _compute_dtype(graph: Graph, node: Node) -> str:
+    """The first floating type among inputs, then outputs; float32 when there is none."""
+    for v in (*node.inputs, *node.outputs):
+        if v != ABSENT:
+            type = graph.values[v].type
+            if type is not None and type.dtype in FLOATS:
+                return type.dtype
+    return "float32"
+
+
+def _seconds_of_bodies(graph: Graph, node: Node, device: Device) -> float:
+    """An If takes its slower branch, a loop its body once a trip."""
+    once = {
+        key: sum(seconds_of(body.graph, inner, device) for inner in body.graph.nodes)
+        for key, body in node.bodies.items()
+    }
+    if node.op == SNAPSHOT_GRAD:
+        parts = SnapshotGrad.of(node)
+        return parts.trips() * once["body"] + parts.advanced() * once["advance"] + device.kernel_seconds
+    if node.op == TAIL_GRAD:
+        back = TailGrad.of(node)
+        return (back.trips - back.tail) * once["body"] + back.tail * once["tail"] + device.kernel_seconds
+    return max(once.values()) * trips_of(graph, node) + device.kernel_seconds
+
+
+def trips_of(graph: Graph, node: Node) -> int:
+    """How often the body of a node runs: by its constant trip count, its scanned length, or `max_trips`; else once."""
+    if node.op != "Loop" and node.op not in SCANS:
+        return 1
+    most = bounded_trips(graph.values, node).most
+    return 1 if most is None else most
+
+
+def storages_outside(node: Node, body: Body) -> frozenset[int]:
+    """Storages of a body that are counted outside it: what it captures and hands out, and carried states.
+
+    A state is carried in the storage of the node's output when the next content is written over the last.
+    """
+    graph, roots = body.graph, storage_roots(body.graph)
+    found = {inner for inner, _ in body.captures} | {roots[v] for v in graph.outputs}
+    if node.op not in ("Loop", "Scan", TAIL_SCAN, TAIL_GRAD):
+        return frozenset(found)
+    readers = consumers(graph)
+    last: dict[int, int] = {}
+    for v, reads in enumerate(readers):
+        if reads:
+            last[roots[v]] = max(last.get(roots[v], -1), reads[-1])
+    writer = {v: n for n, inner in enumerate(graph.nodes) for v in inner.writes}
+    for before, after in _carried(node, body):
+        n = writer.get(after, -1)
+        if n >= 0 and last.get(before) == n and before not in found:
+            inner = graph.nodes[n]
+            pairs = [(inner.outputs[o], inner.inputs[source]) for o, source in takeovers_of(graph, inner)]
+            if (after, before) in pairs:
+                found.add(before)
+    if node.op == TAIL_GRAD and body is node.bodies.get("tail"):
+        back = TailGrad.of(node)
+        found.update(graph.inputs[back.states : back.states + back.rows])  # read where they lie
+    return frozenset(found)
+
+
+def _carried(node: Node, body: Body) -> list[tuple[int, int]]:
+    """(state as a trip finds it, as it leaves it), values of the body."""
+    graph = body.graph
+    if node.op == TAIL_GRAD:
+        count = TailGrad.of(node).states
+        return list(zip(graph.inputs[:count], graph.outputs[:count], strict=True))
+    trips = Trips.of(node)
+    return [(trips.state_in(i), trips.state_out(i)) for i in range(trips.states)]
+
+
+def _body_bytes(node: Node, body: Body) -> int:
+    """Most bytes one trip holds in its own order, without what is counted outside."""
+    graph = body.graph
+    roots, readers = storage_roots(graph), consumers(graph)
+    outside = storages_outside(node, body)
+    own = [v for v in range(len(graph.values)) if roots[v] == v and v not in outside]
+    last: dict[int, int] = {}
+    for v, reads in enumerate(readers):
+        if reads:
+            last[roots[v]] = max(last.get(roots[v], -1), reads[-1])
+    size = {v: graph.values[v].nbytes for v in own}
+    live = sum(size[v] for v in own if graph.values[v].role is not Role.ACTIVATION)
+    highest, ending = live, dict[int, list[int]]()
+    for v in own:
+        if v in last:
+            ending.setdefault(last[v], []).append(v)
+    for n, node in enumerate(graph.nodes):
+        made = [v for v in node.writes if v in size]
+        live += sum(size[v] for v in made)
+        highest = max(highest, live + workspace_of(graph, node))
+        live -= sum(size[v] for v in made if v not in last)
+        live -= sum(size[v] for v in ending.get(n, ()) if graph.values[v].role is Role.ACTIVATION)
+    return highest

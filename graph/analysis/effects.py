@@ -1,0 +1,41 @@
+"""What running a node does beside writing its outputs; a node with bodies does what the nodes inside do."""
+
+from __future__ import annotations
+
+from graph.ir import Effect, Graph, Node, Role
+from graph.ops.registry.registry import call_of, known
+
+__all__ = ["acts", "draws_alike", "effect_of"]
+
+
+def effect_of(graph: Graph, node: Node) -> Effect:
+    """What the node says, else what its bodies do, else what the op table says, else nothing."""
+    if node.effect is not None:
+        return node.effect
+    if node.bodies:
+        return _together({effect_of(body.graph, inner) for body in node.bodies.values() for inner in body.graph.nodes})
+    record = known(node.op)
+    if record is None or (record.idle is not None and record.idle(call_of(graph, node))):
+        return Effect.PURE
+    return record.effect
+
+
+def _together(effects: set[Effect]) -> Effect:
+    """One effect that is as hard to repeat as all of these; a draw that is named adds nothing to another."""
+    left = effects - {Effect.PURE}
+    if len(left) > 1:
+        left -= {Effect.RANDOM}
+    return Effect.PURE if not left else left.pop() if len(left) == 1 else Effect.ONCE
+
+
+def draws_alike(graph: Graph, node: Node) -> bool:
+    """True for a node without an effect, and for one that draws the same numbers again under its stream."""
+    effect = effect_of(graph, node)
+    return effect is Effect.PURE or (effect is Effect.RANDOM and node.stream is not None)
+
+
+def acts(graph: Graph, node: Node) -> bool:
+    """True for a node that is run for more than the values it writes."""
+    effect = effect_of(graph, node)
+    overwrites = any(graph.values[node.inputs[source]].role is not Role.ACTIVATION for _, source in node.in_place)
+    return effect in (Effect.ONCE, Effect.COLLECTIVE) or overwrites

@@ -1,0 +1,95 @@
+"""Differentiation: a graph followed by its backward part. No op is named here; rules are in `gradients/`.
+
+    x ──▶ fc1 ──▶ h ──▶ relu1 ──▶ loss        forward
+              grad/fc1 ◀── grad/relu1 ◀── 1    backward, appended in reverse order
+
+A node is differentiated when it depends on something wanted and a target depends on it. Each value's
+gradient is the sum of one contribution per slot that reads it; head gradients are contributions too.
+O(nodes + reads) time, without recursion but for nested graphs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+
+from graph.autodiff.gradients.accumulation import Ready, Rows
+from graph.autodiff.gradients.events import ROW_SPARSE, Callback
+from graph.autodiff.gradients.spec import Question
+from graph.autodiff.resolve_names import Options, resolve
+from graph.autodiff.reverse_pass import Walk
+from graph.autodiff.rule_families import FAMILIES as FAMILIES
+from graph.autodiff.seeds_and_results import Answer
+from graph.builder.builder import Builder
+from graph.errors import BadGraph
+from graph.ir import EMPTY, Graph
+
+
+def differentiate(
+    graph: Graph,
+    targets: Sequence[str] | Mapping[str, Any],
+    wanted: Sequence[str] | None = None,
+    *,
+    head_gradients: Mapping[str, Any] | Sequence[Any] = EMPTY,
+    no_gradient: Collection[str] = (),
+    unreachable: str = "null",
+    options: Options = Options(),  # noqa: B008  it is frozen
+    callbacks: Sequence[Callback] = (),
+) -> Graph:
+    """`graph` followed by its backward part: `gradients` pairs each wanted value with its gradient, also an output.
+
+    `wanted` are names, every floating parameter that does not stop gradients by default. A head gradient
+    is the name of a value of the target's type, a number, or None for ones; targets and heads may be one
+    mapping. Row-sparse gradients are two outputs and named by the annotation `row_sparse_gradients`.
+    `callbacks` are told of each new node. Raises BadGraph and NoGradient with up to ten findings.
+    """
+    check_callbacks(callbacks)
+    question = resolve(graph, targets, wanted, head_gradients, no_gradient, unreachable, options)
+    builder = Builder.onto(graph)
+    return handed_out(builder, graph, answer(builder, graph, question, callbacks=callbacks))
+
+
+def append_gradients(
+    builder: Builder, graph: Graph, question: Question, ready: Ready | None = None, callbacks: Sequence[Callback] = ()
+) -> list[tuple[int, int]]:
+    """(wanted value, its gradient) pairs after adding the backward part of `graph` to `builder`, a copy of it.
+
+    `ready` is called when the gradient of a wanted value is complete, and no later node of the walk
+    reads that value; it may add nodes, and returns what stands for the gradient from then on.
+    """
+    found = answer(builder, graph, question, ready, callbacks)
+    return [(v, gradient) for v, gradient in found if not isinstance(gradient, Rows)]
+
+
+def answer(
+    builder: Builder, graph: Graph, question: Question, ready: Ready | None = None, callbacks: Sequence[Callback] = ()
+) -> Answer:
+    """As `append_gradients`, row-sparse gradients included."""
+    return Walk(builder, graph, question, ready or (lambda v, gradient: gradient), append_gradients, callbacks).answer()
+
+
+def handed_out(builder: Builder, graph: Graph, found: Answer, kept_back: Collection[int] = ()) -> Graph:
+    """The graph being built, with the gradients among its outputs but for those of values `kept_back`."""
+    names = builder.values
+    outputs = list(graph.outputs)
+    rows = {}
+    for v, gradient in found:
+        if isinstance(gradient, Rows):
+            outputs += (gradient.indices, gradient.values)
+            rows[names[v].name] = {"indices": names[gradient.indices].name, "values": names[gradient.values].name}
+        else:
+            outputs += [] if v in kept_back else [gradient]
+            builder.gradients.append((v, gradient))
+    if rows:
+        before = builder.annotations.get(ROW_SPARSE, EMPTY)
+        builder.annotations = MappingProxyType({**builder.annotations, ROW_SPARSE: {**before, **rows}})
+    return builder.build(dict.fromkeys(outputs))
+
+
+def check_callbacks(callbacks: Any) -> None:
+    """Raises BadGraph for anything but a list of functions."""
+    if not isinstance(callbacks, list | tuple) or not all(callable(callback) for callback in callbacks):
+        raise BadGraph.one(
+            "bad_request", "callbacks", repr(callbacks)[:80], "a list of functions of an event", "send a list"
+        )

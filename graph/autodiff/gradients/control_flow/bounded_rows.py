@@ -1,0 +1,100 @@
+"""Values of which only the most rows are known: what a loop stacks that may stop early, and what is computed of it.
+
+Loop ──▶ rows (at most 6) ──Mul──▶ at most 6 ──ReduceSum──▶ 3 numbers
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import replace
+
+from graph.builder.builder import Builder
+from graph.ir import ABSENT, Graph, Node, Phase, Role, TensorType
+from graph.ops.control_flow.interface import FIRST_ROWS, Trips, both_branches, trips_of
+from graph.ops.registry.registry import known
+
+PAD_ROWS = "remat::PadRows"
+#: Ops whose gradient does not depend on how many rows there are, beside elementwise ones.
+_ROWWISE = frozenset({"ReduceSum", "MatMul", "Gemm", "Transpose", "Identity", "Cast", "Gather", "Concat"})
+
+
+def bounded_values(graph: Graph, given: Collection[int] = ()) -> frozenset[int]:
+    """Values that may have fewer rows than their type says; `given` are such from outside. O(nodes + reads)."""
+    found = set(given)
+    for node in graph.nodes:
+        if node.bodies:
+            found.update(_of_bodies(graph, node, found))
+        elif node.op == FIRST_ROWS or (
+            found and not found.isdisjoint(node.inputs) and node.op not in ("Shape", "Size", PAD_ROWS)
+        ):
+            found.update(v for v in node.writes if (type := graph.values[v].type) is not None and type.shape)
+    return frozenset(found)
+
+
+def _of_bodies(graph: Graph, node: Node, outside: Collection[int]) -> list[int]:
+    """Outputs of a node with bodies that may be short."""
+    short: list[int] = []
+    lead = 0
+    if node.op in ("Loop", "Scan"):
+        trips = Trips.of(node)
+        lead = trips.lead_out
+        if node.op == "Loop" and not trips_of(graph.values, node).exact:
+            short += node.outputs[trips.states :]
+        formal = zip(trips.body.graph.inputs[trips.lead :], node.inputs[trips.lead :], strict=False)
+    elif node.op == "If":
+        node, formal = both_branches(node, graph.types_of(node.inputs)), zip((), (), strict=True)
+    else:
+        formal = zip(next(iter(node.bodies.values())).graph.inputs, node.inputs, strict=False)
+    given = [inner for inner, outer in formal if outer in outside]
+    for body in node.bodies.values():
+        inner_given = [inner for inner, outer in body.captures if outer in outside]
+        inside = bounded_values(body.graph, [*given, *inner_given])
+        short += [outer for v, outer in zip(body.graph.outputs[lead:], node.outputs, strict=False) if v in inside]
+    return [v for v in short if v != ABSENT]
+
+
+def is_rowwise(node: Node) -> bool:
+    """True when the gradient of an op is right however many rows its inputs have."""
+    record = known(node.op)
+    if node.op in (FIRST_ROWS, PAD_ROWS, "remat::RowsLike"):
+        return True
+    return bool(node.bodies) or node.op in _ROWWISE or (record is not None and bool(record.takeover))
+
+
+def cut(builder: Builder, gradient: int, v: int) -> int:
+    """The gradient of a bounded value, with as many rows as the value has; only its shape is read."""
+    value = builder.values[v]
+    (rows,) = builder.node(
+        "remat::RowsLike", [gradient, v], name=f"grad/{value.name}/rows", phase=Phase.BACKWARD,
+        annotations={"gradient_of": value.name},
+    )  # fmt: skip
+    return rows
+
+
+def padded(graph: Graph, v: int) -> tuple[Graph, int, int]:
+    """(a body that also makes `v` with all the rows it may have, and its lengths; the ids of both).
+
+    What is stacked over trips has as many rows in each.
+    """
+    builder, value = Builder.onto(graph), graph.values[v]
+    assert value.type is not None
+    (full,) = builder.node(
+        PAD_ROWS, [v], name=f"{value.name}/padded", outputs=[value.name],
+        attributes={"shape": list(value.type.shape)},
+    )  # fmt: skip
+    (lengths,) = builder.node("Shape", [v], name=f"{value.name}/lengths")
+    return replace(graph, values=tuple(builder.values), nodes=tuple(builder.nodes)), full, lengths
+
+
+def restored(builder: Builder, v: int) -> tuple[int, int]:
+    """Ids of two formal inputs of a body, rows and lengths, of which its formal input `v` is made from now on."""
+    value = builder.values[v]
+    assert value.type is not None
+    full = builder.value(f"{value.name}/padded", value.type, Role.INPUT)
+    lengths = builder.value(f"{value.name}/lengths", TensorType("int64", (len(value.type.shape),)), Role.INPUT)
+    builder.values[v] = replace(value, role=Role.ACTIVATION)
+    builder.node(FIRST_ROWS, [full, lengths], name=f"{value.name}/rows", outputs=[v], phase=Phase.BACKWARD)
+    last = builder.nodes.pop()
+    moved = [replace(node, after=tuple(n + 1 for n in node.after)) for node in builder.nodes]
+    builder.nodes[:] = [last, *moved]
+    return full, lengths

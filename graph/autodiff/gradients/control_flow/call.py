@@ -1,0 +1,46 @@
+"""The gradient of Call: a Call of the backward body; what it saves are further outputs of the forward node."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import MappingProxyType
+
+from graph.autodiff.gradients.accumulation import provenance
+from graph.autodiff.gradients.control_flow.backward_body import backward_of, typed
+from graph.autodiff.gradients.control_flow.registry import Asked, Found, gradient_of_bodies
+from graph.ir import ABSENT, Body, Phase
+from graph.ops.control_flow.interface import CALL
+
+
+@gradient_of_bodies(CALL)
+def call(asked: Asked) -> Found:
+    """Gradients of the arguments and of what the body captures."""
+    node, body = asked.node, asked.node.bodies["body"]
+    graph, outside, builder = body.graph, dict(body.captures), asked.builder
+    heads = {p: gradient for p, gradient in enumerate(asked.incoming) if gradient is not None}
+    owner = {**dict(zip(graph.inputs, node.inputs, strict=True)), **outside}  # value inside -> outside
+    wanted = [inner for inner, outer in owner.items() if outer in asked.needed]
+    part = backward_of("body", body, list(heads), wanted, asked.differentiate, again=graph.inputs)
+    made = [v for v in wanted if v in part.results]
+    if not made:
+        return []
+    stored = [
+        builder.value(f"{node.name}/saved/{part.forward.values[v].name}", typed(part.forward, v)) for v in part.saved
+    ]  # fmt: skip
+    missing = len(graph.outputs) - len(node.outputs)
+    extended = Body(replace(part.forward, outputs=(*graph.outputs, *part.saved)), body.captures)
+    builder.nodes[asked.n] = replace(
+        node, outputs=(*node.outputs, *[ABSENT] * missing, *stored), bodies=MappingProxyType({"body": extended})
+    )
+    given = [(part.heads[p], gradient) for p, gradient in heads.items() if part.reads(part.heads[p])]
+    given += [(here, owner[v]) for v, here in part.formals.items()]
+    given += zip(part.saved.values(), stored, strict=True)
+    backward = part.finished([here for here, _ in given], [part.results[v] for v in made], outside)
+    gradients = builder.node(
+        CALL, [v for _, v in given], name=f"grad/{node.name}",
+        outputs=[f"grad/{node.name}/{builder.values[owner[v]].name}" for v in made],
+        types=[asked.type_of(owner[v]) for v in made], phase=Phase.BACKWARD,
+        bodies=MappingProxyType({"body": backward}), stream=node.stream or node.name,
+        annotations=provenance(node, node.name),
+    )  # fmt: skip
+    return [(owner[v], gradient) for v, gradient in zip(made, gradients, strict=True)]

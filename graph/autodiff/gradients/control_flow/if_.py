@@ -1,0 +1,101 @@
+"""The gradient of If: an If on the same condition, each branch the backward of the branch.
+
+F = If(c)   then: a, saved          G = If(c)   then: gradients from dy and what `then` saved
+            else: b, zeros                      else: gradients from dy; zeros where it has none
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from types import MappingProxyType
+
+from graph.autodiff.gradients.accumulation import provenance
+from graph.autodiff.gradients.control_flow.backward_body import Backward, backward_of, typed
+from graph.autodiff.gradients.control_flow.registry import Asked, Found, gradient_of_bodies
+from graph.builder.builder import Builder
+from graph.builder.emit import Emit
+from graph.ir import ABSENT, Body, Graph, Node, Phase, TensorType
+from graph.ops.control_flow.interface import both_branches
+
+_BRANCHES = ("then_branch", "else_branch")
+
+
+@gradient_of_bodies("If")
+def branches(asked: Asked) -> Found:
+    """Gradients of what either branch captures; a branch that does not touch a value gives zeros."""
+    node = both_branches(asked.node, [None if v == ABSENT else asked.type_of(v) for v in asked.node.inputs])
+    heads = {p: gradient for p, gradient in enumerate(asked.incoming) if gradient is not None}
+    parts = {}
+    for key in _BRANCHES:
+        body = node.bodies[key]
+        wanted = [inner for inner, outer in body.captures if outer in asked.needed]
+        parts[key] = backward_of(key, body, list(heads), wanted, asked.differentiate, again=())
+    found = {key: _by_outside(part, dict(node.bodies[key].captures)) for key, part in parts.items()}
+    owners = list(dict.fromkeys(v for of_branch in found.values() for v in of_branch))
+    if not owners:
+        return []
+    slots = _hand_out_saved(asked, node, parts)
+    made = {}
+    for key, part in parts.items():
+        emit = part.emit(f"grad/{node.name}")
+        outputs = [found[key][v] if v in found[key] else emit.zeros(asked.type_of(v)).id for v in owners]
+        given = {part.heads[p]: gradient for p, gradient in heads.items() if part.reads(part.heads[p])}
+        given.update((here, slots[key][v]) for v, here in part.saved.items())
+        made[key] = part.finished((), outputs, dict(node.bodies[key].captures), given)
+    gradients = asked.builder.node(
+        "If", node.inputs, name=f"grad/{node.name}",
+        outputs=[f"grad/{node.name}/{asked.builder.values[v].name}" for v in owners],
+        types=[asked.type_of(v) for v in owners], phase=Phase.BACKWARD, bodies=MappingProxyType(made),
+        stream=node.stream or node.name, annotations=provenance(node, node.name),
+    )  # fmt: skip
+    return list(zip(owners, gradients, strict=True))
+
+
+def _by_outside(part: Backward, captures: Mapping[int, int]) -> dict[int, int]:
+    """Value outside -> its gradient in the branch, summed over the names it has inside."""
+    found: dict[int, int] = {}
+    for inner, gradient in part.results.items():
+        outer = captures[inner]
+        if outer in found:
+            emit = part.emit(f"grad/{part.forward.values[inner].name}/sum")
+            gradient = emit.add(emit.val(found[outer]), emit.val(gradient)).id
+        found[outer] = gradient
+    return found
+
+
+def _hand_out_saved(asked: Asked, node: Node, parts: Mapping[str, Backward]) -> dict[str, dict[int, int]]:
+    """Per branch and saved value the output of the forward node that hands it out; branches share by type."""
+    slots: list[tuple[TensorType, int]] = []
+    of_branch: dict[str, dict[int, int]] = {}  # branch -> saved value -> slot
+    for key, part in parts.items():
+        taken: set[int] = set()
+        of_branch[key] = {}
+        for v in part.saved:
+            type = typed(part.forward, v)
+            free = [i for i, (made, _) in enumerate(slots) if made == type and i not in taken]
+            if not free:
+                name = f"{node.name}/saved/{part.forward.values[v].name}"
+                slots.append((type, asked.builder.value(name, type)))
+            of_branch[key][v] = free[0] if free else len(slots) - 1
+            taken.add(of_branch[key][v])
+    bodies = {}
+    for key, part in parts.items():
+        by_slot = {slot: v for v, slot in of_branch[key].items()}
+        saved = [by_slot.get(i) for i in range(len(slots))]
+        graph = _with_outputs(part.forward, saved, [type for type, _ in slots], node.name)
+        bodies[key] = Body(graph, node.bodies[key].captures)
+    missing = len(node.bodies[_BRANCHES[0]].graph.outputs) - len(node.outputs)
+    outputs = (*node.outputs, *[ABSENT] * missing, *(v for _, v in slots))
+    asked.builder.nodes[asked.n] = replace(node, outputs=outputs, bodies=MappingProxyType(bodies))
+    return {key: {v: slots[slot][1] for v, slot in places.items()} for key, places in of_branch.items()}
+
+
+def _with_outputs(graph: Graph, saved: list[int | None], types: list[TensorType], name: str) -> Graph:
+    """The branch with further outputs: saved values, and zeros where only the other branch saves something."""
+    builder = Builder.onto(graph)
+    emit = Emit(builder, f"{name}/unsaved", Phase.FORWARD)
+    more = [emit.zeros(type).id if v is None else v for v, type in zip(saved, types, strict=True)]
+    return replace(
+        graph, values=tuple(builder.values), nodes=tuple(builder.nodes), outputs=(*graph.outputs, *more)
+    )  # fmt: skip

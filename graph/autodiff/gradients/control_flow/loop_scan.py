@@ -1,0 +1,247 @@
+"""The gradient of Loop and Scan: a Scan over what the trips saved, last trip first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+
+from graph.autodiff.gradients.accumulation import provenance
+from graph.autodiff.gradients.control_flow.backward_body import Backward, backward_of, typed
+from graph.autodiff.gradients.control_flow.bounded_rows import bounded_values, padded, restored
+from graph.autodiff.gradients.control_flow.registry import Asked, Found, gradient_of_bodies
+from graph.autodiff.gradients.registry import UNDIFFERENTIABLE
+from graph.autodiff.gradients.spec import carries_gradient
+from graph.errors import CannotDifferentiate
+from graph.ir import ABSENT, Body, Graph, Phase, Role, TensorType
+from graph.ops.control_flow.execution import LAST_TRIP_FIRST
+from graph.ops.control_flow.interface import Trips, trips_of
+
+
+@dataclass(frozen=True, slots=True)
+class _Sequence:
+    """What a backward body is given element by element."""
+
+    formal: int  # value of the backward body
+    outside: int
+    axis: int
+    direction: int
+
+
+@gradient_of_bodies("Scan", "Loop")
+def trips(asked: Asked) -> Found:
+    """A Scan over what the trips saved, last trip first."""
+    return _OfTrips(asked).found()
+
+
+class _OfTrips:
+    """The gradient of a Loop or Scan under way. States carried are those a gradient reaches and is needed through."""
+
+    def __init__(self, asked: Asked):
+        self.asked, self.trips = asked, Trips.of(asked.node)
+        node, needed, trips = asked.node, asked.needed, self.trips
+        self.graph, self.outside = trips.body.graph, dict(trips.body.captures)
+        self.count = trips_of(asked.builder.values, node)
+        given = [*asked.incoming, *[None] * (trips.states + trips.emitted - len(asked.incoming))]
+        self.of_state, self.of_stack = given[: trips.states], given[trips.states :]
+        self.stacks = [k for k, gradient in enumerate(self.of_stack) if gradient is not None]
+        self.elements = [k for k in range(trips.scanned) if trips.sequence(k) in needed]
+        self.captured = [inner for inner, outer in self.outside.items() if outer in needed]
+        depending = closed(
+            {i for i in range(trips.states) if node.inputs[trips.lead + i] in needed},
+            lambda states: self._depending(states, [*map(trips.element, self.elements), *self.captured]),
+        )
+        reached = closed(
+            {i for i, gradient in enumerate(self.of_state) if gradient is not None},
+            lambda states: self._reached(states, map(trips.emission, self.stacks)),
+        )
+        self.carried = sorted(depending & reached)
+
+    def _depending(self, states: set[int], others: Iterable[int]) -> set[int]:
+        """States whose content after a trip depends on these states before it, or on other values."""
+        trips = self.trips
+        depends = depending(self.graph, [*map(trips.state_in, states), *others])
+        return {i for i in range(trips.states) if depends[trips.state_out(i)]}
+
+    def _reached(self, states: set[int], others: Iterable[int]) -> set[int]:
+        """States on whose content before a trip these states after it depend, or other values do."""
+        trips = self.trips
+        reaches = reaching(self.graph, [*map(trips.state_out, states), *others])
+        return {i for i in range(trips.states) if reaches[trips.state_in(i)]}
+
+    def found(self) -> Found:
+        if not self.carried and not self.stacks:
+            return []
+        trips, asked = self.trips, self.asked
+        wanted = [*map(trips.state_in, self.carried), *map(trips.element, self.elements), *self.captured]
+        part = backward_of(
+            "body", trips.body,
+            [trips.lead_out + i for i in self.carried] + [self._position(k) for k in self.stacks],
+            wanted, asked.differentiate, again=[trips.element(k) for k in range(trips.scanned)],
+        )  # fmt: skip
+        emit = part.emit(f"grad/{asked.node.name}")
+        states = [part.heads[trips.lead_out + i] for i in self.carried]
+        inputs = [self._initial(i) for i in self.carried]
+        outputs = [self._result(part, trips.state_in(i)) for i in self.carried]
+        owners = [asked.node.inputs[trips.lead + i] for i in self.carried]
+        for v in self.captured:
+            if v in part.results:
+                type = typed(self.graph, v)
+                sum_ = part.body.value(f"grad/{self.graph.values[v].name}/sum", type, Role.INPUT)
+                states.append(sum_)
+                outputs.append(emit.add(emit.val(sum_), emit.val(part.results[v])).id)
+                inputs.append(asked.emit.zeros(type).id)
+                owners.append(self.outside[v])
+        made = [k for k in self.elements if trips.element(k) in part.results]
+        sequences = self._sequences(part)
+        body = part.finished(
+            [*states, *(sequence.formal for sequence in sequences)],
+            [*outputs, *(part.results[trips.element(k)] for k in made)], self.outside,
+        )  # fmt: skip
+        gradients = self._backward_node(body, inputs, sequences, owners, made)
+        owners += [trips.sequence(k) for k in made]
+        return [(v, gradient) for v, gradient in zip(owners, gradients, strict=True) if gradient != ABSENT]
+
+    def _position(self, k: int) -> int:
+        """Place of what is stacked in stack `k` among the outputs of the body."""
+        return self.trips.lead_out + self.trips.states + k
+
+    def _initial(self, i: int) -> int:
+        """The gradient of a state after the last trip."""
+        gradient = self.of_state[i]
+        if gradient is None:
+            return self.asked.emit.zeros(typed(self.graph, self.trips.state_in(i))).id
+        return gradient
+
+    def _result(self, part: Backward, v: int) -> int:
+        if v in part.results:
+            return part.results[v]
+        return part.emit(f"grad/{self.graph.values[v].name}").zeros(typed(self.graph, v)).id
+
+    def _sequences(self, part: Backward) -> list[_Sequence]:
+        """What the backward body is given element by element; the forward node makes it from now on."""
+        trips, node = self.trips, self.asked.node
+        axes, turned = trips.output_axes(), [1 - direction for direction in trips.output_directions()]
+        own = zip(trips.input_axes(), trips.input_directions(), strict=True)
+        sequences = [
+            _Sequence(part.formals[trips.element(k)], trips.sequence(k), axis, 1 - direction)
+            for k, (axis, direction) in enumerate(own) if trips.element(k) in part.formals
+        ]  # fmt: skip
+        for k in self.stacks:
+            gradient, here = self.of_stack[k], part.heads[self._position(k)]
+            if gradient is not None and part.reads(here):
+                sequences.append(_Sequence(here, gradient, axes[k], turned[k]))
+        bounded = len(sequences)  # gradients of stacks may be longer than what was made
+        emitted = {
+            trips.emission(k): k for k in range(trips.emitted)
+            if trips.states + k < len(node.outputs) and node.outputs[trips.states + k] != ABSENT
+        }  # fmt: skip
+        fresh: dict[int, int] = {}  # value of the forward body -> formal that gets its rows
+        for v, here in part.saved.items():
+            if v in emitted:
+                k = emitted[v]
+                sequences.append(_Sequence(here, node.outputs[trips.states + k], axes[k], turned[k]))
+            else:
+                fresh[v] = here
+        if not (self.count.exact or len(sequences) > bounded or fresh):
+            condition = self.graph.inputs[1]
+            fresh[condition] = part.body.value("going", typed(self.graph, condition), Role.INPUT)
+        short = bounded_values(
+            part.forward, [inner for inner, outer in self.outside.items() if outer in self.asked.bounded]
+        )
+        for v in [v for v in fresh if v in short]:
+            part.forward, full, lengths = padded(part.forward, v)
+            fresh[full], fresh[lengths] = restored(part.body, fresh.pop(v))
+        stacks = self._stacked(part.forward, list(fresh))
+        sequences += [_Sequence(here, stack, 0, 1) for here, stack in zip(fresh.values(), stacks, strict=True)]
+        if not sequences:
+            marks = TensorType("bool", (self._length(),))
+            formal = part.body.value("trip", TensorType("bool", ()), Role.INPUT)
+            sequences.append(_Sequence(formal, self.asked.emit.zeros(marks).id, 0, 0))
+        return sequences
+
+    def _length(self) -> int:
+        """Rows of a stack."""
+        if self.count.most is None:
+            code = "unknown_trips"
+            raise CannotDifferentiate(
+                "the number of trips is not known, so what they save has no size",
+                "say the most trips it may make as annotation `max_trips`", code,
+            )  # fmt: skip
+        return self.count.most
+
+    def _stacked(self, forward: Graph, saved: Sequence[int]) -> list[int]:
+        """Outputs of the forward node, added to it, that stack these values of its body."""
+        asked, trips, node = self.asked, self.trips, self.asked.node
+        stacks = []
+        for v in saved:
+            type = typed(forward, v)
+            stack = TensorType(type.dtype, (self._length(), *type.shape))
+            stacks.append(asked.builder.value(f"{node.name}/saved/{forward.values[v].name}", stack))
+        attributes = dict(node.attributes)
+        for key in ("scan_output_axes", "scan_output_directions"):
+            if attributes.get(key):
+                attributes[key] = [*attributes[key], *[0] * len(saved)]
+        missing = trips.states + trips.emitted - len(node.outputs)
+        body = Body(replace(forward, outputs=(*forward.outputs, *saved)), trips.body.captures)
+        asked.builder.nodes[asked.n] = replace(
+            node, outputs=(*node.outputs, *[ABSENT] * missing, *stacks), attributes=MappingProxyType(attributes),
+            bodies=MappingProxyType({"body": body}),
+        )  # fmt: skip
+        return stacks
+
+    def _backward_node(
+        self, body: Body, inputs: Sequence[int], sequences: Sequence[_Sequence], owners: Sequence[int],
+        made: Sequence[int],
+    ) -> tuple[int, ...]:  # fmt: skip
+        """Gradients of the owners of states, then of the sequences `made`; ABSENT where nobody needs them."""
+        asked, trips, node = self.asked, self.trips, self.asked.node
+        axes, directions = trips.input_axes(), trips.input_directions()
+        values = asked.builder.values
+        targets = [*owners, *(trips.sequence(k) for k in made)]
+        return asked.builder.node(
+            "Scan", [*inputs, *(sequence.outside for sequence in sequences)], name=f"grad/{node.name}",
+            outputs=[f"grad/{node.name}/{values[v].name}" if v in asked.needed else None for v in targets],
+            types=[asked.type_of(v) for v in targets],
+            attributes={
+                "num_scan_inputs": len(sequences),
+                "scan_input_axes": [sequence.axis for sequence in sequences],
+                "scan_input_directions": [sequence.direction for sequence in sequences],
+                "scan_output_axes": [axes[k] for k in made],
+                "scan_output_directions": [1 - directions[k] for k in made],
+            },
+            phase=Phase.BACKWARD, bodies=MappingProxyType({"body": body}), stream=node.stream or node.name,
+            annotations={**provenance(node, node.name), LAST_TRIP_FIRST: not node.annotations.get(LAST_TRIP_FIRST)},
+        )  # fmt: skip
+
+
+def closed(start: set[int], more: Callable[[set[int]], set[int]]) -> set[int]:
+    """The smallest set with `start` to which `more` adds nothing."""
+    found = set(start)
+    while not (added := more(found)) <= found:
+        found |= added
+    return found
+
+
+def depending(graph: Graph, sources: Iterable[int]) -> bytearray:
+    """Per value 1 where a gradient can pass from it back to one of the sources."""
+    depends = bytearray(len(graph.values) + 1)
+    for v in sources:
+        depends[v] = 1
+    for node in graph.nodes:
+        if node.op not in UNDIFFERENTIABLE and any(depends[v] for v in node.reads):
+            for output in node.writes:
+                depends[output] = carries_gradient(graph.values[output])
+    return depends
+
+
+def reaching(graph: Graph, targets: Iterable[int]) -> bytearray:
+    """Per value 1 where a gradient of one of the targets comes to it."""
+    reaches = bytearray(len(graph.values) + 1)
+    for v in targets:
+        reaches[v] = 1
+    for node in reversed(graph.nodes):
+        if node.op not in UNDIFFERENTIABLE and any(reaches[v] for v in node.writes):
+            for source in node.reads:
+                reaches[source] = carries_gradient(graph.values[source])
+    return reaches

@@ -1,0 +1,192 @@
+"""Gradients that a request or a document declares for ops of its own.
+
+    {"acme::Attention": {"op": "acme::AttentionGrad", "reads": ["incoming", "inputs", "outputs[1]"],
+                         "writes": ["inputs[0]", "inputs[2]"], "needs_all_incoming": true},
+     "acme::Lookup": {"reads": ["incoming", "inputs[0]"], "writes": [{"rows_of": "inputs[1]", "count": 64}]},
+     "acme::Print": "none", "acme::Sort": "refused", "acme::Later": "missing"}
+
+`reads` are in the order the gradient op takes them, `writes` in the order it gives them; left out it reads
+what comes in and writes a gradient for every input. `none`, `refused` and `missing` are the other states.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from graph.autodiff.gradients.accumulation import ZERO, Part, Rows, same_size
+from graph.autodiff.gradients.opaque import gradient_node
+from graph.autodiff.gradients.registry import GradientRule, State
+from graph.builder.builder import Builder
+from graph.errors import CannotDifferentiate, Findings, quoted
+from graph.ir import ABSENT, Node, TensorType
+
+_PLACE = re.compile(r"(inputs|outputs|incoming)(?:\[(\d{1,6})\])?\Z")
+_INPUT = re.compile(r"inputs\[(\d{1,6})\]\Z")
+_FIELDS = ("op", "reads", "writes", "needs_all_incoming")
+_MOST_ROWS = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """The gradient of one input, dense or as so many rows."""
+
+    position: int
+    rows: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Declared:
+    """What the gradient op of an op is called, reads and writes."""
+
+    op: str = ""  # "": the op's own name and Grad
+    reads: tuple[tuple[str, int | None], ...] = (("incoming", None),)  # (list, place in it; None: all of it)
+    writes: tuple[Written, ...] | None = None  # None: one for each input
+    needs_all_incoming: bool = False  # a missing gradient of an output is an error, not an absent input
+
+
+AnyRule = Declared | GradientRule | State
+
+
+def parse_rules(given: Any, field: str, findings: Findings) -> dict[str, AnyRule]:
+    """Rules by op type; a declaration of another form is a finding. Functions are rules as in `registry`."""
+    if not isinstance(given, Mapping):
+        findings.add("bad_request", field, repr(given)[:80], "an object from op to rule", "send an object")
+        return {}
+    found: dict[str, AnyRule] = {}
+    for op, rule in given.items():
+        path = f"{field}.{op!s:.80}"
+        if isinstance(rule, Declared | GradientRule):
+            found[op] = rule
+        elif callable(rule):
+            found[op] = GradientRule(rule, zeros=False)
+        elif isinstance(rule, Mapping):
+            found[str(op)] = _declared(rule, path, findings)
+        elif isinstance(rule, str) and rule in (State.NOT_NEEDED, State.REFUSED, State.MISSING):
+            found[str(op)] = State(rule)
+        else:
+            findings.add(
+                "bad_request", path, repr(rule)[:80], '"none", "refused", "missing" or an object with '
+                + ", ".join(_FIELDS), "say what the gradient op reads and writes",
+            )  # fmt: skip
+    return found
+
+
+def _declared(rule: Mapping[str, Any], path: str, findings: Findings) -> Declared:
+    for name in rule:
+        if name not in _FIELDS:
+            findings.add("unknown_field", f"{path}.{name!s:.80}", quoted(str(name)), "one of " + ", ".join(_FIELDS),
+                         "leave it out or correct it")  # fmt: skip
+    op, insists = rule.get("op", ""), rule.get("needs_all_incoming", False)
+    for name, value, kind in (("op", op, str), ("needs_all_incoming", insists, bool)):
+        if not isinstance(value, kind):
+            findings.add("bad_request", f"{path}.{name}", repr(value)[:80], f"a {kind.__name__}", "correct the value")
+    reads = [_read(place, path, findings) for place in _listed(rule, "reads", ["incoming"], path, findings)]
+    writes = None
+    if rule.get("writes", "inputs") != "inputs":
+        writes = tuple(_written(place, path, findings) for place in _listed(rule, "writes", [], path, findings))
+    return Declared(str(op), tuple(reads), writes, bool(insists))
+
+
+def _listed(rule: Mapping[str, Any], name: str, default: list[Any], path: str, findings: Findings) -> Sequence[Any]:
+    given = rule.get(name, default)
+    if isinstance(given, list | tuple):
+        return given
+    findings.add("bad_request", f"{path}.{name}", repr(given)[:80], "a list", "send a list")
+    return []
+
+
+def _read(place: Any, path: str, findings: Findings) -> tuple[str, int | None]:
+    match = _PLACE.match(place) if isinstance(place, str) else None
+    if match is None:
+        findings.add(
+            "foreign_gradient_read", f"{path}.reads", repr(place)[:80],
+            "inputs, outputs or incoming, or one of them such as inputs[0]",
+            "a gradient reads what its op reads and writes, and the gradients that come in",
+        )  # fmt: skip
+        return "incoming", None
+    return match[1], None if match[2] is None else int(match[2])
+
+
+def _written(place: Any, path: str, findings: Findings) -> Written:
+    rows = None
+    if isinstance(place, Mapping):
+        rows, place = place.get("count"), place.get("rows_of")
+        if isinstance(rows, bool) or not isinstance(rows, int) or not 0 <= rows <= _MOST_ROWS:
+            findings.add("bad_request", f"{path}.writes", repr(rows)[:80], "a count of rows", "say how many rows")
+            rows = 0
+    match = _INPUT.match(place) if isinstance(place, str) else None
+    if match is None:
+        findings.add(
+            "bad_request", f"{path}.writes", repr(place)[:80],
+            'an input such as inputs[0], or {"rows_of": "inputs[0]", "count": 64}', "name an input of the op",
+        )  # fmt: skip
+        return Written(0)
+    return Written(int(match[1]), rows)
+
+
+def declared_gradients(
+    builder: Builder, node: Node, rule: Declared, slots: Sequence[int], incoming: Sequence[int | None],
+    needs: Sequence[bool], zeros: Callable[[int], int],
+) -> list[Part | None]:  # fmt: skip
+    """Per slot the gradient written by one new node; `zeros` makes those of a value. Raises CannotDifferentiate."""
+    given = [_given(builder, node, rule, i, gradient, zeros) for i, gradient in enumerate(incoming)]
+    lists = {"inputs": node.inputs, "outputs": node.outputs, "incoming": tuple(given)}
+    reads: list[int] = []
+    for name, place in rule.reads:
+        reads += lists[name] if place is None else (_at(lists[name], place, name, node.op),)
+    made: list[int] = []
+    found: list[Part | None] = [None] * len(slots)
+    for written in rule.writes or [Written(i) for i in range(len(node.inputs))]:
+        v = _at(slots, written.position, "inputs", node.op)
+        if not needs[written.position]:
+            made.append(ABSENT)
+        elif written.rows is None:
+            made.append(same_size(builder, builder.values[v], f"grad/{node.name}:{written.position}"))
+            found[written.position] = made[-1]
+        else:
+            rows = _rows(builder, node, v, written)
+            made += (rows.indices, rows.values)
+            found[written.position] = rows
+    gradient_node(builder, node, rule.op, reads, made)
+    return found
+
+
+def _given(
+    builder: Builder, node: Node, rule: Declared, i: int, gradient: int | None, zeros: Callable[[int], int]
+) -> int:
+    """What the gradient op gets as the gradient of output `i`."""
+    if gradient is None or gradient == ZERO:
+        v = node.outputs[i]
+        if gradient == ZERO and rule.needs_all_incoming:
+            return zeros(v)
+        if rule.needs_all_incoming:
+            name = "" if v == ABSENT else builder.values[v].name
+            raise CannotDifferentiate(
+                f"its gradient reads that of every output, and output {i}, {quoted(name)}, has none",
+                "use the output, or give it a remat::ZeroGradient", "missing_output_gradient",
+            )  # fmt: skip
+        return ABSENT
+    return gradient
+
+
+def _rows(builder: Builder, node: Node, v: int, written: Written) -> Rows:
+    value = builder.values[v]
+    if value.type is None or not value.type.shape:
+        raise CannotDifferentiate(f"{quoted(value.name)} has no rows", "declare its shape and dtype")
+    prefix, count = f"grad/{node.name}:{written.position}", int(written.rows or 0)
+    return Rows(
+        builder.value(f"{prefix}/indices", TensorType("int64", (count,))),
+        builder.value(f"{prefix}/values", TensorType(value.type.dtype, (count, *value.type.shape[1:]))),
+    )
+
+
+def _at(ids: Sequence[int], place: int, name: str, op: str) -> int:
+    if place >= len(ids):
+        raise CannotDifferentiate(
+            f"the declared gradient of {op} names {name}[{place}] of {len(ids)}", "correct the declaration",
+            "foreign_gradient_read",
+        )  # fmt: skip
+    return ids[place]

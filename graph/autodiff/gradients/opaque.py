@@ -1,0 +1,66 @@
+"""The gradient of an op nobody knows: one node, as opaque as the op, that reads what the document declares.
+
+q, k, v ──▶ acme::Attention ──▶ o          gradient_reads: q k v o
+dq, dk, dv ◀── acme::AttentionGrad ◀── do, q, k, v, o
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from graph.autodiff.gradients.accumulation import ZERO, Part, provenance, same_size
+from graph.builder.builder import Builder
+from graph.ir import ABSENT, Cost, Effect, Node, Phase
+from graph.ops.registry import known
+
+#: A repeat of the forward op is restricted by these for reasons that hold for its gradient too.
+_KEPT_EFFECTS = (Effect.COLLECTIVE, Effect.UNSTABLE)
+
+
+def opaque_gradients(
+    builder: Builder, node: Node, slots: Sequence[int], incoming: Sequence[int | None], needs: Sequence[bool]
+) -> list[Part | None]:
+    """Per slot the gradient written by a new opaque node; a value in two slots has one gradient, in its first."""
+    wanted: dict[int, int] = {}  # value -> first slot
+    for i, v in enumerate(slots):
+        if needs[i]:
+            wanted.setdefault(v, i)
+    made = [same_size(builder, builder.values[v], f"grad/{node.name}:{i}") for i, v in enumerate(wanted)]
+    given = [ABSENT if gradient is None or gradient == ZERO else gradient for gradient in incoming]
+    gradient_node(builder, node, "", [*given, *dict.fromkeys(node.gradient_reads or ())], made)
+    of_slot = dict(zip(wanted.values(), made, strict=True))
+    return [of_slot.get(i) for i in range(len(slots))]
+
+
+def gradient_node(builder: Builder, node: Node, op: str, reads: Sequence[int], writes: Sequence[int]) -> None:
+    """Add the node that computes a gradient of `node`; `op` is its type, "" the forward one and Grad.
+
+    It is twice the work of the forward one: the gradient of a matrix product is two of them.
+    """
+    name = f"{node.op}Grad"
+    builder.node(
+        op or (name if known(name) is None else f"{node.op}_grad"),
+        reads,
+        name=f"grad/{node.name}",
+        outputs=writes,
+        attributes=node.attributes,
+        phase=Phase.BACKWARD,
+        cost=_twice(builder, node),
+        effect=node.effect if node.effect in _KEPT_EFFECTS else None,
+        heavy=node.heavy,
+        annotations=provenance(node, node.name),
+    )
+
+
+def _twice(builder: Builder, node: Node) -> Cost:
+    """Twice what the forward node is said to cost, or twice the bytes it moves where nothing is said."""
+    cost = node.cost
+    traffic = cost.traffic_bytes
+    if traffic is None and cost.seconds is None:
+        traffic = sum(builder.values[v].nbytes for v in (*node.reads, *node.writes))
+    return Cost(
+        None if cost.seconds is None else 2 * cost.seconds,
+        None if cost.flops is None else 2 * cost.flops,
+        None if traffic is None else 2 * traffic,
+        cost.workspace_bytes,
+    )

@@ -1,0 +1,117 @@
+"""Gradients of arithmetic on two or more operands; `sum_to` undoes broadcasting."""
+
+from __future__ import annotations
+
+from graph.autodiff.gradients.registry import Forward, Gradients, gradient
+from graph.builder.emit import Emit
+from graph.errors import CannotDifferentiate
+from graph.ir import Val
+
+
+@gradient("Add")
+def add(emit: Emit, node: Forward, dz: Val) -> Gradients:
+    return tuple(emit.sum_to(dz, x) if needed else None for x, needed in zip(node.inputs, node.needs, strict=True))
+
+
+@gradient("Sub")
+def sub(emit: Emit, node: Forward, dz: Val) -> Gradients:
+    x, y = node.inputs
+    return (
+        emit.sum_to(dz, x) if node.needs[0] else None,
+        emit.neg(emit.sum_to(dz, y)) if node.needs[1] else None,
+    )
+
+
+@gradient("Mul")
+def mul(emit: Emit, node: Forward, dz: Val) -> Gradients:
+    x, y = node.inputs
+    return (
+        emit.sum_to(emit.mul(dz, y), x) if node.needs[0] else None,
+        emit.sum_to(emit.mul(dz, x), y) if node.needs[1] else None,
+    )
+
+
+@gradient("Div")
+def div(emit: Emit, node: Forward, dz: Val) -> Gradients:
+    """z = x / y: dx = dz / y and dy = -dx z, so that x is not read."""
+    x, y = node.inputs
+    dx = emit.div(dz, y)
+    return (
+        emit.sum_to(dx, x) if node.needs[0] else None,
+        emit.neg(emit.sum_to(emit.mul(dx, node.outputs[0]), y)) if node.needs[1] else None,
+    )
+
+
+@gradient("Pow")
+def pow(emit: Emit, node: Forward, dz: Val) -> Gradients:
+    """z = x^y: dx = dz y x^(y-1) and dy = dz z log x, zero where x is not positive."""
+    x, y = node.inputs
+    dx = dy = None
+    if node.needs[0]:
+        dx = emit.sum_to(emit.op("remat::PowGrad", dz, x, y), x)
+    if node.needs[1]:
+        dy = emit.cast(emit.sum_to(emit.op("remat::PowExponentGrad", dz, x, node.outputs[0]), y), y.dtype)
+    return dx, dy
+
+
+@gradient("Mod")
+def mod(emit: Emit, node: Forward, dz: Val) -> Gradients:
+    """z = x - y trunc(x / y): dx = dz, dy = -dz trunc(x / y)."""
+    x, y = node.inputs
+    dy = None
+    if node.needs[1]:
+        whole = emit.div(emit.sub(x, node.outputs[0]), y)
+        dy = emit.neg(emit.sum_to(emit.mul(dz, whole), y))
+    return emit.sum_to(dz, x) if node.needs[0] else None, dy
+
+
+@gradient("Sum")
+def sum_of_all(emit: Emit, node: Forward, dz: Val) -> Gradients:
+    return tuple(emit.sum_to(dz, x) if needed else None for x, needed in zip(node.inputs, node.needs, strict=True))
+
+
+@gradient("Mean")
+def mean_of_all(emit: Emit, node: Forward, dz: Val) -> Gradients:
+    share = emit.mul(dz, emit.scalar_like(1 / len(node.inputs), dz))
+    return tuple(emit.sum_to(share, x) if needed else None for x, needed in zip(node.inputs, node.needs, strict=True))
+
+
+@gradient("Max", "Min")
+def extreme_of_all(emit: Emit, node: Forward, dz: Val) -> Gradients:
+    """The gradient goes to the operand chosen; to the first of those that tie."""
+    if len(node.inputs) == 1:
+        return (dz,)
+    (z,) = node.outputs
+    zero = emit.scalar_like(0, dz)
+    gradients: list[Val | None] = []
+    rest = dz
+    for i, (x, needed) in enumerate(zip(node.inputs, node.needs, strict=True)):
+        if not any(node.needs[i:]):
+            gradients.append(None)
+            continue
+        if i == len(node.inputs) - 1:
+            gradients.append(emit.sum_to(rest, x))
+            continue
+        chosen = emit.op("Equal", x, z)
+        gradients.append(emit.sum_to(emit.where(chosen, rest, zero), x) if needed else None)
+        if any(node.needs[i + 1 :]):
+            rest = emit.where(chosen, zero, rest)
+    return tuple(gradients)
+
+
+@gradient("Where")
+def where(emit: Emit, node: Forward, dz: Val) -> Gradients:
+    condition, x, y = node.inputs
+    zero = emit.scalar_like(0, dz)
+    return (
+        None,
+        emit.sum_to(emit.where(condition, dz, zero), x) if node.needs[1] else None,
+        emit.sum_to(emit.where(condition, zero, dz), y) if node.needs[2] else None,
+    )
+
+
+@gradient("Cast", "CastLike")
+def cast(emit: Emit, node: Forward, dz: Val) -> Gradients:
+    if not dz.dtype.startswith(("float16", "float32", "float64", "bfloat16")):
+        raise CannotDifferentiate(f"a cast to {dz.dtype}", "list its output under `no_gradient`")
+    return (emit.cast(dz, node.inputs[0].dtype), *[None] * (len(node.inputs) - 1))

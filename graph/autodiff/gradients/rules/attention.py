@@ -1,0 +1,19 @@
+"""The gradient of fused attention: one node that makes the scores again, block by block."""
+
+from __future__ import annotations
+
+from graph.autodiff.gradients.registry import Forward, Gradients, gradient
+from graph.builder.emit import Emit
+from graph.ir import Val
+
+
+@gradient("remat::FusedAttention")
+def fused_attention(emit: Emit, node: Forward, dy: Val | None, dlse: Val | None = None) -> Gradients:
+    """dq, dkt, dv and what bias gets, from the output and the logarithm of each row's sum."""
+    q, kt, v = node.inputs[:3]
+    y, lse = node.output(0), node.output(1)
+    made = emit.op(
+        "remat::FusedAttentionGrad", emit.zeros(y.type) if dy is None else dy, dlse, q, kt, v, y, lse,
+        node.input(3), node.input(4), outputs=[node.needed(i) for i in range(4)], **node.attributes,
+    )  # fmt: skip
+    return (*made, None)[: len(node.inputs)]

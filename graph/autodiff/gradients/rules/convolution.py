@@ -1,0 +1,67 @@
+"""Gradients of convolutions: one node for the input, one for the weights, a sum for the bias."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from graph.autodiff.gradients.registry import Forward, Gradients, gradient
+from graph.autodiff.gradients.rules.shape import cut
+from graph.builder.emit import Emit
+from graph.errors import CannotDifferentiate
+from graph.ir import Val
+
+
+@gradient("Conv")
+def conv(emit: Emit, node: Forward, dz: Val) -> Gradients:
+    x, w = node.inputs[0], node.inputs[1]
+    dx = dw = None
+    if node.needs[0]:
+        dx = emit.op("remat::ConvGradInput", dz, w, **node.attributes, input_shape=list(x.shape))
+    if node.needs[1]:
+        dw = emit.op("remat::ConvGradWeight", dz, x, **node.attributes, weight_shape=list(w.shape))
+    return (dx, dw, _bias(emit, node, dz))[: len(node.inputs)]
+
+
+@gradient("ConvTranspose")
+def conv_transpose(emit: Emit, node: Forward, dz: Val) -> Gradients:
+    """The op is the input gradient of a convolution from dz's place to x's, so that convolution is its gradient."""
+    x, w = node.inputs[0], node.inputs[1]
+    attributes = _convolution_back(node, dz)
+    dx = dw = None
+    if node.needs[0]:
+        dx = emit.op("Conv", dz, w, **attributes)
+        for axis in range(2, x.rank):  # cells that only output padding made
+            dx = cut(emit, dx, axis, 0, x.shape[axis])
+    if node.needs[1]:
+        dw = emit.op("remat::ConvGradWeight", x, dz, **attributes, weight_shape=list(w.shape))
+    return (dx, dw, _bias(emit, node, dz))[: len(node.inputs)]
+
+
+def _bias(emit: Emit, node: Forward, dz: Val) -> Val | None:
+    return emit.reduce_sum(dz, [0, *range(2, dz.rank)], keepdims=False) if node.needed(2) else None
+
+
+def _convolution_back(node: Forward, dz: Val) -> dict[str, Any]:
+    """Attributes of the convolution from the output of a transposed one back to its input, pads written out."""
+    x, w = node.inputs[0], node.inputs[1]
+    rank = x.rank - 2
+    strides = list(node.attribute("strides") or [1] * rank)
+    dilations = list(node.attribute("dilations") or [1] * rank)
+    extra = list(node.attribute("output_padding") or [0] * rank)
+    automatic = node.attribute("auto_pad", "NOTSET")
+    automatic = automatic.decode() if isinstance(automatic, bytes) else automatic
+    pads = list(node.attribute("pads") or [0] * (2 * rank))
+    if automatic != "NOTSET" or node.attribute("output_shape"):
+        for i in range(rank):
+            reach = (w.shape[2 + i] - 1) * dilations[i] + 1
+            total = max(0, strides[i] * (x.shape[2 + i] - 1) + extra[i] + reach - dz.shape[2 + i])
+            front = total // 2 if automatic != "SAME_LOWER" else total - total // 2
+            if automatic == "NOTSET":
+                front = total - total // 2
+            pads[i], pads[rank + i] = front, total - front
+    if any(pad < 0 for pad in pads):
+        raise CannotDifferentiate(f"pads {pads}", "use pads of zero or more")
+    return {
+        "strides": strides, "dilations": dilations, "pads": pads, "group": node.attribute("group", 1),
+        "kernel_shape": list(w.shape[2:]),
+    }  # fmt: skip

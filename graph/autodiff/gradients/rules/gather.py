@@ -1,0 +1,69 @@
+"""Gradients of gathers and scatters: indices are read, data never is."""
+
+from __future__ import annotations
+
+import math
+
+from graph.autodiff.gradients.registry import Forward, Gradients, Rows, gradient
+from graph.autodiff.gradients.rules.shape import zeros_like
+from graph.builder.emit import Emit
+from graph.errors import CannotDifferentiate
+from graph.ir import Val
+
+
+@gradient("Gather")
+def gather(emit: Emit, node: Forward, dz: Val) -> Gradients:
+    x, indices = node.inputs
+    axis = int(node.attribute("axis", 0))
+    if axis % x.rank == 0 and node.takes_rows(0):
+        count = math.prod(indices.shape)
+        return Rows(emit.reshape(indices, (count,)).id, emit.reshape(dz, (count, *x.shape[1:])).id), None
+    return emit.op("remat::GatherGrad", dz, indices, axis=axis, input_shape=list(x.shape)), None
+
+
+@gradient("GatherElements")
+def gather_elements(emit: Emit, node: Forward, dz: Val) -> Gradients:
+    x, indices = node.inputs
+    axis = int(node.attribute("axis", 0))
+    return emit.op("remat::GatherElementsGrad", dz, indices, axis=axis, input_shape=list(x.shape)), None
+
+
+@gradient("GatherND")
+def gather_nd(emit: Emit, node: Forward, dz: Val) -> Gradients:
+    x, indices = node.inputs
+    batch = int(node.attribute("batch_dims", 0))
+    return emit.op("remat::GatherNDGrad", dz, indices, batch_dims=batch, input_shape=list(x.shape)), None
+
+
+@gradient("ScatterElements", "ScatterND")
+def scatter(emit: Emit, node: Forward, dz: Val) -> Gradients:
+    """Data that were overwritten get nothing; with reduction `add` they get everything."""
+    _, indices, updates = node.inputs
+    reduction = node.attribute("reduction", "none")
+    reduction = reduction.decode() if isinstance(reduction, bytes) else reduction
+    if reduction not in ("none", "add"):
+        raise CannotDifferentiate(f"reduction {reduction!r}", 'use "none" or "add"')
+    along = {"axis": int(node.attribute("axis", 0))} if node.op == "ScatterElements" else {}
+    data = None
+    if node.needs[0]:
+        data = dz if reduction == "add" else emit.op(node.op, dz, indices, zeros_like(emit, updates), **along)
+    gather_op = "GatherElements" if along else "GatherND"
+    return data, None, emit.op(gather_op, dz, indices, **along) if node.needs[2] else None
+
+
+@gradient("TopK")
+def top_k(emit: Emit, node: Forward, dz: Val, _: Val | None = None) -> Gradients:
+    x, axis = node.inputs[0], int(node.attribute("axis", -1))
+    return emit.op("remat::GatherElementsGrad", dz, node.output(1), axis=axis % x.rank, input_shape=list(x.shape)), None
+
+
+@gradient("OneHot")
+def one_hot(emit: Emit, node: Forward, dz: Val) -> Gradients:
+    """values = [off, on]: each gets the sum of the places it stands at."""
+    indices, depth, values = node.inputs
+    ones = emit.op("OneHot", indices, depth, emit.constant([0, 1], dz.dtype), axis=node.attribute("axis", -1))
+    every = list(range(dz.rank))
+    on = emit.reduce_sum(emit.mul(dz, ones), every, keepdims=False)
+    off = emit.sub(emit.reduce_sum(dz, every, keepdims=False), on)
+    parts = [emit.reshape(part, (1,)) for part in (off, on)]
+    return None, None, emit.reshape(emit.op("Concat", *parts, axis=0), values.shape)

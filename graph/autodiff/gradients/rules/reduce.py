@@ -1,0 +1,161 @@
+"""Gradients of reductions: the incoming gradient, spread back over the axes that were reduced."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from graph.autodiff.gradients.registry import Forward, Gradients, gradient
+from graph.builder.emit import Emit
+from graph.errors import CannotDifferentiate
+from graph.ir import TensorType, Val
+
+
+def reduced_axes(emit: Emit, node: Forward) -> list[int]:
+    """The axes a reduction runs over, from its input or its attribute; all of them when none are said."""
+    rank = node.inputs[0].rank
+    axes = node.attribute("axes")
+    if node.input(1) is not None:
+        known = emit.known(node.input(1))
+        if known is None:
+            raise CannotDifferentiate("axes that are computed", "make the axes a constant")
+        axes = known.tolist()
+    if axes is None or len(axes) == 0:
+        return [] if node.attribute("noop_with_empty_axes", 0) else list(range(rank))
+    return sorted(axis % rank for axis in axes)
+
+
+def kept(emit: Emit, node: Forward, reduced: Val) -> Val:
+    """A result of the reduction under the input's rank: reduced axes of length one (a view)."""
+    axes = reduced_axes(emit, node)
+    return emit.reshape(reduced, [1 if i in axes else n for i, n in enumerate(node.inputs[0].shape)])
+
+
+def _spread(rule: Callable[[Emit, Forward, Val], Val]) -> Callable[..., Gradients]:
+    """A rule for a reduction from one that sees the incoming gradient with reduced axes of length one."""
+
+    def reduction(emit: Emit, node: Forward, dz: Val) -> Gradients:
+        dx = rule(emit, node, kept(emit, node, dz))
+        return (emit.expand(dx, node.inputs[0].shape), *[None] * (len(node.inputs) - 1))
+
+    reduction.__doc__ = rule.__doc__
+    return reduction
+
+
+@gradient("ReduceSum")
+@_spread
+def reduce_sum(emit: Emit, node: Forward, dz: Val) -> Val:
+    return dz
+
+
+@gradient("ReduceMean")
+@_spread
+def reduce_mean(emit: Emit, node: Forward, dz: Val) -> Val:
+    count = math.prod(node.inputs[0].shape[axis] for axis in reduced_axes(emit, node))
+    return emit.mul(dz, emit.scalar_like(1 / max(1, count), dz))
+
+
+@gradient("ReduceSumSquare")
+@_spread
+def reduce_sum_square(emit: Emit, node: Forward, dz: Val) -> Val:
+    return emit.mul(emit.mul(dz, emit.scalar_like(2, dz)), node.inputs[0])
+
+
+@gradient("ReduceL1")
+@_spread
+def reduce_l1(emit: Emit, node: Forward, dz: Val) -> Val:
+    return emit.mul(dz, emit.op("Sign", node.inputs[0]))
+
+
+@gradient("ReduceL2")
+@_spread
+def reduce_l2(emit: Emit, node: Forward, dz: Val) -> Val:
+    """dx = x dz / z, zero where the norm is."""
+    z = kept(emit, node, node.outputs[0])
+    zero = emit.scalar_like(0, z)
+    empty = emit.op("Equal", z, zero)
+    share = emit.where(empty, zero, emit.div(dz, emit.where(empty, emit.scalar_like(1, z), z)))
+    return emit.mul(share, node.inputs[0])
+
+
+@gradient("ReduceLogSum")
+@_spread
+def reduce_log_sum(emit: Emit, node: Forward, dz: Val) -> Val:
+    return emit.mul(dz, emit.op("Exp", emit.neg(kept(emit, node, node.outputs[0]))))
+
+
+@gradient("ReduceLogSumExp")
+@_spread
+def reduce_log_sum_exp(emit: Emit, node: Forward, dz: Val) -> Val:
+    return emit.mul(dz, emit.op("Exp", emit.sub(node.inputs[0], kept(emit, node, node.outputs[0]))))
+
+
+@gradient("ReduceMax", "ReduceMin")
+@_spread
+def reduce_extreme(emit: Emit, node: Forward, dz: Val) -> Val:
+    """Elements that tie share the gradient."""
+    hit = emit.cast(emit.op("Equal", node.inputs[0], kept(emit, node, node.outputs[0])), dz.dtype)
+    share = emit.div(dz, emit.reduce_sum(hit, reduced_axes(emit, node)))
+    return emit.mul(hit, share)
+
+
+@gradient("ReduceProd")
+@_spread
+def reduce_prod(emit: Emit, node: Forward, dz: Val) -> Val:
+    """dx = dz times the product of all before and of all behind: no division, so zeros are like other numbers."""
+    x, axes = node.inputs[0], reduced_axes(emit, node)
+    perm = [*(i for i in range(x.rank) if i not in axes), *axes]
+    flat = [*(x.shape[i] for i in perm[: x.rank - len(axes)]), math.prod(x.shape[i] for i in axes)]
+    row = emit.reshape(emit.transpose(x, perm), flat)
+    others = emit.mul(_products(emit, row, 1), _products(emit, row, -1))
+    back = [perm.index(i) for i in range(x.rank)]
+    return emit.mul(dz, emit.transpose(emit.reshape(others, [x.shape[i] for i in perm]), back))
+
+
+def _products(emit: Emit, x: Val, way: int) -> Val:
+    """Along the last axis the product of all before each element (way 1) or behind it (-1), by doubling."""
+    made, step, length = _shifted(emit, x, way), 1, x.shape[-1]
+    while step < length:
+        made = emit.mul(made, _shifted(emit, made, way * step))
+        step *= 2
+    return made
+
+
+def _shifted(emit: Emit, x: Val, by: int) -> Val:
+    """`x` moved along its last axis, ones coming in."""
+    length, count = x.shape[-1], min(abs(by), x.shape[-1])
+    ones = emit.ones(TensorType(x.dtype, (*x.shape[:-1], count)))
+    begin, end = (0, length - count) if by > 0 else (count, length)
+    rest = emit.op("Slice", x, emit.ints([begin]), emit.ints([end]), emit.ints([x.rank - 1]))
+    return emit.op("Concat", *((ones, rest) if by > 0 else (rest, ones)), axis=x.rank - 1)  # type: ignore[no-any-return]
+
+
+@gradient("CumSum")
+def cum_sum(emit: Emit, node: Forward, dz: Val) -> Gradients:
+    """The running sum from the other end."""
+    turned = 1 - int(node.attribute("reverse", 0))
+    return emit.op("CumSum", dz, node.inputs[1], reverse=turned, exclusive=node.attribute("exclusive")), None
+
+
+@gradient("LpNormalization")
+def lp_normalization(emit: Emit, node: Forward, dz: Val) -> Gradients:
+    """y = x / n: dx = (dz - s sum(dz y)) / n, with s = y for p = 2 and s = sign x for p = 1."""
+    (x,), (y,) = node.inputs, node.outputs
+    axis, p = int(node.attribute("axis", -1)) % x.rank, int(node.attribute("p", 2))
+    norm = emit.op("ReduceL2" if p == 2 else "ReduceL1", x, emit.ints([axis]), keepdims=1)
+    zero, one = emit.scalar_like(0, x), emit.scalar_like(1, x)
+    empty = emit.op("Equal", norm, zero)
+    slope = y if p == 2 else emit.op("Sign", x)
+    inner = emit.sub(dz, emit.mul(slope, emit.reduce_sum(emit.mul(dz, y), [axis])))
+    return (emit.where(empty, zero, emit.div(inner, emit.where(empty, one, norm))),)
+
+
+@gradient("MeanVarianceNormalization")
+def mean_variance_normalization(emit: Emit, node: Forward, dz: Val) -> Gradients:
+    """y = (x - mean) / deviation: dx = (dz - mean(dz) - y mean(dz y)) / deviation; the deviation is found again."""
+    (x,), (y,) = node.inputs, node.outputs
+    axes = sorted(axis % x.rank for axis in node.attribute("axes", [0, 2, 3]))
+    centred = emit.sub(x, emit.reduce_mean(x, axes))
+    deviation = emit.op("Sqrt", emit.reduce_mean(emit.mul(centred, centred), axes))
+    inner = emit.sub(emit.sub(dz, emit.reduce_mean(dz, axes)), emit.mul(y, emit.reduce_mean(emit.mul(dz, y), axes)))
+    return (emit.div(inner, emit.add(deviation, emit.scalar_like(1e-9, x))),)

@@ -1,0 +1,30 @@
+"""The gradient of resizing: every output element given back to the input elements it was made of."""
+
+from __future__ import annotations
+
+from graph.autodiff.gradients.registry import Forward, Gradients, gradient
+from graph.autodiff.gradients.rules.shape import constant_of
+from graph.builder.emit import Emit
+from graph.ir import Val
+
+
+@gradient("Resize")
+def resize(emit: Emit, node: Forward, dz: Val) -> Gradients:
+    given = {
+        name: constant_of(emit, node.input(position), name).tolist()
+        for position, name in ((1, "roi"), (2, "scales"), (3, "sizes"))
+        if node.input(position) is not None and node.input(position).type.elements
+    }
+    dx = emit.op("remat::ResizeGrad", dz, **node.attributes, **given, input_shape=list(node.inputs[0].shape))
+    return (dx, *[None] * (len(node.inputs) - 1))
+
+
+@gradient("Upsample")
+def upsample(emit: Emit, node: Forward, dz: Val) -> Gradients:
+    """The ancestor of Resize: asymmetric coordinates, rounded down when nearest."""
+    scales = node.attribute("scales") or constant_of(emit, node.input(1), "scales").tolist()
+    dx = emit.op(
+        "remat::ResizeGrad", dz, mode=node.attribute("mode", "nearest"), scales=list(scales),
+        coordinate_transformation_mode="asymmetric", nearest_mode="floor", input_shape=list(node.inputs[0].shape),
+    )  # fmt: skip
+    return (dx, *[None] * (len(node.inputs) - 1))

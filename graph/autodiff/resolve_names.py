@@ -1,0 +1,242 @@
+"""Names of a request become a question in ids, or findings.
+
+of: ["loss"], with_respect_to: ["w"], head_gradients: {"loss": 0.5}  ──▶  Question(targets=((7, Fill(0.5)),), ...)
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from graph.autodiff.gradients.accumulation import Policy
+from graph.autodiff.gradients.declared import parse_rules
+from graph.autodiff.gradients.spec import Fill, Head, Question, carries_gradient
+from graph.autodiff.gradients.version_rules import history_of
+from graph.errors import Findings, quoted
+from graph.ir import EMPTY, Graph, Node, Role, Value
+from graph.ops.registry.onnx_fallback import numpy_dtype
+from graph.transforms.lint import orphan_barriers
+
+UNREACHABLE = ("null", "error", "zeros")
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How gradients are made, in the words of a request. `docs/gradients.md` explains each."""
+
+    #: op -> declaration, or a rule as in `graph.autodiff.gradients.registry`
+    gradient_rules: Mapping[str, Any] = field(default_factory=lambda: EMPTY)
+    skip: Any = ()  # nodes left out: names, {"first": n}, {"range": [a, b]}, or in the library a predicate
+    row_sparse: Any = ()  # values whose gradient is made as rows where its parts are, or "all"
+    mixed: str = "error"  # rows and dense parts of one gradient: or "densify"
+    devices: str = "error"  # parts made on different devices: or "copy"
+    shared: str = "one"  # values with one and the same gradient: or "copies"
+    versions: str = "keep"  # a value whose name was written again before its gradient reads it: or "strict"
+
+
+def resolve(
+    graph: Graph,
+    targets: Sequence[str] | Mapping[str, Any],
+    wanted: Sequence[str] | None = None,
+    head_gradients: Mapping[str, Any] | Sequence[Any] = EMPTY,
+    no_gradient: Collection[str] = (),
+    unreachable: str = "null",
+    options: Options = Options(),
+) -> Question:
+    """The question in ids. Raises BadGraph for unknown names, unsuitable types and words of no meaning."""
+    findings = Findings()
+    reader = _Reader(graph, findings)
+    heads: Any = head_gradients
+    if isinstance(targets, Mapping):
+        heads = {**targets, **(heads if isinstance(heads, Mapping) else {})}
+        targets = list(targets)
+    of = reader.named(targets, "of")
+    if wanted is None:
+        by = [v for v, value in enumerate(graph.values) if value.role is Role.PARAMETER and _is_trained(value)]
+    else:
+        by = reader.named(wanted, "with_respect_to")
+    stops = {v for v, value in enumerate(graph.values) if value.stop_gradient}
+    stops.update(reader.named(no_gradient, "no_gradient"))
+    for name, word, words in (
+        ("unreachable", unreachable, UNREACHABLE), ("mixed", options.mixed, ("error", "densify")),
+        ("devices", options.devices, ("error", "copy")), ("shared", options.shared, ("one", "copies")),
+        ("versions", options.versions, ("keep", "strict")),
+    ):  # fmt: skip
+        reader.one_of(name, word, words)
+    for field_, chosen in (("of", of), ("with_respect_to", by)):
+        for v in chosen:
+            if not carries_gradient(graph.values[v]):
+                findings.add(
+                    "not_floating", f"differentiate.{field_}", f"{graph.values[v].name} of {graph.values[v].type}",
+                    "a floating type", "name a floating value",
+                )  # fmt: skip
+    rows = options.row_sparse
+    question = Question(
+        tuple(zip(of, reader.heads(of, heads), strict=True)), tuple(by), frozenset(stops), unreachable,
+        {
+            **parse_rules(graph.gradient_rules, "gradient_rules", findings),
+            **parse_rules(options.gradient_rules, "differentiate.gradient_rules", findings),
+        },
+        reader.skipped(options.skip),
+        frozenset(range(len(graph.values)) if rows == "all" else reader.named(rows, "row_sparse")),
+        Policy(options.mixed, options.devices), options.shared == "copies",
+        history_of(graph) if options.versions == "strict" else None,
+    )  # fmt: skip
+    orphan_barriers(graph, of, findings)
+    findings.settle()
+    return question
+
+
+class _Reader:
+    """Reads names and words against one graph, collecting faults."""
+
+    def __init__(self, graph: Graph, findings: Findings):
+        self.graph, self.findings = graph, findings
+        self.ids = {value.name: v for v, value in enumerate(graph.values)}
+
+    def bad(self, code: str, field: str, given: Any, expected: str, remedy: str) -> None:
+        self.findings.add(code, f"differentiate.{field}", repr(given)[:80], expected, remedy)
+
+    def one_of(self, field: str, word: Any, words: Sequence[str]) -> None:
+        if word not in words or not isinstance(word, str):
+            self.bad("bad_request", field, word, "one of " + ", ".join(words), "choose one of them")
+
+    def named(self, names: Any, field: str) -> list[int]:
+        """Ids of a list of names; anything else is a finding."""
+        if not isinstance(names, Collection) or isinstance(names, str | bytes | Mapping):
+            self.bad("bad_request", field, names, "a list of names", "send a list")
+            return []
+        found = []
+        for i, name in enumerate(names):
+            if not isinstance(name, str):
+                self.bad("bad_request", f"{field}[{i}]", name, "a name", "name a value of the graph")
+            elif (v := self.known(name, f"{field}[{i}]")) is not None:
+                found.append(v)
+        return found
+
+    def known(self, name: str, path: str) -> int | None:
+        if name not in self.ids:
+            self.bad("undefined_value", path, name, "the name of a value", "name a value of the graph")
+        return self.ids.get(name)
+
+    def heads(self, of: Sequence[int], given: Any) -> list[Head]:
+        """The head gradient of each target; several may be given as a list, one for each."""
+        if isinstance(given, list | tuple):
+            if len(given) != len(of):
+                self.bad(
+                    "length_mismatch", "head_gradients", f"{len(given)} head gradients",
+                    f"{len(of)}, one for each target", "give null for ones",
+                )  # fmt: skip
+                return [None] * len(of)
+            return [
+                self._head(v, head, f"head_gradients[{i}]") for i, (v, head) in enumerate(zip(of, given, strict=True))
+            ]
+        if not isinstance(given, Mapping):
+            self.bad(
+                "bad_request", "head_gradients", given, "an object from target to value, or a list", "send an object"
+            )
+            return [None] * len(of)
+        found: dict[int, Head] = {}
+        for name, head in given.items():
+            path = f"head_gradients.{name!s:.80}"
+            v = self.known(str(name), path)
+            if v is not None and v not in of:
+                self.bad(
+                    "bad_request", path, head, "a head gradient of a target", "name the value among the targets too"
+                )
+            elif v is not None:
+                found[v] = self._head(v, head, path)
+        return [found.get(v) for v in of]
+
+    def _head(self, target: int, given: Any, path: str) -> Head:
+        """A value's name, a number, or {"value": number or content, "shape": [...]}; None stands for ones."""
+        if given is None:
+            return None
+        value = self.graph.values[target]
+        if isinstance(given, str):
+            v = self.known(given, path)
+            if v is not None:
+                head = self.graph.values[v]
+                if (head.type, head.nbytes) != (value.type, value.nbytes):
+                    self._mismatch(path, f"{quoted(given)} of {head.type}", value)
+            return v
+        fields = given if isinstance(given, Mapping) else {"value": given}
+        content, shape = fields.get("value", 1), fields.get("shape")
+        if unknown := set(fields) - {"value", "shape"}:
+            self.bad("unknown_field", path, sorted(map(str, unknown)), "value and shape", "leave the others out")
+        return self._fill(content, shape, value, path)
+
+    def _fill(self, content: Any, shape: Any, value: Value, path: str) -> Fill | None:
+        if value.type is None:
+            self.bad("bad_request", path, content, "a typed target", "name a value, or declare the target's type")
+            return None
+        try:
+            array = np.asarray(content, np.float64)
+            lengths = None if shape is None else tuple(operator.index(n) for n in shape)
+            array = array if lengths is None or not array.ndim else array.reshape(lengths)
+        except (TypeError, ValueError, OverflowError):
+            self.bad(
+                "bad_request", path, content, "a number, or nested lists of them, and a list of lengths", "send these"
+            )
+            return None
+        if not np.isfinite(array).all():
+            self.bad("bad_request", path, content, "finite numbers", "send numbers")
+            return None
+        found = array.shape if lengths is None else lengths
+        long = [tuple(n for n in each if n != 1) for each in (found, value.type.shape)]
+        if (array.ndim or shape is not None) and long[0] != long[1]:
+            self._mismatch(path, f"a head gradient of shape {list(found)}", value)
+            return None
+        array = array.astype(numpy_dtype(value.type.dtype))
+        return Fill(array.reshape(value.type.shape) if array.ndim else array)
+
+    def _mismatch(self, path: str, found: str, value: Value) -> None:
+        self.findings.add(
+            "shape_mismatch", f"differentiate.{path}", found, f"{value.type}, as the target {quoted(value.name)} has",
+            "give a head gradient of the target's type",
+        )  # fmt: skip
+
+    def skipped(self, given: Any) -> frozenset[int]:
+        """Nodes left out: by name, by place, or by a predicate."""
+        nodes = self.graph.nodes
+        if callable(given):
+            keeps_out: Callable[[Node], bool] = given
+            return frozenset(n for n, node in enumerate(nodes) if keeps_out(node))
+        if isinstance(given, Mapping):
+            return self._span(given)
+        if not isinstance(given, Collection) or isinstance(given, str | bytes):
+            self.bad(
+                "bad_request",
+                "skip",
+                given,
+                'a list of nodes, {"first": n} or {"range": [begin, end]}',
+                "send one of these",
+            )
+            return frozenset()
+        ids = {node.name: n for n, node in enumerate(nodes)}
+        for i, name in enumerate(given):
+            if not isinstance(name, str) or name not in ids:
+                self.bad("unknown_node", f"skip[{i}]", name, "the name of a node", "name a node of the graph")
+        return frozenset(ids[name] for name in given if isinstance(name, str) and name in ids)
+
+    def _span(self, given: Mapping[str, Any]) -> frozenset[int]:
+        span = (
+            [0, given["first"]] if set(given) == {"first"} else given.get("range") if set(given) == {"range"} else None
+        )
+        if (
+            not isinstance(span, list | tuple) or len(span) != 2
+            or not all(isinstance(n, int) and not isinstance(n, bool) and n >= 0 for n in span)
+        ):  # fmt: skip
+            self.bad(
+                "bad_request", "skip", dict(given), '{"first": n} or {"range": [begin, end]}', "count nodes from 0"
+            )
+            return frozenset()
+        return frozenset(range(min(span[0], len(self.graph.nodes)), min(span[1], len(self.graph.nodes))))
+
+
+def _is_trained(value: Value) -> bool:
+    return carries_gradient(value) and not value.stop_gradient

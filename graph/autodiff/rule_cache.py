@@ -1,0 +1,201 @@
+"""Gradients of nodes that look alike are made once by their rule, and written again from what the rule made.
+
+    grad/fc1: MatMul(dz, w1)            template of MatMul over these types:  MatMul(incoming 0, input 1)
+    grad/fc2: MatMul(dz', w2)           the same with other ids and another name in front
+
+A rule sees types, attributes, contents of constants and which values are one and the same, and nothing else
+of a node; nodes that agree in all of these get the same nodes. O(nodes of the gradient) for each use.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from graph.autodiff.gradients.accumulation import Part, provenance
+from graph.builder.builder import Builder
+from graph.ir import ABSENT, Node, Phase, Role, TensorType, Value
+
+_LARGEST_CONTENT = 256  # bytes of a constant that are compared; nodes with larger ones are left to their rule
+
+#: Where a value of a template comes from: ABSENT, a slot of the node (from 0), or, from -2 downwards, a constant's id.
+Place = int
+
+
+@dataclass(frozen=True, slots=True)
+class _Made:
+    """One node of a template; `reads` are places, new values count on from the slots."""
+
+    suffix: str  # of its name
+    op: str
+    reads: tuple[Place, ...]
+    writes: tuple[tuple[str, TensorType | None] | None, ...]  # (suffix of the name, type), None where absent
+    attributes: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Template:
+    """The nodes a rule makes, and the gradient of each input."""
+
+    nodes: tuple[_Made, ...]
+    gradients: tuple[Place | None, ...]
+    zeros: tuple[Place, ...]  # values known to be zero
+
+
+class Templates:
+    """Templates by what a rule sees of a node."""
+
+    def __init__(self, builder: Builder, zeros: set[int]):
+        self.builder, self.zeros = builder, zeros
+        self._known: dict[Hashable, Template | None] = {}
+
+    def key(
+        self, node: Node, slots: Sequence[int], incoming: Sequence[int | None], needs: tuple[bool, ...]
+    ) -> Hashable:
+        """What the rule sees of the node, None where it cannot be told briefly."""
+        values = self.builder.values
+        types: list[Hashable] = []
+        for v in slots:
+            if v == ABSENT:
+                types.append(None)
+                continue
+            value = values[v]
+            data = value.data
+            if data is None:
+                types.append(value.type)
+            elif data.nbytes > _LARGEST_CONTENT:
+                return None
+            else:
+                types.append((value.type, data.tobytes()))
+        attributes = _frozen(node.attributes)
+        if attributes is None:
+            return None
+        alike = None if len(set(slots)) == len(slots) else tuple([slots.index(v) for v in slots])
+        return (node.op, attributes, tuple(types), len(node.inputs), tuple([g is None for g in incoming]), needs, alike)
+
+    def replayed(self, key: Hashable, node: Node, slots: Sequence[int]) -> list[Part | None] | None:
+        """Gradients of the inputs after writing the template of the key; None where there is none yet."""
+        template = self._known.get(key)
+        return None if template is None else self._write(template, node, slots)
+
+    def learn(
+        self, key: Hashable, node: Node, slots: Sequence[int], before: tuple[int, int], gradients: Sequence[Part | None]
+    ) -> None:
+        """Take note of what the rule made: the nodes and values since `before`, where all names were free."""
+        if key not in self._known and self._named_plainly(node, before):
+            self._known[key] = self._taken(node, slots, before, gradients)
+
+    def _named_plainly(self, node: Node, before: tuple[int, int]) -> bool:
+        """True when no name had to give way to one that was taken: grad/NAME, grad/NAME/1, ... and their outputs."""
+        made, values = self.builder.nodes[before[0] :], self.builder.values
+        for k, one in enumerate(made):
+            if one.name != f"grad/{node.name}" + (f"/{k}" if k else ""):
+                return False
+            single = len(one.outputs) == 1
+            for i, v in enumerate(one.outputs):
+                plain = (one.name,) if single else (f"{one.name}:{i}", f"grad/{node.name}:{i}")
+                if v != ABSENT and values[v].name not in plain:
+                    return False
+        return True
+
+    def _taken(
+        self, node: Node, slots: Sequence[int], before: tuple[int, int], gradients: Sequence[Part | None]
+    ) -> Template | None:
+        builder, prefix = self.builder, f"grad/{node.name}"
+        made = builder.nodes[before[0] :]
+        written = {v for one in made for v in one.writes}
+        place: dict[int, Place] = {ABSENT: ABSENT}
+        for i, v in reversed(list(enumerate(slots))):
+            place[v] = ABSENT if v == ABSENT else i
+        count = len(slots)
+        nodes = []
+        for one in made:
+            if not self._is_plain(one, node, prefix):
+                return None
+            reads = [place.get(v, -2 - v if self._is_constant(v) else None) for v in one.inputs]
+            writes: list[tuple[str, TensorType | None] | None] = []
+            for v in one.outputs:
+                if v == ABSENT:
+                    writes.append(None)
+                    continue
+                value = builder.values[v]
+                if not value.name.startswith(prefix) or value != Value(value.name, value.type):
+                    return None
+                place[v] = count
+                count += 1
+                writes.append((value.name[len(prefix) :], value.type))
+            if None in reads:
+                return None
+            nodes.append(
+                _Made(one.name[len(prefix) :], one.op, tuple(p for p in reads if p is not None), tuple(writes),
+                      one.attributes)
+            )  # fmt: skip
+        results: list[Place | None] = []
+        for gradient in gradients:
+            if gradient is None:
+                results.append(None)
+            elif isinstance(gradient, int) and (gradient in place or self._is_constant(gradient)):
+                results.append(place.get(gradient, -2 - gradient))
+            else:
+                return None
+        return Template(tuple(nodes), tuple(results), tuple(place[v] for v in written if v in self.zeros))
+
+    def _is_plain(self, one: Node, node: Node, prefix: str) -> bool:
+        """True for a node that says nothing beside its op, operands and attributes."""
+        return one.name.startswith(prefix) and one == Node(
+            one.name, one.op, one.inputs, one.outputs, one.attributes, Phase.BACKWARD, annotations=one.annotations
+        )
+
+    def _is_constant(self, v: int) -> bool:
+        value = self.builder.values[v]
+        return value.role is Role.CONSTANT and value.data is not None
+
+    def _write(self, template: Template, node: Node, slots: Sequence[int]) -> list[Part | None] | None:
+        builder, prefix = self.builder, f"grad/{node.name}"
+        ids = list(slots)
+        names, taken = builder._node_names, builder._value_ids
+        for made in template.nodes:
+            if prefix + made.suffix in names or any(w is not None and prefix + w[0] in taken for w in made.writes):
+                return None
+        annotations = provenance(node, node.name)
+        values = builder.values
+        for made in template.nodes:
+            outputs = []
+            for written in made.writes:
+                if written is None:
+                    outputs.append(ABSENT)
+                    continue
+                name = prefix + written[0]
+                v = taken[name] = len(values)
+                values.append(Value(name, written[1]))
+                ids.append(v)
+                outputs.append(v)
+            name = prefix + made.suffix
+            names.add(name)
+            builder.nodes.append(
+                Node(
+                    name, made.op, tuple([p if p == ABSENT else ids[p] if p >= 0 else -2 - p for p in made.reads]),
+                    tuple(outputs), made.attributes, Phase.BACKWARD, annotations=annotations,
+                )
+            )  # fmt: skip
+        for place in template.zeros:
+            self.zeros.add(ids[place])
+        return [None if p is None else ids[p] if p >= 0 else -2 - p for p in template.gradients]
+
+
+def _frozen(attributes: Mapping[str, Any]) -> Hashable:
+    """The attributes as something to look up by; None where one of them is no plain data."""
+    if not attributes:
+        return ()
+    found = []
+    for name in sorted(attributes):
+        value = attributes[name]
+        if isinstance(value, list | tuple):
+            if not all(isinstance(item, int | float | str) for item in value):
+                return None
+            value = (type(value).__name__, *value)
+        elif not isinstance(value, int | float | str | bytes):
+            return None
+        found.append((name, type(value).__name__, value))
+    return tuple(found)

@@ -1,0 +1,43 @@
+"""Every family of gradient rules; importing this module registers them. A new family is one entry here."""
+
+from __future__ import annotations
+
+from graph.autodiff.gradients.control_flow import call, if_, loop_scan
+from graph.autodiff.gradients.rules import (
+    arithmetic,
+    attention,
+    convolution,
+    elementwise,
+    gather,
+    gradient_markers,
+    loss,
+    matmul,
+    non_differentiable,
+    normalization,
+    pooling,
+    reduce,
+    resize,
+    rnn,
+    shape,
+)
+
+FAMILIES = (
+    arithmetic,
+    attention,
+    convolution,
+    elementwise,
+    gather,
+    gradient_markers,
+    loss,
+    matmul,
+    non_differentiable,
+    normalization,
+    pooling,
+    reduce,
+    resize,
+    rnn,
+    shape,
+    call,
+    if_,
+    loop_scan,
+)

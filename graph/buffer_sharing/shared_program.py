@@ -1,0 +1,173 @@
+"""Programs whose values go by shared names: checked against the graph they stand for, and written.
+
+fc1: data ──▶ x     fc2: x ──▶ y     fc3: y ──▶ x          x is written twice; nobody reads the first x after fc2
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from msgspec.structs import replace
+
+from graph.analysis.aliasing import storage_roots, takeovers_of
+from graph.buffer_sharing.sharing import devices_of
+from graph.errors import Findings, quoted
+from graph.formats.document.schema import Document, NodeRow, ValueRow
+from graph.formats.native.write import rows_of
+from graph.ir import Graph, Node, Role, producers
+from graph.ops.registry import known
+from graph.ops.registry.registry import Pairs
+
+
+def check_names(graph: Graph, names: Sequence[str]) -> None:
+    """Raises BadGraph when the graph under `names`, one a value, would lose a value that is still needed.
+
+    A view has a name of its own; its bytes are those of the value it shows.
+    """
+    findings, roots, devices = Findings(), storage_roots(graph), devices_of(graph)
+    content: dict[str, int] = {}  # name -> value whose bytes it holds now
+    device_of: dict[str, int] = {}  # name -> first value under it
+    for v, n in enumerate(producers(graph)):
+        if n < 0:
+            _claim(graph, names, content, v, -1, findings)
+    for n, node in enumerate(graph.nodes):
+        for v in node.reads:
+            _still_there(graph, names, content, roots[v], f"nodes[{n}]", f"{quoted(node.name)} reads", findings)
+        own = [v for v in node.writes if roots[v] == v]
+        pairs = (*node.in_place, *takeovers_of(graph, node))
+        _distinct(graph, names, node, n, own, findings)
+        for v in own:
+            _may_overwrite(names, roots, pairs, node, n, v, findings)
+            first = device_of.setdefault(names[v], v)
+            if devices[first] != devices[v]:
+                findings.add(
+                    "shared_across_devices", f"nodes[{n}]",
+                    f"{quoted(names[v])} holds {quoted(graph.values[first].name)} on {devices[first]} and "
+                    f"{quoted(graph.values[v].name)} on {devices[v]}",
+                    "one device for each name", "give the values of each device names of their own",
+                )  # fmt: skip
+            _claim(graph, names, content, v, n, findings)
+    for i, v in enumerate(graph.outputs):
+        _still_there(graph, names, content, roots[v], f"outputs[{i}]", "the result is", findings)
+    findings.settle()
+
+
+def _claim(
+    graph: Graph, names: Sequence[str], content: dict[str, int], v: int, n: int, findings: Findings
+) -> None:  # fmt: skip
+    """The value is what its name holds from now on; a value that is there from the start loses its name to none."""
+    held = content.get(names[v])
+    if held is not None and graph.values[held].role is not Role.ACTIVATION and not _overwrites(graph, n, v, held):
+        findings.add(
+            "shared_resident", f"nodes[{n}]" if n >= 0 else f"values[{v}]",
+            f"{quoted(graph.values[v].name)} under {quoted(names[v])}, the name of a value that is there throughout",
+            "a name of its own, or of an activation", "leave residents out of sharing",
+        )  # fmt: skip
+    content[names[v]] = v
+
+
+def _overwrites(graph: Graph, n: int, v: int, held: int) -> bool:
+    """The node writes `v` over `held` in place."""
+    if n < 0:
+        return False
+    node = graph.nodes[n]
+    return any(node.outputs[o] == v and node.inputs[i] == held for o, i in node.in_place)
+
+
+def _still_there(
+    graph: Graph, names: Sequence[str], content: dict[str, int], v: int, path: str, what: str, findings: Findings
+) -> None:
+    held = content.get(names[v], v)
+    if held != v:
+        findings.add(
+            "shared_while_live", path,
+            f"{what} {quoted(graph.values[v].name)}, but {quoted(names[v])} holds {quoted(graph.values[held].name)}",
+            "a name that keeps the value to its last reader", "give one of both another name",
+        )  # fmt: skip
+
+
+def _distinct(
+    graph: Graph, names: Sequence[str], node: Node, n: int, own: Sequence[int], findings: Findings
+) -> None:  # fmt: skip
+    written = [names[v] for v in own]
+    for v, name in zip(own, written, strict=True):
+        if written.count(name) > 1:
+            findings.add(
+                "output_twice", f"nodes[{n}]", f"{quoted(node.name)} writes {quoted(name)} more than once",
+                "one name for each output", f"give {quoted(graph.values[v].name)} another name",
+            )  # fmt: skip
+            return
+
+
+def _may_overwrite(
+    names: Sequence[str], roots: Sequence[int], pairs: Pairs, node: Node, n: int, v: int, findings: Findings
+) -> None:
+    """An output under the name of what the node reads must be one it may write over it."""
+    over = {roots[node.inputs[source]] for output, source in pairs if node.outputs[output] == v}
+    if any(names[root] == names[v] and root not in over for root in (roots[read] for read in node.reads)):
+        findings.add(
+            "not_in_place", f"nodes[{n}]", f"{quoted(node.name)} reads and writes {quoted(names[v])}",
+            "an op that may write over what it reads", "give the output another name, or declare `in_place`",
+        )  # fmt: skip
+
+
+def shared_document(graph: Graph, names: Sequence[str]) -> Document:
+    """The graph as a document with `"naming": "mutable"` in which values are called `names`.
+
+    Loading it gives a graph of the same data flow. Where the values of one name differ in type the
+    declaration is left to inference; if the op of one is unknown, its bytes are those of the largest.
+    """
+    check_names(graph, names)
+    table = {value.name: name for value, name in zip(graph.values, names, strict=True)}
+    rows = rows_of(graph)
+    return replace(
+        rows,
+        values=_declarations(graph, names, rows.values),
+        nodes=[_renamed(node, table) for node in rows.nodes],
+        outputs=[table[name] for name in rows.outputs],
+        gradients={table[p]: table[g] for p, g in rows.gradients.items()},
+        naming="mutable",
+    )
+
+
+def _declarations(graph: Graph, names: Sequence[str], rows: Sequence[ValueRow]) -> list[ValueRow]:
+    """One row a name."""
+    members: dict[str, list[int]] = {}
+    for v, name in enumerate(names):
+        members.setdefault(name, []).append(v)
+    producer = producers(graph)
+    result = []
+    for name, values in members.items():
+        row = replace(rows[values[0]], name=name)
+        if len({(graph.values[v].type, graph.values[v].nbytes) for v in values}) > 1:
+            opaque = any(producer[v] >= 0 and known(graph.nodes[producer[v]].op) is None for v in values)
+            most = max(graph.values[v].nbytes for v in values)
+            row = replace(row, shape=None, dtype=None, bytes=most if opaque else None, fixed_bytes=False)
+        result.append(row)
+    return result
+
+
+def _renamed(node: NodeRow, table: dict[str, str]) -> NodeRow:
+    """The row under the new names; what its gradient reads is told by place where a name is both."""
+    reads = node.gradient_reads
+    if reads is not None:
+        reads = [_slot(node, name) for name in reads]
+    return replace(
+        node,
+        inputs=[table.get(name, name) for name in node.inputs],
+        outputs=[table.get(name, name) for name in node.outputs],
+        alias_of={table[output]: table[source] for output, source in node.alias_of.items()},
+        in_place={table[output]: table[source] for output, source in node.in_place.items()},
+        gradient_reads=reads,
+        bodies={
+            key: replace(body, captures={inner: table[outer] for inner, outer in body.captures.items()})
+            for key, body in node.bodies.items()
+        },
+    )
+
+
+def _slot(node: NodeRow, name: str) -> str:
+    """`inputs[0]` or `outputs[1]`: where a node has the value of that name."""
+    if name in node.inputs:
+        return f"inputs[{node.inputs.index(name)}]"
+    return f"outputs[{node.outputs.index(name)}]"

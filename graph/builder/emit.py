@@ -1,0 +1,153 @@
+"""Shorthand for writing subgraphs: gradient rules and bodies of our own ops.
+
+def sigmoid_grad(emit, node, dz):            # a rule reads like the formula
+    (y,) = node.outputs
+    return (emit.mul(dz, emit.mul(y, emit.sub(emit.scalar_like(1, y), y))),)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from graph.builder.builder import Builder
+from graph.ir import ABSENT, Phase, TensorType, Val
+from graph.ops.registry.onnx_fallback import numpy_dtype, onnx_dtype
+
+
+class Emit:
+    """Adds nodes to a builder under one name prefix and phase."""
+
+    def __init__(
+        self,
+        builder: Builder,
+        prefix: str,
+        phase: Phase = Phase.BACKWARD,
+        constants: dict[Any, Val] | None = None,
+        zeros_made: set[int] | None = None,
+        **node_fields: Any,
+    ):
+        self.builder, self.prefix, self.phase = builder, prefix, phase
+        self.constants = {} if constants is None else constants  # made before, by type and content
+        self.zeros_made = set() if zeros_made is None else zeros_made  # values that `zeros` made
+        self.node_fields = node_fields  # given to every node made, e.g. annotations
+
+    def val(self, v: int) -> Val:
+        """The value with id `v`; it must be typed."""
+        type = self.builder.values[v].type
+        if type is None:
+            raise ValueError(f"value {self.builder.values[v].name} has no type")
+        return Val(v, type)
+
+    def known(self, x: Val | None) -> np.ndarray | None:
+        """Content of a constant, None where it is not known."""
+        return None if x is None else self.builder.values[x.id].data
+
+    def op(self, op: str, *inputs: Val | None, outputs: int | Sequence[bool] = 1, **attributes: Any) -> Any:
+        """Output of a new node, or a tuple of them when `outputs` is not 1. Attributes that are None are left out.
+
+        `outputs` is how many, or per output whether it is wanted; unwanted ones come as None.
+        """
+        slots: int | list[str | int | None]
+        if isinstance(outputs, int):
+            slots = outputs
+        else:
+            slots = [f"{self.prefix}:{i}" if wanted else None for i, wanted in enumerate(outputs)]
+        ids = self.builder.node(
+            op,
+            [ABSENT if x is None else x.id for x in inputs],
+            name=self.prefix,
+            outputs=slots,
+            attributes={k: v for k, v in attributes.items() if v is not None},
+            phase=self.phase,
+            **self.node_fields,
+        )
+        vals = tuple(None if v == ABSENT else self.val(v) for v in ids)
+        return vals[0] if outputs == 1 else vals
+
+    def constant(self, data: Any, dtype: str | None = None) -> Val:
+        """A constant; `dtype` is an ONNX name. Equal constants of emitters that share them are one."""
+        array = np.asarray(data) if dtype is None else np.asarray(data).astype(numpy_dtype(dtype))
+        key = (array.dtype.name, array.shape, array.tobytes())
+        if key not in self.constants:
+            self.constants[key] = self.val(self.builder.constant(array, f"{self.prefix}/constant"))
+        return self.constants[key]
+
+    def ints(self, values: Sequence[int]) -> Val:
+        """int64 vector, as shapes and axes are given."""
+        return self.constant(np.asarray(list(values), np.int64))
+
+    def scalar_like(self, number: float, like: Val) -> Val:
+        return self.constant(number, like.dtype)
+
+    def zeros(self, type: TensorType) -> Val:
+        """A tensor of zeros, made by a node so that it is held only where needed."""
+        fill = np.zeros(1, numpy_dtype(type.dtype))
+        made = self.expand(self.constant(fill.reshape(())), type.shape)
+        self.zeros_made.add(made.id)
+        return made
+
+    def ones(self, type: TensorType) -> Val:
+        return self.expand(self.constant(1, type.dtype), type.shape)
+
+    def add(self, x: Val, y: Val) -> Val:
+        return self.op("Add", x, y)  # type: ignore[no-any-return]
+
+    def sub(self, x: Val, y: Val) -> Val:
+        return self.op("Sub", x, y)  # type: ignore[no-any-return]
+
+    def mul(self, x: Val, y: Val) -> Val:
+        a, b = self.known(x), self.known(y)
+        if a is not None and b is not None and a.size == b.size == 1:
+            return self.constant(a * b, x.dtype)
+        return self.op("Mul", x, y)  # type: ignore[no-any-return]
+
+    def div(self, x: Val, y: Val) -> Val:
+        return self.op("Div", x, y)  # type: ignore[no-any-return]
+
+    def neg(self, x: Val) -> Val:
+        return self.op("Neg", x)  # type: ignore[no-any-return]
+
+    def matmul(self, x: Val, y: Val) -> Val:
+        return self.op("MatMul", x, y)  # type: ignore[no-any-return]
+
+    def cast(self, x: Val, dtype: str) -> Val:
+        """`x` as another element type; `x` itself when it is that already."""
+        return x if x.dtype == dtype else self.op("Cast", x, to=onnx_dtype(dtype))
+
+    def where(self, condition: Val, x: Val, y: Val) -> Val:
+        return self.op("Where", condition, x, y)  # type: ignore[no-any-return]
+
+    def transpose(self, x: Val, perm: Sequence[int]) -> Val:
+        return x if list(perm) == list(range(x.rank)) else self.op("Transpose", x, perm=list(perm))
+
+    def reshape(self, x: Val, shape: Sequence[int]) -> Val:
+        """`x` under another shape (a view); every length is given, zeros are lengths."""
+        data = self.known(x)
+        if data is not None and data.size == 1:
+            return self.constant(data.reshape(tuple(shape)))
+        if tuple(shape) == x.shape:
+            return x
+        zeros = {"allowzero": 1} if self.builder.opset.get("", 21) >= 14 or 0 in shape else {}
+        return self.op("Reshape", x, self.ints(shape), **zeros)  # type: ignore[no-any-return]
+
+    def expand(self, x: Val, shape: Sequence[int]) -> Val:
+        return x if tuple(shape) == x.shape else self.op("Expand", x, self.ints(shape))
+
+    def reduce_sum(self, x: Val, axes: Sequence[int], keepdims: bool = True) -> Val:
+        return x if not axes else self.op("ReduceSum", x, self.ints(axes), keepdims=int(keepdims))
+
+    def reduce_mean(self, x: Val, axes: Sequence[int], keepdims: bool = True) -> Val:
+        return x if not axes else self.op("ReduceMean", x, self.ints(axes), keepdims=int(keepdims))
+
+    def sum_to(self, x: Val, like: Val | Sequence[int]) -> Val:
+        """`x` summed down to the shape it was broadcast from."""
+        shape = like.shape if isinstance(like, Val) else tuple(like)
+        if x.shape == shape:
+            return x
+        lead = x.rank - len(shape)
+        lost = [*range(lead), *(lead + i for i, n in enumerate(shape) if n == 1)]
+        axes = [axis for axis in lost if x.shape[axis] != 1]
+        return self.reshape(self.reduce_sum(x, axes, keepdims=False), shape)

@@ -1,0 +1,91 @@
+"""How far apart the results of two graphs are that should agree but for rounding: outputs, and gradients by parameter.
+
+A sum in parts, or in another order, rounds otherwise, so results are not compared bit for bit. An error counts against
+the largest element of its array, or a hundredth of the largest of all arrays where that is more: a gradient that is
+zero but for rounding has no size of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from graph.execution.interpreter import execute
+from graph.execution.sample_inputs import drawn
+from graph.ir import FLOATS, Graph, producers
+from graph.ops.registry.onnx_fallback import type_of_array
+
+#: Largest error that rounding explains, by the dtype of the result; 0 for integers and truth values.
+TOLERANCE: Mapping[str, float] = {"float64": 1e-9, "float32": 1e-4, "bfloat16": 0.1, "float16": 0.02}
+FLOOR = 1e-2  # of the largest element of all results
+
+Results = Mapping[str, np.ndarray]
+
+
+@dataclass(frozen=True, slots=True)
+class Apart:
+    """The result that is furthest from what is expected, in parts of what its dtype allows."""
+
+    name: str  # "" where there is nothing to compare
+    error: float  # relative; inf where types or integers differ
+    tolerance: float
+
+    @property
+    def agrees(self) -> bool:
+        return self.error <= self.tolerance
+
+
+def fed_to(graph: Graph, seed: int) -> dict[str, np.ndarray]:
+    """Arrays of inputs, parameters and states, drawn by `seed`, by name."""
+    written, values = producers(graph), graph.values
+    found = drawn(graph, seed)
+    return {values[v].name: a for v, a in found.items() if written[v] < 0 and values[v].data is None}
+
+
+def results_of(graph: Graph, fed: Results, seed: int = 0) -> dict[str, np.ndarray]:
+    """What the graph hands out when it is run on what it knows of `fed`; a gradient as `gradient of NAME`.
+
+    Raises CannotExecute.
+    """
+    known = {value.name for value in graph.values}
+    outputs = execute(graph, {name: a for name, a in fed.items() if name in known}, seed=seed).outputs
+    gradients = {graph.values[g].name: f"gradient of {graph.values[v].name}" for v, g in graph.gradients}
+    return {gradients.get(name, name): array for name, array in outputs.items()}
+
+
+def apart(found: Results, expected: Results) -> Apart:
+    """The worst of the results that both have."""
+    common = [name for name in expected if name in found]
+    floor = FLOOR * max((_largest(expected[name]) for name in common if _is_float(expected[name])), default=0.0)
+    worst = Apart("", 0.0, 0.0)
+    for name in common:
+        one = Apart(name, *_error(found[name], expected[name], floor))
+        if not worst.name or one.error * (worst.tolerance or 1e-300) > worst.error * (one.tolerance or 1e-300):
+            worst = one
+    return worst
+
+
+def _error(found: np.ndarray, expected: np.ndarray, floor: float) -> tuple[float, float]:
+    """(relative error, tolerance)"""
+    if found.shape != expected.shape or found.dtype != expected.dtype:
+        return np.inf, 0.0
+    if not _is_float(expected):
+        return (0.0 if np.array_equal(found, expected) else np.inf), 0.0
+    a, b = found.astype(np.float64), expected.astype(np.float64)
+    tolerance = TOLERANCE.get(type_of_array(expected).dtype, 0.1)
+    odd = ~np.isfinite(b)
+    if not np.array_equal(a[odd], b[odd], equal_nan=True) or not np.isfinite(a[~odd]).all():
+        return np.inf, tolerance
+    error = float(np.abs(a[~odd] - b[~odd]).max(initial=0.0))
+    return error / (max(_largest(expected), floor) or 1.0), tolerance
+
+
+def _largest(array: np.ndarray) -> float:
+    wide = np.abs(array.astype(np.float64))
+    return float(wide[np.isfinite(wide)].max(initial=0.0))
+
+
+def _is_float(array: np.ndarray) -> bool:
+    return type_of_array(array).dtype in FLOATS

@@ -1,0 +1,246 @@
+"""Reference execution: numpy kernels node after node, freed after the last use, live bytes counted by itself.
+
+    plain      arrays by value; bytes are added up by storage
+    in arena   every value lies at its planned address in one byte array; bytes are addresses in use
+
+Neither asks a planner anything. A view runs no kernel, unless it shows its storage in another element
+order; an output in place keeps its input's storage.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from graph.analysis.aliasing import views_of
+from graph.analysis.cost import storages_outside, workspace_of
+from graph.cancellation import until_stopped
+from graph.errors import ArenaFault, CannotExecute, GraphError
+from graph.execution.arena import Arena
+from graph.execution.run_memory import ArenaMemory, Lives, Memory, PlainMemory
+from graph.execution.sample_inputs import drawn
+from graph.ir import ABSENT, Body, Graph, Node, TensorType, producers
+from graph.ops import control_flow
+from graph.ops.control_flow import EXECUTED
+from graph.ops.control_flow.interface import FIRST_ROWS
+from graph.ops.registry.dispatch import run
+from graph.ops.registry.onnx_fallback import numpy_dtype, type_of_array
+from graph.ops.registry.registry import call_of, known
+
+__all__ = ["Arena", "Execution", "execute"]
+
+#: watch(node, position of the output, array)
+Watch = Callable[[int, int, np.ndarray], None]
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Execution:
+    """What a run gave and what it held."""
+
+    outputs: Mapping[str, np.ndarray]
+    values: Mapping[str, np.ndarray]  # those asked for by `keep`
+    step_bytes: np.ndarray  # int64[nodes], views included
+    seconds: float  # inside kernels
+
+    @property
+    def peak_bytes(self) -> int:
+        return int(self.step_bytes.max(initial=0))
+
+
+def execute(
+    graph: Graph,
+    feeds: Mapping[str, np.ndarray] | None = None,
+    *,
+    seed: int = 0,
+    arena: Arena | None = None,
+    takes_over: bool = True,
+    keep: Collection[str] = (),
+    watch: Watch | None = None,
+) -> Execution:
+    """Run the graph in its own order. Inputs, parameters and states left out of `feeds` are drawn by `seed`.
+
+    `takes_over` counts an elementwise output over a dying input once; in an arena addresses decide.
+    Raises CannotExecute naming the node, ArenaFault when an address overlaps live bytes.
+    """
+    memory: Memory = PlainMemory(graph, takes_over) if arena is None else ArenaMemory(graph, arena)
+    return _Run(graph, memory, seed, "", watch).whole(drawn(graph, seed, feeds), keep)
+
+
+class _Nested:
+    """A nested graph that is run again and again: what it is given by itself is found once.
+
+    `workspace` is what the node around it is charged; a run that holds more raises ArenaFault. None: unchecked.
+    """
+
+    def __init__(self, node: Node, body: Body, seed: int, workspace: int | None):
+        self.graph, self.seed, self.workspace, self.name = body.graph, seed, workspace, node.name
+        self.lives = Lives(self.graph, storages_outside(node, body))
+        self.own = drawn(self.graph, seed, without={*self.graph.inputs, *(inner for inner, _ in body.captures)})
+        self.nested: dict[int, _Nested] = {}
+
+    def run(self, given: Mapping[int, np.ndarray], scope: str) -> list[np.ndarray]:
+        """Outputs of the graph whose inputs and captures are `given` by value id; its constants are its own."""
+        done = _Run(self.graph, PlainMemory(self.graph, False, self.lives), self.seed, scope, None, self.nested)
+        done.is_checked = self.workspace is not None
+        for v, array in given.items():
+            done.accept(v, array)
+        held = done.whole({**self.own, **given}, ()).peak_bytes
+        if self.workspace is not None and held > self.workspace:
+            raise ArenaFault(
+                f"a body of {self.name} holds {held} bytes beside what it is given and hands out; "
+                f"the node is charged {self.workspace}"
+            )
+        return [done.read(v) for v in self.graph.outputs]
+
+
+class _Run:
+    """One run under way."""
+
+    def __init__(
+        self, graph: Graph, memory: Memory, seed: int, scope: str, watch: Watch | None,
+        nested: dict[int, _Nested] | None = None,
+    ):  # fmt: skip
+        self.graph, self.memory, self.seed, self.scope, self.watch = graph, memory, seed, scope, watch
+        self.nested = {} if nested is None else nested  # by identity of the nested graph
+        self.is_checked = isinstance(memory, ArenaMemory)  # bodies hold no more than they are charged
+        self.producer = producers(graph)
+        self.seconds = 0.0
+
+    def accept(self, v: int, array: np.ndarray) -> None:
+        """Check what a body is given; fewer rows than declared are legal where a loop made them."""
+        value, type = self.graph.values[v], type_of_array(array)
+        if value.type is not None and type != value.type:
+            if not _is_part(type, value.type):
+                raise CannotExecute(f"{value.name} is given as {type}; the body has {value.type}")
+            self.memory.actual[v] = type
+
+    def whole(self, fed: Mapping[int, np.ndarray], keep: Collection[str]) -> Execution:
+        graph, memory = self.graph, self.memory
+        wanted = set(keep)
+        kept = {graph.values[v].name: array for v, array in fed.items() if graph.values[v].name in wanted}
+        memory.start(fed)
+        step_bytes = np.zeros(len(graph.nodes), np.int64)
+        for n, node in enumerate(until_stopped(graph.nodes)):
+            results = self.results(node)
+            for i, (v, array) in enumerate(zip(node.outputs, results, strict=True)):
+                if v == ABSENT or array is None:
+                    continue
+                if self.watch is not None:
+                    self.watch(n, i, array)
+                if graph.values[v].name in wanted:
+                    kept[graph.values[v].name] = array
+            step_bytes[n] = memory.write(n, results)
+        missing = wanted - set(kept)
+        if missing:
+            raise CannotExecute(f"value {min(missing)!r} is to be kept, but the graph has none of that name")
+        outputs = {graph.values[v].name: self.read(v) for v in graph.outputs}
+        return Execution(outputs, kept, step_bytes, self.seconds)
+
+    def read(self, v: int) -> np.ndarray:
+        """The array of a value. A view in another element order is made again from what it shows."""
+        if self.memory.has_array(v):
+            return self.memory.read(v)
+        node = self.graph.nodes[self.producer[v]]
+        array = self.results(node)[node.outputs.index(v)]
+        assert array is not None
+        return array
+
+    def results(self, node: Node) -> list[np.ndarray | None]:
+        """Arrays of the node's outputs, contiguous and of their types; None for unwanted ones."""
+        shown = dict(views_of(self.graph, node))
+        record = known(node.op)
+        by_shape = set(record.views) if record is not None else set()
+        whole = not self.memory.actual or not any(v in self.memory.actual for v in node.inputs)
+        if shown and whole and all((i, shown.get(i)) in by_shape for i, v in enumerate(node.outputs) if v != ABSENT):
+            return [
+                None if v == ABSENT else self._reshaped(node.inputs[shown[i]], v) for i, v in enumerate(node.outputs)
+            ]
+        started = time.perf_counter()
+        try:
+            found = self._kernel(node)
+        except ArenaFault:
+            raise
+        except GraphError as error:
+            raise CannotExecute(f"node {node.name}: {error}") from None
+        except (ArithmeticError, LookupError, TypeError, ValueError, RuntimeError, AttributeError) as error:
+            raise CannotExecute(f"node {node.name} ({node.op}): {type(error).__name__}: {error}") from error
+        self.seconds += time.perf_counter() - started
+        return self._checked(node, found)
+
+    def _kernel(self, node: Node) -> Sequence[np.ndarray | None]:
+        if node.bodies:
+            inputs = [None if v == ABSENT else self.read(v) for v in node.inputs]
+            return control_flow.run(node, inputs, self.read, self._body(node))
+        record = known(node.op)
+        shape_only = record.shape_only if record is not None else ()
+        inputs = [
+            None if v == ABSENT else self._shape_of(v) if i in shape_only else self.read(v)
+            for i, v in enumerate(node.inputs)
+        ]
+        call = call_of(self.graph, node, self.seed)
+        return run(replace(call, stream=self.scope + (node.stream or node.name)), *inputs)
+
+    def _body(self, node: Node) -> control_flow.RunBody:
+        def run_one(graph: Graph, given: Mapping[int, np.ndarray], trip: int) -> list[np.ndarray]:
+            if id(graph) not in self.nested:
+                body = next(body for body in node.bodies.values() if body.graph is graph)
+                charged = self.is_checked and node.op in EXECUTED and node.cost.workspace_bytes is None
+                workspace = workspace_of(self.graph, node) if charged else None
+                self.nested[id(graph)] = _Nested(node, body, self.seed, workspace)
+            return self.nested[id(graph)].run(given, f"{self.scope}{node.stream or node.name}#{trip}/")
+
+        return run_one
+
+    def _shape_of(self, v: int) -> np.ndarray:
+        """An array of the value's type and no content: its bytes may be gone."""
+        type = self.memory.actual.get(v) or self._type(v)
+        return np.broadcast_to(np.zeros((), numpy_dtype(type.dtype)), type.shape)
+
+    def _reshaped(self, source: int, v: int) -> np.ndarray:
+        array = self.read(source)
+        return array.view(numpy_dtype(self._type(v).dtype)).reshape(self._type(v).shape)
+
+    def _type(self, v: int) -> TensorType:
+        type = self.graph.values[v].type
+        if type is None:
+            raise CannotExecute(f"value {self.graph.values[v].name} is only a size; give it a dtype and a shape")
+        return type
+
+    def _checked(self, node: Node, found: Sequence[np.ndarray | None]) -> list[np.ndarray | None]:
+        results: list[np.ndarray | None] = []
+        for i, v in enumerate(node.outputs):
+            array = found[i] if i < len(found) else None
+            if v == ABSENT:
+                results.append(None)
+                continue
+            name, type = self.graph.values[v].name, self.graph.values[v].type
+            if array is None:
+                raise CannotExecute(f"node {node.name} ({node.op}) makes no output {i}, which is {name}")
+            array = np.asarray(array, order="C")
+            made = type_of_array(array)
+            if type is None or made != type:
+                if type is None or not (self._may_be_short(node) and _is_part(made, type)):
+                    declared = type or "a size"
+                    raise CannotExecute(f"node {node.name} ({node.op}) makes {made}; {name} is declared as {declared}")
+                self.memory.actual[v] = made
+            array = array.view()
+            array.flags.writeable = False
+            results.append(array)
+        return results
+
+    def _may_be_short(self, node: Node) -> bool:
+        """True for a node with bodies, whose loops may stop early, and for what reads its rows."""
+        actual = self.memory.actual
+        return bool(node.bodies) or node.op == FIRST_ROWS or (bool(actual) and any(v in actual for v in node.inputs))
+
+
+def _is_part(made: TensorType, declared: TensorType) -> bool:
+    """True when an array is one of the declared type with no more rows anywhere."""
+    return (
+        made.dtype == declared.dtype
+        and len(made.shape) == len(declared.shape)
+        and all(a <= b for a, b in zip(made.shape, declared.shape, strict=True))
+    )

@@ -1,0 +1,201 @@
+"""Numbers for what nobody computes: inputs, parameters, state, by a seed and the value's name.
+
+What an input feeds says what it may hold: indices stay in range, labels are classes, variances are
+positive, weights shrink with their fan-in, so that a deep net stays finite and no two weights agree.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Collection, Mapping
+from typing import Any
+
+import numpy as np
+
+from graph.errors import CannotExecute
+from graph.execution.arena import unpacked
+from graph.ir import ABSENT, DTYPE_BITS, FLOATS, Graph, Node, Role, TensorType, producers
+from graph.ops.registry.onnx_fallback import numpy_dtype, type_of_array
+
+#: (op, input) that must be above zero.
+_POSITIVE = frozenset({("Log", 0), ("Sqrt", 0), ("Pow", 0), ("BatchNormalization", 4), ("remat::Adam", 3)})
+#: (op, input) near one: scales of normalisations.
+_NEAR_ONE = frozenset(
+    (op, 1)
+    for op in (
+        "BatchNormalization", "InstanceNormalization", "LayerNormalization", "GroupNormalization",
+        "RMSNormalization", "remat::BatchNorm",
+    )
+)  # fmt: skip
+#: Ops whose integers are numbers of elements along an input: op -> (position of indices, position of the data).
+_INDEXED = {
+    "Gather": (1, 0), "GatherElements": (1, 0), "Scatter": (1, 0), "ScatterElements": (1, 0),
+}  # fmt: skip
+_INDEXED_ND = {"GatherND": (1, 0), "ScatterND": (1, 0)}
+_LABELLED = {"SoftmaxCrossEntropyLoss": (1, 0), "NegativeLogLikelihoodLoss": (1, 0)}
+_RECURRENT = frozenset({"LSTM", "GRU", "RNN", "remat::LSTMGrad", "remat::GRUGrad"})
+#: Ops whose outputs hold elements of their first input, or of the listed ones.
+_PASSING: Mapping[str, tuple[int, ...]] = {
+    **dict.fromkeys(
+        ("Identity", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Cast", "CastLike", "Transpose", "Slice", "Split",
+         "Expand", "Tile", "Gather", "GatherElements", "GatherND", "DepthToSpace", "SpaceToDepth"),
+        (0,),
+    ),
+    "Where": (1, 2),
+    "Concat": tuple(range(64)),
+}  # fmt: skip
+
+Range = tuple[int, int]  # integers from, up to but without
+ANYTHING: Range = (0, 2)
+
+
+def drawn(
+    graph: Graph, seed: int, given: Mapping[str, np.ndarray] | None = None, without: Collection[int] = ()
+) -> dict[int, np.ndarray]:
+    """Arrays of every value no node writes, but those of `without`: as given, as known, else drawn.
+
+    Raises CannotExecute when a given array is of another type or name.
+    """
+    given = given or {}
+    ranges, uses = _integer_ranges(graph), _uses(graph)
+    result: dict[int, np.ndarray] = {}
+    left = set(given)
+    for v, producer in enumerate(producers(graph)):
+        value = graph.values[v]
+        if producer >= 0 or v in without:
+            continue
+        if value.name in given:
+            left.discard(value.name)
+            result[v] = _checked(value.name, np.asarray(given[value.name]), value.type)
+        elif value.data is not None:
+            result[v] = value.data
+        elif value.type is None:
+            raise CannotExecute(
+                f"value {value.name} is only a size; give it a dtype and a shape, or plan without --execute"
+            )
+        else:
+            draws = _generator(seed, value.name)
+            result[v] = _array(draws, value.type, value.role, uses.get(v, []), ranges.get(v, ANYTHING))
+    if left:
+        raise CannotExecute(f"{min(left)!r} is given, but no input, parameter or state has that name")
+    return result
+
+
+def _checked(name: str, array: np.ndarray, type: TensorType | None) -> np.ndarray:
+    if type is not None and type_of_array(array) != type:
+        raise CannotExecute(f"{name} is given as {type_of_array(array)}; the graph has {type}")
+    return array
+
+
+def _generator(seed: int, name: str) -> np.random.Generator:
+    key = hashlib.blake2b(f"{seed}\0feed\0{name}".encode(), digest_size=16).digest()
+    return np.random.Generator(np.random.SFC64(int.from_bytes(key, "little")))
+
+
+def _array(
+    draws: np.random.Generator, type: TensorType, role: Role, uses: list[tuple[Node, int]], span: Range
+) -> np.ndarray:
+    dtype = numpy_dtype(type.dtype)
+    if type.dtype == "bool":
+        return np.asarray(draws.random(type.shape) < 0.5)
+    if type.dtype.startswith("complex"):
+        return (draws.standard_normal(type.shape) + 1j * draws.standard_normal(type.shape)).astype(dtype)
+    if type.dtype not in FLOATS:
+        low, high = span
+        largest = 2 ** (DTYPE_BITS[type.dtype] - (type.dtype[0] == "i")) - 1
+        return np.asarray(draws.integers(low, max(low + 1, min(high, largest + 1)), type.shape)).astype(dtype)
+    places = {(node.op, i) for node, i in uses}
+    if type.dtype == "float8e8m0":  # powers of two: every byte but the last is a number
+        return unpacked(draws.integers(120, 134, type.nbytes, dtype=np.uint8), type)
+    if places & _POSITIVE:
+        return np.asarray(draws.uniform(0.5, 1.5, type.shape)).astype(dtype)
+    if places & _NEAR_ONE:
+        return np.asarray(draws.normal(1, 0.1, type.shape)).astype(dtype)
+    if ("remat::Adam", 4) in places:
+        return np.ones(type.shape, dtype)
+    numbers: Any = np.asarray(draws.random(type.shape, np.float64 if type.dtype == "float64" else np.float32))
+    scale = 1.0 if role is Role.INPUT else _scale(type, uses)
+    numbers -= 0.5  # uniform, of variance scale²: three times as fast as normal ones
+    numbers *= scale * math.sqrt(12)
+    return np.asarray(numbers, dtype)
+
+
+def _scale(type: TensorType, uses: list[tuple[Node, int]]) -> float:
+    """1 / √fan-in of a weight, 1 of an embedding, 0.1 of a bias or a state."""
+    if len(type.shape) < 2:
+        return 0.1
+    op = uses[0][0].op if uses else ""
+    if op == "Gather":
+        return 1.0
+    if op in ("Conv", "ConvTranspose"):
+        return 1 / math.sqrt(max(1, math.prod(type.shape[1:])))
+    transposed = op == "Gemm" and uses[0][0].attributes.get("transB", 0)
+    return 1 / math.sqrt(max(1, type.shape[-1 if transposed else -2]))
+
+
+def _uses(graph: Graph) -> dict[int, list[tuple[Node, int]]]:
+    """(node, position) of every read of a value no node writes."""
+    uses: dict[int, list[tuple[Node, int]]] = {
+        v: [] for v, producer in enumerate(producers(graph)) if producer < 0
+    }  # fmt: skip
+    for node in graph.nodes:
+        for i, v in enumerate(node.inputs):
+            if v in uses:
+                uses[v].append((node, i))
+    return uses
+
+
+def _integer_ranges(graph: Graph) -> dict[int, Range]:
+    """Per value the integers all its readers take, found from the readers back to what they read."""
+    ranges: dict[int, Range] = {}
+
+    def narrow(v: int, low: int, high: int) -> None:
+        a, b = ranges.get(v, (low, high))
+        ranges[v] = (max(a, low), min(b, high))
+
+    for node in reversed(graph.nodes):
+        found = _asked_of(graph, node)
+        if found is not None and found[0] < len(node.inputs) and node.inputs[found[0]] != ABSENT:
+            narrow(node.inputs[found[0]], *found[1])
+        for i in _PASSING.get(node.op, ()):
+            for out in node.writes:
+                if out in ranges and i < len(node.inputs) and node.inputs[i] != ABSENT:
+                    narrow(node.inputs[i], *ranges[out])
+    return ranges
+
+
+def _asked_of(graph: Graph, node: Node) -> tuple[int, Range] | None:
+    """(input, integers it may hold) for an op that looks something up; None for any other."""
+    axis = int(node.attributes.get("axis", 0))
+    shape = node.attributes.get("input_shape")
+    if node.op in ("remat::GatherGrad", "remat::GatherElementsGrad") and shape:
+        return 1, (0, shape[axis])
+    if node.op == "remat::GatherNDGrad" and shape:
+        return 1, (0, min(shape))
+    if node.op == "remat::NllLossGrad" and shape:
+        return 1, (0, shape[1])
+    if node.op == "remat::SoftmaxCrossEntropyLossGrad":
+        return 2, (0, _length(graph, node, 1, 1))
+    if node.op in _RECURRENT:
+        return 4, (1, _length(graph, node, 0, 0) + 1)
+    if node.op in _INDEXED:
+        return _INDEXED[node.op][0], (0, _length(graph, node, 0, axis))
+    if node.op in _INDEXED_ND:
+        type = graph.values[node.inputs[0]].type
+        return 1, (0, min(type.shape, default=1) if type is not None else 1)
+    if node.op in _LABELLED:
+        return 1, (0, _length(graph, node, 0, 1))
+    if node.op == "remat::Adam":
+        return 4, (1, 2)
+    if node.op == "OneHot":
+        depth = graph.values[node.inputs[1]].data
+        return 0, (0, 2 if depth is None else int(depth.reshape(-1)[0]))
+    return None
+
+
+def _length(graph: Graph, node: Node, position: int, axis: int) -> int:
+    """Elements of an input along an axis; 1 when its type is not known."""
+    v = node.inputs[position]
+    type = graph.values[v].type if v != ABSENT else None
+    return 1 if type is None or not type.shape else type.shape[axis]

@@ -1,0 +1,69 @@
+"""Devices as Caffe2 and what exports to it see them: copies with fixed sides, and blobs that stay on the host.
+
+x ──▶ CopyGPUToCPU (gpu:1) ──▶ y        x lies on gpu:1, y on the cpu; any other op has all it touches on its device
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from graph.ir import Node
+from graph.transforms.device_placement import Sides, copy_route, device_of, kind, on_one_device
+
+HOST, ACCELERATOR = "cpu", "gpu"
+#: Input slots that stay on the host whatever the device of the op: iteration counts and lengths.
+HOST_INPUTS = {"Adam": (5,), "SparseAdam": (6,), "LearningRate": (0,), "SplitByLengths": (1,)}
+HOST_OUTPUTS = ("EnsureCPUOutput",)
+COPY_OPS = {(HOST, ACCELERATOR): "CopyCPUToGPU", (ACCELERATOR, HOST): "CopyGPUToCPU"}
+
+
+def sides(node: Node, device: str) -> Sides:
+    """Where the op has its inputs and outputs when it is placed on `device`."""
+    route = copy_route(node)
+    if route is not None:
+        return on_one_device(node, *(end if end != ACCELERATOR else device for end in route))
+    inputs, outputs = on_one_device(node, device, device)
+    for slot in HOST_INPUTS.get(kind(node), ()):
+        inputs[slot : slot + 1] = [HOST] * len(inputs[slot : slot + 1])
+    if kind(node) in HOST_OUTPUTS:
+        outputs = [HOST] * len(outputs)
+    return inputs, outputs
+
+
+def copy_op(source: str, target: str) -> str:
+    """The op that copies from one device to another."""
+    return "caffe2::" + COPY_OPS.get((_family(source), _family(target)), "CopyGPUToGPU")
+
+
+def copy_name(name: str, target: str) -> str:
+    """Name of the copy: `data_cuda_1` for gpu:1, `data_cpu` for the host."""
+    family, _, index = target.partition(":")
+    return f"{name}_{'cuda' if family == ACCELERATOR else family}" + (f"_{index or 0}" if family != HOST else "")
+
+
+def device_rule(
+    node: Node, inputs: Sequence[str | None], outputs: Sequence[str | None]
+) -> tuple[list[str | None], list[str | None]]:
+    """Devices of the inputs and outputs of an op, for `status_propagation`: copies change sides, others stay on one.
+
+    Devices count without their numbers.
+    """
+    route = copy_route(node)
+    if route is not None:
+        ends = [None if end is None else _family(end) for end in route]
+        return [ends[0]] * len(inputs), [ends[1]] * len(outputs)
+    known = [status for status in (*inputs, *outputs) if status is not None]
+    one = known[0] if known else None
+    return [one] * len(inputs), [one] * len(outputs)
+
+
+def placed_names(device: str) -> str:
+    """The name another framework has for the device: cuda for gpu."""
+    return device.replace(ACCELERATOR, "cuda", 1) if _family(device) == ACCELERATOR else device
+
+
+def _family(device: str) -> str:
+    return device.partition(":")[0]
+
+
+__all__ = ["COPY_OPS", "copy_name", "copy_op", "device_of", "device_rule", "placed_names", "sides"]

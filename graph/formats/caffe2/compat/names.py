@@ -1,0 +1,68 @@
+"""Names of versions as Caffe2's exporters write them: one name a version, with its number behind.
+
+X, W ──▶ Y, Y ──▶ Y        "all":      X_0 W_0 Y_1 Y_2
+                           "needed":   X W Y_1 Y_2        version 0, and names with one version, stay as they are
+
+The second form can meet a name that is there already; then the number goes up.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+from graph.errors import BadGraph, quoted
+from graph.ir import Graph
+from graph.ssa.naming import base_name, renamed, versions_of_graph, without_name_order
+from graph.ssa.version_table import Version
+
+STYLES = ("all", "needed")
+
+
+@dataclass(frozen=True, slots=True)
+class Versioned:
+    """A program in which every name is written once."""
+
+    graph: Graph
+    initial: Graph | None  # what makes its parameters, under the same names
+    names: dict[Version, str]
+
+
+def with_version_names(graph: Graph, style: str = "all", initial: Graph | None = None) -> Versioned:
+    """`graph` with `NAME_VERSION` for each version, the order that only shared names asked for left out.
+
+    Raises BadGraph for an unknown style, and for an initial graph with anything but fills of one output.
+    """
+    if style not in STYLES:
+        raise BadGraph.one("unknown_word", "style", quoted(style), " or ".join(STYLES), "use one of these")
+    table = versions_of_graph(graph)
+    count = Counter(table.names)
+    taken: set[str] = set()
+    if style == "needed":
+        taken.update(name for name, k in zip(table.names, table.numbers, strict=True) if k == 0 or count[name] == 1)
+    names = []
+    for name, number in zip(table.names, table.numbers, strict=True):
+        if style == "needed" and (number == 0 or count[name] == 1):
+            names.append(name)
+            continue
+        k = number
+        while f"{name}_{k}" in taken:
+            k += 1
+        names.append(f"{name}_{k}")
+        taken.add(names[-1])
+    mapping = {table.version(v): names[v] for v in range(len(names))}
+    result = renamed(without_name_order(graph), names)
+    return Versioned(result, None if initial is None else _named_like(initial, mapping), mapping)
+
+
+def _named_like(initial: Graph, names: dict[Version, str]) -> Graph:
+    """The initial graph with the names its outputs have as inputs of the graph behind it."""
+    for n, node in enumerate(initial.nodes):
+        if node.reads or len(node.writes) != 1:
+            raise BadGraph.one(
+                "not_a_fill", f"nodes[{n}]",
+                f"{quoted(node.name)} with {len(node.reads)} inputs and {len(node.writes)} outputs",
+                "fills of one output in a graph that makes parameters", "compute it in the graph behind it",
+            )  # fmt: skip
+    made = {v: names.get((base_name(value), 0)) for v, value in enumerate(initial.values)}
+    return renamed(initial, {v: name for v, name in made.items() if name is not None})

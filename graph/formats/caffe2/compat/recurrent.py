@@ -1,0 +1,94 @@
+"""Recurrent nets as Caffe2 builds and runs them, where that is more or less than what the net itself says.
+
+Caffe2: one sequence; the re-run ops stand in front of the whole backward step, wanted or not.
+Source: caffe2/python/recurrent.py, `recurrent_net`; caffe2/operators/rnn/recurrent_network_op.h.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+
+from graph.analysis.aliasing import is_view
+from graph.builder.builder import Builder
+from graph.builder.emit import Emit
+from graph.errors import BadGraph, Findings, quoted
+from graph.ir import Graph, Phase
+from graph.loop_remat import Saving, joints_of, with_savings
+from graph.recurrent import RecurrentNet, State, StepOp, cell
+from graph.recurrent.recompute import pair_called, rerun_values
+
+
+def recurrent_net(
+    name: str,
+    ops: Sequence[StepOp],
+    sequences: Mapping[str, str],
+    states: Sequence[State],
+    outputs: Sequence[str] = (),
+    *,
+    timestep: str | None = None,
+    recompute: Sequence[str] = (),
+    prefix: str | None = None,
+) -> RecurrentNet:
+    """The net of one `recurrent_net` call. Raises BadGraph for another number of sequences than one.
+
+    With a `prefix`, all that the step reads from outside must carry it.
+    """
+    if len(sequences) != 1:
+        raise BadGraph.one(
+            "sequence_count", f"{name}.sequences", f"{len(sequences)} sequences: {', '.join(map(quoted, sequences))}",
+            "one sequence", "concatenate them, or make the net with `graph.recurrent.cell`, which takes several",
+        )  # fmt: skip
+    net = cell(name, ops, sequences, states, outputs, timestep=timestep, recompute=recompute)
+    findings = Findings()
+    for reference in net.read_first():
+        if prefix is not None and not reference.startswith(prefix):
+            findings.add(
+                "name_outside_scope", f"{name}.inputs", quoted(reference), f"a name that starts with {quoted(prefix)}",
+                "name it inside the scope, or leave the prefix out",
+            )  # fmt: skip
+    findings.settle()
+    return net
+
+
+def gradient_outputs(net: RecurrentNet, outputs: Sequence[str], positions: Sequence[int] = (0,)) -> list[str]:
+    """Outputs of the op that get gradients from outside: histories at every step, last values at the last one.
+
+    Raises BadGraph where no position, or none that there is, is given.
+    """
+    wrong = [position for position in positions if not 0 <= position < len(outputs)]
+    if not positions or wrong:
+        raise BadGraph.one(
+            "no_gradient_outputs", f"{net.name}.outputs_with_grads",
+            f"position {wrong[0]}" if wrong else "no position", f"positions from 0 to {len(outputs) - 1}",
+            "list the outputs whose gradients come from outside",
+        )  # fmt: skip
+    return [outputs[position] for position in positions]
+
+
+def recomputed_in_front(graph: Graph, node: str, names: Collection[str]) -> Graph:
+    """As `graph.recurrent.recomputed`, with all ops that write a listed name in front of the step on the way back.
+
+    They run in the order of the step, also where nothing reads what they make.
+    """
+    pair = pair_called(graph, node)
+    (joint,) = joints_of(graph, pair)
+    again = rerun_values(joint, node, names)
+    nodes = joint.graph.nodes
+    front = {n for n in range(joint.split) if again.intersection(nodes[n].writes)}
+    front |= {n for n in range(joint.split) if is_view(joint.graph, nodes[n])}
+    return with_savings(graph, {pair: Saving(((*sorted(front), *range(joint.split, len(nodes))),))})
+
+
+def step_blobs(builder: Builder, stack: int, name: str, prefix: str) -> list[int]:
+    """One value for each row of a stack over time, called `PREFIX_NAMEt` as Caffe2 calls blobs it fetches."""
+    emit = Emit(builder, f"{prefix}_{name}", Phase.FORWARD)
+    steps = emit.val(stack).shape[0]
+    rows = (
+        [stack]
+        if steps == 1
+        else [x.id for x in emit.op("Split", emit.val(stack), outputs=steps, num_outputs=steps, axis=0)]
+    )
+    return [
+        builder.node("Identity", [row], name=f"fetch/{prefix}_{name}{t}", outputs=[f"{prefix}_{name}{t}"])[0]
+        for t, row in enumerate(rows)
+    ]

@@ -1,0 +1,295 @@
+"""Caffe2's scoped subgraphs: Do, and While over one Do, with names bound from inside to outside and scope handles.
+
+    Do(X: outer_X, Y: outer_Y, W) -> Z: outer_Z, W        remat::Call(outer_X, outer_Y) -> outer_Z
+
+The last input and output is the handle, a stack of saved scopes. What a scope keeps for its gradient is found by
+differentiation and handed out by name, so a handle has no bytes of its own; it stays to say which scope a Do that
+re-uses one looks into.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from graph.errors import BadGraph, Findings, quoted
+from graph.formats.document.schema import NodeRow
+from graph.formats.shared.blocks import Block
+from graph.formats.shared.program import Program
+from graph.ops.control_flow.interface import CALL
+
+
+@dataclass(frozen=True, slots=True)
+class Do:
+    """A Do as a file has it; None is what the file leaves out. The last input and output are the handle."""
+
+    name: str
+    inputs: Sequence[str]
+    outputs: Sequence[str]
+    has_graph: bool = True
+    bindings: Mapping[str, str] | None = None  # inner name -> outer name
+    inner_names: Sequence[Any] | None = None  # with `outer_index`, instead
+    outer_index: Sequence[Any] | None = None  # places among the inputs without handle, then the outputs without
+    reuses_scope: bool = False
+
+    @property
+    def outer(self) -> list[str]:
+        """Outer names in the order the places count them."""
+        return [*self.inputs[:-1], *self.outputs[:-1]]
+
+    def bound(self) -> dict[str, str]:
+        """Inner name -> outer name. Raises BadGraph with what is wrong with the bindings."""
+        findings = Findings()
+        pairs = _pairs(self, findings)
+        findings.settle()
+        return dict(pairs)
+
+
+def check_do(do: Do) -> None:
+    """Nothing when the op is sound. Raises BadGraph with one finding a cause, naming the blob."""
+    findings = Findings()
+    where = f"op {quoted(do.name)}"
+    if not do.has_graph:
+        findings.add("missing_body", where, "a Do without a subgraph", "a graph to run", "add the graph")
+    if not do.inputs or not do.outputs:
+        side = "inputs" if not do.inputs else "outputs"
+        findings.add(
+            "missing_scope", where, f"a Do without {side}, not even a scope handle", "a scope handle at the end",
+            "list the handle last among inputs and outputs",
+        )  # fmt: skip
+        findings.settle()
+    if do.inputs[-1] != do.outputs[-1]:
+        findings.add(
+            "scope_mismatch", where,
+            f"scope handle {quoted(do.inputs[-1])} goes in, {quoted(do.outputs[-1])} comes out",
+            "one handle", "list the same handle last among inputs and outputs",
+        )  # fmt: skip
+    listed_twice = set()
+    for side, names in (("input", do.inputs[:-1]), ("output", do.outputs[:-1])):
+        for name in _repeated(names):
+            listed_twice.add(name)
+            findings.add(
+                "duplicate_outer_name", where, f"outer {side} {quoted(name)} twice", "each outer name once",
+                "bind it to one inner name",
+            )  # fmt: skip
+    pairs = _pairs(do, findings)
+    bound = [outer for _, outer in pairs]
+    for name in _repeated([name for name in bound if name not in listed_twice]):
+        findings.add(
+            "outer_name_bound_twice", where, f"outer name {quoted(name)} bound to two inner names",
+            "one inner name for each outer one", "remove a binding",
+        )  # fmt: skip
+    if len(findings) == 0:
+        for name in dict.fromkeys(do.outer):
+            if name not in bound:
+                findings.add(
+                    "unbound_outer_name", where, f"outer name {quoted(name)} bound to nothing",
+                    "a binding for each outer name", "bind it, or leave it out of the inputs and outputs",
+                )  # fmt: skip
+    findings.settle()
+
+
+def _repeated(names: Sequence[str]) -> list[str]:
+    return [name for name, count in Counter(names).items() if count > 1]
+
+
+def _pairs(do: Do, findings: Findings) -> list[tuple[str, str]]:
+    """(inner, outer) of every binding that can be told; what is wrong with the lists is collected."""
+    where = f"op {quoted(do.name)}"
+    lists = do.inner_names is not None or do.outer_index is not None
+    if do.bindings is not None and lists:
+        findings.add(
+            "bindings_twice", where, f"bindings of {quoted(do.name)} given twice", "one list of bindings",
+            "leave one of them out",
+        )  # fmt: skip
+        return []
+    if do.bindings is not None:
+        pairs = list(do.bindings.items())
+    elif do.inner_names is None or do.outer_index is None or not do.inner_names or not do.outer_index:
+        findings.add(
+            "missing_bindings", where, f"{quoted(do.name)} without a list of inner names or of places",
+            "a binding for each outer name", "add the binding list",
+        )  # fmt: skip
+        return []
+    elif len(do.inner_names) != len(do.outer_index):
+        findings.add(
+            "length_mismatch", where,
+            f"{len(do.inner_names)} inner names for {len(do.outer_index)} places of {quoted(do.name)}",
+            "one place for each inner name", "make the lists equally long",
+        )  # fmt: skip
+        return []
+    else:
+        pairs = []
+        for inner, place in zip(do.inner_names, do.outer_index, strict=True):
+            if isinstance(place, bool) or not isinstance(place, int) or not 0 <= place < len(do.outer):
+                findings.add(
+                    "outer_index", where, f"place {place!r:.40} for inner name {quoted(str(inner))}",
+                    f"a place from 0 to {len(do.outer) - 1}: inputs, then outputs, handles left out",
+                    "correct the place",
+                )  # fmt: skip
+            else:
+                pairs.append((str(inner), do.outer[place]))
+    for inner in _repeated([str(inner) for inner, _ in pairs]):
+        findings.add(
+            "duplicate_inner_name", where, f"inner name {quoted(inner)} bound twice", "each inner name once",
+            "rename one of them",
+        )  # fmt: skip
+    return pairs
+
+
+def check_do_gradient(do: Do, gradients: Sequence[str | None]) -> None:
+    """Raise BadGraph where the gradient of a Do may not be asked for with these gradients of its outputs."""
+    findings = Findings()
+    where = f"op {quoted(do.name)}"
+    if not _pairs(do, Findings()):
+        findings.add(
+            "missing_bindings", where, f"the gradient of {quoted(do.name)}, to which nothing is bound",
+            "bindings through which a gradient can pass", "bind what is differentiated",
+        )  # fmt: skip
+    if do.reuses_scope:
+        findings.add(
+            "scope_reused", where, f"the gradient of {quoted(do.name)}, which runs in an older scope",
+            "a scope of its own for every run: stacked scopes", "leave `reuse_workspace` out",
+        )  # fmt: skip
+    _check_gradients(do.name, do.outputs, gradients, findings)
+    findings.settle()
+
+
+def check_while_gradient(
+    name: str, inputs: Sequence[str], outputs: Sequence[str], body: Sequence[Do | None] | None,
+    gradients: Sequence[str | None],
+) -> None:  # fmt: skip
+    """Raise BadGraph where the gradient of a While may not be asked for.
+
+    `body` are the ops of its loop graph, None standing for one that is no Do; None: there is no loop graph.
+    """
+    findings, where = Findings(), f"op {quoted(name)}"
+    if not inputs:
+        findings.add("missing_condition", where, f"{quoted(name)} without inputs", "a condition first", "name it")
+    if body is None:
+        findings.add("missing_body", where, f"{quoted(name)} without a loop graph", "a graph to repeat", "add it")
+    elif len(body) != 1 or body[0] is None:
+        what = f"{len(body)} ops" if len(body) != 1 else "an op that is no Do"
+        findings.add(
+            "loop_body", where, f"{what} as loop graph of {quoted(name)}", "exactly one Do", "wrap the body in a Do",
+        )  # fmt: skip
+    else:
+        if body[0].reuses_scope:
+            findings.add(
+                "scope_reused", where, f"{quoted(body[0].name)} in the loop {quoted(name)} runs in an older scope",
+                "a scope of its own for every trip", "leave `reuse_workspace` out",
+            )  # fmt: skip
+        if not body[0].outputs:
+            findings.add(
+                "missing_scope", where, f"{quoted(body[0].name)} without outputs, not even a scope handle",
+                "a scope handle at the end", "list the handle last among inputs and outputs",
+            )  # fmt: skip
+    _check_gradients(name, outputs, gradients, findings)
+    findings.settle()
+
+
+def check_if_gradient(
+    name: str, inputs: Sequence[str], outputs: Sequence[str], has_then: bool, gradients: Sequence[str | None]
+) -> None:
+    """Raise BadGraph where the gradient of an If may not be asked for with these gradients of its outputs."""
+    findings, where = Findings(), f"op {quoted(name)}"
+    if not inputs:
+        findings.add("missing_condition", where, f"{quoted(name)} without inputs", "a condition first", "name it")
+    if not has_then:
+        findings.add("missing_body", where, f"{quoted(name)} without a then graph", "a graph to run", "add the graph")
+    _check_gradients(name, outputs, gradients, findings)
+    findings.settle()
+
+
+def _check_gradients(name: str, outputs: Sequence[str], gradients: Sequence[str | None], findings: Findings) -> None:
+    where = f"op {quoted(name)}"
+    if len(gradients) != len(outputs):
+        findings.add(
+            "gradient_count", where, f"{len(gradients)} gradients for {len(outputs)} outputs of {quoted(name)}",
+            "one for each output, the scope handle included", "give null where there is none",
+        )  # fmt: skip
+    elif not any(gradient is not None for gradient in gradients):
+        findings.add(
+            "no_output_gradient", where, f"no gradient of any output of {quoted(name)}",
+            "at least one: there is nothing to differentiate", "give the gradient of an output",
+        )  # fmt: skip
+
+
+def distinct_gradients(
+    outputs: Sequence[str], gradients: Sequence[str | None]
+) -> tuple[list[tuple[str, str]], list[str | None]]:
+    """(copies to make: (gradient, its copy), the gradient of each output, no two the same).
+
+    The first output with a gradient keeps it, each later one gets a copy; an output named again has what it got.
+    """
+    copies: list[tuple[str, str]] = []
+    given: dict[str, str | None] = {}
+    used: set[str] = set()
+    for output, gradient in zip(outputs, gradients, strict=True):
+        if output in given:
+            continue
+        if gradient is not None and gradient in used:
+            copy = f"{output}_{gradient}_DEDUP"
+            copies.append((gradient, copy))
+            gradient = copy
+        if gradient is not None:
+            used.add(gradient)
+        given[output] = gradient
+    return copies, [given[output] for output in outputs]
+
+
+@dataclass(slots=True)
+class Scopes:
+    """The saved scopes of a program while it is read: per handle, where each local name of a scope can be read."""
+
+    reused: Collection[str] = ()  # handles whose scopes some Do looks into again
+    saved: dict[str, list[dict[str, str]]] = field(default_factory=dict)
+
+    def create(self, handle: str) -> None:
+        """Empty the stack of a handle."""
+        self.saved[handle] = []
+
+    def block(self, program: Program, do: Do) -> Block:
+        """The body of a Do, to be filled with its ops: it sees what is bound, and the scope it re-uses."""
+        check_do(do)
+        bound = do.bound()
+        given = {inner: program.types[outer] for inner, outer in bound.items() if outer in program.types}
+        if do.reuses_scope:
+            for inner, outer in self._newest(do).items():
+                given.setdefault(inner, program.types[outer])
+        return Block(program, given, sees=False)
+
+    def add(self, program: Program, do: Do, block: Block) -> NodeRow:
+        """Add the call of a body that `block` made and that is filled now."""
+        handle, bound = do.inputs[-1], do.bound()
+        inner_of = {outer: inner for inner, outer in bound.items()}
+        older = self._newest(do) if do.reuses_scope else {}
+        read = set(block.names.reads)
+        results = [inner_of[outer] for outer in do.outputs[:-1]]
+        read.update(name for name in results if name not in block.names.writes)
+        block.formals = {name: type for name, type in block.formals.items() if name in read}
+        # Locals are handed out under names of their own, where a later Do may look into this scope.
+        local = [name for name in block.names.writes if name not in bound and handle in self.reused]
+        kept = {name: f"{do.name}/{handle}/{name}" for name in local}
+        outside = {**older, **bound}
+        inputs = [outside[name] for name in block.formals]
+        body = block.body([*results, *local], f"Do {quoted(do.name)}")
+        outputs = [*do.outputs[:-1], *kept.values()]
+        row = NodeRow(do.name, CALL, inputs, outputs, bodies={"body": body})
+        program.add(row, [block.program.types.get(name) for name in (*results, *local)])
+        if do.reuses_scope:
+            self.saved[handle][-1] = {**older, **kept}
+        else:
+            self.saved.setdefault(handle, []).append(kept)
+        return row
+
+    def _newest(self, do: Do) -> dict[str, str]:
+        saved = self.saved.get(do.inputs[-1])
+        if not saved:
+            raise BadGraph.one(
+                "scope_empty", f"op {quoted(do.name)}", f"no saved scope in {quoted(do.inputs[-1])} to re-use",
+                "a Do that ran in this scope before", "leave `reuse_workspace` out of the first",
+            )  # fmt: skip
+        return saved[-1]

@@ -1,0 +1,76 @@
+"""Nets inside ops of Caffe2: finding them, and reading them with the types of the names around them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from graph.errors import BadGraph, quoted
+from graph.formats.caffe2.proto import net_of
+from graph.formats.document.schema import BodyRow
+from graph.ir import TensorType
+
+if TYPE_CHECKING:
+    from graph.formats.caffe2.reader import Net
+
+
+def nested_net(attributes: Mapping[str, Any], *names: str) -> Any:
+    """A net argument, given as a net or as its text; None when absent."""
+    for name in names:
+        found = attributes.get(name)
+        if isinstance(found, str) and found.strip():
+            return net_of(found.encode())
+        if found is not None and not isinstance(found, str | list | int | float):
+            return found
+    return None
+
+
+class Inside:
+    """A nested net walked with the types of the names around it."""
+
+    def __init__(self, net: Net, nested: Any, bound: Mapping[str, TensorType | None]):
+        self.program = net.program.nested()
+        self.program.types.update(bound)
+        self.walker = net.nested(self.program)
+        self.first_reads: dict[str, None] = {}
+        self.add(nested)
+
+    def add(self, nested: Any) -> None:
+        """Walk a further net behind the first."""
+        for op in nested.op:
+            for name in op.input:
+                if name and name not in self.walker.written:
+                    self.first_reads[name] = None
+            self.walker.op(op)
+
+    @property
+    def written(self) -> dict[str, None]:
+        return self.walker.written
+
+    def body(self, formal: list[str], captures: Mapping[str, str], outputs: list[str]) -> BodyRow:
+        return BodyRow(formal, self.program.nodes, outputs, list(self.program.values.values()), dict(captures))
+
+    def type_of(self, name: str) -> TensorType | None:
+        return self.program.types.get(name)
+
+
+def visible(net: Net, what: str, inside: Inside, besides: Sequence[str] = ()) -> dict[str, str]:
+    """Captures of a nested net: names it reads before writing them, without its formal inputs. Raises BadGraph."""
+    reads = [name for name in inside.first_reads if name not in besides]
+    for name in reads:
+        if name not in net.program.types:
+            raise undefined(what, f"{quoted(name)} is read inside, and nothing outside defines it")
+    return {name: name for name in reads}
+
+
+def undefined(what: str, found: str) -> BadGraph:
+    return BadGraph.one(
+        "undefined_value", f"op {quoted(what)}", found, "a name written before it is read",
+        "write it first, or give it a value outside",
+    )  # fmt: skip
+
+
+def missing_net(what: str, op: str, net_name: str) -> BadGraph:
+    return BadGraph.one(
+        "missing_body", f"op {quoted(what)}", f"{op} without {net_name}", "a net to run", f"add the {net_name}"
+    )

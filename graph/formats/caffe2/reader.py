@@ -1,0 +1,264 @@
+"""A Caffe2 net as a graph: names written again are new versions, fills in front of the net are its weights.
+
+An init net and a predict net are one file when they are written one after the other (`cat init.pb predict.pb`):
+protocol buffers join their op lists. A fill that makes an external input tells its shape.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from graph.errors import BadGraph, Findings, quoted
+from graph.formats.caffe2 import control_flow
+from graph.formats.caffe2.ops import CAFFE2, GIVEN_DTYPES, fill_type
+from graph.formats.caffe2.proto import net_of, value_of
+from graph.formats.shared.attributes import integer_list
+from graph.formats.shared.op_helpers import checked_shape
+from graph.formats.shared.op_table import Unmapped, Use
+from graph.formats.shared.program import Program, declared_type
+from graph.formats.shared.protobuf import plain_of
+from graph.formats.shared.rows import Origin
+from graph.ir import DTYPE_BITS, Graph, TensorType
+from graph.limits import Limits, Shapes
+from graph.ops.registry.onnx_fallback import numpy_dtype
+
+#: Inputs of ops that are counted, not measured.
+_INTEGERS = {
+    ("Gather", 1): "int32", ("BatchGather", 1): "int32", ("SoftmaxWithLoss", 1): "int32",
+    ("LabelCrossEntropy", 1): "int32", ("LSTMUnit", 3): "int32", ("LSTMUnit", 4): "int32", ("GRUUnit", 2): "int32",
+    ("OneHot", 0): "int64", ("If", 0): "bool", ("While", 0): "bool",
+}  # fmt: skip
+_WEIGHTS = {
+    "FC": (1, 2), "FCTransposed": (1, 2), "Conv": (1, 2), "ConvTranspose": (1, 2), "SpatialBN": (1, 2), "PRelu": (1,),
+    "LayerNorm": (1, 2), "InstanceNorm": (1, 2), "Gather": (0,),
+}  # fmt: skip
+_STATES = {"SpatialBN": (3, 4)}
+#: Ops of an optimizer.
+_UPDATES = frozenset(
+    {"Iter", "AtomicIter", "LearningRate", "Adagrad", "SparseAdagrad", "Adam", "MomentumSGD", "MomentumSGDUpdate",
+     "WeightedSum", "ScatterWeightedSum", "RmsProp", "Ftrl"}
+)  # fmt: skip
+#: Arguments of a net that a writer of ours adds: what a net has no field for.
+NOTES = ("shape/", "dtype/", "role/")
+CONTROL = frozenset({"If", "AsyncIf", "While", "Do", "RecurrentNetwork"})
+
+
+def load(data: bytes, limits: Limits, shapes: Shapes) -> Graph:
+    """The graph of a net in either form. Raises BadGraph with up to ten findings."""
+    net = net_of(data)
+    if len(net.op) > limits.nodes:
+        raise BadGraph.one(
+            "too_many_nodes", "op", f"{len(net.op)} ops", f"at most {limits.nodes}",
+            "send a smaller model, or raise the limit",
+        )  # fmt: skip
+    findings = Findings()
+    reader = Net(Program(CAFFE2, limits, findings))
+    reader.externals(net, shapes)
+    reader.ops(net.op[reader.filled :])
+    note = {
+        "name": net.name, "type": net.type, "num_workers": net.num_workers,
+        "external_input": list(net.external_input), "external_output": list(net.external_output),
+    }  # fmt: skip
+    note = {key: value for key, value in note.items() if value}
+    own = [argument for argument in net.arg if not argument.name.startswith(NOTES)]
+    note |= {"arguments": arguments_json(own)} if own else {}
+    note |= {"device_option": plain_of(net.device_option)} if net.HasField("device_option") else {}
+    note |= {"fills": [plain_of(op) for op in net.op[: reader.filled]]} if reader.filled else {}
+    outputs = [name for name in net.external_output if name in reader.program.types] or reader.last_written()
+    return reader.program.graph(net.name, outputs, {"caffe2": note})
+
+
+def arguments_json(arguments: Sequence[Any]) -> list[dict[str, Any]]:
+    return [plain_of(argument) for argument in arguments]
+
+
+class Net:
+    """Walks the ops of one net, or of a nested one, into a program."""
+
+    def __init__(self, program: Program):
+        self.program = program
+        self.filled = 0  # ops in front that only make external inputs
+        self.backward: set[str] = set()  # names last written by an op of the backward part
+        self.read: set[str] = set()  # names whose latest version somebody reads
+        self.written: dict[str, None] = {}
+        self.said: dict[str, Any] = {}  # arguments of the net
+        self.place: dict[str, list[tuple[str, int]]] = {}
+
+    def nested(self, program: Program) -> Net:
+        """A reader of a net inside an op of this one."""
+        return Net(program)
+
+    def externals(self, net: Any, shapes: Shapes) -> None:
+        """Give the program the values that are there before it runs. Raises BadGraph."""
+        fills = self._fills(net)
+        self._places(net.op[self.filled :], 0)
+        self.said = {argument.name: value_of(argument) for argument in net.arg}
+        names = dict.fromkeys(net.external_input)
+        names.update(dict.fromkeys(fills))
+        written: set[str] = set()
+        for op in net.op[self.filled :]:
+            names.update(dict.fromkeys(name for name in op.input if name and name not in written))
+            written.update(op.output)
+        self.program.check_asked(shapes, sorted(names))
+        for name in names:
+            self._external(name, fills.get(name), shapes)
+
+    def _places(self, ops: Sequence[Any], depth: int) -> None:
+        """Collect where ops read names, those in nested nets included, which see the names around them."""
+        if depth > self.program.limits.depth:
+            return
+        for op in ops:
+            for i, name in enumerate(op.input):
+                self.place.setdefault(name, []).append((op.type, i))
+            for argument in op.arg:
+                for nested in (*([argument.n] if argument.HasField("n") else []), *argument.nets):
+                    self._places(nested.op, depth + 1)
+
+    def _fills(self, net: Any) -> dict[str, tuple[TensorType, np.ndarray | None, Any]]:
+        """What the fills in front make: name -> (type, small content, op)."""
+        externals = set(net.external_input)
+        fills: dict[str, tuple[TensorType, np.ndarray | None, Any]] = {}
+        for op in net.op:
+            if len(op.input) or len(op.output) != 1 or op.output[0] not in externals:
+                break
+            attributes = {argument.name: value_of(argument) for argument in op.arg}
+            try:
+                type = fill_type(op.type, Use(op.type, attributes))
+            except Unmapped:
+                type = None
+            except (ValueError, TypeError) as error:
+                raise BadGraph.one(
+                    "bad_attribute", f"op {quoted(op.output[0])}", f"{op.type}: {error}", "a shape",
+                    "write the init net again",
+                ) from None  # fmt: skip
+            if type is None:
+                break
+            fills[op.output[0]] = (type, _content(op.type, attributes, type), op)
+            self.filled += 1
+        return fills
+
+    def _external(self, name: str, fill: tuple[TensorType, np.ndarray | None, Any] | None, shapes: Shapes) -> None:
+        uses = self.place.get(name, [])
+        role = "input"
+        if any(place in _WEIGHTS.get(type, ()) for type, place in uses):
+            role = "parameter"
+        elif any(place in _STATES.get(type, ()) for type, place in uses):
+            role = "state"
+        elif fill is not None and name not in shapes.inputs:
+            role = "constant" if fill[1] is not None else "parameter"
+        type = None if fill is None else fill[0]
+        role = str(self.said.get(f"role/{name}", role))
+        if f"shape/{name}" in self.said:
+            type = _said_type(self.said, name)
+        if name in shapes.inputs:
+            dtype = (
+                next((_INTEGERS[use] for use in uses if use in _INTEGERS), "float32") if type is None else type.dtype
+            )
+            type = declared_type(name, dtype, shapes.inputs[name])
+        elif role == "input" and type is not None and shapes.batch is not None and type.shape:
+            type = TensorType(type.dtype, (shapes.batch, *type.shape[1:]))
+        if type is None:
+            self.program.untyped(name, "no fill in front of the net")
+        data = fill[1] if fill is not None and role == "constant" else None
+        self.program.give(name, type, role, data=data)
+
+    def ops(self, ops: Sequence[Any]) -> None:
+        """Add ops in order. Raises BadGraph."""
+        for op in ops:
+            self.op(op)
+
+    def op(self, op: Any) -> None:
+        attributes = {argument.name: value_of(argument) for argument in op.arg}
+        inputs, outputs = list(op.input), list(op.output)
+        phase = self._phase(op)
+        self.read.update(inputs)
+        self.read.difference_update(outputs)
+        self.written.update(dict.fromkeys(outputs))
+        fields: dict[str, Any] = {}
+        origin = Origin(
+            "", op.type, op.name, {"arg": arguments_json(op.arg)} if len(op.arg) else {}, inputs, outputs
+        )  # fmt: skip
+        more = {
+            "engine": op.engine, "control_input": list(op.control_input), "is_gradient_op": op.is_gradient_op,
+            "domain": op.domain, "debug_info": op.debug_info,
+            "device_option": plain_of(op.device_option) if op.HasField("device_option") else None,
+        }  # fmt: skip
+        origin.attributes |= {key: value for key, value in more.items() if value}
+        name = op.name or (outputs[0] if outputs and outputs[0] else op.type)
+        if op.type in CONTROL:
+            rows = control_flow.rows(self, op, attributes, inputs, outputs, origin)
+        else:
+            rows = self.program.op(
+                op.type, name, inputs, outputs, attributes, declared=self._gradient_types(op, phase), phase=phase,
+                origin=origin, fields=fields,
+            )  # fmt: skip
+        if not outputs:
+            rows[-1].effect = "once"
+        device = device_of(op)
+        for row in rows:
+            if device:
+                row.annotations = {**(row.annotations or {}), "device": device}
+            row.phase = phase  # type: ignore[assignment]
+
+    def last_written(self) -> list[str]:
+        """Names written and not read afterwards."""
+        return [name for name in self.written if name in self.program.types and name not in self.read]
+
+    def _phase(self, op: Any) -> str:
+        """Gradient ops and what reads their results are backward, ops of an optimizer updates."""
+        if op.type in _UPDATES and any(name in self.backward for name in op.input):
+            return "update"
+        generated = op.is_gradient_op or op.type.endswith("Gradient") or _is_seed(op)
+        if generated or any(name in self.backward for name in op.input):
+            self.backward.update(op.output)
+            return "backward"
+        self.backward.difference_update(op.output)
+        return "forward"
+
+    def _gradient_types(self, op: Any, phase: str) -> list[TensorType | None]:
+        """In the backward part `X_grad` has the type of `X`."""
+        if phase == "forward":
+            return []
+        found: list[TensorType | None] = []
+        for name in op.output:
+            base = name.partition("_grad")[0] if "_grad" in name else name
+            found.append(self.program.types.get(base))
+        return found
+
+
+def _said_type(said: Mapping[str, Any], name: str) -> TensorType:
+    """The type a writer of ours noted for an external input. Raises BadGraph."""
+    shape, dtype = said[f"shape/{name}"], said.get(f"dtype/{name}", "float32")
+    try:
+        if dtype not in DTYPE_BITS:
+            raise ValueError(f"element type {dtype!r}")
+        return TensorType(str(dtype), checked_shape(integer_list(shape)))
+    except (ValueError, TypeError, OverflowError) as error:
+        raise BadGraph.one(
+            "bad_note", f"arg shape/{name}", str(error)[:120], "lengths and an element type", "write the net again"
+        ) from None
+
+
+def device_of(op: Any) -> str:
+    """Where an op runs, such as "gpu:1"; "" where nothing is said."""
+    if not op.HasField("device_option"):
+        return ""
+    option = op.device_option
+    return "cpu" if option.device_type == 0 else f"gpu:{option.device_id}"
+
+
+def _is_seed(op: Any) -> bool:
+    return op.type == "ConstantFill" and len(op.output) == 1 and op.output[0].endswith("_autogen_grad")
+
+
+def _content(op: str, attributes: Mapping[str, Any], type: TensorType) -> np.ndarray | None:
+    """What a fill writes, where it is whole numbers worth knowing."""
+    values = attributes.get("values")
+    if op not in GIVEN_DTYPES or type.dtype.startswith("float") or not isinstance(values, list):
+        return None
+    if len(values) != type.elements or type.elements > 4096:
+        return None
+    return np.asarray(values).astype(numpy_dtype(type.dtype)).reshape(type.shape)

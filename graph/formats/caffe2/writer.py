@@ -1,0 +1,136 @@
+"""Writes Caffe2 nets, binary or text. A plan is the list of blobs each recurrent op computes again on its way back.
+
+Shapes of external inputs that no fill in front of the net tells are kept as arguments `shape/NAME` of the net,
+which Caffe2 leaves alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from graph.errors import BadGraph, Findings, quoted
+from graph.formats.caffe2.proto import caffe2
+from graph.formats.caffe2.write_ops import SPELLINGS
+from graph.formats.shared.groups import Group, groups_of, note_of
+from graph.formats.shared.op_writer import spelled
+from graph.formats.shared.protobuf import as_text, fill
+from graph.formats.shared.rows import Origin
+from graph.ir import Graph, Node, Role, TensorType, Value
+
+FORMS = ("binary", "text")
+RECOMPUTE = "recompute_blobs_on_backward"
+
+
+def dump(graph: Graph, form: str = "binary") -> bytes:
+    """The net. Raises BadGraph naming what Caffe2 has no words for."""
+    if form not in FORMS:
+        raise ValueError(f"form {form!r}; use one of {', '.join(FORMS)}")
+    graph = spelled(graph, "caffe2", SPELLINGS)
+    groups = groups_of(graph, "caffe2")
+    _check_repeats(graph, groups)
+    note = note_of(graph, "caffe2")
+    net = caffe2()["NetDef"](name=note.get("name") or graph.name)
+    for field in ("type", "num_workers"):
+        if field in note:
+            setattr(net, field, note[field])
+    if "device_option" in note:
+        fill(net.device_option, note["device_option"], "caffe2")
+    for argument in note.get("arguments", ()):
+        fill(net.arg.add(), argument, "caffe2")
+    for made in note.get("fills", ()):
+        fill(net.op.add(), made, "caffe2")
+    lists = _recomputed(graph)
+    for group in groups:
+        _operator(net.op.add(), group, lists.get(group.origin.id) or _preferred(graph, group))
+    given = [v for v in graph.values if v.role is not Role.ACTIVATION and _is_read(v, groups, graph)]
+    filled = {name for made in note.get("fills", ()) for name in made.get("output", ())}
+    net.external_input.extend(note.get("external_input") or [v.name for v in given])
+    outputs = note.get("external_output", ()) if note else [graph.values[v].name for v in graph.outputs]
+    net.external_output.extend(outputs)
+    for value in given:
+        _note(net, value, value.name in filled)
+    return as_text(net) if form == "text" else net.SerializeToString(deterministic=True)
+
+
+def _is_read(value: Value, groups: list[Group], graph: Graph) -> bool:
+    """Whether an op of the net reads a given value; constants a reader made for itself are not there."""
+    return value.role is not Role.CONSTANT or any(value.name in group.origin.inputs for group in groups)
+
+
+def _check_repeats(graph: Graph, groups: list[Group]) -> None:
+    findings = Findings()
+    for group in groups:
+        node = graph.nodes[group.nodes[-1]]
+        if group.recompute == "prefer" and not node.bodies:
+            findings.add(
+                "not_representable", f"node {quoted(node.name)}", f"{group.origin.op}, which runs again",
+                "runs again inside recurrent nets only", "plan with the ops outside kept, or write ONNX",
+            )  # fmt: skip
+        if group.origin.op == "RecurrentNetwork" and node.op != "Scan":
+            findings.add(
+                "not_representable", f"node {quoted(node.name)}",
+                f"{node.op}, which keeps the states of some steps only", "states of every step",
+                "plan with another planner, or write the graph as rows",
+            )  # fmt: skip
+    findings.settle()
+
+
+def _recomputed(graph: Graph) -> dict[str, list[str]]:
+    """Per op the blobs its backward part computes again: what its backward body has of the forward body's ops."""
+    found: dict[str, list[str]] = {}
+    ids = {node.name: node.annotations["caffe2"].get("id") for node in graph.nodes if "caffe2" in node.annotations}
+    for node in graph.nodes:
+        source = node.annotations.get("gradient_of")
+        if source in ids and node.bodies:
+            blobs = found.setdefault(str(ids[source]), [])
+            for body in node.bodies.values():
+                blobs += _outputs_of(list(body.graph.nodes))
+    return {key: list(dict.fromkeys(blobs)) for key, blobs in found.items()}
+
+
+def _outputs_of(nodes: list[Node]) -> list[str]:
+    """Blobs written by ops of a file among the nodes, gradients left out."""
+    blobs: list[str] = []
+    for node in nodes:
+        note = node.annotations.get("caffe2")
+        if isinstance(note, Mapping) and note.get("outputs") and "gradient_of" not in node.annotations:
+            blobs += note["outputs"]
+    return blobs
+
+
+def _preferred(graph: Graph, group: Group) -> list[str] | None:
+    """Blobs of a recurrent op's step that its ops say to compute again; None where it is no such op."""
+    if group.origin.op != "RecurrentNetwork":
+        return None
+    nodes = [n for k in group.nodes for body in graph.nodes[k].bodies.values() for n in body.graph.nodes]
+    return _outputs_of([node for node in nodes if node.recompute == "prefer"])
+
+
+def _operator(operator: Any, group: Group, recomputed: list[str] | None) -> None:
+    origin: Origin = group.origin
+    operator.type, operator.input[:], operator.output[:] = origin.op, origin.inputs, origin.outputs
+    if origin.name:
+        operator.name = origin.name
+    rest = dict(origin.attributes)
+    arguments = [a for a in rest.pop("arg", ()) if recomputed is None or a.get("name") != RECOMPUTE]
+    fill(operator, {**rest, "arg": arguments}, "caffe2")
+    if recomputed:
+        operator.arg.add(name=RECOMPUTE).strings.extend(word.encode() for word in recomputed)
+
+
+def _note(net: Any, value: Value, is_filled: bool) -> None:
+    """Arguments of the net for what it has no field for."""
+    if value.type is None:
+        raise BadGraph.one(
+            "not_representable",
+            f"values.{value.name}",
+            "a value that is only a size",
+            "a shape",
+            "write the graph as rows",
+        )
+    type: TensorType = value.type
+    if not is_filled:
+        net.arg.add(name=f"shape/{value.name}").ints.extend(type.shape)
+        net.arg.add(name=f"dtype/{value.name}").s = type.dtype.encode()
+    net.arg.add(name=f"role/{value.name}").s = value.role.value.encode()

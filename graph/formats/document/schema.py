@@ -1,0 +1,191 @@
+"""The records of the document as it is sent; `contract.md` describes the fields."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import msgspec
+
+ROWS: Literal["remat/1"] = "remat/1"
+COLUMNS: Literal["remat/1-columns"] = "remat/1-columns"
+
+Size = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+Seconds = Annotated[float, msgspec.Meta(ge=0)]
+Id = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]  # place in another list of the document
+IdOrAbsent = Annotated[int, msgspec.Meta(ge=-1, le=2**31 - 1)]
+SizeOrUnknown = Annotated[int, msgspec.Meta(ge=-1, le=2**63 - 1)]
+Text = Annotated[str, msgspec.Meta(min_length=1)]
+RoleWord = Literal["input", "parameter", "constant", "state", "activation"]
+PhaseWord = Literal["forward", "backward", "update"]
+EffectWord = Literal["pure", "random", "once", "collective", "unstable"]
+RecomputeWord = Literal["allow", "never", "prefer"]
+OrderWord = Literal["free", "given"]
+NamingWord = Literal["single", "mutable"]
+Opset = dict[str, Annotated[int, msgspec.Meta(ge=1, le=10_000)]]
+Opaque = dict[str, Any]
+
+
+class ValueRow(msgspec.Struct, forbid_unknown_fields=True, gc=False, omit_defaults=True):
+    """A value: shape and dtype, or bytes; both may be left out where they can be inferred."""
+
+    name: Text
+    shape: list[Size | Text] | None = None  # a word is a dimension that the caller binds
+    dtype: str | None = None
+    role: RoleWord = "activation"
+    bytes: Size | None = None
+    fixed_bytes: bool = False
+    data: str | None = None  # base64, little endian, row-major; sub-byte elements packed, low bits first
+    annotations: Opaque | None = None
+    stop_gradient: bool = False
+
+
+class CostRow(msgspec.Struct, forbid_unknown_fields=True, gc=False, omit_defaults=True):
+    """What one run takes, as far as the sender knows."""
+
+    seconds: Seconds | None = None
+    flops: Size | None = None
+    traffic_bytes: Size | None = None
+    workspace_bytes: Size | None = None
+
+
+class BodyRow(msgspec.Struct, forbid_unknown_fields=True, gc=False, omit_defaults=True):
+    """A nested graph; `captures` binds names inside to names outside."""
+
+    inputs: list[Text]
+    nodes: list[NodeRow]
+    outputs: list[Text]
+    values: list[ValueRow] = []
+    captures: dict[str, str] = {}
+    name: str = ""
+    annotations: Opaque | None = None
+
+
+class NodeRow(msgspec.Struct, forbid_unknown_fields=True, gc=False, omit_defaults=True):
+    """One run of an op. `alias_of` and `in_place` bind an output's name to an input's."""
+
+    name: Text
+    op: Text
+    inputs: list[str]
+    outputs: list[str]
+    attributes: Opaque | None = None
+    phase: PhaseWord = "forward"
+    after: list[Text] = []
+    cost: CostRow | None = None
+    effect: EffectWord | None = None
+    stream: Text | None = None
+    alias_of: dict[str, str] = {}
+    in_place: dict[str, str] = {}
+    recompute: RecomputeWord | None = None
+    heavy: bool | None = None
+    gradient_reads: list[Text] | None = None  # names, or inputs[0] and outputs[1] where one name is both
+    bodies: dict[str, BodyRow] = {}
+    annotations: Opaque | None = None
+
+
+class Document(msgspec.Struct, forbid_unknown_fields=True, gc=False, omit_defaults=True):
+    """A graph as rows."""
+
+    format: Literal["remat/1"]
+    values: list[ValueRow]
+    nodes: list[NodeRow]
+    outputs: list[Text]
+    name: str = ""
+    opset: Opset | None = None
+    order: OrderWord = "free"
+    naming: NamingWord = "single"
+    inputs: list[Text] | None = None  # the caller's order, where it is not that of `values`
+    gradients: dict[str, str] = {}  # parameter -> its gradient, after differentiation
+    annotations: Opaque | None = None
+    gradient_rules: Opaque = {}  # op -> what its gradient op reads and writes
+
+
+class ValueExtras(msgspec.Struct, forbid_unknown_fields=True, gc=False, omit_defaults=True):
+    """Rare fields of a value in columns."""
+
+    data: str | None = None
+    annotations: Opaque | None = None
+    stop_gradient: bool = False
+
+
+class NodeExtras(msgspec.Struct, forbid_unknown_fields=True, gc=False, omit_defaults=True):
+    """Rare fields of a node in columns, as rows have them."""
+
+    attributes: Opaque | None = None
+    stream: Text | None = None
+    heavy: bool | None = None
+    gradient_reads: list[Text] | None = None
+    bodies: dict[str, BodyRow] = {}
+    annotations: Opaque | None = None
+
+
+class Extras(msgspec.Struct, forbid_unknown_fields=True, gc=False, omit_defaults=True):
+    """Rare fields, by the place of the value or node written as a decimal number."""
+
+    values: dict[str, ValueExtras] = {}
+    nodes: dict[str, NodeExtras] = {}
+
+
+class Columns(msgspec.Struct, forbid_unknown_fields=True, gc=False, omit_defaults=True):
+    """A graph as columns. A column that is left out holds its default throughout.
+
+    Names and ops are places in `strings`; row i of a pointer is [pointer[i], pointer[i + 1]).
+    """
+
+    format: Literal["remat/1-columns"]
+    strings: list[str]
+    value_name: list[Id]
+    node_name: list[Id]
+    node_op: list[Id]
+    input_pointer: list[Id]
+    input_index: list[IdOrAbsent]
+    output_pointer: list[Id]
+    output_index: list[IdOrAbsent]
+    output_values: list[Id]
+    value_role: list[RoleWord] | None = None
+    value_dtype: list[str | None] | None = None  # null: dtype and shape are not given
+    value_shape_pointer: list[Id] | None = None
+    value_shape: list[Size | Text] = []
+    value_bytes: list[SizeOrUnknown] | None = None  # -1: not given
+    value_fixed_bytes: list[bool] | None = None
+    node_phase: list[PhaseWord] | None = None
+    node_seconds: list[Seconds | None] | None = None
+    node_flops: list[SizeOrUnknown | None] | None = None
+    node_traffic_bytes: list[SizeOrUnknown | None] | None = None
+    node_workspace_bytes: list[SizeOrUnknown | None] | None = None
+    node_effect: list[EffectWord | None] | None = None  # null: what the op table says
+    node_recompute: list[RecomputeWord | None] | None = None
+    after_pointer: list[Id] | None = None
+    after_index: list[Id] = []
+    alias_output: list[Id] = []  # values: this output ...
+    alias_input: list[Id] = []  # ... lies in the storage of this input ...
+    alias_in_place: list[bool] = []  # ... and takes it over, or is a view
+    input_values: list[Id] | None = None
+    gradients: list[tuple[Id, Id]] = []
+    extras: Extras = msgspec.field(default_factory=Extras)
+    name: str = ""
+    opset: Opset | None = None
+    order: OrderWord = "free"
+    annotations: Opaque | None = None
+    gradient_rules: Opaque = {}
+
+
+def json_schemas() -> dict[str, dict[str, Any]]:
+    """JSON Schema by name of the documents: "document" and "columns"."""
+    named = {"document": Document, "columns": Columns}
+    return {
+        name: {"$schema": "https://json-schema.org/draft/2020-12/schema", **msgspec.json.schema(record)}
+        for name, record in named.items()
+    }
+
+
+def write_schemas() -> None:
+    """Bring the files of `graph/formats/document/schemas` up to date."""
+    for name, schema in json_schemas().items():
+        path = Path(__file__).parent / "schemas" / f"{name}.json"
+        path.write_text(json.dumps(schema, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    write_schemas()

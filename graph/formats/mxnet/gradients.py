@@ -1,0 +1,139 @@
+"""Gradients as MXNet's `Gradient` pass answers them: one entry a wanted value, zeros and copies by name.
+
+    x, idx ──▶ batch_take ──▶ y ──▶ stop_gradient ──▶ z       y_in0_backward(x), y_in1_backward(idx): zeros
+                                                               behind the barrier every gradient is zero
+
+A wanted value from which no target can be reached is an error, one behind a barrier has zeros, integers
+included; a value asked for twice, or sharing a gradient with another, has a copy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from graph.autodiff.differentiate import answer, handed_out
+from graph.autodiff.gradients.accumulation import Rows
+from graph.autodiff.gradients.spec import carries_gradient
+from graph.autodiff.resolve_names import Options, resolve
+from graph.builder.builder import Builder
+from graph.errors import Findings, quoted
+from graph.ir import EMPTY, Graph, Phase
+from graph.ops.registry.onnx_fallback import numpy_dtype
+
+NONE: Mapping[str, Any] = EMPTY
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """The gradient of one wanted value."""
+
+    wanted: str
+    gradient: str  # name of the value in `graph`
+    called: str  # name MXNet's op has: "gy", "gy_1_copy", "y_in0_backward"
+    reads: tuple[str, ...] = ()  # data inputs of an op of zeros
+    after: tuple[str, ...] = ()  # values whose op an op of zeros waits for
+
+
+@dataclass(frozen=True, slots=True)
+class GradientGraph:
+    """The graph with its gradients, and the entries in the order asked."""
+
+    graph: Graph
+    entries: list[Entry]
+
+
+def gradient_graph(
+    graph: Graph,
+    targets: Sequence[str] | None,
+    wanted: Sequence[str] | None,
+    head_gradients: Sequence[str | None] | None,
+    *,
+    copies: bool = False,
+    gradient_rules: Mapping[str, Any] = NONE,
+) -> GradientGraph:
+    """Gradients of targets by what is wanted, given one head gradient, or None for ones, for each target.
+
+    With `copies` no two entries are one value. Raises BadGraph and NoGradient.
+    """
+    findings = Findings()
+    for name, given in (("targets", targets), ("wanted", wanted), ("head_gradients", head_gradients)):
+        if given is None:
+            findings.add("missing_field", name, "nothing", "a list", "say it")
+    findings.settle()
+    assert targets is not None and wanted is not None and head_gradients is not None
+    ids = {value.name: v for v, value in enumerate(graph.values)}
+    floating = [name for name in wanted if name not in ids or carries_gradient(graph.values[ids[name]])]
+    question = resolve(
+        graph, targets, floating, list(head_gradients),
+        options=Options(gradient_rules=gradient_rules, shared="copies" if copies else "one"),
+    )  # fmt: skip
+    reaching = _reaching(graph, [v for v, _ in question.targets])
+    for place, name in enumerate(wanted, 1):
+        if ids[name] not in reaching:
+            findings.add(
+                "unreachable", f"wanted[{place - 1}]",
+                f"{quoted(name)}, number {place} of the wanted, from which no target is reached",
+                "a value a target depends on", "leave it out",
+            )  # fmt: skip
+    findings.settle()
+    builder = Builder.onto(graph)
+    found = answer(builder, graph, question)
+    heads = {int(head) for _, head in question.targets if isinstance(head, int)}
+    known: dict[int, list[int]] = {}
+    for v, gradient in found:
+        known.setdefault(v, []).append(gradient.values if isinstance(gradient, Rows) else gradient)
+    entries, shown = [], dict.fromkeys(heads, 0)
+    for name in wanted:
+        v = ids[name]
+        if v in known:
+            gradient = known[v][0] if len(known[v]) == 1 else known[v].pop(0)
+            entries.append(_named(builder, name, gradient, shown))
+        else:
+            entries.append(_zeros(builder, graph, v, reaching))
+            found.append((v, ids_of(builder)[entries[-1].gradient]))
+    return GradientGraph(handed_out(builder, graph, found), entries)
+
+
+def ids_of(builder: Builder) -> dict[str, int]:
+    return {value.name: v for v, value in enumerate(builder.values)}
+
+
+def _reaching(graph: Graph, targets: Sequence[int]) -> set[int]:
+    """Values on which a target depends, whether a gradient passes or not; targets included."""
+    found = set(targets)
+    for node in reversed(graph.nodes):
+        if not found.isdisjoint(node.writes):
+            found.update(node.reads)
+    return found
+
+
+def _named(builder: Builder, wanted: str, gradient: int, shown: dict[int, int]) -> Entry:
+    """The entry of a gradient; copies of one are numbered from 1."""
+    name = builder.values[gradient].name
+    node = next((node for node in builder.nodes if gradient in node.writes), None)
+    if node is None or node.op != "remat::Copy" or "copy" not in node.annotations:
+        shown.setdefault(gradient, 0)
+        return Entry(wanted, name, name)
+    (source,) = node.inputs
+    shown[source] = shown.get(source, 0) + 1
+    return Entry(wanted, name, f"{builder.values[source].name}_{shown[source]}_copy")
+
+
+def _zeros(builder: Builder, graph: Graph, v: int, reaching: set[int]) -> Entry:
+    """Zeros of the type of `v`, made by an op called after the first one that reads `v` on the way to a target."""
+    value = graph.values[v]
+    reader = next(node for node in graph.nodes if v in node.reads and not reaching.isdisjoint(node.writes))
+    written = graph.values[reader.writes[0]].name
+    many = len(reader.inputs) > 1
+    called = f"{written}_in{reader.inputs.index(v)}_backward" if many else f"{written}_backward"
+    assert value.type is not None
+    shape = builder.constant(np.asarray(value.type.shape, np.int64), f"{called}/shape")
+    (made,) = builder.node(
+        "ConstantOfShape", [shape], name=called, phase=Phase.BACKWARD, after=(graph.nodes.index(reader),),
+        attributes={"value": np.zeros(1, numpy_dtype(value.type.dtype))}, annotations={"gradient_of": reader.name},
+    )  # fmt: skip
+    return Entry(value.name, builder.values[made].name, called, (value.name,), (written,))

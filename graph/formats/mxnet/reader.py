@@ -1,0 +1,244 @@
+"""An MXNet symbol as a graph: variables get shapes from hints, from the caller and from the ops that read them.
+
+The file does not say which variables are weights: places of the ops that read them and ends of names do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from graph.errors import BadGraph, Findings, quoted
+from graph.formats.document.decode import is_json
+from graph.formats.document.schema import NodeRow
+from graph.formats.mxnet import control_flow
+from graph.formats.mxnet.ops import MXNET, dtype_of
+from graph.formats.mxnet.shapes import role_by_name, role_by_place, shapes_of_inputs
+from graph.formats.mxnet.symbol import (
+    MIRRORING,
+    VARIABLE,
+    NodeRecord,
+    Symbol,
+    decode,
+    kept_attributes,
+    recompute_of,
+    text_of,
+)
+from graph.formats.shared.attributes import Attributes, integer_list
+from graph.formats.shared.op_helpers import checked_shape
+from graph.formats.shared.program import Program, declared_type
+from graph.formats.shared.rows import Origin
+from graph.ir import Graph, TensorType
+from graph.ir.names import free_name
+from graph.limits import Limits, Shapes
+
+
+def sniff(data: bytes) -> bool:
+    """True for a JSON object with the lists of a symbol."""
+    return is_json(data) and b'"nodes"' in data and b'"heads"' in data
+
+
+def load(data: bytes, limits: Limits, shapes: Shapes) -> Graph:
+    """The graph of a symbol. Raises BadGraph with up to ten findings."""
+    symbol = decode(data, "document", limits)
+    reader = Reader(symbol, Program(MXNET, limits, Findings()), shapes)
+    reader.program.check_asked(shapes, sorted({node.name for node in symbol.nodes if node.op == VARIABLE}))
+    reader.read()
+    outputs = [reader.entry(head) for head in symbol.heads]
+    note: dict[str, Any] = {"attrs": symbol.attrs}
+    if reader.program.losses:
+        note["losses"] = reader.program.losses
+    return reader.program.graph("", [*outputs, *reader.program.losses], {"mxnet": note})
+
+
+class Reader:
+    """Walks one symbol into a program. `given` are types of variables bound from outside, in a nested symbol."""
+
+    def __init__(
+        self, symbol: Symbol, program: Program, shapes: Shapes, given: Mapping[int, TensorType | None] | None = None
+    ):
+        self.symbol, self.program, self.shapes, self.given = symbol, program, shapes, given
+        self.batch = shapes.batch
+        self.counts = _output_counts(symbol)
+        self.names = _value_names(symbol, self.counts)
+        self.roles = self._roles()
+        self.last_row: list[str] = []  # per node the name of its last row; "" for variables
+
+    def nested(self, symbol: Symbol, program: Program, given: Mapping[int, TensorType | None]) -> Reader:
+        """A reader of a symbol inside an op of this one; `given` are types of its variables."""
+        return Reader(symbol, program, self.shapes, given)
+
+    def entry(self, entry: Sequence[int]) -> str:
+        """Name of the value an input or head points at."""
+        return self.names[entry[0], entry[1]]
+
+    def read(self) -> None:
+        """Add all nodes to the program. Raises BadGraph."""
+        hints = _listed_types(self.symbol, self.names)
+        for n, node in enumerate(self.symbol.nodes):
+            if node.op == VARIABLE:
+                self._variable(n, node, hints)
+                self.last_row.append("")
+                continue
+            inputs = [self.entry(entry) for entry in node.inputs]
+            self._fill(n, node, inputs)
+            rows = self._node(n, node, inputs, hints)
+            self._after(node, rows)
+            self.last_row.append(rows[-1].name)
+        for n, node in enumerate(self.symbol.nodes):
+            name = self.names[n, 0] if node.op == VARIABLE else ""
+            if name and self.program.types[name] is None and self.given is None:
+                self.program.untyped(name, "no op that reads it")
+
+    def _variable(self, n: int, node: NodeRecord, hints: Mapping[str, TensorType]) -> None:
+        name, attributes = self.names[n, 0], node.attributes
+        if self.given is not None:
+            self.program.types[name] = self.given.get(n)
+            return
+        kept = {k: text_of(v) for k, v in attributes.items() if k not in ("__shape__", "__dtype__", "__role__")}
+        annotations = {"mxnet": {"attributes": kept}} if kept else None
+        type = hints.get(name) or self._hinted(name, attributes, self.roles[n])
+        role = str(attributes.get("__role__", self.roles[n]))
+        role = role if role in ("input", "parameter", "state", "constant") else self.roles[n]
+        self.program.give(name, type, role, annotations=annotations)
+
+    def _hinted(self, name: str, attributes: Mapping[str, Any], role: str) -> TensorType | None:
+        """What the caller or the file says; zeros are lengths left open, which the batch fills."""
+        try:
+            dtype = dtype_of(str(attributes.get("__dtype__", "float32")))
+        except ValueError as error:
+            raise BadGraph.one(
+                "unknown_dtype", f"{quoted(name)}.__dtype__", str(error), "a number or name MXNet knows",
+                "correct the attribute",
+            ) from None  # fmt: skip
+        if name in self.shapes.inputs:
+            shape = self.shapes.inputs[name]
+        elif "__shape__" in attributes:
+            try:
+                shape = integer_list(attributes["__shape__"])
+            except (ValueError, TypeError, OverflowError):
+                raise BadGraph.one(
+                    "bad_attribute", f"{quoted(name)}.__shape__", str(attributes["__shape__"])[:80], "lengths",
+                    "correct the attribute",
+                ) from None  # fmt: skip
+            if role == "input" and shape:
+                at = max(str(attributes.get("__layout__", "N")).find("N"), 0)
+                if self.shapes.batch is not None and at < len(shape):
+                    shape = (*shape[:at], self.shapes.batch, *shape[at + 1 :])
+            if any(length <= 0 for length in shape):
+                return None
+        else:
+            return None
+        if role == "input" and self.batch is None and shape:
+            self.batch = shape[0]
+        return declared_type(name, dtype, shape)
+
+    def _fill(self, n: int, node: NodeRecord, inputs: Sequence[str]) -> None:
+        """Types of variables that follow from this op."""
+        program = self.program
+        known = [program.types.get(name) for name in inputs]
+        if all(t is not None for t in known):
+            return
+        try:
+            shapes = shapes_of_inputs(node.op, Attributes(node.attributes), known)
+        except (ValueError, LookupError) as error:
+            raise BadGraph.one(
+                "bad_attribute", f"nodes[{n}]", f"{node.op} {quoted(node.name)}: {str(error)[:120]}",
+                "attributes the op takes", "save the symbol again",
+            ) from None  # fmt: skip
+        default = next((t.dtype for t in known if t is not None and t.dtype.startswith("float")), "float32")
+        for (source, _, *_), name, type, shape in zip(node.inputs, inputs, known, shapes, strict=True):
+            record = self.symbol.nodes[source]
+            if type is None and shape is not None and record.op == VARIABLE and self.given is None:
+                said = record.attributes.get("__dtype__")
+                found = TensorType(default if said is None else dtype_of(str(said)), shape)
+                row = program.values[name]
+                row.shape, row.dtype, program.types[name] = list(shape), found.dtype, found
+
+    def _node(
+        self, n: int, node: NodeRecord, inputs: list[str], hints: Mapping[str, TensorType]
+    ) -> list[NodeRow]:  # fmt: skip
+        attributes = node.attributes
+        outputs = [self.names[n, k] for k in range(self.counts[n])]
+        recompute = recompute_of(attributes)
+        if node.subgraphs:
+            return control_flow.rows(self, node, inputs, outputs)
+        parameters = {k: v for k, v in attributes.items() if not k.startswith("__") and k not in MIRRORING}
+        if node.op in ("_zeros", "_ones", "_full") and self.batch is not None and "shape" in parameters:
+            shape = Attributes(parameters).integers("shape")
+            parameters["shape"] = [self.batch if length == 0 else length for length in shape]
+        return self.program.op(
+            node.op, node.name, inputs, outputs, parameters,
+            declared=[hints.get(name) for name in outputs],
+            phase="backward" if node.op.startswith("_backward") else "forward",
+            origin=Origin("", node.op, node.name, kept_attributes(attributes), list(inputs), list(outputs)),
+            fields={} if recompute is None else {"recompute": recompute},
+        )  # fmt: skip
+
+    def _after(self, node: NodeRecord, rows: list[NodeRow]) -> None:
+        """Control dependencies: the first row waits for the last of each."""
+        waits = [self.last_row[dep] for dep in node.control_deps if self.last_row[dep]]
+        if waits:
+            rows[0].after = list(dict.fromkeys([*rows[0].after, *waits]))
+
+    def _roles(self) -> list[str]:
+        """Per node its role as a variable."""
+        nodes = self.symbol.nodes
+        roles = [role_by_name(node.name) if node.op == VARIABLE else "" for node in nodes]
+        for n, node in enumerate(nodes):
+            if node.op == VARIABLE and {"__lr_mult__", "__wd_mult__", "__init__"} & node.attributes.keys():
+                roles[n] = "parameter" if roles[n] == "input" else roles[n]
+        for node in nodes:
+            for place, (source, *_) in enumerate(node.inputs):
+                if roles[source] == "input":
+                    roles[source] = role_by_place(node.op, place)
+        return roles
+
+
+def _output_counts(symbol: Symbol) -> list[int]:
+    """Per node how many outputs anybody names, at least one."""
+    counts = [1] * len(symbol.nodes)
+    entries = [entry for node in symbol.nodes for entry in node.inputs] + symbol.heads
+    for source, k, *_ in entries:
+        counts[source] = max(counts[source], k + 1)
+    for n, node in enumerate(symbol.nodes):
+        if node.op in ("SliceChannel", "split", "_foreach", "_while_loop", "_cond"):
+            said = node.attributes.get("num_outputs")
+            if str(said).isdigit() and int(str(said)) <= 1 << 16:
+                counts[n] = max(counts[n], int(str(said)))
+    return counts
+
+
+def _value_names(symbol: Symbol, counts: Sequence[int]) -> dict[tuple[int, int], str]:
+    """Names of values as MXNet lists them: a variable's own, `NAME_output`, or `NAME_output0`, ... of several."""
+    names: dict[tuple[int, int], str] = {}
+    taken: set[str] = set()
+    for n, node in enumerate(symbol.nodes):
+        name = node.name or f"{node.op}_{n}"
+        for k in range(counts[n]):
+            if node.op == VARIABLE:
+                plain = name
+            else:
+                plain = f"{name}_output" if counts[n] == 1 else f"{name}_output{k}"
+            names[n, k] = free_name(plain, taken)
+    return names
+
+
+def _listed_types(symbol: Symbol, names: Mapping[tuple[int, int], str]) -> dict[str, TensorType]:
+    """Types by name from the lists a compiled graph carries: `shape` and `dtype`, an entry per output."""
+    shapes, dtypes = symbol.attrs.get("shape"), symbol.attrs.get("dtype")
+    if not (isinstance(shapes, list) and len(shapes) == 2 and isinstance(shapes[1], list)):
+        return {}
+    words = dtypes[1] if isinstance(dtypes, list) and len(dtypes) == 2 and isinstance(dtypes[1], list) else []
+    row = symbol.node_row_ptr
+    found = {}
+    for (n, k), name in names.items():
+        at = row[n] + k if n < len(row) else n
+        if not 0 <= at < len(shapes[1]):
+            continue
+        try:
+            dtype = dtype_of(str(words[at])) if at < len(words) else "float32"
+            found[name] = TensorType(dtype, checked_shape(integer_list(shapes[1][at])))
+        except (ValueError, TypeError, OverflowError):
+            continue
+    return found

@@ -1,0 +1,122 @@
+"""Writes MXNet symbols: the forward part, with a plan as `force_mirroring` attributes that MXNet obeys.
+
+MXNET_BACKWARD_DO_MIRROR=1 then recomputes what says True and keeps what says False. A node the plan
+repeats is mirrored; MXNet decides itself when a copy runs.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from graph.errors import quoted
+from graph.formats.mxnet.shapes import role_by_name, role_by_place
+from graph.formats.mxnet.symbol import MIRRORING, VARIABLE, text_of
+from graph.formats.mxnet.write_ops import SPELLINGS
+from graph.formats.shared.groups import Group, groups_of, not_representable, note_of
+from graph.formats.shared.op_writer import spelled
+from graph.ir import Graph, Role, Value
+
+_DTYPES = {
+    "float32": 0, "float64": 1, "float16": 2, "uint8": 3, "int32": 4, "int8": 5, "int64": 6, "bool": 7, "bfloat16": 12,
+}  # fmt: skip
+VERSION = ["int", 10900]
+
+
+def dump(graph: Graph) -> bytes:
+    """The symbol file. Raises BadGraph naming what MXNet has no words for."""
+    graph = spelled(graph, "mxnet", SPELLINGS)
+    groups = groups_of(graph, "mxnet")
+    note = note_of(graph, "mxnet")
+    writer = _Writer(graph, groups)
+    for group in groups:
+        writer.node(group)
+    losses = set(note.get("losses", ()))
+    heads = [writer.entry(graph.values[v].name) for v in graph.outputs if _is_head(graph, v, losses, writer)]
+    rows = [0, *itertools.accumulate(writer.outputs)]
+    symbol = {
+        "nodes": writer.nodes, "arg_nodes": [n for n, node in enumerate(writer.nodes) if node["op"] == VARIABLE],
+        "node_row_ptr": rows, "heads": heads, "attrs": note.get("attrs") or {"mxnet_version": VERSION},
+    }  # fmt: skip
+    return msgspec.json.format(msgspec.json.encode(symbol), indent=2)
+
+
+def _is_head(graph: Graph, v: int, losses: set[str], writer: _Writer) -> bool:
+    value = graph.values[v]
+    return value.name not in losses and value.name in writer.written
+
+
+class _Writer:
+    """Nodes in order; variables stand in front of their first reader."""
+
+    def __init__(self, graph: Graph, groups: Sequence[Group]):
+        self.readers: dict[str, list[tuple[str, int]]] = {}
+        for group in groups:
+            for place, name in enumerate(group.origin.inputs):
+                self.readers.setdefault(name, []).append((group.origin.op, place))
+        self.values = {value.name: value for value in graph.values}
+        self.nodes: list[dict[str, Any]] = []
+        self.outputs: list[int] = []
+        self.written: dict[str, list[int]] = {}
+
+    def entry(self, name: str) -> list[int]:
+        """Where the file has a value; a variable is added when first asked for. Raises BadGraph."""
+        if name not in self.written:
+            value = self.values.get(name)
+            if value is None or value.role is Role.ACTIVATION:
+                raise not_representable(
+                    f"values.{name}", f"{quoted(name)}, which no op that is written makes", "a value of the file"
+                )
+            self._add({"op": VARIABLE, "name": name, **self._hints(value), "inputs": []}, [name])
+        return self.written[name]
+
+    def node(self, group: Group) -> None:
+        origin = group.origin
+        attributes = {k: v for k, v in origin.attributes.items() if k != "subgraphs"}
+        if group.recompute is not None:
+            attributes = {k: v for k, v in attributes.items() if k not in MIRRORING}
+            attributes["force_mirroring"] = str(group.recompute == "prefer")
+        inputs = [self.entry(name) for name in origin.inputs]
+        node: dict[str, Any] = {"op": origin.op, "name": origin.name}
+        if attributes:
+            node["attrs"] = {key: text_of(value) for key, value in attributes.items()}
+        node["inputs"] = inputs
+        if "subgraphs" in origin.attributes:
+            node["subgraphs"] = origin.attributes["subgraphs"]
+        self._add(node, origin.outputs)
+
+    def _add(self, node: dict[str, Any], outputs: list[str]) -> None:
+        for k, name in enumerate(outputs):
+            if name:
+                self.written[name] = [len(self.nodes), k, 0]
+        self.nodes.append(node)
+        self.outputs.append(max(1, len(outputs)))
+
+    def _role_of(self, value: Value) -> str:
+        """The role a reader would see in the places where the variable is read."""
+        found = role_by_name(value.name)
+        for op, place in self.readers.get(value.name, []):
+            if found == "input":
+                found = role_by_place(op, place)
+        return found
+
+    def _hints(self, value: Value) -> dict[str, Any]:
+        """Attributes of a variable: the file's own, else shape and element type as hints."""
+        note = value.annotations.get("mxnet")
+        attributes: dict[str, Any] = (
+            dict(note["attributes"]) if isinstance(note, Mapping) and "attributes" in note else {}
+        )
+        if value.type is None or value.data is not None or value.type.dtype not in _DTYPES:
+            raise not_representable(
+                f"values.{value.name}", f"{value.role} {quoted(value.name)} with content or without a type MXNet has",
+                "variables with shapes",
+            )  # fmt: skip
+        attributes["__shape__"] = str(value.type.shape)
+        if value.type.dtype != "float32":
+            attributes["__dtype__"] = str(_DTYPES[value.type.dtype])
+        if self._role_of(value) != value.role:
+            attributes["__role__"] = value.role.value
+        return {"attrs": attributes}

@@ -1,0 +1,259 @@
+"""The columnar form: columns are judged as arrays, then read without a look-up by name."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from graph.errors import Findings, quoted
+from graph.formats.document.schema import Columns, NodeExtras
+from graph.formats.native.draft import Draft, declared, finish
+from graph.formats.native.rows import EFFECTS, PHASES, ROLES, Reader, bodies_of, gradient_reads_of
+from graph.ir import ABSENT, EMPTY, UNKNOWN_COST, Cost, Graph, Node, Phase, Role, TensorType
+from graph.limits import Limits, Shapes
+
+
+def graph_of(columns: Columns, limits: Limits, shapes: Shapes, size: int) -> Graph:
+    """The graph of columns sent in `size` bytes. Raises BadGraph."""
+    findings = Findings()
+    _judge_lengths(columns, findings)
+    _judge_places(columns, findings)
+    findings.settle()  # rows cut along wrong pointers would only tell more of the same
+    reader = Reader(limits, findings, size > limits.attribute_bytes // 8)
+    draft = Draft(
+        name=columns.name,
+        opset={"": 21, **(columns.opset or {})},
+        order_is_given=columns.order == "given",
+        annotations=reader.opaque(columns.annotations, "annotations"),
+        gradient_rules=reader.opaque(columns.gradient_rules or None, "gradient_rules"),
+        outputs=columns.output_values,
+        inputs=columns.input_values,
+        gradients=columns.gradients,
+    )
+    reader.opset = draft.opset
+    reader.count(draft, len(columns.node_name), "nodes", limits.nodes)
+    reader.count(draft, len(columns.value_name), "values", limits.values)
+    reader.lengths("strings", columns.strings)
+    findings.settle()
+    _values(columns, reader, draft)
+    _nodes(columns, reader, draft)
+    return finish(draft, shapes, limits, findings)
+
+
+def _judge_lengths(columns: Columns, findings: Findings) -> None:
+    """Columns of one thing are equally long; pointers are ascending and end where their index ends."""
+    for what in ("value", "node"):
+        count = len(getattr(columns, f"{what}_name"))
+        for field in columns.__struct_fields__:
+            column = getattr(columns, field)
+            if not field.startswith(f"{what}_") or field in ("value_shape", "value_shape_pointer") or column is None:
+                continue
+            if len(column) != count:
+                findings.add(
+                    "wrong_length", field, f"{len(column)} entries", f"{count}, as many as `{what}_name`",
+                    "give one entry for each, or leave the column out",
+                )  # fmt: skip
+    for field, rows, index in _POINTERS:
+        pointer, entries = getattr(columns, field), getattr(columns, index)
+        count = len(getattr(columns, rows))
+        if pointer is None:
+            if entries:
+                findings.add("missing_field", field, "nothing", f"a pointer into `{index}`", f"add `{field}`")
+            continue
+        array = np.asarray(pointer, np.int64)
+        if len(array) != count + 1:
+            findings.add("wrong_length", field, f"{len(array)} entries", str(count + 1), "give n + 1 entries")
+        elif array[0] != 0 or array[-1] != len(entries) or (np.diff(array) < 0).any():
+            findings.add(
+                "bad_pointer", field, f"{array[0]} to {array[-1]}",
+                f"ascending from 0 to {len(entries)}, the length of `{index}`", "write the running sum of row lengths",
+            )  # fmt: skip
+    sides = [len(columns.alias_output), len(columns.alias_input), len(columns.alias_in_place)]
+    if len(set(sides)) > 1:
+        findings.add(
+            "wrong_length", "alias_output", f"{sides} entries", "three equal lengths", "give all three for each"
+        )
+
+
+_POINTERS = (
+    ("input_pointer", "node_name", "input_index"),
+    ("output_pointer", "node_name", "output_index"),
+    ("after_pointer", "node_name", "after_index"),
+    ("value_shape_pointer", "value_name", "value_shape"),
+)
+
+
+def _judge_places(columns: Columns, findings: Findings) -> None:
+    """Every number that is a place in another list lies inside it."""
+    strings, values, nodes = len(columns.strings), len(columns.value_name), len(columns.node_name)
+    places: list[tuple[str, Sequence[int], int, str]] = [
+        ("value_name", columns.value_name, strings, "strings"),
+        ("node_name", columns.node_name, strings, "strings"),
+        ("node_op", columns.node_op, strings, "strings"),
+        ("input_index", columns.input_index, values, "values"),
+        ("output_index", columns.output_index, values, "values"),
+        ("after_index", columns.after_index, nodes, "nodes"),
+        ("alias_output", columns.alias_output, values, "values"),
+        ("alias_input", columns.alias_input, values, "values"),
+        ("output_values", columns.output_values, values, "values"),
+        ("input_values", columns.input_values or [], values, "values"),
+        ("gradients", [v for pair in columns.gradients for v in pair], values, "values"),
+    ]
+    for field, column, count, what in places:
+        if column and max(column) >= count:
+            i = next(i for i, place in enumerate(column) if place >= count)
+            findings.add(
+                "unknown_id", f"{field}[{i}]", str(column[i]), f"the place of one of the {count} {what}",
+                "places count from 0",
+            )  # fmt: skip
+    for i, place in enumerate(columns.node_op if "" in columns.strings else ()):
+        if place < strings and not columns.strings[place]:
+            findings.add("empty_name", f"node_op[{i}]", "an empty string", "the name of an op", "give it a name")
+    for field, extras, count in (("values", columns.extras.values, values), ("nodes", columns.extras.nodes, nodes)):
+        for key in extras:
+            if not (key.isascii() and key.isdigit() and str(int(key[:12])) == key and int(key) < count):
+                findings.add(
+                    "unknown_id", f"extras.{field}", quoted(key), f"the place of one of the {count} {field}",
+                    "write the place as a decimal number",
+                )  # fmt: skip
+
+
+def _values(columns: Columns, reader: Reader, draft: Draft) -> None:
+    count, strings = len(columns.value_name), columns.strings
+    draft.names = [strings[s] for s in columns.value_name]
+    roles = columns.value_role
+    draft.roles = [Role.ACTIVATION] * count if roles is None else [ROLES[role] for role in roles]
+    sizes = columns.value_bytes
+    draft.bytes = [None] * count if sizes is None else [None if size < 0 else size for size in sizes]
+    draft.fixed = columns.value_fixed_bytes or [False] * count
+    draft.types = _types(columns, reader, draft, count)
+    draft.value_annotations = [EMPTY] * count
+    for key, extra in columns.extras.values.items():
+        v = int(key)
+        if extra.data is not None:
+            draft.data[v] = extra.data
+        draft.value_annotations[v] = reader.opaque(extra.annotations, f"extras.values.{v}.annotations")
+        if extra.stop_gradient:
+            draft.stop_gradient.add(v)
+
+
+def _types(columns: Columns, reader: Reader, draft: Draft, count: int) -> list[TensorType | None]:
+    if columns.value_dtype is None:
+        return [None] * count
+    pointer = columns.value_shape_pointer or [0] * (count + 1)
+    known: dict[tuple[Any, ...], TensorType] = {}
+    types: list[TensorType | None] = []
+    for v, dtype in enumerate(columns.value_dtype):
+        if dtype is None:
+            types.append(None)
+            continue
+        shape = columns.value_shape[pointer[v] : pointer[v + 1]]
+        type = known.get((dtype, *shape))
+        if type is None:
+            found = declared(dtype, shape, f"value_dtype[{v}]", reader.findings)
+            if isinstance(found, TensorType):
+                type = known[(dtype, *shape)] = found
+            elif found is not None:
+                draft.partial[v] = found
+        types.append(type)
+    return types
+
+
+def _nodes(columns: Columns, reader: Reader, draft: Draft) -> None:
+    """Node records row by row; a column that is left out is read as its default."""
+    count, strings = len(columns.node_name), columns.strings
+    names, ops = [strings[s] for s in columns.node_name], [strings[s] for s in columns.node_op]
+    inputs, outputs = (
+        _rows(columns.input_pointer, columns.input_index),
+        _rows(columns.output_pointer, columns.output_index),
+    )
+    phases = [Phase.FORWARD] * count if columns.node_phase is None else [PHASES[word] for word in columns.node_phase]
+    costs = _costs(columns, count)
+    after = _rows(columns.after_pointer, columns.after_index) if columns.after_pointer else [()] * count
+    effects = [EFFECTS[word] for word in columns.node_effect or [None] * count]
+    recompute = columns.node_recompute or [None] * count
+    views, in_place = _aliases(columns, inputs, outputs, reader.findings)
+    ids = {name: v for v, name in enumerate(draft.names)} if columns.extras.nodes else {}
+    plain = [
+        Node(
+            names[n], ops[n], inputs[n], outputs[n], EMPTY, phases[n], after[n], costs[n], effects[n], None,
+            views.get(n, ()), in_place.get(n, ()), recompute[n],
+        )
+        for n in range(count)
+    ]  # fmt: skip
+    for key, extra in columns.extras.nodes.items():
+        plain[int(key)] = _with_extras(reader, draft, ids, plain[int(key)], int(key), extra)
+    draft.nodes = plain
+
+
+def _with_extras(
+    reader: Reader, draft: Draft, ids: dict[str, int], node: Node, n: int, extra: NodeExtras
+) -> Node:  # fmt: skip
+    """The node with its rare fields."""
+    path = f"extras.nodes.{n}"
+    reads: tuple[int, ...] | None = None
+    if extra.gradient_reads is not None:
+        own = tuple(["" if v == ABSENT else draft.names[v] for v in side] for side in (node.inputs, node.outputs))
+        reads = gradient_reads_of(reader.findings, ids, extra.gradient_reads, (own[0], own[1]), path)
+    if extra.bodies:
+        draft.bodies[n] = bodies_of(reader, extra.bodies, ids, path)
+    if extra.stream is not None:
+        reader.lengths(f"{path}.stream", [extra.stream])
+    return replace(
+        node,
+        attributes=reader.attributes(extra.attributes, f"{path}.attributes") if extra.attributes else EMPTY,
+        stream=extra.stream,
+        heavy=extra.heavy,
+        gradient_reads=reads,
+        annotations=reader.opaque(extra.annotations, f"{path}.annotations"),
+    )
+
+
+def _rows(pointer: list[int], index: list[int]) -> list[tuple[int, ...]]:
+    return [tuple(index[a:b]) for a, b in pairwise(pointer)]
+
+
+def _costs(columns: Columns, count: int) -> list[Cost]:
+    given = [
+        columns.node_seconds, columns.node_flops, columns.node_traffic_bytes, columns.node_workspace_bytes,
+    ]  # fmt: skip
+    if all(column is None for column in given):
+        return [UNKNOWN_COST] * count
+    known: dict[tuple[Any, ...], Cost] = {(None, None, None, None): UNKNOWN_COST}
+    costs = []
+    for entry in zip(*(column if column is not None else [None] * count for column in given), strict=True):
+        cost = known.get(entry)
+        if cost is None:
+            cost = known[entry] = Cost(*(None if amount is None or amount < 0 else amount for amount in entry))
+        costs.append(cost)
+    return costs
+
+
+Pairs = dict[int, tuple[tuple[int, int], ...]]
+
+
+def _aliases(
+    columns: Columns, inputs: list[tuple[int, ...]], outputs: list[tuple[int, ...]], findings: Findings
+) -> tuple[Pairs, Pairs]:
+    """Per node (output, input) positions of its views, and of what it writes in place."""
+    views: Pairs = {}
+    in_place: Pairs = {}
+    if not columns.alias_output:
+        return views, in_place
+    writer = {v: n for n, row in enumerate(outputs) for v in row}
+    sides = zip(columns.alias_output, columns.alias_input, columns.alias_in_place, strict=True)
+    for i, (output, source, takes_over) in enumerate(sides):
+        n = writer.get(output, -1)
+        if n < 0 or source not in inputs[n]:
+            findings.add(
+                "bad_alias", f"alias_input[{i}]", f"value {source} as storage of value {output}",
+                "an input of the node that writes the output", "name values that one node reads and writes",
+            )  # fmt: skip
+            continue
+        side = in_place if takes_over else views
+        side[n] = (*side.get(n, ()), (outputs[n].index(output), inputs[n].index(source)))
+    return views, in_place

@@ -1,0 +1,30 @@
+"""Reads `remat/1` documents: rows and columns, JSON and msgpack."""
+
+from __future__ import annotations
+
+from graph.errors import BadGraph
+from graph.formats.document.decode import decode, is_json, is_msgpack
+from graph.formats.document.schema import Document
+from graph.formats.native import columns, rows
+from graph.ir import Graph
+from graph.limits import Limits, Shapes
+
+
+def sniff(data: bytes) -> bool:
+    """True for an object in JSON or msgpack that names the format, or has its two lists."""
+    if not is_json(data) and not is_msgpack(data):
+        return False
+    return b"remat/" in data or (b'"values"' in data and b'"nodes"' in data)
+
+
+def load(data: bytes, limits: Limits, shapes: Shapes) -> Graph:
+    """The graph of a document. Raises BadGraph."""
+    if len(data) > limits.document_bytes:
+        raise BadGraph.one(
+            "too_large", "document", f"{len(data)} bytes", f"at most {limits.document_bytes}",
+            "send a smaller model, leave contents out, or raise the limit",
+        )  # fmt: skip
+    document = decode(data)
+    if isinstance(document, Document):
+        return rows.graph_of(document, limits, shapes, len(data))
+    return columns.graph_of(document, limits, shapes, len(data))

@@ -1,0 +1,318 @@
+"""The row form: a document's names become ids."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from graph.cancellation import until_stopped
+from graph.errors import Findings, quoted
+from graph.formats.document.faults import did_you_mean
+from graph.formats.document.schema import BodyRow, CostRow, Document, NodeRow, ValueRow
+from graph.formats.document.tensor_content import judge, judge_size, read_attributes
+from graph.formats.native.draft import Draft, Nested, body_of, declared, finish
+from graph.ir import ABSENT, EMPTY, UNKNOWN_COST, Body, Cost, Effect, Graph, Node, Phase, Role, TensorType
+from graph.limits import Limits, Shapes
+from graph.ssa.to_ssa import Shared, single_definition
+
+ROLES = {role.value: role for role in Role}
+PHASES = {phase.name.lower(): phase for phase in Phase}
+EFFECTS: dict[str | None, Effect | None] = {None: None, **{effect.value: effect for effect in Effect}}
+_SLOT = re.compile(r"(inputs|outputs)\[(\d{1,9})\]\Z")
+_NO_IDS: tuple[int, ...] = ()
+
+
+def graph_of(document: Document, limits: Limits, shapes: Shapes, size: int) -> Graph:
+    """The graph of a document of `size` bytes. Raises BadGraph."""
+    findings = Findings()
+    reader = Reader(limits, findings, size > limits.attribute_bytes // 8)
+    if document.naming == "mutable":
+        document, reader.shared = single_definition(document, findings, limits.depth)
+    draft = Draft(
+        name=document.name,
+        opset={"": 21, **(document.opset or {})} if document.opset else {"": 21},
+        order_is_given=document.order == "given",
+        annotations=reader.opaque(document.annotations, "annotations"),
+        gradient_rules=reader.opaque(document.gradient_rules or None, "gradient_rules"),
+    )
+    reader.opset = draft.opset
+    ids = reader.fill(draft, document.values, document.nodes)
+    draft.outputs = reader.named(document.outputs, ids, "outputs")
+    if document.inputs is not None:
+        draft.inputs = reader.named(document.inputs, ids, "inputs")
+    for parameter, gradient in document.gradients.items():
+        pair = reader.named((parameter, gradient), ids, "gradients")
+        draft.gradients.append((pair[0], pair[1]))
+    return finish(draft, shapes, limits, findings)
+
+
+class Reader:
+    """Turns rows into drafts under one set of limits, collecting faults."""
+
+    def __init__(self, limits: Limits, findings: Findings, is_large: bool, depth: int = 0):
+        self.limits, self.findings, self.is_large, self.depth = limits, findings, is_large, depth
+        self.opset: Mapping[str, int] = {"": 21}
+        self.shared: Shared = {}  # declarations that stand for several versions of a name
+
+    def fill(self, draft: Draft, values: list[ValueRow], nodes: list[NodeRow]) -> dict[str, int]:
+        """Put values and nodes into the draft; ids of the values by name."""
+        self.count(draft, len(nodes), "nodes", self.limits.nodes)
+        self.count(draft, len(values), "values", self.limits.values)
+        self.findings.settle()  # names of millions of nodes are not worth looking at
+        ids = self._values(draft, values)
+        self._add_undeclared(draft, nodes, ids)
+        self.count(draft, len(draft.names), "values", self.limits.values)
+        self.lengths(draft.path + "values", draft.names)
+        self.lengths(draft.path + "nodes", [row.name for row in nodes])
+        self.lengths(draft.path + "nodes", [row.op for row in nodes])
+        _Nodes(self, draft, ids, nodes).read()
+        draft.soft = {ids[name] for name in self.shared.get(draft.path, ()) if name in ids}
+        return ids
+
+    def _values(self, draft: Draft, rows: list[ValueRow]) -> dict[str, int]:
+        types: dict[tuple[Any, ...], TensorType] = {}  # one record for each distinct type
+        ids: dict[str, int] = {}
+        for v, row in enumerate(rows):
+            type = None
+            if row.shape is not None or row.dtype is not None:
+                key = (row.dtype, *row.shape) if row.shape is not None else (row.dtype, None)
+                type = types.get(key)
+                if type is None:
+                    found = declared(row.dtype, row.shape, f"{draft.path}values[{v}]", self.findings)
+                    if isinstance(found, TensorType):
+                        type = types[key] = found
+                    elif found is not None:
+                        draft.partial[v] = found
+            draft.types.append(type)
+            if row.data is not None:
+                draft.data[v] = row.data
+            draft.value_annotations.append(
+                EMPTY if row.annotations is None else self.opaque(row.annotations, f"values[{v}].annotations")
+            )
+            if row.stop_gradient:
+                draft.stop_gradient.add(v)
+            ids[row.name] = v
+        draft.names = [row.name for row in rows]
+        draft.roles = [ROLES[row.role] for row in rows]
+        draft.bytes = [row.bytes for row in rows]
+        draft.fixed = [row.fixed_bytes for row in rows]
+        return ids
+
+    def _add_undeclared(self, draft: Draft, nodes: list[NodeRow], ids: dict[str, int]) -> None:
+        """Outputs that are not among the values: their types are inferred."""
+        first = len(draft.names)
+        ids[""] = ABSENT
+        for row in nodes:
+            for name in row.outputs:
+                if name not in ids:
+                    ids[name] = len(draft.names)
+                    draft.names.append(name)
+        more = len(draft.names) - first
+        draft.types.extend([None] * more)
+        draft.roles.extend([Role.ACTIVATION] * more)
+        draft.bytes.extend([None] * more)
+        draft.fixed.extend([False] * more)
+        draft.value_annotations.extend([EMPTY] * more)
+
+    def named(self, names: Iterable[str], ids: Mapping[str, int], path: str) -> list[int]:
+        """Ids of names; an unknown one is a finding and comes back as 0."""
+        found = []
+        for i, name in enumerate(names):
+            v = ids.get(name, ABSENT)
+            if v == ABSENT:
+                self.undefined(name, ids, f"{path}[{i}]")
+            found.append(max(v, 0))
+        return found
+
+    def undefined(self, name: str, ids: Mapping[str, int], path: str) -> None:
+        self.findings.add(
+            "undefined_value", path, f"{quoted(name)}, which nothing defines", "the name of a value or of an output",
+            did_you_mean(name, ids, "declare it under values, or add the node that writes it"),
+        )  # fmt: skip
+
+    def opaque(self, given: Mapping[str, Any] | None, path: str) -> Mapping[str, Any]:
+        if not given:
+            return EMPTY
+        judge(given, path, self.limits, self.findings)
+        if self.is_large:
+            judge_size(given, path, self.limits, self.findings)
+        return given
+
+    def attributes(self, given: Mapping[str, Any], path: str) -> Mapping[str, Any]:
+        if self.is_large:
+            judge_size(given, path, self.limits, self.findings)
+        return read_attributes(given, path, self.limits, self.findings)
+
+    def lengths(self, path: str, names: list[str]) -> None:
+        longest = self.limits.name_length
+        if names and max(map(len, names)) > longest:
+            for i, name in enumerate(names):
+                if len(name) > longest:
+                    self.findings.add(
+                        "name_too_long", f"{path}[{i}]", quoted(name), f"at most {longest} characters", "shorten it"
+                    )
+
+    def count(self, draft: Draft, count: int, what: str, most: int) -> None:
+        if count > most:
+            code = "too_many_nodes" if what == "nodes" else "too_many_values"
+            self.findings.add(
+                code, f"{draft.path}{what}", f"{count} {what}", f"at most {most}",
+                "send a smaller model, or raise the limit",
+            )  # fmt: skip
+
+
+class _Nodes:
+    """The nodes of one graph: each row becomes a record whose names are ids."""
+
+    def __init__(self, reader: Reader, draft: Draft, ids: dict[str, int], rows: list[NodeRow]):
+        self.reader, self.draft, self.ids, self.rows = reader, draft, ids, rows
+        self.node_ids: dict[str, int] | None = None
+
+    def read(self) -> None:
+        ids, append, forward = self.ids, self.draft.nodes.append, Phase.FORWARD
+        for n, row in enumerate(until_stopped(self.rows)):
+            try:
+                inputs = tuple([ids[name] for name in row.inputs])
+            except KeyError:
+                inputs = self._known(n, row)
+            outputs = tuple([ids[name] for name in row.outputs])
+            attributes: Mapping[str, Any] = EMPTY
+            if row.attributes:
+                attributes = self.reader.attributes(row.attributes, f"{self.draft.path}nodes[{n}].attributes")
+            phase = forward if row.phase == "forward" else PHASES[row.phase]
+            cost = UNKNOWN_COST if row.cost is None else cost_of(row.cost)
+            if (
+                row.after or row.alias_of or row.in_place or row.bodies or row.annotations
+                or row.stream is not None or row.effect is not None or row.recompute is not None
+                or row.gradient_reads is not None
+            ):  # fmt: skip
+                append(self._rare(n, row, Node(row.name, row.op, inputs, outputs, attributes, phase, (), cost)))
+            else:
+                append(Node(row.name, row.op, inputs, outputs, attributes, phase, (), cost, heavy=row.heavy))
+
+    def _known(self, n: int, row: NodeRow) -> tuple[int, ...]:
+        for i, name in enumerate(row.inputs):
+            if name not in self.ids:
+                self.reader.undefined(name, self.ids, f"{self.draft.path}nodes[{n}].inputs[{i}]")
+        return tuple(self.ids.get(name, ABSENT) for name in row.inputs)
+
+    def _rare(self, n: int, row: NodeRow, node: Node) -> Node:
+        path = f"{self.draft.path}nodes[{n}]"
+        if row.stream is not None:
+            self.reader.lengths(f"{path}.stream", [row.stream])
+        if row.bodies:
+            self.draft.bodies[n] = bodies_of(self.reader, row.bodies, self.ids, path)
+        return Node(
+            node.name, node.op, node.inputs, node.outputs, node.attributes, node.phase,
+            self._after(row, path) if row.after else (),
+            node.cost, EFFECTS[row.effect], row.stream,
+            self._pairs(row, row.alias_of, f"{path}.alias_of"), self._pairs(row, row.in_place, f"{path}.in_place"),
+            row.recompute, row.heavy,
+            self._gradient_reads(row, path),
+            EMPTY, self.reader.opaque(row.annotations, f"{path}.annotations"),
+        )  # fmt: skip
+
+    def _gradient_reads(self, row: NodeRow, path: str) -> tuple[int, ...] | None:
+        if row.gradient_reads is None:
+            return None
+        own = (row.inputs, row.outputs)
+        return gradient_reads_of(self.reader.findings, self.ids, row.gradient_reads, own, path)
+
+    def _after(self, row: NodeRow, path: str) -> tuple[int, ...]:
+        if self.node_ids is None:
+            self.node_ids = {other.name: n for n, other in enumerate(self.rows)}
+        for i, name in enumerate(row.after):
+            if name not in self.node_ids:
+                self.reader.findings.add(
+                    "unknown_node", f"{path}.after[{i}]", quoted(name), "the name of a node",
+                    did_you_mean(name, self.node_ids, "name the node that must run before this one"),
+                )  # fmt: skip
+        return tuple(dict.fromkeys(self.node_ids[name] for name in row.after if name in self.node_ids))
+
+    def _pairs(self, row: NodeRow, pairs: Mapping[str, str], path: str) -> tuple[tuple[int, int], ...]:
+        found = []
+        for output, source in pairs.items():
+            for name, own, what in ((output, row.outputs, "an output"), (source, row.inputs, "an input")):
+                if name not in own or not name:
+                    self.reader.findings.add(
+                        "bad_alias", path, quoted(name),
+                        f"{what} of {quoted(row.name)}: {', '.join(map(quoted, own[:8]))}",
+                        did_you_mean(name, own, "write {output: input} with names of this node"),
+                    )  # fmt: skip
+            if output in row.outputs and source in row.inputs:
+                found.append((row.outputs.index(output), row.inputs.index(source)))
+        return tuple(found)
+
+
+def gradient_reads_of(
+    findings: Findings, ids: Mapping[str, int], names: list[str], own: tuple[list[str], list[str]], path: str
+) -> tuple[int, ...]:
+    """Ids of what a node's gradient reads of its `own` inputs and outputs."""
+    inputs, outputs = own
+    found = []
+    for i, name in enumerate(names):
+        slot = _SLOT.match(name)
+        slots = inputs if slot is not None and slot[1] == "inputs" else outputs
+        if name in inputs or name in outputs:
+            found.append(ids.get(name, ABSENT))
+        elif slot is not None and int(slot[2]) < len(slots) and slots[int(slot[2])]:
+            found.append(ids.get(slots[int(slot[2])], ABSENT))
+        else:
+            findings.add(
+                "foreign_gradient_read", f"{path}.gradient_reads[{i}]", quoted(name),
+                "an input or output of the node itself",
+                did_you_mean(name, inputs + outputs, "name only what this node reads or writes"),
+            )  # fmt: skip
+    return tuple(found)
+
+
+def cost_of(row: CostRow) -> Cost:
+    return Cost(row.seconds, row.flops, row.traffic_bytes, row.workspace_bytes)
+
+
+def bodies_of(reader: Reader, rows: Mapping[str, BodyRow], ids: Mapping[str, int], path: str) -> Nested:
+    """Reads the bodies of a node once the types outside are known."""
+    inside = Reader(reader.limits, reader.findings, reader.is_large, reader.depth + 1)
+    inside.opset, inside.shared = reader.opset, reader.shared
+    captures = {}
+    for name, row in rows.items():
+        captures[name] = reader.named(row.captures.values(), ids, f"{path}.bodies.{name}.captures")
+
+    def read(outer: list[TensorType | None], formals: list[TensorType | None] | None) -> dict[str, Body]:
+        return {
+            name: read_body(inside, row, captures[name], (outer, formals or []), f"{path}.bodies.{name}.")
+            for name, row in rows.items()
+        }
+
+    if inside.depth > reader.limits.depth:
+        reader.findings.add(
+            "too_deep", path, f"bodies nested {inside.depth} deep", f"at most {reader.limits.depth}", "flatten them"
+        )
+    return read
+
+
+def read_body(
+    reader: Reader, row: BodyRow, outside: list[int],
+    types: tuple[list[TensorType | None], list[TensorType | None]], path: str,
+) -> Body:  # fmt: skip
+    """A body whose captures are bound to the ids `outside`; `types` are those outside, and of the formal inputs."""
+    outer, formals = types
+    draft = Draft(
+        path=path, name=row.name, opset=reader.opset, annotations=reader.opaque(row.annotations, f"{path}annotations")
+    )
+    given = [*row.inputs, *row.captures]
+    there = {value.name for value in row.values}
+    values = row.values + [ValueRow(name) for name in dict.fromkeys(given) if name not in there]
+    ids = reader.fill(draft, values, row.nodes)
+    draft.inputs = [ids[name] for name in row.inputs]
+    inner = [ids[name] for name in row.captures]
+    for v in (*draft.inputs, *inner):
+        if draft.roles[v] is Role.ACTIVATION:
+            draft.roles[v] = Role.INPUT
+    draft.captured = dict(zip(inner, outside, strict=True))
+    for v, type in zip(draft.inputs, formals, strict=False):
+        if draft.types[v] is None and v not in draft.partial:
+            draft.types[v] = type
+    draft.outputs = reader.named(row.outputs, ids, f"{path}outputs")
+    return Body(body_of(draft, outer, reader.limits, reader.findings), tuple(draft.captured.items()))

@@ -1,0 +1,254 @@
+"""Graphs to records of the document; `rows.py` and `columns.py` are the way back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from graph.formats.document.schema import (
+    COLUMNS,
+    ROWS,
+    BodyRow,
+    Columns,
+    CostRow,
+    Document,
+    Extras,
+    NodeExtras,
+    NodeRow,
+    ValueExtras,
+    ValueRow,
+)
+from graph.formats.document.tensor_content import text_of, write_attributes
+from graph.ir import ABSENT, UNKNOWN_COST, Body, Graph, Node, Role, Value
+from graph.ssa.naming import naming_of, own_annotations
+
+#: Words as literals: a field that is its default, the very object, is left out.
+PHASE_WORDS: tuple[Any, ...] = ("forward", "backward", "update")  # by number
+
+
+_ACTIVATION = Role.ACTIVATION
+
+
+class Names:
+    """What values and nodes of a graph are called: by name, `anonymous` by place, or with `shared` names."""
+
+    def __init__(self, graph: Graph, anonymous: bool, shared: bool = False):
+        self.graph, self.anonymous = graph, anonymous
+        self.naming = naming_of(graph) if shared else None
+        self.values = [f"v{v}" if anonymous else value.name for v, value in enumerate(graph.values)]
+        if self.naming is not None:
+            self.values = list(self.naming.names)
+        self.values.append("")  # ABSENT is the last one
+        self.nodes = [f"n{n}" if anonymous else node.name for n, node in enumerate(graph.nodes)]
+        self.streams: dict[str, str] = {}  # an anonymous stream is known by its first use
+
+    def of(self, ids: tuple[int, ...]) -> list[str]:
+        values = self.values
+        return [values[v] for v in ids]
+
+    def stream(self, stream: str) -> str:
+        if not self.anonymous:
+            return stream
+        return self.streams.setdefault(stream, f"s{len(self.streams)}")
+
+    def rows(self) -> list[ValueRow]:
+        """The values; a shared name is declared once, for all its versions."""
+        values, naming = self.graph.values, self.naming
+        if naming is None:
+            return [_value(self, v, value) for v, value in enumerate(values)]
+        return [
+            _value(self, v, replace(value, annotations=own_annotations(value)) if value.annotations else value)
+            for v, value in enumerate(values)
+            if naming.replaced[v] == ABSENT
+        ]
+
+    def own(self, node: Node, v: int) -> str:
+        """Name of an input or output of the node, or its place where an input and an output have this name."""
+        name = self.values[v]
+        if (
+            v == ABSENT
+            or self.naming is None
+            or not any(self.values[u] == name for u in (*node.inputs, *node.outputs) if u != v)
+        ):
+            return name
+        slots, what = (node.outputs, "outputs") if v in node.outputs else (node.inputs, "inputs")
+        return f"{what}[{slots.index(v)}]"
+
+    def opaque(self, annotations: Mapping[str, Any]) -> dict[str, Any] | None:
+        return write_attributes(annotations) if annotations and not self.anonymous else None
+
+
+def rows_of(graph: Graph, anonymous: bool = False, shared: bool = False) -> Document:
+    """The graph as rows. `anonymous` leaves names and annotations out, so that equal structure is equal.
+
+    With `shared` names, versions of one name have it where they may; see `graph.formats.native.mutable_names`.
+    """
+    names = Names(graph, anonymous, shared)
+    return Document(
+        ROWS,
+        names.rows(),
+        [_node(names, n, node) for n, node in enumerate(graph.nodes)],
+        names.of(graph.outputs),
+        "" if anonymous else graph.name,
+        dict(graph.opset),
+        "given" if graph.order_is_given else "free",
+        "mutable" if shared else "single",
+        inputs=None if _inputs_in_order(graph) else names.of(graph.inputs),
+        gradients={names.values[p]: names.values[g] for p, g in graph.gradients},
+        annotations=names.opaque(graph.annotations),
+        gradient_rules=write_attributes(graph.gradient_rules) if graph.gradient_rules else {},
+    )
+
+
+def _inputs_in_order(graph: Graph) -> bool:
+    return graph.inputs == tuple(v for v, value in enumerate(graph.values) if value.role is Role.INPUT)
+
+
+def _value(names: Names, v: int, value: Value) -> ValueRow:
+    type = value.type
+    return ValueRow(
+        names.values[v],
+        None if type is None else list(type.shape),
+        None if type is None else type.dtype,
+        "activation" if value.role is _ACTIVATION else value.role.value,
+        value.bytes,
+        value.fixed_bytes,
+        None if value.data is None else text_of(value.data),
+        names.opaque(value.annotations) if value.annotations else None,
+        value.stop_gradient,
+    )
+
+
+def _node(names: Names, n: int, node: Node) -> NodeRow:
+    inputs, outputs, cost = names.of(node.inputs), names.of(node.outputs), node.cost
+    unknown = cost.seconds is None and cost == UNKNOWN_COST
+    return NodeRow(
+        names.nodes[n],
+        node.op,
+        inputs,
+        outputs,
+        write_attributes(node.attributes) if node.attributes else None,
+        PHASE_WORDS[node.phase],
+        [names.nodes[m] for m in node.after] if node.after else [],
+        None if unknown else CostRow(cost.seconds, cost.flops, cost.traffic_bytes, cost.workspace_bytes),
+        None if node.effect is None else node.effect.value,
+        None if node.stream is None else names.stream(node.stream),
+        {outputs[o]: inputs[i] for o, i in node.views} if node.views else {},
+        {outputs[o]: inputs[i] for o, i in node.in_place} if node.in_place else {},
+        node.recompute,  # type: ignore[arg-type]  # the check has seen that it is one of the words
+        node.heavy,
+        None if node.gradient_reads is None else [names.own(node, v) for v in node.gradient_reads],
+        {key: _body(names, body) for key, body in node.bodies.items()} if node.bodies else {},
+        names.opaque(node.annotations),
+    )
+
+
+def _body(names: Names, body: Body) -> BodyRow:
+    graph = body.graph
+    inside = Names(graph, names.anonymous, names.naming is not None)
+    inside.streams = names.streams
+    return BodyRow(
+        inside.of(graph.inputs),
+        [_node(inside, n, node) for n, node in enumerate(graph.nodes)],
+        inside.of(graph.outputs),
+        inside.rows(),
+        {inside.values[inner]: names.values[outer] for inner, outer in body.captures},
+        "" if names.anonymous else graph.name,
+        inside.opaque(graph.annotations),
+    )
+
+
+def columns_of(graph: Graph) -> Columns:
+    """The graph as columns; a column that holds only defaults is left out."""
+    names = Names(graph, False)
+    strings: dict[str, int] = {}
+
+    def string(text: str) -> int:
+        return strings.setdefault(text, len(strings))
+
+    values, nodes = graph.values, graph.nodes
+    shapes = [() if value.type is None else value.type.shape for value in values]
+    aliases = [(n, o, i, taken) for n, node in enumerate(nodes) for o, i, taken in _aliases(node)]
+    costs = [node.cost for node in nodes]
+    has_after = any(node.after for node in nodes)
+    columns = Columns(
+        COLUMNS,
+        [],
+        [string(value.name) for value in values],
+        [string(node.name) for node in nodes],
+        [string(node.op) for node in nodes],
+        *_flat([node.inputs for node in nodes]),
+        *_flat([node.outputs for node in nodes]),
+        list(graph.outputs),
+        value_role=_unless_all([value.role.value for value in values], "activation"),
+        value_dtype=_unless_all([None if value.type is None else value.type.dtype for value in values], None),
+        value_shape_pointer=_flat(shapes)[0] if any(shapes) else None,
+        value_shape=list(_flat(shapes)[1]),
+        value_bytes=_unless_all([-1 if value.bytes is None else value.bytes for value in values], -1),
+        value_fixed_bytes=_unless_all([value.fixed_bytes for value in values], False),
+        node_phase=_unless_all([PHASE_WORDS[node.phase] for node in nodes], "forward"),
+        node_seconds=_unless_all([cost.seconds for cost in costs], None),
+        node_flops=_unless_all([cost.flops for cost in costs], None),
+        node_traffic_bytes=_unless_all([cost.traffic_bytes for cost in costs], None),
+        node_workspace_bytes=_unless_all([cost.workspace_bytes for cost in costs], None),
+        node_effect=_unless_all([None if node.effect is None else node.effect.value for node in nodes], None),
+        node_recompute=_unless_all([node.recompute for node in nodes], None),
+        after_pointer=_flat([node.after for node in nodes])[0] if has_after else None,
+        after_index=_flat([node.after for node in nodes])[1] if has_after else [],
+        alias_output=[nodes[n].outputs[o] for n, o, _, _ in aliases],
+        alias_input=[nodes[n].inputs[i] for n, _, i, _ in aliases],
+        alias_in_place=[taken for _, _, _, taken in aliases],
+        input_values=None if _inputs_in_order(graph) else list(graph.inputs),
+        gradients=list(graph.gradients),
+        extras=_extras(names),
+        name=graph.name,
+        opset=dict(graph.opset),
+        order="given" if graph.order_is_given else "free",
+        annotations=names.opaque(graph.annotations),
+        gradient_rules=write_attributes(graph.gradient_rules) if graph.gradient_rules else {},
+    )
+    columns.strings = list(strings)
+    return columns
+
+
+def _aliases(node: Node) -> list[tuple[int, int, bool]]:
+    return [(o, i, False) for o, i in node.views] + [(o, i, True) for o, i in node.in_place]
+
+
+def _extras(names: Names) -> Extras:
+    """The rare fields of values and nodes that have any."""
+    graph = names.graph
+    values = {
+        str(v): ValueExtras(
+            None if value.data is None else text_of(value.data), names.opaque(value.annotations), value.stop_gradient
+        )
+        for v, value in enumerate(graph.values)
+        if value.data is not None or value.annotations or value.stop_gradient
+    }
+    nodes = {}
+    for n, node in enumerate(graph.nodes):
+        if (
+            node.attributes or node.stream is not None or node.heavy is not None or node.gradient_reads is not None
+            or node.bodies or node.annotations
+        ):  # fmt: skip
+            row = _node(names, n, node)
+            nodes[str(n)] = NodeExtras(
+                row.attributes, row.stream, row.heavy, row.gradient_reads, row.bodies, row.annotations
+            )  # fmt: skip
+    return Extras(values, nodes)
+
+
+def _flat(rows: list[tuple[int, ...]]) -> tuple[list[int], list[int]]:
+    """(pointer, index) of rows of ints."""
+    pointer: list[int] = [0]
+    index: list[int] = []
+    for row in rows:
+        index.extend(row)
+        pointer.append(len(index))
+    return pointer, index
+
+
+def _unless_all(column: list[Any], default: Any) -> list[Any] | None:
+    """The column, or None when it says nothing but the default."""
+    return None if all(entry == default for entry in column) else column

@@ -1,0 +1,51 @@
+"""Writes `remat/1` documents, and the hashes by which graphs are known."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+import msgspec
+
+from graph.formats.native.mutable_names import mutable_document
+from graph.formats.native.write import columns_of, rows_of
+from graph.ir import Graph
+
+FORMS = ("rows", "columns", "mutable")
+
+
+def document(graph: Graph, form: str = "rows") -> dict[str, Any]:
+    """The graph as plain data of the document: "rows", "columns", or "mutable", rows that write names again."""
+    found: dict[str, Any] = msgspec.to_builtins(_records(graph, form))
+    return found
+
+
+def dump(graph: Graph, form: str = "rows", packing: str = "json") -> bytes:
+    """The document's bytes in "json" or "msgpack"; `load` gives an equal graph back."""
+    if packing not in ("json", "msgpack"):
+        raise ValueError(f"packing {packing!r}; use json or msgpack")
+    encode = msgspec.json.encode if packing == "json" else msgspec.msgpack.encode
+    return encode(_records(graph, form))
+
+
+def canonical(graph: Graph) -> bytes:
+    """The bytes that stand for the graph: rows in JSON, fields as the schema orders them, all other keys sorted."""
+    return msgspec.json.encode(rows_of(graph), order="deterministic")
+
+
+def content_hash(graph: Graph) -> str:
+    """sha256 of the canonical document, names included."""
+    return hashlib.sha256(canonical(graph)).hexdigest()
+
+
+def shape_hash(graph: Graph) -> str:
+    """sha256 of the graph without names and annotations: equal for graphs that plan alike."""
+    return hashlib.sha256(msgspec.json.encode(rows_of(graph, anonymous=True), order="deterministic")).hexdigest()
+
+
+def _records(graph: Graph, form: str) -> msgspec.Struct:
+    if form not in FORMS:
+        raise ValueError(f"form {form!r}; use one of {', '.join(FORMS)}")
+    if form == "mutable":
+        return mutable_document(graph)
+    return rows_of(graph) if form == "rows" else columns_of(graph)

@@ -1,0 +1,127 @@
+"""Shapes baked into a file for one batch length, made to follow another.
+
+    file, batch 1:   x [1,3,224,224] ... h [1,1024,1,1] ── Reshape(·, [1,1024]) ──▶ [1,1024]
+    asked, batch 16:                     h [16,1024,1,1] ── Reshape(·, [16,1024]) ──▶ [16,1024]
+
+The types the file itself implies are asked once, only when a leading length changed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from onnx import ModelProto, ValueInfoProto
+from onnx.defs import onnx_opset_version
+
+from graph.errors import BadGraph
+from graph.formats.onnx.read.input_shapes import Input
+from graph.formats.onnx.read.protos import Raw, array_of, is_external, raw_node, type_of
+from graph.ir import TensorType
+from graph.ops.registry.constant_folding import folded
+from graph.ops.registry.dispatch import infer
+from graph.ops.registry.onnx_fallback import dtype_name, type_of_array
+from graph.ops.registry.registry import Call
+
+_CONTENTS = ("value", "value_int", "value_ints")  # attributes of Constant that hold shapes
+_MOST_KEPT_BYTES = 4096  # initialisers above this hold no shapes
+
+
+class Batch:
+    """The change of leading lengths between file and request."""
+
+    def __init__(self, model: ModelProto, inputs: Sequence[Input]):
+        pairs = {
+            (item.declared[0], item.shape[0])
+            for item in inputs
+            if item.declared and item.shape and item.declared[0] != item.shape[0]
+        }
+        #: (old, new) per changed leading length; a symbolic one was 1 when an exporter baked it
+        self.changes = [(1 if not isinstance(old, int) else old, new) for old, new in pairs]
+        self.is_changed = bool(self.changes)
+        static = any(isinstance(old, int) for old, _ in pairs)
+        self.old = _shapes_in_file(model, inputs) if static else {}
+
+    def followed(self, target: np.ndarray, source: str, elements: int, lead: int | None) -> np.ndarray | None:
+        """The shape constant of a Reshape with its leading batch replaced, or None when it stays.
+
+        `source` is what is reshaped, now of `elements` elements and leading length `lead`.
+        """
+        if not self.is_changed or target.ndim != 1 or not target.size or target[0] <= 0:
+            return None
+        known = self.old.get(source)
+        if known and lead is not None and known[0] != lead and known[0] == target[0]:
+            return _led_by(target, lead)
+        rest = [int(n) for n in target[1:]]
+        if all(n > 0 for n in rest):
+            for old, new in self.changes:
+                if target[0] == old and math.prod(rest) * old != elements == math.prod(rest) * new:
+                    return _led_by(target, new)
+        return None
+
+
+def _led_by(target: np.ndarray, lead: int) -> np.ndarray:
+    changed = target.copy()
+    changed[0] = lead
+    return changed
+
+
+def _shapes_in_file(model: ModelProto, inputs: Sequence[Input]) -> dict[str, tuple[int, ...]]:
+    """Per name the shape the file implies, where it is static; lengths of symbols as bound now.
+
+    Asked node by node through the op table, which refuses what would end the process in `onnx`'s own sweep; what
+    cannot be typed leaves out what follows from it.
+    """
+    opset = next((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), onnx_opset_version())
+    types = {proto.name: _static(proto) for proto in (*model.graph.value_info, *model.graph.output)}
+    for item in inputs:
+        pairs = zip(item.declared or (), item.shape, strict=False)
+        lengths = item.shape if item.declared is None else tuple(d if isinstance(d, int) else n for d, n in pairs)
+        types[item.name] = TensorType(item.dtype, lengths)
+    contents: dict[str, np.ndarray] = {}
+    for i, tensor in enumerate(model.graph.initializer):
+        types[tensor.name] = type_of(tensor, f"graph.initializer[{i}]")
+        if not is_external(tensor) and tensor.ByteSize() <= _MOST_KEPT_BYTES:
+            with contextlib.suppress(BadGraph):  # stripped of its content, or damaged, which the walk tells
+                contents[tensor.name] = array_of(tensor, f"graph.initializer[{i}]")
+    for n, proto in enumerate(model.graph.node):
+        raw = raw_node(proto, f"graph.node[{n}]")
+        if raw.op == "Constant" and raw.outputs:
+            content = next((np.asarray(v) for k, v in raw.attributes.items() if k in _CONTENTS), None)
+            if content is not None and content.dtype.kind in "biuf":
+                contents[raw.outputs[0]], types[raw.outputs[0]] = content, type_of_array(content)
+        elif not raw.bodies:
+            _settle(raw, opset, types, contents)
+    return {name: type.shape for name, type in types.items() if type is not None}
+
+
+def _settle(raw: Raw, opset: int, types: dict[str, TensorType | None], contents: dict[str, np.ndarray]) -> None:
+    """Add what follows of the node's outputs; nothing when its types contradict, which the walk tells."""
+    call = Call(
+        raw.op, raw.attributes, tuple(types.get(name) for name in raw.inputs),
+        tuple(types.get(name) for name in raw.outputs), tuple(bool(name) for name in raw.outputs),
+        tuple(contents.get(name) for name in raw.inputs), opset,
+    )  # fmt: skip
+    try:
+        found = infer(call)
+    except ValueError:
+        return
+    arrays = folded(call, found)
+    types.update((name, type) for name, type in zip(raw.outputs, found, strict=False) if name and type is not None)
+    pairs = zip(raw.outputs, arrays or (), strict=False)
+    contents.update((name, array) for name, array in pairs if name and array is not None)
+
+
+def _static(proto: ValueInfoProto) -> TensorType | None:
+    """The type a value is declared with, where that is whole."""
+    if proto.type.WhichOneof("value") != "tensor_type":
+        return None
+    tensor = proto.type.tensor_type
+    dims = tensor.shape.dim
+    known = tensor.HasField("shape") and all(d.HasField("dim_value") and d.dim_value >= 0 for d in dims)
+    try:
+        return TensorType(dtype_name(tensor.elem_type), tuple(d.dim_value for d in dims)) if known else None
+    except ValueError:
+        return None  # of strings

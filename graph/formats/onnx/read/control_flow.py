@@ -1,0 +1,220 @@
+"""If, Loop and Scan: a branch that is known is inlined, the rest become nodes with nested graphs.
+
+If    outputs of the taken branch; both branches make the same types
+Loop  body(iteration, condition, carried...) -> condition, carried..., stacked...
+Scan  body(carried..., slices...) -> carried..., stacked...
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from onnx import GraphProto
+
+from graph.builder.builder import Builder
+from graph.errors import BadGraph, quoted
+from graph.formats.onnx.read.faults import wrong_arity
+from graph.formats.onnx.read.protos import Raw
+from graph.formats.onnx.read.scope import Frame, Scope, Slot
+from graph.ir import Body, Role, TensorType
+
+if TYPE_CHECKING:
+    from graph.formats.onnx.read.node_walk import Walk
+
+_COUNTER, _CONDITION = TensorType("int64", ()), TensorType("bool", ())
+Types = list[TensorType]
+
+
+def control_flow(walk: Walk, raw: Raw, slots: Sequence[Slot | None], scope: Scope) -> None:
+    """Inline or make a node with bodies. Raises BadGraph where shapes depend on data."""
+    if raw.op == "If" and slots and slots[0] is not None and slots[0].known is not None:
+        _inline(walk, raw, bool(slots[0].known.all()), scope)
+        return
+    makers = {"If": _if, "Loop": _loop, "Scan": _scan}
+    if raw.op not in makers:
+        raise BadGraph.one(
+            "unsupported_op", raw.path, f"{raw.shown}, which holds graphs", "If, Loop or Scan",
+            "export the model without this op",
+        )  # fmt: skip
+    made, types = makers[raw.op](walk, raw, slots, scope)
+    walk.make(raw, slots, types, scope, made)
+
+
+def nested(walk: Walk, raw: Raw, slots: Sequence[Slot | None], scope: Scope) -> dict[str, Body]:
+    """Bodies of a node of a file of ours, whose formal inputs and outputs are declared by the file itself."""
+    found = {}
+    for name, graph in raw.bodies.items():
+        formals = [walk.model.formal(proto, f"{raw.path}.{name}") for proto in graph.input]
+        found[name], _ = _body(walk, graph, formals, scope, f"{raw.path}.{name}")
+    return found
+
+
+def _inline(walk: Walk, raw: Raw, taken: bool, scope: Scope) -> None:
+    branch = "then_branch" if taken else "else_branch"
+    graph = _graph(raw, branch)
+    if graph.input:
+        raise BadGraph.one(
+            "bad_body", f"{raw.path}.{branch}", f"{len(graph.input)} inputs", "none, as a branch reads names outside",
+            "correct the nested graph",
+        )  # fmt: skip
+    if len(raw.outputs) > len(graph.output):
+        raise wrong_arity(raw, 1, len(graph.output))
+    inner = scope.inner(scope.frame, scope.prefix)
+    inner.renamed = {v.name: scope.value_name(out) for v, out in zip(graph.output, raw.outputs, strict=False)}
+    walk.model.hold(graph, inner, f"{raw.path}.{branch}")
+    walk.nodes(graph.node, inner, f"{raw.path}.{branch}")
+    for proto, out in zip(graph.output, raw.outputs, strict=False):
+        if out:
+            scope.slots[out] = inner.find(proto.name)
+
+
+def _if(
+    walk: Walk, raw: Raw, slots: Sequence[Slot | None], scope: Scope
+) -> tuple[dict[str, Body], list[TensorType | None]]:
+    then, first = _body(walk, _graph(raw, "then_branch"), [], scope, f"{raw.path}.then_branch")
+    other, second = _body(walk, _graph(raw, "else_branch"), [], scope, f"{raw.path}.else_branch")
+    for i, (a, b) in enumerate(zip(first, second, strict=False)):
+        if a != b:
+            raise BadGraph.one(
+                "type_conflict", raw.path, f"{raw.shown}, whose output {i} is {a} in one branch and {b} in the other",
+                "the same type from both branches", "make the condition a constant, or pad the outputs to one shape",
+            )  # fmt: skip
+    return {"then_branch": then, "else_branch": other}, list(first)
+
+
+def _loop(
+    walk: Walk, raw: Raw, slots: Sequence[Slot | None], scope: Scope
+) -> tuple[dict[str, Body], list[TensorType | None]]:
+    carried = _typed(raw, slots[2:])
+    body, types = _body(walk, _graph(raw, "body"), [_COUNTER, _CONDITION, *carried], scope, f"{raw.path}.body")
+    _carries(raw, carried, types[1 : 1 + len(carried)])
+    stacked = types[1 + len(carried) :]
+    trips = slots[0].known if slots and slots[0] is not None else None
+    if stacked and trips is None:
+        raise BadGraph.one(
+            "unknown_size", raw.path, f"{raw.shown}, which stacks outputs over an unknown number of trips",
+            "a constant trip count", "export the model with a constant trip count",
+        )  # fmt: skip
+    if trips is not None and trips.size != 1:
+        raise _bad_attribute(raw, f"a trip count of shape {list(trips.shape)}", "one number")
+    count = 0 if trips is None else max(0, int(trips.reshape(-1)[0]))
+    return {"body": body}, [*carried, *(TensorType(t.dtype, (count, *t.shape)) for t in stacked)]
+
+
+def _scan(
+    walk: Walk, raw: Raw, slots: Sequence[Slot | None], scope: Scope
+) -> tuple[dict[str, Body], list[TensorType | None]]:
+    given = _typed(raw, slots)
+    scanned = raw.attribute("num_scan_inputs", 1)
+    if not isinstance(scanned, int) or not 1 <= scanned <= len(given):
+        raise _bad_attribute(raw, f"num_scan_inputs {scanned} for {len(given)} inputs", f"1 to {len(given)}")
+    carried, sequences = given[: len(given) - scanned], given[len(given) - scanned :]
+    axes = _axes(raw, "scan_input_axes", sequences, 0)
+    lengths = {t.shape[axis] for t, axis in zip(sequences, axes, strict=True)}
+    if len(lengths) != 1:
+        raise BadGraph.one(
+            "type_conflict", raw.path, f"{raw.shown} over sequences of lengths {sorted(lengths)}", "one length",
+            "correct the shapes or axes",
+        )  # fmt: skip
+    slices = [_without(t, axis) for t, axis in zip(sequences, axes, strict=True)]
+    body, types = _body(walk, _graph(raw, "body"), [*carried, *slices], scope, f"{raw.path}.body")
+    _carries(raw, carried, types[: len(carried)])
+    stacked = types[len(carried) :]
+    places = _axes(raw, "scan_output_axes", stacked, 1)
+    (length,) = lengths
+    return {"body": body}, [*carried, *(_with(t, axis, length) for t, axis in zip(stacked, places, strict=True))]
+
+
+def _body(walk: Walk, graph: GraphProto, formals: Types, scope: Scope, path: str) -> tuple[Body, Types]:
+    """A nested graph and the types of its outputs."""
+    if len(graph.input) != len(formals):
+        raise BadGraph.one(
+            "bad_body", path, f"{len(graph.input)} inputs", f"{len(formals)}, as the node around it gives",
+            "correct the nested graph",
+        )  # fmt: skip
+    frame = Frame(Builder(graph.name, scope.frame.builder.opset), scope.frame)
+    inner = scope.inner(frame, "")
+    for proto, type in zip(graph.input, formals, strict=True):
+        frame.id_of(inner.define(proto.name, type, role=Role.INPUT))
+    walk.model.hold(graph, inner, path)
+    walk.nodes(graph.node, inner, path)
+    outputs: list[int] = []
+    types: Types = []
+    for proto in graph.output:
+        slot = inner.find(proto.name)
+        if slot is None or slot.type is None:
+            raise BadGraph.one(
+                "unknown_size", path, f"output {quoted(proto.name)} of unknown type", "a static type",
+                "give the value a static shape",
+            )  # fmt: skip
+        types.append(slot.type)
+        if slot.frame is not frame or slot.role is not Role.ACTIVATION:
+            slot = _copied(walk, slot, inner, proto.name, path)
+        outputs.append(frame.id_of(slot))
+    return frame.body(outputs), types
+
+
+def _copied(walk: Walk, slot: Slot, scope: Scope, name: str, path: str) -> Slot:
+    """The output of a node for a value that no node of the body makes: a body returns what it computes."""
+    walk.make(Raw("Identity", "", [name], [name], path), [slot], [slot.type], scope)
+    copy = scope.find(name)
+    assert copy is not None
+    return copy
+
+
+def _graph(raw: Raw, name: str) -> GraphProto:
+    if name not in raw.bodies:
+        raise BadGraph.one(
+            "bad_attribute", raw.path, f"{raw.shown} without {name}", f"a graph as attribute {name}", "add it"
+        )
+    return raw.bodies[name]
+
+
+def _typed(raw: Raw, slots: Sequence[Slot | None]) -> Types:
+    found = [slot.type for slot in slots if slot is not None and slot.type is not None]
+    if len(found) != len(slots):
+        raise BadGraph.one(
+            "type_conflict", raw.path, f"{raw.shown} with an absent or untyped input", "typed inputs", "give them all"
+        )
+    return found
+
+
+def _carries(raw: Raw, before: Types, after: Types) -> None:
+    for i, (a, b) in enumerate(zip(before, after, strict=False)):
+        if a != b:
+            raise BadGraph.one(
+                "type_conflict", raw.path, f"{raw.shown}, whose carried value {i} goes in as {a} and comes out as {b}",
+                "a value that keeps its type from trip to trip", "give it its final shape before the loop",
+            )  # fmt: skip
+    if len(before) != len(after):
+        raise BadGraph.one(
+            "bad_body", raw.path, f"{raw.shown} whose body returns {len(after)} carried values", f"{len(before)}",
+            "correct the nested graph",
+        )  # fmt: skip
+
+
+def _axes(raw: Raw, name: str, types: Types, more: int) -> list[int]:
+    """An attribute that names an axis of each type, of tensors with `more` axes than the types have."""
+    axes = raw.attribute(name, [0] * len(types))
+    fits = isinstance(axes, list) and len(axes) == len(types) and all(type(axis) is int for axis in axes)
+    if not fits or not all(
+        -len(t.shape) - more <= axis < len(t.shape) + more for t, axis in zip(types, axes, strict=True)
+    ):
+        shown = ", ".join(map(str, types))
+        raise _bad_attribute(raw, f"{name} {str(axes)[:80]} for {shown or 'nothing'}", "an axis of each")
+    return list(axes)
+
+
+def _bad_attribute(raw: Raw, found: str, expected: str) -> BadGraph:
+    return BadGraph.one("bad_attribute", raw.path, f"{raw.shown} with {found}", expected, "correct the node")
+
+
+def _without(type: TensorType, axis: int) -> TensorType:
+    axis += len(type.shape) if axis < 0 else 0
+    return TensorType(type.dtype, type.shape[:axis] + type.shape[axis + 1 :])
+
+
+def _with(type: TensorType, axis: int, length: int) -> TensorType:
+    axis += len(type.shape) + 1 if axis < 0 else 0
+    return TensorType(type.dtype, (*type.shape[:axis], length, *type.shape[axis:]))

@@ -1,0 +1,169 @@
+"""Shapes of the graph inputs: lengths in the file, and what the caller says of symbols, inputs and the batch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from onnx import ValueInfoProto
+
+from graph.errors import BadGraph, Findings, quoted
+from graph.formats.onnx.read.protos import checked
+from graph.ir import TensorType
+from graph.limits import Shapes
+from graph.ops.registry.onnx_fallback import dtype_name
+
+#: A length as the file gives it: a number, the name of a symbol, or None.
+Length = int | str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """A graph input that is not a weight: as the file declares it and as it is bound."""
+
+    name: str
+    dtype: str
+    declared: tuple[Length, ...] | None  # None: the file gives no rank
+    shape: tuple[int, ...] = ()
+
+    @property
+    def type(self) -> TensorType:
+        return TensorType(self.dtype, self.shape)
+
+
+def declared_type(proto: Any, name: str, path: str) -> tuple[str, tuple[Length, ...] | None]:
+    """(dtype, lengths) a TypeProto declares. Raises BadGraph for what is no tensor."""
+    kind = proto.WhichOneof("value")
+    if kind != "tensor_type":
+        raise BadGraph.one(
+            "unknown_dtype", path, f"{quoted(name)} of kind {kind or 'unknown'}", "a tensor",
+            "export the model with tensors instead of sequences, maps and optionals",
+        )  # fmt: skip
+    try:
+        dtype = dtype_name(proto.tensor_type.elem_type)
+    except ValueError as error:
+        raise BadGraph.one(
+            "unknown_dtype", path, f"{quoted(name)}: {error}", "a tensor of numbers", "export the model without it"
+        ) from None
+    if not proto.tensor_type.HasField("shape"):
+        return dtype, None
+    return dtype, tuple(
+        d.dim_value if d.HasField("dim_value") else d.dim_param or None for d in proto.tensor_type.shape.dim
+    )
+
+
+def bind(protos: Sequence[ValueInfoProto], shapes: Shapes) -> tuple[list[Input], dict[str, int]]:
+    """The inputs with every length bound, and the length of every symbol. Raises BadGraph listing all that is not.
+
+    What is said of one input wins over `dims`, `dims` over `batch`, `batch` over the file.
+    """
+    inputs = [Input(p.name, *declared_type(p.type, p.name, f"graph.input[{i}]")) for i, p in enumerate(protos)]
+    findings = Findings()
+    _names_exist(inputs, shapes, findings)
+    lengths = dict(shapes.dims)
+    for item in inputs:
+        if item.name in shapes.inputs:
+            _take_symbols(item, shapes.inputs[item.name], lengths, findings)
+    findings.settle()
+    if shapes.batch is not None:
+        for item in inputs:
+            if item.declared and isinstance(item.declared[0], str) and item.name not in shapes.inputs:
+                lengths.setdefault(item.declared[0], shapes.batch)
+    _symbols_bound(inputs, shapes, lengths, findings)
+    bound = [_bound(item, shapes, lengths, findings) for item in inputs]
+    findings.settle()
+    return bound, lengths
+
+
+def _names_exist(inputs: Sequence[Input], shapes: Shapes, findings: Findings) -> None:
+    names = [item.name for item in inputs]
+    symbols = list(dict.fromkeys(d for item in inputs for d in item.declared or () if isinstance(d, str)))
+    for name in shapes.inputs:
+        if name not in names:
+            findings.add(
+                "unknown_input", f"inputs.{name}", f"{quoted(name)}, which is no input of the model",
+                "one of " + ", ".join(map(quoted, names)), "correct the name",
+            )  # fmt: skip
+    for name in shapes.dims:
+        if name not in symbols:
+            findings.add(
+                "unknown_dimension", f"dims.{name}", f"{quoted(name)}, which is no dimension of an input",
+                "one of " + ", ".join(map(quoted, symbols)) if symbols else "nothing: all lengths are numbers",
+                "correct the name, or give the shape with --input NAME=16x3x224x224",
+            )  # fmt: skip
+    for path, length in shapes.lengths():
+        if length < 0:
+            findings.add("negative_size", path, str(length), "a length of 0 or more", "correct it")
+
+
+def _take_symbols(item: Input, shape: tuple[int, ...], lengths: dict[str, int], findings: Findings) -> None:
+    """Bind the symbols of an input whose shape is said."""
+    if item.declared is None:
+        return
+    if len(item.declared) != len(shape):
+        findings.add(
+            "wrong_rank", f"inputs.{item.name}", "x".join(map(str, shape)),
+            f"{len(item.declared)} lengths, as the model declares ({_shown(item.declared)})", "give all lengths",
+        )  # fmt: skip
+        return
+    for symbol, length in zip(item.declared, shape, strict=True):
+        if isinstance(symbol, str) and lengths.setdefault(symbol, length) != length:
+            findings.add(
+                "dimension_conflict", f"inputs.{item.name}", f"{length} for dimension {quoted(symbol)}",
+                f"{lengths[symbol]}, as said elsewhere", "give the dimension one length",
+            )  # fmt: skip
+
+
+def _symbols_bound(
+    inputs: Sequence[Input], shapes: Shapes, lengths: dict[str, int], findings: Findings
+) -> None:  # fmt: skip
+    """Every symbol without a length is one finding that says where it stands and what to say."""
+    where: dict[str, list[Input]] = {}
+    for item in inputs:
+        if item.name not in shapes.inputs:
+            for symbol in dict.fromkeys(n for n in item.declared or () if isinstance(n, str) and n not in lengths):
+                where.setdefault(symbol, []).append(item)
+    for symbol, items in where.items():
+        shown = ", ".join(f"{quoted(item.name)} ({_shown(item.declared or ())})" for item in items[:4])
+        first = items[0]
+        batch = ", --batch 8" if first.declared and first.declared[0] == symbol else ""
+        findings.add(
+            "unbound_dimension", f"dims.{symbol}", f"{quoted(symbol)} without a length in {shown}", "a length",
+            f"say --dim {symbol}=8{batch}, or --input {first.name}={_example(first.declared or (), lengths)}",
+        )  # fmt: skip
+
+
+def _bound(item: Input, shapes: Shapes, lengths: dict[str, int], findings: Findings) -> Input:
+    """The input with its lengths; what is missing is a finding."""
+    path = f"inputs.{item.name}"
+    if item.name in shapes.inputs:
+        shape: tuple[int, ...] = shapes.inputs[item.name]
+    elif item.declared is None:
+        findings.add(
+            "unbound_dimension", path, f"{quoted(item.name)}, whose rank the model does not give", "a shape",
+            f"say --input {item.name}=16x3x224x224",
+        )  # fmt: skip
+        return item
+    else:
+        lead = shapes.batch if item.declared and not isinstance(item.declared[0], str) else None
+        declared = (lead, *item.declared[1:]) if lead is not None else item.declared
+        found = [lengths.get(n) if isinstance(n, str) else n for n in declared]
+        for k, n in enumerate(found):
+            if n is None and declared[k] is None:
+                findings.add(
+                    "unbound_dimension", f"{path}.shape[{k}]",
+                    f"a dimension without name of {quoted(item.name)} ({_shown(item.declared)})", "a length",
+                    f"say --input {item.name}={_example(item.declared, lengths)}{', or --batch 8' if k == 0 else ''}",
+                )  # fmt: skip
+        shape = tuple(0 if n is None else n for n in found)
+    checked(TensorType(item.dtype, shape), f"input {quoted(item.name)}", path)
+    return Input(item.name, item.dtype, item.declared, shape)
+
+
+def _shown(declared: Sequence[Length]) -> str:
+    return "x".join("?" if d is None else str(d) for d in declared)
+
+
+def _example(declared: Sequence[Length], lengths: dict[str, int]) -> str:
+    return "x".join(str(lengths.get(d, 8) if isinstance(d, str) else 8 if d is None else d) for d in declared)

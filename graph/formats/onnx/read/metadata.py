@@ -1,0 +1,163 @@
+"""What ONNX has no field for, kept in `metadata_props` under the key `remat`, so that files of ours read back whole.
+
+node   {"phase":"backward","after":["a"],"annotations":{"origin":["fc1",1]}}
+value  {"role":"parameter"}
+model  {"gradients":[["w","grad/w"]]}
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable, Mapping
+from typing import Any, Literal, TypeVar, cast
+
+import msgspec
+import numpy as np
+
+from graph.errors import BadGraph
+from graph.ir import UNKNOWN_COST, Cost, Effect, Graph, Node, Phase, Role, Value
+from graph.ops.registry.onnx_fallback import dtype_name, numpy_dtype
+
+KEY = "remat"
+PhaseName = Literal["forward", "backward", "update"]
+Recompute = Literal["allow", "never", "prefer"] | None
+_Pairs = tuple[tuple[int, int], ...]
+
+
+class Expansion(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=True):
+    """The node of ours that the nodes after this note spell out in standard ops."""
+
+    name: str
+    op: str
+    inputs: tuple[str, ...]  # "" where absent
+    outputs: tuple[str, ...]
+    parts: tuple[str, ...]  # ops of the nodes that stand for it, this one first
+    attributes: dict[str, Any] = {}
+
+
+class NodeNote(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=True):
+    """Fields of `Node` beside op, names and attributes."""
+
+    phase: PhaseName = "forward"
+    after: tuple[str, ...] = ()  # node names
+    cost: Cost = UNKNOWN_COST
+    effect: Effect | None = None
+    stream: str | None = None
+    views: _Pairs = ()
+    in_place: _Pairs = ()
+    recompute: Recompute = None
+    heavy: bool | None = None
+    gradient_reads: tuple[str, ...] | None = None
+    annotations: dict[str, Any] = {}
+    seeded: bool = False  # the `seed` attribute was added for other runtimes
+    expands: Expansion | None = None
+
+
+class ValueNote(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=True):
+    """Fields of `Value` beside name and type."""
+
+    role: Role = Role.ACTIVATION
+    bytes: int | None = None
+    fixed_bytes: bool = False
+    untyped: bool = False  # the file's type only stands for `bytes`
+    annotations: dict[str, Any] = {}
+    stop_gradient: bool = False
+
+
+class ModelNote(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=True):
+    """Fields of `Graph`."""
+
+    order_is_given: bool = False
+    gradients: tuple[tuple[str, str], ...] = ()
+    annotations: dict[str, Any] = {}
+    gradient_rules: dict[str, Any] = {}
+    value_ids: tuple[int, ...] = ()  # id in the graph of the k-th value the file defines; () where it is k
+
+
+_Note = TypeVar("_Note", NodeNote, ValueNote, ModelNote)
+
+
+def text_of(note: msgspec.Struct) -> str:
+    """The note as it stands in a file."""
+    return msgspec.json.encode(note, enc_hook=_plain).decode()
+
+
+def note_from(text: str, kind: type[_Note], path: str) -> _Note:
+    """The note in a file. Raises BadGraph."""
+    try:
+        return msgspec.json.decode(text, type=kind)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise BadGraph.one(
+            "bad_note", f"{path}.metadata_props[{KEY}]", str(error), "what a file of ours says there",
+            "export the graph again, or remove the entry",
+        ) from None  # fmt: skip
+
+
+def of_node(graph: Graph, node: Node) -> NodeNote:
+    """What of a node ONNX cannot say."""
+    names = graph.values
+    return NodeNote(
+        cast(PhaseName, node.phase.name.lower()),
+        tuple(graph.nodes[n].name for n in node.after),
+        node.cost,
+        node.effect, node.stream, node.views, node.in_place, cast(Recompute, node.recompute), node.heavy,
+        None if node.gradient_reads is None else tuple(names[v].name for v in node.gradient_reads),
+        dict(node.annotations),
+    )  # fmt: skip
+
+
+def of_value(value: Value) -> ValueNote:
+    return ValueNote(
+        value.role, value.bytes, value.fixed_bytes, value.type is None, dict(value.annotations), value.stop_gradient
+    )
+
+
+def node_fields(note: NodeNote, node_id: Callable[[str], int], value_id: Callable[[str], int]) -> dict[str, Any]:
+    """Keyword arguments of `Builder.node` for what the note says."""
+    return {
+        "phase": Phase[note.phase.upper()],
+        "after": tuple(node_id(name) for name in note.after),
+        "cost": note.cost,
+        "effect": note.effect,
+        "stream": note.stream,
+        "views": note.views,
+        "in_place": note.in_place,
+        "recompute": note.recompute,
+        "heavy": note.heavy,
+        "gradient_reads": None if note.gradient_reads is None else tuple(value_id(n) for n in note.gradient_reads),
+        "annotations": note.annotations,
+    }
+
+
+def packed_attributes(attributes: Mapping[str, Any]) -> dict[str, Any]:
+    """Attributes as JSON holds them; arrays with dtype and shape."""
+    return {k: _packed_array(v) if isinstance(v, np.ndarray) else v for k, v in attributes.items()}
+
+
+def unpacked_attributes(packed: Mapping[str, Any], path: str) -> dict[str, Any]:
+    return {k: _array(v, path) if isinstance(v, dict) else v for k, v in packed.items()}
+
+
+def _packed_array(array: np.ndarray) -> dict[str, Any]:
+    data = base64.b64encode(np.ascontiguousarray(array).tobytes()).decode()
+    return {"dtype": dtype_name(array.dtype), "shape": list(array.shape), "data": data}
+
+
+def _array(packed: Mapping[str, Any], path: str) -> np.ndarray:
+    try:
+        data = base64.b64decode(packed["data"], validate=True)
+        return np.frombuffer(data, numpy_dtype(packed["dtype"])).reshape(packed["shape"]).copy()
+    except (KeyError, ValueError, TypeError) as error:
+        raise BadGraph.one(
+            "bad_note", path, f"an array attribute that cannot be read: {error}", "dtype, shape and base64 data",
+            "export the graph again",
+        ) from None  # fmt: skip
+
+
+def _plain(value: Any) -> Any:
+    """JSON for what annotations may hold beside JSON's own types."""
+    if isinstance(value, np.generic | np.ndarray):
+        return value.tolist()
+    if isinstance(value, Mapping):
+        return dict(value)
+    raise TypeError(f"{type(value).__name__} cannot be written to a file")

@@ -1,0 +1,283 @@
+"""The walk: nodes of the file in order, each folded, inlined or made a node of the graph."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from onnx import AttributeProto, FunctionProto, NodeProto
+
+from graph.errors import BadGraph, quoted
+from graph.formats.onnx.read import control_flow, weights
+from graph.formats.onnx.read.faults import conflict, untyped, wrong_arity
+from graph.formats.onnx.read.metadata import NodeNote, ValueNote, node_fields
+from graph.formats.onnx.read.opset_upgrade import check_old, is_old, opset_of, upgrade
+from graph.formats.onnx.read.protos import Raw, checked, raw_node
+from graph.formats.onnx.read.restore import apart
+from graph.formats.onnx.read.scope import Scope, Slot
+from graph.formats.onnx.read.upgrade_context import Place
+from graph.ir import ABSENT, EMPTY, FLOATS, Body, Role, TensorType
+from graph.ir.names import unlike
+from graph.ops.registry import infer
+from graph.ops.registry.constant_folding import folded
+from graph.ops.registry.onnx_fallback import type_of_array
+from graph.ops.registry.onnx_schemas import check_present
+from graph.ops.registry.registry import Call
+
+if TYPE_CHECKING:
+    from graph.formats.onnx.read.reader import Model
+
+
+class Walk:
+    """Makes the nodes of one model."""
+
+    def __init__(self, model: Model):
+        self.model = model
+        self.steps = 0
+        self.calls: list[str] = []  # functions under way
+
+    def nodes(self, protos: Sequence[NodeProto], scope: Scope, path: str) -> None:
+        """Walk a list of nodes."""
+        n = 0
+        while n < len(protos):
+            raw = raw_node(protos[n], f"{path}.node[{n}]", scope.given)
+            if raw.note is None:
+                self._step(raw, protos[n], scope)
+                n += 1
+            else:
+                whole, note, parts = apart(raw, protos, n)
+                self._exact(whole, note, scope)
+                n += parts
+
+    def _step(self, raw: Raw, proto: NodeProto, scope: Scope) -> None:
+        self.steps += 1
+        if self.steps > self.model.limits.nodes:
+            raise BadGraph.one(
+                "too_many_nodes", raw.path, f"more than {self.model.limits.nodes} nodes once functions are inlined",
+                f"at most {self.model.limits.nodes}", "send a smaller model, or raise the limit",
+            )  # fmt: skip
+        function = self.model.functions.get((raw.op, raw.overload))
+        if function is not None:
+            self._call(raw, proto, function, scope)
+            return
+        if is_old(raw.op, scope.opset):
+            check_old(proto, scope.opset, raw)
+            for node in upgrade(raw, scope.opset, Place(raw, scope)):
+                self._one(node, scope)
+        else:
+            self._one(raw, scope)
+
+    def _one(self, raw: Raw, scope: Scope) -> None:
+        """Fold the node, or make it one of the graph."""
+        if raw.op == "Constant":
+            self._constant(raw, scope)
+            return
+        slots = self.inputs(raw, scope)
+        if raw.bodies:
+            control_flow.control_flow(self, raw, slots, scope)
+            return
+        if raw.op == "Reshape" and len(slots) == 2:
+            slots = self._batch_followed(raw, slots, scope)
+        call = self._call_of(raw, slots, scope)
+        types = self._types(raw, call, slots)
+        if self._is_weight(raw, slots, types, scope):
+            self.model.keep(raw.outputs[0], _known(types[0]), None, Role.PARAMETER, scope, ValueNote())
+            return
+        arrays = None if raw.name in self.model.shapes.nodes else folded(call, types)
+        if arrays is None:
+            self.make(raw, slots, types, scope)
+            return
+        baked = raw.op not in ("Shape", "Size") and all(s is None or s.is_baked for s in slots)
+        for name, array in zip(raw.outputs, arrays, strict=False):
+            if name and array is not None:
+                scope.define(name, type_of_array(array), role=Role.CONSTANT, data=array, is_baked=baked)
+
+    def make(
+        self, raw: Raw, slots: Sequence[Slot | None], types: Sequence[TensorType | None], scope: Scope,
+        nested: dict[str, Body] | None = None, fields: dict[str, Any] | None = None,
+    ) -> None:  # fmt: skip
+        """Add the node to the graph of the scope."""
+        frame = scope.frame
+        types = [*types, *[None] * len(raw.outputs)][: len(raw.outputs)]
+        for name, type in zip(raw.outputs, types, strict=True):
+            if name and type is None and not self.model.notes.get(name, ValueNote()).untyped:
+                raise untyped(raw, name, self.model.opset)
+            if type is not None:
+                checked(type, f"output {quoted(name)} of {raw.shown}", raw.path)
+        ids = [ABSENT if slot is None else frame.id_of(slot) for slot in slots]
+        outputs: list[str | int | None] = []
+        for name, type in zip(raw.outputs, types, strict=True):
+            if not name:
+                outputs.append(None)
+                continue
+            slot = scope.define(name, type, note=self.model.notes.get(name, ValueNote()))
+            slot.value = frame.declare(slot)
+            outputs.append(slot.value)
+        frame.builder.node(
+            raw.op, ids, name=self._node_name(raw, scope), outputs=outputs, types=types,
+            attributes=raw.attributes or EMPTY, bodies=nested or EMPTY, **(fields or {}),
+        )  # fmt: skip
+        if raw.name:
+            frame.node_ids[raw.name] = len(frame.builder.nodes) - 1
+
+    def inputs(self, raw: Raw, scope: Scope) -> list[Slot | None]:
+        """What the node reads, None where absent."""
+        return [scope.find(name) if name else None for name in raw.inputs]
+
+    def output(self, name: str, scope: Scope) -> int:
+        """Id of a graph output; a value known under another name gets a node that gives it this one."""
+        slot = scope.find(name)
+        assert slot is not None  # only inputs of function calls may be absent
+        if slot.name == name:
+            return scope.frame.id_of(slot)
+        self.make(Raw("Identity", "", [name], [name], "graph.output"), [slot], [slot.type], scope)
+        return self.value_id(name, scope)
+
+    def value_id(self, name: str, scope: Scope) -> int:
+        """Id of a value by its name in the file. Raises BadGraph for a name nothing defines."""
+        try:
+            slot = scope.find(name)
+        except KeyError:
+            slot = None
+        if slot is None:
+            raise BadGraph.one(
+                "undefined_value", "metadata_props", f"{quoted(name)}, which nothing defines", "a value of the graph",
+                "export the graph again",
+            )  # fmt: skip
+        return scope.frame.id_of(slot)
+
+    def _exact(self, raw: Raw, note: NodeNote, scope: Scope) -> None:
+        """A node of a file of ours: made as it stands, never folded."""
+        slots = self.inputs(raw, scope)
+        nested = control_flow.nested(self, raw, slots, scope) if raw.bodies else None
+        types: Sequence[TensorType | None]
+        if nested is None:
+            types = self._types(raw, self._call_of(raw, slots, scope), slots)
+        else:
+            types = [self.model.declared_type(name, scope.is_model) if name else None for name in raw.outputs]
+        fields = node_fields(note, lambda name: _node_id(scope, name, raw), lambda name: self.value_id(name, scope))
+        self.make(raw, slots, types, scope, nested, fields)
+
+    def _call_of(self, raw: Raw, slots: Sequence[Slot | None], scope: Scope) -> Call:
+        declared = tuple(self.model.declared_type(name, scope.is_model) for name in raw.outputs)
+        return Call(
+            raw.op, raw.attributes, tuple(None if s is None else s.type for s in slots), declared,
+            tuple(bool(name) for name in raw.outputs), tuple(None if s is None else s.known for s in slots),
+            self.model.opset,
+        )  # fmt: skip
+
+    def _types(self, raw: Raw, call: Call, slots: Sequence[Slot | None]) -> tuple[TensorType | None, ...]:
+        """Types of the outputs. Raises BadGraph with the inputs' types and the constants among them."""
+        try:
+            if None in slots:
+                check_present(raw.op, call.opset, [slot is not None for slot in slots])
+            types = infer(call)
+            first, out = (call.inputs[0] if call.inputs else None), types[0] if types else None
+            if raw.op == "Reshape" and first is not None and out is not None and first.elements != out.elements:
+                raise ValueError(f"{first} cannot become {out}")
+        except ValueError as error:
+            raise conflict(raw, slots, str(error)) from None
+        for name, found, said in zip(raw.outputs, types, call.outputs, strict=False):
+            if found is not None and said is not None and found != said:
+                raise conflict(raw, slots, f"output {quoted(name)} is declared as {said}, but the op makes {found}")
+        return types
+
+    def _is_weight(
+        self, raw: Raw, slots: Sequence[Slot | None], types: Sequence[TensorType | None], scope: Scope
+    ) -> bool:  # fmt: skip
+        """True for a tensor filled by the file itself in place of a weight whose values were taken out."""
+        if raw.op != "ConstantOfShape" or not scope.is_model or not slots or slots[0] is None or types[0] is None:
+            return False
+        readers = self.model.uses.get(raw.outputs[0], set())
+        return slots[0].is_held and types[0].dtype in FLOATS and weights.is_filled_weight(readers)
+
+    def _batch_followed(self, raw: Raw, slots: list[Slot | None], scope: Scope) -> list[Slot | None]:
+        """The Reshape's inputs, the baked shape replaced where its leading length was the batch."""
+        source, target = slots
+        if source is None or source.type is None or target is None or target.known is None or not target.is_baked:
+            return slots
+        name = raw.inputs[0] if scope.is_model else ""
+        lead = source.type.shape[0] if source.type.shape else None
+        changed = self.model.batch.followed(target.known, name, source.type.elements, lead)
+        if changed is None:
+            return slots
+        follower = Slot(f"{target.name}/batch", type_of_array(changed), scope.frame, Role.CONSTANT, changed)
+        return [source, follower]
+
+    def _constant(self, raw: Raw, scope: Scope) -> None:
+        """A Constant node is a tensor of the file like an initialiser."""
+        found = next(iter(raw.attributes.items()), ("", None))
+        content = found[1]
+        numbers = content if isinstance(content, list) else [content]
+        if not isinstance(content, np.ndarray) and all(isinstance(x, float | int) for x in numbers):
+            content = np.asarray(content)
+            is_float = "float" in found[0] or (content.size > 0 and content.dtype.kind == "f")
+            content = content.astype(np.float32 if is_float else np.int64)
+        if not isinstance(content, np.ndarray) or len(raw.attributes) != 1 or len(raw.outputs) != 1:
+            raise BadGraph.one(
+                "bad_attribute", raw.path, f"{raw.shown} with {', '.join(raw.attributes) or 'no attribute'}",
+                "one of value, value_int, value_ints, value_float, value_floats", "correct the node",
+            )  # fmt: skip
+        try:
+            type = type_of_array(content)
+        except ValueError as error:
+            raise BadGraph.one(
+                "unknown_dtype", raw.path, f"{raw.shown}: {error}", "a tensor of numbers", "remove it"
+            ) from None
+        role = Role.CONSTANT  # a number written into a function belongs to the function
+        if not scope.in_function:
+            role = weights.role_of(raw.outputs[0], type, content, self.model.uses, self.model.signature)
+        self.model.keep(raw.outputs[0], type, content, role, scope, ValueNote())
+
+    def _call(self, raw: Raw, proto: NodeProto, function: FunctionProto, scope: Scope) -> None:
+        """Inline a call of a function the model defines."""
+        if raw.op in self.calls or len(self.calls) >= self.model.limits.depth:
+            raise BadGraph.one(
+                "too_deep", raw.path, f"function {quoted(raw.op)} called inside {' -> '.join(self.calls[:8])}",
+                f"functions that do not call themselves, at most {self.model.limits.depth} deep",
+                "inline the functions before sending the model",
+            )  # fmt: skip
+        if len(raw.outputs) > len(function.output) or len(raw.inputs) > len(function.input):
+            raise wrong_arity(raw, len(function.input), len(function.output))
+        given: dict[str, AttributeProto] = {a.name: a for a in function.attribute_proto}
+        for attribute in proto.attribute:
+            actual = scope.given.get(attribute.ref_attr_name) if attribute.ref_attr_name else attribute
+            if actual is not None:
+                given[attribute.name] = actual
+        prefix = f"{scope.prefix}{raw.name or raw.outputs[0]}/"
+        inner = Scope(scope.frame, opset_of(function.opset_import), None, prefix, given=given)
+        actuals = self.inputs(raw, scope)
+        for i, formal in enumerate(function.input):
+            inner.slots[formal] = actuals[i] if i < len(actuals) else None
+        pairs = [(inside, out) for inside, out in zip(function.output, raw.outputs, strict=False) if out]
+        inner.renamed = {inside: scope.value_name(out) for inside, out in pairs}
+        self.calls.append(raw.op)
+        self.nodes(function.node, inner, f"{raw.path}.{function.name}")
+        self.calls.pop()
+        for inside, out in pairs:
+            scope.slots[out] = inner.find(inside)
+
+    def _node_name(self, raw: Raw, scope: Scope) -> str:
+        """The file's name of the node, or `Op_index` when it has none or it is taken."""
+        builder = scope.frame.builder
+        name = scope.prefix + raw.name if raw.name else ""
+        if name and builder.free_node_name(name) == name:
+            return name
+        return unlike(f"{raw.op.rpartition('::')[2]}_{len(builder.nodes)}", self.model.node_names)
+
+
+def _node_id(scope: Scope, name: str, raw: Raw) -> int:
+    """Id of an earlier node of the same graph by its name in the file."""
+    found = scope.frame.node_ids.get(name)
+    if found is None:
+        raise BadGraph.one(
+            "bad_note", raw.path, f"{raw.shown} comes after {quoted(name)}, which is no node before it",
+            "an earlier node", "export the graph again",
+        )  # fmt: skip
+    return found
+
+
+def _known(type: TensorType | None) -> TensorType:
+    assert type is not None
+    return type

@@ -1,0 +1,135 @@
+"""Names of the file and what they stand for while it is walked.
+
+A *frame* is one graph being built (the model, or a body of If, Loop or Scan). A *scope* is one list of
+names: each frame has one, and so has every inlined function call and branch, inside the frame of its caller.
+A *slot* is what a name stands for; it becomes a value of a graph when a node first reads it, so unused weights
+and folded shapes leave no trace.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+from onnx import AttributeProto
+
+from graph.builder.builder import Builder
+from graph.formats.onnx.read.metadata import ValueNote
+from graph.ir import ABSENT, EMPTY, Body, Graph, Role, TensorType
+from graph.ops.registry.constant_folding import is_small
+
+_PLAIN = ValueNote()
+
+
+@dataclass(slots=True, eq=False)
+class Slot:
+    """What a name stands for."""
+
+    name: str  # of the value it becomes
+    type: TensorType | None
+    frame: Frame
+    role: Role = Role.ACTIVATION
+    data: np.ndarray | None = None  # content known now
+    is_held: bool = False  # an initialiser of the file
+    is_baked: bool = False  # its content follows from the file alone, not from the shapes asked for
+    value: int = ABSENT  # id in the frame's graph once something reads it
+    note: ValueNote = _PLAIN
+
+    @property
+    def known(self) -> np.ndarray | None:
+        """Content that shapes may depend on."""
+        return self.data if self.role is not Role.PARAMETER else None
+
+
+class Frame:
+    """One graph being built and what it takes from the graph around it."""
+
+    def __init__(self, builder: Builder, outer: Frame | None = None):
+        self.builder, self.outer = builder, outer
+        self.captures: list[tuple[int, int]] = []
+        self.node_ids: dict[str, int] = {}  # name in the file -> node
+        self.constants: dict[tuple[object, ...], Slot] = {}  # made by upgrades, by content
+        self._captured: dict[Slot, int] = {}
+
+    @property
+    def depth(self) -> int:
+        return 1 if self.outer is None else self.outer.depth + 1
+
+    def id_of(self, slot: Slot) -> int:
+        """Id of the slot's value in this frame's graph, made or captured when needed."""
+        if slot.frame is self:
+            if slot.value == ABSENT:
+                slot.value = self.declare(slot)
+            return slot.value
+        found = self._captured.get(slot)
+        if found is None:
+            found = self._captured[slot] = self._taken(slot)
+        return found
+
+    def declare(self, slot: Slot) -> int:
+        """Id of a new value for a slot that no node writes."""
+        note = slot.note
+        type = None if note.untyped else slot.type
+        return self.builder.value(
+            slot.name, type, slot.role, data=None if slot.role is Role.PARAMETER else slot.data,
+            bytes=note.bytes, fixed_bytes=note.fixed_bytes, annotations=note.annotations,
+            stop_gradient=note.stop_gradient,
+        )  # fmt: skip
+
+    def _taken(self, slot: Slot) -> int:
+        """Id of a value of an outer graph here: small constants are copied, the rest is captured."""
+        assert self.outer is not None  # a scope only sees slots of frames around it
+        known = slot.known
+        if known is not None and slot.type is not None and is_small(slot.type):
+            return self.builder.constant(known, slot.name)
+        outside = self.outer.id_of(slot)
+        inside = self.builder.value(slot.name, slot.type, Role.INPUT)
+        self.builder.inputs.remove(inside)
+        self.captures.append((inside, outside))
+        return inside
+
+    def body(self, outputs: list[int]) -> Body:
+        """The finished nested graph; it is checked together with the graph around it."""
+        b = self.builder
+        graph = Graph(b.name, tuple(b.values), tuple(b.nodes), tuple(outputs), tuple(b.inputs), b.opset)
+        return Body(graph, tuple(self.captures))
+
+
+@dataclass(slots=True, eq=False)
+class Scope:
+    """Names seen from one list of nodes."""
+
+    frame: Frame
+    opset: int  # of the standard, for the nodes in this list
+    outer: Scope | None = None  # None: nothing is seen outside (the model, a function)
+    prefix: str = ""  # of values and nodes made for this list
+    is_model: bool = False  # the model's own list: names are those of the file
+    given: Mapping[str, AttributeProto] = field(default_factory=lambda: EMPTY)  # attributes of the function call
+    renamed: dict[str, str] = field(default_factory=dict)  # name here -> name of the value it becomes
+    slots: dict[str, Slot | None] = field(default_factory=dict)  # None: an input the function call leaves out
+
+    def find(self, name: str) -> Slot | None:
+        """The slot of a name; None for an absent input. KeyError when nothing defines it."""
+        scope: Scope | None = self
+        while scope is not None:
+            if name in scope.slots:
+                return scope.slots[name]
+            scope = scope.outer
+        raise KeyError(name)
+
+    @property
+    def in_function(self) -> bool:
+        return not self.is_model if self.outer is None else self.outer.in_function
+
+    def value_name(self, name: str) -> str:
+        return self.renamed.get(name, self.prefix + name)
+
+    def define(self, name: str, type: TensorType | None, **fields: object) -> Slot:
+        slot = Slot(self.value_name(name), type, self.frame, **fields)  # type: ignore[arg-type]
+        self.slots[name] = slot
+        return slot
+
+    def inner(self, frame: Frame, prefix: str) -> Scope:
+        """A scope for nodes nested in this one."""
+        return Scope(frame, self.opset, self, prefix, given=self.given)

@@ -1,0 +1,271 @@
+"""A graph as an ONNX model that other runtimes run as it stands.
+
+Nodes keep their order. Standard ops are written as they are; ops of ours are spelled out in standard ops at their
+place (`spelled.py`), because onnxruntime moves the nodes of a function call to the end of its list, where a planned
+order is lost; an op without a body keeps its own domain. What ONNX has no field for stands in `metadata_props`
+(`graph/formats/onnx/read/metadata.py`), so the file reads back as the graph it was.
+
+Run it in onnxruntime with `execution_order = PRIORITY_BASED` and `graph_optimization_level = ORT_DISABLE_ALL`:
+optimisation merges a recomputed node with its first run.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from onnx import GraphProto, ModelProto, NodeProto, ValueInfoProto, helper, numpy_helper
+
+from graph.errors import BadGraph, quoted
+from graph.execution.sample_inputs import drawn
+from graph.formats.onnx.decompose import spelled_out
+from graph.formats.onnx.read.metadata import (
+    KEY,
+    Expansion,
+    ModelNote,
+    NodeNote,
+    ValueNote,
+    of_node,
+    of_value,
+    packed_attributes,
+    text_of,
+)
+from graph.ir import ABSENT, Body, Graph, Node, Role, TensorType, Value
+from graph.ir.names import free_name
+from graph.loop_remat.to_standard_ops import in_standard_ops
+from graph.ops.registry.onnx_fallback import attribute_proto, onnx_dtype, schema_of
+from graph.transforms.inline_calls import without_calls
+
+_MOST_BYTES = 2**31 - 1  # a protobuf message is at most this long
+_OLDEST_IR = 10  # the first with metadata on nodes
+#: Ops with a `seed`: two nodes of one stream get the same, so a repeat draws what the first run drew.
+_DRAWS = frozenset(
+    {"Bernoulli", "Dropout", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"}
+)
+
+
+def dump(graph: Graph, *, weights: str = "inputs", seed: int = 0) -> bytes:
+    """The graph as a ModelProto.
+
+    Parameters, states and constants without content are graph inputs; with `weights="random"` parameters and
+    constants are initialisers drawn by `seed` instead. Raises BadGraph when the file would pass 2 GiB, and
+    for a node with bodies that has no standard form.
+    """
+    if weights not in ("inputs", "random"):
+        raise ValueError(f"weights is {weights!r}; ask for 'inputs' or 'random'")
+    content: Mapping[int, np.ndarray] = {}
+    if weights == "random":
+        _fits(sum(v.nbytes for v in graph.values if v.role in (Role.PARAMETER, Role.CONSTANT)))
+        content = {v: a for v, a in drawn(graph, seed).items() if graph.values[v].role is not Role.STATE}
+    graph = without_calls(in_standard_ops(graph))
+    file = _File({value.name for value in graph.values}, graph.opset.get("", 21))
+    model = ModelProto(producer_name="remat")
+    writer = _Writer(file, graph, [value.name for value in graph.values], content)
+    writer.write(model.graph)
+    opsets = {"": file.opset, **{d: v for d, v in graph.opset.items() if d}}
+    for domain in sorted(file.domains):
+        opsets.setdefault(domain, 1)
+    model.opset_import.extend(helper.make_opsetid(domain, version) for domain, version in opsets.items())
+    standard = [helper.make_opsetid("", file.opset)]
+    model.ir_version = max(_OLDEST_IR, helper.find_min_ir_version_for(standard, ignore_unknown=True))
+    names = writer.names
+    gradients = tuple((names[a], names[b]) for a, b in graph.gradients)
+    note = ModelNote(
+        graph.order_is_given, gradients, dict(graph.annotations), dict(graph.gradient_rules), writer.value_ids()
+    )
+    _annotate(model, note)
+    _fits(model.ByteSize())
+    data: bytes = model.SerializeToString()
+    return data
+
+
+@dataclass(slots=True)
+class _File:
+    """What the nested graphs of one file share."""
+
+    taken: set[str]  # names of values
+    opset: int
+    domains: set[str] = field(default_factory=set)
+    ops: set[str] = field(default_factory=set)  # names of nodes
+
+    def free(self, name: str) -> str:
+        """`name`, or `name/1`, ... when a value has it; taken from now on."""
+        return free_name(name, self.taken)
+
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    """One node of the file."""
+
+    op: str
+    inputs: Sequence[str]
+    outputs: Sequence[str]
+    attributes: Mapping[str, Any]
+
+
+class _Writer:
+    """Writes one graph of the file."""
+
+    def __init__(self, file: _File, graph: Graph, names: list[str], content: Mapping[int, np.ndarray] | None):
+        self.file, self.graph, self.names = file, graph, names
+        self.content, self.is_nested = content or {}, content is None  # drawn content is the model's only
+        self.shared: dict[Any, str] = {}  # content of a constant in a spelled-out op -> its initialiser
+        self.proto = GraphProto()
+        self.defined: list[int] = []  # values in the order the file defines them
+
+    def write(self, proto: GraphProto, captured: frozenset[int] = frozenset()) -> None:
+        """Fill `proto` with the graph; captured values belong to the graph around it."""
+        self.proto = proto
+        graph = self.graph
+        proto.name = graph.name or "graph"
+        self.file.ops.update(node.name for node in graph.nodes)
+        written = {v for node in graph.nodes for v in node.writes}
+        proto.input.extend(self._value_info(v) for v in graph.inputs)
+        given = written.union(graph.inputs, captured)
+        held: list[int] = []
+        listed: list[int] = []
+        for v in range(len(graph.values)):
+            if v not in given:
+                (held if self._resident(v) else listed).append(v)
+        self.defined = [*graph.inputs, *listed, *held, *(v for node in graph.nodes for v in node.writes)]
+        for node in graph.nodes:
+            self._node(node)
+        proto.value_info.extend(self._value_info(v) for v in sorted(written.difference(graph.outputs)))
+        proto.output.extend(self._value_info(v) for v in graph.outputs)
+        if self.is_nested:
+            self._compute_outputs(written)
+
+    def _compute_outputs(self, written: set[int]) -> None:
+        """Let a node write each output of a nested graph, as ONNX asks; what is handed on or out twice gets a copy."""
+        seen: set[int] = set()
+        for info, v in zip(self.proto.output, self.graph.outputs, strict=True):
+            if v not in written or v in seen:
+                copy = self.file.free(f"{info.name}/out")
+                self.proto.node.append(NodeProto(op_type="Identity", input=[info.name], output=[copy]))
+                info.name = copy
+            seen.add(v)
+
+    def value_ids(self) -> tuple[int, ...]:
+        """Ids in the order the file defines them; () when they count up."""
+        return () if self.defined == list(range(len(self.defined))) else tuple(self.defined)
+
+    def _resident(self, v: int) -> bool:
+        """Write a parameter, constant or state; True as an initialiser, where its content is known or drawn."""
+        value = self.graph.values[v]
+        array = self.content.get(v) if value.data is None else value.data
+        if array is None:
+            self.proto.input.append(self._value_info(v))
+            return False
+        tensor = numpy_helper.from_array(np.asarray(array), self.names[v])
+        _annotate(tensor, of_value(value))
+        self.proto.initializer.append(tensor)
+        return True
+
+    def _value_info(self, v: int) -> ValueInfoProto:
+        """Name, type and note of a value; one that is only a size is written as that many bytes."""
+        value = self.graph.values[v]
+        type = value.type or TensorType("uint8", (value.nbytes,))
+        info = helper.make_tensor_value_info(self.names[v], onnx_dtype(type.dtype), type.shape)
+        note = of_value(value)
+        if note not in (ValueNote(), ValueNote(Role.INPUT)):
+            _annotate(info, note)
+        return info
+
+    def _node(self, node: Node) -> None:
+        """One node as one line or several; its note stands with the first."""
+        note = of_node(self.graph, node)
+        note.after = tuple(self.graph.nodes[n].name for n in node.after)
+        names = dict(enumerate(self.names))
+        lines = self._lines(self.graph, node, names)
+        whole = lines[0]
+        if len(lines) > 1 or whole.op != node.op:
+            note.expands = Expansion(
+                node.name, node.op, _named(node.inputs, names), _named(node.outputs, names),
+                tuple(line.op for line in lines), packed_attributes(node.attributes),
+            )  # fmt: skip
+        elif node.stream is not None and node.op in _DRAWS and "seed" not in node.attributes:
+            note.seeded = True
+            lines = [_Line(node.op, whole.inputs, whole.outputs, {**node.attributes, "seed": _seed_of(node.stream)})]
+        for k, line in enumerate(lines):
+            name = node.name if k == 0 else free_name(f"{node.name}/{line.op}", self.file.ops)
+            proto = self._proto(line, name)
+            self.proto.node.append(proto)
+            if k == 0:
+                _annotate(self.proto.node[-1], note)
+        for name, body in node.bodies.items():
+            self._body(self.proto.node[-1], node, name, body)
+
+    def _lines(self, graph: Graph, node: Node, names: dict[int, str]) -> list[_Line]:
+        """The nodes that stand for a node of `graph`, whose values are called `names`."""
+        whole = spelled_out(graph, node)
+        if whole is None:
+            return [_Line(node.op, _named(node.inputs, names), _named(node.outputs, names), node.attributes)]
+        inner = dict(zip(whole.inputs, _named([v for v in node.inputs if v != ABSENT], names), strict=True))
+        inner.update(zip(whole.outputs, _named([v for v in node.outputs if v != ABSENT], names), strict=True))
+        for v in dict.fromkeys(v for part in whole.nodes for v in (*part.reads, *part.writes)):
+            if v not in inner:
+                value = whole.values[v]
+                inner[v] = self._shared(value) if value.data is not None else self.file.free(value.name)
+        return [line for part in whole.nodes for line in self._lines(whole, part, inner)]
+
+    def _shared(self, value: Value) -> str:
+        """Name of an initialiser with a constant's content; equal ones are written once a graph."""
+        array = np.asarray(value.data)
+        key = (array.dtype.name, array.shape, array.tobytes())
+        if key not in self.shared:
+            self.shared[key] = self.file.free(value.name)
+            self.proto.initializer.append(numpy_helper.from_array(array, self.shared[key]))
+        return self.shared[key]
+
+    def _proto(self, line: _Line, name: str) -> NodeProto:
+        domain, _, op = line.op.rpartition("::")
+        if domain:
+            self.file.domains.add(domain)
+        proto = NodeProto(name=name, op_type=op, domain=domain, input=line.inputs, output=line.outputs)
+        schema = schema_of(line.op, self.file.opset)
+        for key, value in line.attributes.items():
+            kind = schema.attributes[key].type if schema is not None and key in schema.attributes else None
+            proto.attribute.append(attribute_proto(key, value, kind))
+        return proto
+
+    def _body(self, proto: NodeProto, node: Node, name: str, body: Body) -> None:
+        """Append a nested graph; captured values go by their names outside."""
+        captured = {inner: self.names[outer] for inner, outer in body.captures}
+        names = [
+            captured.get(v) or self.file.free(value.name) for v, value in enumerate(body.graph.values)
+        ]  # fmt: skip
+        for v, value in enumerate(body.graph.values):
+            resident = value.role not in (Role.ACTIVATION, Role.INPUT)
+            if resident and value.data is None and v not in captured:
+                raise BadGraph.one(
+                    "no_content", f"nodes.{node.name}.bodies.{name}",
+                    f"{value.role} {quoted(value.name)} without content",
+                    "content, or a value captured from outside", "hold the value outside and capture it",
+                )  # fmt: skip
+        attribute = proto.attribute.add(name=name, type=5)  # AttributeProto.GRAPH
+        _Writer(self.file, body.graph, names, None).write(attribute.g, frozenset(captured))
+
+
+def _named(ids: Sequence[int], names: Mapping[int, str]) -> tuple[str, ...]:
+    return tuple("" if v == ABSENT else names[v] for v in ids)
+
+
+def _annotate(proto: Any, note: ModelNote | NodeNote | ValueNote) -> None:
+    entry = proto.metadata_props.add()
+    entry.key, entry.value = KEY, text_of(note)
+
+
+def _seed_of(stream: str) -> int:
+    """A seed that float attributes hold exactly."""
+    return zlib.crc32(stream.encode()) & 0xFFFFFF
+
+
+def _fits(size: int) -> None:
+    if size > _MOST_BYTES:
+        raise BadGraph.one(
+            "too_large", "model", f"{size} bytes of ONNX", f"at most {_MOST_BYTES}, as protobuf allows",
+            "export with weights as inputs, or keep constants out of the graph",
+        )  # fmt: skip

@@ -1,0 +1,91 @@
+"""Paddle's `while_loop(condition, body, variables)` as a Loop: functions that add ops, variables that may be nested.
+
+variables [i, [x, y]]     condition(program, {i: i, x: x, y: y}) -> name of a truth value
+                          body(block) -> [i1, [x1, y1]], in the structure of the variables
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from graph.errors import BadGraph, quoted
+from graph.formats.document.schema import NodeRow
+from graph.formats.shared.blocks import Block, State, add_loop
+from graph.formats.shared.program import Program
+
+#: condition(where its ops go, variable -> its name there) -> name of what it returns
+Condition = Callable[[Program, Mapping[str, str]], str]
+Body = Callable[[Block], Any]
+
+
+def while_loop(
+    program: Program, name: str, condition: Condition, body: Body, variables: Any, results: Sequence[str],
+    max_trips: int | None = None,
+) -> NodeRow:  # fmt: skip
+    """Add the loop; `results` are what the variables, flattened, are called after it.
+
+    Raises BadGraph with the code `bad_request` naming the argument that has another form than it must.
+    """
+    for what, given in (("condition", condition), ("body", body)):
+        if not callable(given):
+            raise _bad(name, what, f"{given!r:.60}", "a graph", "give a function that adds its ops")
+    if not isinstance(variables, list | tuple):
+        raise _bad(name, "variables", f"{variables!r:.60}", "a list", "give a list of names")
+    flat = _flat(variables)
+    if not flat:
+        raise _bad(name, "variables", "no variables", "at least one", "name what changes from trip to trip")
+    first = _tested(program, name, condition(program, {v: v for v in flat}))
+    block = Block(program)
+    block.program.types.update((v, program.types.get(v)) for v in flat)
+    returned = body(block)
+    after = _like(name, variables, returned)
+    again = _tested(block.program, name, condition(block.program, dict(zip(flat, after, strict=True))))
+    states = [State(v, v, new, result) for v, new, result in zip(flat, after, results, strict=True)]
+    return add_loop(program, name, first, block, again, states, max_trips)
+
+
+def _bad(name: str, what: str, found: str, expected: str, remedy: str) -> BadGraph:
+    return BadGraph.one("bad_request", f"{name}.{what}", found, expected, remedy)
+
+
+def _flat(structure: Any) -> list[str]:
+    """Names of a nested list or mapping, in order."""
+    if isinstance(structure, Mapping):
+        structure = list(structure.values())
+    if isinstance(structure, list | tuple):
+        return [name for part in structure for name in _flat(part)]
+    return [str(structure)]
+
+
+def _tested(program: Program, name: str, flag: Any) -> str:
+    """What a condition returned, when it is one computed truth value."""
+    if not isinstance(flag, str) or flag not in program.types or flag in program.contents:
+        raise _bad(name, "condition", f"{flag!r:.60} returned", "a value that is computed", "compare the variables")
+    type = program.types[flag]
+    if type is not None and (type.dtype != "bool" or type.elements != 1):
+        raise _bad(
+            name, "condition", f"{quoted(flag)} of {type} returned", "one element of bool", "compare or reduce it"
+        )
+    return flag
+
+
+def _like(name: str, variables: Any, returned: Any) -> list[str]:
+    """Names the body returned, flattened, when they have the structure of the variables."""
+    if not isinstance(returned, list | tuple):
+        returned = [returned]
+    if _shape(variables) != _shape(returned):
+        raise _bad(
+            name, "body", f"{returned!r:.60} returned", f"values in the structure of {variables!r:.60}",
+            "return one value for each variable",
+        )  # fmt: skip
+    return _flat(returned)
+
+
+def _shape(structure: Any) -> Any:
+    """The structure without its names; lists and tuples are alike."""
+    if isinstance(structure, Mapping):
+        return {key: _shape(part) for key, part in structure.items()}
+    if isinstance(structure, list | tuple):
+        return [_shape(part) for part in structure]
+    return None

@@ -1,0 +1,269 @@
+"""A Paddle program (`.pdmodel`) as a graph: block 0 in order, further blocks as bodies of loops and branches.
+
+Roles of ops (`op_role`) tell the backward part and the update; distribution attributes and checkpoints become
+annotations. Lengths of -1 are bound by the batch or the caller.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from graph.errors import BadGraph, Findings, quoted
+from graph.formats.document.schema import NodeRow, ValueRow
+from graph.formats.paddle.mesh_attributes import CHECKPOINT, SEPARATE, marks_of, spread
+from graph.formats.paddle.ops import DTYPES, PADDLE, slots_of
+from graph.formats.paddle.proto import LOD_TENSOR, program_of, value_of
+from graph.formats.shared.blocks import Block, add_if, add_loop, carried
+from graph.formats.shared.program import Program, declared_type, tensor
+from graph.formats.shared.protobuf import plain_of
+from graph.formats.shared.rows import Origin, mark
+from graph.ir import Graph, TensorType
+from graph.limits import Limits, Shapes
+
+#: Bits of `op_role`.
+BACKWARD, OPTIMIZE, SCHEDULE = 1, 2, 16
+#: Ops that only hand values in and out of the program.
+_DOORS = frozenset({"feed", "fetch"})
+_BODIES = frozenset({"while", "conditional_block", "conditional_block_infer"})
+
+
+def load(data: bytes, limits: Limits, shapes: Shapes) -> Graph:
+    """The graph of a program. Raises BadGraph with up to ten findings."""
+    message = program_of(data)
+    ops = sum(len(block.ops) for block in message.blocks)
+    if ops > limits.nodes or not len(message.blocks):
+        raise BadGraph.one(
+            "too_many_nodes" if ops else "not_a_model", "blocks", f"{ops} ops", f"at most {limits.nodes}, and a block",
+            "send a smaller model, or raise the limit",
+        )  # fmt: skip
+    findings = Findings()
+    reader = Reader(message, Program(PADDLE, limits, findings), shapes)
+    reader.given()
+    reader.ops(message.blocks[0].ops, reader.program)
+    findings.settle()
+    return reader.program.graph("", reader.outputs(), reader.note())
+
+
+class Reader:
+    """Walks the blocks of one program."""
+
+    def __init__(self, message: Any, program: Program, shapes: Shapes):
+        self.message, self.program, self.shapes = message, program, shapes
+        self.blocks = {block.idx: block for block in message.blocks}
+        self.vars = {var.name: var for block in reversed(message.blocks) for var in block.vars}
+        self.fetched: list[str] = []
+        self.read: dict[str, None] = {}
+        self.written: dict[str, None] = {}
+        self.under_way: list[int] = [0]
+        for block in message.blocks:
+            for op in block.ops:
+                self.read.update((name, None) for slot in op.inputs for name in slot.arguments)
+
+    def given(self) -> None:
+        """Give the program its weights, states and inputs. Raises BadGraph."""
+        written: set[str] = set()
+        fed: dict[str, None] = {}
+        read_first: dict[str, None] = {}
+        for op in self.message.blocks[0].ops:
+            if op.type == "feed":
+                fed.update((name, None) for slot in op.outputs for name in slot.arguments)
+                continue
+            reads = [name for slot in op.inputs for name in slot.arguments]
+            read_first.update((name, None) for name in reads if name not in written)
+            written.update(name for slot in op.outputs for name in slot.arguments)
+        names = dict.fromkeys([*fed, *(v.name for v in self.message.blocks[0].vars if v.persistable), *read_first])
+        names = {name: None for name in names if name in self.vars and self._is_tensor(self.vars[name])}
+        inputs = [name for name in names if not self.vars[name].persistable]
+        self.program.check_asked(self.shapes, inputs)
+        for name in names:
+            if name not in self.read and name not in fed:
+                continue
+            self._give(name, self.vars[name])
+
+    def _is_tensor(self, var: Any) -> bool:
+        return bool(var.type.type == LOD_TENSOR and var.type.HasField("lod_tensor"))
+
+    def _give(self, name: str, var: Any) -> None:
+        role = "input"
+        if var.persistable:
+            role = "parameter" if var.is_parameter or not _is_state(name, self.message) else "state"
+        type = self.shapes.inputs.get(name)
+        declared = self._declared(var, role == "input")
+        if type is not None:
+            dtype = "float32" if declared is None and not var.type.lod_tensor.tensor.data_type else self._dtype(var)
+            declared = declared_type(name, dtype, type)
+        if declared is None:
+            self.program.untyped(name, f"the program ({list(var.type.lod_tensor.tensor.dims)})")
+        annotations = marks_of(var.attrs)
+        self.program.give(name, declared, role, annotations=annotations or None)
+        if var.stop_gradient and role != "state":
+            self.program.values[name].stop_gradient = True
+
+    def _dtype(self, var: Any) -> str:
+        number = var.type.lod_tensor.tensor.data_type
+        if number not in DTYPES:
+            raise BadGraph.one(
+                "unknown_dtype", f"var {quoted(var.name)}", str(number), "a number Paddle has for an element type",
+                "export the program again",
+            )  # fmt: skip
+        return DTYPES[number]
+
+    def _declared(self, var: Any, binds: bool) -> TensorType | None:
+        """What the program says of a variable, the batch put in for a leading -1; None where a length stays open."""
+        if not self._is_tensor(var):
+            return None
+        dims = list(var.type.lod_tensor.tensor.dims)
+        if dims and self.shapes.batch is not None and (dims[0] == -1 or binds):
+            dims[0] = self.shapes.batch
+        if any(n < 0 for n in dims):
+            return None
+        return declared_type(var.name, self._dtype(var), dims)
+
+    def ops(self, ops: Sequence[Any], program: Program) -> None:
+        """Add the ops of a block in order. Raises BadGraph."""
+        for op in ops:
+            if op.type == "fetch":
+                self.fetched += [name for slot in op.inputs for name in slot.arguments]
+            elif op.type not in _DOORS:
+                self._op(op, program)
+
+    def _op(self, op: Any, program: Program) -> None:
+        given = {attribute.name: attribute for attribute in op.attrs}
+        attributes = {name: value_of(attribute) for name, attribute in given.items()}
+        ins, outs = slots_of(op.type)
+        inputs = _ordered(op.inputs, ins)
+        outputs = _ordered(op.outputs, outs)
+        if "Out*" not in outs and "Y*" not in outs:  # masks and remembered shapes that nobody reads are left out
+            outputs = [name if k == 0 or name in self.read else "" for k, name in enumerate(outputs)]
+        self.written.update((name, None) for name in outputs if name)
+        role = attributes.get("op_role", 0)
+        role = role if isinstance(role, int) else 0
+        phase = "update" if role & (OPTIMIZE | SCHEDULE) else "backward" if role & BACKWARD else "forward"
+        origin = Origin("", op.type, "", _kept(op), [], [])
+        name = next((name for name in outputs if name), op.type)
+        if op.type in _BODIES:
+            rows = self._body(op, attributes, name, program)
+            origin.id = rows[-1].name
+            mark(rows, "paddle", origin)
+        else:
+            parameters = {k: v for k, v in attributes.items() if v is not None and SEPARATE not in k}
+            declared = [None if not name else self._of(name) for name in outputs]
+            rows = program.op(op.type, name, inputs, outputs, parameters, declared=declared, phase=phase, origin=origin)
+        for row in rows:
+            row.phase = phase  # type: ignore[assignment]
+        spread(
+            rows,
+            op,
+            given,
+            program.types,
+            {name: self.vars[name].attrs for name in (*inputs, *outputs) if name in self.vars},
+        )
+        for name in outputs:
+            self._annotate(name, program)
+
+    def _of(self, name: str) -> TensorType | None:
+        return self._declared(self.vars[name], False) if name in self.vars else None
+
+    def _annotate(self, name: str, program: Program) -> None:
+        """What the program notes on a variable that an op writes."""
+        var = self.vars.get(name)
+        if var is None or name in program.values or program is not self.program:
+            return
+        annotations = marks_of(var.attrs)
+        if annotations:
+            program.values[name] = ValueRow(name, annotations=annotations)
+
+    def _body(self, op: Any, attributes: Mapping[str, Any], name: str, program: Program) -> list[NodeRow]:
+        """A loop or branch over another block."""
+        index = attributes.get("sub_block")
+        if not isinstance(index, int) or index not in self.blocks or index in self.under_way:
+            raise BadGraph.one(
+                "bad_body", f"op {quoted(op.type)}", f"sub_block {index!r}", "the number of another block",
+                "export the program again",
+            )  # fmt: skip
+        wanted = "Condition" if op.type == "while" else "Cond"
+        condition = next((name for slot in op.inputs if slot.parameter == wanted for name in slot.arguments), "")
+        if condition not in program.types:
+            raise BadGraph.one(
+                "undefined_value", f"op {quoted(op.type)}", f"{wanted} {quoted(condition)}", "a value made before",
+                "export the program again",
+            )  # fmt: skip
+        before = len(program.nodes)
+        self.under_way.append(index)
+        if op.type == "while":
+            block = Block(program)
+            self.ops(self.blocks[index].ops, block.program)
+            first = program.truth(condition, f"{name}/first")
+            again = block.program.truth(condition, f"{name}/again")
+            add_loop(program, name, first, block, again, [s for s in carried(block) if s.before != condition])
+        else:
+            self._defined(op, program)
+            block = Block(program)
+            self.ops(self.blocks[index].ops, block.program)
+            add_if(program, name, program.truth(condition, f"{name}/if"), block)
+        self.under_way.pop()
+        return program.nodes[before:]
+
+    def _defined(self, op: Any, program: Program) -> None:
+        """Zeros for what only this branch makes: without it nobody reads them."""
+        for name in _ordered(op.outputs, ["Out"]):
+            type = self._of(name)
+            if name and name not in program.types and type is not None:
+                lengths = program.constant(f"{name}/shape", np.array(type.shape, np.int64))
+                row = NodeRow(f"{name}/unset", "ConstantOfShape", [lengths], [name], {"value": tensor(type.dtype)})
+                program.add(row, [type])
+
+    def outputs(self) -> list[str]:
+        """What is fetched, else what is written and never read."""
+        known = self.program.types
+        found = [name for name in self.fetched if name in known]
+        return found or [name for name in self.written if name not in self.read and name in known]
+
+    def note(self) -> dict[str, Any]:
+        """What else the program says, to be written again."""
+        rest = type(self.message)()
+        rest.CopyFrom(self.message)
+        for block in rest.blocks[:1]:
+            kept = [op for op in block.ops if op.type in _DOORS]
+            del block.ops[:]
+            block.ops.extend(kept)
+        checkpoints = [var.name for var in self.vars.values() if any(a.name == CHECKPOINT for a in var.attrs)]
+        note: dict[str, Any] = {"paddle": {"program": plain_of(rest)}}
+        if checkpoints:
+            note["checkpoints"] = checkpoints
+        return note
+
+
+def _ordered(slots: Sequence[Any], wanted: Sequence[str]) -> list[str]:
+    """Names in the order of the slots a rule takes; "" for one that is empty, further slots behind by name."""
+    by_slot = {slot.parameter: list(slot.arguments) for slot in slots}
+    found: list[str] = []
+    for slot in wanted:
+        names = by_slot.pop(slot.rstrip("*"), [])
+        found += names if slot.endswith("*") else (names[:1] or [""])
+    if not wanted or not any(found):
+        found = [name for names in by_slot.values() for name in names]
+    while found and not found[-1]:
+        found.pop()
+    return found
+
+
+def _kept(op: Any) -> dict[str, Any]:
+    """The op as plain data, to be written again."""
+    found = plain_of(op)
+    found.pop("type", None)
+    return found
+
+
+def _is_state(name: str, message: Any) -> bool:
+    """Whether an op writes a persistable variable, or it holds running statistics."""
+    for block in message.blocks:
+        for op in block.ops:
+            if any(name in slot.arguments for slot in op.outputs):
+                return True
+            if any(slot.parameter in ("Mean", "Variance") and name in slot.arguments for slot in op.inputs):
+                return True
+    return False

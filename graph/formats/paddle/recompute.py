@@ -1,0 +1,86 @@
+"""Recomputation as Paddle writes it: its two ways to build segments, its names, its roles.
+
+    t ──▶ t.subprog_0        segments count from the last        ops of copies: role backward, recomputed
+
+`recompute_pass` takes a training graph as the auto-parallel pass does; segments are built as that pass, or as
+`append_backward`, builds them from a list of checkpoints.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+from graph.ir import Graph, Node
+from graph.training.device_mesh import check_mesh, renamed_mapping, trimmed
+from graph.training.recompute_segments import RECOMPUTED, Rerun, rerun, written_value
+from graph.training.segments import Range, Segments, Statistics, between_checkpoints, chosen, in_order, settled
+
+ROLE = "op_role"  # annotation of a node: "forward", "backward", "optimize", ...
+
+
+def append_backward_segments(statistics: Statistics, names: Sequence[str], unknown: str = "warn") -> Segments:
+    """One checkpoint not written by the first op gives [0, its writer]; several give one segment for each two
+    neighbours, and one in front of the first of these unless that starts at 0.
+    """
+    ordered, notes = in_order(statistics, names, unknown)
+    ranges: list[Range] = [pair for a, b in pairwise(ordered) if (pair := statistics.between(a, b)) is not None]
+    if len(ordered) == 1 and statistics.writer.get(ordered[0], 0) > 0:
+        ranges = [(0, statistics.writer[ordered[0]] + 1)]
+    elif ranges and ranges[0][0] > 0:
+        ranges.insert(0, (0, ranges[0][0]))
+    return settled(statistics, ranges, ordered, notes)
+
+
+#: The two ways Paddle builds segments from checkpoints.
+RULES: dict[str, Callable[[Statistics, Sequence[str], str], Segments]] = {
+    "pass": between_checkpoints,
+    "append_backward": append_backward_segments,
+}
+
+
+def recompute_pass(
+    graph: Graph,
+    loss: str,
+    checkpoints: Sequence[str] | None,
+    *,
+    rule: str = "pass",
+    unknown: str = "warn",
+    ranges: Sequence[Sequence[int]] | None = None,
+    opt_out: Collection[int] = (),
+    needed_only: bool = False,
+    nested: str = "error",
+) -> Rerun:
+    """The training graph with segments run again, named and annotated as Paddle does.
+
+    Segments are those of `graph.training.segments.chosen`, from checkpoints by one of `RULES`. Distribution
+    annotations are copied to what is copied and renamed, and must be complete and consistent. Raises
+    BadGraph for an unknown loss, faulty annotations and nested graphs in segments.
+    """
+    statistics = Statistics.of(graph, [written_value(graph, loss)])
+    check_mesh(trimmed(graph))
+    segments = chosen(statistics, checkpoints, ranges, opt_out, unknown, RULES[rule])
+    found = rerun(
+        graph, statistics, segments, nested=nested, needed_only=needed_only, suffix=".subprog_{}".format,
+        annotated=_annotated,
+    )  # fmt: skip
+    found = replace(found, graph=_with_roles(trimmed(found.graph)))
+    check_mesh(found.graph)
+    return found
+
+
+def _annotated(node: Node, renamed: Mapping[str, str]) -> dict[str, Any]:
+    return renamed_mapping(node.annotations, renamed)
+
+
+def _with_roles(graph: Graph) -> Graph:
+    """Copies in the role of backward ops, and on the mesh of what they copy, where the graph says roles."""
+    if not any(ROLE in node.annotations for node in graph.nodes):
+        return graph
+    nodes = [
+        replace(node, annotations={**node.annotations, ROLE: "backward"}) if node.annotations.get(RECOMPUTED) else node
+        for node in graph.nodes
+    ]
+    return replace(graph, nodes=tuple(nodes))

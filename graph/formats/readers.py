@@ -1,0 +1,48 @@
+"""Readers of model files. Each is a file with `sniff(data) -> bool` and `load(data, limits, shapes) -> Graph`."""
+
+from __future__ import annotations
+
+import importlib
+from types import ModuleType
+
+from graph.errors import BadGraph
+from graph.gc_pause import collector_paused
+from graph.ir import Graph
+from graph.limits import Limits, Shapes
+
+#: Name -> module below this package, tried in this order; imported when first needed: `remat --help` loads none.
+READERS = {
+    "native": "native.reader",
+    "mxnet": "mxnet.reader",
+    "onnx": "onnx.read",
+    "caffe2": "caffe2",
+    "paddle": "paddle.load",
+}
+
+
+def importer_of(data: bytes) -> str:
+    """Name of the first reader that recognises the bytes. Raises BadGraph when none does."""
+    for name in READERS:
+        if _module(name).sniff(data):
+            return name
+    raise BadGraph.one(
+        "unknown_format", "document", f"{data[:16]!r} ... ({len(data)} bytes)", "one of " + ", ".join(READERS),
+        "send a remat/1 document or a model file of a known format",
+    )  # fmt: skip
+
+
+def load(data: bytes, limits: Limits | None = None, shapes: Shapes | None = None) -> Graph:
+    """The model in `data`, whatever its format. Raises BadGraph."""
+    limits = limits or Limits()
+    if len(data) > limits.document_bytes:
+        raise BadGraph.one(
+            "too_large", "document", f"{len(data)} bytes", f"at most {limits.document_bytes}",
+            "send a smaller model, strip its weights, or raise the limit",
+        )  # fmt: skip
+    with collector_paused():
+        graph: Graph = _module(importer_of(data)).load(data, limits, shapes or Shapes())
+    return graph
+
+
+def _module(name: str) -> ModuleType:
+    return importlib.import_module(f"{__package__}.{READERS[name]}")

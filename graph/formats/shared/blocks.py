@@ -1,0 +1,160 @@
+"""Nested lists of ops that read and write the names around them, as nodes with bodies.
+
+    if c:  y = f(x)              If(c)   then: captures x    returns y        outside: y is a new version
+    else:  z = g(x)                      else: captures x, y returns y
+                                 (and z likewise, passed through by the branch that does not write it)
+
+A name read before it is written comes from outside, a written name that is visible outside is handed out, the
+rest is local.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from graph.errors import BadGraph, quoted
+from graph.formats.document.schema import BodyRow, NodeRow, ValueRow
+from graph.formats.shared.program import Program
+from graph.ir import TensorType
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """What a list of rows does with names."""
+
+    reads: tuple[str, ...]  # before they are written, in order
+    writes: tuple[str, ...]
+
+
+def names_of(rows: Sequence[NodeRow], own: Mapping[str, ValueRow]) -> Names:
+    """Names read before any row writes them, and names written; `own` are there from the start."""
+    reads: dict[str, None] = {}
+    writes: dict[str, None] = {}
+    for row in rows:
+        captured = [outer for body in row.bodies.values() for outer in body.captures.values()]
+        for name in (*row.inputs, *captured):
+            if name and name not in writes and name not in own:
+                reads[name] = None
+        writes.update((name, None) for name in row.outputs if name)
+    return Names(tuple(reads), tuple(writes))
+
+
+class Block:
+    """A nested list of ops under way: `program` takes them, with the types of the names around it."""
+
+    def __init__(
+        self, outer: Program, formals: Mapping[str, TensorType | None] | None = None, local: Sequence[str] = (),
+        *, sees: bool = True,
+    ):  # fmt: skip
+        """`formals` are names it is given; `local` are its own whatever is outside; `sees` the names around it."""
+        self.outer, self.formals = outer, dict(formals or {})
+        self.outside = (set(outer.types) if sees else set()) - set(local)
+        self.program = outer.nested()
+        self.program.types.update((name, outer.types[name]) for name in self.outside)
+        self.program.types.update(self.formals)
+
+    @property
+    def names(self) -> Names:
+        return names_of(self.program.nodes, self.program.values)
+
+    def handed_out(self) -> list[str]:
+        """Names it writes that are visible outside."""
+        return [name for name in self.names.writes if name in self.outside]
+
+    def body(self, outputs: Sequence[str], what: str, lead: Mapping[str, str] | None = None) -> BodyRow:
+        """The finished body, `lead` being formal inputs before the others: name -> dtype of a scalar.
+
+        Raises BadGraph naming what is read or handed out and defined nowhere.
+        """
+        names, own = self.names, self.program.values
+        missing = [name for name in outputs if name not in names.writes and name not in own]
+        captures = {}
+        for name in dict.fromkeys((*names.reads, *missing)):
+            if name in self.formals or name in (lead or {}):
+                continue
+            if name not in self.outside:
+                raise BadGraph.one(
+                    "undefined_value", what, f"{quoted(name)}, which is neither written inside nor known outside",
+                    "a name written before it is read", "write it in every branch, or give it a value outside first",
+                )  # fmt: skip
+            captures[name] = name
+        formals = [ValueRow(name, [], dtype, "input") for name, dtype in (lead or {}).items()]
+        inputs = [*(lead or {}), *self.formals]
+        return BodyRow(inputs, self.program.nodes, list(outputs), [*own.values(), *formals], captures)
+
+
+def add_if(
+    program: Program, name: str, condition: str, then: Block, other: Block | None = None,
+    returns: Sequence[tuple[str, str, str]] | None = None,
+) -> NodeRow:  # fmt: skip
+    """Add an If whose outputs are the outside names either branch writes.
+
+    `returns` says instead: (name outside, name in the then branch, name in the else branch). A branch keeps what
+    it does not write. Raises BadGraph.
+    """
+    other = Block(program) if other is None else other
+    if returns is None:
+        written = dict.fromkeys([*then.handed_out(), *other.handed_out()])
+        returns = [(word, word, word) for word in written]
+    what = f"If {quoted(name)}"
+    bodies = {
+        "then_branch": then.body([inside for _, inside, _ in returns], f"{what}, then branch"),
+        "else_branch": other.body([inside for _, _, inside in returns], f"{what}, else branch"),
+    }
+    row = NodeRow(name, "If", [condition], [outside for outside, _, _ in returns], bodies=bodies)
+    types = [then.program.types.get(a) or other.program.types.get(b) for _, a, b in returns]
+    program.add(row, types)
+    return row
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """What a loop carries from trip to trip, under its names: they may all be one."""
+
+    before: str  # outside, before the loop
+    inside: str  # in the body, at the start of a trip
+    after: str  # in the body, at the end of a trip
+    result: str  # outside, after the loop
+
+
+def add_loop(
+    program: Program, name: str, first: str, block: Block, again: str, states: Sequence[State],
+    max_trips: int | None = None,
+) -> NodeRow:  # fmt: skip
+    """Add a Loop that goes on while `first`, then what the body leaves under `again`, holds. Raises BadGraph.
+
+    The condition is computed by the caller: before the loop and at the end of the body. Zero trips leave every state
+    as it is, so all states exist before.
+    """
+    what = f"loop {quoted(name)}"
+    for state in states:
+        if state.before not in program.types:
+            raise BadGraph.one(
+                "undefined_value", what, f"{quoted(state.before)}, which does not exist before the loop",
+                "a value for zero trips", "give it a value before the loop",
+            )  # fmt: skip
+    block.formals.update((state.inside, program.types[state.before]) for state in states)
+    lead = {f"{name}/trip": "int64", f"{name}/going": "bool"}
+    body = block.body([again, *(state.after for state in states)], what, lead)
+    row = NodeRow(
+        name, "Loop", ["", first, *(state.before for state in states)], [state.result for state in states],
+        bodies={"body": body}, annotations=None if max_trips is None else {"max_trips": max_trips},
+    )  # fmt: skip
+    program.add(row, [program.types[state.before] for state in states])
+    return row
+
+
+def carried(block: Block) -> list[State]:
+    """States of a loop whose body writes the names around it."""
+    return [State(name, name, name, name) for name in block.handed_out()]
+
+
+def check_condition_written(name: str, condition: str, rows: Sequence[NodeRow]) -> None:
+    """Raise BadGraph when the ops that compute the condition of a loop leave it as it was."""
+    if not any(condition in row.outputs for row in rows):
+        raise BadGraph.one(
+            "condition_not_written", f"loop {quoted(name)}",
+            f"a condition graph that does not write {quoted(condition)}",
+            "ops that compute the condition anew", "write the condition in its graph, or test another name",
+        )  # fmt: skip

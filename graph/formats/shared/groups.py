@@ -1,0 +1,104 @@
+"""The ops of a file in a graph that was read from it, or made of one that was: what a writer puts down again.
+
+rows  fc/0 Flatten ─┐                                      fc  FullyConnected(x, w, b), not recomputed
+      fc   Gemm    ─┴▶ group fc          rewritten by ──▶
+      fc   Gemm, run 1                   a plan            ... recomputed
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from graph.errors import BadGraph, Finding, Findings, quoted
+from graph.formats.shared.rows import Origin
+from graph.ir import Graph, Node, Phase
+
+
+@dataclass(slots=True)
+class Group:
+    """One op to be written. `recompute` is "prefer", "never" or None where nothing is said."""
+
+    origin: Origin
+    nodes: list[int]
+    phase: Phase
+    recompute: str | None = None
+
+
+def groups_of(graph: Graph, framework: str) -> list[Group]:
+    """The ops of the framework's file in order. Raises BadGraph naming nodes that no file said.
+
+    Of a graph rewritten by a plan the first runs stand for the file; ops whose last part runs again are
+    "prefer", all others "never". What differentiation added is left out: the framework does it itself.
+    """
+    found: dict[str, Group] = {}
+    parts: dict[str, list[int]] = {}
+    repeated: set[str] = set()
+    findings = Findings()
+    is_plan = False
+    for n, node in enumerate(graph.nodes):
+        run = _run(node)
+        is_plan = is_plan or run > 0 or (node.phase is not Phase.FORWARD and framework not in node.annotations)
+        if "gradient_of" in node.annotations:
+            continue
+        origin = _origin(node, framework)
+        if origin is None:
+            if node.phase is Phase.FORWARD and run == 0:
+                _foreign(findings, n, node, framework)
+            continue
+        key = origin.part_of or origin.id
+        if run > 0:
+            if not origin.part_of:  # a part that runs again, such as a view, is no whole op
+                repeated.add(key)
+        elif origin.part_of:
+            parts.setdefault(key, []).append(n)
+        elif key not in found:
+            found[key] = Group(origin, [n], node.phase, node.recompute)
+    findings.settle()
+    for key, group in found.items():
+        group.nodes[:0] = parts.get(key, [])
+        if is_plan and group.phase is Phase.FORWARD:
+            group.recompute = "prefer" if key in repeated else "never"
+    return list(found.values())
+
+
+def note_of(graph: Graph, framework: str) -> Mapping[str, Any]:
+    """What a file of the framework said of itself; empty where the graph comes from elsewhere."""
+    note = graph.annotations.get(framework, {})
+    return note if isinstance(note, Mapping) else {}
+
+
+def _run(node: Node) -> int:
+    """Which run of its node this is in a graph rewritten by a plan; 0 elsewhere."""
+    origin = node.annotations.get("origin")
+    if isinstance(origin, list | tuple) and len(origin) == 2 and isinstance(origin[1], int):
+        return origin[1]
+    return 0
+
+
+def _origin(node: Node, framework: str) -> Origin | None:
+    note = node.annotations.get(framework)
+    if note is None:
+        return None
+    try:
+        return msgspec.convert(note, Origin)
+    except (msgspec.ValidationError, RecursionError) as error:
+        raise BadGraph.one(
+            "bad_note", f"node {quoted(node.name)}", f"annotation {framework}: {error}", "what a reader wrote there",
+            "read the file again, or remove the annotation",
+        ) from None  # fmt: skip
+
+
+def _foreign(findings: Findings, n: int, node: Node, framework: str) -> None:
+    findings.add(
+        "not_representable", f"nodes[{n}]", f"{node.op} {quoted(node.name)}, which no {framework} file said",
+        f"an op of {framework}", f"write the graph as rows, or plan a model read from a {framework} file",
+    )  # fmt: skip
+
+
+def not_representable(path: str, found: str, expected: str) -> BadGraph:
+    """What a format has no words for."""
+    return BadGraph([Finding("not_representable", path, found, expected, "write the graph as rows or ONNX")])

@@ -1,0 +1,263 @@
+"""A program of another framework on its way to a document: ops in order, names with the type they have by then.
+
+A name may be written again; its type is that of its latest write. What a file leaves open is collected and told
+at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from graph.errors import BadGraph, Findings, quoted
+from graph.formats.document.schema import ROWS, Document, NodeRow, ValueRow
+from graph.formats.document.tensor_content import text_of, write_attributes
+from graph.formats.native.rows import graph_of
+from graph.formats.shared.op_helpers import checked_shape
+from graph.formats.shared.op_table import Table, Translation
+from graph.formats.shared.rows import Origin, mark, rows_of
+from graph.ir import Graph, TensorType
+from graph.ir.names import free_name
+from graph.limits import Limits, Shapes
+from graph.ops.registry.onnx_fallback import numpy_dtype, type_of_array
+
+
+class Program:
+    """Collects values and nodes. `nested` ones share the limits, findings and translations of the outer one."""
+
+    def __init__(self, table: Table, limits: Limits, findings: Findings, outer: Program | None = None):
+        self.table, self.limits, self.findings = table, limits, findings
+        self.depth: int = 0 if outer is None else outer.depth + 1
+        self.values: dict[str, ValueRow] = {}
+        self.nodes: list[NodeRow] = []
+        self.types: dict[str, TensorType | None] = {}  # of the latest version; None: nothing says it
+        self.contents: dict[str, np.ndarray] = {}
+        self.losses: list[str] = []
+        self._names: set[str] = set() if outer is None else outer._names
+        self._translations: dict[bytes, Translation | None] = {} if outer is None else outer._translations
+        if self.depth > limits.depth:
+            raise BadGraph.one(
+                "too_deep", "document", f"nested graphs {self.depth} deep", f"at most {limits.depth}", "flatten them"
+            )
+
+    def nested(self) -> Program:
+        """A program for a nested graph."""
+        return Program(self.table, self.limits, self.findings, self)
+
+    def give(
+        self,
+        name: str,
+        type: TensorType | None,
+        role: str = "input",
+        *,
+        data: np.ndarray | None = None,
+        annotations: Mapping[str, Any] | None = None,
+    ) -> None:
+        """A value that exists before the program runs."""
+        row = ValueRow(name, role=role, annotations=dict(annotations) if annotations else None)  # type: ignore[arg-type]
+        if type is not None:
+            row.shape, row.dtype = list(type.shape), type.dtype
+        if data is not None:
+            row.data = text_of(data)
+            self.contents[name] = data
+        self.values[name] = row
+        self.types[name] = type
+
+    def op(
+        self,
+        type: str,
+        name: str,
+        inputs: Sequence[str],
+        outputs: Sequence[str],
+        attributes: Mapping[str, Any],
+        *,
+        declared: Sequence[TensorType | None] = (),
+        phase: str = "forward",
+        origin: Origin | None = None,
+        fields: Mapping[str, Any] | None = None,
+    ) -> list[NodeRow]:
+        """Add an op that reads and writes names; "" is absent. `fields` are set on each of its rows.
+
+        An op without a counterpart, or whose inputs have no known type, stays opaque.
+        """
+        name = self.free_name(name or type)
+        made = None
+        if all(not v or self.types.get(v) is not None for v in inputs):
+            made = self._translated(type, name, inputs, len(outputs), attributes, tuple(declared))
+        if made is None:
+            rows = [self._opaque(type, name, inputs, outputs, attributes, declared, phase)]
+        else:
+            losses = [f"{name}_loss{i or ''}" for i in range(len(made.losses))]
+            self.losses += losses
+            values, rows = rows_of(made, name, inputs, outputs, losses=losses, phase=phase, types=self.types)
+            self.values.update((value.name, value) for value in values)
+            for v, output in zip((*made.outputs, *made.losses), (*outputs, *losses), strict=True):
+                if output and v is not None:
+                    self.types[output] = made.graph.values[v].type
+                    self._declare_if_opaque(made, v, output)
+                elif output:
+                    self.absent_output(rows, name, output, declared, outputs)
+        if origin is None:
+            origin = Origin("", type, name, dict(attributes), list(inputs), list(outputs))
+        origin.id = name
+        mark(rows, self.table.framework, origin)
+        for row in rows:
+            for field, value in (fields or {}).items():
+                setattr(row, field, value)
+        self.nodes += rows
+        return rows
+
+    def add(self, row: NodeRow, types: Sequence[TensorType | None]) -> None:
+        """Add a finished row, such as one with nested graphs; `types` are those of its outputs."""
+        row.name = self.free_name(row.name)
+        for output, type in zip(row.outputs, types, strict=False):
+            if output:
+                self.types[output] = type
+        self.nodes.append(row)
+
+    def free_name(self, name: str) -> str:
+        """The node name, or `name/1`, ... when another node has it."""
+        return free_name(name, self._names)
+
+    def untyped(self, value: str, who: str) -> None:
+        """Tell that nothing says what type a value has."""
+        self.findings.add(
+            "unknown_size", f"{self.table.framework} value {quoted(value)}", f"no shape, and {who} does not tell one",
+            "a shape and an element type", "say its shape with --input NAME=SHAPE, or in the file",
+        )  # fmt: skip
+
+    def absent_output(
+        self, rows: list[NodeRow], name: str, output: str, declared: Sequence[TensorType | None], outputs: Sequence[str]
+    ) -> None:
+        """An output the counterpart has nothing for, such as a remembered shape: a value of no bytes."""
+        at = list(outputs).index(output)
+        known = declared[at] if at < len(declared) else None
+        made = known if known is not None and not known.elements else TensorType("int64", (0,))
+        self.types[output] = made
+        fill = self.constant(f"{name}/none{len(rows)}", np.array(made.shape, np.int64))
+        rows.insert(
+            0, NodeRow(f"{name}/none{len(rows)}", "ConstantOfShape", [fill], [output], {"value": tensor(made.dtype)})
+        )
+
+    def check_asked(self, shapes: Shapes, names: Sequence[str]) -> None:
+        """Raise BadGraph for shapes of inputs the file does not have; these files name no dimensions."""
+        for name in shapes.inputs:
+            if name not in names:
+                few = ", ".join(names[:8])
+                self.findings.add("unknown_input", f"inputs.{name}", quoted(name), f"one of {few}", "correct the name")
+        for name in shapes.dims:
+            self.findings.add(
+                "unknown_dimension", f"dims.{name}", quoted(name), "no name: the file has numbers only",
+                "say whole shapes with --input NAME=SHAPE",
+            )  # fmt: skip
+        self.findings.settle()
+
+    def truth(self, condition: str, name: str) -> str:
+        """The condition as a truth value without dimensions, which If and Loop ask for."""
+        type = self.types.get(condition)
+        if type is None or type == TensorType("bool", ()):
+            return condition
+        found = condition
+        if type.shape:
+            found, shape = f"{name}/one", self.constant(f"{name}/scalar", np.zeros(0, np.int64))
+            self.add(NodeRow(f"{name}/flat", "Reshape", [condition, shape], [found]), [TensorType(type.dtype, ())])
+        if type.dtype != "bool":
+            row = NodeRow(f"{name}/cast", "Cast", [found], [f"{name}/holds"], {"to": 9})
+            self.add(row, [TensorType("bool", ())])
+            found = f"{name}/holds"
+        return found
+
+    def constant(self, name: str, data: np.ndarray) -> str:
+        type = type_of_array(data)
+        self.values[name] = ValueRow(name, list(type.shape), type.dtype, "constant", data=text_of(data))
+        self.types[name] = type
+        return name
+
+    def document(self, name: str, outputs: Sequence[str], inputs: Sequence[str] | None = None) -> Document:
+        """The program as a document whose names may be written more than once. Raises BadGraph."""
+        self.findings.settle()
+        return Document(
+            ROWS, list(self.values.values()), self.nodes, list(dict.fromkeys(outputs)), name, {"": 21},
+            naming="mutable", inputs=None if inputs is None else list(inputs),
+        )  # fmt: skip
+
+    def graph(self, name: str, outputs: Sequence[str], annotations: Mapping[str, Any]) -> Graph:
+        """The program as a graph of single definitions. Raises BadGraph."""
+        document = self.document(name, outputs)
+        document.annotations = dict(annotations) or None
+        return graph_of(document, self.limits, Shapes(), 0)
+
+    def _translated(
+        self, type: str, name: str, inputs: Sequence[str], outputs: int, attributes: Mapping[str, Any],
+        declared: tuple[TensorType | None, ...],
+    ) -> Translation | None:  # fmt: skip
+        types = [self.types[v] if v else None for v in inputs]
+        contents = [self.contents.get(v) for v in inputs]
+        if any(c is not None for c in contents):
+            return self.table.translate(
+                type, attributes, types, name=name, outputs=outputs, declared=declared, contents=contents
+            )
+        question = (type, sorted(attributes.items()), [str(t) for t in types], outputs, [str(t) for t in declared])
+        key = msgspec.json.encode(question, enc_hook=str)
+        if key not in self._translations:
+            self._translations[key] = self.table.translate(
+                type, attributes, types, name=name, outputs=outputs, declared=declared
+            )
+        return self._translations[key]
+
+    def _opaque(
+        self, type: str, name: str, inputs: Sequence[str], outputs: Sequence[str], attributes: Mapping[str, Any],
+        declared: Sequence[TensorType | None], phase: str,
+    ) -> NodeRow:  # fmt: skip
+        rooted = all(not v or self.types.get(v) is not None for v in inputs)
+        for i, output in enumerate(outputs):
+            if not output:
+                continue
+            known = declared[i] if i < len(declared) else None
+            self.types[output] = known
+            if known is not None:
+                row = self.values.setdefault(output, ValueRow(output))
+                if row.role == "activation":
+                    row.shape, row.dtype = list(known.shape), known.dtype
+            elif rooted:
+                self.untyped(output, f"op {quoted(type)}")
+        return NodeRow(
+            name, f"{self.table.framework}::{type}", list(inputs), list(outputs), plain(attributes) or None,
+            phase,  # type: ignore[arg-type]
+        )  # fmt: skip
+
+    def _declare_if_opaque(self, made: Translation, v: int, output: str) -> None:
+        type = made.graph.values[v].type
+        node = next(node for node in made.graph.nodes if v in node.writes)
+        if "::" in node.op and type is not None and output not in self.values:
+            self.values[output] = ValueRow(output, list(type.shape), type.dtype)
+
+
+def declared_type(name: str, dtype: str, shape: Sequence[int]) -> TensorType:
+    """The type a file or the caller says of a value. Raises BadGraph for lengths no tensor has."""
+    try:
+        return TensorType(dtype, checked_shape(shape))
+    except ValueError as error:
+        raise BadGraph.one(
+            "size_too_large", f"value {quoted(name)}", str(error), "lengths from 0 to 2^31 - 1, less than 2^60 in all",
+            "correct the shape",
+        ) from None  # fmt: skip
+
+
+def tensor(dtype: str) -> dict[str, Any]:
+    """A tensor attribute: one zero of an element type."""
+    found: dict[str, Any] = write_attributes({"value": np.zeros(1, numpy_dtype(dtype))})["value"]
+    return found
+
+
+def plain(attributes: Mapping[str, Any]) -> dict[str, Any]:
+    """Attributes a document can hold; nested graphs and what else is no data are left out."""
+    kinds = (str, int, float, bool, list, tuple, bytes)
+    found = {}
+    for key, value in attributes.items():
+        if isinstance(value, kinds):
+            found[key] = value.decode("utf-8", "replace") if isinstance(value, bytes) else value
+    return found

@@ -1,9 +1,0 @@
-"""MXNet symbols (`NAME-symbol.json`), and NNVM's graphs, which share the format.
-
-bytes ──symbol──▶ records ──reader──▶ rows of a document ──▶ Graph
-                              │ ops: what each op is here · shapes: of weights · control: nested symbols
-"""
-
-from graph.importers.mxnet.reader import load, sniff
-
-__all__ = ["load", "sniff"]

@@ -1,0 +1,47 @@
+"""Nodes and graphs under other value ids."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Any
+
+from graph.ir.records import ABSENT, Body, Graph, Node, Value
+
+
+def renumbered(node: Node, new: Callable[[int], int], **fields: Any) -> Node:
+    """The node with `new(v)` for every value v it names, those its bodies capture too, and other fields as given."""
+
+    def moved(ids: Iterable[int]) -> tuple[int, ...]:
+        return tuple([ABSENT if v == ABSENT else new(v) for v in ids])
+
+    reads, bodies = node.gradient_reads, node.bodies
+    if bodies:
+        bodies = MappingProxyType({key: captured_from(body, new) for key, body in bodies.items()})
+    changed = {
+        "inputs": moved(node.inputs), "outputs": moved(node.outputs), "bodies": bodies,
+        "gradient_reads": None if reads is None else moved(reads),
+    }  # fmt: skip
+    return replace(node, **(changed | fields))
+
+
+def captured_from(body: Body, new: Callable[[int], int]) -> Body:
+    """The body with `new(v)` for every value v outside that it captures."""
+    return Body(body.graph, tuple((inner, new(outer)) for inner, outer in body.captures))
+
+
+def on_values(
+    graph: Graph, ids: Sequence[int], nodes: Iterable[Node] | None = None, values: Sequence[Value] | None = None
+) -> Graph:
+    """The graph on these of its values alone: `ids[i]` becomes i. Nodes and values are its own, or those given."""
+    new = {v: i for i, v in enumerate(ids)}.__getitem__
+    values = graph.values if values is None else values
+    return replace(
+        graph,
+        values=tuple([values[v] for v in ids]),
+        nodes=tuple(renumbered(node, new) for node in (graph.nodes if nodes is None else nodes)),
+        outputs=tuple(map(new, graph.outputs)),
+        inputs=tuple(map(new, graph.inputs)),
+        gradients=tuple((new(p), new(g)) for p, g in graph.gradients),
+    )

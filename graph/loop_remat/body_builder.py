@@ -1,0 +1,118 @@
+"""A body put together from a sequence of nodes of a joint graph."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from types import MappingProxyType
+
+from graph.ir import ABSENT, Body, Graph, Node, Role, Value, producers
+from graph.ir.names import free_name
+from graph.ir.renumber import captured_from
+from graph.loop_remat.joint_body import BACK, Joint, acts
+
+
+def needs_of(joint: Joint, sequence: Sequence[int]) -> tuple[int, ...]:
+    """Joint values that the way back reads and does not make before, in order; its own constants left out."""
+    made: set[int] = set()
+    needs: dict[int, None] = {}
+
+    def need(v: int) -> None:
+        if v not in made and (joint.crosses(v) or joint.graph.values[v].role is Role.INPUT):
+            needs[v] = None
+
+    for n in sequence:
+        node = joint.graph.nodes[n]
+        for v in node.reads:
+            need(v)
+        made.update(node.writes)
+    for v in joint.backward_outputs:
+        need(v)
+    return tuple(needs)
+
+
+def needed_nodes(joint: Joint, outputs: Sequence[int]) -> list[int]:
+    """Nodes of the forward body that these outputs need, and those that act on something outside, in order."""
+    producer = producers(joint.graph)
+    pending = [producer[v] for v in outputs]
+    pending += [n for n in range(joint.split) if acts(joint.graph.nodes[n])]
+    alive: set[int] = set()
+    while pending:
+        n = pending.pop()
+        if n < 0 or n in alive:
+            continue
+        alive.add(n)
+        pending.extend(producer[v] for v in joint.graph.nodes[n].reads)
+        pending.extend(joint.graph.nodes[n].after)
+    return sorted(alive)
+
+
+def assembled(
+    joint: Joint, of: Node, sequence: Sequence[int], formals: Sequence[int], outputs: Sequence[int],
+    outside: Mapping[int, int],
+) -> Body:  # fmt: skip
+    """The body of node `of` that runs `sequence`, every read bound to the latest copy.
+
+    `formals` are its formal inputs, of `outside` (joint value -> value outside) it captures what it reads.
+    """
+    return _Assembly(joint, of, set(formals), outside).body(sequence, formals, outputs)
+
+
+class _Assembly:
+    def __init__(self, joint: Joint, of: Node, formals: set[int], outside: Mapping[int, int]):
+        self.joint, self.phase, self.outside = joint, of.phase, outside
+        self.name = of.bodies[joint.key].graph.name
+        self.formals = formals
+        self.values: list[Value] = []
+        self.nodes: list[Node] = []
+        self.latest: dict[int, int] = {}
+        self.captures: list[tuple[int, int]] = []
+        self.value_names: set[str] = set()
+        self.node_names: set[str] = set()
+        self.first: dict[int, int] = {}  # joint node -> place of its first run here
+
+    def body(self, sequence: Sequence[int], formals: Sequence[int], outputs: Sequence[int]) -> Body:
+        for v in formals:
+            self._add(v, Role.INPUT)
+        inputs = tuple(self.latest[v] for v in formals)
+        for n in sequence:
+            self._run(n)
+        ends = tuple(self._read(v) for v in outputs)
+        graph = Graph(
+            self.name, tuple(self.values), tuple(self.nodes), ends, inputs, self.joint.graph.opset,
+        )  # fmt: skip
+        return Body(graph, tuple(self.captures))
+
+    def _run(self, n: int) -> None:
+        node = self.joint.graph.nodes[n]
+        inputs = tuple(ABSENT if v == ABSENT else self._read(v) for v in node.inputs)
+        bodies = {key: captured_from(body, self._read) for key, body in node.bodies.items()}
+        reads = node.gradient_reads
+        known = None if reads is None else tuple(self.latest[v] for v in reads if v in self.latest)
+        outputs = tuple(ABSENT if v == ABSENT else self._add(v, Role.ACTIVATION) for v in node.outputs)
+        after = tuple(self.first[a] for a in node.after if a in self.first)
+        self.first.setdefault(n, len(self.nodes))
+        self.nodes.append(
+            replace(
+                node, name=free_name(node.name, self.node_names, BACK), inputs=inputs, outputs=outputs, after=after,
+                phase=self.phase, gradient_reads=known, bodies=MappingProxyType(bodies) if bodies else node.bodies,
+            )
+        )  # fmt: skip
+
+    def _read(self, v: int) -> int:
+        if v in self.latest:
+            return self.latest[v]
+        value = self.joint.graph.values[v]
+        if v in self.outside and v not in self.formals:
+            self._add(v, Role.INPUT)
+            self.captures.append((self.latest[v], self.outside[v]))
+        else:
+            assert value.role not in (Role.ACTIVATION, Role.INPUT), f"{value.name} is not there"
+            self._add(v, value.role)
+        return self.latest[v]
+
+    def _add(self, v: int, role: Role) -> int:
+        value = self.joint.graph.values[v]
+        self.latest[v] = len(self.values)
+        self.values.append(replace(value, name=free_name(value.name, self.value_names, BACK), role=role))
+        return self.latest[v]

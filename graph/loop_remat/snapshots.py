@@ -1,0 +1,128 @@
+"""A pair that keeps its states before some trips and makes those before the others again.
+
+    Scan ──▶ states of all trips ──▶ Scan           SnapshotScan ──▶ rows of states ──▶ SnapshotScanGrad
+
+The way back of one trip starts from its states alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from types import MappingProxyType
+
+from graph.errors import BadGraph
+from graph.ir import ABSENT, Node, TensorType
+from graph.loop_remat.body_builder import assembled, needed_nodes
+from graph.loop_remat.joint_body import Joint, acts
+from graph.loop_remat.rewrite import Rewriting, Way, directed, elements_of
+from graph.ops.control_flow import SNAPSHOT_GRAD, SNAPSHOT_SCAN, Trips
+from graph.ops.control_flow.execution import LAST_TRIP_FIRST
+
+
+class SnapshotRewriting(Rewriting):
+    """The pair with `Saving.snapshots`; BadGraph when its way back needs more than states, or would act twice."""
+
+    def rewrite(self) -> None:
+        snapshots, joint = self.saving.snapshots, self.joints[0]
+        assert snapshots is not None
+        self.gone = set(joint.saved.values())
+        if self.forward.op != "Scan" or any(acts(node) for node in joint.graph.nodes[: joint.split]):
+            raise self._refused(f"a {self.forward.op} that may not run a trip twice")
+        if self.forward.annotations.get(LAST_TRIP_FIRST):
+            raise self._refused("a Scan that is the way back of another")
+        trips, back = Trips.of(self.forward), Trips.of(self.backward)
+        self.carried = self.found_carried()
+        outputs, stays, ways, stack = self.stacks(trips)
+        self.name_lasts(outputs)
+        states = self._states(trips, joint, stack)
+        advance = needed_nodes(joint, [trips.state_out(i) for i in states])
+        read = {v for n in advance for v in joint.graph.nodes[n].reads} | {trips.state_out(i) for i in states}
+        elements = elements_of(trips)
+        sequences = self.sequences(back, self.needs[0], stack, elements)
+        for v in elements:
+            if v in read:
+                outside, axis, direction = elements[v]
+                sequences.setdefault(v, (outside, axis, 1 - direction))
+        types = [self._rows(joint, trips.state_in(i), snapshots.rows) for i in states]
+        names = [joint.graph.values[trips.state_in(i)].name for i in states]
+        rows = [self.value(f"{self.forward.name}/kept/{n}", type) for n, type in zip(names, types, strict=True)]
+        self.new_forward = replace(
+            self._forward(
+                joint, [*outputs[: trips.states], *(outputs[trips.states + k] for k in stays), *rows],
+                [*joint.forward_outputs[: trips.states], *(trips.emission(k) for k in stays)],
+                {
+                    **directed(self.forward, "output", [ways[k] for k in stays]), "snapshots": list(snapshots.kept),
+                    "rows": snapshots.rows, "snapshot_states": states,
+                },
+            ),
+            op=SNAPSHOT_SCAN,
+        )  # fmt: skip
+        lasts = [outputs[i] for i in self.carried.values()]
+        left = [self.value(f"{self.backward.name}/kept/{n}", type) for n, type in zip(names, types, strict=True)]
+        self.new_backward = self._back(
+            back, trips, states, lasts, rows, left, sequences, advance, [v for v in elements if v in read]
+        )
+
+    def _states(self, trips: Trips, joint: Joint, stack: dict[int, Way]) -> list[int]:
+        """The states that a trip's way back needs, and those that these depend on."""
+        place = {trips.state_in(i): i for i in range(trips.states)}
+        there = {*place, *stack, *self.carried}
+        more = [v for v in self.needs[0] if joint.crosses(v) and v not in there]
+        if more:
+            raise self._refused(f"a way back that needs {joint.graph.values[more[0]].name} of each trip")
+        found = {place[v] for v in self.needs[0] if v in place}
+        while True:
+            nodes = needed_nodes(joint, [trips.state_out(i) for i in found])
+            read = {v for n in nodes for v in joint.graph.nodes[n].reads} | {trips.state_out(i) for i in found}
+            added = {place[v] for v in read if v in place} - found
+            if not added:
+                return sorted(found)
+            found |= added
+
+    def _back(
+        self, back: Trips, trips: Trips, states: Sequence[int], lasts: Sequence[int], rows: Sequence[int],
+        left: Sequence[int], sequences: dict[int, Way], advance: Sequence[int], read: Sequence[int],
+    ) -> Node:  # fmt: skip
+        """The backward node, which goes by the schedule."""
+        snapshots, joint, node = self.saving.snapshots, self.joints[0], self.backward
+        assert snapshots is not None
+        found, order = [trips.state_in(i) for i in states], list(sequences)
+        formals = [*joint.backward_inputs[: back.states], *self.carried, *found, *order]
+        firsts, ends = [trips.state_in(i) for i in self.carried.values()], joint.backward_outputs
+        body = assembled(
+            joint, node, self.saving.backward[0], formals, [*ends[: back.states], *firsts, *ends[back.states :]],
+            joint.captures,
+        )  # fmt: skip
+        ahead = assembled(
+            joint, node, advance, [*found, *read], [trips.state_out(i) for i in states], joint.captures
+        )  # fmt: skip
+        outputs = [*node.outputs, *[ABSENT] * (back.states + back.emitted - len(node.outputs))]
+        outputs[back.states : back.states] = self.firsts(joint, firsts)
+        given = [*node.inputs[: back.states], *lasts]
+        attributes = {
+            **directed(node, "input", [(axis, direction) for _, axis, direction in sequences.values()]),
+            "num_scan_inputs": len(order), "num_row_inputs": len(rows), "schedule": list(snapshots.schedule),
+        }  # fmt: skip
+        if back.emitted:
+            attributes |= {"scan_output_axes": back.output_axes(), "scan_output_directions": back.output_directions()}
+        if read:
+            attributes["advance_scan_inputs"] = [order.index(v) for v in read]
+        return replace(
+            node, op=SNAPSHOT_GRAD, attributes=MappingProxyType(attributes),
+            inputs=(*given, *rows, *(outside for outside, _, _ in sequences.values())),
+            outputs=(*outputs, *left), in_place=tuple((len(outputs) + i, len(given) + i) for i in range(len(rows))),
+            bodies=MappingProxyType({"body": body, "advance": ahead}), stream=self.forward.stream or self.forward.name,
+        )  # fmt: skip
+
+    def _rows(self, joint: Joint, v: int, rows: int) -> TensorType:
+        type = joint.graph.values[v].type
+        if type is None:
+            raise self._refused(f"a state without a type, {joint.graph.values[v].name},")
+        return TensorType(type.dtype, (rows, *type.shape))
+
+    def _refused(self, what: str) -> BadGraph:
+        return BadGraph.one(
+            "no_snapshots", self.forward.name, f"{what} cannot keep some states and make the others again",
+            "a Scan whose trips depend on typed states, elements and captures alone", "save something in each trip",
+        )  # fmt: skip

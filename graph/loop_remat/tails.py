@@ -1,0 +1,115 @@
+"""A pair whose last trips save more than the others: their way back comes soonest.
+
+    Scan ──▶ stacks of all trips ──▶ Scan      TailScan ──▶ stacks, and longer ones of the last trips ──▶ TailScanGrad
+
+What a trip back makes anew that the last trips save, it lays where the last of them found it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from types import MappingProxyType
+
+from graph.errors import BadGraph
+from graph.ir import ABSENT, Node, TensorType
+from graph.loop_remat.body_builder import assembled, needs_of
+from graph.loop_remat.joint_body import Joint, is_random
+from graph.loop_remat.rewrite import Rewriting, Tail, Way, directed, elements_of
+from graph.ops.control_flow import TAIL_GRAD, TAIL_SCAN, Trips, trips_of
+from graph.ops.control_flow.execution import LAST_TRIP_FIRST
+
+
+class TailRewriting(Rewriting):
+    """The pair with `Saving.tail`; BadGraph when it is no Scan of known length, or when its last trips save no more."""
+
+    def trips(self) -> None:
+        tail, joint = self.saving.tail, self.joints[0]
+        assert tail is not None
+        trips, back = Trips.of(self.forward), Trips.of(self.backward)
+        count = self._count(tail, joint)
+        wanted = needs_of(joint, tail.backward)
+        *_, there = self.stacks(trips)
+        saved = {v for v in self.needs[0] if joint.crosses(v)} | set(there) | set(self.carried)
+        rows = {v: self._rows(joint, v, tail.trips) for v in wanted if joint.crosses(v) and v not in saved}
+        if not rows:
+            raise self._refused("a way back whose last trips need nothing more")
+        outputs, stack = self.way_out(trips, list(rows.items()))
+        new = self.new_forward
+        attributes = {**new.attributes, "tail_trips": tail.trips, "num_tail_stacks": len(rows)}
+        self.new_forward = replace(new, op=TAIL_SCAN, attributes=MappingProxyType(attributes))
+        elements = elements_of(trips)
+        firsts = [trips.state_in(i) for i in self.carried.values()]
+        sequences = self.sequences(
+            back, [*self.needs[0], *(v for v in wanted if v not in rows), *firsts], stack, elements
+        )
+        lasts = [outputs[i] for i in self.carried.values()]
+        self.new_backward = self._back(back, count, wanted, rows, firsts, lasts, sequences)
+
+    def _count(self, tail: Tail, joint: Joint) -> int:
+        """Trips of the pair. Raises BadGraph where its last trips cannot differ from the others."""
+        forward, count = self.forward, trips_of(self.graph.values, self.forward)
+        if forward.op != "Scan" or not count.exact or count.most is None or forward.annotations.get(LAST_TRIP_FIRST):
+            raise self._refused(f"a {forward.op} of which it is not known which trips are the last")
+        if not 0 < tail.trips < count.most:
+            raise self._refused(f"the last {tail.trips} of {count.most} trips")
+        draws = any(is_random(node) for node in joint.graph.nodes[joint.split :])
+        if draws and not self.backward.annotations.get(LAST_TRIP_FIRST):
+            raise self._refused("a way back with draws of its own")
+        return count.most
+
+    def _back(
+        self, back: Trips, count: int, wanted: Sequence[int], rows: dict[int, int], firsts: Sequence[int],
+        lasts: Sequence[int], sequences: dict[int, Way],
+    ) -> Node:  # fmt: skip
+        """The backward node: one body for the last trips, one for those before."""
+        tail, joint, node = self.saving.tail, self.joints[0], self.backward
+        assert tail is not None
+        order, earlier = list(sequences), self.saving.backward[0]
+        made = {v for n in earlier for v in joint.graph.nodes[n].writes}
+        laid = [v for v in rows if v in made]
+        read = {"body": {*self.needs[0]}, "tail": {*wanted, *firsts}}
+        reads = {key: [v for v in order if v >= joint.forward_values or v in there] for key, there in read.items()}
+        carried, ends = [*joint.backward_inputs[: back.states], *self.carried], joint.backward_outputs
+        results = [*ends[: back.states], *firsts, *ends[back.states :]]
+        body = assembled(joint, node, earlier, [*carried, *reads["body"]], [*results, *laid], joint.captures)
+        last = assembled(joint, node, tail.backward, [*carried, *rows, *reads["tail"]], results, joint.captures)
+        outputs = [*node.outputs, *[ABSENT] * (back.states + back.emitted - len(node.outputs))]
+        outputs[back.states : back.states] = self.firsts(joint, firsts)
+        left = [
+            self.value(f"{node.name}/tail/{joint.graph.values[v].name}", self.values[row].type)
+            for v, row in rows.items()
+        ]  # fmt: skip
+        states = [*node.inputs[: back.states], *lasts]
+        attributes = {
+            **directed(node, "input", [(axis, direction) for _, axis, direction in sequences.values()]),
+            "num_scan_inputs": len(order), "num_tail_inputs": len(rows), "trips": count, "tail_trips": tail.trips,
+            **{f"{key}_scan_inputs": [order.index(v) for v in of] for key, of in reads.items()},
+            "laid_rows": [list(rows).index(v) for v in laid],
+        }  # fmt: skip
+        if back.emitted:
+            attributes |= {"scan_output_axes": back.output_axes(), "scan_output_directions": back.output_directions()}
+        return replace(
+            node, op=TAIL_GRAD,
+            attributes=MappingProxyType({name: given for name, given in attributes.items() if given != []}),
+            inputs=(*states, *rows.values(), *(outside for outside, _, _ in sequences.values())),
+            outputs=(*outputs, *left),
+            in_place=tuple((len(outputs) + i, len(states) + i) for i in range(len(rows))),
+            bodies=MappingProxyType({"body": body, "tail": last}), stream=self.stream(tail.backward),
+        )  # fmt: skip
+
+    def _rows(self, joint: Joint, v: int, trips: int) -> int:
+        """A new value outside: what the last trips save of a value of the body."""
+        value = joint.graph.values[v]
+        if value.type is None:
+            raise self._refused(f"a value without a type, {value.name},")
+        return self.value(
+            f"{self.forward.name}/tail/{value.name}", TensorType(value.type.dtype, (trips, *value.type.shape))
+        )
+
+    def _refused(self, what: str) -> BadGraph:
+        return BadGraph.one(
+            "no_tail", self.forward.name, f"{what} cannot save otherwise than the trips before",
+            "a Scan of a known number of trips, and something that only the last of them save",
+            "save the same in each trip",
+        )  # fmt: skip

@@ -1,0 +1,324 @@
+"""What plans make of a Scan and its way back, in the standard's own ops, for runtimes that know no others.
+
+    TailScan           Scan over the first trips ──▶ Scan over the last ones, which hands out what they save
+    TailScanGrad       Scan back over the last trips ──▶ Scan back over the first; rows put together
+    SnapshotScan       Scan ──▶ Scan ──▶ ...   cut before the trips whose states are kept: what each begins with
+    SnapshotScanGrad   the schedule written out: a Scan for each advance, the body at its place for each trip back
+
+Every number is the same to the last bit. Kept states are plain values here, each gone after its last use.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import pairwise
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from graph.errors import BadGraph, quoted
+from graph.ir import ABSENT, Body, Graph, Node, Role, TensorType, Value, consumers, walk
+from graph.ir.names import free_name
+from graph.ir.renumber import on_values
+from graph.loop_remat.joint_body import is_random
+from graph.ops.control_flow.interface import CALL, Trips, trips_of
+from graph.ops.control_flow.snapshot_scan import ADVANCE, RESTORE, SNAPSHOT_GRAD, SNAPSHOT_SCAN, STORE, SnapshotGrad
+from graph.ops.control_flow.tail_scan import TAIL_GRAD, TAIL_SCAN, TailGrad, tail_rows
+
+_PLANNED = frozenset({SNAPSHOT_SCAN, SNAPSHOT_GRAD, TAIL_SCAN, TAIL_GRAD})
+#: Actions of a schedule that is written out at most: each is a node with a body.
+MOST_ACTIONS = 20_000
+
+Sequenced = tuple[int, int, bool]  # value outside, axis, whether its elements lie in the order of the trips
+
+
+def in_standard_ops(graph: Graph) -> Graph:
+    """`graph` without the ops above, in bodies too. Raises BadGraph naming one that cannot be written so."""
+    if not any(node.op in _PLANNED for nested in walk(graph) for node in nested.nodes):
+        return graph
+    return _Writing(graph).written()
+
+
+class _Writing:
+    """One graph being written out."""
+
+    def __init__(self, graph: Graph):
+        self.graph, self.node = graph, Node("", "", (), ())
+        self.values, self.nodes = list(graph.values), list[Node]()
+        self.value_names = {value.name for value in graph.values}
+        self.node_names = {node.name for node in graph.nodes}
+        self.kept: dict[int, list[tuple[int, ...]]] = {}  # first stack of rows -> states in each row, () where none
+        self.gone: set[int] = set()
+
+    def written(self) -> Graph:
+        kinds = {
+            TAIL_SCAN: self._tail_scan, TAIL_GRAD: self._tail_grad, SNAPSHOT_SCAN: self._snapshot_scan,
+            SNAPSHOT_GRAD: self._snapshot_grad,
+        }  # fmt: skip
+        last: dict[int, int] = {}  # node -> the last that stands for it
+        for n, node in enumerate(self.graph.nodes):
+            first = len(self.nodes)
+            bodies = {key: replace(body, graph=in_standard_ops(body.graph)) for key, body in node.bodies.items()}
+            self.node = replace(node, bodies=MappingProxyType(bodies) if bodies else node.bodies)
+            if node.op not in _PLANNED:
+                self.nodes.append(self.node)
+            else:
+                if any(is_random(inner) for body in bodies.values() for inner in body.graph.nodes):
+                    raise self._refused("draws numbers, which another runtime does not draw again")
+                kinds[node.op]()
+            after = tuple(last[before] for before in node.after if before in last)
+            self.nodes[first:] = [replace(made, after=after) for made in self.nodes[first:]]
+            last[n] = len(self.nodes) - 1
+        whole = replace(self.graph, values=tuple(self.values), nodes=tuple(self.nodes))
+        named = {v for v, readers in enumerate(consumers(whole)) if readers} | set(whole.outputs)
+        if wrong := sorted(self.gone & named):
+            raise self._refused(f"hands out {quoted(whole.values[wrong[0]].name)}, which somebody else reads")
+        return on_values(whole, [v for v in range(len(whole.values)) if v not in self.gone])
+
+    def _refused(self, why: str) -> BadGraph:
+        return BadGraph.one(
+            "not_standard", f"node {quoted(self.node.name)}", f"{self.node.op}, which {why}",
+            "what can be written in standard ops", "plan with a looser budget, or send the native document",
+        )  # fmt: skip
+
+    # F: the way out
+
+    def _sequences(self, trips: Trips) -> list[Sequenced]:
+        ways = zip(trips.input_axes(), trips.input_directions(), strict=True)
+        return [(trips.sequence(k), axis, not back) for k, (axis, back) in enumerate(ways)]
+
+    def _count(self) -> int:
+        count = trips_of(self.values, self.node).most
+        if count is None:
+            raise self._refused("makes an unknown number of trips")
+        return count
+
+    def _tail_scan(self) -> None:
+        trips, count = Trips.of(self.node), self._count()
+        of_tail, tail = tail_rows(self.node)
+        whole = trips.emitted - of_tail
+        states, first = self._part(trips, 0, count - tail, self.node.inputs[: trips.states], whole)
+        states, second = self._part(trips, count - tail, count, states, trips.emitted)
+        outputs = self.node.outputs[trips.states :]
+        for k, out in enumerate(outputs):
+            if out != ABSENT:
+                rows = [first[k], second[k]] if k < whole else [second[k]]
+                self._join(rows, out, trips.output_axes()[k], bool(trips.output_directions()[k]))
+        self._name(states, self.node.outputs)
+
+    def _snapshot_scan(self) -> None:
+        node, trips, count = self.node, Trips.of(self.node), self._count()
+        kept, chosen = list(node.attributes["snapshots"]), list(node.attributes["snapshot_states"])
+        states: Sequence[int] = node.inputs[: trips.states]
+        rows: list[tuple[int, ...]] = [() for _ in range(int(node.attributes["rows"]))]
+        parts: list[list[int]] = []
+        for begin, end in pairwise(sorted({0, *kept, count})):
+            if begin in kept:
+                rows[kept.index(begin)] = tuple(states[i] for i in chosen)
+            states, emitted = self._part(trips, begin, end, states, trips.emitted)
+            parts.append(emitted)
+        stacks = node.outputs[trips.states + trips.emitted :]
+        for k, out in enumerate(node.outputs[trips.states : trips.states + trips.emitted]):
+            if out != ABSENT:
+                rows_of = [part[k] for part in parts]
+                self._join(rows_of, out, trips.output_axes()[k], bool(trips.output_directions()[k]))
+        self._name(states, node.outputs)
+        self.kept[stacks[0]] = rows
+        self.gone.update(stacks)
+
+    def _part(
+        self, trips: Trips, begin: int, end: int, states: Sequence[int], emitted: int
+    ) -> tuple[list[int], list[int]]:
+        """A Scan over some trips: (states it leaves, stacks of its first `emitted` emissions)."""
+        body = _shortened(trips.body, trips.states + emitted)
+        return self._scan(body, states, self._sequences(trips), (begin, end), self._count(), False,
+                          (trips.output_axes()[:emitted], trips.output_directions()[:emitted]))  # fmt: skip
+
+    # G: the way back
+
+    def _ways(self, scanned: int) -> list[Sequenced]:
+        node = self.node
+        axes = node.attributes.get("scan_input_axes") or [0] * scanned
+        directions = node.attributes.get("scan_input_directions") or [0] * scanned
+        values = node.inputs[len(node.inputs) - scanned :]
+        return [(v, axis, bool(turned)) for v, axis, turned in zip(values, axes, directions, strict=True)]
+
+    def _stacked(self, emitted: int) -> tuple[list[int], list[int]]:
+        """Axes and directions of what the way back stacks."""
+        attributes = self.node.attributes
+        axes, directions = (list(attributes.get(f"scan_output_{name}") or []) for name in ("axes", "directions"))
+        return axes or [0] * emitted, directions or [0] * emitted
+
+    def _tail_grad(self) -> None:
+        node, back = self.node, TailGrad.of(self.node)
+        stacked, ways = self._stacked(back.emitted), self._ways(back.scanned)
+        bounds = ((back.trips - back.tail, back.trips), (0, back.trips - back.tail))
+        states: Sequence[int] = node.inputs[: back.states]
+        parts = []
+        for key, body, (begin, end) in zip(("tail", "body"), (back.tail_body, back.body), bounds, strict=True):
+            rows = node.inputs[back.states : back.states + back.rows] if key == "tail" else ()
+            sequences = [self._cut(*ways[k], begin, end, back.trips) for k in back.reads(key)]
+            states, made = self._scan(
+                _shortened(body, back.states + back.emitted), states, [*((v, 0, True) for v in rows), *sequences],
+                (0, end - begin), end - begin, True, stacked,
+            )  # fmt: skip
+            parts.append(made)
+        self._hand_out(states, parts, back.emitted, stacked)
+
+    def _snapshot_grad(self) -> None:
+        node, back = self.node, SnapshotGrad.of(self.node)
+        if len(node.attributes["schedule"]) > 3 * MOST_ACTIONS:
+            raise self._refused(f"takes more than {MOST_ACTIONS} actions")
+        stacks = node.inputs[back.gradients : back.gradients + back.rows]
+        if stacks[0] not in self.kept:
+            raise self._refused("goes back with states that no SnapshotScan beside it kept")
+        rows, ways, count = list(self.kept[stacks[0]]), self._ways(back.scanned), back.trips()
+        gradients, hand = list(node.inputs[: back.gradients]), tuple[int, ...]()
+        emitted = len(back.body.graph.outputs) - back.gradients
+        stacked, parts = self._stacked(emitted), []
+        for kind, begin, end in back.schedule():
+            if kind == STORE:
+                rows[end] = hand
+            elif kind == RESTORE:
+                hand = rows[end]
+            elif kind == ADVANCE:
+                sequences = [ways[k] for k in back.advance_reads]
+                states, _ = self._scan(back.advance, hand, sequences, (begin, end), count, False, ([], []))
+                hand = tuple(states)
+            else:
+                elements = [self._element(*way, begin, count) for way in ways]
+                made = self._called(back.body, [*gradients, *hand, *elements])
+                gradients = made[: back.gradients]
+                parts.append([self._row(v, axis) for v, axis in zip(made[back.gradients :], stacked[0], strict=True)])
+        self._hand_out(gradients, parts, emitted, stacked)
+
+    def _hand_out(
+        self, states: Sequence[int], parts: Sequence[Sequence[int]], emitted: int, stacked: tuple[list[int], list[int]]
+    ) -> None:  # fmt: skip
+        """Outputs of the way back: gradients, stacks put together; the rows it got are nobody's."""
+        outputs, count = self.node.outputs, len(states)
+        for k, out in enumerate(outputs[count : count + emitted]):
+            if out != ABSENT:
+                self._join([part[k] for part in parts], out, stacked[0][k], bool(stacked[1][k]))
+        self._name(states, outputs)
+        self.gone.update(v for v in outputs[count + emitted :] if v != ABSENT)
+
+    # Nodes
+
+    def _scan(
+        self, body: Body, states: Sequence[int], sequences: Sequence[Sequenced], bounds: tuple[int, int], count: int,
+        backwards: bool, stacked: tuple[Sequence[int], Sequence[int]],
+    ) -> tuple[list[int], list[int]]:  # fmt: skip
+        """A Scan over trips `bounds` of `count`: (states it leaves, its stacks)."""
+        begin, end = bounds
+        given = [self._cut(*sequence, begin, end, count) for sequence in sequences]
+        if not given:  # somebody must say how often
+            v = self._constant("trips", np.zeros(end - begin, np.bool_))
+            given, body = [(v, 0, True)], _with_input(body, TensorType("bool", ()))
+        graph = body.graph
+        types = list(graph.types_of(graph.outputs))
+        ends = [self._value(graph.values[v].name, graph.values[v].type) for v in graph.outputs[: len(states)]]
+        stacks = [
+            self._value(graph.values[v].name, _stack(type, axis, end - begin))
+            for v, type, axis in zip(graph.outputs[len(states) :], types[len(states) :], stacked[0], strict=True)
+        ]
+        out = {"scan_output_axes": list(stacked[0]), "scan_output_directions": list(stacked[1])}
+        self._add(
+            "Scan", [*states, *(v for v, _, _ in given)], [*ends, *stacks], bodies=MappingProxyType({"body": body}),
+            attributes={
+                "num_scan_inputs": len(given), "scan_input_axes": [axis for _, axis, _ in given],
+                "scan_input_directions": [int(ordered == backwards) for _, _, ordered in given],
+                **(out if stacks else {}),
+            },
+        )  # fmt: skip
+        return ends, stacks
+
+    def _cut(self, v: int, axis: int, ordered: bool, begin: int, end: int, count: int) -> Sequenced:
+        """Trips [begin, end) of a sequence."""
+        if (begin, end) == (0, count):
+            return v, axis, ordered
+        low, high = (begin, end) if ordered else (count - end, count - begin)
+        type = self.values[v].type
+        ends = [self._constant(name, np.array([k])) for name, k in (("begin", low), ("end", high), ("axis", axis))]
+        made = self._value(self.values[v].name, None if type is None else _cut_type(type, axis, high - low))
+        self._add("Slice", [v, *ends], [made])
+        return made, axis, ordered
+
+    def _element(self, v: int, axis: int, ordered: bool, trip: int, count: int) -> int:
+        """The element of a trip."""
+        type = self.values[v].type
+        place = self._constant("place", np.array(trip if ordered else count - 1 - trip))
+        made = self._value(self.values[v].name, None if type is None else _element_type(type, axis))
+        self._add("Gather", [v, place], [made], attributes={"axis": axis})
+        return made
+
+    def _row(self, v: int, axis: int) -> int:
+        type = self.values[v].type
+        made = self._value(self.values[v].name, _stack(type, axis, 1))
+        self._add("Unsqueeze", [v, self._constant("axis", np.array([axis]))], [made])
+        return made
+
+    def _called(self, body: Body, given: Sequence[int]) -> list[int]:
+        graph = body.graph
+        made = [self._value(graph.values[v].name, graph.values[v].type) for v in graph.outputs]
+        self._add(CALL, given, made, bodies=MappingProxyType({"body": body}))
+        return made
+
+    def _join(self, rows: Sequence[int], out: int, axis: int, turned: bool) -> None:
+        if len(rows) == 1:
+            self._add("Identity", rows, [out])
+        else:
+            self._add("Concat", rows[::-1] if turned else rows, [out], attributes={"axis": axis})
+
+    def _name(self, made: Sequence[int], outputs: Sequence[int]) -> None:
+        for v, out in zip(made, outputs, strict=False):
+            if out != ABSENT:
+                self._add("Identity", [v], [out])
+
+    def _add(self, op: str, inputs: Sequence[int], outputs: Sequence[int], **fields: Any) -> None:
+        name = free_name(f"{self.node.name}/{op.rpartition('::')[2].lower()}", self.node_names)
+        fields["attributes"] = MappingProxyType(fields.get("attributes", {}))
+        self.nodes.append(Node(name, op, tuple(inputs), tuple(outputs), phase=self.node.phase, **fields))
+
+    def _value(self, name: str, type: TensorType | None) -> int:
+        self.values.append(Value(free_name(f"{self.node.name}/{name}", self.value_names), type))
+        return len(self.values) - 1
+
+    def _constant(self, name: str, data: np.ndarray) -> int:
+        type = TensorType(str(data.dtype), data.shape)
+        self.values.append(
+            Value(free_name(f"{self.node.name}/{name}", self.value_names), type, Role.CONSTANT, data=data)
+        )
+        return len(self.values) - 1
+
+
+def _shortened(body: Body, outputs: int) -> Body:
+    """The body that hands out the first so many of its outputs."""
+    return replace(body, graph=replace(body.graph, outputs=body.graph.outputs[:outputs]))
+
+
+def _with_input(body: Body, type: TensorType) -> Body:
+    """The body with one more formal input, which nobody reads."""
+    graph = body.graph
+    name = free_name("trip", {value.name for value in graph.values})
+    values = (*graph.values, Value(name, type, Role.INPUT))
+    return replace(body, graph=replace(graph, values=values, inputs=(*graph.inputs, len(graph.values))))
+
+
+def _stack(type: TensorType | None, axis: int, length: int) -> TensorType | None:
+    if type is None:
+        return None
+    axis += len(type.shape) + 1 if axis < 0 else 0
+    return TensorType(type.dtype, (*type.shape[:axis], length, *type.shape[axis:]))
+
+
+def _cut_type(type: TensorType, axis: int, length: int) -> TensorType:
+    axis %= len(type.shape)
+    return TensorType(type.dtype, (*type.shape[:axis], length, *type.shape[axis + 1 :]))
+
+
+def _element_type(type: TensorType, axis: int) -> TensorType:
+    axis %= len(type.shape)
+    return TensorType(type.dtype, type.shape[:axis] + type.shape[axis + 1 :])

@@ -1,0 +1,161 @@
+"""Bodies run: a branch or a call once, a loop once a trip, a scan once an element.
+
+A body's inputs are its formal ones, in order; what it captures is read outside.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+
+from graph.errors import CannotExecute
+from graph.ir import Body, Graph, Node
+from graph.ops.control_flow.interface import CALL, Trips
+from graph.ops.control_flow.snapshot_scan import SNAPSHOT_GRAD, SNAPSHOT_SCAN, Rows, go_back
+from graph.ops.control_flow.tail_scan import TAIL_GRAD, TAIL_SCAN, go_back_from_tail, tail_rows
+from graph.ops.registry.onnx_fallback import numpy_dtype
+
+#: run(body's graph, arrays by value of it, trip) -> its outputs
+RunBody = Callable[[Graph, Mapping[int, np.ndarray], int], list[np.ndarray]]
+Read = Callable[[int], np.ndarray]
+
+LAST_TRIP_FIRST = "last_trip_first"  # annotation of a node that goes through another's trips backwards
+
+
+def run(node: Node, inputs: Sequence[np.ndarray | None], read: Read, run_body: RunBody) -> Sequence[np.ndarray | None]:
+    """Outputs of a node with bodies. Raises CannotExecute for an op that is no control flow."""
+    if node.op == "If":
+        return _if(node, inputs, read, run_body)
+    if node.op == "Loop":
+        return _loop(node, inputs, read, run_body)
+    if node.op == "Scan":
+        return _scan(node, inputs, read, run_body)
+    if node.op == CALL:
+        return _call(node, inputs, read, run_body)
+    if node.op == SNAPSHOT_SCAN:
+        rows = Rows(node)
+        return [*_scan(node, inputs, read, run_body, rows.keep), *rows.stacks]
+    if node.op == TAIL_SCAN:
+        return _scan(node, inputs, read, run_body, tail=tail_rows(node))
+    if node.op in (SNAPSHOT_GRAD, TAIL_GRAD):
+        return _scheduled(node, inputs, read, run_body)
+    raise CannotExecute(f"op {node.op} has bodies, and only If, Loop, Scan and {CALL} are executed")
+
+
+def _given(body: Body, arrays: Sequence[np.ndarray], read: Read) -> dict[int, np.ndarray]:
+    """Formal inputs and captures of a body by value id."""
+    if len(arrays) != len(body.graph.inputs):
+        raise CannotExecute(f"the body takes {len(body.graph.inputs)} inputs, but {len(arrays)} are bound to them")
+    return {
+        **dict(zip(body.graph.inputs, arrays, strict=True)),
+        **{inner: read(outer) for inner, outer in body.captures},
+    }
+
+
+def _if(node: Node, inputs: Sequence[np.ndarray | None], read: Read, run_body: RunBody) -> list[np.ndarray]:
+    holds = _flag(inputs[0])
+    if not holds and "else_branch" not in node.bodies:
+        return [array for array in inputs[1:] if array is not None]
+    body = node.bodies["then_branch" if holds else "else_branch"]
+    return run_body(body.graph, _given(body, (), read), 0)
+
+
+def _call(node: Node, inputs: Sequence[np.ndarray | None], read: Read, run_body: RunBody) -> list[np.ndarray]:
+    body = node.bodies["body"]
+    return run_body(body.graph, _given(body, [array for array in inputs if array is not None], read), 0)
+
+
+def _loop(node: Node, inputs: Sequence[np.ndarray | None], read: Read, run_body: RunBody) -> list[np.ndarray]:
+    """Final states, then what each trip emitted, stacked."""
+    trips = Trips.of(node)
+    body, limit = trips.body, inputs[0]
+    most = node.annotations.get("max_trips", node.attributes.get("max_trips"))
+    states = [state for state in inputs[2:] if state is not None]
+    emitted: list[list[np.ndarray]] = [[] for _ in range(trips.emitted)]
+    going, trip = inputs[1] is None or _flag(inputs[1]), 0
+    while going and (limit is None or trip < int(limit.reshape(-1)[0])):
+        if most is not None and trip >= int(most):
+            raise CannotExecute(f"the loop makes more than the {most} trips it is said to make at most")
+        given = _given(body, [np.asarray(trip, np.int64), np.asarray(going), *states], read)
+        again, *rest = run_body(body.graph, given, trip)
+        states, each = rest[: len(states)], rest[len(states) :]
+        for row, array in zip(emitted, each, strict=True):
+            row.append(array)
+        going, trip = _flag(again), trip + 1
+    return [*states, *(_stacked(body.graph, trips.emission(k), row, 0) for k, row in enumerate(emitted))]
+
+
+def _flag(array: np.ndarray | None) -> bool:
+    """What a condition holds, which has one element."""
+    if array is None or array.size != 1:
+        raise CannotExecute(f"a condition of {'no' if array is None else array.size} elements; it has one")
+    return bool(array.reshape(-1)[0])
+
+
+def _stacked(graph: Graph, v: int, rows: Sequence[np.ndarray], axis: int) -> np.ndarray:
+    """The rows along a new axis; of none, an empty array of the shape it would have."""
+    if rows:
+        return np.stack(rows, axis=axis)
+    type = graph.values[v].type
+    if type is None:
+        raise CannotExecute(f"no trip is made, and {graph.values[v].name}, which is stacked, has no type")
+    shape = list(type.shape)
+    shape.insert(axis if axis >= 0 else axis + len(shape) + 1, 0)
+    return np.zeros(shape, numpy_dtype(type.dtype))
+
+
+def _scan(
+    node: Node, inputs: Sequence[np.ndarray | None], read: Read, run_body: RunBody,
+    before: Callable[[int, Sequence[np.ndarray]], None] = lambda trip, states: None, tail: tuple[int, int] = (0, 0),
+) -> list[np.ndarray]:  # fmt: skip
+    """Final states, then what each element emitted, stacked along its axis.
+
+    `tail` says of how many stacks, the last ones, how many rows stay, the last ones.
+
+    Sequences have one length; where it is bounded only, one made in full is read as far as the others go.
+    `before` sees the states before each trip.
+    """
+    trips = Trips.of(node)
+    body, arrays = trips.body, [array for array in inputs if array is not None]
+    states, scanned = arrays[: trips.states], arrays[trips.states :]
+    axes, backwards = trips.input_axes(), trips.input_directions()
+    count = min(array.shape[axis] for array, axis in zip(scanned, axes, strict=True))
+    emitted: list[list[np.ndarray]] = [[] for _ in range(trips.emitted)]
+    turned = bool(node.annotations.get(LAST_TRIP_FIRST))
+    for trip in range(count):
+        elements = [
+            np.array(np.take(array, count - 1 - trip if back else trip, axis=axis), order="C")
+            for array, axis, back in zip(scanned, axes, backwards, strict=True)
+        ]
+        before(trip, states)
+        given = _given(body, [*states, *elements], read)
+        made = run_body(body.graph, given, count - 1 - trip if turned else trip)
+        states = made[: len(states)]
+        for row, array in zip(emitted, made[len(states) :], strict=True):
+            row.append(array)
+    for row in emitted[trips.emitted - tail[0] :]:
+        del row[: -tail[1]]
+    stacked = [
+        _stacked(body.graph, trips.emission(k), row[::-1] if back else row, axis)
+        for k, (row, axis, back) in enumerate(zip(emitted, trips.output_axes(), trips.output_directions(), strict=True))
+    ]
+    return [*states, *stacked]
+
+
+def _scheduled(node: Node, inputs: Sequence[np.ndarray | None], read: Read, run_body: RunBody) -> list[np.ndarray]:
+    """Gradients after the first trip, what each trip emitted, stacked, and the rows it got as they are left."""
+
+    def run_one(body: Body, arrays: Sequence[np.ndarray], trip: int) -> list[np.ndarray]:
+        return run_body(body.graph, _given(body, arrays, read), trip)
+
+    way = go_back if node.op == SNAPSHOT_GRAD else go_back_from_tail
+    gradients, emitted, rows = way(node, [array for array in inputs if array is not None], run_one)
+    graph, first = node.bodies["body"].graph, len(gradients)
+    axes, directions = (node.attributes.get(f"scan_output_{name}", ()) for name in ("axes", "directions"))
+    ways = zip(axes, directions, strict=True)
+    stacked = [
+        _stacked(graph, graph.outputs[first + k], emitted[k][::-1] if back else emitted[k], axis)
+        for k, (axis, back) in enumerate(ways)
+    ]
+    return [*gradients, *stacked, *rows]

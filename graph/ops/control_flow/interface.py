@@ -1,0 +1,153 @@
+"""How the inputs and outputs of a node and of its body correspond, by op.
+
+        node                                            body
+Loop    [count, condition, states...]             <->   [trip, condition, states...]
+        [states..., stacks...]                    <->   [condition, states..., emitted...]
+Scan    [states..., sequences...]                 <->   [states..., elements...]
+        [states..., stacks...]                    <->   [states..., emitted...]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Any
+
+from graph.ir import ABSENT, Body, Graph, Node, Role, TensorType, Value
+from graph.ops.control_flow.snapshot_scan import SNAPSHOT_SCAN
+from graph.ops.control_flow.tail_scan import TAIL_SCAN
+
+CALL = "remat::Call"
+#: The leading rows of a stack that a loop which stopped early has written.
+FIRST_ROWS = "remat::FirstRows"
+#: Values by id.
+Values = Sequence[Value] | Mapping[int, Value]
+CONTROL_FLOW = frozenset({"If", "Loop", "Scan", CALL})
+#: Ops that run their body once an element, in order.
+SCANS = frozenset({"Scan", SNAPSHOT_SCAN, TAIL_SCAN})
+
+
+@dataclass(frozen=True, slots=True)
+class Trips:
+    """A Loop or Scan, its inputs and outputs sorted by what they are."""
+
+    node: Node
+    lead: int  # inputs, and formal inputs, before the states
+    lead_out: int  # outputs of the body before the states
+    states: int
+    scanned: int  # sequences
+
+    @classmethod
+    def of(cls, node: Node) -> Trips:
+        """The parts of a Loop or Scan."""
+        if node.op == "Loop":
+            return cls(node, 2, 1, max(0, len(node.inputs) - 2), 0)
+        scanned = min(max(0, int(node.attributes.get("num_scan_inputs", 1))), len(node.inputs))
+        return cls(node, 0, 0, len(node.inputs) - scanned, scanned)
+
+    @property
+    def body(self) -> Body:
+        return self.node.bodies["body"]
+
+    @property
+    def emitted(self) -> int:
+        """How many outputs of the body are stacked."""
+        return len(self.body.graph.outputs) - self.lead_out - self.states
+
+    def state_in(self, i: int) -> int:
+        """Value of the body that is state `i` as a trip finds it."""
+        return self.body.graph.inputs[self.lead + i]
+
+    def state_out(self, i: int) -> int:
+        """Value of the body that is state `i` as a trip leaves it."""
+        return self.body.graph.outputs[self.lead_out + i]
+
+    def element(self, k: int) -> int:
+        """Value of the body that is an element of sequence `k`."""
+        return self.body.graph.inputs[self.lead + self.states + k]
+
+    def sequence(self, k: int) -> int:
+        """Value outside that is sequence `k`."""
+        return self.node.inputs[self.states + k]
+
+    def emission(self, k: int) -> int:
+        """Value of the body whose content in each trip is a row of stack `k`."""
+        return self.body.graph.outputs[self.lead_out + self.states + k]
+
+    def input_axes(self) -> list[int]:
+        return list(self.node.attributes.get("scan_input_axes") or [0] * self.scanned)
+
+    def input_directions(self) -> list[int]:
+        return list(self.node.attributes.get("scan_input_directions") or [0] * self.scanned)
+
+    def output_axes(self) -> list[int]:
+        return list(self.node.attributes.get("scan_output_axes") or [0] * self.emitted)
+
+    def output_directions(self) -> list[int]:
+        return list(self.node.attributes.get("scan_output_directions") or [0] * self.emitted)
+
+
+@dataclass(frozen=True, slots=True)
+class Count:
+    """How many trips: at most `most`, None where nothing bounds it; exactly so where `exact`."""
+
+    most: int | None
+    exact: bool
+
+
+def trips_of(values: Values, node: Node) -> Count:
+    """Trips of a Loop or Scan as far as constants, shapes and `max_trips` tell."""
+    if node.op in SCANS:
+        trips = Trips.of(node)
+        for k, axis in enumerate(trips.input_axes()):
+            type = values[trips.sequence(k)].type
+            if type is not None and -len(type.shape) <= axis < len(type.shape):
+                return Count(type.shape[axis], True)
+        return Count(None, False)
+    said = node.annotations.get("max_trips", node.attributes.get("max_trips"))
+    count = _content(values, node, 0)
+    bounds = [max(0, int(number)) for number in (said, count) if number is not None]
+    return Count(min(bounds, default=None), count is not None and _always_goes_on(values, node))
+
+
+def _content(values: Values, node: Node, position: int) -> Any:
+    """The number a constant input holds, None where it is not known."""
+    if position >= len(node.inputs) or node.inputs[position] == ABSENT:
+        return None
+    data = values[node.inputs[position]].data
+    return None if data is None or data.size != 1 else data.reshape(-1)[0]
+
+
+def _always_goes_on(values: Values, node: Node) -> bool:
+    """True when the condition of a Loop is absent or true from the start and never changes."""
+    given = len(node.inputs) > 1 and node.inputs[1] != ABSENT
+    if given and not _content(values, node, 1):
+        return False
+    graph = node.bodies["body"].graph
+    v, producer = graph.outputs[0], {v: inner for inner in graph.nodes for v in inner.writes}
+    while v in producer and producer[v].op == "Identity":
+        v = producer[v].inputs[0]
+    data = graph.values[v].data
+    passes = len(graph.inputs) > 1 and v == graph.inputs[1]
+    return passes or (data is not None and data.size == 1 and bool(data.reshape(-1)[0]))
+
+
+def both_branches(node: Node, types: Sequence[TensorType | None]) -> Node:
+    """An If with an else branch: where it has none, one that hands out what the further inputs hold.
+
+    `types` are those of the node's inputs.
+    """
+    if "else_branch" in node.bodies:
+        return node
+    captures: dict[int, int] = {}  # outside -> inside
+    values: list[Value] = []
+    outputs: list[int] = []
+    for v, type in zip(node.inputs[1:], types[1:], strict=True):
+        if v not in captures:
+            captures[v] = len(values)
+            values.append(Value(f"kept_{len(values)}", type, Role.INPUT))
+        outputs.append(captures[v])
+    kept = Graph("kept", tuple(values), (), tuple(outputs))
+    body = Body(kept, tuple((inner, outer) for outer, inner in captures.items()))
+    return replace(node, inputs=node.inputs[:1], bodies=MappingProxyType({**node.bodies, "else_branch": body}))

@@ -1,0 +1,104 @@
+"""A Scan whose last trips save more than the others, and the way back that makes again what the others do not save.
+
+    TailScan          trip   0 1 2 3 4 5 6 7        what the way back wants of trips 6 and 7 is stacked: two rows
+    TailScanGrad      trip   7 6                    body `tail` reads a row a trip
+                                 5 4 3 2 1 0        body `body` makes that anew, and lays it into row 0
+
+    TailScan        [states..., sequences...]            -> [states..., stacks..., stacks of the last trips...]
+    TailScanGrad    [gradients..., stacks of the last trips..., sequences...]
+                                                         -> [gradients..., stacks..., stacks of the last trips...]
+      tail   [gradients..., a row of each such stack..., elements it reads...]  -> [gradients..., emitted...]
+      body   [gradients..., elements it reads...]        -> [gradients..., emitted..., what it lays into row 0...]
+
+The stacks of the last trips are `tail_trips` long, their rows are read where they lie. Until those trips come,
+a TailScan writes what is to be stacked over row 0; the way back has done with them when `body` writes
+there, and hands the stacks out where it got them: in place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from graph.ir import Body, Node
+from graph.ops.control_flow.snapshot_scan import Run
+
+TAIL_SCAN, TAIL_GRAD = "remat::TailScan", "remat::TailScanGrad"
+
+
+@dataclass(frozen=True, slots=True)
+class TailGrad:
+    """A TailScanGrad, its inputs sorted by what they are."""
+
+    node: Node
+    scanned: int
+    rows: int  # stacks of the last trips
+    states: int  # gradients carried from trip to trip
+    trips: int
+    tail: int  # the last of them, which have rows
+
+    @classmethod
+    def of(cls, node: Node) -> TailGrad:
+        scanned, rows, trips, tail = (
+            int(node.attributes[name]) for name in ("num_scan_inputs", "num_tail_inputs", "trips", "tail_trips")
+        )
+        return cls(node, scanned, rows, len(node.inputs) - scanned - rows, trips, tail)
+
+    @property
+    def body(self) -> Body:
+        """A trip back that finds no row."""
+        return self.node.bodies["body"]
+
+    @property
+    def tail_body(self) -> Body:
+        """A trip back that finds one."""
+        return self.node.bodies["tail"]
+
+    @property
+    def emitted(self) -> int:
+        """Outputs of either body that are stacked."""
+        return len(self.tail_body.graph.outputs) - self.states
+
+    def reads(self, key: str) -> list[int]:
+        """Sequences of which a body reads an element."""
+        return list(self.node.attributes.get(f"{key}_scan_inputs", ()))
+
+    @property
+    def laid(self) -> list[int]:
+        """Stacks of the last trips that `body` lays what it makes into, in the order of its outputs."""
+        return list(self.node.attributes.get("laid_rows", ()))
+
+
+def tail_rows(node: Node) -> tuple[int, int]:
+    """(how many of the stacks of a TailScan are those of the last trips, how many trips those are)."""
+    return int(node.attributes["num_tail_stacks"]), int(node.attributes["tail_trips"])
+
+
+def go_back_from_tail(
+    node: Node, inputs: Sequence[np.ndarray], run: Run
+) -> tuple[list[np.ndarray], list[list[np.ndarray]], list[np.ndarray]]:
+    """(gradients, per emission its rows from the last trip to the first, stacks of the last trips)."""
+    parts = TailGrad.of(node)
+    gradients, rest = list(inputs[: parts.states]), inputs[parts.states :]
+    rows = [np.array(stack) for stack in rest[: parts.rows]]
+    sequences = rest[parts.rows :]
+    axes, directions = node.attributes.get("scan_input_axes", ()), node.attributes.get("scan_input_directions", ())
+    emitted: list[list[np.ndarray]] = [[] for _ in range(parts.emitted)]
+    for trip in range(parts.trips - 1, -1, -1):
+        place = trip - (parts.trips - parts.tail)
+        key, body = ("tail", parts.tail_body) if place >= 0 else ("body", parts.body)
+        elements = [
+            np.array(
+                np.take(sequences[k], trip if directions[k] else parts.trips - 1 - trip, axis=axes[k]), order="C"
+            )
+            for k in parts.reads(key)
+        ]  # fmt: skip
+        made = run(body, [*gradients, *(stack[place] for stack in rows if place >= 0), *elements], trip)
+        gradients = made[: parts.states]
+        for row, array in zip(emitted, made[parts.states : parts.states + parts.emitted], strict=True):
+            row.append(array)
+        for k, array in zip(parts.laid if place < 0 else (), made[parts.states + parts.emitted :], strict=True):
+            rows[k][0] = array
+    return gradients, emitted, rows

@@ -1,0 +1,77 @@
+"""Types of what bodies are given and of what nodes with bodies make, from the types outside and inside."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from graph.ir import Body, Node, TensorType
+from graph.ops.control_flow.interface import CALL, Trips, Values, trips_of
+
+TRIP, FLAG = TensorType("int64", ()), TensorType("bool", ())
+Types = list[TensorType | None]
+
+
+def formal_types(node: Node, given: Sequence[TensorType | None]) -> Types | None:
+    """Types of the formal inputs of a body; None for an op that is no control flow. `given` are the inputs' types.
+
+    The node may still be without bodies.
+    """
+    if node.op == "If":
+        return []
+    if node.op == "Loop":
+        return [TRIP, FLAG, *given[2:]]
+    if node.op == CALL:
+        return list(given)
+    if node.op != "Scan":
+        return None
+    scanned = min(int(node.attributes.get("num_scan_inputs", 1)), len(given))
+    states, sequences = list(given[: len(given) - scanned]), given[len(given) - scanned :]
+    axes = node.attributes.get("scan_input_axes") or [0] * scanned
+    return states + [_without(type, axis) for type, axis in zip(sequences, axes, strict=False)]
+
+
+def output_types(node: Node, values: Values) -> Types | None:
+    """Types of the node's outputs; None for an op that is no control flow, or one without its bodies."""
+    if node.op == "If" and "then_branch" in node.bodies:
+        then = _of(node.bodies["then_branch"])
+        other = _of(node.bodies["else_branch"]) if "else_branch" in node.bodies else []
+        return [a or b for a, b in zip(then, [*other, *[None] * len(then)], strict=False)]
+    if "body" not in node.bodies:
+        return None
+    made = _of(node.bodies["body"])
+    if node.op == CALL:
+        return made
+    if node.op not in ("Loop", "Scan"):
+        return None
+    trips = Trips.of(node)
+    given = [values[v].type if v >= 0 else None for v in node.inputs[trips.lead : trips.lead + trips.states]]
+    after = made[trips.lead_out : trips.lead_out + trips.states]
+    length = trips_of(values, node).most
+    axes = trips.output_axes()
+    rows = made[trips.lead_out + trips.states :]
+    return [a or b for a, b in zip(given, after, strict=False)] + [
+        _with(type, axis, length) for type, axis in zip(rows, axes, strict=False)
+    ]
+
+
+def _of(body: Body) -> Types:
+    return list(body.graph.types_of(body.graph.outputs))
+
+
+def _without(type: TensorType | None, axis: int) -> TensorType | None:
+    """The type of an element of a sequence."""
+    if type is None or not -len(type.shape) <= axis < len(type.shape):
+        return None
+    axis += len(type.shape) if axis < 0 else 0
+    return TensorType(type.dtype, type.shape[:axis] + type.shape[axis + 1 :])
+
+
+def _with(type: TensorType | None, axis: int, length: int | None) -> TensorType | None:
+    """The type of a stack of rows of a type."""
+    if type is None or length is None or not -len(type.shape) - 1 <= axis <= len(type.shape):
+        return None
+    axis += len(type.shape) + 1 if axis < 0 else 0
+    return TensorType(type.dtype, (*type.shape[:axis], length, *type.shape[axis:]))
+
+
+__all__ = ["FLAG", "TRIP", "formal_types", "output_types"]

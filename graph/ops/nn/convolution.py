@@ -1,0 +1,186 @@
+"""Convolutions: matrix products over columns, one row of columns per place of the kernel.
+
+    columns[n, c, k, o] = x[n, c, o*stride + k*dilation - begin]         0 in the padding
+    y = w · columns          dx = the adjoint of columns, of wᵀ · dy          dw = Σₙ dy · columnsᵀ
+
+Columns are made for a few images at a time. Depthwise kernels skip them: one multiply-add a place.
+Products run image by image, so results do not depend on how many images a chunk takes.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from graph.ir import TensorType
+from graph.ops.nn.windows import Index, Windows, auto_pad, axis_attribute, split_padding, windows
+from graph.ops.numeric.precision import chunks, narrow, wide
+from graph.ops.registry.registry import HEAVY, Call, Work, op
+
+
+def forward(x: np.ndarray, w: np.ndarray, group: int, view: Windows) -> np.ndarray:
+    """w (M, C/group, *kernel) convolved over x (N, C, *input): (N, M, *output)."""
+    n, channels, filters = x.shape[0], x.shape[1], w.shape[0]
+    if _is_depthwise(w, channels, group):
+        return _depthwise(x, w, view)
+    y = np.empty((n, group, filters // group, _cells(view.output)), x.dtype)
+    matrix = w.reshape(group, filters // group, -1)
+    for part in chunks(n, _column_bytes(x, view)):
+        np.matmul(matrix, _columns(x[part], view, group), out=y[part])
+    return y.reshape(n, filters, *view.output)
+
+
+def grad_input(dy: np.ndarray, w: np.ndarray, group: int, view: Windows) -> np.ndarray:
+    """The adjoint of `forward` in x: (N, C, *input) from dy (N, M, *output)."""
+    n, filters, per_group = dy.shape[0], w.shape[0], w.shape[1]
+    channels = per_group * group
+    if _is_depthwise(w, channels, group):
+        return _depthwise_grad_input(dy, w, view)
+    shape = (n, channels, *view.input)
+    matrix = w.reshape(group, filters // group, -1).transpose(0, 2, 1)
+    incoming = dy.reshape(n, group, filters // group, _cells(view.output))
+    if view.is_pointwise:
+        return np.asarray(np.matmul(matrix, incoming).reshape(shape))
+    dx = np.zeros(shape, dy.dtype)
+    bytes_each = channels * view.taps * _cells(view.output) * dy.itemsize
+    for part in chunks(n, bytes_each):
+        columns = np.matmul(matrix, incoming[part])
+        columns = columns.reshape(len(columns), channels, *view.kernel, *view.output)
+        for place, out, into in view.places():
+            dx[part][into] += columns[(*place, *out[2:])]
+    return dx
+
+
+def grad_weight(dy: np.ndarray, x: np.ndarray, group: int, view: Windows) -> np.ndarray:
+    """The adjoint of `forward` in w: (M, C/group, *kernel), summed image after image."""
+    n, channels, filters = x.shape[0], x.shape[1], dy.shape[1]
+    per_group = channels // group
+    if per_group == 1 and filters == group:
+        return _depthwise_grad_weight(dy, x, view)
+    incoming = dy.reshape(n, group, filters // group, _cells(view.output))
+    dw = np.zeros((group, filters // group, per_group * view.taps), dy.dtype)
+    for part in chunks(n, _column_bytes(x, view)):
+        columns = _columns(x[part], view, group)
+        for image, rows in zip(incoming[part], columns, strict=True):
+            dw += np.matmul(image, rows.transpose(0, 2, 1))
+    return dw.reshape(filters, per_group, *view.kernel)
+
+
+def _columns(x: np.ndarray, view: Windows, group: int) -> np.ndarray:
+    """(n, group, C/group * taps, output cells), gathered place by place of the kernel."""
+    n, channels = x.shape[:2]
+    rows = (n, group, channels // group * view.taps, _cells(view.output))
+    if view.is_pointwise:
+        return x.reshape(rows)
+    columns = np.zeros((n, channels, *view.kernel, *view.output), x.dtype)
+    for place, out, into in view.places():
+        columns[(*place, *out[2:])] = x[into]
+    return columns.reshape(rows)
+
+
+def _depthwise(x: np.ndarray, w: np.ndarray, view: Windows) -> np.ndarray:
+    y = np.zeros((*x.shape[:2], *view.output), x.dtype)
+    for part in chunks(x.shape[0], x[:1].nbytes):
+        for place, out, into in view.places():
+            y[part][out] += x[part][into] * _per_channel(w, place)
+    return y
+
+
+def _depthwise_grad_input(dy: np.ndarray, w: np.ndarray, view: Windows) -> np.ndarray:
+    dx = np.zeros((*dy.shape[:2], *view.input), dy.dtype)
+    for part in chunks(dy.shape[0], dy[:1].nbytes):
+        for place, out, into in view.places():
+            dx[part][into] += dy[part][out] * _per_channel(w, place)
+    return dx
+
+
+def _depthwise_grad_weight(dy: np.ndarray, x: np.ndarray, view: Windows) -> np.ndarray:
+    dw = np.zeros((x.shape[1], 1, *view.kernel), dy.dtype)
+    cells = tuple(range(2, dy.ndim))
+    for image, incoming in zip(x[:, None], dy[:, None], strict=True):
+        for place, out, into in view.places():
+            products = incoming[out] * image[into]
+            dw[(place[0], 0, *place[2:])] += products.sum(axis=cells)[0]
+    return dw
+
+
+def _per_channel(w: np.ndarray, place: Index) -> np.ndarray:
+    """Weights at one place of a depthwise kernel, to be multiplied with (N, C, ...)."""
+    return np.asarray(w[place].reshape(-1, *(1,) * (len(place) - 2)))
+
+
+def _is_depthwise(w: np.ndarray, channels: int, group: int) -> bool:
+    return bool(w.shape[1] == 1 and w.shape[0] == group == channels)
+
+
+def _cells(lengths: tuple[int, ...]) -> int:
+    return int(np.prod(lengths, dtype=np.int64))
+
+
+def _column_bytes(x: np.ndarray, view: Windows) -> int:
+    return 1 if view.is_pointwise else x.shape[1] * view.taps * _cells(view.output) * x.itemsize
+
+
+def transpose_windows(call: Call, spatial: tuple[int, ...], kernel: tuple[int, ...]) -> Windows:
+    """Windows of the Conv that a ConvTranspose over `spatial` is the adjoint of; its result is `.input`."""
+    attributes, rank = call.attributes, len(spatial)
+    stride = axis_attribute(attributes, "strides", rank, 1)
+    dilation = axis_attribute(attributes, "dilations", rank, 1)
+    extra = axis_attribute(attributes, "output_padding", rank, 0)
+    auto, wanted = auto_pad(attributes), attributes.get("output_shape")
+    if wanted is None and auto.startswith("SAME"):
+        wanted = [n * s for n, s in zip(spatial, stride, strict=True)]
+    given_pads = axis_attribute(attributes, "pads", 2 * rank, 0) if auto == "NOTSET" else (0,) * (2 * rank)
+    begin, end, lengths = [], [], []
+    for axis, n in enumerate(spatial):
+        natural = stride[axis] * (n - 1) + extra[axis] + (kernel[axis] - 1) * dilation[axis] + 1
+        before, after = given_pads[axis], given_pads[rank + axis]
+        if wanted is not None:
+            lengths.append(int(wanted[axis - rank]))  # a full shape may stand there
+            before, after = split_padding(max(0, natural - lengths[-1]), auto != "SAME_UPPER")
+        else:
+            lengths.append(max(0, natural - before - after))
+        begin.append(before)
+        end.append(after)
+    return Windows(tuple(lengths), kernel, stride, dilation, tuple(begin), tuple(end), spatial)
+
+
+def _conv_work(call: Call) -> Work:
+    """Two flops a multiply-add, one a bias; no workspace: targets run it as an implicit matrix product."""
+    w, y = call.inputs[1], call.outputs[0]
+    if w is None or y is None:
+        return Work()
+    return Work(2 * y.elements * multiplies(w) + (y.elements if len(call.inputs) > 2 else 0))
+
+
+def _conv_transpose_work(call: Call) -> Work:
+    x, w, y = call.inputs[0], call.inputs[1], call.outputs[0]
+    if x is None or w is None or y is None:
+        return Work()
+    return Work(2 * x.elements * multiplies(w) + (y.elements if len(call.inputs) > 2 else 0))
+
+
+def multiplies(w: TensorType) -> int:
+    """Multiply-adds one cell of the narrow side costs."""
+    return w.elements // w.shape[0] if w.shape[0] else 0
+
+
+@op("Conv", work=_conv_work, recompute=HEAVY, gradient_reads=("i0", "i1"))
+def conv(call: Call, x: np.ndarray, w: np.ndarray, bias: np.ndarray | None = None) -> np.ndarray:
+    view = windows(call.attributes, x.shape[2:], w.shape[2:])
+    return narrow(_biased(forward(wide(x), wide(w), group_of(call), view), bias), x)
+
+
+@op("ConvTranspose", work=_conv_transpose_work, recompute=HEAVY, gradient_reads=("i0", "i1"))
+def conv_transpose(call: Call, x: np.ndarray, w: np.ndarray, bias: np.ndarray | None = None) -> np.ndarray:
+    view = transpose_windows(call, x.shape[2:], w.shape[2:])
+    return narrow(_biased(grad_input(wide(x), wide(w), group_of(call), view), bias), x)
+
+
+def _biased(y: np.ndarray, bias: np.ndarray | None) -> np.ndarray:
+    if bias is not None:
+        y += wide(bias).reshape(-1, *(1,) * (y.ndim - 2))
+    return y
+
+
+def group_of(call: Call) -> int:
+    return int(call.attribute("group", 1))

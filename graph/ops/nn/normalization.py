@@ -1,0 +1,237 @@
+"""Normalisations. Statistics are taken in two passes, in float32 at least.
+
+    xhat = (x - mean) / √(var + epsilon)      y = xhat · scale + bias
+
+Batch statistics run over all axes but the channels, layer statistics over the trailing axes, group
+and instance statistics over each group of channels of each image.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from graph.errors import CannotExecute
+from graph.ir import TensorType
+from graph.ops.nn.pooling import sums
+from graph.ops.nn.windows import Windows
+from graph.ops.numeric.precision import given, narrow, statistics_dtype, wide
+from graph.ops.registry.onnx_fallback import numpy_dtype
+from graph.ops.registry.registry import Call, Work, WorkRule, op
+
+_STASH = {1: "float32", 10: "float16", 11: "float64", 16: "bfloat16"}  # numbers of TensorProto.DataType
+
+Axes = tuple[int, ...]
+
+
+def moments(x: np.ndarray, axes: Axes) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and population variance over `axes`, kept as lengths of 1; zeros over no elements."""
+    count = x.dtype.type(max(1, math.prod(x.shape[a] for a in axes)))
+    mean = x.sum(axis=axes, keepdims=True) / count
+    centred = x - mean
+    np.multiply(centred, centred, out=centred)
+    return mean, centred.sum(axis=axes, keepdims=True) / count
+
+
+def inverse_deviation(variance: np.ndarray, epsilon: float) -> np.ndarray:
+    return np.asarray(1 / np.sqrt(variance + variance.dtype.type(epsilon)))
+
+
+def normalised(x: np.ndarray, mean: np.ndarray, inv_std: np.ndarray) -> np.ndarray:
+    xhat: np.ndarray = x - mean
+    xhat *= inv_std
+    return xhat
+
+
+def scaled(xhat: np.ndarray, scale: np.ndarray, bias: np.ndarray | None) -> np.ndarray:
+    """xhat · scale + bias, written over xhat where it has the shape."""
+    xhat *= scale
+    if bias is not None:
+        xhat += bias
+    return xhat
+
+
+def per_channel(v: np.ndarray, rank: int) -> np.ndarray:
+    """A vector over the channels, to be broadcast against a tensor of `rank`."""
+    return wide(v).reshape(-1, *(1,) * (rank - 2))
+
+
+def batch_axes(rank: int) -> Axes:
+    return (0, *range(2, rank))
+
+
+def trailing_axes(call: Call, rank: int) -> Axes:
+    """The axes a layer normalisation runs over. Raises ValueError for an axis that is not there."""
+    axis = int(call.attribute("axis", -1))
+    if not -rank <= axis < rank:
+        raise ValueError(f"axis {axis} is outside a tensor of rank {rank}; use {-rank} to {rank - 1}")
+    return tuple(range(axis % rank, rank))
+
+
+def grouped(x: np.ndarray, groups: int) -> np.ndarray:
+    """(N, groups, cells of a group). Raises ValueError when the channels do not divide."""
+    if groups < 1 or x.shape[1] % groups:
+        raise ValueError(f"{x.shape[1]} channels do not divide into {groups} groups")
+    return x.reshape(x.shape[0], groups, x.shape[1] // groups * math.prod(x.shape[2:]))
+
+
+def channel_scale(v: np.ndarray, channels: int) -> np.ndarray:
+    """A value a channel, from one a channel or (before opset 21) one a group."""
+    return v if len(v) == channels else v.repeat(channels // len(v))
+
+
+def lrn_windows(call: Call, shape: tuple[int, ...]) -> Windows:
+    """Windows over the channels of (N, C, cells): `size` of them, the odd one after."""
+    size = int(call.attribute("size", 1))
+    channels, cells, before = shape[1], math.prod(shape[2:]), (size - 1) // 2
+    return Windows(
+        (channels, cells), (size, 1), (1, 1), (1, 1), (before, 0), (size - 1 - before, 0), (channels, cells)
+    )  # fmt: skip
+
+
+def lrn_base(call: Call, x: np.ndarray) -> np.ndarray:
+    """bias + alpha/size · Σ x² over the window, of x as (N, C, cells)."""
+    view = lrn_windows(call, x.shape)
+    flat = x.reshape(x.shape[0], *view.input)
+    total = sums(flat * flat, view)
+    total *= total.dtype.type(call.attribute("alpha", 1e-4) / call.attribute("size", 1))
+    total += total.dtype.type(call.attribute("bias", 1.0))
+    return total
+
+
+def norm_work(flops: int) -> WorkRule:
+    """`flops` an element of the first input; no workspace beside inputs and outputs."""
+
+    def rule(call: Call) -> Work:
+        x = call.inputs[0]
+        return Work(0 if x is None else flops * x.elements)
+
+    return rule
+
+
+def _lrn_work(call: Call) -> Work:
+    x = call.inputs[0]
+    return Work(0 if x is None else x.elements * (int(call.attribute("size", 1)) + 12))
+
+
+@op("BatchNormalization", work=norm_work(4), takeover=((0, 0),), gradient_reads=("i0", "i1", "i3", "i4"))
+def batch_normalization(
+    call: Call, x: np.ndarray, scale: np.ndarray, bias: np.ndarray, mean: np.ndarray, variance: np.ndarray
+) -> tuple[np.ndarray | None, ...]:
+    """Y; in training mode by the batch's own statistics, with the running mean and variance after it."""
+    cells, rank, epsilon = wide(x), x.ndim, call.attribute("epsilon", 1e-5)
+    training = bool(call.attribute("training_mode", 0))
+    if any(call.wanted[1:]) and not training:
+        raise CannotExecute(
+            f"{call.op} at opset {call.opset} hands out statistics without training_mode; set training_mode=1"
+        )
+    used_mean, used_variance = per_channel(mean, rank), per_channel(variance, rank)
+    running: tuple[np.ndarray | None, ...] = ()
+    if training:
+        used_mean, used_variance = moments(cells, batch_axes(rank))
+        keep = call.attribute("momentum", 0.9)
+        running = (_moved(mean, used_mean, keep), _moved(variance, used_variance, keep))
+    xhat = normalised(cells, used_mean.astype(cells.dtype), _inverse(used_variance, epsilon, cells))
+    y = scaled(xhat, per_channel(scale, rank).astype(cells.dtype), per_channel(bias, rank).astype(cells.dtype))
+    return (narrow(y, x), *running)[: len(call.wanted)]
+
+
+def _inverse(variance: np.ndarray, epsilon: float, like: np.ndarray) -> np.ndarray:
+    return inverse_deviation(variance, epsilon).astype(like.dtype)
+
+
+def _moved(running: np.ndarray, batch: np.ndarray, keep: float) -> np.ndarray:
+    before, now = wide(running), wide(batch.reshape(-1))
+    return narrow(before * before.dtype.type(keep) + now * now.dtype.type(1 - keep), running)
+
+
+def _infer_batch_norm(call: Call) -> tuple[TensorType | None, ...]:
+    x, scale, bias = (given(t, name) for t, name in zip(call.inputs, ("x", "scale", "bias"), strict=True))
+    if len(x.shape) < 2 or scale.shape != x.shape[1:2] or bias.shape != scale.shape:
+        raise ValueError(f"scale {scale} and bias {bias} must have one entry a channel of x {x}")
+    statistics = TensorType(statistics_dtype(x.dtype), scale.shape)
+    return x, statistics, statistics
+
+
+@op("remat::BatchNorm", infer=_infer_batch_norm, work=norm_work(7), takeover=((0, 0),),
+    gradient_reads=("i0", "i1", "o1", "o2"))  # fmt: skip
+def batch_norm(call: Call, x: np.ndarray, scale: np.ndarray, bias: np.ndarray) -> tuple[np.ndarray | None, ...]:
+    """y, mean, inv_std by the batch's own statistics."""
+    cells = wide(x)
+    mean, variance = moments(cells, batch_axes(x.ndim))
+    inv_std = inverse_deviation(variance, call.attribute("epsilon", 1e-5))
+    y = None
+    if call.wanted[0]:
+        xhat = normalised(cells, mean, inv_std)
+        y = narrow(scaled(xhat, per_channel(scale, x.ndim), per_channel(bias, x.ndim)), x)
+    return y, mean.reshape(-1), inv_std.reshape(-1)
+
+
+@op("LayerNormalization", work=norm_work(7), takeover=((0, 0),), gradient_reads=("i0", "i1", "o1", "o2"))
+def layer_normalization(
+    call: Call, x: np.ndarray, scale: np.ndarray, bias: np.ndarray | None = None
+) -> tuple[np.ndarray | None, ...]:
+    """Y, Mean, InvStdDev; the last two in the type `stash_type` says."""
+    cells = wide(x)
+    mean, variance = moments(cells, trailing_axes(call, x.ndim))
+    inv_std = inverse_deviation(variance, call.attribute("epsilon", 1e-5))
+    y = narrow(scaled(normalised(cells, mean, inv_std), wide(scale), None if bias is None else wide(bias)), x)
+    stash = numpy_dtype(_STASH[int(call.attribute("stash_type", 1))])
+    return (y, mean.astype(stash, copy=False), inv_std.astype(stash, copy=False))[: len(call.wanted)]
+
+
+@op("RMSNormalization", work=norm_work(4), takeover=((0, 0),), gradient_reads=("i0", "i1"))
+def rms_normalization(call: Call, x: np.ndarray, scale: np.ndarray) -> np.ndarray:
+    cells = wide(x)
+    y = cells * root_mean_square(cells, trailing_axes(call, x.ndim), call.attribute("epsilon", 1e-5))
+    y *= wide(scale)
+    return narrow(y, scale)
+
+
+def root_mean_square(x: np.ndarray, axes: Axes, epsilon: float) -> np.ndarray:
+    """1 / √(mean x² + epsilon) over `axes`."""
+    count = x.dtype.type(max(1, math.prod(x.shape[a] for a in axes)))
+    return inverse_deviation((x * x).sum(axis=axes, keepdims=True) / count, epsilon)
+
+
+def _infer_group_norm(call: Call) -> tuple[TensorType | None, ...]:
+    """The input's own type; the standard leaves it to the function's body."""
+    if len(call.inputs) != 3 or len(call.wanted) != 1:
+        raise ValueError(f"has {len(call.inputs)} inputs and {len(call.wanted)} outputs; the op takes 3 and makes 1")
+    x, groups = call.inputs[0], call.attribute("num_groups")
+    if not isinstance(groups, int) or groups < 1:
+        raise ValueError(f"num_groups is {groups!r}; it must be 1 or more")
+    if x is not None and (len(x.shape) < 2 or x.shape[1] % groups):
+        raise ValueError(f"{x} has no channels that {groups} groups share evenly")
+    return (x,)
+
+
+@op(
+    "GroupNormalization", infer=_infer_group_norm,
+    work=norm_work(7), takeover=((0, 0),), gradient_reads=("i0", "i1"),
+)  # fmt: skip
+def group_normalization(call: Call, x: np.ndarray, scale: np.ndarray, bias: np.ndarray) -> np.ndarray:
+    """Scale and bias are one a channel, or one a group as before opset 21."""
+    return _by_group(call, x, scale, bias, int(call.attribute("num_groups", 0)))
+
+
+@op("InstanceNormalization", work=norm_work(7), takeover=((0, 0),), gradient_reads=("i0", "i1"))
+def instance_normalization(call: Call, x: np.ndarray, scale: np.ndarray, bias: np.ndarray) -> np.ndarray:
+    return _by_group(call, x, scale, bias, x.shape[1])
+
+
+def _by_group(call: Call, x: np.ndarray, scale: np.ndarray, bias: np.ndarray, groups: int) -> np.ndarray:
+    cells = grouped(wide(x), groups)
+    mean, variance = moments(cells, (2,))
+    xhat = normalised(cells, mean, inverse_deviation(variance, call.attribute("epsilon", 1e-5))).reshape(x.shape)
+    scale, bias = (per_channel(channel_scale(v, x.shape[1]), x.ndim) for v in (scale, bias))
+    return narrow(scaled(xhat, scale, bias), x)
+
+
+@op("LRN", work=_lrn_work, gradient_reads=("i0",))
+def lrn(call: Call, x: np.ndarray) -> np.ndarray:
+    cells = wide(x)
+    base = lrn_base(call, cells)
+    power = base ** base.dtype.type(-call.attribute("beta", 0.75))
+    return narrow(cells * power.reshape(x.shape), x)

@@ -1,0 +1,31 @@
+"""The operator registry: types, kernels, costs, aliasing and effects by operator name.
+
+    record = known("Conv")           # None for an operator outside the registry: still plannable
+    types = infer(call)              # output types
+    arrays = run(call, *inputs)      # numpy kernel, or `onnx.reference` for a standard operator
+
+A family registers its operators by decorating their kernels; standard operators without a kernel here are
+listed with `standard(...)`. `FAMILIES` names the families, loaded at the first look-up.
+May import ir and errors. Start at `registry.py`.
+"""
+
+from __future__ import annotations
+
+from graph.ops.registry.dispatch import infer, run, work
+from graph.ops.registry.registry import CHEAP, HEAVY, NEVER, Call, Op, Work, all_ops, known, op, standard
+
+__all__ = [
+    "CHEAP",
+    "HEAVY",
+    "NEVER",
+    "Call",
+    "Op",
+    "Work",
+    "all_ops",
+    "infer",
+    "known",
+    "op",
+    "run",
+    "standard",
+    "work",
+]

@@ -1,0 +1,84 @@
+"""Values that are known before anything runs: shape arithmetic and other small calculations on constants.
+
+Shape(x: float32[8,128]) ── Gather(·, 0) ── Concat(·, [64])        all three are known: [8, 64]
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from graph.errors import CannotExecute
+from graph.ir import TensorType
+from graph.ops.registry import infer, run
+from graph.ops.registry.dtypes import numpy_dtype
+from graph.ops.registry.registry import Call
+
+MOST_INTEGERS = 1024  # elements of an integer or bool tensor that is computed ahead
+MOST_FLOATS = 64  # shape arithmetic passes through floats (Resize scales); tables and masks stay nodes
+#: Ops whose output's length follows from content, bounded by the input's elements.
+_BOUNDED = frozenset({"NonZero", "Unique", "Compress"})
+#: Ops that shapes are computed with. All take time and memory in proportion to what they read and write: others
+#: (Conv with padding, LRN, Einsum, RoiAlign) may take any amount, however small their inputs and outputs are.
+_FOLDED = _BOUNDED | {
+    "Abs", "Add", "And", "ArgMax", "ArgMin", "BitShift", "BitwiseAnd", "BitwiseNot", "BitwiseOr", "BitwiseXor", "Cast",
+    "CastLike", "Ceil", "Clip", "Concat", "ConstantOfShape", "Cos", "CumSum", "Div", "Equal", "Erf", "Exp", "Expand",
+    "EyeLike", "Flatten", "Floor", "Gather", "GatherElements", "GatherND", "Gemm", "Greater", "GreaterOrEqual",
+    "Identity", "IsInf", "IsNaN", "Less", "LessOrEqual", "Log", "MatMul", "Max", "Mean", "Min", "Mod", "Mul", "Neg",
+    "Not", "OneHot", "Or", "Pow", "Range", "Reciprocal", "ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp",
+    "ReduceMax", "ReduceMean", "ReduceMin", "ReduceProd", "ReduceSum", "ReduceSumSquare", "Relu", "Reshape", "Round",
+    "Scatter", "ScatterElements", "ScatterND", "Shape", "Sigmoid", "Sign", "Sin", "Size", "Slice", "Softmax", "Split",
+    "Sqrt", "Squeeze", "Sub", "Sum", "Tanh", "Tile", "TopK", "Transpose", "Trilu", "Unsqueeze", "Where", "Xor",
+}  # fmt: skip
+#: What a kernel may raise on contents nobody expected.
+_REFUSALS = (CannotExecute, ArithmeticError, ValueError, TypeError, LookupError, AttributeError, MemoryError)
+
+
+def is_small(type: TensorType) -> bool:
+    """True when a tensor of this type may be computed ahead."""
+    most = MOST_FLOATS if type.dtype.startswith(("float", "bfloat", "complex")) else MOST_INTEGERS
+    return type.elements <= most and all(length <= most for length in type.shape)
+
+
+def folded(call: Call, types: tuple[TensorType | None, ...]) -> tuple[np.ndarray | None, ...] | None:
+    """Arrays of the call's outputs when they can be known now and are small, else None.
+
+    `types` are the output types inferred. Nothing large is computed to find that it is large.
+    """
+    if call.op in ("Shape", "Size"):
+        return _of_type(call)
+    if call.op not in _FOLDED or all(type is None for type in call.inputs):
+        return None
+    for i, type in enumerate(call.inputs):
+        if type is not None and (call.constant(i) is None or not is_small(type)):
+            return None
+    if any(call.outputs):  # a declared type is the document's word, which nothing may be computed on
+        types = infer(replace(call, outputs=(None,) * len(call.outputs)))
+    for type, wanted in zip(types, call.wanted, strict=False):
+        if wanted and (not is_small(type) if type is not None else call.op not in _BOUNDED):
+            return None
+    known = [t for t in types if t is not None]
+    if len(known) == sum(call.wanted) and not any(t.elements for t in known):
+        return tuple(None if t is None else np.zeros(t.shape, numpy_dtype(t.dtype)) for t in types)
+    try:
+        with np.errstate(all="ignore"):
+            return run(call, *(call.constants[i] if t is not None else None for i, t in enumerate(call.inputs)))
+    except _REFUSALS:
+        return None  # the node stays, and runs when the graph does
+
+
+def _of_type(call: Call) -> tuple[np.ndarray | None, ...] | None:
+    """Shape and Size need the type of their input only."""
+    type = call.inputs[0] if call.inputs else None
+    if type is None:
+        return None
+    if call.op == "Size":
+        return (np.array(type.elements, np.int64),)
+    rank = len(type.shape)
+    start, end = _within(call.attribute("start", 0), rank), _within(call.attribute("end", rank), rank)
+    return (np.array(type.shape[start:end], np.int64),)
+
+
+def _within(place: int, rank: int) -> int:
+    return min(max(place + rank if place < 0 else place, 0), rank)

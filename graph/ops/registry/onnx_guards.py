@@ -1,0 +1,116 @@
+"""Uses of standard ops on which `onnx.shape_inference` ends the process, or never ends, refused before it is asked.
+
+Found by asking every op with random attributes, types, contents and numbers of outputs in a child process;
+`tests/graph/ops/test_guards.py` and `test_hostile_calls.py` ask again.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+from graph.ops.registry.registry import Call
+
+MOST_AXES = 64  # of a tensor; numpy's own bound
+_TERM = re.compile(r"[A-Za-z]*(\.\.\.)?[A-Za-z]*")
+
+
+def refuse_crashes(call: Call) -> None:
+    """Nothing for a call that may be asked. Raises ValueError, saying what contradicts what."""
+    name = call.op.removeprefix("ai.onnx::")
+    for i, type in enumerate(call.inputs):
+        if type is not None and len(type.shape) > MOST_AXES:
+            raise ValueError(f"input {i} has {len(type.shape)} axes; tensors have at most {MOST_AXES}")
+    for i in _PER_AXIS.get(name, ()):
+        _listed_per_axis(call, i)
+    guard = _GUARDS.get(name)
+    if guard is not None:
+        guard(call)
+
+
+def check_ranks(call: Call) -> None:
+    """Nothing when inputs whose types are known have ranks the op takes. Raises ValueError."""
+    ranks = _RANKS.get(call.op.removeprefix("ai.onnx::"), ())
+    for (i, type), (least, most) in zip(enumerate(call.inputs), ranks, strict=False):
+        if type is not None and not least <= len(type.shape) <= most:
+            rank = str(least) if least == most else f"at least {least}"
+            raise ValueError(f"input {i} is {type}; the op takes a tensor of rank {rank} there")
+
+
+def _listed_per_axis(call: Call, position: int) -> None:
+    """The input has one number for each axis of some tensor; inference makes as many lengths as it has elements."""
+    type = call.inputs[position] if position < len(call.inputs) else None
+    if type is not None and len(type.shape) == 1 and type.shape[0] > 2 * MOST_AXES:
+        raise ValueError(f"input {position} is {type}, a number or two for each axis; tensors have at most {MOST_AXES}")
+
+
+def _rank(call: Call, position: int) -> int:
+    type = call.inputs[position] if position < len(call.inputs) else None
+    return 0 if type is None else len(type.shape)
+
+
+def _axis(call: Call, axis: int, rank: int) -> None:
+    if not -rank <= axis < max(rank, 1):
+        raise ValueError(f"axis {axis} of a tensor of rank {rank}")
+
+
+def _split(call: Call) -> None:
+    """As many outputs as parts, whichever way the parts are said."""
+    outputs = len(call.wanted)
+    lengths = call.constant(1)
+    if lengths is not None and lengths.size != outputs:
+        raise ValueError(f"has {outputs} outputs for {lengths.size} lengths")
+    listed = call.attribute("split")
+    if listed is not None and len(listed) != outputs:
+        raise ValueError(f"has {outputs} outputs for {len(listed)} lengths")
+    parts = call.attribute("num_outputs")
+    if parts is not None and int(parts) != outputs:
+        raise ValueError(f"has {outputs} outputs and num_outputs {parts}")
+    _axis(call, int(call.attribute("axis", 0)), _rank(call, 0))
+
+
+def _gather_nd(call: Call) -> None:
+    batch_dims, least = int(call.attribute("batch_dims", 0)), min(_rank(call, 0), _rank(call, 1))
+    if not 0 <= batch_dims < max(least, 1):
+        raise ValueError(f"batch_dims {batch_dims} of tensors of rank {_rank(call, 0)} and {_rank(call, 1)}")
+
+
+def _einsum(call: Call) -> None:
+    """The equation is one; on two dots in a row inference never comes back."""
+    equation = str(call.attribute("equation", "")).replace(" ", "")
+    terms, _, result = equation.partition("->")
+    for term in (*terms.split(","), result):
+        if not _TERM.fullmatch(term):
+            raise ValueError(f"equation {equation[:80]!r} has the term {term[:80]!r}; write letters and one '...'")
+
+
+def _normalization(call: Call) -> None:
+    _axis(call, int(call.attribute("axis", -1)), _rank(call, 0))
+
+
+#: Per op the inputs that hold a number for each axis.
+_PER_AXIS: dict[str, tuple[int, ...]] = {
+    "AffineGrid": (1,), "CenterCropPad": (1, 2), "Col2Im": (1, 2), "ConstantOfShape": (0,), "Expand": (1,),
+    "MaxUnpool": (2,), "Pad": (1, 3), "Reshape": (1,), "Resize": (1, 2, 3), "Slice": (1, 2, 3, 4), "Squeeze": (1,),
+    "Tile": (1,), "Unsqueeze": (1,), "Upsample": (1,),
+}  # fmt: skip
+#: Ranks the standard asks for in words, where its inference looks at some of the inputs only.
+_SEQUENCE = ((3, 3), (3, 3), (3, 3), (2, 2), (1, 1), (3, 3))
+_PICTURE = (2, MOST_AXES)
+_RANKS: dict[str, tuple[tuple[int, int], ...]] = {
+    "Conv": (_PICTURE, _PICTURE),
+    "ConvInteger": (_PICTURE, _PICTURE),
+    "ConvTranspose": (_PICTURE, _PICTURE),
+    "GRU": _SEQUENCE,
+    "Gemm": ((2, 2), (2, 2)),
+    "InstanceNormalization": (_PICTURE,),
+    "LSTM": (*_SEQUENCE, (3, 3), (2, 2)),
+    "RNN": _SEQUENCE,
+}
+_GUARDS: dict[str, Callable[[Call], None]] = {
+    "Einsum": _einsum,
+    "GatherND": _gather_nd,
+    "LayerNormalization": _normalization,
+    "RMSNormalization": _normalization,
+    "Split": _split,
+}

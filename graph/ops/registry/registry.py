@@ -1,0 +1,179 @@
+"""The records of the operator registry and the decorators that fill it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import cache
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+
+from graph.ir import EMPTY, Effect, Graph, Node, TensorType, Val
+
+# Recompute class: what a memory planner may assume when the document says nothing.
+CHEAP, HEAVY, NEVER = "cheap", "heavy", "never"
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One use of an op, without its place in a graph."""
+
+    op: str
+    attributes: Mapping[str, Any]
+    inputs: tuple[TensorType | None, ...]  # None: absent, or its type is not known
+    outputs: tuple[TensorType | None, ...]  # while inferring: what the document declares, None each where nothing
+    wanted: tuple[bool, ...]  # per output: has a name
+    constants: tuple[np.ndarray | None, ...] = ()  # inputs whose content is known, else None
+    opset: int = 21
+    stream: str = ""  # names the draws of a random op: a repeat with the same stream draws the same
+    seed: int = 0
+
+    def attribute(self, name: str, default: Any = None) -> Any:
+        return self.attributes.get(name, default)
+
+    def constant(self, position: int) -> np.ndarray | None:
+        return self.constants[position] if position < len(self.constants) else None
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What one run does. Traffic None: inputs plus outputs."""
+
+    flops: int = 0
+    traffic_bytes: int | None = None
+    workspace_bytes: int = 0
+
+
+Kernel = Callable[..., "np.ndarray | tuple[np.ndarray | None, ...]"]  # kernel(call, *arrays or None)
+Infer = Callable[[Call], "tuple[TensorType | None, ...]"]
+WorkRule = Callable[[Call], Work]
+Pairs = tuple[tuple[int, int], ...]
+#: body(emit, node's attributes and types as a Call, *inputs) -> outputs, in standard ops only
+Body = Callable[..., tuple[Val | None, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Op:
+    """One op. `reads` names what its gradient reads, for people and for the contract test."""
+
+    name: str  # "Conv", "remat::ConvGradInput"
+    kernel: Kernel | None = None  # None: `onnx.reference` runs it
+    infer: Infer | None = None  # None: `onnx.shape_inference` types it
+    work: WorkRule | None = None  # None: elementwise, one flop an output element
+    effect: Effect = Effect.PURE
+    idle: Callable[[Call], bool] | None = None  # says of a call that it has no effect after all
+    views: Pairs = ()  # (output, input): the output is the input's storage under another type
+    takeover: Pairs = ()  # (output, input): the output may take over the input's storage, first fit
+    recompute: str = CHEAP  # CHEAP, HEAVY (mirroring leaves it alone) or NEVER
+    shape_only: tuple[int, ...] = ()  # inputs of which only the type is read
+    gradient_reads: tuple[str, ...] = ()  # of "i0", "o1": forward inputs and outputs its gradient reads
+    body: Body | None = None  # the op in standard ops, for export and as a second opinion
+
+
+OPS: dict[str, Op] = {}  # filled by the families; read it through `known` and `all_ops`
+
+#: Modules below `graph.ops` that register operators. A new family is one line here.
+FAMILIES = (
+    "nn.activation",
+    "nn.attention",
+    "nn.convolution",
+    "nn.convolution_gradient",
+    "nn.loss",
+    "nn.normalization",
+    "nn.normalization_gradient",
+    "nn.pooling",
+    "nn.pooling_gradient",
+    "nn.softmax",
+    "numeric.batched_matmul",
+    "numeric.elementwise",
+    "numeric.elementwise_gradient",
+    "numeric.matmul",
+    "numeric.reduce",
+    "rnn.lstm_gru_units",
+    "rnn.rnn",
+    "rnn.rnn_gradient",
+    "tensor.bounded_rows",
+    "tensor.copy",
+    "tensor.gather",
+    "tensor.gradient_markers",
+    "tensor.resize",
+    "tensor.resize_gradient",
+    "tensor.shape",
+    "training.optimizer",
+    "training.random",
+    "training.seeded_random",
+    "training.training_state",
+)
+
+
+def op(name: str, **fields: Any) -> Callable[[Kernel], Kernel]:
+    """Register the decorated kernel as op `name`; `fields` are those of `Op`."""
+
+    def register(kernel: Kernel) -> Kernel:
+        _add(Op(name, kernel=kernel, **fields))
+        return kernel
+
+    return register
+
+
+def standard(*names: str, **fields: Any) -> None:
+    """Register standard ops that `onnx.reference` runs."""
+    for name in names:
+        _add(Op(name, **fields))
+
+
+def body(name: str) -> Callable[[Body], Body]:
+    """Attach the decorated body of standard ops to op `name`, which must be registered before."""
+
+    def attach(function: Body) -> Body:
+        OPS[name] = replace(OPS[name], body=function)
+        return function
+
+    return attach
+
+
+def _add(record: Op) -> None:
+    if record.name in OPS:
+        raise ValueError(f"op {record.name} is registered twice")
+    OPS[record.name] = record
+
+
+@cache
+def _load_families() -> None:
+    """Import every family once. Families import this module, so they are loaded by name at the first look-up."""
+    room = __name__.removesuffix(".registry.registry")
+    for family in FAMILIES:
+        import_module(f"{room}.{family}")
+
+
+def all_ops() -> Mapping[str, Op]:
+    """Every registered operator by name."""
+    _load_families()
+    return OPS
+
+
+def known(name: str) -> Op | None:
+    """The record of an operator, or None for one outside the registry."""
+    return all_ops().get(name)
+
+
+def call_of(graph: Graph, node: Node, seed: int = 0) -> Call:
+    """The node as the op table sees it."""
+    return Call(
+        node.op,
+        node.attributes,
+        graph.types_of(node.inputs),
+        graph.types_of(node.outputs),
+        tuple(v >= 0 for v in node.outputs),
+        tuple(graph.values[v].data if v >= 0 else None for v in node.inputs),
+        graph.opset.get("", 21),
+        node.stream or "",
+        seed,
+    )
+
+
+def attributes_of(**given: Any) -> Mapping[str, Any]:
+    """Attributes without those that are None."""
+    return {k: v for k, v in given.items() if v is not None} or EMPTY

@@ -1,0 +1,171 @@
+"""Gradients of RNN, GRU and LSTM by backpropagation through time.
+
+Each direction runs once more forward, keeping what its steps need, then back from its last moment:
+
+    dstate ◀── back(t) ◀── dstate + dY[t] ◀── back(t+1) ◀── ... ◀── dY_h, dY_c
+
+dX and dW are one matrix product each over all moments. They have no body of standard ops: a loop
+over moments would be one.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from graph.ir import TensorType
+from graph.ops.numeric.precision import given as known_type
+from graph.ops.numeric.precision import narrow, wide
+from graph.ops.registry.registry import HEAVY, Call, Work, op
+from graph.ops.rnn import cells
+from graph.ops.rnn.rnn import (
+    GATES,
+    STEPS,
+    Direction,
+    Sequences,
+    directions,
+    float_bytes,
+    moments_first,
+    run_direction,
+    sizes,
+    turned,
+)
+
+Array = np.ndarray
+#: Per output of a gradient op the input it is the gradient of.
+_OF = {"RNN": (0, 1, 2, 3, 5), "GRU": (0, 1, 2, 3, 5), "LSTM": (0, 1, 2, 3, 5, 6, 7)}
+#: Numbers of width `hidden` a step keeps for its way back, beside its gates.
+_KEPT = {"RNN": 1, "GRU": 2, "LSTM": 2}
+
+
+def back_through(
+    kind: str, direction: Direction, dy: Array | None, dh: Array, dc: Array | None
+) -> tuple[Array, cells.Sums, cells.State]:
+    """(dzx of every moment, sums over moments, gradient of the first state); dy as the direction sees it."""
+    saved: list[cells.Saved] = []
+    run_direction(kind, direction, saved)
+    cell, back = direction.cell, STEPS[kind][1]
+    peephole = None if cell.peephole is None else np.zeros_like(cell.peephole)
+    sums = cells.Sums(np.zeros_like(cell.r), np.zeros_like(cell.recurrent_bias), peephole)
+    dzx = np.empty((*direction.x.shape[:2], len(direction.w)), direction.x.dtype)
+    state: cells.State = (dh, dc)
+    for t in reversed(range(len(dzx))):
+        h, c = state
+        there = None if direction.there is None else direction.there[t]
+        if dy is not None:
+            h = h + (dy[t] if there is None else dy[t] * there)
+        if there is None:
+            dzx[t], state = back(cell, saved.pop(), (h, c), sums)
+            continue
+        dzx[t], (h_before, c_before) = back(cell, saved.pop(), (h * there, None if c is None else c * there), sums)
+        passed = None if c is None or c_before is None else np.where(there, c_before, c)
+        state = (np.where(there, h_before, h), passed)
+    return dzx, sums, state
+
+
+def gradients(
+    call: Call, given: Sequences, dy: Array | None, dh: Array | None, dc: Array | None
+) -> dict[str, list[Array]]:
+    """Per input letter its gradient in each direction, wide; x in the order of its moments."""
+    layout = bool(call.attribute("layout", 0))
+    found: dict[str, list[Array]] = {letter: [] for letter in ("x", "w", "r", "b", "h", "c", "p")}
+    # dY is (moments, directions, batch, hidden), or (batch, moments, directions, hidden)
+    arranged = None if dy is None else moments_first(call, wide(dy))
+    for direction in directions(call, given):
+        d, start = direction.index, direction.state[0]
+        seen = None if arranged is None else turned(arranged[:, :, d] if layout else arranged[:, d], direction.turn)
+        ends = [
+            np.zeros_like(start) if end is None else wide(end[:, d] if layout else end[d]) for end in (dh, dc)
+        ]  # fmt: skip
+        dzx, sums, (h, c) = back_through(
+            given.kind, direction, seen, ends[0], ends[1] if given.kind == "LSTM" else None
+        )
+        moments, batch, width = direction.x.shape
+        rows = dzx.reshape(moments * batch, len(direction.w))
+        dx = (rows @ direction.w).reshape(direction.x.shape)
+        found["x"].append(turned(dx, direction.turn))
+        found["w"].append(rows.T @ direction.x.reshape(moments * batch, width))
+        found["r"].append(sums.r)
+        found["b"].append(np.concatenate([rows.sum(axis=0), sums.recurrent_bias]))
+        found["h"].append(h)
+        if c is not None:
+            found["c"].append(c)
+        if sums.peephole is not None:
+            found["p"].append(sums.peephole)
+    return found
+
+
+def _results(call: Call, given: Sequences, found: dict[str, list[Array]]) -> tuple[Array | None, ...]:
+    """The wanted gradients in the op's order, each like its input."""
+    layout = bool(call.attribute("layout", 0))
+    inputs = {"x": given.x, "w": given.w, "r": given.r, "b": given.b, "h": given.h, "c": given.c, "p": given.p}
+    results: list[Array | None] = []
+    for letter, wanted in zip(inputs, call.wanted, strict=False):
+        like, parts = inputs[letter], found[letter]
+        if not wanted or like is None:
+            results.append(None)
+        elif letter == "x":
+            total = parts[0] if len(parts) == 1 else parts[0] + parts[1]
+            results.append(narrow(moments_first(call, total), like))
+        else:
+            results.append(narrow(np.stack(parts, axis=1 if layout and letter in "hc" else 0), like))
+    return tuple(results)
+
+
+def _infer(call: Call) -> tuple[TensorType | None, ...]:
+    """Each wanted gradient is typed as its input. Raises ValueError when the weights do not fit."""
+    kind = call.op.removeprefix("remat::").removesuffix("Grad")
+    x, w, r = (known_type(t, name) for t, name in zip(call.inputs[:3], "XWR", strict=True))
+    if not len(x.shape) == len(w.shape) == len(r.shape) == 3:
+        raise ValueError(f"X {x}, W {w} and R {r} must have rank 3")
+    rows = GATES[kind] * r.shape[2]
+    if w.shape[1:] != (rows, x.shape[2]) or r.shape[1] != rows or w.shape[0] != r.shape[0]:
+        raise ValueError(f"X {x}, W {w} and R {r} do not belong to one {kind}")
+    types = []
+    for position, wanted in zip(_OF[kind], call.wanted, strict=False):
+        type = call.inputs[position] if position < len(call.inputs) else None
+        if wanted and type is None:
+            raise ValueError(f"the gradient of absent input {position} is wanted; leave that output out")
+        types.append(type if wanted else None)
+    return tuple(types)
+
+
+def _work(call: Call) -> Work:
+    """A run forward and twice as much back; workspace: what the steps of one direction keep."""
+    found = sizes(call)
+    if found is None:
+        return Work()
+    runs, rows, hidden, width = found
+    kind = call.op.removeprefix("remat::").removesuffix("Grad")
+    count = call.inputs[1].shape[0] if call.inputs[1] is not None else 1
+    kept = runs // max(1, count) * (rows + _KEPT[kind] * hidden)
+    return Work(3 * runs * (2 * rows * (hidden + width) + 12 * rows), workspace_bytes=kept * float_bytes(call))
+
+
+@op("remat::RNNGrad", infer=_infer, work=_work, recompute=HEAVY)
+def rnn_grad(
+    call: Call, x: Array, w: Array, r: Array, b: Array | None = None, lengths: Array | None = None,
+    h: Array | None = None, dy: Array | None = None, dh: Array | None = None,
+) -> tuple[Array | None, ...]:  # fmt: skip
+    given = Sequences("RNN", x, w, r, b, lengths, h)
+    return _results(call, given, gradients(call, given, dy, dh, None))
+
+
+@op("remat::GRUGrad", infer=_infer, work=_work, recompute=HEAVY)
+def gru_grad(
+    call: Call, x: Array, w: Array, r: Array, b: Array | None = None, lengths: Array | None = None,
+    h: Array | None = None, dy: Array | None = None, dh: Array | None = None,
+) -> tuple[Array | None, ...]:  # fmt: skip
+    """X, W, R, B, sequence_lens, initial_h, dY, dY_h -> dX, dW, dR, dB, dinitial_h."""
+    given = Sequences("GRU", x, w, r, b, lengths, h)
+    return _results(call, given, gradients(call, given, dy, dh, None))
+
+
+@op("remat::LSTMGrad", infer=_infer, work=_work, recompute=HEAVY)
+def lstm_grad(
+    call: Call, x: Array, w: Array, r: Array, b: Array | None = None, lengths: Array | None = None,
+    h: Array | None = None, c: Array | None = None, p: Array | None = None, dy: Array | None = None,
+    dh: Array | None = None, dc: Array | None = None,
+) -> tuple[Array | None, ...]:  # fmt: skip
+    """X, W, R, B, sequence_lens, initial_h, initial_c, P, dY, dY_h, dY_c -> dX, dW, dR, dB, dinitial_h, ..._c, dP."""
+    given = Sequences("LSTM", x, w, r, b, lengths, h, c, p)
+    return _results(call, given, gradients(call, given, dy, dh, dc))

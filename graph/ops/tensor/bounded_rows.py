@@ -1,0 +1,73 @@
+"""Rows of tensors of which only the most rows are known: cut to what there is, filled up to what there may be."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from graph.builder.emit import Emit
+from graph.ir import TensorType, Val
+from graph.ops.registry.registry import Call, body, op
+from graph.ops.tensor.shape import moved
+
+
+def _same_type(call: Call) -> tuple[TensorType | None, ...]:
+    if len(call.inputs) != 2:
+        raise ValueError(f"{call.op} has {len(call.inputs)} inputs; it takes a tensor and one whose shape it reads")
+    return (call.inputs[0],)
+
+
+@op("remat::RowsLike", infer=_same_type, work=moved, shape_only=(1,), takeover=((0, 0),))
+def rows_like(call: Call, x: np.ndarray, like: np.ndarray) -> np.ndarray:
+    """The first rows of `x` along every axis, as many as `like` has."""
+    return np.array(x[tuple(slice(length) for length in like.shape)], order="C")
+
+
+@body("remat::RowsLike")
+def _rows_like_body(e: Emit, call: Call, x: Val, like: Val) -> tuple[Val, ...]:
+    inputs = [x, e.ints([0] * x.rank), e.op("Shape", like), e.ints(range(x.rank))]
+    (rows,) = e.builder.node("Slice", [v.id for v in inputs], types=[x.type])
+    return (e.val(rows),)
+
+
+def _first_rows_type(call: Call) -> tuple[TensorType | None, ...]:
+    if len(call.inputs) != 2:
+        raise ValueError(f"{call.op} has {len(call.inputs)} inputs; it takes a tensor and the lengths that are kept")
+    return (call.inputs[0],)
+
+
+@op("remat::FirstRows", infer=_first_rows_type, work=moved, gradient_reads=("o0",))
+def first_rows(call: Call, x: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+    """The first rows of `x` along every axis, as many as `lengths` says; its type is the most there may be.
+
+    Its gradient reads how many rows came out.
+    """
+    return np.array(x[tuple(slice(int(length)) for length in lengths)], order="C")
+
+
+@body("remat::FirstRows")
+def _first_rows_body(e: Emit, call: Call, x: Val, lengths: Val) -> tuple[Val, ...]:
+    inputs = [x, e.ints([0] * x.rank), lengths, e.ints(range(x.rank))]
+    (rows,) = e.builder.node("Slice", [v.id for v in inputs], types=[x.type])
+    return (e.val(rows),)
+
+
+def _padded_type(call: Call) -> tuple[TensorType | None, ...]:
+    if len(call.inputs) != 1:
+        raise ValueError(f"{call.op} has {len(call.inputs)} inputs; it takes one tensor")
+    return (call.inputs[0],)
+
+
+@op("remat::PadRows", infer=_padded_type, work=moved)
+def pad_rows(call: Call, x: np.ndarray) -> np.ndarray:
+    """`x` with zeros behind its rows, up to `shape`."""
+    full = np.zeros(tuple(call.attributes["shape"]), x.dtype)
+    full[tuple(slice(length) for length in x.shape)] = x
+    return full
+
+
+@body("remat::PadRows")
+def _pad_rows_body(e: Emit, call: Call, x: Val) -> tuple[Val, ...]:
+    missing = e.sub(e.ints(call.attributes["shape"]), e.op("Shape", x))
+    pads = e.op("Concat", e.ints([0] * x.rank), missing, axis=0)
+    (full,) = e.builder.node("Pad", [x.id, pads.id], types=[x.type])
+    return (e.val(full),)

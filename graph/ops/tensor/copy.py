@@ -1,0 +1,30 @@
+"""Ops that hand their input on: as a copy with bytes of its own, or without a gradient."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from graph.builder.emit import Emit
+from graph.ir import TensorType, Val
+from graph.ops.registry.registry import Call, body, op
+from graph.ops.tensor.shape import moved, nothing
+
+
+def _same(call: Call) -> tuple[TensorType | None, ...]:
+    return (call.inputs[0],)
+
+
+@op("remat::StopGradient", infer=_same, views=((0, 0),), work=nothing)
+def stop_gradient(call: Call, x: np.ndarray) -> np.ndarray:
+    return x
+
+
+@op("remat::Copy", infer=_same, work=moved)
+def copy(call: Call, x: np.ndarray) -> np.ndarray:
+    return x.copy()
+
+
+@body("remat::StopGradient")
+@body("remat::Copy")
+def _identity(emit: Emit, call: Call, x: Val) -> tuple[Val, ...]:
+    return (emit.op("Identity", x),)

@@ -1,0 +1,40 @@
+"""Ops that change nothing forward and say what becomes of a gradient."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from graph.builder.emit import Emit
+from graph.ir import TensorType, Val
+from graph.ops.registry.registry import Call, body, op
+from graph.ops.tensor.shape import nothing
+
+
+def _same(call: Call) -> tuple[TensorType | None, ...]:
+    return (call.inputs[0],)
+
+
+@op("remat::GradientScale", infer=_same, views=((0, 0),), work=nothing)
+def gradient_scale(call: Call, x: np.ndarray) -> np.ndarray:
+    """The input; its gradient is `scale` times that of the output. -1, the default, turns a gradient round."""
+    return x
+
+
+@body("remat::GradientScale")
+def _same_value(emit: Emit, call: Call, x: Val) -> tuple[Val, ...]:
+    return (emit.op("Identity", x),)
+
+
+def _none(call: Call) -> tuple[TensorType | None, ...]:
+    return ()
+
+
+@op("remat::ZeroGradient", infer=_none, work=nothing, shape_only=(0,))
+def zero_gradient(call: Call, x: np.ndarray) -> tuple[np.ndarray, ...]:
+    """Nothing; its input has a gradient of zeros, for rules that insist on one."""
+    return ()
+
+
+@body("remat::ZeroGradient")
+def _nothing(emit: Emit, call: Call, x: Val) -> tuple[Val, ...]:
+    return ()

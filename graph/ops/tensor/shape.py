@@ -1,0 +1,209 @@
+"""Ops that move elements without arithmetic: views, copies under another shape, joins and cuts."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from graph.ir import TensorType
+from graph.ops.registry import onnx_fallback
+from graph.ops.registry.onnx_schemas import cut
+from graph.ops.registry.registry import Call, Pairs, Work, op, standard
+
+_VIEW: Pairs = ((0, 0),)
+
+
+def nothing(call: Call) -> Work:
+    return Work(0, 0)
+
+
+def moved(call: Call) -> Work:
+    """No arithmetic; inputs and outputs cross memory."""
+    return Work(0)
+
+
+def written_twice(call: Call) -> Work:
+    """No arithmetic; what is written was read, once each."""
+    return Work(0, 2 * sum(t.nbytes for t in call.outputs if t is not None))
+
+
+@op("Identity", views=_VIEW, work=nothing)
+def identity(call: Call, x: np.ndarray) -> np.ndarray:
+    return x
+
+
+@op("Reshape", views=_VIEW, work=nothing)
+def reshape(call: Call, x: np.ndarray, shape: np.ndarray) -> np.ndarray:
+    """0 keeps a length unless `allowzero`; -1 is what is left."""
+    lengths = [int(n) for n in shape]
+    if not call.attribute("allowzero", 0):
+        lengths = [x.shape[i] if n == 0 else n for i, n in enumerate(lengths)]
+    if -1 in lengths and not x.size:
+        rest = math.prod(n for n in lengths if n != -1)
+        lengths[lengths.index(-1)] = x.size // rest if rest else 0
+    return x.reshape(lengths)
+
+
+@op("Flatten", views=_VIEW, work=nothing)
+def flatten(call: Call, x: np.ndarray) -> np.ndarray:
+    axis = call.attribute("axis", 1)
+    axis = axis + x.ndim if axis < 0 else axis
+    return x.reshape(math.prod(x.shape[:axis]), math.prod(x.shape[axis:]))
+
+
+@op("Squeeze", views=_VIEW, work=nothing)
+def squeeze(call: Call, x: np.ndarray, axes: np.ndarray | None = None) -> np.ndarray:
+    named = call.attribute("axes") if axes is None else axes.reshape(-1).tolist()
+    return np.squeeze(x) if named is None else np.squeeze(x, tuple(int(axis) for axis in named))
+
+
+@op("Unsqueeze", views=_VIEW, work=nothing)
+def unsqueeze(call: Call, x: np.ndarray, axes: np.ndarray | None = None) -> np.ndarray:
+    named = call.attribute("axes") if axes is None else axes.reshape(-1).tolist()
+    return np.expand_dims(x, tuple(int(axis) for axis in named))
+
+
+def _transposed_type(call: Call) -> tuple[TensorType | None, ...]:
+    """As the standard says, and `perm` names each axis once."""
+    x, perm = call.inputs[0] if call.inputs else None, call.attribute("perm")
+    named = perm if isinstance(perm, list | tuple) and all(type(axis) is int for axis in perm) else None
+    if x is not None and named is not None and sorted(named) != list(range(len(x.shape))):
+        raise ValueError(f"perm is {cut(str(list(named)))}; it must name each of the {len(x.shape)} axes of {x} once")
+    return onnx_fallback.infer(call)
+
+
+@op("Transpose", work=moved, infer=_transposed_type)
+def transpose(call: Call, x: np.ndarray) -> np.ndarray:
+    return np.array(x.transpose(call.attribute("perm")), order="C")
+
+
+@op("Concat", work=moved)
+def concat(call: Call, *xs: np.ndarray) -> np.ndarray:
+    return np.concatenate(xs, axis=call.attributes["axis"])
+
+
+@op("Split", work=moved)
+def split(call: Call, x: np.ndarray, lengths: np.ndarray | None = None) -> tuple[np.ndarray | None, ...]:
+    """Pieces of the given lengths, else of equal ones, the last shorter."""
+    axis, count = call.attribute("axis", 0) % x.ndim, len(call.wanted)
+    given = call.attribute("split") if lengths is None else lengths.tolist()
+    if given is None:
+        each = -(-x.shape[axis] // count)
+        given = [max(0, min(each, x.shape[axis] - i * each)) for i in range(count)]
+    ends = np.cumsum(given)
+    pieces = (x[(slice(None),) * axis + (slice(end - n, end),)] for n, end in zip(given, ends, strict=True))
+    return tuple(
+        np.array(piece, order="C") if want else None for piece, want in zip(pieces, call.wanted, strict=True)
+    )  # fmt: skip
+
+
+@op("Slice", work=written_twice)
+def slice_(
+    call: Call,
+    x: np.ndarray,
+    starts: np.ndarray | None = None,
+    ends: np.ndarray | None = None,
+    axes: np.ndarray | None = None,
+    steps: np.ndarray | None = None,
+) -> np.ndarray:
+    """Bounds past an end are the end; before opset 10 they are attributes."""
+    first = call.attributes["starts"] if starts is None else starts.tolist()
+    last = call.attributes["ends"] if ends is None else ends.tolist()
+    named = call.attribute("axes") if axes is None else axes.tolist()
+    every = [1] * len(first) if steps is None else steps.tolist()
+    index = [slice(None)] * x.ndim
+    for axis, begin, end, step in zip(named or range(len(first)), first, last, every, strict=True):
+        n = x.shape[axis]
+        begin, end = (b + n if b < 0 else b for b in (begin, end))
+        if step > 0:
+            index[axis] = slice(min(max(begin, 0), n), min(max(end, 0), n), step)
+        else:
+            stop = min(max(end, -1), n - 1)
+            index[axis] = slice(min(max(begin, 0), n - 1), None if stop < 0 else stop, step)
+    return np.array(x[tuple(index)], order="C")
+
+
+@op("Expand", work=moved)
+def expand(call: Call, x: np.ndarray, shape: np.ndarray) -> np.ndarray:
+    full = np.broadcast_shapes(x.shape, tuple(int(n) for n in shape))
+    return np.array(np.broadcast_to(x, full), order="C")
+
+
+@op("Tile", work=moved)
+def tile(call: Call, x: np.ndarray, repeats: np.ndarray) -> np.ndarray:
+    return np.array(np.tile(x, repeats.tolist()), order="C")
+
+
+@op("Shape", shape_only=(0,), work=moved)
+def shape(call: Call, x: np.ndarray) -> np.ndarray:
+    return np.asarray(x.shape[call.attribute("start", 0) : call.attribute("end")], np.int64)
+
+
+@op("Size", shape_only=(0,), work=moved)
+def size(call: Call, x: np.ndarray) -> np.ndarray:
+    return np.asarray(x.size, np.int64)
+
+
+@op("ConstantOfShape", work=moved)
+def constant_of_shape(call: Call, lengths: np.ndarray) -> np.ndarray:
+    value = call.attribute("value")
+    fill = np.zeros(1, np.float32) if value is None else np.asarray(value).reshape(-1)
+    return np.full(tuple(int(n) for n in lengths), fill[0], fill.dtype)
+
+
+@op("EyeLike", shape_only=(0,), work=moved)
+def eye_like(call: Call, x: np.ndarray) -> np.ndarray:
+    to = call.attribute("dtype")
+    dtype = x.dtype if to is None else onnx_fallback.numpy_dtype(onnx_fallback.dtype_name(int(to)))
+    rows, columns = x.shape
+    return np.eye(rows, columns, call.attribute("k", 0)).astype(dtype)
+
+
+@op("Trilu", takeover=((0, 0),), work=moved, gradient_reads=("i1",))
+def trilu(call: Call, x: np.ndarray, k: np.ndarray | None = None) -> np.ndarray:
+    diagonal = 0 if k is None else int(k.reshape(-1)[0])
+    rows, columns = np.ogrid[: x.shape[-2], : x.shape[-1]]
+    keep = rows <= columns - diagonal if call.attribute("upper", 1) else rows >= columns - diagonal
+    return np.where(keep, x, np.zeros((), x.dtype))
+
+
+@op("OneHot", work=moved, gradient_reads=("i0", "i1"))
+def one_hot(call: Call, indices: np.ndarray, depth: np.ndarray, values: np.ndarray) -> np.ndarray:
+    """values[1] where an index says, values[0] elsewhere and everywhere for one out of range."""
+    count = int(depth.reshape(-1)[0])
+    rank = indices.ndim + 1
+    axis = call.attribute("axis", -1) % rank
+    whole = indices.astype(np.int64)
+    places = np.arange(count).reshape([-1 if i == axis else 1 for i in range(rank)])
+    hot = np.expand_dims(np.where(whole < 0, whole + count, whole), axis) == places
+    return np.asarray(np.where(hot, values[1], values[0]))
+
+
+@op("Pad", work=moved)
+def pad(
+    call: Call, x: np.ndarray, pads: np.ndarray, value: np.ndarray | None = None, axes: np.ndarray | None = None
+) -> np.ndarray:
+    """Negative pads cut; `edge`, `reflect` and `wrap` repeat what is there."""
+    named = range(x.ndim) if axes is None else [int(axis) % x.ndim for axis in axes]
+    widths = [(0, 0)] * x.ndim
+    for i, axis in enumerate(named):
+        widths[axis] = (int(pads[i]), int(pads[i + len(named)]))
+    kept = x[tuple(slice(max(0, -low), n - max(0, -high)) for (low, high), n in zip(widths, x.shape, strict=True))]
+    grown = [(max(0, low), max(0, high)) for low, high in widths]
+    mode = call.attribute("mode", "constant")
+    if mode != "constant":
+        return np.array(np.pad(kept, grown, mode=mode), order="C")
+    result = np.full(
+        tuple(n + low + high for n, (low, high) in zip(kept.shape, grown, strict=True)),
+        0 if value is None else value.reshape(-1)[0], x.dtype,
+    )  # fmt: skip
+    result[tuple(slice(low, low + n) for n, (low, _) in zip(kept.shape, grown, strict=True))] = kept
+    return result
+
+
+standard("Constant", "Range", work=moved)
+standard(
+    "DepthToSpace", "SpaceToDepth", "CenterCropPad", "NonZero", "Compress", "Unique", work=moved
+)  # fmt: skip
+standard("ReverseSequence", work=moved, gradient_reads=("i1",))

@@ -1,0 +1,120 @@
+"""Update steps: SGD with momentum, Adam. Outputs replace the weights and states they are made from.
+
+Computed in float32 at least, so that weights may be narrower than their states.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from graph.builder.emit import Emit
+from graph.ir import TensorType, Val
+from graph.ops.numeric.elementwise_helpers import computable, elementwise_work, fresh
+from graph.ops.registry.registry import Call, op
+
+
+def _state_types(*states: int) -> Any:
+    """Type rule: outputs are the weight and the states at these inputs; all have one shape."""
+
+    def infer(call: Call) -> tuple[TensorType | None, ...]:
+        known = [(i, t) for i, t in enumerate(call.inputs) if t is not None and i in (0, 1, *states)]
+        for i, type in known:
+            if type.shape != known[0][1].shape:
+                raise ValueError(f"input {i} is {type}, not of the shape of the weight {known[0][1]}")
+        made = [call.inputs[i] if i < len(call.inputs) else None for i in (0, *states)]
+        return tuple(t if want else None for t, want in zip(made, call.wanted, strict=False))
+
+    return infer
+
+
+def _numbers(call: Call, **defaults: float) -> list[float]:
+    return [float(call.attribute(name, default)) for name, default in defaults.items()]
+
+
+def _sgd_body(e: Emit, call: Call, w: Val, g: Val, velocity: Val | None = None) -> tuple[Val | None, ...]:
+    lr, momentum, dampening, decay = _numbers(call, lr=0.01, momentum=0, dampening=0, weight_decay=0)
+    dtype = "float64" if w.dtype == "float64" else "float32"
+    wide, step = e.cast(w, dtype), e.cast(g, dtype)
+
+    def times(x: Val, number: float) -> Val:
+        return e.mul(x, e.scalar_like(number, x))
+
+    if decay:
+        step = e.add(step, times(wide, decay))
+    moved = None
+    if velocity is not None:
+        moved = e.add(times(e.cast(velocity, dtype), momentum), times(step, 1 - dampening))
+        step = e.add(step, times(moved, momentum)) if call.attribute("nesterov", 0) else moved
+    new = e.cast(e.sub(wide, times(step, lr)), w.dtype)
+    return (new,) if velocity is None or moved is None else (new, e.cast(moved, velocity.dtype))[: len(call.wanted)]
+
+
+@op(
+    "remat::SGD",
+    infer=_state_types(2), work=elementwise_work(3), takeover=((0, 0), (1, 2)), body=_sgd_body,
+)  # fmt: skip
+def sgd(call: Call, w: np.ndarray, g: np.ndarray, velocity: np.ndarray | None = None) -> tuple[np.ndarray | None, ...]:
+    """(w', velocity'): v' = momentum·v + (1 - dampening)·g, w' = w - lr·v'; a velocity left out is no momentum.
+
+    Sutskever, Martens, Dahl, Hinton, "On the importance of initialization and momentum", ICML 2013.
+    """
+    lr, momentum, dampening, decay = _numbers(call, lr=0.01, momentum=0, dampening=0, weight_decay=0)
+    wide, step = computable(w), computable(g)
+    kind = wide.dtype.type
+    if decay:
+        step = step + kind(decay) * wide
+    moved = None
+    if velocity is not None:
+        moved = kind(momentum) * computable(velocity) + kind(1 - dampening) * step
+        step = step + kind(momentum) * moved if call.attribute("nesterov", 0) else moved
+    new = fresh(wide - kind(lr) * step, w.dtype, w)
+    if velocity is None or moved is None:
+        return (new,)
+    return (new, fresh(moved, velocity.dtype))[: len(call.wanted)]
+
+
+_ADAM = {"lr": 0.001, "beta1": 0.9, "beta2": 0.999, "epsilon": 1e-8, "weight_decay": 0.0}
+
+
+def _adam_body(e: Emit, call: Call, w: Val, g: Val, m: Val, v: Val, step: Val) -> tuple[Val | None, ...]:
+    lr, beta1, beta2, epsilon, decay = _numbers(call, **_ADAM)
+    dtype = "float64" if w.dtype == "float64" else "float32"
+    wide, slope, count = e.cast(w, dtype), e.cast(g, dtype), e.cast(step, dtype)
+
+    def times(x: Val, number: float) -> Val:
+        return e.mul(x, e.scalar_like(number, x))
+
+    def unbiased(beta: float) -> Val:
+        return e.sub(e.scalar_like(1, count), e.op("Pow", e.scalar_like(beta, count), count))
+
+    mean = e.add(times(e.cast(m, dtype), beta1), times(slope, 1 - beta1))
+    square = e.add(times(e.cast(v, dtype), beta2), times(e.mul(slope, slope), 1 - beta2))
+    width = e.add(e.op("Sqrt", e.div(square, unbiased(beta2))), e.scalar_like(epsilon, square))
+    kept = times(wide, 1 - lr * decay) if decay else wide
+    new = e.sub(kept, times(e.div(e.div(mean, unbiased(beta1)), width), lr))
+    return e.cast(new, w.dtype), e.cast(mean, m.dtype), e.cast(square, v.dtype)
+
+
+@op(
+    "remat::Adam",
+    infer=_state_types(2, 3), work=elementwise_work(5), takeover=((0, 0), (1, 2), (2, 3)), body=_adam_body,
+)  # fmt: skip
+def adam(
+    call: Call, w: np.ndarray, g: np.ndarray, m: np.ndarray, v: np.ndarray, step: np.ndarray
+) -> tuple[np.ndarray | None, ...]:
+    """(w', m', v') of step `step`, which counts from 1; weight decay is taken off the weight itself.
+
+    Kingma, Ba, "Adam", ICLR 2015, algorithm 1; Loshchilov, Hutter, "Decoupled Weight Decay", ICLR 2019.
+    """
+    lr, beta1, beta2, epsilon, decay = _numbers(call, **_ADAM)
+    wide, slope = computable(w), computable(g)
+    kind, count = wide.dtype.type, computable(step).astype(wide.dtype).reshape(())
+    mean = kind(beta1) * computable(m) + kind(1 - beta1) * slope
+    square = kind(beta2) * computable(v) + kind(1 - beta2) * (slope * slope)
+    width = np.sqrt(square / (1 - kind(beta2) ** count)) + kind(epsilon)
+    kept = kind(1 - lr * decay) * wide if decay else wide
+    new = kept - kind(lr) * (mean / (1 - kind(beta1) ** count) / width)
+    found = (fresh(new, w.dtype, w), fresh(mean, m.dtype), fresh(square, v.dtype))
+    return tuple(array if want else None for array, want in zip(found, call.wanted, strict=False))

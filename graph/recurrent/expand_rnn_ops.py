@@ -1,0 +1,287 @@
+"""LSTM, GRU and RNN of the standard as Scans, so that what their steps hold can be planned.
+
+    x ═══▶ Scan(h, c; x_t) ═══▶ y        body: x_t · Wᵀ + b + h · Rᵀ, gates, activations
+
+The product with the input is made step by step as well: over all moments at once its result would have
+to be held, and is wider than the states in most nets.
+A backward direction sees its sequences turned round (ReverseSequence), and its results are turned back.
+Where sequences end early, states stand still from there on and y is zero.
+Source: ONNX operator specification, LSTM, GRU and RNN.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from graph.builder.builder import Builder
+from graph.builder.emit import Emit
+from graph.ir import ABSENT, Body, Graph, Node, Phase, Role, TensorType, Val
+
+GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
+_DEFAULTS = {"RNN": ["Tanh"], "GRU": ["Sigmoid", "Tanh"], "LSTM": ["Sigmoid", "Tanh", "Tanh"]}
+#: alpha and beta of an activation where nothing is said; None: it takes none.
+_PARAMETERS: Mapping[str, tuple[float | None, float | None]] = MappingProxyType({
+    "relu": (None, None), "tanh": (None, None), "sigmoid": (None, None), "softsign": (None, None),
+    "softplus": (None, None), "affine": (1.0, 0.0), "leakyrelu": (0.01, None), "thresholdedrelu": (1.0, None),
+    "scaledtanh": (1.0, 1.0), "hardsigmoid": (0.2, 0.5), "elu": (1.0, None),
+})  # fmt: skip
+
+
+def expanded(graph: Graph) -> Graph:
+    """`graph` with every LSTM, GRU and RNN as a Scan; those without types, or differentiated already, stay."""
+    named = {node.annotations.get("gradient_of") for node in graph.nodes}
+    gone = {n for n, node in enumerate(graph.nodes) if node.name not in named and _can_be_expanded(graph, node)}
+    if not gone:
+        return graph
+    builder = Builder.onto(replace(graph, nodes=()))
+    place: list[int] = []  # node of the graph -> its last node here
+    for n, node in enumerate(graph.nodes):
+        if n in gone:
+            _Expansion(builder, node).add()
+        else:
+            builder.append(replace(node, after=tuple(place[a] for a in node.after)))
+        place.append(len(builder.nodes) - 1)
+    return builder.build(graph.outputs)
+
+
+def _can_be_expanded(graph: Graph, node: Node) -> bool:
+    if node.op not in GATES or node.after or node.phase is not Phase.FORWARD:
+        return False
+    types = graph.types_of(node.inputs)
+    typed = all(t is not None for v, t in zip(node.inputs, types, strict=True) if v != ABSENT)
+    return typed and min(node.inputs[:3]) != ABSENT and {_word(w) for w in _words_of(node, 1)} <= _PARAMETERS.keys()
+
+
+def _words_of(node: Node, directions: int) -> Sequence[Any]:
+    return node.attributes.get("activations") or _DEFAULTS[node.op] * directions
+
+
+def _word(given: Any) -> str:
+    return (given.decode() if isinstance(given, bytes) else str(given)).lower()
+
+
+@dataclass(frozen=True, slots=True)
+class _Activation:
+    """An activation with its parameters, its argument first bounded to [-clip, clip]."""
+
+    name: str
+    alpha: float
+    beta: float
+    clip: float
+
+    def __call__(self, e: Emit, x: Val) -> Val:
+        if self.clip:
+            x = e.op("Clip", x, e.scalar_like(-self.clip, x), e.scalar_like(self.clip, x))
+        a, b = self.alpha, self.beta
+        if self.name == "affine":
+            return e.add(e.mul(x, e.scalar_like(a, x)), e.scalar_like(b, x))
+        if self.name == "scaledtanh":
+            return e.mul(e.op("Tanh", e.mul(x, e.scalar_like(b, x))), e.scalar_like(a, x))
+        ops: dict[str, tuple[str, dict[str, Any]]] = {
+            "leakyrelu": ("LeakyRelu", {"alpha": a}), "thresholdedrelu": ("ThresholdedRelu", {"alpha": a}),
+            "hardsigmoid": ("HardSigmoid", {"alpha": a, "beta": b}), "elu": ("Elu", {"alpha": a}),
+        }  # fmt: skip
+        op, attributes = ops.get(self.name, (self.name.capitalize(), {}))
+        return e.op(op, x, **attributes)  # type: ignore[no-any-return]
+
+
+def _activations(node: Node, directions: int) -> list[_Activation]:
+    """Those of every direction, one after the other; each takes its parameters from the front of the lists."""
+    given = node.attributes
+    names = [_word(w) for w in _words_of(node, directions)]
+    alphas, betas = list(given.get("activation_alpha") or ()), list(given.get("activation_beta") or ())
+    found = []
+    for i, name in enumerate(names):
+        alpha, beta = _PARAMETERS[name]
+        a = alphas.pop(0) if alpha is not None and alphas else alpha
+        b = betas.pop(0) if beta is not None and betas else beta
+        shows_cell = node.op == "LSTM" and i % 3 == 2  # runtimes bound the arguments of gates only
+        found.append(_Activation(name, a or 0.0, b or 0.0, 0.0 if shows_cell else float(given.get("clip") or 0.0)))
+    return found
+
+
+@dataclass(slots=True)
+class _Step:
+    """The body of one direction under way."""
+
+    builder: Builder
+    emit: Emit
+    captures: list[tuple[int, int]] = field(default_factory=list)
+
+    def formal(self, name: str, type: TensorType) -> Val:
+        return self.emit.val(self.builder.value(name, type, Role.INPUT))
+
+    def captured(self, name: str, outside: Val) -> Val:
+        inner = self.formal(name, outside.type)
+        self.captures.append((inner.id, outside.id))
+        return inner
+
+
+class _Expansion:
+    """One node as Scans."""
+
+    def __init__(self, builder: Builder, node: Node):
+        self.builder, self.node = builder, node
+        self.emit = Emit(builder, f"{node.name}/around", Phase.FORWARD, annotations=node.annotations)
+        inputs = [self.emit.val(v) if v != ABSENT else None for v in node.inputs]
+        inputs += [None] * (8 - len(inputs))
+        x, w, r, self.b, self.lengths, self.h, self.c, self.p = inputs
+        assert x is not None and w is not None and r is not None
+        self.w, self.r = w, r
+        self.batch_first = bool(node.attributes.get("layout", 0))
+        self.x = self.emit.transpose(x, (1, 0, 2)) if self.batch_first else x  # [moments, rows, width]
+        self.directions, self.hidden = w.shape[0], r.shape[2]
+        self.moments, self.rows = self.x.shape[:2]
+        self.activations = _activations(node, self.directions)
+        self.resets_after = node.op == "GRU" and bool(node.attributes.get("linear_before_reset", 0))
+
+    def add(self) -> None:
+        """Add the Scans, and hand their results out under the node's outputs."""
+        e, hidden, rows = self.emit, self.hidden, self.rows
+        found = [self._direction(d) for d in range(self.directions)]
+        results: list[Val | None] = [None]
+        ys = [e.reshape(y, (self.moments, 1, rows, hidden)) for y, _ in found if y is not None]
+        if ys:
+            y = ys[0] if len(ys) == 1 else e.op("Concat", *ys, axis=1)
+            results = [e.transpose(y, (2, 0, 1, 3)) if self.batch_first else y]
+        for k in range(2 if self.node.op == "LSTM" else 1):
+            parts = [e.reshape(states[k], (1, rows, hidden)) for _, states in found]
+            state = parts[0] if len(parts) == 1 else e.op("Concat", *parts, axis=0)
+            results.append(e.transpose(state, (1, 0, 2)) if self.batch_first else state)
+        for v, result in zip(self.node.outputs, results, strict=False):
+            if v != ABSENT and result is not None:
+                self.builder.node("Identity", [result.id], name=f"{self.node.name}/show", outputs=[v])
+
+    def _direction(self, d: int) -> tuple[Val | None, list[Val]]:
+        """(y in the order of time, None where nobody wants it; last states) of one direction."""
+        turned = _word(self.node.attributes.get("direction", "forward")) == "reverse" or d == 1
+        x = self._turned(self.x) if turned else self.x
+        states = [self._start(self.h, d)] + ([self._start(self.c, d)] if self.node.op == "LSTM" else [])
+        y, last = self._scan(d, x, states)
+        return (self._turned(y) if turned and y is not None else y), last
+
+    def _scan(self, d: int, x: Val, states: Sequence[Val]) -> tuple[Val | None, list[Val]]:
+        name = self.node.name if self.directions == 1 else f"{self.node.name}/{d}"
+        body = Builder(f"{name}/step", self.builder.opset)
+        step = _Step(body, Emit(body, f"{name}/step", Phase.FORWARD))
+        before = [step.formal(word, state.type) for word, state in zip(("h", "c"), states, strict=False)]
+        element = step.formal("x", TensorType(x.dtype, x.shape[1:]))
+        there = self._there()
+        going = None if there is None else step.formal("there", TensorType("bool", (self.rows, 1)))
+        inputs = [*before, element, *([going] if going is not None else [])]
+        act = self.activations[d * len(_DEFAULTS[self.node.op]) :]
+        bias, inner_bias = self._biases(d, GATES[self.node.op] * self.hidden)
+        weights = step.captured("w", self._of(self.w, d))
+        added = [] if bias is None else [step.captured("b", bias)]
+        zx = step.emit.op("Gemm", element, weights, *added, transB=1)
+        cells = {"RNN": self._rnn, "GRU": self._gru, "LSTM": self._lstm}
+        after = cells[self.node.op](step, d, zx, before, act, inner_bias)
+        y = after[0]
+        if going is not None:
+            y = step.emit.where(going, y, step.emit.scalar_like(0, y))
+            after = [step.emit.where(going, new, old) for new, old in zip(after, before, strict=True)]
+        shown = [y] if self.node.outputs[0] != ABSENT else []
+        graph = Graph(
+            body.name, tuple(body.values), tuple(body.nodes), tuple(v.id for v in (*after, *shown)),
+            tuple(v.id for v in inputs), body.opset,
+        )  # fmt: skip
+        sequences = [x, *([there] if there is not None else [])]
+        made = self.builder.node(
+            "Scan", [v.id for v in (*states, *sequences)], name=name,
+            outputs=[f"{name}/{word}" for word in (*("h", "c")[: len(states)], *["y"] * len(shown))],
+            types=[*(s.type for s in states), *(TensorType(v.dtype, (self.moments, *v.shape)) for v in shown)],
+            attributes={"num_scan_inputs": len(sequences)}, annotations=self.node.annotations,
+            bodies=MappingProxyType({"body": Body(graph, tuple(step.captures))}),
+        )  # fmt: skip
+        vals = [self.emit.val(v) for v in made]
+        return vals[-1] if shown else None, vals[: len(states)]
+
+    def _rnn(
+        self, step: _Step, d: int, zx: Val, states: Sequence[Val], act: Sequence[_Activation], _: Val | None
+    ) -> list[Val]:
+        e, (h,) = step.emit, states
+        return [act[0](e, e.op("Gemm", h, step.captured("r", self._of(self.r, d)), zx, transB=1))]
+
+    def _gru(
+        self, step: _Step, d: int, zx: Val, states: Sequence[Val], act: Sequence[_Activation], inner_bias: Val | None
+    ) -> list[Val]:
+        e, (h,), n = step.emit, states, self.hidden
+        gates_r, new_r = self.emit.op("Split", self._of(self.r, d), self.emit.ints([2 * n, n]), outputs=2, axis=0)
+        gates_x, new_x = e.op("Split", zx, e.ints([2 * n, n]), outputs=2, axis=1)
+        gates = e.op("Gemm", h, step.captured("r_gates", gates_r), gates_x, transB=1)
+        z, r = (act[0](e, gate) for gate in e.op("Split", gates, e.ints([n, n]), outputs=2, axis=1))
+        inner_r = step.captured("r_new", new_r)
+        if self.resets_after:
+            bias = [] if inner_bias is None else [step.captured("b_new", inner_bias)]
+            new = e.add(new_x, e.mul(r, e.op("Gemm", h, inner_r, *bias, transB=1)))
+        else:
+            new = e.op("Gemm", e.mul(r, h), inner_r, new_x, transB=1)
+        one = e.scalar_like(1, z)
+        return [e.add(e.mul(e.sub(one, z), act[1](e, new)), e.mul(z, h))]
+
+    def _lstm(
+        self, step: _Step, d: int, zx: Val, states: Sequence[Val], act: Sequence[_Activation], _: Val | None
+    ) -> list[Val]:
+        e, (h, c), n = step.emit, states, self.hidden
+        gates = e.op("Gemm", h, step.captured("r", self._of(self.r, d)), zx, transB=1)
+        i, o, f, g = e.op("Split", gates, e.ints([n] * 4), outputs=4, axis=1)
+        seen: Sequence[Val] = ()
+        if self.p is not None:
+            whole = self._of(self.p, d)
+            parts = self.emit.op("Split", whole, self.emit.ints([n] * 3), outputs=3, axis=0)
+            seen = [step.captured(word, part) for word, part in zip(("p_i", "p_o", "p_f"), parts, strict=True)]
+            i, f = e.add(i, e.mul(seen[0], c)), e.add(f, e.mul(seen[2], c))
+        i = act[0](e, i)
+        f = e.sub(e.scalar_like(1, i), i) if self.node.attributes.get("input_forget", 0) else act[0](e, f)
+        cell = e.add(e.mul(f, c), e.mul(i, act[1](e, g)))
+        o = act[0](e, e.add(o, e.mul(seen[1], cell)) if seen else o)
+        return [e.mul(o, act[2](e, cell)), cell]
+
+    def _of(self, x: Val, d: int) -> Val:
+        """Row `d` of an input that has one a direction."""
+        e, rest = self.emit, x.shape[1:]
+        if x.shape[0] == 1:
+            return e.reshape(x, rest)
+        part = e.op("Slice", x, e.ints([d]), e.ints([d + 1]), e.ints([0]))
+        return e.reshape(part, rest)
+
+    def _biases(self, d: int, rows: int) -> tuple[Val | None, Val | None]:
+        """(what is added to the product outside, what a GRU that resets afterwards adds to the one inside)."""
+        if self.b is None:
+            return None, None
+        e, n = self.emit, self.hidden
+        outer, inner = e.op("Split", self._of(self.b, d), e.ints([rows, rows]), outputs=2, axis=0)
+        if not self.resets_after:
+            return e.add(outer, inner), None
+        gates, new = e.op("Split", inner, e.ints([2 * n, n]), outputs=2, axis=0)
+        return e.add(outer, e.op("Concat", gates, e.zeros(new.type), axis=0)), new
+
+    def _start(self, given: Val | None, d: int) -> Val:
+        """The state a direction starts from, zeros where it is not given."""
+        e, shape = self.emit, (self.rows, self.hidden)
+        if given is None:
+            return e.zeros(TensorType(self.x.dtype, shape))
+        return self._of(e.transpose(given, (1, 0, 2)) if self.batch_first else given, d)
+
+    def _ends(self) -> Val:
+        if self.lengths is not None:
+            return self.emit.cast(self.lengths, "int64")
+        return self.emit.ints([self.moments] * self.rows)
+
+    def _turned(self, x: Val) -> Val:
+        """The first moments of every row, as many as it has, in the other order."""
+        return self.emit.op("ReverseSequence", x, self._ends(), batch_axis=1, time_axis=0)  # type: ignore[no-any-return]
+
+    def _there(self) -> Val | None:
+        """bool[moments, rows, 1]: the sequence reaches this moment; None: all do."""
+        if self.lengths is None:
+            return None
+        e = self.emit
+        times = e.constant(np.arange(self.moments, dtype=np.int64).reshape(-1, 1))
+        there: Any = e.op("Less", times, e.reshape(self._ends(), (1, self.rows)))
+        return e.reshape(there, (self.moments, self.rows, 1))

@@ -1,0 +1,120 @@
+"""Which names of a step are worth listing for recomputation, by what kind of cell it is.
+
+LSTM-like cells: what makes the gates, from the last products to the unit or, where there is none, the activations.
+Attention: all between the product with a state and that with what is attended to: scores, weights and context.
+Source: Caffe2's rnn_cell wraps LSTM cells with their gates, attention cells with the whole attention block.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from graph.analysis.aliasing import is_view
+from graph.ir import ABSENT, Graph, Node, consumers, producers
+from graph.ops.control_flow import Trips
+from graph.recurrent.step_graph import STEP_OP, written_by
+
+UNITS = {"remat::LSTMUnit": 2, "remat::GRUUnit": 1}  # unit -> which input the gates are
+PRODUCTS = frozenset({"Gemm", "MatMul", "remat::MatMul", "Conv"})
+GATING = frozenset({"Sigmoid", "Tanh", "HardSigmoid"})
+CHEAP = frozenset(
+    {"Add", "Sum", "Mul", "Sub", "Split", "Concat", "Slice", "Reshape", "Squeeze", "Unsqueeze", "Transpose"}
+)
+
+
+def hints(scan: Node) -> dict[str, list[str]]:
+    """Names the step of a Scan writes, by what they are: `gates` and `attention`; each may be a recompute list."""
+    trips = Trips.of(scan)
+    body = trips.body.graph
+    states = {trips.state_out(i) for i in range(trips.states)}
+    found = {"gates": _closed(body, _gates(body), states), "attention": _closed(body, _attention(body), states)}
+    return {kind: names for kind, names in found.items() if names}
+
+
+def _gates(body: Graph) -> set[int]:
+    """Nodes from the products of a step to the unit, or to the activations, that gate with them; these included."""
+    producer = producers(body)
+    found: set[int] = set()
+    for n, node in enumerate(body.nodes):
+        if node.op in UNITS:
+            _upwards(body, producer, node.inputs[UNITS[node.op]], found)
+        elif node.op in GATING:
+            found.add(n)
+            _upwards(body, producer, node.inputs[0], found)
+    return found
+
+
+def _upwards(body: Graph, producer: list[int], v: int, found: set[int]) -> None:
+    """Add the cheap nodes that make `v`, and the products they begin with."""
+    waiting = [v]
+    while waiting:
+        n = producer[waiting.pop()]
+        if n < 0 or n in found:
+            continue
+        node = body.nodes[n]
+        if node.op in PRODUCTS:
+            found.add(n)
+        elif node.op in CHEAP:
+            found.add(n)
+            waiting += [w for w in node.inputs if w != ABSENT]
+
+
+def _attention(body: Graph) -> set[int]:
+    """Nodes between a softmax and the products around it, these included; for every softmax of the step."""
+    producer, readers = producers(body), consumers(body)
+    found: set[int] = set()
+    for n, node in enumerate(body.nodes):
+        if node.op != "Softmax":
+            continue
+        found.add(n)
+        for side in (_before(body, producer, node), _behind(body, readers, node)):
+            found.update(side)
+    return found
+
+
+def _before(body: Graph, producer: list[int], node: Node) -> Iterator[int]:
+    """From the softmax back: to the product that makes the scores, and through it to the one that makes the query."""
+    waiting, seen, products = [(w, 0) for w in node.inputs if w != ABSENT], set(), 0
+    while waiting:
+        v, products = waiting.pop()
+        n = producer[v]
+        if n < 0 or n in seen:
+            continue
+        before = body.nodes[n]
+        if before.op not in CHEAP | GATING | PRODUCTS | {"Relu", "Exp", "Div", "ReduceSum"} and not is_view(
+            body, before
+        ):
+            continue
+        seen.add(n)
+        yield n
+        behind = products + (before.op in PRODUCTS)
+        if behind < 2:
+            waiting += [(w, behind) for w in before.inputs if w != ABSENT]
+
+
+def _behind(body: Graph, readers: list[list[int]], node: Node) -> Iterator[int]:
+    """From the softmax on: to the product with the values, and what only brings its result into form."""
+    waiting, seen = list(node.writes), set()
+    while waiting:
+        for n in readers[waiting.pop()]:
+            after = body.nodes[n]
+            if n in seen or (after.op not in CHEAP | PRODUCTS and not is_view(body, after)):
+                continue
+            seen.add(n)
+            yield n
+            if after.op not in PRODUCTS:
+                waiting += after.writes
+
+
+def _closed(body: Graph, nodes: set[int], states: set[int]) -> list[str]:
+    """What these nodes write, with all outputs of their ops, but for states of the step; in order."""
+    written = {name for node in body.nodes if states.intersection(node.writes) for name in written_by(body, node)}
+    names: dict[str, None] = {}
+    for n in sorted(nodes):
+        node = body.nodes[n]
+        own = written_by(body, node)
+        if STEP_OP not in node.annotations and is_view(body, node):
+            continue
+        if not written.intersection(own):
+            names.update(dict.fromkeys(name for name in own if name))
+    return list(names)

@@ -1,0 +1,207 @@
+"""A recurrent net cut along time: parts that run one after the other, so that whole parts can be run again.
+
+    F ═══ states ═══▶                 F/0 ── h ──▶ F/1 ── h ──▶ F/2           h: what each part begins with
+    ╰── stacks ──▶ G                  ╰ stack 0    ╰ stack 1    ╰ stack 2     stacks: a part's own, not the whole
+                                      G/0 ◀─ dh ── G/1 ◀─ dh ── G/2
+
+Gradients are carried from part to part with the states, so that every number is the same to the last
+bit. What others read as a whole is put together from the parts; G's parts read those of F directly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from types import MappingProxyType
+
+import numpy as np
+
+from graph.ir import ABSENT, Graph, Node, Phase, Role, TensorType, Value, consumers
+from graph.ir.names import free_name
+from graph.ir.renumber import on_values
+from graph.loop_remat import Pair
+from graph.loop_remat.joint_body import is_random
+from graph.ops.control_flow import Trips, trips_of
+from graph.recurrent.tables import backward_nodes, pair_of
+from graph.validate.check import check
+
+#: Parts a net is cut into at most: each is a task for the planners.
+MOST_PARTS = 128
+
+
+def in_parts(graph: Graph, most: int = MOST_PARTS) -> Graph:
+    """`graph`, differentiated, with every net cut into parts of equal length, at most so many each.
+
+    Left whole are nets that nothing goes back through, that draw random numbers, or that run
+    sequences along other axes or backwards.
+    """
+    for name in [node.name for node in graph.nodes if node.op == "Scan"]:
+        number = {node.name: n for n, node in enumerate(graph.nodes)}
+        back = backward_nodes(graph).get(name)
+        if back is None or not _can_be_cut(graph, number[name], back):
+            continue
+        steps = trips_of(graph.values, graph.nodes[number[name]]).most or 0
+        length = -(-steps // most)
+        if length < steps:
+            graph = cut(graph, pair_of(graph, number[name], back), length)
+    return graph
+
+
+def cut(graph: Graph, pair: Pair, length: int) -> Graph:
+    """`graph` with the two Scans of the pair cut into parts of `length` steps, the last one being shorter."""
+    result = _Cutting(graph, pair, length).result()
+    check(result)
+    return result
+
+
+def _can_be_cut(graph: Graph, forward: int, backward: int) -> bool:
+    """Whether both run along axis 0, one in the order of time and the other against it, without chance."""
+    out, back = graph.nodes[forward], graph.nodes[backward]
+    if back.op != "Scan" or is_random(out) or is_random(back) or out.in_place or back.in_place:
+        return False
+    for node, way in ((out, 0), (back, 1)):
+        trips = Trips.of(node)
+        axes = (*trips.input_axes(), *trips.output_axes())
+        ways = (*trips.input_directions(), *trips.output_directions())
+        if any(axes) or any(each != way for each in ways):
+            return False
+    return trips_of(graph.values, out) == trips_of(graph.values, back)
+
+
+@dataclass(slots=True)
+class _Part:
+    """Steps `begin` .. `end` - 1, and of each stack of the forward node, by value, what the part makes of it."""
+
+    begin: int
+    end: int
+    name: str = ""  # of the forward part
+    stacks: dict[int, int] = field(default_factory=dict)
+
+
+class _Cutting:
+    """One pair being cut."""
+
+    def __init__(self, graph: Graph, pair: Pair, length: int):
+        self.graph, self.pair = graph, pair
+        self.steps = trips_of(graph.values, graph.nodes[pair.forward]).most or 0
+        bounds = [*range(0, self.steps, length), self.steps]
+        self.parts = [_Part(begin, end) for begin, end in pairwise(bounds)]
+        self.values = list(graph.values)
+        self.names = {value.name for value in graph.values} | {node.name for node in graph.nodes}
+        self.readers = consumers(graph)
+
+    def result(self) -> Graph:
+        place: list[int] = []  # node of the old graph -> its last node here
+        nodes: list[Node] = []
+        pieces = {self.pair.forward: self._forward, self.pair.backward: self._backward}
+        for n, node in enumerate(self.graph.nodes):
+            nodes += pieces[n]() if n in pieces else [node]
+            place.append(len(nodes) - 1)
+        nodes = [replace(node, after=tuple(place[a] for a in node.after)) if node.after else node for node in nodes]
+        return replace(self._dense(nodes), annotations=self.graph.annotations)
+
+    def _forward(self) -> list[Node]:
+        node = self.graph.nodes[self.pair.forward]
+        trips = Trips.of(node)
+        made: list[Node] = []
+        states = list(node.inputs[: trips.states])
+        stacks = node.outputs[trips.states :]
+        for i, part in enumerate(self.parts):
+            sequences = [self._rows(v, part, f"{node.name}/{i}", node.phase, made) for v in sequences_of(trips)]
+            part.stacks = {v: self._like(v, f"{node.name}/{i}", part) for v in stacks if v != ABSENT}
+            outputs = self._states(node, trips, i, i == len(self.parts) - 1)
+            outputs += [ABSENT if v == ABSENT else part.stacks[v] for v in stacks]
+            made.append(self._piece(node, i, [*states, *sequences], outputs))
+            part.name = made[-1].name
+            states = outputs[: trips.states]
+        wholes = [v for v in stacks if v != ABSENT and self._is_read_whole(v)]
+        made += [self._joined(v, [part.stacks[v] for part in self.parts], node) for v in wholes]
+        return made
+
+    def _is_read_whole(self, v: int) -> bool:
+        return self.readers[v] != [self.pair.backward] or v in self.graph.outputs
+
+    def _backward(self) -> list[Node]:
+        node = self.graph.nodes[self.pair.backward]
+        trips = Trips.of(node)
+        made: list[Node] = []
+        states = list(node.inputs[: trips.states])
+        parts: dict[int, list[int]] = {v: [] for v in node.outputs[trips.states :] if v != ABSENT}
+        for i, part in reversed(list(enumerate(self.parts))):
+            sequences = [
+                part.stacks[v] if v in part.stacks else self._rows(v, part, f"{node.name}/{i}", node.phase, made)
+                for v in sequences_of(trips)
+            ]
+            outputs = self._states(node, trips, i, i == 0)
+            for v in node.outputs[trips.states :]:
+                outputs.append(ABSENT if v == ABSENT else self._like(v, f"{node.name}/{i}", part))
+                if v != ABSENT:
+                    parts[v].append(outputs[-1])
+            piece = self._piece(node, i, [*states, *sequences], outputs)
+            annotations = MappingProxyType({**piece.annotations, "gradient_of": part.name})
+            made.append(replace(piece, annotations=annotations))
+            states = outputs[: trips.states]
+        made += [self._joined(v, rows[::-1], node) for v, rows in parts.items()]
+        return made
+
+    def _states(self, node: Node, trips: Trips, i: int, last: bool) -> list[int]:
+        """States a part leaves; the last part leaves those of the whole."""
+        if last:
+            return [*node.outputs[: trips.states], *[ABSENT] * (trips.states - len(node.outputs))]
+        inner = trips.body.graph.values
+        return [
+            self._value(f"{node.name}/{i}/{inner[trips.state_out(k)].name}", self.graph.values[node.inputs[k]].type)
+            for k in range(trips.states)
+        ]
+
+    def _piece(self, node: Node, i: int, inputs: Sequence[int], outputs: Sequence[int]) -> Node:
+        name = free_name(f"{node.name}/{i}", self.names, "/part")
+        return replace(node, name=name, inputs=tuple(inputs), outputs=tuple(outputs), after=node.after)
+
+    def _rows(self, v: int, part: _Part, prefix: str, phase: Phase, made: list[Node]) -> int:
+        """The steps of a part of a sequence."""
+        value = self.graph.values[v]
+        if value.data is not None:
+            rows = np.ascontiguousarray(value.data[part.begin : part.end])
+            return self._value(f"{prefix}/{value.name}", _cut_type(value, part), Role.CONSTANT, rows)
+        ends = [
+            self._value(f"{prefix}/{word}", TensorType("int64", (1,)), Role.CONSTANT, np.array([number], np.int64))
+            for word, number in (("begin", part.begin), ("end", part.end), ("axis", 0))
+        ]
+        name = free_name(f"{prefix}/{value.name}", self.names, "/part")
+        out = self._value(name, _cut_type(value, part))
+        made.append(Node(name, "Slice", (v, *ends), (out,), phase=phase))
+        return out
+
+    def _joined(self, v: int, rows: Sequence[int], node: Node) -> Node:
+        """The whole value from its parts in the order of time."""
+        name = free_name(f"{node.name}/all/{self.graph.values[v].name}", self.names, "/part")
+        return Node(name, "Concat", tuple(rows), (v,), MappingProxyType({"axis": 0}), phase=node.phase)
+
+    def _like(self, v: int, prefix: str, part: _Part) -> int:
+        value = self.graph.values[v]
+        return self._value(f"{prefix}/{value.name}", _cut_type(value, part))
+
+    def _value(
+        self, name: str, type: TensorType | None, role: Role = Role.ACTIVATION, data: np.ndarray | None = None
+    ) -> int:
+        self.values.append(Value(free_name(name, self.names, "/part"), type, role, data=data))
+        return len(self.values) - 1
+
+    def _dense(self, nodes: Sequence[Node]) -> Graph:
+        """The graph without values that nobody writes any longer, under dense ids."""
+        graph = self.graph
+        written = {v for node in nodes for v in node.writes}
+        stay = [v for v, value in enumerate(self.values) if value.role is not Role.ACTIVATION or v in written]
+        return on_values(graph, stay, nodes, self.values)
+
+
+def sequences_of(trips: Trips) -> list[int]:
+    """Values outside that are scanned."""
+    return [trips.sequence(k) for k in range(trips.scanned)]
+
+
+def _cut_type(value: Value, part: _Part) -> TensorType | None:
+    type = value.type
+    return None if type is None else TensorType(type.dtype, (part.end - part.begin, *type.shape[1:]))

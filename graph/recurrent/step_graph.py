@@ -1,0 +1,118 @@
+"""The ops of a step as nodes of a body: names are resolved to their latest write, op types to ops of ours."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
+from types import MappingProxyType
+
+from graph.builder.builder import Builder
+from graph.errors import BadGraph, quoted
+from graph.formats.shared.op_table import Table, Translation
+from graph.ir import ABSENT, Graph, Node
+from graph.ir.renumber import renumbered
+from graph.ops.registry import known
+from graph.recurrent.net import StepOp
+
+#: What a name is that no op of the step has written yet.
+Outside = Callable[[str], int]
+
+#: Annotation of a value: the name of the step it is a version of. Of a node: the op of the step it belongs to.
+BLOB, STEP_OP = "blob", "step_op"
+
+
+class Step:
+    """Ops added to a body one after the other; `prefix` goes before the names of what they write.
+
+    Ops that write a name in `again` are marked as preferably made again.
+    """
+
+    def __init__(
+        self, body: Builder, table: Table | None, outside: Outside, *, again: Collection[str] = (), prefix: str = ""
+    ):
+        self.body, self.table, self.outside, self.prefix, self.again = body, table, outside, prefix, frozenset(again)
+        self.current: dict[str, int] = {}  # name -> its latest value
+
+    def read(self, name: str) -> int:
+        """The latest value of a name."""
+        if not name:
+            return ABSENT
+        if name not in self.current:
+            self.bind(name, self.outside(name))
+        return self.current[name]
+
+    def bind(self, name: str, v: int) -> None:
+        """From here on the name is this value."""
+        self.current[name] = v
+        value = self.body.values[v]
+        if BLOB not in value.annotations:
+            self.body.values[v] = replace(value, annotations=MappingProxyType({**value.annotations, BLOB: name}))
+
+    def add(self, op: StepOp) -> None:
+        """One op. Raises BadGraph for one nobody knows, or that does not take its inputs."""
+        inputs = [self.read(name) for name in op.inputs]
+        first = len(self.body.nodes)
+        if self.table is None:
+            made = self._plain(op, inputs)
+        else:
+            made = self._translated(self.table, op, inputs)
+        mark = {"type": op.type, "outputs": list(op.outputs)}
+        prefer = "prefer" if self.again.intersection(op.outputs) else None
+        for n in range(first, len(self.body.nodes)):
+            node = self.body.nodes[n]
+            marked = MappingProxyType({**node.annotations, STEP_OP: mark})
+            self.body.nodes[n] = replace(node, annotations=marked, recompute=prefer or node.recompute)
+        for name, v in zip(op.outputs, made, strict=False):
+            if name and v != ABSENT:
+                self.bind(name, v)
+
+    def _plain(self, op: StepOp, inputs: Sequence[int]) -> tuple[int, ...]:
+        if known(op.type) is None:
+            raise BadGraph.one(
+                "unsupported_op", f"{self.body.name}", f"{quoted(op.type)}, which writes {quoted(op.outputs[0])}",
+                "an op of the standard or of ours", "write the step in known ops",
+            )  # fmt: skip
+        return self.body.node(
+            op.type, inputs, name=f"{self.prefix}{op.type.rpartition('::')[2]}_{op.outputs[0]}",
+            outputs=[self.prefix + name if name else None for name in op.outputs], attributes=op.attributes,
+        )  # fmt: skip
+
+    def _translated(self, table: Table, op: StepOp, inputs: Sequence[int]) -> tuple[int, ...]:
+        types = [None if v == ABSENT else self.body.values[v].type for v in inputs]
+        name = op.outputs[0] if op.outputs else op.type
+        found = table.translate(
+            op.type, op.attributes, types, name=f"{self.prefix}{op.type}_{name}", outputs=len(op.outputs)
+        )
+        if found is None:
+            raise BadGraph.one(
+                "unsupported_op", f"{self.body.name}", f"{table.framework} op {quoted(op.type)}, which writes "
+                f"{quoted(name)}", "an op that has a counterpart here", "write the step in other ops",
+            )  # fmt: skip
+        return inlined(self.body, found, inputs, [self.prefix + name if name else "" for name in op.outputs])
+
+
+def inlined(builder: Builder, part: Translation, given: Sequence[int], names: Sequence[str]) -> tuple[int, ...]:
+    """Values of the builder that hold the outputs of a translated op; they get the names."""
+    place = {inner: v for inner, v in zip(part.inputs, given, strict=True) if inner is not None}
+    named = {v: name for v, name in zip(part.outputs, names, strict=False) if v is not None and name}
+    for v, value in enumerate(part.graph.values):
+        if v not in place:
+            place[v] = builder.value(
+                named.get(v, value.name), value.type, value.role, data=value.data, bytes=value.bytes,
+                fixed_bytes=value.fixed_bytes, annotations=value.annotations,
+            )  # fmt: skip
+    first = len(builder.nodes)
+    for node in part.graph.nodes:
+        builder.append(_moved(node, place, first))
+    return tuple(ABSENT if v is None else place[v] for v in part.outputs)
+
+
+def _moved(node: Node, place: dict[int, int], first: int) -> Node:
+    return renumbered(node, place.__getitem__, after=tuple(first + n for n in node.after))
+
+
+def written_by(body: Graph, node: Node) -> list[str]:
+    """Names of the step that the op writes to which a node of the body belongs."""
+    if STEP_OP in node.annotations:
+        return [str(name) for name in node.annotations[STEP_OP]["outputs"]]
+    return [body.values[v].name for v in node.writes]

@@ -1,0 +1,349 @@
+"""A recurrent net as one Scan: states are carried, sequences are scanned, references are captured.
+
+    positions of a state   lo ........ n │ n+1 ...       n positions come from the initial value, position t + n is
+    carried into step t    t+lo .. t+n-1                 written in step t; lo is the smallest offset anybody reads
+
+A window of a sequence over w positions is w scans over the sequence, each starting one position later.
+Initial values: [size] is repeated over the rows, [rows, size] is one position, [n, rows, size] is n.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from graph.builder.builder import Builder
+from graph.builder.emit import Emit
+from graph.errors import BadGraph, quoted
+from graph.formats.shared.op_table import Table
+from graph.ir import Body, Graph, Phase, Role, TensorType, Val
+from graph.recurrent.net import Link, RecurrentNet
+from graph.recurrent.step_graph import Step
+
+#: Annotation of the Scan: what `tables.py` reads.
+NOTE = "recurrent"
+
+
+def add_recurrent(
+    builder: Builder,
+    net: RecurrentNet,
+    given: Mapping[str, int],
+    *,
+    table: Table | None = None,
+    fetched: Sequence[str] = (),
+) -> dict[str, int]:
+    """Add the net to a graph; value by name of every alias, and of each name of the step in `fetched`.
+
+    `given` holds the values outside by name. `table` translates the ops of the step; without it they
+    are ours. What is fetched is stacked over time: [steps, ...]. Raises BadGraph.
+    """
+    return _Scanning(builder, net.checked(), given, table, fetched).run()
+
+
+@dataclass(slots=True)
+class _State:
+    """A state under way."""
+
+    buffer: str
+    write: Link
+    reads: tuple[Link, ...]
+    initial: Val  # [n, ...]
+
+    @property
+    def initial_steps(self) -> int:
+        return self.initial.shape[0]
+
+    @property
+    def low(self) -> int:
+        """The oldest position a step needs, counted from the step."""
+        return min((link.offset for link in self.reads), default=self.initial_steps)
+
+    @property
+    def carried(self) -> TensorType:
+        return TensorType(self.initial.dtype, (self.initial_steps - self.low, *self.initial.shape[1:]))
+
+
+class _Scanning:
+    """One net being added."""
+
+    def __init__(
+        self, builder: Builder, net: RecurrentNet, given: Mapping[str, int], table: Table | None, fetched: Sequence[str]
+    ):
+        self.outer, self.net, self.given, self.fetched = builder, net, given, tuple(fetched)
+        self.emit = Emit(builder, net.name, Phase.FORWARD)
+        self.body = Builder(f"{net.name}/step", builder.opset)
+        self.inner = Emit(self.body, net.name, Phase.FORWARD)
+        self.captures: list[tuple[int, int]] = []
+        self.step = Step(self.body, table, self._outside, again=net.recompute)
+        self.read_links = {link.inner: link for link in net.readers()}
+        self.states: dict[str, _State] = {}
+        self.stacked: list[_State] = []  # those whose history is shown
+        self.carry: dict[str, int] = {}  # buffer -> formal input of the body
+
+    def run(self) -> dict[str, int]:
+        net = self.net
+        self.states = {buffer: self._state(buffer, initial) for buffer, initial in net.buffers.items()}
+        carried = [state for state in self.states.values() if state.carried.shape[0]]
+        for state in carried:
+            plain = state.carried.shape[0] == 1 and [link.window for link in state.reads] == [1]
+            name = state.reads[0].inner if plain else f"{state.buffer}/carried"
+            self.carry[state.buffer] = self.body.value(name, state.carried, Role.INPUT)
+            if plain:
+                self.step.bind(name, self.carry[state.buffer])
+        sequences, elements = self._elements()
+        for op in net.ops:
+            self.step.add(op)
+        outputs = [self._carried_on(state).id for state in carried]
+        self.stacked = [state for state in self.states.values() if self._is_shown(state)]
+        emitted = [self._written(state).id for state in self.stacked]
+        emitted += [self._named(name) for name in self.fetched]
+        inputs = [*(self.carry[state.buffer] for state in carried), *elements]
+        graph = Graph(
+            self.body.name, tuple(self.body.values), tuple(self.body.nodes), (*outputs, *emitted), tuple(inputs),
+            self.body.opset,
+        )  # fmt: skip
+        return self._results(graph, carried, sequences)
+
+    def _is_shown(self, state: _State) -> bool:
+        """Whether an alias shows more of the state than the last position, which is carried out."""
+        last = -1 if state.carried.shape[0] == 1 else None
+        return any(alias.offset != last for alias in self.net.aliases if alias.buffer == state.buffer)
+
+    def _results(self, graph: Graph, carried: Sequence[_State], sequences: Sequence[Val]) -> dict[str, int]:
+        """Add the Scan and what shows its results; values by name."""
+        net, steps = self.net, sequences[0].shape[0]
+        types = [graph.values[v].type for v in graph.outputs]
+        stacks = [TensorType(t.dtype, (steps, *t.shape)) for t in types[len(carried) :] if t is not None]
+        starts = [self._oldest(state) for state in carried]
+        names = [f"{state.buffer}/final" for state in carried]
+        names += [f"{state.buffer}/written" for state in self.stacked]
+        names += [f"{net.name}/all/{name}" for name in self.fetched]
+        made = self.outer.node(
+            "Scan", [v.id for v in (*starts, *sequences)], name=net.name, outputs=names,
+            types=[*types[: len(carried)], *stacks], attributes={"num_scan_inputs": len(sequences)},
+            bodies=MappingProxyType({"body": Body(graph, tuple(self.captures))}),
+            annotations=MappingProxyType({NOTE: note_of(net)}),
+        )  # fmt: skip
+        vals = [self.emit.val(v) for v in made]
+        finals = {state.buffer: val for state, val in zip(carried, vals, strict=False)}
+        rows = [self.emit.reshape(x, (steps, *x.shape[2:])) for x in vals[len(carried) :]]
+        history = {state.buffer: x for state, x in zip(self.stacked, rows, strict=False)}
+        found = {}
+        for alias in net.aliases:
+            state = self.states[alias.buffer]
+            shown = self._alias(state, history.get(alias.buffer), finals.get(alias.buffer), steps, alias.offset)
+            found[alias.name] = self._called(shown, alias.name)
+        for name, x in zip(self.fetched, rows[len(self.stacked) :], strict=True):
+            found[name] = self._called(x, f"{net.name}/{name}")
+        return found
+
+    def _alias(self, state: _State, history: Val | None, final: Val | None, steps: int, offset: int) -> Val:
+        """The buffer from `offset` on; from the end where it is negative."""
+        n = state.initial_steps
+        if not -n - steps <= offset <= n + steps:
+            raise BadGraph.one(
+                "bad_link", f"{self.net.name}.aliases", f"offset {offset} into {quoted(state.buffer)}",
+                f"one within its {n + steps} positions", "correct the offset",
+            )  # fmt: skip
+        start = offset if offset >= 0 else n + steps + offset
+        if final is not None and start == n + steps - 1 and final.shape[0] == 1:
+            return final
+        assert history is not None
+        if start >= n:
+            return history if start == n else sliced(self.emit, history, start - n, steps)
+        return self.emit.op("Concat", sliced(self.emit, state.initial, start, n), history, axis=0)  # type: ignore[no-any-return]
+
+    def _called(self, x: Val, name: str) -> int:
+        """A value of that name that holds `x`."""
+        return self.outer.node("Identity", [x.id], name=f"{self.net.name}/show/{name}", outputs=[name])[0]
+
+    def _state(self, buffer: str, initial: str) -> _State:
+        write = self.net.writers()[buffer]
+        reads = tuple(link for link in self.net.readers() if link.outer == buffer)
+        x = initial_value(self.net, self.emit, self.given, initial)
+        state = _State(buffer, write, reads, x)
+        ahead = max((link.offset + link.window for link in reads), default=0)
+        if write.window != 1 or state.initial_steps != write.offset or ahead > write.offset + 1:
+            raise BadGraph.one(
+                "state_length", f"{self.net.name}.states",
+                f"{quoted(buffer)} starts with {state.initial_steps} positions, is written at offset {write.offset} "
+                f"with window {write.window}, and read up to offset {ahead - 1}",
+                "as many initial positions as the offset of what is written, one position written a step, and nothing "
+                "read that is written later", "correct the initial value or the links",
+            )  # fmt: skip
+        return state
+
+    def _oldest(self, state: _State) -> Val:
+        """The positions the first step is given."""
+        whole = state.initial_steps
+        return state.initial if not state.low else sliced(self.emit, state.initial, state.low, whole)
+
+    def _elements(self) -> tuple[list[Val], list[int]]:
+        """(what is scanned outside, formal inputs of the body): sequences under their windows, then step numbers."""
+        links = [link for link in self.net.readers() if link.outer in self.net.sequences]
+        wholes = {name: self.emit.val(self._given(name)) for name in self.net.sequences}
+        count = steps_of(self.net, self.emit, self.given)
+        sequences, elements = [], []
+        for link in links:
+            whole, parts = wholes[link.outer], []
+            for k in range(link.offset, link.offset + link.window):
+                short = whole if whole.shape[0] == count else sliced(self.emit, whole, k, k + count)
+                sequences.append(short)
+                elements.append(self._element(link.inner, whole))
+                parts.append(self._leading(elements[-1], link.inner if link.window == 1 else f"{link.inner}/{k}"))
+            self.step.bind(link.inner, parts[0].id if len(parts) == 1 else self._joined(parts, link.inner).id)
+        if not sequences:  # only the number of steps is taken from the sequence
+            name = self.net.sequences[0]
+            sequences.append(wholes[name])
+            elements.append(self._element(name, wholes[name]))
+        if self.net.timestep is not None:
+            sequences.append(self.emit.constant(np.arange(count, dtype=np.int32)))
+            elements.append(self._element(self.net.timestep, sequences[-1]))
+            self.step.bind(self.net.timestep, self._leading(elements[-1], self.net.timestep).id)
+        return sequences, elements
+
+    def _element(self, name: str, whole: Val) -> int:
+        return self.body.value(f"{name}/element", TensorType(whole.dtype, whole.shape[1:]), Role.INPUT)
+
+    def _leading(self, v: int, name: str) -> Val:
+        """An element with a window of one position in front: a view."""
+        shape = self.inner.ints((1, *self.inner.val(v).shape))
+        return self.inner.val(self.body.node(
+            "Reshape", [v, shape.id], name=name, outputs=[name], attributes={"allowzero": 1}
+        )[0])  # fmt: skip
+
+    def _joined(self, parts: Sequence[Val], name: str) -> Val:
+        made = self.body.node("Concat", [x.id for x in parts], name=name, outputs=[name], attributes={"axis": 0})
+        return self.inner.val(made[0])
+
+    def _outside(self, name: str) -> int:
+        """A name no op of the step has written: a window of a state, or a reference."""
+        if name in self.read_links:
+            return self._window(self.read_links[name])
+        if self.net.timestep == name:
+            raise BadGraph.one("bad_link", self.net.name, quoted(name), "a step counter", "link it once")
+        value = self.outer.values[self._given(name)]
+        inner = self.body.value(name, value.type, Role.INPUT)
+        self.captures.append((inner, self._given(name)))
+        return inner
+
+    def _window(self, link: Link) -> int:
+        """What a link shows of a state: of what was carried, and of what this step has written so far."""
+        state = self.states[link.outer]
+        begin, end = link.offset - state.low, link.offset - state.low + link.window
+        carried = state.carried.shape[0]
+        old = None
+        if begin < carried:
+            x = self.inner.val(self.carry[link.outer])
+            old = x if (begin, min(end, carried)) == (0, carried) else sliced(self.inner, x, begin, min(end, carried))
+        if end <= carried:
+            assert old is not None
+            return old.id
+        if state.write.inner not in self.step.current:
+            raise BadGraph.one(
+                "bad_link", f"{self.net.name}.links",
+                f"{quoted(link.inner)} shows {quoted(state.write.inner)}, and is read before that is written",
+                "ops in an order they can run in", f"write {quoted(state.write.inner)} first",
+            )  # fmt: skip
+        new = self._position(state)
+        return new.id if old is None else self._joined([old, new], link.inner).id
+
+    def _written(self, state: _State) -> Val:
+        """What the step writes into the state, after its last op."""
+        if state.write.inner not in self.step.current:
+            self.step.read(state.write.inner)
+        return self._position(state)
+
+    def _position(self, state: _State) -> Val:
+        x = self.inner.val(self.step.current[state.write.inner])
+        wanted = TensorType(state.initial.dtype, (1, *state.initial.shape[1:]))
+        if x.type != wanted:
+            if x.dtype != wanted.dtype or x.type.elements != wanted.elements:
+                raise BadGraph.one(
+                    "state_length", f"{self.net.name}.states", f"{quoted(state.write.inner)} is {x.type}",
+                    f"{wanted}, as {quoted(state.buffer)} starts", "correct the initial value or the step",
+                )  # fmt: skip
+            x = self.inner.reshape(x, wanted.shape)
+        return x
+
+    def _carried_on(self, state: _State) -> Val:
+        """What the next step is given: the positions carried, moved on by one."""
+        new = self._written(state)
+        if state.carried.shape[0] == 1:
+            return new
+        old = sliced(self.inner, self.inner.val(self.carry[state.buffer]), 1, state.carried.shape[0])
+        return self._joined([old, new], f"{state.buffer}/carried")
+
+    def _named(self, name: str) -> int:
+        if name not in self.step.current and name not in {*self.net.read_first(), *self.read_links}:
+            raise BadGraph.one(
+                "undefined_value",
+                f"{self.net.name}.fetched",
+                quoted(name),
+                "a name of the step",
+                "name one of the step",
+            )
+        return self.step.read(name)
+
+    def _given(self, name: str) -> int:
+        return given_value(self.net, self.given, name)
+
+
+def given_value(net: RecurrentNet, given: Mapping[str, int], name: str) -> int:
+    """A value of the graph around the net. Raises BadGraph where there is none of that name."""
+    if name not in given:
+        raise BadGraph.one(
+            "undefined_value", net.name, quoted(name), "a value of the graph around the net",
+            "declare it as an input, or have an op write it before",
+        )  # fmt: skip
+    return given[name]
+
+
+def initial_value(net: RecurrentNet, emit: Emit, given: Mapping[str, int], name: str) -> Val:
+    """The initial positions of a state, [n, rows, ...], from a value of any rank. Raises BadGraph."""
+    x = emit.val(given_value(net, given, name))
+    if x.rank == 1:
+        sequence = emit.val(given_value(net, given, net.sequences[0])).type
+        if len(sequence.shape) < 2:
+            raise BadGraph.one(
+                "state_length", f"{net.name}.states", f"{quoted(name)} of one dimension, and a sequence {sequence}",
+                "a sequence [steps, rows, ...]", "give the initial value its rows",
+            )  # fmt: skip
+        return emit.expand(x, (1, sequence.shape[1], *x.shape))
+    return emit.reshape(x, (1, *x.shape)) if x.rank == 2 else x
+
+
+def steps_of(net: RecurrentNet, emit: Emit, given: Mapping[str, int]) -> int:
+    """How many steps the sequences allow, under the windows they are seen by. Raises BadGraph."""
+    wholes = {name: emit.val(given_value(net, given, name)) for name in net.sequences}
+    ahead = dict.fromkeys(wholes, 0)
+    for link in net.readers():
+        if link.outer in ahead:
+            ahead[link.outer] = max(ahead[link.outer], link.offset + link.window - 1)
+    steps = {x.shape[0] - ahead[name] if x.rank else 0 for name, x in wholes.items()}
+    if len(steps) > 1 or min(steps) < 1:
+        said = ", ".join(f"{quoted(name)} {x.type}" for name, x in wholes.items())
+        raise BadGraph.one(
+            "sequence_length", f"{net.name}.sequences", said, "the same number of steps for all, one at least",
+            "cut or pad the sequences to one length",
+        )  # fmt: skip
+    return steps.pop()
+
+
+def sliced(e: Emit, x: Val, begin: int, end: int) -> Val:
+    """Positions begin .. end - 1 along axis 0."""
+    return e.op("Slice", x, e.ints([begin]), e.ints([end]), e.ints([0]), e.ints([1]))  # type: ignore[no-any-return]
+
+
+def note_of(net: RecurrentNet) -> Mapping[str, Any]:
+    """The net in JSON's terms, for the annotation of its node."""
+    return {
+        "sequences": list(net.sequences), "states": dict(net.buffers), "references": list(net.references),
+        "links": [[link.inner, link.outer, link.offset, link.window] for link in net.links],
+        "aliases": [[alias.buffer, alias.name, alias.offset] for alias in net.aliases],
+        **({"timestep": net.timestep} if net.timestep is not None else {}),
+    }  # fmt: skip

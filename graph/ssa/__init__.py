@@ -1,0 +1,16 @@
+"""Programs whose names are written more than once: which write each read sees, and ways to single definition and back.
+
+    Document, "naming": "mutable" ──single_definition──▶ Document ──▶ Graph
+                ▲                                                       │
+                ╰──────────────────── mutable_document ◀────────────────╯
+
+One table, `Versions`, stands behind all of it. A name given from outside is version 0 and every write adds
+one, so the first write of a new name is version 1.
+"""
+
+from __future__ import annotations
+
+from graph.ssa.to_ssa import single_definition
+from graph.ssa.version_table import Versions, versions_of, versions_of_each
+
+__all__ = ["Versions", "single_definition", "versions_of", "versions_of_each"]

@@ -1,0 +1,71 @@
+"""Values as people name them: `y` is the value called so, `y@2` the second write of y, `y@last` its last one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from graph.errors import MOST_FINDINGS, Findings, quoted
+from graph.formats.document.faults import did_you_mean
+from graph.ir import Graph
+from graph.ssa.naming import versions_of_graph
+from graph.ssa.version_table import Versions
+
+LAST = "last"
+
+
+def find_values(graph: Graph, references: Sequence[str], field: str, findings: Findings) -> list[int]:
+    """Ids of the values referred to; an unknown one is a finding at `field[i]` and left out.
+
+    A value that is called `y@2` itself comes before the second write of y.
+    """
+    ids = {value.name: v for v, value in enumerate(graph.values)}
+    table: Versions | None = None
+    found = []
+    for i, reference in enumerate(references):
+        v = ids.get(reference)
+        name, at, number = reference.rpartition("@")
+        if v is None and at:
+            table = table or versions_of_graph(graph)
+            v = _version(table, name, number)
+        if v is None:
+            findings.add(
+                "undefined_value", f"{field}[{i}]", f"{quoted(reference)}, which names nothing",
+                "the name of a value, or one with its version such as y@2 or y@last",
+                _remedy(name or reference, ids, "see the analysis of the graph for its names", findings),
+            )  # fmt: skip
+        else:
+            found.append(v)
+    return found
+
+
+def find_value(graph: Graph, reference: str, field: str) -> int:
+    """Id of one value. Raises BadGraph."""
+    findings = Findings()
+    found = find_values(graph, [reference], field, findings)
+    findings.settle()
+    return found[0]
+
+
+def find_nodes(graph: Graph, names: Sequence[str], field: str, findings: Findings) -> list[int]:
+    """Ids of nodes by name; an unknown one is a finding and left out."""
+    ids = {node.name: n for n, node in enumerate(graph.nodes)}
+    for i, name in enumerate(names):
+        if name not in ids:
+            findings.add(
+                "unknown_node", f"{field}[{i}]", quoted(name), "the name of a node",
+                _remedy(name, ids, "name a node of the graph", findings),
+            )  # fmt: skip
+    return [ids[name] for name in names if name in ids]
+
+
+def _remedy(word: str, words: Mapping[str, int], otherwise: str, findings: Findings) -> str:
+    """The closest word there is, looked for only while findings are kept: it takes a look at every word."""
+    return did_you_mean(word, words, otherwise) if len(findings) < MOST_FINDINGS else otherwise
+
+
+def _version(table: Versions, name: str, number: str) -> int | None:
+    if number == LAST:
+        return table.final.get(name)
+    if not (number.isascii() and number.isdigit()) or len(number) > 18:
+        return None
+    return table.ids().get((name, int(number)))

@@ -1,0 +1,178 @@
+"""Tensors spread over a mesh of processes: what annotations say of it, and whether they agree.
+
+process_mesh  [[0, 1], [2, 3]]     two rows of two processes: axes 0 and 1
+dims_mapping  [0, -1]              dimension 0 is cut along axis 0 of the mesh, dimension 1 is whole on each
+
+A value says both; a node says its mesh, and under `dims_mapping` per value it touches how it has it.
+Source: Paddle's distribution attributes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from graph.errors import Findings, quoted
+from graph.ir import Graph, Node, Phase, Role, Value
+from graph.training.recompute_segments import RECOMPUTED
+
+MESH, MAPPING = "process_mesh", "dims_mapping"
+
+
+def is_spread(graph: Graph) -> bool:
+    """True when a node says on which mesh it runs."""
+    return any(MESH in node.annotations for node in graph.nodes)
+
+
+def mesh_shape(mesh: Any) -> tuple[int, ...] | None:
+    """Lengths of a mesh given as nested lists, or as an object with `shape`; None for anything else."""
+    if isinstance(mesh, Mapping):
+        mesh = mesh.get("shape")
+        return tuple(mesh) if isinstance(mesh, list | tuple) and all(type(n) is int for n in mesh) else None
+    shape: list[int] = []
+    while isinstance(mesh, list | tuple):
+        if not mesh or (isinstance(mesh[0], list | tuple) and len({len(row) for row in mesh}) != 1):
+            return None
+        shape.append(len(mesh))
+        mesh = mesh[0]
+    return tuple(shape) if type(mesh) is int else None
+
+
+def check_mesh(graph: Graph) -> None:
+    """Raises BadGraph where annotations about the mesh are missing, do not fit shapes, or contradict each other.
+
+    Each node needs a mesh, and each value that a forward node or a copy reads a mapping, its own or at the
+    node that reads it; constants are whole. Nothing is asked of a graph no node of which has a mesh.
+    """
+    if not is_spread(graph):
+        return
+    findings = Findings()
+    for v, value in enumerate(graph.values):
+        if MESH in value.annotations or MAPPING in value.annotations:
+            _check_value(value, v, findings)
+    for n, node in enumerate(graph.nodes):
+        if MESH not in node.annotations:
+            findings.add(
+                "missing_mesh", f"nodes[{n}].annotations", f"{quoted(node.name)} without a {MESH}",
+                "a mesh for every node, as others have one", f"say its {MESH}",
+            )  # fmt: skip
+            continue
+        _check_node(graph, node, n, findings)
+    findings.settle()
+
+
+def _check_value(value: Value, v: int, findings: Findings) -> None:
+    shape = mesh_shape(value.annotations.get(MESH))
+    if shape is None:
+        findings.add(
+            "missing_mesh", f"values[{v}].annotations", f"{quoted(value.name)} with a {MAPPING} and no {MESH}",
+            "a list of processes, or a list of such lists of one length", f"say its {MESH}",
+        )  # fmt: skip
+        return
+    _check_mapping(value.annotations.get(MAPPING), value, shape, f"values[{v}].annotations", findings)
+
+
+def _check_node(graph: Graph, node: Node, n: int, findings: Findings) -> None:
+    path, mesh = f"nodes[{n}].annotations", node.annotations[MESH]
+    shape = mesh_shape(mesh)
+    if shape is None:
+        findings.add(
+            "bad_mapping", f"{path}.{MESH}", repr(mesh)[:80],
+            "a list of processes, or a list of such lists of one length", "correct the mesh",
+        )  # fmt: skip
+        return
+    mappings = node.annotations.get(MAPPING)
+    values = {graph.values[v].name: graph.values[v] for v in (*node.reads, *node.writes)}
+    for name, mapping in mappings.items() if isinstance(mappings, Mapping) else ():
+        if name not in values:
+            findings.add(
+                "foreign_mapping", f"{path}.{MAPPING}.{name}",
+                f"{quoted(name)}, which {quoted(node.name)} does not touch", "values the node reads or writes",
+                "remove the entry, or rename it with the value",
+            )  # fmt: skip
+        else:
+            _check_mapping(mapping, values[name], shape, f"{path}.{MAPPING}.{name}", findings)
+    if node.phase is Phase.FORWARD or node.annotations.get(RECOMPUTED):
+        _check_complete(graph, node, path, findings)
+    for v in node.writes:
+        own = graph.values[v].annotations.get(MESH)
+        if own is not None and own != mesh:
+            findings.add(
+                "mesh_conflict", f"{path}.{MESH}",
+                f"{quoted(node.name)} on {mesh} writes {quoted(graph.values[v].name)} on {own}",
+                "values on the mesh of the node that writes them", "correct one of both",
+            )  # fmt: skip
+
+
+def _check_complete(graph: Graph, node: Node, path: str, findings: Findings) -> None:
+    mappings = node.annotations.get(MAPPING)
+    said = mappings.keys() if isinstance(mappings, Mapping) else ()
+    for v in node.reads:
+        value = graph.values[v]
+        if value.name not in said and MAPPING not in value.annotations and value.role is not Role.CONSTANT:
+            findings.add(
+                "missing_mesh", f"{path}.{MAPPING}",
+                f"{quoted(value.name)} at {quoted(node.name)} without a {MAPPING}",
+                "a mapping for every value, as others have one", "say how the value is cut, or -1 for every dimension",
+            )  # fmt: skip
+
+
+def _check_mapping(mapping: Any, value: Value, shape: Sequence[int], path: str, findings: Findings) -> None:
+    """One entry a dimension: -1, or an axis of the mesh that no other dimension has and that divides its length."""
+    if not isinstance(mapping, list | tuple) or any(type(axis) is not int for axis in mapping):
+        fault = f"{quoted(value.name)} with {mapping!r:.80}"
+    elif value.type is not None and len(mapping) != len(value.type.shape):
+        fault = f"{quoted(value.name)} of {value.type} with {list(mapping)}"
+    elif any(not -1 <= axis < len(shape) for axis in mapping):
+        fault = f"{quoted(value.name)} cut along {list(mapping)} of a mesh of {len(shape)} axes"
+    elif len(used := [axis for axis in mapping if axis >= 0]) != len(set(used)):
+        fault = f"{quoted(value.name)} cut twice along one axis by {list(mapping)}"
+    elif value.type is not None and any(
+        axis >= 0 and length % shape[axis] for axis, length in zip(mapping, value.type.shape, strict=True)
+    ):
+        fault = f"{quoted(value.name)} of {value.type}, which {list(mapping)} of a mesh {list(shape)} does not divide"
+    else:
+        return
+    findings.add(
+        "bad_mapping", path, fault, "per dimension -1 or an axis of the mesh, each once, that divides its length",
+        f"correct the {MAPPING}",
+    )  # fmt: skip
+
+
+def renamed_mapping(annotations: Mapping[str, Any], renamed: Mapping[str, str]) -> dict[str, Any]:
+    """A node's annotations with `dims_mapping` under the new names of the values."""
+    mappings = annotations.get(MAPPING)
+    if not isinstance(mappings, Mapping):
+        return dict(annotations)
+    return {**annotations, MAPPING: {renamed.get(name, name): mapping for name, mapping in mappings.items()}}
+
+
+def trimmed(graph: Graph) -> Graph:
+    """`graph` without mappings at backward nodes for values they do not touch.
+
+    Gradient nodes carry the annotations of forward nodes, and copies leave outputs out that are held.
+    """
+    nodes = []
+    for node in graph.nodes:
+        if node.phase is not Phase.FORWARD:
+            touched = {graph.values[v].name for v in (*node.reads, *node.writes)}
+            node = replace(node, annotations=only(node.annotations, touched))
+        nodes.append(node)
+    return replace(graph, nodes=tuple(nodes))
+
+
+def only(annotations: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:
+    """A node's annotations with mappings for the named values only."""
+    mappings = annotations.get(MAPPING)
+    if not isinstance(mappings, Mapping):
+        return dict(annotations)
+    return {**annotations, MAPPING: {name: mapping for name, mapping in mappings.items() if name in names}}
+
+
+def with_whole(annotations: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """A node's annotations with a further value that is whole on every process of its mesh."""
+    if MESH not in annotations:
+        return dict(annotations)
+    mappings = annotations.get(MAPPING)
+    return {**annotations, MAPPING: {**(mappings if isinstance(mappings, Mapping) else {}), name: [-1]}}

@@ -1,0 +1,166 @@
+"""The loss a training step minimises: the one named, or a cross-entropy put on a classifier's output.
+
+... ──▶ logits ──▶ Softmax ──▶ prob        becomes        ... ──▶ logits ──▶ loss ◀── labels
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import NoReturn
+
+from graph.analysis.aliasing import views_of
+from graph.builder.builder import Builder
+from graph.builder.emit import Emit
+from graph.errors import BadGraph, quoted
+from graph.ir import FLOATS, Graph, Node, Phase, Role, TensorType, Val, consumers, producers
+from graph.transforms.dead_code import kept
+
+_NORMALISERS = ("Softmax", "LogSoftmax")
+
+
+def named_loss(graph: Graph, name: str) -> Graph:
+    """`graph` with the loss among its outputs. Raises BadGraph unless it exists, is floating and one element."""
+    try:
+        loss = graph.value_named(name)
+    except KeyError:
+        raise BadGraph.one(
+            "undefined_value", "loss", quoted(name), "the name of a value",
+            "name the value to minimise" + _suggestion(graph),
+        ) from None  # fmt: skip
+    type = graph.values[loss].type
+    if type is None or type.dtype not in FLOATS or type.elements != 1:
+        raise BadGraph.one(
+            "bad_loss", "loss", f"{quoted(name)} of {type if type is not None else 'unknown type'}",
+            "a floating value of one element", "name a scalar, or reduce this one by a ReduceMean node",
+        )  # fmt: skip
+    return kept(graph, range(len(graph.nodes)), dict.fromkeys((*graph.outputs, loss)))
+
+
+def _suggestion(graph: Graph) -> str:
+    scalars = [
+        value.name for value in graph.values
+        if value.role is Role.ACTIVATION and _is_scalar(value.type)
+    ]  # fmt: skip
+    return f"; scalars are {', '.join(map(quoted, scalars[-3:]))}" if scalars else ""
+
+
+def _is_scalar(type: TensorType | None) -> bool:
+    return type is not None and type.dtype in FLOATS and type.elements == 1
+
+
+@dataclass(frozen=True, slots=True)
+class _Scores:
+    """A classifier's output before its softmax."""
+
+    value: int
+    axis: int | None  # over which the softmax normalised; None: there was none
+    dropped: tuple[int, ...]  # nodes from the softmax to the output
+
+
+def added_loss(graph: Graph) -> tuple[Graph, str, list[str]]:
+    """(graph with a loss among its outputs, the loss's name, what was done) for a classifier.
+
+    The only scalar among the outputs is the loss itself. Raises BadGraph asking for a loss when there
+    is neither that nor one output that looks like scores over classes.
+    """
+    scalars = [v for v in dict.fromkeys(graph.outputs) if _is_scalar(graph.values[v].type)]
+    if len(scalars) == 1:
+        name = graph.values[scalars[0]].name
+        return graph, name, [f"the loss is the output {quoted(name)}, the only scalar"]
+    output = _only_output(graph)
+    notes = []
+    scores = _scores(graph, output)
+    if scores.value != output:
+        softmax = next(
+            node for node in reversed(graph.nodes) if node.op in _NORMALISERS and scores.value in node.inputs
+        )
+        done = "removed" if scores.dropped else "passed over, since other nodes read it"
+        notes.append(f"the final {softmax.op} {quoted(softmax.name)} was {done}")
+    gone = frozenset(scores.dropped)
+    forward = kept(graph, [n for n in range(len(graph.nodes)) if n not in gone], [scores.value])
+    builder = Builder.onto(forward)
+    loss = _cross_entropy(builder, forward.outputs[0], scores.axis, notes)
+    return builder.build([loss]), builder.values[loss].name, notes
+
+
+def _only_output(graph: Graph) -> int:
+    outputs = list(dict.fromkeys(graph.outputs))  # one may be listed several times
+    if len(outputs) == 1 and graph.values[outputs[0]].type is not None:
+        return outputs[0]
+    names = ", ".join(quoted(graph.values[v].name) for v in outputs[:5])
+    _ask_for_loss(f"{len(outputs)} outputs ({names})" if len(outputs) != 1 else f"{names} without a type")
+
+
+def _ask_for_loss(found: str) -> NoReturn:
+    raise BadGraph.one(
+        "no_loss", "loss", found, "one output of scores over classes, or a loss", "name the scalar to minimise (--loss)"
+    )
+
+
+def _scores(graph: Graph, output: int) -> _Scores:
+    """The value before a final softmax, looking through views; what somebody else reads is not dropped."""
+    producer, readers = producers(graph), consumers(graph)
+    dropped: list[int] = []
+    v, unread = output, not readers[output]
+    while producer[v] >= 0:
+        n = producer[v]
+        node = graph.nodes[n]
+        if unread:
+            dropped.append(n)
+        if node.op in _NORMALISERS:
+            return _Scores(node.inputs[0], _normalised_axis(graph, node), tuple(dropped))
+        if not views_of(graph, node):
+            break
+        v = node.inputs[0]
+        unread = unread and readers[v] == [n]
+    return _Scores(output, None, ())
+
+
+def _normalised_axis(graph: Graph, node: Node) -> int:
+    type = graph.values[node.inputs[0]].type
+    before_13 = graph.opset.get("", 21) < 13
+    axis = int(node.attributes.get("axis", 1 if before_13 else -1))
+    return axis % max(1, len(type.shape) if type is not None else 1)
+
+
+def _cross_entropy(builder: Builder, scores: int, axis: int | None, notes: list[str]) -> int:
+    """Id of the mean cross-entropy between the scores and a new input of labels."""
+    emit = Emit(builder, "loss/rows", Phase.FORWARD)
+    value = builder.values[scores]
+    x = emit.val(scores)
+    if x.dtype not in ("float16", "bfloat16", "float32", "float64"):
+        _ask_for_loss(f"output {quoted(value.name)} of {value.type}")
+    classes_at = _class_axis(x, axis)
+    if classes_at is None or x.shape[classes_at] < 2:
+        _ask_for_loss(f"output {quoted(value.name)} of {value.type}")
+    classes = x.shape[classes_at]
+    labels_shape = tuple(n for i, n in enumerate(x.shape) if i != classes_at)
+    if all(n == 1 for n in x.shape[2:]) and classes_at == 1:
+        labels_shape = x.shape[:1]
+    labels = builder.value(
+        "labels", TensorType("int64", labels_shape), Role.INPUT, annotations={"range": [0, classes]}
+    )  # fmt: skip
+    target = emit.val(labels)
+    if x.rank > 2 and labels_shape == x.shape[:1]:
+        x = emit.reshape(x, x.shape[:2])
+    elif classes_at != 1:
+        rows = math.prod(labels_shape)
+        x, target = emit.reshape(x, (rows, classes)), emit.reshape(target, (rows,))
+    (loss,) = builder.node("SoftmaxCrossEntropyLoss", [x.id, target.id], name="loss", outputs=["loss"])
+    notes.append(
+        f"a cross-entropy {quoted(builder.values[loss].name)} of {quoted(value.name)} with an input "
+        f"{quoted(builder.values[labels].name)} int64{list(labels_shape)} was added"
+    )
+    return loss
+
+
+def _class_axis(x: Val, axis: int | None) -> int | None:
+    """The axis of classes: where the softmax was, else the one the shape tells; None when neither does."""
+    if x.rank < 2 or axis == 0:
+        return None
+    if all(n == 1 for n in x.shape[2:]):
+        return 1 if x.rank == 2 or axis in (None, 1) else None
+    if axis is not None:
+        return axis if axis in (1, x.rank - 1) else None
+    return 2 if x.rank == 3 else None

@@ -1,0 +1,256 @@
+"""The update phase of a training step: what a recipe asks for, and the nodes and state it takes.
+
+    gradient ──▶ cast ──▶ add to sum ──▶ clip ──▶ optimizer ──▶ weights' (in place), moments' (in place)
+
+Casting and adding happen as soon as a gradient is complete, so that only what stands for it is held.
+With `as_ready` so does the update, in the backward phase; else updates follow in the update phase.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+
+from graph.builder.builder import Builder
+from graph.builder.emit import Emit
+from graph.errors import BadGraph, Findings, quoted
+from graph.ir import EMPTY, Graph, Phase, Role, TensorType, Val
+
+OPTIMIZERS = ("none", "sgd", "adam")
+UPDATES = ("after_all", "as_ready")
+GRADIENT_DTYPES = ("float16", "bfloat16", "float32", "float64")
+_NARROW = ("float16", "bfloat16")
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """How parameters are updated. Fields are those of a request's `recipe`."""
+
+    optimizer: str = "none"
+    learning_rate: float | None = None  # None: 0.01 for sgd, 0.001 for adam
+    momentum: float = 0.0  # of sgd; 0: no velocity is kept
+    master_weights: bool = False  # float32 copies of half-precision parameters are what is updated
+    ema: float | None = None  # decay of an exponential moving average of the weights
+    gradient_dtype: str | None = None  # gradients are cast to it as soon as they are complete
+    accumulate: int = 1  # micro-batches whose gradients are added up; the graph is the last of them
+    clip: float | None = None  # largest norm of all gradients together
+    update: str = "after_all"  # or "as_ready": each parameter as soon as nothing reads it any more
+
+
+def _number(low: float, high: float = float("inf"), open_low: bool = False) -> Callable[[Any], bool]:
+    def fits(given: Any) -> bool:
+        if isinstance(given, bool) or not isinstance(given, int | float):
+            return False
+        return (low < given if open_low else low <= given) and given < high
+
+    return fits
+
+
+#: field -> (whether a value suits, what is expected in words)
+_FIELDS: Mapping[str, tuple[Callable[[Any], bool], str]] = {
+    "optimizer": (lambda x: x in OPTIMIZERS, "one of " + ", ".join(OPTIMIZERS)),
+    "learning_rate": (_number(0, open_low=True), "a number above 0"),
+    "momentum": (_number(0, 1), "a number from 0 to below 1"),
+    "master_weights": (lambda x: isinstance(x, bool), "true or false"),
+    "ema": (lambda x: isinstance(x, bool) or _number(0, 1, open_low=True)(x), "true, false or a decay between 0 and 1"),
+    "gradient_dtype": (lambda x: x in GRADIENT_DTYPES, "one of " + ", ".join(GRADIENT_DTYPES)),
+    "accumulate": (lambda x: isinstance(x, int) and not isinstance(x, bool) and x >= 1, "a whole number from 1"),
+    "clip": (_number(0, open_low=True), "a number above 0"),
+    "update": (lambda x: x in UPDATES, "one of " + ", ".join(UPDATES)),
+}
+
+
+def parse_recipe(given: Mapping[str, Any] | None, update: str | None = None) -> Recipe:
+    """The recipe; `update` is short for its optimizer. Raises BadGraph with every wrong field."""
+    findings = Findings()
+    chosen = {name: value for name, value in (given or EMPTY).items() if value is not None}
+    if update is not None:
+        if chosen.get("optimizer", update) != update:
+            findings.add(
+                "bad_recipe", "differentiate.update", repr(update), f"{chosen['optimizer']!r}, as the recipe says",
+                "say the optimizer once",
+            )  # fmt: skip
+        chosen["optimizer"] = update
+    for name, value in chosen.items():
+        if name not in _FIELDS:
+            findings.add(
+                "unknown_field", f"recipe.{name}", repr(value)[:80], "one of " + ", ".join(_FIELDS),
+                "leave it out or correct its name",
+            )  # fmt: skip
+        elif not _FIELDS[name][0](value):
+            findings.add("bad_recipe", f"recipe.{name}", repr(value)[:80], _FIELDS[name][1], "correct it")
+    if not findings:
+        _check_together(chosen, findings)
+    findings.settle()
+    if isinstance(chosen.get("ema"), bool):
+        chosen["ema"] = 0.999 if chosen["ema"] else None
+    return Recipe(**{f.name: chosen[f.name] for f in fields(Recipe) if f.name in chosen})
+
+
+def _check_together(chosen: Mapping[str, Any], findings: Findings) -> None:
+    """Fields that only make sense beside others."""
+    optimizer = chosen.get("optimizer", "none")
+    if optimizer == "none":
+        for name in ("learning_rate", "momentum", "master_weights", "ema", "clip", "update"):
+            if chosen.get(name):
+                findings.add(
+                    "bad_recipe", f"recipe.{name}", repr(chosen[name]), "an optimizer beside it",
+                    'say "optimizer": "sgd" or "adam", or leave this out',
+                )  # fmt: skip
+    if optimizer == "adam" and chosen.get("momentum"):
+        findings.add(
+            "bad_recipe", "recipe.momentum", repr(chosen["momentum"]), "sgd, adam has its own",
+            "leave it out or choose sgd",
+        )  # fmt: skip
+    if chosen.get("clip") and chosen.get("update") == "as_ready":
+        findings.add(
+            "bad_recipe", "recipe.update", "'as_ready' with clip", "after_all: the norm needs every gradient",
+            "leave clip out, or update after all",
+        )  # fmt: skip
+
+
+class Update:
+    """Adds the update to a builder: `ready` as gradients are completed, `finish` when all are."""
+
+    def __init__(self, builder: Builder, graph: Graph, recipe: Recipe):
+        self.builder, self.recipe = builder, recipe
+        self.parameters = {
+            v for v, value in enumerate(graph.values) if value.role is Role.PARAMETER and value.type is not None
+        }  # fmt: skip
+        self.updated: set[int] = set()  # parameters whose gradient ends in an update
+        self.sums: dict[int, tuple[Val, Val]] = {}  # parameter -> (gradient sum before, after)
+        self.step: Val | None = None
+        self.constants: dict[Any, Val] = {}
+        self.as_ready = recipe.update == "as_ready"
+
+    def ready(self, v: int, gradient: int) -> int:
+        """What stands for the gradient of a wanted value from now on: cast and added up as the recipe says."""
+        type = self.builder.values[gradient].type
+        if type is None:
+            self._check_sizes_only(v)
+            return gradient
+        if v not in self.parameters and self.recipe.gradient_dtype is None:
+            return gradient
+        emit = self._emit(v, Phase.BACKWARD)
+        g = emit.cast(Val(gradient, type), self.recipe.gradient_dtype or type.dtype)
+        if v in self.parameters:
+            if self.recipe.accumulate > 1:
+                state = self._state(v, "gradient_sum", g.dtype)
+                added = self._in_place(emit, "Add", state, g)
+                self.sums[v] = state, added
+                g = added
+            if self.recipe.optimizer != "none":
+                self.updated.add(v)
+                if self.as_ready:
+                    self._update(v, g, None)
+        return g.id
+
+    def _check_sizes_only(self, v: int) -> None:
+        """Raise BadGraph when the recipe does something to a parameter of which only a size is known."""
+        value = self.builder.values[v]
+        if value.role is Role.PARAMETER and self.recipe != Recipe():
+            raise BadGraph.one(
+                "bad_recipe", "recipe", f"parameter {quoted(value.name)} without a type", "typed parameters to update",
+                "declare its shape and dtype, or leave the recipe out",
+            )  # fmt: skip
+
+    def finish(self, pairs: Sequence[tuple[int, int]]) -> None:
+        """Updates of all parameters, in the order their gradients were completed, after the backward phase."""
+        if self.recipe.optimizer == "none" or self.as_ready:
+            return
+        mine = sorted((gradient, v) for v, gradient in pairs if v in self.updated)
+        gradients = [(v, self._emit(v).val(gradient)) for gradient, v in mine]
+        factor = self._clipping(gradients) if self.recipe.clip is not None else None
+        for v, g in gradients:
+            self._update(v, g, factor)
+
+    def _clipping(self, gradients: Sequence[tuple[int, Val]]) -> Val:
+        """min(1, clip / norm) over all gradients; when they are sums, of their means and to divide by the count too.
+
+        Pascanu, Mikolov, Bengio, "On the difficulty of training recurrent neural networks", ICML 2013.
+        """
+        emit = Emit(self.builder, "update/clip", Phase.UPDATE, self.constants)
+        squares = [self._emit(v).op("remat::SquaredNorm", g) for v, g in gradients]
+        wide = "float64" if any(s.dtype == "float64" for s in squares) else "float32"
+        squares = [emit.cast(s, wide) for s in squares]
+        norm = emit.op("Sqrt", emit.op("Sum", *squares) if len(squares) > 1 else squares[0])
+        norm = emit.mul(norm, emit.scalar_like(1 / self.recipe.accumulate, norm)) if self.sums else norm
+        clip = emit.scalar_like(float(self.recipe.clip or 0), norm)
+        ratio = emit.div(clip, emit.op("Max", norm, emit.scalar_like(1e-12, norm)))
+        factor = emit.op("Min", ratio, emit.scalar_like(1, norm))
+        return emit.mul(factor, emit.scalar_like(1 / self.recipe.accumulate, norm)) if self.sums else factor
+
+    def _update(self, v: int, gradient: Val, factor: Val | None) -> None:
+        """The nodes that update one parameter and its state over their old content."""
+        emit = self._emit(v)
+        weight = emit.val(v)
+        if factor is None and self.recipe.accumulate > 1:
+            factor = emit.scalar_like(1 / self.recipe.accumulate, gradient)
+        if factor is not None:
+            gradient = emit.mul(gradient, emit.cast(factor, gradient.dtype))
+        master = self.recipe.master_weights and weight.dtype in _NARROW
+        old = self._state(v, "master", "float32") if master else weight
+        new = self._optimized(v, emit, old, gradient)
+        if master:
+            self._in_place(emit, "remat::Assign", weight, new)
+        if self.recipe.ema is not None:
+            average = self._state(v, "average", "float64" if weight.dtype == "float64" else "float32")
+            self._in_place(emit, "remat::MovingAverage", average, new, decay=self.recipe.ema)
+        if v in self.sums:
+            self._in_place(emit, "remat::Clear", self.sums[v][1])
+
+    def _optimized(self, v: int, emit: Emit, weight: Val, gradient: Val) -> Val:
+        """The new weight, by an optimizer with its state in place."""
+        recipe, wide = self.recipe, "float64" if weight.dtype == "float64" else "float32"
+        if recipe.optimizer == "sgd":
+            states = [self._state(v, "momentum", wide)] if recipe.momentum else []
+            numbers = {"lr": recipe.learning_rate or 0.01, "momentum": recipe.momentum}
+            return self._in_place(emit, "remat::SGD", weight, gradient, *states, states=states, **numbers)
+        states = [self._state(v, name, wide) for name in ("first_moment", "second_moment")]
+        return self._in_place(
+            emit, "remat::Adam", weight, gradient, *states, self._count(), states=states,
+            lr=recipe.learning_rate or 0.001,
+        )  # fmt: skip
+
+    def _count(self) -> Val:
+        """The number of this step, from 1, counted once for all parameters."""
+        if self.step is None:
+            phase = Phase.BACKWARD if self.as_ready else Phase.UPDATE
+            emit = Emit(self.builder, "update/step", phase, self.constants)
+            before = emit.val(
+                self.builder.value("step", TensorType("int64", ()), Role.STATE, data=np.asarray(0, np.int64))
+            )
+            self.step = self._in_place(emit, "Add", before, emit.constant(np.asarray(1, np.int64)))
+        return self.step
+
+    def _in_place(
+        self, emit: Emit, op: str, old: Val, *rest: Val, states: Sequence[Val] = (), **attributes: Any
+    ) -> Val:
+        """The first output of a node that writes over its first input, and further outputs over the states."""
+        inputs = [old, *rest]
+        places = [0, *(inputs.index(state) for state in states)]
+        ids = self.builder.node(
+            op, [x.id for x in inputs], name=emit.prefix, outputs=1 + len(states), attributes=attributes,
+            in_place=tuple(enumerate(places)), phase=emit.phase, **emit.node_fields,
+        )  # fmt: skip
+        return emit.val(ids[0])
+
+    def _state(self, v: int, what: str, dtype: str) -> Val:
+        """A state of the parameter's shape, held between steps."""
+        value = self.builder.values[v]
+        assert value.type is not None
+        type = TensorType(dtype, value.type.shape)
+        annotations = {**value.annotations, "state_of": value.name}
+        return Val(self.builder.value(f"{value.name}/{what}", type, Role.STATE, annotations=annotations), type)
+
+    def _emit(self, v: int, phase: Phase | None = None) -> Emit:
+        value = self.builder.values[v]
+        if phase is None:
+            phase = Phase.BACKWARD if self.as_ready else Phase.UPDATE
+        return Emit(
+            self.builder, f"update/{value.name}", phase, self.constants,
+            annotations={**value.annotations, "update_of": value.name},
+        )  # fmt: skip

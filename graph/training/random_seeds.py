@@ -1,0 +1,97 @@
+"""Random ops whose draw can be had again: the seed is a value of its own, drawn in front of the op and held.
+
+x ──▶ Dropout ──▶ y, mask            seed/Dropout ──▶ s      x, s ──▶ SeededDropout ──▶ y, mask
+
+The seed is a few bytes and held; y and mask are computed again from it. Source: Paddle's recompute pass,
+which does this for dropout.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import replace
+
+from graph.analysis.effects import effect_of
+from graph.builder.builder import Builder
+from graph.ir import Effect, Graph, Node, Phase
+from graph.ops.registry import known
+from graph.ops.registry.registry import call_of
+from graph.ops.training.seeded_random import SEED
+from graph.training.device_mesh import MAPPING, MESH, only, with_whole
+
+#: Attributes that fixed the seed of an op before it was a value.
+FIXED = ("fix_seed", "seed")
+
+
+def with_seeds(graph: Graph, nodes: Collection[int] | None = None) -> Graph:
+    """`graph` with a seed in front of each forward node among `nodes` that draws by itself.
+
+    Dropout in training and ops nobody knows get the seed as an input, and are pure from then on; a fixed
+    seed moves from their attributes to the seed, a stream too. Other random ops get a stream, under which
+    a repeat draws the same. Ops with a seed among their inputs stay as they are.
+    """
+    builder = Builder.onto(graph)
+    builder.nodes = []
+    made: set[int] = {v for node in graph.nodes if _is_seed(graph, node) for v in node.writes}
+    place: list[int] = []  # node -> its new place
+    for n, node in enumerate(graph.nodes):
+        node = replace(node, after=tuple(place[a] for a in node.after))
+        chosen = nodes is None or n in nodes
+        if chosen and node.phase is Phase.FORWARD and _draws(graph, node) and made.isdisjoint(node.inputs):
+            node = _seeded(builder, graph, node)
+        place.append(len(builder.nodes))
+        builder.nodes.append(node)
+    return builder.build(graph.outputs)
+
+
+def _is_seed(graph: Graph, node: Node) -> bool:
+    """An op without inputs that draws: what it writes is a seed."""
+    return not node.reads and effect_of(graph, node) is Effect.RANDOM
+
+
+def _draws(graph: Graph, node: Node) -> bool:
+    return effect_of(graph, node) is Effect.RANDOM and not node.bodies and not _is_seed(graph, node)
+
+
+def _seeded(builder: Builder, graph: Graph, node: Node) -> Node:
+    """The node reading a seed that was just drawn, or under a stream of its own."""
+    ratio = _ratio(graph, node) if node.op == "Dropout" else None
+    if known(node.op) is not None and ratio is None:
+        return replace(node, stream=node.stream or node.name)
+    seed = _drawn(builder, node)
+    annotations = with_whole(node.annotations, builder.values[seed].name)
+    if ratio is not None:
+        stay = {builder.values[v].name for v in (node.inputs[0], seed, *node.writes)}
+        return replace(
+            node, op="remat::SeededDropout", inputs=(node.inputs[0], seed), attributes={"ratio": ratio},
+            annotations=only(annotations, stay), stream=None,
+        )  # fmt: skip
+    attributes = {name: value for name, value in node.attributes.items() if name not in FIXED}
+    return replace(
+        node, inputs=(*node.inputs, seed), attributes=attributes, effect=Effect.PURE, annotations=annotations,
+        stream=None,
+    )  # fmt: skip
+
+
+def _ratio(graph: Graph, node: Node) -> float | None:
+    """The share a Dropout in training drops, None where only a run tells."""
+    call = call_of(graph, node)
+    if len(call.inputs) > 2 and call.inputs[2] is not None and call.constant(2) is None:
+        return None
+    if len(call.inputs) < 2 or call.inputs[1] is None:
+        return float(call.attribute("ratio", 0.5))
+    known_ratio = call.constant(1)
+    return None if known_ratio is None else float(known_ratio.reshape(-1)[0])
+
+
+def _drawn(builder: Builder, node: Node) -> int:
+    """The value of a new seed for the node, on the mesh of the node where it has one."""
+    fixed = int(node.attributes.get("seed", 0)) if node.attributes.get("fix_seed") else 0
+    own = {name: said for name, said in node.annotations.items() if name != MAPPING}
+    spread = {MESH: own[MESH], MAPPING: [-1]} if MESH in own else {}
+    seed = builder.value(f"seed/{node.name}", SEED, annotations=spread)
+    builder.node(
+        "remat::Seed", [], name=f"seed/{node.name}", outputs=[seed], attributes={"seed": fixed},
+        annotations=with_whole(own, builder.values[seed].name), stream=node.stream,
+    )  # fmt: skip
+    return seed

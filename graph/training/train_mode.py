@@ -1,0 +1,143 @@
+"""Ops that behave otherwise in training are switched over: batch normalisation, dropout, random draws.
+
+    x ──▶ BatchNormalization ──▶ y        becomes     x ──▶ remat::BatchNorm ──▶ y, mean, inv_std
+              ▲ running mean, variance                     running ──▶ remat::RunningStatistics ──▶ running'
+
+The normalisation may be repeated; the update of the running statistics stands apart and runs once.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from types import MappingProxyType
+
+import numpy as np
+
+from graph.analysis.effects import effect_of
+from graph.builder.builder import Builder
+from graph.builder.emit import Emit
+from graph.errors import quoted
+from graph.ir import ABSENT, Effect, Graph, Node, Role, TensorType
+from graph.ops.numeric.precision import statistics_dtype
+
+_STORED = (Role.PARAMETER, Role.CONSTANT, Role.STATE)
+
+
+def in_training_mode(graph: Graph) -> tuple[Graph, list[str]]:
+    """(the graph as it runs in training, what was switched). Value ids stay; running statistics become state."""
+    return _Switch(graph).switched()
+
+
+class _Switch:
+    def __init__(self, graph: Graph, outer: _Switch | None = None):
+        self.graph = graph
+        self.is_body = outer is not None
+        self.builder = Builder.onto(graph)
+        self.builder.nodes.clear()
+        self.emit = Emit(self.builder, "training")
+        self.count: Counter[str] = Counter() if outer is None else outer.count
+        self.kept_off: list[str] = [] if outer is None else outer.kept_off  # notes on what could not be switched
+        self.latest: dict[int, int] = {}  # running statistic -> its newest content
+        readers: Counter[int] = Counter()
+        for node in graph.nodes:
+            statistics = node.inputs[3:5] if node.op == "BatchNormalization" else ()
+            readers.update(v for v in node.reads if v not in statistics)
+        self.read_elsewhere = readers
+
+    def switched(self) -> tuple[Graph, list[str]]:
+        place: list[int] = []
+        for node in self.graph.nodes:
+            node = replace(node, after=tuple(place[n] for n in node.after))
+            place.append(len(self.builder.nodes))
+            if node.op == "BatchNormalization":
+                self._batch_normalization(node)
+            elif node.op == "Dropout":
+                self.builder.nodes.append(self._dropout(node))
+            else:
+                self.builder.nodes.append(_with_stream(self.graph, self._with_bodies(node)))
+        notes = [f"{count} {what}" for what, count in self.count.items()]
+        if self.is_body:  # checked with the graph around it, which knows what it captures
+            values, nodes = tuple(self.builder.values), tuple(self.builder.nodes)
+            return replace(self.graph, values=values, nodes=nodes), notes
+        return self.builder.build(self.graph.outputs), notes + self.kept_off
+
+    def _with_bodies(self, node: Node) -> Node:
+        """The node with its bodies in training mode too."""
+        if not node.bodies:
+            return node
+        bodies = {
+            key: replace(body, graph=_Switch(body.graph, self).switched()[0]) for key, body in node.bodies.items()
+        }
+        return replace(node, bodies=MappingProxyType(bodies))
+
+    def _batch_normalization(self, node: Node) -> None:
+        x, scale, bias, mean, variance = node.inputs
+        epsilon = node.attributes.get("epsilon", 1e-5)
+        values = self.builder.values
+        type = values[x].type
+        if type is None:
+            self.kept_off.append(f"{quoted(node.name)} stays in inference mode: its input has no type")
+            self.builder.nodes.append(node)
+            return
+        per_channel = TensorType(statistics_dtype(type.dtype), type.shape[1:2])
+        now, inv_std = (self.builder.value(f"{node.name}:{what}", per_channel) for what in ("mean", "inv_std"))
+        self.builder.nodes.append(
+            replace(
+                node, op="remat::BatchNorm", inputs=(x, scale, bias), outputs=(node.outputs[0], now, inv_std),
+                attributes=MappingProxyType({"epsilon": epsilon}),
+            )
+        )  # fmt: skip
+        self.count["batch normalisations normalise by their batch"] += 1
+        own = not self.is_body  # what is inside a body is new in every trip
+        stored = own and all(values[v].role in _STORED and v not in self.graph.outputs for v in (mean, variance))
+        given = [v for v in node.outputs[1:] if v != ABSENT]
+        if not stored or self.read_elsewhere[mean] or self.read_elsewhere[variance]:
+            if given:
+                self._update(node, (mean, variance), now, inv_std, in_place=False)
+            why = "they are not its own" if own else "it runs inside a body, where statistics do not last"
+            self.kept_off.append(f"running statistics of {quoted(node.name)} are not updated: {why}")
+            return
+        for v in (mean, variance):
+            values[v] = replace(values[v], role=Role.STATE)
+        self._update(node, (mean, variance), now, inv_std, in_place=True)
+
+    def _update(self, node: Node, running: tuple[int, int], now: int, inv_std: int, in_place: bool) -> None:
+        """The node that mixes the batch's statistics into the running ones, over their old content."""
+        builder, attributes = self.builder, node.attributes
+        outputs = []
+        for i, v in enumerate(running):
+            wanted = node.outputs[1 + i] if len(node.outputs) > 1 + i else ABSENT
+            value = builder.values[v]
+            outputs.append(builder.value(f"{value.name}/updated", value.type) if wanted == ABSENT else wanted)
+        name = builder.free_node_name(f"{node.name}/statistics")
+        builder.node(
+            "remat::RunningStatistics", [*(self.latest.get(v, v) for v in running), now, inv_std], name=name,
+            outputs=outputs, in_place=((0, 0), (1, 1)) if in_place else (), phase=node.phase,
+            attributes={"momentum": attributes.get("momentum", 0.9), "epsilon": attributes.get("epsilon", 1e-5)},
+            annotations=node.annotations,
+        )  # fmt: skip
+        if in_place:
+            self.latest.update(zip(running, outputs, strict=True))
+
+    def _dropout(self, node: Node) -> Node:
+        """The node in training mode, its draws named after it."""
+        if self.graph.opset.get("", 21) < 12:
+            self.kept_off.append(f"{quoted(node.name)} stays in inference mode: opset 12 or newer is needed")
+            return node
+        ratio = node.inputs[1] if len(node.inputs) > 1 else ABSENT
+        mode = node.inputs[2] if len(node.inputs) > 2 else ABSENT
+        if mode != ABSENT and self.builder.values[mode].data is None:
+            self.kept_off.append(f"{quoted(node.name)} decides when it runs whether it drops anything")
+        else:
+            mode = self.emit.constant(True, "bool").id
+            self.count["dropouts draw"] += 1
+        if ratio == ABSENT:
+            ratio = self.emit.constant(np.float32(0.5)).id
+        return replace(node, inputs=(node.inputs[0], ratio, mode), stream=node.stream or node.name)
+
+
+def _with_stream(graph: Graph, node: Node) -> Node:
+    """A random node whose draws are named after it, so that a repeat draws the same."""
+    draws = node.stream is None and effect_of(graph, node) is Effect.RANDOM
+    return replace(node, stream=node.name) if draws else node

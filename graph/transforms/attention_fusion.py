@@ -1,0 +1,198 @@
+"""Attention that is spelled out, as one node that keeps no scores.
+
+    q ──▶ MatMul ──▶ Mul ──▶ Add ──▶ Where ──▶ Softmax ──▶ MatMul ──▶ y
+    kt ──▶╯          scale   bias    mask                  v ──▶╯              becomes
+
+    q, kt, v, bias, mask ──▶ remat::FusedAttention ──▶ y
+
+Scale (a known number, times or over), bias and mask may each be missing. Everything between has one reader.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from graph.builder.builder import Builder
+from graph.builder.emit import Emit
+from graph.errors import BadGraph, quoted
+from graph.ir import ABSENT, UNKNOWN_COST, Graph, Node, consumers, producers
+from graph.ssa.naming import without_name_order
+from graph.transforms.dead_code import kept
+
+FUSED = "remat::FusedAttention"
+FLOATING = frozenset({"float16", "bfloat16", "float32", "float64"})
+
+
+@dataclass(slots=True)
+class _Match:
+    """What a fused node is made of; filled in from the softmax back to the first product."""
+
+    last: int  # the product with the values
+    gone: list[int]
+    scale: float = 1.0
+    fill: float = -np.inf
+    bias: int = ABSENT
+    keep: int = ABSENT
+    is_inverted: bool = False  # `keep` says where scores are left out
+    q: int = ABSENT
+    kt: int = ABSENT
+
+
+def with_fused_attention(graph: Graph) -> Graph:
+    """`graph` with every attention that allows it as one node. O(nodes + reads). Raises BadGraph when none does."""
+    graph = without_name_order(graph)
+    finder = _Finder(graph)
+    matches = {match.last: match for match in map(finder.match, finder.softmaxes()) if match is not None}
+    if not matches:
+        names = [quoted(graph.nodes[n].name) for n in finder.softmaxes()]
+        found = f"{names[0]}, whose scores are no such product or are read elsewhere" if names else "no Softmax"
+        raise BadGraph.one(
+            "cannot_fuse", "fuse_attention", found, "a Softmax of masked scores between two products of like stacks",
+            "leave fuse_attention out",
+        )  # fmt: skip
+    return _written(graph, matches)
+
+
+class _Finder:
+    def __init__(self, graph: Graph):
+        self.graph, self.producer, self.readers = graph, producers(graph), consumers(graph)
+        self.outputs = {*graph.outputs, *(gradient for _, gradient in graph.gradients)}
+        self.tied = {m for node in graph.nodes for m in node.after}
+
+    def softmaxes(self) -> list[int]:
+        return [n for n, node in enumerate(self.graph.nodes) if node.op == "Softmax" and self._is_plain(n)]
+
+    def _is_plain(self, n: int) -> bool:
+        """Nothing is said of the node that the fused one would not do."""
+        node = self.graph.nodes[n]
+        return not node.after and n not in self.tied and node.cost is UNKNOWN_COST and node.recompute is None
+
+    def _is_between(self, v: int, reader: int) -> bool:
+        return self.readers[v] == [reader] and v not in self.outputs
+
+    def match(self, n: int) -> _Match | None:
+        """The attention around a Softmax."""
+        nodes, softmax = self.graph.nodes, self.graph.nodes[n]
+        p, scores = softmax.outputs[0], self.graph.values[softmax.inputs[0]].type
+        if scores is None or len(scores.shape) < 2 or not scores.elements or len(self.readers[p]) != 1:
+            return None
+        default = -1 if self.graph.opset.get("", 21) >= 13 else 1
+        m, rank = self.readers[p][0], len(scores.shape)
+        last = nodes[m]
+        if int(softmax.attributes.get("axis", default)) % rank != rank - 1 or not self._is_between(p, m):
+            return None
+        if last.op != "MatMul" or last.inputs[0] != p or last.inputs[1] == p or not self._is_plain(m):
+            return None
+        match, v, reader = _Match(m, [n, m]), softmax.inputs[0], n
+        while match.q == ABSENT:
+            step = self.producer[v]
+            if step < 0 or not self._is_plain(step) or not self._is_between(v, reader):
+                return None
+            following = self._read(match, nodes[step], scores.shape)
+            if following == ABSENT:
+                return None
+            match.gone.append(step)
+            v, reader = following, step
+        return match if self._fits(match, last.inputs[1], scores.shape) else None
+
+    def _read(self, match: _Match, node: Node, shape: tuple[int, ...]) -> int:
+        """Take one node into the match; the value to go on from, ABSENT where it does not belong to one."""
+        if node.op == "MatMul":
+            match.q, match.kt = node.inputs
+            return node.inputs[0]
+        if match.scale != 1.0 and node.op not in ("Mul", "Div"):
+            return ABSENT  # what is scaled after this is no score
+        if node.op == "Where" and match.keep == match.bias == ABSENT:
+            return self._mask(match, node, shape)
+        if node.op == "Add" and match.bias == ABSENT:
+            for v, other in (node.inputs, node.inputs[::-1]):
+                if self._shape(v) == shape and self._producer_is_score(v) and self._spreads(other, shape):
+                    match.bias = other
+                    return v
+        if node.op in ("Mul", "Div"):
+            for v, other in (node.inputs, node.inputs[::-1]):
+                number = self._number(other)
+                if (
+                    number is not None
+                    and number != 0
+                    and self._shape(v) == shape
+                    and (v == node.inputs[0] or node.op == "Mul")
+                ):
+                    match.scale *= number if node.op == "Mul" else 1 / number
+                    return v
+        return ABSENT
+
+    def _mask(self, match: _Match, node: Node, shape: tuple[int, ...]) -> int:
+        condition, one, other = node.inputs
+        for v, filler, inverted in ((one, other, False), (other, one, True)):
+            number = self._number(filler)
+            if number is not None and number < np.inf and self._shape(v) == shape and self._spreads(condition, shape):
+                match.keep, match.fill, match.is_inverted = condition, number, inverted
+                return v
+        return ABSENT
+
+    def _producer_is_score(self, v: int) -> bool:
+        """The operand of an addition that scores come from, not the bias."""
+        n = self.producer[v]
+        return n >= 0 and self.graph.nodes[n].op in ("MatMul", "Mul", "Div")
+
+    def _shape(self, v: int) -> tuple[int, ...] | None:
+        type = self.graph.values[v].type
+        return None if type is None else type.shape
+
+    def _number(self, v: int) -> float | None:
+        data = self.graph.values[v].data
+        return float(data.reshape(-1)[0]) if data is not None and data.size == 1 else None
+
+    def _spreads(self, v: int, shape: tuple[int, ...]) -> bool:
+        """The value broadcasts to the shape."""
+        own = self._shape(v)
+        return own is not None and len(own) <= len(shape) and all(
+            mine in (1, length) for mine, length in zip(own[::-1], shape[::-1], strict=False)
+        )  # fmt: skip
+
+    def _fits(self, match: _Match, v: int, scores: tuple[int, ...]) -> bool:
+        """Types that the fused op takes: equal stacks, one floating dtype."""
+        types = self.graph.types_of((match.q, match.kt, v))
+        beside = self.graph.types_of([x for x in (match.bias,) if x != ABSENT])
+        if any(type is None or len(type.shape) != len(scores) for type in types):
+            return False
+        stacks, dtypes = {t.shape[:-2] for t in types if t}, {t.dtype for t in (*types, *beside) if t}
+        return (
+            stacks == {scores[:-2]} and len(dtypes) == 1 and not dtypes - {"float16", "bfloat16", "float32", "float64"}
+        )
+
+
+def _written(graph: Graph, matches: dict[int, _Match]) -> Graph:
+    builder = Builder.onto(graph)
+    builder.nodes.clear()
+    gone = {n for match in matches.values() for n in match.gone}
+    place: dict[int, int] = {}
+    for n, node in enumerate(graph.nodes):
+        if n in matches:
+            _write(builder, node, matches[n])
+        elif n not in gone:
+            place[n] = len(builder.nodes)
+            builder.nodes.append(replace(node, after=tuple(place[m] for m in node.after)))
+    made = replace(graph, values=tuple(builder.values), nodes=tuple(builder.nodes))
+    return kept(made, range(len(made.nodes)), made.outputs)
+
+
+def _write(builder: Builder, node: Node, match: _Match) -> None:
+    """The fused node where the last product stood, under its name."""
+    keep = match.keep
+    if match.is_inverted:
+        emit = Emit(builder, f"{node.name}/keep", node.phase, annotations=node.annotations)
+        keep = emit.op("Not", emit.val(keep)).id
+    inputs = [match.q, match.kt, node.inputs[1], match.bias, keep]
+    while inputs[-1] == ABSENT:
+        inputs.pop()
+    attributes = {"scale": match.scale}
+    if keep != ABSENT and np.isfinite(match.fill):
+        attributes["fill"] = match.fill
+    builder.node(
+        FUSED, inputs, name=f"{node.name}/fused", outputs=[node.outputs[0]], attributes=attributes, phase=node.phase,
+        annotations=node.annotations,
+    )  # fmt: skip

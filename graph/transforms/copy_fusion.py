@@ -1,0 +1,62 @@
+"""Copies from one device to another and back again, taken out.
+
+a ──▶ copy to B ──▶ b ──▶ copy to A ──▶ c1 ──▶ next1        becomes        a ──▶ next1
+                    b ──▶ copy to A ──▶ c2 ──▶ next2                       a ──▶ next2
+"""
+
+from __future__ import annotations
+
+from graph.ir import ABSENT, Graph, Node
+from graph.ssa.naming import without_name_order
+from graph.transforms.boundary import Uses
+from graph.transforms.dead_code import kept
+from graph.transforms.device_placement import copy_route
+
+Route = tuple[str | None, str | None]
+
+
+def without_round_trips(graph: Graph) -> Graph:
+    """`graph` without copies whose every reader copies back; readers of those read the original, all of them.
+
+    A copy stays when it, or what is copied back, is an output, or when the way back ends on another device
+    than the way began on. Longer chains go as well: nodes are visited in order, and what a fused copy gave
+    is the original for those behind it. O(nodes + reads).
+    """
+    graph = without_name_order(graph)
+    uses = Uses.of(graph)
+    routes = {n: route for n, node in enumerate(graph.nodes) if (route := _route(node)) is not None}
+    readers = [list(reading) for reading in uses.readers]
+    instead: dict[int, int] = {}
+    gone: set[int] = set()
+    for n, route in routes.items():
+        node = graph.nodes[n]
+        copy, returns = node.outputs[0], readers[node.outputs[0]]
+        if n in gone or copy in uses.results or not returns:
+            continue
+        back = [graph.nodes[m].outputs[0] for m in returns if _undoes(routes.get(m), route)]
+        if len(back) < len(returns) or not uses.results.isdisjoint(back):
+            continue
+        original = instead.get(node.inputs[0], node.inputs[0])
+        gone.update((n, *returns))
+        for returned in back:
+            instead[returned] = original
+            readers[original] += readers[returned]
+    return kept(graph, [n for n in range(len(graph.nodes)) if n not in gone], graph.outputs, instead=instead)
+
+
+def _route(node: Node) -> Route | None:
+    single = len(node.inputs) == 1 and len(node.outputs) == 1 and ABSENT not in (*node.inputs, *node.outputs)
+    return copy_route(node) if single else None
+
+
+def _undoes(second: Route | None, first: Route) -> bool:
+    return second is not None and _same(second[0], first[1]) and _same(second[1], first[0])
+
+
+def _same(one: str | None, other: str | None) -> bool:
+    """Equal devices; a family without a number, such as gpu, stands for any of its devices."""
+    if one is None or other is None:
+        return False
+    family, _, number = one.partition(":")
+    other_family, _, other_number = other.partition(":")
+    return family == other_family and (number == other_number or not number or not other_number)

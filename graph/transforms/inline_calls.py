@@ -1,0 +1,94 @@
+"""Graphs in the standard's own control flow: calls written out at their place, every If with both branches.
+
+x ──▶ call: [ a ──▶ b ] ──▶ y        becomes        x ──▶ call/a ──▶ call/b ──▶ y
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import MappingProxyType
+
+from graph.analysis.effects import effect_of
+from graph.ir import ABSENT, Body, Effect, Graph, Node, Role, Value, walk
+from graph.ir.names import free_name
+from graph.ir.renumber import renumbered
+from graph.ops.control_flow.interface import CALL, both_branches
+
+
+def without_calls(graph: Graph) -> Graph:
+    """`graph` without remat::Call and without an If that has one branch only, in bodies too. Value ids stay.
+
+    What a call draws it draws still: the streams inside are named after it. Depth is that of the bodies.
+    """
+    if not any(_is_ours(node) for nested in walk(graph) for node in nested.nodes):
+        return graph
+    return _Inlining(graph).inlined()
+
+
+def _is_ours(node: Node) -> bool:
+    return node.op == CALL or (node.op == "If" and "else_branch" not in node.bodies)
+
+
+class _Inlining:
+    def __init__(self, graph: Graph):
+        self.graph = graph
+        self.values, self.nodes = list(graph.values), list[Node]()
+        self.value_names = {value.name for value in graph.values}
+        self.node_names = {node.name for node in graph.nodes}
+
+    def inlined(self) -> Graph:
+        last: dict[int, int] = {}  # node -> the last that stands for it
+        for n, node in enumerate(self.graph.nodes):
+            if node.op == "If":
+                node = both_branches(node, self.graph.types_of(node.inputs))
+            bodies = {key: replace(body, graph=without_calls(body.graph)) for key, body in node.bodies.items()}
+            after = tuple(last[before] for before in node.after if before in last)
+            if node.op == CALL:
+                self._write_out(replace(node, after=after), bodies["body"])
+            else:
+                self.nodes.append(
+                    replace(node, after=after, bodies=MappingProxyType(bodies) if bodies else node.bodies)
+                )
+            if self.nodes:
+                last[n] = len(self.nodes) - 1
+        return replace(self.graph, values=tuple(self.values), nodes=tuple(self.nodes))
+
+    def _write_out(self, call: Node, body: Body) -> None:
+        """Add the nodes of a call's body, under its name."""
+        graph, first = body.graph, len(self.nodes)
+        place = {ABSENT: ABSENT, **dict(zip(graph.inputs, call.inputs, strict=True)), **dict(body.captures)}
+        written = {v for node in graph.nodes for v in node.writes}
+        copies = []
+        for v, outer in zip(graph.outputs, call.outputs, strict=False):
+            if outer != ABSENT and v in written and v not in place:
+                place[v] = outer
+            elif outer != ABSENT:
+                copies.append((v, outer))
+        for v, value in enumerate(graph.values):
+            if v not in place:
+                place[v] = len(self.values)
+                self.values.append(self._own(call, value))
+        for inner in graph.nodes:
+            self._node(call, inner, place, first)
+        for v, outer in copies:
+            name = free_name(f"{call.name}/{self.values[outer].name}", self.node_names)
+            self.nodes.append(
+                Node(name, "Identity", (place[v],), (outer,), phase=call.phase, annotations=call.annotations)
+            )
+
+    def _own(self, call: Node, value: Value) -> Value:
+        """A value of the body among those of the graph; nothing is given to it any more."""
+        role = Role.ACTIVATION if value.role is Role.INPUT else value.role
+        return replace(value, name=free_name(f"{call.name}/{value.name}", self.value_names), role=role)
+
+    def _node(self, call: Node, node: Node, place: dict[int, int], first: int) -> None:
+        graph = call.bodies["body"].graph
+        stream = f"{call.stream or call.name}#0/{node.stream or node.name}"
+        after = tuple(first + before for before in node.after) if node.after else call.after
+        self.nodes.append(
+            renumbered(
+                node, place.__getitem__, name=free_name(f"{call.name}/{node.name}", self.node_names), phase=call.phase,
+                after=after, stream=stream if effect_of(graph, node) is Effect.RANDOM else node.stream,
+                annotations=MappingProxyType({**call.annotations, **node.annotations}),
+            )
+        )  # fmt: skip

@@ -1,0 +1,98 @@
+"""What is legal and still looks like a mistake: told by the analysis, refused by none but who depends on it.
+
+x ──▶ StopGradient ──▶ y, unread        orphan_barrier: whoever reads x meets the gradient all the same
+x ──▶ a ──▶ y,  x ──▶ b ──▶ y           overwritten_unread: the first y is written for nobody
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+
+from graph.errors import BadGraph, Finding, Findings, quoted
+from graph.ir import ABSENT, Graph, Role
+from graph.ssa.analysis import Analysis, analysis_of
+from graph.ssa.naming import naming_of
+from graph.transforms.boundary import Uses
+from graph.transforms.device_placement import check_placement, device_of, kind
+
+BARRIER = "StopGradient"  # in any domain: a gradient ends here; what it writes must be read
+
+
+def lints(graph: Graph, analysis: Analysis | None = None) -> list[Finding]:
+    """Findings about a graph that may run as it stands, ten of a kind at most."""
+    analysis = analysis or analysis_of(graph)
+    kinds: list[Callable[[Graph, Analysis, Findings], None]] = [
+        lambda graph, _, findings: orphan_barriers(graph, (), findings),
+        _overwritten_unread,
+        _dead,
+        _unused,
+        _on_two_devices,
+    ]
+    found: list[Finding] = []
+    for collect in kinds:
+        findings = Findings()
+        collect(graph, analysis, findings)
+        found += findings.kept
+    return found
+
+
+def orphan_barriers(graph: Graph, also_read: Collection[int], findings: Findings) -> None:
+    """Collect barriers nobody looks behind: the gradient still passes the value they stand beside.
+
+    A barrier that writes the name it reads is looked behind by whoever reads that name.
+    """
+    barriers = [(n, node) for n, node in enumerate(graph.nodes) if kind(node) == BARRIER]
+    if not barriers:
+        return
+    names = naming_of(graph).names
+    read = {v for node in graph.nodes for v in node.reads} | Uses.of(graph).results | set(also_read)
+    for n, node in barriers:
+        own = {names[v] for v in node.reads}
+        if read.isdisjoint(node.writes) and own.isdisjoint(names[v] for v in node.writes):
+            written = ", ".join(quoted(graph.values[v].name) for v in node.writes)
+            findings.add(
+                "orphan_barrier", f"nodes[{n}]",
+                f"{written}, which {node.op} {quoted(node.name)} writes and nobody reads",
+                "a barrier whose output is read", "read its output instead of its input, or remove it",
+            )  # fmt: skip
+
+
+def _overwritten_unread(graph: Graph, analysis: Analysis, findings: Findings) -> None:
+    table = analysis.table
+    next_of = {old: v for v, old in enumerate(table.replaced) if old != ABSENT}
+    for v in analysis.unread:
+        place = analysis.producers[v]
+        if v in next_of and place is not None:
+            writer = analysis.producers[next_of[v]]
+            by = quoted(graph.nodes[writer[0]].name) if writer is not None else "another node"
+            findings.add(
+                "overwritten_unread", f"nodes[{place[0]}].outputs[{place[1]}]",
+                f"{quoted(table.names[v])} at version {table.numbers[v]}, which {by} writes over before it is read",
+                "a version that somebody reads", "read it, write another name, or prune the graph",
+            )  # fmt: skip
+
+
+def _dead(graph: Graph, analysis: Analysis, findings: Findings) -> None:
+    for n in analysis.dead:
+        findings.add(
+            "dead_node", f"nodes[{n}]", f"{quoted(graph.nodes[n].name)}, on which no output depends",
+            "nodes that an output or an effect needs", "prune the graph, or hand its result out",
+        )  # fmt: skip
+
+
+def _unused(graph: Graph, analysis: Analysis, findings: Findings) -> None:
+    results = Uses.of(graph).results
+    for v, value in enumerate(graph.values):
+        if value.role is not Role.ACTIVATION and not analysis.consumers[v] and v not in results:
+            findings.add(
+                "unused_value", f"values[{v}]", f"{value.role.value} {quoted(value.name)}, which nobody reads",
+                "values that are read", "leave it out: it is resident all the same",
+            )  # fmt: skip
+
+
+def _on_two_devices(graph: Graph, analysis: Analysis, findings: Findings) -> None:
+    if any(device_of(node) for node in graph.nodes):
+        try:
+            check_placement(graph)
+        except BadGraph as error:
+            findings.add_all(error)

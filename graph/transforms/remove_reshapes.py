@@ -1,0 +1,80 @@
+"""Reshapes whose target is computed from what they reshape, found and taken out where their readers need none.
+
+data ──▶ Shape ──▶ Slice ──▶ Concat ──▶ target ──╮
+  ╰──────────────────────────────────────────▶ Reshape ──▶ FC        the group: Shape, Slice, Concat, Reshape
+
+A dense op that flattens its data by itself reads the value before as well as after such a group.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from graph.errors import Findings
+from graph.ir import ABSENT, Graph, Node, producers
+from graph.ssa.naming import without_name_order
+from graph.transforms.boundary import Uses
+from graph.transforms.device_placement import kind
+from graph.transforms.remove_group import identity_pair, without_groups
+
+RESHAPE = "Reshape"
+#: Ops that read their data as a matrix, whatever its rank.
+FLATTENING = frozenset({"FC", "FullyConnected", "Int8FC"})
+
+
+def reshape_groups(graph: Graph) -> list[list[int]]:
+    """Per Reshape of a value to a target: the nodes on any path from the one to the other, then the Reshape.
+
+    A target that does not depend on the value gives the Reshape alone. Linear in the nodes between the two.
+    """
+    producer = producers(graph)
+    return [
+        [*_between(graph, producer, node.inputs[0], node.inputs[1]), n]
+        for n, node in enumerate(graph.nodes)
+        if kind(node) == RESHAPE and len(node.inputs) == 2 and ABSENT not in node.inputs
+    ]
+
+
+def _between(graph: Graph, producer: Sequence[int], source: int, target: int) -> list[int]:
+    """Nodes on any path from value `source` to value `target`: what the target needs, as far as it needs the source."""
+    first = producer[source]  # no node of a path stands before it
+    seen: set[int] = set()
+    pending = [producer[target]]
+    while pending:
+        n = pending.pop()
+        if n > first and n not in seen:
+            seen.add(n)
+            pending.extend(producer[v] for v in graph.nodes[n].reads if v != source)
+    dependent, found = {source}, []
+    for n in sorted(seen):
+        node = graph.nodes[n]
+        if not dependent.isdisjoint(node.reads):
+            dependent.update(node.writes)
+            found.append(n)
+    return found
+
+
+def without_reshapes(graph: Graph, readers: Collection[str] = FLATTENING) -> Graph:
+    """`graph` without the reshape groups whose results only ops among `readers` read, all of them at once.
+
+    A group stays when it is not isolated: when something else enters or leaves it.
+    """
+    graph = without_name_order(graph)
+    uses = Uses.of(graph)
+
+    def accepts(node: Node) -> bool:
+        return kind(node) in readers
+
+    removed: set[int] = set()
+    instead: dict[int, int] = {}
+    for group in reshape_groups(graph):
+        result = graph.nodes[group[-1]].outputs[0]
+        reading = uses.readers[result] if result != ABSENT else []
+        if not reading or not all(accepts(graph.nodes[n]) for n in reading) or removed.intersection(group):
+            continue
+        refusals = Findings()
+        source, leaving = identity_pair(graph, group, uses, accepts, refusals)
+        if not refusals:
+            removed.update(group)
+            instead[leaving] = instead.get(source, source)
+    return without_groups(graph, removed, instead)

@@ -1,0 +1,139 @@
+"""The same program in another order, with some nodes run again.
+
+replay(graph, [0, 1, 2, 1, 3])     # node 1 runs twice; node 3 reads its second copy
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
+
+from graph.errors import BadGraph
+from graph.ir import ABSENT, Body, Graph, Node, Phase, Value
+from graph.ir.names import free_name
+from graph.ir.renumber import captured_from
+
+
+def replay(graph: Graph, order: Sequence[int], handed_out: Mapping[int, int] | None = None) -> Graph:
+    """`graph` with its nodes run as `order` says: each at least once, repeats allowed.
+
+    Every read binds to the latest earlier copy. Run k of node `n` is called `n/k` and carries
+    `annotations.origin = [n, k]`; a repeat belongs to the phase it runs in. An output of the graph
+    keeps its name on the copy that is handed out: its last one, unless `handed_out` says at which
+    place of `order` it is made. Raises BadGraph when a node is left out or reads what does not exist
+    yet. O(nodes + reads).
+    """
+    return _Replay(graph, order, handed_out or {}).graph()
+
+
+class _Replay:
+    """One replay under way: which copy of each value is the latest, and what was made so far."""
+
+    def __init__(self, graph: Graph, order: Sequence[int], handed_out: Mapping[int, int]):
+        self.source, self.order, self.handed_out = graph, order, handed_out
+        written = {v for node in graph.nodes for v in node.writes}
+        self.latest = [ABSENT if v in written else v for v in range(len(graph.values))]
+        self.values: list[Value] = []
+        self.nodes: list[Node] = []
+        self.first_run = [ABSENT] * len(graph.nodes)
+        self.runs = [0] * len(graph.nodes)
+        self.total = [0] * len(graph.nodes)
+        for n in order:
+            self.total[n] += 1
+        self.outputs = dict.fromkeys(graph.outputs, ABSENT)  # output -> the copy that is handed out
+        self.value_names = {value.name for value in graph.values}
+        self.node_names = {node.name for node in graph.nodes}
+        self.phase = Phase.FORWARD
+        # Values nobody writes come first and keep their place among themselves.
+        for v, value in enumerate(graph.values):
+            if v not in written:
+                self.latest[v] = len(self.values)
+                self.values.append(value)
+
+    def graph(self) -> Graph:
+        source = self.source
+        left_out = [node.name for node, total in zip(source.nodes, self.total, strict=True) if not total]
+        if left_out:
+            raise BadGraph.one(
+                "node_left_out", "order", f"no run of {left_out[0]} ({len(left_out)} nodes left out)",
+                "every node at least once", "add the missing nodes or prune them from the graph first",
+            )  # fmt: skip
+        for n in self.order:
+            self._run(n)
+        return Graph(
+            source.name,
+            tuple(self.values),
+            tuple(self.nodes),
+            tuple(self._final(v) for v in source.outputs),
+            tuple(self.latest[v] for v in source.inputs),
+            source.opset,
+            source.order_is_given,
+            tuple((self._final(p), self._final(g)) for p, g in source.gradients),
+            source.annotations,
+            source.gradient_rules,
+        )
+
+    def _final(self, v: int) -> int:
+        """The copy of `v` that stands for it in the rewritten graph."""
+        copy = self.outputs.get(v, ABSENT)
+        return self.latest[v] if copy == ABSENT else copy
+
+    def _run(self, n: int) -> None:
+        node, run, latest = self.source.nodes[n], self.runs[n], self.latest
+        self.runs[n] += 1
+        if node.phase > self.phase:
+            self.phase = node.phase
+        inputs = tuple([ABSENT if v == ABSENT else latest[v] for v in node.inputs])
+        if ABSENT in inputs:
+            self._all_exist(node, node.inputs)
+        bodies = node.bodies and {name: self._captured(node, body) for name, body in node.bodies.items()}
+        is_last = self.runs[n] == self.total[n]
+        outputs = tuple([ABSENT if v == ABSENT else self._write(v, run, is_last) for v in node.outputs])
+        reads, annotations = node.gradient_reads, {**node.annotations, "origin": [node.name, run]}
+        # Draws inside bodies are named after the node: a repeat draws under the name of the first run.
+        stream = node.stream or (node.name if run and bodies else None)
+        if run == 0:
+            self.first_run[n] = len(self.nodes)
+            name, phase, after = node.name, node.phase, tuple([self.first_run[a] for a in node.after])
+        else:
+            name, phase, after = free_name(f"{node.name}/{run}", self.node_names, "/copy"), self.phase, ()
+        self.nodes.append(
+            Node(
+                name, node.op, inputs, outputs, node.attributes, phase, after, node.cost, node.effect, stream,
+                node.views, node.in_place, node.recompute, node.heavy,
+                None if reads is None else tuple([latest[v] for v in reads]), bodies, MappingProxyType(annotations),
+            )
+        )  # fmt: skip
+
+    def _all_exist(self, node: Node, reads: Iterable[int]) -> None:
+        """Raises BadGraph when one of these values has no copy yet."""
+        for v in reads:
+            if v != ABSENT and self.latest[v] == ABSENT:
+                raise BadGraph.one(
+                    "undefined_value", f"order[{len(self.nodes)}]",
+                    f"{node.name} reads {self.source.values[v].name}, which does not exist yet",
+                    "its producer earlier in the order", "run the producer first",
+                )  # fmt: skip
+
+    def _captured(self, node: Node, body: Body) -> Body:
+        self._all_exist(node, [outer for _, outer in body.captures])
+        return captured_from(body, self.latest.__getitem__)
+
+    def _write(self, v: int, run: int, is_last: bool) -> int:
+        """Id of this run's copy of value `v`, which becomes the latest."""
+        value, copy = self.source.values[v], len(self.values)
+        if v not in self.outputs:
+            keeps_name = run == 0
+        else:
+            keeps_name = self.handed_out[v] == len(self.nodes) if v in self.handed_out else is_last
+            if keeps_name:
+                self.outputs[v] = copy
+        if not keeps_name:
+            name = free_name(f"{value.name}/{run}", self.value_names, "/copy")
+            value = Value(
+                name, value.type, value.role, value.bytes, value.fixed_bytes, value.data, value.annotations,
+                value.stop_gradient,
+            )  # fmt: skip
+        self.latest[v] = copy
+        self.values.append(value)
+        return copy

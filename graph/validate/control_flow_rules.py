@@ -1,0 +1,239 @@
+"""Whether nodes and their bodies fit: which bodies there are, what they are given, what they hand out."""
+
+from __future__ import annotations
+
+from graph.errors import Findings, quoted
+from graph.ir import ABSENT, Body, Graph, Node, TensorType
+from graph.ops.control_flow.interface import CALL, CONTROL_FLOW, Trips, trips_of
+from graph.ops.control_flow.type_inference import formal_types, output_types
+from graph.validate.planned_scan_rules import check_planned
+
+_MOST_TRIPS, _MOST_AXES = 2**31 - 1, 64
+_BODIES = {"If": ("then_branch", "else_branch"), "Loop": ("body",), "Scan": ("body",), CALL: ("body",)}
+
+
+def check_control_flow(graph: Graph, where: str, findings: Findings) -> None:
+    """Collect what is wrong with the control flow of one graph; its bodies are sound in themselves."""
+    for n, node in enumerate(graph.nodes):
+        if node.op in CONTROL_FLOW:
+            _Check(graph, node, f"{where}nodes[{n}]", findings).whole()
+    check_planned(graph, where, findings)
+
+
+def _is_count(number: object) -> bool:
+    return type(number) is int and 0 <= number <= _MOST_TRIPS
+
+
+class _Check:
+    def __init__(self, graph: Graph, node: Node, path: str, findings: Findings):
+        self.graph, self.node, self.path, self.findings = graph, node, path, findings
+        self.given = list(graph.types_of(node.inputs))
+        self.name = f"{node.op} {quoted(node.name)}"
+
+    def whole(self) -> None:
+        faults = len(self.findings)
+        self._attributes()
+        if len(self.findings) > faults:
+            return  # whatever else is asked of the node reads them
+        self._bodies()
+        self._inputs()
+        if len(self.findings) > faults:
+            return
+        for key, body in self.node.bodies.items():
+            self._formals(key, body)
+            self._count(key, body)
+        if len(self.findings) > faults:
+            return
+        self._conditions()
+        self._states()
+        self._outputs()
+
+    def _attributes(self) -> None:
+        """Numbers and lists of numbers where the op takes them."""
+        node = self.node
+        kinds = {"annotations": node.annotations, "attributes": node.attributes}
+        for kind, given in kinds.items() if node.op == "Loop" else ():
+            if given.get("max_trips") is not None and not _is_count(given["max_trips"]):
+                self._bad(f"{kind}.max_trips", given["max_trips"], f"a number from 0 to {_MOST_TRIPS}")
+        if node.op != "Scan":
+            return
+        scanned = node.attributes.get("num_scan_inputs", 1)
+        if not _is_count(scanned):
+            self._bad("attributes.num_scan_inputs", scanned, "a number of sequences")
+            return
+        body = node.bodies.get("body")
+        stacked = len(body.graph.outputs) - (len(node.inputs) - scanned) if body is not None else 0
+        for side, count in (("input", scanned), ("output", stacked)):
+            for what, allowed in (("axes", range(-_MOST_AXES, _MOST_AXES)), ("directions", range(2))):
+                key = f"scan_{side}_{what}"
+                found = node.attributes.get(key)
+                if found is None or (isinstance(found, list | tuple) and not found):
+                    continue
+                fits = isinstance(found, list | tuple) and all(type(n) is int and n in allowed for n in found)
+                if not fits or (body is not None and len(found) != count):
+                    self._bad(f"attributes.{key}", found, f"{max(count, 0)} {what}, one for each that is scanned")
+
+    def _bad(self, place: str, found: object, expected: str) -> None:
+        self.findings.add(
+            "bad_attribute", f"{self.path}.{place}", f"{found!r:.80} of {self.name}", expected, "correct it"
+        )  # fmt: skip
+
+    def _bodies(self) -> None:
+        wanted = _BODIES[self.node.op]
+        for key in wanted:
+            if key not in self.node.bodies and not (key == "else_branch" and self._keeps()):
+                self.findings.add(
+                    "missing_body", f"{self.path}.bodies", f"{self.name} without {key}",
+                    f"a graph as {key}", "add it; an If without one takes the values it keeps as further inputs",
+                )  # fmt: skip
+        for key in self.node.bodies:
+            if key not in wanted:
+                self.findings.add(
+                    "unknown_body", f"{self.path}.bodies.{key}", f"{self.name} with a body {quoted(key)}",
+                    " and ".join(wanted), "rename or remove it",
+                )  # fmt: skip
+
+    def _keeps(self) -> bool:
+        """True when an If says by further inputs what its outputs are without an else branch."""
+        return len(self.node.inputs) > 1 or not self.node.outputs
+
+    def _inputs(self) -> None:
+        node, count = self.node, len(self.node.inputs)
+        if node.op == "If" and "else_branch" not in node.bodies and "then_branch" in node.bodies:
+            expected = len(node.bodies["then_branch"].graph.outputs)
+            if count and count - 1 != expected:
+                self.findings.add(
+                    "kept_values", f"{self.path}.inputs",
+                    f"{self.name} without else_branch that keeps {count - 1} values",
+                    f"{expected}, one for each output", "list after the condition what each output is when it fails",
+                )  # fmt: skip
+        elif node.op == "If" and count > 1:
+            self.findings.add(
+                "body_inputs", f"{self.path}.inputs", f"{self.name} with {count} inputs",
+                "the condition alone, as both branches are there", "let the branches capture the others",
+            )  # fmt: skip
+        if node.op in ("If", "Loop") and (not count or (node.op == "If" and node.inputs[0] == ABSENT)):
+            self.findings.add(
+                "missing_condition", f"{self.path}.inputs", f"{self.name} without inputs",
+                "a condition first" if node.op == "If" else "a trip count and a condition, either of them absent",
+                "name the condition",
+            )  # fmt: skip
+        scanned = int(node.attributes.get("num_scan_inputs", 1)) if node.op == "Scan" else 1
+        if node.op == "Scan" and not 1 <= scanned <= count:
+            self.findings.add(
+                "body_inputs", f"{self.path}.attributes.num_scan_inputs", f"{scanned} of {count} inputs of {self.name}",
+                "at least one sequence, and no more than there are inputs", "correct the number",
+            )  # fmt: skip
+
+    def _formals(self, key: str, body: Body) -> None:
+        expected = formal_types(self.node, self.given)
+        if expected is None:
+            return
+        found = list(body.graph.types_of(body.graph.inputs))
+        if len(found) != len(expected):
+            self.findings.add(
+                "body_inputs", f"{self.path}.bodies.{key}.inputs",
+                f"{len(found)} formal inputs in {key} of {self.name}",
+                f"{len(expected)}, one for each value it is given", "correct the formal inputs",
+            )  # fmt: skip
+            return
+        for i, (a, b) in enumerate(zip(found, expected, strict=True)):
+            if a is not None and b is not None and a != b:
+                name = body.graph.values[body.graph.inputs[i]].name
+                self.findings.add(
+                    "type_conflict", f"{self.path}.bodies.{key}.inputs[{i}]",
+                    f"{quoted(name)} is {a} in {key} of {self.name}",
+                    f"{b}, as what it is given", "correct the declaration or leave it out",
+                )  # fmt: skip
+
+    def _count(self, key: str, body: Body) -> None:
+        """As many outputs as the node can hand out."""
+        node, made = self.node, len(body.graph.outputs)
+        if node.op == "If":
+            other = next((b for k, b in node.bodies.items() if k != key), body)
+            if key == "then_branch" and len(other.graph.outputs) != made:
+                self.findings.add(
+                    "branch_outputs", f"{self.path}.bodies",
+                    f"{made} outputs of then_branch and {len(other.graph.outputs)} of else_branch of {self.name}",
+                    "as many from both", "let both branches hand out the same values",
+                )  # fmt: skip
+                return
+        extra = 1 if node.op == "Loop" else 0
+        states = Trips.of(node).states if node.op in ("Loop", "Scan") else 0
+        if made < extra + states or made - extra < len(node.outputs):
+            self.findings.add(
+                "body_outputs", f"{self.path}.bodies.{key}.outputs", f"{made} outputs of {key} of {self.name}",
+                f"at least {max(extra + states, extra + len(node.outputs))}: "
+                + ("the condition, " if extra else "") + f"{states} states and what the node hands out",
+                "let the body return a value for each",
+            )  # fmt: skip
+
+    def _conditions(self) -> None:
+        node = self.node
+        place = {"If": 0, "Loop": 1}.get(node.op, -1)
+        if 0 <= place < len(node.inputs) and node.inputs[place] != ABSENT:
+            self._flag(self.graph, node.inputs[place], f".inputs[{place}]", "the condition")
+        if node.op == "Loop":
+            graph = node.bodies["body"].graph
+            self._flag(graph, graph.outputs[0], ".bodies.body.outputs[0]", "the condition the body returns")
+
+    def _flag(self, graph: Graph, v: int, place: str, what: str) -> None:
+        type = graph.values[v].type
+        if type is not None and (type.dtype != "bool" or type.elements != 1):
+            self.findings.add(
+                "bad_condition", f"{self.path}{place}",
+                f"{what} of {self.name}, {quoted(graph.values[v].name)}, is {type}",
+                "one element of bool", "compare or reduce it to one truth value",
+            )  # fmt: skip
+
+    def _states(self) -> None:
+        if self.node.op not in ("Loop", "Scan"):
+            return
+        trips = Trips.of(self.node)
+        graph = trips.body.graph
+        for i in range(trips.states):
+            before, after = (graph.values[v] for v in (trips.state_in(i), trips.state_out(i)))
+            if before.type is not None and after.type is not None and before.type != after.type:
+                self.findings.add(
+                    "state_type", f"{self.path}.bodies.body.outputs[{trips.lead_out + i}]",
+                    f"state {quoted(before.name)} of {self.name} goes in as {before.type}, comes out as {after.type}",
+                    "a state that keeps its type from trip to trip", "give it its final shape before the loop",
+                )  # fmt: skip
+        stacks = [v for v in self.node.outputs[trips.states :] if v != ABSENT]
+        if stacks and trips_of(self.graph.values, self.node).most is None:
+            self.findings.add(
+                "unknown_trips", self.path, f"{self.name} stacks {quoted(self.graph.values[stacks[0]].name)}"
+                " over an unknown number of trips", "a constant trip count, or the most trips it may make",
+                "say it as annotation `max_trips`",
+            )  # fmt: skip
+        lengths = {}
+        for k, axis in enumerate(trips.input_axes() if self.node.op == "Scan" else ()):
+            value = self.graph.values[trips.sequence(k)]
+            if value.type is not None and -len(value.type.shape) <= axis < len(value.type.shape):
+                lengths[quoted(value.name)] = value.type.shape[axis]
+        if len(set(lengths.values())) > 1:
+            self.findings.add(
+                "type_conflict", f"{self.path}.inputs",
+                f"{self.name} over sequences of lengths {lengths}", "one length",
+                "correct the shapes or axes",
+            )  # fmt: skip
+
+    def _outputs(self) -> None:
+        node, graph = self.node, self.graph
+        if node.op == "If" and len(node.bodies) == 2:
+            then, other = (list(b.graph.types_of(b.graph.outputs)) for b in node.bodies.values())
+            self._agree(then, other, "in one branch and {} in the other")
+        made = output_types(node, graph.values) or []
+        declared = list(graph.types_of(node.outputs))
+        self._agree(declared, made, "as declared and {} as its bodies make it")
+
+    def _agree(self, a: list[TensorType | None], b: list[TensorType | None], how: str) -> None:
+        for i, (one, two) in enumerate(zip(a, b, strict=False)):
+            if one is None or two is None or one == two:
+                continue
+            v = self.node.outputs[i] if i < len(self.node.outputs) else ABSENT
+            name = quoted(self.graph.values[v].name) if v != ABSENT else f"output {i}"
+            self.findings.add(
+                "type_conflict", f"{self.path}.outputs[{i}]", f"{name} of {self.name} is {one} {how.format(two)}",
+                "one type", "correct the declaration, or pad to one shape",
+            )  # fmt: skip

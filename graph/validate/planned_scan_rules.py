@@ -1,0 +1,117 @@
+"""Whether the nodes that plans make of a Scan and its way back say what their runs need."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from graph.errors import Findings, quoted
+from graph.ir import Graph, Node
+from graph.ops.control_flow.snapshot_scan import ADVANCE, BACKWARD, SNAPSHOT_GRAD, SNAPSHOT_SCAN
+from graph.ops.control_flow.tail_scan import TAIL_GRAD, TAIL_SCAN, TailGrad
+
+_MOST = 2**31 - 1
+#: What an attribute may hold, in words, and whether it does; the node is the second argument.
+Fits = Callable[[Any, Node], bool]
+
+
+def _count(given: Any, node: Node) -> bool:
+    return type(given) is int and 0 <= given <= _MOST
+
+
+def _inputs(given: Any, node: Node) -> bool:
+    return _count(given, node) and given <= len(node.inputs)
+
+
+def _counts(given: Any, node: Node) -> bool:
+    return isinstance(given, list | tuple) and all(_count(number, node) for number in given)
+
+
+def _actions(given: Any, node: Node) -> bool:
+    return _counts(given, node) and len(given) % 3 == 0 and all(ADVANCE <= kind <= BACKWARD for kind in given[::3])
+
+
+_RULES: dict[Fits, str] = {
+    _count: f"a number from 0 to {_MOST}", _inputs: "a number of inputs", _counts: "a list of numbers",
+    _actions: "three numbers an action, the first from 0 to 3",
+}  # fmt: skip
+#: op -> bodies, attributes that must be there, those that may be.
+PLANNED: dict[str, tuple[tuple[str, ...], dict[str, Fits], dict[str, Fits]]] = {
+    SNAPSHOT_SCAN: (
+        ("body",), {"snapshots": _counts, "rows": _count, "snapshot_states": _counts}, {"num_scan_inputs": _inputs},
+    ),
+    TAIL_SCAN: (("body",), {"tail_trips": _count, "num_tail_stacks": _count}, {"num_scan_inputs": _inputs}),
+    SNAPSHOT_GRAD: (
+        ("body", "advance"), {"num_scan_inputs": _inputs, "num_row_inputs": _inputs, "schedule": _actions},
+        {"advance_scan_inputs": _counts},
+    ),
+    TAIL_GRAD: (
+        ("body", "tail"),
+        {"num_scan_inputs": _inputs, "num_tail_inputs": _inputs, "trips": _count, "tail_trips": _count},
+        {"body_scan_inputs": _counts, "tail_scan_inputs": _counts, "laid_rows": _counts},
+    ),
+}  # fmt: skip
+
+
+def check_planned(graph: Graph, where: str, findings: Findings) -> None:
+    """Collect what is wrong with them; whether types and numbers of trips agree is seen when they run."""
+    for n, node in enumerate(graph.nodes):
+        faults = list(_faults(node)) if node.op in PLANNED else []
+        for code, place, found, expected in faults or (_counted(node) if node.op in PLANNED else ()):
+            findings.add(
+                code, f"{where}nodes[{n}].{place}", f"{found} of {node.op} {quoted(node.name)}", expected, "correct it"
+            )  # fmt: skip
+
+
+Fault = tuple[str, str, str, str]  # code, place, what was found, what is expected
+
+
+def _counted(node: Node) -> Iterator[Fault]:
+    """Formal inputs and outputs of bodies, whose attributes are in order."""
+    given = len(node.inputs)
+    scanned, rows, tails = (
+        int(node.attributes.get(name, 0)) for name in ("num_scan_inputs", "num_row_inputs", "num_tail_inputs")
+    )
+    if node.op in (SNAPSHOT_SCAN, TAIL_SCAN):
+        states = given - int(node.attributes.get("num_scan_inputs", 1))
+        expected = {"body": (given, states)}
+    elif node.op == SNAPSHOT_GRAD:
+        read = len(node.attributes.get("advance_scan_inputs", ()))
+        expected = {"body": (given, given - scanned - rows), "advance": (rows + read, rows)}
+    else:
+        back = TailGrad.of(node)
+        body, tail = (len(back.reads(key)) for key in ("body", "tail"))
+        least = back.states + back.emitted
+        expected = {
+            "body": (back.states + body, least + len(back.laid)),
+            "tail": (back.states + tails + tail, back.states),
+        }
+    for key, (inputs, outputs) in expected.items():
+        graph = node.bodies[key].graph
+        if len(graph.inputs) != inputs:
+            yield "body_inputs", f"bodies.{key}.inputs", f"{len(graph.inputs)} formal inputs", f"{inputs} of them"
+        if len(graph.outputs) < max(outputs, 0):
+            yield "body_outputs", f"bodies.{key}.outputs", f"{len(graph.outputs)} outputs", f"{outputs} of them or more"
+
+
+def _faults(node: Node) -> Iterator[Fault]:
+    """Bodies and attributes that are not there or hold something else."""
+    bodies, needed, possible = PLANNED[node.op]
+    for key in bodies:
+        if key not in node.bodies:
+            yield "missing_body", "bodies", f"no {key}", f"a graph as {key}"
+    for key in node.bodies:
+        if key not in bodies:
+            yield "unknown_body", f"bodies.{key}", f"a body {quoted(key)}", " and ".join(bodies)
+    for name, fits in {**needed, **possible}.items():
+        given = node.attributes.get(name)
+        if not (fits(given, node) if given is not None else name in possible):
+            yield "bad_attribute", f"attributes.{name}", f"{given!r:.80}", _RULES[fits]
+    said = [node.attributes.get(name, 0) for name in ("num_scan_inputs", "num_row_inputs", "num_tail_inputs")]
+    if sum(number for number in said if type(number) is int) > len(node.inputs):
+        yield (
+            "bad_attribute",
+            "attributes.num_scan_inputs",
+            "more sequences and rows than inputs",
+            "as many as there are",
+        )

@@ -1,0 +1,128 @@
+"""Whether a step that a lever made another graph of still computes the same: both are run on the same numbers.
+
+Loss and gradients are compared, without an update; micro-batches one after the other, their results averaged. Sums in
+parts round otherwise, so equal means within what the dtype allows (`graph/execution/compare_outputs.py`), not bit
+for bit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from graph.analysis.cost import device_named, seconds_of
+from graph.errors import BadGraph, CannotExecute
+from graph.execution import compare_outputs
+from graph.ir import Graph
+from graph.limits import Limits
+from planner.errors import BadRequest
+from planner.formulation.execution_check import DIFFERENT, EQUAL, MOST_BYTES, MOST_SECONDS, NOT_EXECUTED, Executed
+from planner.formulation.training_graph import read, training_graph
+from planner.request.plan_request import Request
+
+
+def executed(
+    model: bytes | Graph, before: Request, after: Request, passes: int, limits: Limits | None
+) -> dict[str, str]:  # fmt: skip
+    """Status, how and why, as the report has them of a plan. A step takes `passes` runs of what `after` asks for."""
+    if before.execute == "no":
+        return _said(NOT_EXECUTED, why="not asked for")
+    if _is_same(before, after):
+        return _said(NOT_EXECUTED, why="the graph computes the same values in another order")
+    try:
+        for batch in (0, max(passes, after.loss_chunks)):
+            pair = [_step(model, request, limits, batch, k) for request, k in ((before, 1), (after, passes))]
+            if before.execute == "yes" or (_is_quick(pair[0], 1) and _is_quick(pair[1], passes)):
+                return _compared(pair[0], pair[1], passes, before.seed, batch)
+            if isinstance(model, Graph):
+                break
+    except (BadGraph, BadRequest, CannotExecute) as error:
+        return _said(NOT_EXECUTED, why=str(error).splitlines()[0])
+    why = f"a run is predicted above {MOST_SECONDS:.0f} s or {MOST_BYTES >> 30} GiB"
+    return _said(NOT_EXECUTED, why=why)
+
+
+def beside(ran: Executed, model: bytes | Graph, request: Request, limits: Limits | None) -> Executed:
+    """What running a plan showed, and of one whose graph the request rewrote, whether that computes the same at all."""
+    plain = replace(request, loss_chunks=1, fuse_attention=False)
+    if ran.status != EQUAL or _is_same(plain, request):
+        return ran
+    found = executed(model, plain, request, 1, limits)
+    if found["status"] == DIFFERENT:
+        return Executed(DIFFERENT, found["how"], found["why"])
+    said = found["how"] if found["status"] == EQUAL else f"{found['status']}, {found['why']}"
+    return replace(ran, how=f"{ran.how}; beside the step as it was: {said}")
+
+
+def _is_same(before: Request, after: Request) -> bool:
+    """The lever moves updates alone."""
+    alike = (before.inputs, before.loss_chunks, before.fuse_attention)
+    return alike == (after.inputs, after.loss_chunks, after.fuse_attention)
+
+
+def _step(model: bytes | Graph, request: Request, limits: Limits | None, batch: int, passes: int) -> Graph:
+    """The step with gradients for outputs; with `batch`, the one of a batch of that length taken in `passes` parts."""
+    wanted = request.differentiate
+    if isinstance(wanted, Mapping):
+        wanted = {name: said for name, said in wanted.items() if name != "update"}
+    request = replace(request, recipe=None, differentiate=wanted)
+    if batch:
+        request = replace(request, inputs=_with_lead(model, request, limits, batch // passes), batch=None, dims={})
+    return training_graph(model, read(model, request, limits), request)[0]
+
+
+def _with_lead(model: bytes | Graph, request: Request, limits: Limits | None, lead: int) -> dict[str, tuple[int, ...]]:
+    """Shapes of the inputs with another length for the batch, which the first of them leads with."""
+    forward = read(model, request, limits)
+    shapes = {
+        forward.values[v].name: type.shape for v in forward.inputs if (type := forward.values[v].type) is not None
+    }
+    batch = next((shape[0] for shape in shapes.values() if shape), 0)
+    return {name: (lead, *shape[1:]) if shape[:1] == (batch,) else shape for name, shape in shapes.items()}
+
+
+def _is_quick(graph: Graph, passes: int) -> bool:
+    reference = device_named("cpu-reference")
+    seconds = sum(seconds_of(graph, node, reference) for node in graph.nodes if node.cost.seconds is None)
+    return passes * seconds <= MOST_SECONDS and sum(value.nbytes for value in graph.values) <= MOST_BYTES
+
+
+def _compared(plain: Graph, changed: Graph, passes: int, seed: int, batch: int) -> dict[str, str]:
+    fed = compare_outputs.fed_to(plain, seed)
+    expected = compare_outputs.results_of(plain, fed, seed)
+    if passes == 1:
+        found = compare_outputs.results_of(changed, fed, seed)
+    else:
+        runs = [compare_outputs.results_of(changed, part, seed) for part in _parts(changed, fed, passes)]
+        whole = [name for name, array in runs[0].items() if array.shape == expected[name].shape]
+        found = {name: _mean([run[name] for run in runs]) for name in whole}
+    worst = compare_outputs.apart(found, expected)
+    cut = f", batch cut to {batch}" if batch else ""
+    furthest = f"{worst.name} is furthest, by {worst.error:.1e} of its largest element"
+    if worst.agrees:
+        return _said(EQUAL, f"within {worst.tolerance:g}{cut}; {furthest}")
+    return _said(DIFFERENT, f"beside the step as it was{cut}", furthest)
+
+
+def _mean(arrays: list[np.ndarray]) -> np.ndarray:
+    return np.asarray(np.sum(arrays, axis=0, dtype=np.float64) / len(arrays)).astype(arrays[0].dtype)
+
+
+def _parts(graph: Graph, fed: compare_outputs.Results, passes: int) -> list[dict[str, np.ndarray]]:
+    """What each micro-batch is given: its rows of the inputs, and all of everything else."""
+    lengths: dict[str, Any] = {}
+    for v in graph.inputs:
+        type = graph.values[v].type
+        if type is not None and type.shape and fed[graph.values[v].name].shape != type.shape:
+            lengths[graph.values[v].name] = type.shape[0]
+    return [
+        {name: a[i * lengths[name] : (i + 1) * lengths[name]] if name in lengths else a for name, a in fed.items()}
+        for i in range(passes)
+    ]
+
+
+def _said(status: str, how: str = "", why: str = "") -> dict[str, str]:
+    return {"status": status, "how": how, "why": why}

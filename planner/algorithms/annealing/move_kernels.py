@@ -1,0 +1,295 @@
+"""Kernels of simulated annealing on a `Timeline`: moves, and the loop that takes or undoes them."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from planner.algorithms.annealing import reorder_kernels
+from planner.algorithms.annealing import timeline_kernels as on
+from planner.algorithms.annealing.reorder_kernels import chance, drawn, is_repeat, try_move_first
+from planner.algorithms.annealing.timeline import timeline_type
+from planner.algorithms.annealing.timeline_kernels import (
+    add_repeat,
+    commit,
+    drop_repeat,
+    has_log_room,
+    is_read,
+    move_run,
+    run_after,
+    slot_of,
+    undo,
+)
+from planner.problem.jit import Kernels
+
+# Runs that one move may add beside its first.
+DEEPEST = 24
+# Chance that a later repeat is pulled forward instead of adding one.
+PULLED = 0.7
+# Draws for a slot over the limit.
+TRIES = 16
+
+
+def is_idle(t: Any, run: int) -> bool:
+    """Whether a repeat writes nothing that anyone reads."""
+    task = t.runs[run, on.TASK]
+    begin = t.runs[run, on.USE] + t.tasks[task, on.WRITE] - t.tasks[task, on.READ]
+    for use in range(begin, t.runs[run, on.USE] + t.tasks[task, on.DEGREE]):
+        if is_read(t, t.uses[use, on.NEXT]):
+            return False
+    return True
+
+
+def prune(t: Any, run: int, stack: Any) -> None:
+    """Take a repeat out, and whatever was run for it alone."""
+    stack[0] = run
+    depth = 1
+    while depth > 0:
+        depth -= 1
+        run = stack[depth]
+        if t.runs[run, on.SLOT] < 0 or t.slot_run[t.runs[run, on.SLOT]] != run or not has_log_room(t):
+            continue
+        task = t.runs[run, on.TASK]
+        begin = t.runs[run, on.USE]
+        count = t.tasks[task, on.WRITE] - t.tasks[task, on.READ]
+        for k in range(count):
+            t.scratch[k, on.HELD] = t.uses[begin + k, on.BEFORE]
+        drop_repeat(t, run)
+        for k in range(count):
+            use = t.scratch[k, on.HELD]
+            maker = t.uses[use, on.RUN]
+            if t.uses[use, on.READS] == 0 and is_repeat(t, maker) and is_idle(t, maker) and depth < len(stack):
+                stack[depth] = maker
+                depth += 1
+
+
+def may_stand(t: Any, task: int, slot: int) -> bool:
+    """Whether a repeat of the task may stand before `slot`: behind the first run, before what overwrites it reads."""
+    if t.runs[t.tasks[task, on.FIRST_RUN], on.SLOT] >= slot:
+        return False
+    for entry in range(t.tasks[task, on.EVERY], t.tasks[task, on.EARLIER]):
+        if t.runs[t.tasks[t.rows[entry], on.FIRST_RUN], on.SLOT] < slot:
+            return False
+    return True
+
+
+def is_affordable(t: Any, task: int) -> bool:
+    """Whether one more run of the task leaves the move a chance to be taken."""
+    return bool(t.counters[on.TICKS] + t.tasks[task, on.COST] <= t.counters[on.ALLOWED])
+
+
+def supply(t: Any, run: int, depth_chance: float, stack: Any) -> None:
+    """Let inputs of a new run be made again too, or a later repeat of them be pulled forward, instead of held."""
+    stack[0] = run
+    depth = 1
+    made = 0
+    while depth > 0:
+        depth -= 1
+        user = stack[depth]
+        task = t.runs[user, on.TASK]
+        begin = t.runs[user, on.USE]
+        for k in range(t.tasks[task, on.WRITE] - t.tasks[task, on.READ]):
+            use = begin + k
+            maker_task = t.buffers[t.uses[use, on.BUFFER], on.MAKER]
+            before, following = t.uses[use, on.BEFORE], t.uses[use, on.NEXT]
+            if maker_task < 0 or t.tasks[maker_task, on.AGAIN] == 0 or is_read(t, following) or before < 0:
+                continue
+            if t.runs[user, on.SLOT] - slot_of(t, before) < 2 or chance(t) >= depth_chance:
+                continue
+            if not may_stand(t, maker_task, t.runs[user, on.SLOT]):
+                continue
+            later = t.uses[following, on.RUN] if following >= 0 else on.END
+            if is_repeat(t, later) and chance(t) < PULLED and move_run(t, later, user):
+                continue
+            if made >= DEEPEST or not is_affordable(t, maker_task):
+                continue
+            made += 1
+            extra = add_repeat(t, maker_task, user)
+            if extra >= 0 and depth < len(stack):
+                stack[depth] = extra
+                depth += 1
+
+
+def crowded_slot(t: Any) -> int:
+    """A slot over the limit if one of some is, else any."""
+    slot = 0
+    for _ in range(TRIES):
+        slot = drawn(t, len(t.slot_run))
+        if t.bytes[slot] > t.counters[on.LIMIT]:
+            break
+    return slot
+
+
+def gap_across(t: Any, slot: int) -> int:
+    """A read behind `slot` of something last used before it, that may be made again; -1: none found."""
+    slots = len(t.slot_run)
+    for _ in range(2 * TRIES):
+        run = run_after(t, slot + drawn(t, slots - slot))
+        if run == on.END:
+            continue
+        task = t.runs[run, on.TASK]
+        count = t.tasks[task, on.WRITE] - t.tasks[task, on.READ]
+        if count == 0:
+            continue
+        use = t.runs[run, on.USE] + drawn(t, count)
+        before, maker = t.uses[use, on.BEFORE], t.buffers[t.uses[use, on.BUFFER], on.MAKER]
+        if before >= 0 and slot_of(t, before) < slot and maker >= 0 and t.tasks[maker, on.AGAIN] == 1:
+            return int(use)
+    return -1
+
+
+def try_insert(t: Any, stack: Any) -> bool:
+    """Make something again that is held over the limit without being used."""
+    use = gap_across(t, crowded_slot(t))
+    if use < 0:
+        return False
+    task, reader, before = t.buffers[t.uses[use, on.BUFFER], on.MAKER], t.uses[use, on.RUN], t.uses[use, on.BEFORE]
+    if not is_affordable(t, task):
+        return False
+    if chance(t) < 0.2:  # anywhere in the gap instead of right before its end
+        first, last = slot_of(t, before), t.runs[reader, on.SLOT]
+        if last - first > 2:
+            reader = run_after(t, first + drawn(t, last - first - 1))
+    if not may_stand(t, task, t.runs[reader, on.SLOT]):
+        return False
+    run = add_repeat(t, task, reader)
+    if run < 0:
+        return False
+    supply(t, run, 0.2 + 0.8 * chance(t), stack)
+    maker = t.uses[before, on.RUN]
+    if t.uses[before, on.READS] == 0 and is_repeat(t, maker) and is_idle(t, maker):
+        prune(t, maker, stack)
+    return True
+
+
+def try_drop(t: Any, stack: Any) -> bool:
+    """Hold instead of making again."""
+    if t.counters[on.REPEATS] == 0:
+        return False
+    prune(t, t.runs[drawn(t, t.counters[on.REPEATS]), on.REPEAT], stack)
+    return True
+
+
+def try_move_repeat(t: Any, stack: Any) -> bool:
+    """Let a repeat run earlier or later: near where it stands, or right before the next use of what it makes."""
+    if t.counters[on.REPEATS] == 0:
+        return False
+    run = t.runs[drawn(t, t.counters[on.REPEATS]), on.REPEAT]
+    task = t.runs[run, on.TASK]
+    count = t.tasks[task, on.WRITE] - t.tasks[task, on.READ]
+    written = t.runs[run, on.USE] + count + drawn(t, max(t.tasks[task, on.DEGREE] - count, 1))
+    following = t.uses[written, on.NEXT]
+    if chance(t) < 0.4 and is_read(t, following):
+        target = t.uses[following, on.RUN]
+        if chance(t) < 0.3 and is_read(t, t.uses[following, on.NEXT]):
+            target = t.uses[t.uses[following, on.NEXT], on.RUN]
+    else:
+        slots = len(t.slot_run)
+        reach = 2 + int(math.exp(chance(t) * math.log(slots)))
+        slot = t.runs[run, on.SLOT] + drawn(t, 2 * reach + 1) - reach
+        target = run_after(t, min(max(slot, 0), slots - 1))
+    slot = t.runs[target, on.SLOT]
+    if target == run or not may_stand(t, task, slot) or not move_run(t, run, target):
+        return False
+    if is_idle(t, run):
+        prune(t, run, stack)
+    elif chance(t) < 0.5:
+        supply(t, run, 0.5, stack)
+    return True
+
+
+# In the row of factors: temperature in mean tasks, mean tasks per byte over the limit, mean tasks per tick, bytes over
+# the limit, summed over slots, that the penalty leaves.
+HEAT, PENALTY, PER_TICK, SLACK, FACTORS = range(5)
+# The penalty is looked at so often, and made so much larger or smaller.
+ADAPT, LARGER, SMALLER = 200, 1.05, 0.97
+# Ticks that a move may add at the most.
+LARGEST = 2.0**60
+
+
+def keep_best(t: Any, best: Any) -> None:
+    """Write down the sequence: its length, then its tasks."""
+    t.counters[on.BEST] = t.counters[on.TICKS]
+    count = 0
+    for slot in range(len(t.slot_run)):
+        if t.slot_run[slot] >= 0:
+            count += 1
+            best[count] = t.runs[t.slot_run[slot], on.TASK]
+    best[0] = count
+
+
+def try_any(t: Any, free: int, stack: Any) -> bool:
+    """One move; `free` is the chance in 100 that it moves a first run."""
+    draw = drawn(t, 100)
+    if draw < free:
+        return try_move_first(t, stack)
+    draw = drawn(t, 100)
+    if (draw < 45 and t.counters[on.OVER] > 0) or draw < 20:
+        return try_insert(t, stack)
+    if draw < 75:
+        return try_drop(t, stack)
+    return try_move_repeat(t, stack)
+
+
+def anneal(t: Any, moves: int, free: int, factors: Any, stack: Any, best: Any) -> int:
+    """Try so many moves at one temperature; how many were taken. A cheaper sequence within the limit goes to `best`.
+
+    How much worse a move may be is drawn before it, so that none adds runs it cannot pay for. Where first runs alone
+    move, nothing can be paid and the penalty stays.
+    """
+    taken = 0
+    for move in range(moves):
+        ticks, over = t.counters[on.TICKS], t.counters[on.OVER]
+        most = -math.log(chance(t)) * factors[HEAT]
+        t.counters[on.ALLOWED] = ticks + int(min((most + over * factors[PENALTY]) / factors[PER_TICK], LARGEST))
+        if not try_any(t, free, stack):
+            undo(t)
+            continue
+        worse = (t.counters[on.TICKS] - ticks) * factors[PER_TICK] + (t.counters[on.OVER] - over) * factors[PENALTY]
+        if worse <= most:
+            commit(t)
+            taken += 1
+            if t.counters[on.OVER] == 0 and t.counters[on.TICKS] < t.counters[on.BEST]:
+                keep_best(t, best)
+        else:
+            undo(t)
+        if move % ADAPT == 0 and free < 100:
+            factors[PENALTY] *= LARGER if t.counters[on.OVER] > factors[SLACK] else SMALLER
+    return taken
+
+
+def _signatures() -> dict[str, Any]:
+    import numba  # heavy: half a second, and not needed where nothing is compiled
+
+    t, whole, flag, row, real = timeline_type(), numba.int64, numba.boolean, numba.int64[::1], numba.float64
+    nothing, three = numba.void, numba.types.UniTuple(numba.int64, 3)  # type: ignore[no-untyped-call]
+    two = numba.types.UniTuple(numba.int64, 2)  # type: ignore[no-untyped-call]
+    return {
+        "add_bytes": nothing(t, whole, whole, whole), "slot_of": whole(t, whole), "is_read": flag(t, whole),
+        "refresh": nothing(t, whole), "span": three(t, whole, whole),
+        "connect": nothing(t, whole, whole, whole), "link": nothing(t, whole, whole), "unlink": nothing(t, whole),
+        "refresh_before": nothing(t, whole), "put_use": nothing(t, whole, whole), "take_use": nothing(t, whole, whole),
+        "move_use": nothing(t, whole, whole, whole), "carry_run": nothing(t, whole, whole),
+        "put_run": nothing(t, whole, whole), "take_run": nothing(t, whole), "retained_before": whole(t, whole),
+        "shift": nothing(t, whole, whole, whole, whole), "room_before": whole(t, whole), "run_after": whole(t, whole),
+        "fresh_run": whole(t, whole), "list_repeat": nothing(t, whole), "unlist_repeat": nothing(t, whole),
+        "note": nothing(t, whole, whole, whole), "has_log_room": flag(t), "add_repeat": whole(t, whole, whole),
+        "drop_repeat": nothing(t, whole), "move_run": flag(t, whole, whole), "undo": nothing(t), "commit": nothing(t),
+        "fill": nothing(t, row, whole), "drawn": whole(t, whole), "chance": real(t), "is_idle": flag(t, whole),
+        "is_repeat": flag(t, whole), "prune": nothing(t, whole, row), "may_stand": flag(t, whole, whole),
+        "is_affordable": flag(t, whole),
+        "supply": nothing(t, whole, real, row), "crowded_slot": whole(t), "gap_across": whole(t, whole),
+        "try_insert": flag(t, row), "try_drop": flag(t, row), "try_move_repeat": flag(t, row),
+        "near": whole(t, whole), "next_crowded": whole(t, whole),
+        "window": two(t, whole), "joined": whole(t, whole, whole, row),
+        "move_group_before": flag(t, whole, whole, row), "move_group_behind": flag(t, whole, whole, row),
+        "try_move_first": flag(t, row), "keep_best": nothing(t, row), "try_any": flag(t, whole, row),
+        "anneal": whole(t, whole, whole, real[::1], row, row),
+    }  # fmt: skip
+
+
+KERNELS = Kernels(
+    (*on.KERNELS, *reorder_kernels.KERNELS, is_idle, prune, may_stand, is_affordable, supply, crowded_slot,
+     gap_across, try_insert, try_drop, try_move_repeat, keep_best, try_any, anneal),
+    _signatures, {}, frozenset(),
+)  # fmt: skip

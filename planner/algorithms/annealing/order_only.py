@@ -1,0 +1,21 @@
+"""The order alone: annealing that moves first runs and repeats nothing, down to the budget or as low as it gets.
+
+Each move changes the bytes within its own window only. See `annealing.py`.
+"""
+
+from __future__ import annotations
+
+from planner.algorithms.annealing.search import Annealing
+from planner.problem import Problem
+from planner.problem.monitor import Monitor
+from planner.problem.plan import Goal, Order
+from planner.problem.recompute import base_order
+
+
+def plan(problem: Problem, goal: Goal, monitor: Monitor) -> Order:
+    """Every task once, in the order with the lowest peak found, or the first one within the budget."""
+    order = base_order(problem, goal.strict_phases)
+    monitor.offer(order)
+    if goal.order_is_given:
+        return order
+    return Annealing(problem, goal, monitor, 100).lowered(order, goal.budget_bytes or 0, int(problem.cost.sum()))

@@ -1,0 +1,199 @@
+"""Kernels that move first runs of a `Timeline`: one within the window its neighbours leave, or some together.
+
+    a   b   c  |  u        u needs b: `u` may move left of `|` alone, and left of `b` only with `b` before it
+
+Moves of one task are soon stuck where many arcs leave small windows; with those in the way it crosses them.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from planner.algorithms.annealing import timeline_kernels as on
+from planner.algorithms.annealing.timeline_kernels import move_run, run_after, slot_of
+
+# Chances in 100 that a move of a first run is about a crowded slot, and that it takes others along.
+FOCUS, GROUPED = 70, 50
+# Slots looked at for one that is crowded.
+SEEN = 256
+# Runs that move together at the most.
+GROUP = 12
+MODULUS = 2147483647
+
+
+def drawn(t: Any, count: int) -> int:
+    """A number in [0, count), by the generator of Park and Miller (1988)."""
+    t.counters[on.RANDOM] = t.counters[on.RANDOM] * 48271 % MODULUS
+    return int(t.counters[on.RANDOM] % count)
+
+
+def chance(t: Any) -> float:
+    """A number in (0, 1)."""
+    t.counters[on.RANDOM] = t.counters[on.RANDOM] * 48271 % MODULUS
+    return float(t.counters[on.RANDOM] / MODULUS)
+
+
+def is_repeat(t: Any, run: int) -> bool:
+    return bool(run > on.END and t.tasks[t.runs[run, on.TASK], on.FIRST_RUN] != run)
+
+
+def near(t: Any, slot: int) -> int:
+    """A slot at a distance drawn so that each doubling of it is as likely; it may be outside."""
+    distance = int(math.exp(chance(t) * math.log(len(t.slot_run))))
+    return int(slot - distance if drawn(t, 2) == 0 else slot + distance)
+
+
+def next_crowded(t: Any, slot: int) -> int:
+    """The first slot over the limit of some from `slot` on; -1: none of them is."""
+    for at in range(slot, min(slot + SEEN, len(t.slot_run))):
+        if t.bytes[at] > t.counters[on.LIMIT]:
+            return int(at)
+    return -1
+
+
+def window(t: Any, run: int) -> tuple[int, int]:
+    """The slots of the runs between which a first run may stand."""
+    task = t.runs[run, on.TASK]
+    phase, low, high = t.tasks[task, on.PHASE], -1, len(t.slot_run)
+    if phase > 0:
+        low = t.runs[t.tasks[len(t.tasks) - 3 + phase, on.FIRST_RUN], on.SLOT]
+    if phase < 2:
+        high = t.runs[t.tasks[len(t.tasks) - 2 + phase, on.FIRST_RUN], on.SLOT]
+    begin = t.runs[run, on.USE]
+    count = t.tasks[task, on.WRITE] - t.tasks[task, on.READ]
+    for use in range(begin, begin + count):
+        low = max(low, slot_of(t, t.buffers[t.uses[use, on.BUFFER], on.FIRST]))
+    for use in range(begin + count, begin + t.tasks[task, on.DEGREE]):
+        if t.uses[use, on.NEXT] >= 0:
+            high = min(high, slot_of(t, t.uses[use, on.NEXT]))
+    for entry in range(t.tasks[task, on.EARLIER], t.tasks[task, on.LATER]):
+        low = max(low, t.runs[t.tasks[t.rows[entry], on.FIRST_RUN], on.SLOT])
+    for entry in range(t.tasks[task, on.LATER], t.tasks[task, on.ENTRIES_END]):
+        high = min(high, t.runs[t.tasks[t.rows[entry], on.FIRST_RUN], on.SLOT])
+    return int(low), int(high)
+
+
+def joined(t: Any, run: int, count: int, stack: Any) -> int:
+    """How many runs are in the group with `run`; -1: it may not move, or they are too many."""
+    for k in range(count):
+        if stack[k] == run:
+            return count
+    if run <= on.END or is_repeat(t, run) or t.tasks[t.runs[run, on.TASK], on.MOVES] == 0 or count == GROUP:
+        return -1
+    at = count
+    while at > 0 and t.runs[stack[at - 1], on.SLOT] > t.runs[run, on.SLOT]:
+        stack[at] = stack[at - 1]
+        at -= 1
+    stack[at] = run
+    return count + 1
+
+
+def move_group_before(t: Any, run: int, target: int, stack: Any) -> bool:
+    """Put a first run right before another run, and before it those it needs that stand behind that."""
+    slot, count = t.runs[target, on.SLOT], 1
+    stack[0] = run
+    low = t.runs[run, on.SLOT] + 1
+    while True:  # the last of the group that was not looked at
+        at = count - 1
+        while at >= 0 and t.runs[stack[at], on.SLOT] >= low:
+            at -= 1
+        if at < 0:
+            break
+        user = stack[at]
+        low = t.runs[user, on.SLOT]
+        task = t.runs[user, on.TASK]
+        phase = t.tasks[task, on.PHASE]
+        if phase > 0 and t.runs[t.tasks[len(t.tasks) - 3 + phase, on.FIRST_RUN], on.SLOT] >= slot:
+            return False
+        begin = t.runs[user, on.USE]
+        for use in range(begin, begin + t.tasks[task, on.WRITE] - t.tasks[task, on.READ]):
+            first = t.buffers[t.uses[use, on.BUFFER], on.FIRST]
+            if slot_of(t, first) >= slot:
+                count = joined(t, t.uses[first, on.RUN], count, stack)
+                if count < 0:
+                    return False
+        for entry in range(t.tasks[task, on.EARLIER], t.tasks[task, on.LATER]):
+            other = t.tasks[t.rows[entry], on.FIRST_RUN]
+            if t.runs[other, on.SLOT] >= slot:
+                count = joined(t, other, count, stack)
+                if count < 0:
+                    return False
+    moved = bool(stack[0] != target)
+    for k in range(count):
+        moved = moved and move_run(t, stack[k], target)
+    return moved
+
+
+def move_group_behind(t: Any, run: int, target: int, stack: Any) -> bool:
+    """Put a first run right before a later run, and behind it those that need it and stand before that."""
+    slot, count = t.runs[target, on.SLOT], 1
+    stack[0] = run
+    high = t.runs[run, on.SLOT] - 1
+    while True:  # the first of the group that was not looked at
+        at = 0
+        while at < count and t.runs[stack[at], on.SLOT] <= high:
+            at += 1
+        if at == count:
+            break
+        maker = stack[at]
+        high = t.runs[maker, on.SLOT]
+        task = t.runs[maker, on.TASK]
+        phase = t.tasks[task, on.PHASE]
+        if phase < 2 and t.runs[t.tasks[len(t.tasks) - 2 + phase, on.FIRST_RUN], on.SLOT] < slot:
+            return False
+        begin = t.runs[maker, on.USE]
+        reads = t.tasks[task, on.WRITE] - t.tasks[task, on.READ]
+        for written in range(begin + reads, begin + t.tasks[task, on.DEGREE]):
+            use = t.uses[written, on.NEXT]
+            while use >= 0 and slot_of(t, use) < slot:
+                if t.uses[use, on.READS] == 0:
+                    return False
+                count = joined(t, t.uses[use, on.RUN], count, stack)
+                if count < 0:
+                    return False
+                use = t.uses[use, on.NEXT]
+        for entry in range(t.tasks[task, on.LATER], t.tasks[task, on.ENTRIES_END]):
+            other = t.tasks[t.rows[entry], on.FIRST_RUN]
+            if t.runs[other, on.SLOT] < slot:
+                count = joined(t, other, count, stack)
+                if count < 0:
+                    return False
+    for k in range(count - 1, -1, -1):
+        if run_after(t, t.runs[stack[k], on.SLOT]) != target and not move_run(t, stack[k], target):
+            return False
+        target = stack[k]
+    return True
+
+
+def try_move_first(t: Any, stack: Any) -> bool:
+    """Let a first run stand elsewhere, with those it needs or that need it where they are in the way."""
+    slots, crowded = len(t.slot_run), -1
+    at = drawn(t, slots)
+    if t.counters[on.OVER] > 0 and drawn(t, 100) < FOCUS:
+        crowded = next_crowded(t, at)
+        at = at if crowded < 0 else min(max(near(t, crowded), 0), slots - 1)
+    run = run_after(t, at)
+    if run == on.END or is_repeat(t, run) or t.tasks[t.runs[run, on.TASK], on.MOVES] == 0:
+        return False
+    here = t.runs[run, on.SLOT]
+    low, high = window(t, run)
+    if drawn(t, 100) < GROUPED:
+        slot = min(max(near(t, here), 0), slots - 1)
+        if slot <= low:
+            return move_group_before(t, run, run_after(t, slot), stack)
+        if slot >= high:
+            return move_group_behind(t, run, run_after(t, slot), stack)
+    if high - low < 2:
+        return False
+    slot = low + drawn(t, high - low)  # right behind the run at `low` up to right before the one at `high`
+    if low < crowded < high:
+        slot = low + drawn(t, crowded - low) if here >= crowded else crowded + drawn(t, high - crowded)
+    target = run_after(t, slot)
+    return bool(target != run and t.runs[target, on.SLOT] <= high and move_run(t, run, target))
+
+
+#: Each after the ones it calls.
+KERNELS = (
+    drawn, chance, is_repeat, near, next_crowded, window, joined, move_group_before, move_group_behind, try_move_first,
+)  # fmt: skip

@@ -1,0 +1,115 @@
+"""The runs of an order as tasks of their own: another order of the same runs, each of which reads what it read.
+
+    a b c a' d        a ──▶ b ──▶ c ─╮          run a' writes the buffer of a again, so whoever reads it from the
+                                     ├──▶ d     first run, b, stands before a'; nothing is run again
+                      a' ────────────╯
+
+What is saved and what is recomputed is the same in both; only when it runs is not.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+
+from planner.algorithms.annealing import order_only
+from planner.problem import ALLOW, NEVER, NO_CHOICES, RESIDENT, TO_LAST_READ, TO_THE_END, Csr, Problem, liveness
+from planner.problem.monitor import Monitor
+from planner.problem.plan import Goal, Lifetimes, Order, Score
+from planner.problem.recompute import first_step
+
+
+def reordered(problem: Problem, goal: Goal, order: Order, judge: Callable[[Order], Score], monitor: Monitor) -> Order:
+    """The best order found of the same runs, `order` itself where none is better; by annealing, see `search_order`.
+
+    `monitor` says how long to look; what it is offered are orders of `unrolled`.
+    """
+    if goal.order_is_given or not len(order):
+        return order
+    lives = liveness.lifetimes(problem, order)
+    plain = unrolled(problem, order, lives, goal.strict_phases)
+    monitor.judge = lambda steps: liveness.score(plain, steps, goal.budget_bytes or 0)
+    steps = order_only.plan(plain, replace(goal, max_overhead=None), monitor)
+    found = order[steps]
+    is_better = judge(found) < judge(order)
+    return found if is_better and has_the_same_runs(problem, order, found) else order
+
+
+def has_the_same_runs(problem: Problem, one: Order, two: Order) -> bool:
+    """Whether both orders run each task as often, every run reading what the same runs write."""
+    return _bindings(problem, one) == _bindings(problem, two)
+
+
+def _bindings(problem: Problem, order: Order) -> list[list[tuple[int, ...]]]:
+    """Per task and run of it: the instances it reads and writes, numbered by buffer and write."""
+    lives = liveness.lifetimes(problem, order)
+    found: list[list[tuple[int, ...]]] = [[] for _ in range(problem.tasks)]
+    reads, writes = lives.read_instance.lists(), lives.written_instance.lists()
+    for task, read, written in zip(order.tolist(), reads, writes, strict=True):
+        found[task].append((*read, -1, *written))
+    return found
+
+
+def unrolled(problem: Problem, order: Order, lives: Lifetimes, strict_phases: bool) -> Problem:
+    """A task a step and a buffer an instance, in the sequence they stand; edges keep every run its inputs. O(reads)."""
+    steps, buffer = len(order), lives.buffer
+    first = first_step(problem, order)
+    hold = np.where(lives.stop == steps, TO_THE_END, TO_LAST_READ)
+    hold = np.where(problem.hold[buffer] == TO_LAST_READ, TO_LAST_READ, hold)
+    hold = np.where(problem.hold[buffer] == RESIDENT, RESIDENT, hold).astype(np.int8)
+    phase = np.where(first[order] == np.arange(steps), problem.phase[order], 0)
+    none = np.zeros(steps, bool)
+    return replace(
+        problem,
+        cost=problem.cost[order], workspace=problem.workspace[order], engine=problem.engine[order],
+        phase=(np.maximum.accumulate(phase) if strict_phases else problem.phase[order]).astype(np.int8),
+        repeat=np.full(steps, NEVER, np.int8), recompute=np.full(steps, ALLOW, np.int8),
+        optional=none, heavy=none,
+        size=np.where(lives.stop > lives.start, problem.size[buffer], 0),
+        space=problem.space[buffer], hold=hold, checkpoint=problem.checkpoint[buffer],
+        reads=lives.read_instance, shape_reads=Csr.empty(steps), writes=lives.written_instance,
+        takeover=_takeovers(problem, lives), after_every=Csr.empty(steps),
+        after_first=_edges(problem, order, lives, first), choices=NO_CHOICES,
+    )  # fmt: skip
+
+
+def _takeovers(problem: Problem, lives: Lifetimes) -> Csr:
+    """Instance -> instances its step reads whose storage it may take."""
+    reads, may = lives.read_instance.lists(), problem.takeover.lists()
+    rows = []
+    for buffer, step in zip(lives.buffer.tolist(), lives.writer_step.tolist(), strict=True):
+        read = {int(lives.buffer[k]): k for k in reads[step]} if step >= 0 and may[buffer] else {}
+        rows.append([read[b] for b in may[buffer] if b in read])
+    return Csr.of(rows)
+
+
+def _edges(problem: Problem, order: Order, lives: Lifetimes, first: np.ndarray) -> Csr:
+    """Step -> steps that must come later: the next write of what it reads or writes, runs of one task, precedence."""
+    later: list[set[int]] = [set() for _ in order]
+    runs: list[list[int]] = [[] for _ in range(problem.tasks)]
+    for step, task in enumerate(order.tolist()):
+        runs[task].append(step)
+    buffer, writer = lives.buffer.tolist(), lives.writer_step.tolist()
+    follows = [writer[k + 1] if buffer[k : k + 2] == [b, b] else -1 for k, b in enumerate(buffer)]
+    for relation in (lives.read_instance, lives.written_instance):
+        for step, row in enumerate(relation.lists()):
+            later[step].update(follows[k] for k in row if follows[k] > step)
+    producer = problem.producer().tolist()
+    for steps in runs:
+        for one, two in itertools.pairwise(steps):
+            later[one].add(two)
+    for task, row in enumerate(problem.shape_reads.lists()):
+        for made in {producer[b] for b in row} - {-1, task}:
+            later[int(first[made])].update(runs[task])
+    for task, row in enumerate(problem.after_every.lists()):
+        for then in row:
+            for step in runs[task]:
+                later[step].update(runs[then])
+    for task, row in enumerate(problem.after_first.lists()):
+        for then in row:
+            if runs[task] and runs[then]:
+                later[runs[task][0]].add(runs[then][0])
+    return Csr.of(sorted(row - {step}) for step, row in enumerate(later))

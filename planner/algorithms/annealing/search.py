@@ -1,0 +1,161 @@
+"""Simulated annealing of a sequence under a limit on its bytes; what `anneal` and `search_order` have in common.
+
+Moves add a repeat right before a use (with repeats of its dead inputs, or later ones pulled forward), take one
+out with what was run for it alone, move a repeat, or move a first run: within the window its neighbours leave, or
+further with those of them that are in the way. Most moves of first runs are about steps over the limit.
+The objective is ticks + penalty · bytes over the limit, summed over steps; the penalty follows the walk so that
+it keeps crossing the limit. Where first runs move, it leaves bytes over the limit at first, fewer as the walk cools:
+orders within the limit are islands. Every move changes only the slots between the uses it touches.
+
+Sources: Kirkpatrick, Gelatt, Vecchi, "Optimization by Simulated Annealing", 1983; for sequences with
+recomputation, Imanishi et al., "A Simulated Annealing Approach to Memory Planning", NeurIPS 2023.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from planner.algorithms.annealing import move_kernels
+from planner.algorithms.annealing import timeline_kernels as on
+from planner.algorithms.annealing.move_kernels import FACTORS, HEAT, PENALTY, PER_TICK, SLACK
+from planner.algorithms.annealing.timeline import Timeline, sequence, timeline_of
+from planner.algorithms.greedy.gap_closing import without_unread
+from planner.problem import DEVICE, RESIDENT, Problem, liveness
+from planner.problem.monitor import Monitor
+from planner.problem.plan import Goal, Order
+
+# Mean tasks that a move may cost at the end of a cooling, where first runs stay and where they move.
+COLD, FREE_COLD = 0.01, 0.003
+# Downwards: the heat of a try, its share of what is left, the first part of the peak to go down, and the least.
+WARM, TRY, FIRST_STEP, LEAST_STEP = 0.1, 0.15, 0.05, 0.001
+# Of the order alone: the heat.
+LOOSE = 0.3
+# Slots looked at between two questions whether to stop, about 10 ms, in moves.
+WORK, FEWEST, MOST = 2_000_000, 200, 5_000
+# Moves a step in one cooling, where first runs stay and where they move.
+MOVES_A_STEP, FREE_MOVES_A_STEP = 1_500, 5_000
+# The part of a cooling during which its limit is not yet the one it is for.
+ASTRAY = 0.3
+# Slots from one run to the next in a new timeline.
+STRIDE = 3
+# Bytes over the limit that are left where first runs move, as a part of limit · runs at heat 1, and the power of
+# the heat that they fall with; the part of a cooling after which none are; the least part of the first penalty that is
+# left till then.
+OVER, FALL, TIGHT, LEAST_PENALTY = 0.06, 1.5, 0.9, 1e-3
+# Depth of the stack of runs that one move looks at.
+STACK = 256
+# So many steps over the limit by a mean buffer weigh as much as a mean task at first.
+SPREAD = 10
+# From the seed of one timeline to that of the next.
+NEXT_SEED = 7919
+# Chance in 100 that a move is one of a first run where nothing else may change.
+FIRST_RUNS_ALONE = 100
+
+
+class Annealing:
+    """One problem, annealed as often as asked; each time with random numbers of its own."""
+
+    def __init__(self, problem: Problem, goal: Goal, monitor: Monitor, first_runs: int, rounds: int = 0):
+        self.problem, self.goal, self.monitor = problem, goal, monitor
+        self.first_runs = first_runs  # chance in 100 that a move is one of a first run
+        resident = (problem.hold == RESIDENT) & (problem.space == DEVICE)
+        self.resident_bytes = int(problem.size[resident].sum())
+        self.kernels = move_kernels.KERNELS.compiled()
+        self.rounds = rounds
+
+    def lowered(self, order: Order, floor: int, cost_limit: int) -> Order:
+        """The order with a lower peak, down to `floor`, as long as it costs at most `cost_limit` ticks."""
+        part, peak = FIRST_STEP, liveness.peak(self.problem, order)
+        while part >= LEAST_STEP and peak > floor and not self.monitor.should_stop():
+            limit = max(floor, int(peak * (1 - part)))
+            until = self.monitor.progress() + TRY * (1 - self.monitor.progress())
+            found = self.within(order, limit, until, WARM, cost_limit)
+            reached = liveness.peak(self.problem, found)
+            if reached <= limit and liveness.cost(self.problem, found) <= cost_limit:
+                order, peak = found, reached
+                self.monitor.offer(order)
+            else:
+                part /= 2
+        return order
+
+    def reordered(self, order: Order, limit: int, until: float, heat: float = LOOSE) -> Order:
+        """The first runs in an order that lies less above `limit`, taken whether or not it is within."""
+        t = self.timeline(order, limit, FIRST_RUNS_ALONE)
+        self.cooled(t, np.zeros(len(t.slot_run) + 1, np.int64), limit, until, heat, 0, FIRST_RUNS_ALONE)
+        return order_in(self.problem, t)
+
+    def within(
+        self, order: Order, limit: int, until: float, heat: float, enough: int, astray: float = 1.0, patience: int = 1
+    ) -> Order:
+        """The cheapest sequence with a peak of at most `limit` bytes found from `order`; `order` when there is none.
+
+        Cools down until the monitor's `progress` is `until` or `patience` times as many moves are made as the length
+        asks for; ends before when a sequence costs no more than `enough` ticks. The limit is `astray` times as much at
+        the start.
+        """
+        t = self.timeline(order, limit, self.first_runs)
+        if t.counters[on.OVER] == 0:
+            t.counters[on.BEST] = t.counters[on.TICKS]
+        best = np.zeros(len(t.slot_run) + 1, np.int64)
+        self.cooled(t, best, limit, until, heat, enough, self.first_runs, astray, patience)
+        tasks = best[1 : best[0] + 1]
+        return without_unread(self.problem, tasks[tasks < self.problem.tasks]).order if len(tasks) else order
+
+    def cooled(
+        self, t: Timeline, best: np.ndarray, limit: int, until: float, heat: float, enough: int, first_runs: int,
+        astray: float = 1.0, patience: int = 1,
+    ) -> None:  # fmt: skip
+        """Anneal a timeline from `heat` until it is cold."""
+        anneal, monitor = self.kernels["anneal"], self.monitor
+        stack, factors = np.zeros(STACK, np.int64), self.factors()
+        moves = min(MOST, max(FEWEST, WORK // len(t.slot_run)))
+        cold, a_step = (FREE_COLD, FREE_MOVES_A_STEP) if first_runs else (COLD, MOVES_A_STEP)
+        runs = int((t.slot_run >= 0).sum())
+        enough_moves, least_penalty = patience * a_step * runs, LEAST_PENALTY * factors[PENALTY]
+        if not self.problem.tasks:
+            return  # nothing to move
+        start, made, known, limit = monitor.progress(), 0, int(t.counters[on.BEST]), limit - self.resident_bytes
+        if astray != 1.0:
+            t.counters[on.BEST] = 0  # nothing counts under another limit
+        while not monitor.should_stop():
+            done = max((monitor.progress() - start) / max(until - start, 1e-9), made / enough_moves)
+            if done >= 1:
+                break
+            if astray != 1.0:
+                now = limit if done >= ASTRAY else int(limit * (astray + (1 - astray) * done / ASTRAY))
+                t.counters[[on.LIMIT, on.OVER]] = now, np.maximum(t.bytes - now, 0).sum()
+                if done >= ASTRAY:
+                    t.counters[on.BEST], astray = known, 1.0
+            factors[HEAT], factors[SLACK] = heat * (cold / heat) ** done, 0
+            if 0 < first_runs < FIRST_RUNS_ALONE and done < TIGHT:
+                factors[SLACK] = limit * runs * OVER * factors[HEAT] ** FALL
+                factors[PENALTY] = max(factors[PENALTY], least_penalty)
+            anneal(t, moves, first_runs, factors, stack, best)
+            made += moves
+            if t.counters[on.BEST] <= enough and astray == 1.0:
+                break
+            if first_runs == FIRST_RUNS_ALONE and t.counters[on.OVER] == 0:
+                break
+
+    def timeline(self, order: Order, limit: int, first_runs: int) -> Timeline:
+        """The order on a new timeline; each has random numbers of its own."""
+        problem, strict = self.problem, self.goal.strict_phases
+        seed = self.goal.seed + NEXT_SEED * self.rounds
+        self.rounds += 1
+        t = timeline_of(problem, order, limit - self.resident_bytes, first_runs > 0, strict, seed)
+        self.kernels["fill"](t, sequence(problem, order, strict), STRIDE)
+        return t
+
+    def factors(self) -> np.ndarray:
+        """float64[FACTORS] for the kernel; the heat is still missing."""
+        problem = self.problem
+        factors = np.zeros(FACTORS)
+        factors[PENALTY] = problem.buffers / max(1.0, SPREAD * float(problem.size.sum()))
+        factors[PER_TICK] = problem.tasks / max(1.0, float(problem.cost.sum()))
+        return factors
+
+
+def order_in(problem: Problem, t: Timeline) -> Order:
+    """What stands on a timeline, without repeats that nobody reads."""
+    tasks = t.runs[t.slot_run[t.slot_run >= 0], on.TASK]
+    return without_unread(problem, tasks[tasks < problem.tasks]).order

@@ -1,0 +1,173 @@
+"""A sequence that runs are put into and taken out of, with the bytes of each step kept all the while.
+
+    slot       0   1   2   3   4   5   6   7        a run stands in a slot; empty slots leave room
+    run            a       b   c           b        its task, in the order of the slots
+    buffer y               W───R           W───     uses of a buffer: one linked list in slot order
+
+The bytes of an empty slot are those held across it, so that they never lie above its neighbours'.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from planner.algorithms.annealing import timeline_kernels as on
+from planner.problem import DEVICE, HANDED_OUT, RESIDENT, TO_LAST_READ, Csr, Problem
+from planner.problem.liveness import phase_ends
+from planner.problem.plan import Order
+from planner.problem.recompute import may_repeat
+
+#: Slots and runs for each run of the first sequence, and some more.
+ROOM, SPARE = 3, 256
+#: Changes between two commits.
+LOG = 256
+
+
+class Timeline(NamedTuple):
+    """One sequence as the kernels of `timeline_kernels.py` see and change it; int64 arrays throughout.
+
+    Of n tasks and two fences between phases, m buffers, c slots, r runs and u uses. Columns are named in
+    `timeline_kernels.py`.
+    """
+
+    tasks: np.ndarray  # n + 2, TASK_COLUMNS
+    buffers: np.ndarray  # m, BUFFER_COLUMNS
+    rows: np.ndarray  # rows of tasks and buffers, one after the other
+    uses: np.ndarray  # u, USE_COLUMNS
+    runs: np.ndarray  # r, RUN_COLUMNS
+    slot_run: np.ndarray  # c  -1: empty
+    bytes: np.ndarray  # c + 1  the last is what is held at the end
+    scratch: np.ndarray  # largest number of reads, 2
+    logged: np.ndarray  # three a change since the last commit
+    counters: np.ndarray
+
+
+def timeline_type() -> Any:
+    import numba  # heavy: half a second, and not needed where nothing is compiled
+
+    row, table = numba.int64[::1], numba.int64[:, ::1]
+    return numba.types.NamedTuple(  # type: ignore[no-untyped-call]
+        (table, table, row, table, table, row, row, table, row, row), Timeline
+    )
+
+
+def timeline_of(problem: Problem, order: Order, limit: int, free: bool, strict: bool, seed: int) -> Timeline:
+    """The empty timeline a legal sequence is to be put into; runs stand nowhere yet.
+
+    `limit` is on the bytes that are not resident. `free`: first runs may move, within their phase when
+    `strict`. Tasks that write a buffer of several writers, overwrite one they read, or hand one out at
+    the end of its phase do not run again.
+    """
+    count = problem.tasks + 2
+    kept = problem.hold != RESIDENT
+    reads, writes = _only(problem.reads, kept), _only(problem.writes, kept)
+    takeover = _only(problem.takeover, kept)
+    earlier, later = _first_runs(problem)
+    writer, written = writes.row_of_entry(), writes.index
+    shared = np.bincount(problem.writes.index, minlength=problem.buffers) > 1
+    fixed = np.zeros(count, bool)
+    fixed[problem.writes.row_of_entry()[shared[problem.writes.index]]] = True
+    fixed[problem.tasks :] = True
+    again = np.append(may_repeat(problem), [False, False]) & ~fixed
+    again[writer[problem.hold[written] == HANDED_OUT]] = False
+    moves = ~fixed & free
+    moves[problem.after_every.index] = False
+    tasks = np.full((count, on.TASK_COLUMNS), -1, np.int64)
+    tasks[:, on.COST], tasks[:, on.WORKSPACE] = np.append(problem.cost, [0, 0]), np.append(problem.workspace, [0, 0])
+    tasks[:, on.PHASE] = np.append(problem.phase if strict else problem.phase * 0, [0, 0])
+    tasks[:, on.AGAIN], tasks[:, on.MOVES], tasks[:, on.TAKES] = again, moves, 0
+    tasks[writer[np.diff(takeover.pointer)[written] > 0], on.TAKES] = 1
+    tasks[:, on.DEGREE] = np.append(np.diff(reads.pointer) + np.diff(writes.pointer), [0, 0])
+    rows = (reads, writes, problem.after_every, earlier, later)
+    index = _laid_out(tasks[:, on.READ : on.ENTRIES_END + 1], rows)
+    buffers = np.full((problem.buffers, on.BUFFER_COLUMNS), -1, np.int64)
+    buffers[:, on.SIZE] = np.where((problem.space == DEVICE) & kept, problem.size, 0)
+    buffers[:, on.MAKER] = problem.producer()
+    buffers[:, on.TAKE] = takeover.pointer[:-1] + len(index)
+    buffers[:, on.TAKE_END] = takeover.pointer[1:] + len(index)
+    at_start = np.flatnonzero(kept & (buffers[:, on.MAKER] < 0))
+    made = (buffers[:, on.MAKER] < 0) | np.isin(buffers[:, on.MAKER], order)  # not what an optional task would make
+    at_end = np.flatnonzero(kept & made & (problem.hold != TO_LAST_READ))
+    slots = ROOM * (len(order) + 2) + SPARE
+    degree = tasks[:, on.DEGREE]
+    uses = ROOM * int(degree[order].sum()) + len(at_start) + len(at_end) + SPARE * int(degree.max(initial=1))
+    timeline = Timeline(
+        tasks, buffers, np.append(index, takeover.index), np.full((uses, on.USE_COLUMNS), -1, np.int64),
+        np.full((slots - SPARE // 2, on.RUN_COLUMNS), -1, np.int64), np.full(slots, -1, np.int64),
+        np.zeros(slots + 1, np.int64), np.zeros((int(np.diff(reads.pointer).max(initial=0)), 2), np.int64),
+        np.zeros(3 * LOG, np.int64), np.zeros(on.COUNTERS, np.int64),
+    )  # fmt: skip
+    _stand(timeline, on.START, at_start, reads=0, slot=-1)
+    _stand(timeline, on.END, at_end, reads=1, slot=slots)
+    timeline.counters[[on.LIMIT, on.RUNS, on.RANDOM]] = limit, 2, seed % 2147483646 + 1
+    timeline.counters[[on.BEST, on.ALLOWED]] = on.NEVER_YET
+    return timeline
+
+
+def sequence(problem: Problem, order: Order, strict: bool) -> np.ndarray:
+    """The order with a fence behind each of two phases, task n and n + 1; both at the end unless `strict`."""
+    ends = phase_ends(problem, order) if strict else np.full(3, len(order))
+    first, second = int(ends[0]), int(max(ends[0], ends[1]))
+    return np.insert(order, [first, second], [problem.tasks, problem.tasks + 1])
+
+
+def order_of(problem: Problem, timeline: Timeline) -> Order:
+    """The tasks in the order of the slots."""
+    tasks = timeline.runs[timeline.slot_run[timeline.slot_run >= 0], on.TASK]
+    return np.asarray(tasks[tasks < problem.tasks])
+
+
+def _first_runs(problem: Problem) -> tuple[Csr, Csr]:
+    """Task -> tasks whose first run stands before its own, and the other way round.
+
+    Beside what is said: around the producer of what is there all the time, or of which only the shape is read, the
+    first runs stay in the document's order.
+    """
+    maker = problem.producer()
+    resident = problem.hold[problem.reads.index] == RESIDENT
+    read = np.concatenate([problem.shape_reads.index, problem.reads.index[resident]])
+    reader = np.concatenate([problem.shape_reads.row_of_entry(), problem.reads.row_of_entry()[resident]])
+    written = (maker[read] >= 0) & (maker[read] != reader)
+    sides = np.sort(np.stack([maker[read], reader])[:, written], axis=0)
+    pairs = np.concatenate(
+        [
+            np.stack([problem.after_first.row_of_entry(), problem.after_first.index]),
+            np.stack([problem.after_every.row_of_entry(), problem.after_every.index]),
+            sides,
+        ],
+        axis=1,
+    )
+    return Csr.of_pairs(problem.tasks, pairs[1], pairs[0]), Csr.of_pairs(problem.tasks, pairs[0], pairs[1])
+
+
+def _laid_out(begin: np.ndarray, tables: Sequence[Csr]) -> np.ndarray:
+    """Rows of all tables task by task in one array; `begin` gets where each starts, and the end of the last."""
+    count = np.zeros((len(begin), len(tables)), np.int64)
+    for k, table in enumerate(tables):
+        count[: len(table), k] = np.diff(table.pointer)
+    pointer = np.append(0, np.cumsum(count.ravel()))
+    begin[:, :-1] = pointer[:-1].reshape(count.shape)
+    begin[:, -1] = pointer[len(tables) :: len(tables)]
+    index = np.zeros(int(pointer[-1]), np.int64)
+    for k, table in enumerate(tables):
+        row = table.row_of_entry()
+        index[begin[row, k] + np.arange(len(row)) - table.pointer[row]] = table.index
+    return index
+
+
+def _stand(timeline: Timeline, run: int, buffers: np.ndarray, reads: int, slot: int) -> None:
+    """Put START or END into its place; its uses are not listed yet."""
+    begin = int(timeline.counters[on.USES])
+    uses = slice(begin, begin + len(buffers))
+    timeline.uses[uses, on.BUFFER], timeline.uses[uses, on.READS], timeline.uses[uses, on.RUN] = buffers, reads, run
+    timeline.runs[run, on.SLOT], timeline.runs[run, on.USE] = slot, begin
+    timeline.counters[on.USES] += len(buffers)
+
+
+def _only(rows: Csr, kept: np.ndarray) -> Csr:
+    """The rows without entries that are not kept."""
+    chosen = kept[rows.index]
+    return Csr.of_pairs(len(rows), rows.row_of_entry()[chosen], rows.index[chosen])

@@ -1,0 +1,267 @@
+"""Blocks of a training step: stretches of the way out with what belongs to them on the way back, equal ones found.
+
+    way out    │ a b c d │ a b c d │ a b c d │ loss      tasks of equal colour at equal distance: a repeat of
+    block      0         1         2         3           period 4, cut where the fewest bytes cross
+    way back   D' D │ C' C │ B' B │ A' A                 block k's part ends with the last read of what it made
+
+Colours are refined from cost, workspace, sizes and holds by what is read and written, as in Weisfeiler and Leman, "The
+reduction of a graph to canonical form", 1968. They only propose: two blocks are of one kind when the bijection that
+follows their order maps every column, read, write and outside use of one to those of the other. O(n log n) time.
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+
+import numpy as np
+
+from planner.problem import RESIDENT, TO_LAST_READ, Csr, Problem, liveness
+from planner.problem.plan import Order
+from planner.problem.recompute import base_order, first_step, may_repeat, turning_point
+
+#: Tasks of a block on the way out: at least, at most unless it repeats, and about, where nothing repeats.
+LEAST, MOST, ABOUT = 10, 48, 16
+#: Rounds of refinement, and distances between tasks of equal colour that are tried as periods.
+REFINED, PERIODS = 3, 12
+#: A block shorter than this is put together with the one before it.
+SHORT = 4
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Frame:
+    """The base order and what blocks ask about it, per buffer in steps; -1: none."""
+
+    problem: Problem
+    order: Order
+    turn: int  # step at which the way back begins
+    again: np.ndarray  # bool[n]  may run again, and is the only writer of what it writes
+    latest: np.ndarray  # int64[n]  step before which the task may run again at the latest
+    made: np.ndarray  # int64[m]  step of the producer
+    last_out: np.ndarray  # int64[m]  last read on the way out
+    first_back: np.ndarray  # int64[m]  first read on the way back; the number of steps when there is none
+    last: np.ndarray  # int64[m]  last read; the number of steps when it is held
+    step_bytes: np.ndarray  # int64[steps]
+
+    @classmethod
+    def of(cls, problem: Problem, strict_phases: bool) -> Frame:
+        order = base_order(problem, strict_phases)
+        turn, steps = turning_point(problem, order), len(order)
+        first = np.append(first_step(problem, order), -1)
+        made = first[problem.producer()]
+        made[made == steps] = -1
+        step, read = problem.reads.entries(order)
+        last_out, last = np.full(problem.buffers, -1, np.int64), np.full(problem.buffers, -1, np.int64)
+        first_back = np.full(problem.buffers, steps, np.int64)
+        back = step >= turn
+        np.maximum.at(last_out, read[~back], step[~back])
+        np.minimum.at(first_back, read[back], step[back])
+        np.maximum.at(last, read, step)
+        last[(problem.hold != TO_LAST_READ) & (problem.hold != RESIDENT)] = steps
+        again = may_repeat(problem)
+        shared = np.bincount(problem.writes.index, minlength=problem.buffers) > 1
+        again[problem.writes.row_of_entry()[shared[problem.writes.index]]] = False
+        latest = np.full(problem.tasks, steps, np.int64)
+        np.minimum.at(latest, problem.after_every.row_of_entry(), first[problem.after_every.index])
+        return cls(
+            problem, order, turn, again, latest, made, last_out, first_back, last, liveness.profile(problem, order)
+        )
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Blocks:
+    """k blocks: block i is the steps [out[i], out[i + 1]) and [back[i + 1], back[i]) of the base order."""
+
+    frame: Frame
+    out: np.ndarray  # int64[k + 1]  ascending
+    back: np.ndarray  # int64[k + 1]  descending to the turning point
+    kind: np.ndarray  # int64[k]  blocks of one kind are isomorphic; the first of each kind in ascending order
+
+    def __len__(self) -> int:
+        return len(self.kind)
+
+    def steps(self, block: int) -> np.ndarray:
+        """Steps of one block; the i-th of each block of a kind correspond."""
+        return np.concatenate(
+            [np.arange(self.out[block], self.out[block + 1]), np.arange(self.back[block + 1], self.back[block])]
+        )
+
+
+def blocks_of(problem: Problem, strict_phases: bool) -> Blocks:
+    """The blocks of the base order; one alone where the way out has no place to cut. O(n log n + reads)."""
+    frame = Frame.of(problem, strict_phases)
+    out = np.append(_begins(frame), frame.turn)
+    back = _backs(frame, out)
+    return Blocks(frame, out, back, _kinds(frame, out, back))
+
+
+def colours(problem: Problem) -> np.ndarray:
+    """int64[n]: tasks with equal neighbourhoods have equal colours; which number is which says nothing."""
+    with np.errstate(over="ignore"):
+        task = _mixed(problem.cost) + _ODD * _mixed(problem.workspace) + _mixed(_flags(problem))
+        buffer = _mixed(problem.size) + _ODD * _mixed(problem.hold.astype(np.int64) * 2 + problem.space)
+        readers, writers = problem.reads.transposed(problem.buffers), problem.writes.transposed(problem.buffers)
+        for _ in range(REFINED):
+            task, buffer = (
+                _mixed(
+                    task + _mixed(_sums(problem.reads, _mixed(buffer))) + _sums(problem.writes, _mixed(buffer + _ODD))
+                ),
+                _mixed(buffer + _mixed(_sums(readers, _mixed(task))) + _sums(writers, _mixed(task + _ODD))),
+            )
+    return np.asarray(np.unique(task, return_inverse=True)[1], np.int64)
+
+
+def repeats(colour: np.ndarray) -> list[tuple[int, int, int]]:
+    """(begin, end, period) of stretches that repeat at least twice, none overlapping, the longest first.
+
+    Inside a stretch every entry equals the one a period later; of equally long ones the shorter period is taken.
+    """
+    found = []
+    by = np.argsort(colour, kind="stable")
+    apart = np.diff(by)[colour[by[1:]] == colour[by[:-1]]]
+    period, count = np.unique(apart, return_counts=True)
+    for p in period[np.argsort(-count, kind="stable")][:PERIODS].tolist():
+        same = np.concatenate([[False], colour[:-p] == colour[p:], [False]])
+        begin, end = np.flatnonzero(~same[:-1] & same[1:]), np.flatnonzero(same[:-1] & ~same[1:])
+        found += [(a, b + p, p) for a, b in zip(begin.tolist(), end.tolist(), strict=True) if b - a >= p]
+    taken, chosen = np.zeros(len(colour) + 2, bool), []
+    for a, b, p in sorted(found, key=lambda run: (run[0] - run[1], run[2], run[0])):
+        free = np.concatenate([[False], ~taken[a:b], [False]])
+        for x, y in zip(np.flatnonzero(~free[:-1] & free[1:]), np.flatnonzero(free[:-1] & ~free[1:]), strict=True):
+            if y - x >= 2 * max(p, LEAST):
+                chosen.append((a + int(x), a + int(y), p))
+                taken[a + x : a + y] = True
+    return chosen
+
+
+def _begins(frame: Frame) -> np.ndarray:
+    """Steps at which blocks begin, the first one 0."""
+    crossing = _crossing(frame)
+    begins = [np.zeros(1, np.int64)]
+    if not frame.turn:
+        return begins[0][:0]
+    for a, b, period in repeats(colours(frame.problem)[frame.order[: frame.turn]]):
+        length = period * -(-LEAST // period)
+        if b - a < 2 * length:
+            continue
+        cuts = [crossing[a + phase : b - 1 : length] for phase in range(length)]
+        phase = min(range(length), key=lambda i: (int(cuts[i].max(initial=0)), i))
+        begins.append(np.arange(a + phase + 1, b + 1, length))
+    whole = np.unique(np.concatenate(begins))
+    whole = whole[whole < frame.turn]
+    result = [0]
+    for begin, end in zip(whole.tolist(), np.append(whole[1:], frame.turn).tolist(), strict=True):
+        if begin - result[-1] >= SHORT and (end - begin >= SHORT or end < frame.turn):
+            result.append(begin)
+        if end - begin > MOST:
+            result += _narrow(crossing, begin, end)
+    return np.array(result, np.int64)
+
+
+def _narrow(crossing: np.ndarray, begin: int, end: int) -> list[int]:
+    """Steps within [begin, end), about `ABOUT` apart, in front of which few bytes cross."""
+    found, at = [], begin
+    while end - at > 2 * ABOUT:
+        window = crossing[at + ABOUT // 2 : at + ABOUT * 3 // 2]
+        at += ABOUT // 2 + int(np.argmin(window)) + 1
+        found.append(at)
+    return found
+
+
+def _crossing(frame: Frame) -> np.ndarray:
+    """int64[turn]: bytes made on the way out up to each step and read on it behind."""
+    problem, change = frame.problem, np.zeros(frame.turn + 1, np.int64)
+    moving = (frame.made >= 0) & (frame.made < frame.last_out) & (problem.hold != RESIDENT)
+    np.add.at(change, frame.made[moving], problem.size[moving])
+    np.subtract.at(change, frame.last_out[moving], problem.size[moving])
+    return np.cumsum(change)[: frame.turn]
+
+
+def _backs(frame: Frame, out: np.ndarray) -> np.ndarray:
+    """Per block the step behind the last read of what it, or a later one, made; the turning point for the end."""
+    ends = np.full(frame.turn + 1, frame.turn, np.int64)
+    made = (frame.made >= 0) & (frame.made < frame.turn) & (frame.problem.hold != RESIDENT)
+    made &= frame.last < len(frame.order)
+    np.maximum.at(ends, frame.made[made], frame.last[made] + 1)
+    return np.append(np.maximum.accumulate(ends[::-1])[::-1][out[:-1]], frame.turn)
+
+
+def _kinds(frame: Frame, out: np.ndarray, back: np.ndarray) -> np.ndarray:
+    """Number of the kind of each block, by what the bijection in order has to preserve."""
+    problem, count = frame.problem, len(out) - 1
+    steps = np.concatenate([np.arange(out[-1]), np.arange(frame.turn, back[0])])
+    # Steps of the way back ascend while their blocks descend.
+    block = np.append(
+        np.repeat(np.arange(count), np.diff(out)), np.repeat(np.arange(count)[::-1], -np.diff(back)[::-1])
+    )
+    by = np.argsort(block, kind="stable")
+    steps, block = steps[by], block[by]
+    begin = np.searchsorted(block, np.arange(count + 1))
+    rank, home = np.full(len(frame.order) + 1, -1, np.int64), np.full(len(frame.order) + 1, -1, np.int64)
+    rank[steps], home[steps] = np.arange(len(steps)) - begin[block], block
+    tasks = frame.order[steps]
+    row_task = np.stack(
+        [problem.cost[tasks], problem.workspace[tasks], frame.again[tasks], steps < frame.turn,
+         np.minimum(frame.latest[tasks] - back[block], 0), np.diff(problem.reads.pointer)[tasks],
+         np.diff(problem.writes.pointer)[tasks]], axis=1,
+    )  # fmt: skip
+    slot, entries = np.zeros(problem.buffers, np.int64), np.arange(len(problem.writes.index))
+    slot[problem.writes.index] = entries - problem.writes.pointer[problem.writes.row_of_entry()]
+    keys = [[row_task[a:b].tobytes()] for a, b in itertools.pairwise(begin.tolist())]
+    for rows in (problem.reads, problem.writes):
+        position, buffer = rows.entries(tasks)
+        of = block[position]
+        resident = problem.hold[buffer] == RESIDENT
+        made = frame.made[buffer]
+        known = (made >= 0) & (home[made] >= 0)
+        uses = outside(frame, buffer, out[of + 1], out[np.minimum(of + 2, count)], back[of + 1], back[of])
+        row = np.stack(
+            [np.where(resident, 0, np.where(known, of - home[made], buffer + count)),
+             np.where(resident | ~known, -1, rank[made]), slot[buffer] * ~resident,
+             np.where(resident, 0, problem.size[buffer]), problem.hold[buffer], problem.space[buffer],
+             *(use & ~resident for use in uses)], axis=1,
+        ).astype(np.int64)  # fmt: skip
+        ends = np.searchsorted(of, np.arange(count + 1))
+        for k in range(count):
+            keys[k].append(row[ends[k] : ends[k + 1]].tobytes())
+    number: dict[tuple[bytes, ...], int] = {}
+    return np.array([number.setdefault(tuple(key), len(number)) for key in keys], np.int64)
+
+
+def outside(
+    frame: Frame, buffer: np.ndarray, end: np.ndarray, far: np.ndarray, back: np.ndarray, back_end: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Who reads the buffers outside a block: later ones on the way out, those not next to it, later ones on the way
+    back, and whoever comes behind it; bool each.
+
+    The block ends before the step `end` on the way out, the next one before `far`; its way back is [back, back_end).
+    """
+    return (
+        frame.last_out[buffer] >= end, frame.last_out[buffer] >= far, frame.first_back[buffer] < back,
+        frame.last[buffer] >= back_end,
+    )  # fmt: skip
+
+
+_ODD = np.uint64(0x9E3779B97F4A7C15)
+
+
+def _flags(problem: Problem) -> np.ndarray:
+    columns = (problem.phase, problem.engine, problem.repeat, problem.recompute, problem.optional)
+    result = np.zeros(problem.tasks, np.int64)
+    for column in columns:
+        result = result * 4 + column
+    return result
+
+
+def _mixed(values: np.ndarray) -> np.ndarray:
+    """uint64: the finaliser of SplitMix64 (Steele, Lea, Flood, 2014)."""
+    x = np.asarray(values).astype(np.uint64)
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return np.asarray(x ^ (x >> np.uint64(31)))
+
+
+def _sums(rows: Csr, values: np.ndarray) -> np.ndarray:
+    """uint64: per row the sum of the values of its entries, modulo 2⁶⁴."""
+    sums = np.append(np.uint64(0), np.cumsum(values[rows.index], dtype=np.uint64))
+    return np.asarray(sums[rows.pointer[1:]] - sums[rows.pointer[:-1]])

@@ -1,0 +1,282 @@
+"""Kernels that find the plans of one part, and a chain of such plans; see `block_parts.py`, `kernels.py`.
+
+A plan of a part is a set of buffers that stay. What else is read on the way back is made again right before, with what
+that needs, and stays until its last read. Sets are found by changing one bit, or two, of those that no other beats.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from planner.algorithms.blocks.subproblem import Sheet
+from planner.problem.jit import Kernels
+
+# Columns of a plan: extra ticks, bytes saved across TURN, highest bytes on the way out and on the way back, leads that
+# are dropped and leads that are needed as bits, the buffers that stay as bits, 1 when another plan beats it.
+TICKS, SAVED, OUT, BACK, DROPS, NEEDS, KEPT, BEATEN = range(8)
+COLUMNS = 8
+# In `there`: an input whose storage was taken over.
+TAKEN = 2
+
+
+def walked(sheet: Any, kept: int, steps: Any) -> int:
+    """Write the tasks of the part in the order they run into `steps`; how many there are, or 0: no room."""
+    there, stack, turn, count = sheet.there, sheet.stack, sheet.turn[0], 0
+    for b in range(len(there)):
+        there[b] = 1 if sheet.bit[b] < 0 or (kept >> sheet.bit[b]) & 1 else 0
+    for t in range(turn + 1):
+        steps[count] = t
+        count += 1
+    for t in range(turn + 1, len(sheet.cost)):
+        stack[0], depth = t, 1
+        while depth > 0:
+            task = stack[depth - 1]
+            missing = -1
+            for entry in range(sheet.read_pointer[task], sheet.read_pointer[task + 1]):
+                if not there[sheet.read_index[entry]]:
+                    missing = sheet.producer[sheet.read_index[entry]]
+                    break
+            if missing >= 0:
+                stack[depth] = missing
+                depth += 1
+                continue
+            depth -= 1
+            if count >= len(steps):
+                return 0
+            steps[count] = task
+            count += 1
+            for entry in range(sheet.write_pointer[task], sheet.write_pointer[task + 1]):
+                there[sheet.write_index[entry]] = 1
+    return int(count)
+
+
+def taken_over(sheet: Any, task: int) -> int:
+    """Bytes of outputs that lie in inputs read for the last time; those inputs are marked in `there`."""
+    needed, result = sheet.there, 0
+    for entry in range(sheet.write_pointer[task], sheet.write_pointer[task + 1]):
+        b = sheet.write_index[entry]
+        for take in range(sheet.take_pointer[b], sheet.take_pointer[b + 1]):
+            c = sheet.take_index[take]
+            if needed[c] == 0:
+                needed[c] = TAKEN
+                result += sheet.size[b]
+                break
+    return result
+
+
+def weighed(sheet: Any, steps: Any, count: int, plan: Any) -> None:
+    """Fill all columns of the plan but KEPT and BEATEN, from the last step to the first."""
+    needed, turn, highest = sheet.there, sheet.turn[0], 0
+    for b in range(len(needed)):
+        needed[b] = 0
+    live, back, plan[DROPS], plan[NEEDS], plan[TICKS] = 0, True, 0, 0, 0
+    for i in range(count - 1, -1, -1):
+        task = steps[i]
+        plan[TICKS] += sheet.cost[task]
+        here = live + sheet.workspace[task]
+        if task == turn:
+            plan[BACK], highest, back = highest, 0, False
+            for b in range(len(needed)):
+                if sheet.lead_out[b] >= 0 and not needed[b]:
+                    plan[DROPS] |= 1 << sheet.lead_out[b]
+        for entry in range(sheet.write_pointer[task], sheet.write_pointer[task + 1]):
+            b = sheet.write_index[entry]
+            if needed[b]:
+                live -= sheet.size[b]
+                needed[b] = 0
+            else:
+                here += sheet.size[b]
+        if task != turn:
+            here -= taken_over(sheet, task)
+        for entry in range(sheet.read_pointer[task], sheet.read_pointer[task + 1]):
+            b = sheet.read_index[entry]
+            if needed[b] == 0 or needed[b] == TAKEN:
+                needed[b] = 1
+                live += sheet.size[b]
+                here += sheet.size[b]
+            if back and task < turn and sheet.lead_in[b] >= 0:
+                plan[NEEDS] |= 1 << sheet.lead_in[b]
+        if task == turn:
+            plan[SAVED] = here
+        else:
+            highest = max(highest, here)
+    plan[OUT] = highest
+    for t in range(len(sheet.cost)):
+        plan[TICKS] -= sheet.cost[t]
+
+
+def beats(a: Any, b: Any, quantum: int) -> bool:
+    """Whether plan a is nowhere worse than plan b; peaks are told apart by `quantum` bytes."""
+    return bool(
+        a[TICKS] <= b[TICKS] and a[SAVED] <= b[SAVED] and a[BACK] // quantum <= b[BACK] // quantum
+        and a[OUT] // quantum <= b[OUT] // quantum and a[DROPS] | b[DROPS] == b[DROPS]
+        and a[NEEDS] | b[NEEDS] == b[NEEDS]
+    )  # fmt: skip
+
+
+def tried(sheet: Any, kept: int, steps: Any, plans: Any, count: int) -> int:
+    """Add the plan that keeps these bits unless one is as good; how many plans there are now."""
+    plan = plans[count]
+    length = walked(sheet, kept, steps)
+    if length == 0:
+        return count
+    weighed(sheet, steps, length, plan)
+    plan[KEPT], plan[BEATEN] = kept, 0
+    for i in range(count):
+        if not plans[i][BEATEN] and beats(plans[i], plan, sheet.turn[1]):
+            return count
+    for i in range(count):
+        if beats(plan, plans[i], sheet.turn[1]):
+            plans[i][BEATEN] = 1
+    return count + 1
+
+
+def searched(sheet: Any, kept: int, limit: int, steps: Any, plans: Any) -> int:
+    """Fill `plans` from those that keep `kept` on, trying about `limit` sets; how many plans there are."""
+    count, looked = tried(sheet, kept, steps, plans, 0), 1
+    flips, room = len(sheet.flips), len(plans) - 1
+    for pairs in range(2):
+        i = 0
+        while i < count and looked < limit and count < room:
+            if not plans[i][BEATEN]:
+                before = plans[i][KEPT]
+                for x in range(flips):
+                    one = before ^ (1 << sheet.flips[x])
+                    if pairs == 0 and count < room:
+                        count = tried(sheet, one, steps, plans, count)
+                        looked += 1
+                    for y in range(x + 1, flips if pairs else 0):
+                        if count < room and looked < limit:
+                            count = tried(sheet, one ^ (1 << sheet.flips[y]), steps, plans, count)
+                            looked += 1
+            i += 1
+    return int(count)
+
+
+# Columns of a state of the chain: bytes saved so far against the base order, ticks, leads that are dropped as bits, the
+# state it came from, the plan taken there and the position of that state.
+BYTES, COST, LEADS, FROM, PLAN, PLACE = range(6)
+STATE = 6
+# Worths nearer to one another than this part of all ticks are equal.
+EQUAL = 1e-10
+
+
+def thinned(states: Any, count: int, most: int, price: float, aim: float) -> int:
+    """Keep states that no other beats, the cheaper first, at most `most`; how many are left.
+
+    Of more, those stay that cost least when a byte is worth `price` ticks, of equal ones those nearest to `aim` bytes.
+    """
+    by = np.argsort(states[:count, BYTES], kind="mergesort")
+    by = by[np.argsort(states[:count, COST][by], kind="mergesort")]
+    least = np.full(1 << 5, 2**62, np.int64)
+    kept = np.zeros((count, STATE), np.int64)
+    left = 0
+    for i in by:
+        leads = states[i, LEADS]
+        if states[i, BYTES] < least[leads] and states[i, BYTES] < least[0]:
+            least[leads] = states[i, BYTES]
+            kept[left] = states[i]
+            left += 1
+    for part in range(2):
+        if left > most:
+            worth = np.zeros(left)
+            for i in range(left):
+                worth[i] = kept[i, COST] + price * kept[i, BYTES] if part == 0 else abs(kept[i, BYTES] - aim)
+            bar, some = np.sort(worth)[most - 2], 0
+            if part == 0:
+                bar += EQUAL * kept[left - 1, COST]
+            for i in range(left):
+                if (worth[i] <= bar and (part == 0 or some < most - 1)) or i == left - 1:
+                    kept[some] = kept[i]
+                    some += 1
+            left = some
+    states[:left] = kept[:left]
+    return left
+
+
+def highest_worth(states: Any, count: int, price: float) -> float:
+    """The most that any but the last of the states costs when a byte is worth `price` ticks."""
+    highest = -np.inf
+    for i in range(count - 1):
+        highest = max(highest, states[i, COST] + price * states[i, BYTES])
+    return float(highest)
+
+
+def extended(
+    states: Any, count: int, place: int, item: Any, plans: Any, budget: int, found: Any, begin: int, most: int,
+    price: float, aim: float, bars: Any, ring: int,
+) -> int:  # fmt: skip
+    """Add every state with every plan that fits behind it to `found`, from row `begin` on; how many there are now.
+
+    `item` says the first plan, the end of them, and the bytes that lie under the part on the way out and back. What is
+    worth more than `bars[ring]` is not looked at, once enough were found.
+    """
+    for p in range(item[0], item[1]):
+        room = budget - max(item[2] + plans[p, OUT], item[3] + plans[p, BACK])
+        for s in range(count):
+            if states[s, BYTES] > room or states[s, LEADS] & plans[p, NEEDS]:
+                continue
+            if states[s, COST] + plans[p, TICKS] + price * (states[s, BYTES] + plans[p, SAVED]) > bars[ring]:
+                continue
+            if begin == len(found):
+                begin = thinned(found, begin, most, price, aim)
+                if begin >= most:
+                    bars[ring] = highest_worth(found, begin, price)
+            row = found[begin]
+            row[BYTES], row[COST] = states[s, BYTES] + plans[p, SAVED], states[s, COST] + plans[p, TICKS]
+            row[LEADS], row[FROM], row[PLAN], row[PLACE] = plans[p, DROPS], s, p, place
+            begin += 1
+    return int(begin)
+
+
+def chained(
+    items: Any, first_item: Any, reach: Any, plans: Any, budget: int, most: int, price: float, aims: Any, begin: int,
+    end: int, rows: Any, states: Any, waiting: Any, counts: Any, bars: Any,
+) -> None:  # fmt: skip
+    """Fill `states` with those in front of the blocks [begin, end), `rows` with how many, after all blocks before.
+
+    Item i leads over `reach[i]` blocks; those of position k are [first_item[k], first_item[k + 1]). `aims` are the
+    bytes against the base order that each block should find in front of it. Behind the last block there is one more.
+    """
+    last, ring = len(first_item) - 1, len(waiting)
+    for k in range(begin, end):
+        here = k % ring
+        rows[k] = thinned(waiting[here], counts[here], most, price, aims[k])
+        states[k, : rows[k]] = waiting[here, : rows[k]]
+        counts[here], bars[here] = 0, np.inf
+        if k == last:
+            break
+        for i in range(first_item[k], first_item[k + 1]):
+            to = (k + reach[i]) % ring
+            counts[to] = extended(
+                states[k], rows[k], k, items[i], plans, budget, waiting[to], counts[to], most, price,
+                aims[k + reach[i]], bars, to,
+            )  # fmt: skip
+
+
+def _signatures() -> dict[str, Any]:
+    import numba  # heavy: half a second, and not needed where nothing is compiled
+
+    row, table, cube, whole = numba.int64[::1], numba.int64[:, ::1], numba.int64[:, :, ::1], numba.int64
+    real = numba.float64
+    sheet = numba.types.NamedUniTuple(row, len(Sheet._fields), Sheet)  # type: ignore[no-untyped-call]
+    return {
+        "walked": whole(sheet, whole, row), "taken_over": whole(sheet, whole),
+        "weighed": numba.void(sheet, row, whole, row),
+        "beats": numba.boolean(row, row, whole), "tried": whole(sheet, whole, row, table, whole),
+        "searched": whole(sheet, whole, whole, row, table),
+        "thinned": whole(table, whole, whole, real, real),
+        "highest_worth": real(table, whole, real),
+        "extended": whole(table, whole, whole, row, table, whole, table, whole, whole, real, real, real[::1], whole),
+        "chained": numba.void(
+            table, row, row, table, whole, whole, real, real[::1], whole, whole, row, cube, cube, row, real[::1]
+        ),
+    }  # fmt: skip
+
+
+KERNELS = Kernels(
+    (walked, taken_over, weighed, beats, tried, searched, thinned, highest_worth, extended, chained), _signatures, {},
+    frozenset({"thinned", "extended", "chained"}),
+)  # fmt: skip

@@ -1,0 +1,133 @@
+"""Blocks: every distinct block's best plans, then a chain of them through all blocks within the budget.
+
+    block       0       1       2    ...      k        bytes saved by the blocks before lie under each block, on the
+    plan        p2      p2      p2            p0       way out and on the way back: the last blocks have least room
+
+A plan of a block says which of its buffers stay; it costs ticks, leaves bytes between the block's way out and its way
+back, and peaks on both. Equal blocks have the same plans, worked out once. The chain is a dynamic program over (bytes
+saved so far, ticks) with exact bytes, after Beaumont, Eyraud-Dubois, Herrmann, Joly, Shilova, "Optimal checkpointing
+for heterogeneous chains", 2019, without its grid of memory sizes. Several blocks in a row may keep nothing between
+them. What the chain says is laid onto all blocks and judged by the evaluator; where that differs, the budget is mended.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from planner.algorithms.blocks import kernels as block_kernels
+from planner.algorithms.blocks.chain_dp import Chain
+from planner.algorithms.blocks.detection import blocks_of
+from planner.algorithms.greedy import planner
+from planner.algorithms.greedy.gap_closing import Closing
+from planner.algorithms.greedy.gaps import evaluated
+from planner.bounds import largest_task
+from planner.problem import Problem
+from planner.problem.liveness import cost, peak
+from planner.problem.monitor import Monitor
+from planner.problem.plan import Goal, Order, Score
+
+#: Lengths of rows of blocks that keep nothing between them, added one after the other.
+REACHES = ((1,), (1, 2), (1, 2, 3, 4))
+#: Chains within a mended budget, which part of it is left alone, and steps of the search for the lowest.
+MENDED, NEAR, HALVED = 4, 500, 14
+#: Above so many tasks kernels that are on the disk are loaded.
+INTERPRETED = 60
+#: Above so many tasks `greedy` is asked only where blocks found nothing.
+MOST_GREEDY = 20_000
+
+
+def plan(problem: Problem, goal: Goal, monitor: Monitor) -> Order:
+    """The cheapest order found within the budget, or the lowest within the overhead."""
+    return _Search(problem, goal, monitor).order()
+
+
+class _Search:
+    """One problem, and the best order so far by the monitor's score."""
+
+    def __init__(self, problem: Problem, goal: Goal, monitor: Monitor):
+        self.problem, self.goal, self.monitor = problem, goal, monitor
+        self.closing = Closing(problem, monitor.should_stop)
+        self.best: Order = np.zeros(0, np.int64)
+        self.score: Score | None = None
+
+    def order(self) -> Order:
+        problem, goal, monitor = self.problem, self.goal, self.monitor
+        blocks = blocks_of(problem, goal.strict_phases)
+        known = monitor.best is not None
+        if monitor.best is not None:
+            self.offer(monitor.best)
+        self.offer(blocks.frame.order)
+        highest = int(blocks.frame.step_bytes.max(initial=0))
+        if (goal.budget_bytes is not None and highest <= goal.budget_bytes) or monitor.should_stop():
+            return self.best
+        if problem.tasks <= MOST_GREEDY and not known:
+            self.offer(planner.plan(problem, goal, monitor))
+        if blocks.out[-1] > 0:
+            chain = Chain(blocks, block_kernels.KERNELS, self.uses_compiled())
+            for reaches in REACHES:
+                before = self.score
+                if monitor.should_stop() or not chain.reach(reaches, monitor.should_stop):
+                    break
+                if goal.budget_bytes:
+                    self.within(chain, goal.budget_bytes)
+                else:
+                    self.lowest(chain, largest_task.bound(problem).bytes, highest)
+                if self.score == before:
+                    break
+            self.trim()
+        assert self.score is not None
+        if problem.tasks > MOST_GREEDY and self.score.bytes_over_budget > 0 and not monitor.should_stop():
+            self.offer(planner.plan(problem, goal, monitor))
+        return self.best
+
+    def uses_compiled(self) -> bool:
+        """Whether machine code is there, or pays; the plans are the same."""
+        kernels, tasks = block_kernels.KERNELS, self.problem.tasks
+        return self.closing.fast or kernels.is_compiled() or (tasks > INTERPRETED and kernels.is_on_disk())
+
+    def is_cancelled(self) -> bool:
+        """Asked within a chain, which counts as no iteration."""
+        return self.monitor.cancelled
+
+    def offer(self, order: Order) -> Score:
+        score = self.monitor.offer(order)
+        if self.score is None or score < self.score:
+            self.best, self.score = order, score
+        return score
+
+    def within(self, chain: Chain, budget: int) -> None:
+        """Offer the chain's order; where its peak is not what was asked for, ask for as much more or less."""
+        asked, last = budget, -1
+        for _ in range(MENDED):
+            order = chain.order(asked, self.is_cancelled)
+            if order is None:
+                return
+            highest = self.offer(order).peak_bytes
+            if highest == last or 0 <= budget - highest <= budget // NEAR or self.monitor.should_stop():
+                return
+            asked, last = asked + budget - highest, highest
+
+    def lowest(self, chain: Chain, low: int, high: int) -> None:
+        """Halve between a budget that is too low and one that the chain keeps within the time allowed."""
+        extra = self.goal.max_overhead if self.goal.max_overhead is not None else 0.1
+        limit = None if self.goal.budget_bytes is not None else int(self.problem.cost.sum() * (1 + extra))
+        for _ in range(HALVED):
+            if high - low < 2 or self.monitor.should_stop():
+                return
+            middle = (low + high) // 2
+            order = chain.order(middle, self.is_cancelled)
+            if order is None or (limit is not None and cost(self.problem, order) > limit):
+                low = middle
+            else:
+                self.offer(order)
+                high = middle
+
+    def trim(self) -> None:
+        """Take out of the best order what its budget does not need; bring down one that is over it."""
+        budget = self.goal.budget_bytes
+        if self.monitor.should_stop() or not budget or len(self.best) == 0:
+            return
+        if peak(self.problem, self.best) > budget:
+            self.offer(self.closing.down_to(self.best, budget)[0])
+        else:
+            self.offer(self.closing.trimmed(evaluated(self.problem, self.best), budget).order)

@@ -1,0 +1,110 @@
+"""The way out as a chain: segments between cuts that few droppable buffers cross.
+
+way out    a ── b ─┬─ c ─┬─ d ── e         cuts behind a, b, d: states 1, 2, 3 are {a}, {b}, {d}
+                   ╰─────╯                 behind c both b and c cross, so c and d are one segment
+segments   0    1    2     2    3         segment k leads from state k to k + 1; state 0 is there from the start
+
+Where one buffer, or none, crosses at two places at least, these are the cuts. Else, as in a recurrence
+of several states, cuts lie where fewer bytes cross than beside.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from planner.problem import TO_LAST_READ, Problem
+from planner.problem.plan import Order
+from planner.problem.recompute import base_order, may_repeat, turning_point
+
+#: Buffers that may cross a cut.
+MOST_CROSSING = 16
+#: A task that reads so many droppable buffers puts together what a whole chain made: its result stays.
+COLLECTS = 6
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Chain:
+    """k segments of the way out of n tasks and m buffers."""
+
+    order: Order  # the base order
+    turn: int  # its step at which the way back begins
+    states: tuple[tuple[int, ...], ...]  # k: droppable buffers that lead into each segment
+    segment: np.ndarray  # int64[m]  segment that makes each droppable buffer; -1: not made on the way out, or it stays
+
+    @property
+    def segments(self) -> int:
+        return len(self.states)
+
+    def coarser(self, every: int) -> Chain:
+        """The chain whose segments are `every` of these, the first one being the shorter."""
+        start = (self.segments - 1) % every + 1
+        return self._of(np.append(0, np.arange(start, self.segments, every)))
+
+    def with_tail(self, segments: int) -> Chain:
+        """The chain whose last so many segments are one."""
+        return self._of(np.arange(self.segments - segments + 1))
+
+    def _of(self, begins: np.ndarray) -> Chain:
+        """The chain whose segments begin where the given ones do."""
+        place = np.searchsorted(begins, self.segment, side="right") - 1
+        states = tuple(self.states[k] for k in begins.tolist())
+        return Chain(self.order, self.turn, states, np.where(self.segment < 0, -1, place))
+
+
+def chain_of(problem: Problem, strict_phases: bool) -> Chain:
+    """The finest chain of the way out; a problem that cannot be cut has one segment. O(n + m + reads)."""
+    order = base_order(problem, strict_phases)
+    turn = turning_point(problem, order)
+    way_out = order[:turn]
+    early = np.zeros(problem.tasks + 1, bool)  # the last entry stands for "nobody", which is number -1
+    early[way_out] = may_repeat(problem)[way_out]
+    droppable = early[problem.producer()] & (problem.hold == TO_LAST_READ)
+    collectors = _collectors(problem, way_out, droppable)
+    droppable[problem.writes.gather(collectors)] = False
+    first, last = np.full(problem.buffers, turn, np.int64), np.full(problem.buffers, -1, np.int64)
+    step, written = problem.writes.entries(way_out)
+    np.minimum.at(first, written, step)
+    step, read = problem.reads.entries(way_out)
+    goes_on = ~np.isin(way_out[step], collectors)
+    np.maximum.at(last, read[goes_on], step[goes_on])
+    crossing = np.flatnonzero(droppable & (first < last))
+    cuts = _cuts(problem, crossing, first, last, turn)
+    states = _states(crossing, first, last, cuts)
+    new = [k for k, state in enumerate(states) if k == 0 or not state or state != states[k - 1]]
+    cuts = cuts[new]
+    made = np.searchsorted(np.append(0, cuts + 1), first, side="right") - 1
+    segment = np.where(droppable & (first < turn), made, -1)
+    return Chain(order, turn, ((), *(states[k] for k in new)), segment)
+
+
+def _collectors(problem: Problem, way_out: np.ndarray, droppable: np.ndarray) -> np.ndarray:
+    """Tasks of the way out that read many droppable buffers."""
+    step, read = problem.reads.entries(way_out)
+    count = np.bincount(step[droppable[read]], minlength=len(way_out))
+    return way_out[count >= COLLECTS]
+
+
+def _cuts(problem: Problem, crossing: np.ndarray, first: np.ndarray, last: np.ndarray, turn: int) -> np.ndarray:
+    """Steps of the way out behind which a cut lies, ascending."""
+    count, size = np.zeros(turn + 1, np.int64), np.zeros(turn + 1, np.int64)
+    for change, each in ((count, np.ones(len(crossing), np.int64)), (size, problem.size[crossing])):
+        np.add.at(change, first[crossing], each)
+        np.subtract.at(change, last[crossing], each)
+    count, size = np.cumsum(count)[: max(0, turn - 1)], np.cumsum(size)[: max(0, turn - 1)]
+    single = np.flatnonzero(count <= 1)
+    if len(single) >= 2 or not len(size):
+        return single
+    before, behind = np.append(size[0] + 1, size[:-1]), np.append(size[1:], size[-1])
+    return np.flatnonzero((count <= MOST_CROSSING) & (size < before) & (size <= behind))
+
+
+def _states(crossing: np.ndarray, first: np.ndarray, last: np.ndarray, cuts: np.ndarray) -> list[tuple[int, ...]]:
+    """Per cut the buffers that cross it, ascending."""
+    states: list[list[int]] = [[] for _ in range(len(cuts))]
+    begin, end = np.searchsorted(cuts, first[crossing]), np.searchsorted(cuts, last[crossing])
+    for buffer, a, b in zip(crossing.tolist(), begin.tolist(), end.tolist(), strict=True):
+        for k in range(a, b):
+            states[k].append(buffer)
+    return [tuple(state) for state in states]

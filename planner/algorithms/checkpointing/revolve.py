@@ -1,0 +1,258 @@
+"""Revolve: binomial checkpointing of a chain of equal steps, with as few forward runs as its snapshots allow.
+
+Source: Griewank, Walther, "Algorithm 799: Revolve", ACM TOMS 26(1), 2000, sections 2 and 3.
+
+    state    0 ──▶ 1 ──▶ 2 ──▶ 3 ──▶ 4         2 slots: 0 and 2 are stored on the way out; steps 3 and 2
+    slots    ■           ■                      are undone from 2, then 2 is freed and 1 stored from 0
+
+With s slots and no step run forward more than r times, a chain of C(s + r, s) steps can be undone.
+As a planner: the steps are segments of the way out between cuts that one buffer crosses. The most slots
+that fit the budget are taken, and when all fit, the longest tail of the chain that stays as it is; on
+the chain as it is and on coarser ones. O(log(steps)²) schedules of O(n + runs) time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from enum import StrEnum
+from math import comb
+from typing import NamedTuple
+
+import numpy as np
+
+from planner.algorithms.checkpointing.decomposition import Chain, chain_of
+from planner.problem import Problem
+from planner.problem.monitor import Monitor
+from planner.problem.plan import Goal, Order
+from planner.problem.recompute import Rerun
+
+#: A schedule that runs more tasks than this is not tried.
+MOST_RUNS = 2_000_000
+#: Orders of so many tasks altogether are tried, and a few at least: one of this many takes seconds.
+TASKS_TRIED, LEAST_TRIES = 1_000_000, 4
+
+
+class Kind(StrEnum):
+    """What an action does; `begin` and `end` are states, and step k leads from state k to state k + 1."""
+
+    ADVANCE = "advance"  # run steps begin .. end - 1 from state `begin`, keeping only state `end`
+    STORE = "store"  # put the state at hand, `begin`, into a slot
+    RESTORE = "restore"  # take state `begin` from its slot
+    BACKWARD = "backward"  # run step `begin` once more, keeping its inside, and undo it
+    FREE = "free"  # empty the slot of state `begin`
+    KEEP = "keep"  # from here on the inside of step `begin` stays where it is made, until it is undone
+
+
+class Action(NamedTuple):
+    kind: Kind
+    begin: int
+    end: int
+
+
+def schedule(steps: int, slots: int) -> list[Action]:
+    """Actions that undo steps `steps` - 1 .. 0, each with its inside at hand, from state 0 being at hand.
+
+    State 0 takes one of the slots. Advances run `forward_steps(steps, slots)` steps altogether, the
+    least there is; the run within each BACKWARD comes on top. Raises ValueError without steps or slots.
+    """
+    _check(steps, slots)
+    actions = [_at(Kind.STORE, 0)]
+    at_hand = 0  # -1: none
+    # Stretches to undo, the last one on top; no slots: the slot of `begin` is to be emptied.
+    stretches = [(0, 0, 0), (0, steps, slots)]
+    while stretches:
+        begin, end, free = stretches.pop()
+        if free == 0:
+            actions.append(_at(Kind.FREE, begin))
+            continue
+        if at_hand != begin:
+            actions.append(_at(Kind.RESTORE, begin))
+        if end - begin == 1:
+            actions.append(_at(Kind.BACKWARD, begin))
+            at_hand = -1
+            continue
+        middle = begin + _first_advance(end - begin, free)
+        actions.append(Action(Kind.ADVANCE, begin, middle))
+        if free == 1:  # nowhere to put it: undo one step, and come again
+            actions.append(_at(Kind.BACKWARD, middle))
+            at_hand = -1
+            stretches.append((begin, middle, 1))
+            continue
+        actions.append(_at(Kind.STORE, middle))
+        at_hand = middle
+        stretches += [(begin, middle, free), (middle, middle, 0), (middle, end, free - 1)]
+    return actions
+
+
+def forward_steps(steps: int, slots: int) -> int:
+    """The least steps that advances run: r·l − C(s + r, s + 1), with r as in `repetitions`; proposition 1."""
+    most = repetitions(steps, slots)
+    return most * steps - comb(slots + most, slots + 1)
+
+
+def repetitions(steps: int, slots: int) -> int:
+    """The least r with C(s + r, s) ≥ `steps`: how often advances run any one step. O(r) time, by bisection less."""
+    _check(steps, slots)
+    low, high = 0, 1
+    while comb(slots + high, slots) < steps:
+        low, high = high, 2 * high
+    while low < high:
+        middle = (low + high) // 2
+        if comb(slots + middle, slots) < steps:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+def slots_within(steps: int, most_forward_steps: int) -> int:
+    """The fewest slots with which advances run at most so many steps; all `steps` when even those are too few."""
+    low, high = 1, steps
+    while low < high:
+        middle = (low + high) // 2
+        if forward_steps(steps, middle) <= most_forward_steps:
+            high = middle
+        else:
+            low = middle + 1
+    return low
+
+
+def _first_advance(steps: int, slots: int) -> int:
+    """How far to advance before the next snapshot: the left part may repeat r - 1 times, the right one r times.
+
+    The largest length that keeps both within the lengths for which that is optimal: at most
+    C(s + r − 1, s) on the left, at least C(s + r − 2, s − 1) on the right.
+    """
+    if slots == 1:
+        return steps - 1
+    most = repetitions(steps, slots)
+    left, right = comb(slots + most - 1, slots), comb(slots + most - 2, slots - 1)
+    return max(1, min(left, steps - right))
+
+
+def _at(kind: Kind, state: int) -> Action:
+    return Action(kind, state, state)
+
+
+def _check(steps: int, slots: int) -> None:
+    if steps < 1 or slots < 1:
+        raise ValueError(f"{steps} steps with {slots} slots; both are 1 at least")
+
+
+def plan(problem: Problem, goal: Goal, monitor: Monitor) -> Order:
+    """The order by the best schedule found; the base order, and a note, where the way out is no chain."""
+    chain = chain_of(problem, goal.strict_phases)
+    monitor.offer(chain.order)
+    if chain.segments < 3:
+        monitor.note(NO_CHAIN)
+    every, left = 1, [max(LEAST_TRIES, TASKS_TRIED // max(1, len(chain.order)))]
+    while chain.segments // every >= 3 and left[0] > 0 and not monitor.should_stop():
+        _search(problem, goal, monitor, chain.coarser(every), left)
+        every *= 2
+    assert monitor.best is not None
+    return monitor.best
+
+
+NO_CHAIN = (
+    "revolve: the way out is no chain (fewer than two places where only few buffers, all of which can be made again, "
+    "cross), so nothing is recomputed"
+)
+
+
+def _search(problem: Problem, goal: Goal, monitor: Monitor, chain: Chain, left: list[int]) -> None:
+    """Offer the orders of one chain on the way to the most slots, or the longest tail, that the goal allows.
+
+    `left` is how many orders may still be tried.
+    """
+
+    def more_memory(order: Order) -> bool:
+        """Whether the goal allows, or needs, more bytes than this order takes."""
+        left[0] -= 1
+        score = monitor.offer(order)
+        if goal.budget_bytes is not None:
+            return score.bytes_over_budget == 0
+        return bool(problem.cost[order].sum() > problem.cost.sum() * (1 + (goal.max_overhead or 0.1)))
+
+    if more_memory(scheduled(problem, chain, chain.segments)):
+        tail = chain.segments - 1
+        _bisect(1, tail, lambda k: more_memory(scheduled(problem, chain.with_tail(k), tail - k + 1)), monitor, left)
+        return
+    tasks = chain.turn / chain.segments
+    low = slots_within(chain.segments, max(chain.segments, int(MOST_RUNS / tasks)))
+    _bisect(low, chain.segments - 1, lambda slots: more_memory(scheduled(problem, chain, slots)), monitor, left)
+
+
+def _bisect(low: int, high: int, more: Callable[[int], bool], monitor: Monitor, left: list[int]) -> None:
+    """Ask `more` on the way to the largest of low .. high for which it holds."""
+    while low <= high and left[0] > 0 and not monitor.should_stop():
+        middle = (low + high) // 2
+        if more(middle):
+            low = middle + 1
+        else:
+            high = middle - 1
+
+
+def scheduled(problem: Problem, chain: Chain, slots: int) -> Order:
+    """The order that undoes the chain's segments by the schedule; state 0 takes no bytes, so it takes no slot."""
+    return carried_out(problem, chain, schedule(chain.segments, slots + 1))
+
+
+def carried_out(problem: Problem, chain: Chain, actions: Iterable[Action]) -> Order:
+    """The order that undoes the chain's segments by these actions."""
+    return _Scheduled(problem, chain, actions).order()
+
+
+class _Scheduled:
+    """A way back under way, action by action, each taken when something is read that needs it."""
+
+    def __init__(self, problem: Problem, chain: Chain, actions: Iterable[Action]):
+        self.chain, self.actions = chain, iter(actions)
+        self.rerun = Rerun(problem, chain.order, chain.turn)
+        self.states, self.segment = chain.states, chain.segment.tolist()
+        self.stored: set[int] = set()
+        self.whole: set[int] = set()  # segments whose inside stays
+        self.undoing = chain.segments  # the segment whose inside may be read; none yet
+        self.live = np.flatnonzero(chain.segment >= 0).tolist()  # droppable buffers that are there
+        self._undo_next(0)
+
+    def order(self) -> Order:
+        turn = self.chain.turn
+        for step, task in enumerate(self.chain.order[turn:].tolist(), start=turn):
+            wanted = max((self.segment[b] for b in self.rerun.reads[task]), default=-1)
+            while 0 <= wanted < self.undoing:
+                self._undo_next(step)
+            self.rerun.run(task, step)
+        return np.array(self.rerun.steps, np.int64)
+
+    def _undo_next(self, step: int) -> None:
+        """Take actions up to the next segment to be undone; states are made only to be stored."""
+        way_out = self.undoing == self.chain.segments
+        for kind, begin, _ in self.actions:
+            if kind is Kind.BACKWARD:
+                self.undoing = begin
+                self._settle(begin if way_out else -1)
+                self.whole.discard(begin)
+                return
+            if kind is Kind.KEEP:
+                self.whole.add(begin)
+            if kind is Kind.FREE:
+                self.stored.discard(begin)
+            elif kind is Kind.STORE:
+                self.stored.add(begin)
+                if not way_out:
+                    self.rerun.make(self.states[begin], step)
+                    self._settle()
+
+    def _settle(self, segment: int = -1) -> None:
+        """From here on only stored states, those around the segment being undone, and what stays whole are there.
+
+        Whole are `segment` and those with an action to keep them.
+        """
+        around = range(self.undoing, min(self.undoing + 2, self.chain.segments))
+        kept = {b for k in (*self.stored, *around) for b in self.states[k]}
+        self.live += self.rerun.made
+        self.rerun.made.clear()
+        stays = {-1, segment, *self.whole}
+        gone = [b for b in self.live if b not in kept and self.segment[b] not in stays]
+        self.rerun.drop(gone)
+        self.live = [b for b in self.live if self.rerun.there[b]]

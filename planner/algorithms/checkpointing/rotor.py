@@ -1,0 +1,191 @@
+"""Chain: the optimal persistent schedule for segments of different time and bytes, by dynamic programming.
+
+Source: Herrmann, Beaumont, Eyraud-Dubois, Hermann, Joly, Shilova, "Optimal checkpointing for heterogeneous chains:
+how to train deep neural networks with limited memory", 2019, theorem 1 (rotor).
+
+C(s, t, m), the least time to run segments s .. t forward and undo them within m bytes, with the state before s at hand:
+
+    keep s whole        inside(s) ≤ m:  time(s) + C(s + 1, t, m − inside(s))
+    store state j > s   state(j) ≤ m:   time(s .. j − 1) + C(j, t, m − state(j)) + C(s, j − 1, m)
+
+As a planner: segments lie between cuts of the way out; the table is made once, for many m, and the largest m whose
+order is within the goal is taken. O(k³ · UNITS) time for k segments, neighbours put together where there are more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from planner.algorithms.checkpointing.decomposition import Chain, chain_of
+from planner.algorithms.checkpointing.revolve import Action, Kind, carried_out
+from planner.problem import DEVICE, Problem, liveness
+from planner.problem.monitor import Monitor
+from planner.problem.plan import Goal, Order
+from planner.problem.recompute import may_repeat
+
+#: Units of bytes in the table, and segments at most.
+UNITS, MOST_SEGMENTS = 400, 80
+#: Budgets of the table tried: even steps over its range, then halvings between two of them.
+STEPS, TRIES = 12, 7
+#: In the table: cannot be done.
+NEVER = 1 << 61
+#: In the table of choices: keep the segment whole.
+WHOLE = -1
+
+
+def plan(problem: Problem, goal: Goal, monitor: Monitor) -> Order:
+    """The order by the best schedule found; the base order, and a note, where the way out is no chain."""
+    chain = chain_of(problem, goal.strict_phases)
+    monitor.offer(chain.order)
+    if chain.segments < 3:
+        monitor.note("chain: the way out is no chain of three segments at least, so nothing is recomputed")
+    every = -(-chain.segments // MOST_SEGMENTS)
+    while chain.segments // every >= 3 and not monitor.should_stop():
+        for beside in (True, False):
+            _search(problem, goal, monitor, chain.coarser(every), beside)
+        every *= 2
+    assert monitor.best is not None
+    return monitor.best
+
+
+def _search(problem: Problem, goal: Goal, monitor: Monitor, chain: Chain, beside: bool) -> None:
+    """Offer the orders on the way to the most bytes that the goal allows.
+
+    The table knows the bytes `beside` a segment, or only what is stored; the latter knows tighter schedules.
+    """
+    costs = measured(problem, chain)
+    table = Table(costs if beside else costs._replace(forth=costs.forth * 0, back=costs.back * 0), monitor)
+    limit = int(problem.cost.sum() * (1 + (0.1 if goal.max_overhead is None else goal.max_overhead)))
+
+    def has_room(units: int) -> bool:
+        """Whether the goal allows, or needs, more bytes than this many units."""
+        order = carried_out(problem, chain, table.actions(units))
+        score = monitor.offer(order)
+        if goal.budget_bytes is not None:
+            return score.bytes_over_budget == 0
+        return bool(problem.cost[order].sum() > limit)
+
+    least = table.least_units
+    low, high = -1, UNITS + 1
+    for units in np.unique(np.linspace(least, UNITS, STEPS).astype(int)).tolist() if least <= UNITS else ():
+        if monitor.should_stop():
+            return
+        if has_room(units):
+            low, high = units, UNITS + 1
+        elif high > UNITS:
+            high = units
+    for _ in range(TRIES if low >= 0 else 0):
+        if high - low <= 1 or monitor.should_stop():
+            return
+        middle = (low + high) // 2
+        low, high = (middle, high) if has_room(middle) else (low, middle)
+
+
+class Costs(NamedTuple):
+    """Of each of k segments."""
+
+    ticks: np.ndarray  # int64[k]  to run it once more
+    state: np.ndarray  # int64[k]  bytes of the state before it
+    inside: np.ndarray  # int64[k]  bytes it makes that are read on the way back
+    forth: np.ndarray  # int64[k]  bytes beside what may be dropped while it runs
+    back: np.ndarray  # int64[k]  and while it is undone
+
+
+def measured(problem: Problem, chain: Chain) -> Costs:
+    """What the segments take, read off the base order, in which all is kept."""
+    order, turn, k = chain.order, chain.turn, chain.segments
+    size = np.where(problem.space == DEVICE, problem.size, 0)
+    lives = liveness.lifetimes(problem, order)
+    profile = liveness.profile(problem, order, lives)
+    of = chain.segment[lives.buffer]
+    droppable = (of >= 0) & (lives.stop > lives.start)
+    read_back = droppable & (lives.stop > turn)
+    inside = np.bincount(of[read_back], size[lives.buffer[read_back]], k).astype(np.int64)
+    state = np.array([int(size[list(buffers)].sum()) for buffers in chain.states], np.int64)
+    change = np.zeros(len(order) + 1, np.int64)
+    np.add.at(change, lives.start[droppable], size[lives.buffer[droppable]])
+    np.subtract.at(change, lives.stop[droppable], size[lives.buffer[droppable]])
+    rest = profile - np.cumsum(change)[: len(order)]
+    # The segment a step belongs to: on the way out the one it makes, on the way back the last it has come down to.
+    step, written = problem.writes.entries(order)
+    read_step, read = problem.reads.entries(order)
+    at = np.full(len(order), -1, np.int64)
+    np.maximum.at(at, step[step < turn], chain.segment[written[step < turn]])
+    at[:turn] = np.maximum.accumulate(np.maximum(at[:turn], 0))
+    wanted = np.full(len(order), -1, np.int64)
+    np.maximum.at(wanted, read_step, chain.segment[read])
+    back = np.where(wanted[turn:] >= 0, wanted[turn:], k - 1)
+    at[turn:] = np.minimum.accumulate(back) if len(back) else back
+    forth, beside = np.zeros(k, np.int64), np.zeros(k, np.int64)
+    np.maximum.at(forth, at[:turn], rest[:turn])
+    np.maximum.at(beside, at[turn:], rest[turn:])
+    again = np.where(may_repeat(problem)[order[:turn]], problem.cost[order[:turn]], 0)
+    ticks = np.bincount(at[:turn], again, k).astype(np.int64)
+    return Costs(ticks, state, inside, forth, beside)
+
+
+class Table:
+    """C(s, t, m) for all segments s ≤ t and m = 0 .. UNITS units, and what each is reached by."""
+
+    def __init__(self, costs: Costs, monitor: Monitor):
+        ticks, k = costs.ticks, len(costs.ticks)
+        largest = int(costs.inside.sum() + costs.state.max() + max(costs.forth.max(), costs.back.max()))
+        unit = max(1, -(-largest // UNITS))
+        state, inside, forth, back = (-(-part // unit) for part in costs[1:])
+        until = np.append(0, np.cumsum(ticks))
+        room = np.arange(UNITS + 1)
+        self.segments = k
+        self.ticks = np.full((k, k, UNITS + 1), NEVER, np.int64)
+        self.choice = np.full((k, k, UNITS + 1), WHOLE, np.int16)
+        following = np.append(state[1:], 0)
+        for s in range(k - 1, -1, -1):
+            fits = room >= np.maximum(inside[s] + back[s], state[s] + forth[s])
+            self.ticks[s, s, fits] = ticks[s]
+            if monitor.should_stop():
+                break
+            for t in range(s + 1, k):
+                best = np.where(fits, ticks[s] + _shifted(self.ticks[s + 1, t], inside[s]), NEVER)
+                for j in range(s + 1, t + 1):
+                    moves = room >= state[s] + int((forth[s:j] + following[s:j]).max())
+                    taken = until[j] - until[s] + _shifted(self.ticks[j, t], state[j]) + self.ticks[s, j - 1]
+                    better = moves & (taken < best)
+                    best[better] = taken[better]
+                    self.choice[s, t, better] = j
+                self.ticks[s, t] = np.minimum(best, NEVER)
+        self.state, self.inside = state.tolist(), inside.tolist()
+
+    @property
+    def least_units(self) -> int:
+        """The fewest units within which the whole chain can be undone; more than UNITS when none are enough."""
+        done = np.flatnonzero(self.ticks[0, self.segments - 1] < NEVER)
+        return int(done[0]) if len(done) else UNITS + 1
+
+    def actions(self, units: int) -> Iterator[Action]:
+        """The actions of the schedule within so many units."""
+        yield Action(Kind.STORE, 0, 0)
+        waiting: list[Action | tuple[int, int, int]] = [(0, self.segments - 1, units)]
+        while waiting:
+            now = waiting.pop()
+            if isinstance(now, Action):
+                yield now
+                continue
+            s, t, m = now
+            j = int(self.choice[s, t, m])
+            if s == t:
+                yield Action(Kind.BACKWARD, s, s)
+            elif j == WHOLE:
+                yield Action(Kind.KEEP, s, s)
+                waiting += [Action(Kind.BACKWARD, s, s), (s + 1, t, m - self.inside[s])]
+            else:
+                yield Action(Kind.STORE, j, j)
+                waiting += [(s, j - 1, m), Action(Kind.FREE, j, j), (j, t, m - self.state[j])]
+
+
+def _shifted(row: np.ndarray, units: int) -> np.ndarray:
+    """The row with `units` less room everywhere."""
+    if units == 0:
+        return row
+    return np.asarray(np.concatenate([np.full(min(units, len(row)), NEVER, np.int64), row[: max(0, len(row) - units)]]))

@@ -1,0 +1,79 @@
+"""Segments: keep the user's checkpoints, or what crosses cuts of the way out; run the rest again.
+
+Source: Chen, Xu, Zhang, Guestrin, "Training Deep Nets with Sublinear Memory Cost", 2016, section 4.
+O(n) time a try. A chain peaks near 2√n buffers; lengths around √n are tried and the best is taken.
+
+    way out   a ── b ── c │ d ── e ── f │ g          a cut is put where the fewest bytes cross it
+              ╰───────────┼──────╯                   across the first lie c and a
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from planner.problem import RESIDENT, Problem
+from planner.problem.monitor import Monitor
+from planner.problem.plan import Goal, Order, Score
+from planner.problem.recompute import base_order, order_keeping, turning_point
+
+# A try at this many tasks takes about half a second; there are at least three.
+TASKS_TRIED = 400_000
+
+
+def plan(problem: Problem, goal: Goal, monitor: Monitor) -> Order:
+    """The order with the user's checkpoints, or else with the best segment length tried."""
+    if problem.checkpoint.any():
+        return order_keeping(problem, np.flatnonzero(problem.checkpoint), goal.strict_phases)
+    order = base_order(problem, goal.strict_phases)
+    way_out = order[: turning_point(problem, order)]
+    crossing, first, last = _crossings(problem, way_out)
+    best, best_score = order, monitor.offer(order)
+    for length in _lengths(len(way_out), max(3, TASKS_TRIED // max(1, len(order)))):
+        cuts = _cuts(crossing, length)
+        for keep in (_crossing_buffers(first, last, cuts), problem.writes.gather(way_out[cuts])):
+            if monitor.should_stop():
+                return best
+            tried = order_keeping(problem, keep, goal.strict_phases)
+            score: Score = monitor.offer(tried)
+            if score < best_score:
+                best, best_score = tried, score
+    return best
+
+
+def _lengths(tasks: int, tries: int) -> list[int]:
+    """Segment lengths to try: √n first, then shorter and longer ones in even ratios, at most a dozen."""
+    root = math.isqrt(tasks)
+    steps = min(tries, 12) // 2
+    ratios = [r for i in range(1, steps + 1) for r in (2.0 ** (-i / 2), 2.0 ** (i / 2))]
+    lengths = [max(1, round(root * ratio)) for ratio in [1.0, *ratios]]
+    return [length for length in dict.fromkeys(lengths) if length < tasks]
+
+
+def _crossings(problem: Problem, way_out: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(bytes that cross the cut after each task of the way out, first write and last read of each buffer in it)."""
+    tasks = len(way_out)
+    first, last = np.full(problem.buffers, tasks, np.int64), np.full(problem.buffers, -1, np.int64)
+    step, written = problem.writes.entries(way_out)
+    np.minimum.at(first, written, step)
+    step, read = problem.reads.entries(way_out)
+    np.maximum.at(last, read, step)
+    moving = (first < last) & (problem.hold != RESIDENT)
+    change = np.zeros(tasks + 1, np.int64)
+    np.add.at(change, first[moving], problem.size[moving])
+    np.subtract.at(change, last[moving], problem.size[moving])
+    return np.cumsum(change)[:tasks], np.where(moving, first, tasks), np.where(moving, last, -1)
+
+
+def _cuts(crossing: np.ndarray, length: int) -> np.ndarray:
+    """In every window of `length` tasks the one after which the fewest bytes cross."""
+    starts = range(0, len(crossing) - length + 1, length)
+    return np.array([start + int(np.argmin(crossing[start : start + length])) for start in starts], np.int64)
+
+
+def _crossing_buffers(first: np.ndarray, last: np.ndarray, cuts: np.ndarray) -> np.ndarray:
+    """Buffers written up to some cut and read behind it on the way out."""
+    next_cut = np.searchsorted(cuts, first)
+    cut = np.append(cuts, len(first) + len(cuts) + last.max(initial=0) + 1)[next_cut]
+    return np.flatnonzero(cut < last)

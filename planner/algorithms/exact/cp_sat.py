@@ -1,0 +1,380 @@
+"""Retention intervals: each run of a task has a time, each copy it makes an interval to its last read; by CP-SAT.
+
+Source: Bartan, Li, Teague, Lott, Dilkina, "Moccasin: Efficient Tensor Rematerialization for Neural Networks", ICML
+2023, section 2. A task has two runs at most to begin with, and one more wherever the best sequence uses all of them.
+
+    a, run 0  ├──────┤                    times of first runs are fixed in a given order: task i at i·(n + 2), its
+    a, run 1              ├────┤          repeats at k·(n + 1) + i for a stage k > i; in a free order they are
+    b              ├─┤                    numbers from 0 on, and precedences between them are constraints
+
+Bytes are one cumulative constraint over copies and workspaces. A copy may be read only where it is the supplier of
+the reader, which is at least as strict as reading the latest; so what is found is legal, and judged like any other.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from planner.algorithms.greedy import planner
+from planner.algorithms.greedy.gap_closing import without_unread
+from planner.bounds.solvers.checkmate_model import EVER, Stages
+from planner.bounds.solvers.linear import LOOK
+from planner.problem import DEVICE, HANDED_OUT, RESIDENT, TO_LAST_READ, Problem, liveness
+from planner.problem.monitor import Cancelled, Monitor
+from planner.problem.plan import Goal, Order
+from planner.problem.recompute import is_first_run
+
+#: Tasks up to which first runs may move, and up to which anything is solved.
+MOST_FREE, MOST_TASKS = 24, 250
+#: Runs of one task, at first and at most.
+RUNS, MOST_RUNS = 2, 6
+#: CP-SAT's own clock for one iteration of the quota, and its memory.
+EFFORT, MOST_MEGABYTES = 0.002, 1_500
+
+
+def plan(problem: Problem, goal: Goal, monitor: Monitor) -> Order:
+    """The cheapest order within the budget, or the lowest within the overhead; in small graphs over all orders."""
+    best = planner.started(problem, goal, monitor)
+    if problem.tasks > MOST_TASKS:
+        monitor.note(f"cp_sat: more than {MOST_TASKS} tasks, so nothing is solved")
+        return best
+    search = _Search(problem, goal, monitor, best)
+    if problem.tasks and not monitor.should_stop():
+        if not goal.order_is_given and problem.tasks > MOST_FREE:
+            monitor.note(f"cp_sat: more than {MOST_FREE} tasks, so first runs stay in the order that is best so far")
+        with suppress(Cancelled):
+            search.run()
+    return search.best
+
+
+class _Search:
+    """One problem, and the best sequence so far by the monitor's score."""
+
+    def __init__(self, problem: Problem, goal: Goal, monitor: Monitor, best: Order):
+        self.problem, self.goal, self.monitor = problem, goal, monitor
+        self.best, self.score = best, monitor.judge(best)
+        self.first_runs = best[is_first_run(problem, best)]
+        self.once_ticks = liveness.cost(problem, self.first_runs)
+        self.free = not goal.order_is_given and problem.tasks <= MOST_FREE
+
+    def run(self) -> None:
+        self.offer(self.first_runs)
+        budget = self.goal.budget_bytes
+        if budget and self.grown(budget, EVER if self.score.peak_bytes > budget else self.score.cost):
+            return
+        if budget and self.score.bytes_over_budget == 0:
+            return  # nothing is cheaper
+        extra = 0.1 if self.goal.max_overhead is None else self.goal.max_overhead
+        limit = EVER if budget is not None else int(self.problem.cost.sum() * (1 + extra)) + 1
+        if self.grown(None, limit) or budget is not None:
+            self.grown(self.score.peak_bytes, self.score.cost)
+
+    def grown(self, budget: int | None, most_ticks: int) -> bool:
+        """Whether a better sequence was found, one more run given to each task that used all; None: the lowest."""
+        runs, found = np.full(self.problem.tasks, RUNS), False
+        while not self.monitor.should_stop():
+            before = self.score
+            if budget is not None and before.peak_bytes <= budget:
+                most_ticks = min(most_ticks, before.cost)
+            model = _Model(self, budget, most_ticks, runs)
+            ended = model.solve()
+            full = model.again & (np.bincount(self.best, minlength=len(runs)) >= runs) & (runs < MOST_RUNS)
+            if self.score == before or not ended or not full.any():
+                return found or self.score < before
+            runs, found = np.where(full, runs + 1, runs), True
+        return found
+
+    def offer(self, order: Order) -> None:
+        score = self.monitor.offer(order)
+        if score < self.score:
+            self.best, self.score = order, score
+
+
+@dataclass(slots=True)
+class _Run:
+    """One run of a task: whether and when, and the copies it makes."""
+
+    task: int
+    there: Any  # Boolean, or True
+    time: Any  # integer expression
+    ends: dict[int, Any]  # buffer -> last time its copy is read
+
+
+class _Model:
+    """The constraints for a number of runs of each task."""
+
+    def __init__(self, search: _Search, budget: int | None, most_ticks: int, runs: np.ndarray):
+        from ortools.sat.python import cp_model  # heavy: imported by those who solve
+
+        self.search, self.problem = search, search.problem
+        self.model = cp_model.CpModel()
+        problem, order = self.problem, search.first_runs
+        resident = problem.hold == RESIDENT
+        self.size = np.where((problem.space == DEVICE) & ~resident, problem.size, 0).tolist()
+        self.always = int(problem.size[resident & (problem.space == DEVICE)].sum())
+        self.peak = search.score.peak_bytes if budget is None else budget
+        self._domains(most_ticks)
+        free, n = search.free, len(order)
+        counts = np.where(self.again, runs, 1)
+        self.horizon = int(counts[order].sum()) if free else (n + 1) * (n + 1)
+        self.runs = {task: self._runs_of(task, int(counts[task])) for task in order.tolist()}
+        self.start = {b: self.model.new_int_var(-1, self.horizon, "") for b in self._at_start()}
+        self.intervals: list[Any] = []
+        self.demands: list[int] = []
+        self._supply()
+        if free:
+            self._precede()
+        self._fit(budget)
+        ticks = [(run.there, int(problem.cost[task])) for task, rows in self.runs.items() for run in rows[1:]]
+        cost = sum(there * cost for there, cost in ticks) if ticks else 0
+        if most_ticks < EVER and ticks:
+            self.model.add(cost <= most_ticks - 1 - search.once_ticks)
+        self.model.minimize(self.top if budget is None else cost)
+        self._hint()
+
+    def _domains(self, most_ticks: int) -> None:
+        """bool[n]: tasks that may repeat, and in a given order the times at which."""
+        search = self.search
+        once = search.once_ticks
+        room = self.peak if search.score.bytes_over_budget or most_ticks >= EVER else min(self.peak, 1 << 62)
+        most = EVER if most_ticks >= EVER or search.free else most_ticks - once
+        stages = Stages(self.problem, search.first_runs, room, max(most, 0))
+        n = len(search.first_runs)
+        self.again = np.zeros(self.problem.tasks, bool)
+        handed = np.zeros(self.problem.buffers, bool)
+        handed[self.problem.hold == HANDED_OUT] = True  # a second copy would stand beside the one handed out
+        plain = [not handed[self.problem.writes[t]].any() for t in search.first_runs.tolist()]
+        may = stages.may[:n] & np.array(plain, bool) if search.free else stages.again[:, :n].any(0) & np.array(plain)
+        self.again[search.first_runs] = may
+        self.times = {
+            int(t): [int(k) * (n + 1) + i for k in np.flatnonzero(stages.again[:, i])]
+            for i, t in enumerate(search.first_runs)
+        }
+        self.fixed = {int(t): i * (n + 2) for i, t in enumerate(search.first_runs)}
+
+    def _at_start(self) -> list[int]:
+        """Buffers with bytes that nobody makes."""
+        return [b for b, maker in enumerate(self.problem.producer().tolist()) if maker < 0 and self.size[b]]
+
+    def _runs_of(self, task: int, count: int) -> list[_Run]:
+        from ortools.sat.python import cp_model  # heavy: imported by those who solve
+
+        model, rows = self.model, list[_Run]()
+        for r in range(count):
+            there: Any = True if r == 0 else model.new_bool_var("")
+            if self.search.free:
+                time: Any = model.new_int_var(0, self.horizon - 1, "")
+            elif r == 0:
+                time = self.fixed[task]
+            else:
+                time = model.new_int_var_from_domain(cp_model.Domain.from_values(self.times[task]), "")
+            ends = {
+                b: model.new_int_var(0, self.horizon, "") for b in self.problem.writes[task].tolist() if self.size[b]
+            }
+            for end in ends.values():
+                model.add(end >= time)
+            if r >= 1:
+                model.add(time > rows[-1].time).only_enforce_if(there)
+                if r >= 2:
+                    model.add_implication(there, rows[-1].there)
+            rows.append(_Run(task, there, time, ends))
+        return rows
+
+    def _supply(self) -> None:
+        """Every read has one supplier, whose copy lasts until then; what is held has one at the end."""
+        problem, model = self.problem, self.model
+        self.makers: dict[int, list[_Run]] = {}
+        for rows in self.runs.values():
+            for run in rows:
+                for b in run.ends:
+                    self.makers.setdefault(b, []).append(run)
+        self.supplier: dict[tuple[int, int], list[tuple[Any, Any]]] = {}  # (run, buffer) -> (chosen, end of the copy)
+        for rows in self.runs.values():
+            for run in rows:
+                for b in problem.reads[run.task].tolist():
+                    if self.size[b]:
+                        self.supplier[id(run), b] = self._supplied(b, run.time, run.there, run)
+        for b in np.flatnonzero(~np.isin(problem.hold, (TO_LAST_READ, RESIDENT))).tolist():
+            if self.size[b] and (b in self.start or b in self.makers):
+                self._supplied(b, self.horizon, True, None)
+        for run in (run for rows in self.runs.values() for run in rows):
+            if int(problem.workspace[run.task]):
+                self._add(run.time, 1, run.time + 1, run.there, int(problem.workspace[run.task]))
+        for b, end in self.start.items():
+            if b in {buffer for _, buffer in self.supplier} or problem.hold[b] not in (TO_LAST_READ, RESIDENT):
+                self._add(0, end + 1, end + 1, True, self.size[b])
+        for run in (run for rows in self.runs.values() for run in rows):
+            taken = self._taken_over(run)
+            for b, end in run.ends.items():
+                begin = run.time
+                if b in taken:
+                    begin = model.new_int_var(0, self.horizon, "")
+                    model.add(begin == run.time + taken[b])
+                length = model.new_int_var(0, self.horizon + 1, "")
+                self._add(begin, length, end + 1, run.there, self.size[b])
+
+    def _supplied(self, buffer: int, time: Any, there: Any, reader: _Run | None) -> list[tuple[Any, Any]]:
+        self.search.monitor.check()
+        model, rows = self.model, list[tuple[Any, Any]]()
+        if buffer in self.start:
+            chosen = model.new_bool_var("")
+            model.add(self.start[buffer] >= time).only_enforce_if(chosen)
+            rows.append((chosen, self.start[buffer]))
+        for run in self.makers.get(buffer, ()):
+            if run is reader:
+                continue
+            chosen = model.new_bool_var("")
+            model.add(run.time < time).only_enforce_if(chosen)
+            model.add(run.ends[buffer] >= time).only_enforce_if(chosen)
+            if run.there is not True:
+                model.add_implication(chosen, run.there)
+            rows.append((chosen, run.ends[buffer]))
+        model.add(sum(chosen for chosen, _ in rows) == there)
+        return rows
+
+    def _taken_over(self, run: _Run) -> dict[int, Any]:
+        """Per output that may take an input's storage over, the Boolean whether it does."""
+        problem, size, model = self.problem, self.size, self.model
+        pairs = [
+            (out, source, model.new_bool_var(""))
+            for out in run.ends
+            for source in problem.takeover[out].tolist()
+            if (id(run), source) in self.supplier
+            and size[source] >= size[out]
+            and problem.space[source] == problem.space[out]
+        ]
+        for _, source, takes in pairs:
+            for chosen, end in self.supplier[id(run), source]:
+                model.add(end <= run.time).only_enforce_if([takes, chosen])
+        for end in (0, 1):
+            for b in sorted({pair[end] for pair in pairs}):
+                model.add_at_most_one(pair[2] for pair in pairs if pair[end] == b)
+        result = {}
+        for out in run.ends:
+            takers = [takes for taker, _, takes in pairs if taker == out]
+            if takers:
+                result[out] = sum(takers)
+        return result
+
+    def _add(self, begin: Any, length: Any, end: Any, there: Any, bytes_: int) -> None:
+        new = self.model
+        interval = (
+            new.new_interval_var(begin, length, end, "")
+            if there is True
+            else new.new_optional_interval_var(begin, length, end, there, "")
+        )
+        self.intervals.append(interval)
+        self.demands.append(bytes_)
+
+    def _precede(self) -> None:
+        """Runs do not overlap, and first runs and repeats follow what they must."""
+        problem, model = self.problem, self.model
+        strict = self.search.goal.strict_phases
+        every = [run for rows in self.runs.values() for run in rows]
+        model.add_no_overlap(
+            model.new_fixed_size_interval_var(run.time, 1, "")
+            if run.there is True
+            else model.new_optional_fixed_size_interval_var(run.time, 1, run.there, "")
+            for run in every
+        )
+        last = sum(run.there for run in every) - 1
+        for run in every:  # times are 0, 1, 2, ... without a gap
+            model.add(run.time <= last).only_enforce_if([] if run.there is True else [run.there])
+        producer = problem.producer().tolist()
+        pairs: set[tuple[int, int]] = set()
+        for task in self.runs:
+            needs = [*problem.reads[task].tolist(), *problem.shape_reads[task].tolist()]
+            pairs |= {(producer[b], task) for b in needs if problem.hold[b] != RESIDENT}
+            pairs |= {(producer[b], task) for b in problem.writes[task].tolist()}
+            pairs |= {(task, later) for later in problem.after_first[task].tolist()}
+            if strict:
+                pairs |= {(other, task) for other in self.runs if problem.phase[other] < problem.phase[task]}
+        for a, b in sorted(pairs):
+            if a != b and a in self.runs and b in self.runs:
+                model.add(self.runs[a][0].time < self.runs[b][0].time)
+        for task, rows in self.runs.items():
+            for later in problem.after_every[task].tolist():
+                for run in rows if later in self.runs else ():
+                    literal = [] if run.there is True else [run.there]
+                    model.add(run.time < self.runs[later][0].time).only_enforce_if(literal)
+
+    def _fit(self, budget: int | None) -> None:
+        """Bytes fit at all times."""
+        self.top: Any = self.peak - self.always
+        if budget is None:
+            self.top = self.model.new_int_var(0, max(0, self.peak - self.always), "")
+        if self.demands and (budget is None or self.top >= 0):
+            self.model.add_cumulative(self.intervals, self.demands, self.top)
+        elif budget is not None and self.top < 0:
+            self.model.add_bool_or([])
+
+    def _hint(self) -> None:
+        """The best sequence known, as far as it has as many runs."""
+        model, search, n = self.model, self.search, len(self.search.first_runs)
+        seen: dict[int, int] = {}
+        position = {int(t): i for i, t in enumerate(search.first_runs)}
+        stage = 0
+        for step, task in enumerate(search.best.tolist()):
+            count = seen[task] = seen.get(task, -1) + 1
+            rows = self.runs[task]
+            if count < len(rows) and not isinstance(rows[count].time, int):
+                model.add_hint(rows[count].time, step if search.free else stage * (n + 1) + position[task])
+                if count:
+                    model.add_hint(rows[count].there, True)
+            stage += count == 0
+        for task, rows in self.runs.items():
+            for run in rows[seen[task] + 1 :]:
+                model.add_hint(run.there, False)
+
+    def solve(self) -> bool:
+        """Whether CP-SAT ended; what it finds on its way is offered."""
+        from ortools.sat.python import cp_model  # heavy: imported by those who solve
+
+        monitor, solver = self.search.monitor, cp_model.CpSolver()
+        monitor.check()
+        part = monitor.beside(monitor.judge)
+        solver.parameters.random_seed = self.search.goal.seed % (1 << 31)
+        solver.parameters.max_memory_in_mb = MOST_MEGABYTES
+        if part.iterations is None:
+            solver.parameters.max_time_in_seconds = max(0.01, part.seconds)
+            solver.parameters.num_workers = 2
+        else:
+            solver.parameters.max_deterministic_time = EFFORT * max(1, part.iterations)
+            solver.parameters.num_workers = 1
+        status: list[Any] = []
+        watcher = _Watcher(self)
+        # In a thread of its own, so that a stop is heard while it works.
+        thread = threading.Thread(target=lambda: status.append(solver.solve(self.model, watcher.callback)), daemon=True)
+        thread.start()
+        while thread.is_alive():
+            thread.join(LOOK)
+            if monitor.cancelled:
+                solver.stop_search()
+        monitor.calls += int(solver.response_proto.deterministic_time / EFFORT)
+        return bool(status) and status[0] in (cp_model.OPTIMAL, cp_model.INFEASIBLE)
+
+    def found(self, value: Any) -> Order:
+        """The sequence of a solution; `value` reads an expression."""
+        runs: Sequence[_Run] = [run for rows in self.runs.values() for run in rows]
+        there = [run for run in runs if run.there is True or value(run.there)]
+        there.sort(key=lambda run: run.time if isinstance(run.time, int) else value(run.time))
+        return without_unread(self.problem, np.array([run.task for run in there], np.int64)).order
+
+
+class _Watcher:
+    """Offers each solution when CP-SAT has it."""
+
+    def __init__(self, model: _Model):
+        from ortools.sat.python import cp_model  # heavy: imported by those who solve
+
+        class Callback(cp_model.CpSolverSolutionCallback):
+            def on_solution_callback(self) -> None:
+                model.search.offer(model.found(self.value))
+
+        self.callback = Callback()

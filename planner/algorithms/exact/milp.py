@@ -1,0 +1,128 @@
+"""Checkmate's integer programme, solved to the end on small graphs; rows for bytes at repeats are added when broken.
+
+Source: Jain, Jain, Nrusimha, Gholami, Abbeel, Keutzer, Stoica, Gonzalez, "Checkmate: Breaking the Memory Wall with
+Optimal Tensor Rematerialization", MLSys 2020. The form, and what is left out of it at no loss, is in `stages.py`.
+
+First runs keep the order of the best sequence known. What that takes is the most that is looked for: repeats that
+cannot be part of anything cheaper are left out before SCIP sees the form. Without a row at a repeat, no sequence with
+these first runs takes less than the answer.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+from planner.algorithms.greedy import planner
+from planner.algorithms.greedy.gap_closing import without_unread
+from planner.bounds import held_at_end, largest_task
+from planner.bounds.solvers.checkmate_model import EVER, Stages
+from planner.bounds.solvers.linear import cheapest
+from planner.problem import Problem, liveness
+from planner.problem.monitor import Cancelled, Monitor
+from planner.problem.plan import Goal, Order
+from planner.problem.recompute import is_first_run
+
+#: Tasks, repeats in a form, and its rows, up to which it is solved.
+MOST_TASKS, MOST_REPEATS, MOST_ROWS = 400, 20_000, 40_000
+#: Repeats where nothing within the budget is known, or no clock ends a search.
+LARGE = 3_000
+#: Forms solved for one budget at most: each has more rows than the one before.
+ROUNDS = 12
+#: The lowest peak is looked for down to this part of it.
+CLOSE = 0.001
+
+
+def plan(problem: Problem, goal: Goal, monitor: Monitor) -> Order:
+    """The cheapest order within the budget, or the lowest within the overhead; first runs stay as in the best known."""
+    best = planner.started(problem, goal, monitor)
+    if len(best) > 2 * MOST_TASKS or problem.tasks > MOST_TASKS:
+        monitor.note(f"milp: more than {MOST_TASKS} tasks, so the form is not solved")
+        return best
+    if problem.tasks and not monitor.should_stop():
+        search = _Search(problem, goal, monitor, best)
+        with suppress(Cancelled):
+            search.run()
+        best = search.best
+    return best
+
+
+class _Search:
+    """One problem with one order of first runs, and the best sequence so far by the monitor's score."""
+
+    def __init__(self, problem: Problem, goal: Goal, monitor: Monitor, best: Order):
+        self.problem, self.goal, self.monitor = problem, goal, monitor
+        self.best, self.score = best, monitor.judge(best)
+        self.first_runs = best[is_first_run(problem, best)]
+        self.once_ticks = liveness.cost(problem, self.first_runs)
+
+    def run(self) -> None:
+        self.offer(self.first_runs)
+        budget = self.goal.budget_bytes
+        if budget:
+            over = self.score.peak_bytes > budget
+            most = EVER if over else self.score.cost - self.once_ticks
+            if not self.within(budget, most) and over:
+                self.lowest(EVER)
+            return
+        extra = 0.1 if self.goal.max_overhead is None else self.goal.max_overhead
+        limit = int(self.problem.cost.sum() * (1 + extra))
+        self.lowest(EVER if budget == 0 else limit - self.once_ticks + 1)
+
+    def lowest(self, most_ticks: int) -> None:
+        """Halve the way from the lowest peak known to what no order goes below, as long as repeats take less."""
+        low = max(largest_task.bound(self.problem).bytes, held_at_end.bound(self.problem))
+        high = self.score.peak_bytes
+        while low < high and (high - low > CLOSE * high or high < 1 / CLOSE) and not self.monitor.should_stop():
+            middle = (low + high) // 2
+            if self.within(middle, most_ticks):
+                high = min(middle, self.score.peak_bytes)
+            else:
+                low = middle + 1
+
+    def within(self, budget: int, most_ticks: int) -> bool:
+        """Whether a sequence was found within the budget whose repeats take less than `most_ticks`; it is offered."""
+        if most_ticks <= 0:
+            return False
+        stages = Stages(self.problem, self.first_runs, budget, most_ticks)
+        if not stages.repeats:
+            return False
+        most = LARGE if most_ticks == EVER or self.monitor.iterations is not None else MOST_REPEATS
+        if stages.repeats > most:
+            self.note(f"milp: more than {most} repeats may be worth it, so the form is not solved")
+            return False
+        rows, fitted = stages.form(self.monitor.check), set[tuple[int, int]]()
+        if most_ticks < EVER:
+            rows.at_least([(i, -ticks) for i, ticks in enumerate(rows.ticks) if ticks], 1 - most_ticks)
+        for _ in range(ROUNDS):
+            if len(rows.least) > MOST_ROWS:
+                self.note(f"milp: the form has more than {MOST_ROWS} rows and is not solved")
+                return False
+            found = cheapest(rows, self.monitor)
+            if found.values is None:
+                return False
+            order, places = stages.sequence(found.values)
+            self.offer(without_unread(self.problem, order).order)
+            profile = liveness.profile(self.problem, order)
+            over = [place for place, held in zip(places, profile.tolist(), strict=True) if held > budget]
+            if not over:
+                return True
+            if not found.ended or self.monitor.should_stop():
+                return False
+            for stage, position in over:
+                if stage == position:
+                    stages.take_nothing_over(stage)
+                elif (stage, position) in fitted:
+                    rows.high[stages.repeat[stage, position]] = 0  # more than the form knows: rather not there
+                else:
+                    stages.fit_repeat(stage, position)
+                    fitted.add((stage, position))
+        return False
+
+    def note(self, text: str) -> None:
+        if text not in self.monitor.notes:
+            self.monitor.note(text)
+
+    def offer(self, order: Order) -> None:
+        score = self.monitor.offer(order)
+        if score < self.score:
+            self.best, self.score = order, score

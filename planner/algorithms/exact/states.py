@@ -1,0 +1,240 @@
+"""What has run and what is there: the states a small problem can be in, and how one run leads to the next.
+
+A state is a set of tasks that have run, the buffers of which a copy is there, and those handed out of which a newer
+copy was made. A copy stays until bytes are short: whoever has more copies can do all that whoever has fewer can. So a
+run is tried with the smallest sets of copies that have to go for it, and of two states after the same runs the one
+with all copies of the other is enough. Sets are integers, bit i of which says whether i is in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from planner.problem import DEVICE, HANDED_OUT, RESIDENT, TO_THE_END, Problem
+from planner.problem.plan import Goal
+from planner.problem.recompute import may_repeat
+
+
+class State(NamedTuple):
+    ran: int  # tasks
+    live: int  # buffers of which the newest copy is there
+    past: int  # buffers handed out of which a newer copy was made; what was handed out stays beside it
+
+
+@dataclass(frozen=True, slots=True)
+class _After:
+    """What follows from the tasks that have run alone; sets of buffers."""
+
+    unread: int  # read by a task that has not run
+    lost: int  # nobody can make them again
+    idle: int  # nobody can read them again
+    handed: int  # handed out by now
+
+
+class States:
+    """The states of one problem in which the tasks `chosen` run, each at least once, and no others."""
+
+    def __init__(self, problem: Problem, goal: Goal, chosen: Sequence[int]):
+        self.problem, self.chosen = problem, list(chosen)
+        self.all = _set(self.chosen)
+        hold, space, self.size = problem.hold.tolist(), problem.space.tolist(), problem.size.tolist()
+        resident = _set(b for b, kind in enumerate(hold) if kind == RESIDENT)
+        self.bytes = [s if at == DEVICE else 0 for s, at in zip(self.size, space, strict=True)]
+        self.always = self.bytes_of(resident)
+        self.cost, self.workspace = problem.cost.tolist(), problem.workspace.tolist()
+        self.repeatable = _set(t for t, may in enumerate(may_repeat(problem).tolist()) if may) & self.all
+        self.reads = [_set(row) & ~resident for row in problem.reads.lists()]
+        self.writes = [_set(row) & ~resident for row in problem.writes.lists()]
+        self.producer = problem.producer().tolist()
+        self.start = _set(b for b, task in enumerate(self.producer) if task < 0) & ~resident
+        made = self.start | _set(b for b, task in enumerate(self.producer) if task in self.chosen)
+        self.end = made & _set(b for b, kind in enumerate(hold) if kind == TO_THE_END)
+        self.handed = made & _set(b for b, kind in enumerate(hold) if kind == HANDED_OUT)
+        self.first = [_set(row) for row in self._earlier(goal, resident)]
+        self.last = [_set(row) & self.all for row in problem.after_every.lists()]  # ran: the task may not any more
+        self.readers, self.writers = [0] * problem.buffers, [0] * problem.buffers
+        for t in self.chosen:
+            for b in _members(self.reads[t]):
+                self.readers[b] |= 1 << t
+            for b in _members(self.writes[t]):
+                self.writers[b] |= 1 << t
+        self.takers = [self._takers(t) for t in range(problem.tasks)]
+        self.phases = self._phases()
+        self.after: dict[int, _After] = {}
+
+    def _earlier(self, goal: Goal, resident: int) -> list[list[int]]:
+        """Tasks that have run before each task does; -1 stands for nobody, and is left out."""
+        problem, phase = self.problem, self.problem.phase.tolist()
+        earlier: list[list[int]] = [[] for _ in range(problem.tasks)]
+        for t in self.chosen:
+            shapes = [b for b in problem.shape_reads[t].tolist() if not resident >> b & 1]
+            for b in (*shapes, *problem.writes[t].tolist(), *_members(self.reads[t])):
+                earlier[t].append(self.producer[b])
+            for later in (*problem.after_first[t].tolist(), *problem.after_every[t].tolist()):
+                earlier[later].append(t)
+            if goal.strict_phases:
+                earlier[t] += [other for other in self.chosen if phase[other] < phase[t]]
+            if goal.order_is_given:
+                earlier[t] += [other for other in self.chosen if other < t]
+        return [[other for other in row if other not in (-1, t)] for t, row in enumerate(earlier)]
+
+    def _takers(self, task: int) -> list[tuple[int, list[int]]]:
+        """Outputs in the order they are written, each with the inputs whose storage it may take, first fit."""
+        problem, size, space = self.problem, self.size, self.problem.space
+        rows = []
+        for out in problem.writes[task].tolist():
+            fitting = [
+                source
+                for source in problem.takeover[out].tolist()
+                if self.reads[task] >> source & 1 and size[source] >= size[out] > 0 and space[source] == space[out]
+            ]
+            if fitting and self.writes[task] >> out & 1:
+                rows.append((out, fitting))
+        return rows
+
+    def _phases(self) -> list[tuple[int, int]]:
+        """(tasks, buffers handed out once all of these have run) of each phase."""
+        phase = self.problem.phase.tolist()
+        of = [phase[task] if task >= 0 else 0 for task in self.producer]
+        return [
+            (
+                _set(t for t in self.chosen if phase[t] == p),
+                self.handed & _set(b for b in range(self.problem.buffers) if of[b] == p),
+            )
+            for p in range(3)
+        ]
+
+    def bytes_of(self, buffers: int) -> int:
+        return sum(self.bytes[b] for b in _members(buffers))
+
+    def once(self) -> int:
+        """Ticks of one run of each task."""
+        return sum(self.cost[t] for t in self.chosen)
+
+    def begin(self) -> State:
+        """Nothing has run."""
+        return self._reached(0, self.start, 0)
+
+    def is_end(self, state: State) -> bool:
+        return state.ran == self.all and self.end & ~state.live == 0
+
+    def moves(self, state: State, budget: int) -> Iterator[tuple[int, State]]:
+        """(task, state behind it) of every run that fits the budget and may be worth it."""
+        ran, live, _ = state
+        lasting = self._known(ran).handed & ~state.past  # copies that were handed out and are the newest
+        for t in self.chosen:
+            if ran >> t & 1:
+                if not self.repeatable >> t & 1 or self.writes[t] & ~live == 0:
+                    continue
+            elif self.first[t] & ~ran:
+                continue
+            if self.reads[t] & ~live == 0 and not self.last[t] & ran:
+                yield from ((t, behind) for behind in self._runs(state, t, lasting, budget))
+
+    def _runs(self, state: State, t: int, lasting: int, budget: int) -> Iterator[State]:
+        """The states behind a run of the task, for each smallest set of copies to drop or to give away."""
+        reads, writes, ran = self.reads[t], self.writes[t], state.ran | 1 << t
+        past = state.past | (writes & lasting)
+        known = self._known(ran)
+        live = state.live | writes
+        if known.handed & ~past & ~live:
+            return  # what a phase that ends here hands out is not there
+        others = state.live & ~reads & ~writes & ~lasting
+        stays = known.handed & ~past | self._needed(known, past)
+        # A buffer that is written anew where its old copy is read, or was handed out, is there twice.
+        held = self.bytes_of(state.past) + self.bytes_of(reads | lasting | others) + self.bytes_of(writes)
+        need = self.always + held + self.workspace[t] - budget
+        dying = reads & ~lasting & (writes | self._idle(known, past))
+        sources = _set(s for _, row in self.takers[t] for s in row)
+        given = _members(sources & ~dying & ~stays & ~lasting)
+        loose = [b for b in _members(others & ~stays) if self.bytes[b]]
+        fitting: list[int] = []
+        for away in _subsets(given):
+            if any(small & ~away == 0 for small in fitting):
+                continue
+            short = need - self._credit(t, dying | away)
+            for drop in self._smallest(loose, short):
+                if not drop:
+                    fitting.append(away)
+                yield self._reached(ran, live & ~drop & ~away, past)
+
+    def _credit(self, task: int, dying: int) -> int:
+        """Bytes of outputs that lie in inputs which nobody needs any more."""
+        total = 0
+        for out, sources in self.takers[task] if dying else ():
+            taken = next((s for s in sources if dying >> s & 1), None)
+            if taken is not None:
+                dying &= ~(1 << taken)
+                total += self.bytes[out]
+        return total
+
+    def _smallest(self, loose: list[int], short: int) -> Iterator[int]:
+        """The sets of these buffers with `short` bytes at least, no smaller set of which has as many."""
+        if short <= 0:
+            yield 0
+            return
+        by_size = sorted(loose, key=lambda b: -self.bytes[b])  # the last one taken is the smallest: all are needed
+        rest = [0] * (len(by_size) + 1)
+        for i in reversed(range(len(by_size))):
+            rest[i] = rest[i + 1] + self.bytes[by_size[i]]
+        waiting = [(0, 0, short)]
+        while waiting:
+            i, taken, left = waiting.pop()
+            if i == len(by_size) or rest[i] < left:
+                continue
+            b = by_size[i]
+            waiting.append((i + 1, taken, left))
+            if self.bytes[b] >= left:
+                yield taken | 1 << b
+            else:
+                waiting.append((i + 1, taken | 1 << b, left - self.bytes[b]))
+
+    def _reached(self, ran: int, live: int, past: int) -> State:
+        """The state, without copies that nobody can read again."""
+        return State(ran, live & ~self._idle(self._known(ran), past), past)
+
+    def _needed(self, known: _After, past: int) -> int:
+        """Buffers that must be there: nobody can make them again, and they are read later, or held in the end."""
+        return known.lost & (known.unread | self.end | self.handed & ~past)
+
+    def _idle(self, known: _After, past: int) -> int:
+        """Buffers that are neither read later nor held in the end."""
+        return known.idle & ~(self.end | self.handed & ~past)
+
+    def _known(self, ran: int) -> _After:
+        if ran not in self.after:
+            can = self.all & ~ran | self.repeatable & _set(t for t in self.chosen if not self.last[t] & ran)
+            buffers = range(self.problem.buffers)
+            self.after[ran] = _After(
+                _set(b for b in buffers if self.readers[b] & ~ran),
+                _set(b for b in buffers if not self.writers[b] & can),
+                _set(b for b in buffers if not self.readers[b] & can),
+                _set(b for tasks, out in self.phases if not tasks & ~ran for b in _members(out)),
+            )
+        return self.after[ran]
+
+
+def _set(members: Iterator[int] | Sequence[int]) -> int:
+    result = 0
+    for member in members:
+        result |= 1 << member
+    return result
+
+
+def _members(of: int) -> list[int]:
+    result = []
+    while of:
+        low = of & -of
+        result.append(low.bit_length() - 1)
+        of ^= low
+    return result
+
+
+def _subsets(members: list[int]) -> list[int]:
+    """All sets of the members, each behind those it contains."""
+    sets = [0]
+    for member in members:
+        sets += [one | 1 << member for one in sets]
+    return sorted(sets, key=int.bit_count)

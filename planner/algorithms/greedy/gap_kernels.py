@@ -1,0 +1,276 @@
+"""Kernels that price and close idle gaps on a `Board`; see `gaps.py` and `kernels.py`.
+
+Closing the gap before a read runs the buffer's producer again at the boundary before it. An input of
+that run which is dead there is held longer or made again too, whichever leaves the better price.
+"""
+
+from __future__ import annotations
+
+from heapq import heapify, heappop, heappush
+from typing import Any
+
+from planner.algorithms.greedy.byte_ledger import (
+    NO_LIMIT,
+    add,
+    at_place,
+    count_above,
+    count_once,
+    count_part,
+    count_part_loop,
+)
+from planner.algorithms.greedy.gaps import CHAIN, board_types
+from planner.algorithms.greedy.use_list_kernels import (
+    ADDED,
+    EXTRA,
+    LOOKED,
+    RUNS,
+    USES,
+    add_use,
+    chain_bytes,
+    sort_chain,
+    use_before,
+)
+from planner.problem.jit import Kernels
+
+
+def price_inputs(board: Any, ledger: Any, task: int, at: int, limit: int, token: int, gain: float, cost: float) -> Any:
+    """(gain, cost) once the inputs of `task` are there at boundary place `at`; adds to `chain`."""
+    for entry in range(board.read_pointer[task], board.read_pointer[task + 1]):
+        c = board.read_index[entry]
+        if board.resident[c] or board.stamp[c] == token:
+            continue
+        last = use_before(board, c, at)
+        following = board.next[last]
+        if following >= 0 and (board.reads[following] == 1 or board.place[following] == at):
+            continue  # held across the boundary, or made there already
+        board.stamp[c] = token
+        producer = board.producer[c]
+        keep = 0.0
+        if board.size[c] > 0:
+            # While all gaps are priced, the places that keeping would lift over the limit are left out.
+            level = limit if ledger.limit[0] == limit else limit - board.size[c]
+            keep = float(board.size[c]) * count_above(ledger, board.place[last] + 1, at + 1, level)
+            if board.taker[last] > 0 and at_place(ledger, board.place[last]) + board.taker[last] > limit:
+                keep += board.taker[last]
+        again = producer >= 0 and board.latest[producer] >= at // 2 and board.counters[RUNS] < CHAIN
+        if again and keep > 0 and (gain - keep) * (cost + board.cost[producer] + 1) < gain * cost:
+            board.chain[board.counters[RUNS]] = producer
+            board.counters[RUNS] += 1
+            cost += board.cost[producer] + 1
+            for written in range(board.write_pointer[producer], board.write_pointer[producer + 1]):
+                board.stamp[board.write_index[written]] = token
+        else:
+            gain -= keep
+    return gain, cost
+
+
+def seed_chain(board: Any, use: int, together: bool) -> int:
+    """Begin `chain` with the producer of what `use` reads, and of all else its step reads from closable gaps.
+
+    The length of the chain.
+    """
+    at = board.place[use] // 2 * 2
+    board.counters[LOOKED] += 1
+    token = board.counters[LOOKED]
+    board.counters[RUNS] = 0
+    begin, end = 0, 1
+    if together:
+        reader = board.order[at // 2]
+        begin, end = board.read_pointer[reader], board.read_pointer[reader + 1]
+    for entry in range(begin, end):
+        b = board.read_index[entry] if together else board.buffer[use]
+        producer = board.producer[b]
+        if board.resident[b] or producer < 0 or board.stamp[b] == token or board.latest[producer] < at // 2:
+            continue
+        last = use_before(board, b, at)
+        following = board.next[last]
+        if following < 0 or board.place[following] != board.place[use] or not board.free[following]:
+            continue
+        if board.counters[RUNS] < CHAIN and board.size[b] > 0 and board.place[last] + 1 < at:
+            board.chain[board.counters[RUNS]] = producer
+            board.counters[RUNS] += 1
+            for written in range(board.write_pointer[producer], board.write_pointer[producer + 1]):
+                board.stamp[board.write_index[written]] = token
+    return int(board.counters[RUNS])
+
+
+def price_chain(board: Any, ledger: Any, at: int, limit: int) -> float:
+    """Bytes times places over `limit` that the runs of `chain` free, per tick; -1 when they cannot run at `at`.
+
+    Inputs that are dead there are made by further runs, which join the chain, or are held longer.
+    """
+    token = board.counters[LOOKED]
+    gain, cost = 0.0, 0.0
+    for run in range(board.counters[RUNS]):
+        cost += board.cost[board.chain[run]] + 1
+        gain += output_gain(board, ledger, board.chain[run], at, limit)
+    run = 0
+    while run < board.counters[RUNS]:
+        if gain <= 0:
+            return -1.0
+        known = board.counters[RUNS]
+        gain, cost = price_inputs(board, ledger, board.chain[run], at, limit, token, gain, cost)
+        for new in range(known, board.counters[RUNS]):
+            gain += output_gain(board, ledger, board.chain[new], at, limit)
+        run += 1
+    if gain <= 0:
+        return -1.0
+    sort_chain(board)
+    board.counters[EXTRA] = chain_bytes(board, at, token)
+    here = at_place(ledger, at) + max(0, board.counters[EXTRA] - board.busy[at // 2])
+    if here > limit and here > max(at_place(ledger, at + 1), at_place(ledger, max(at - 1, 0))):
+        return -1.0
+    return gain / cost
+
+
+def output_gain(board: Any, ledger: Any, task: int, at: int, limit: int) -> float:
+    """Bytes times places over `limit` in the gaps that a run of the task at `at` closes."""
+    gain = 0.0
+    for entry in range(board.write_pointer[task], board.write_pointer[task + 1]):
+        b = board.write_index[entry]
+        if board.resident[b] or board.size[b] == 0:
+            continue
+        last = use_before(board, b, at)
+        following = board.next[last]
+        if following >= 0 and board.reads[following] == 1 and board.free[following] and board.place[last] + 1 < at:
+            gain += float(board.size[b]) * count_above(ledger, board.place[last] + 1, at, limit)
+    return gain
+
+
+def price(board: Any, ledger: Any, use: int, limit: int) -> float:
+    """The better price of closing the gap before a read alone or with all gaps that end in its step; else -1.
+
+    Leaves the runs it takes in `chain`; inputs that are dead and not in it are held longer.
+    """
+    place = board.place[use]
+    at = place // 2 * 2
+    begin = board.place[board.before[use]] + 1
+    if begin >= at or count_above(ledger, begin, at, limit) == 0:
+        return -1.0
+    both = -1.0
+    if place > at and at // 2 < len(board.order) and seed_chain(board, use, True) > 1:
+        both = price_chain(board, ledger, at, limit)
+    alone = -1.0
+    if seed_chain(board, use, False) > 0:
+        alone = price_chain(board, ledger, at, limit)
+    if both > alone:
+        seed_chain(board, use, True)
+        alone = price_chain(board, ledger, at, limit)
+    return alone
+
+
+def close(board: Any, ledger: Any, use: int) -> None:
+    """Add the runs of the last call of `price`, which was for this use."""
+    at = board.place[use] // 2 * 2
+    boundary = at // 2
+    if board.counters[EXTRA] > board.busy[boundary]:
+        add(ledger, at, at + 1, board.counters[EXTRA] - board.busy[boundary])
+        board.busy[boundary] = board.counters[EXTRA]
+    for run in range(board.counters[RUNS]):
+        task = board.chain[run]
+        board.added_at[board.counters[ADDED]], board.added_task[board.counters[ADDED]] = boundary, task
+        board.counters[ADDED] += 1
+        for entry in range(board.write_pointer[task], board.write_pointer[task + 1]):
+            b = board.write_index[entry]
+            if board.resident[b]:
+                continue
+            last = use_before(board, b, at)
+            following = board.next[last]
+            if following >= 0 and board.reads[following] and board.place[last] + 1 < at:
+                add(ledger, board.place[last] + 1, at, -board.size[b])
+            add_use(board, last, b, at, 0)
+    for run in range(board.counters[RUNS]):
+        task = board.chain[run]
+        for entry in range(board.read_pointer[task], board.read_pointer[task + 1]):
+            c = board.read_index[entry]
+            if board.resident[c]:
+                continue
+            last = use_before(board, c, at)
+            following = board.next[last]
+            if following >= 0 and board.place[following] == at and not board.reads[following]:
+                last, following = following, board.next[following]
+            if following >= 0 and board.place[following] == at:
+                continue  # another run at this boundary reads it
+            if (following < 0 or not board.reads[following]) and board.place[last] < at:
+                add(ledger, board.place[last] + 1, at + 1, board.size[c])
+                if board.taker[last] > 0:
+                    add(ledger, board.place[last], board.place[last] + 1, board.taker[last])
+                    board.taker[last] = 0
+            add_use(board, last, c, at, 1)
+
+
+def price_all(board: Any, ledger: Any, uses: Any, limit: int, prices: Any) -> None:
+    """Fill `prices` for the given uses."""
+    count_once(ledger, limit)
+    for i in range(len(uses)):
+        prices[i] = price(board, ledger, uses[i], limit)
+
+
+def close_best(board: Any, ledger: Any, uses: Any, prices: Any, limit: int, slack: float, room: int) -> int:
+    """Close gaps, the best price first, while some place is over `limit`; the number closed.
+
+    Every gap closed leaves fewer places over the limit, and all prices fall with them. So the heap has
+    prices per such place; one that has fallen below `slack` of the next best goes back into it.
+    """
+    over = count_above(ledger, 0, len(ledger.bytes), limit)
+    ledger.limit[0] = NO_LIMIT
+    heap = [(-prices[i] / max(over, 1), uses[i]) for i in range(len(uses))]
+    heapify(heap)
+    closed = 0
+    while len(heap) and over > 0 and board.counters[USES] + room < len(board.place):
+        use = heappop(heap)[1]
+        now = price(board, ledger, use, limit) / over
+        if now <= 0:
+            continue
+        if len(heap) and now < -heap[0][0] * slack:
+            heappush(heap, (-now, use))
+            continue
+        before = board.counters[USES]
+        close(board, ledger, use)
+        closed += 1
+        over = count_above(ledger, 0, len(ledger.bytes), limit)
+        for new in range(before, board.counters[USES]):
+            if over > 0 and board.free[new]:
+                now = price(board, ledger, new, limit) / over
+                if now > 0:
+                    heappush(heap, (-now, new))
+    return closed
+
+
+def _signatures() -> dict[str, Any]:
+    import numba  # heavy: half a second, and not needed where nothing is compiled
+
+    row, prices = numba.int64[::1], numba.float64[::1]
+    whole, real = numba.int64, numba.float64
+    board, ledger = board_types()
+    pair = numba.types.UniTuple(real, 2)  # type: ignore[no-untyped-call]
+    return {
+        "add": numba.void(ledger, whole, whole, whole),
+        "count_part": whole(row, whole, whole, whole),
+        "count_above": whole(ledger, whole, whole, whole),
+        "count_once": numba.void(ledger, whole),
+        "at_place": whole(ledger, whole),
+        "use_before": whole(board, whole, whole),
+        "add_use": whole(board, whole, whole, whole, whole),
+        "output_gain": real(board, ledger, whole, whole, whole),
+        "seed_chain": whole(board, whole, numba.boolean),
+        "price_inputs": pair(board, ledger, whole, whole, whole, whole, real, real),
+        "sort_chain": numba.void(board),
+        "chain_bytes": whole(board, whole, whole),
+        "price_chain": real(board, ledger, whole, whole),
+        "price": real(board, ledger, whole, whole),
+        "close": numba.void(board, ledger, whole),
+        "price_all": numba.void(board, ledger, row, whole, prices),
+        "close_best": whole(board, ledger, row, prices, whole, real, whole),
+    }
+
+
+KERNELS = Kernels(
+    (
+        add, count_part, count_above, count_once, at_place, use_before, add_use, sort_chain, chain_bytes,
+        output_gain, seed_chain, price_inputs, price_chain, price, close, price_all, close_best,
+    ),
+    _signatures,
+    {"count_part": count_part_loop},
+    frozenset({"add", "count_once", "close_best"}),
+)  # fmt: skip

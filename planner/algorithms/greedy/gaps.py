@@ -1,0 +1,187 @@
+"""Idle gaps of a sequence: who is held without being used, from when to when.
+
+Places on the axis are steps and the boundaries before them: boundary r is place 2r, step r is 2r + 1.
+All uses of a buffer are one linked list, ordered by place:
+
+    step            0       1       2       3       4
+    place       0   1   2   3   4   5   6   7   8   9
+    buffer b        W───────R···············R                 a gap from place 4 to 8
+    after           W───────R           W───R    at boundary 3 its producer runs again: place 6
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from planner.algorithms.greedy.byte_ledger import Ledger, ledger_of
+from planner.problem import DEVICE, HANDED_OUT, RESIDENT, TO_LAST_READ, TO_THE_END, Problem, liveness
+from planner.problem.plan import Lifetimes, Order
+from planner.problem.recompute import last_repeat
+
+#: Longest chain of runs that one gap may cost.
+CHAIN = 64
+
+
+class Board(NamedTuple):
+    """One sequence as the kernels of `gap_kernels.py` see and change it. Lists or int64 arrays throughout.
+
+    Of n tasks, m buffers, s steps and u uses; u leaves room for the uses that kernels add.
+    """
+
+    order: list[int]  # s
+    cost: list[int]  # n
+    workspace: list[int]  # n
+    latest: list[int]  # n  boundary at which the task may run again at the latest, -1: never
+    read_pointer: list[int]  # n + 1
+    read_index: list[int]
+    write_pointer: list[int]  # n + 1
+    write_index: list[int]
+    size: list[int]  # m  device bytes
+    producer: list[int]  # m  -1 none
+    resident: list[int]  # m  1: always there
+    first_use: list[int]  # m + 1  base uses of buffer b are [first_use[b], first_use[b + 1])
+    place: list[int]  # u
+    next: list[int]  # u  next use of the same buffer, -1 none
+    before: list[int]  # u  the use before it, -1 none
+    reads: list[int]  # u  1: a read, 0: a write
+    buffer: list[int]  # u
+    free: list[int]  # u  1: the gap before this read may be closed by another run
+    taker: list[int]  # u  bytes that take this buffer's storage over at this use
+    busy: list[int]  # s + 1  most bytes that runs added at each boundary need beside what they leave
+    stamp: list[int]  # m  candidate that made or kept the buffer last
+    brief: list[int]  # m  candidate whose chain makes the buffer and needs it no longer
+    last_run: list[int]  # m  place in the chain that needs it last
+    chain: list[int]  # CHAIN  tasks the candidate runs
+    added_at: list[int]  # boundaries of the runs added so far
+    added_task: list[int]
+    counters: list[int]  # uses, runs added, candidates looked at, tasks in `chain`, bytes it needs
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Evaluated:
+    """An order and what the evaluator says of it, asked once."""
+
+    order: Order
+    lives: Lifetimes
+    step_bytes: np.ndarray  # int64[s]
+    peak: int  # bytes
+
+
+def evaluated(problem: Problem, order: Order, lives: Lifetimes | None = None) -> Evaluated:
+    """The order with its lifetimes, which are worked out unless they are given, and its bytes."""
+    order = np.asarray(order, np.int64)
+    lives = liveness.lifetimes(problem, order) if lives is None else lives
+    step_bytes = liveness.profile(problem, order, lives)
+    return Evaluated(order, lives, step_bytes, int(step_bytes.max()) if len(order) else liveness.peak(problem, order))
+
+
+def board_types() -> tuple[Any, Any]:
+    """The numba types of a board of arrays and of a ledger."""
+    import numba  # heavy: half a second, and not needed where nothing is compiled
+
+    row = numba.int64[::1]
+    board = numba.types.NamedUniTuple(row, len(Board._fields), Board)  # type: ignore[no-untyped-call]
+    ledger = numba.types.NamedTuple((*(row,) * 8, numba.int64), Ledger)  # type: ignore[no-untyped-call]
+    return board, ledger
+
+
+def board_of(
+    problem: Problem, repeatable: np.ndarray, sequence: Evaluated, room: int, as_lists: bool
+) -> tuple[Board, Ledger]:
+    """The board of a sequence with room for `room` more uses, and its ledger of places.
+
+    `repeatable` is bool[n]: the task may run again.
+    """
+    order, lives = sequence.order, sequence.lives
+    place, buffer, is_read, free, taker = _uses(problem, order, lives)
+    uses, steps = len(place), len(order)
+    first_use = np.searchsorted(buffer, np.arange(problem.buffers + 1))
+    following = np.arange(1, uses + 1)
+    following[first_use[1:][first_use[1:] > first_use[:-1]] - 1] = -1
+    preceding = np.arange(-1, uses - 1)
+    preceding[first_use[:-1][first_use[1:] > first_use[:-1]]] = -1
+    size = np.where(problem.space == DEVICE, problem.size, 0)
+
+    def column(values: np.ndarray, extra: int = 0) -> list[int]:
+        array = np.concatenate([values.astype(np.int64), np.zeros(extra, np.int64)])
+        return array.tolist() if as_lists else array  # type: ignore[return-value]
+
+    empty = np.zeros(0, np.int64)
+    board = Board(
+        column(order), column(problem.cost), column(problem.workspace), column(_latest(problem, repeatable, order)),
+        column(problem.reads.pointer), column(problem.reads.index),
+        column(problem.writes.pointer), column(problem.writes.index),
+        column(size), column(problem.producer()), column(problem.hold == RESIDENT), column(first_use),
+        column(place, room), column(following, room), column(preceding, room), column(is_read, room),
+        column(buffer, room), column(free, room), column(taker, room),
+        column(empty, steps + 1), column(empty, problem.buffers),
+        column(empty, problem.buffers), column(empty, problem.buffers), column(empty, CHAIN),
+        column(empty, room), column(empty, room), column(np.array([uses, 0, 0, 0, 0])),
+    )  # fmt: skip
+    return board, ledger_of(_places(problem, sequence))
+
+
+def _latest(problem: Problem, repeatable: np.ndarray, order: Order) -> np.ndarray:
+    """int64[n]: boundary at which each task may run again at the latest; -1 when never."""
+    latest = last_repeat(problem, order)
+    writer, written = problem.writes.row_of_entry(), problem.writes.index
+    handed = problem.hold[written] == HANDED_OUT
+    if handed.any():  # a copy made after the hand-out lies beside what was handed out
+        phase = problem.phase[problem.producer()[written[handed]]]
+        np.minimum.at(latest, writer[handed], liveness.phase_ends(problem, order)[phase] - 1)
+    latest[~repeatable] = -1
+    return latest
+
+
+def _uses(problem: Problem, order: Order, lives: Lifetimes) -> tuple[np.ndarray, ...]:
+    """(place, buffer, is a read, gap may be closed, bytes that take over) of every use, by buffer and place."""
+    steps, count = len(order), len(lives.buffer)
+    initial = np.flatnonzero((lives.writer_step < 0) & (problem.hold[lives.buffer] != RESIDENT))
+    reader_step, read = lives.read_instance.row_of_entry(), lives.read_instance.index
+    write_step, written = lives.written_instance.row_of_entry(), lives.written_instance.index
+    to_end = np.flatnonzero((problem.hold[lives.buffer] == TO_THE_END) & (lives.stop == steps))
+    handed = np.flatnonzero((problem.hold[lives.buffer] == HANDED_OUT) & (lives.stop == steps))
+    producer = problem.producer()[lives.buffer[handed]]
+    phase = np.where(producer < 0, 0, problem.phase[producer])
+    hand_out = np.maximum(liveness.phase_ends(problem, order)[phase] - 1, lives.start[handed])
+    at = [initial * 0 - 1, 2 * reader_step + 1, 2 * write_step + 1, 2 * hand_out + 1,
+          np.full(len(to_end) + len(handed), 2 * steps + 1)]  # fmt: skip
+    instance = np.concatenate([initial, read, written, handed, to_end, handed])
+    is_read = np.concatenate(
+        [np.full(len(part), flag) for part, flag in zip(at, (False, True, False, True, True), strict=True)]
+    )
+    place, buffer = np.concatenate(at), lives.buffer[instance]
+    # From the hand-out on the storage stays: later gaps cannot be closed.
+    fixed = np.full(count, 2 * steps + 2)
+    fixed[handed] = 2 * hand_out + 1
+    free = is_read & (place <= fixed[instance]) & (problem.producer()[buffer] >= 0)
+    taker = np.zeros(count, np.int64)
+    takers = np.flatnonzero(lives.taken_from >= 0)
+    taker[lives.taken_from[takers]] = problem.size[lives.buffer[takers]]
+    last_read = is_read & (place == 2 * lives.stop[instance] - 1)
+    bytes_taken = np.where(last_read, taker[instance], 0)
+    # A task that reads and writes a buffer reads it first.
+    by = np.lexsort((~is_read, place, buffer))
+    by = by[problem.hold[buffer[by]] != RESIDENT]
+    return place[by], buffer[by], is_read[by], free[by], bytes_taken[by]
+
+
+def _places(problem: Problem, sequence: Evaluated) -> np.ndarray:
+    """int64[2s + 2]: bytes of each step, and at each boundary the bytes that are held across it."""
+    lives, steps = sequence.lives, len(sequence.order)
+    size = np.where(problem.space[lives.buffer] == DEVICE, problem.size[lives.buffer], 0)
+    first = np.where(lives.writer_step < 0, 0, lives.start + 1)
+    across = lives.stop > first
+    change = np.zeros(steps + 2, np.int64)
+    np.add.at(change, first[across], size[across])
+    np.subtract.at(change, lives.stop[across], size[across])
+    boundary = np.cumsum(change)[: steps + 1]
+    result = np.zeros(2 * steps + 2, np.int64)
+    result[0::2] = boundary
+    result[1 : 2 * steps + 1 : 2] = sequence.step_bytes
+    end = (problem.hold[lives.buffer] != TO_LAST_READ) & (lives.stop == steps)
+    result[2 * steps :] = int(size[end & (lives.stop > lives.start)].sum())
+    return result

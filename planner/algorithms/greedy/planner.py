@@ -1,0 +1,134 @@
+"""Greedy by price: close the idle gaps that free most per tick, until the sequence fits the budget.
+
+A gap is a buffer held between two uses. Closing it runs the producer again right before the second.
+Its price is bytes times places over the limit that this frees, less what keeping the run's inputs
+costs there, per tick. The limit is lowered to the budget in steps; a step that makes the peak worse
+is undone; after each, runs that its limit does not need are taken out again, dearest first.
+About O(k log k) time a step for k uses.
+"""
+
+from __future__ import annotations
+
+from planner.algorithms.greedy.gap_closing import Closing
+from planner.bounds import largest_task
+from planner.problem import Problem
+from planner.problem.liveness import cost, peak
+from planner.problem.monitor import Monitor
+from planner.problem.plan import Goal, Order
+from planner.problem.recompute import base_order
+
+# Steps to the budget, one way after the other; the best is taken.
+WAYS = (2, 10, 20, 5)
+# Large problems get only as many steps altogether as this many tasks allow, two at least.
+TASK_STEPS = 250_000
+# After so many steps one after the other that gained nothing, the way ends.
+GIVE_UP = 3
+# A smaller part of the peak is not worth another step down.
+LEAST_STEP = 0.002
+# Share of another planner's search that the start from here may take.
+START_PART = 0.3
+
+
+def plan(problem: Problem, goal: Goal, monitor: Monitor) -> Order:
+    """The cheapest order found within the budget, or the lowest within the overhead."""
+    base = base_order(problem, goal.strict_phases)
+    search = _Search(problem, monitor, base)
+    if goal.budget_bytes is None:
+        extra = 0.1 if goal.max_overhead is None else goal.max_overhead
+        search.lowest_within(int(problem.cost.sum() * (1 + extra)))
+    else:
+        search.within(goal.budget_bytes)
+    return search.best
+
+
+def started(problem: Problem, goal: Goal, monitor: Monitor) -> Order:
+    """What a planner that improves an order starts from: the monitor's best, else one from `plan`, which it is told."""
+    if monitor.best is None:
+        part = monitor.beside(monitor.judge, START_PART)
+        order = plan(problem, goal, part)
+        monitor.spent(part)
+        monitor.offer(order)
+    assert monitor.best is not None
+    return monitor.best
+
+
+class _Search:
+    """One problem, and the best order so far by the monitor's score."""
+
+    def __init__(self, problem: Problem, monitor: Monitor, base: Order):
+        self.problem, self.monitor, self.base = problem, monitor, base
+        self.closing = Closing(problem, monitor.should_stop)
+        self.floor = largest_task.bound(problem).bytes
+        self.best, self.score = base, monitor.offer(base)
+        self.base_peak = self.score.peak_bytes
+
+    def offer(self, order: Order) -> None:
+        score = self.monitor.offer(order)
+        if score < self.score:
+            self.best, self.score = order, score
+
+    def within(self, budget: int) -> None:
+        """Try the ways down to the budget, then on from the best to the lowest when none got there."""
+        if self.base_peak <= budget:
+            return
+        if budget < self.floor:
+            for steps in WAYS:
+                self.offer(self.lowered(self.floor, steps))
+            self.lowest_within(None)
+            return
+        left = TASK_STEPS // len(self.base)
+        for steps in WAYS if left >= sum(WAYS) else (min(max(left, 1), 10),):
+            self.offer(self.lowered(budget, steps))
+            if self.monitor.should_stop():
+                return
+        if self.score.peak_bytes > budget:
+            self.sink(self.best, budget, None)
+
+    def lowered(self, budget: int, steps: int) -> Order:
+        """The base with runs added until it is within the budget, or until a step there gains nothing."""
+        order, top, highest, failed = self.base, self.base_peak, self.base_peak, 0
+        for step in range(1, 2 * steps + 12):
+            limit = max(budget, top - (top - budget) * step // steps)
+            if highest <= limit:
+                if limit == budget:
+                    break
+                continue
+            tried, reached = self.closing.down_to(order, limit)
+            if reached < highest:
+                order, highest, failed = tried, reached, 0
+            else:
+                failed += 1
+            if (failed and limit == budget) or failed > GIVE_UP:
+                break
+            if self.monitor.should_stop():
+                break
+        return order
+
+    def sink(self, order: Order, floor: int, cost_limit: int | None) -> None:
+        """Go down from the order in small steps, smaller ones where they fail, while the cost allows it."""
+        highest, part = peak(self.problem, order), 0.1
+        while part >= LEAST_STEP and highest > floor and not self.monitor.should_stop():
+            tried, reached = self.closing.down_to(order, max(floor, int(highest * (1 - part))))
+            if reached < highest and self.affords(tried, cost_limit):
+                order, highest = tried, reached
+                self.offer(order)
+            else:
+                part /= 2
+
+    def affords(self, order: Order, cost_limit: int | None) -> bool:
+        return cost_limit is None or cost(self.problem, order) <= cost_limit
+
+    def lowest_within(self, cost_limit: int | None) -> None:
+        """Go down as far as the cost allows, then try from the start for still less."""
+        self.sink(self.base, self.floor, cost_limit)
+        self.sink(self.best, self.floor, cost_limit)
+        part = 0.04
+        while part >= LEAST_STEP and not self.monitor.should_stop():
+            highest = self.score.peak_bytes
+            target = int(highest * (1 - part))
+            tried = self.lowered(target, WAYS[1])
+            if peak(self.problem, tried) < highest and self.affords(tried, cost_limit):
+                self.offer(tried)
+                self.sink(self.best, self.floor, cost_limit)
+            else:
+                part /= 2

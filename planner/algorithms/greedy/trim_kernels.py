@@ -1,0 +1,88 @@
+"""Kernels that take runs out of a sequence again where the limit does not need them; see `gaps.py`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from planner.algorithms.greedy.byte_ledger import add, highest_in
+from planner.algorithms.greedy.gaps import board_types
+from planner.algorithms.greedy.use_list_kernels import remove_use, use_before
+from planner.problem.jit import Kernels
+
+
+def hold_instead(board: Any, ledger: Any, task: int, place: int, sign: int) -> None:
+    """Hold what the run at `place` writes from its last use before instead, or with sign -1 no longer."""
+    for entry in range(board.write_pointer[task], board.write_pointer[task + 1]):
+        b = board.write_index[entry]
+        if board.resident[b]:
+            continue
+        last = use_before(board, b, place)
+        following = board.next[board.next[last]]
+        if following >= 0 and board.reads[following] == 1:
+            add(ledger, board.place[last] + 1, place, board.size[b] * sign)
+            if board.taker[last] > 0:
+                add(ledger, board.place[last], board.place[last] + 1, board.taker[last] * sign)
+
+
+def is_within(board: Any, ledger: Any, task: int, place: int, limit: int) -> bool:
+    """Whether no place between the run at `place` and the last use of what it writes is over `limit`."""
+    for entry in range(board.write_pointer[task], board.write_pointer[task + 1]):
+        b = board.write_index[entry]
+        if board.resident[b]:
+            continue
+        last = use_before(board, b, place)
+        if highest_in(ledger, max(board.place[last], 0), place) > limit:
+            return False
+    return True
+
+
+def drop_runs(board: Any, ledger: Any, steps: Any, tasks: Any, limit: int, dropped: Any) -> None:
+    """Take out the runs at the given steps that `limit` does not need, in that order; mark them in `dropped`."""
+    for i in range(len(steps)):
+        task, place = tasks[i], 2 * steps[i] + 1
+        hold_instead(board, ledger, task, place, 1)
+        if not is_within(board, ledger, task, place, limit):
+            hold_instead(board, ledger, task, place, -1)
+            continue
+        dropped[i] = 1
+        for entry in range(board.write_pointer[task], board.write_pointer[task + 1]):
+            b = board.write_index[entry]
+            if board.resident[b]:
+                continue
+            last = use_before(board, b, place)
+            board.taker[last] = 0
+            remove_use(board, board.next[last])
+        for entry in range(board.read_pointer[task], board.read_pointer[task + 1]):
+            c = board.read_index[entry]
+            if board.resident[c]:
+                continue
+            last = use_before(board, c, place)
+            read = board.next[last]
+            following = board.next[read]
+            if following < 0 or board.reads[following] != 1:
+                add(ledger, max(board.place[last] + 1, 0), place + 1, -board.size[c])
+            remove_use(board, read)
+
+
+def _signatures() -> dict[str, Any]:
+    import numba  # heavy: half a second, and not needed where nothing is compiled
+
+    row, whole = numba.int64[::1], numba.int64
+    board, ledger = board_types()
+    return {
+        "add": numba.void(ledger, whole, whole, whole),
+        "highest_in": whole(ledger, whole, whole),
+        "use_before": whole(board, whole, whole),
+        "remove_use": numba.void(board, whole),
+        "hold_instead": numba.void(board, ledger, whole, whole, whole),
+        "is_within": numba.boolean(board, ledger, whole, whole, whole),
+        "drop_runs": numba.void(board, ledger, row, row, whole, row),
+    }
+
+
+KERNELS = Kernels(
+    (add, highest_in, use_before, remove_use, hold_instead, is_within, drop_runs),
+    _signatures,
+    {},
+    frozenset({"add", "highest_in"}),
+)

@@ -1,0 +1,211 @@
+"""Dynamic tensor rematerialization: when memory is short, evict what is cheap to make again, large and stale.
+
+Source: Kirisame, Lyubomirsky, Haan, Brennan, He, Roesch, Chen, Tatlock, "Dynamic Tensor Rematerialization", ICLR
+2021, section 4: the heuristic h = c(e) / (m · s) with c the cost of the tensor and of its evicted neighbourhood,
+m its bytes and s the time since its last use. Ours is the same policy run over the known order, offline:
+
+    for each task: make its evicted inputs again, then evict the buffers with the least h until its bytes fit
+
+It sees nothing of what is to come save that what nobody reads any more is freed. O(steps · live buffers) time.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+
+from planner.algorithms.greedy.gap_closing import without_unread
+from planner.problem import DEVICE, RESIDENT, TO_LAST_READ, Problem
+from planner.problem.monitor import Monitor
+from planner.problem.plan import Goal, Order
+from planner.problem.recompute import base_order, last_repeat, may_repeat
+
+#: Tasks up to which it is simulated.
+MOST_TASKS = 5_000
+#: A simulation that runs so many times the tasks there are has gone round in circles.
+MOST_RUNS = 4
+#: Halvings of the budget it is given, where the goal is a limit on time, or where it ends above the budget.
+TRIES = 10
+
+
+def plan(problem: Problem, goal: Goal, monitor: Monitor) -> Order:
+    """What it does within the budget, or within the least budget it meets, or that keeps the overhead."""
+    base = base_order(problem, goal.strict_phases)
+    if problem.tasks > MOST_TASKS:
+        monitor.note(f"dtr: more than {MOST_TASKS} tasks, so nothing is evicted")
+        return base
+    score = monitor.offer(base)
+    best, budget = base, goal.budget_bytes
+    if budget is not None and score.bytes_over_budget == 0:
+        return base
+    low, high = (budget or 0), score.peak_bytes
+    tried = low if budget else (low + high) // 2
+    for _ in range(TRIES):
+        if monitor.should_stop():
+            break
+        order = _Simulation(problem, base, tried, monitor).order()
+        if order is None:
+            low = tried + 1
+        else:
+            order = without_unread(problem, order).order
+            found = monitor.offer(order)
+            if found < score:
+                best, score = order, found
+            if found.bytes_over_budget == 0 and budget is not None:
+                break
+            if budget is None and found.bytes_over_budget > score.bytes_over_budget:
+                low = tried + 1
+            else:
+                high = tried
+        if low >= high:
+            break
+        tried = (low + high) // 2
+    return best
+
+
+class _Simulation:
+    """One run over the base order within a budget; time is counted in ticks."""
+
+    def __init__(self, problem: Problem, base: Order, budget: int, monitor: Monitor):
+        self.base, self.monitor = base, monitor
+        resident = problem.hold == RESIDENT
+        self.room = budget - int(problem.size[resident & (problem.space == DEVICE)].sum())
+        self.size = np.where((problem.space == DEVICE) & ~resident, problem.size, 0).tolist()
+        self.cost, self.workspace = problem.cost.tolist(), problem.workspace.tolist()
+        self.reads = [[b for b in row if self.size[b]] for row in problem.reads.lists()]
+        self.writes = [[b for b in row if self.size[b]] for row in problem.writes.lists()]
+        self.readers = problem.reads.transposed(problem.buffers).lists()
+        self.reading = [sum(1 << task for task in row) for row in self.readers]  # sets of tasks as bits
+        self.maker = problem.producer().tolist()
+        self._look_ahead(problem)
+        self.live: dict[int, int] = {}  # buffer that lies in memory -> ticks at its last use
+        self.before = [0] * problem.tasks  # makers of what each reads that do not lie in memory
+        self.behind = [0] * problem.tasks  # readers of what each has written that was evicted
+        self.wanted = 0  # tasks of which something was evicted that is read again
+        self.ran = [False] * problem.tasks
+        self.bytes = self.ticks = 0
+        self.steps: list[int] = []
+        for b in np.flatnonzero(problem.producer() < 0).tolist():
+            if self.size[b] and self.until[b] >= 0:
+                self._add(b)
+
+    def _look_ahead(self, problem: Problem) -> None:
+        """Per buffer whether it may be evicted, and the step of the base order after which it is freed.
+
+        What can be made again is freed with its last reader; what cannot stays for all that may be made from it.
+        """
+        base = self.base.tolist()
+        again, latest = may_repeat(problem).tolist(), last_repeat(problem, self.base).tolist()
+        alone = (np.bincount(problem.writes.index, minlength=problem.buffers) <= 1).tolist()
+        held = (problem.hold != TO_LAST_READ).tolist()
+        self.last_read = [len(base) if held[b] else -1 for b in range(problem.buffers)]
+        need = self.last_read.copy()
+        self.evictable = [False] * problem.buffers
+        for step in range(len(base) - 1, -1, -1):
+            task = base[step]
+            until = step
+            for b in self.writes[task]:
+                if again[task] and alone[b] and not held[b] and self.maker[b] == task and latest[task] >= need[b]:
+                    self.evictable[b] = True
+                    until = max(until, need[b])
+            for b in self.reads[task]:
+                self.last_read[b] = max(self.last_read[b], step)
+                need[b] = max(need[b], until)
+        self.until = [self.last_read[b] if self.evictable[b] else need[b] for b in range(problem.buffers)]
+
+    def order(self) -> Order | None:
+        """The sequence; None when a task does not fit even with everything else evicted."""
+        for step, task in enumerate(self.base.tolist()):
+            used = None if self.monitor.cancelled else self._run(task)
+            if used is None:
+                return None
+            for b in used:
+                if self.until[b] <= step:
+                    self._remove(b)
+        return np.array(self.steps, np.int64)
+
+    def _run(self, task: int) -> set[int] | None:
+        """Run the task with what has to be made again for it: all buffers touched; None when that does not fit."""
+        waiting, pinned, used = [task], Counter(self.reads[task]), set[int]()
+        while waiting:
+            now = waiting[-1]
+            missing = [b for b in self.reads[now] if b not in self.live]
+            if missing:
+                waiting.append(self.maker[missing[0]])
+                pinned.update(self.reads[waiting[-1]])
+            elif len(self.steps) > MOST_RUNS * len(self.base) or not self._make_room(now, pinned):
+                return None
+            else:
+                waiting.pop()
+                pinned.subtract(self.reads[now])
+                self._finish(now)
+                used.update(self.reads[now], self.writes[now])
+        return used
+
+    def _make_room(self, task: int, pinned: Counter[int]) -> bool:
+        """Evict until the task fits; False when there is not enough to evict."""
+        need = sum(self.size[b] for b in self.writes[task] if b not in self.live) + self.workspace[task]
+        while self.bytes + need > self.room:
+            victims = [b for b in self.live if self.evictable[b] and pinned[b] <= 0]
+            if not victims:
+                return False
+            self._remove(min(victims, key=lambda b: (self._price(b), b)))
+        return True
+
+    def _price(self, buffer: int) -> float:
+        """h: ticks of the evicted neighbourhood per byte and tick since the last use."""
+        return float(self._neighbourhood(buffer) / (self.size[buffer] * (self.ticks - self.live[buffer] + 1)))
+
+    def _neighbourhood(self, buffer: int) -> int:
+        """Ticks of the maker, of evicted buffers it would be made from, and of those made from it that are wanted."""
+        found, waiting, ticks = 0, 1 << self.maker[buffer], 0
+        while waiting:
+            task = (waiting & -waiting).bit_length() - 1
+            found |= 1 << task
+            waiting = (waiting | self.before[task]) & ~found
+            ticks += self.cost[task]
+        behind, waiting = 0, self.reading[buffer] & self.wanted
+        while waiting:
+            task = (waiting & -waiting).bit_length() - 1
+            behind |= 1 << task
+            waiting = (waiting | self.behind[task] & self.wanted) & ~behind
+            ticks += 0 if found >> task & 1 else self.cost[task]
+        return ticks
+
+    def _finish(self, task: int) -> None:
+        self.steps.append(task)
+        self.ran[task] = True
+        self.ticks += self.cost[task]
+        for b in self.reads[task]:
+            self.live[b] = self.ticks
+        for b in self.writes[task]:
+            self._add(b)
+
+    def _add(self, buffer: int) -> None:
+        if buffer not in self.live:
+            self.live[buffer] = self.ticks
+            self.bytes += self.size[buffer]
+            self._moved(buffer)
+        self.live[buffer] = self.ticks
+
+    def _remove(self, buffer: int) -> None:
+        if self.live.pop(buffer, None) is not None:
+            self.bytes -= self.size[buffer]
+            self._moved(buffer)
+
+    def _moved(self, buffer: int) -> None:
+        """It has come to lie in memory, or to lie there no longer."""
+        for task in self.readers[buffer]:
+            self.before[task] = 0
+            for b in self.reads[task]:
+                if b not in self.live and self.maker[b] >= 0:
+                    self.before[task] |= 1 << self.maker[b]
+        task = self.maker[buffer]
+        if task >= 0:
+            evicted = [b for b in self.writes[task] if b not in self.live and self.evictable[b]]
+            self.behind[task] = 0
+            for b in evicted:
+                self.behind[task] |= self.reading[b]
+            is_wanted = self.ran[task] and any(self.last_read[b] >= 0 for b in evicted)
+            self.wanted = self.wanted | 1 << task if is_wanted else self.wanted & ~(1 << task)

@@ -1,0 +1,32 @@
+"""No recomputation: branches with the longest way to the end first, or depth first where that peaks lower.
+
+O(n log n + reads). An order only: it meets a budget where the document's order wastes memory.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from planner.problem import Problem
+from planner.problem.monitor import Monitor
+from planner.problem.plan import Goal, Order
+from planner.problem.recompute import base_order
+from planner.problem.topological import depth_first, edges, longest_path_first
+
+
+def plan(problem: Problem, goal: Goal, monitor: Monitor) -> Order:
+    """The better of both orders; the document's own where first runs are to keep it."""
+    best = base_order(problem, goal.strict_phases)
+    if goal.order_is_given:
+        return best
+    best_score, after = monitor.offer(best), edges(problem)
+    for rank in (longest_path_first(after), depth_first(after)):
+        if monitor.should_stop():
+            break
+        order = rank[~problem.optional[rank]]
+        if goal.strict_phases:
+            order = order[np.argsort(problem.phase[order], kind="stable")]
+        score = monitor.offer(order)
+        if score < best_score:
+            best, best_score = order, score
+    return best

@@ -1,0 +1,263 @@
+"""Mirroring: between heavy tasks, keep a group of cheap ones when that frees as much as it allocates, else re-run it.
+
+Source: Zheng, Vijaykumar, Pekhimenko, "Echo: Compiler-based GPU Memory Footprint Reduction for LSTM RNN
+Training", ISCA 2020, as the backward mirroring of MXNet does it. O(n log n) time. It knows no budget:
+the plan is the same whatever the goal says, and may peak above the baseline.
+
+    heavy ──▶ v ──▶ add ──▶ tanh ──▶ heavy     the region between the heavy tasks is {add, tanh, add, tanh};
+              ╰───▶ add ──▶ tanh ──▶ heavy     both adds read v, so they are judged as one group
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from planner.algorithms.heuristics.mirror_regions import ForwardTasks, regions
+from planner.problem import FORWARD, HANDED_OUT, RESIDENT, Csr, Problem
+from planner.problem.monitor import Cancelled, Monitor
+from planner.problem.plan import Goal, Order
+from planner.problem.recompute import base_order
+
+KEPT, RERUN, UNDECIDED = 0, 1, 2
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Tasks judged together: what keeping them allocates against what it releases."""
+
+    tasks: tuple[int, ...]
+    allocated: tuple[int, ...]  # buffers: outputs somebody reads, inputs with a reader outside the frontier
+    released: tuple[int, ...]  # buffers: inputs all of whose readers are in the frontier
+    allocated_bytes: int
+    released_bytes: int
+
+    @property
+    def mirrored(self) -> bool:
+        """Keeping the group would allocate more than it releases; ties keep."""
+        return self.released_bytes < self.allocated_bytes
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class MirrorDecisions:
+    """What the heuristic decided, and which of the decided copies anybody needs."""
+
+    stage: np.ndarray  # int8[n]  KEPT or RERUN; KEPT outside the forward phase
+    groups: tuple[Group, ...]  # as decided, region by region; tasks behind a mirrored group are in none
+    materialised: np.ndarray  # bool[n]  RERUN, and a later phase reads its copy or a copy that needs it
+    inputs_releasable: bool  # whether buffers that are always there were counted
+
+
+def plan(problem: Problem, goal: Goal, monitor: Monitor) -> Order:
+    """The given order, with every materialised copy as late as it can run.
+
+    A problem without a backward part comes back as given, and any problem once the search is cancelled.
+    """
+    try:
+        again = decide(problem, check=monitor.check).materialised
+        monitor.check()
+    except Cancelled:
+        return base_order(problem, goal.strict_phases)
+    return mirrored_order(problem, again, goal.strict_phases)
+
+
+def decide(
+    problem: Problem, inputs_releasable: bool = True, check: Callable[[], None] = lambda: None
+) -> MirrorDecisions:
+    """Which forward tasks are run again, decided region by region. O(n log n).
+
+    The original counts graph inputs and parameters as bytes that may be released, although nothing
+    ever frees them; `inputs_releasable=False` counts them as nothing instead. `check` is called now
+    and then, and may raise what ends it.
+    """
+    size = problem.size.copy()
+    if not inputs_releasable:
+        size[(problem.producer() < 0) | (problem.hold == RESIDENT)] = 0
+    forward = ForwardTasks.of(problem)
+    readers = np.bincount(problem.reads.index, minlength=problem.buffers)
+    frontier = _Frontier(forward, size.tolist(), readers.tolist())
+    stage = [UNDECIDED if again else KEPT for again in forward.rerunnable]
+    groups: list[Group] = []
+    if (problem.phase != FORWARD).any():
+        for region in regions(forward):
+            groups += _judge(region, forward, frontier, stage, check)
+    decided = np.array(stage, np.int8)
+    decided[decided == UNDECIDED] = KEPT  # only without a backward part
+    return MirrorDecisions(decided, tuple(groups), _materialised(problem, decided), inputs_releasable)
+
+
+def _judge(
+    region: list[int], forward: ForwardTasks, frontier: _Frontier, stage: list[int], check: Callable[[], None]
+) -> list[Group]:
+    """Groups of one region: kept ones as they are found, then those left when no other can be kept.
+
+    The frontier is every undecided task that reads and waits for nothing undecided or re-run. Keeping
+    a group moves it forward, which may merge or re-price other groups. Fills `stage` for the region.
+    """
+    undecided = [t for t in region if stage[t] == UNDECIDED]
+    waits_for = {t: sum(stage[p] != KEPT for p in forward.before[t]) for t in undecided}
+    ready = [t for t in undecided if waits_for[t] == 0]
+    kept: list[Group] = []
+    while True:
+        check()
+        for t in sorted(ready):
+            frontier.enter(t)
+        first = frontier.first_to_keep()
+        if first is None:
+            break
+        kept.append(frontier.leave(first))
+        ready = []
+        for t in kept[-1].tasks:
+            stage[t] = KEPT
+            for after in forward.behind[t]:
+                if after in waits_for:
+                    waits_for[after] -= 1
+                    if waits_for[after] == 0:
+                        ready.append(after)
+    for t in undecided:
+        if stage[t] == UNDECIDED:
+            stage[t] = RERUN
+    return kept + frontier.leave_all()
+
+
+def mirrored_order(problem: Problem, materialised: np.ndarray, strict_phases: bool = True) -> Order:
+    """Every task once in the given order, and each materialised one again as late as it can run.
+
+    That is right before the first task of a later phase that reads its copy, needs a copy that does, or
+    overwrites what the copy reads. Unlike `order_keeping` it runs copies that are only waited for, and
+    drops what is held to the end. O(n + reads).
+    """
+    order = base_order(problem, strict_phases)
+    if not materialised.any():
+        return order
+    needs = _copies_needed(problem, materialised).lists()
+    overwritten = problem.after_every.transposed(problem.tasks).lists()
+    later = (problem.phase != FORWARD).tolist()
+    missing = materialised.tolist()
+    steps: list[int] = []
+    for t in order.tolist():
+        pending = needs[t] + overwritten[t] if later[t] else []
+        while pending:
+            copy = pending[-1]
+            first = [before for before in needs[copy] if missing[before]] if missing[copy] else []
+            if first:
+                pending += first
+                continue
+            pending.pop()
+            if missing[copy]:
+                missing[copy] = False
+                steps.append(copy)
+        steps.append(t)
+    return np.array(steps, np.int64)
+
+
+def _materialised(problem: Problem, stage: np.ndarray) -> np.ndarray:
+    """bool[n]: re-run tasks whose copy a later phase needs."""
+    needs = _copies_needed(problem, stage == RERUN).lists()
+    found = np.zeros(problem.tasks, bool)
+    pending = [copy for t in np.flatnonzero(problem.phase != FORWARD).tolist() for copy in needs[t]]
+    while pending:
+        copy = pending.pop()
+        if not found[copy]:
+            found[copy] = True
+            pending += needs[copy]
+    return found
+
+
+def _copies_needed(problem: Problem, rerun: np.ndarray) -> Csr:
+    """Row per task of a later phase, or per re-run task: re-run tasks whose copies run before it, or before its copy.
+
+    What is handed out is read from there; it needs no copy. Waiting relations hold between copies too.
+    """
+    producer = problem.producer()
+    read = problem.reads.index
+    reader = problem.reads.row_of_entry()
+    gone = (producer[read] >= 0) & (problem.hold[read] != HANDED_OUT) & (problem.hold[read] != RESIDENT)
+    waited = np.concatenate([problem.after_every.row_of_entry(), problem.after_first.row_of_entry()])
+    waiting = np.concatenate([problem.after_every.index, problem.after_first.index])
+    between = rerun[waiting]
+    copy = np.concatenate([producer[read[gone]], waited[between]])
+    user = np.concatenate([reader[gone], waiting[between]])
+    wanted = rerun[copy] & (rerun[user] | (problem.phase[user] != FORWARD)) & (copy != user)
+    return Csr.of_pairs(problem.tasks, user[wanted], copy[wanted])
+
+
+class _Frontier:
+    """The tasks that are judged next, in groups that share inputs, each with its price.
+
+    A group is named by one of its tasks. An input is allocated while somebody outside the frontier
+    reads it (a gradient, a later forward task, a task decided before), else released.
+    """
+
+    def __init__(self, forward: ForwardTasks, size: list[int], readers: list[int]):
+        self.reads, self.writes, self.size = forward.reads, forward.writes, size
+        self.readers = readers  # per buffer, of every phase
+        self.outside = list(readers)  # per buffer: readers that are not in the frontier
+        self.reader_here: dict[int, int] = {}  # buffer -> one of its readers in the frontier
+        self.group_of: dict[int, int] = {}  # task -> its group
+        self.tasks: dict[int, list[int]] = {}  # group -> its tasks
+        self.lowest: dict[int, int] = {}  # group -> its lowest task
+        self.cost: dict[int, int] = {}  # group -> bytes allocated less bytes released
+        self.to_keep: list[tuple[int, int]] = []  # heap of (lowest task, group); stale entries are skipped
+
+    def enter(self, t: int) -> None:
+        """Put `t` into the frontier and merge it with every group that reads one of its inputs."""
+        self.group_of[t], self.tasks[t], self.lowest[t] = t, [t], t
+        self.cost[t] = sum(self.size[b] for b in self.writes[t] if self.readers[b])
+        for b in self.reads[t]:
+            self.outside[b] -= 1
+            other = self.reader_here.setdefault(b, t)
+            group = self._merged(self.group_of[t], self.group_of[other])
+            if other == t:
+                self.cost[group] += self.size[b]
+            if self.outside[b] == 0:
+                self.cost[group] -= 2 * self.size[b]
+        group = self.group_of[t]
+        if self.cost[group] <= 0:
+            heapq.heappush(self.to_keep, (self.lowest[group], group))
+
+    def first_to_keep(self) -> int | None:
+        """The group with the lowest task among those that release at least what they allocate."""
+        while self.to_keep:
+            lowest, group = self.to_keep[0]
+            if self.lowest.get(group) == lowest and self.cost[group] <= 0:
+                return group
+            heapq.heappop(self.to_keep)
+        return None
+
+    def leave(self, group: int) -> Group:
+        """Take the group out of the frontier: the record of its price."""
+        tasks = sorted(self.tasks.pop(group))
+        inputs = list(dict.fromkeys(b for t in tasks for b in self.reads[t]))
+        released = [b for b in inputs if self.outside[b] == 0]
+        allocated = [b for t in tasks for b in self.writes[t] if self.readers[b]]
+        allocated += [b for b in inputs if self.outside[b]]
+        for t in tasks:
+            del self.group_of[t]
+            for b in self.reads[t]:
+                self.outside[b] += 1
+                self.reader_here.pop(b, None)
+        del self.cost[group], self.lowest[group]
+        return Group(
+            tuple(tasks), tuple(allocated), tuple(released),
+            sum(self.size[b] for b in allocated), sum(self.size[b] for b in released),
+        )  # fmt: skip
+
+    def leave_all(self) -> list[Group]:
+        """Empty the frontier: the groups that were in it, by their lowest task."""
+        return [self.leave(group) for group in sorted(self.tasks, key=self.lowest.__getitem__)]
+
+    def _merged(self, a: int, b: int) -> int:
+        """The group that holds both; the smaller one is renamed."""
+        if a == b:
+            return a
+        big, small = (a, b) if len(self.tasks[a]) >= len(self.tasks[b]) else (b, a)
+        for t in self.tasks[small]:
+            self.group_of[t] = big
+        self.tasks[big] += self.tasks.pop(small)
+        self.cost[big] += self.cost.pop(small)
+        self.lowest[big] = min(self.lowest[big], self.lowest.pop(small))
+        return big

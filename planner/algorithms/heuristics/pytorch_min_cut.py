@@ -1,0 +1,126 @@
+"""Which forward values to save, as PyTorch partitions a joint graph: a minimum cut, and a knapsack for a budget.
+
+Source: PyTorch's min-cut partitioner (torch/_functorch/partitioners.py; Zhang et al., "Recomputation: the min-cut
+partitioner", 2023): saved values separate the forward part from the way back with the fewest bytes; under a memory
+budget a knapsack first picks values whose makers are not run again, most ticks for the bytes, and the cut goes round
+them. PyTorch's budget is bytes saved. Here it is the peak: the most saved bytes whose order fits are taken.
+
+    source ──∞──▶ a ─┤bytes of a├─▶ ──∞──▶ b ─┤bytes of b├─▶ ──∞──▶ way back      from the source: what may not repeat
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from planner.bounds.solvers.max_flow import UNCUT, Network
+from planner.problem import DEVICE, TO_LAST_READ, Problem
+from planner.problem.monitor import Monitor
+from planner.problem.plan import Goal, Order
+from planner.problem.recompute import base_order, may_repeat, order_keeping, turning_point
+
+#: Even parts tried first, at least and at most, as many as so many tasks allow; then halvings of one of them.
+LEAST_PARTS, PARTS, TASKS_TRIED, TRIES = 4, 32, 100_000, 6
+#: Units in which the knapsack counts bytes.
+UNITS = 1_000
+
+
+def plan(problem: Problem, goal: Goal, monitor: Monitor) -> Order:
+    """The best order tried: even parts of all that could be saved, then between the most that fits and the next."""
+    base = base_order(problem, goal.strict_phases)
+    best, score = base, monitor.offer(base)
+    partition = Partition(problem, base)
+    limit = int(problem.cost.sum() * (1 + (0.1 if goal.max_overhead is None else goal.max_overhead)))
+
+    def has_room(saved_bytes: int) -> bool:
+        """Whether the goal allows, or needs, that more is saved."""
+        nonlocal best, score
+        order = order_keeping(problem, partition.saved(saved_bytes), goal.strict_phases)
+        found = monitor.offer(order)
+        if found < score:
+            best, score = order, found
+        if goal.budget_bytes is not None:
+            return found.bytes_over_budget == 0
+        return bool(problem.cost[order].sum() > limit)
+
+    # Nothing saved may peak as high as all saved: what is run again then lies there at one time.
+    low, high = 0, partition.most_bytes
+    parts = min(PARTS, max(LEAST_PARTS, TASKS_TRIED // max(1, problem.tasks)))
+    for part in range(parts + 1):
+        saved_bytes = partition.most_bytes * part // parts
+        if monitor.should_stop():
+            return best
+        if has_room(saved_bytes):
+            low, high = saved_bytes, min(partition.most_bytes, saved_bytes + partition.most_bytes // parts)
+    for _ in range(TRIES):
+        if monitor.should_stop() or high - low <= 1:
+            break
+        middle = (low + high) // 2
+        low, high = (middle, high) if has_room(middle) else (low, middle)
+    return best
+
+
+class Partition:
+    """The network of one problem, and the values a knapsack may choose from."""
+
+    def __init__(self, problem: Problem, base: Order):
+        self.problem, turn = problem, turning_point(problem, base)
+        self.way_out = base[:turn]
+        early = np.zeros(problem.tasks + 1, bool)  # the last entry stands for "nobody", which is number -1
+        early[self.way_out] = True
+        again = np.append(may_repeat(problem), False)
+        maker = problem.producer()
+        self.size = np.where(problem.space == DEVICE, problem.size, 0)
+        self.made = early[maker] & (problem.hold == TO_LAST_READ)
+        self.makes = self.made & again[maker]  # buffers that may be made again
+        wanted = np.zeros(problem.buffers, bool)
+        wanted[problem.reads.gather(base[turn:])] = True
+        self.wanted = np.flatnonzero(wanted & self.made)
+        self.items = self.wanted[self.makes[self.wanted] & (self.size[self.wanted] > 0)]
+        self.ticks = problem.cost[maker[self.items]]
+        self.most_bytes = int(self.size[self.items].sum())
+
+    def saved(self, most_bytes: int) -> np.ndarray:
+        """int64[...]: buffers that a minimum cut saves, with at most so many bytes of those the knapsack picks."""
+        stays = self.made & ~self.makes
+        stays[self.items[knapsack(self.size[self.items], self.ticks, most_bytes)]] = True
+        count = self.problem.buffers
+        network = Network(2 + 2 * count)
+        inside, outside = range(2, 2 + count), range(2 + count, 2 + 2 * count)
+        for b in np.flatnonzero(self.made).tolist():
+            network.arc(inside[b], outside[b], int(self.size[b]))
+            if stays[b]:
+                network.arc(0, inside[b], UNCUT)
+        reads, writes = self.problem.reads.lists(), self.problem.writes.lists()
+        for task in self.way_out.tolist():
+            for b in writes[task]:
+                if self.made[b] and not stays[b]:
+                    for a in reads[task]:
+                        if self.made[a] and a != b:
+                            network.arc(outside[a], inside[b], UNCUT)
+        for b in self.wanted.tolist():
+            network.arc(outside[b], 1, UNCUT)
+        side = np.array(network.source_side())
+        return np.flatnonzero(self.made & side[2 : 2 + count] & ~side[2 + count :])
+
+
+def knapsack(size: np.ndarray, value: np.ndarray, most_bytes: int) -> np.ndarray:
+    """bool[items]: the items of most value with at most so many bytes, sizes rounded up to whole units.
+
+    By dynamic programming over units; O(items · UNITS).
+    """
+    unit = max(1, -(-most_bytes // UNITS))
+    room = most_bytes // unit
+    weight = -(-size // unit)
+    best = np.zeros(room + 1, np.int64)
+    taken = np.zeros((len(size), room + 1), bool)
+    for i in range(len(size)):
+        if weight[i] <= room:
+            there = best[: room + 1 - weight[i]] + value[i]
+            taken[i, weight[i] :] = there > best[weight[i] :]
+            best[weight[i] :] = np.maximum(best[weight[i] :], there)
+    chosen = np.zeros(len(size), bool)
+    for i in range(len(size) - 1, -1, -1):
+        if taken[i, room]:
+            chosen[i] = True
+            room -= int(weight[i])
+    return chosen

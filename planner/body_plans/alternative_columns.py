@@ -1,0 +1,151 @@
+"""Groups of body plans as columns: what two tasks cost, hold and read, and the bytes between them.
+
+Read off graphs in which every group stands at its k-th alternative, so that the columns are those of the
+graph that is run in the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from graph.analysis.cost import Device, seconds_of, workspace_of
+from graph.ir import ABSENT, Graph
+from graph.loop_remat import with_savings
+from planner.lowering.lower import ACTIVATIONS, Group, Lowered
+from planner.problem import NEVER as ONCE
+from planner.problem import TO_LAST_READ, Choices, Csr
+from planner.request.target_runtime import Runtime
+
+
+class ChoiceTable:
+    """The columns of all groups, read off the graphs in which every group stands at its k-th alternative."""
+
+    def __init__(self, lowered: Lowered, groups: list[Group], kinds: list[int], device: Device, runtime: Runtime):
+        self.base, self.groups, self.kinds, self.device, self.runtime = lowered, groups, kinds, device, runtime
+        graph = lowered.graph
+        self.number = {value.name: lowered.value_buffer[v] for v, value in enumerate(graph.values)}
+        self.extra: dict[str, tuple[int, int]] = {}  # value that only alternatives have -> (its buffer, task)
+        self.takeover: dict[int, int] = {}  # buffer -> buffer whose storage it takes
+        deepest = max(len(group.savings) for group in groups)
+        self.graphs = [graph, *(self._all_at(k) for k in range(1, deepest))]
+        self.values = [{value.name: v for v, value in enumerate(g.values)} for g in self.graphs]
+
+    def _all_at(self, k: int) -> Graph:
+        chosen = {g.pair: s for g in self.groups if k < len(g.savings) and (s := g.savings[k]) is not None}
+        graph = with_savings(self.base.graph, chosen)
+        for group in self.groups:
+            for n in (group.pair.forward, group.pair.backward):
+                node = graph.nodes[n]
+                for v in node.writes:
+                    self._number(graph.values[v].name, self.base.node_task[n])
+                for output, source in node.in_place:
+                    made, taken = (graph.values[v].name for v in (node.outputs[output], node.inputs[source]))
+                    self.takeover[self.number[made]] = self.number[taken]
+        return graph
+
+    def _number(self, name: str, task: int) -> None:
+        """A buffer for a value that the graph as it stands has not."""
+        if name not in self.number:
+            self.number[name] = len(self.base.buffer_value) + len(self.extra)
+            self.extra[name] = (self.number[name], task)
+
+    def lowered(self) -> Lowered:
+        base, more = self.base, len(self.extra)
+        problem = base.problem
+        writes = problem.writes.lists()
+        for buffer, task in self.extra.values():
+            writes[task].append(buffer)
+
+        def grown(column: np.ndarray, filled: int) -> np.ndarray:
+            return np.concatenate([column, np.full(more, filled, column.dtype)])
+
+        problem = replace(
+            problem, size=grown(problem.size, 0), space=grown(problem.space, 0), writes=Csr.of(writes),
+            hold=grown(problem.hold, TO_LAST_READ), checkpoint=grown(problem.checkpoint, 0),
+            takeover=self._takeovers(), choices=self._choices(), repeat=self._repeat(),
+        )  # fmt: skip
+        return replace(
+            base, problem=problem, buffer_value=[*base.buffer_value, *[ABSENT] * more],
+            category=grown(base.category, ACTIVATIONS), groups=tuple(self.groups), known={},
+            extra={buffer: name for name, (buffer, _) in self.extra.items()},
+        )  # fmt: skip
+
+    def _takeovers(self) -> Csr:
+        taken = [[self.takeover[b]] if b in self.takeover else [] for b, _ in self.extra.values()]
+        return Csr.of([*self.base.problem.takeover.lists(), *taken])
+
+    def _repeat(self) -> np.ndarray:
+        """What overwrites the rows it reads is run once."""
+        repeat = self.base.problem.repeat.copy()
+        overwriting = [g.pair.backward for g in self.groups if any(s and (s.snapshots or s.tail) for s in g.savings)]
+        repeat[[self.base.node_task[n] for n in overwriting]] = ONCE
+        return repeat
+
+    def _choices(self) -> Choices:
+        columns = _Columns()
+        for group in self.groups:
+            buffers = self._buffers_of(group)
+            for k in range(len(group.savings)):
+                if k:
+                    self._alternative(columns, group, k, buffers)
+                else:
+                    columns.nothing()
+        of_group = np.repeat(np.arange(len(self.groups)), [len(group.savings) for group in self.groups])
+        return columns.choices(of_group, np.array(self.kinds, np.int64))
+
+    def _buffers_of(self, group: Group) -> list[str]:
+        """Names of values that are not the same size in all alternatives: what is saved for the backward node."""
+        dropped = [self.base.graph.values[v].name for v in group.pair.droppable]
+        tasks = {self.base.node_task[n] for n in (group.pair.forward, group.pair.backward)}
+        return [*dropped, *(name for name, (_, writer) in self.extra.items() if writer in tasks)]
+
+    def _alternative(self, columns: _Columns, group: Group, k: int, names: Sequence[str]) -> None:
+        graph, values = self.graphs[k], self.values[k]
+        rounding = self.runtime.rounding_bytes
+        for n in (group.pair.forward, group.pair.backward):
+            node = graph.nodes[n]
+            seconds = seconds_of(graph, node, self.device) + self.runtime.kernel_seconds
+            reads = [self.number[graph.values[v].name] for v in node.reads]
+            columns.task(
+                self.base.node_task[n], round(seconds / self.base.problem.tick),
+                -(-workspace_of(graph, node) // rounding) * rounding, list(dict.fromkeys(reads)),
+            )  # fmt: skip
+        sizes = [graph.values[values[name]].nbytes if name in values else 0 for name in names]
+        columns.alternative([self.number[name] for name in names], [-(-s // rounding) * rounding for s in sizes])
+
+
+class _Columns:
+    """Rows of `Choices` as they are written."""
+
+    def __init__(self) -> None:
+        self.tasks: list[list[int]] = []
+        self.row: list[int] = []
+        self.cost: list[int] = []
+        self.workspace: list[int] = []
+        self.reads: list[list[int]] = []
+        self.buffers: list[list[int]] = []
+        self.size: list[int] = []
+
+    def nothing(self) -> None:
+        """An alternative that is what the columns say."""
+        self.alternative([], [])
+
+    def task(self, task: int, cost: int, workspace: int, reads: list[int]) -> None:
+        """A task of the alternative that `alternative` ends."""
+        self.row.append(task)
+        self.cost.append(cost)
+        self.workspace.append(workspace)
+        self.reads.append(reads)
+
+    def alternative(self, buffers: list[int], sizes: list[int]) -> None:
+        self.tasks.append(self.row)
+        self.row = []
+        self.buffers.append(buffers)
+        self.size += sizes
+
+    def choices(self, group: np.ndarray, kind: np.ndarray) -> Choices:
+        cost, workspace, size = (np.array(c, np.int64) for c in (self.cost, self.workspace, self.size))
+        return Choices(group, kind, Csr.of(self.tasks), cost, workspace, Csr.of(self.reads), Csr.of(self.buffers), size)

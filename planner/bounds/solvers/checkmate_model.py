@@ -1,0 +1,306 @@
+"""Checkmate's frontier form: stage k ends with the first run of the k-th task; what else it runs are repeats.
+
+    stage        0    1    2     3              R[k, i]  the i-th task is repeated in stage k > i
+    runs         a    b    c   a? b? d          S[k, b]  buffer b is held from stage k - 1 into stage k
+
+The rows are the paper's: what runs finds its inputs held or made in the stage (1b), what is held was held or
+made before (1c), and at every first run the bytes fit. The rows at repeats, which the paper states by its
+recursion (2), are added where a solution breaks them; without them the form bounds every sequence with these
+first runs, in whatever order the repeats of a stage come. A last stage without a first run reads what is held.
+
+Left out are, at no loss, repeats in a stage that have no buffer in common with the first runs on either side of
+them, nor with each other down to one of these: they may as well run a stage later, or earlier, whichever holds less.
+
+Source: Jain et al., "Checkmate: Breaking the Memory Wall with Optimal Tensor Rematerialization", MLSys 2020.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from planner.problem import DEVICE, HANDED_OUT, RESIDENT, TO_LAST_READ, Problem
+from planner.problem.liveness import phase_ends
+from planner.problem.plan import Order
+from planner.problem.recompute import last_repeat, may_repeat
+
+#: In place of a column: the value is 0, or 1.
+NO, YES = -1, -2
+#: More ticks than anything takes.
+EVER = 1 << 62
+
+
+@dataclass(eq=False, slots=True)
+class Rows:
+    """Columns with bounds and ticks, and rows Σ factor · column ≥ least over them, as they grow."""
+
+    low: list[int] = field(default_factory=list)
+    high: list[int] = field(default_factory=list)
+    ticks: list[int] = field(default_factory=list)
+    terms: list[tuple[list[int], list[int]]] = field(default_factory=list)  # columns, factors
+    least: list[int] = field(default_factory=list)
+
+    def column(self, ticks: int = 0) -> int:
+        self.low.append(0)
+        self.high.append(1)
+        self.ticks.append(ticks)
+        return len(self.low) - 1
+
+    def at_least(self, terms: list[tuple[int, int]], least: int) -> None:
+        """Σ factor · column ≥ `least` over (column, factor); NO and YES count as what they are."""
+        least -= sum(factor for column, factor in terms if column == YES)
+        kept = [(column, factor) for column, factor in terms if column >= 0]
+        if least > sum(min(0, factor) for _, factor in kept):
+            self.terms.append(([column for column, _ in kept], [factor for _, factor in kept]))
+            self.least.append(least)
+
+
+class Stages:
+    """The form of one problem for one order of first runs within `room` bytes; n tasks of that order, m buffers."""
+
+    def __init__(self, problem: Problem, first_runs: Order, budget_bytes: int, most_ticks: int = EVER):
+        """Repeats that cannot take less than `most_ticks` altogether are left out."""
+        self.problem, self.first_runs = problem, np.asarray(first_runs, np.int64)
+        self.stages, self.most_ticks = len(first_runs) + 1, most_ticks
+        resident = problem.hold == RESIDENT
+        self.size = np.where((problem.space == DEVICE) & ~resident, problem.size, 0)
+        self.room = budget_bytes - int(problem.size[resident & (problem.space == DEVICE)].sum())
+        self._tabulate()
+        self._choose_repeats()
+        self.repeats = int(self.again.sum())
+        self.rows = Rows()
+
+    def form(self, check: Callable[[], None] = lambda: None) -> Rows:
+        """Columns and rows, a few for each of `repeats` and its reads; `fit_repeat` and others add to them.
+
+        `check` is called now and then, and may raise what ends it.
+        """
+        self._number()
+        self._constrain(check)
+        return self.rows
+
+    def _tabulate(self) -> None:
+        """What each position reads and writes, by rows and by matrix."""
+        problem, order, n, m = self.problem, self.first_runs, self.stages - 1, self.problem.buffers
+        sized = self.size > 0
+        self.reads = [[b for b in problem.reads[t].tolist() if sized[b]] for t in order]
+        self.writes = [[b for b in problem.writes[t].tolist() if sized[b]] for t in order]
+        made = np.zeros(m, bool)
+        made[problem.writes.gather(order)] = True
+        self.at_start = (problem.producer() < 0) & sized
+        held = (problem.hold != TO_LAST_READ) & (made | self.at_start) & sized
+        self.reads.append(np.flatnonzero(held).tolist())
+        self.writes.append([])
+        self.read_at, self.written_at = _matrix(self.reads, m), _matrix(self.writes, m)
+        self.first_write = np.where(self.written_at.any(0), self.written_at.argmax(0), -1)
+        self.writers = [np.flatnonzero(column).tolist() for column in self.written_at.T]
+        self.readers = [np.flatnonzero(column).tolist() for column in self.read_at.T]
+        own = [sum(int(self.size[b]) for b in [*r, *w]) for r, w in zip(self.reads, self.writes, strict=True)]
+        self.own = np.array(own, np.int64) + np.append(problem.workspace[order], 0)
+        self.ticks = np.append(problem.cost[order], 0).tolist()
+        ends = phase_ends(problem, order) if n else np.zeros(3, np.int64)
+        # From which stage on a buffer must be held.
+        self.handed_from = np.full(m, self.stages + 1, np.int64)
+        phase = np.where(self.at_start, 0, problem.phase[np.maximum(problem.producer(), 0)] if problem.tasks else 0)
+        handed = held & (problem.hold == HANDED_OUT)
+        self.handed_from[handed] = ends[phase[handed]]
+
+    def _choose_repeats(self) -> None:
+        """Fill `again`: bool[stages, n + 1], the repeats that may pay; and `crowded`: bool[stages]."""
+        problem, order, n = self.problem, self.first_runs, self.stages - 1
+        may = np.append(may_repeat(problem)[order], False) if n else np.zeros(1, bool)
+        may &= np.array(self.ticks) < self.most_ticks
+        self.may = may
+        until = np.append(np.minimum(last_repeat(problem, order)[order], n), 0) if n else np.zeros(1, np.int64)
+        stage = np.arange(self.stages)[:, None]
+        stays = self.read_at | self.written_at  # whatever becomes of the buffer behind the stage
+        for i in range(n):
+            stays[i, [source for _, source in self._takers(i)]] = False
+        self.again = may & (stage > np.arange(self.stages)) & (stage <= until)
+        self.until = until
+        while True:
+            count = int(self.again.sum())
+            self._measure()
+            dropped = np.where(self.crowded[:, None] & ~stays, stage, self.stages)
+            for b in np.flatnonzero(self.first_write >= 0).tolist():
+                dropped[: self.first_write[b] + 1, b] = self.stages
+            since = dropped.min(0, initial=self.stages)  # the first stage a buffer may be dropped in
+            earliest = np.where(self.written_at, since, self.stages).min(1, initial=self.stages)
+            self.again &= stage > earliest
+            for k in range(self.stages):
+                if self.again[k].any():
+                    self.again[k] &= self._joined(k)
+            if int(self.again.sum()) == count:
+                break
+
+    def _measure(self) -> None:
+        """What the repeats that are left ask for: last uses of buffers, and stages that may be over."""
+        runs = self.again | np.eye(self.stages, dtype=bool)
+        self.used = (runs.astype(np.float32) @ self.read_at.astype(np.float32)) > 0  # bool[stages, m]
+        self.made = (runs.astype(np.float32) @ self.written_at.astype(np.float32)) > 0
+        stage = np.arange(self.stages)[:, None]
+        self.last_use = np.where(self.used, stage, -1).max(0, initial=-1)
+        from_start = np.where(self.at_start, 0, self.stages)
+        begin = np.where(self.first_write >= 0, self.first_write, from_start)
+        self.spans = (stage >= begin) & (stage < self.last_use)  # held from stage k into k + 1, maybe
+        beside = self.spans & ~(self.read_at | self.written_at)
+        self.crowded = self.own + beside @ self.size > self.room
+
+    def _joined(self, stage: int) -> np.ndarray:
+        """bool[n + 1]: repeats that share droppable buffers with the first run of the stage or of the one before, or
+        with others that do.
+
+        Those on the way to it are all run, so that together they take less than `most_ticks`.
+        """
+        allowed, ticks = self.again[stage], self.ticks
+        spent = {i: ticks[i] for i in np.flatnonzero(allowed & (self.until == stage)).tolist()}
+        queue = [*((0, first) for first in (stage - 1, stage) if first >= 0), *((t, i) for i, t in spent.items())]
+        heapq.heapify(queue)
+        seen: set[int] = set()
+        while queue:
+            taken, i = heapq.heappop(queue)
+            for b in (*self.reads[i], *self.writes[i]):
+                if b in seen or (self.first_write[b] < 0 and self._stays(b)):
+                    continue
+                seen.add(b)
+                for j in (*self.readers[b], *self.writers[b]):
+                    if allowed[j] and taken + ticks[j] < min(self.most_ticks, spent.get(j, self.most_ticks)):
+                        spent[j] = taken + ticks[j]
+                        heapq.heappush(queue, (spent[j], j))
+        joined = np.zeros(self.stages, bool)
+        joined[list(spent)] = True
+        return joined
+
+    def _stays(self, buffer: int) -> bool:
+        """Whether the buffer is there from the start and read by the last stage."""
+        return bool(self.read_at[-1, buffer])
+
+    def _number(self) -> None:
+        """Columns: R of `again`, and one of S for each stretch of stages that neither use nor make the buffer."""
+        self.repeat = np.full((self.stages, self.stages), NO, np.int64)
+        for k, i in zip(*np.nonzero(self.again), strict=True):
+            self.repeat[k, i] = self.rows.column(self.ticks[i])
+        self.keep = np.full((self.stages + 1, self.problem.buffers), NO, np.int64)  # S; row 0: from the start
+        for b in np.flatnonzero(self.spans.any(0)).tolist():
+            remade = np.asarray(self.again[:, self.writers[b]].any(1))
+            column = NO
+            for k in np.flatnonzero(self.spans[:, b]).tolist():
+                if column < 0 or self.used[k, b] or self.made[k, b]:
+                    column = YES if self._must_stay(b, k, remade) else self.rows.column()
+                self.keep[k + 1, b] = column
+        self.keep[0, self.at_start & (self.last_use >= 0)] = YES
+
+    def _must_stay(self, buffer: int, stage: int, remade: np.ndarray) -> bool:
+        """Whether nothing makes the buffer again before a first run reads it, or it was handed out."""
+        if stage + 1 >= self.handed_from[buffer]:
+            return True
+        later = np.flatnonzero(self.read_at[stage + 1 :, buffer])
+        return bool(len(later)) and not remade[stage + 1 : stage + 2 + later[0]].any()
+
+    def _constrain(self, check: Callable[[], None]) -> None:
+        """The rows that hold for every sequence with these first runs."""
+        again, keep, repeat = self.again, self.keep, self.repeat
+        for k in range(self.stages):
+            check()
+            # (1b) inputs of a run are held into the stage or made in it
+            for j in [*np.flatnonzero(again[k]).tolist(), k]:
+                for b in self.reads[j]:
+                    makers = [(int(repeat[k, w]), 1) for w in self.writers[b] if again[k, w] and w != j]
+                    self.rows.at_least([(self._kept(k, b), 1), *makers, (self._run(k, j), -1)], 0)
+            # (1c) what is held on from the stage was held into it or made in it
+            for b in np.flatnonzero(keep[k + 1] != NO).tolist():
+                if keep[k + 1, b] != keep[k, b] and not (k < self.stages - 1 and self.written_at[k, b]):
+                    makers = [(int(repeat[k, w]), 1) for w in self.writers[b] if again[k, w]]
+                    self.rows.at_least([(int(keep[k + 1, b]), -1), (self._kept(k, b), 1), *makers], 0)
+            # (1d) at the first run of the stage its inputs, its outputs and what is held on fit
+            if self.crowded[k]:
+                beside = np.flatnonzero((keep[k + 1] != NO) & ~self.read_at[k] & ~self.written_at[k])
+                terms = [(int(keep[k + 1, b]), -int(self.size[b])) for b in beside]
+                self.rows.at_least([*terms, *self._credits(k, k)], int(self.own[k]) - self.room)
+
+    def _kept(self, stage: int, buffer: int) -> int:
+        return int(self.keep[stage, buffer])
+
+    def _run(self, stage: int, position: int) -> int:
+        return YES if stage == position else int(self.repeat[stage, position])
+
+    def _credits(self, stage: int, position: int) -> list[tuple[int, int]]:
+        """Columns that say which outputs of a run take an input's storage over, with their bytes."""
+        pairs = self._takers(position)
+        columns = {pair: self.rows.column() for pair in pairs}
+        for end in (0, 1):
+            for b in {pair[end] for pair in pairs}:
+                of = [columns[pair] for pair in pairs if pair[end] == b]
+                if len(of) > 1:
+                    self.rows.at_least([(column, -1) for column in of], -1)
+        for (_, source), column in columns.items():
+            for stays in self._needed_behind(stage, position, source):
+                self.rows.at_least([(column, -1), *[(c, -f) for c, f in stays]], -1)
+            if stage != position:
+                self.rows.at_least([(column, -1), (self._run(stage, position), 1)], 0)
+        return [(column, int(self.size[out])) for (out, _), column in columns.items()]
+
+    def _takers(self, position: int) -> list[tuple[int, int]]:
+        """(output, input) of a task where the one may take the storage of the other over."""
+        size, space, problem = self.size, self.problem.space, self.problem
+        return [
+            (out, source)
+            for out in self.writes[position]
+            for source in problem.takeover[out].tolist()
+            if source in self.reads[position] and size[source] >= size[out] and space[source] == space[out]
+        ]
+
+    def _needed_behind(self, stage: int, position: int, buffer: int) -> list[list[tuple[int, int]]]:
+        """Sums of columns each of which is 1 at least only when the buffer's copy is read behind that place."""
+        if buffer in self.writes[position]:
+            return []
+        later = [w for w in self.writers[buffer] if w > position and self.again[stage, w]]
+        needs = []
+        if not (stage < self.stages - 1 and self.written_at[stage, buffer] and position != stage):
+            needs.append([(int(self.keep[stage + 1, buffer]), 1), *[(int(self.repeat[stage, w]), -1) for w in later]])
+        for j in self.readers[buffer]:
+            if position < j <= stage and (j == stage or self.again[stage, j]):
+                between = [(int(self.repeat[stage, w]), -1) for w in later if w < j]
+                needs.append([(self._run(stage, j), 1), *between])
+        return [need for need in needs if need[0][0] != NO]
+
+    def fit_repeat(self, stage: int, position: int) -> None:
+        """Add that the bytes fit where that repeat runs, if it does: (2) of the paper, for one place."""
+        terms = [(self._run(stage, position), -int(self.own[position])), *self._credits(stage, position)]
+        for b in np.flatnonzero(self.size > 0).tolist():
+            if self.read_at[position, b] or self.written_at[position, b]:
+                continue
+            before = [w for w in self.writers[b] if w < position and self.again[stage, w]]
+            needs = self._needed_behind(stage, position, b)
+            if needs and (self.keep[stage, b] != NO or before):
+                live = self.rows.column()
+                for need in needs:
+                    self.rows.at_least([(live, 1), *[(column, -factor) for column, factor in need]], 0)
+                terms.append((live, -int(self.size[b])))
+        self.rows.at_least(terms, -self.room)
+
+    def take_nothing_over(self, stage: int) -> None:
+        """Add that the bytes of a first run fit though no output takes an input's storage over."""
+        beside = np.flatnonzero((self.keep[stage + 1] != NO) & ~self.read_at[stage] & ~self.written_at[stage])
+        terms = [(self._kept(stage + 1, b), -int(self.size[b])) for b in beside.tolist()]
+        self.rows.at_least(terms, int(self.own[stage]) - self.room)
+
+    def sequence(self, values: np.ndarray) -> tuple[Order, list[tuple[int, int]]]:
+        """The order that the columns say, and (stage, position) of each of its steps."""
+        places = []
+        for k in range(self.stages):
+            places += [(k, int(i)) for i in np.flatnonzero(self.again[k]) if values[self.repeat[k, i]] > 0.5]
+            places.append((k, k))
+        places = places[:-1]
+        return self.first_runs[[i for _, i in places]] if places else self.first_runs, places
+
+
+def _matrix(rows: list[list[int]], columns: int) -> np.ndarray:
+    """bool[rows, columns]: the entry stands in the row."""
+    result = np.zeros((len(rows), columns), bool)
+    for i, row in enumerate(rows):
+        result[i, row] = True
+    return result

@@ -1,0 +1,215 @@
+"""Buffers with known lifetimes, as people send them, packed into one arena.
+
+Where all have one alignment and none is pinned, by the layout `best`. Else one by one, each at the lowest address
+of its alignment that is free throughout its life, pinned ones first, in orders drawn around the good ones.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import chain
+from typing import Any
+
+import numpy as np
+
+from planner.errors import BadRequest, Finding
+from planner.layout import randomized
+from planner.layout.best_fit import ALL_PAIRS, one_by_one, smallest
+from planner.layout.storages import Storages
+from planner.problem.monitor import Monitor
+from planner.problem.plan import Order, Score
+from planner.request.field_parsers import MOST_FINDINGS, Parser, bad, or_none, parsed, seconds, whole
+from planner.verify.checker import check_packing
+
+#: Sizes, times, alignments and offsets are at most this, so that no sum overflows.
+LARGEST = 2**40
+DEFAULT_SECONDS = 10.0
+MOST_BUFFERS = 100_000
+#: Of buffers of which some are pinned, or whose alignments differ.
+MOST_APART = 10_000
+COLUMNS = ("lower", "upper", "size", "alignment", "offset")
+FREE = -1  # offset of a buffer that is not pinned
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Buffers:
+    """r buffers, each live from `lower` until before `upper`."""
+
+    lower: np.ndarray  # int64[r]
+    upper: np.ndarray  # int64[r]
+    size: np.ndarray  # int64[r]  bytes
+    alignment: np.ndarray  # int64[r]
+    offset: np.ndarray  # int64[r]  where it must lie, or FREE
+    capacity: int | None = None  # bytes of the arena; none: as few as can be found
+    seconds: float = DEFAULT_SECONDS
+
+    def storages(self) -> Storages:
+        """The same over the points in time at which something changes."""
+        points = np.unique(np.concatenate([self.lower, self.upper]))
+        none = np.zeros(0, np.int64)
+        return Storages(
+            np.searchsorted(points, self.lower), np.searchsorted(points, self.upper), self.size, none, none, none,
+            max(len(points) - 1, 0),
+        )  # fmt: skip
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Packed:
+    """Where the buffers lie. `status`: proven (no arena is smaller), found, or over_capacity."""
+
+    offsets: np.ndarray  # int64[r]
+    arena_bytes: int
+    bound_bytes: int  # no arena is smaller
+    status: str
+
+    def document(self) -> dict[str, Any]:
+        return {
+            "offsets": self.offsets.tolist(), "arena_bytes": self.arena_bytes, "bound_bytes": self.bound_bytes,
+            "status": self.status,
+        }  # fmt: skip
+
+
+def pack(buffers: Buffers, cancel: threading.Event | None = None) -> Packed:
+    """The smallest arena found in time, or the first within the capacity; the checker has accepted it."""
+    storages = buffers.storages()
+    monitor = Monitor(_judged_by_nobody, buffers.seconds, cancelled_by=cancel or threading.Event())
+    pinned_end = int((buffers.offset + buffers.size)[buffers.offset != FREE].max(initial=0))
+    bound = max(int(storages.profile().max(initial=0)), pinned_end)
+    is_plain = len(np.unique(buffers.alignment)) <= 1 and (buffers.offset == FREE).all()
+    offset = _plain(buffers, storages, monitor) if is_plain else _apart(buffers, storages, bound, monitor)
+    arena = storages.arena(offset)
+    lower, upper, size, alignment = (
+        column.tolist() for column in (buffers.lower, buffers.upper, buffers.size, buffers.alignment)
+    )
+    check_packing(lower, upper, size, alignment, offset.tolist(), arena)
+    if buffers.capacity is not None and arena > buffers.capacity:
+        return Packed(offset, arena, bound, "over_capacity")
+    return Packed(offset, arena, bound, "proven" if arena == bound else "found")
+
+
+def _plain(buffers: Buffers, storages: Storages, monitor: Monitor) -> np.ndarray:
+    unit = int(buffers.alignment.max(initial=1))
+    rounded = replace(storages, size=-(-storages.size // unit) * unit)
+    return smallest(rounded, randomized.tries(rounded, monitor), monitor, enough=buffers.capacity or 0)
+
+
+def _apart(buffers: Buffers, storages: Storages, bound: int, monitor: Monitor) -> np.ndarray:
+    in_order = partial(one_by_one, storages, alignment=buffers.alignment, pinned=buffers.offset)
+
+    length = (storages.stop - storages.start).astype(float)
+    keys = (buffers.size, buffers.size * length, length, buffers.alignment)
+    orders = [np.lexsort((storages.start, -storages.size, -key)) for key in keys]
+    first = [in_order(order) for order in orders[: 1 if len(length) > ALL_PAIRS else None]]
+    best = min(first, key=storages.arena)
+    tries = chain(first, randomized.around(storages, best, bound, in_order))
+    return smallest(storages, tries, monitor, enough=max(bound, buffers.capacity or 0))
+
+
+def _judged_by_nobody(order: Order) -> Score:
+    raise NotImplementedError("a layout judges no order")
+
+
+def parse_buffers(fields: Mapping[str, Any]) -> Buffers:
+    """The buffers and the arena that `fields` tell of; `alignment` is that of buffers which say none.
+
+    Raises BadRequest with a finding per fault, ten at most.
+    """
+    findings: list[Finding] = []
+    asked = parsed(fields, ASKED, findings)
+    if "buffers" not in fields:
+        findings.append(Finding("missing_field", "buffers", "nothing", "a list of buffers", "say what is to be packed"))
+    alignment = asked.get("alignment", 1)
+    rows, ids = asked.get("buffers", ()), set[Any]()
+    table = np.zeros((len(rows), len(COLUMNS)), np.int64)
+    for i, row in enumerate(rows):
+        if len(findings) >= MOST_FINDINGS:
+            break
+        table[i] = _numbers(row, f"buffers[{i}]", alignment, ids, findings)
+    findings = findings or _collisions(table)
+    if findings:
+        raise BadRequest(findings[:MOST_FINDINGS])
+    lower, upper, size, aligned, offset = table.T.copy()
+    return Buffers(lower, upper, size, aligned, offset, asked.get("capacity"), parse_seconds(fields))
+
+
+def parse_seconds(fields: Mapping[str, Any]) -> float:
+    """The time that a question gives the search. Raises BadRequest."""
+    return float(ASKED["search_seconds"](fields.get("search_seconds", DEFAULT_SECONDS), "search_seconds"))
+
+
+def _numbers(row: Any, path: str, alignment: int, ids: set[Any], findings: list[Finding]) -> list[int]:
+    """Those of one buffer in the order of `COLUMNS`; what is wrong with it joins the findings."""
+    known = len(findings)
+    if not isinstance(row, Mapping):
+        findings.extend(bad(path, row, "an object with lower, upper and size").findings)
+        return [0] * len(COLUMNS)
+    own = parsed(row, BUFFER, findings, f"{path}.")
+    findings.extend(
+        Finding("missing_field", f"{path}.{name}", "nothing", "a whole number", "say it")
+        for name in ("lower", "upper", "size")
+        if name not in row
+    )
+    if own.get("id") is not None and own["id"] in ids:
+        findings.append(Finding("duplicate_name", f"{path}.id", repr(own["id"])[:80], "each id once", "rename it"))
+    ids.add(own.get("id"))
+    if len(findings) > known:
+        return [0] * len(COLUMNS)
+    numbers = {"alignment": alignment} | own
+    if numbers["upper"] <= numbers["lower"]:
+        findings.extend(bad(f"{path}.upper", numbers["upper"], f"more than lower, {numbers['lower']}").findings)
+    if numbers.get("offset") is None:
+        numbers["offset"] = FREE
+    elif numbers["offset"] % numbers["alignment"]:
+        expected = f"a multiple of its alignment, {numbers['alignment']}"
+        findings.extend(bad(f"{path}.offset", numbers["offset"], expected).findings)
+    return [numbers[name] for name in COLUMNS]
+
+
+def _id(given: Any, path: str) -> str | int:
+    if isinstance(given, bool) or not isinstance(given, (str, int)):
+        raise bad(path, given, "a string or a whole number")
+    return given
+
+
+def _rows(given: Any, path: str) -> Sequence[Any]:
+    if not isinstance(given, (list, tuple)):
+        raise bad(path, given, "a list of buffers")
+    if len(given) > MOST_BUFFERS:
+        found, expected = f"{len(given)} buffers", f"at most {MOST_BUFFERS}"
+        raise BadRequest.one("too_many_buffers", path, found, expected, "send fewer")
+    return given
+
+
+ASKED: dict[str, Parser] = {
+    "buffers": _rows, "capacity": or_none(whole(0)), "alignment": whole(1, LARGEST), "search_seconds": seconds,
+}  # fmt: skip
+BUFFER: dict[str, Parser] = {
+    "id": or_none(_id), "lower": whole(-LARGEST, LARGEST), "upper": whole(-LARGEST, LARGEST),
+    "size": whole(0, LARGEST), "alignment": whole(1, LARGEST), "offset": or_none(whole(0, LARGEST)),
+}  # fmt: skip
+
+
+def _collisions(table: np.ndarray) -> list[Finding]:
+    """Pinned buffers that share a byte while both are live, and more of them than can be placed one by one."""
+    lower, upper, size, alignment, offset = table.T
+    pinned = np.flatnonzero(offset != FREE)
+    if len(table) > MOST_APART and (len(pinned) or len(np.unique(alignment)) > 1):
+        said = "pinned buffers, or alignments that differ"
+        found, expected = f"{len(table)} and {said}", f"at most {MOST_APART} of such"
+        return [Finding("too_many_buffers", "buffers", found, expected, "send fewer")]
+    findings = []
+    for k, i in enumerate(pinned.tolist()):
+        others = pinned[:k]
+        meets = (lower[others] < upper[i]) & (upper[others] > lower[i])
+        meets &= (offset[others] < offset[i] + size[i]) & (offset[others] + size[others] > offset[i])
+        for j in others[meets].tolist():
+            found = f"{offset[i]}, where buffers[{j}] lies at the same time"
+            findings.append(
+                Finding("pinned_overlap", f"buffers[{i}].offset", found, "bytes of its own", "move one of them")
+            )
+        if len(findings) >= MOST_FINDINGS:
+            break
+    return findings

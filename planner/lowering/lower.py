@@ -1,0 +1,347 @@
+"""From a graph to the columns planners see. With `realize.py`, the only file that speaks both.
+
+value ──▶ storage (views are names into it) ──▶ buffer
+node that only makes views ──▶ no task; every other node ──▶ one task, in the document's order
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from graph.analysis.aliasing import is_view, storage_roots, takeovers_of
+from graph.analysis.cost import Device, seconds_of, workspace_of
+from graph.analysis.effects import effect_of
+from graph.cancellation import until_stopped
+from graph.ir import ABSENT, Effect, Graph, Node, Phase, Role, producers
+from graph.loop_remat import Pair, Saving, with_savings
+from graph.ops.registry import HEAVY, NEVER, known
+from planner import problem as columns
+from planner.problem import Csr, Problem
+from planner.problem.alternatives import resolved
+from planner.request.target_runtime import Runtime
+
+#: What the peak is split into, besides workspace and reserve.
+PARAMETERS, GRADIENTS, OPTIMIZER, ACTIVATIONS = range(4)
+CATEGORIES = ("parameters", "gradients", "optimizer", "activations")
+
+# Ticks are powers of two seconds, fine enough that rounding is below 1e-12 of the whole.
+TICKS_IN_TOTAL = 2**44
+SHORTEST = 1e-290  # seconds of all tasks: ticks stay normal numbers
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """A pair of bodies that may save other values; its alternatives in the order of `Problem.choices`."""
+
+    pair: Pair
+    savings: tuple[Saving | None, ...]  # None: as the graph stands, the first one
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Lowered:
+    """A problem and what its numbers mean in the graph it came from."""
+
+    problem: Problem
+    graph: Graph
+    roots: list[int]  # value -> value whose storage it shows
+    task_node: list[int]  # task -> node
+    node_task: list[int]  # node -> task, -1 for a node that only makes views
+    value_buffer: list[int]  # value -> buffer its bytes lie in
+    buffer_value: list[int]  # buffer -> first value with that storage; ABSENT where the graph has none
+    category: np.ndarray  # int8[m]: PARAMETERS, GRADIENTS, OPTIMIZER or ACTIVATIONS
+    groups: tuple[Group, ...] = ()  # of `problem.choices`
+    extra: Mapping[int, str] = field(default_factory=dict)  # names of buffers whose value the graph has not
+    known: dict[tuple[int, ...], Lowered] = field(default_factory=dict)  # those asked for by `under`
+
+    @property
+    def resident_bytes(self) -> int:
+        return int(self.problem.size[self.problem.hold == columns.RESIDENT].sum())
+
+    def name_of_task(self, task: int) -> str:
+        return self.graph.nodes[self.task_node[task]].name
+
+    def name_of_buffer(self, buffer: int) -> str:
+        v = self.buffer_value[buffer]
+        return self.extra[buffer] if v == ABSENT else self.graph.values[v].name
+
+    def under(self, choices: Sequence[int]) -> Lowered:
+        """The graph under a vector of choices, with plain columns of the same tasks and buffers."""
+        if not self.groups or not any(choices):
+            return self
+        vector = tuple(choices)
+        if vector not in self.known:
+            self.known[vector] = self._under(vector)
+        return self.known[vector]
+
+    def _under(self, choices: tuple[int, ...]) -> Lowered:
+        savings = [group.savings[choice] for group, choice in zip(self.groups, choices, strict=True)]
+        chosen = {g.pair: s for g, s in zip(self.groups, savings, strict=True) if s is not None}
+        graph = with_savings(self.graph, chosen)
+        buffer = {name: b for b, name in self.extra.items()}
+        buffer.update((value.name, self.value_buffer[v]) for v, value in enumerate(self.graph.values))
+        roots = storage_roots(graph)
+        values = [buffer[value.name] for value in graph.values]
+        first = [ABSENT] * len(self.buffer_value)
+        for v in reversed(range(len(values))):
+            if roots[v] == v:
+                first[values[v]] = v
+        return replace(
+            self, problem=resolved(self.problem, choices), graph=graph, roots=roots, value_buffer=values,
+            buffer_value=first, groups=(), known={},
+            extra={b: self.name_of_buffer(b) for b, v in enumerate(first) if v == ABSENT},
+        )  # fmt: skip
+
+
+def lower(
+    graph: Graph,
+    device: Device,
+    runtime: Runtime,
+    checkpoints: Collection[int] = (),
+    keep: Collection[int] = (),
+    recompute: Collection[int] = (),
+) -> Lowered:
+    """The columns of `graph` on a device and runtime. O(nodes + reads).
+
+    `checkpoints`, `keep` and `recompute` are value ids chosen by the user: kept by `segments`,
+    never run again, preferred for another run.
+    """
+    return _Lowering(graph, device, runtime, set(checkpoints), set(keep), set(recompute)).lowered()
+
+
+class _Lowering:
+    def __init__(
+        self, graph: Graph, device: Device, runtime: Runtime, checkpoints: set[int], keep: set[int], again: set[int]
+    ):
+        self.graph, self.device, self.runtime = graph, device, runtime
+        self.checkpoints, self.keep, self.again = checkpoints, keep, again
+        self.roots, self.producer = storage_roots(graph), producers(graph)
+        self.task_node = [n for n, node in enumerate(until_stopped(graph.nodes)) if not is_view(graph, node)]
+        self.node_task = [-1] * len(graph.nodes)
+        for task, n in enumerate(self.task_node):
+            self.node_task[n] = task
+        self.nodes = [graph.nodes[n] for n in self.task_node]
+        self.effects = [effect_of(graph, node) for node in self.nodes]
+        self._number_buffers()
+        self._list_content_readers()
+
+    def lowered(self) -> Lowered:
+        reads, shape_reads = self._reads()
+        return Lowered(
+            self._problem(reads, shape_reads), self.graph, self.roots, self.task_node, self.node_task,
+            self.value_buffer, self.buffer_value, self._categories(),
+        )  # fmt: skip
+
+    def _number_buffers(self) -> None:
+        """One buffer a storage; what overwrites a resident storage in place lies in that very buffer."""
+        values, roots = self.graph.values, self.roots
+        onto: dict[int, int] = {}  # root written in place -> root whose storage it takes
+        self.in_place: dict[int, list[tuple[int, int]]] = {}  # task -> (new root, old root)
+        for task, node in enumerate(self.nodes):
+            for output, source in node.in_place:
+                new, old = roots[node.outputs[output]], roots[node.inputs[source]]
+                self.in_place.setdefault(task, []).append((new, old))
+                base = onto.get(old, old)
+                if values[base].role is not Role.ACTIVATION:
+                    onto[new] = base
+        self.buffer_value = [v for v in range(len(values)) if roots[v] == v and v not in onto]
+        number = {v: b for b, v in enumerate(self.buffer_value)}
+        self.value_buffer = [number[onto.get(root, root)] for root in roots]
+
+    def _list_content_readers(self) -> None:
+        """Per storage that is overwritten in place, the tasks that read its old or its new content."""
+        wanted = {root for pairs in self.in_place.values() for pair in pairs for root in pair}
+        self.content_readers: dict[int, list[int]] = {root: [] for root in wanted}
+        if wanted:
+            for task, node in enumerate(self.nodes):
+                for root in {self.roots[v] for v in node.reads} & wanted:
+                    self.content_readers[root].append(task)
+
+    def _reads(self) -> tuple[list[list[int]], list[list[int]]]:
+        """Per task the buffers whose bytes it reads, and those of which it reads the shape only."""
+        reads: list[list[int]] = []
+        shapes: list[list[int]] = []
+        buffer = self.value_buffer
+        for node in until_stopped(self.nodes):
+            record = known(node.op)
+            if record is None or not record.shape_only or node.bodies:
+                read = node.reads if node.bodies else node.inputs
+                reads.append(_once([buffer[v] for v in read if v != ABSENT]))
+                shapes.append([])
+                continue
+            only = record.shape_only
+            full = {buffer[v]: None for i, v in enumerate(node.inputs) if v != ABSENT and i not in only}
+            seen = {buffer[v]: None for i, v in enumerate(node.inputs) if v != ABSENT and i in only}
+            reads.append(list(full))
+            shapes.append([b for b in seen if b not in full])
+        return reads, shapes
+
+    def _writes(self) -> list[list[int]]:
+        """Per task the buffers it writes; an output that shows an input writes nothing."""
+        buffer, roots = self.value_buffer, self.roots
+        return [_once([buffer[v] for v in node.writes if roots[v] == v]) for node in until_stopped(self.nodes)]
+
+    def _problem(self, reads: list[list[int]], shape_reads: list[list[int]]) -> Problem:
+        nodes, graph, writes = self.nodes, self.graph, self._writes()
+        after_every, after_first = self._precedence()
+        cost, tick = self._ticks()
+        count, rounding = len(nodes), self.runtime.rounding_bytes
+        size = np.array([graph.values[v].nbytes for v in self.buffer_value], np.int64)
+        workspace = np.array([workspace_of(graph, node) for node in until_stopped(nodes)], np.int64)
+        marked = np.zeros(len(size), bool)
+        marked[[self.value_buffer[v] for v in self.checkpoints]] = True
+        return Problem(
+            cost=cost,
+            workspace=_rounded(workspace, rounding),
+            phase=np.array([node.phase for node in nodes], np.int8),
+            engine=np.array([_engine(effect) for effect in self.effects], np.int8),
+            repeat=np.array([self._repeat(task, node) for task, node in enumerate(nodes)], np.int8),
+            optional=np.zeros(count, bool),
+            heavy=np.array([_heavy(node) for node in nodes], bool),
+            recompute=np.array([self._said(node) for node in nodes], np.int8),
+            size=_rounded(size, rounding),
+            space=np.zeros(len(size), np.int8),
+            hold=self._holds(),
+            checkpoint=marked,
+            reads=Csr.of(reads),
+            shape_reads=Csr.of(shape_reads),
+            writes=Csr.of(writes),
+            takeover=self._takeovers(reads, writes),
+            after_every=Csr.of(after_every),
+            after_first=Csr.of(after_first),
+            tick=tick,
+        )
+
+    def _ticks(self) -> tuple[np.ndarray, float]:
+        """Whole ticks per task, and seconds per tick."""
+        nodes = until_stopped(self.nodes)
+        seconds = np.array([seconds_of(self.graph, node, self.device) for node in nodes], np.float64)
+        if self.runtime.kernel_seconds:
+            seconds = seconds + self.runtime.kernel_seconds
+        total = float(seconds.sum())
+        tick = 2.0 ** math.ceil(math.log2(max(total, SHORTEST) / TICKS_IN_TOTAL)) if total > 0 else 1.0
+        return np.rint(seconds / tick).astype(np.int64), tick
+
+    def _holds(self) -> np.ndarray:
+        hold = np.full(len(self.buffer_value), columns.TO_LAST_READ, np.int8)
+        for v in self.graph.outputs:
+            producer = self.producer[self.roots[v]]
+            forward = producer >= 0 and self.graph.nodes[producer].phase == Phase.FORWARD
+            hold[self.value_buffer[v]] = (
+                columns.HANDED_OUT if self.runtime.hands_out and forward else columns.TO_THE_END
+            )
+        activation = Role.ACTIVATION  # every other role is resident
+        hold[[self.graph.values[v].role is not activation for v in self.buffer_value]] = columns.RESIDENT
+        return hold
+
+    def _takeovers(self, reads: list[list[int]], writes: list[list[int]]) -> Csr:
+        """Per buffer those whose storage it may take: what must be overwritten first, then what may be."""
+        rows: list[list[int]] = [[] for _ in self.buffer_value]
+        buffer = self.value_buffer
+        for pairs in self.in_place.values():
+            for new, old in pairs:
+                if buffer[new] != buffer[old]:
+                    rows[buffer[new]].append(buffer[old])
+        if self.runtime.takes_over:
+            for task, node in enumerate(until_stopped(self.nodes)):
+                for output, source in takeovers_of(self.graph, node):
+                    b, taken = buffer[node.outputs[output]], buffer[node.inputs[source]]
+                    if b in writes[task] and taken in reads[task] and taken != b and taken not in rows[b]:
+                        rows[b].append(taken)
+        return Csr.of(rows)
+
+    def _precedence(self) -> tuple[list[list[int]], list[list[int]]]:
+        every: list[list[int]] = [[] for _ in self.nodes]
+        first: list[list[int]] = [[] for _ in self.nodes]
+        for writer, pairs in self.in_place.items():
+            for new, old in pairs:
+                for reader in self.content_readers[old]:
+                    if reader != writer:
+                        every[reader].append(writer)
+                for reader in self.content_readers[new]:
+                    first[writer].append(reader)
+        pure = Effect.PURE
+        chain: dict[Effect, int] = {}  # last task with that effect
+        for task, (node, effect) in enumerate(zip(self.nodes, self.effects, strict=True)):
+            for a in node.after:
+                before = self._task_behind(a)
+                if before >= 0:
+                    first[before].append(task)
+            if effect is pure:
+                continue
+            if effect in (Effect.ONCE, Effect.COLLECTIVE) or (effect is Effect.RANDOM and node.stream is None):
+                if effect in chain:
+                    first[chain[effect]].append(task)
+                chain[effect] = task
+        return every, first
+
+    def _task_behind(self, n: int) -> int:
+        """Task of node `n`, or of the node whose storage it views; -1 when that is there from the start."""
+        if self.node_task[n] >= 0:
+            return self.node_task[n]
+        producer = self.producer[self.roots[self.graph.nodes[n].writes[0]]]
+        return self.node_task[producer] if producer >= 0 else -1
+
+    def _repeat(self, task: int, node: Node) -> int:
+        effect = self.effects[task]
+        if task in self.in_place:
+            return columns.NEVER
+        if effect is Effect.PURE:
+            return columns.FREE
+        if effect is Effect.ONCE or effect is Effect.UNSTABLE:
+            return columns.NEVER
+        if effect is Effect.RANDOM and node.stream is None:
+            return columns.NEVER
+        record = known(node.op)
+        if record is not None and record.recompute == NEVER and node.stream is None:
+            return columns.NEVER
+        return columns.SAME_ORDER if effect is Effect.COLLECTIVE else columns.FREE
+
+    def _said(self, node: Node) -> int:
+        if node.recompute == "never" or not self.keep.isdisjoint(node.outputs):
+            return columns.FORBID
+        prefers = node.recompute == "prefer" or not self.again.isdisjoint(node.outputs)
+        return columns.PREFER if prefers else columns.ALLOW
+
+    def _categories(self) -> np.ndarray:
+        """Where the report counts each buffer."""
+        category = np.full(len(self.buffer_value), ACTIVATIONS, np.int8)
+        update, activation = Phase.UPDATE, Role.ACTIVATION
+        updated = {self.roots[v] for node in self.graph.nodes if node.phase is update for v in node.reads}
+        for b, v in enumerate(self.buffer_value):
+            role = self.graph.values[v].role
+            if role is activation:
+                continue
+            if role in (Role.PARAMETER, Role.CONSTANT):
+                category[b] = PARAMETERS
+            elif role is Role.STATE:
+                is_optimizer = v in updated or "state_of" in self.graph.values[v].annotations
+                category[b] = OPTIMIZER if is_optimizer else PARAMETERS
+        for _, gradient in self.graph.gradients:
+            category[self.value_buffer[gradient]] = GRADIENTS
+        return category
+
+
+def _heavy(node: Node) -> bool:
+    if node.heavy is not None:
+        return node.heavy
+    record = known(node.op)
+    return bool(node.bodies) or (record is not None and record.recompute in (HEAVY, NEVER))
+
+
+def _engine(effect: Effect) -> int:
+    return columns.COMMUNICATION if effect is Effect.COLLECTIVE else columns.COMPUTE
+
+
+def _once(row: list[int]) -> list[int]:
+    """The entries in order, each once."""
+    return row if len(row) < 2 else list(dict.fromkeys(row))
+
+
+def _rounded(count: np.ndarray, to: int) -> np.ndarray:
+    result = -(-count // to) * to
+    result.flags.writeable = False
+    return np.asarray(result)

@@ -1,0 +1,194 @@
+"""The one evaluator: what a sequence of tasks makes live, step by step.
+
+A read binds to the latest earlier write of its buffer; a buffer's bytes are held from that write
+to its last read before the next one. Bytes of a step are what is retained, its inputs, all its
+outputs and its workspace, less every output that takes an input's storage over.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from planner.errors import IllegalPlan
+from planner.problem import liveness_kernels
+from planner.problem.columns import DEVICE, HANDED_OUT, RESIDENT, TO_THE_END, Csr, Problem
+from planner.problem.plan import Lifetimes, Order, Score
+
+# One buffer b, written at steps 1 and 6, read at 2, 4 and 7:
+#   step      0   1   2   3   4   5   6   7   8
+#   instance      ├───────────┤       ├───┤         start 1, stop 5    start 6, stop 8
+
+
+def lifetimes(problem: Problem, order: Order) -> Lifetimes:
+    """Instances of all buffers under `order`. O(k log k) time for k reads and writes.
+
+    Raises IllegalPlan when a read finds no earlier write; `check.py` says everything else.
+    """
+    order = np.asarray(order, np.int64)
+    steps = len(order)
+    write_step, written = problem.writes.entries(order)
+    read_step, read = problem.reads.entries(order)
+
+    # Instances by (buffer, step): those there from the start first, then one a write.
+    initial = np.flatnonzero((problem.producer() < 0) | (problem.hold == RESIDENT))
+    buffer = np.concatenate([initial, written])
+    writer_step = np.concatenate([np.full(len(initial), -1, np.int64), write_step])
+    key = buffer * (steps + 1) + writer_step + 1
+    by_key = np.argsort(key, kind="stable")
+    place = np.empty(len(by_key), np.int64)
+    place[by_key] = np.arange(len(by_key))
+    buffer, writer_step, key = buffer[by_key], writer_step[by_key], key[by_key]
+
+    # A read at step s sees writes at steps < s, which have keys below (buffer, s + 1).
+    bound = np.searchsorted(key, read * (steps + 1) + read_step + 1) - 1
+    missing = (bound < 0) | (buffer[np.maximum(bound, 0)] != read) if len(key) else np.ones(len(read), bool)
+    if missing.any():
+        at = int(np.flatnonzero(missing)[0])
+        raise IllegalPlan(
+            f"step {read_step[at]}: task {order[read_step[at]]} reads buffer {read[at]}, which does not exist "
+            f"yet; run task {problem.producer()[read[at]]} first"
+        )
+
+    start = np.maximum(writer_step, 0)
+    stop = start + (writer_step >= 0)  # an unread output is counted in its own step
+    np.maximum.at(stop, bound, read_step + 1)
+    held = _hold(problem, order, buffer, writer_step, start, stop)
+    result = Lifetimes(
+        buffer, writer_step, start, stop, np.full(len(buffer), -1, np.int64),
+        Csr(_row_pointer(read_step, steps), bound),
+        Csr(_row_pointer(write_step, steps), place[len(initial) :]),
+    )  # fmt: skip
+    _take_over(problem, result, key, held)
+    return result
+
+
+def _hold(
+    problem: Problem, order: Order, buffer: np.ndarray, writer_step: np.ndarray, start: np.ndarray, stop: np.ndarray
+) -> np.ndarray:
+    """Stretch the spans of what `Problem.hold` keeps; bool[k]: kept. Instances stand sorted by (buffer, step)."""
+    hold = problem.hold[buffer]
+    held = np.zeros(len(buffer), bool)
+    held[_last_of_each(buffer, np.flatnonzero(hold == TO_THE_END))] = True
+    handed = np.flatnonzero(hold == HANDED_OUT)
+    if len(handed):
+        # Handed out is the newest instance at the end of the phase of its producer.
+        producer = problem.producer()[buffer[handed]]
+        phase = np.where(producer < 0, 0, problem.phase[np.maximum(producer, 0)])
+        present = handed[writer_step[handed] < phase_ends(problem, order)[phase]]
+        held[_last_of_each(buffer, present)] = True
+    stop[held] = len(order)
+    # A resident storage is there from the start and one however often it is written.
+    resident = hold == RESIDENT
+    start[resident] = 0
+    stop[resident] = np.where(writer_step[resident] < 0, len(order), 0)
+    return np.asarray(held | resident)
+
+
+def _last_of_each(buffer: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """Of the given rows, ascending, the last one of each buffer."""
+    if not len(rows):
+        return rows
+    return np.asarray(rows[np.append(buffer[rows[1:]] != buffer[rows[:-1]], True)])
+
+
+def profile(problem: Problem, order: Order, lives: Lifetimes | None = None, space: int = DEVICE) -> np.ndarray:
+    """int64[steps]: bytes of each step in one memory space."""
+    lives = lifetimes(problem, order) if lives is None else lives
+    steps = len(order)
+    size = np.where(problem.space[lives.buffer] == space, problem.size[lives.buffer], 0)
+    size = np.where(lives.stop > lives.start, size, 0)
+    change = np.zeros(steps + 1, np.int64)
+    np.add.at(change, np.minimum(lives.start, steps), size)
+    np.subtract.at(change, np.maximum(lives.stop, lives.start), size)
+    live = np.cumsum(change)[:steps]
+    if space == DEVICE:
+        live = live + problem.workspace[order]
+    taken = lives.taken_from >= 0
+    np.subtract.at(live, lives.start[taken], size[taken])
+    return np.asarray(live)
+
+
+def peak(problem: Problem, order: Order) -> int:
+    """Largest bytes of a step; what is resident when there is no step."""
+    always = problem.hold == RESIDENT
+    resident = int(problem.size[always & (problem.space == DEVICE)].sum())
+    if len(order) == 0:
+        return resident
+    if liveness_kernels.KERNELS.is_compiled() and not (problem.hold == HANDED_OUT).any():
+        made = np.zeros(problem.buffers, bool)
+        made[problem.writes.index] = True
+        highest = liveness_kernels.KERNELS.compiled()["highest_step"](
+            np.ascontiguousarray(order, np.int64), problem.reads.pointer, problem.reads.index,
+            problem.writes.pointer, problem.writes.index, problem.takeover.pointer, problem.takeover.index,
+            problem.size, problem.space, made, always, problem.workspace,
+            (problem.hold == TO_THE_END).astype(np.int64), np.full(problem.buffers, -1, np.int64),
+        )  # fmt: skip
+        if highest != liveness_kernels.UNKNOWN:
+            return int(highest) + resident
+    return int(profile(problem, order).max())
+
+
+def cost(problem: Problem, order: Order) -> int:
+    """Ticks of the whole sequence on one engine."""
+    return int(problem.cost[order].sum())
+
+
+def score(problem: Problem, order: Order, budget_bytes: int) -> Score:
+    """What compares orders under a budget."""
+    highest = peak(problem, order)
+    return Score(max(0, highest - budget_bytes), cost(problem, order), highest)
+
+
+def boundary_bytes(problem: Problem, order: Order) -> int:
+    """Bytes of non-resident instances that live across the end of the forward first runs."""
+    lives = lifetimes(problem, order)
+    edge = phase_ends(problem, np.asarray(order, np.int64))[0]
+    crosses = (lives.start < edge) & (lives.stop > edge) & (problem.hold[lives.buffer] != RESIDENT)
+    return int(problem.size[lives.buffer[crosses]].sum())
+
+
+def phase_ends(problem: Problem, order: Order) -> np.ndarray:
+    """int64[3]: per phase the step after its last first run; 0 when it has none."""
+    _, first = np.unique(order, return_index=True)
+    ends = np.zeros(3, np.int64)
+    np.maximum.at(ends, problem.phase[order[first]], first + 1)
+    return ends
+
+
+def _take_over(problem: Problem, lives: Lifetimes, key: np.ndarray, held: np.ndarray) -> None:
+    """Fill `taken_from`: an output takes the first listed input that fits and dies here, each input once."""
+    if not len(problem.takeover.index):
+        return
+    steps = len(lives.written_instance)
+    taker = lives.written_instance.index  # in the order they are written
+    taker = taker[problem.hold[lives.buffer[taker]] != RESIDENT]
+    position, wanted = problem.takeover.entries(lives.buffer[taker])
+    taker = taker[position]
+    step, size = lives.start[taker], problem.size[lives.buffer[taker]]
+    # The instance of `wanted` that this step can see. One that ends with the step without being
+    # written in it is read by the step's task.
+    source = np.searchsorted(key, wanted * (steps + 1) + step + 1) - 1
+    fits = (
+        (source >= 0)
+        & (lives.buffer[source] == wanted)
+        & (lives.stop[source] == step + 1)
+        & ~held[source]
+        & (problem.size[wanted] >= size)
+        & (size > 0)
+        & (problem.space[wanted] == problem.space[lives.buffer[taker]])
+    )
+    taker, source = taker[fits], source[fits]
+    wanted_by = np.bincount(source, minlength=1)
+    if not len(source) or wanted_by.max() <= 1:  # nobody competes: the first listed wins
+        lives.taken_from[taker[::-1]] = source[::-1]
+        return
+    taken: set[int] = set()
+    for k, i in zip(taker.tolist(), source.tolist(), strict=True):
+        if lives.taken_from[k] < 0 and i not in taken:
+            taken.add(i)
+            lives.taken_from[k] = i
+
+
+def _row_pointer(row: np.ndarray, rows: int) -> np.ndarray:
+    """Pointer of a Csr whose entries stand in ascending rows."""
+    return np.searchsorted(row, np.arange(rows + 1))

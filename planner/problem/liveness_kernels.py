@@ -1,0 +1,77 @@
+"""The evaluator's highest step in one pass from the end; see `liveness.py` for the rules and `kernels.py`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from planner.problem.columns import DEVICE
+from planner.problem.jit import Kernels
+
+#: What `highest_step` says of a sequence it cannot judge: a read without a write before it, or an output not made.
+UNKNOWN = -1
+
+
+def highest_step(
+    order: Any, read_pointer: Any, reads: Any, write_pointer: Any, writes: Any, take_pointer: Any, takes: Any,
+    size: Any, space: Any, made: Any, always: Any, workspace: Any, live: Any, ends: Any,
+) -> int:  # fmt: skip
+    """Largest bytes of a step beside what is always there; UNKNOWN where that is not defined.
+
+    From the last step to the first: `live` (int64[m]) is 1 where the content is read later, at the start where it is
+    held in the end; `ends` (int64[m], -1) gets the step that reads a buffer last. `always` marks what is never
+    counted here, `made` what somebody makes.
+    """
+    held = highest = 0
+    for buffer in range(len(live)):
+        if live[buffer] == 1 and space[buffer] == DEVICE:
+            held += size[buffer]
+    for step in range(len(order) - 1, -1, -1):
+        task = order[step]
+        needed = held + workspace[task]
+        for entry in range(write_pointer[task], write_pointer[task + 1]):
+            buffer = writes[entry]
+            if always[buffer]:
+                continue
+            if live[buffer] == 0:
+                needed += size[buffer] if space[buffer] == DEVICE else 0
+            else:
+                held -= size[buffer] if space[buffer] == DEVICE else 0
+            live[buffer] = 0
+        for entry in range(read_pointer[task], read_pointer[task + 1]):
+            buffer = reads[entry]
+            if live[buffer] == 0 and not always[buffer]:
+                live[buffer], ends[buffer] = 1, step
+                if space[buffer] == DEVICE:
+                    held += size[buffer]
+                    needed += size[buffer]
+        for entry in range(write_pointer[task], write_pointer[task + 1]):
+            buffer = writes[entry]
+            for wanted in range(take_pointer[buffer], take_pointer[buffer + 1]):
+                source = takes[wanted]
+                fits = size[source] >= size[buffer] > 0 and space[source] == space[buffer]
+                if fits and ends[source] == step and not always[buffer]:
+                    ends[source] = -1
+                    needed -= size[buffer] if space[buffer] == DEVICE else 0
+                    break
+        highest = max(highest, needed)
+    for buffer in range(len(live)):
+        if live[buffer] == 1 and made[buffer] and not always[buffer]:
+            return UNKNOWN
+    return int(highest)
+
+
+def _signatures() -> dict[str, Any]:
+    import numba  # heavy: half a second, and not needed where nothing is compiled
+
+    def column(of: Any) -> Any:
+        return numba.types.Array(of, 1, "C", readonly=True)
+
+    whole, small, flag, row = column(numba.int64), column(numba.int8), column(numba.boolean), numba.int64[::1]
+    return {
+        "highest_step": numba.int64(
+            whole, whole, whole, whole, whole, whole, whole, whole, small, flag, flag, whole, row, row
+        )
+    }
+
+
+KERNELS = Kernels((highest_step,), _signatures, {}, frozenset())

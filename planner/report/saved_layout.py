@@ -1,0 +1,52 @@
+"""Between a layout as a report says it and the offsets of a plan."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from planner.errors import IllegalPlan
+from planner.formulation.formulation import ALIGNMENT, Question
+from planner.formulation.metrics import layout_section, run_of_instance
+from planner.lowering.realize import Sequence
+from planner.problem import RESIDENT
+from planner.problem.plan import Plan
+
+
+def with_layout(question: Question, plan: Plan, runs: Sequence, section: Mapping[str, Any], arena_bytes: int) -> Plan:
+    """The plan at the addresses of a report's layout. Raises IllegalPlan when the section says anything else too.
+
+    Residents that are not counted have no address in a report; they are put below the rest, one after the other.
+    """
+    lowered, lives = question.lowered, plan.lifetimes
+    problem, count = lowered.problem, len(plan.lifetimes.buffer)
+    offsets = np.full(count + len(plan.order), -1, np.int64)
+    below = 0
+    if question.count.off_bytes:
+        for k in np.flatnonzero((problem.hold[lives.buffer] == RESIDENT) & (lives.stop > lives.start)).tolist():
+            offsets[k] = below
+            below += -(-int(problem.size[lives.buffer[k]]) // ALIGNMENT) * ALIGNMENT
+    run_of = run_of_instance(plan)
+    instance = {
+        (lowered.name_of_buffer(int(lives.buffer[k])), int(run_of[k])): k for k in range(count)
+    }  # fmt: skip
+    for value, run, offset in zip(section["value"], section["run"], section["offset"], strict=True):
+        if (value, run) not in instance:
+            raise IllegalPlan(f"layout: {value!r} has no run {run} in this plan")
+        offsets[instance[value, run]] = offset + below
+    step_at = {int(place): step for step, place in enumerate(runs.position)}
+    workspace = section["workspace"]
+    for place, offset in zip(workspace["step"], workspace["offset"], strict=True):
+        if place not in step_at:
+            raise IllegalPlan(f"layout.workspace: entry {place} of the sequence is no step with a workspace")
+        offsets[count + step_at[place]] = offset + below
+    whole = arena_bytes - question.count.reserve_bytes + below
+    placed = replace(plan, offsets=offsets, arena_bytes=whole)
+    again = layout_section(lowered, placed, runs, below)
+    for name in ("from_step", "to_step", "bytes", "workspace"):
+        if again[name] != section[name]:
+            raise IllegalPlan(f"layout.{name}: differs from the lifetimes of this order; place the plan again")
+    return placed

@@ -1,0 +1,258 @@
+"""What is asked of a plan: the fields of the wire contract, parsed and checked in one place."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from planner.algorithms import PLANNERS
+from planner.errors import BadRequest, Finding
+from planner.request.budget import Budget, parse_budget, parse_fraction
+from planner.request.field_parsers import MOST_FINDINGS, Parser, bad, or_none, parsed, seconds, whole
+from planner.request.target_runtime import runtime_named
+
+RETURNS = ("plan", "timeline", "layout", "explain", "source", "graph")
+DEFAULT_OVERHEAD = 0.1  # with neither budget nor overhead asked for
+
+MOST_SETS = 16
+LENGTH = re.compile("[0-9]{1,10}")
+
+
+@dataclass(frozen=True, slots=True)
+class ShapeSet:
+    """One set of input shapes: what it says beats the request's own `inputs`, `batch` and `dims`."""
+
+    inputs: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    batch: int | None = None
+    dims: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One question. Every field has the contract's default; build it with `parse_request`."""
+
+    budget: Budget | None = None
+    max_overhead: float | None = None
+    fits: str | int | None = None  # a device's name or bytes
+    fraction_of: str = "baseline"  # or "reducible": of what lies above the smallest reachable peak
+    counts: str = "everything"  # or "activations"
+    order: str | None = None  # "free" or "given"; None: what the document says, else free
+    phases: str | None = None  # "strict" or "mixed"; None: strict
+    runtime: str = "arena"
+    recipe: Mapping[str, Any] | None = None
+    reserve: int = 0  # bytes set aside besides
+    planner: str = "auto"
+    search_seconds: float = 10.0
+    iterations: int | None = None
+    seed: int = 0
+    device: str | Mapping[str, Any] = "a100-80gb"
+    differentiate: bool | Mapping[str, Any] | None = None  # None: framework files yes, native documents no
+    loss: str | None = None
+    loss_chunks: int = 1  # rows of a cross-entropy are taken in so many parts
+    fuse_attention: bool = False  # products around a softmax become one node
+    inputs: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    batch: int | None = None
+    dims: Mapping[str, int] = field(default_factory=dict)
+    shapes: tuple[ShapeSet, ...] = ()  # one decision for all of them; none: the request's own shapes
+    checkpoints: tuple[str, ...] = ()
+    keep: tuple[str, ...] = ()
+    recompute: tuple[str, ...] = ()
+    unknown_checkpoints: str = "warn"  # or "error"
+    advise: bool = False  # say what else would lower the peak
+    advise_checkpoints: bool = False  # say what the checkpoints are worth
+    gradient_events: bool = False  # say how gradients were made, node by node
+    share_buffers: bool = False  # give values that are never live together one name
+    layout: str = "fast"  # or "none", "best"
+    execute: str = "no"  # or "auto", "yes"
+    returns: tuple[str, ...] = ("plan", "timeline")
+    given: Mapping[str, Any] = field(default_factory=dict)  # the fields as they were sent
+
+    @property
+    def lowest_peak(self) -> bool:
+        return self.budget is not None and self.budget.bytes == 0
+
+    def under(self, shapes: ShapeSet) -> Request:
+        """The request about one set of shapes alone."""
+        batch = self.batch if shapes.batch is None else shapes.batch
+        inputs, dims = {**self.inputs, **shapes.inputs}, {**self.dims, **shapes.dims}
+        return replace(self, shapes=(), inputs=inputs, batch=batch, dims=dims)
+
+
+def parse_request(fields: Mapping[str, Any]) -> Request:
+    """The request `fields` say. Raises BadRequest with a finding per faulty field, ten at most."""
+    findings: list[Finding] = []
+    found = parsed(fields, PARSERS, findings)
+    goals = [name for name in ("budget", "max_overhead", "fits") if found.get(name) is not None]
+    if len(goals) > 1:
+        findings.append(
+            Finding("conflicting_goals", goals[1], " and ".join(goals), "one of them", "leave the others out")
+        )
+    if found.get("shapes"):
+        findings += [
+            Finding(
+                "conflicting_shapes", name, f"{name} beside several sets of shapes", "one set of shapes",
+                "ask for it with the shapes of one set",
+            )
+            for name in ("advise", "advise_checkpoints")
+            if found.get(name)
+        ]  # fmt: skip
+    if findings:
+        raise BadRequest(findings[:MOST_FINDINGS])
+    if "return" in found:
+        found["returns"] = found.pop("return")
+    return Request(**found, given=dict(fields))
+
+
+def _one_of(*choices: str) -> Parser:
+    def parse(given: Any, name: str) -> str:
+        if given not in choices or not isinstance(given, str):
+            raise bad(name, given, "one of " + ", ".join(choices))
+        return given
+
+    return parse
+
+
+def _bytes(given: Any, name: str) -> int:
+    budget = parse_budget(given, name)
+    if budget.bytes is None:
+        raise bad(name, given, "bytes, not a share")
+    return budget.bytes
+
+
+def _names(given: Any, name: str) -> tuple[str, ...]:
+    if not isinstance(given, (list, tuple)) or not all(isinstance(x, str) for x in given):
+        raise bad(name, given, "a list of value names")
+    return tuple(dict.fromkeys(given))
+
+
+def _returns(given: Any, name: str) -> tuple[str, ...]:
+    names = _names([given] if isinstance(given, str) else given, name)
+    if unknown := [x for x in names if x not in RETURNS]:
+        raise bad(name, unknown, "any of " + ", ".join(RETURNS))
+    return names
+
+
+def _shapes(given: Any, name: str) -> dict[str, tuple[int, ...]]:
+    if not isinstance(given, Mapping):
+        raise bad(name, given, 'a mapping such as {"x": [16, 3, 224, 224]}')
+    shapes = {}
+    for value, shape in given.items():
+        if isinstance(shape, str) and all(LENGTH.fullmatch(n) for n in shape.split("x")):
+            shape = [int(n) for n in shape.split("x")]
+        if not isinstance(shape, (list, tuple)) or not all(_is_length(n) for n in shape):
+            raise bad(f"{name}.{value}", shape, 'lengths such as [16, 3, 224, 224] or "16x3x224x224"')
+        shapes[str(value)] = tuple(shape)
+    return shapes
+
+
+def _dims(given: Any, name: str) -> dict[str, int]:
+    if not isinstance(given, Mapping) or not all(_is_length(n) for n in given.values()):
+        raise bad(name, given, 'a mapping from dimension to length, such as {"N": 8}')
+    return {str(k): n for k, n in given.items()}
+
+
+def _shape_sets(given: Any, name: str) -> tuple[ShapeSet, ...]:
+    if not isinstance(given, (list, tuple)) or len(given) > MOST_SETS:
+        raise bad(name, given, f'a list of at most {MOST_SETS} sets such as {{"inputs": {{"x": [16, 128]}}}}')
+    findings: list[Finding] = []
+    sets = []
+    for place, entry in enumerate(given):
+        if not isinstance(entry, Mapping) or not entry:
+            raise bad(f"{name}[{place}]", entry, "an object with inputs, batch or dims")
+        sets.append(parsed(entry, {n: PARSERS[n] for n in ("inputs", "batch", "dims")}, findings, f"{name}[{place}]."))
+    if findings:
+        raise BadRequest(findings)
+    return tuple(ShapeSet(**one) for one in sets)
+
+
+def _is_length(n: Any) -> bool:
+    return isinstance(n, int) and not isinstance(n, bool) and 0 <= n < 2**31
+
+
+def _planner(given: Any, name: str) -> str:
+    known = ("auto", *PLANNERS)
+    if given not in known:
+        raise BadRequest.one(
+            "unknown_planner", name, repr(given)[:80], "one of " + ", ".join(known), "name one of these"
+        )
+    return str(given)
+
+
+def _runtime(given: Any, name: str) -> str:
+    return runtime_named(given if isinstance(given, str) else repr(given)).name
+
+
+def _object(given: Any, name: str) -> Mapping[str, Any]:
+    if not isinstance(given, Mapping):
+        raise bad(name, given, "an object")
+    return given
+
+
+def _device(given: Any, name: str) -> str | Mapping[str, Any]:
+    return given if isinstance(given, str) else _object(given, name)
+
+
+def _differentiate(given: Any, name: str) -> bool | Mapping[str, Any] | None:
+    return given if isinstance(given, bool) or given is None else _object(given, name)
+
+
+def _fits(given: Any, name: str) -> str | int:
+    """Bytes in the budget's grammar, or a device's name, which the pipeline looks up."""
+    try:
+        return _bytes(given, name)
+    except BadRequest:
+        if isinstance(given, str) and given[:1].isalpha():
+            return given
+        raise
+
+
+def _text(given: Any, name: str) -> str:
+    if not isinstance(given, str) or not given:
+        raise bad(name, given, "a name")
+    return given
+
+
+def _flag(given: Any, name: str) -> bool:
+    if not isinstance(given, bool):
+        raise bad(name, given, "true or false")
+    return given
+
+
+PARSERS: dict[str, Parser] = {
+    "budget": or_none(parse_budget),
+    "max_overhead": or_none(parse_fraction),
+    "fits": or_none(_fits),
+    "fraction_of": _one_of("baseline", "reducible"),
+    "counts": _one_of("everything", "activations"),
+    "order": or_none(_one_of("free", "given")),
+    "phases": or_none(_one_of("strict", "mixed")),
+    "runtime": _runtime,
+    "recipe": or_none(_object),
+    "reserve": _bytes,
+    "planner": _planner,
+    "search_seconds": seconds,
+    "iterations": or_none(whole(1)),
+    "seed": whole(0),
+    "device": _device,
+    "differentiate": _differentiate,
+    "loss": or_none(_text),
+    "loss_chunks": whole(1, 256),
+    "fuse_attention": _flag,
+    "inputs": _shapes,
+    "batch": or_none(whole(1, 2**31 - 1)),
+    "dims": _dims,
+    "shapes": _shape_sets,
+    "checkpoints": _names,
+    "keep": _names,
+    "recompute": _names,
+    "unknown_checkpoints": _one_of("warn", "error"),
+    "advise": _flag,
+    "advise_checkpoints": _flag,
+    "share_buffers": _flag,
+    "gradient_events": _flag,
+    "layout": _one_of("none", "fast", "best"),
+    "execute": _one_of("auto", "yes", "no"),
+    "return": _returns,
+}
