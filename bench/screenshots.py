@@ -23,9 +23,9 @@ sys.path.insert(0, str(ROOT))
 
 from app.settings import Settings  # noqa: E402
 from app.store.store import Store  # noqa: E402
+from tests.app.api.routes.test_batches import broken  # noqa: E402
 from tests.app.conftest import chain, one_layer  # noqa: E402
 from tests.app.pages.seeded import fill, fit  # noqa: E402
-from tests.app.test_batches import broken  # noqa: E402
 from tests.browser.conftest import ARGUMENTS, CHROMIUM, Served  # noqa: E402
 
 SIZES = {"wide": (1440, 900), "narrow": (390, 844)}

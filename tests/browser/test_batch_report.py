@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from app.sweep.html_report import html
-from tests.app.batch_runs.conftest import report
-from tests.app.batch_runs.test_report import EVIL, failed, row
+from tests.app.sweep.conftest import report
+from tests.app.sweep.test_html_report import EVIL, failed, row
 from tests.browser.conftest import NARROW, WIDE, Watched
 
 pytestmark = pytest.mark.browser

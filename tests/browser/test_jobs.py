@@ -12,8 +12,8 @@ import httpx2
 import pytest
 
 from bench.generators import layered
+from tests.app.api.routes.test_batches import broken
 from tests.app.conftest import chain, one_layer
-from tests.app.test_batches import broken
 from tests.browser.conftest import PATIENCE_MS, Served, Watched
 
 pytestmark = pytest.mark.browser

@@ -17,10 +17,10 @@ from graph.formats.writers import WRITERS, dump
 from graph.ir import Graph
 from graph.limits import Limits, Shapes
 from graph.transforms.structural_equality import difference
-from tests.graph.importers.nets import LSTM_SHAPES, lstm
-from tests.graph.importers.symbols import lenet
-from tests.graph.importers.test_mxnet import _document
-from tests.graph.importers.test_paddle import _pir
+from tests.graph.formats.caffe2.nets import LSTM_SHAPES, lstm
+from tests.graph.formats.mxnet.symbols import lenet
+from tests.graph.formats.mxnet.test_reader import _document
+from tests.graph.formats.paddle.test_reader import _pir
 
 BATCH = Shapes(batch=4)
 #: Format -> files of it, with the shapes they leave open.

@@ -10,7 +10,7 @@ from graph.ir import ABSENT, Effect, Graph, Role, TensorType
 from graph.ops.control_flow import CALL
 from planner.pipeline.solve import solve
 from planner.request.plan_request import parse_request
-from tests.graph.control_flow.building import COUNT, FLAG, bodies, body_of
+from tests.graph.ops.control_flow.building import COUNT, FLAG, bodies, body_of
 
 ROW, SQUARE = TensorType("float32", (8, 16)), TensorType("float32", (16, 16))
 TRIPS = 6

@@ -20,8 +20,8 @@ from planner.pipeline.progress import Outcome
 from planner.pipeline.solve import solve
 from planner.report.saved_report import verify
 from planner.request.plan_request import parse_request
-from tests.graph.importers.nets import LSTM_SHAPES
-from tests.graph.importers.nets import lstm as lstm_net
+from tests.graph.formats.caffe2.nets import LSTM_SHAPES
+from tests.graph.formats.caffe2.nets import lstm as lstm_net
 from tests.recurrent_cells import CELLS, Cell, lstm
 
 STEPS, ROWS, SIZE = 24, 4, 8

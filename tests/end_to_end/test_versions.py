@@ -14,7 +14,7 @@ from graph.formats.readers import load
 from graph.transforms.structural_equality import difference
 from planner.pipeline.solve import solve
 from planner.request.plan_request import parse_request
-from tests.graph.versions.programs import FEEDS, interpreted, mutable_programs, ran
+from tests.graph.ssa.programs import FEEDS, interpreted, mutable_programs, ran
 
 
 @settings(max_examples=15, deadline=None)

@@ -27,8 +27,8 @@ from planner.problem.plan import Goal, Score
 from planner.search import lexicographic
 from planner.search.portfolio import Found, judge
 from tests.contracts.test_every_planner import is_runnable
+from tests.planner.problem.test_alternatives import with_random_choices
 from tests.planner.random_problems import random_problem, returning_problem, training_problem
-from tests.planner.test_choices import with_random_choices
 
 #: Tasks of a problem with alternatives: each vector of them is a problem of its own for the oracle.
 FEWER = 6

@@ -18,9 +18,9 @@ from graph.builder.emit import Emit
 from graph.formats.readers import load
 from graph.ir import Graph, Node, TensorType
 from planner.algorithms.heuristics.mirror import MirrorDecisions, decide, plan
-from planner.formulation.formulation import judged
 from planner.lowering.lower import Lowered, lower
 from planner.lowering.realize import realize, sequence
+from planner.problem.evaluate import evaluate
 from planner.problem.monitor import Monitor
 from planner.problem.plan import Goal, Plan
 from planner.request.target_runtime import runtime_named
@@ -58,11 +58,13 @@ class Mirrored:
     def plan(self) -> Plan:
         goal = Goal()
         problem = self.lowered.problem
-        return judged(self.lowered, goal, plan(problem, goal, Monitor(lambda order: self.baseline.score)), "mirror")
+        return evaluate(
+            self.lowered.problem, goal, plan(problem, goal, Monitor(lambda order: self.baseline.score)), "mirror"
+        )
 
     @cached_property
     def baseline(self) -> Plan:
-        return judged(self.lowered, Goal(), np.arange(self.lowered.problem.tasks), "as_given")
+        return evaluate(self.lowered.problem, Goal(), np.arange(self.lowered.problem.tasks), "as_given")
 
     @cached_property
     def rewritten(self) -> Graph:

@@ -14,9 +14,9 @@ from graph.execution.interpreter import execute
 from graph.formats.readers import load
 from graph.training.step import training_step
 from planner.algorithms.heuristics.mirror import plan
-from planner.formulation.formulation import judged
 from planner.lowering.lower import lower
 from planner.problem import RESIDENT
+from planner.problem.evaluate import evaluate
 from planner.problem.monitor import Monitor
 from planner.problem.plan import Goal
 from planner.request.target_runtime import runtime_named
@@ -89,9 +89,9 @@ def mirroring_saves_that_share(run: Mirrored, words: re.Match[str]) -> None:
     lowered = lower(training_step(forward, loss="loss")[0], device_named("a100-80gb"), runtime_named("arena"))
     problem, goal = lowered.problem, Goal()
     resident = int(problem.size[problem.hold == RESIDENT].sum())
-    without = judged(lowered, goal, np.arange(problem.tasks), "as_given")
+    without = evaluate(lowered.problem, goal, np.arange(problem.tasks), "as_given")
     order = plan(problem, goal, Monitor(lambda order: without.score))
-    mirrored = judged(lowered, goal, order, "mirror")
+    mirrored = evaluate(lowered.problem, goal, order, "mirror")
     assert (mirrored.score.peak_bytes - resident) / (without.score.peak_bytes - resident) < float(words["ratio"])
 
 

@@ -16,8 +16,8 @@ from graph.autodiff.gradients.registry import Forward
 from graph.builder.emit import Emit
 from graph.formats.mxnet.gradients import GradientGraph, gradient_graph
 from graph.ir import Graph, Phase, TensorType, Val
-from planner.formulation.formulation import judged
 from planner.lowering.lower import lower
+from planner.problem import evaluate as evaluator
 from planner.problem.plan import Goal
 from planner.request.target_runtime import runtime_named
 from tests.graph.evaluate import evaluate
@@ -222,7 +222,7 @@ sentence = AREA.sentence
 def planned_bytes(graph: Graph) -> int:
     """Peak of the graph as it stands."""
     lowered = lower(graph, device_named("a100-80gb"), runtime_named("arena"))
-    return judged(lowered, Goal(), np.arange(lowered.problem.tasks), "as_given").score.peak_bytes
+    return evaluator.evaluate(lowered.problem, Goal(), np.arange(lowered.problem.tasks), "as_given").score.peak_bytes
 
 
 def with_gradients(numbers: Numbers) -> Graph:

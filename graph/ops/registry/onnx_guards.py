@@ -1,7 +1,7 @@
 """Uses of standard ops on which `onnx.shape_inference` ends the process, or never ends, refused before it is asked.
 
 Found by asking every op with random attributes, types, contents and numbers of outputs in a child process;
-`tests/graph/ops/test_guards.py` and `test_hostile_calls.py` ask again.
+`tests/graph/ops/registry/test_onnx_guards.py` and `test_hostile_calls.py` ask again.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from app.render.plan.columns import unpacked
 from app.render.plan.svg import front
 from app.settings import Settings
 from planner.report import saved_report
-from tests.app.access.conftest import Gated, gated, tenant
+from tests.app.api.auth.conftest import Gated, gated, tenant
 from tests.app.conftest import chain, value
 
 __all__ = ["gated", "tenant"]

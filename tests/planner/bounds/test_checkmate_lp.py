@@ -12,7 +12,7 @@ from planner.bounds.solvers.checkmate_model import Stages
 from planner.problem import liveness
 from planner.problem.plan import Goal
 from planner.problem.recompute import base_order
-from tests.planner.bounds.test_moment_cut import suited, there_and_back
+from tests.planner.bounds.test_step_cut import suited, there_and_back
 from tests.planner.drawn import drawn
 from tests.planner.optimum import least_cost
 from tests.planner.small_problems import small_problem

@@ -13,7 +13,7 @@ from planner.errors import IllegalPlan
 from planner.problem import Problem, liveness
 from planner.problem.plan import Goal
 from planner.verify.checker import check_order
-from tests.planner.bounds.test_moment_cut import suited
+from tests.planner.bounds.test_step_cut import suited
 from tests.planner.drawn import drawn, problem_of
 from tests.planner.optimum import least_cost
 

@@ -1,0 +1,361 @@
+"""Items of batches go through the queue a few at a time, each once, whoever dies."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
+from app.api.schemas.batch_request import BatchAsked, parse_batch
+from app.errors import Conflict, SolveFailed
+from app.jobs import repository as operations_repository
+from app.jobs.batches import repository
+from app.jobs.batches import scheduler as feeder_module
+from app.jobs.batches.operations import WithBatches
+from app.jobs.batches.repository import Batch, Owner
+from app.jobs.batches.scheduler import AHEAD, Feeder
+from app.jobs.interface import Question
+from app.store.batch_tables import batches, items
+from app.store.garbage_collection import collect
+from app.store.integrity_check import walk
+from app.store.records import keep_graph, keep_plan, question_key
+from app.store.tables import operations
+from tests.app.jobs.here import Here, Pretender, finished, until_stopped
+from tests.app.store.test_store import aged
+from tests.app.stores import GRAPH_ID, graph_read, solved
+
+PATIENCE_S = 90.0
+NOBODY = Owner()
+
+
+def asked_of(count: int, **fields: Any) -> BatchAsked:
+    return parse_batch({"graph_ids": [GRAPH_ID], "seeds": list(range(count)), **fields}, 10_000)
+
+
+def begun(jobs: Here, count: int, owner: Owner = NOBODY, **fields: Any) -> Batch:
+    return repository.create(jobs.means.store, asked_of(count, **fields), owner, None, "body")
+
+
+def until(jobs: Here, holds: Callable[[], bool]) -> None:
+    ends = time.monotonic() + PATIENCE_S
+    while not holds():
+        assert time.monotonic() < ends
+        time.sleep(0.01)
+
+
+def ended(jobs: Here, batch: Batch) -> Batch:
+    until(jobs, lambda: repository.find(jobs.means.store, batch.id).finished)
+    return repository.find(jobs.means.store, batch.id)
+
+
+def solves(jobs: Here) -> Counter[str]:
+    """Question -> how often it became an operation."""
+    with jobs.means.store.reading() as connection:
+        return Counter(connection.scalars(sa.select(operations.c.key)))
+
+
+def stopping_once(runner: Pretender) -> Callable[..., str]:
+    """The first solve runs until it is stopped, the others are done at once."""
+    return lambda stop, tell: until_stopped(stop, tell) if runner.runs == 1 else f"plan {runner.runs}"
+
+
+def test_every_item_is_solved_once_and_the_batch_ends_with_the_last(started: Any) -> None:
+    jobs = started(Pretender())
+    batch = ended(jobs, begun(jobs, 11))
+    assert (batch.state, batch.counts) == ("succeeded", {"succeeded": 11})
+    assert sorted(solves(jobs).values()) == [1] * 11
+    found = walk(jobs.means.store)
+    assert (found.faults, found.batches, found.items) == ([], 1, 11)
+
+
+def test_a_few_items_wait_at_a_time_and_whoever_asks_goes_before_them(started: Any) -> None:
+    runner = Pretender()
+    runner.act = stopping_once(runner)
+    jobs = started(runner, queue=0)
+    batch = begun(jobs, 30)
+    runner.started.wait(PATIENCE_S)
+    until(jobs, lambda: repository.find(jobs.means.store, batch.id).counts.get("running") == AHEAD)
+    assert sum(solves(jobs).values()) == AHEAD
+    mine = jobs.submit(Question("mine", GRAPH_ID, {})).id
+    first = repository.items_of(jobs.means.store, batch.id, -1, 30)
+    jobs.cancel(next(item["operation_id"] for item in first if jobs.status(item["operation_id"]).state == "running"))
+    began = str(finished(jobs, mine).started_at)
+    ended(jobs, batch)
+    after = [
+        item["started_at"] for item in repository.items_of(jobs.means.store, batch.id, -1, 30) if item["number"] > AHEAD
+    ]
+    assert began <= min(after)
+
+
+def test_a_batch_goes_on_where_a_stop_of_the_service_left_it(started: Any) -> None:
+    runner = Pretender()
+    runner.act = lambda stop, tell: until_stopped(stop, tell) if runner.runs == 3 else f"plan {runner.runs}"
+    jobs = started(runner)
+    batch = begun(jobs, 9)
+    until(jobs, lambda: runner.runs == 3)
+    again = Pretender()
+    jobs = started(again)
+    assert ended(jobs, batch).counts == {"succeeded": 9}
+    assert sorted(solves(jobs).values()) == [1] * 9
+    assert (runner.runs, again.runs) == (3, 7)  # the one that was stopped runs again
+
+
+def test_a_turn_that_dies_half_way_has_done_nothing(started: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    jobs = started(Pretender(until_stopped))
+    jobs._worker.drain()
+    batch = begun(jobs, 3)
+    feeder = Feeder(jobs.means.store, jobs._queue, jobs.means.settings)
+
+    def dies(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    operations_repository.beat(jobs.means.store, {"id": "elsewhere", "host": "h", "pid": 1, "born": "", "slots": 1})
+    monkeypatch.setattr(repository, "finish", dies)
+    with pytest.raises(KeyboardInterrupt):
+        feeder.turn()
+    monkeypatch.undo()
+    assert not solves(jobs)
+    assert repository.find(jobs.means.store, batch.id).counts == {"queued": 3}
+    jobs = started(Pretender())
+    assert ended(jobs, batch).counts == {"succeeded": 3}
+
+
+def test_two_who_feed_at_once_feed_no_item_twice(started: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(feeder_module, "BUSY_S", 0.0)
+    jobs = started(Pretender(), workers=2)
+    batch = begun(jobs, 24)
+    others = [Feeder(jobs.means.store, jobs._queue, jobs.means.settings) for _ in range(2)]
+    ends = time.monotonic() + PATIENCE_S
+
+    def feed(feeder: Feeder) -> None:
+        while not repository.find(jobs.means.store, batch.id).finished and time.monotonic() < ends:
+            feeder.nudge()
+            feeder.turn()
+
+    threads = [threading.Thread(target=feed, args=(feeder,)) for feeder in others]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert ended(jobs, batch).counts == {"succeeded": 24}
+    assert sorted(solves(jobs).values()) == [1] * 24
+
+
+def test_nobody_looks_at_batches_again_before_something_has_ended_here(
+    started: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(feeder_module, "IDLE_S", 1e9)
+    jobs = started(Pretender(until_stopped))
+    jobs._worker.drain()
+    store = jobs.means.store
+    operations_repository.beat(store, {"id": "elsewhere", "host": "h", "pid": 1, "born": "", "slots": 1})
+    feeder = Feeder(store, jobs._queue, jobs.means.settings)
+    assert not feeder.turn()  # there is no batch
+    batch = begun(jobs, 1)
+    assert not feeder.turn()
+    feeder.nudge()
+    assert feeder.turn()
+    assert repository.find(store, batch.id).counts == {"running": 1}
+
+
+def test_what_is_cancelled_ends_now_or_keeps_its_best_and_may_be_tried_again(started: Any) -> None:
+    runner = Pretender(until_stopped)
+    jobs = started(runner)
+    port, batch = WithBatches(jobs, jobs.means.store), begun(jobs, 6)
+    runner.started.wait(PATIENCE_S)
+    port.cancel(batch.operation_id)
+    batch = ended(jobs, batch)
+    assert (batch.state, batch.counts) == ("cancelled", {"cancelled": 6})
+    kept = [item["plan_id"] for item in repository.items_of(jobs.means.store, batch.id, -1, 6)]
+    assert kept[0] is not None and kept[-1] is None
+    runner.act = lambda stop, tell: "plan"
+    again = repository.retry(jobs.means.store, batch.id)
+    assert (again.state, again.runs, again.counts) == ("queued", 2, {"queued": 6})
+    assert ended(jobs, batch).counts == {"succeeded": 6}
+    assert repository.retry(jobs.means.store, batch.id).runs == 2
+    assert walk(jobs.means.store).faults == []
+
+
+def test_a_batch_that_is_being_cancelled_cannot_be_tried_again_yet(started: Any) -> None:
+    goes_on = threading.Event()
+    jobs = started(Pretender(lambda stop, tell: str(goes_on.wait(PATIENCE_S))))
+    batch = begun(jobs, 2)
+    until(jobs, lambda: bool(jobs.means.runner.runs))
+    repository.cancel(jobs.means.store, batch.id)
+    with pytest.raises(Conflict, match="being cancelled"):
+        repository.retry(jobs.means.store, batch.id)
+    goes_on.set()
+    assert ended(jobs, batch).state == "cancelled"
+
+
+@pytest.mark.parametrize("asked_first", [True, False])
+def test_what_somebody_asked_for_by_itself_goes_on_when_a_batch_is_cancelled(started: Any, asked_first: bool) -> None:
+    runner = Pretender(until_stopped)
+    jobs = started(runner)
+    question = Question(question_key(GRAPH_ID, {"seed": 0}), GRAPH_ID, {"seed": 0})
+    if asked_first:
+        jobs.submit(question)
+    batch = begun(jobs, 2)
+    until(jobs, lambda: repository.find(jobs.means.store, batch.id).counts == {"running": 2})
+    mine = jobs.submit(question).id
+    of_items = [item["operation_id"] for item in repository.items_of(jobs.means.store, batch.id, -1, 2)]
+    assert of_items[0] == mine
+    repository.cancel(jobs.means.store, batch.id)
+    batch = ended(jobs, batch)
+    assert (batch.state, batch.counts) == ("cancelled", {"cancelled": 2})
+    assert jobs.status(of_items[1]).state == "cancelled"
+    assert not jobs.status(mine).cancel_requested
+    jobs.cancel(mine)
+    assert finished(jobs, mine).answer is not None
+    assert walk(jobs.means.store).faults == []
+
+
+def test_an_item_that_fails_says_why_and_the_others_go_on(started: Any) -> None:
+    runner = Pretender()
+
+    def act(stop: threading.Event, tell: Callable[..., None]) -> str:
+        if runner.runs == 2:
+            raise SolveFailed("the child ended", code="killed")
+        return "plan"
+
+    runner.act = act
+    jobs = started(runner)
+    batch = ended(jobs, begun(jobs, 4))
+    assert (batch.state, batch.counts) == ("succeeded", {"succeeded": 3, "failed": 1})
+    (failed,) = repository.items_of(jobs.means.store, batch.id, -1, 4, "failed")
+    assert (failed["error"]["code"], failed["plan_id"]) == ("killed", None)
+    assert ended(jobs, repository.retry(jobs.means.store, batch.id)).counts == {"succeeded": 4}
+
+
+def test_two_batches_that_ask_the_same_share_a_solve_and_neither_ends_it_for_the_other(started: Any) -> None:
+    runner = Pretender()
+    runner.act = stopping_once(runner)
+    jobs = started(runner)
+    first, second = begun(jobs, 1), begun(jobs, 1)
+    until(jobs, lambda: repository.find(jobs.means.store, second.id).counts == {"running": 1})
+    (shared,) = solves(jobs)
+    repository.cancel(jobs.means.store, first.id)
+    assert ended(jobs, first).state == "cancelled"
+    (item,) = repository.items_of(jobs.means.store, second.id, -1, 1)
+    assert (item["state"], jobs.status(item["operation_id"]).cancel_requested) == ("running", False)
+    repository.cancel(jobs.means.store, second.id)
+    assert jobs.status(item["operation_id"]).cancel_requested
+    assert ended(jobs, second).state == "cancelled"
+    assert solves(jobs) == {shared: 1}
+
+
+def test_batches_take_turns(started: Any) -> None:
+    runner = Pretender(until_stopped)
+    jobs = started(runner)
+    begun(jobs, 20)
+    other = Owner("b", "key", at_once=1)
+    runner.started.wait(PATIENCE_S)
+    second = repository.create(jobs.means.store, asked_of(8, budgets=["50%"]), other, None, "body")
+    runner.act = lambda stop, tell: time.sleep(0.01) or f"plan {runner.runs}"
+    (item,) = repository.items_of(
+        jobs.means.store, repository.page(jobs.means.store, None, None, 9, "running")[0].id, -1, 1
+    )
+    jobs.cancel(item["operation_id"])
+    most = 0
+    while not (found := repository.find(jobs.means.store, second.id)).finished:
+        most = max(most, found.counts.get("running", 0))
+        time.sleep(0.005)
+    assert most == 1  # as many as its key may have
+    first = repository.page(jobs.means.store, None, second.id, 9, None)[0]
+    begins = [item["started_at"] for item in repository.items_of(jobs.means.store, second.id, -1, 1)]
+    assert begins[0] <= str(ended(jobs, first).ended_at)
+
+
+def test_an_operation_that_is_gone_is_asked_again(started: Any) -> None:
+    runner = Pretender(until_stopped)
+    jobs = started(runner)
+    batch = begun(jobs, 1)
+    runner.started.wait(PATIENCE_S)
+    jobs._worker.drain()
+    with jobs.means.store.writing() as connection:
+        connection.execute(sa.update(items).values(operation_id="op that somebody has collected"))
+    jobs = started(Pretender())
+    assert ended(jobs, batch).counts == {"succeeded": 1}
+
+
+def test_what_is_known_is_not_solved(started: Any) -> None:
+    runner = Pretender()
+    jobs = started(runner)
+    ended(jobs, begun(jobs, 3))
+    batch = ended(jobs, begun(jobs, 5))
+    cached = [item["cached"] for item in repository.items_of(jobs.means.store, batch.id, -1, 9)]
+    assert (cached, runner.runs) == ([True] * 3 + [False] * 2, 5)
+
+
+def test_a_batch_is_an_operation_with_events(started: Any) -> None:
+    import asyncio
+
+    jobs = started(Pretender())
+    port, batch = WithBatches(jobs, jobs.means.store), begun(jobs, 3)
+
+    async def follow() -> list[Any]:
+        return [event async for event in port.stream(batch.operation_id, 0) if event is not None]
+
+    seen = asyncio.run(follow())
+    assert [event.id for event in seen] == sorted({event.id for event in seen})
+    last = seen[-1]
+    assert (last.name, last.data["state"], last.data["kind"]) == ("state", "succeeded", "batch")
+    assert last.data["result"] == f"/v1/batches/{batch.id}"
+    assert (last.data["progress"]["done"], last.data["progress"]["total"]) == (3, 3)
+    listed = port.list(None, 2, None)
+    every = [*listed.operations, *port.list(listed.after, 9, None).operations]
+    assert [one.id for one in every] == sorted((one.id for one in every), reverse=True)
+    assert [one.kind for one in every].count("batch") == 1
+    assert len(every) == 4
+
+
+def test_old_batches_go_with_their_items_and_hold_their_plans_until_then(started: Any) -> None:
+    from datetime import timedelta
+
+    jobs = started(Pretender())
+    store = jobs.means.store
+    old = ended(jobs, begun(jobs, 2))
+    jobs._worker.drain()
+    open_one = begun(jobs, 1)
+    aged(store, timedelta(days=10))
+    kept = collect(store, 9, 9)
+    assert (kept.batches, kept.plans) == (0, 0)  # batches are as young as ever; their plans stay with them
+    with store.writing() as connection:
+        connection.execute(sa.update(batches).where(batches.c.id == old.id).values(ended_at="2020-01-01T00:00:00.000Z"))
+    taken = collect(store, 9, 9)
+    assert (taken.batches, taken.plans) == (1, 1)  # the pretender makes one and the same plan
+    found = walk(store)
+    assert (found.faults, found.batches, found.items) == ([], 1, 1)
+    assert repository.find(store, open_one.id).state == "queued"
+
+
+def test_the_walk_finds_what_is_wrong_with_a_batch(started: Any) -> None:
+    jobs = started(Pretender())
+    batch, store = ended(jobs, begun(jobs, 4)), jobs.means.store
+    with store.writing() as connection:
+        connection.execute(sa.delete(items).where(items.c.number == 1))
+        connection.execute(sa.update(items).where(items.c.number == 2).values(state="queued"))
+        connection.execute(sa.update(items).where(items.c.number == 3).values(plan_id=None))
+    said = walk(store).faults
+    for part in ("item 1 is not there", "item 2: queued, and ended at", "item 3: succeeded, and has no plan"):
+        assert any(part in fault for fault in said), said
+    assert all(batch.id in fault for fault in said)
+
+
+def test_items_of_several_graphs_have_numbers_in_the_order_of_the_product(started: Any) -> None:
+    jobs = started(Pretender())
+    store = jobs.means.store
+    other = keep_graph(store, graph_read(b"{ }", "other"))["id"]
+    keep_plan(store, solved(), other)
+    asked = parse_batch({"graph_ids": [GRAPH_ID, other], "budgets": [0.5, "90%"], "seeds": [1, 2]}, 8)
+    batch = ended(jobs, repository.create(store, asked, NOBODY, None, "body"))
+    found = repository.items_of(store, batch.id, -1, 9)
+    assert [(item["model"], item["budget"], item["seed"]) for item in found] == [
+        (name, budget, seed) for name in ("net", "other") for budget in (0.5, "90%") for seed in (1, 2)
+    ]
+    assert [item["number"] for item in repository.items_of(store, batch.id, 2, 3)] == [3, 4, 5]

@@ -1,0 +1,44 @@
+"""Batch normalisations inside bodies normalise by their batch; what does not last is told."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from graph.builder.builder import Builder
+from graph.ir import Graph, Role, TensorType, walk
+from graph.training.train_mode import in_training_mode
+from graph.validate.check import check
+from tests.graph.ops.control_flow.building import bodies, body_of, loss_of
+
+X, CHANNELS = TensorType("float64", (2, 3, 4)), TensorType("float64", (3,))
+
+
+def normalised(captured: bool) -> Graph:
+    """h = batch norm of h, three times; the running statistics lie outside, or in the body."""
+    b = Builder("normalised")
+    x = b.value("x", X, Role.PARAMETER)
+    trips = b.value("trips", TensorType("float64", (3, 1)), Role.INPUT)
+    names = ("scale", "bias", "mean", "variance")
+    outside = [b.value(name, CHANNELS, Role.PARAMETER) for name in (names if captured else names[:2])]
+
+    def make(inner, v):
+        own = [] if captured else [inner.constant(np.zeros(3)), inner.constant(np.ones(3))]
+        given = [*(v[name] for name in names if name in v), *own]
+        return inner.node("BatchNormalization", [v["h"], *given], name="norm")
+
+    body = body_of(b, {"h": X, "trip": TensorType("float64", (1,))}, outside, make)
+    (last,) = b.node(
+        "Scan", [x, trips], name="layers", types=[X], attributes={"num_scan_inputs": 1}, bodies=bodies(body=body)
+    )
+    return loss_of(b, last)
+
+
+@pytest.mark.parametrize("captured", [True, False])
+def test_statistics_that_do_not_last_are_told_and_stay(captured: bool):
+    graph, notes = in_training_mode(normalised(captured))
+    check(graph)
+    assert any("'norm' are not updated: it runs inside a body" in note for note in notes)
+    ops = {node.op for nested in walk(graph) for node in nested.nodes}
+    assert "remat::BatchNorm" in ops and "remat::RunningStatistics" not in ops
+    assert not any(value.role is Role.STATE for nested in walk(graph) for value in nested.values)

@@ -1,0 +1,193 @@
+"""What a repeat is worth, and what levers reach: every figure is that of a plan."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bench.generators import unet
+from graph.builder.builder import Builder
+from graph.ir import Graph
+from planner.advice.advice import worth
+from planner.advice.techniques import LEVER_PART, LEVERS
+from planner.formulation import training_graph as source
+from planner.formulation.formulate import question_of
+from planner.formulation.training_graph import read, training_graph
+from planner.pipeline import solve as pipeline
+from planner.problem import liveness
+from planner.request.budget import Budget
+from planner.request.plan_request import Request, parse_request
+from tests.app.conftest import chain
+
+DECODER = (Path(__file__).parents[2] / "models" / "decoder.onnx").read_bytes()
+SHAPES = {"batch": 8, "dims": {"sequence": 8}}
+
+
+BATCH_STATISTICS = {
+    "format": "remat/1",
+    "values": [
+        {"name": "x", "shape": [8, 3, 4], "dtype": "float32", "role": "input"},
+        *({"name": n, "shape": [3], "dtype": "float32", "role": "parameter"} for n in ("scale", "bias", "mean", "var")),
+    ],
+    "nodes": [
+        {"name": "norm", "op": "BatchNormalization", "inputs": ["x", "scale", "bias", "mean", "var"], "outputs": ["y"]},
+        {"name": "act", "op": "Sigmoid", "inputs": ["y"], "outputs": ["z"]},
+        {"name": "loss", "op": "ReduceMean", "inputs": ["z"], "outputs": ["loss"], "attributes": {"keepdims": 0}},
+    ],
+    "outputs": ["loss"],
+}  # fmt: skip
+
+
+def advice(**fields: Any) -> dict[str, Any]:
+    asked = {"budget": "80%", "iterations": 20, "layout": "none", "advise": True, **SHAPES, **fields}
+    advice: dict[str, Any] = pipeline.solve(DECODER, parse_request(asked)).report["advice"]
+    return advice
+
+
+def lever(found: dict[str, Any], name: str) -> dict[str, Any]:
+    (row,) = [row for row in found["levers"] if row["lever"] == name]
+    return row
+
+
+def left_out(found: dict[str, Any], name: str) -> str:
+    (row,) = [row for row in found["left_out"] if row["lever"] == name]
+    return str(row["why"])
+
+
+def test_without_its_repeats_a_node_costs_bytes_and_saves_time():
+    request = Request(budget=Budget(bytes=0), iterations=20, layout="none")
+    model = json.dumps(unet(3)).encode()
+    question = question_of(training_graph(model, read(model, request), request)[0], request)
+    outcome = pipeline.solve(model, request)
+    plan, problem = outcome.plan, question.lowered.problem
+    rows = worth(question, plan)
+    assert rows
+    for row in rows:
+        (task,) = [t for t in range(problem.tasks) if question.lowered.name_of_task(t) == row["node"]]
+        first = int(np.flatnonzero(plan.order == task)[0])
+        alone = np.array([t for step, t in enumerate(plan.order.tolist()) if t != task or step == first])
+        kept = row["if_kept"]
+        assert kept["seconds"] <= liveness.cost(problem, alone) * problem.tick < plan.score.cost * problem.tick
+        if kept["seconds"] == liveness.cost(problem, alone) * problem.tick:
+            assert kept["peak_bytes"] == liveness.peak(problem, alone)
+    assert max(row["if_kept"]["peak_bytes"] for row in rows) > plan.score.peak_bytes
+
+
+def test_micro_batches_are_planned_and_can_be_asked_for():
+    row = lever(advice(), "micro_batches")
+    assert row["parts"] == 2
+    assert row["request"]["inputs"]["ids"] == [4, 8] and row["request"]["recipe"] == {"accumulate": 2}
+    asked = {**row["request"], "iterations": int(20 * LEVER_PART), "layout": "none"}
+    whole = pipeline.solve(DECODER, parse_request({"budget": "80%", "iterations": 20, "layout": "none", **SHAPES}))
+    budget = whole.report["plan"]["budget_bytes"]
+    alone = pipeline.solve(DECODER, parse_request({**asked, "budget": budget})).report
+    assert alone["plan"]["peak_bytes"] == row["peak_bytes"] <= budget
+    assert row["fits"] and row["seconds"] == pytest.approx(2 * alone["plan"]["seconds"])
+    assert row["overhead"] == pytest.approx(row["seconds"] / whole.report["baseline"]["seconds"] - 1)
+
+
+def test_the_update_runs_once_for_all_micro_batches():
+    row = lever(advice(recipe={"optimizer": "adam"}), "micro_batches")
+    asked = {**row["request"], "iterations": int(20 * LEVER_PART), "layout": "none", "return": ["plan", "source"]}
+    report = pipeline.solve(DECODER, parse_request({**asked, "budget": row["peak_bytes"]})).report
+    assert row["seconds"] < 2 * report["plan"]["seconds"]
+
+
+def test_updates_as_soon_as_ready_hold_fewer_gradients():
+    found = advice(recipe={"optimizer": "adam"}, budget=0)
+    row = lever(found, "update_as_ready")
+    assert row["request"]["recipe"]["update"] == "as_ready"
+    done = advice(recipe={"optimizer": "adam", "update": "as_ready"})
+    assert left_out(done, "update_as_ready") == "done already"
+    clipped = advice(recipe={"optimizer": "adam", "clip": 1.0})
+    assert "clipping" in left_out(clipped, "update_as_ready")
+
+
+@pytest.mark.parametrize(
+    ("name", "field"), [("chunked_loss", {"loss_chunks": 4}), ("fused_attention", {"fuse_attention": True})]
+)
+def test_a_rewritten_graph_is_planned_and_can_be_asked_for(name: str, field: dict[str, Any]):
+    row = lever(advice(), name)
+    assert row["request"] == field and row["executed"]["status"] == "not executed"
+    whole = pipeline.solve(DECODER, parse_request({"budget": "80%", "iterations": 20, "layout": "none", **SHAPES}))
+    budget = whole.report["plan"]["budget_bytes"]
+    asked = {
+        **field,
+        **SHAPES,
+        "iterations": int(20 * LEVER_PART),
+        "execute": "yes",
+        "budget": budget,
+        "layout": "none",
+    }
+    alone = pipeline.solve(DECODER, parse_request(asked)).report
+    assert alone["executed"]["status"] == "equal"
+    assert "beside the step as it was: within 0.0001" in alone["executed"]["how"]
+    assert alone["plan"]["peak_bytes"] == row["peak_bytes"] <= budget and row["fits"]
+    assert row["seconds"] == pytest.approx(alone["plan"]["seconds"])
+
+
+def test_levers_that_change_the_graph_are_run_beside_the_step_as_it_was():
+    found = advice(execute="auto", recipe={"optimizer": "adam"})
+    for name in ("micro_batches", "chunked_loss", "fused_attention"):
+        ran = lever(found, name)["executed"]
+        assert ran["status"] == "equal" and "furthest" in ran["how"], ran
+    assert "another order" in lever(found, "update_as_ready")["executed"]["why"]
+
+
+def test_a_rewrite_that_computes_something_else_is_our_defect(monkeypatch: pytest.MonkeyPatch):
+    def doubled(graph: Graph, chunks: int) -> Graph:
+        b = Builder.onto(graph)
+        loss = next(v for v, value in enumerate(b.values) if value.name == "loss")
+        b.nodes = [replace(node, outputs=(b.value("half", b.values[loss].type),)) if loss in node.outputs else node
+                   for node in b.nodes]  # fmt: skip
+        b.node("Add", [len(b.values) - 1, len(b.values) - 1], name="twice", outputs=[loss])
+        return b.build(graph.outputs) if chunks > 1 else graph
+
+    monkeypatch.setattr(source, "with_chunked_loss", doubled)
+    asked = {"budget": "90%", "iterations": 5, "execute": "yes", "loss": "loss", "loss_chunks": 2, **SHAPES}
+    outcome = pipeline.solve(DECODER, parse_request(asked))
+    assert outcome.report["executed"]["status"] == "different" and outcome.exit_code == 4
+
+
+def test_copies_to_the_host_lower_what_running_again_cannot():
+    #   x ── a ── b ── c ── loss ── way back, and nothing may run twice
+    document = json.loads(json.dumps(chain(6)))
+    for node in document["nodes"]:
+        node["recompute"] = "never"
+    asked = {"budget": 0, "iterations": 40, "advise": True, "layout": "none"}
+    fast = {"like": "a100-80gb", "host_bandwidth": 2e12, "kernel_seconds": 0}
+    report = pipeline.solve(json.dumps(document).encode(), parse_request({**asked, "device": fast})).report
+    row = lever(report["advice"], "offload")
+    assert row["peak_bytes"] < report["plan"]["peak_bytes"] and row["seconds"] > report["plan"]["seconds"]
+    assert row["offloaded"] and set(row["offloaded"]) <= {value["name"] for value in document["values"]}
+    assert row["request"] == {} and row["executed"]["status"] == "not executed"
+
+
+def test_micro_batches_of_what_a_whole_batch_decides_are_told_apart():
+    #   x ── BatchNormalization ── ReduceMean: statistics of a part are others than those of the whole
+    found = pipeline.solve(json.dumps(BATCH_STATISTICS).encode(), parse_request(
+        {"loss": "loss", "advise": True, "execute": "yes", "iterations": 5, "budget": 0}
+    )).report["advice"]  # fmt: skip
+    assert lever(found, "micro_batches")["executed"]["status"] == "different"
+
+
+def test_what_cannot_be_done_is_said():
+    asked = {"budget": "80%", "iterations": 10, "advise": True, "layout": "none"}
+    found = pipeline.solve(json.dumps(chain()).encode(), parse_request(asked)).report["advice"]
+    assert [row["lever"] for row in found["levers"]] == ["offload"]
+    assert [row["lever"] for row in found["left_out"]] == list(LEVERS)
+    odd = advice(batch=7)
+    assert "divided" in left_out(odd, "micro_batches")
+    assert "tpu-v4" in left_out(advice(device="tpu-v4"), "offload")
+    assert "budget" in left_out(advice(budget=None, max_overhead="10%"), "offload")
+
+
+def test_the_floor_without_its_node_is_lower():
+    binding = advice()["binding"]
+    assert binding["node"] and binding["next_node"] != binding["node"]
+    assert 0 < binding["next_bytes"] <= binding["bytes"]

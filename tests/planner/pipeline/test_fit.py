@@ -1,0 +1,162 @@
+"""The largest size that fits: its plan is within memory and time, the next one is not, and why is said."""
+
+from __future__ import annotations
+
+import json
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from planner.errors import BadRequest
+from planner.pipeline.fit import MOST_TRIES, Fit, fit
+from planner.request.curve_and_fit_request import parse_fit
+
+DECODER = (Path(__file__).parents[2] / "models" / "decoder.onnx").read_bytes()
+
+
+def layers(count: int = 6, lead: str | int = "N") -> bytes:
+    """count × (MatMul, Relu) on [N, 16] and a mean: bytes are a straight line in N."""
+    weight = numpy_helper.from_array(np.zeros((16, 16), np.float32), "w")
+    nodes, x = [], "x"
+    for i in range(count):
+        nodes += [helper.make_node("MatMul", [x, "w"], [f"m{i}"]), helper.make_node("Relu", [f"m{i}"], [f"r{i}"])]
+        x = f"r{i}"
+    nodes.append(helper.make_node("ReduceMean", [x], ["loss"], keepdims=0))
+    graph = helper.make_graph(
+        nodes, "layers", [helper.make_tensor_value_info("x", TensorProto.FLOAT, [lead, 16])],
+        [helper.make_tensor_value_info("loss", TensorProto.FLOAT, [])], [weight],
+    )  # fmt: skip
+    model: bytes = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)]).SerializeToString()
+    return model
+
+
+def fit_of(model: bytes, **fields: Any) -> Fit:
+    return fit(model, parse_fit({"iterations": 30, **fields}))
+
+
+def check(found: Fit) -> None:
+    """What every answer promises."""
+    document = found.document
+    plan, size = document["plan"], document["size"]
+    assert plan["peak_bytes"] <= document["budget_bytes"]
+    assert plan["overhead"] <= document["max_overhead"]
+    assert [row["size"] for row in document["tried"] if row["fits"]][-1] == size
+    assert not document["next"]["fits"] and document["next"]["why"] and document["next"]["said"]
+    assert len(document["tried"]) <= MOST_TRIES
+
+
+def test_without_room_for_recomputation_the_batch_is_what_the_step_as_given_allows():
+    found = fit_of(layers(), budget="64KiB", max_overhead=0)
+    check(found)
+    size, most = found.document["size"], found.document["budget_bytes"]
+    assert found.document["next"]["size"] == size + 1
+    rows = {row["size"]: row for row in found.document["tried"]}
+    per_item = rows[2]["peak_bytes"] - rows[1]["peak_bytes"]
+    assert rows[1]["peak_bytes"] + (size - 1) * per_item <= most
+    assert found.document["plan"]["overhead"] == 0
+
+
+def test_recomputation_makes_room_for_a_larger_batch():
+    sizes = [fit_of(layers(), budget="64KiB", max_overhead=extra).document["size"] for extra in (0, "40%")]
+    assert sizes == sorted(sizes) and sizes[0] < sizes[-1]
+    check(fit_of(layers(), budget="64KiB", max_overhead="40%"))
+
+
+def test_a_batch_that_was_baked_in_grows_as_well():
+    baked, open_ = (fit_of(layers(lead=lead), budget="64KiB") for lead in (4, "N"))
+    assert baked.document["size"] == open_.document["size"]
+
+
+def test_a_sequence_grows_by_its_name():
+    found = fit_of(DECODER, budget="1MB", batch=2, grow="sequence")
+    check(found)
+    assert found.document["dimension"] == "sequence"
+    assert found.outcome is not None and found.outcome.report["request"]["dims"] == {"sequence": found.document["size"]}
+
+
+def test_the_plan_is_one_that_verifies_alone():
+    from graph.formats.native.writer import document
+    from planner.report import saved_report
+
+    found = fit_of(layers(), budget="64KiB", grow="N")
+    assert found.document["dimension"] == "N" and found.outcome is not None
+    report = json.loads(json.dumps({**found.outcome.report, "source": document(found.outcome.source)}))
+    assert saved_report.verify(report)["valid"]
+    assert report["plan"]["peak_bytes"] == found.document["plan"]["peak_bytes"]
+
+
+def test_a_size_too_large_for_any_plan_is_proven():
+    tried = fit_of(layers(), budget="64KiB").document["tried"]
+    proven = [row for row in tried if row["why"] == "proven"]
+    assert proven and all(row["bound_peak_bytes"] > 64 * 1024 or row["bound_overhead"] > 0.1 for row in proven)
+
+
+def test_nothing_fits_a_memory_too_small_for_one():
+    found = fit_of(layers(), budget=1000)
+    assert (found.document["size"], found.document["plan"], found.exit_code) == (None, None, 1)
+    assert (found.document["next"]["size"], found.document["next"]["why"]) == (1, "proven")
+
+
+def test_a_size_the_model_does_not_take_does_not_fit():
+    """The mask has 12 columns: a row of one is spread over them, one of two is not."""
+    graph = helper.make_graph(
+        [helper.make_node("Add", ["x", "mask"], ["y"]), helper.make_node("ReduceMean", ["y"], ["loss"], keepdims=0)],
+        "masked", [helper.make_tensor_value_info("x", TensorProto.FLOAT, [4, "T"])],
+        [helper.make_tensor_value_info("loss", TensorProto.FLOAT, [])],
+        [numpy_helper.from_array(np.zeros((1, 12), np.float32), "mask")],
+    )  # fmt: skip
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)]).SerializeToString()
+    found = fit_of(model, budget="1MB", grow="T", differentiate=False).document
+    assert (found["size"], found["next"]["size"], found["next"]["why"]) == (1, 2, "refused")
+    assert "mask" in found["next"]["said"] or "Add" in found["next"]["said"]
+
+
+def test_a_stop_keeps_what_was_found():
+    stop = threading.Event()
+    stop.set()
+    found = fit(layers(), parse_fit({"budget": "64KiB"}), cancel=stop)
+    assert found.document["stopped"] and found.document["size"] == 2
+    assert found.exit_code == 3
+
+
+BAD: list[tuple[dict[str, Any], list[str]]] = [
+    ({}, ["budget"]),
+    ({"budget": "50%"}, ["budget"]),
+    ({"budget": 0}, ["budget"]),
+    ({"budget": "1GB", "fits": "a100-80gb"}, ["fits"]),
+    ({"budget": "1GB", "batch": 3, "grow": "batch", "seed": -1}, ["seed", "batch"]),
+    ({"budget": "1GB", "dims": {"T": 3}, "grow": "T"}, ["dims.T"]),
+    ({"budget": "1GB", "max_overhead": "much", "grow": 3, "return": "plan"}, ["return", "max_overhead", "grow"]),
+    ({"budget": "1GB", "bugdet": 3, "fraction_of": "reducible"}, ["fraction_of", "bugdet"]),
+]
+
+
+@pytest.mark.parametrize(("fields", "paths"), BAD)
+def test_faults_are_told_together_with_place_and_remedy(fields: dict[str, Any], paths: list[str]):
+    with pytest.raises(BadRequest) as caught:
+        parse_fit(fields)
+    assert sorted(finding.path for finding in caught.value.findings) == sorted(paths)
+    assert all(finding.found and finding.expected and finding.remedy for finding in caught.value.findings)
+
+
+SIZES_ONLY = b"""{"format": "remat/1", "outputs": ["b"],
+  "values": [{"name": "a", "bytes": 100, "role": "input"}, {"name": "b", "bytes": 100}],
+  "nodes": [{"name": "A", "op": "acme::A", "inputs": ["a"], "outputs": ["b"]}]}"""
+
+
+def test_a_document_of_sizes_alone_is_refused_in_words():
+    with pytest.raises(BadRequest, match="leading length"):
+        fit_of(SIZES_ONLY, budget="1GB")
+    with pytest.raises(BadRequest, match="every length is a number"):
+        fit_of(SIZES_ONLY, budget="1GB", grow="sequence")
+
+
+def test_what_grows_has_to_be_clear():
+    with pytest.raises(BadRequest, match="batch, sequence"):
+        fit_of(DECODER, budget="1MB", grow="T")
+    with pytest.raises(BadRequest, match="as large as at 2"):
+        fit_of(layers(), budget="64KiB", dims={"N": 4})
