@@ -1,14 +1,32 @@
-"""The instances beside this file: names, documents, budgets and what is best known of each."""
+"""The instances beside this file: names, documents, budgets and what is best known of each.
+
+Graphs that papers report figures of are not ours to distribute; `find_published` looks for them in a folder of yours.
+"""
 
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
 FOLDER = Path(__file__).parent / "instances"
+#: Nodes and reads of the published graphs that benchmarks know, as their authors have them.
+PUBLISHED = {
+    "layered_n250": (250, 944),
+    "layered_n500": (500, 2461),
+    "layered_n1000": (1000, 5875),
+    "fcn8_b32": (73, 149),
+    "resnet50_b256": (353, 751),
+}
+PUBLISHED_VARIABLE = "REMAT_PUBLISHED"
+PUBLISHED_DEFAULT = Path(__file__).parents[2] / "shared" / "instances" / "published"
+PUBLISHED_SOURCE = (
+    "Bartan et al., Moccasin, ICML 2023, and Jain et al., Checkmate, MLSys 2020, from `data` of the repository "
+    "haoming-codes/moccasin, licence GPL-3"
+)
 
 
 @dataclass(frozen=True)
@@ -51,9 +69,26 @@ class Instance:
         return float(duration / self._annotations["no_recompute_seconds"] - 1)
 
 
-def published(name: str) -> bytes:
-    """The document of a graph that others have published figures of, in their order; nothing is known of it here."""
-    return (FOLDER / "published" / f"{name}.json").read_bytes()
+def published_folder(named: Path | None = None) -> Path:
+    """The folder to look for published graphs in: `named`, else that of REMAT_PUBLISHED, else the default."""
+    from_environment = os.environ.get(PUBLISHED_VARIABLE)
+    return named or (Path(from_environment) if from_environment else PUBLISHED_DEFAULT)
+
+
+def find_published(folder: Path) -> dict[str, Path]:
+    """Name -> file of the published graphs in the folder; empty where it does not exist."""
+    return {name: path for name in PUBLISHED if (path := folder / f"{name}.json").is_file()}
+
+
+@cache
+def read_published(path: Path) -> bytes:
+    """The document of a published graph; raises ValueError where its size is not that of the authors' graph."""
+    document = path.read_bytes()
+    nodes = json.loads(document)["nodes"]
+    size, expected = (len(nodes), sum(len(node["inputs"]) for node in nodes)), PUBLISHED[path.stem]
+    if size != expected:
+        raise ValueError(f"{path}: {size[0]} nodes and {size[1]} reads; the published graph has {expected}")
+    return document
 
 
 def instances() -> list[Instance]:

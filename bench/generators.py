@@ -127,7 +127,7 @@ def layered(nodes: int, seed: int = 0) -> Document:
 
 
 #: Nodes -> reads, and layers between the first node and the last, of the random layered graphs of Bartan et al.,
-#: "Moccasin", ICML 2023; three of them are among the instances.
+#: "Moccasin", ICML 2023.
 PUBLISHED_LAYERED = {100: (236, 19), 250: (944, 22), 500: (2461, 31), 1000: (5875, 49)}
 #: The part of the reads that pass over a layer, how much narrower or wider than the mean a layer is at the most, and
 #: the part of the next layer that a node is read by, as far as they lie side by side.

@@ -3,7 +3,10 @@
     python bench/table.py                      # median of three seeds; most of an hour on a quiet machine
     python bench/table.py --quick              # one seed
     python bench/table.py --only LSTM,curve    # goals and cases whose name contains one of these
+    python bench/table.py --published FOLDER   # where the published graphs are (bench/instances/README.md)
 
+Published graphs are read from that folder, else from the one REMAT_PUBLISHED names, else from
+`../shared/instances/published`; rows of graphs that are not there are skipped, with a message.
 Writes bench/results/targets.json. What is measured stands in `bench/targets.py`.
 """
 
@@ -19,6 +22,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from bench.catalogue import PUBLISHED, PUBLISHED_SOURCE, PUBLISHED_VARIABLE, find_published, published_folder
 from bench.run import machine
 from bench.targets import Measure, Target, targets
 from planner.warm import warm
@@ -33,10 +37,15 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--quick", action="store_true", help="one seed")
     parser.add_argument("--only", type=lambda text: text.split(","), default=[""])
+    parser.add_argument("--published", type=Path, metavar="FOLDER", help="folder of the published graphs")
     asked = parser.parse_args()
+    folder = published_folder(asked.published)
+    published = find_published(folder)
+    if missing := skipped(folder, published):
+        print(missing, file=sys.stderr)
     warm()
     rows = []
-    for target in targets():
+    for target in targets(published):
         if any(word in f"{target.goal}: {target.case}" for word in asked.only):
             rows.append(measured(target, SEEDS[:1] if asked.quick else SEEDS))
             print(line(rows[-1]), flush=True)
@@ -45,6 +54,17 @@ def main() -> int:
         RESULT.parent.mkdir(exist_ok=True)
         RESULT.write_text(json.dumps({"machine": machine(), "quick": asked.quick, "rows": rows}, indent=1) + "\n")
     return 1 if any(row["floor_met"] is False for row in rows) else 0
+
+
+def skipped(folder: Path, published: dict[str, Path]) -> str:
+    """The message about published graphs that are not in the folder; empty when all are."""
+    missing = [name for name in PUBLISHED if name not in published]
+    if not missing:
+        return ""
+    return (
+        f"{folder}: no published graphs {', '.join(missing)}; their rows are skipped. Source: {PUBLISHED_SOURCE}. "
+        f"Name their folder with --published or {PUBLISHED_VARIABLE}; bench/instances/README.md describes the files."
+    )
 
 
 def measured(target: Target, seeds: tuple[int, ...]) -> dict[str, Any]:

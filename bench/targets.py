@@ -13,10 +13,11 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache, partial
+from pathlib import Path
 
 import numpy as np
 
-from bench.catalogue import Instance, published
+from bench.catalogue import Instance, read_published
 from bench.generators import deep_transformer, layered, published_like, transformer
 from bench.paddle_program import transformer as decoder
 from bench.run import resident_bytes
@@ -164,11 +165,11 @@ def generated(make: Callable[..., object], *sizes: int) -> bytes:
     return made if isinstance(made, bytes) else json.dumps(made).encode()
 
 
-def targets() -> list[Target]:
-    """All of them, small ones first."""
+def targets(published: dict[str, Path] | None = None) -> list[Target]:
+    """All of them, small ones first; `published` names the files of published graphs, others have no rows."""
     return [
-        *_small(), *_given(), *_free(), *_published(), *_training(), *_lstm(), *_decoder(), *_largest(),
-        *_stops(), *_evaluator(), *_curve(),
+        *_small(), *_given(), *_free(), *_published(published or {}), *_drawn(), *_training(), *_lstm(), *_decoder(),
+        *_largest(), *_stops(), *_evaluator(), *_curve(),
     ]  # fmt: skip
 
 
@@ -250,25 +251,34 @@ def _free() -> list[Target]:
     ]  # fmt: skip
 
 
-def _published() -> list[Target]:
-    """The graphs of Moccasin's authors themselves, and others drawn like their random ones, one for each seed.
+def _published(files: dict[str, Path]) -> list[Target]:
+    """The graphs of the papers themselves, those of `files` only."""
+    result = []
+    for budget, rows in LAYERED.items():
+        for nodes, levels in rows.items():
+            if path := files.get(f"layered_n{nodes}"):
+                case = Case(partial(read_published, path), budget, "free")
+                floor, aim = ((seconds, most + ROUNDED) for seconds, most in levels)
+                name = f"{nodes} nodes, {budget}"
+                result.append(_simple("published layered graphs, free order", name, case, floor, aim))
+    for name, (seconds, percent) in NETWORKS.items():
+        for budget, most in percent.items():
+            if path := files.get(name):
+                case, level = Case(partial(read_published, path), budget, "free"), (seconds, most + ROUNDED)
+                result.append(_simple("published training graphs, free order", f"{name} {budget}", case, level, level))
+    return result
 
-    Drawn alike, one needs up to six times the repeats of another: a plan within the budget is all they have to have.
+
+def _drawn() -> list[Target]:
+    """Graphs drawn like the published random ones, one for each seed.
+
+    One such graph needs up to six times the recomputation of another, so the floor is any plan within the budget.
     """
 
     def drawn(nodes: int, budget: float, level: tuple[float, float], seed: int) -> float:
         return extra(Case(partial(generated, published_like, nodes, seed), budget, "free"), level[0], seed)
 
     result = []
-    for budget, rows in LAYERED.items():
-        for nodes, levels in rows.items():
-            case = Case(partial(published, f"layered_n{nodes}"), budget, "free")
-            floor, aim = ((seconds, most + ROUNDED) for seconds, most in levels)
-            result.append(_simple("published layered graphs, free order", f"{nodes} nodes, {budget}", case, floor, aim))
-    for name, (seconds, percent) in NETWORKS.items():
-        for budget, most in percent.items():
-            case, level = Case(partial(published, name), budget, "free"), (seconds, most + ROUNDED)
-            result.append(_simple("published training graphs, free order", f"{name} {budget}", case, level, level))
     for budget, rows in LAYERED.items():
         for nodes, (floor, _) in rows.items():
             measure = partial(drawn, nodes, budget, floor)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import csv
+import json
 
 import pytest
 
-from bench import run
-from bench.catalogue import FOLDER, Instance, instances, published
 from graph.formats.readers import load
 from planner.formulation.formulate import question_of
 from planner.request.plan_request import parse_request
+from bench import catalogue, run, table, targets
+from bench.catalogue import FOLDER, PUBLISHED, Instance, find_published, instances, published_folder, read_published
+from bench.generators import published_like
 
 
 @pytest.mark.parametrize("instance", instances(), ids=lambda instance: instance.name)
@@ -30,19 +32,46 @@ def test_the_peak_without_recomputation_is_the_one_written_down(name):
     assert row["budget_bytes"] == -(-instance.baseline_peak_bytes // 2)
 
 
-@pytest.mark.parametrize(
-    ("name", "nodes", "reads", "peak"),
-    [
-        ("layered_n250", 250, 944, 146_840), ("layered_n500", 500, 2461, 284_439),
-        ("layered_n1000", 1000, 5875, 608_619),
-        ("fcn8_b32", 73, 149, 13_484_795_520), ("resnet50_b256", 353, 751, 38_059_356_160),
-    ],
-)  # fmt: skip
-def test_a_published_graph_has_the_size_and_the_peak_of_its_authors(name, nodes, reads, peak):
-    question = question_of(load(published(name)), parse_request({}))
-    problem = question.lowered.problem
-    assert (problem.tasks, len(problem.reads.index)) == (nodes, reads)
-    assert question.baseline.score.peak_bytes == peak
+def folder_with(folder, name, nodes):
+    """A folder with a graph drawn like the published one, under the name of a published graph."""
+    folder.mkdir(exist_ok=True)
+    (folder / f"{name}.json").write_text(json.dumps(published_like(nodes)))
+    return folder
+
+
+def test_a_published_graph_in_the_folder_gets_its_rows_and_the_others_are_named_as_skipped(tmp_path):
+    folder = folder_with(tmp_path, "layered_n250", 250)
+    found = find_published(folder)
+    rows = [target for target in targets.targets(found) if target.goal.startswith("published")]
+    assert {target.case for target in rows} == {"250 nodes, 0.9", "250 nodes, 0.8", "250 nodes, 0.7"}
+    message = table.skipped(folder, found)
+    assert "layered_n250" not in message
+    assert all(name in message for name in PUBLISHED if name != "layered_n250")
+
+
+def test_without_the_folder_the_message_names_source_licence_and_remedy_and_no_row_is_published(tmp_path):
+    folder = tmp_path / "missing"
+    assert find_published(folder) == {}
+    message = table.skipped(folder, {})
+    assert str(folder) in message
+    assert all(text in message for text in ("Moccasin", "Checkmate", "GPL-3", "--published", "REMAT_PUBLISHED"))
+    assert not [target for target in targets.targets() if target.goal.startswith("published")]
+
+
+def test_an_option_precedes_the_environment_which_precedes_the_default(tmp_path, monkeypatch):
+    monkeypatch.delenv("REMAT_PUBLISHED", raising=False)
+    assert published_folder() == catalogue.PUBLISHED_DEFAULT
+    monkeypatch.setenv("REMAT_PUBLISHED", str(tmp_path))
+    assert published_folder() == tmp_path
+    assert published_folder(tmp_path / "named") == tmp_path / "named"
+
+
+def test_a_graph_of_another_size_is_not_taken_for_the_published_one(tmp_path):
+    path = folder_with(tmp_path, "layered_n250", 250) / "layered_n250.json"
+    assert json.loads(read_published(path))["format"] == "remat/1"
+    path = folder_with(tmp_path, "layered_n500", 250) / "layered_n500.json"
+    with pytest.raises(ValueError, match="250 nodes and 944 reads; the published graph has"):
+        read_published(path)
 
 
 @pytest.mark.parametrize("path", sorted((FOLDER / "layout").glob("*.csv")), ids=lambda path: path.stem)
