@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from pathlib import Path
+
+import pytest
 
 ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -21,3 +24,29 @@ def test_every_licence_beside_shipped_files_goes_into_the_wheel() -> None:
     }
     assert listed == shipped | {ROOT / "LICENSE"}
     assert all(any(ROOT.glob(pattern)) for pattern in PROJECT["license-files"])
+
+
+def released() -> list[tuple[int, ...]]:
+    """Versions of the changelog from top to bottom; every heading is a version with a date, or Unreleased."""
+    headings = re.findall(r"^## (.*)$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    versions = headings[headings[:1] == ["[Unreleased]"] :]
+    matches = [re.fullmatch(r"\[(\d+)\.(\d+)\.(\d+)\] - \d{4}-\d{2}-\d{2}", heading) for heading in versions]
+    assert matches and all(matches), versions
+    return [tuple(map(int, match.groups())) for match in matches if match]
+
+
+def test_the_changelog_lists_the_current_version_or_has_changes_above_it() -> None:
+    versions = released()
+    assert versions == sorted(set(versions), reverse=True), "the newest stands first"
+    current = tuple(map(int, PROJECT["version"].split(".")))
+    unreleased = "\n## [Unreleased]\n" in (ROOT / "CHANGELOG.md").read_text()
+    assert versions[0] == current or (unreleased and versions[0] < current)
+
+
+@pytest.mark.parametrize("name", ["CHANGELOG.md", "CONTRIBUTING.md"])
+def test_links_and_files_named_exist(name: str) -> None:
+    text = (ROOT / name).read_text()
+    links = {link for link in re.findall(r"\]\(([^)#]+)\)", text) if "://" not in link}
+    named = set(re.findall(r"`((?:graph|planner|app|remat|tests|bench|docs)/[\w/]*(?:\.py|\.md|\.json)?)[ `]", text))
+    named.discard("remat/1")  # a document's format
+    assert links and not [path for path in links | named if not (ROOT / path).exists()]
