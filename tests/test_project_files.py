@@ -7,6 +7,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
+import yaml
 
 ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -50,3 +51,16 @@ def test_links_and_files_named_exist(name: str) -> None:
     named = set(re.findall(r"`((?:graph|planner|app|remat|tests|bench|docs)/[\w/]*(?:\.py|\.md|\.json)?)[ `]", text))
     named.discard("remat/1")  # a document's format
     assert links and not [path for path in links | named if not (ROOT / path).exists()]
+
+
+def test_the_hooks_run_the_commands_of_check_and_the_docs_test_that_check_includes() -> None:
+    repos = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())["repos"]
+    assert [repo["repo"] for repo in repos] == ["local"]
+    hooks = repos[0]["hooks"]
+    assert all(hook["language"] == "system" and hook["always_run"] and not hook["pass_filenames"] for hook in hooks)
+    checked = re.findall(r"^(?:\w+=\S+ )*(\.venv/bin/.*)$", (ROOT / "check").read_text(), re.MULTILINE)
+    *quick, tests = checked
+    *entries, docs = [hook["entry"] for hook in hooks]
+    assert entries == quick
+    pytest_command, _, path = docs.rpartition(" ")
+    assert tests.startswith(pytest_command) and path == "tests/test_docs.py" and (ROOT / path).is_file()
