@@ -1,6 +1,12 @@
-"""`python -m remat` is `remat`."""
+"""The command line: `python -m remat`, and what the console script `remat` calls."""
 
-from app.cli.typer_app import main
+
+def main() -> None:
+    """Run one command and exit with its code."""
+    from app.cli.typer_app import main as run  # imported here: the wheel and the checkout share this entry point
+
+    run()
+
 
 if __name__ == "__main__":
     main()

@@ -29,7 +29,7 @@ Progressed = Callable[[Mapping[str, Any]], None]
 
 # forkserver: children of a process that has imported everything and serves nobody; 20-40 ms each.
 _CONTEXT = multiprocessing.get_context("forkserver")
-_CONTEXT.set_forkserver_preload(["__main__", "app.solver.preload"])
+_CONTEXT.set_forkserver_preload(["__main__", f"{__package__}.preload"])
 
 
 @dataclass(frozen=True, slots=True)

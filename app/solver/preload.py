@@ -4,7 +4,6 @@ Compiled kernels that are on the disk are there as well: a child that loads them
 solve imports and prepares when it first needs it: a small one is made here, once, which no child then has to.
 """
 
-import importlib
 import json
 import os
 
@@ -13,23 +12,18 @@ import os
 for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(_name, "1")  # before numpy is imported: children share the machine
 
-for _name in (
-    "planner.pipeline.solve",
-    "app.models.analysis",
-    "app.models.transforms",
-    "graph.formats.readers",
-    "graph.formats.native.writer",
-    "graph.formats.onnx.writer",
-):
-    importlib.import_module(_name)
+from app.models import analysis, transforms  # noqa: E402, F401
+from app.solver import child_tasks  # noqa: E402
+from graph.formats import readers  # noqa: E402, F401
+from graph.formats.native import writer as _native  # noqa: E402, F401
+from graph.formats.onnx import writer as _onnx  # noqa: E402, F401
+from planner import warm  # noqa: E402
+from planner.pipeline.solve import solve  # noqa: E402
+from planner.request.plan_request import parse_request  # noqa: E402
 
 
 def _solve_a_small_one() -> None:
     """A training step of one layer, read and planned as any other."""
-    from app.solver import child_tasks
-    from planner.pipeline.solve import solve
-    from planner.request.plan_request import parse_request
-
     values = [{"name": name, "shape": [8], "dtype": "float32"} for name in ("h", "y", "dy", "dh", "dx")]
     forward = [("f", ["x"], ["h"]), ("g", ["h"], ["y"])]
     backward = [("dg", ["y"], ["dy"]), ("dm", ["h", "dy"], ["dh"]), ("df", ["x", "dh"], ["dx"])]
@@ -44,7 +38,6 @@ def _solve_a_small_one() -> None:
     solve(json.dumps(document).encode(), parse_request(asked))
 
 
-_warm = importlib.import_module("planner.warm")
-_warm.load()
-if all(kernels.is_on_disk() for kernels in _warm.ALL):
+warm.load()
+if all(kernels.is_on_disk() for kernels in warm.ALL):
     _solve_a_small_one()

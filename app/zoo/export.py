@@ -30,7 +30,7 @@ def exported(network: Network) -> bytes:
     from torch._subclasses.fake_tensor import FakeTensorMode
 
     room, _, name = network.module.partition(".")
-    build = getattr(importlib.import_module(f"app.zoo.networks.{room}"), name)
+    build = getattr(importlib.import_module(f"{__package__}.networks.{room}"), name)
     with _quiet(), FakeTensorMode(allow_non_fake_inputs=True), torch.no_grad():
         program: Any = torch.onnx.export(
             build(**network.arguments).eval(),

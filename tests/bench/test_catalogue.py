@@ -7,9 +7,6 @@ import json
 
 import pytest
 
-from graph.formats.readers import load
-from planner.formulation.formulate import question_of
-from planner.request.plan_request import parse_request
 from bench import catalogue, run, table, targets
 from bench.catalogue import FOLDER, PUBLISHED, Instance, find_published, instances, published_folder, read_published
 from bench.generators import published_like
