@@ -4,7 +4,7 @@ ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
 RUN python -m venv /opt/remat
 ENV PATH=/opt/remat/bin:$PATH
 WORKDIR /src
-COPY pyproject.toml constraints.txt README.md LICENSE ./
+COPY pyproject.toml setup.py constraints.txt README.md LICENSE ./
 COPY graph graph
 COPY planner planner
 COPY app app
@@ -12,7 +12,7 @@ COPY remat remat
 RUN pip install -c constraints.txt .
 # Loops for any processor of this kind: the image may run on another machine than the one that builds it.
 ENV NUMBA_CPU_NAME=generic NUMBA_CACHE_DIR=/kernels
-RUN mkdir /kernels && cd / && python -m planner.warm
+RUN mkdir /kernels && cd / && python -m remat.planner.warm
 
 FROM python:3.11-slim
 ENV PATH=/opt/remat/bin:$PATH PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 \

@@ -15,6 +15,7 @@ See docs/packaging.md.
 from __future__ import annotations
 
 import ast
+import itertools
 import os
 import shutil
 from collections.abc import Iterator, Set
@@ -69,12 +70,11 @@ def rewritten(source: bytes, file: str, modules: Set[str]) -> bytes:
                 assert node.end_lineno is not None and node.end_col_offset is not None
                 span = at(node.lineno, node.col_offset), at(node.end_lineno, node.end_col_offset)
                 edits.append((*span, "; ".join(map(_import_statement, node.names)).encode()))
-        elif isinstance(node, ast.ImportFrom) and node.level == 0:
-            if _is_moved(node.module or "", modules, f"{file}:{node.lineno}"):
-                start = at(node.lineno, node.col_offset) + len(b"from")
-                while source[start : start + 1] in b" \t\f\\\r\n":
-                    start += 1
-                edits.append((start, start, f"{TARGET}.".encode()))
+        elif isinstance(node, ast.ImportFrom) and _is_moved(_imported_from(node), modules, f"{file}:{node.lineno}"):
+            start = at(node.lineno, node.col_offset) + len(b"from")
+            while source[start : start + 1] in b" \t\f\\\r\n":
+                start += 1
+            edits.append((start, start, f"{TARGET}.".encode()))
     for line, name in _names_in_strings(tree, modules):
         raise CannotMap(
             f"{file}:{line}: the string {name!r} names a module, which the wheel has as {TARGET}.{name}; "
@@ -84,6 +84,10 @@ def rewritten(source: bytes, file: str, modules: Set[str]) -> bytes:
         source = source[:start] + text + source[end:]
     ast.parse(source, file)
     return source
+
+
+def _imported_from(node: ast.ImportFrom) -> str:
+    return "" if node.level else node.module or ""  # a relative import is right in both places
 
 
 def _is_moved(name: str, modules: Set[str], where: str) -> bool:
@@ -129,7 +133,7 @@ def _names_in_strings(tree: ast.Module, modules: Set[str]) -> Iterator[tuple[int
             if called in TAKE_MODULE_NAMES and node.args:
                 yield from _roots(node.args[:1])
         elif isinstance(node, (ast.List, ast.Tuple)):
-            for before, after in zip(node.elts, node.elts[1:]):  # noqa: B905, RUF007
+            for before, after in itertools.pairwise(node.elts):
                 if isinstance(before, ast.Constant) and before.value == "-m":
                     yield from _roots([after])
 
@@ -141,7 +145,7 @@ def _roots(nodes: list[ast.expr]) -> Iterator[tuple[int, str]]:
 
 
 def lay_out(folder: Path) -> None:
-    """Rewrite the packages in `folder`, a copy of those of the checkout, and move them under `remat`. Raises CannotMap."""
+    """Rewrite the packages in `folder`, a copy of the checkout's, and move them under `remat`. Raises CannotMap."""
     modules = module_names(folder)
     for package in MOVED:
         if f"{TARGET}.{package}" in modules:

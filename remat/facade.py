@@ -1,16 +1,15 @@
-"""One call per thing a user wants; everything else is in the rooms below."""
+"""The public functions: one call per task; everything else is in the packages below."""
 
 from __future__ import annotations
 
 import json
 import os
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
-from app.atomic_files import write_whole
 from app.cli.commands.files import read_report
 from graph import cancellation
 from graph.errors import BadGraph, Finding
@@ -18,83 +17,51 @@ from graph.ir import Graph
 from planner.errors import BadRequest, IllegalPlan
 from planner.pipeline import curve as curves
 from planner.pipeline import fit as fits
-from planner.pipeline.progress import Outcome
 from planner.pipeline.solve import solve
 from planner.report import saved_report
 from planner.request.curve_and_fit_request import parse_curve, parse_fit
-from planner.request.plan_request import parse_request
+from planner.request.field_parsers import unknown
+from planner.request.plan_request import DEFAULT_OVERHEAD, PARSERS, parse_request
+from remat.errors import BadInput, Stopped
+from remat.report import Report
+from remat.request_fields import WIRE_NAMES, BatchFields, CurveFields, FitFields, PlanFields, request_keywords
 
-# Imports inside functions: loaded when first used, so that `import remat` stays quick.
+# Imports inside functions: batches are loaded when asked for.
 
-
-class BadInput(ValueError):
-    """The model or the request cannot be planned; `findings` say what, where and how to mend it."""
-
-    def __init__(self, findings: tuple[Finding, ...]):
-        self.findings = findings
-        super().__init__("\n".join(map(str, findings)))
-
-
-class Stopped(Exception):
-    """The search was cancelled; `best` is the report of the best plan so far, None where there was none yet."""
-
-    def __init__(self, best: Report | None = None):
-        self.best = best
-        super().__init__(
-            "stopped before there was a plan" if best is None
-            else "the search was stopped; the best plan so far is in .best"
-        )  # fmt: skip
+__all__ = [
+    "BadGraph", "BadInput", "BadRequest", "Finding", "Graph", "Report", "Stopped", "batch", "curve", "fit", "plan",
+    "verify",
+]  # fmt: skip
+Model = str | os.PathLike[str] | bytes | Graph
 
 
-class Report(Mapping[str, Any]):
-    """The report of the wire contract as a mapping, with the graphs it speaks of."""
-
-    def __init__(self, outcome: Outcome):
-        self._report = outcome.report
-        self.source: Graph = outcome.source
-        self.graph: Graph = outcome.graph
-
-    def __getitem__(self, key: str) -> Any:
-        return self._report[key]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._report)
-
-    def __len__(self) -> int:
-        return len(self._report)
-
-    def __repr__(self) -> str:
-        plan = self["plan"]
-        return (
-            f"<Report {self['model']['name']!r}: {plan['status']}, peak {plan['peak_bytes']:,} bytes "
-            f"({plan['saved']:.1%} saved), {plan['overhead']:.2%} more time, executed: {self['executed']['status']}>"
-        )
-
-    def _repr_html_(self) -> str:
-        """What a notebook shows: the answer, and memory before and after."""
-        from app.render.notebook import report_html
-
-        return report_html(self)
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the report with its source, so that `remat verify` needs this one file. Atomic."""
-        from graph.formats.native.writer import document
-
-        write_whole(Path(path), json.dumps({**self._report, "source": document(self.source)}).encode())
-
-
+@request_keywords(PlanFields, execute="auto")
 def plan(
-    model: str | os.PathLike[str] | bytes | Graph,
+    model: Model,
     budget: str | float | int | None = None,
     *,
     cancel: threading.Event | None = None,
-    **request: Any,
+    **request: Unpack[PlanFields],
 ) -> Report:
-    """A plan for a model file, its bytes or a Graph. `request` takes every field of the wire contract.
+    """Plan a model: the fastest plan whose peak is within the budget, or the lowest peak within `max_overhead`.
 
-    Raises BadInput with findings, and Stopped with the best plan so far, if there is one, once `cancel` is set.
+    >>> report = remat.plan("model.json", "90%")
+    >>> report.peak_bytes <= 0.9 * report.baseline_peak_bytes + 1
+    True
+
+    Parameters:
+        model: A path, the bytes of a file in any supported format, or a `Graph`.
+        budget: "50%" or 0.5 of the baseline peak, bytes (8589934592, "8GiB", "8GB"), or 0 for the lowest peak. Without
+            `budget`, `max_overhead` and `fits`: the lowest peak within 10% extra time.
+        cancel: Stops the search once set.
+
+    Raises:
+        BadInput: The model or the request is invalid; `findings` name each fault. A budget that no plan reaches is no
+            error: `status` is then "over_budget".
+        Stopped: `cancel` was set; `best` is the report of the best plan so far, if there is one.
+        OSError: The file cannot be read.
     """
-    fields = {"execute": "auto", **request} | ({} if budget is None else {"budget": budget})
+    fields = {"execute": "auto", **_wire(request)} | ({} if budget is None else {"budget": budget})
     try:
         outcome = solve(_read(model), parse_request(fields), cancel=cancel)
     except (BadGraph, BadRequest) as error:
@@ -106,20 +73,32 @@ def plan(
     return Report(outcome)
 
 
+@request_keywords(CurveFields)
 def curve(
-    model: str | os.PathLike[str] | bytes | Graph,
+    model: Model,
     budgets: Sequence[str | float | int],
     *,
     cancel: threading.Event | None = None,
-    **request: Any,
+    **request: Unpack[CurveFields],
 ) -> dict[str, Any]:
-    """The least time found within each budget, and the bound beside it: `remat-curve/1`, a plan in every point.
+    """Plan a model under several budgets: a `remat-curve/1` document with the time, bound and plan of each point.
 
-    Raises BadInput with findings. Once `cancel` is set, points not searched yet get the best plan found by then;
-    Stopped where there is none.
+    >>> points = remat.curve("model.json", ["100%", "90%"])["points"]
+    >>> [point["plan"]["overhead"] >= 0 for point in points]
+    [True, True]
+
+    Parameters:
+        model: A path, the bytes of a file in any supported format, or a `Graph`.
+        budgets: 1 to 64 different budgets, each as in `plan`.
+        cancel: Stops the search once set; points not searched yet get the best plan found until then.
+
+    Raises:
+        BadInput: The model or the request is invalid; `findings` name each fault.
+        Stopped: `cancel` was set before there was a plan.
+        OSError: The file cannot be read.
     """
     try:
-        asked = parse_curve({**request, "budgets": list(budgets)})
+        asked = parse_curve({**_wire(request), "budgets": list(budgets)})
         return curves.curve(_read(model), asked, cancel=cancel).document
     except (BadGraph, BadRequest) as error:
         raise BadInput(error.findings) from None
@@ -127,28 +106,42 @@ def curve(
         raise Stopped from None
 
 
+@request_keywords(FitFields, max_overhead=DEFAULT_OVERHEAD)
 def fit(
-    model: str | os.PathLike[str] | bytes | Graph,
-    budget: str | int,
+    model: Model,
+    budget: str | int | None = None,
     grow: str = "batch",
     *,
     cancel: threading.Event | None = None,
-    **request: Any,
+    **request: Unpack[FitFields],
 ) -> dict[str, Any]:
-    """The largest batch, sequence or other dimension that fits a memory: `remat-fit/1`, with the plan at that size.
+    """Find the largest batch, sequence or other dimension that fits: a `remat-fit/1` document with `size` and `plan`.
 
-    Raises BadInput with findings. Once `cancel` is set, the largest size found by then is returned; Stopped where
-    there is none.
+    >>> found = remat.fit("decoder.onnx", "400KB", dims={"sequence": 8}, planner="greedy")
+    >>> found["size"] >= 1, found["plan"]["peak_bytes"] <= 400_000
+    (True, True)
+
+    Parameters:
+        model: A path, the bytes of a file in any supported format, or a `Graph`.
+        budget: Memory in bytes: 85899345920, "80GiB" or "80GB"; or give a device name as `fits`.
+        grow: Dimension to grow: "batch", "sequence", or the name of a symbolic dimension.
+        cancel: Stops the search once set; the largest size found until then is returned.
+
+    Raises:
+        BadInput: The model or the request is invalid; `findings` name each fault.
+        Stopped: `cancel` was set before any size was found to fit.
+        OSError: The file cannot be read.
     """
+    fields = {**_wire(request), "grow": grow} | ({} if budget is None else {"budget": budget})
     try:
-        asked = parse_fit({**request, "budget": budget, "grow": grow})
-        return fits.fit(_read(model), asked, cancel=cancel).document
+        return fits.fit(_read(model), parse_fit(fields), cancel=cancel).document
     except (BadGraph, BadRequest) as error:
         raise BadInput(error.findings) from None
     except cancellation.Stopped:
         raise Stopped from None
 
 
+@request_keywords(BatchFields)
 def batch(
     models: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
     budgets: Sequence[str | float | int],
@@ -159,13 +152,30 @@ def batch(
     executor: Executor | None = None,
     workers: int | None = None,
     cancel: threading.Event | None = None,
-    **request: Any,
+    **request: Unpack[BatchFields],
 ) -> list[dict[str, Any]]:
-    """A row a plan, in the order asked: every model at every size, budget, planner and seed, its `report` inside.
+    """Plan every model at every size, budget, planner and seed: one row per plan, in that order, with its `report`.
 
-    `models` are files, folders, manifests of `remat zoo` or patterns. `executor` is any `concurrent.futures` executor,
-    such as Dask's or Ray's, whose workers read the files under the same names; without it `workers` child processes
-    of this machine do the work. What cannot be planned is a row in state `failed`. Raises BadInput, ValueError.
+    >>> rows = remat.batch("*.json", ["100%", "90%"], planners=["greedy", "anneal"])
+    >>> [row["state"] for row in rows]
+    ['succeeded', 'succeeded', 'succeeded', 'succeeded']
+
+    Parameters:
+        models: Files, folders, manifests of `remat zoo` or glob patterns; one or a list.
+        budgets: Budgets as in `plan`.
+        planners: Names that `remat planners` lists.
+        seeds: Seeds of the random choices.
+        batch_sizes: Leading lengths of every input; without any, those of the manifest, else the model's own.
+        executor: Any `concurrent.futures` executor, such as Dask's or Ray's, whose workers read the same files.
+        workers: Number of child processes if there is no `executor`; default: one per core.
+        cancel: No further plan is started once set, and running searches end; rows of finished plans are returned.
+
+    A model that cannot be planned is a row with `state` "failed".
+
+    Raises:
+        BadInput: The request is invalid; `findings` name each fault.
+        ValueError: `models` names no model, or there are too many combinations.
+        OSError: A file cannot be read.
     """
     from app.errors import BadUsage
     from app.sweep import executors
@@ -176,7 +186,7 @@ def batch(
     named = [models] if isinstance(models, str | os.PathLike) else models
     try:
         found = [model for name in named for model in models_of(Path(name))]
-        items = items_of(found, budgets, planners, seeds, batch_sizes, request)
+        items = items_of(found, budgets, planners, seeds, batch_sizes, _wire(request))
     except BadRequest as error:
         raise BadInput(error.findings) from None
     except BadUsage as error:
@@ -199,14 +209,19 @@ def batch(
     return [rows[item.key] for item in items if item.key in rows]
 
 
-def _read(model: str | os.PathLike[str] | bytes | Graph) -> bytes | Graph:
-    return model if isinstance(model, (bytes, Graph)) else Path(model).read_bytes()
-
-
 def verify(report: Mapping[str, Any] | str | os.PathLike[str]) -> dict[str, Any]:
-    """What an independent check of a saved plan finds: `{"valid": True, ...}` or `{"valid": False, "why": ...}`.
+    """Check a saved plan independently: `{"valid": True, ...}` or `{"valid": False, "why": ...}`.
 
-    Raises BadInput where that is no report, or one that is damaged.
+    >>> remat.plan("model.json", "90%").save("plan.json")
+    >>> remat.verify("plan.json")["valid"]
+    True
+
+    Parameters:
+        report: A file that `Report.save` or `remat plan -o` wrote, or its contents.
+
+    Raises:
+        BadInput: The file is not a report, or is damaged.
+        OSError: The file cannot be read.
     """
     try:
         return saved_report.verify(report if isinstance(report, Mapping) else read_report(os.fspath(report)))
@@ -214,3 +229,16 @@ def verify(report: Mapping[str, Any] | str | os.PathLike[str]) -> dict[str, Any]
         raise BadInput(error.findings) from None
     except IllegalPlan as error:
         return {"valid": False, "why": str(error)}
+
+
+def _read(model: Model) -> bytes | Graph:
+    return model if isinstance(model, (bytes, Graph)) else Path(model).read_bytes()
+
+
+def _wire(keywords: Mapping[str, Any]) -> dict[str, Any]:
+    """The request fields as the wire format names them. Raises BadInput for a keyword that is no field."""
+    known = {name: parser for name, parser in PARSERS.items() if name not in WIRE_NAMES.values()}
+    known |= {name: PARSERS[wire_name] for name, wire_name in WIRE_NAMES.items()}
+    if findings := [unknown(name, name, known) for name in keywords if name not in known and name not in PARSERS]:
+        raise BadInput(tuple(findings))
+    return {WIRE_NAMES.get(name, name): value for name, value in keywords.items()}

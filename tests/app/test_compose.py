@@ -98,7 +98,7 @@ def test_the_image_has_kernels_for_any_processor_and_no_root() -> None:
     build, _, run = text.partition("\nFROM ")[2].partition("\nFROM ")
     for stage in (build, run):
         assert "NUMBA_CPU_NAME=generic" in stage and "NUMBA_CACHE_DIR=/kernels" in stage
-    assert "python -m planner.warm" in build
+    assert "python -m remat.planner.warm" in build
     assert re.findall(r"^USER (.*)$", run, re.MULTILINE) == ["10001:10001"]
     copied = re.findall(r"^COPY (?!--)([\w./-]+) ", text, re.MULTILINE)
     kept = [line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")]
@@ -117,8 +117,8 @@ def test_the_start_warms_kernels_for_what_solves_and_runs_what_it_is_given(tmp_p
         )
         return done.stdout, done.stderr
 
-    assert start("echo", "serve") == ("serve\n", "python -m planner.warm\n")
-    assert start("echo", "worker", "-x") == ("worker -x\n", "python -m planner.warm\n")
+    assert start("echo", "serve") == ("serve\n", "python -m remat.planner.warm\n")
+    assert start("echo", "worker", "-x") == ("worker -x\n", "python -m remat.planner.warm\n")
     assert start("echo", "migrate") == ("migrate\n", "")
 
 

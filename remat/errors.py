@@ -1,0 +1,35 @@
+"""Exceptions of the public functions.
+
+ValueError
+└── BadInput     the model or the request cannot be planned
+Exception
+└── Stopped      the search was cancelled
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from graph.errors import Finding
+
+if TYPE_CHECKING:
+    from remat.report import Report
+
+
+class BadInput(ValueError):
+    """The model or the request cannot be planned; `findings` say what, where and how to correct it."""
+
+    def __init__(self, findings: tuple[Finding, ...]):
+        self.findings = findings
+        super().__init__("\n".join(map(str, findings)))
+
+
+class Stopped(Exception):
+    """The search was cancelled; `best` is the report of the best plan so far, None if there was none yet."""
+
+    def __init__(self, best: Report | None = None):
+        self.best = best
+        super().__init__(
+            "stopped before there was a plan" if best is None
+            else "the search was stopped; the best plan so far is in .best"
+        )  # fmt: skip

@@ -1,0 +1,168 @@
+"""The result of `remat.plan`."""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, cast
+
+from app.atomic_files import write_whole
+
+if TYPE_CHECKING:
+    from graph.ir import Graph
+    from planner.pipeline.progress import Outcome
+
+# Imports inside functions: loaded when a report is saved or shown in a notebook.
+
+
+class Report(Mapping[str, Any]):
+    """A plan and what is known about it.
+
+    Attributes hold what is read most; as a mapping it is the whole report of the wire format (`remat schema report`),
+    so `report.peak_bytes == report["plan"]["peak_bytes"]`. Sizes are bytes, times are seconds of one training step as
+    the device profile predicts them, shares are fractions (0.034 is 3.4%).
+
+    `source` is the graph that was planned, after differentiation; `graph` is the rewritten graph.
+    """
+
+    def __init__(self, outcome: Outcome):
+        self._report = outcome.report
+        self.source: Graph = outcome.source
+        self.graph: Graph = outcome.graph
+
+    @property
+    def status(self) -> Literal["proven", "found", "over_budget"]:
+        """`proven`: no plan is better; `found`: see `gap`; `over_budget`: no plan within the budget was found."""
+        return cast(Literal["proven", "found", "over_budget"], self._plan["status"])
+
+    @property
+    def peak_bytes(self) -> int:
+        """Largest number of bytes live at once under the plan."""
+        return int(self._plan["peak_bytes"])
+
+    @property
+    def arena_bytes(self) -> int | None:
+        """Bytes of the arena after layout, alignment included; None without a layout. May exceed `peak_bytes`."""
+        return cast("int | None", self._plan["arena_bytes"])
+
+    @property
+    def baseline_peak_bytes(self) -> int:
+        """Peak in bytes without recomputation, in the order of the document."""
+        return int(self._report["baseline"]["peak_bytes"])
+
+    @property
+    def saved_bytes(self) -> int:
+        """`baseline_peak_bytes - peak_bytes`."""
+        return int(self._plan["saved_bytes"])
+
+    @property
+    def budget_bytes(self) -> int | None:
+        """The budget in bytes; None if the goal was an overhead."""
+        return cast("int | None", self._plan["budget_bytes"])
+
+    @property
+    def seconds(self) -> float:
+        """Predicted time of one step under the plan, in seconds."""
+        return float(self._plan["seconds"])
+
+    @property
+    def baseline_seconds(self) -> float:
+        """Predicted time of one step without recomputation, in seconds."""
+        return float(self._report["baseline"]["seconds"])
+
+    @property
+    def overhead(self) -> float:
+        """Extra time over the baseline, as a fraction of it."""
+        return float(self._plan["overhead"])
+
+    @property
+    def gap(self) -> float:
+        """Distance to the proven lower bound: of the overhead, or of the peak as a fraction where that is the goal."""
+        return float(self._plan["gap"])
+
+    @property
+    def bound(self) -> Mapping[str, Any]:
+        """The proven lower bound: `seconds`, `overhead`, `peak_bytes`, and the certificate that shows it."""
+        return cast(Mapping[str, Any], self._plan["bound"])
+
+    @property
+    def fits(self) -> bool:
+        """Whether all bytes, residents and reserve included, fit the memory of the device or of the request."""
+        return bool(self._report["fits"])
+
+    @property
+    def order(self) -> list[tuple[str, int]]:
+        """The sequence to execute: (node name, run), where run counts 0, 1, 2, ...; a run above 0 is recomputation."""
+        return [(name, run) for name, run in self._plan["order"]]
+
+    @property
+    def recomputed(self) -> list[str]:
+        """Names of the nodes that run more than once."""
+        return list(self._plan["recomputed"])
+
+    @property
+    def kept(self) -> list[str]:
+        """Names of the forward values that the backward pass reads from their first run."""
+        return list(self._plan["kept"])
+
+    @property
+    def warnings(self) -> list[str]:
+        """What to know before using the plan, one sentence each."""
+        return list(self._report["warnings"])
+
+    @property
+    def executed(self) -> Mapping[str, Any]:
+        """The execution check: `status` "equal", "different" or "not executed"; `how`, `why`, measured `peak_bytes`."""
+        return cast(Mapping[str, Any], self._report["executed"])
+
+    @property
+    def executed_equal(self) -> bool | None:
+        """Whether the rewritten graph computed the same results; None if it was not executed."""
+        status = self.executed["status"]
+        return None if status == "not executed" else status == "equal"
+
+    def to_dict(self) -> dict[str, Any]:
+        """The whole report as a dict of its own, of types that JSON has."""
+        return copy.deepcopy(self._report)
+
+    def to_json(self, indent: int | None = None) -> str:
+        """The whole report as a JSON document.
+
+        >>> json.loads(report.to_json())["plan"]["status"] == report.status
+        True
+        """
+        return json.dumps(self._report, indent=indent)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the report and its source graph to one file, which `remat verify` accepts. Atomic. Raises OSError."""
+        from graph.formats.native.writer import document
+
+        write_whole(Path(path), json.dumps({**self._report, "source": document(self.source)}).encode())
+
+    @property
+    def _plan(self) -> dict[str, Any]:
+        return cast("dict[str, Any]", self._report["plan"])
+
+    def __getitem__(self, key: str) -> Any:
+        return self._report[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._report)
+
+    def __len__(self) -> int:
+        return len(self._report)
+
+    def __repr__(self) -> str:
+        return (
+            f"<Report {self['model']['name']!r}: {self.status}, peak {self.peak_bytes:,} bytes "
+            f"({self._plan['saved']:.1%} saved), {self.overhead:.2%} slower, execution: {self.executed['status']}>"
+        )
+
+    def _repr_html_(self) -> str:
+        """The report as a notebook shows it: the result, and memory before and after."""
+        from app.render.notebook import report_html
+
+        return report_html(self)
