@@ -117,7 +117,7 @@ def fit(
 ) -> dict[str, Any]:
     """Find the largest batch, sequence or other dimension that fits: a `remat-fit/1` document with `size` and `plan`.
 
-    >>> found = remat.fit("decoder.onnx", "400KB", dims={"sequence": 8}, planner="greedy")
+    >>> found = remat.fit("decoder.onnx", "400KB", dims={"sequence": 8}, planner="mirror")
     >>> found["size"] >= 1, found["plan"]["peak_bytes"] <= 400_000
     (True, True)
 

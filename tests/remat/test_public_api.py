@@ -98,7 +98,7 @@ def test_returns_is_the_field_return() -> None:
 
 
 def test_a_fit_takes_a_device_instead_of_a_budget() -> None:
-    found = remat.fit(MODEL, fits="400KB", dims={"sequence": 8}, planner="greedy")
+    found = remat.fit(MODEL, fits="400KB", dims={"sequence": 8}, planner="mirror")
     assert found["size"]
     with pytest.raises(remat.BadInput, match="the memory to fit"):
         remat.fit(MODEL)
