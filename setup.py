@@ -55,7 +55,7 @@ def rewritten(source: bytes, file: str, modules: Set[str]) -> bytes:
     >>> rewritten(b"from graph.ir import Graph", "x.py", {"graph", "graph.ir"})
     b'from remat.graph.ir import Graph'
     """
-    tree = ast.parse(source, file)
+    nodes = list(ast.walk(ast.parse(source, file)))
     line_starts = [0]
     for line in source.splitlines(keepends=True):
         line_starts.append(line_starts[-1] + len(line))
@@ -64,7 +64,7 @@ def rewritten(source: bytes, file: str, modules: Set[str]) -> bytes:
         return line_starts[line - 1] + column  # columns of a syntax tree count UTF-8 bytes
 
     edits: list[tuple[int, int, bytes]] = []  # start, end, replacement
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Import):
             if any(_is_moved(alias.name, modules, f"{file}:{node.lineno}") for alias in node.names):
                 assert node.end_lineno is not None and node.end_col_offset is not None
@@ -75,14 +75,13 @@ def rewritten(source: bytes, file: str, modules: Set[str]) -> bytes:
             while source[start : start + 1] in b" \t\f\\\r\n":
                 start += 1
             edits.append((start, start, f"{TARGET}.".encode()))
-    for line, name in _names_in_strings(tree, modules):
+    for line, name in _names_in_strings(nodes, modules):
         raise CannotMap(
             f"{file}:{line}: the string {name!r} names a module, which the wheel has as {TARGET}.{name}; "
             "derive it from __name__ or __package__, or from the imported module"
         )
     for start, end, text in sorted(edits, reverse=True):
         source = source[:start] + text + source[end:]
-    ast.parse(source, file)
     return source
 
 
@@ -111,14 +110,14 @@ def _import_statement(alias: ast.alias) -> str:
     return f"import {TARGET}.{alias.name}; {binding}" if rest else binding
 
 
-def _names_in_strings(tree: ast.Module, modules: Set[str]) -> Iterator[tuple[int, str]]:
+def _names_in_strings(nodes: list[ast.AST], modules: Set[str]) -> Iterator[tuple[int, str]]:
     """(line, string) of each string that names a moved module or something in it.
 
     That is: "app.cli" or "app.cli.main" anywhere, f"app.zoo.{name}", and "app" alone only as an argument of
     `TAKE_MODULE_NAMES` or after "-m".
     """
     within = {name for name in modules if "." in name}
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             parts = node.value.split(".")
             dotted = parts[0] in MOVED and all(part.isidentifier() for part in parts)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from pathlib import Path
 
 import pytest
@@ -79,13 +80,10 @@ def test_every_file_of_the_checkout_can_be_rewritten() -> None:
     modules = BUILD.module_names(ROOT)
     for package in (*BUILD.MOVED, BUILD.TARGET):
         for file in (ROOT / package).rglob("*.py"):
-            tree = ast.parse(BUILD.rewritten(file.read_bytes(), str(file), modules))
-            for node in ast.walk(tree):
-                if isinstance(node, ast.Import):
-                    names = [alias.name for alias in node.names]
-                else:
-                    names = [node.module or ""] if isinstance(node, ast.ImportFrom) and not node.level else []
-                assert not {name.partition(".")[0] for name in names} & {*BUILD.MOVED}
+            text = BUILD.rewritten(file.read_bytes(), str(file), modules).decode()
+            compile(text, str(file), "exec")
+            left = re.findall(r"^ *(?:from|import) (?:app|planner|graph)\b.*", text, re.MULTILINE)
+            assert not left
 
 
 def test_packages_are_moved_below_remat(tmp_path: Path) -> None:
