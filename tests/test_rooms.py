@@ -80,8 +80,8 @@ MAY_IMPORT: dict[str, str] = {
     "app.settings": "graph.limits",
     "app.solver": (
         "app.errors app.jobs.answers app.models app.render app.telemetry graph.cancellation graph.errors "
-        "graph.formats graph.formats.native graph.ir graph.limits planner.formulation planner.layout "
-        "planner.pipeline planner.request"
+        "graph.formats graph.formats.native graph.formats.onnx graph.ir graph.limits planner.formulation "
+        "planner.layout planner.pipeline planner.request planner.warm"
     ),
     "app.store": "app.atomic_files app.catalogue app.errors app.settings app.telemetry planner.errors",
     "app.sweep": (
@@ -195,12 +195,15 @@ MAY_IMPORT: dict[str, str] = {
     "planner.search": "planner.algorithms planner.bounds planner.problem",
     "planner.verify": "planner.errors planner.problem",
     "planner.warm": "planner.algorithms planner.layout planner.problem",
-    "remat": "app.client graph.errors planner.errors remat.facade",
+    "remat": "app.client graph.errors graph.ir planner.errors remat.errors remat.facade remat.report",
     "remat.__main__": "app.cli",
+    "remat.errors": "graph.errors remat.report",
     "remat.facade": (
-        "app.atomic_files app.cli app.errors app.render app.sweep graph.cancellation graph.errors "
-        "graph.formats.native graph.ir planner.errors planner.pipeline planner.report planner.request"
+        "app.cli app.errors app.sweep graph.cancellation graph.errors graph.ir planner.errors planner.pipeline "
+        "planner.report planner.request remat.errors remat.report remat.request_fields"
     ),
+    "remat.report": "app.atomic_files app.render graph.formats.native graph.ir planner.pipeline",
+    "remat.request_fields": "planner.request",
 }
 
 
