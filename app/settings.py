@@ -103,6 +103,11 @@ class Settings(BaseSettings):
     def limits(self) -> Limits:
         """The graph room's own limits."""
         return Limits(
-            self.decompressed_bytes, self.nodes, self.values, self.depth, self.name_length,
-            self.attribute_bytes, self.constant_bytes,
-        )  # fmt: skip
+            self.decompressed_bytes,
+            self.nodes,
+            self.values,
+            self.depth,
+            self.name_length,
+            self.attribute_bytes,
+            self.constant_bytes,
+        )

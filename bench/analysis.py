@@ -90,9 +90,11 @@ def measured(data: bytes) -> dict[str, Any]:
         graph = timed("to a graph", lambda: load(data))
         timed("back to a document", lambda: mutable_document(graph))
     return {
-        "ops": len(document.nodes), "versions": len(analysis.table.names), "dead": len(analysis.dead),
+        "ops": len(document.nodes),
+        "versions": len(analysis.table.names),
+        "dead": len(analysis.dead),
         "seconds": seconds,
-    }  # fmt: skip
+    }
 
 
 if __name__ == "__main__":

@@ -141,11 +141,19 @@ def measured(folder: Path, given: argparse.Namespace) -> dict[str, Any]:
         batch = client.wait_batch(batch_id, timeout=60)
     served.stop()
     return {
-        "items": batch["total"], "search_seconds": given.seconds, "planner": given.planner, "slots": given.slots,
-        "kills": kills, "counts": batch["items"], "lived_seconds": round(lived, 1),
-        "serving_cpu_seconds": round(cpu, 2), "posting_cpu_seconds": round(posting, 2),
-        "solving_cpu_seconds": round(solving, 1), "serving_peak_mib": round(peak / 2**20), "load": os.getloadavg()[2],
-    } | told(folder, batch, cpu, solving, lived, kills, given)  # fmt: skip
+        "items": batch["total"],
+        "search_seconds": given.seconds,
+        "planner": given.planner,
+        "slots": given.slots,
+        "kills": kills,
+        "counts": batch["items"],
+        "lived_seconds": round(lived, 1),
+        "serving_cpu_seconds": round(cpu, 2),
+        "posting_cpu_seconds": round(posting, 2),
+        "solving_cpu_seconds": round(solving, 1),
+        "serving_peak_mib": round(peak / 2**20),
+        "load": os.getloadavg()[2],
+    } | told(folder, batch, cpu, solving, lived, kills, given)
 
 
 def told(
@@ -175,12 +183,16 @@ def told(
         "more was begun again than kills met": again > kills * given.slots,
     }
     return {
-        "operations": len(rows), "begun_again": again, "solver_seconds": round(solver, 1),
+        "operations": len(rows),
+        "begun_again": again,
+        "solver_seconds": round(solver, 1),
         "cpu_milliseconds_an_item": round(1000 * cpu / batch["total"], 1),
-        "operation_seconds": round(busy, 1), "overhead": round(cpu / solver, 4),
-        "cpu_overhead": round(cpu / solving, 4), "slots_idle": round(1 - busy / (given.slots * lived), 4),
+        "operation_seconds": round(busy, 1),
+        "overhead": round(cpu / solver, 4),
+        "cpu_overhead": round(cpu / solving, 4),
+        "slots_idle": round(1 - busy / (given.slots * lived), 4),
         "wrong": [said for said, is_so in checks.items() if is_so] + faults,
-    }  # fmt: skip
+    }
 
 
 def _seconds(began: str, ended: str) -> float:

@@ -81,13 +81,16 @@ def show(step: Graph, found: list[Row]) -> None:
         print(
             f"{row.name:34}{row.peak_bytes:>12,}{row.peak_bytes - resident:>14,}{row.seconds:>12.6f}{extra:>10.2%}"
             f"{trips} {row.executed}"
-        )  # fmt: skip
+        )
 
 
 def rows(
-    step: Graph, seconds: float = 20.0, execute: bool = False, shares: Sequence[float] = SHARES,
+    step: Graph,
+    seconds: float = 20.0,
+    execute: bool = False,
+    shares: Sequence[float] = SHARES,
     below: Sequence[float] = (),
-) -> Iterator[Row]:  # fmt: skip
+) -> Iterator[Row]:
     """Storing everything, recomputing everything, and plans at budgets between, both ends included."""
     (pair,) = find_pairs(step)
     most, least = as_given(step), as_given(with_saved(step, pair, []))

@@ -86,10 +86,15 @@ def bounded(instance: Instance, budget: str, order: str, plan: float | None) -> 
     given = order == "given"
     known = [share for share in (plan, instance.best_known(budget)) if share is not None]  # legal in free order too
     return Row(
-        instance.name, budget, overhead(question.bound.cost, question.baseline_cost),
-        instance.bound(budget) if given else None, min(known, default=None), question.bound.kind, question.bound.proof,
+        instance.name,
+        budget,
+        overhead(question.bound.cost, question.baseline_cost),
+        instance.bound(budget) if given else None,
+        min(known, default=None),
+        question.bound.kind,
+        question.bound.proof,
         seconds,
-    )  # fmt: skip
+    )
 
 
 def reached(path: Path) -> dict[tuple[str, str], float]:

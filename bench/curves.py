@@ -124,10 +124,14 @@ def row_of(name: str, document: dict[str, Any], seconds: float) -> dict[str, Any
     points = [{k: v for k, v in point.items() if k != "plan"} for point in document["points"]]
     met = met_of(points)
     return {
-        "instance": name, "seconds_limit": seconds, "points": points, "violations": document["violations"],
+        "instance": name,
+        "seconds_limit": seconds,
+        "points": points,
+        "violations": document["violations"],
         "below_bound": sum(point["overhead"] < point["bound_overhead"] - 1e-12 for point in met),
-        "breaks": breaks_of(met), "elapsed": document["elapsed"],
-    }  # fmt: skip
+        "breaks": breaks_of(met),
+        "elapsed": document["elapsed"],
+    }
 
 
 def breaks_of(points: list[dict[str, Any]]) -> dict[str, str]:
@@ -139,9 +143,7 @@ def breaks(points: list[dict[str, Any]]) -> Iterator[tuple[str, str, float, floa
     """Of each (budget, why, how far above the line, gap to the bound, how far the bound is above its own line)."""
     for loose, here, tight in zip(points, points[1:], points[2:], strict=False):
         part = (here["budget_bytes"] - tight["budget_bytes"]) / (loose["budget_bytes"] - tight["budget_bytes"])
-        line, below = (
-            part * loose[what] + (1 - part) * tight[what] for what in ("overhead", "bound_overhead")
-        )  # fmt: skip
+        line, below = (part * loose[what] + (1 - part) * tight[what] for what in ("overhead", "bound_overhead"))
         if here["overhead"] > line + LEAST:
             above = here["bound_overhead"] - below
             why = PROVEN if here["bound_overhead"] > line else AS_THE_BOUND if above > LEAST else IN_THE_GAP

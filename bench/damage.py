@@ -10,9 +10,32 @@ from typing import Any
 
 #: What a field may be replaced with.
 JUNK: tuple[Any, ...] = (
-    None, True, -1, 0, 1, 2**31, 2**63, -(2**63), 10**30, 0.5, 1e308, float("nan"), float("inf"), "", "x", "\x00",
-    "float32", "forward", "é" * 300, [], [[]], [-1], {}, {"x": 1}, [0] * 50,
-)  # fmt: skip
+    None,
+    True,
+    -1,
+    0,
+    1,
+    2**31,
+    2**63,
+    -(2**63),
+    10**30,
+    0.5,
+    1e308,
+    float("nan"),
+    float("inf"),
+    "",
+    "x",
+    "\x00",
+    "float32",
+    "forward",
+    "é" * 300,
+    [],
+    [[]],
+    [-1],
+    {},
+    {"x": 1},
+    [0] * 50,
+)
 
 Place = tuple[Any, Any]  # (the dict or list, its key or index)
 

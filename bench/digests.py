@@ -63,8 +63,9 @@ def digests(only: str = "") -> Iterator[tuple[str, str]]:
         (name, document, budget, planner)
         for name, document in documents().items()
         for budget in BUDGETS
-        for planner in (*PLANNERS, "auto") if only in f"{name} {budget} {planner}"
-    ]  # fmt: skip
+        for planner in (*PLANNERS, "auto")
+        if only in f"{name} {budget} {planner}"
+    ]
     if not asked:
         return
     names, *columns = zip(*asked, strict=True)
@@ -80,7 +81,7 @@ def documents() -> dict[str, bytes]:
     generated |= {name: writer.document(differentiate(graph, ["loss"])) for name, graph in bodies.items()}
     return {name: Instance(name).bytes for name in INSTANCES} | {
         name: json.dumps(document).encode() for name, document in generated.items()
-    }  # fmt: skip
+    }
 
 
 def digest(document: bytes, budget: float, planner: str) -> str:

@@ -25,17 +25,22 @@ def row(report: dict[str, Any]) -> dict[str, Any]:
     """What counts of a report: activations at the peak over those of the baseline, and the price."""
     before, after = report["baseline"], report["plan"]
     return {
-        "planner": after["planner"], "peak_bytes": after["peak_bytes"],
+        "planner": after["planner"],
+        "peak_bytes": after["peak_bytes"],
         "activations": round(after["peak_by"]["activations"] / before["peak_by"]["activations"], 4),
-        "peak": round(after["peak_bytes"] / before["peak_bytes"], 4), "overhead": round(after["overhead"], 4),
-    }  # fmt: skip
+        "peak": round(after["peak_bytes"] / before["peak_bytes"], 4),
+        "overhead": round(after["overhead"], 4),
+    }
 
 
 def compare(model: bytes, seconds: float, iterations: int | None = None) -> dict[str, Any]:
     """Mirroring as published, and the lowest peak `auto` finds for no more time. `iterations` make it reproducible."""
     asked: dict[str, Any] = {
-        "loss": "softmax_loss", "counts": "activations", "execute": "no", "search_seconds": seconds,
-    }  # fmt: skip
+        "loss": "softmax_loss",
+        "counts": "activations",
+        "execute": "no",
+        "search_seconds": seconds,
+    }
     if iterations is not None:
         asked["iterations"] = iterations
     mirror = remat.plan(model, planner="mirror", budget="0", **asked)

@@ -16,9 +16,7 @@ from bench.tape import Document, Tape, elementwise_seconds, matmul_seconds
 HALF = 2  # bytes of a 16-bit float
 
 
-def transformer(
-    nodes: int, tokens: int = 2048, width: int = 2048, heads: int = 16, sequence: int = 1024
-) -> Document:  # fmt: skip
+def transformer(nodes: int, tokens: int = 2048, width: int = 2048, heads: int = 16, sequence: int = 1024) -> Document:
     """A training step of a decoder with equal layers, at least `nodes` nodes, phases forward and backward."""
     per_layer = len(_decoder(2, tokens, width, heads, sequence)["nodes"]) - len(
         _decoder(1, tokens, width, heads, sequence)["nodes"]
@@ -329,9 +327,13 @@ class _Convolutional:
         labels = self.value("labels", (self.batch,), "input", "int64")
         loss = self.node("SoftmaxCrossEntropyLoss", [scores, labels], out="loss")
         return {
-            "format": "remat/1", "name": self.name, "opset": {"": 21}, "values": self.values, "nodes": self.nodes,
+            "format": "remat/1",
+            "name": self.name,
+            "opset": {"": 21},
+            "values": self.values,
+            "nodes": self.nodes,
             "outputs": [loss],
-        }  # fmt: skip
+        }
 
 
 #: Forms by name, for `bench/scale.py`, `bench/digests.py` and tests: name -> (size -> document).

@@ -232,11 +232,13 @@ def headers(attack: Attack) -> None:
     games = [
         attack.head("GET", "/v1/operations", x="y" * 100_000),
         attack.head("GET", "/v1/operations", prefer="wait=1e308"),
-        b"GET / HTTP/9.9\r\n\r\n", b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" * 10,
+        b"GET / HTTP/9.9\r\n\r\n",
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" * 10,
         attack.head("POST", "/v1/plans", 5, transfer_encoding="chunked") + b"0\r\n\r\nGET /metrics HTTP/1.1\r\n\r\n",
         attack.head("GET", "/v1/operations", x_forwarded_for="127.0.0.1", x_original_url="/metrics"),
-        attack.head("POST", "/v1/plans", 10**18), attack.head("GET", "/v1/operations", content_encoding="gzip," * 500),
-    ]  # fmt: skip
+        attack.head("POST", "/v1/plans", 10**18),
+        attack.head("GET", "/v1/operations", content_encoding="gzip," * 500),
+    ]
 
     def work(k: int) -> None:
         while attack.goes_on():
@@ -284,9 +286,11 @@ def attacked(
         bystander.join()
     return {
         "answers": {str(status): count for status, count in sorted(attack.answers.items())},
-        "bystander": told, "service_highest_bytes": service.value, "family_highest_bytes": family.value,
+        "bystander": told,
+        "service_highest_bytes": service.value,
+        "family_highest_bytes": family.value,
         "service_after_bytes": resident_bytes(pid),
-    }  # fmt: skip
+    }
 
 
 def main() -> None:
@@ -299,12 +303,7 @@ def main() -> None:
         keys = key_of(data, "attacker"), key_of(data, "bystander")
         settings = {"REMAT_WORKERS": "2", "REMAT_BODY_SECONDS": "5", "REMAT_HEAD_SECONDS": "5"}
         with serving(data, "--auth", **settings) as (url, pid):
-            question: Json = {
-                "graph": model(40, "read"),
-                "budget": "70%",
-                "planner": "greedy",
-                "iterations": 20,
-            }
+            question: Json = {"graph": model(40, "read"), "budget": "70%", "planner": "greedy", "iterations": 20}
             key = {"authorization": f"Bearer {keys[1]}"}
             path = httpx2.post(f"{url}/v1/plans", json=question, headers=key, timeout=120).headers["location"]
             told: Json = {"cores": os.cpu_count(), "service_before_bytes": resident_bytes(pid)}

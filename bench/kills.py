@@ -129,10 +129,19 @@ class Storm:
     """A server and its workers, each a process that may be killed at any moment."""
 
     def __init__(self, place: dict[str, str], folder: Path, seed: int, cluster: Cluster | None):
-        self._environment = os.environ | place | {
-            "REMAT_WORKERS": "1", "REMAT_ATTEMPTS": "30", "REMAT_LOST_SECONDS": str(LOST_S), "REMAT_QUEUE": "100000",
-            "REMAT_LOG_LEVEL": "warning", "REMAT_DRAIN_SECONDS": "5", "OMP_NUM_THREADS": "1",
-        }  # fmt: skip
+        self._environment = (
+            os.environ
+            | place
+            | {
+                "REMAT_WORKERS": "1",
+                "REMAT_ATTEMPTS": "30",
+                "REMAT_LOST_SECONDS": str(LOST_S),
+                "REMAT_QUEUE": "100000",
+                "REMAT_LOG_LEVEL": "warning",
+                "REMAT_DRAIN_SECONDS": "5",
+                "OMP_NUM_THREADS": "1",
+            }
+        )
         self._engine = engine_of(place.get("REMAT_DATABASE_URL"), Path(place["REMAT_DATA"]))
         self._log = (folder / "log").open("ab")
         self._cluster, self._random = cluster, random.Random(seed)

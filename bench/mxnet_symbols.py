@@ -32,9 +32,14 @@ class Symbols:
         return self.shared[name]
 
     def op(
-        self, op: str, name: str, *inputs: Entry, control_deps: Sequence[int] = (), subgraphs: Sequence[Any] = (),
+        self,
+        op: str,
+        name: str,
+        *inputs: Entry,
+        control_deps: Sequence[int] = (),
+        subgraphs: Sequence[Any] = (),
         **attributes: Any,
-    ) -> Entry:  # fmt: skip
+    ) -> Entry:
         node: dict[str, Any] = {"op": op, "name": name, "inputs": list(inputs)}
         if control_deps:
             node["control_deps"] = list(control_deps)
@@ -74,9 +79,14 @@ class Symbols:
 
 
 def decoder(
-    batch: int = 128, source: int = 110, steps: int = 80, width: int = 2048, scoring: int = 1024, layers: int = 2,
+    batch: int = 128,
+    source: int = 110,
+    steps: int = 80,
+    width: int = 2048,
+    scoring: int = 1024,
+    layers: int = 2,
     words: int = 8000,
-) -> bytes:  # fmt: skip
+) -> bytes:
     """The decoder of a translation model with attention by a scoring network, unrolled over `steps`.
 
     Per step: tanh(keys [batch, source, scoring] + query) is scored, softmax weighs the source. These features are
@@ -108,9 +118,11 @@ def decoder(
 
 def _lstm(s: Symbols, name: str, owner: str, x: Entry, h: Entry, c: Entry, width: int) -> tuple[Entry, Entry]:
     gates = s.op(
-        "elemwise_add", f"{name}_gates", s.dense(f"{name}_i2h", x, 4 * width, owner=f"{owner}_i2h"),
+        "elemwise_add",
+        f"{name}_gates",
+        s.dense(f"{name}_i2h", x, 4 * width, owner=f"{owner}_i2h"),
         s.dense(f"{name}_h2h", h, 4 * width, owner=f"{owner}_h2h"),
-    )  # fmt: skip
+    )
     (cut, _, _) = s.op("SliceChannel", f"{name}_cut", gates, num_outputs=4, axis=1)
     i, f, o = (s.act(f"{name}_{g}", [cut, k, 0], "sigmoid") for g, k in (("i", 0), ("f", 1), ("o", 3)))
     g = s.act(f"{name}_g", [cut, 2, 0], "tanh")
@@ -119,9 +131,7 @@ def _lstm(s: Symbols, name: str, owner: str, x: Entry, h: Entry, c: Entry, width
     return s.op("elemwise_mul", f"{name}_h", o, s.act(f"{name}_tc", cell, "tanh")), cell
 
 
-def _attended(
-    s: Symbols, t: int, keys: Entry, states: Entry, h: Entry, scoring: int, source: int, width: int
-) -> Entry:  # fmt: skip
+def _attended(s: Symbols, t: int, keys: Entry, states: Entry, h: Entry, scoring: int, source: int, width: int) -> Entry:
     query = s.dense(f"q{t}", h, scoring, owner="query", bias=False)
     spread = s.op("broadcast_add", f"sum{t}", keys, s.op("expand_dims", f"qe{t}", query, axis=1))
     features = s.act(f"features{t}", spread, "tanh")
@@ -132,9 +142,12 @@ def _attended(
 
 
 def resnet(
-    depth: int = 152, batch: int = 32, classes: int = 1000, image: tuple[int, ...] = (3, 224, 224),
+    depth: int = 152,
+    batch: int = 32,
+    classes: int = 1000,
+    image: tuple[int, ...] = (3, 224, 224),
     preactivated: bool = True,
-) -> bytes:  # fmt: skip
+) -> bytes:
     """A ResNet with bottleneck blocks, as MXNet's own example has it; not preactivated, the older form of 2015."""
     s = Symbols()
     block = _preactivated if preactivated else _activated
@@ -172,9 +185,16 @@ def _activated(s: Symbols, name: str, x: Entry, width: int, stride: int, widens:
 
 def _convolution(s: Symbols, name: str, x: Entry, filters: int, kernel: int, stride: int) -> Entry:
     return s.layer(
-        "Convolution", name, x, "weight", num_filter=filters, kernel=(kernel, kernel), stride=(stride, stride),
-        pad=(kernel // 2, kernel // 2), no_bias=True,
-    )  # fmt: skip
+        "Convolution",
+        name,
+        x,
+        "weight",
+        num_filter=filters,
+        kernel=(kernel, kernel),
+        stride=(stride, stride),
+        pad=(kernel // 2, kernel // 2),
+        no_bias=True,
+    )
 
 
 def _norm(s: Symbols, name: str, x: Entry) -> Entry:

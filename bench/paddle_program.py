@@ -34,9 +34,14 @@ class Program:
         self.count = 0
 
     def variable(
-        self, name: str, shape: Sequence[int], cut: Sequence[int] | None = None, *, weight: bool = False,
+        self,
+        name: str,
+        shape: Sequence[int],
+        cut: Sequence[int] | None = None,
+        *,
+        weight: bool = False,
         dtype: int = FLOAT,
-    ) -> str:  # fmt: skip
+    ) -> str:
         var = self.block.vars.add(name=name, persistable=weight, is_parameter=weight)
         var.type.type = LOD_TENSOR
         var.type.lod_tensor.tensor.data_type = dtype
@@ -51,9 +56,15 @@ class Program:
         return name
 
     def op(
-        self, type: str, inputs: Sequence[str], made: Sequence[int], cut: Sequence[int] | None = None,
-        name: str = "", more: Sequence[tuple[Sequence[int], int]] = (), **attributes: Any,
-    ) -> str:  # fmt: skip
+        self,
+        type: str,
+        inputs: Sequence[str],
+        made: Sequence[int],
+        cut: Sequence[int] | None = None,
+        name: str = "",
+        more: Sequence[tuple[Sequence[int], int]] = (),
+        **attributes: Any,
+    ) -> str:
         """The first output, a new variable of shape `made`; `more` are (shape, dtype) of further ones."""
         self.count += 1
         out = self.variable(name or f"{type}_{self.count}.tmp_0", made, cut)
@@ -85,9 +96,15 @@ class Program:
 
 
 def transformer(
-    blocks: int = 4, batch: int = 8, tokens: int = 64, width: int = 64, heads: int = 4, words: int = 512,
-    dropout: float = 0.1, spread: bool = True,
-) -> bytes:  # fmt: skip
+    blocks: int = 4,
+    batch: int = 8,
+    tokens: int = 64,
+    width: int = 64,
+    heads: int = 4,
+    words: int = 512,
+    dropout: float = 0.1,
+    spread: bool = True,
+) -> bytes:
     """A decoder of `blocks` blocks, whose ends are checkpoints, with its loss; forward only."""
     p = Program(MESHES if spread else None)
     ids = p.variable("ids", (batch, tokens), (0, -1), dtype=INT)
@@ -101,9 +118,13 @@ def transformer(
     head = p.variable("head", (width, words), (-1, 1), weight=True)
     scores = p.op("matmul_v2", [x, head], (batch, tokens, words), (0, -1, 1))
     each = p.op(
-        "softmax_with_cross_entropy", [scores, labels], (batch, tokens, 1), (0, -1, -1),
-        more=[((batch, tokens, words), FLOAT)], axis=-1,
-    )  # fmt: skip
+        "softmax_with_cross_entropy",
+        [scores, labels],
+        (batch, tokens, 1),
+        (0, -1, -1),
+        more=[((batch, tokens, words), FLOAT)],
+        axis=-1,
+    )
     p.op("reduce_mean", [each], (1,), name="loss", reduce_all=True)
     return p.message.SerializeToString(deterministic=True)  # type: ignore[no-any-return]
 

@@ -25,9 +25,13 @@ from app.settings import Settings  # noqa: E402
 from tests.app.pages.seeded import fill  # noqa: E402
 
 PATHS = (
-    "/", "/?sort=saved_bytes&direction=desc", "/?planner=auto&outcome=fits&model=net", "/?page=50", "/trends.json",
+    "/",
+    "/?sort=saved_bytes&direction=desc",
+    "/?planner=auto&outcome=fits&model=net",
+    "/?page=50",
+    "/trends.json",
     "/savings.csv",
-)  # fmt: skip
+)
 
 
 def main() -> None:

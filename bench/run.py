@@ -54,17 +54,25 @@ def main() -> int:
     return 0 if all(row["legal"] and row["checked"] for row in rows.values()) else 1
 
 
-def scored(
-    instance: Instance, budget: str, planner: str, seed: int, seconds: float, order: str
-) -> dict[str, Any]:  # fmt: skip
+def scored(instance: Instance, budget: str, planner: str, seed: int, seconds: float, order: str) -> dict[str, Any]:
     """One row: what the planner reached within the budget, and how long all of planning took."""
     fields = {
-        "budget": float(budget), "planner": planner, "seed": seed, "search_seconds": seconds, "order": order,
-        "layout": "none", "execute": "no", "return": ["plan"],
-    }  # fmt: skip
+        "budget": float(budget),
+        "planner": planner,
+        "seed": seed,
+        "search_seconds": seconds,
+        "order": order,
+        "layout": "none",
+        "execute": "no",
+        "return": ["plan"],
+    }
     row: dict[str, Any] = {
-        "instance": instance.name, "budget": budget, "planner": planner, "seed": seed, "seconds_limit": seconds,
-    }  # fmt: skip
+        "instance": instance.name,
+        "budget": budget,
+        "planner": planner,
+        "seed": seed,
+        "seconds_limit": seconds,
+    }
     began = time.perf_counter()
     try:
         report = pipeline.solve(instance.bytes, parse_request(fields)).report
@@ -72,12 +80,20 @@ def scored(
         return {**row, "legal": False, "checked": False, "why": str(error)}
     elapsed, plan = time.perf_counter() - began, report["plan"]
     return {
-        **row, "legal": True, "checked": report["checked"], "status": plan["status"],
-        "by": plan["planner"], "overhead": plan["overhead"], "peak_bytes": plan["peak_bytes"],
-        "budget_bytes": plan["budget_bytes"], "fits": plan["peak_bytes"] <= plan["budget_bytes"],
-        "seconds": round(elapsed, 3), "plan_seconds": round(report["elapsed"]["plan"], 3),
-        "best_known": instance.best_known(budget), "bound": instance.bound(budget),
-    }  # fmt: skip
+        **row,
+        "legal": True,
+        "checked": report["checked"],
+        "status": plan["status"],
+        "by": plan["planner"],
+        "overhead": plan["overhead"],
+        "peak_bytes": plan["peak_bytes"],
+        "budget_bytes": plan["budget_bytes"],
+        "fits": plan["peak_bytes"] <= plan["budget_bytes"],
+        "seconds": round(elapsed, 3),
+        "plan_seconds": round(report["elapsed"]["plan"], 3),
+        "best_known": instance.best_known(budget),
+        "bound": instance.bound(budget),
+    }
 
 
 def line(row: dict[str, Any]) -> str:
@@ -111,18 +127,21 @@ def machine() -> dict[str, Any]:
     """What the numbers depend on beside the code."""
     model = [row for row in Path("/proc/cpuinfo").read_text().splitlines() if row.startswith("model name")]
     return {
-        "cpu": model[0].partition(": ")[2] if model else platform.machine(), "cores": os.cpu_count(),
+        "cpu": model[0].partition(": ")[2] if model else platform.machine(),
+        "cores": os.cpu_count(),
         "python": platform.python_version(),
-    }  # fmt: skip
+    }
 
 
 def table(planner: str, rows: list[dict[str, Any]]) -> str:
     """A Markdown table of one planner's rows."""
     budgets = sorted({row["budget"] for row in rows}, reverse=True)
     lines = [
-        f"### {planner}: reached (best known, bound)", "",
-        "| instance | " + " | ".join(budgets) + " | seconds |", "|---|" + "---|" * (len(budgets) + 1),
-    ]  # fmt: skip
+        f"### {planner}: reached (best known, bound)",
+        "",
+        "| instance | " + " | ".join(budgets) + " | seconds |",
+        "|---|" + "---|" * (len(budgets) + 1),
+    ]
     for instance in dict.fromkeys(row["instance"] for row in rows):
         of = [row for row in rows if row["instance"] == instance]
         cells = [cell([row for row in of if row["budget"] == budget]) for budget in budgets]

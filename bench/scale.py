@@ -63,7 +63,7 @@ def run_apart(nodes: int) -> dict[str, Any]:
         path.write_text(json.dumps(transformer(nodes)))
         done = subprocess.run(
             [sys.executable, __file__, "--measure", str(path)], check=True, capture_output=True, text=True
-        )  # fmt: skip
+        )
     return dict(json.loads(done.stdout.splitlines()[-1]))
 
 
@@ -76,10 +76,13 @@ def measured(document: bytes) -> dict[str, Any]:
     """Seconds and peak resident bytes per stage of one document."""
     stages = Stages()
     return {
-        **walked(document, stages), "seconds": stages.seconds, "peak_bytes": stages.peak_bytes,
-        "total_seconds": sum(stages.seconds.values()), "total_peak_bytes": max(stages.peak_bytes.values()),
+        **walked(document, stages),
+        "seconds": stages.seconds,
+        "peak_bytes": stages.peak_bytes,
+        "total_seconds": sum(stages.seconds.values()),
+        "total_peak_bytes": max(stages.peak_bytes.values()),
         "processor_seconds": sum(stages.processor_seconds.values()),
-    }  # fmt: skip
+    }
 
 
 def walked(document: bytes, stage: Callable[[str], AbstractContextManager[None]]) -> dict[str, Any]:
@@ -114,10 +117,13 @@ def walked(document: bytes, stage: Callable[[str], AbstractContextManager[None]]
         with stage("serialise"):
             size = len(writer.dump(rewritten))
     return {
-        "nodes": len(graph.nodes), "reads": len(question.lowered.problem.reads.index), "steps": len(plan.order),
-        "overhead": plan.score.cost / question.baseline_cost - 1, "bytes_over_budget": plan.score.bytes_over_budget,
+        "nodes": len(graph.nodes),
+        "reads": len(question.lowered.problem.reads.index),
+        "steps": len(plan.order),
+        "overhead": plan.score.cost / question.baseline_cost - 1,
+        "bytes_over_budget": plan.score.bytes_over_budget,
         "written_bytes": size,
-    }  # fmt: skip
+    }
 
 
 class Stages:

@@ -20,10 +20,17 @@ def transformer(layers: int = 32, tokens: int = 1024, width: int = 1024, heads: 
     """A decoder with pre-norm layers as one Scan, up to its loss; every weight is one parameter of all layers."""
     b = Builder(f"transformer of {layers} layers as one Scan")
     shapes = {
-        "gain_1": (width,), "bias_1": (width,), "w_q": (width, width), "w_k": (width, width), "w_v": (width, width),
-        "w_o": (width, width), "gain_2": (width,), "bias_2": (width,), "w_up": (width, 4 * width),
+        "gain_1": (width,),
+        "bias_1": (width,),
+        "w_q": (width, width),
+        "w_k": (width, width),
+        "w_v": (width, width),
+        "w_o": (width, width),
+        "gain_2": (width,),
+        "bias_2": (width,),
+        "w_up": (width, 4 * width),
         "w_down": (4 * width, width),
-    }  # fmt: skip
+    }
     hidden = TensorType(FLOAT, (tokens, width))
     x = b.value("x", hidden, Role.INPUT)
     stacks = [b.value(name, TensorType(FLOAT, (layers, *shape)), Role.PARAMETER) for name, shape in shapes.items()]
@@ -33,9 +40,14 @@ def transformer(layers: int = 32, tokens: int = 1024, width: int = 1024, heads: 
     out = _feed_forward(layer, _attention(layer, state, weights, tokens, width, heads), weights)
     body = Body(_closed(layer, [out]))
     (y,) = b.node(
-        "Scan", [x, *stacks], name="layers", outputs=["y"], types=[hidden],
-        attributes={"num_scan_inputs": len(stacks)}, bodies=MappingProxyType({"body": body}),
-    )  # fmt: skip
+        "Scan",
+        [x, *stacks],
+        name="layers",
+        outputs=["y"],
+        types=[hidden],
+        attributes={"num_scan_inputs": len(stacks)},
+        bodies=MappingProxyType({"body": body}),
+    )
     return _with_loss(b, y)
 
 
@@ -86,9 +98,14 @@ def recurrence(steps: int = 1000, batch: int = 256, width: int = 1024) -> Graph:
     (next_,) = step.node("Tanh", [biased], outputs=["h_next"])
     body = Body(_closed(step, [next_], formal=(h, x)), tuple((inner, v) for v, inner in captured.items()))
     (last,) = b.node(
-        "Scan", [h0, inputs], name="steps", outputs=["h"], types=[row], attributes={"num_scan_inputs": 1},
+        "Scan",
+        [h0, inputs],
+        name="steps",
+        outputs=["h"],
+        types=[row],
+        attributes={"num_scan_inputs": 1},
         bodies=MappingProxyType({"body": body}),
-    )  # fmt: skip
+    )
     return _with_loss(b, last)
 
 

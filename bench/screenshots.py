@@ -72,9 +72,7 @@ def others_of(url: str) -> dict[str, str]:
     places = {}
     with httpx2.Client(base_url=url, timeout=PATIENCE_S) as client:
         for kind, question in questions.items():
-            posted = client.post(
-                f"/v1/{kind}s", json=question | {"search_seconds": 1}, headers={"Prefer": "wait=0"}
-            )  # fmt: skip
+            posted = client.post(f"/v1/{kind}s", json=question | {"search_seconds": 1}, headers={"Prefer": "wait=0"})
             place = f"/v1/operations/{posted.json()['id']}"
             if posted.status_code == 202:
                 ended(client, place)
@@ -97,11 +95,19 @@ def pages_of(url: str) -> dict[str, str]:
     failed = asked(url, net, budget="60%", keep=["no_such_value"])
     first, second = (one["result"].rpartition("/")[2] for one in (done, other))
     return others_of(url) | {
-        "dashboard": "/", "dashboard-filtered": "/?planner=auto&sort=saved", "dashboard-nothing": "/?model=nothing",
-        "jobs": "/jobs", "job-done": f"/jobs/{done['id']}", "job-over-budget": f"/jobs/{over['id']}",
-        "job-failed": f"/jobs/{failed['id']}", "upload": "/upload", "plan": f"/plans/{first}",
-        "compare": f"/compare?a={first}&b={second}", "compare-nothing": "/compare", "unknown": "/jobs/op0",
-    }  # fmt: skip
+        "dashboard": "/",
+        "dashboard-filtered": "/?planner=auto&sort=saved",
+        "dashboard-nothing": "/?model=nothing",
+        "jobs": "/jobs",
+        "job-done": f"/jobs/{done['id']}",
+        "job-over-budget": f"/jobs/{over['id']}",
+        "job-failed": f"/jobs/{failed['id']}",
+        "upload": "/upload",
+        "plan": f"/plans/{first}",
+        "compare": f"/compare?a={first}&b={second}",
+        "compare-nothing": "/compare",
+        "unknown": "/jobs/op0",
+    }
 
 
 def main() -> None:

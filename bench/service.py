@@ -45,11 +45,14 @@ def model(blocks: int, name: str, width: int = 64) -> Json:
     ]
     nodes += [
         {
-            "name": f"b{i}", "op": "own::BlockGrad", "phase": "backward", "outputs": [f"g{i}"],
+            "name": f"b{i}",
+            "op": "own::BlockGrad",
+            "phase": "backward",
+            "outputs": [f"g{i}"],
             "inputs": [f"h{i}", f"g{i + 1}" if i + 1 < blocks else f"h{blocks - 1}"],
         }
         for i in reversed(range(blocks))
-    ]  # fmt: skip
+    ]
     return {"format": "remat/1", "name": name, "values": values, "nodes": nodes, "outputs": ["g0"]}
 
 
@@ -230,10 +233,15 @@ def flood(url: str, pid: int, graphs: int, clients: int) -> Json:
         took = [each for some in pool.map(post, [range(k, graphs, clients) for k in range(clients)]) for each in some]
     seconds = time.perf_counter() - began
     return {
-        "answers": dict(statuses), "told_to_come_back": refusals[429], "seconds": round(seconds, 1),
-        "a_second": round(graphs / seconds, 1), "milliseconds": spread(took),
-        "memory_before_bytes": before, "memory_highest_bytes": highest.value, "memory_after_bytes": family_bytes(pid),
-    }  # fmt: skip
+        "answers": dict(statuses),
+        "told_to_come_back": refusals[429],
+        "seconds": round(seconds, 1),
+        "a_second": round(graphs / seconds, 1),
+        "milliseconds": spread(took),
+        "memory_before_bytes": before,
+        "memory_highest_bytes": highest.value,
+        "memory_after_bytes": family_bytes(pid),
+    }
 
 
 def main() -> None:

@@ -97,14 +97,30 @@ CASES = (
     searched("cp_sat", lambda: layered(250)),
     Case("layout", "layout", lambda: layered(1000), {"budget": "80%", "iterations": 1, "layout": "best"}),
     Case("rewrite", "rewrite", lambda: transformer(5_000), {"budget": "80%", "planner": "greedy", "iterations": 5}),
-    Case("execute", "execute", lambda: forward(60, 512, 2048),
-         {"budget": "80%", "planner": "greedy", "iterations": 5, "loss": "loss", "execute": "yes"}),
-    Case("curve", "plan", lambda: layered(1000), {"budgets": ["90%", "80%"], "search_seconds": 60.0}, "curve",
-         improved=True),
-    Case("fit", "plan", lambda: forward(60, 512, 64),
-         {"budget": "200MiB", "loss": "loss", "search_seconds": 60.0, "planner": "anneal"}, "fit", best=None),
+    Case(
+        "execute",
+        "execute",
+        lambda: forward(60, 512, 2048),
+        {"budget": "80%", "planner": "greedy", "iterations": 5, "loss": "loss", "execute": "yes"},
+    ),
+    Case(
+        "curve",
+        "plan",
+        lambda: layered(1000),
+        {"budgets": ["90%", "80%"], "search_seconds": 60.0},
+        "curve",
+        improved=True,
+    ),
+    Case(
+        "fit",
+        "plan",
+        lambda: forward(60, 512, 64),
+        {"budget": "200MiB", "loss": "loss", "search_seconds": 60.0, "planner": "anneal"},
+        "fit",
+        best=None,
+    ),
     Case("layout of buffers", "layout", lambda: buffers(3_000), {"search_seconds": 60.0}, "layout"),
-)  # fmt: skip
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -153,10 +153,16 @@ def random_request(chance: random.Random) -> dict[str, Any]:
         [{"budget": 0}, {"budget": "50%"}, {"budget": "80%"}, {"budget": "100%"}, {"max_overhead": 0.2}, {}]
     )
     return {
-        **goal, "planner": chance.choice([*PLANNERS, "auto"]), "order": chance.choice(["free", "given"]),
-        "runtime": chance.choice(sorted(RUNTIMES)), "counts": chance.choice(["everything", "activations"]),
-        "layout": chance.choice(["fast", "best"]), "execute": "yes", "iterations": 20, "seed": chance.randrange(100),
-    }  # fmt: skip
+        **goal,
+        "planner": chance.choice([*PLANNERS, "auto"]),
+        "order": chance.choice(["free", "given"]),
+        "runtime": chance.choice(sorted(RUNTIMES)),
+        "counts": chance.choice(["everything", "activations"]),
+        "layout": chance.choice(["fast", "best"]),
+        "execute": "yes",
+        "iterations": 20,
+        "seed": chance.randrange(100),
+    }
 
 
 def arguments() -> argparse.Namespace:

@@ -37,14 +37,7 @@ _DIALECT = re.compile(
 _WORD_BREAK = re.compile(r"_+|(?<=[a-z0-9])(?=[A-Z])")
 #: Comments that direct a tool and so give no reason.
 _DIRECTIVE = re.compile(r"#\s*(?:noqa|type:|fmt:|pragma|mypy:)[^#]*")
-_LAYOUT = {
-    tokenize.NL,
-    tokenize.NEWLINE,
-    tokenize.INDENT,
-    tokenize.DEDENT,
-    tokenize.COMMENT,
-    tokenize.ENDMARKER,
-}
+_LAYOUT = {tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.COMMENT, tokenize.ENDMARKER}
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _DOCUMENTED = (ast.Module, ast.ClassDef, *_FUNCTIONS)
 FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef

@@ -31,9 +31,20 @@ from planner.request.plan_request import parse_request
 from planner.search import lexicographic
 
 PLANNERS = (
-    "auto", "greedy", "blocks", "moment", "anneal", "search_order", "revolve", "chain", "min_cut", "dtr", "exact",
-    "milp", "cp_sat",
-)  # fmt: skip
+    "auto",
+    "greedy",
+    "blocks",
+    "moment",
+    "anneal",
+    "search_order",
+    "revolve",
+    "chain",
+    "min_cut",
+    "dtr",
+    "exact",
+    "milp",
+    "cp_sat",
+)
 DOCUMENTS = ("vgg16_b32", "layered_n250_s2", "layered_n1000_s4", "transformer(10000)")
 BUDGET = "60%"
 #: Seconds from the stop to the answer, and from so many tasks on.

@@ -76,10 +76,15 @@ def measured(target: Target, seeds: tuple[int, ...]) -> dict[str, Any]:
     floor = None if target.floor is None else middle(target.at_floor)
     aim = None if target.aim is None else middle(target.at_aim)
     return {
-        "goal": target.goal, "case": target.case, "floor": target.floor, "at_floor": floor,
+        "goal": target.goal,
+        "case": target.case,
+        "floor": target.floor,
+        "at_floor": floor,
         "floor_met": None if floor is None or target.floor is None else floor <= target.floor,
-        "aim": target.aim, "at_aim": aim, "aim_met": None if aim is None or target.aim is None else aim <= target.aim,
-    }  # fmt: skip
+        "aim": target.aim,
+        "at_aim": aim,
+        "aim_met": None if aim is None or target.aim is None else aim <= target.aim,
+    }
 
 
 def line(row: dict[str, Any]) -> str:
@@ -115,8 +120,10 @@ def table(rows: list[dict[str, Any]]) -> str:
             cells.append(f"{sum(known)} of {len(known)}")
         missed = [
             f"{case['case']}: {part(case, level)}"
-            for case in cases for level in ("floor", "aim") if case[f"{level}_met"] is False
-        ]  # fmt: skip
+            for case in cases
+            for level in ("floor", "aim")
+            if case[f"{level}_met"] is False
+        ]
         lines.append(f"| {goal} | {' | '.join(cells)} | {'; '.join(dict.fromkeys(missed))} |")
     return "\n".join(lines)
 

@@ -28,9 +28,15 @@ class Tape:
         return self._value(name, size, role="input")
 
     def op(
-        self, op: str, inputs: Sequence[str], size: int, seconds: float,
-        saves: str = "", weight_bytes: int = 0, heavy: bool = False,
-    ) -> str:  # fmt: skip
+        self,
+        op: str,
+        inputs: Sequence[str],
+        size: int,
+        seconds: float,
+        saves: str = "",
+        weight_bytes: int = 0,
+        heavy: bool = False,
+    ) -> str:
         """Output of a new forward node.
 
         Its gradients read what `saves` lists: "input", "output", "others" (the inputs but the one
@@ -38,9 +44,16 @@ class Tape:
         """
         out = self._node(op, inputs, size, seconds, "forward", heavy)
         self.runs.append(
-            {"op": op, "inputs": list(inputs), "output": out, "seconds": seconds, "saves": saves.split(),
-             "weight": weight_bytes, "heavy": heavy}
-        )  # fmt: skip
+            {
+                "op": op,
+                "inputs": list(inputs),
+                "output": out,
+                "seconds": seconds,
+                "saves": saves.split(),
+                "weight": weight_bytes,
+                "heavy": heavy,
+            }
+        )
         return out
 
     def matmul(self, x: str, size: int, seconds: float, weight_bytes: int) -> str:
@@ -69,9 +82,12 @@ class Tape:
     def document(self, outputs: Sequence[str] = ()) -> Document:
         """What was written so far as a `remat/1` document."""
         return {
-            "format": "remat/1", "name": self.name, "values": self.values, "nodes": self.nodes,
+            "format": "remat/1",
+            "name": self.name,
+            "values": self.values,
+            "nodes": self.nodes,
             "outputs": list(outputs),
-        }  # fmt: skip
+        }
 
     def produced(self, value: str) -> bool:
         return value.startswith("v")
@@ -80,8 +96,10 @@ class Tape:
         saved = []
         for what in run["saves"]:
             saved += {
-                "input": [x], "output": [run["output"]], "others": [other for other in run["inputs"] if other != x],
-            }[what]  # fmt: skip
+                "input": [x],
+                "output": [run["output"]],
+                "others": [other for other in run["inputs"] if other != x],
+            }[what]
         return list(dict.fromkeys(saved))
 
     def _sum(self, parts: list[str]) -> str | None:
@@ -93,14 +111,16 @@ class Tape:
             total = self._node("Add", [total, part], size, elementwise_seconds(3 * size), "backward")
         return total
 
-    def _node(
-        self, op: str, inputs: Sequence[str], size: int, seconds: float, phase: str, heavy: bool = False
-    ) -> str:  # fmt: skip
+    def _node(self, op: str, inputs: Sequence[str], size: int, seconds: float, phase: str, heavy: bool = False) -> str:
         out = self._value(f"v{len(self.nodes)}", size)
         node: dict[str, Any] = {
-            "name": f"n{len(self.nodes)}", "op": f"bench::{op}", "inputs": list(inputs), "outputs": [out],
-            "phase": phase, "cost": {"seconds": seconds},
-        }  # fmt: skip
+            "name": f"n{len(self.nodes)}",
+            "op": f"bench::{op}",
+            "inputs": list(inputs),
+            "outputs": [out],
+            "phase": phase,
+            "cost": {"seconds": seconds},
+        }
         if heavy:
             node["heavy"] = True
         self.nodes.append(node)

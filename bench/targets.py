@@ -168,14 +168,24 @@ def generated(make: Callable[..., object], *sizes: int) -> bytes:
 def targets(published: dict[str, Path] | None = None) -> list[Target]:
     """All of them, small ones first; `published` names the files of published graphs, others have no rows."""
     return [
-        *_small(), *_given(), *_free(), *_published(published or {}), *_drawn(), *_training(), *_lstm(), *_decoder(),
-        *_largest(), *_stops(), *_evaluator(), *_curve(),
-    ]  # fmt: skip
+        *_small(),
+        *_given(),
+        *_free(),
+        *_published(published or {}),
+        *_drawn(),
+        *_training(),
+        *_lstm(),
+        *_decoder(),
+        *_largest(),
+        *_stops(),
+        *_evaluator(),
+        *_curve(),
+    ]
 
 
 def _simple(
     goal: str, name: str, case: Case, floor: tuple[float, float] | None, aim: tuple[float, float] | None
-) -> Target:  # fmt: skip
+) -> Target:
     """Percent at (seconds, most)."""
     at_floor, at_aim = (partial(extra, case, level[0]) if level else _nothing for level in (floor, aim))
     return Target(goal, name, floor and floor[1], aim and aim[1], at_floor, at_aim)
@@ -205,9 +215,10 @@ def _small() -> list[Target]:
 
 #: Points above the best known that the floor allows, by budget; seconds of floor and aim.
 GIVEN = {
-    "layered_n250_s2": ({"0.90": 0.05, "0.80": 0.3}, 4, 5), "layered_n500_s3": ({"0.90": 0.1, "0.80": 0.3}, 6, 20),
+    "layered_n250_s2": ({"0.90": 0.05, "0.80": 0.3}, 4, 5),
+    "layered_n500_s3": ({"0.90": 0.1, "0.80": 0.3}, 6, 20),
     "layered_n1000_s4": ({"0.90": 0.1, "0.80": 0.3}, 6, 20),
-}  # fmt: skip
+}
 #: Best known with a free order, in percent by budget; seconds of floor and aim.
 FREE = {
     "layered_n250_s2": ({"0.80": 0.14, "0.70": 2.17, "0.60": 5.99}, 15, 8),
@@ -225,9 +236,7 @@ NETWORKS = {
     "fcn8_b32": (3, {0.9: 0.029, 0.8: 0.136, 0.7: 0.892}),
     "resnet50_b256": (9, {0.9: 0.108, 0.8: 0.30, 0.7: 0.63, 0.5: 1.64}),
 }
-TRAINING = {
-    "resnet101_b32": 0.3, "densenet_small": 0.3, "transformer16_t2048": 2.0, "transformer32_fused": 2.0,
-}  # fmt: skip
+TRAINING = {"resnet101_b32": 0.3, "densenet_small": 0.3, "transformer16_t2048": 2.0, "transformer32_fused": 2.0}
 
 
 def _given() -> list[Target]:
@@ -244,11 +253,15 @@ def _given() -> list[Target]:
 def _free() -> list[Target]:
     return [
         _simple(
-            "random layered instances, free order", f"{name} {budget}", instance(name, budget, "free"),
-            (floor, best + 0.2), (aim, best + ROUNDED),
+            "random layered instances, free order",
+            f"{name} {budget}",
+            instance(name, budget, "free"),
+            (floor, best + 0.2),
+            (aim, best + ROUNDED),
         )
-        for name, (known, floor, aim) in FREE.items() for budget, best in known.items()
-    ]  # fmt: skip
+        for name, (known, floor, aim) in FREE.items()
+        for budget, best in known.items()
+    ]
 
 
 def _published(files: dict[str, Path]) -> list[Target]:
@@ -284,10 +297,14 @@ def _drawn() -> list[Target]:
             measure = partial(drawn, nodes, budget, floor)
             result.append(
                 Target(
-                    "graphs drawn like the published, free order", f"{nodes} nodes, {budget}", FEASIBLE,
-                    floor[1] + ROUNDED, measure, measure,
+                    "graphs drawn like the published, free order",
+                    f"{nodes} nodes, {budget}",
+                    FEASIBLE,
+                    floor[1] + ROUNDED,
+                    measure,
+                    measure,
                 )
-            )  # fmt: skip
+            )
     return result
 
 
@@ -334,9 +351,7 @@ def _largest() -> list[Target]:
     goal = "transformer of 100,000 tasks at 0.5"
     case = Case(partial(generated, deep_transformer, 2_000), 0.5, "given")
     freely = replace(case, order="free")
-    least = Target(
-        goal, "lower bound, negative", -11.5, -11.5, lambda seed: -proven(case), lambda seed: -proven(case)
-    )  # fmt: skip
+    least = Target(goal, "lower bound, negative", -11.5, -11.5, lambda seed: -proven(case), lambda seed: -proven(case))
     random_graph = Case(partial(generated, layered, 20_000), 0.9, "free")
     rows = partial(_memory_bytes, case)
     return [
@@ -363,7 +378,7 @@ def _stops() -> list[Target]:
         "transformer16_t2048": (instance("transformer16_t2048", "0.50", "given"), 0.1),
         "resnet101_b32": (instance("resnet101_b32", "0.30", "free"), 0.1),
         "transformer of 100,000": (Case(partial(generated, deep_transformer, 2_000), 0.5, "given"), 0.1),
-    }  # fmt: skip
+    }
     return [
         Target(goal, name, 0.5, most, partial(slowest_stop, case), partial(slowest_stop, case))
         for name, (case, most) in cases.items()

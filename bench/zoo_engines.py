@@ -132,9 +132,12 @@ def by_dask(models: Path, folder: Path, given: argparse.Namespace) -> dict[str, 
     )
     with cluster, dasks.Client(cluster) as dask:
         rows = remat.batch(
-            models, given.budgets.split(","), planners=[given.planner], iterations=given.iterations,
+            models,
+            given.budgets.split(","),
+            planners=[given.planner],
+            iterations=given.iterations,
             executor=dask.get_executor(),
-        )  # fmt: skip
+        )
     print(f"dask: {len(rows)} done", file=sys.stderr)
     return {name_of(row): {"row": row, "report": row["report"]} for row in rows}
 
@@ -208,11 +211,18 @@ def told(plans: dict[str, dict[str, Any]], folder: Path) -> int:
         ]
         wrong += [f"{name}: {what}" for what in differing]
         row, report = item["row"], item["report"]
-        rows.append((
-            name, report["model"]["nodes"], row["state"], f"{100 * row['saved']:.1f}%", f"{100 * row['overhead']:.1f}%",
-            *(f"{plans[engine][name]['row']['seconds']:.1f}" if name in plans[engine] else "" for engine in plans),
-            "" if item["memory"] is None else size(item["memory"]), "no" if differing else "yes",
-        ))  # fmt: skip
+        rows.append(
+            (
+                name,
+                report["model"]["nodes"],
+                row["state"],
+                f"{100 * row['saved']:.1f}%",
+                f"{100 * row['overhead']:.1f}%",
+                *(f"{plans[engine][name]['row']['seconds']:.1f}" if name in plans[engine] else "" for engine in plans),
+                "" if item["memory"] is None else size(item["memory"]),
+                "no" if differing else "yes",
+            )
+        )
     head = ("item", "nodes", "state", "saved", "more time", "local s", "server s", "dask s", "held", "same")
     print("\n".join(table(head, rows, tuple(range(1, 9)))))
     print(f"{len(rows)} items, {len(wrong)} differences")

@@ -11,9 +11,13 @@ from planner.layout import canonical_kernels
 from planner.problem import liveness_kernels
 
 ALL = (
-    gap_kernels.KERNELS, trim_kernels.KERNELS, move_kernels.KERNELS, block_kernels.KERNELS, canonical_kernels.KERNELS,
+    gap_kernels.KERNELS,
+    trim_kernels.KERNELS,
+    move_kernels.KERNELS,
+    block_kernels.KERNELS,
+    canonical_kernels.KERNELS,
     liveness_kernels.KERNELS,
-)  # fmt: skip
+)
 
 
 def warm() -> float:

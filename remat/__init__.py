@@ -31,9 +31,21 @@ if TYPE_CHECKING:
 # Imports inside functions: public names are imported at first use.
 
 __all__ = [
-    "AsyncClient", "BadGraph", "BadInput", "BadRequest", "Client", "Finding", "Graph", "Report", "Stopped", "batch",
-    "curve", "fit", "plan", "verify",
-]  # fmt: skip
+    "AsyncClient",
+    "BadGraph",
+    "BadInput",
+    "BadRequest",
+    "Client",
+    "Finding",
+    "Graph",
+    "Report",
+    "Stopped",
+    "batch",
+    "curve",
+    "fit",
+    "plan",
+    "verify",
+]
 
 
 def __getattr__(name: str) -> Any:

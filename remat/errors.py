@@ -30,6 +30,7 @@ class Stopped(Exception):
     def __init__(self, best: Report | None = None):
         self.best = best
         super().__init__(
-            "stopped before there was a plan" if best is None
+            "stopped before there was a plan"
+            if best is None
             else "the search was stopped; the best plan so far is in .best"
-        )  # fmt: skip
+        )

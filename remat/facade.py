@@ -29,9 +29,19 @@ from remat.request_fields import WIRE_NAMES, BatchFields, CurveFields, FitFields
 # Imports inside functions: batches are loaded when asked for.
 
 __all__ = [
-    "BadGraph", "BadInput", "BadRequest", "Finding", "Graph", "Report", "Stopped", "batch", "curve", "fit", "plan",
+    "BadGraph",
+    "BadInput",
+    "BadRequest",
+    "Finding",
+    "Graph",
+    "Report",
+    "Stopped",
+    "batch",
+    "curve",
+    "fit",
+    "plan",
     "verify",
-]  # fmt: skip
+]
 Model = str | os.PathLike[str] | bytes | Graph
 
 

@@ -102,8 +102,7 @@ class ReportFields(TypedDict, total=False):
     share_buffers: Annotated[bool, "Whether to give values that are never live together one buffer name"]
     gradient_events: Annotated[bool, "Whether to report which node makes and finalises which gradient"]
     returns: Annotated[
-        Section | list[Section] | tuple[Section, ...],
-        "Sections of the report (`return` in the wire format)",
+        Section | list[Section] | tuple[Section, ...], "Sections of the report (`return` in the wire format)"
     ]
 
 

@@ -179,9 +179,22 @@ def places(data: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
 
 
 WORDS = [
-    "", "x0", "n0", "n0:0", "n1:0", "float32", "MatMul", "Reshape", "Conv", "forward", "N", "inputs[0]", "a" * 5000,
-    "\x00", "😀",
-]  # fmt: skip
+    "",
+    "x0",
+    "n0",
+    "n0:0",
+    "n1:0",
+    "float32",
+    "MatMul",
+    "Reshape",
+    "Conv",
+    "forward",
+    "N",
+    "inputs[0]",
+    "a" * 5000,
+    "\x00",
+    "😀",
+]
 NUMBERS = [0, -1, 1, 3, 2**31, 2**63, -(2**63), 10**40, 0.5, -0.0, 1e300]
 SCALARS: st.SearchStrategy[Any] = st.sampled_from(
     [None, True, [], {}, [[]], {"a": {}}, ["x0"], *NUMBERS, *WORDS]  # what may stand where something else should

@@ -33,9 +33,7 @@ def legal(problem: Problem, goal: Goal, order: list[int]) -> bool:
             for run in runs[other]
         )
         and all(x < y for a in range(n) for b in problem.after_every[a] for x in runs[a] for y in runs[b])
-        and all(
-            runs[a][0] < runs[b][0] for a in range(n) for b in problem.after_first[a] if runs[a] and runs[b]
-        )
+        and all(runs[a][0] < runs[b][0] for a in range(n) for b in problem.after_first[a] if runs[a] and runs[b])
         and (
             not goal.strict_phases
             or all(
@@ -47,7 +45,7 @@ def legal(problem: Problem, goal: Goal, order: list[int]) -> bool:
             )
         )
         and (not goal.order_is_given or sorted(ran, key=lambda t: runs[t][0]) == ran)
-    )  # fmt: skip
+    )
 
 
 @dataclass(eq=False)

@@ -62,7 +62,13 @@ class Cluster:
         environment: Mapping[str, str] = {**os.environ, "LC_ALL": "C"}
         ids = {} if self.user is None else {"user": self.user, "group": self.user, "extra_groups": []}
         done = subprocess.run(
-            [str(self.bin / program), *arguments], capture_output=True, text=True, env=environment, cwd=self.folder,
-            stdin=subprocess.DEVNULL, check=False, **ids,  # type: ignore[call-overload]
-        )  # fmt: skip
+            [str(self.bin / program), *arguments],
+            capture_output=True,
+            text=True,
+            env=environment,
+            cwd=self.folder,
+            stdin=subprocess.DEVNULL,
+            check=False,
+            **ids,  # type: ignore[call-overload]
+        )
         assert done.returncode == 0, done.stdout + done.stderr

@@ -85,9 +85,11 @@ def lstm(
         )
         states += [State(f"{h}_prev", f"{h}_init", h), State(f"{c}_prev", f"{c}_init", c)]
         shapes |= {
-            f"{gates}_w": (4 * size, size), f"{gates}_b": (4 * size,), f"{h}_init": (1, rows, size),
+            f"{gates}_w": (4 * size, size),
+            f"{gates}_b": (4 * size,),
+            f"{h}_init": (1, rows, size),
             f"{c}_init": (1, rows, size),
-        }  # fmt: skip
+        }
         outputs += [f"{h}_all", f"{h}_last", f"{c}_all", f"{c}_last"]
         recompute.append(gates)
     integers = {"seq_lengths": list(lengths)} if lengths else {}
@@ -98,25 +100,45 @@ def lstm(
 def milstm(steps: int = 4, rows: int = 3, size: int = 2) -> Cell:
     """Multiplicative integration: gates = α·Wh·x + β₁·x + β₂·Wh + b."""
     ops = [
-        op("FC", "hidden_prev w zero", "wh", axis=2), op("Mul", "wh alpha", "a", broadcast=1),
-        op("Mul", "a input_t", "a"), op("Mul", "wh beta_h", "b1", broadcast=1),
-        op("Mul", "input_t beta_i", "b2", broadcast=1), op("Sum", "a b1", "gates"), op("Sum", "gates b2", "gates"),
+        op("FC", "hidden_prev w zero", "wh", axis=2),
+        op("Mul", "wh alpha", "a", broadcast=1),
+        op("Mul", "a input_t", "a"),
+        op("Mul", "wh beta_h", "b1", broadcast=1),
+        op("Mul", "input_t beta_i", "b2", broadcast=1),
+        op("Sum", "a b1", "gates"),
+        op("Sum", "gates b2", "gates"),
         op("Add", "gates b", "gates", broadcast=1),
         op("LSTMUnit", "hidden_prev cell_prev gates timestep", "hidden cell"),
-    ]  # fmt: skip
+    ]
     wide = (4 * size,)
     shapes = {
-        "input": (steps, rows, *wide), "w": (*wide, size), "zero": wide, "alpha": wide, "beta_h": wide, "beta_i": wide,
-        "b": wide, "hidden_init": (1, rows, size), "cell_init": (1, rows, size),
-    }  # fmt: skip
+        "input": (steps, rows, *wide),
+        "w": (*wide, size),
+        "zero": wide,
+        "alpha": wide,
+        "beta_h": wide,
+        "beta_i": wide,
+        "b": wide,
+        "hidden_init": (1, rows, size),
+        "cell_init": (1, rows, size),
+    }
     states = [State("hidden_prev", "hidden_init", "hidden"), State("cell_prev", "cell_init", "cell")]
     outputs = ["hidden_all", "hidden_last", "cell_all", "cell_last"]
     return Cell(ops, states, {"input_t": "input"}, shapes, outputs, "timestep", ["wh", "a", "b1", "b2", "gates"])
 
 
 GRU_NAMES = [
-    "in_reset", "in_update", "in_output", "reset", "reset_gate", "update", "kept", "output", "gates", "gates_split",
-]  # fmt: skip
+    "in_reset",
+    "in_update",
+    "in_output",
+    "reset",
+    "reset_gate",
+    "update",
+    "kept",
+    "output",
+    "gates",
+    "gates_split",
+]
 
 
 def gru(steps: int = 4, rows: int = 3, size: int = 2, lengths: Sequence[int] = ()) -> Cell:
@@ -124,53 +146,84 @@ def gru(steps: int = 4, rows: int = 3, size: int = 2, lengths: Sequence[int] = (
     ends = "seq_lengths timestep" if lengths else "timestep"
     ops = [
         op("Split", "input_t", "in_reset in_update in_output", axis=2),
-        op("FC", "hidden_prev w_reset b_reset", "reset", axis=2), op("Sum", "reset in_reset", "reset"),
+        op("FC", "hidden_prev w_reset b_reset", "reset", axis=2),
+        op("Sum", "reset in_reset", "reset"),
         op("Sigmoid", "reset", "reset_gate"),
-        op("FC", "hidden_prev w_update b_update", "update", axis=2), op("Sum", "update in_update", "update"),
-        op("Mul", "hidden_prev reset_gate", "kept"), op("FC", "kept w_output b_output", "output", axis=2),
-        op("Sum", "output in_output", "output"), op("Concat", "reset update output", "gates gates_split", axis=2),
+        op("FC", "hidden_prev w_update b_update", "update", axis=2),
+        op("Sum", "update in_update", "update"),
+        op("Mul", "hidden_prev reset_gate", "kept"),
+        op("FC", "kept w_output b_output", "output", axis=2),
+        op("Sum", "output in_output", "output"),
+        op("Concat", "reset update output", "gates gates_split", axis=2),
         op("GRUUnit", f"hidden_prev gates {ends}", "hidden"),
-    ]  # fmt: skip
+    ]
     shapes: dict[str, tuple[int, ...]] = {"input": (steps, rows, 3 * size), "hidden_init": (1, rows, size)}
     for gate in ("reset", "update", "output"):
         shapes |= {f"w_{gate}": (size, size), f"b_{gate}": (size,)}
     shapes |= {"seq_lengths": (rows,)} if lengths else {}
     integers = {"seq_lengths": list(lengths)} if lengths else {}
     return Cell(
-        ops, [State("hidden_prev", "hidden_init", "hidden")], {"input_t": "input"}, shapes,
-        ["hidden_all", "hidden_last"], "timestep",
-        GRU_NAMES, integers,
-    )  # fmt: skip
+        ops,
+        [State("hidden_prev", "hidden_init", "hidden")],
+        {"input_t": "input"},
+        shapes,
+        ["hidden_all", "hidden_last"],
+        "timestep",
+        GRU_NAMES,
+        integers,
+    )
 
 
 def attention(steps: int = 3, rows: int = 2, size: int = 4, source: int = 5) -> Cell:
     """An LSTM step whose hidden state looks at encoder outputs: score = v · tanh(encoder + W h), weights, context."""
     ops = [
-        op("FC", "hidden_prev gates_w gates_b", "gates", axis=2), op("Sum", "gates input_t", "gates"),
-        op("FC", "context_prev context_w context_b", "seen", axis=2), op("Sum", "gates seen", "gates"),
+        op("FC", "hidden_prev gates_w gates_b", "gates", axis=2),
+        op("Sum", "gates input_t", "gates"),
+        op("FC", "context_prev context_w context_b", "seen", axis=2),
+        op("Sum", "gates seen", "gates"),
         op("LSTMUnit", "hidden_prev cell_prev gates timestep", "hidden cell"),
-        op("FC", "hidden query_w query_b", "query", axis=2), op("Add", "encoder query", "scored", broadcast=1),
-        op("Tanh", "scored", "scored"), op("FC", "scored v v_b", "logits", axis=2),
-        op("Squeeze", "logits", "scores", dims=[2]), op("Transpose", "scores", "by_row"),
-        op("Softmax", "by_row", "weights"), op("ExpandDims", "weights", "weights_3d", dims=[1]),
-        op("Transpose", "encoder", "keys", axes=[1, 0, 2]), op("BatchMatMul", "weights_3d keys", "context_by_row"),
+        op("FC", "hidden query_w query_b", "query", axis=2),
+        op("Add", "encoder query", "scored", broadcast=1),
+        op("Tanh", "scored", "scored"),
+        op("FC", "scored v v_b", "logits", axis=2),
+        op("Squeeze", "logits", "scores", dims=[2]),
+        op("Transpose", "scores", "by_row"),
+        op("Softmax", "by_row", "weights"),
+        op("ExpandDims", "weights", "weights_3d", dims=[1]),
+        op("Transpose", "encoder", "keys", axes=[1, 0, 2]),
+        op("BatchMatMul", "weights_3d keys", "context_by_row"),
         op("Transpose", "context_by_row", "context", axes=[1, 0, 2]),
-    ]  # fmt: skip
+    ]
     wide = 4 * size
     shapes = {
-        "input": (steps, rows, wide), "gates_w": (wide, size), "gates_b": (wide,), "encoder": (source, rows, size),
-        "query_w": (size, size), "query_b": (size,), "v": (1, size), "v_b": (1,), "hidden_init": (1, rows, size),
-        "cell_init": (1, rows, size), "context_init": (1, rows, size), "context_w": (wide, size), "context_b": (wide,),
-    }  # fmt: skip
+        "input": (steps, rows, wide),
+        "gates_w": (wide, size),
+        "gates_b": (wide,),
+        "encoder": (source, rows, size),
+        "query_w": (size, size),
+        "query_b": (size,),
+        "v": (1, size),
+        "v_b": (1,),
+        "hidden_init": (1, rows, size),
+        "cell_init": (1, rows, size),
+        "context_init": (1, rows, size),
+        "context_w": (wide, size),
+        "context_b": (wide,),
+    }
     states = [
-        State("hidden_prev", "hidden_init", "hidden"), State("cell_prev", "cell_init", "cell"),
+        State("hidden_prev", "hidden_init", "hidden"),
+        State("cell_prev", "cell_init", "cell"),
         State("context_prev", "context_init", "context"),
-    ]  # fmt: skip
+    ]
     outputs = ["hidden_all", "hidden_last", "cell_all", "cell_last", "context_all", "context_last"]
     block = ["query", "scored", "logits", "scores", "by_row", "weights", "weights_3d", "keys", "context_by_row"]
     return Cell(ops, states, {"input_t": "input"}, shapes, outputs, "timestep", ["gates", "seen", *block])
 
 
 CELLS: Mapping[str, Any] = {
-    "multiplicative": multiplicative, "lstm": lstm, "milstm": milstm, "gru": gru, "attention": attention,
-}  # fmt: skip
+    "multiplicative": multiplicative,
+    "lstm": lstm,
+    "milstm": milstm,
+    "gru": gru,
+    "attention": attention,
+}

@@ -67,14 +67,7 @@ class _Growing:
     def _split(self) -> None:
         v = self._pick()
         left, right = self.builder.node("Split", [v], outputs=2, attributes={"num_outputs": 2, "axis": 1})
-        self.readable += self.builder.node(
-            "Concat",
-            [
-                left,
-                right,
-            ][:: self.rng.choice([1, -1])],
-            attributes={"axis": 1},
-        )
+        self.readable += self.builder.node("Concat", [left, right][:: self.rng.choice([1, -1])], attributes={"axis": 1})
 
     def _draw(self) -> None:
         ratio, training = self.builder.constant(np.float32(0.3), "ratio"), self.builder.constant(np.array(True), "on")

@@ -54,11 +54,17 @@ def plan(
     from app.cli.commands.plan import Files, run
 
     flags |= {
-        "budget": budget, "max_overhead": max_overhead, "fits": fits, "shapes": shapes,
+        "budget": budget,
+        "max_overhead": max_overhead,
+        "fits": fits,
+        "shapes": shapes,
         "checkpoints": checkpoints,
-        "unknown_checkpoints": unknown_checkpoints, "advise": advise, "advise_checkpoints": advise_checkpoints,
-        "share_buffers": share_buffers, "gradient_events": gradient_events,
-    }  # fmt: skip
+        "unknown_checkpoints": unknown_checkpoints,
+        "advise": advise,
+        "advise_checkpoints": advise_checkpoints,
+        "share_buffers": share_buffers,
+        "gradient_events": gradient_events,
+    }
     options.not_both_json_and_drawn(as_json, draw)
     return run(model, options.request_fields(request, flags), Files(output, graph, source, plot), as_json, draw)
 
@@ -250,9 +256,18 @@ def batch(
     fields = options.request_fields(request, flags)
     seed_list, size_list = options.whole_numbers(seeds, "--seeds"), options.whole_numbers(batch_sizes, "--batch-sizes")
     asked = Asked(
-        models, options.listed(budgets) or [], options.listed(planners) or [], seed_list, size_list, engine, server,
-        workers, output, resume, html,
-    )  # fmt: skip
+        models,
+        options.listed(budgets) or [],
+        options.listed(planners) or [],
+        seed_list,
+        size_list,
+        engine,
+        server,
+        workers,
+        output,
+        resume,
+        html,
+    )
     return run(asked, fields, as_json)
 
 

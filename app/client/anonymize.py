@@ -43,9 +43,9 @@ MOST_SETTINGS = 16  # elements of an attribute that no training changes
 SETTINGS = frozenset({("Resize", 1), ("Resize", 2), ("Upsample", 1)})
 
 #: Annotations the graph room reads: those that hold words and numbers, and those that hold names.
-MEANT = frozenset({
-    "device", "copied_from", "process_mesh", "dims_mapping", "last_trip_first", "max_trips", "recomputed", ORIGIN,
-})  # fmt: skip
+MEANT = frozenset(
+    {"device", "copied_from", "process_mesh", "dims_mapping", "last_trip_first", "max_trips", "recomputed", ORIGIN}
+)
 NAMING = frozenset({"version_of", "gradient_of", "finalises_gradient_of", "origin", "checkpoints"})
 
 #: Fields of a request, and of its `differentiate`, that hold names of values or nodes.
@@ -117,10 +117,14 @@ class Home:
             return replace(graph, values=values, nodes=nodes)
         hidden = self._words.hidden
         return replace(
-            graph, values=values, nodes=nodes, name=hidden(graph.name), annotations=self._opaque(graph.annotations),
+            graph,
+            values=values,
+            nodes=nodes,
+            name=hidden(graph.name),
+            annotations=self._opaque(graph.annotations),
             opset={domain: version for domain, version in graph.opset.items() if domain in ("", "ai.onnx.ml")},
             gradient_rules={self._op(op): self._rule(rule) for op, rule in graph.gradient_rules.items()},
-        )  # fmt: skip
+        )
 
     def _value(self, value: Value, uses: set[tuple[str, int]], is_outermost: bool) -> Value:
         name = value.name
@@ -138,9 +142,12 @@ class Home:
         for name, attribute in node.attributes.items():
             if _holds_weights(attribute):
                 raise BadGraph.one(
-                    "weights_in_attribute", f"nodes.{node.name}.attributes.{name}", "numbers that may be weights",
-                    f"at most {MOST_SETTINGS} of them", "make them a constant, whose content stays at home",
-                )  # fmt: skip
+                    "weights_in_attribute",
+                    f"nodes.{node.name}.attributes.{name}",
+                    "numbers that may be weights",
+                    f"at most {MOST_SETTINGS} of them",
+                    "make them a constant, whose content stays at home",
+                )
         bodies = {key: Body(self._sent(body.graph), body.captures) for key, body in node.bodies.items()}
         node = replace(node, bodies=bodies) if bodies else node
         if self._words is None:
@@ -148,9 +155,13 @@ class Home:
         hidden = self._words.hidden
         attributes = node.attributes if _is_known(node.op) else _mapped(node.attributes, hidden)
         return replace(
-            node, name=hidden(node.name), op=self._op(node.op), attributes=attributes,
-            stream=None if node.stream is None else hidden(node.stream), annotations=self._opaque(node.annotations),
-        )  # fmt: skip
+            node,
+            name=hidden(node.name),
+            op=self._op(node.op),
+            attributes=attributes,
+            stream=None if node.stream is None else hidden(node.stream),
+            annotations=self._opaque(node.annotations),
+        )
 
     def _op(self, op: str) -> str:
         return op if self._words is None or _is_known(op) else HIDDEN_OPS + self._words.hidden(op)

@@ -201,16 +201,25 @@ class AsyncClient:
         return await self._questions.answer(asked, timeout, on_progress)
 
     async def pack(
-        self, buffers: Sequence[Mapping[str, Any]], *, capacity: int | None = None, alignment: int = 1,
-        search_seconds: float = SEARCH_S, timeout: float | None = None, on_progress: Progressed = None,
-    ) -> Json:  # fmt: skip
+        self,
+        buffers: Sequence[Mapping[str, Any]],
+        *,
+        capacity: int | None = None,
+        alignment: int = 1,
+        search_seconds: float = SEARCH_S,
+        timeout: float | None = None,
+        on_progress: Progressed = None,
+    ) -> Json:
         """Offsets of buffers of any origin in one arena, the smallest found, or the first within the capacity.
 
         Waits, and raises, as `plan` does.
         """
         fields = {
-            "buffers": list(buffers), "capacity": capacity, "alignment": alignment, "search_seconds": search_seconds,
-        }  # fmt: skip
+            "buffers": list(buffers),
+            "capacity": capacity,
+            "alignment": alignment,
+            "search_seconds": search_seconds,
+        }
         return await self._questions.answer(Asked("/v1/layouts", fields), timeout, on_progress)
 
     async def kept_curve(self, curve_id: str) -> Json:
@@ -256,13 +265,7 @@ class AsyncClient:
         ):
             yield operation
 
-    async def wait(
-        self,
-        operation_id: str,
-        *,
-        timeout: float | None = None,
-        on_progress: Progressed = None,
-    ) -> Json:
+    async def wait(self, operation_id: str, *, timeout: float | None = None, on_progress: Progressed = None) -> Json:
         """The operation once it has ended, well or not. Raises TimedOut; the operation goes on then."""
         return await self._questions.ended(f"/v1/operations/{word(operation_id)}", Deadline(timeout), on_progress)
 
@@ -358,13 +361,7 @@ class AsyncClient:
         async for batch in self._questions.pages("/v1/batches", "batches", [("limit", page), ("state", state)]):
             yield batch
 
-    async def wait_batch(
-        self,
-        batch_id: str,
-        *,
-        timeout: float | None = None,
-        on_progress: Progressed = None,
-    ) -> Json:
+    async def wait_batch(self, batch_id: str, *, timeout: float | None = None, on_progress: Progressed = None) -> Json:
         """The batch once it has ended. Raises TimedOut; the batch goes on then, and may be waited for again."""
         return await self._questions.ended(f"/v1/batches/{word(batch_id)}", Deadline(timeout), on_progress)
 

@@ -30,9 +30,18 @@ from app.client.transport import (
 )
 
 __all__ = [
-    "AsyncClient", "Cancelled", "Client", "ClientError", "Event", "Home", "OperationFailed", "ServiceProblem",
-    "TimedOut", "Unreachable", "progress_bar",
-]  # fmt: skip
+    "AsyncClient",
+    "Cancelled",
+    "Client",
+    "ClientError",
+    "Event",
+    "Home",
+    "OperationFailed",
+    "ServiceProblem",
+    "TimedOut",
+    "Unreachable",
+    "progress_bar",
+]
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -45,10 +45,13 @@ class DurableJobs:
         self.start()
         operation = Operation(_new_id(), question.key, question.graph_id, question.fields, now(), question.kind)
         kept = repository.add(
-            self._store, operation, self._settings.workers, self._settings.queue,
+            self._store,
+            operation,
+            self._settings.workers,
+            self._settings.queue,
             lambda connection: self._queue.put(connection, operation.id, question.priority, question.owner),
             question.data,
-        )  # fmt: skip
+        )
         if self._worker is not None:
             self._worker.nudge()
         return kept

@@ -37,9 +37,13 @@ class Lost(Exception):
 
 
 def add(
-    store: Store, operation: Operation, slots: int, queue: int, put: Callable[[sa.Connection], None],
+    store: Store,
+    operation: Operation,
+    slots: int,
+    queue: int,
+    put: Callable[[sa.Connection], None],
     data: bytes | None = None,
-) -> Operation:  # fmt: skip
+) -> Operation:
     """The operation, kept and queued with what it is about, or the one that answers its question already.
 
     `queue` may wait besides those that run, on `slots` or on as many as workers have.
@@ -200,9 +204,11 @@ def ask_to_end(connection: sa.Connection, ids: Collection[str]) -> int:
 def give_back(store: Store, gone: Iterable[str], begun: int = 0) -> int:
     """How many operations these workers ran and now wait again; `begun` is added to how often they were begun."""
     waits = {
-        "state": "queued", "worker": None, "attempts": operations.c.attempts + begun,
+        "state": "queued",
+        "worker": None,
+        "attempts": operations.c.attempts + begun,
         "last_event": operations.c.last_event + 1,
-    }  # fmt: skip
+    }
     with store.writing() as connection:
         return len(_changed(connection, waits, RUNNING, operations.c.worker.in_(list(gone))))
 
@@ -305,9 +311,12 @@ def at_work(store: Store) -> set[str]:
 
 # Statements of every operation and look, made once: making one takes longer than SQLite takes to answer it.
 _RUN_AS = (
-    operations.c.id == sa.bindparam("run_as"), UNFINISHED, RUNNING,
-    operations.c.worker == sa.bindparam("run_by"), operations.c.attempts == sa.bindparam("the_time"),
-)  # fmt: skip
+    operations.c.id == sa.bindparam("run_as"),
+    UNFINISHED,
+    RUNNING,
+    operations.c.worker == sa.bindparam("run_by"),
+    operations.c.attempts == sa.bindparam("the_time"),
+)
 _ENTERS = sa.insert(operations)
 _NAMES = sa.select(graphs.c.id, graphs.c.name).where(graphs.c.id.in_(sa.bindparam("ids", expanding=True)))
 _OPEN_ONES = sa.select(*WHOLE).where(operations.c.key.in_(sa.bindparam("keys", expanding=True)), OPEN)
@@ -318,12 +327,15 @@ _BEGINS = (
         (operations.c.state == "queued") | (RUNNING & (operations.c.worker == sa.bindparam("begun_by"))),
     )
     .values(
-        state="running", stage="read", worker=sa.bindparam("begun_by"),
+        state="running",
+        stage="read",
+        worker=sa.bindparam("begun_by"),
         started_at=sa.bindparam("begun_at", type_=operations.c.started_at.type),
-        attempts=operations.c.attempts + 1, last_event=operations.c.last_event + 1,
+        attempts=operations.c.attempts + 1,
+        last_event=operations.c.last_event + 1,
     )
     .returning(*WHOLE)
-)  # fmt: skip
+)
 _BECOMES = sa.update(operations).where(*_RUN_AS).returning(*WHOLE)
 _GOES_ON = (
     sa.update(operations)

@@ -36,7 +36,4 @@ def analysed(graph: Graph, start: Mapping[str, int], before: Sequence[Graph] = (
 def versions_and_lints(graph: Graph, start: Mapping[str, int] = EMPTY) -> dict[str, Any]:
     """The version table with what follows from it, and what looks like a mistake."""
     found = analysis_of(graph, start)
-    return {
-        "versions": described(graph, found),
-        "lints": [asdict(finding) for finding in lints(graph, found)],
-    }
+    return {"versions": described(graph, found), "lints": [asdict(finding) for finding in lints(graph, found)]}

@@ -81,9 +81,12 @@ def parse(asked: Any) -> Pass:
         for fault in error.errors(include_url=False)[:MOST_FINDINGS]:
             path = ".".join(str(part) for part in fault["loc"][1:] or fault["loc"]) or "body"
             findings.add(
-                "bad_field", path.replace("pass_", "pass"), repr(fault.get("input"))[:80], str(fault["msg"])[:300],
+                "bad_field",
+                path.replace("pass_", "pass"),
+                repr(fault.get("input"))[:80],
+                str(fault["msg"])[:300],
                 "see the schema `transform`",
-            )  # fmt: skip
+            )
         raise BadRequest(findings.kept) from None
 
 
@@ -187,13 +190,21 @@ def _differentiate(graph: Graph, asked: DifferentiatePass) -> Made:
 def _run_again(graph: Graph, asked: RunAgain) -> Made:
     make: Callable[..., Rerun] = recompute_pass if asked.style == "paddle" else run_again
     made = make(
-        graph, asked.loss, asked.checkpoints, ranges=asked.segments, opt_out=asked.opt_out,
-        unknown=asked.unknown_checkpoints, nested=asked.nested,
-    )  # fmt: skip
+        graph,
+        asked.loss,
+        asked.checkpoints,
+        ranges=asked.segments,
+        opt_out=asked.opt_out,
+        unknown=asked.unknown_checkpoints,
+        nested=asked.nested,
+    )
     return made.graph, {
-        "held": made.held, "crossing": made.crossing, "renamed": made.renamed, "copied": made.copied,
+        "held": made.held,
+        "crossing": made.crossing,
+        "renamed": made.renamed,
+        "copied": made.copied,
         "notes": made.notes,
-    }  # fmt: skip
+    }
 
 
 def _seed(graph: Graph, asked: Seed) -> Made:
@@ -219,9 +230,23 @@ def _cut_over_time(graph: Graph, asked: CutOverTime) -> Made:
 
 
 TABLE: Mapping[type[Pass], Callable[[Graph, Any], Made]] = {
-    Rename: _rename, Prune: _prune, Extract: _extract, Boundary: _boundary, InferBindings: _infer_bindings,
-    RemoveIdentities: _remove_identities, ReplaceByIdentity: _replace_by_identity, RemoveReshapes: _remove_reshapes,
-    FuseCopies: _fuse_copies, InsertCopies: _insert_copies, VersionNames: _version_names, Status: _status,
-    DifferentiatePass: _differentiate, RunAgain: _run_again, Seed: _seed, ShareBuffers: _share_buffers,
-    ExpandRecurrent: _expand_recurrent, RecomputeSteps: _recompute_steps, CutOverTime: _cut_over_time,
-}  # fmt: skip
+    Rename: _rename,
+    Prune: _prune,
+    Extract: _extract,
+    Boundary: _boundary,
+    InferBindings: _infer_bindings,
+    RemoveIdentities: _remove_identities,
+    ReplaceByIdentity: _replace_by_identity,
+    RemoveReshapes: _remove_reshapes,
+    FuseCopies: _fuse_copies,
+    InsertCopies: _insert_copies,
+    VersionNames: _version_names,
+    Status: _status,
+    DifferentiatePass: _differentiate,
+    RunAgain: _run_again,
+    Seed: _seed,
+    ShareBuffers: _share_buffers,
+    ExpandRecurrent: _expand_recurrent,
+    RecomputeSteps: _recompute_steps,
+    CutOverTime: _cut_over_time,
+}

@@ -68,9 +68,16 @@ async def batch_page(
 
     said = await anyio.to_thread.run_sync(found)
     return page(
-        request, "batch.html", title=f"Batch {said['row']['name']}", here="/batches", state=state, cursor=cursor,
-        has_parquet=importlib.util.find_spec("pyarrow") is not None, most_json=PAGE, **said,
-    )  # fmt: skip
+        request,
+        "batch.html",
+        title=f"Batch {said['row']['name']}",
+        here="/batches",
+        state=state,
+        cursor=cursor,
+        has_parquet=importlib.util.find_spec("pyarrow") is not None,
+        most_json=PAGE,
+        **said,
+    )
 
 
 def _rows(store: Store, some: Sequence[Batch]) -> list[dict[str, Any]]:

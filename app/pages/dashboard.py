@@ -71,9 +71,16 @@ async def dashboard(request: Request, service: Serving, asked: Said) -> Response
 
     said = await anyio.to_thread.run_sync(found)
     return page(
-        request, "dashboard.html", title="Savings", here="/", asked=asked, address=address, sorted_by=sorted_by,
-        MOST_SHOWN=MOST_SHOWN, **said,
-    )  # fmt: skip
+        request,
+        "dashboard.html",
+        title="Savings",
+        here="/",
+        asked=asked,
+        address=address,
+        sorted_by=sorted_by,
+        MOST_SHOWN=MOST_SHOWN,
+        **said,
+    )
 
 
 @router.get("/savings.csv")

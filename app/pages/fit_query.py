@@ -69,15 +69,19 @@ def best_fits(asked: Asked, own: sa.ColumnElement[bool] | None) -> sa.Subquery:
     )
     every = (
         sa.select(
-            graphs.c.name.label("model"), *terms[1:], results.c.size, plans.c.budget_bytes,
-            plans.c.id.label("plan_id"), place.label("place"),
+            graphs.c.name.label("model"),
+            *terms[1:],
+            results.c.size,
+            plans.c.budget_bytes,
+            plans.c.id.label("plan_id"),
+            place.label("place"),
         )
         .select_from(results)
         .join(result_plans, result_plans.c.result_id == results.c.id)
         .join(plans, plans.c.id == result_plans.c.plan_id)
         .join(graphs, graphs.c.id == plans.c.graph_id)
         .where(results.c.kind == "fit", results.c.grow == BATCH, results.c.size.is_not(None))
-    )  # fmt: skip
+    )
     equal = {"planner": plans.c.planner, "device": plans.c.device, "runtime": plans.c.runtime}
     every = every.where(*(column == getattr(asked, name) for name, column in equal.items() if getattr(asked, name)))
     if asked.model:

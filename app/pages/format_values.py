@@ -91,6 +91,12 @@ def _signed(text: str) -> str:
 
 
 FILTERS = {
-    "size": size, "plain": plain, "share": share, "seconds": seconds, "about": about, "moment": moment,
-    "number": number, "shortened": shortened,
-}  # fmt: skip
+    "size": size,
+    "plain": plain,
+    "share": share,
+    "seconds": seconds,
+    "about": about,
+    "moment": moment,
+    "number": number,
+    "shortened": shortened,
+}

@@ -116,9 +116,16 @@ def page(
     """
     caller: Caller | None = request.scope.get(CALLER)
     text = templates.get_template(template).render(
-        title=title, here=here, places=PLACES, embed=embed, caller=caller, csrf=csrf_of(request),
-        theme=theme_of(request), origin=str(request.base_url).rstrip("/"), **said
-    )  # fmt: skip
+        title=title,
+        here=here,
+        places=PLACES,
+        embed=embed,
+        caller=caller,
+        csrf=csrf_of(request),
+        theme=theme_of(request),
+        origin=str(request.base_url).rstrip("/"),
+        **said,
+    )
     policy = POLICY.format(ancestors="*" if embed else "'none'")
     return Response(
         text, status, HEADERS | {"Content-Security-Policy": policy} | (headers or {}), "text/html; charset=utf-8"

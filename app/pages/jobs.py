@@ -33,9 +33,18 @@ router = APIRouter(include_in_schema=False, route_class=PageRoute)
 A_PAGE = 50
 State = Literal["", "queued", "running", "succeeded", "failed", "cancelled"]
 SHOWN = (
-    "planner", "device", "runtime", "search_seconds", "batch", "grow", "max_overhead", "order", "layout", "seed",
+    "planner",
+    "device",
+    "runtime",
+    "search_seconds",
+    "batch",
+    "grow",
+    "max_overhead",
+    "order",
+    "layout",
+    "seed",
     "iterations",
-)  # fmt: skip
+)
 MOST_NAMED = 5  # budgets of a curve
 
 
@@ -76,7 +85,7 @@ async def job(request: Request, service: Serving, operation_id: str) -> Response
     title = f"Job {row['model']}"
     return page(
         request, "job.html", title=title, here="/jobs", row=row, report=row.get("report"), found=row["result_of"]
-    )  # fmt: skip
+    )
 
 
 @router.post("/jobs/{operation_id}/retry")

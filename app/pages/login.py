@@ -50,9 +50,13 @@ async def begin(request: Request, service: Serving) -> Response:
     secret = await anyio.to_thread.run_sync(_begin, access, key, request.client.host if request.client else None)
     answer = Response(status_code=303, headers={"Location": _own_place(next), "Cache-Control": "no-store"})
     answer.set_cookie(
-        sessions.COOKIE, secret, max_age=sessions.LASTS_S, httponly=True, samesite="strict",
+        sessions.COOKIE,
+        secret,
+        max_age=sessions.LASTS_S,
+        httponly=True,
+        samesite="strict",
         secure=request.url.scheme == "https",
-    )  # fmt: skip
+    )
     return answer
 
 
@@ -77,9 +81,7 @@ def demand_same_origin(request: Request) -> None:
 
 
 def _asked(request: Request, next: str, wrong: str = "") -> Response:
-    return page(
-        request, "login.html", title="Key", status=401 if wrong else 200, next=_own_place(next), wrong=wrong
-    )  # fmt: skip
+    return page(request, "login.html", title="Key", status=401 if wrong else 200, next=_own_place(next), wrong=wrong)
 
 
 def _begin(access: Access, key: Key, peer: str | None) -> str:

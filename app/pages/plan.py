@@ -302,8 +302,10 @@ def _timeline_csv(store: Store, plan_id: str) -> bytes:
 
 
 FILES: dict[tuple[str, str], Callable[[Store, str], bytes]] = {
-    ("plan", "json"): _plan_json, ("source", "json"): _source_json, ("timeline", "csv"): _timeline_csv,
-}  # fmt: skip
+    ("plan", "json"): _plan_json,
+    ("source", "json"): _source_json,
+    ("timeline", "csv"): _timeline_csv,
+}
 
 
 def _file(store: Store, plan_id: str, make: Callable[[Store, str], bytes]) -> tuple[bytes, str]:

@@ -27,19 +27,56 @@ SAME = ("graph_id", "goal", "device", "runtime", "counts")  # of plans that may 
 OUTCOMES = ("fits", "over", "proven")
 #: What rows are sorted by, and how at first.
 SORTS = {
-    "model": "asc", "goal": "asc", "planner": "asc", "device": "asc", "outcome": "asc", "baseline_peak_bytes": "desc",
-    "baseline_seconds": "desc", "peak_bytes": "desc", "seconds": "desc", "saved_bytes": "desc", "saved": "desc",
-    "overhead": "asc", "checkpointing_peak_bytes": "desc", "checkpointing_overhead": "desc", "gap": "asc",
-    "measured_peak_bytes": "desc", "largest_batch": "desc", "created_at": "desc",
-}  # fmt: skip
+    "model": "asc",
+    "goal": "asc",
+    "planner": "asc",
+    "device": "asc",
+    "outcome": "asc",
+    "baseline_peak_bytes": "desc",
+    "baseline_seconds": "desc",
+    "peak_bytes": "desc",
+    "seconds": "desc",
+    "saved_bytes": "desc",
+    "saved": "desc",
+    "overhead": "asc",
+    "checkpointing_peak_bytes": "desc",
+    "checkpointing_overhead": "desc",
+    "gap": "asc",
+    "measured_peak_bytes": "desc",
+    "largest_batch": "desc",
+    "created_at": "desc",
+}
 #: Columns of the CSV, in their order.
 COLUMNS = (
-    "model", "nodes", "goal", "planner", "device", "runtime", "counts", "outcome", "budget_bytes",
-    "baseline_peak_bytes", "baseline_seconds", "peak_bytes", "arena_bytes", "seconds", "saved_bytes", "saved",
-    "overhead", "checkpointing_peak_bytes", "checkpointing_seconds", "checkpointing_overhead", "gap",
-    "measured_peak_bytes", "measured_seconds", "largest_batch", "largest_batch_bytes", "executed", "plan_id",
+    "model",
+    "nodes",
+    "goal",
+    "planner",
+    "device",
+    "runtime",
+    "counts",
+    "outcome",
+    "budget_bytes",
+    "baseline_peak_bytes",
+    "baseline_seconds",
+    "peak_bytes",
+    "arena_bytes",
+    "seconds",
+    "saved_bytes",
+    "saved",
+    "overhead",
+    "checkpointing_peak_bytes",
+    "checkpointing_seconds",
+    "checkpointing_overhead",
+    "gap",
+    "measured_peak_bytes",
+    "measured_seconds",
+    "largest_batch",
+    "largest_batch_bytes",
+    "executed",
+    "plan_id",
     "created_at",
-)  # fmt: skip
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,9 +171,12 @@ class Board:
     def choices(self) -> dict[str, list[str]]:
         """What each filter may be set to."""
         columns: Mapping[str, sa.ColumnElement[Any]] = {
-            "goal": GOAL, "planner": plans.c.planner, "device": plans.c.device, "runtime": plans.c.runtime,
+            "goal": GOAL,
+            "planner": plans.c.planner,
+            "device": plans.c.device,
+            "runtime": plans.c.runtime,
             "model": graphs.c.name,
-        }  # fmt: skip
+        }
         own = [] if self._own is None else [self._own]
         found: dict[str, list[str]] = {}
         with self._store.reading() as connection:
@@ -165,21 +205,39 @@ class Board:
         """A row a question."""
         question = (plans.c.graph_id, GOAL, plans.c.planner, plans.c.device, plans.c.runtime, plans.c.counts)
         names = (
-            "graph_id", "planner", "device", "runtime", "counts", "budget_bytes", "baseline_peak_bytes",
-            "baseline_seconds", "peak_bytes", "arena_bytes", "seconds", "saved_bytes", "saved", "overhead", "gap",
-            "executed", "created_at",
-        )  # fmt: skip
+            "graph_id",
+            "planner",
+            "device",
+            "runtime",
+            "counts",
+            "budget_bytes",
+            "baseline_peak_bytes",
+            "baseline_seconds",
+            "peak_bytes",
+            "arena_bytes",
+            "seconds",
+            "saved_bytes",
+            "saved",
+            "overhead",
+            "gap",
+            "executed",
+            "created_at",
+        )
         every = (
             sa.select(
-                plans.c.id.label("plan_id"), graphs.c.name.label("model"), graphs.c.nodes, GOAL.label("goal"),
-                plans.c.status.label("outcome"), *(plans.c[name] for name in names),
+                plans.c.id.label("plan_id"),
+                graphs.c.name.label("model"),
+                graphs.c.nodes,
+                GOAL.label("goal"),
+                plans.c.status.label("outcome"),
+                *(plans.c[name] for name in names),
                 plans.c.executed_peak_bytes.label("measured_peak_bytes"),
                 sa.func.row_number().over(partition_by=question, order_by=BETTER).label("place"),
             )
             .join(graphs, graphs.c.id == plans.c.graph_id)
             .where(*self._conditions(asked))
             .subquery("every_plan")
-        )  # fmt: skip
+        )
         known = self._checkpointing()
         same = [every.c[name] == known.c[name] for name in SAME]
         best = (
@@ -190,7 +248,7 @@ class Board:
             )
             .outerjoin(known, sa.and_(*same))
             .where(every.c.place == 1)
-        )  # fmt: skip
+        )
         if asked.sort == "largest_batch":
             best = self._with_largest(best, every, asked)
         outcome = {"fits": every.c.outcome != OVER, "over": every.c.outcome == OVER}

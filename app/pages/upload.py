@@ -21,6 +21,14 @@ async def upload(request: Request, service: Serving) -> Response:
     planners = await anyio.to_thread.run_sync(catalogue.planners)
     devices = await anyio.to_thread.run_sync(catalogue.devices)
     return page(
-        request, "upload.html", title="Upload", here="/upload", planners=planners, devices=devices, device=DEVICE,
-        runtimes=list(RUNTIMES), most_seconds=service.settings.search_seconds, most_bytes=service.settings.body_bytes,
-    )  # fmt: skip
+        request,
+        "upload.html",
+        title="Upload",
+        here="/upload",
+        planners=planners,
+        devices=devices,
+        device=DEVICE,
+        runtimes=list(RUNTIMES),
+        most_seconds=service.settings.search_seconds,
+        most_bytes=service.settings.body_bytes,
+    )

@@ -26,12 +26,15 @@ def _shapes(section: Mapping[str, Any]) -> list[str]:
     rows = [
         (
             ", ".join(f"{name} {'x'.join(map(str, shape or ['?']))}" for name, shape in row["inputs"].items())[:60],
-            size(row["baseline"]["peak_bytes"]), size(row["peak_bytes"]), share(row["overhead"]),
-            share(row["bound_overhead"]), "" if row["within"] else "over",
+            size(row["baseline"]["peak_bytes"]),
+            size(row["peak_bytes"]),
+            share(row["overhead"]),
+            share(row["bound_overhead"]),
+            "" if row["within"] else "over",
             "" if row["executed"]["status"] == "not executed" else f"executed: {row['executed']['status']}",
         )
         for row in section["sets"]
-    ]  # fmt: skip
+    ]
     lines = list(table(("inputs", "as given", "peak", "extra time", "bound", "", ""), rows, (1, 2, 3, 4)))
     how = "in one order" if section["one_order"] else "in an order of its own where `order` says so"
     return [*lines, f"the same runs in every set, {how}; what stands above is of set {section['worst'] + 1}"]
@@ -39,17 +42,22 @@ def _shapes(section: Mapping[str, Any]) -> list[str]:
 
 def _levers(advice: Mapping[str, Any]) -> list[str]:
     names = {
-        "micro_batches": "micro-batches", "chunked_loss": "chunks of the loss", "fused_attention": "fused attention",
-        "update_as_ready": "update as ready", "offload": "copies to the host",
-    }  # fmt: skip
+        "micro_batches": "micro-batches",
+        "chunked_loss": "chunks of the loss",
+        "fused_attention": "fused attention",
+        "update_as_ready": "update as ready",
+        "offload": "copies to the host",
+    }
     rows = [
         (
             f"{row['parts']} {names[row['lever']]}" if row["parts"] > 1 else names[row["lever"]],
-            size(row["peak_bytes"]), share(row["overhead"]), "fits" if row["fits"] else "does not fit",
+            size(row["peak_bytes"]),
+            share(row["overhead"]),
+            "fits" if row["fits"] else "does not fit",
             "" if row["executed"]["status"] == "not executed" else f"executed: {row['executed']['status']}",
         )
         for row in advice["levers"]
-    ]  # fmt: skip
+    ]
     lines = list(table(("what else there is", "peak", "extra time", "", ""), rows, (1, 2))) if rows else []
     lines += [f"not {names[row['lever']]}: {row['why']}" for row in advice["left_out"]]
     return [*lines, bound_by(advice["binding"])]

@@ -72,10 +72,14 @@ def png(svg: str) -> bytes:
 
     return bytes(
         resvg_py.svg_to_bytes(
-            svg_string=svg, zoom=PNG_ZOOM, skip_system_fonts=True, font_files=[str(FONT)],
-            font_family=FAMILY, sans_serif_family=FAMILY,
+            svg_string=svg,
+            zoom=PNG_ZOOM,
+            skip_system_fonts=True,
+            font_files=[str(FONT)],
+            font_family=FAMILY,
+            sans_serif_family=FAMILY,
         )
-    )  # fmt: skip
+    )
 
 
 class Frame(NamedTuple):
@@ -203,9 +207,12 @@ def curve(document: Mapping[str, Any]) -> str:
 
 #: Style, shape and words of what a curve shows.
 KEY = (
-    ("proven", "dot", "proven least"), ("dot", "dot", "found"), ("found", "line", "plans found"),
-    ("bound", "line", "no plan takes less"), ("missed", "cross", "budget not reached"),
-)  # fmt: skip
+    ("proven", "dot", "proven least"),
+    ("dot", "dot", "found"),
+    ("found", "line", "plans found"),
+    ("bound", "line", "no plan takes less"),
+    ("missed", "cross", "budget not reached"),
+)
 
 
 def _key(place: int, style: str, shape: str, words: str) -> list[str]:
@@ -217,7 +224,7 @@ def _key(place: int, style: str, shape: str, words: str) -> list[str]:
 
 def curve_lines(
     frame: Frame, points: Sequence[Mapping[str, Any]], at: Callable[[Mapping[str, Any]], float]
-) -> list[str]:  # fmt: skip
+) -> list[str]:
     """Plans found and bounds as stairs, and a mark a point; `at` is where a point stands.
 
     What fits a budget fits every looser one, and what a budget costs at least every tighter one does.
@@ -284,7 +291,7 @@ def _share_of(point: Mapping[str, Any]) -> float:
 
 def picture(
     wide: int, high: int, title: str, description: str, parts: Sequence[str], rules: tuple[str, str] = ("", "")
-) -> str:  # fmt: skip
+) -> str:
     """The whole document; its ids are those of no other picture. `rules` of style, light and dark, come besides."""
     more = f"{_scoped(rules[0])}\n@media (prefers-color-scheme:dark){{\n{_scoped(rules[1])}\n}}\n" if rules[0] else ""
     key = f"{zlib.crc32(f'{title} {description}'.encode(errors='replace')):08x}"

@@ -198,7 +198,7 @@ def curve(document: Mapping[str, Any], look: Look) -> list[str]:
 
 def _framed(
     cells: Cells, labels: Sequence[str], left: int, marks: Mapping[int, str], title: str, look: Look
-) -> list[str]:  # fmt: skip
+) -> list[str]:
     """The cells with labels on the left and, where there are marks, below."""
     glyphs, plot = look.glyphs, len(cells[0])
     said = [*[""] * (len(cells) - len(labels)), *reversed(labels)]

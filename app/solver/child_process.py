@@ -92,12 +92,7 @@ class Runner:
             ours.close()
 
     def _follow(
-        self,
-        pipe: Connection,
-        process: BaseProcess,
-        deadline: float,
-        on_progress: Progressed,
-        stop: threading.Event,
+        self, pipe: Connection, process: BaseProcess, deadline: float, on_progress: Progressed, stop: threading.Event
     ) -> Answer:
         asked_at: float | None = None
         has_plan = is_empty = False

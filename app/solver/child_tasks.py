@@ -38,9 +38,12 @@ NOT_A_MODEL = frozenset({"not_parseable", "unknown_format", "not_a_model", "trun
 NICE = 10
 #: Code of a finding -> fields of `graph.limits.Limits` that it may be about.
 LIMITS = {
-    "name_too_long": ("name_length",), "too_deep": ("depth",), "too_many_nodes": ("nodes",),
-    "too_many_values": ("values",), "too_large": ("attribute_bytes", "constant_bytes", "document_bytes"),
-}  # fmt: skip
+    "name_too_long": ("name_length",),
+    "too_deep": ("depth",),
+    "too_many_nodes": ("nodes",),
+    "too_many_values": ("values",),
+    "too_large": ("attribute_bytes", "constant_bytes", "document_bytes"),
+}
 Tell = Callable[[Mapping[str, Any]], None]
 
 

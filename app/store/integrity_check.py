@@ -201,8 +201,11 @@ def _item(what: str, row: Mapping[str, Any], found: Walked) -> None:
         found.fault(f"{what}: its state is {state[:80]!r}")
     if (row["ended_at"] is not None) != (state in ("succeeded", "failed", "cancelled")):
         found.fault(f"{what}: {state}, and ended at {row['ended_at']}")
-    for wanted, column, said in (("succeeded", "plan_id", "has no plan"), ("failed", "error", "does not say why"),
-                                 ("running", "operation_id", "nothing solves it")):  # fmt: skip
+    for wanted, column, said in (
+        ("succeeded", "plan_id", "has no plan"),
+        ("failed", "error", "does not say why"),
+        ("running", "operation_id", "nothing solves it"),
+    ):
         if state == wanted and row[column] is None:
             found.fault(f"{what}: {state}, and {said}")
 

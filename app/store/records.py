@@ -16,17 +16,7 @@ from app.errors import Conflict, Gone, NotFound
 from app.store.blobs import key_of
 from app.store.database import insert, seen_again, unless_there
 from app.store.store import Store
-from app.store.tables import (
-    answers,
-    graphs,
-    idempotency_keys,
-    of_report,
-    plans,
-    result_plans,
-    results,
-    sections,
-    wire,
-)
+from app.store.tables import answers, graphs, idempotency_keys, of_report, plans, result_plans, results, sections, wire
 from app.telemetry import metrics
 
 DEFAULT_SECTIONS = ("plan", "timeline")

@@ -32,11 +32,17 @@ def _count(status: str, name: str) -> sa.ColumnElement[int]:
 
 #: What every row says beside its groups; null means are of plans that do not say.
 FIGURES: tuple[sa.ColumnElement[Any], ...] = (
-    sa.func.count().label("plans"), _count("proven", "proven"), _count("over_budget", "over_budget"),
-    _sum("baseline_peak_bytes"), _sum("peak_bytes"), _sum("saved_bytes"),
-    _mean("saved"), _mean("overhead"), _mean("gap"),
+    sa.func.count().label("plans"),
+    _count("proven", "proven"),
+    _count("over_budget", "over_budget"),
+    _sum("baseline_peak_bytes"),
+    _sum("peak_bytes"),
+    _sum("saved_bytes"),
+    _mean("saved"),
+    _mean("overhead"),
+    _mean("gap"),
     sa.func.coalesce(sa.func.sum(sa.column("solver_seconds")), 0.0).label("solver_seconds"),
-)  # fmt: skip
+)
 
 
 @dataclass(frozen=True, slots=True)

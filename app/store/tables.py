@@ -205,11 +205,10 @@ idempotency_keys = sa.Table(
     sa.Column("id", sa.Text, primary_key=True, doc="SHA-256 of path and key"),
     sa.Column("body", sa.Text, nullable=False, doc="SHA-256 of the body it came with"),
     sa.Column(
-        "operation_id", sa.Text, sa.ForeignKey("operations.id", ondelete="CASCADE"), index=True,
-        doc="what it started",
+        "operation_id", sa.Text, sa.ForeignKey("operations.id", ondelete="CASCADE"), index=True, doc="what it started"
     ),
     sa.Column("created_at", Moment, nullable=False, index=True),
-)  # fmt: skip
+)
 
 BLOBS = (graphs.c.blob, plans.c.figures, sections.c.blob, results.c.blob, questions.c.id)  # every column naming one
 

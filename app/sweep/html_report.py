@@ -26,9 +26,12 @@ OWN_IDS = re.compile(r'((?: id=| aria-labelledby=)")([^"]*)(")')
 @cache
 def _template() -> jinja2.Template:
     environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(HERE), autoescape=True, undefined=jinja2.StrictUndefined,
-        trim_blocks=True, lstrip_blocks=True,
-    )  # fmt: skip
+        loader=jinja2.FileSystemLoader(HERE),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
     environment.filters |= {"size": size, "share": share, "seconds": seconds}
     return environment.get_template("html_report.html")
 
@@ -39,10 +42,16 @@ def html(rows: Sequence[Row], report: Callable[[Row], Mapping[str, Any] | None],
     items = [_item(place, row, report(row)) for place, row in enumerate(by_saved(rows))]
     best = items[0]["row"] if items and items[0]["row"]["saved"] is not None else None
     return _template().render(
-        items=items, best=best, counted=counted(rows), missing=asked - len(rows),
-        models=len({row["model"] for row in rows}), made=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
-        script=script, style=style, script_hash=_hash(script),
-    )  # fmt: skip
+        items=items,
+        best=best,
+        counted=counted(rows),
+        missing=asked - len(rows),
+        models=len({row["model"] for row in rows}),
+        made=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
+        script=script,
+        style=style,
+        script_hash=_hash(script),
+    )
 
 
 def _hash(text: str) -> str:
@@ -55,10 +64,12 @@ def _item(place: int, row: Row, report: Mapping[str, Any] | None) -> dict[str, A
     if report is None:
         return item
     return item | {
-        "headline": headline(report), "certainty": certainty(report["plan"]),
-        "recomputed": report["plan"]["recomputed"], "warnings": report["warnings"],
+        "headline": headline(report),
+        "certainty": certainty(report["plan"]),
+        "recomputed": report["plan"]["recomputed"],
+        "warnings": report["warnings"],
         "picture": picture(report, f"-{place}") if "timeline" in report else None,
-    }  # fmt: skip
+    }
 
 
 def picture(report: Mapping[str, Any], suffix: str = "") -> str:

@@ -47,18 +47,23 @@ class Item:
     def said(self) -> dict[str, Any]:
         """What tells it from others, as results have it."""
         return {
-            "model": self.model, "batch": self.fields.get("batch"), "budget": self.fields.get("budget"),
-            "planner": self.fields["planner"], "seed": self.fields["seed"],
-        }  # fmt: skip
+            "model": self.model,
+            "batch": self.fields.get("batch"),
+            "budget": self.fields.get("budget"),
+            "planner": self.fields["planner"],
+            "seed": self.fields["seed"],
+        }
 
     def __str__(self) -> str:
         batch = self.fields.get("batch")
         return ", ".join(
             [
                 f"{self.model} at batch {batch}" if batch is not None else self.model,
-                str(self.fields.get("budget")), self.fields["planner"], f"seed {self.fields['seed']}",
+                str(self.fields.get("budget")),
+                self.fields["planner"],
+                f"seed {self.fields['seed']}",
             ]
-        )  # fmt: skip
+        )
 
 
 def models_of(named: str | Path) -> list[Model]:

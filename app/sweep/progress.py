@@ -120,9 +120,12 @@ class Bars:
 
         self.items, self.clock = items, clock
         self.progress = Progress(
-            TextColumn("{task.description}", markup=False), BarColumn(),
-            TextColumn("{task.fields[said]}", markup=False), console=Console(stderr=True), transient=True,
-        )  # fmt: skip
+            TextColumn("{task.description}", markup=False),
+            BarColumn(),
+            TextColumn("{task.fields[said]}", markup=False),
+            console=Console(stderr=True),
+            transient=True,
+        )
         self._running: dict[str, tuple[Any, float]] = {}
         self._lock = threading.Lock()
         self.all = self.progress.add_task("all", total=len(items), said=f"0 of {len(items)}")

@@ -84,21 +84,43 @@ def figures(report: dict[str, Any]) -> Row:
     """What tables say of a report."""
     plan, base = report["plan"], report["baseline"]
     return {
-        "status": plan["status"], "fits": report["fits"], "device": report["device"],
-        "budget_bytes": plan["budget_bytes"], "baseline_peak_bytes": base["peak_bytes"],
-        "peak_bytes": plan["peak_bytes"], "arena_bytes": plan["arena_bytes"],
-        "saved_bytes": plan["saved_bytes"], "saved": plan["saved"],
-        "baseline_seconds": base["seconds"], "step_seconds": plan["seconds"], "overhead": plan["overhead"],
-        "bound_overhead": plan["bound"]["overhead"], "gap": plan["gap"],
-        "by": plan["planner"], "reproducible": plan["reproducible"],
-    }  # fmt: skip
+        "status": plan["status"],
+        "fits": report["fits"],
+        "device": report["device"],
+        "budget_bytes": plan["budget_bytes"],
+        "baseline_peak_bytes": base["peak_bytes"],
+        "peak_bytes": plan["peak_bytes"],
+        "arena_bytes": plan["arena_bytes"],
+        "saved_bytes": plan["saved_bytes"],
+        "saved": plan["saved"],
+        "baseline_seconds": base["seconds"],
+        "step_seconds": plan["seconds"],
+        "overhead": plan["overhead"],
+        "bound_overhead": plan["bound"]["overhead"],
+        "gap": plan["gap"],
+        "by": plan["planner"],
+        "reproducible": plan["reproducible"],
+    }
 
 
 #: The figures of an item that has none.
 NOTHING: Row = dict.fromkeys(
     (
-        "status", "fits", "device", "budget_bytes", "baseline_peak_bytes", "peak_bytes", "arena_bytes",
-        "saved_bytes", "saved", "baseline_seconds", "step_seconds", "overhead", "bound_overhead", "gap", "by",
+        "status",
+        "fits",
+        "device",
+        "budget_bytes",
+        "baseline_peak_bytes",
+        "peak_bytes",
+        "arena_bytes",
+        "saved_bytes",
+        "saved",
+        "baseline_seconds",
+        "step_seconds",
+        "overhead",
+        "bound_overhead",
+        "gap",
+        "by",
         "reproducible",
     )
-)  # fmt: skip
+)

@@ -27,8 +27,14 @@ def counts(rows: Iterable[Row]) -> dict[str, int]:
 def exit_code(rows: Iterable[Row]) -> int:
     """0 all within budget, 1 some over it, 2 some were no good models or questions, 4 some failed by our fault."""
     codes = {SUCCEEDED: 0, OVER_BUDGET: 1}
-    return max((codes.get(row["state"], 2 if (row["error"] or {}).get("status", 500) < 500 else 4) for row in rows
-                if row["state"] != "stopped"), default=0)  # fmt: skip
+    return max(
+        (
+            codes.get(row["state"], 2 if (row["error"] or {}).get("status", 500) < 500 else 4)
+            for row in rows
+            if row["state"] != "stopped"
+        ),
+        default=0,
+    )
 
 
 def lines(rows: Sequence[Row]) -> list[str]:
@@ -36,15 +42,26 @@ def lines(rows: Sequence[Row]) -> list[str]:
     head = ("model", "batch", "budget", "planner", "seed", "before", "after", "saved", "more time", "gap", "state")
     cells = [
         (
-            row["model"], "" if row["batch"] is None else row["batch"], row["budget"], row["planner"], row["seed"],
-            *(("",) * 5 if row["peak_bytes"] is None else (
-                size(row["baseline_peak_bytes"]), size(row["peak_bytes"]), share(row["saved"]), share(row["overhead"]),
-                "" if row["gap"] is None or row["state"] == OVER_BUDGET else share(row["gap"]),
-            )),
+            row["model"],
+            "" if row["batch"] is None else row["batch"],
+            row["budget"],
+            row["planner"],
+            row["seed"],
+            *(
+                ("",) * 5
+                if row["peak_bytes"] is None
+                else (
+                    size(row["baseline_peak_bytes"]),
+                    size(row["peak_bytes"]),
+                    share(row["saved"]),
+                    share(row["overhead"]),
+                    "" if row["gap"] is None or row["state"] == OVER_BUDGET else share(row["gap"]),
+                )
+            ),
             row["status"].replace("_", " ") if row["state"] == SUCCEEDED else said_state(row),
         )
         for row in by_saved(rows)
-    ]  # fmt: skip
+    ]
     return [*table(head, cells, (1, 4, 5, 6, 7, 8, 9)), "", counted(rows)]
 
 

@@ -27,10 +27,15 @@ def question_of(item: Item) -> Question:
     """The item as plain data, with the limits that the settings here set."""
     settings = Settings()
     return {
-        "key": item.key, "file": item.file, "sha256": item.sha256, "fields": dict(item.fields),
-        "limits": asdict(settings.limits()), "memory_bytes": settings.solve_memory_bytes,
-        "kill_seconds": settings.kill_seconds, "overtime_seconds": settings.overtime_seconds,
-    }  # fmt: skip
+        "key": item.key,
+        "file": item.file,
+        "sha256": item.sha256,
+        "fields": dict(item.fields),
+        "limits": asdict(settings.limits()),
+        "memory_bytes": settings.solve_memory_bytes,
+        "kill_seconds": settings.kill_seconds,
+        "overtime_seconds": settings.overtime_seconds,
+    }
 
 
 def answering(work: Callable[..., Answer]) -> Callable[..., Answer]:

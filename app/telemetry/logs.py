@@ -30,9 +30,12 @@ def start(level: str, stream: TextIO | None = None) -> None:
         structlog.stdlib.ProcessorFormatter(
             pass_foreign_args=True,
             foreign_pre_chain=[
-                structlog.contextvars.merge_contextvars, structlog.stdlib.add_log_level,
-                structlog.stdlib.add_logger_name, structlog.processors.TimeStamper(fmt="iso", utc=True, key="time"),
-                _pairs, _trace,
+                structlog.contextvars.merge_contextvars,
+                structlog.stdlib.add_log_level,
+                structlog.stdlib.add_logger_name,
+                structlog.processors.TimeStamper(fmt="iso", utc=True, key="time"),
+                _pairs,
+                _trace,
             ],
             processors=[
                 structlog.stdlib.ProcessorFormatter.remove_processors_meta,
@@ -40,7 +43,7 @@ def start(level: str, stream: TextIO | None = None) -> None:
                 shown,
             ],
         )
-    )  # fmt: skip
+    )
     logging.basicConfig(level=level.upper(), handlers=[handler])
 
 

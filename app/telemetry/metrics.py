@@ -28,13 +28,17 @@ FRESH_S = 5.0  # counts of the store are asked for again after that
 _meter = metrics.get_meter("remat")
 _tracer = trace.get_tracer("remat")
 _solve = _meter.create_histogram(
-    "remat.solve.duration", "s", "What making a plan took, by planner and status.",
+    "remat.solve.duration",
+    "s",
+    "What making a plan took, by planner and status.",
     explicit_bucket_boundaries_advisory=LONG,
-)  # fmt: skip
+)
 _child = _meter.create_histogram(
-    "remat.child.duration", "s", "What a child process took, by task and outcome.",
+    "remat.child.duration",
+    "s",
+    "What a child process took, by task and outcome.",
     explicit_bucket_boundaries_advisory=SHORT,
-)  # fmt: skip
+)
 _saved = _meter.create_counter("remat.plan.saved", "By", "Bytes of peak that plans save.")
 _lookups = _meter.create_counter("remat.cache.lookups", "{lookup}", "Questions that were answered before, or not.")
 _store_errors = _meter.create_counter("remat.store.errors", "{error}", "Times the database or the blobs failed.")
@@ -142,8 +146,11 @@ def _jobs(service: Watched) -> Mapping[str, int]:
 
 _gauge("remat.jobs", "{job}", "Operations that are kept, by state.", "state", _jobs)
 _gauge(
-    "remat.queue.depth", "{item}", "What waits for its turn: reads, and other short tasks.", "what",
+    "remat.queue.depth",
+    "{item}",
+    "What waits for its turn: reads, and other short tasks.",
+    "what",
     lambda service: service.waiting(),
-)  # fmt: skip
+)
 _gauge("remat.bodies", "By", "Bodies in memory.", "", lambda service: {"": service.held_bytes()})
 _gauge("remat.memory.free", "By", "Memory that may still be taken.", "", lambda service: {"": service.free_bytes()})

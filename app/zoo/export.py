@@ -41,8 +41,11 @@ def exported(network: Network) -> bytes:
                 name: {axis: length for axis, length in enumerate(shape) if isinstance(length, str)}
                 for name, shape in network.inputs.items()
             },
-            opset_version=OPSET, dynamo=True, verbose=False, optimize=False,
-        )  # fmt: skip
+            opset_version=OPSET,
+            dynamo=True,
+            verbose=False,
+            optimize=False,
+        )
         model = program.model
         weights = {}
         for value in model.graph.initializers.values():

@@ -21,9 +21,7 @@ from graph.ops.registry import onnx_fallback
 from graph.ops.registry.dispatch import work
 from graph.ops.registry.registry import Call, Work, call_of, known
 
-__all__ = [
-    "DEFAULT_DEVICE", "DEVICES", "Device", "device_named", "device_of", "seconds_of", "work_of", "workspace_of",
-]  # fmt: skip
+__all__ = ["DEFAULT_DEVICE", "DEVICES", "Device", "device_named", "device_of", "seconds_of", "work_of", "workspace_of"]
 
 _CACHED = 200_000
 _work: dict[Any, Work] = {}
@@ -68,10 +66,12 @@ def _table_work(graph: Graph, node: Node) -> Work:
     """What the op table says; asked once for all nodes with the same op, attributes and types."""
     values, attributes = graph.values, node.attributes
     key = (
-        node.op, graph.opset.get("", 21), onnx_fallback.freeze(attributes) if attributes else (),
+        node.op,
+        graph.opset.get("", 21),
+        onnx_fallback.freeze(attributes) if attributes else (),
         tuple([values[v].type if v >= 0 else None for v in node.inputs]),
         tuple([values[v].type if v >= 0 else None for v in node.outputs]),
-    )  # fmt: skip
+    )
     found = _work.get(key)
     if found is None:
         if len(_work) >= _CACHED:

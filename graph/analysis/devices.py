@@ -37,9 +37,14 @@ class Device:
 
 
 def _device(
-    name: str, gib: float, gigabytes_per_second: float, source: str, kernel_seconds: float = _LAUNCH, host: float = 0,
+    name: str,
+    gib: float,
+    gigabytes_per_second: float,
+    source: str,
+    kernel_seconds: float = _LAUNCH,
+    host: float = 0,
     **tera: float,
-) -> Device:  # fmt: skip
+) -> Device:
     """A profile from the numbers as data sheets print them: GiB, GB/s, TFLOPS; `half` is both 16-bit types.
 
     `host` is GB/s one way of the link to the host, half of what sheets print for both ways.
@@ -65,47 +70,86 @@ DEVICES: Mapping[str, Device] = MappingProxyType(
             _device("a100-80gb", 80, 2039, _A100, host=32, float64=9.7, float32=19.5, half=312, int8=624),
             _device("a100-40gb", 40, 1555, _A100, host=32, float64=9.7, float32=19.5, half=312, int8=624),
             _device(
-                "h100-80gb", 80, 3350, "NVIDIA H100 Tensor Core GPU data sheet, 2023, SXM5", host=64,
-                float64=34, float32=67, half=989.5, float8=1979, int8=1979,
+                "h100-80gb",
+                80,
+                3350,
+                "NVIDIA H100 Tensor Core GPU data sheet, 2023, SXM5",
+                host=64,
+                float64=34,
+                float32=67,
+                half=989.5,
+                float8=1979,
+                int8=1979,
             ),
             _device(
-                "h200-141gb", 141, 4800, "NVIDIA H200 Tensor Core GPU data sheet, 2024, SXM", host=64,
-                float64=34, float32=67, half=989.5, float8=1979, int8=1979,
+                "h200-141gb",
+                141,
+                4800,
+                "NVIDIA H200 Tensor Core GPU data sheet, 2024, SXM",
+                host=64,
+                float64=34,
+                float32=67,
+                half=989.5,
+                float8=1979,
+                int8=1979,
             ),
             _device("v100-32gb", 32, 900, _V100, host=16, float64=7.8, float32=15.7, float16=125),
             _device("v100-16gb", 16, 900, _V100, host=16, float64=7.8, float32=15.7, float16=125),
             _device(
-                "a10", 24, 600, "NVIDIA A10 Tensor Core GPU data sheet, 2021", host=32,
-                float32=31.2, half=125, int8=250,
+                "a10", 24, 600, "NVIDIA A10 Tensor Core GPU data sheet, 2021", host=32, float32=31.2, half=125, int8=250
             ),
             _device(
-                "l4", 24, 300, "NVIDIA L4 Tensor Core GPU data sheet, 2023", host=32,
-                float32=30.3, half=121, float8=242.5, int8=242.5,
+                "l4",
+                24,
+                300,
+                "NVIDIA L4 Tensor Core GPU data sheet, 2023",
+                host=32,
+                float32=30.3,
+                half=121,
+                float8=242.5,
+                int8=242.5,
             ),
             _device(
-                "l40s", 48, 864, "NVIDIA L40S data sheet, 2023", host=32,
-                float32=91.6, half=362.05, float8=733, int8=733,
+                "l40s",
+                48,
+                864,
+                "NVIDIA L40S data sheet, 2023",
+                host=32,
+                float32=91.6,
+                half=362.05,
+                float8=733,
+                int8=733,
             ),
             _device("rtx4090", 24, 1008, _ADA, host=32, float32=82.6, half=165.2, float8=330.3, int8=660.6),
             _device("rtx3090", 24, 936, _AMPERE, host=32, float32=35.6, half=71, int8=284),
             _device(
-                "mi250x", 128, 3276.8, "AMD Instinct MI250X data sheet, 2021",
-                float64=47.9, float32=47.9, half=383, int8=383,
+                "mi250x",
+                128,
+                3276.8,
+                "AMD Instinct MI250X data sheet, 2021",
+                float64=47.9,
+                float32=47.9,
+                half=383,
+                int8=383,
             ),
             _device(
-                "mi300x", 192, 5300, "AMD Instinct MI300X data sheet, 2023", host=64,
-                float64=81.7, float32=163.4, half=1307.4, float8=2614.9, int8=2614.9,
+                "mi300x",
+                192,
+                5300,
+                "AMD Instinct MI300X data sheet, 2023",
+                host=64,
+                float64=81.7,
+                float32=163.4,
+                half=1307.4,
+                float8=2614.9,
+                int8=2614.9,
             ),
-            _device(
-                "tpu-v4", 32, 1200, "Jouppi et al., TPU v4, ISCA 2023, table 4", float32=275, half=275, int8=275
-            ),
+            _device("tpu-v4", 32, 1200, "Jouppi et al., TPU v4, ISCA 2023, table 4", float32=275, half=275, int8=275),
             _device("tpu-v5e", 16, 819, "Google Cloud TPU v5e documentation, 2023", float32=197, half=197, int8=393),
-            _device(
-                "cpu-reference", 16, 10, "an assumption: one core under numpy", 2e-6, float64=0.02, float32=0.04
-            ),
+            _device("cpu-reference", 16, 10, "an assumption: one core under numpy", 2e-6, float64=0.02, float32=0.04),
         )
     }
-)  # fmt: skip
+)
 DEFAULT_DEVICE = "a100-80gb"
 
 
@@ -132,7 +176,7 @@ def device_of(given: str | Mapping[str, Any]) -> Device:
         raise ValueError(
             f"device has a field {min(unknown)!r}; "
             "use name, like, bandwidth, flops, kernel_seconds, memory_bytes, host_bandwidth"
-        )  # fmt: skip
+        )
     for key in ("name", "like"):
         if key in given and not isinstance(given[key], str):
             raise ValueError(f"{key} is {given[key]!r:.80}; give a name")

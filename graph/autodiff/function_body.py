@@ -51,9 +51,13 @@ class _Body:
             self.given.append(None if x is None else self._input(x))
         self.results = self._run()
         self.graph = Graph(
-            node.op, tuple(self.builder.values), tuple(self.builder.nodes), (), tuple(self.builder.inputs),
+            node.op,
+            tuple(self.builder.values),
+            tuple(self.builder.nodes),
+            (),
+            tuple(self.builder.inputs),
             self.builder.opset,
-        )  # fmt: skip
+        )
 
     def _input(self, x: Val) -> Val:
         data = self.emit.known(x)
@@ -69,10 +73,14 @@ class _Body:
         record = known(node.op)
         assert record is not None and record.body is not None
         call = Call(
-            node.op, node.attributes, tuple(None if x is None else x.type for x in node.inputs),
-            tuple(None if y is None else y.type for y in node.outputs), tuple(y is not None for y in node.outputs),
-            tuple(self.emit.known(x) for x in node.inputs), self.builder.opset.get("", 21),
-        )  # fmt: skip
+            node.op,
+            node.attributes,
+            tuple(None if x is None else x.type for x in node.inputs),
+            tuple(None if y is None else y.type for y in node.outputs),
+            tuple(y is not None for y in node.outputs),
+            tuple(self.emit.known(x) for x in node.inputs),
+            self.builder.opset.get("", 21),
+        )
         made = record.body(Emit(self.builder, "body", Phase.BACKWARD), call, *self.given)
         return made if isinstance(made, tuple) else (made,)
 
@@ -93,11 +101,15 @@ class _Body:
         """The gradient outside, after the nodes it needs that are not there yet."""
         for node in self._missing(gradient):
             made = self.emit.builder.node(
-                node.op, [self._place(v) for v in node.inputs], name=self.emit.prefix,
+                node.op,
+                [self._place(v) for v in node.inputs],
+                name=self.emit.prefix,
                 outputs=[None if v == ABSENT else f"{self.emit.prefix}:{i}" for i, v in enumerate(node.outputs)],
                 types=[None if v == ABSENT else self.builder.values[v].type for v in node.outputs],
-                attributes=node.attributes, phase=self.emit.phase, **self.emit.node_fields,
-            )  # fmt: skip
+                attributes=node.attributes,
+                phase=self.emit.phase,
+                **self.emit.node_fields,
+            )
             self.outside.update((v, w) for v, w in zip(node.outputs, made, strict=True) if v != ABSENT)
         return self.emit.val(self._place(gradient))
 

@@ -46,9 +46,11 @@ class Teller:
         self._tell_nodes()
         last = _ids(gradient)[-1]
         event = GradientEvent(
-            "finalised", self.writer.get(last, ""), value=self.graph.values[v].name,
+            "finalised",
+            self.writer.get(last, ""),
+            value=self.graph.values[v].name,
             gradient=self.builder.values[last].name,
-        )  # fmt: skip
+        )
         for callback in self.callbacks:
             callback(event)
 
@@ -57,9 +59,12 @@ class Teller:
         for node in self.builder.nodes[self.told :]:
             self.writer.update(dict.fromkeys(node.writes, node.name))
             event = GradientEvent(
-                "added", node.name, node.op, str(node.annotations.get("gradient_of", "")),
+                "added",
+                node.name,
+                node.op,
+                str(node.annotations.get("gradient_of", "")),
                 {values[v].name: values[self.parts[v]].name for v in node.writes if v in self.parts},
-            )  # fmt: skip
+            )
             for callback in self.callbacks:
                 callback(event)
         self.told = len(self.builder.nodes)
@@ -86,10 +91,24 @@ def _finalising(node: Node, names: Sequence[str]) -> Node:
     """The node with these names added to those whose gradient it finishes."""
     annotations = MappingProxyType({**node.annotations, FINALISES: [*node.annotations.get(FINALISES, ()), *names]})
     return Node(
-        node.name, node.op, node.inputs, node.outputs, node.attributes, node.phase, node.after, node.cost, node.effect,
-        node.stream, node.views, node.in_place, node.recompute, node.heavy, node.gradient_reads, node.bodies,
+        node.name,
+        node.op,
+        node.inputs,
+        node.outputs,
+        node.attributes,
+        node.phase,
+        node.after,
+        node.cost,
+        node.effect,
+        node.stream,
+        node.views,
+        node.in_place,
+        node.recompute,
+        node.heavy,
+        node.gradient_reads,
+        node.bodies,
         annotations,
-    )  # fmt: skip
+    )
 
 
 def _ids(gradient: Part) -> tuple[int, ...]:

@@ -62,30 +62,39 @@ def resolve(
     stops = {v for v, value in enumerate(graph.values) if value.stop_gradient}
     stops.update(reader.named(no_gradient, "no_gradient"))
     for name, word, words in (
-        ("unreachable", unreachable, UNREACHABLE), ("mixed", options.mixed, ("error", "densify")),
-        ("devices", options.devices, ("error", "copy")), ("shared", options.shared, ("one", "copies")),
+        ("unreachable", unreachable, UNREACHABLE),
+        ("mixed", options.mixed, ("error", "densify")),
+        ("devices", options.devices, ("error", "copy")),
+        ("shared", options.shared, ("one", "copies")),
         ("versions", options.versions, ("keep", "strict")),
-    ):  # fmt: skip
+    ):
         reader.one_of(name, word, words)
     for field_, chosen in (("of", of), ("with_respect_to", by)):
         for v in chosen:
             if not carries_gradient(graph.values[v]):
                 findings.add(
-                    "not_floating", f"differentiate.{field_}", f"{graph.values[v].name} of {graph.values[v].type}",
-                    "a floating type", "name a floating value",
-                )  # fmt: skip
+                    "not_floating",
+                    f"differentiate.{field_}",
+                    f"{graph.values[v].name} of {graph.values[v].type}",
+                    "a floating type",
+                    "name a floating value",
+                )
     rows = options.row_sparse
     question = Question(
-        tuple(zip(of, reader.heads(of, heads), strict=True)), tuple(by), frozenset(stops), unreachable,
+        tuple(zip(of, reader.heads(of, heads), strict=True)),
+        tuple(by),
+        frozenset(stops),
+        unreachable,
         {
             **parse_rules(graph.gradient_rules, "gradient_rules", findings),
             **parse_rules(options.gradient_rules, "differentiate.gradient_rules", findings),
         },
         reader.skipped(options.skip),
         frozenset(range(len(graph.values)) if rows == "all" else reader.named(rows, "row_sparse")),
-        Policy(options.mixed, options.devices), options.shared == "copies",
+        Policy(options.mixed, options.devices),
+        options.shared == "copies",
         history_of(graph) if options.versions == "strict" else None,
-    )  # fmt: skip
+    )
     orphan_barriers(graph, of, findings)
     findings.settle()
     return question
@@ -128,9 +137,12 @@ class _Reader:
         if isinstance(given, list | tuple):
             if len(given) != len(of):
                 self.bad(
-                    "length_mismatch", "head_gradients", f"{len(given)} head gradients",
-                    f"{len(of)}, one for each target", "give null for ones",
-                )  # fmt: skip
+                    "length_mismatch",
+                    "head_gradients",
+                    f"{len(given)} head gradients",
+                    f"{len(of)}, one for each target",
+                    "give null for ones",
+                )
                 return [None] * len(of)
             return [
                 self._head(v, head, f"head_gradients[{i}]") for i, (v, head) in enumerate(zip(of, given, strict=True))
@@ -196,9 +208,12 @@ class _Reader:
 
     def _mismatch(self, path: str, found: str, value: Value) -> None:
         self.findings.add(
-            "shape_mismatch", f"differentiate.{path}", found, f"{value.type}, as the target {quoted(value.name)} has",
+            "shape_mismatch",
+            f"differentiate.{path}",
+            found,
+            f"{value.type}, as the target {quoted(value.name)} has",
             "give a head gradient of the target's type",
-        )  # fmt: skip
+        )
 
     def skipped(self, given: Any) -> frozenset[int]:
         """Nodes left out: by name, by place, or by a predicate."""
@@ -228,9 +243,10 @@ class _Reader:
             [0, given["first"]] if set(given) == {"first"} else given.get("range") if set(given) == {"range"} else None
         )
         if (
-            not isinstance(span, list | tuple) or len(span) != 2
+            not isinstance(span, list | tuple)
+            or len(span) != 2
             or not all(isinstance(n, int) and not isinstance(n, bool) and n >= 0 for n in span)
-        ):  # fmt: skip
+        ):
             self.bad(
                 "bad_request", "skip", dict(given), '{"first": n} or {"range": [begin, end]}', "count nodes from 0"
             )

@@ -39,9 +39,14 @@ class Walk:
     """State of one differentiation; `answer` does it."""
 
     def __init__(
-        self, builder: Builder, graph: Graph, question: Question, ready: Ready, inside: Recursion,
+        self,
+        builder: Builder,
+        graph: Graph,
+        question: Question,
+        ready: Ready,
+        inside: Recursion,
         callbacks: Sequence[Callback] = (),
-    ):  # fmt: skip
+    ):
         self.builder, self.graph, self.question, self.ready, self.inside = builder, graph, question, ready, inside
         self.constants: dict[Any, Val] = {}
         self.zeros: set[int] = set()  # values known to be zero
@@ -166,9 +171,12 @@ class Walk:
         if not self.bounded.isdisjoint(node.inputs) and not is_rowwise(node):
             code = "bounded_rows"
             self._refuse(
-                n, code, "an input of which only the most rows are known", "give the loop a constant count",
+                n,
+                code,
+                "an input of which only the most rows are known",
+                "give the loop a constant count",
                 "an op that treats every row alike",
-            )  # fmt: skip
+            )
             return ()
         try:
             if isinstance(rule, Declared):
@@ -236,9 +244,13 @@ class Walk:
         """Gradients of the node's inputs as its rule gives them, checked against the inputs' types."""
         builder, values = self.builder, self.builder.values
         emit = Emit(
-            builder, f"grad/{node.name}", Phase.BACKWARD, self.constants, self.zeros,
+            builder,
+            f"grad/{node.name}",
+            Phase.BACKWARD,
+            self.constants,
+            self.zeros,
             annotations=provenance(node, node.name),
-        )  # fmt: skip
+        )
         inputs = tuple([None if v == ABSENT else emit.val(v) for v in node.inputs])
         outputs = tuple([None if v == ABSENT else emit.val(v) for v in node.outputs])
         given = [None if gradient is None else emit.val(gradient) for gradient in incoming]
@@ -249,9 +261,14 @@ class Walk:
             ]
         rows = self.question.row_sparse
         forward = Forward(
-            node.op, node.attributes, inputs, outputs, needs, lambda i: emit.val(builder.want_output(n, i)),
+            node.op,
+            node.attributes,
+            inputs,
+            outputs,
+            needs,
+            lambda i: emit.val(builder.want_output(n, i)),
             tuple([v in rows for v in node.inputs]) if rows else (),
-        )  # fmt: skip
+        )
         first = len(builder.nodes)
         gradients = rule.rule(emit, forward, *given)
         if node.op in self.question.rules:
@@ -259,8 +276,9 @@ class Walk:
         if len(gradients) != len(inputs):
             raise CannotDifferentiate(
                 f"its gradient rule gives {len(gradients)} gradients for {len(inputs)} inputs",
-                "correct the rule: one gradient, or None, for each input", "gradient_rule_count",
-            )  # fmt: skip
+                "correct the rule: one gradient, or None, for each input",
+                "gradient_rule_count",
+            )
         made: list[Part | None] = []
         for x, dx, needed in zip(inputs, gradients, needs, strict=True):
             if not isinstance(dx, Val):
@@ -292,11 +310,15 @@ class Walk:
         values = [None if v == ABSENT else self.builder.values[v] for v in node.inputs]
         return infer(
             Call(
-                node.op, node.attributes, tuple(v.type if v else None for v in values), types,
-                (True,) * len(node.outputs), tuple(v.data if v else None for v in values),
+                node.op,
+                node.attributes,
+                tuple(v.type if v else None for v in values),
+                types,
+                (True,) * len(node.outputs),
+                tuple(v.data if v else None for v in values),
                 self.builder.opset.get("", 21),
             )
-        )  # fmt: skip
+        )
 
     def _settle(self, v: int) -> None:
         """One slot more of `v` was dealt with."""
@@ -321,9 +343,12 @@ class Walk:
     def _refuse(self, n: int, code: str, what: str, remedy: str, expected: str = "") -> None:
         node = self.graph.nodes[n]
         self.findings.add(
-            code, f"nodes[{n}]", f"op {node.op} of {quoted(node.name)}: {what}",
-            expected or "a gradient rule for typed values, or `gradient_reads`", remedy,
-        )  # fmt: skip
+            code,
+            f"nodes[{n}]",
+            f"op {node.op} of {quoted(node.name)}: {what}",
+            expected or "a gradient rule for typed values, or `gradient_reads`",
+            remedy,
+        )
 
 
 def _has_body_rule(op: str) -> bool:

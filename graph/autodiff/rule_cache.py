@@ -128,9 +128,14 @@ class Templates:
             if None in reads:
                 return None
             nodes.append(
-                _Made(one.name[len(prefix) :], one.op, tuple(p for p in reads if p is not None), tuple(writes),
-                      one.attributes)
-            )  # fmt: skip
+                _Made(
+                    one.name[len(prefix) :],
+                    one.op,
+                    tuple(p for p in reads if p is not None),
+                    tuple(writes),
+                    one.attributes,
+                )
+            )
         results: list[Place | None] = []
         for gradient in gradients:
             if gradient is None:
@@ -175,10 +180,15 @@ class Templates:
             names.add(name)
             builder.nodes.append(
                 Node(
-                    name, made.op, tuple([p if p == ABSENT else ids[p] if p >= 0 else -2 - p for p in made.reads]),
-                    tuple(outputs), made.attributes, Phase.BACKWARD, annotations=annotations,
+                    name,
+                    made.op,
+                    tuple([p if p == ABSENT else ids[p] if p >= 0 else -2 - p for p in made.reads]),
+                    tuple(outputs),
+                    made.attributes,
+                    Phase.BACKWARD,
+                    annotations=annotations,
                 )
-            )  # fmt: skip
+            )
         for place in template.zeros:
             self.zeros.add(ids[place])
         return [None if p is None else ids[p] if p >= 0 else -2 - p for p in template.gradients]

@@ -25,7 +25,7 @@ class Ends:
 
     def __init__(
         self, builder: Builder, graph: Graph, producer: Sequence[int], constants: dict[Any, Val], zeros: set[int]
-    ):  # fmt: skip
+    ):
         self.builder, self.graph, self.producer = builder, graph, producer
         self.constants, self.zeros = constants, zeros
 
@@ -51,9 +51,12 @@ class Ends:
         value = self.builder.values[v]
         if value.type is None:
             raise BadGraph.one(
-                "unreachable", f"differentiate.with_respect_to.{value.name}", f"{quoted(value.name)}, untyped",
-                "a typed value where zeros are asked for", "declare its shape and dtype",
-            )  # fmt: skip
+                "unreachable",
+                f"differentiate.with_respect_to.{value.name}",
+                f"{quoted(value.name)}, untyped",
+                "a typed value where zeros are asked for",
+                "declare its shape and dtype",
+            )
         return self._emit(f"grad/{value.name}", provenance(None, value.name)).zeros(value.type).id
 
     def unreached(self, question: Question, finished: Mapping[int, Part]) -> list[int]:
@@ -64,10 +67,12 @@ class Ends:
             for v in missing:
                 name, place = self.graph.values[v].name, question.wanted.index(v) + 1
                 findings.add(
-                    "unreachable", f"differentiate.with_respect_to.{name}",
+                    "unreachable",
+                    f"differentiate.with_respect_to.{name}",
                     f"{quoted(name)}, on which no target depends (number {place} of the wanted)",
-                    "a value a target depends on", 'leave it out, or say "unreachable": "null" or "zeros"',
-                )  # fmt: skip
+                    "a value a target depends on",
+                    'leave it out, or say "unreachable": "null" or "zeros"',
+                )
             findings.settle()
         return missing if question.unreachable == "zeros" else []
 
@@ -89,9 +94,13 @@ class Ends:
         name, made = f"grad/{self.builder.values[v].name}/copy", self.builder.values[gradient]
         copy = self.builder.value(name, made.type, bytes=made.bytes, fixed_bytes=made.fixed_bytes)
         self.builder.node(
-            "remat::Copy", [gradient], name=name, outputs=[copy], phase=Phase.BACKWARD,
+            "remat::Copy",
+            [gradient],
+            name=name,
+            outputs=[copy],
+            phase=Phase.BACKWARD,
             annotations=MappingProxyType({"gradient_of": self.builder.values[v].name, "copy": True}),
-        )  # fmt: skip
+        )
         return copy
 
     def _emit(self, name: str, annotations: Mapping[str, Any]) -> Emit:

@@ -130,7 +130,7 @@ class _Buffer:
 
 def _first_fit(
     start: np.ndarray, stop: np.ndarray, size: np.ndarray, group: np.ndarray, order: np.ndarray
-) -> np.ndarray | None:  # fmt: skip
+) -> np.ndarray | None:
     """Storages in this order, each into the free buffer nearest to its size, or into a new one.
 
     None when more than `LOOKED` buffers would have to be looked at.

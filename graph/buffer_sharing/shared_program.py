@@ -41,28 +41,30 @@ def check_names(graph: Graph, names: Sequence[str]) -> None:
             first = device_of.setdefault(names[v], v)
             if devices[first] != devices[v]:
                 findings.add(
-                    "shared_across_devices", f"nodes[{n}]",
+                    "shared_across_devices",
+                    f"nodes[{n}]",
                     f"{quoted(names[v])} holds {quoted(graph.values[first].name)} on {devices[first]} and "
                     f"{quoted(graph.values[v].name)} on {devices[v]}",
-                    "one device for each name", "give the values of each device names of their own",
-                )  # fmt: skip
+                    "one device for each name",
+                    "give the values of each device names of their own",
+                )
             _claim(graph, names, content, v, n, findings)
     for i, v in enumerate(graph.outputs):
         _still_there(graph, names, content, roots[v], f"outputs[{i}]", "the result is", findings)
     findings.settle()
 
 
-def _claim(
-    graph: Graph, names: Sequence[str], content: dict[str, int], v: int, n: int, findings: Findings
-) -> None:  # fmt: skip
+def _claim(graph: Graph, names: Sequence[str], content: dict[str, int], v: int, n: int, findings: Findings) -> None:
     """The value is what its name holds from now on; a value that is there from the start loses its name to none."""
     held = content.get(names[v])
     if held is not None and graph.values[held].role is not Role.ACTIVATION and not _overwrites(graph, n, v, held):
         findings.add(
-            "shared_resident", f"nodes[{n}]" if n >= 0 else f"values[{v}]",
+            "shared_resident",
+            f"nodes[{n}]" if n >= 0 else f"values[{v}]",
             f"{quoted(graph.values[v].name)} under {quoted(names[v])}, the name of a value that is there throughout",
-            "a name of its own, or of an activation", "leave residents out of sharing",
-        )  # fmt: skip
+            "a name of its own, or of an activation",
+            "leave residents out of sharing",
+        )
     content[names[v]] = v
 
 
@@ -80,22 +82,25 @@ def _still_there(
     held = content.get(names[v], v)
     if held != v:
         findings.add(
-            "shared_while_live", path,
+            "shared_while_live",
+            path,
             f"{what} {quoted(graph.values[v].name)}, but {quoted(names[v])} holds {quoted(graph.values[held].name)}",
-            "a name that keeps the value to its last reader", "give one of both another name",
-        )  # fmt: skip
+            "a name that keeps the value to its last reader",
+            "give one of both another name",
+        )
 
 
-def _distinct(
-    graph: Graph, names: Sequence[str], node: Node, n: int, own: Sequence[int], findings: Findings
-) -> None:  # fmt: skip
+def _distinct(graph: Graph, names: Sequence[str], node: Node, n: int, own: Sequence[int], findings: Findings) -> None:
     written = [names[v] for v in own]
     for v, name in zip(own, written, strict=True):
         if written.count(name) > 1:
             findings.add(
-                "output_twice", f"nodes[{n}]", f"{quoted(node.name)} writes {quoted(name)} more than once",
-                "one name for each output", f"give {quoted(graph.values[v].name)} another name",
-            )  # fmt: skip
+                "output_twice",
+                f"nodes[{n}]",
+                f"{quoted(node.name)} writes {quoted(name)} more than once",
+                "one name for each output",
+                f"give {quoted(graph.values[v].name)} another name",
+            )
             return
 
 
@@ -106,9 +111,12 @@ def _may_overwrite(
     over = {roots[node.inputs[source]] for output, source in pairs if node.outputs[output] == v}
     if any(names[root] == names[v] and root not in over for root in (roots[read] for read in node.reads)):
         findings.add(
-            "not_in_place", f"nodes[{n}]", f"{quoted(node.name)} reads and writes {quoted(names[v])}",
-            "an op that may write over what it reads", "give the output another name, or declare `in_place`",
-        )  # fmt: skip
+            "not_in_place",
+            f"nodes[{n}]",
+            f"{quoted(node.name)} reads and writes {quoted(names[v])}",
+            "an op that may write over what it reads",
+            "give the output another name, or declare `in_place`",
+        )
 
 
 def shared_document(graph: Graph, names: Sequence[str]) -> Document:

@@ -84,9 +84,13 @@ def shared(graph: Graph, keep: Collection[str] = (), in_place: bool = True) -> S
         for v in chain:
             names[v] = name_of[b]
     return Sharing(
-        names, {name_of[b]: size for b, size in enumerate(found.size.tolist())}, list(intervals.values()),
-        sum(i.bytes for i in intervals.values()), found.bound_bytes, _peak(columns),
-    )  # fmt: skip
+        names,
+        {name_of[b]: size for b, size in enumerate(found.size.tolist())},
+        list(intervals.values()),
+        sum(i.bytes for i in intervals.values()),
+        found.bound_bytes,
+        _peak(columns),
+    )
 
 
 def _peak(columns: np.ndarray) -> int:

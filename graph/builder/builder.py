@@ -19,20 +19,7 @@ import numpy as np
 
 from graph import cancellation
 from graph.errors import BadGraph, Finding
-from graph.ir import (
-    ABSENT,
-    EMPTY,
-    UNKNOWN_COST,
-    Body,
-    Cost,
-    Effect,
-    Graph,
-    Node,
-    Phase,
-    Role,
-    TensorType,
-    Value,
-)  # fmt: skip
+from graph.ir import ABSENT, EMPTY, UNKNOWN_COST, Body, Cost, Effect, Graph, Node, Phase, Role, TensorType, Value
 from graph.ir.names import unlike
 from graph.ops.control_flow.type_inference import output_types
 from graph.ops.registry.dispatch import infer
@@ -124,10 +111,12 @@ class Builder:
             made = self._of_bodies(Node(name, op, inputs, (), attributes, bodies=bodies), rest, declared)
         else:
             made = self._types(name, op, inputs, attributes, declared, wanted, slots)
-        ids = tuple([
-            ABSENT if slot is None else self._typed(slot, type) if isinstance(slot, int) else self.value(slot, type)
-            for slot, type in zip(slots, made, strict=True)
-        ])  # fmt: skip
+        ids = tuple(
+            [
+                ABSENT if slot is None else self._typed(slot, type) if isinstance(slot, int) else self.value(slot, type)
+                for slot, type in zip(slots, made, strict=True)
+            ]
+        )
         self.nodes.append(Node(name, op, inputs, ids, attributes, phase, **rest))
         self._node_names.add(name)
         return ids
@@ -154,9 +143,17 @@ class Builder:
     def build(self, outputs: Iterable[int] = ()) -> Graph:
         """The checked graph. Raises BadGraph with up to ten findings."""
         graph = Graph(
-            self.name, tuple(self.values), tuple(self.nodes), tuple(outputs), tuple(self.inputs), self.opset,
-            self.order_is_given, tuple(self.gradients), self.annotations, self.gradient_rules,
-        )  # fmt: skip
+            self.name,
+            tuple(self.values),
+            tuple(self.nodes),
+            tuple(outputs),
+            tuple(self.inputs),
+            self.opset,
+            self.order_is_given,
+            tuple(self.gradients),
+            self.annotations,
+            self.gradient_rules,
+        )
         check(graph)
         return graph
 
@@ -174,17 +171,25 @@ class Builder:
         values = self.values
         given = [_NOTHING if v == ABSENT else values[v] for v in inputs]
         call = Call(
-            op, attributes, tuple([x.type for x in given]), tuple(declared), wanted, tuple([x.data for x in given]),
+            op,
+            attributes,
+            tuple([x.type for x in given]),
+            tuple(declared),
+            wanted,
+            tuple([x.data for x in given]),
             self.opset.get("", 21),
-        )  # fmt: skip
+        )
         where = f"nodes[{len(self.nodes)}]"
         try:
             inferred = infer(call)
         except ValueError as error:
             raise BadGraph.one(
-                "type_conflict", where, f"{op} {name}: {error}", "types the op accepts",
+                "type_conflict",
+                where,
+                f"{op} {name}: {error}",
+                "types the op accepts",
                 "correct the shapes, dtypes or attributes of this node",
-            ) from None  # fmt: skip
+            ) from None
         made = []
         for i, (slot, known) in enumerate(zip(slots, declared, strict=True)):
             found = inferred[i] if i < len(inferred) and wanted[i] else None
@@ -192,10 +197,12 @@ class Builder:
                 value = values[slot] if isinstance(slot, int) and slot != ABSENT else None
                 if value is None or not value.fixed_bytes:
                     raise BadGraph.one(
-                        "type_conflict", f"{where}.outputs[{i}]",
+                        "type_conflict",
+                        f"{where}.outputs[{i}]",
                         f"{value.name if value is not None else slot} declared as {known}",
-                        f"{found}, as {op} makes it", "correct the declaration or leave it out",
-                    )  # fmt: skip
+                        f"{found}, as {op} makes it",
+                        "correct the declaration or leave it out",
+                    )
             made.append(known or found)
         return made
 

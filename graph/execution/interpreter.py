@@ -100,9 +100,14 @@ class _Run:
     """One run under way."""
 
     def __init__(
-        self, graph: Graph, memory: Memory, seed: int, scope: str, watch: Watch | None,
+        self,
+        graph: Graph,
+        memory: Memory,
+        seed: int,
+        scope: str,
+        watch: Watch | None,
         nested: dict[int, _Nested] | None = None,
-    ):  # fmt: skip
+    ):
         self.graph, self.memory, self.seed, self.scope, self.watch = graph, memory, seed, scope, watch
         self.nested = {} if nested is None else nested  # by identity of the nested graph
         self.is_checked = isinstance(memory, ArenaMemory)  # bodies hold no more than they are charged

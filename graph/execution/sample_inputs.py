@@ -24,27 +24,46 @@ _POSITIVE = frozenset({("Log", 0), ("Sqrt", 0), ("Pow", 0), ("BatchNormalization
 _NEAR_ONE = frozenset(
     (op, 1)
     for op in (
-        "BatchNormalization", "InstanceNormalization", "LayerNormalization", "GroupNormalization",
-        "RMSNormalization", "remat::BatchNorm",
+        "BatchNormalization",
+        "InstanceNormalization",
+        "LayerNormalization",
+        "GroupNormalization",
+        "RMSNormalization",
+        "remat::BatchNorm",
     )
-)  # fmt: skip
+)
 #: Ops whose integers are numbers of elements along an input: op -> (position of indices, position of the data).
-_INDEXED = {
-    "Gather": (1, 0), "GatherElements": (1, 0), "Scatter": (1, 0), "ScatterElements": (1, 0),
-}  # fmt: skip
+_INDEXED = {"Gather": (1, 0), "GatherElements": (1, 0), "Scatter": (1, 0), "ScatterElements": (1, 0)}
 _INDEXED_ND = {"GatherND": (1, 0), "ScatterND": (1, 0)}
 _LABELLED = {"SoftmaxCrossEntropyLoss": (1, 0), "NegativeLogLikelihoodLoss": (1, 0)}
 _RECURRENT = frozenset({"LSTM", "GRU", "RNN", "remat::LSTMGrad", "remat::GRUGrad"})
 #: Ops whose outputs hold elements of their first input, or of the listed ones.
 _PASSING: Mapping[str, tuple[int, ...]] = {
     **dict.fromkeys(
-        ("Identity", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Cast", "CastLike", "Transpose", "Slice", "Split",
-         "Expand", "Tile", "Gather", "GatherElements", "GatherND", "DepthToSpace", "SpaceToDepth"),
+        (
+            "Identity",
+            "Reshape",
+            "Flatten",
+            "Squeeze",
+            "Unsqueeze",
+            "Cast",
+            "CastLike",
+            "Transpose",
+            "Slice",
+            "Split",
+            "Expand",
+            "Tile",
+            "Gather",
+            "GatherElements",
+            "GatherND",
+            "DepthToSpace",
+            "SpaceToDepth",
+        ),
         (0,),
     ),
     "Where": (1, 2),
     "Concat": tuple(range(64)),
-}  # fmt: skip
+}
 
 Range = tuple[int, int]  # integers from, up to but without
 ANYTHING: Range = (0, 2)
@@ -136,9 +155,7 @@ def _scale(type: TensorType, uses: list[tuple[Node, int]]) -> float:
 
 def _uses(graph: Graph) -> dict[int, list[tuple[Node, int]]]:
     """(node, position) of every read of a value no node writes."""
-    uses: dict[int, list[tuple[Node, int]]] = {
-        v: [] for v, producer in enumerate(producers(graph)) if producer < 0
-    }  # fmt: skip
+    uses: dict[int, list[tuple[Node, int]]] = {v: [] for v, producer in enumerate(producers(graph)) if producer < 0}
     for node in graph.nodes:
         for i, v in enumerate(node.inputs):
             if v in uses:

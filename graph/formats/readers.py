@@ -26,9 +26,12 @@ def importer_of(data: bytes) -> str:
         if _module(name).sniff(data):
             return name
     raise BadGraph.one(
-        "unknown_format", "document", f"{data[:16]!r} ... ({len(data)} bytes)", "one of " + ", ".join(READERS),
+        "unknown_format",
+        "document",
+        f"{data[:16]!r} ... ({len(data)} bytes)",
+        "one of " + ", ".join(READERS),
         "send a remat/1 document or a model file of a known format",
-    )  # fmt: skip
+    )
 
 
 def load(data: bytes, limits: Limits | None = None, shapes: Shapes | None = None) -> Graph:
@@ -36,9 +39,12 @@ def load(data: bytes, limits: Limits | None = None, shapes: Shapes | None = None
     limits = limits or Limits()
     if len(data) > limits.document_bytes:
         raise BadGraph.one(
-            "too_large", "document", f"{len(data)} bytes", f"at most {limits.document_bytes}",
+            "too_large",
+            "document",
+            f"{len(data)} bytes",
+            f"at most {limits.document_bytes}",
             "send a smaller model, strip its weights, or raise the limit",
-        )  # fmt: skip
+        )
     with collector_paused():
         graph: Graph = _module(importer_of(data)).load(data, limits, shapes or Shapes())
     return graph

@@ -25,12 +25,33 @@ LARGEST_BYTES = 2**63 - 1
 #: Bits of one element, by ONNX name. Sub-byte elements are packed.
 DTYPE_BITS: Mapping[str, int] = MappingProxyType(
     {
-        "bool": 8, "int8": 8, "uint8": 8, "int16": 16, "uint16": 16, "int32": 32, "uint32": 32,
-        "int64": 64, "uint64": 64, "float16": 16, "bfloat16": 16, "float32": 32, "float64": 64,
-        "complex64": 64, "complex128": 128, "float8e4m3fn": 8, "float8e4m3fnuz": 8, "float8e5m2": 8,
-        "float8e5m2fnuz": 8, "float8e8m0": 8, "int4": 4, "uint4": 4, "float4e2m1": 4, "int2": 2, "uint2": 2,
+        "bool": 8,
+        "int8": 8,
+        "uint8": 8,
+        "int16": 16,
+        "uint16": 16,
+        "int32": 32,
+        "uint32": 32,
+        "int64": 64,
+        "uint64": 64,
+        "float16": 16,
+        "bfloat16": 16,
+        "float32": 32,
+        "float64": 64,
+        "complex64": 64,
+        "complex128": 128,
+        "float8e4m3fn": 8,
+        "float8e4m3fnuz": 8,
+        "float8e5m2": 8,
+        "float8e5m2fnuz": 8,
+        "float8e8m0": 8,
+        "int4": 4,
+        "uint4": 4,
+        "float4e2m1": 4,
+        "int2": 2,
+        "uint2": 2,
     }
-)  # fmt: skip
+)
 
 FLOATS = frozenset(name for name in DTYPE_BITS if name.startswith(("float", "bfloat")))
 

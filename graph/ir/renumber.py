@@ -20,9 +20,11 @@ def renumbered(node: Node, new: Callable[[int], int], **fields: Any) -> Node:
     if bodies:
         bodies = MappingProxyType({key: captured_from(body, new) for key, body in bodies.items()})
     changed = {
-        "inputs": moved(node.inputs), "outputs": moved(node.outputs), "bodies": bodies,
+        "inputs": moved(node.inputs),
+        "outputs": moved(node.outputs),
+        "bodies": bodies,
         "gradient_reads": None if reads is None else moved(reads),
-    }  # fmt: skip
+    }
     return replace(node, **(changed | fields))
 
 

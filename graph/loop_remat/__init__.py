@@ -8,6 +8,17 @@ from graph.loop_remat.rewrite import Saving, Snapshots, Tail
 from graph.loop_remat.saved_values import applied, joints_under, just_in_time, with_saved, with_savings
 
 __all__ = [
-    "Joint", "Pair", "Saving", "Snapshots", "Tail", "applied", "find_pairs", "joints_of", "joints_under",
-    "just_in_time", "structure_of", "with_saved", "with_savings",
-]  # fmt: skip
+    "Joint",
+    "Pair",
+    "Saving",
+    "Snapshots",
+    "Tail",
+    "applied",
+    "find_pairs",
+    "joints_of",
+    "joints_under",
+    "just_in_time",
+    "structure_of",
+    "with_saved",
+    "with_savings",
+]

@@ -48,9 +48,13 @@ def needed_nodes(joint: Joint, outputs: Sequence[int]) -> list[int]:
 
 
 def assembled(
-    joint: Joint, of: Node, sequence: Sequence[int], formals: Sequence[int], outputs: Sequence[int],
+    joint: Joint,
+    of: Node,
+    sequence: Sequence[int],
+    formals: Sequence[int],
+    outputs: Sequence[int],
     outside: Mapping[int, int],
-) -> Body:  # fmt: skip
+) -> Body:
     """The body of node `of` that runs `sequence`, every read bound to the latest copy.
 
     `formals` are its formal inputs, of `outside` (joint value -> value outside) it captures what it reads.
@@ -78,9 +82,7 @@ class _Assembly:
         for n in sequence:
             self._run(n)
         ends = tuple(self._read(v) for v in outputs)
-        graph = Graph(
-            self.name, tuple(self.values), tuple(self.nodes), ends, inputs, self.joint.graph.opset,
-        )  # fmt: skip
+        graph = Graph(self.name, tuple(self.values), tuple(self.nodes), ends, inputs, self.joint.graph.opset)
         return Body(graph, tuple(self.captures))
 
     def _run(self, n: int) -> None:
@@ -94,10 +96,16 @@ class _Assembly:
         self.first.setdefault(n, len(self.nodes))
         self.nodes.append(
             replace(
-                node, name=free_name(node.name, self.node_names, BACK), inputs=inputs, outputs=outputs, after=after,
-                phase=self.phase, gradient_reads=known, bodies=MappingProxyType(bodies) if bodies else node.bodies,
+                node,
+                name=free_name(node.name, self.node_names, BACK),
+                inputs=inputs,
+                outputs=outputs,
+                after=after,
+                phase=self.phase,
+                gradient_reads=known,
+                bodies=MappingProxyType(bodies) if bodies else node.bodies,
             )
-        )  # fmt: skip
+        )
 
     def _read(self, v: int) -> int:
         if v in self.latest:

@@ -64,10 +64,7 @@ def structure_of(graph: Graph, pair: Pair) -> Any:
     """Equal for pairs that are the same but for names and for what is outside: what is planned once."""
     forward, backward = graph.nodes[pair.forward], graph.nodes[pair.backward]
     place: dict[int, int] = {}
-    return (
-        _node(graph, forward, place), _node(graph, backward, place),
-        tuple(place[v] for v in pair.droppable),
-    )  # fmt: skip
+    return (_node(graph, forward, place), _node(graph, backward, place), tuple(place[v] for v in pair.droppable))
 
 
 def _node(graph: Graph, node: Node, place: dict[int, int]) -> Any:
@@ -77,21 +74,29 @@ def _node(graph: Graph, node: Node, place: dict[int, int]) -> Any:
         return v if v == ABSENT else (place.setdefault(v, len(place)), str(graph.values[v].type), graph.values[v].bytes)
 
     return (
-        node.op, freeze(node.attributes), tuple(map(number, node.inputs)), tuple(map(number, node.outputs)),
-        node.phase, node.cost, node.effect, node.recompute, node.heavy, node.views, node.in_place, bool(node.stream),
+        node.op,
+        freeze(node.attributes),
+        tuple(map(number, node.inputs)),
+        tuple(map(number, node.outputs)),
+        node.phase,
+        node.cost,
+        node.effect,
+        node.recompute,
+        node.heavy,
+        node.views,
+        node.in_place,
+        bool(node.stream),
         node.annotations.get("max_trips"),
         tuple(
             (key, tuple((inner, number(outer)) for inner, outer in body.captures), _graph(body.graph))
             for key, body in sorted(node.bodies.items())
         ),
-    )  # fmt: skip
+    )
 
 
 def _graph(graph: Graph) -> Any:
     place: dict[int, int] = {}
-    values = tuple(
-        (str(v.type), v.role, v.nbytes, None if v.data is None else v.data.tobytes()) for v in graph.values
-    )  # fmt: skip
+    values = tuple((str(v.type), v.role, v.nbytes, None if v.data is None else v.data.tobytes()) for v in graph.values)
     nodes = tuple(_node(graph, node, place) for node in graph.nodes)
     return values, nodes, graph.inputs, graph.outputs, tuple(_links(graph))
 

@@ -96,14 +96,28 @@ class _Joining:
         inputs = tuple(v for v, value in enumerate(self.values) if value.role is Role.INPUT)
         ends = tuple(self.place[v] for v in second.graph.outputs)
         whole = Graph(
-            f"{self.forward.name} and back", tuple(self.values), tuple(nodes),
-            tuple(dict.fromkeys((*first.graph.outputs, *ends))), inputs, first.graph.opset,
-        )  # fmt: skip
+            f"{self.forward.name} and back",
+            tuple(self.values),
+            tuple(nodes),
+            tuple(dict.fromkeys((*first.graph.outputs, *ends))),
+            inputs,
+            first.graph.opset,
+        )
         return Joint(
-            self.key, whole, len(first.graph.nodes), len(first.graph.values), frozenset(self._states(first)),
-            MappingProxyType(self.saved), self._slots(first), frozenset(self.emitted), MappingProxyType(self.captures),
-            first.graph.inputs, first.graph.outputs, tuple(self.place[v] for v in second.graph.inputs), ends,
-        )  # fmt: skip
+            self.key,
+            whole,
+            len(first.graph.nodes),
+            len(first.graph.values),
+            frozenset(self._states(first)),
+            MappingProxyType(self.saved),
+            self._slots(first),
+            frozenset(self.emitted),
+            MappingProxyType(self.captures),
+            first.graph.inputs,
+            first.graph.outputs,
+            tuple(self.place[v] for v in second.graph.inputs),
+            ends,
+        )
 
     def _states(self, first: Body) -> Iterator[int]:
         """Formal inputs that hold something else in each trip and come from no sequence."""
@@ -134,9 +148,7 @@ class _Joining:
     def _of_trips(self, first: Body, second: Body) -> Iterator[tuple[int, int, int]]:
         """(formal input of the backward body, value of the forward body, outside) of sequences in step."""
         one, two = Trips.of(self.forward), Trips.of(self.backward)
-        stacks = {
-            v: k for k, v in enumerate(self.forward.outputs[one.states :]) if v != ABSENT
-        }  # fmt: skip
+        stacks = {v: k for k, v in enumerate(self.forward.outputs[one.states :]) if v != ABSENT}
         sequences = {one.sequence(k): k for k in range(one.scanned)}
         for k, (axis, direction) in enumerate(zip(two.input_axes(), two.input_directions(), strict=True)):
             outer = two.sequence(k)
@@ -188,18 +200,19 @@ class _Joining:
             # The backward node draws under the forward one's name, trip by trip: the same stream, the same numbers.
             stream = (node.stream or node.name) if random and not draws_back else node.stream
             never = (random and draws_back) or acts(node)
-            yield replace(
-                node, phase=Phase.FORWARD, stream=stream, recompute="never" if never else node.recompute
-            )  # fmt: skip
+            yield replace(node, phase=Phase.FORWARD, stream=stream, recompute="never" if never else node.recompute)
 
     def _backward_nodes(self, first: Body, second: Body) -> Iterator[Node]:
         names, before = {node.name for node in first.graph.nodes}, len(first.graph.nodes)
         place = self.place
         for node in second.graph.nodes:
             yield renumbered(
-                node, place.__getitem__, name=free_name(node.name, names, BACK), phase=Phase.BACKWARD,
+                node,
+                place.__getitem__,
+                name=free_name(node.name, names, BACK),
+                phase=Phase.BACKWARD,
                 after=tuple(before + n for n in node.after),
-            )  # fmt: skip
+            )
 
 
 def is_random(node: Node) -> bool:

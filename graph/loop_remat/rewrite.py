@@ -120,7 +120,7 @@ class Rewriting:
         self.new_backward = replace(
             self._backward(joint, formals, inputs, attributes, [*ends[: back.states], *firsts, *ends[back.states :]]),
             outputs=(*made[: back.states], *self.firsts(joint, firsts), *made[back.states :]),
-        )  # fmt: skip
+        )
 
     def way_out(self, trips: Trips, more: Sequence[tuple[int, int]]) -> tuple[list[int], dict[int, Way]]:
         """Writes the forward node: (its outputs before new ones, value -> its stack).
@@ -135,12 +135,19 @@ class Rewriting:
             stack[v] = (self._stack(joint, v), 0, 0)
         added = [(v, stack[v][0]) for v in new] + list(more)
         self.new_forward = self._forward(
-            joint, outputs=[*outputs[: trips.states], *(outputs[trips.states + k] for k in stays),
-                            *(outside for _, outside in added)],
-            made=[*joint.forward_outputs[: trips.lead_out + trips.states], *(trips.emission(k) for k in stays),
-                  *(v for v, _ in added)],
+            joint,
+            outputs=[
+                *outputs[: trips.states],
+                *(outputs[trips.states + k] for k in stays),
+                *(outside for _, outside in added),
+            ],
+            made=[
+                *joint.forward_outputs[: trips.lead_out + trips.states],
+                *(trips.emission(k) for k in stays),
+                *(v for v, _ in added),
+            ],
             attributes=directed(self.forward, "output", [*(ways[k] for k in stays), *((0, 0) for _ in added)]),
-        )  # fmt: skip
+        )
         return outputs, stack
 
     def name_lasts(self, outputs: list[int]) -> None:
@@ -201,9 +208,11 @@ class Rewriting:
         for v in new:
             there[v] = self.value(f"{self.forward.name}/saved/{joint.graph.values[v].name}", joint.graph.values[v].type)
         self.new_forward = self._forward(
-            joint, outputs=[*(self.forward.outputs[p] for p in stays), *(there[v] for v in new)],
-            made=[*(joint.forward_outputs[p] for p in stays), *new], attributes=self.forward.attributes,
-        )  # fmt: skip
+            joint,
+            outputs=[*(self.forward.outputs[p] for p in stays), *(there[v] for v in new)],
+            made=[*(joint.forward_outputs[p] for p in stays), *new],
+            attributes=self.forward.attributes,
+        )
         formals = dict(zip(joint.backward_inputs, self.backward.inputs, strict=True))
         formals = {v: outer for v, outer in formals.items() if v >= joint.forward_values}
         given = dict(zip(joint.forward_inputs, self.forward.inputs, strict=False))
@@ -225,21 +234,30 @@ class Rewriting:
         return assembled(joint, self.forward, needed_nodes(joint, made), joint.forward_inputs, made, joint.captures)
 
     def _backward(
-        self, joint: Joint, formals: Sequence[int], inputs: Sequence[int], attributes: Mapping[str, Any],
+        self,
+        joint: Joint,
+        formals: Sequence[int],
+        inputs: Sequence[int],
+        attributes: Mapping[str, Any],
         outputs: Sequence[int],
-    ) -> Node:  # fmt: skip
+    ) -> Node:
         body = assembled(joint, self.backward, self.saving.backward[0], formals, outputs, joint.captures)
         return replace(
-            self.backward, inputs=tuple(inputs), attributes=MappingProxyType(dict(attributes)),
-            bodies=MappingProxyType({joint.key: body}), stream=self.stream(), annotations=self.annotations(),
-        )  # fmt: skip
+            self.backward,
+            inputs=tuple(inputs),
+            attributes=MappingProxyType(dict(attributes)),
+            bodies=MappingProxyType({joint.key: body}),
+            stream=self.stream(),
+            annotations=self.annotations(),
+        )
 
     def stream(self, more: Sequence[int] = ()) -> str | None:
         """The forward node's draws are drawn again where they are made again; `more` runs beside, in the last body."""
         again = any(
             n < joint.split and is_random(joint.graph.nodes[n])
-            for joint, row in zip(self.joints, self.saving.backward, strict=True) for n in (*row, *more)
-        )  # fmt: skip
+            for joint, row in zip(self.joints, self.saving.backward, strict=True)
+            for n in (*row, *more)
+        )
         return (self.forward.stream or self.forward.name) if again else self.backward.stream
 
     def annotations(self) -> Mapping[str, Any]:
@@ -253,9 +271,12 @@ class Rewriting:
         value, count = joint.graph.values[v], trips_of(self.graph.values, self.forward).most
         if value.type is None or count is None:
             raise BadGraph.one(
-                "unknown_trips", f"{self.forward.name}.saved", f"{value.name}, of which no stack has a size",
-                "a typed value and a bounded number of trips", "say `max_trips`, or save what is stacked already",
-            )  # fmt: skip
+                "unknown_trips",
+                f"{self.forward.name}.saved",
+                f"{value.name}, of which no stack has a size",
+                "a typed value and a bounded number of trips",
+                "say `max_trips`, or save what is stacked already",
+            )
         type = TensorType(value.type.dtype, (count, *value.type.shape))
         return self.value(f"{self.forward.name}/saved/{value.name}", type)
 

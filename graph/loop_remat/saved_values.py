@@ -36,9 +36,12 @@ def with_saved(graph: Graph, pair: Pair, keep: Collection[str]) -> Graph:
     names = {value.name for joint in joints for value in joint.graph.values[: joint.forward_values]}
     if unknown := sorted(set(keep) - names):
         raise BadGraph.one(
-            "undefined_value", f"keep.{unknown[0]}", unknown[0], "the name of a value of the forward body",
+            "undefined_value",
+            f"keep.{unknown[0]}",
+            unknown[0],
+            "the name of a value of the forward body",
             "name a value of the body",
-        )  # fmt: skip
+        )
     return with_savings(graph, {pair: Saving(tuple(rows))})
 
 
@@ -120,8 +123,9 @@ def _without(graph: Graph, gone: set[int]) -> Graph:
     if not gone:
         return graph
     nodes = [
-        node if node.gradient_reads is None or gone.isdisjoint(node.gradient_reads)
+        node
+        if node.gradient_reads is None or gone.isdisjoint(node.gradient_reads)
         else replace(node, gradient_reads=tuple(v for v in node.gradient_reads if v not in gone))
         for node in graph.nodes
-    ]  # fmt: skip
+    ]
     return on_values(graph, [v for v in range(len(graph.values)) if v not in gone], nodes)

@@ -49,15 +49,18 @@ class SnapshotRewriting(Rewriting):
         rows = [self.value(f"{self.forward.name}/kept/{n}", type) for n, type in zip(names, types, strict=True)]
         self.new_forward = replace(
             self._forward(
-                joint, [*outputs[: trips.states], *(outputs[trips.states + k] for k in stays), *rows],
+                joint,
+                [*outputs[: trips.states], *(outputs[trips.states + k] for k in stays), *rows],
                 [*joint.forward_outputs[: trips.states], *(trips.emission(k) for k in stays)],
                 {
-                    **directed(self.forward, "output", [ways[k] for k in stays]), "snapshots": list(snapshots.kept),
-                    "rows": snapshots.rows, "snapshot_states": states,
+                    **directed(self.forward, "output", [ways[k] for k in stays]),
+                    "snapshots": list(snapshots.kept),
+                    "rows": snapshots.rows,
+                    "snapshot_states": states,
                 },
             ),
             op=SNAPSHOT_SCAN,
-        )  # fmt: skip
+        )
         lasts = [outputs[i] for i in self.carried.values()]
         left = [self.value(f"{self.backward.name}/kept/{n}", type) for n, type in zip(names, types, strict=True)]
         self.new_backward = self._back(
@@ -81,9 +84,17 @@ class SnapshotRewriting(Rewriting):
             found |= added
 
     def _back(
-        self, back: Trips, trips: Trips, states: Sequence[int], lasts: Sequence[int], rows: Sequence[int],
-        left: Sequence[int], sequences: dict[int, Way], advance: Sequence[int], read: Sequence[int],
-    ) -> Node:  # fmt: skip
+        self,
+        back: Trips,
+        trips: Trips,
+        states: Sequence[int],
+        lasts: Sequence[int],
+        rows: Sequence[int],
+        left: Sequence[int],
+        sequences: dict[int, Way],
+        advance: Sequence[int],
+        read: Sequence[int],
+    ) -> Node:
         """The backward node, which goes by the schedule."""
         snapshots, joint, node = self.saving.snapshots, self.joints[0], self.backward
         assert snapshots is not None
@@ -91,29 +102,37 @@ class SnapshotRewriting(Rewriting):
         formals = [*joint.backward_inputs[: back.states], *self.carried, *found, *order]
         firsts, ends = [trips.state_in(i) for i in self.carried.values()], joint.backward_outputs
         body = assembled(
-            joint, node, self.saving.backward[0], formals, [*ends[: back.states], *firsts, *ends[back.states :]],
+            joint,
+            node,
+            self.saving.backward[0],
+            formals,
+            [*ends[: back.states], *firsts, *ends[back.states :]],
             joint.captures,
-        )  # fmt: skip
-        ahead = assembled(
-            joint, node, advance, [*found, *read], [trips.state_out(i) for i in states], joint.captures
-        )  # fmt: skip
+        )
+        ahead = assembled(joint, node, advance, [*found, *read], [trips.state_out(i) for i in states], joint.captures)
         outputs = [*node.outputs, *[ABSENT] * (back.states + back.emitted - len(node.outputs))]
         outputs[back.states : back.states] = self.firsts(joint, firsts)
         given = [*node.inputs[: back.states], *lasts]
         attributes = {
             **directed(node, "input", [(axis, direction) for _, axis, direction in sequences.values()]),
-            "num_scan_inputs": len(order), "num_row_inputs": len(rows), "schedule": list(snapshots.schedule),
-        }  # fmt: skip
+            "num_scan_inputs": len(order),
+            "num_row_inputs": len(rows),
+            "schedule": list(snapshots.schedule),
+        }
         if back.emitted:
             attributes |= {"scan_output_axes": back.output_axes(), "scan_output_directions": back.output_directions()}
         if read:
             attributes["advance_scan_inputs"] = [order.index(v) for v in read]
         return replace(
-            node, op=SNAPSHOT_GRAD, attributes=MappingProxyType(attributes),
+            node,
+            op=SNAPSHOT_GRAD,
+            attributes=MappingProxyType(attributes),
             inputs=(*given, *rows, *(outside for outside, _, _ in sequences.values())),
-            outputs=(*outputs, *left), in_place=tuple((len(outputs) + i, len(given) + i) for i in range(len(rows))),
-            bodies=MappingProxyType({"body": body, "advance": ahead}), stream=self.forward.stream or self.forward.name,
-        )  # fmt: skip
+            outputs=(*outputs, *left),
+            in_place=tuple((len(outputs) + i, len(given) + i) for i in range(len(rows))),
+            bodies=MappingProxyType({"body": body, "advance": ahead}),
+            stream=self.forward.stream or self.forward.name,
+        )
 
     def _rows(self, joint: Joint, v: int, rows: int) -> TensorType:
         type = joint.graph.values[v].type
@@ -123,6 +142,9 @@ class SnapshotRewriting(Rewriting):
 
     def _refused(self, what: str) -> BadGraph:
         return BadGraph.one(
-            "no_snapshots", self.forward.name, f"{what} cannot keep some states and make the others again",
-            "a Scan whose trips depend on typed states, elements and captures alone", "save something in each trip",
-        )  # fmt: skip
+            "no_snapshots",
+            self.forward.name,
+            f"{what} cannot keep some states and make the others again",
+            "a Scan whose trips depend on typed states, elements and captures alone",
+            "save something in each trip",
+        )

@@ -59,9 +59,15 @@ class TailRewriting(Rewriting):
         return count.most
 
     def _back(
-        self, back: Trips, count: int, wanted: Sequence[int], rows: dict[int, int], firsts: Sequence[int],
-        lasts: Sequence[int], sequences: dict[int, Way],
-    ) -> Node:  # fmt: skip
+        self,
+        back: Trips,
+        count: int,
+        wanted: Sequence[int],
+        rows: dict[int, int],
+        firsts: Sequence[int],
+        lasts: Sequence[int],
+        sequences: dict[int, Way],
+    ) -> Node:
         """The backward node: one body for the last trips, one for those before."""
         tail, joint, node = self.saving.tail, self.joints[0], self.backward
         assert tail is not None
@@ -79,24 +85,29 @@ class TailRewriting(Rewriting):
         left = [
             self.value(f"{node.name}/tail/{joint.graph.values[v].name}", self.values[row].type)
             for v, row in rows.items()
-        ]  # fmt: skip
+        ]
         states = [*node.inputs[: back.states], *lasts]
         attributes = {
             **directed(node, "input", [(axis, direction) for _, axis, direction in sequences.values()]),
-            "num_scan_inputs": len(order), "num_tail_inputs": len(rows), "trips": count, "tail_trips": tail.trips,
+            "num_scan_inputs": len(order),
+            "num_tail_inputs": len(rows),
+            "trips": count,
+            "tail_trips": tail.trips,
             **{f"{key}_scan_inputs": [order.index(v) for v in of] for key, of in reads.items()},
             "laid_rows": [list(rows).index(v) for v in laid],
-        }  # fmt: skip
+        }
         if back.emitted:
             attributes |= {"scan_output_axes": back.output_axes(), "scan_output_directions": back.output_directions()}
         return replace(
-            node, op=TAIL_GRAD,
+            node,
+            op=TAIL_GRAD,
             attributes=MappingProxyType({name: given for name, given in attributes.items() if given != []}),
             inputs=(*states, *rows.values(), *(outside for outside, _, _ in sequences.values())),
             outputs=(*outputs, *left),
             in_place=tuple((len(outputs) + i, len(states) + i) for i in range(len(rows))),
-            bodies=MappingProxyType({"body": body, "tail": last}), stream=self.stream(tail.backward),
-        )  # fmt: skip
+            bodies=MappingProxyType({"body": body, "tail": last}),
+            stream=self.stream(tail.backward),
+        )
 
     def _rows(self, joint: Joint, v: int, trips: int) -> int:
         """A new value outside: what the last trips save of a value of the body."""
@@ -109,7 +120,9 @@ class TailRewriting(Rewriting):
 
     def _refused(self, what: str) -> BadGraph:
         return BadGraph.one(
-            "no_tail", self.forward.name, f"{what} cannot save otherwise than the trips before",
+            "no_tail",
+            self.forward.name,
+            f"{what} cannot save otherwise than the trips before",
             "a Scan of a known number of trips, and something that only the last of them save",
             "save the same in each trip",
-        )  # fmt: skip
+        )

@@ -54,9 +54,11 @@ class _Writing:
 
     def written(self) -> Graph:
         kinds = {
-            TAIL_SCAN: self._tail_scan, TAIL_GRAD: self._tail_grad, SNAPSHOT_SCAN: self._snapshot_scan,
+            TAIL_SCAN: self._tail_scan,
+            TAIL_GRAD: self._tail_grad,
+            SNAPSHOT_SCAN: self._snapshot_scan,
             SNAPSHOT_GRAD: self._snapshot_grad,
-        }  # fmt: skip
+        }
         last: dict[int, int] = {}  # node -> the last that stands for it
         for n, node in enumerate(self.graph.nodes):
             first = len(self.nodes)
@@ -79,9 +81,12 @@ class _Writing:
 
     def _refused(self, why: str) -> BadGraph:
         return BadGraph.one(
-            "not_standard", f"node {quoted(self.node.name)}", f"{self.node.op}, which {why}",
-            "what can be written in standard ops", "plan with a looser budget, or send the native document",
-        )  # fmt: skip
+            "not_standard",
+            f"node {quoted(self.node.name)}",
+            f"{self.node.op}, which {why}",
+            "what can be written in standard ops",
+            "plan with a looser budget, or send the native document",
+        )
 
     # F: the way out
 
@@ -133,8 +138,15 @@ class _Writing:
     ) -> tuple[list[int], list[int]]:
         """A Scan over some trips: (states it leaves, stacks of its first `emitted` emissions)."""
         body = _shortened(trips.body, trips.states + emitted)
-        return self._scan(body, states, self._sequences(trips), (begin, end), self._count(), False,
-                          (trips.output_axes()[:emitted], trips.output_directions()[:emitted]))  # fmt: skip
+        return self._scan(
+            body,
+            states,
+            self._sequences(trips),
+            (begin, end),
+            self._count(),
+            False,
+            (trips.output_axes()[:emitted], trips.output_directions()[:emitted]),
+        )
 
     # G: the way back
 
@@ -161,9 +173,14 @@ class _Writing:
             rows = node.inputs[back.states : back.states + back.rows] if key == "tail" else ()
             sequences = [self._cut(*ways[k], begin, end, back.trips) for k in back.reads(key)]
             states, made = self._scan(
-                _shortened(body, back.states + back.emitted), states, [*((v, 0, True) for v in rows), *sequences],
-                (0, end - begin), end - begin, True, stacked,
-            )  # fmt: skip
+                _shortened(body, back.states + back.emitted),
+                states,
+                [*((v, 0, True) for v in rows), *sequences],
+                (0, end - begin),
+                end - begin,
+                True,
+                stacked,
+            )
             parts.append(made)
         self._hand_out(states, parts, back.emitted, stacked)
 
@@ -196,7 +213,7 @@ class _Writing:
 
     def _hand_out(
         self, states: Sequence[int], parts: Sequence[Sequence[int]], emitted: int, stacked: tuple[list[int], list[int]]
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Outputs of the way back: gradients, stacks put together; the rows it got are nobody's."""
         outputs, count = self.node.outputs, len(states)
         for k, out in enumerate(outputs[count : count + emitted]):
@@ -208,9 +225,15 @@ class _Writing:
     # Nodes
 
     def _scan(
-        self, body: Body, states: Sequence[int], sequences: Sequence[Sequenced], bounds: tuple[int, int], count: int,
-        backwards: bool, stacked: tuple[Sequence[int], Sequence[int]],
-    ) -> tuple[list[int], list[int]]:  # fmt: skip
+        self,
+        body: Body,
+        states: Sequence[int],
+        sequences: Sequence[Sequenced],
+        bounds: tuple[int, int],
+        count: int,
+        backwards: bool,
+        stacked: tuple[Sequence[int], Sequence[int]],
+    ) -> tuple[list[int], list[int]]:
         """A Scan over trips `bounds` of `count`: (states it leaves, its stacks)."""
         begin, end = bounds
         given = [self._cut(*sequence, begin, end, count) for sequence in sequences]
@@ -226,13 +249,17 @@ class _Writing:
         ]
         out = {"scan_output_axes": list(stacked[0]), "scan_output_directions": list(stacked[1])}
         self._add(
-            "Scan", [*states, *(v for v, _, _ in given)], [*ends, *stacks], bodies=MappingProxyType({"body": body}),
+            "Scan",
+            [*states, *(v for v, _, _ in given)],
+            [*ends, *stacks],
+            bodies=MappingProxyType({"body": body}),
             attributes={
-                "num_scan_inputs": len(given), "scan_input_axes": [axis for _, axis, _ in given],
+                "num_scan_inputs": len(given),
+                "scan_input_axes": [axis for _, axis, _ in given],
                 "scan_input_directions": [int(ordered == backwards) for _, _, ordered in given],
                 **(out if stacks else {}),
             },
-        )  # fmt: skip
+        )
         return ends, stacks
 
     def _cut(self, v: int, axis: int, ordered: bool, begin: int, end: int, count: int) -> Sequenced:

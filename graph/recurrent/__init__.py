@@ -12,7 +12,25 @@ from graph.recurrent.to_scan import add_recurrent
 from graph.recurrent.unroll import add_unrolled
 
 __all__ = [
-    "Alias", "BackwardOp", "BackwardStep", "Held", "Link", "Recurrence", "RecurrentNet", "State", "StepOp",
-    "add_recurrent", "add_unrolled", "as_preferred", "cell", "expanded", "hints", "in_parts", "names_in_steps",
-    "recomputed", "recomputed_where_named", "recurrence_of", "recurrences",
-]  # fmt: skip
+    "Alias",
+    "BackwardOp",
+    "BackwardStep",
+    "Held",
+    "Link",
+    "Recurrence",
+    "RecurrentNet",
+    "State",
+    "StepOp",
+    "add_recurrent",
+    "add_unrolled",
+    "as_preferred",
+    "cell",
+    "expanded",
+    "hints",
+    "in_parts",
+    "names_in_steps",
+    "recomputed",
+    "recomputed_where_named",
+    "recurrence_of",
+    "recurrences",
+]

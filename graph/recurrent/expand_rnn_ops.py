@@ -25,11 +25,21 @@ from graph.ir import ABSENT, Body, Graph, Node, Phase, Role, TensorType, Val
 GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
 _DEFAULTS = {"RNN": ["Tanh"], "GRU": ["Sigmoid", "Tanh"], "LSTM": ["Sigmoid", "Tanh", "Tanh"]}
 #: alpha and beta of an activation where nothing is said; None: it takes none.
-_PARAMETERS: Mapping[str, tuple[float | None, float | None]] = MappingProxyType({
-    "relu": (None, None), "tanh": (None, None), "sigmoid": (None, None), "softsign": (None, None),
-    "softplus": (None, None), "affine": (1.0, 0.0), "leakyrelu": (0.01, None), "thresholdedrelu": (1.0, None),
-    "scaledtanh": (1.0, 1.0), "hardsigmoid": (0.2, 0.5), "elu": (1.0, None),
-})  # fmt: skip
+_PARAMETERS: Mapping[str, tuple[float | None, float | None]] = MappingProxyType(
+    {
+        "relu": (None, None),
+        "tanh": (None, None),
+        "sigmoid": (None, None),
+        "softsign": (None, None),
+        "softplus": (None, None),
+        "affine": (1.0, 0.0),
+        "leakyrelu": (0.01, None),
+        "thresholdedrelu": (1.0, None),
+        "scaledtanh": (1.0, 1.0),
+        "hardsigmoid": (0.2, 0.5),
+        "elu": (1.0, None),
+    }
+)
 
 
 def expanded(graph: Graph) -> Graph:
@@ -83,9 +93,11 @@ class _Activation:
         if self.name == "scaledtanh":
             return e.mul(e.op("Tanh", e.mul(x, e.scalar_like(b, x))), e.scalar_like(a, x))
         ops: dict[str, tuple[str, dict[str, Any]]] = {
-            "leakyrelu": ("LeakyRelu", {"alpha": a}), "thresholdedrelu": ("ThresholdedRelu", {"alpha": a}),
-            "hardsigmoid": ("HardSigmoid", {"alpha": a, "beta": b}), "elu": ("Elu", {"alpha": a}),
-        }  # fmt: skip
+            "leakyrelu": ("LeakyRelu", {"alpha": a}),
+            "thresholdedrelu": ("ThresholdedRelu", {"alpha": a}),
+            "hardsigmoid": ("HardSigmoid", {"alpha": a, "beta": b}),
+            "elu": ("Elu", {"alpha": a}),
+        }
         op, attributes = ops.get(self.name, (self.name.capitalize(), {}))
         return e.op(op, x, **attributes)  # type: ignore[no-any-return]
 
@@ -187,17 +199,24 @@ class _Expansion:
             after = [step.emit.where(going, new, old) for new, old in zip(after, before, strict=True)]
         shown = [y] if self.node.outputs[0] != ABSENT else []
         graph = Graph(
-            body.name, tuple(body.values), tuple(body.nodes), tuple(v.id for v in (*after, *shown)),
-            tuple(v.id for v in inputs), body.opset,
-        )  # fmt: skip
+            body.name,
+            tuple(body.values),
+            tuple(body.nodes),
+            tuple(v.id for v in (*after, *shown)),
+            tuple(v.id for v in inputs),
+            body.opset,
+        )
         sequences = [x, *([there] if there is not None else [])]
         made = self.builder.node(
-            "Scan", [v.id for v in (*states, *sequences)], name=name,
+            "Scan",
+            [v.id for v in (*states, *sequences)],
+            name=name,
             outputs=[f"{name}/{word}" for word in (*("h", "c")[: len(states)], *["y"] * len(shown))],
             types=[*(s.type for s in states), *(TensorType(v.dtype, (self.moments, *v.shape)) for v in shown)],
-            attributes={"num_scan_inputs": len(sequences)}, annotations=self.node.annotations,
+            attributes={"num_scan_inputs": len(sequences)},
+            annotations=self.node.annotations,
             bodies=MappingProxyType({"body": Body(graph, tuple(step.captures))}),
-        )  # fmt: skip
+        )
         vals = [self.emit.val(v) for v in made]
         return vals[-1] if shown else None, vals[: len(states)]
 

@@ -109,41 +109,57 @@ class RecurrentNet:
         made, given, writers = self.written(), set(self.read_first()), self.writers()
         if not self.sequences:
             findings.add(
-                "no_sequence", f"{self.name}.sequences", "no sequence", "one at least",
+                "no_sequence",
+                f"{self.name}.sequences",
+                "no sequence",
+                "one at least",
                 "link a value whose first axis is time: it says how many steps there are",
-            )  # fmt: skip
+            )
         for i, link in enumerate(self.links):
             place = f"{self.name}.links[{i}]"
             if link.outer not in known:
                 findings.add(
-                    "undefined_value", place, quoted(link.outer), "a state buffer or a sequence",
+                    "undefined_value",
+                    place,
+                    quoted(link.outer),
+                    "a state buffer or a sequence",
                     "give the buffer an initial value, or list the sequence",
-                )  # fmt: skip
+                )
             if link.window < 1 or link.offset < 0:
                 findings.add(
-                    "bad_link", place, f"{quoted(link.inner)} at offset {link.offset} with window {link.window}",
-                    "an offset of 0 at least and a window of 1 at least", "correct the link",
-                )  # fmt: skip
+                    "bad_link",
+                    place,
+                    f"{quoted(link.inner)} at offset {link.offset} with window {link.window}",
+                    "an offset of 0 at least and a window of 1 at least",
+                    "correct the link",
+                )
         for link in self.readers():
             if link.inner in made and link.inner not in given:
                 findings.add(
-                    "bad_link", f"{self.name}.links", f"{quoted(link.inner)}, which the step writes, brought in from "
-                    f"{quoted(link.outer)}", "one link to a state for each name the step writes",
+                    "bad_link",
+                    f"{self.name}.links",
+                    f"{quoted(link.inner)}, which the step writes, brought in from {quoted(link.outer)}",
+                    "one link to a state for each name the step writes",
                     "link the name to one state only",
-                )  # fmt: skip
+                )
         for buffer in self.buffers:
             if buffer not in writers:
                 findings.add(
-                    "state_not_written", f"{self.name}.states",
+                    "state_not_written",
+                    f"{self.name}.states",
                     f"no name the step writes is linked to {quoted(buffer)}",
-                    "one output of the step for each state", "name the output that is the state of the next step",
-                )  # fmt: skip
+                    "one output of the step for each state",
+                    "name the output that is the state of the next step",
+                )
         for alias in self.aliases:
             if alias.buffer not in self.buffers:
                 findings.add(
-                    "undefined_value", f"{self.name}.aliases", quoted(alias.buffer), "a state buffer",
+                    "undefined_value",
+                    f"{self.name}.aliases",
+                    quoted(alias.buffer),
+                    "a state buffer",
                     "name the buffer of a state",
-                )  # fmt: skip
+                )
 
 
 def check_recompute(net: RecurrentNet, findings: Findings) -> None:
@@ -158,9 +174,12 @@ def check_recompute(net: RecurrentNet, findings: Findings) -> None:
 
 def unknown_name(net: str, name: str, findings: Findings) -> None:
     findings.add(
-        "recompute_unknown", f"{net}.recompute", quoted(name), "a name that an op of the step writes",
+        "recompute_unknown",
+        f"{net}.recompute",
+        quoted(name),
+        "a name that an op of the step writes",
         "remove it, or list the name the step gives it",
-    )  # fmt: skip
+    )
 
 
 def check_declared(net: str, op: str, outputs: Collection[str], listed: Collection[str], findings: Findings) -> None:
@@ -169,9 +188,12 @@ def check_declared(net: str, op: str, outputs: Collection[str], listed: Collecti
     there = ", ".join(quoted(name) for name in outputs if name in listed)
     if there and missing:
         findings.add(
-            "recompute_undeclared", f"{net}.recompute", f"{op} writes {missing} beside {there}",
-            "all outputs of an op, or none", f"list {missing} as well",
-        )  # fmt: skip
+            "recompute_undeclared",
+            f"{net}.recompute",
+            f"{op} writes {missing} beside {there}",
+            "all outputs of an op, or none",
+            f"list {missing} as well",
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,9 +223,12 @@ def cell(
     ops = tuple(ops)
     if len(outputs) > 2 * len(states):
         raise BadGraph.one(
-            "bad_link", f"{name}.outputs", f"{len(outputs)} outputs for {len(states)} states", "two for each state",
+            "bad_link",
+            f"{name}.outputs",
+            f"{len(outputs)} outputs for {len(states)} states",
+            "two for each state",
             "name the history and the last value of each state",
-        )  # fmt: skip
+        )
     links = [Link(inner, outer) for inner, outer in sequences.items()]
     aliases, buffers = [], {}
     for i, state in enumerate(states):
@@ -212,6 +237,12 @@ def cell(
         links += [Link(state.inner, buffer, 0), Link(state.output, buffer, 1)]
         aliases += [Alias(buffer, out, k) for out, k in zip(outputs[2 * i : 2 * i + 2], (1, -1), strict=False) if out]
     return RecurrentNet(
-        name, ops, tuple(dict.fromkeys(sequences.values())), buffers, tuple(links), tuple(aliases), timestep,
+        name,
+        ops,
+        tuple(dict.fromkeys(sequences.values())),
+        buffers,
+        tuple(links),
+        tuple(aliases),
+        timestep,
         tuple(recompute),
-    ).checked()  # fmt: skip
+    ).checked()

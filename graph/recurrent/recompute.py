@@ -44,9 +44,12 @@ def pair_called(graph: Graph, node: str) -> Pair:
     back = backward_nodes(graph).get(node)
     if node not in number or back is None:
         raise BadGraph.one(
-            "undefined_value", "recompute", quoted(node), "a recurrent net that is differentiated",
+            "undefined_value",
+            "recompute",
+            quoted(node),
+            "a recurrent net that is differentiated",
             "differentiate the graph first, and name its Scan",
-        )  # fmt: skip
+        )
     return pair_of(graph, number[node], back)
 
 
@@ -79,9 +82,12 @@ def rerun_values(joint: Joint, node: str, names: Collection[str]) -> set[int]:
 def names_in_steps(graph: Graph) -> set[str]:
     """What the steps of recurrent nets write, by name."""
     return {
-        name for node in graph.nodes if node.op == "Scan" and "gradient_of" not in node.annotations
-        for each in node.bodies["body"].graph.nodes for name in written_by(node.bodies["body"].graph, each)
-    }  # fmt: skip
+        name
+        for node in graph.nodes
+        if node.op == "Scan" and "gradient_of" not in node.annotations
+        for each in node.bodies["body"].graph.nodes
+        for name in written_by(node.bodies["body"].graph, each)
+    }
 
 
 def recomputed_where_named(graph: Graph, names: Collection[str]) -> Graph:

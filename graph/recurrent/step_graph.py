@@ -69,13 +69,19 @@ class Step:
     def _plain(self, op: StepOp, inputs: Sequence[int]) -> tuple[int, ...]:
         if known(op.type) is None:
             raise BadGraph.one(
-                "unsupported_op", f"{self.body.name}", f"{quoted(op.type)}, which writes {quoted(op.outputs[0])}",
-                "an op of the standard or of ours", "write the step in known ops",
-            )  # fmt: skip
+                "unsupported_op",
+                f"{self.body.name}",
+                f"{quoted(op.type)}, which writes {quoted(op.outputs[0])}",
+                "an op of the standard or of ours",
+                "write the step in known ops",
+            )
         return self.body.node(
-            op.type, inputs, name=f"{self.prefix}{op.type.rpartition('::')[2]}_{op.outputs[0]}",
-            outputs=[self.prefix + name if name else None for name in op.outputs], attributes=op.attributes,
-        )  # fmt: skip
+            op.type,
+            inputs,
+            name=f"{self.prefix}{op.type.rpartition('::')[2]}_{op.outputs[0]}",
+            outputs=[self.prefix + name if name else None for name in op.outputs],
+            attributes=op.attributes,
+        )
 
     def _translated(self, table: Table, op: StepOp, inputs: Sequence[int]) -> tuple[int, ...]:
         types = [None if v == ABSENT else self.body.values[v].type for v in inputs]
@@ -85,9 +91,12 @@ class Step:
         )
         if found is None:
             raise BadGraph.one(
-                "unsupported_op", f"{self.body.name}", f"{table.framework} op {quoted(op.type)}, which writes "
-                f"{quoted(name)}", "an op that has a counterpart here", "write the step in other ops",
-            )  # fmt: skip
+                "unsupported_op",
+                f"{self.body.name}",
+                f"{table.framework} op {quoted(op.type)}, which writes {quoted(name)}",
+                "an op that has a counterpart here",
+                "write the step in other ops",
+            )
         return inlined(self.body, found, inputs, [self.prefix + name if name else "" for name in op.outputs])
 
 
@@ -98,9 +107,14 @@ def inlined(builder: Builder, part: Translation, given: Sequence[int], names: Se
     for v, value in enumerate(part.graph.values):
         if v not in place:
             place[v] = builder.value(
-                named.get(v, value.name), value.type, value.role, data=value.data, bytes=value.bytes,
-                fixed_bytes=value.fixed_bytes, annotations=value.annotations,
-            )  # fmt: skip
+                named.get(v, value.name),
+                value.type,
+                value.role,
+                data=value.data,
+                bytes=value.bytes,
+                fixed_bytes=value.fixed_bytes,
+                annotations=value.annotations,
+            )
     first = len(builder.nodes)
     for node in part.graph.nodes:
         builder.append(_moved(node, place, first))

@@ -82,20 +82,25 @@ class Recurrence:
     def as_dict(self) -> dict[str, Any]:
         """In JSON's terms."""
         return {
-            "node": self.node, "steps": self.steps, "sequences": list(self.sequences),
-            "references": list(self.references), "timestep": self.timestep,
+            "node": self.node,
+            "steps": self.steps,
+            "sequences": list(self.sequences),
+            "references": list(self.references),
+            "timestep": self.timestep,
             "states": [
                 {"buffer": buffer, "initial": initial, "positions": positions, "bytes": size}
                 for buffer, initial, positions, size in self.states
             ],
-            "links": [list(link) for link in self.links], "aliases": [list(alias) for alias in self.aliases],
+            "links": [list(link) for link in self.links],
+            "aliases": [list(alias) for alias in self.aliases],
             "memory": {
-                "forward_only_bytes": self.step_bytes, "training_bytes": self.step_bytes + self.held_bytes,
+                "forward_only_bytes": self.step_bytes,
+                "training_bytes": self.step_bytes + self.held_bytes,
                 "held_bytes": self.held_bytes,
             },
             "backward": None if self.backward is None else _backward_dict(self.backward),
             "hints": {kind: list(names) for kind, names in self.hints.items()},
-        }  # fmt: skip
+        }
 
 
 def _backward_dict(back: BackwardStep) -> dict[str, Any]:
@@ -105,11 +110,12 @@ def _backward_dict(back: BackwardStep) -> dict[str, Any]:
             {"name": h.name, "kind": h.kind, "bytes_per_step": h.bytes_per_step, "steps": h.steps, "bytes": h.bytes}
             for h in back.held
         ],
-        "made_again": list(back.made_again), "links": [list(link) for link in back.links],
+        "made_again": list(back.made_again),
+        "links": [list(link) for link in back.links],
         "ops": [
             {"kind": o.kind, "op": o.op, "of": o.of, "reads": list(o.reads), "writes": list(o.writes)} for o in back.ops
         ],
-    }  # fmt: skip
+    }
 
 
 def recurrences(graph: Graph) -> tuple[Recurrence, ...]:
@@ -127,9 +133,12 @@ def recurrence_of(graph: Graph, name: str) -> Recurrence:
     found = {each.node: each for each in recurrences(graph)}
     if name not in found:
         raise BadGraph.one(
-            "undefined_value", "recurrent", quoted(name), f"one of {', '.join(map(quoted, found)) or 'none'}",
+            "undefined_value",
+            "recurrent",
+            quoted(name),
+            f"one of {', '.join(map(quoted, found)) or 'none'}",
             "name a recurrent net, or a Scan, of the graph",
-        )  # fmt: skip
+        )
     return found[name]
 
 
@@ -163,11 +172,18 @@ class _Reading:
     def recurrence(self) -> Recurrence:
         note = self.note
         return Recurrence(
-            self.node.name, self.steps, tuple(note["sequences"]), tuple(note["references"]), note.get("timestep"),
-            tuple(self._states()), tuple((a, b, int(c), int(d)) for a, b, c, d in note["links"]),
-            tuple((a, b, int(c)) for a, b, c in note["aliases"]), workspace_of(self.graph, self.node),
-            None if self.back is None else self._backward(self.back), hints(self.node),
-        )  # fmt: skip
+            self.node.name,
+            self.steps,
+            tuple(note["sequences"]),
+            tuple(note["references"]),
+            note.get("timestep"),
+            tuple(self._states()),
+            tuple((a, b, int(c), int(d)) for a, b, c, d in note["links"]),
+            tuple((a, b, int(c)) for a, b, c in note["aliases"]),
+            workspace_of(self.graph, self.node),
+            None if self.back is None else self._backward(self.back),
+            hints(self.node),
+        )
 
     def _inferred(self) -> Mapping[str, Any]:
         """The note of a Scan that was not made from a net."""
@@ -187,8 +203,10 @@ class _Reading:
         return {
             "sequences": list(dict.fromkeys(outer[v].name for v in scanned)),
             "states": {buffer: outer[self.node.inputs[i]].name for buffer, i in buffers.items()},
-            "references": [outer[v].name for _, v in trips.body.captures], "links": links, "aliases": aliases,
-        }  # fmt: skip
+            "references": [outer[v].name for _, v in trips.body.captures],
+            "links": links,
+            "aliases": aliases,
+        }
 
     def _states(self) -> Iterator[tuple[str, str, int, int]]:
         """Per state its buffer with all positions: those of the initial value, and one a step."""
@@ -214,12 +232,12 @@ class _Reading:
         held = tuple(
             Held(names.of(v), "state" if v in joint.states else "step", joint.graph.values[v].nbytes, self.steps)
             for v in joint.saved
-        )  # fmt: skip
+        )
         ops = tuple(names.rows())
         again = dict.fromkeys(name for op in ops if op.kind == "again" for name in op.of_outputs)
         return BackwardStep(
             self.graph.nodes[back].name, ops, tuple(self._backward_links(joint, names)), held, tuple(again)
-        )  # fmt: skip
+        )
 
     def _backward_links(self, joint: Joint, names: _Names) -> Iterator[tuple[str, str, int]]:
         """Gradients of states at the offsets of what they are gradients of, then those of sequence elements."""

@@ -103,9 +103,13 @@ class _Scanning:
         emitted += [self._named(name) for name in self.fetched]
         inputs = [*(self.carry[state.buffer] for state in carried), *elements]
         graph = Graph(
-            self.body.name, tuple(self.body.values), tuple(self.body.nodes), (*outputs, *emitted), tuple(inputs),
+            self.body.name,
+            tuple(self.body.values),
+            tuple(self.body.nodes),
+            (*outputs, *emitted),
+            tuple(inputs),
             self.body.opset,
-        )  # fmt: skip
+        )
         return self._results(graph, carried, sequences)
 
     def _is_shown(self, state: _State) -> bool:
@@ -123,11 +127,15 @@ class _Scanning:
         names += [f"{state.buffer}/written" for state in self.stacked]
         names += [f"{net.name}/all/{name}" for name in self.fetched]
         made = self.outer.node(
-            "Scan", [v.id for v in (*starts, *sequences)], name=net.name, outputs=names,
-            types=[*types[: len(carried)], *stacks], attributes={"num_scan_inputs": len(sequences)},
+            "Scan",
+            [v.id for v in (*starts, *sequences)],
+            name=net.name,
+            outputs=names,
+            types=[*types[: len(carried)], *stacks],
+            attributes={"num_scan_inputs": len(sequences)},
             bodies=MappingProxyType({"body": Body(graph, tuple(self.captures))}),
             annotations=MappingProxyType({NOTE: note_of(net)}),
-        )  # fmt: skip
+        )
         vals = [self.emit.val(v) for v in made]
         finals = {state.buffer: val for state, val in zip(carried, vals, strict=False)}
         rows = [self.emit.reshape(x, (steps, *x.shape[2:])) for x in vals[len(carried) :]]
@@ -146,9 +154,12 @@ class _Scanning:
         n = state.initial_steps
         if not -n - steps <= offset <= n + steps:
             raise BadGraph.one(
-                "bad_link", f"{self.net.name}.aliases", f"offset {offset} into {quoted(state.buffer)}",
-                f"one within its {n + steps} positions", "correct the offset",
-            )  # fmt: skip
+                "bad_link",
+                f"{self.net.name}.aliases",
+                f"offset {offset} into {quoted(state.buffer)}",
+                f"one within its {n + steps} positions",
+                "correct the offset",
+            )
         start = offset if offset >= 0 else n + steps + offset
         if final is not None and start == n + steps - 1 and final.shape[0] == 1:
             return final
@@ -169,12 +180,14 @@ class _Scanning:
         ahead = max((link.offset + link.window for link in reads), default=0)
         if write.window != 1 or state.initial_steps != write.offset or ahead > write.offset + 1:
             raise BadGraph.one(
-                "state_length", f"{self.net.name}.states",
+                "state_length",
+                f"{self.net.name}.states",
                 f"{quoted(buffer)} starts with {state.initial_steps} positions, is written at offset {write.offset} "
                 f"with window {write.window}, and read up to offset {ahead - 1}",
                 "as many initial positions as the offset of what is written, one position written a step, and nothing "
-                "read that is written later", "correct the initial value or the links",
-            )  # fmt: skip
+                "read that is written later",
+                "correct the initial value or the links",
+            )
         return state
 
     def _oldest(self, state: _State) -> Val:
@@ -212,9 +225,9 @@ class _Scanning:
     def _leading(self, v: int, name: str) -> Val:
         """An element with a window of one position in front: a view."""
         shape = self.inner.ints((1, *self.inner.val(v).shape))
-        return self.inner.val(self.body.node(
-            "Reshape", [v, shape.id], name=name, outputs=[name], attributes={"allowzero": 1}
-        )[0])  # fmt: skip
+        return self.inner.val(
+            self.body.node("Reshape", [v, shape.id], name=name, outputs=[name], attributes={"allowzero": 1})[0]
+        )
 
     def _joined(self, parts: Sequence[Val], name: str) -> Val:
         made = self.body.node("Concat", [x.id for x in parts], name=name, outputs=[name], attributes={"axis": 0})
@@ -245,10 +258,12 @@ class _Scanning:
             return old.id
         if state.write.inner not in self.step.current:
             raise BadGraph.one(
-                "bad_link", f"{self.net.name}.links",
+                "bad_link",
+                f"{self.net.name}.links",
                 f"{quoted(link.inner)} shows {quoted(state.write.inner)}, and is read before that is written",
-                "ops in an order they can run in", f"write {quoted(state.write.inner)} first",
-            )  # fmt: skip
+                "ops in an order they can run in",
+                f"write {quoted(state.write.inner)} first",
+            )
         new = self._position(state)
         return new.id if old is None else self._joined([old, new], link.inner).id
 
@@ -264,9 +279,12 @@ class _Scanning:
         if x.type != wanted:
             if x.dtype != wanted.dtype or x.type.elements != wanted.elements:
                 raise BadGraph.one(
-                    "state_length", f"{self.net.name}.states", f"{quoted(state.write.inner)} is {x.type}",
-                    f"{wanted}, as {quoted(state.buffer)} starts", "correct the initial value or the step",
-                )  # fmt: skip
+                    "state_length",
+                    f"{self.net.name}.states",
+                    f"{quoted(state.write.inner)} is {x.type}",
+                    f"{wanted}, as {quoted(state.buffer)} starts",
+                    "correct the initial value or the step",
+                )
             x = self.inner.reshape(x, wanted.shape)
         return x
 
@@ -297,9 +315,12 @@ def given_value(net: RecurrentNet, given: Mapping[str, int], name: str) -> int:
     """A value of the graph around the net. Raises BadGraph where there is none of that name."""
     if name not in given:
         raise BadGraph.one(
-            "undefined_value", net.name, quoted(name), "a value of the graph around the net",
+            "undefined_value",
+            net.name,
+            quoted(name),
+            "a value of the graph around the net",
             "declare it as an input, or have an op write it before",
-        )  # fmt: skip
+        )
     return given[name]
 
 
@@ -310,9 +331,12 @@ def initial_value(net: RecurrentNet, emit: Emit, given: Mapping[str, int], name:
         sequence = emit.val(given_value(net, given, net.sequences[0])).type
         if len(sequence.shape) < 2:
             raise BadGraph.one(
-                "state_length", f"{net.name}.states", f"{quoted(name)} of one dimension, and a sequence {sequence}",
-                "a sequence [steps, rows, ...]", "give the initial value its rows",
-            )  # fmt: skip
+                "state_length",
+                f"{net.name}.states",
+                f"{quoted(name)} of one dimension, and a sequence {sequence}",
+                "a sequence [steps, rows, ...]",
+                "give the initial value its rows",
+            )
         return emit.expand(x, (1, sequence.shape[1], *x.shape))
     return emit.reshape(x, (1, *x.shape)) if x.rank == 2 else x
 
@@ -328,9 +352,12 @@ def steps_of(net: RecurrentNet, emit: Emit, given: Mapping[str, int]) -> int:
     if len(steps) > 1 or min(steps) < 1:
         said = ", ".join(f"{quoted(name)} {x.type}" for name, x in wholes.items())
         raise BadGraph.one(
-            "sequence_length", f"{net.name}.sequences", said, "the same number of steps for all, one at least",
+            "sequence_length",
+            f"{net.name}.sequences",
+            said,
+            "the same number of steps for all, one at least",
             "cut or pad the sequences to one length",
-        )  # fmt: skip
+        )
     return steps.pop()
 
 
@@ -342,8 +369,10 @@ def sliced(e: Emit, x: Val, begin: int, end: int) -> Val:
 def note_of(net: RecurrentNet) -> Mapping[str, Any]:
     """The net in JSON's terms, for the annotation of its node."""
     return {
-        "sequences": list(net.sequences), "states": dict(net.buffers), "references": list(net.references),
+        "sequences": list(net.sequences),
+        "states": dict(net.buffers),
+        "references": list(net.references),
         "links": [[link.inner, link.outer, link.offset, link.window] for link in net.links],
         "aliases": [[alias.buffer, alias.name, alias.offset] for alias in net.aliases],
         **({"timestep": net.timestep} if net.timestep is not None else {}),
-    }  # fmt: skip
+    }

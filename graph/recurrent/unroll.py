@@ -30,9 +30,12 @@ def add_unrolled(
     steps = steps_of(net, emit, given)
     if steps * len(net.ops) > MOST_NODES:
         raise BadGraph.one(
-            "too_many_nodes", net.name, f"{steps} steps of {len(net.ops)} ops", f"{MOST_NODES} nodes at most",
+            "too_many_nodes",
+            net.name,
+            f"{steps} steps of {len(net.ops)} ops",
+            f"{MOST_NODES} nodes at most",
             "keep the net as a Scan",
-        )  # fmt: skip
+        )
     positions = {}
     for buffer, name in net.buffers.items():
         start = initial_value(net, emit, given, name)
@@ -57,9 +60,13 @@ def add_unrolled(
 
 
 def _step(
-    builder: Builder, net: RecurrentNet, given: Mapping[str, int], table: Table | None,
-    positions: Mapping[str, list[Val]], t: int,
-) -> Step:  # fmt: skip
+    builder: Builder,
+    net: RecurrentNet,
+    given: Mapping[str, int],
+    table: Table | None,
+    positions: Mapping[str, list[Val]],
+    t: int,
+) -> Step:
     """The ops of step `t` before any is added."""
     emit = Emit(builder, f"{net.name}/{t}", Phase.FORWARD)
     links = {link.inner: link for link in net.readers()}
@@ -81,10 +88,12 @@ def _step(
             written = writers[link.outer].inner
             if written not in step.current:
                 raise BadGraph.one(
-                    "bad_link", f"{net.name}.links",
+                    "bad_link",
+                    f"{net.name}.links",
                     f"{quoted(link.inner)} shows {quoted(written)}, and is read before that is written",
-                    "ops in an order they can run in", f"write {quoted(written)} first",
-                )  # fmt: skip
+                    "ops in an order they can run in",
+                    f"write {quoted(written)} first",
+                )
             new = emit.val(step.current[written])
             rows = [*rows, emit.reshape(new, (1, *positions[link.outer][0].shape[1:]))]
         return rows[0] if len(rows) == 1 else emit.op("Concat", *rows, axis=0)

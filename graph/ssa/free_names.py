@@ -38,10 +38,12 @@ def external_names(
         n = next((n for n, row in enumerate(nodes) if name in (*row.inputs, *captured(row.bodies))), None)
         where = "" if n is None else f"nodes[{n}]"
         findings.add(
-            "undefined_value", f"{path}{where}", f"{quoted(name)}, which is read inside and not there outside",
+            "undefined_value",
+            f"{path}{where}",
+            f"{quoted(name)}, which is read inside and not there outside",
             "names that are written inside before, or visible outside",
             did_you_mean(name, there, "write it outside first, or hand it in"),
-        )  # fmt: skip
+        )
     findings.settle()
     written = dict.fromkeys(name for row in nodes for name in row.outputs if name in there)
     return Externals(tuple(read), tuple(written))

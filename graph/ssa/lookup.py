@@ -29,10 +29,12 @@ def find_values(graph: Graph, references: Sequence[str], field: str, findings: F
             v = _version(table, name, number)
         if v is None:
             findings.add(
-                "undefined_value", f"{field}[{i}]", f"{quoted(reference)}, which names nothing",
+                "undefined_value",
+                f"{field}[{i}]",
+                f"{quoted(reference)}, which names nothing",
                 "the name of a value, or one with its version such as y@2 or y@last",
                 _remedy(name or reference, ids, "see the analysis of the graph for its names", findings),
-            )  # fmt: skip
+            )
         else:
             found.append(v)
     return found
@@ -52,9 +54,12 @@ def find_nodes(graph: Graph, names: Sequence[str], field: str, findings: Finding
     for i, name in enumerate(names):
         if name not in ids:
             findings.add(
-                "unknown_node", f"{field}[{i}]", quoted(name), "the name of a node",
+                "unknown_node",
+                f"{field}[{i}]",
+                quoted(name),
+                "the name of a node",
                 _remedy(name, ids, "name a node of the graph", findings),
-            )  # fmt: skip
+            )
     return [ids[name] for name in names if name in ids]
 
 

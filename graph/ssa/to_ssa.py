@@ -150,10 +150,12 @@ class _Scope:
         read, written = own.inputs.get(name), own.outputs.get(name)
         if read and written and read != written and not _SLOT.match(name):
             self.whole.findings.add(
-                "ambiguous_name", f"{self.path}nodes[{n}].gradient_reads",
+                "ambiguous_name",
+                f"{self.path}nodes[{n}].gradient_reads",
                 f"{quoted(name)}, which the node reads and writes",
-                "the version before or after the write", "write inputs[0] or outputs[0] with its place instead",
-            )  # fmt: skip
+                "the version before or after the write",
+                "write inputs[0] or outputs[0] with its place instead",
+            )
         return written or read or name
 
     def _bodies(self, bodies: Mapping[str, BodyRow], captured: Sequence[int], path: str) -> dict[str, BodyRow]:

@@ -162,7 +162,10 @@ def _check_once(row: NodeRow, path: str, findings: Findings) -> None:
     for i, name in enumerate(row.outputs):
         if name and name in seen:
             findings.add(
-                "output_twice", f"{path}.outputs[{i}]", f"{quoted(name)}, which {quoted(row.name)} writes already",
-                "a name of its own", "give each output of an op another name",
-            )  # fmt: skip
+                "output_twice",
+                f"{path}.outputs[{i}]",
+                f"{quoted(name)}, which {quoted(row.name)} writes already",
+                "a name of its own",
+                "give each output of an op another name",
+            )
         seen.add(name)

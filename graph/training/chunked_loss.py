@@ -58,9 +58,12 @@ def with_chunked_loss(graph: Graph, chunks: int) -> Graph:
     if not heads:
         why = next((head for head in found if isinstance(head, str)), "no cross-entropy of scores")
         raise BadGraph.one(
-            "cannot_chunk", "loss_chunks", why, f"a cross-entropy of [rows, classes] in {chunks} equal chunks",
+            "cannot_chunk",
+            "loss_chunks",
+            why,
+            f"a cross-entropy of [rows, classes] in {chunks} equal chunks",
             "ask for a number of chunks that divides the rows, or leave loss_chunks out",
-        )  # fmt: skip
+        )
     return _written(graph, heads, chunks)
 
 
@@ -73,7 +76,7 @@ class _Finder:
         self.outputs = {*graph.outputs, *(gradient for _, gradient in graph.gradients)}
         self.waiting = {m for node in graph.nodes for m in node.after} | {
             n for n, node in enumerate(graph.nodes) if node.after
-        }  # fmt: skip
+        }
 
     def head(self, n: int) -> _Head | str:
         """What can be cut, or why nothing can."""
@@ -255,6 +258,11 @@ class _Writing:
     def _last(self, op: str, inputs: list[Val], **attributes: Any) -> None:
         """The node that writes the loss."""
         self.builder.node(
-            op, [x.id for x in inputs], name=f"{self.node.name}/rows", outputs=[self.node.outputs[0]],
-            attributes=attributes, phase=self.node.phase, annotations=self.node.annotations,
-        )  # fmt: skip
+            op,
+            [x.id for x in inputs],
+            name=f"{self.node.name}/rows",
+            outputs=[self.node.outputs[0]],
+            attributes=attributes,
+            phase=self.node.phase,
+            annotations=self.node.annotations,
+        )

@@ -54,9 +54,12 @@ def check_mesh(graph: Graph) -> None:
     for n, node in enumerate(graph.nodes):
         if MESH not in node.annotations:
             findings.add(
-                "missing_mesh", f"nodes[{n}].annotations", f"{quoted(node.name)} without a {MESH}",
-                "a mesh for every node, as others have one", f"say its {MESH}",
-            )  # fmt: skip
+                "missing_mesh",
+                f"nodes[{n}].annotations",
+                f"{quoted(node.name)} without a {MESH}",
+                "a mesh for every node, as others have one",
+                f"say its {MESH}",
+            )
             continue
         _check_node(graph, node, n, findings)
     findings.settle()
@@ -66,9 +69,12 @@ def _check_value(value: Value, v: int, findings: Findings) -> None:
     shape = mesh_shape(value.annotations.get(MESH))
     if shape is None:
         findings.add(
-            "missing_mesh", f"values[{v}].annotations", f"{quoted(value.name)} with a {MAPPING} and no {MESH}",
-            "a list of processes, or a list of such lists of one length", f"say its {MESH}",
-        )  # fmt: skip
+            "missing_mesh",
+            f"values[{v}].annotations",
+            f"{quoted(value.name)} with a {MAPPING} and no {MESH}",
+            "a list of processes, or a list of such lists of one length",
+            f"say its {MESH}",
+        )
         return
     _check_mapping(value.annotations.get(MAPPING), value, shape, f"values[{v}].annotations", findings)
 
@@ -78,19 +84,24 @@ def _check_node(graph: Graph, node: Node, n: int, findings: Findings) -> None:
     shape = mesh_shape(mesh)
     if shape is None:
         findings.add(
-            "bad_mapping", f"{path}.{MESH}", repr(mesh)[:80],
-            "a list of processes, or a list of such lists of one length", "correct the mesh",
-        )  # fmt: skip
+            "bad_mapping",
+            f"{path}.{MESH}",
+            repr(mesh)[:80],
+            "a list of processes, or a list of such lists of one length",
+            "correct the mesh",
+        )
         return
     mappings = node.annotations.get(MAPPING)
     values = {graph.values[v].name: graph.values[v] for v in (*node.reads, *node.writes)}
     for name, mapping in mappings.items() if isinstance(mappings, Mapping) else ():
         if name not in values:
             findings.add(
-                "foreign_mapping", f"{path}.{MAPPING}.{name}",
-                f"{quoted(name)}, which {quoted(node.name)} does not touch", "values the node reads or writes",
+                "foreign_mapping",
+                f"{path}.{MAPPING}.{name}",
+                f"{quoted(name)}, which {quoted(node.name)} does not touch",
+                "values the node reads or writes",
                 "remove the entry, or rename it with the value",
-            )  # fmt: skip
+            )
         else:
             _check_mapping(mapping, values[name], shape, f"{path}.{MAPPING}.{name}", findings)
     if node.phase is Phase.FORWARD or node.annotations.get(RECOMPUTED):
@@ -99,10 +110,12 @@ def _check_node(graph: Graph, node: Node, n: int, findings: Findings) -> None:
         own = graph.values[v].annotations.get(MESH)
         if own is not None and own != mesh:
             findings.add(
-                "mesh_conflict", f"{path}.{MESH}",
+                "mesh_conflict",
+                f"{path}.{MESH}",
                 f"{quoted(node.name)} on {mesh} writes {quoted(graph.values[v].name)} on {own}",
-                "values on the mesh of the node that writes them", "correct one of both",
-            )  # fmt: skip
+                "values on the mesh of the node that writes them",
+                "correct one of both",
+            )
 
 
 def _check_complete(graph: Graph, node: Node, path: str, findings: Findings) -> None:
@@ -112,10 +125,12 @@ def _check_complete(graph: Graph, node: Node, path: str, findings: Findings) -> 
         value = graph.values[v]
         if value.name not in said and MAPPING not in value.annotations and value.role is not Role.CONSTANT:
             findings.add(
-                "missing_mesh", f"{path}.{MAPPING}",
+                "missing_mesh",
+                f"{path}.{MAPPING}",
                 f"{quoted(value.name)} at {quoted(node.name)} without a {MAPPING}",
-                "a mapping for every value, as others have one", "say how the value is cut, or -1 for every dimension",
-            )  # fmt: skip
+                "a mapping for every value, as others have one",
+                "say how the value is cut, or -1 for every dimension",
+            )
 
 
 def _check_mapping(mapping: Any, value: Value, shape: Sequence[int], path: str, findings: Findings) -> None:
@@ -135,9 +150,12 @@ def _check_mapping(mapping: Any, value: Value, shape: Sequence[int], path: str, 
     else:
         return
     findings.add(
-        "bad_mapping", path, fault, "per dimension -1 or an axis of the mesh, each once, that divides its length",
+        "bad_mapping",
+        path,
+        fault,
+        "per dimension -1 or an axis of the mesh, each once, that divides its length",
         f"correct the {MAPPING}",
-    )  # fmt: skip
+    )
 
 
 def renamed_mapping(annotations: Mapping[str, Any], renamed: Mapping[str, str]) -> dict[str, Any]:

@@ -25,23 +25,26 @@ def named_loss(graph: Graph, name: str) -> Graph:
         loss = graph.value_named(name)
     except KeyError:
         raise BadGraph.one(
-            "undefined_value", "loss", quoted(name), "the name of a value",
+            "undefined_value",
+            "loss",
+            quoted(name),
+            "the name of a value",
             "name the value to minimise" + _suggestion(graph),
-        ) from None  # fmt: skip
+        ) from None
     type = graph.values[loss].type
     if type is None or type.dtype not in FLOATS or type.elements != 1:
         raise BadGraph.one(
-            "bad_loss", "loss", f"{quoted(name)} of {type if type is not None else 'unknown type'}",
-            "a floating value of one element", "name a scalar, or reduce this one by a ReduceMean node",
-        )  # fmt: skip
+            "bad_loss",
+            "loss",
+            f"{quoted(name)} of {type if type is not None else 'unknown type'}",
+            "a floating value of one element",
+            "name a scalar, or reduce this one by a ReduceMean node",
+        )
     return kept(graph, range(len(graph.nodes)), dict.fromkeys((*graph.outputs, loss)))
 
 
 def _suggestion(graph: Graph) -> str:
-    scalars = [
-        value.name for value in graph.values
-        if value.role is Role.ACTIVATION and _is_scalar(value.type)
-    ]  # fmt: skip
+    scalars = [value.name for value in graph.values if value.role is Role.ACTIVATION and _is_scalar(value.type)]
     return f"; scalars are {', '.join(map(quoted, scalars[-3:]))}" if scalars else ""
 
 
@@ -138,9 +141,7 @@ def _cross_entropy(builder: Builder, scores: int, axis: int | None, notes: list[
     labels_shape = tuple(n for i, n in enumerate(x.shape) if i != classes_at)
     if all(n == 1 for n in x.shape[2:]) and classes_at == 1:
         labels_shape = x.shape[:1]
-    labels = builder.value(
-        "labels", TensorType("int64", labels_shape), Role.INPUT, annotations={"range": [0, classes]}
-    )  # fmt: skip
+    labels = builder.value("labels", TensorType("int64", labels_shape), Role.INPUT, annotations={"range": [0, classes]})
     target = emit.val(labels)
     if x.rank > 2 and labels_shape == x.shape[:1]:
         x = emit.reshape(x, x.shape[:2])

@@ -70,16 +70,22 @@ def parse_recipe(given: Mapping[str, Any] | None, update: str | None = None) -> 
     if update is not None:
         if chosen.get("optimizer", update) != update:
             findings.add(
-                "bad_recipe", "differentiate.update", repr(update), f"{chosen['optimizer']!r}, as the recipe says",
+                "bad_recipe",
+                "differentiate.update",
+                repr(update),
+                f"{chosen['optimizer']!r}, as the recipe says",
                 "say the optimizer once",
-            )  # fmt: skip
+            )
         chosen["optimizer"] = update
     for name, value in chosen.items():
         if name not in _FIELDS:
             findings.add(
-                "unknown_field", f"recipe.{name}", repr(value)[:80], "one of " + ", ".join(_FIELDS),
+                "unknown_field",
+                f"recipe.{name}",
+                repr(value)[:80],
+                "one of " + ", ".join(_FIELDS),
                 "leave it out or correct its name",
-            )  # fmt: skip
+            )
         elif not _FIELDS[name][0](value):
             findings.add("bad_recipe", f"recipe.{name}", repr(value)[:80], _FIELDS[name][1], "correct it")
     if not findings:
@@ -97,19 +103,28 @@ def _check_together(chosen: Mapping[str, Any], findings: Findings) -> None:
         for name in ("learning_rate", "momentum", "master_weights", "ema", "clip", "update"):
             if chosen.get(name):
                 findings.add(
-                    "bad_recipe", f"recipe.{name}", repr(chosen[name]), "an optimizer beside it",
+                    "bad_recipe",
+                    f"recipe.{name}",
+                    repr(chosen[name]),
+                    "an optimizer beside it",
                     'say "optimizer": "sgd" or "adam", or leave this out',
-                )  # fmt: skip
+                )
     if optimizer == "adam" and chosen.get("momentum"):
         findings.add(
-            "bad_recipe", "recipe.momentum", repr(chosen["momentum"]), "sgd, adam has its own",
+            "bad_recipe",
+            "recipe.momentum",
+            repr(chosen["momentum"]),
+            "sgd, adam has its own",
             "leave it out or choose sgd",
-        )  # fmt: skip
+        )
     if chosen.get("clip") and chosen.get("update") == "as_ready":
         findings.add(
-            "bad_recipe", "recipe.update", "'as_ready' with clip", "after_all: the norm needs every gradient",
+            "bad_recipe",
+            "recipe.update",
+            "'as_ready' with clip",
+            "after_all: the norm needs every gradient",
             "leave clip out, or update after all",
-        )  # fmt: skip
+        )
 
 
 class Update:
@@ -119,7 +134,7 @@ class Update:
         self.builder, self.recipe = builder, recipe
         self.parameters = {
             v for v, value in enumerate(graph.values) if value.role is Role.PARAMETER and value.type is not None
-        }  # fmt: skip
+        }
         self.updated: set[int] = set()  # parameters whose gradient ends in an update
         self.sums: dict[int, tuple[Val, Val]] = {}  # parameter -> (gradient sum before, after)
         self.step: Val | None = None
@@ -153,9 +168,12 @@ class Update:
         value = self.builder.values[v]
         if value.role is Role.PARAMETER and self.recipe != Recipe():
             raise BadGraph.one(
-                "bad_recipe", "recipe", f"parameter {quoted(value.name)} without a type", "typed parameters to update",
+                "bad_recipe",
+                "recipe",
+                f"parameter {quoted(value.name)} without a type",
+                "typed parameters to update",
                 "declare its shape and dtype, or leave the recipe out",
-            )  # fmt: skip
+            )
 
     def finish(self, pairs: Sequence[tuple[int, int]]) -> None:
         """Updates of all parameters, in the order their gradients were completed, after the backward phase."""
@@ -211,9 +229,15 @@ class Update:
             return self._in_place(emit, "remat::SGD", weight, gradient, *states, states=states, **numbers)
         states = [self._state(v, name, wide) for name in ("first_moment", "second_moment")]
         return self._in_place(
-            emit, "remat::Adam", weight, gradient, *states, self._count(), states=states,
+            emit,
+            "remat::Adam",
+            weight,
+            gradient,
+            *states,
+            self._count(),
+            states=states,
             lr=recipe.learning_rate or 0.001,
-        )  # fmt: skip
+        )
 
     def _count(self) -> Val:
         """The number of this step, from 1, counted once for all parameters."""
@@ -233,9 +257,15 @@ class Update:
         inputs = [old, *rest]
         places = [0, *(inputs.index(state) for state in states)]
         ids = self.builder.node(
-            op, [x.id for x in inputs], name=emit.prefix, outputs=1 + len(states), attributes=attributes,
-            in_place=tuple(enumerate(places)), phase=emit.phase, **emit.node_fields,
-        )  # fmt: skip
+            op,
+            [x.id for x in inputs],
+            name=emit.prefix,
+            outputs=1 + len(states),
+            attributes=attributes,
+            in_place=tuple(enumerate(places)),
+            phase=emit.phase,
+            **emit.node_fields,
+        )
         return emit.val(ids[0])
 
     def _state(self, v: int, what: str, dtype: str) -> Val:
@@ -251,6 +281,9 @@ class Update:
         if phase is None:
             phase = Phase.BACKWARD if self.as_ready else Phase.UPDATE
         return Emit(
-            self.builder, f"update/{value.name}", phase, self.constants,
+            self.builder,
+            f"update/{value.name}",
+            phase,
+            self.constants,
             annotations={**value.annotations, "update_of": value.name},
-        )  # fmt: skip
+        )

@@ -63,14 +63,22 @@ def _seeded(builder: Builder, graph: Graph, node: Node) -> Node:
     if ratio is not None:
         stay = {builder.values[v].name for v in (node.inputs[0], seed, *node.writes)}
         return replace(
-            node, op="remat::SeededDropout", inputs=(node.inputs[0], seed), attributes={"ratio": ratio},
-            annotations=only(annotations, stay), stream=None,
-        )  # fmt: skip
+            node,
+            op="remat::SeededDropout",
+            inputs=(node.inputs[0], seed),
+            attributes={"ratio": ratio},
+            annotations=only(annotations, stay),
+            stream=None,
+        )
     attributes = {name: value for name, value in node.attributes.items() if name not in FIXED}
     return replace(
-        node, inputs=(*node.inputs, seed), attributes=attributes, effect=Effect.PURE, annotations=annotations,
+        node,
+        inputs=(*node.inputs, seed),
+        attributes=attributes,
+        effect=Effect.PURE,
+        annotations=annotations,
         stream=None,
-    )  # fmt: skip
+    )
 
 
 def _ratio(graph: Graph, node: Node) -> float | None:
@@ -91,7 +99,12 @@ def _drawn(builder: Builder, node: Node) -> int:
     spread = {MESH: own[MESH], MAPPING: [-1]} if MESH in own else {}
     seed = builder.value(f"seed/{node.name}", SEED, annotations=spread)
     builder.node(
-        "remat::Seed", [], name=f"seed/{node.name}", outputs=[seed], attributes={"seed": fixed},
-        annotations=with_whole(own, builder.values[seed].name), stream=node.stream,
-    )  # fmt: skip
+        "remat::Seed",
+        [],
+        name=f"seed/{node.name}",
+        outputs=[seed],
+        attributes={"seed": fixed},
+        annotations=with_whole(own, builder.values[seed].name),
+        stream=node.stream,
+    )
     return seed

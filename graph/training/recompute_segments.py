@@ -93,10 +93,13 @@ def rerun(
     check(result)
     names = [value.name for value in graph.values]
     return Rerun(
-        result, tuple(names[v] for v in held), tuple(names[v] for v in crossing),
+        result,
+        tuple(names[v] for v in held),
+        tuple(names[v] for v in crossing),
         {names[v]: work.values[new].name for v, new in work.renamed.items() if new in work.written},
-        tuple(graph.nodes[n].name for n in work.copied), segments.notes,
-    )  # fmt: skip
+        tuple(graph.nodes[n].name for n in work.copied),
+        segments.notes,
+    )
 
 
 def held_values(statistics: Statistics, segments: Segments) -> tuple[list[int], list[int]]:
@@ -128,10 +131,12 @@ def _check_nested(statistics: Statistics, segments: Segments, nested: str) -> No
             node = statistics.node(position)
             if node.bodies:
                 findings.add(
-                    "nested_in_segment", f"nodes[{statistics.path[position]}]",
-                    f"{quoted(node.name)} with a nested graph inside a segment", "segments of plain ops",
+                    "nested_in_segment",
+                    f"nodes[{statistics.path[position]}]",
+                    f"{quoted(node.name)} with a nested graph inside a segment",
+                    "segments of plain ops",
                     "end the segment before it, or let it be held as one op",
-                )  # fmt: skip
+                )
     findings.settle()
 
 
@@ -147,9 +152,13 @@ class _Work:
     """One rewriting: copied values and nodes beside those of the source."""
 
     def __init__(
-        self, graph: Graph, statistics: Statistics, held: Collection[int], suffix: Callable[[int], str],
+        self,
+        graph: Graph,
+        statistics: Statistics,
+        held: Collection[int],
+        suffix: Callable[[int], str],
         annotated: Callable[[Node, Mapping[str, str]], Mapping[str, Any]],
-    ):  # fmt: skip
+    ):
         self.source, self.statistics, self.held = graph, statistics, frozenset(held)
         self.suffix, self.annotated = suffix, annotated
         self.values: list[Value] = list(graph.values)
@@ -232,10 +241,8 @@ class _Work:
             name = free_name(node.name + self.suffix(place.number), self.node_names, "/copy")
             after = (at - 1,) if at and not reads_a_copy else ()
             copies.append(
-                replace(
-                    copy, name=name, phase=Phase.BACKWARD, after=after, annotations=MappingProxyType(annotations)
-                )
-            )  # fmt: skip
+                replace(copy, name=name, phase=Phase.BACKWARD, after=after, annotations=MappingProxyType(annotations))
+            )
             made.update(copy.writes)
             self.copied.append(n)
         self.written |= made

@@ -109,9 +109,12 @@ def in_order(statistics: Statistics, names: Sequence[str], unknown: str = "warn"
         if name not in ids:
             notes.append(f"checkpoint {quoted(name)} is no value of the forward part; it is left out")
             findings.add(
-                "unknown_checkpoint", f"checkpoints[{i}]", quoted(name), "a value of the forward part",
+                "unknown_checkpoint",
+                f"checkpoints[{i}]",
+                quoted(name),
+                "a value of the forward part",
                 "correct the name, or leave it out",
-            )  # fmt: skip
+            )
     if unknown == "error":
         findings.settle()
     found = dict.fromkeys(ids[name] for name in names if name in ids)
@@ -146,16 +149,22 @@ def of_ranges(statistics: Statistics, ranges: Sequence[Sequence[int]], opt_out: 
         begin, stop = (*given, -1, -1)[:2]
         if len(given) != 2 or not 0 <= begin < stop <= end:
             findings.add(
-                "bad_segment", f"segments[{i}]", f"{list(given)!r:.80}", f"[begin, end) with 0 <= begin < end <= {end}",
+                "bad_segment",
+                f"segments[{i}]",
+                f"{list(given)!r:.80}",
+                f"[begin, end) with 0 <= begin < end <= {end}",
                 "count the ops of the forward part from 0",
-            )  # fmt: skip
+            )
         taken.append((begin, stop))
     for (_, stop), (begin, end) in pairwise(sorted(taken)):
         if begin < stop:
             findings.add(
-                "bad_segment", "segments", f"[{begin}, {end}), which overlaps another", "disjoint segments",
+                "bad_segment",
+                "segments",
+                f"[{begin}, {end}), which overlaps another",
+                "disjoint segments",
                 "end one where the other begins",
-            )  # fmt: skip
+            )
     findings.settle()
     check_numbers(opt_out, len(taken))
     chosen = sorted(segment for number, segment in enumerate(taken) if number not in opt_out)
@@ -182,10 +191,12 @@ def tagged(
         run = runs.setdefault(str(name), [])
         if run and run[-1] != position - 1:
             findings.add(
-                "scattered_segment", f"nodes[{statistics.path[position]}]",
+                "scattered_segment",
+                f"nodes[{statistics.path[position]}]",
                 f"{quoted(node.name)} of segment {quoted(str(name))}, behind ops of no or another segment",
-                "ops of one segment in a row", "reorder them, or give this part another name",
-            )  # fmt: skip
+                "ops of one segment in a row",
+                "reorder them, or give this part another name",
+            )
         run.append(position)
     ranges = [(run[0], run[-1] + 1) for run in runs.values() if len(run) >= shortest]
     findings.settle()
@@ -225,9 +236,12 @@ def check_numbers(opt_out: Collection[int], segments: int) -> None:
     for number in opt_out:
         if not 0 <= number < segments:
             findings.add(
-                "unknown_segment", "opt_out", f"segment {number} of {segments}", f"a number from 0 to {segments - 1}",
+                "unknown_segment",
+                "opt_out",
+                f"segment {number} of {segments}",
+                f"a number from 0 to {segments - 1}",
                 "count the segments from 0",
-            )  # fmt: skip
+            )
     findings.settle()
 
 

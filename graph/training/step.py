@@ -84,9 +84,12 @@ def check_fields(given: Mapping[str, Any]) -> None:
     for name in given:
         if name not in _FIELDS:
             findings.add(
-                "unknown_field", f"differentiate.{name}", quoted(str(name)), "one of " + ", ".join(_FIELDS),
+                "unknown_field",
+                f"differentiate.{name}",
+                quoted(str(name)),
+                "one of " + ", ".join(_FIELDS),
                 "leave it out or correct it",
-            )  # fmt: skip
+            )
     of = given.get("of")
     if of is not None and not isinstance(of, list | tuple | Mapping):
         findings.add("bad_request", "differentiate.of", repr(of)[:80], "a list of names", "send a list")
@@ -97,9 +100,12 @@ def _check_rows(graph: Graph, rows: Sequence[int], optimizer: str) -> None:
     """Updates take whole gradients. Raises BadGraph."""
     if rows and optimizer != "none":
         raise BadGraph.one(
-            "bad_request", "differentiate.row_sparse", f"rows of {quoted(graph.values[rows[0]].name)} for {optimizer}",
-            "gradients that are handed out", "leave row_sparse out, or the optimizer",
-        )  # fmt: skip
+            "bad_request",
+            "differentiate.row_sparse",
+            f"rows of {quoted(graph.values[rows[0]].name)} for {optimizer}",
+            "gradients that are handed out",
+            "leave row_sparse out, or the optimizer",
+        )
 
 
 def _nothing_reached(graph: Graph, targets: Sequence[str], wanted: Sequence[int]) -> None:

@@ -84,10 +84,13 @@ class _Switch:
         now, inv_std = (self.builder.value(f"{node.name}:{what}", per_channel) for what in ("mean", "inv_std"))
         self.builder.nodes.append(
             replace(
-                node, op="remat::BatchNorm", inputs=(x, scale, bias), outputs=(node.outputs[0], now, inv_std),
+                node,
+                op="remat::BatchNorm",
+                inputs=(x, scale, bias),
+                outputs=(node.outputs[0], now, inv_std),
                 attributes=MappingProxyType({"epsilon": epsilon}),
             )
-        )  # fmt: skip
+        )
         self.count["batch normalisations normalise by their batch"] += 1
         own = not self.is_body  # what is inside a body is new in every trip
         stored = own and all(values[v].role in _STORED and v not in self.graph.outputs for v in (mean, variance))
@@ -112,11 +115,15 @@ class _Switch:
             outputs.append(builder.value(f"{value.name}/updated", value.type) if wanted == ABSENT else wanted)
         name = builder.free_node_name(f"{node.name}/statistics")
         builder.node(
-            "remat::RunningStatistics", [*(self.latest.get(v, v) for v in running), now, inv_std], name=name,
-            outputs=outputs, in_place=((0, 0), (1, 1)) if in_place else (), phase=node.phase,
+            "remat::RunningStatistics",
+            [*(self.latest.get(v, v) for v in running), now, inv_std],
+            name=name,
+            outputs=outputs,
+            in_place=((0, 0), (1, 1)) if in_place else (),
+            phase=node.phase,
             attributes={"momentum": attributes.get("momentum", 0.9), "epsilon": attributes.get("epsilon", 1e-5)},
             annotations=node.annotations,
-        )  # fmt: skip
+        )
         if in_place:
             self.latest.update(zip(running, outputs, strict=True))
 

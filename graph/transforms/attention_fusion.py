@@ -49,9 +49,12 @@ def with_fused_attention(graph: Graph) -> Graph:
         names = [quoted(graph.nodes[n].name) for n in finder.softmaxes()]
         found = f"{names[0]}, whose scores are no such product or are read elsewhere" if names else "no Softmax"
         raise BadGraph.one(
-            "cannot_fuse", "fuse_attention", found, "a Softmax of masked scores between two products of like stacks",
+            "cannot_fuse",
+            "fuse_attention",
+            found,
+            "a Softmax of masked scores between two products of like stacks",
             "leave fuse_attention out",
-        )  # fmt: skip
+        )
     return _written(graph, matches)
 
 
@@ -149,9 +152,11 @@ class _Finder:
     def _spreads(self, v: int, shape: tuple[int, ...]) -> bool:
         """The value broadcasts to the shape."""
         own = self._shape(v)
-        return own is not None and len(own) <= len(shape) and all(
-            mine in (1, length) for mine, length in zip(own[::-1], shape[::-1], strict=False)
-        )  # fmt: skip
+        return (
+            own is not None
+            and len(own) <= len(shape)
+            and all(mine in (1, length) for mine, length in zip(own[::-1], shape[::-1], strict=False))
+        )
 
     def _fits(self, match: _Match, v: int, scores: tuple[int, ...]) -> bool:
         """Types that the fused op takes: equal stacks, one floating dtype."""
@@ -193,6 +198,11 @@ def _write(builder: Builder, node: Node, match: _Match) -> None:
     if keep != ABSENT and np.isfinite(match.fill):
         attributes["fill"] = match.fill
     builder.node(
-        FUSED, inputs, name=f"{node.name}/fused", outputs=[node.outputs[0]], attributes=attributes, phase=node.phase,
+        FUSED,
+        inputs,
+        name=f"{node.name}/fused",
+        outputs=[node.outputs[0]],
+        attributes=attributes,
+        phase=node.phase,
         annotations=node.annotations,
-    )  # fmt: skip
+    )

@@ -96,9 +96,11 @@ def kept(
 
     def moved(node: Node) -> Node:
         return renumbered(
-            node, new, outputs=tuple(ABSENT if v in cut else new(v) for v in node.outputs),
+            node,
+            new,
+            outputs=tuple(ABSENT if v in cut else new(v) for v in node.outputs),
             after=tuple(dict.fromkeys(i for n in node.after for i in waits.get(n, ()))),
-        )  # fmt: skip
+        )
 
     result = replace(
         graph,

@@ -105,12 +105,7 @@ class _Placing:
     """One sweep over the nodes in their order."""
 
     def __init__(
-        self,
-        graph: Graph,
-        devices: dict[str, str],
-        copies: dict[tuple[str, str], str],
-        default: str,
-        style: Copies,
+        self, graph: Graph, devices: dict[str, str], copies: dict[tuple[str, str], str], default: str, style: Copies
     ):
         self.graph, self.devices, self.default, self.style = graph, devices, default, style
         self.earlier = copies
@@ -132,9 +127,7 @@ class _Placing:
         for n, node in enumerate(self.graph.nodes):
             self._node(n, node, findings)
         findings.settle()
-        result = replace(
-            self.graph, values=tuple(self.values), nodes=tuple(self.nodes), inputs=tuple(self.inputs)
-        )  # fmt: skip
+        result = replace(self.graph, values=tuple(self.values), nodes=tuple(self.nodes), inputs=tuple(self.inputs))
         final = {name: v for v, name in enumerate(self.naming.names)}
         final |= {name: v for v, name in enumerate(self.naming.names) if v in self.lies}
         ends = {**self.devices, **{name: self.lies[v] for name, v in final.items() if v in self.lies}}
@@ -170,11 +163,13 @@ class _Placing:
         old = self.naming.replaced[v]
         if old >= 0 and self.lies.get(old, self.lies[v]) != self.lies[v]:
             findings.add(
-                "written_on_two_devices", f"nodes[{n}]",
+                "written_on_two_devices",
+                f"nodes[{n}]",
                 f"{quoted(self.naming.names[v])}, written on {self.lies[v]} by {quoted(node.name)} and on "
-                f"{self.lies[old]} before", "one device for all that is written to a name",
+                f"{self.lies[old]} before",
+                "one device for all that is written to a name",
                 "write another name, or place the node where the name lies",
-            )  # fmt: skip
+            )
 
     def _copy(self, v: int, device: str) -> int:
         """The copy of a value on a device, made once."""
@@ -189,10 +184,13 @@ class _Placing:
             copy, source = self._value(value, self.style.name(name, device), Role.ACTIVATION), self.lies[v]
             self.nodes.append(
                 Node(
-                    self.node_names.name(f"copy/{self.values[copy].name}"), self.style.op(source, device),
-                    (v,), (copy,), annotations={DEVICE: device, COPIED_FROM: source},
+                    self.node_names.name(f"copy/{self.values[copy].name}"),
+                    self.style.op(source, device),
+                    (v,),
+                    (copy,),
+                    annotations={DEVICE: device, COPIED_FROM: source},
                 )
-            )  # fmt: skip
+            )
         self.copied[v, device] = copy
         self.lies[copy] = device
         return copy
@@ -213,8 +211,10 @@ def check_placement(graph: Graph, default: str = HOST) -> None:
         for v, device in zip(node.inputs, inputs, strict=True):
             if v in lies and device is not None and lies[v] != device:
                 raise BadGraph.one(
-                    "device_conflict", f"nodes[{n}]",
+                    "device_conflict",
+                    f"nodes[{n}]",
                     f"{quoted(node.name)} on {device} reads {quoted(graph.values[v].name)}, which lies on {lies[v]}",
-                    "all that a node reads on its device", "insert copies first",
-                )  # fmt: skip
+                    "all that a node reads on its device",
+                    "insert copies first",
+                )
         lies.update((v, device or default) for v, device in zip(node.outputs, outputs, strict=True) if v != ABSENT)

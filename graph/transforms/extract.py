@@ -35,8 +35,11 @@ def extract(
     chosen = needed(graph, wanted, set(stops))
     _check_not_made_again(graph, chosen, stops, findings)
     findings.settle()
-    names = {graph.values[v].name: name for v, name in zip(stops, given.values(), strict=True)} if isinstance(
-        given, Mapping) else {}  # fmt: skip
+    names = (
+        {graph.values[v].name: name for v, name in zip(stops, given.values(), strict=True)}
+        if isinstance(given, Mapping)
+        else {}
+    )
     new_inputs = [v for v in dict.fromkeys(stops) if graph.values[v].role is Role.ACTIVATION]
     from_outside = {graph.values[v].name for v in new_inputs}
     part = kept(graph, chosen, wanted, new_inputs=new_inputs, unread=())
@@ -55,10 +58,12 @@ def _check_not_made_again(graph: Graph, chosen: Sequence[int], stops: Sequence[i
     name = quoted(graph.nodes[again[0]].name)
     value = next((quoted(graph.values[v].name) for v in stops if v in made), "a given value")
     findings.add(
-        "given_recomputed", f"nodes[{again[0]}]", f"{name}, which must run although it helps to make the given {value}",
+        "given_recomputed",
+        f"nodes[{again[0]}]",
+        f"{name}, which must run although it helps to make the given {value}",
         "outputs that need nothing of what makes a given value",
         "give as well what the outputs need from there, or do not give this value",
-    )  # fmt: skip
+    )
 
 
 def _renamed(part: Graph, names: Mapping[str, str], from_outside: set[str], prefix: str) -> Graph:
@@ -89,8 +94,11 @@ def _check_distinct(values: Sequence[Value]) -> None:
     for value in values:
         if value.name in seen:
             findings.add(
-                "name_taken", "given", f"{quoted(value.name)} for two values", "names of their own",
+                "name_taken",
+                "given",
+                f"{quoted(value.name)} for two values",
+                "names of their own",
                 "give the value another name, or another prefix",
-            )  # fmt: skip
+            )
         seen.add(value.name)
     findings.settle()

@@ -87,8 +87,12 @@ class _Inlining:
         after = tuple(first + before for before in node.after) if node.after else call.after
         self.nodes.append(
             renumbered(
-                node, place.__getitem__, name=free_name(f"{call.name}/{node.name}", self.node_names), phase=call.phase,
-                after=after, stream=stream if effect_of(graph, node) is Effect.RANDOM else node.stream,
+                node,
+                place.__getitem__,
+                name=free_name(f"{call.name}/{node.name}", self.node_names),
+                phase=call.phase,
+                after=after,
+                stream=stream if effect_of(graph, node) is Effect.RANDOM else node.stream,
                 annotations=MappingProxyType({**call.annotations, **node.annotations}),
             )
-        )  # fmt: skip
+        )

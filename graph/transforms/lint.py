@@ -51,10 +51,12 @@ def orphan_barriers(graph: Graph, also_read: Collection[int], findings: Findings
         if read.isdisjoint(node.writes) and own.isdisjoint(names[v] for v in node.writes):
             written = ", ".join(quoted(graph.values[v].name) for v in node.writes)
             findings.add(
-                "orphan_barrier", f"nodes[{n}]",
+                "orphan_barrier",
+                f"nodes[{n}]",
                 f"{written}, which {node.op} {quoted(node.name)} writes and nobody reads",
-                "a barrier whose output is read", "read its output instead of its input, or remove it",
-            )  # fmt: skip
+                "a barrier whose output is read",
+                "read its output instead of its input, or remove it",
+            )
 
 
 def _overwritten_unread(graph: Graph, analysis: Analysis, findings: Findings) -> None:
@@ -66,18 +68,23 @@ def _overwritten_unread(graph: Graph, analysis: Analysis, findings: Findings) ->
             writer = analysis.producers[next_of[v]]
             by = quoted(graph.nodes[writer[0]].name) if writer is not None else "another node"
             findings.add(
-                "overwritten_unread", f"nodes[{place[0]}].outputs[{place[1]}]",
+                "overwritten_unread",
+                f"nodes[{place[0]}].outputs[{place[1]}]",
                 f"{quoted(table.names[v])} at version {table.numbers[v]}, which {by} writes over before it is read",
-                "a version that somebody reads", "read it, write another name, or prune the graph",
-            )  # fmt: skip
+                "a version that somebody reads",
+                "read it, write another name, or prune the graph",
+            )
 
 
 def _dead(graph: Graph, analysis: Analysis, findings: Findings) -> None:
     for n in analysis.dead:
         findings.add(
-            "dead_node", f"nodes[{n}]", f"{quoted(graph.nodes[n].name)}, on which no output depends",
-            "nodes that an output or an effect needs", "prune the graph, or hand its result out",
-        )  # fmt: skip
+            "dead_node",
+            f"nodes[{n}]",
+            f"{quoted(graph.nodes[n].name)}, on which no output depends",
+            "nodes that an output or an effect needs",
+            "prune the graph, or hand its result out",
+        )
 
 
 def _unused(graph: Graph, analysis: Analysis, findings: Findings) -> None:
@@ -85,9 +92,12 @@ def _unused(graph: Graph, analysis: Analysis, findings: Findings) -> None:
     for v, value in enumerate(graph.values):
         if value.role is not Role.ACTIVATION and not analysis.consumers[v] and v not in results:
             findings.add(
-                "unused_value", f"values[{v}]", f"{value.role.value} {quoted(value.name)}, which nobody reads",
-                "values that are read", "leave it out: it is resident all the same",
-            )  # fmt: skip
+                "unused_value",
+                f"values[{v}]",
+                f"{value.role.value} {quoted(value.name)}, which nobody reads",
+                "values that are read",
+                "leave it out: it is resident all the same",
+            )
 
 
 def _on_two_devices(graph: Graph, analysis: Analysis, findings: Findings) -> None:

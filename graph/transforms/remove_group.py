@@ -53,27 +53,33 @@ def identity_pair(
     if len(going_in) != 1 or len(border.outputs) != 1:
         named = ", ".join(quoted(graph.values[v].name) for v in (*going_in, *border.outputs)[:8])
         findings.add(
-            "not_isolated", "nodes",
+            "not_isolated",
+            "nodes",
             f"{len(going_in)} inputs that are no parameters and {len(border.outputs)} outputs: {named}",
-            "one input and one output", "name a group that only one value enters and one leaves",
-        )  # fmt: skip
+            "one input and one output",
+            "name a group that only one value enters and one leaves",
+        )
         return -1, -1
     source, result = going_in[0], border.outputs[0]
     if result in uses.results:
         findings.add(
-            "not_isolated", "nodes", f"{quoted(graph.values[result].name)}, which is an output of the graph",
-            "a result that only nodes read", "leave the group in, or choose another output",
-        )  # fmt: skip
+            "not_isolated",
+            "nodes",
+            f"{quoted(graph.values[result].name)}, which is an output of the graph",
+            "a result that only nodes read",
+            "leave the group in, or choose another output",
+        )
     one, other = graph.values[source], graph.values[result]
     if (one.type, one.nbytes) != (other.type, other.nbytes):
         for n in uses.readers[result]:
             if n not in inside and not accepts(graph.nodes[n]):
                 findings.add(
-                    "type_conflict", f"nodes[{n}]",
+                    "type_conflict",
+                    f"nodes[{n}]",
                     f"{quoted(graph.nodes[n].name)} reads {quoted(other.name)}, {_size(other)}",
                     f"{_size(one)}, as {quoted(one.name)} has",
                     "leave the group in, or say that this op takes either",
-                )  # fmt: skip
+                )
     return source, result
 
 

@@ -37,15 +37,21 @@ def rename_input(graph: Graph, node: int, position: int, name: str, *, from_prod
     if from_producer:
         if producers(graph)[v] < 0:
             raise BadGraph.one(
-                "no_producer", path, f"{own}, which no node of the graph writes", "a value that a node writes",
+                "no_producer",
+                path,
+                f"{own}, which no node of the graph writes",
+                "a value that a node writes",
                 "rename it without from_producer, or where it comes from",
-            )  # fmt: skip
+            )
     elif len(consumers(graph)[v]) > 1:
         others = [quoted(graph.nodes[n].name) for n in consumers(graph)[v] if n != node]
         raise BadGraph.one(
-            "several_readers", path, f"{own}, which {', '.join(others[:4])} read beside {reader}",
-            "a value that only this node reads", "rename it where it is written: say from_producer",
-        )  # fmt: skip
+            "several_readers",
+            path,
+            f"{own}, which {', '.join(others[:4])} read beside {reader}",
+            "a value that only this node reads",
+            "rename it where it is written: say from_producer",
+        )
     return rename_value(graph, v, name)
 
 
@@ -69,10 +75,12 @@ def _slot(graph: Graph, node: int, side: str, position: int) -> int:
         slots = graph.nodes[node].inputs if side == "inputs" else graph.nodes[node].outputs
     if not 0 <= position < len(slots) or slots[position] == ABSENT:
         raise BadGraph.one(
-            "unknown_id", f"nodes[{node}].{side}[{position}]", "a place with nothing in it",
+            "unknown_id",
+            f"nodes[{node}].{side}[{position}]",
+            "a place with nothing in it",
             f"one of its {len(slots)} {side}" if 0 <= node < len(graph.nodes) else f"one of {len(graph.nodes)} nodes",
             "count from 0",
-        )  # fmt: skip
+        )
     return slots[position]
 
 
@@ -83,6 +91,9 @@ def _check_free(graph: Graph, value: int, name: str) -> None:
     for v, other in enumerate(graph.values):
         if v != value and name in (other.name, names[v]):
             raise BadGraph.one(
-                "name_taken", "to", f"{quoted(name)}, which stands for another value already", "a free name",
+                "name_taken",
+                "to",
+                f"{quoted(name)}, which stands for another value already",
+                "a free name",
                 "choose another name",
-            )  # fmt: skip
+            )

@@ -55,9 +55,12 @@ class _Replay:
         left_out = [node.name for node, total in zip(source.nodes, self.total, strict=True) if not total]
         if left_out:
             raise BadGraph.one(
-                "node_left_out", "order", f"no run of {left_out[0]} ({len(left_out)} nodes left out)",
-                "every node at least once", "add the missing nodes or prune them from the graph first",
-            )  # fmt: skip
+                "node_left_out",
+                "order",
+                f"no run of {left_out[0]} ({len(left_out)} nodes left out)",
+                "every node at least once",
+                "add the missing nodes or prune them from the graph first",
+            )
         for n in self.order:
             self._run(n)
         return Graph(
@@ -99,21 +102,37 @@ class _Replay:
             name, phase, after = free_name(f"{node.name}/{run}", self.node_names, "/copy"), self.phase, ()
         self.nodes.append(
             Node(
-                name, node.op, inputs, outputs, node.attributes, phase, after, node.cost, node.effect, stream,
-                node.views, node.in_place, node.recompute, node.heavy,
-                None if reads is None else tuple([latest[v] for v in reads]), bodies, MappingProxyType(annotations),
+                name,
+                node.op,
+                inputs,
+                outputs,
+                node.attributes,
+                phase,
+                after,
+                node.cost,
+                node.effect,
+                stream,
+                node.views,
+                node.in_place,
+                node.recompute,
+                node.heavy,
+                None if reads is None else tuple([latest[v] for v in reads]),
+                bodies,
+                MappingProxyType(annotations),
             )
-        )  # fmt: skip
+        )
 
     def _all_exist(self, node: Node, reads: Iterable[int]) -> None:
         """Raises BadGraph when one of these values has no copy yet."""
         for v in reads:
             if v != ABSENT and self.latest[v] == ABSENT:
                 raise BadGraph.one(
-                    "undefined_value", f"order[{len(self.nodes)}]",
+                    "undefined_value",
+                    f"order[{len(self.nodes)}]",
                     f"{node.name} reads {self.source.values[v].name}, which does not exist yet",
-                    "its producer earlier in the order", "run the producer first",
-                )  # fmt: skip
+                    "its producer earlier in the order",
+                    "run the producer first",
+                )
 
     def _captured(self, node: Node, body: Body) -> Body:
         self._all_exist(node, [outer for _, outer in body.captures])
@@ -131,9 +150,15 @@ class _Replay:
         if not keeps_name:
             name = free_name(f"{value.name}/{run}", self.value_names, "/copy")
             value = Value(
-                name, value.type, value.role, value.bytes, value.fixed_bytes, value.data, value.annotations,
+                name,
+                value.type,
+                value.role,
+                value.bytes,
+                value.fixed_bytes,
+                value.data,
+                value.annotations,
                 value.stop_gradient,
-            )  # fmt: skip
+            )
         self.latest[v] = copy
         self.values.append(value)
         return copy

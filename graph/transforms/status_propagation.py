@@ -53,14 +53,20 @@ class _Sweeps:
         for v, status in zip(_hinted(graph, known, findings), known.values(), strict=False):
             if not isinstance(status, str) or not status:
                 findings.add(
-                    "null_status", "known", f"{status!r} for {quoted(self._name(v))}", "a status",
+                    "null_status",
+                    "known",
+                    f"{status!r} for {quoted(self._name(v))}",
+                    "a status",
                     "leave the value out, or say what it is",
-                )  # fmt: skip
+                )
             elif self.found[v] not in (None, status):
                 findings.add(
-                    "status_conflict", "known", f"{self.found[v]} and {status} for {quoted(self._name(v))}",
-                    "one status", "say it once",
-                )  # fmt: skip
+                    "status_conflict",
+                    "known",
+                    f"{self.found[v]} and {status} for {quoted(self._name(v))}",
+                    "one status",
+                    "say it once",
+                )
             else:
                 self.found[v] = status
         findings.settle()
@@ -73,9 +79,12 @@ class _Sweeps:
         for v in dict.fromkeys(v for node in self.graph.nodes for v in (*node.reads, *node.writes)):
             if self.found[v] is None:
                 findings.add(
-                    "unknown_status", "known", f"nothing that tells the status of {quoted(self._name(v))}",
-                    "a status for every value after one sweep forwards and one backwards", "give a hint for it",
-                )  # fmt: skip
+                    "unknown_status",
+                    "known",
+                    f"nothing that tells the status of {quoted(self._name(v))}",
+                    "a status for every value after one sweep forwards and one backwards",
+                    "give a hint for it",
+                )
         findings.settle()
         return self.found
 
@@ -88,11 +97,13 @@ class _Sweeps:
                     continue
                 if self.found[v] not in (None, status):
                     raise BadGraph.one(
-                        "status_conflict", f"nodes[{n}].{field}[{i}]",
+                        "status_conflict",
+                        f"nodes[{n}].{field}[{i}]",
                         f"{quoted(self._name(v))}, which is {self.found[v]} and which {quoted(node.name)} ({node.op}) "
-                        f"takes as {status}", "one status for each value",
+                        f"takes as {status}",
+                        "one status for each value",
                         "correct the hints, or put an op between that goes from one to the other",
-                    )  # fmt: skip
+                    )
                 self.found[v] = status
 
     def _at(self, v: int) -> str | None:

@@ -36,22 +36,30 @@ def _pairs(graph: Graph, path: str, node: Node, captured: Collection[int], findi
                 0 <= source < len(node.inputs) and node.inputs[source] != ABSENT
             ):
                 findings.add(
-                    "bad_alias", at, f"output {output} of input {source} of {quoted(node.name)}",
-                    "an output and an input the node has", "name an output of this node and one of its inputs",
-                )  # fmt: skip
+                    "bad_alias",
+                    at,
+                    f"output {output} of input {source} of {quoted(node.name)}",
+                    "an output and an input the node has",
+                    "name an output of this node and one of its inputs",
+                )
                 continue
             if output in outputs:
                 findings.add(
-                    "bad_alias", at, f"output {output} of {quoted(node.name)} lies in two storages",
-                    "one storage for each output", "name it once, in `alias_of` or in `in_place`",
-                )  # fmt: skip
+                    "bad_alias",
+                    at,
+                    f"output {output} of {quoted(node.name)} lies in two storages",
+                    "one storage for each output",
+                    "name it once, in `alias_of` or in `in_place`",
+                )
             outputs.add(output)
             if node.inputs[source] in taken:
                 findings.add(
-                    "bad_alias", at, f"input {source} of {quoted(node.name)} is taken over twice",
+                    "bad_alias",
+                    at,
+                    f"input {source} of {quoted(node.name)} is taken over twice",
                     "one output in place for each input",
                     "let only one output take this input's bytes",
-                )  # fmt: skip
+                )
             if field == "in_place":
                 shown = [node.inputs[i] for _, i in node.views]
                 _in_place(graph, at, node, output, source, captured, shown, findings)
@@ -64,33 +72,50 @@ def _view(graph: Graph, path: str, node: Node, output: int, source: int, finding
     view, storage = graph.values[node.outputs[output]], graph.values[node.inputs[source]]
     if view.nbytes != storage.nbytes:
         findings.add(
-            "alias_size", path, f"view {quoted(view.name)} of {view.nbytes} bytes",
+            "alias_size",
+            path,
+            f"view {quoted(view.name)} of {view.nbytes} bytes",
             f"{storage.nbytes} bytes, as {quoted(storage.name)} has",
             "leave `alias_of` out, or give the size of the whole storage by `bytes` and `fixed_bytes`",
-        )  # fmt: skip
+        )
 
 
 def _in_place(
-    graph: Graph, path: str, node: Node, output: int, source: int,
-    captured: Collection[int], shown: list[int], findings: Findings,
-) -> None:  # fmt: skip
+    graph: Graph,
+    path: str,
+    node: Node,
+    output: int,
+    source: int,
+    captured: Collection[int],
+    shown: list[int],
+    findings: Findings,
+) -> None:
     new, old = graph.values[node.outputs[output]], graph.values[node.inputs[source]]
     if new.nbytes > old.nbytes:
         findings.add(
-            "alias_size", path, f"{quoted(new.name)} of {new.nbytes} bytes",
-            f"at most {old.nbytes} bytes, as {quoted(old.name)} has", "leave `in_place` out, or correct the sizes",
-        )  # fmt: skip
+            "alias_size",
+            path,
+            f"{quoted(new.name)} of {new.nbytes} bytes",
+            f"at most {old.nbytes} bytes, as {quoted(old.name)} has",
+            "leave `in_place` out, or correct the sizes",
+        )
     if old.role is Role.CONSTANT or node.inputs[source] in captured:
         what = "captured from outside" if node.inputs[source] in captured else "a constant"
         findings.add(
-            "overwritten_constant", path, f"{quoted(old.name)}, which is {what}", "a value that may change",
+            "overwritten_constant",
+            path,
+            f"{quoted(old.name)}, which is {what}",
+            "a value that may change",
             "leave `in_place` out, or give the value the role state",
-        )  # fmt: skip
+        )
     if node.inputs[source] in shown:
         findings.add(
-            "bad_alias", path, f"{quoted(old.name)} is overwritten and shown by one node", "one of both",
+            "bad_alias",
+            path,
+            f"{quoted(old.name)} is overwritten and shown by one node",
+            "one of both",
             "leave `alias_of` or `in_place` out",
-        )  # fmt: skip
+        )
 
 
 def _overwrites(graph: Graph, where: str, overwriting: list[int], findings: Findings) -> None:
@@ -107,16 +132,19 @@ def _overwrites(graph: Graph, where: str, overwriting: list[int], findings: Find
             if end < n:
                 name, overwriter = quoted(graph.values[v].name), quoted(graph.nodes[end].name)
                 findings.add(
-                    "read_after_overwrite", f"{where}nodes[{n}]",
+                    "read_after_overwrite",
+                    f"{where}nodes[{n}]",
                     f"{quoted(node.name)} reads {name} after {overwriter} overwrote it",
                     "every reader of the old content before the node that writes over it",
                     f"move nodes[{n}] before nodes[{end}], or leave `in_place` out there",
-                )  # fmt: skip
+                )
     for i, v in enumerate(graph.outputs):
         if content[v] in end_of:
             end = end_of[content[v]]
             findings.add(
-                "read_after_overwrite", f"{where}outputs[{i}]",
+                "read_after_overwrite",
+                f"{where}outputs[{i}]",
                 f"{quoted(graph.values[v].name)}, which {quoted(graph.nodes[end].name)} overwrites",
-                "outputs that are still there at the end", "hand out the new value, or leave `in_place` out there",
-            )  # fmt: skip
+                "outputs that are still there at the end",
+                "hand out the new value, or leave `in_place` out there",
+            )

@@ -56,9 +56,12 @@ def _ids(graph: Graph, where: str, findings: Findings) -> None:
 
     def outside(path: str, number: int, count: int, what: str) -> None:
         findings.add(
-            "unknown_id", f"{where}{path}", str(number), f"the id of one of the {count} {what}",
+            "unknown_id",
+            f"{where}{path}",
+            str(number),
+            f"the id of one of the {count} {what}",
             "build the graph with graph.builder.builder.Builder, which hands out ids",
-        )  # fmt: skip
+        )
 
     for field, ids in (("outputs", graph.outputs), ("inputs", graph.inputs)):
         for i, v in enumerate(ids):
@@ -72,8 +75,10 @@ def _ids(graph: Graph, where: str, findings: Findings) -> None:
         return
     for n, node in enumerate(graph.nodes):
         for field, ids in (
-            ("inputs", node.inputs), ("outputs", node.outputs), ("gradient_reads", node.gradient_reads or ()),
-        ):  # fmt: skip
+            ("inputs", node.inputs),
+            ("outputs", node.outputs),
+            ("gradient_reads", node.gradient_reads or ()),
+        ):
             for i, v in enumerate(ids):
                 if not ABSENT <= v < values:
                     outside(f"nodes[{n}].{field}[{i}]", v, values, "values")
@@ -121,10 +126,12 @@ def _names(graph: Graph, where: str, findings: Findings) -> None:
                 findings.add("empty_name", f"{where}{field}[{i}].name", "an empty name", "a name", "name it")
             elif name in first:
                 findings.add(
-                    "duplicate_name", f"{where}{field}[{i}].name",
-                    f"{quoted(name)}, which {field}[{first[name]}] has already", "a name of its own",
+                    "duplicate_name",
+                    f"{where}{field}[{i}].name",
+                    f"{quoted(name)}, which {field}[{first[name]}] has already",
+                    "a name of its own",
                     "rename one of them",
-                )  # fmt: skip
+                )
             first.setdefault(name, i)
 
 
@@ -138,23 +145,30 @@ def _definitions(graph: Graph, where: str, captured: Collection[int], findings: 
                 continue
             if writer[v] >= 0:
                 findings.add(
-                    "two_writers", f"{where}nodes[{n}].outputs[{i}]",
+                    "two_writers",
+                    f"{where}nodes[{n}].outputs[{i}]",
                     f"{quoted(graph.values[v].name)}, which node {quoted(graph.nodes[writer[v]].name)} writes too",
-                    "one writer for each value", 'rename one, or say "naming": "mutable" when names are overwritten',
-                )  # fmt: skip
+                    "one writer for each value",
+                    'rename one, or say "naming": "mutable" when names are overwritten',
+                )
             elif graph.values[v].role is not activation or v in captured:
                 findings.add(
-                    "written_input", f"{where}nodes[{n}].outputs[{i}]",
+                    "written_input",
+                    f"{where}nodes[{n}].outputs[{i}]",
                     f"{quoted(graph.values[v].name)}, which is given from outside as {graph.values[v].role}",
-                    "a value of role activation", "write a new value, with `in_place` if it takes the old one's bytes",
-                )  # fmt: skip
+                    "a value of role activation",
+                    "write a new value, with `in_place` if it takes the old one's bytes",
+                )
             writer[v] = n
     wrong = {v for v, value in enumerate(graph.values) if value.role is Role.INPUT} - set(captured)
     for v in sorted(wrong.symmetric_difference(graph.inputs)):
         findings.add(
-            "wrong_inputs", f"{where}inputs", f"{quoted(graph.values[v].name)}, of role {graph.values[v].role}",
-            "exactly the values of role input that are not captured", "add values through Builder.value",
-        )  # fmt: skip
+            "wrong_inputs",
+            f"{where}inputs",
+            f"{quoted(graph.values[v].name)}, of role {graph.values[v].role}",
+            "exactly the values of role input that are not captured",
+            "add values through Builder.value",
+        )
     return writer
 
 
@@ -182,10 +196,12 @@ def _order(graph: Graph, where: str, writer: list[int], captured: Collection[int
     for v, node_of in enumerate(writer):
         if node_of < 0 and not given[v] and v not in undefined:
             findings.add(
-                "unwritten_value", f"{where}values[{v}]",
+                "unwritten_value",
+                f"{where}values[{v}]",
                 f"activation {quoted(graph.values[v].name)}, which no node writes",
-                "a node that writes it, or another role", "remove it, or give it the role input, parameter or constant",
-            )  # fmt: skip
+                "a node that writes it, or another role",
+                "remove it, or give it the role input, parameter or constant",
+            )
     if late:
         _late(graph, where, writer, late, findings)
 
@@ -199,10 +215,12 @@ def _place_of_read(n: int, node: Node, v: int) -> str:
 
 def _undefined(graph: Graph, path: str, v: int, findings: Findings) -> None:
     findings.add(
-        "undefined_value", path, f"{quoted(graph.values[v].name)}, which nothing defines",
+        "undefined_value",
+        path,
+        f"{quoted(graph.values[v].name)}, which nothing defines",
         "the output of a node or a value of role input, parameter, constant or state",
         "declare it with a role, or add the node that writes it",
-    )  # fmt: skip
+    )
 
 
 def _late(graph: Graph, where: str, writer: list[int], late: list[tuple[int, str, int]], findings: Findings) -> None:
@@ -212,18 +230,23 @@ def _late(graph: Graph, where: str, writer: list[int], late: list[tuple[int, str
         names = " -> ".join(quoted(graph.nodes[n].name) for n in circle[:8])
         names += " -> ..." if len(circle) > 8 else f" -> {quoted(graph.nodes[circle[0]].name)}"
         findings.add(
-            "cycle", f"{where}nodes[{circle[0]}]", f"a cycle of {len(circle)} nodes: {names}",
-            "nodes that can be put in an order", "break the cycle: one of these must read another value",
-        )  # fmt: skip
+            "cycle",
+            f"{where}nodes[{circle[0]}]",
+            f"a cycle of {len(circle)} nodes: {names}",
+            "nodes that can be put in an order",
+            "break the cycle: one of these must read another value",
+        )
     inside = set(circle)
     for n, what, producer in late:
         if n in inside and producer in inside:
             continue
         findings.add(
-            "use_before_definition", f"{where}nodes[{n}]",
+            "use_before_definition",
+            f"{where}nodes[{n}]",
             f"{quoted(graph.nodes[n].name)} needs {what} of nodes[{producer}] ({quoted(graph.nodes[producer].name)})",
-            "nodes in an order in which they can run", f"move nodes[{producer}] before nodes[{n}]",
-        )  # fmt: skip
+            "nodes in an order in which they can run",
+            f"move nodes[{producer}] before nodes[{n}]",
+        )
 
 
 def _cycle(graph: Graph, writer: list[int]) -> list[int]:
@@ -273,12 +296,18 @@ def _bodies(graph: Graph, where: str, findings: Findings, depth: int) -> None:
                 a, b = body.graph.values[inner], graph.values[outer]
                 if a.type is not None and b.type is not None and a.type != b.type:
                     findings.add(
-                        "type_conflict", f"{path}captures", f"{quoted(a.name)} is {a.type} in the body",
-                        f"{b.type}, as {quoted(b.name)} is outside", "declare the captured value with its type outside",
-                    )  # fmt: skip
+                        "type_conflict",
+                        f"{path}captures",
+                        f"{quoted(a.name)} is {a.type} in the body",
+                        f"{b.type}, as {quoted(b.name)} is outside",
+                        "declare the captured value with its type outside",
+                    )
             for inner in sorted({i for i in inner_ids if inner_ids.count(i) > 1}):
                 findings.add(
-                    "duplicate_name", f"{path}captures", f"{quoted(body.graph.values[inner].name)} captured twice",
-                    "each inner value captured once", "capture it under two inner names",
-                )  # fmt: skip
+                    "duplicate_name",
+                    f"{path}captures",
+                    f"{quoted(body.graph.values[inner].name)} captured twice",
+                    "each inner value captured once",
+                    "capture it under two inner names",
+                )
             _check(body.graph, path, frozenset(inner_ids), findings, depth)

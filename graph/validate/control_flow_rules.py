@@ -76,22 +76,28 @@ class _Check:
     def _bad(self, place: str, found: object, expected: str) -> None:
         self.findings.add(
             "bad_attribute", f"{self.path}.{place}", f"{found!r:.80} of {self.name}", expected, "correct it"
-        )  # fmt: skip
+        )
 
     def _bodies(self) -> None:
         wanted = _BODIES[self.node.op]
         for key in wanted:
             if key not in self.node.bodies and not (key == "else_branch" and self._keeps()):
                 self.findings.add(
-                    "missing_body", f"{self.path}.bodies", f"{self.name} without {key}",
-                    f"a graph as {key}", "add it; an If without one takes the values it keeps as further inputs",
-                )  # fmt: skip
+                    "missing_body",
+                    f"{self.path}.bodies",
+                    f"{self.name} without {key}",
+                    f"a graph as {key}",
+                    "add it; an If without one takes the values it keeps as further inputs",
+                )
         for key in self.node.bodies:
             if key not in wanted:
                 self.findings.add(
-                    "unknown_body", f"{self.path}.bodies.{key}", f"{self.name} with a body {quoted(key)}",
-                    " and ".join(wanted), "rename or remove it",
-                )  # fmt: skip
+                    "unknown_body",
+                    f"{self.path}.bodies.{key}",
+                    f"{self.name} with a body {quoted(key)}",
+                    " and ".join(wanted),
+                    "rename or remove it",
+                )
 
     def _keeps(self) -> bool:
         """True when an If says by further inputs what its outputs are without an else branch."""
@@ -103,27 +109,37 @@ class _Check:
             expected = len(node.bodies["then_branch"].graph.outputs)
             if count and count - 1 != expected:
                 self.findings.add(
-                    "kept_values", f"{self.path}.inputs",
+                    "kept_values",
+                    f"{self.path}.inputs",
                     f"{self.name} without else_branch that keeps {count - 1} values",
-                    f"{expected}, one for each output", "list after the condition what each output is when it fails",
-                )  # fmt: skip
+                    f"{expected}, one for each output",
+                    "list after the condition what each output is when it fails",
+                )
         elif node.op == "If" and count > 1:
             self.findings.add(
-                "body_inputs", f"{self.path}.inputs", f"{self.name} with {count} inputs",
-                "the condition alone, as both branches are there", "let the branches capture the others",
-            )  # fmt: skip
+                "body_inputs",
+                f"{self.path}.inputs",
+                f"{self.name} with {count} inputs",
+                "the condition alone, as both branches are there",
+                "let the branches capture the others",
+            )
         if node.op in ("If", "Loop") and (not count or (node.op == "If" and node.inputs[0] == ABSENT)):
             self.findings.add(
-                "missing_condition", f"{self.path}.inputs", f"{self.name} without inputs",
+                "missing_condition",
+                f"{self.path}.inputs",
+                f"{self.name} without inputs",
                 "a condition first" if node.op == "If" else "a trip count and a condition, either of them absent",
                 "name the condition",
-            )  # fmt: skip
+            )
         scanned = int(node.attributes.get("num_scan_inputs", 1)) if node.op == "Scan" else 1
         if node.op == "Scan" and not 1 <= scanned <= count:
             self.findings.add(
-                "body_inputs", f"{self.path}.attributes.num_scan_inputs", f"{scanned} of {count} inputs of {self.name}",
-                "at least one sequence, and no more than there are inputs", "correct the number",
-            )  # fmt: skip
+                "body_inputs",
+                f"{self.path}.attributes.num_scan_inputs",
+                f"{scanned} of {count} inputs of {self.name}",
+                "at least one sequence, and no more than there are inputs",
+                "correct the number",
+            )
 
     def _formals(self, key: str, body: Body) -> None:
         expected = formal_types(self.node, self.given)
@@ -132,19 +148,23 @@ class _Check:
         found = list(body.graph.types_of(body.graph.inputs))
         if len(found) != len(expected):
             self.findings.add(
-                "body_inputs", f"{self.path}.bodies.{key}.inputs",
+                "body_inputs",
+                f"{self.path}.bodies.{key}.inputs",
                 f"{len(found)} formal inputs in {key} of {self.name}",
-                f"{len(expected)}, one for each value it is given", "correct the formal inputs",
-            )  # fmt: skip
+                f"{len(expected)}, one for each value it is given",
+                "correct the formal inputs",
+            )
             return
         for i, (a, b) in enumerate(zip(found, expected, strict=True)):
             if a is not None and b is not None and a != b:
                 name = body.graph.values[body.graph.inputs[i]].name
                 self.findings.add(
-                    "type_conflict", f"{self.path}.bodies.{key}.inputs[{i}]",
+                    "type_conflict",
+                    f"{self.path}.bodies.{key}.inputs[{i}]",
                     f"{quoted(name)} is {a} in {key} of {self.name}",
-                    f"{b}, as what it is given", "correct the declaration or leave it out",
-                )  # fmt: skip
+                    f"{b}, as what it is given",
+                    "correct the declaration or leave it out",
+                )
 
     def _count(self, key: str, body: Body) -> None:
         """As many outputs as the node can hand out."""
@@ -153,20 +173,25 @@ class _Check:
             other = next((b for k, b in node.bodies.items() if k != key), body)
             if key == "then_branch" and len(other.graph.outputs) != made:
                 self.findings.add(
-                    "branch_outputs", f"{self.path}.bodies",
+                    "branch_outputs",
+                    f"{self.path}.bodies",
                     f"{made} outputs of then_branch and {len(other.graph.outputs)} of else_branch of {self.name}",
-                    "as many from both", "let both branches hand out the same values",
-                )  # fmt: skip
+                    "as many from both",
+                    "let both branches hand out the same values",
+                )
                 return
         extra = 1 if node.op == "Loop" else 0
         states = Trips.of(node).states if node.op in ("Loop", "Scan") else 0
         if made < extra + states or made - extra < len(node.outputs):
             self.findings.add(
-                "body_outputs", f"{self.path}.bodies.{key}.outputs", f"{made} outputs of {key} of {self.name}",
+                "body_outputs",
+                f"{self.path}.bodies.{key}.outputs",
+                f"{made} outputs of {key} of {self.name}",
                 f"at least {max(extra + states, extra + len(node.outputs))}: "
-                + ("the condition, " if extra else "") + f"{states} states and what the node hands out",
+                + ("the condition, " if extra else "")
+                + f"{states} states and what the node hands out",
                 "let the body return a value for each",
-            )  # fmt: skip
+            )
 
     def _conditions(self) -> None:
         node = self.node
@@ -181,10 +206,12 @@ class _Check:
         type = graph.values[v].type
         if type is not None and (type.dtype != "bool" or type.elements != 1):
             self.findings.add(
-                "bad_condition", f"{self.path}{place}",
+                "bad_condition",
+                f"{self.path}{place}",
                 f"{what} of {self.name}, {quoted(graph.values[v].name)}, is {type}",
-                "one element of bool", "compare or reduce it to one truth value",
-            )  # fmt: skip
+                "one element of bool",
+                "compare or reduce it to one truth value",
+            )
 
     def _states(self) -> None:
         if self.node.op not in ("Loop", "Scan"):
@@ -195,17 +222,21 @@ class _Check:
             before, after = (graph.values[v] for v in (trips.state_in(i), trips.state_out(i)))
             if before.type is not None and after.type is not None and before.type != after.type:
                 self.findings.add(
-                    "state_type", f"{self.path}.bodies.body.outputs[{trips.lead_out + i}]",
+                    "state_type",
+                    f"{self.path}.bodies.body.outputs[{trips.lead_out + i}]",
                     f"state {quoted(before.name)} of {self.name} goes in as {before.type}, comes out as {after.type}",
-                    "a state that keeps its type from trip to trip", "give it its final shape before the loop",
-                )  # fmt: skip
+                    "a state that keeps its type from trip to trip",
+                    "give it its final shape before the loop",
+                )
         stacks = [v for v in self.node.outputs[trips.states :] if v != ABSENT]
         if stacks and trips_of(self.graph.values, self.node).most is None:
             self.findings.add(
-                "unknown_trips", self.path, f"{self.name} stacks {quoted(self.graph.values[stacks[0]].name)}"
-                " over an unknown number of trips", "a constant trip count, or the most trips it may make",
+                "unknown_trips",
+                self.path,
+                f"{self.name} stacks {quoted(self.graph.values[stacks[0]].name)} over an unknown number of trips",
+                "a constant trip count, or the most trips it may make",
                 "say it as annotation `max_trips`",
-            )  # fmt: skip
+            )
         lengths = {}
         for k, axis in enumerate(trips.input_axes() if self.node.op == "Scan" else ()):
             value = self.graph.values[trips.sequence(k)]
@@ -213,10 +244,12 @@ class _Check:
                 lengths[quoted(value.name)] = value.type.shape[axis]
         if len(set(lengths.values())) > 1:
             self.findings.add(
-                "type_conflict", f"{self.path}.inputs",
-                f"{self.name} over sequences of lengths {lengths}", "one length",
+                "type_conflict",
+                f"{self.path}.inputs",
+                f"{self.name} over sequences of lengths {lengths}",
+                "one length",
                 "correct the shapes or axes",
-            )  # fmt: skip
+            )
 
     def _outputs(self) -> None:
         node, graph = self.node, self.graph
@@ -234,6 +267,9 @@ class _Check:
             v = self.node.outputs[i] if i < len(self.node.outputs) else ABSENT
             name = quoted(self.graph.values[v].name) if v != ABSENT else f"output {i}"
             self.findings.add(
-                "type_conflict", f"{self.path}.outputs[{i}]", f"{name} of {self.name} is {one} {how.format(two)}",
-                "one type", "correct the declaration, or pad to one shape",
-            )  # fmt: skip
+                "type_conflict",
+                f"{self.path}.outputs[{i}]",
+                f"{name} of {self.name} is {one} {how.format(two)}",
+                "one type",
+                "correct the declaration, or pad to one shape",
+            )

@@ -32,17 +32,22 @@ def _actions(given: Any, node: Node) -> bool:
 
 
 _RULES: dict[Fits, str] = {
-    _count: f"a number from 0 to {_MOST}", _inputs: "a number of inputs", _counts: "a list of numbers",
+    _count: f"a number from 0 to {_MOST}",
+    _inputs: "a number of inputs",
+    _counts: "a list of numbers",
     _actions: "three numbers an action, the first from 0 to 3",
-}  # fmt: skip
+}
 #: op -> bodies, attributes that must be there, those that may be.
 PLANNED: dict[str, tuple[tuple[str, ...], dict[str, Fits], dict[str, Fits]]] = {
     SNAPSHOT_SCAN: (
-        ("body",), {"snapshots": _counts, "rows": _count, "snapshot_states": _counts}, {"num_scan_inputs": _inputs},
+        ("body",),
+        {"snapshots": _counts, "rows": _count, "snapshot_states": _counts},
+        {"num_scan_inputs": _inputs},
     ),
     TAIL_SCAN: (("body",), {"tail_trips": _count, "num_tail_stacks": _count}, {"num_scan_inputs": _inputs}),
     SNAPSHOT_GRAD: (
-        ("body", "advance"), {"num_scan_inputs": _inputs, "num_row_inputs": _inputs, "schedule": _actions},
+        ("body", "advance"),
+        {"num_scan_inputs": _inputs, "num_row_inputs": _inputs, "schedule": _actions},
         {"advance_scan_inputs": _counts},
     ),
     TAIL_GRAD: (
@@ -50,7 +55,7 @@ PLANNED: dict[str, tuple[tuple[str, ...], dict[str, Fits], dict[str, Fits]]] = {
         {"num_scan_inputs": _inputs, "num_tail_inputs": _inputs, "trips": _count, "tail_trips": _count},
         {"body_scan_inputs": _counts, "tail_scan_inputs": _counts, "laid_rows": _counts},
     ),
-}  # fmt: skip
+}
 
 
 def check_planned(graph: Graph, where: str, findings: Findings) -> None:
@@ -60,7 +65,7 @@ def check_planned(graph: Graph, where: str, findings: Findings) -> None:
         for code, place, found, expected in faults or (_counted(node) if node.op in PLANNED else ()):
             findings.add(
                 code, f"{where}nodes[{n}].{place}", f"{found} of {node.op} {quoted(node.name)}", expected, "correct it"
-            )  # fmt: skip
+            )
 
 
 Fault = tuple[str, str, str, str]  # code, place, what was found, what is expected

@@ -28,14 +28,20 @@ def check_values(graph: Graph, where: str, writer: list[int], findings: Findings
                 sizes[id(value.type)] = value.nbytes
         if value.data is not None and value.type is not None and value.data.shape != value.type.shape:
             findings.add(
-                "type_conflict", f"{_place(graph, where, writer, v)}.data", f"content of shape {value.data.shape}",
-                f"{value.type}, as {quoted(value.name)} is declared", "correct the shape or the content",
-            )  # fmt: skip
+                "type_conflict",
+                f"{_place(graph, where, writer, v)}.data",
+                f"content of shape {value.data.shape}",
+                f"{value.type}, as {quoted(value.name)} is declared",
+                "correct the shape or the content",
+            )
     if total > LARGEST_BYTES:
         findings.add(
-            "size_too_large", f"{where}values", f"{total} bytes in all", f"at most {LARGEST_BYTES} (2^63 - 1)",
+            "size_too_large",
+            f"{where}values",
+            f"{total} bytes in all",
+            f"at most {LARGEST_BYTES} (2^63 - 1)",
             "correct the shapes",
-        )  # fmt: skip
+        )
     sound: set[tuple[float | None, ...]] = {(None, None, None, None)}  # costs repeat likewise
     for n, node in enumerate(graph.nodes):
         cost = node.cost
@@ -44,10 +50,12 @@ def check_values(graph: Graph, where: str, writer: list[int], findings: Findings
             sound.add(amounts)
             if total <= LARGEST_BYTES < total + (cost.workspace_bytes or 0):
                 findings.add(
-                    "size_too_large", f"{where}nodes[{n}].cost.workspace_bytes",
+                    "size_too_large",
+                    f"{where}nodes[{n}].cost.workspace_bytes",
                     f"{cost.workspace_bytes} bytes of {quoted(node.name)} beside values of {total}",
-                    f"at most {LARGEST_BYTES} (2^63 - 1) together", "correct the workspace",
-                )  # fmt: skip
+                    f"at most {LARGEST_BYTES} (2^63 - 1) together",
+                    "correct the workspace",
+                )
         if node.recompute is not None or node.gradient_reads is not None:
             _node(node, f"{where}nodes[{n}]", findings)
 
@@ -59,33 +67,48 @@ def _value(graph: Graph, where: str, writer: list[int], v: int, value: Value, fi
     if value.type is not None:
         if value.type.dtype not in DTYPE_BITS:
             findings.add(
-                "unknown_dtype", f"{path}.dtype", f"{quoted(value.type.dtype)} of {name}",
-                "one of " + ", ".join(DTYPE_BITS), "use the ONNX name of the element type",
-            )  # fmt: skip
+                "unknown_dtype",
+                f"{path}.dtype",
+                f"{quoted(value.type.dtype)} of {name}",
+                "one of " + ", ".join(DTYPE_BITS),
+                "use the ONNX name of the element type",
+            )
         if any(length < 0 for length in value.type.shape):
             findings.add(
-                "negative_size", f"{path}.shape", f"{list(value.type.shape)} of {name}", "lengths of 0 or more",
+                "negative_size",
+                f"{path}.shape",
+                f"{list(value.type.shape)} of {name}",
+                "lengths of 0 or more",
                 "bind unknown dimensions to numbers",
-            )  # fmt: skip
+            )
     elif value.bytes is None:
         maker = graph.nodes[writer[v]] if writer[v] >= 0 else None
         why = f", and {maker.op} ({quoted(maker.name)}) does not tell" if maker is not None else ""
         findings.add(
-            "unknown_size", path, f"{name} with neither type nor bytes{why}", "shape and dtype, or bytes",
+            "unknown_size",
+            path,
+            f"{name} with neither type nor bytes{why}",
+            "shape and dtype, or bytes",
             f"declare shape and dtype, or bytes, of {name} under values",
-        )  # fmt: skip
+        )
     if value.bytes is not None and value.bytes < 0:
         findings.add("negative_size", f"{path}.bytes", f"{value.bytes} of {name}", "0 or more", "correct the size")
     if value.fixed_bytes and value.bytes is None:
         findings.add(
-            "unknown_size", f"{path}.fixed_bytes", f"{name} says its bytes are fixed and gives none", "bytes",
+            "unknown_size",
+            f"{path}.fixed_bytes",
+            f"{name} says its bytes are fixed and gives none",
+            "bytes",
             "give `bytes`, or leave `fixed_bytes` out",
-        )  # fmt: skip
+        )
     if len(findings) == faults and value.nbytes > LARGEST_BYTES:
         findings.add(
-            "size_too_large", path, f"{name} of {value.nbytes} bytes", f"at most {LARGEST_BYTES} (2^63 - 1)",
+            "size_too_large",
+            path,
+            f"{name} of {value.nbytes} bytes",
+            f"at most {LARGEST_BYTES} (2^63 - 1)",
             "correct the shape",
-        )  # fmt: skip
+        )
     return len(findings) == faults
 
 
@@ -95,27 +118,35 @@ def _cost(node: Node, amounts: tuple[float | None, ...], path: str, findings: Fi
     for field, amount in zip(("seconds", "flops", "traffic_bytes", "workspace_bytes"), amounts, strict=True):
         if amount is not None and not (math.isfinite(amount) and 0 <= amount <= LARGEST_BYTES):
             findings.add(
-                "bad_cost", f"{path}.cost.{field}", f"{amount} of {quoted(node.name)}",
-                "a finite number from 0 to 2^63 - 1", "correct the cost or leave it out",
-            )  # fmt: skip
+                "bad_cost",
+                f"{path}.cost.{field}",
+                f"{amount} of {quoted(node.name)}",
+                "a finite number from 0 to 2^63 - 1",
+                "correct the cost or leave it out",
+            )
     return len(findings) == faults
 
 
 def _node(node: Node, path: str, findings: Findings) -> None:
     if node.recompute not in RECOMPUTE:
         findings.add(
-            "unknown_word", f"{path}.recompute", quoted(str(node.recompute)), "allow, never or prefer",
+            "unknown_word",
+            f"{path}.recompute",
+            quoted(str(node.recompute)),
+            "allow, never or prefer",
             "use one of these",
-        )  # fmt: skip
+        )
     if node.gradient_reads is not None:
         own = {*node.inputs, *node.outputs}
         for i, v in enumerate(node.gradient_reads):
             if v not in own:
                 findings.add(
-                    "foreign_gradient_read", f"{path}.gradient_reads[{i}]",
+                    "foreign_gradient_read",
+                    f"{path}.gradient_reads[{i}]",
                     f"a value that {quoted(node.name)} does not touch",
-                    "an input or output of the node itself", "name only what this node reads or writes",
-                )  # fmt: skip
+                    "an input or output of the node itself",
+                    "name only what this node reads or writes",
+                )
 
 
 def _place(graph: Graph, where: str, writer: list[int], v: int) -> str:

@@ -26,7 +26,7 @@ from planner.request.plan_request import Request
 
 def executed(
     model: bytes | Graph, before: Request, after: Request, passes: int, limits: Limits | None
-) -> dict[str, str]:  # fmt: skip
+) -> dict[str, str]:
     """Status, how and why, as the report has them of a plan. A step takes `passes` runs of what `after` asks for."""
     if before.execute == "no":
         return _said(NOT_EXECUTED, why="not asked for")

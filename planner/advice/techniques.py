@@ -183,11 +183,20 @@ def _reached(question: Question, way: _Lever, asked: Asked) -> dict[str, Any]:
     iterations = _part_of(request.iterations)
     found = asked.solve(
         replace(
-            request, budget=budget, fits=None, fraction_of="baseline", layout="none", execute="no", advise=False,
-            advise_checkpoints=False, share_buffers=False, gradient_events=False, iterations=iterations,
+            request,
+            budget=budget,
+            fits=None,
+            fraction_of="baseline",
+            layout="none",
+            execute="no",
+            advise=False,
+            advise_checkpoints=False,
+            share_buffers=False,
+            gradient_events=False,
+            iterations=iterations,
             search_seconds=request.search_seconds * LEVER_PART,
         )
-    )  # fmt: skip
+    )
     problem = resolved(found.question.lowered.problem, found.plan.choices)
     ticks = problem.cost[found.plan.order]
     once = int(ticks[problem.phase[found.plan.order] == UPDATE].sum())
@@ -202,7 +211,7 @@ def _part_of(iterations: int | None) -> int | None:
 
 def _row(
     question: Question, name: str, parts: int, peak_bytes: int, seconds: float, request: dict[str, Any]
-) -> dict[str, Any]:  # fmt: skip
+) -> dict[str, Any]:
     """What a lever reaches, beside the question without it."""
     limit = question.memory_bytes if question.budget_bytes in (None, 0) else question.budget_bytes
     base = question.baseline_cost * question.lowered.problem.tick
@@ -233,9 +242,12 @@ def _offloaded(question: Question, asked: Asked) -> dict[str, Any]:
     copies = with_copies(problem, device.host_bytes_per_second, device.kernel_seconds, goal.strict_phases)
     lowered = replace(question.lowered, problem=copies.problem, groups=(), known={})
     monitor = Monitor(
-        lambda order: portfolio.judge(copies.problem, goal, order), goal.seconds, goal.iterations,
-        cancelled_by=asked.cancel, least_cost=question.bound.once_cost if goal.budget_bytes else 0,
-    )  # fmt: skip
+        lambda order: portfolio.judge(copies.problem, goal, order),
+        goal.seconds,
+        goal.iterations,
+        cancelled_by=asked.cancel,
+        least_cost=question.bound.once_cost if goal.budget_bytes else 0,
+    )
     floor = max(largest_task.bound(problem).bytes, held_at_end.bound(problem))
     seed = Found(order_within(copies, goal.budget_bytes or floor, monitor.should_stop), "offload")
     found = lexicographic.search(copies.problem, goal, asked.request.planner, monitor, [seed])

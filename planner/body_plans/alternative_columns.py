@@ -63,15 +63,25 @@ class ChoiceTable:
             return np.concatenate([column, np.full(more, filled, column.dtype)])
 
         problem = replace(
-            problem, size=grown(problem.size, 0), space=grown(problem.space, 0), writes=Csr.of(writes),
-            hold=grown(problem.hold, TO_LAST_READ), checkpoint=grown(problem.checkpoint, 0),
-            takeover=self._takeovers(), choices=self._choices(), repeat=self._repeat(),
-        )  # fmt: skip
+            problem,
+            size=grown(problem.size, 0),
+            space=grown(problem.space, 0),
+            writes=Csr.of(writes),
+            hold=grown(problem.hold, TO_LAST_READ),
+            checkpoint=grown(problem.checkpoint, 0),
+            takeover=self._takeovers(),
+            choices=self._choices(),
+            repeat=self._repeat(),
+        )
         return replace(
-            base, problem=problem, buffer_value=[*base.buffer_value, *[ABSENT] * more],
-            category=grown(base.category, ACTIVATIONS), groups=tuple(self.groups), known={},
+            base,
+            problem=problem,
+            buffer_value=[*base.buffer_value, *[ABSENT] * more],
+            category=grown(base.category, ACTIVATIONS),
+            groups=tuple(self.groups),
+            known={},
             extra={buffer: name for name, (buffer, _) in self.extra.items()},
-        )  # fmt: skip
+        )
 
     def _takeovers(self) -> Csr:
         taken = [[self.takeover[b]] if b in self.takeover else [] for b, _ in self.extra.values()]
@@ -110,9 +120,11 @@ class ChoiceTable:
             seconds = seconds_of(graph, node, self.device) + self.runtime.kernel_seconds
             reads = [self.number[graph.values[v].name] for v in node.reads]
             columns.task(
-                self.base.node_task[n], round(seconds / self.base.problem.tick),
-                -(-workspace_of(graph, node) // rounding) * rounding, list(dict.fromkeys(reads)),
-            )  # fmt: skip
+                self.base.node_task[n],
+                round(seconds / self.base.problem.tick),
+                -(-workspace_of(graph, node) // rounding) * rounding,
+                list(dict.fromkeys(reads)),
+            )
         sizes = [graph.values[values[name]].nbytes if name in values else 0 for name in names]
         columns.alternative([self.number[name] for name in names], [-(-s // rounding) * rounding for s in sizes])
 

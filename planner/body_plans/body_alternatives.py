@@ -56,9 +56,7 @@ BODY = Runtime("body", 1, False, False, True, 0.0, "one trip of a body")
 PICOSECOND = 1e-12
 
 
-def with_body_plans(
-    lowered: Lowered, device: Device, runtime: Runtime, known: Sequence[Group] = ()
-) -> Lowered:  # fmt: skip
+def with_body_plans(lowered: Lowered, device: Device, runtime: Runtime, known: Sequence[Group] = ()) -> Lowered:
     """`lowered` with a group of alternatives for each pair of bodies that has any.
 
     `known` are groups of the same model in another size, which are taken as they are where they fit.
@@ -96,8 +94,9 @@ def _fits(graph: Graph, group: Group) -> bool:
     most = trips_of(graph.values, graph.nodes[group.pair.forward]).most or 0
     return all(
         (saving.snapshots is None or saving.snapshots.trips == most) and (not saving.tail or saving.tail.trips < most)
-        for saving in group.savings if saving is not None
-    )  # fmt: skip
+        for saving in group.savings
+        if saving is not None
+    )
 
 
 #: Pairs planned at most, of how many kinds, and their alternatives altogether: what they take is bounded.
@@ -154,9 +153,7 @@ class _BodyPlans:
             self.add(saving, savings, figures)
         return tuple(savings[i] for i in pareto(figures, len(figures)))
 
-    def tails(
-        self, best: Sequence[Saving | None], tried: Sequence[Saving | None], least: Saving
-    ) -> Iterator[Saving]:  # fmt: skip
+    def tails(self, best: Sequence[Saving | None], tried: Sequence[Saving | None], least: Saving) -> Iterator[Saving]:
         """Savings of which the last trips save more: between two that are next to each other, any number of them.
 
         Behind the one that recomputes everything also those that take no more memory than it: with one such trip.

@@ -85,9 +85,7 @@ def _cut(
     side = network.source_side()
     if network.flow >= UNCUT:
         return None
-    return tuple(
-        b for b in ways if not side[buffer_node[b]] and (producer[b] < 0 or side[task_node[producer[b]]])
-    )  # fmt: skip
+    return tuple(b for b in ways if not side[buffer_node[b]] and (producer[b] < 0 or side[task_node[producer[b]]]))
 
 
 def between(sets: list[list[int]], size: Mapping[int, int]) -> list[list[int]]:
@@ -122,9 +120,7 @@ class Figures:
     saved: int  # bytes of all trips
 
     def row(self) -> tuple[int, ...]:
-        return (
-            self.forward_cost, self.backward_cost, self.forward_workspace, self.backward_workspace, self.saved,
-        )  # fmt: skip
+        return (self.forward_cost, self.backward_cost, self.forward_workspace, self.backward_workspace, self.saved)
 
 
 def pareto(figures: list[Figures], most: int, fixed: Collection[int] = ()) -> list[int]:
@@ -135,19 +131,21 @@ def pareto(figures: list[Figures], most: int, fixed: Collection[int] = ()) -> li
     """
     rows = [one.row() for one in figures]
     stays = [
-        i for i, row in enumerate(rows)
-        if i == 0 or not any(
+        i
+        for i, row in enumerate(rows)
+        if i == 0
+        or not any(
             j != i and all(a <= b for a, b in zip(other, row, strict=True)) and (other != row or j < i)
             for j, other in enumerate(rows)
         )
-    ]  # fmt: skip
+    ]
     by_bytes = sorted(stays[1:], key=lambda i: (-rows[i][4] - max(rows[i][2:4]), sum(rows[i][:2]), i))
     while len(by_bytes) + 1 > most:
         chain = [0, *by_bytes]
         gaps = [
             (chain[k] in fixed, _between(rows[chain[k - 1]], rows[chain[k + 1]], rows), k)
             for k in range(1, len(chain) - 1)
-        ]  # fmt: skip
+        ]
         del by_bytes[min(gaps)[2] - 1]
     return [0, *by_bytes]
 

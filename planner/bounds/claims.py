@@ -61,9 +61,15 @@ def of_peak(
 def _claim(of: str, goal: Goal, value: int, kind: str, moments: list[int], proof: dict[str, Any]) -> Claim:
     order, phases = "given" if goal.order_is_given else "free", "strict" if goal.strict_phases else "mixed"
     return {
-        "of": of, "value": int(value), "kind": kind, "order": order, "phases": phases, "repeats": True,
-        "moments": [int(task) for task in moments], "proof": proof,
-    }  # fmt: skip
+        "of": of,
+        "value": int(value),
+        "kind": kind,
+        "order": order,
+        "phases": phases,
+        "repeats": True,
+        "moments": [int(task) for task in moments],
+        "proof": proof,
+    }
 
 
 def answers(claim: Claim, goal: Goal) -> bool:

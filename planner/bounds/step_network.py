@@ -56,9 +56,14 @@ class Moments:
     """
 
     def __init__(
-        self, problem: Problem, goal: Goal, budget_bytes: int, repeats: bool = True, firsts: Sequence[int] = (),
+        self,
+        problem: Problem,
+        goal: Goal,
+        budget_bytes: int,
+        repeats: bool = True,
+        firsts: Sequence[int] = (),
         order: Order | None = None,
-    ):  # fmt: skip
+    ):
         self.problem, self.goal, self.budget_bytes, self.repeats = problem, goal, budget_bytes, repeats
         self.size = np.where((problem.space == DEVICE) & (problem.hold != RESIDENT), problem.size, 0)
         self.room = budget_bytes - int(problem.size[(problem.hold == RESIDENT) & (problem.space == DEVICE)].sum())
@@ -210,9 +215,13 @@ class Network:
             return [list(row) for row in zip(*(entry[used].tolist() for entry in (*entries, amount)), strict=True)]
 
         window = {
-            "from": 0, "to": 1, "read": rows(READ, one, other), "carry": rows(CARRY, one), "first": rows(FIRST, one),
+            "from": 0,
+            "to": 1,
+            "read": rows(READ, one, other),
+            "carry": rows(CARRY, one),
+            "first": rows(FIRST, one),
             "again": rows(AGAIN, one),
-        }  # fmt: skip
+        }
         return {"windows": [window], "before": rows(BEFORE, np.zeros_like(one), one, other)}
 
     def _flow(self, parts: int, price: int) -> Any:

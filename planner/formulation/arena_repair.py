@@ -39,9 +39,13 @@ EVERYWHERE = (1, 2, 4)
 
 
 def fitted(
-    question: Question, plan: Plan, layout: str, search: Callable[[Question, Found], Plan], cancel: threading.Event,
+    question: Question,
+    plan: Plan,
+    layout: str,
+    search: Callable[[Question, Found], Plan],
+    cancel: threading.Event,
     until: float = math.inf,
-) -> tuple[Plan, tuple[str, ...]]:  # fmt: skip
+) -> tuple[Plan, tuple[str, ...]]:
     """The plan at addresses; where these do not fit the best plan found whose do, and what it took, in words.
 
     `search` gives a plan of a question, from a given one on; none begins once `cancel` is set, nor after `until`, of
@@ -128,9 +132,10 @@ def charged(problem: Problem, charge: np.ndarray) -> Problem:
     """The problem with the workspace of each task larger by its charge, int64[n] bytes, whatever is chosen."""
     table = problem.choices
     return replace(
-        problem, workspace=_frozen(problem.workspace + charge),
+        problem,
+        workspace=_frozen(problem.workspace + charge),
         choices=replace(table, workspace=_frozen(table.workspace + charge[table.tasks.index])),
-    )  # fmt: skip
+    )
 
 
 def _sticking_out(question: Question, plan: Plan) -> np.ndarray:

@@ -65,10 +65,7 @@ class Planned:
 
 
 def prove(
-    planned: Planned,
-    request: Request,
-    smaller: Callable[[int], Question | None],
-    cancel: threading.Event,
+    planned: Planned, request: Request, smaller: Callable[[int], Question | None], cancel: threading.Event
 ) -> Executed:
     """Run both graphs and compare; `smaller(batch)` asks the same of the model with its batch cut down."""
     if request.execute == "no":
@@ -134,10 +131,11 @@ def compare(planned: Planned, how: str, request: Request) -> Executed:
     if request.runtime == "arena" and not np.array_equal(ran.step_bytes, planned.runs.step_bytes):
         entry = int(np.flatnonzero(ran.step_bytes != planned.runs.step_bytes)[0])
         return Executed(
-            DIFFERENT, how,
+            DIFFERENT,
+            how,
             f"{rewritten.nodes[entry].name} held {ran.step_bytes[entry]} bytes, "
             f"predicted {planned.runs.step_bytes[entry]}",
-        )  # fmt: skip
+        )
     return Executed(EQUAL, how, peak_bytes=ran.peak_bytes)
 
 

@@ -26,7 +26,7 @@ from planner.request.target_runtime import runtime_named
 
 def question_of(
     source: Graph, request: Request, groups: tuple[Group, ...] = (), cancel: threading.Event | None = None
-) -> Question:  # fmt: skip
+) -> Question:
     """The columns of the graph, and the goal in the planner's terms; `groups` are body plans that are known.
 
     A set `cancel` leaves bodies as they stand, and where even the columns take long it raises Stopped.
@@ -38,12 +38,7 @@ def question_of(
     runtime = runtime_named(request.runtime)
     with heeding(cancel, SPARE):
         lowered = lower(
-            source,
-            device,
-            runtime,
-            checkpoints=_ids(source, known, "checkpoints"),
-            keep=keep,
-            recompute=again,
+            source, device, runtime, checkpoints=_ids(source, known, "checkpoints"), keep=keep, recompute=again
         )
     fits = _device(request.fits, "fits").memory_bytes if isinstance(request.fits, str) else request.fits
     if request.planner != "recurrent":
@@ -59,9 +54,13 @@ def question_of(
 
 
 def smaller(
-    model: bytes | Graph, forward: Graph, request: Request, limits: Limits | None, batch: int,
+    model: bytes | Graph,
+    forward: Graph,
+    request: Request,
+    limits: Limits | None,
+    batch: int,
     groups: tuple[Group, ...] = (),
-) -> Question | None:  # fmt: skip
+) -> Question | None:
     """The same question about the model with its batch cut down, its bodies planned as `groups` say where they fit.
 
     None for a model that has no batch. Chunks of a loss get as many rows each.
@@ -131,7 +130,10 @@ def _ids(graph: Graph, names: tuple[str, ...], field: str) -> list[int]:
     number = {value.name: v for v, value in enumerate(graph.values)} if names else {}
     if unknown := [name for name in names if name not in number]:
         raise BadRequest.one(
-            "unknown_value", field, ", ".join(unknown[:5]), "names of values of the planned graph",
+            "unknown_value",
+            field,
+            ", ".join(unknown[:5]),
+            "names of values of the planned graph",
             "see `remat info` for the names",
-        )  # fmt: skip
+        )
     return [number[name] for name in names]

@@ -61,9 +61,14 @@ class Question:
             return portfolio.judge(self.lowered.problem, self.goal, order)
 
         return Monitor(
-            judge, self.goal.seconds, self.goal.iterations, on_progress, cancel or threading.Event(),
-            least_cost=self.bound.cost if self.goal.budget_bytes else 0, least_peak=self.bound.peak_bytes,
-        )  # fmt: skip
+            judge,
+            self.goal.seconds,
+            self.goal.iterations,
+            on_progress,
+            cancel or threading.Event(),
+            least_cost=self.bound.cost if self.goal.budget_bytes else 0,
+            least_peak=self.bound.peak_bytes,
+        )
 
     def names(self) -> Names:
         """What messages call the tasks and buffers."""
@@ -97,9 +102,13 @@ class Question:
 
 
 def ask(
-    lowered: Lowered, request: Request, order_is_given: bool, device_bytes: int, fits_bytes: int | None,
+    lowered: Lowered,
+    request: Request,
+    order_is_given: bool,
+    device_bytes: int,
+    fits_bytes: int | None,
     cancel: threading.Event | None = None,
-) -> Question:  # fmt: skip
+) -> Question:
     """The question `request` puts to a lowered graph.
 
     `order_is_given` is what the document says; `device_bytes` the device's memory, and
@@ -110,9 +119,12 @@ def ask(
     most = LARGEST - int(problem.size.sum()) - int(problem.workspace.max(initial=0))
     if request.reserve > most:
         raise BadRequest.one(
-            "bad_field", "reserve", f"{request.reserve} bytes beside those of the step",
-            f"at most {most}: 2^63 - 1 together", "set less aside",
-        )  # fmt: skip
+            "bad_field",
+            "reserve",
+            f"{request.reserve} bytes beside those of the step",
+            f"at most {most}: 2^63 - 1 together",
+            "set less aside",
+        )
     strict, warnings = _strictness(lowered, request)
     goal = Goal(
         max_overhead=request.max_overhead,
@@ -202,7 +214,7 @@ def _tighter(bound: Bound, claim: claims.Claim | None) -> Bound:
 
 def with_limit(
     question: Question, request: Request, fits_bytes: int | None, cancel: threading.Event | None = None
-) -> Question:  # fmt: skip
+) -> Question:
     """The question with its budget, or the overhead it may cost, in the goal."""
     count, goal = question.count, question.goal
     whole = count.counted(question.baseline.score.peak_bytes)
@@ -237,7 +249,10 @@ def _strictness(lowered: Lowered, request: Request) -> tuple[bool, tuple[str, ..
     task = int(back[0]) + 1
     if request.phases == "strict":
         raise BadRequest.one(
-            "phases_interleave", "phases", f"{lowered.name_of_task(task)} follows a node of a later phase",
-            "forward, then backward, then update", 'reorder the nodes, or ask for "mixed" phases',
-        )  # fmt: skip
+            "phases_interleave",
+            "phases",
+            f"{lowered.name_of_task(task)} follows a node of a later phase",
+            "forward, then backward, then update",
+            'reorder the nodes, or ask for "mixed" phases',
+        )
     return False, (f"phases interleave from {lowered.name_of_task(task)} on: planned with mixed phases",)

@@ -174,9 +174,7 @@ def explain(lowered: Lowered, plan: Plan) -> list[dict[str, Any]]:
     rows = []
     for task in recomputed(lowered, plan):
         freed = byte_steps = 0
-        written = {
-            int(lives.buffer[k]): [int(k)] for k in lives.written_instance[steps_of[task][0]]
-        }  # fmt: skip
+        written = {int(lives.buffer[k]): [int(k)] for k in lives.written_instance[steps_of[task][0]]}
         for step in steps_of[task][1:]:
             for k in lives.written_instance[step].tolist():
                 before = written[int(lives.buffer[k])][-1]

@@ -19,9 +19,7 @@ from planner.errors import BadRequest
 from planner.request.plan_request import Request
 
 
-def read(
-    model: bytes | Graph, request: Request, limits: Limits | None = None, nodes: Collection[str] = ()
-) -> Graph:  # fmt: skip
+def read(model: bytes | Graph, request: Request, limits: Limits | None = None, nodes: Collection[str] = ()) -> Graph:
     """The model under the request's shapes; `nodes` are those that no reader replaces by their results."""
     if isinstance(model, Graph):
         return model
@@ -44,14 +42,18 @@ def training_graph(
         wanted = request.loss is not None or (framework_file and not has_backward)
     if wanted is False:
         for name, asked in (
-            ("recipe", request.recipe is not None), ("loss", request.loss is not None),
+            ("recipe", request.recipe is not None),
+            ("loss", request.loss is not None),
             ("loss_chunks", request.loss_chunks > 1),
-        ):  # fmt: skip
+        ):
             if asked:
                 raise BadRequest.one(
-                    "not_differentiated", name, f"a {name} for a graph that is not differentiated",
-                    "a forward graph to differentiate", f"leave the {name} out, or ask for differentiation",
-                )  # fmt: skip
+                    "not_differentiated",
+                    name,
+                    f"a {name} for a graph that is not differentiated",
+                    "a forward graph to differentiate",
+                    f"leave the {name} out, or ask for differentiation",
+                )
         return over_time(with_fused_attention(forward) if request.fuse_attention else forward, request)
     options = dict(wanted) if isinstance(wanted, Mapping) else {}
     check_fields(options)
@@ -90,6 +92,4 @@ def wanted_of(request: Request) -> list[str] | None:
 
 def identity(graph: Graph) -> dict[str, Any]:
     """What a report says of the graph that was planned."""
-    return {
-        "name": graph.name, "hash": content_hash(graph), "nodes": len(graph.nodes), "values": len(graph.values),
-    }  # fmt: skip
+    return {"name": graph.name, "hash": content_hash(graph), "nodes": len(graph.nodes), "values": len(graph.values)}

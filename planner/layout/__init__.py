@@ -19,10 +19,7 @@ from planner.problem.plan import Lifetimes
 Layout = Callable[[Lifetimes, np.ndarray, np.ndarray, int, Monitor], np.ndarray]
 
 #: Name -> module below this package, imported when first needed.
-LAYOUTS = {
-    "fast": "best_fit",
-    "best": "randomized",
-}
+LAYOUTS = {"fast": "best_fit", "best": "randomized"}
 
 
 def layout_named(name: str) -> Layout:

@@ -33,9 +33,7 @@ SWEPT = 60_000
 ROUNDS, LOOKS = 1, 400_000_000
 
 
-def place(
-    lives: Lifetimes, size: np.ndarray, workspace: np.ndarray, alignment: int, monitor: Monitor
-) -> np.ndarray:  # fmt: skip
+def place(lives: Lifetimes, size: np.ndarray, workspace: np.ndarray, alignment: int, monitor: Monitor) -> np.ndarray:
     """Offsets by the first way that wastes nothing, else by the best of them; see `planner.layout`."""
     todo = placement(lives, size, workspace, alignment)
     best = smallest(todo.storages, ways(todo.storages), monitor, SWEPT)
@@ -47,7 +45,7 @@ def place(
 
 def smallest(
     storages: Storages, tries: Iterator[np.ndarray], monitor: Monitor, limit: float = math.inf, enough: int = 0
-) -> np.ndarray:  # fmt: skip
+) -> np.ndarray:
     """The offsets of the try that needs the smallest arena; stops at one without waste, or within `enough` bytes.
 
     There is at least one try; no other begins once `limit` storages were swept.
@@ -110,7 +108,7 @@ def from_peak(storages: Storages, key: np.ndarray) -> np.ndarray:
 
 def one_by_one(
     storages: Storages, order: np.ndarray, alignment: np.ndarray | None = None, pinned: np.ndarray | None = None
-) -> np.ndarray:  # fmt: skip
+) -> np.ndarray:
     """Storages in this order, each at the lowest gap between those placed that are live with it. O(r²).
 
     `alignment` is int64[r]: 1 where none is given. `pinned` is int64[r]: offsets that are settled, or -1.
@@ -132,6 +130,10 @@ def one_by_one(
 def _mirrored(storages: Storages) -> Storages:
     none = np.zeros(0, np.int64)
     return replace(
-        storages, start=storages.steps - storages.stop, stop=storages.steps - storages.start,
-        shrink_step=none, shrink_storage=none, shrink_size=none,
-    )  # fmt: skip
+        storages,
+        start=storages.steps - storages.stop,
+        stop=storages.steps - storages.start,
+        shrink_step=none,
+        shrink_storage=none,
+        shrink_size=none,
+    )

@@ -40,9 +40,18 @@ def sort_items(least: Any, items: Any, count: int) -> None:
 
 
 def look_at_sections(
-    low: int, high: int, capacity: int, least: Any, items: Any, count: int, begin: Any, end: Any, size: Any,
-    sections: Any, state: Any,
-) -> int:  # fmt: skip
+    low: int,
+    high: int,
+    capacity: int,
+    least: Any,
+    items: Any,
+    count: int,
+    begin: Any,
+    end: Any,
+    size: Any,
+    sections: Any,
+    state: Any,
+) -> int:
     """Fill the columns from `low` to `high` of `sections`; a section that cannot hold what is left there, or FITS."""
     reach, highest, top = sections[REACH], sections[HIGHEST], sections[TOP]
     for s in range(low, high):
@@ -70,9 +79,19 @@ def look_at_sections(
 
 
 def settle(
-    low: int, high: int, capacity: int, least: Any, items: Any, count: int, begin: Any, end: Any, size: Any, twin: Any,
-    sections: Any, state: Any,
-) -> int:  # fmt: skip
+    low: int,
+    high: int,
+    capacity: int,
+    least: Any,
+    items: Any,
+    count: int,
+    begin: Any,
+    end: Any,
+    size: Any,
+    twin: Any,
+    sections: Any,
+    state: Any,
+) -> int:
     """Raise `least` to what the sections from `low` to `high` imply; one that cannot be packed, or FITS."""
     highest, top = sections[HIGHEST], sections[TOP]
     changed = True
@@ -108,7 +127,7 @@ def section_to_fill(low: int, high: int, capacity: int, sections: Any, failures:
 
 def next_item(
     low: int, high: int, least: Any, items: Any, count: int, begin: Any, end: Any, size: Any, rank: Any
-) -> int:  # fmt: skip
+) -> int:
     """The lowest item live from `low` to `high`, ties by rank, or one that fits below it, and so on down."""
     found = -1
     for k in range(count):
@@ -145,9 +164,7 @@ def part_around(v: int, items: Any, count: int, begin: Any, end: Any, crossing: 
             break
 
 
-def put_on(
-    v: int, least: Any, items: Any, count: int, begin: Any, end: Any, size: Any, deeper: Any, left: Any
-) -> None:  # fmt: skip
+def put_on(v: int, least: Any, items: Any, count: int, begin: Any, end: Any, size: Any, deeper: Any, left: Any) -> None:
     """Fill the next row, `deeper` and `left`: `v` lies at its least offset, those live with it above."""
     for k in range(len(least)):
         deeper[k] = least[k]
@@ -161,9 +178,7 @@ def put_on(
                 deeper[other] = max(deeper[other], top)
 
 
-def refuse(
-    v: int, capacity: int, least: Any, items: Any, count: int, begin: Any, end: Any, size: Any
-) -> None:  # fmt: skip
+def refuse(v: int, capacity: int, least: Any, items: Any, count: int, begin: Any, end: Any, size: Any) -> None:
     """Raise `v` from its least offset to the next it may have: on top of another that is left."""
     lowest = capacity + 1
     for k in range(count):
@@ -174,16 +189,26 @@ def refuse(
 
 
 def pack(
-    choice: int, capacity: int, begin: Any, end: Any, size: Any, rank: Any, twin: Any, least: Any, items: Any,
-    levels: Any, sections: Any, crossing: Any, failures: Any, state: Any,
-) -> int:  # fmt: skip
+    choice: int,
+    capacity: int,
+    begin: Any,
+    end: Any,
+    size: Any,
+    rank: Any,
+    twin: Any,
+    least: Any,
+    items: Any,
+    levels: Any,
+    sections: Any,
+    crossing: Any,
+    failures: Any,
+    state: Any,
+) -> int:
     """Go on with a search until it ends or is out of work; row DEPTH of `least` then has the offsets of a packing."""
     while state[WORK] >= 0:
         depth = state[DEPTH]
         known, left, count = least[depth], items[depth], levels[depth, LEFT]
-        failed = settle(
-            state[FROM], state[TO], capacity, known, left, count, begin, end, size, twin, sections, state
-        )  # fmt: skip
+        failed = settle(state[FROM], state[TO], capacity, known, left, count, begin, end, size, twin, sections, state)
         if failed == FITS and count == 0:
             return PACKED
         if failed == FITS:
@@ -233,5 +258,7 @@ def _signatures() -> Mapping[str, Any]:
 
 KERNELS = Kernels(
     (sort_items, look_at_sections, settle, section_to_fill, next_item, part_around, put_on, refuse, pack),
-    _signatures, {}, frozenset(),
-)  # fmt: skip
+    _signatures,
+    {},
+    frozenset(),
+)

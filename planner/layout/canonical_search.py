@@ -36,14 +36,18 @@ from planner.layout.canonical_kernels import (
     WHERE_IT_FAILED,
     WHOLE,
     WORK,
-)  # fmt: skip
+)
 from planner.layout.storages import Storages
 
 # Keys of the ranks in the order they are tried: each first by the one, ties by the next, the larger first.
 RANKS = (
-    ("total", "width", "area"), ("total", "area", "width"), ("width", "total", "area"), ("area", "width", "total"),
-    ("width", "area", "total"), ("size", "width", "total"),
-)  # fmt: skip
+    ("total", "width", "area"),
+    ("total", "area", "width"),
+    ("width", "total", "area"),
+    ("area", "width", "total"),
+    ("width", "area", "total"),
+    ("size", "width", "total"),
+)
 # More storages than this take too much memory: the search keeps what is left at every depth.
 MOST = 3_000
 # Looks at a section: of a search in the first round for each pair of storages, so that it can place all of them, and
@@ -88,9 +92,11 @@ class Packing:
         profile = self.profile()
         width = self.end - self.begin
         keys = {
-            "size": self.size, "width": width, "area": width * self.size.astype(float),
+            "size": self.size,
+            "width": width,
+            "area": width * self.size.astype(float),
             "total": np.array([profile[a:b].max(initial=0) for a, b in zip(self.begin, self.end, strict=True)]),
-        }  # fmt: skip
+        }
         for names in RANKS:
             rank = np.empty(len(self.size), np.int64)
             rank[np.lexsort([-keys[name] for name in reversed(names)])] = np.arange(len(self.size))
@@ -113,9 +119,21 @@ class Packing:
             work -= SLICE
             self.looks[0] += state[WORK]
             said = KERNELS.compiled()["pack"](
-                choice, capacity, self.begin, self.end, self.size, rank, self.twin, least, items, levels, columns,
-                crossing, failures, state,
-            )  # fmt: skip
+                choice,
+                capacity,
+                self.begin,
+                self.end,
+                self.size,
+                rank,
+                self.twin,
+                least,
+                items,
+                levels,
+                columns,
+                crossing,
+                failures,
+                state,
+            )
             self.looks[0] -= state[WORK]
         return int(said), least[state[DEPTH]]
 

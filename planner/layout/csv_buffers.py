@@ -51,9 +51,14 @@ class Buffers:
         points = np.unique(np.concatenate([self.lower, self.upper]))
         none = np.zeros(0, np.int64)
         return Storages(
-            np.searchsorted(points, self.lower), np.searchsorted(points, self.upper), self.size, none, none, none,
+            np.searchsorted(points, self.lower),
+            np.searchsorted(points, self.upper),
+            self.size,
+            none,
+            none,
+            none,
             max(len(points) - 1, 0),
-        )  # fmt: skip
+        )
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -67,9 +72,11 @@ class Packed:
 
     def document(self) -> dict[str, Any]:
         return {
-            "offsets": self.offsets.tolist(), "arena_bytes": self.arena_bytes, "bound_bytes": self.bound_bytes,
+            "offsets": self.offsets.tolist(),
+            "arena_bytes": self.arena_bytes,
+            "bound_bytes": self.bound_bytes,
             "status": self.status,
-        }  # fmt: skip
+        }
 
 
 def pack(buffers: Buffers, cancel: threading.Event | None = None) -> Packed:
@@ -184,12 +191,19 @@ def _rows(given: Any, path: str) -> Sequence[Any]:
 
 
 ASKED: dict[str, Parser] = {
-    "buffers": _rows, "capacity": or_none(whole(0)), "alignment": whole(1, LARGEST), "search_seconds": seconds,
-}  # fmt: skip
+    "buffers": _rows,
+    "capacity": or_none(whole(0)),
+    "alignment": whole(1, LARGEST),
+    "search_seconds": seconds,
+}
 BUFFER: dict[str, Parser] = {
-    "id": or_none(_id), "lower": whole(-LARGEST, LARGEST), "upper": whole(-LARGEST, LARGEST),
-    "size": whole(0, LARGEST), "alignment": whole(1, LARGEST), "offset": or_none(whole(0, LARGEST)),
-}  # fmt: skip
+    "id": or_none(_id),
+    "lower": whole(-LARGEST, LARGEST),
+    "upper": whole(-LARGEST, LARGEST),
+    "size": whole(0, LARGEST),
+    "alignment": whole(1, LARGEST),
+    "offset": or_none(whole(0, LARGEST)),
+}
 
 
 def _collisions(table: np.ndarray) -> list[Finding]:

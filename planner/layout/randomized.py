@@ -22,9 +22,7 @@ from planner.problem.plan import Lifetimes
 ROUNDS = 6
 
 
-def place(
-    lives: Lifetimes, size: np.ndarray, workspace: np.ndarray, alignment: int, monitor: Monitor
-) -> np.ndarray:  # fmt: skip
+def place(lives: Lifetimes, size: np.ndarray, workspace: np.ndarray, alignment: int, monitor: Monitor) -> np.ndarray:
     """Offsets that need the smallest arena found in the monitor's time; see `planner.layout`."""
     todo = placement(lives, size, workspace, alignment)
     return todo.offsets(smallest(todo.storages, tries(todo.storages, monitor), monitor))
@@ -47,7 +45,7 @@ def tries(storages: Storages, monitor: Monitor) -> Iterator[np.ndarray]:
 
 def around(
     storages: Storages, best: np.ndarray, need: int, in_order: Callable[[np.ndarray], np.ndarray]
-) -> Iterator[np.ndarray]:  # fmt: skip
+) -> Iterator[np.ndarray]:
     """Offsets from orders near that of the best so far, without end; `best` is above `need` bytes.
 
     An order that places by offset gives the same arena or a smaller one.

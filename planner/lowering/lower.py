@@ -90,10 +90,16 @@ class Lowered:
             if roots[v] == v:
                 first[values[v]] = v
         return replace(
-            self, problem=resolved(self.problem, choices), graph=graph, roots=roots, value_buffer=values,
-            buffer_value=first, groups=(), known={},
+            self,
+            problem=resolved(self.problem, choices),
+            graph=graph,
+            roots=roots,
+            value_buffer=values,
+            buffer_value=first,
+            groups=(),
+            known={},
             extra={b: self.name_of_buffer(b) for b, v in enumerate(first) if v == ABSENT},
-        )  # fmt: skip
+        )
 
 
 def lower(
@@ -131,9 +137,15 @@ class _Lowering:
     def lowered(self) -> Lowered:
         reads, shape_reads = self._reads()
         return Lowered(
-            self._problem(reads, shape_reads), self.graph, self.roots, self.task_node, self.node_task,
-            self.value_buffer, self.buffer_value, self._categories(),
-        )  # fmt: skip
+            self._problem(reads, shape_reads),
+            self.graph,
+            self.roots,
+            self.task_node,
+            self.node_task,
+            self.value_buffer,
+            self.buffer_value,
+            self._categories(),
+        )
 
     def _number_buffers(self) -> None:
         """One buffer a storage; what overwrites a resident storage in place lies in that very buffer."""

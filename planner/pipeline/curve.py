@@ -100,10 +100,17 @@ def curve(
         fields = {name: sent for name, sent in request.given.items() if name != "budgets"}
         one = replace(request, budget=budget, given={**fields, "budget": given})
         facts = Facts(
-            planned.question, planned.plan, planned.runs, planned.question.judged(mirrored.order, "mirror"), ran,
-            (*notes, *base.warnings, *stages.notes), stages.elapsed, stages.stopped_by_clock, stages.cancel.is_set(),
+            planned.question,
+            planned.plan,
+            planned.runs,
+            planned.question.judged(mirrored.order, "mirror"),
+            ran,
+            (*notes, *base.warnings, *stages.notes),
+            stages.elapsed,
+            stages.stopped_by_clock,
+            stages.cancel.is_set(),
             one,
-        )  # fmt: skip
+        )
         graph = {"graph": document(planned.rewritten)} if "graph" in request.returns else {}
         report = assemble(facts, identity(source), sections | graph)
         outcomes.append(Outcome(report, source, planned.rewritten, planned.plan))
@@ -259,9 +266,13 @@ def _realized(question: Question, plan: Plan) -> execution_check.Planned:
 
 
 def _cut(
-    model: bytes | Graph, forward: Graph, request: Request, limits: Limits | None, planned: execution_check.Planned,
+    model: bytes | Graph,
+    forward: Graph,
+    request: Request,
+    limits: Limits | None,
+    planned: execution_check.Planned,
     batch: int,
-) -> Question | None:  # fmt: skip
+) -> Question | None:
     """The question of a point about the model with its batch cut down, for a run that is short enough."""
     return smaller(model, forward, request, limits, batch, planned.question.lowered.groups)
 

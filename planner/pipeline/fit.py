@@ -109,9 +109,13 @@ def fit(
     if best is not None and best.plan is not None:
         request = sizes.final_request(best)
         outcome = solve(
-            model, request, limits=limits, on_progress=on_progress, cancel=stages.cancel,
+            model,
+            request,
+            limits=limits,
+            on_progress=on_progress,
+            cancel=stages.cancel,
             seeds=[Found(best.plan.order, best.plan.planner, best.plan.choices)],
-        )  # fmt: skip
+        )
     return Fit(_document(asked, dimension, sizes, best, outcome, stages), outcome, request)
 
 
@@ -127,11 +131,14 @@ def dimension_of(model: bytes | Graph, asked: FitAsked, limits: Limits | None) -
         return there[0]
     shown = ", ".join(there) if there else "none: every length is a number"
     raise BadRequest.one(
-        "unknown_dimension", "grow", f"{asked.grow!r}; dimensions without a length: {shown}",
+        "unknown_dimension",
+        "grow",
+        f"{asked.grow!r}; dimensions without a length: {shown}",
         "one named dimension that is left open",
-        "name it, such as --grow N, and give the others with --dim" if there
+        "name it, such as --grow N, and give the others with --dim"
+        if there
         else "export the model with a named dimension, or grow the batch",
-    )  # fmt: skip
+    )
 
 
 def _unbound(model: bytes | Graph, request: Request, limits: Limits | None) -> list[str]:
@@ -191,9 +198,12 @@ class Sizes:
         assert first.question is not None and second.question is not None
         if first.question.lowered.problem.size.tolist() == second.question.lowered.problem.size.tolist():
             raise BadRequest.one(
-                "does_not_grow", "grow", f"{self.asked.grow!r}, at 1 as large as at 2", "something that changes sizes",
+                "does_not_grow",
+                "grow",
+                f"{self.asked.grow!r}, at 1 as large as at 2",
+                "something that changes sizes",
                 "grow a dimension the model has left open",
-            )  # fmt: skip
+            )
         low, high = 2, LARGEST + 1
         for size in self._foretold(first.question, second.question):
             if low < size < high and self._may_try():
@@ -323,9 +333,12 @@ def _about_growing(error: BadGraph) -> Exception:
     if [finding.path for finding in error.findings] != ["batch"]:
         return error
     return BadRequest.one(
-        "cannot_grow", "grow", "a model none of whose inputs has a leading length", "inputs with shapes",
+        "cannot_grow",
+        "grow",
+        "a model none of whose inputs has a leading length",
+        "inputs with shapes",
         "declare shape and dtype of the inputs, or grow a dimension by its name",
-    )  # fmt: skip
+    )
 
 
 def _percent(question: Question, cost: int) -> str:
@@ -340,7 +353,7 @@ def _crossing(at_one: int, at_two: int, limit: int) -> int:
 
 def _document(
     asked: FitAsked, dimension: str | None, sizes: Sizes, best: Try | None, outcome: Outcome | None, stages: Stages
-) -> dict[str, Any]:  # fmt: skip
+) -> dict[str, Any]:
     """The answer as `remat-fit/1`."""
     known = sizes.tried[min(sizes.tried)].question
     size = 0 if best is None else best.size

@@ -53,9 +53,12 @@ def solve(model: bytes | Graph, request: Request, limits: Limits | None, stages:
     """Plan a model for all of `request.shapes`. Raises BadGraph, BadRequest, and BadRequest where graphs differ."""
     if isinstance(model, Graph):
         raise BadRequest.one(
-            "cannot_rebind", "shapes", "a graph that has its shapes", "a model file or document",
+            "cannot_rebind",
+            "shapes",
+            "a graph that has its shapes",
+            "a model file or document",
             "give the bytes of the model, from which each set is read",
-        )  # fmt: skip
+        )
     cases = _cases(model, request, limits, stages)
     with stages("plan"):
         cases = [replace(case, question=stages.bounded(case.question)) for case in cases]
@@ -101,10 +104,17 @@ def solve(model: bytes | Graph, request: Request, limits: Limits | None, stages:
     different = [ran for ran in executed if ran.status == execution_check.DIFFERENT]
     notes = dict.fromkeys(note for case in cases for note in (*case.notes, *case.question.warnings))
     facts = Facts(
-        question, plans[worst], runs[worst], mirrored,
-        (different or [executed[worst]])[0], (*notes, *stages.notes), stages.elapsed, stages.stopped_by_clock,
-        stages.cancel.is_set(), request,
-    )  # fmt: skip
+        question,
+        plans[worst],
+        runs[worst],
+        mirrored,
+        (different or [executed[worst]])[0],
+        (*notes, *stages.notes),
+        stages.elapsed,
+        stages.stopped_by_clock,
+        stages.cancel.is_set(),
+        request,
+    )
     return Outcome(assemble(facts, identity(source), sections), source, made[worst].rewritten, plans[worst])
 
 
@@ -166,19 +176,24 @@ def _demand_the_same(first: Case, other: Case, k: int) -> None:
     apart = [f"{a}, not {b}" for a, b in zip(*names, strict=False) if a != b]
     found = f"{len(names[1])} nodes, not {len(names[0])}" if len(names[0]) != len(names[1]) else "other reads or bodies"
     raise BadRequest.one(
-        "shapes_differ", f"shapes[{k}]", apart[0] if apart else found, "the same nodes as shapes[0] makes",
+        "shapes_differ",
+        f"shapes[{k}]",
+        apart[0] if apart else found,
+        "the same nodes as shapes[0] makes",
         "plan that set by itself",
-    )  # fmt: skip
+    )
 
 
 def _executed(
     model: bytes, case: Case, planned: execution_check.Planned, limits: Limits | None, stages: Stages
-) -> execution_check.Executed:  # fmt: skip
+) -> execution_check.Executed:
     groups = planned.question.lowered.groups
     return execution_check.prove(
-        planned, case.request, lambda batch: smaller(model, case.forward, case.request, limits, batch, groups),
+        planned,
+        case.request,
+        lambda batch: smaller(model, case.forward, case.request, limits, batch, groups),
         stages.cancel,
-    )  # fmt: skip
+    )
 
 
 def _section(

@@ -136,8 +136,9 @@ class Deciding:
         over, count = score.bytes_over_budget, question.count
         return Worst(
             over if question.goal.budget_bytes else count.counted(over),
-            Fraction(score.cost, max(1, question.baseline_cost)) - 1, count.counted(score.peak_bytes),
-        )  # fmt: skip
+            Fraction(score.cost, max(1, question.baseline_cost)) - 1,
+            count.counted(score.peak_bytes),
+        )
 
     def _offer(self, decision: Decision) -> None:
         """Keep the decision where it beats the best so far."""
@@ -184,10 +185,7 @@ class Deciding:
             problem = resolved(question.lowered.problem, choices)
             judge = partial(portfolio.judge, problem, question.goal)
             monitor = Monitor(
-                judge,
-                self._seconds_left() * ORDER_PART,
-                self._iterations(ORDER_PART),
-                cancelled_by=self.cancel,
+                judge, self._seconds_left() * ORDER_PART, self._iterations(ORDER_PART), cancelled_by=self.cancel
             )
             own[k] = reordered(problem, question.goal, own[k], judge, monitor)
             self._spend(monitor)
@@ -230,9 +228,7 @@ def envelope(problems: Sequence[Problem]) -> Problem:
 
     What takes a storage over in all of them may do so here; a plan within the budget is nearly always one for all.
     """
-    size, workspace = (
-        np.maximum.reduce([getattr(p, name) for p in problems]) for name in ("size", "workspace")
-    )  # fmt: skip
+    size, workspace = (np.maximum.reduce([getattr(p, name) for p in problems]) for name in ("size", "workspace"))
     for column in (size, workspace):
         column.flags.writeable = False
     return replace(problems[0], size=size, workspace=workspace)

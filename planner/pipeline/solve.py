@@ -84,9 +84,17 @@ def _solve(
         )
     warnings = (*notes, *question.warnings, *stages.notes, *layout_notes, *section_notes)
     facts = Facts(
-        question, plan, runs, mirrored, executed, warnings, stages.elapsed, stages.stopped_by_clock,
-        stages.cancel.is_set(), request,
-    )  # fmt: skip
+        question,
+        plan,
+        runs,
+        mirrored,
+        executed,
+        warnings,
+        stages.elapsed,
+        stages.stopped_by_clock,
+        stages.cancel.is_set(),
+        request,
+    )
     with collector_paused():
         documents = {"source": source, "graph": rewritten}
         sections |= {name: document(graph) for name, graph in documents.items() if name in request.returns}

@@ -39,9 +39,13 @@ def _resolved(problem: Problem, choices: tuple[int, ...]) -> Problem:
     changed = _entries_of(table.buffers, chosen)
     size[table.buffers.index[changed]] = table.size[changed]
     return replace(
-        problem, cost=_frozen(cost), workspace=_frozen(workspace), size=_frozen(size),
-        reads=_with_rows(problem.reads, tasks, table.reads, entries), choices=NO_CHOICES,
-    )  # fmt: skip
+        problem,
+        cost=_frozen(cost),
+        workspace=_frozen(workspace),
+        size=_frozen(size),
+        reads=_with_rows(problem.reads, tasks, table.reads, entries),
+        choices=NO_CHOICES,
+    )
 
 
 def relaxed(problem: Problem) -> Problem:

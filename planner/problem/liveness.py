@@ -54,10 +54,14 @@ def lifetimes(problem: Problem, order: Order) -> Lifetimes:
     np.maximum.at(stop, bound, read_step + 1)
     held = _hold(problem, order, buffer, writer_step, start, stop)
     result = Lifetimes(
-        buffer, writer_step, start, stop, np.full(len(buffer), -1, np.int64),
+        buffer,
+        writer_step,
+        start,
+        stop,
+        np.full(len(buffer), -1, np.int64),
         Csr(_row_pointer(read_step, steps), bound),
         Csr(_row_pointer(write_step, steps), place[len(initial) :]),
-    )  # fmt: skip
+    )
     _take_over(problem, result, key, held)
     return result
 
@@ -118,11 +122,21 @@ def peak(problem: Problem, order: Order) -> int:
         made = np.zeros(problem.buffers, bool)
         made[problem.writes.index] = True
         highest = liveness_kernels.KERNELS.compiled()["highest_step"](
-            np.ascontiguousarray(order, np.int64), problem.reads.pointer, problem.reads.index,
-            problem.writes.pointer, problem.writes.index, problem.takeover.pointer, problem.takeover.index,
-            problem.size, problem.space, made, always, problem.workspace,
-            (problem.hold == TO_THE_END).astype(np.int64), np.full(problem.buffers, -1, np.int64),
-        )  # fmt: skip
+            np.ascontiguousarray(order, np.int64),
+            problem.reads.pointer,
+            problem.reads.index,
+            problem.writes.pointer,
+            problem.writes.index,
+            problem.takeover.pointer,
+            problem.takeover.index,
+            problem.size,
+            problem.space,
+            made,
+            always,
+            problem.workspace,
+            (problem.hold == TO_THE_END).astype(np.int64),
+            np.full(problem.buffers, -1, np.int64),
+        )
         if highest != liveness_kernels.UNKNOWN:
             return int(highest) + resident
     return int(profile(problem, order).max())

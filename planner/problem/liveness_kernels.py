@@ -12,9 +12,21 @@ UNKNOWN = -1
 
 
 def highest_step(
-    order: Any, read_pointer: Any, reads: Any, write_pointer: Any, writes: Any, take_pointer: Any, takes: Any,
-    size: Any, space: Any, made: Any, always: Any, workspace: Any, live: Any, ends: Any,
-) -> int:  # fmt: skip
+    order: Any,
+    read_pointer: Any,
+    reads: Any,
+    write_pointer: Any,
+    writes: Any,
+    take_pointer: Any,
+    takes: Any,
+    size: Any,
+    space: Any,
+    made: Any,
+    always: Any,
+    workspace: Any,
+    live: Any,
+    ends: Any,
+) -> int:
     """Largest bytes of a step beside what is always there; UNKNOWN where that is not defined.
 
     From the last step to the first: `live` (int64[m]) is 1 where the content is read later, at the start where it is

@@ -108,9 +108,12 @@ def _worst(report: Mapping[str, Any], sets: int) -> int:
     worst = shapes.get("worst") if isinstance(shapes, Mapping) else None
     if not isinstance(worst, int) or not 0 <= worst < sets:
         raise BadRequest.one(
-            "not_a_report", "shapes.worst", repr(worst)[:80], "the number of a set of shapes",
+            "not_a_report",
+            "shapes.worst",
+            repr(worst)[:80],
+            "the number of a set of shapes",
             "write the report with `remat plan -o`",
-        )  # fmt: skip
+        )
     return worst
 
 
@@ -262,10 +265,16 @@ def _grown(then: Question, before: Plan, question: Question, after: Plan) -> lis
         if (grown := count - held.get(value, 0)) > 0:
             changed = value in sizes and count != sizes[value]
             why = NEW if value not in sizes else GREW if changed else HELD
-            rows.append({
-                "value": value, "node": makers.get(value), "was": held.get(value, 0), "now": count, "bytes": grown,
-                "why": why,
-            })  # fmt: skip
+            rows.append(
+                {
+                    "value": value,
+                    "node": makers.get(value),
+                    "was": held.get(value, 0),
+                    "now": count,
+                    "bytes": grown,
+                    "why": why,
+                }
+            )
     return sorted(rows, key=lambda row: (row["why"] == HELD, -row["bytes"], row["value"]))
 
 

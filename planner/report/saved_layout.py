@@ -30,9 +30,7 @@ def with_layout(question: Question, plan: Plan, runs: Sequence, section: Mapping
             offsets[k] = below
             below += -(-int(problem.size[lives.buffer[k]]) // ALIGNMENT) * ALIGNMENT
     run_of = run_of_instance(plan)
-    instance = {
-        (lowered.name_of_buffer(int(lives.buffer[k])), int(run_of[k])): k for k in range(count)
-    }  # fmt: skip
+    instance = {(lowered.name_of_buffer(int(lives.buffer[k])), int(run_of[k])): k for k in range(count)}
     for value, run, offset in zip(section["value"], section["run"], section["offset"], strict=True):
         if (value, run) not in instance:
             raise IllegalPlan(f"layout: {value!r} has no run {run} in this plan")

@@ -90,9 +90,12 @@ def certificate(document: Mapping[str, Any]) -> dict[str, Any]:
     given = bound.get("certificate", {}).get("claims", [])
     if not given:
         raise BadRequest.one(
-            "not_a_report", "plan.bound.certificate", "nothing", "a report whose bound has its certificate",
+            "not_a_report",
+            "plan.bound.certificate",
+            "nothing",
+            "a report whose bound has its certificate",
             "plan the model again and save the report with -o",
-        )  # fmt: skip
+        )
     shown = {"peak": 0, "cost": 0}
     for claim in given:
         if claims.answers(claim, question.goal):

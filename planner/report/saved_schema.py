@@ -115,6 +115,9 @@ def _lists(columns: msgspec.Struct | None) -> list[tuple[str, Any]]:
 
 def _damaged(path: str, found: str) -> BadRequest:
     return BadRequest.one(
-        "not_a_report", path, found, "a report with its source, as it was written",
+        "not_a_report",
+        path,
+        found,
+        "a report with its source, as it was written",
         'write it with `remat plan -o`, or ask for {"return": ["plan", "source"]}',
-    )  # fmt: skip
+    )

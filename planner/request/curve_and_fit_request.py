@@ -61,9 +61,12 @@ def _left_out(name: str) -> Finding:
     if name in NOT_IN_A_CURVE[:3]:
         return Finding("conflicting_goals", name, f"{name} beside budgets", "budgets alone", f"leave {name} out")
     return Finding(
-        "unknown_field", name, f"{name}, which is about one plan", "no such field in a curve",
+        "unknown_field",
+        name,
+        f"{name}, which is about one plan",
+        "no such field in a curve",
         "leave it out, and ask for a plan at that budget",
-    )  # fmt: skip
+    )
 
 
 def _budgets(given: Any, findings: list[Finding]) -> tuple[Budget, ...]:

@@ -92,12 +92,15 @@ def parse_request(fields: Mapping[str, Any]) -> Request:
     if found.get("shapes"):
         findings += [
             Finding(
-                "conflicting_shapes", name, f"{name} beside several sets of shapes", "one set of shapes",
+                "conflicting_shapes",
+                name,
+                f"{name} beside several sets of shapes",
+                "one set of shapes",
                 "ask for it with the shapes of one set",
             )
             for name in ("advise", "advise_checkpoints")
             if found.get(name)
-        ]  # fmt: skip
+        ]
     if findings:
         raise BadRequest(findings[:MOST_FINDINGS])
     if "return" in found:

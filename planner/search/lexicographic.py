@@ -37,9 +37,8 @@ def search(problem: Problem, goal: Goal, planner: str, monitor: Monitor, seeds: 
         monitor.is_optimal = part.is_optimal
         return lowest
     return _cheapest_at_its_peak(
-        problem, goal, monitor, lowest,
-        lambda within, rest: portfolio.search(problem, within, planner, rest, [lowest]),
-    )  # fmt: skip
+        problem, goal, monitor, lowest, lambda within, rest: portfolio.search(problem, within, planner, rest, [lowest])
+    )
 
 
 def _within_the_time(problem: Problem, goal: Goal, found: Found) -> Found:
@@ -59,16 +58,19 @@ def _in_rounds(problem: Problem, goal: Goal, monitor: Monitor, seeds: Sequence[F
     found = lowest
     if not (part.is_optimal or arms.are_over()):
         found = _cheapest_at_its_peak(
-            problem, goal, arms.whole, lowest,
+            problem,
+            goal,
+            arms.whole,
+            lowest,
             lambda within, rest: portfolio.improved(problem, within, lowest, Arms(rest)),
-        )  # fmt: skip
+        )
     arms.spent(part)
     return found
 
 
 def _cheapest_at_its_peak(
     problem: Problem, goal: Goal, monitor: Monitor, lowest: Found, search_within: Callable[[Goal, Monitor], Found]
-) -> Found:  # fmt: skip
+) -> Found:
     """The plan, or one that peaks no higher and takes less time."""
     score = portfolio.judge(problem, goal, lowest.order, lowest.choices)
     within = replace(goal, budget_bytes=score.peak_bytes, max_overhead=None)

@@ -74,9 +74,7 @@ def _judge_of(problem: Problem, goal: Goal, choices: Sequence[int]) -> Callable[
     return lambda order: judge(problem, goal, order, choices)
 
 
-def search(
-    problem: Problem, goal: Goal, planner: str, monitor: Monitor, seeds: Sequence[Found] = ()
-) -> Found:  # fmt: skip
+def search(problem: Problem, goal: Goal, planner: str, monitor: Monitor, seeds: Sequence[Found] = ()) -> Found:
     """The best order `planner` finds, or for "auto" the best of all in the table, over all alternatives.
 
     `seeds` are orders that are legal under the goal, such as plans of the same problem at tighter budgets: what
@@ -103,7 +101,7 @@ def search(
 
 def in_rounds(
     problem: Problem, goal: Goal, monitor: Monitor, seeds: Sequence[Found], alone: Callable[..., Found]
-) -> Found:  # fmt: skip
+) -> Found:
     """What "auto" finds with a limit on iterations; `alone(problem, goal, name, monitor)` is what one planner does.
 
     A budget that is out of reach is left to the few that are quick.

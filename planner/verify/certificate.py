@@ -159,9 +159,13 @@ class _Columns:
         by_output, by_input = 0, dict.fromkeys(self.reads[task], 0)
         for b in self.writes[task]:
             fitting = [
-                s for s in self.takeover[b] if s in by_input and self.hold[s] != RESIDENT
-                and self.space[s] == self.space[b] and self.size[s] >= self.size[b]
-            ]  # fmt: skip
+                s
+                for s in self.takeover[b]
+                if s in by_input
+                and self.hold[s] != RESIDENT
+                and self.space[s] == self.space[b]
+                and self.size[s] >= self.size[b]
+            ]
             by_output += self.bytes[b] if fitting else 0
             for s in fitting:
                 by_input[s] = max(by_input[s], self.bytes[b])

@@ -147,9 +147,13 @@ def check_layout(
 
 
 def check_packing(
-    lower: Sequence[int], upper: Sequence[int], size: Sequence[int], alignment: Sequence[int], offsets: Sequence[int],
+    lower: Sequence[int],
+    upper: Sequence[int],
+    size: Sequence[int],
+    alignment: Sequence[int],
+    offsets: Sequence[int],
     arena_bytes: int,
-) -> None:  # fmt: skip
+) -> None:
     """Accept offsets of buffers, each live from `lower` until before `upper`, no two of which share a byte.
 
     Raises IllegalPlan.

@@ -21,9 +21,13 @@ def report(before: Sequence[int], after: Sequence[int], budget: int | None = Non
 
 def point(budget: int, overhead: float, bound: float, status: str = "found") -> dict[str, Any]:
     return {
-        "budget": f"{budget}B", "budget_bytes": budget, "peak_bytes": budget, "overhead": overhead,
-        "bound_overhead": bound, "status": status,
-    }  # fmt: skip
+        "budget": f"{budget}B",
+        "budget_bytes": budget,
+        "peak_bytes": budget,
+        "overhead": overhead,
+        "bound_overhead": bound,
+        "status": status,
+    }
 
 
 def curve(*points: dict[str, Any], name: str = "m") -> dict[str, Any]:

@@ -17,24 +17,47 @@ from app.store.store import Store
 def graph_read(document: bytes = b"{}", name: str = "net") -> dict[str, Any]:
     """What a child says of a graph it has read."""
     return {
-        "document": document, "id": hashlib.sha256(document).hexdigest(), "name": name, "nodes": 3, "values": 4,
-        "format": "native", "forward_only": False,
-    }  # fmt: skip
+        "document": document,
+        "id": hashlib.sha256(document).hexdigest(),
+        "name": name,
+        "nodes": 3,
+        "values": 4,
+        "format": "native",
+        "forward_only": False,
+    }
 
 
 def solved(order: Any = "plan", budget: str = "50%", planner: str = "greedy", **plan: Any) -> dict[str, Any]:
     """What a child says of a plan it has made: half of 100 bytes saved for a tenth more time."""
     report = {
-        "id": "", "runtime": "arena", "device": "a100-80gb", "fits": True, "request": {"budget": budget},
+        "id": "",
+        "runtime": "arena",
+        "device": "a100-80gb",
+        "fits": True,
+        "request": {"budget": budget},
         "baseline": {"peak_bytes": 100, "seconds": 1.0},
         "plan": {
-            "status": "found", "planner": planner, "seed": 0, "reproducible": True, "budget_bytes": 50,
-            "max_overhead": None, "counts": "everything", "peak_bytes": 50, "arena_bytes": 64, "saved_bytes": 50,
-            "saved": 0.5, "seconds": 1.1, "overhead": 0.1, "gap": 0.05,
-            "bound": {"overhead": 0.05, "peak_bytes": 40}, "order": order,
-        } | plan,
-        "executed": {"status": "equal"}, "elapsed": {"read": 0.5, "plan": 1.5},
-    }  # fmt: skip
+            "status": "found",
+            "planner": planner,
+            "seed": 0,
+            "reproducible": True,
+            "budget_bytes": 50,
+            "max_overhead": None,
+            "counts": "everything",
+            "peak_bytes": 50,
+            "arena_bytes": 64,
+            "saved_bytes": 50,
+            "saved": 0.5,
+            "seconds": 1.1,
+            "overhead": 0.1,
+            "gap": 0.05,
+            "bound": {"overhead": 0.05, "peak_bytes": 40},
+            "order": order,
+        }
+        | plan,
+        "executed": {"status": "equal"},
+        "elapsed": {"read": 0.5, "plan": 1.5},
+    }
     sections = {"timeline": json.dumps({"step_bytes": [order]}).encode()}
     return {"report": json.dumps(report).encode(), "sections": sections, "exit_code": 0}
 

@@ -200,9 +200,11 @@ def test_every_command_is_one_of_the_program(name: str) -> None:
 def test_the_same_commands_serve_a_plan_as_processes(store_settings: dict[str, Any], tmp_path: Path) -> None:
     services = compose()
     place = {
-        "REMAT_DATABASE_URL": store_settings["database_url"], "REMAT_DATA": str(tmp_path / "data"),
-        "REMAT_LOG_LEVEL": "warning", "OMP_NUM_THREADS": "1",
-    }  # fmt: skip
+        "REMAT_DATABASE_URL": store_settings["database_url"],
+        "REMAT_DATA": str(tmp_path / "data"),
+        "REMAT_LOG_LEVEL": "warning",
+        "OMP_NUM_THREADS": "1",
+    }
     assert set(place) - {"REMAT_LOG_LEVEL", "OMP_NUM_THREADS"} <= set(services["api"]["environment"])
     with started(services["migrate"], place) as migrating:
         assert migrating.wait(120) == 0

@@ -74,9 +74,7 @@ def test_a_graph_of_another_size_is_not_taken_for_the_published_one(tmp_path):
 @pytest.mark.parametrize("path", sorted((FOLDER / "layout").glob("*.csv")), ids=lambda path: path.stem)
 def test_a_layout_instance_needs_no_more_at_once_than_its_capacity(path):
     rows = [{key: int(x) for key, x in row.items()} for row in csv.DictReader(path.open())]
-    changes = sorted(
-        [(row["lower"], row["size"]) for row in rows] + [(row["upper"], -row["size"]) for row in rows]
-    )  # fmt: skip
+    changes = sorted([(row["lower"], row["size"]) for row in rows] + [(row["upper"], -row["size"]) for row in rows])
     live, most = 0, 0
     for _, change in changes:
         live += change

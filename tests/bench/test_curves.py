@@ -12,15 +12,20 @@ from bench.curves import AS_THE_BOUND, IN_THE_GAP, PROVEN, breaks, breaks_of, is
 def points(*rows: tuple[float, float]) -> list[dict[str, Any]]:
     """Overhead and bound at budgets of 90%, 80%, 70%."""
     return [
-        {"budget": f"{90 - 10 * i}%", "budget_bytes": 90 - 10 * i, "peak_bytes": 90 - 10 * i, "status": "found",
-         "overhead": found, "bound_overhead": bound}
+        {
+            "budget": f"{90 - 10 * i}%",
+            "budget_bytes": 90 - 10 * i,
+            "peak_bytes": 90 - 10 * i,
+            "status": "found",
+            "overhead": found,
+            "bound_overhead": bound,
+        }
         for i, (found, bound) in enumerate(rows)
-    ]  # fmt: skip
+    ]
 
 
 @pytest.mark.parametrize(
-    ("middle", "why"),
-    [((0.5, 0.0), None), ((0.7, 0.0), IN_THE_GAP), ((0.7, 0.4), AS_THE_BOUND), ((0.7, 0.6), PROVEN)],
+    ("middle", "why"), [((0.5, 0.0), None), ((0.7, 0.0), IN_THE_GAP), ((0.7, 0.4), AS_THE_BOUND), ((0.7, 0.6), PROVEN)]
 )
 def test_a_break_is_explained_by_a_bound_above_the_line(middle: tuple[float, float], why: str | None):
     #   overhead  0 ── middle ── 1      the line at 80% is at 0.5, and that of the bounds at 0.3

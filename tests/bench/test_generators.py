@@ -22,10 +22,13 @@ from graph.formats.readers import load
 from graph.ir import Phase, consumers
 
 DOCUMENTS = {
-    "transformer": lambda: transformer(300), "chain": lambda: chain(20), "unet": lambda: unet(2),
-    "layered": lambda: layered(120, seed=3), "published_like": lambda: published_like(250),
+    "transformer": lambda: transformer(300),
+    "chain": lambda: chain(20),
+    "unet": lambda: unet(2),
+    "layered": lambda: layered(120, seed=3),
+    "published_like": lambda: published_like(250),
     "resnet": lambda: resnet(50, batch=2, image=(3, 32, 32)),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", DOCUMENTS)

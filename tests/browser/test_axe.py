@@ -19,9 +19,22 @@ from tests.browser.conftest import NARROW, WIDE, Watched, running
 pytestmark = pytest.mark.browser
 
 PAGES = (
-    "/", "/?model=none", "/jobs", "/jobs?state=failed", "/batches", "/upload", "/compare", "/nothing", "/plans/nothing",
-    "{done}", "{over}", "{plan}", "{plan}?embed=1", "/compare?a={a}&b={b}", "{gated}/login",
-)  # fmt: skip
+    "/",
+    "/?model=none",
+    "/jobs",
+    "/jobs?state=failed",
+    "/batches",
+    "/upload",
+    "/compare",
+    "/nothing",
+    "/plans/nothing",
+    "{done}",
+    "{over}",
+    "{plan}",
+    "{plan}?embed=1",
+    "/compare?a={a}&b={b}",
+    "{gated}/login",
+)
 LOOKS = [(size, colours) for size in (WIDE, NARROW) for colours in ("light", "dark")]
 
 

@@ -55,16 +55,46 @@ def _erf(x: Array) -> Array:
 
 
 _NUMPY: dict[str, Callable[[Array], Array]] = {
-    "relu": lambda x: np.maximum(x, 0), "sigmoid": sigmoid, "tanh": np.tanh, "exp": np.exp, "log": np.log,
-    "sqrt": np.sqrt, "abs": np.abs, "sign": np.sign, "floor": np.floor, "ceil": np.ceil, "negative": np.negative,
-    "_np_negative": np.negative, "reciprocal": np.reciprocal, "sin": np.sin, "cos": np.cos, "tan": np.tan,
-    "arcsin": np.arcsin, "arccos": np.arccos, "arctan": np.arctan, "sinh": np.sinh, "cosh": np.cosh,
-    "arcsinh": np.arcsinh, "arccosh": lambda x: np.arccosh(x), "arctanh": np.arctanh, "erf": _erf,
-    "softsign": lambda x: x / (1 + abs(x)), "softplus": lambda x: np.log1p(np.exp(x)), "_copy": lambda x: x,
-    "identity": lambda x: x, "rint": np.rint, "round": np.rint, "assign": lambda x: x, "share_data": lambda x: x,
-    "c_identity": lambda x: x, "logical_not": np.logical_not, "not": np.logical_not, "copy": lambda x: x,
-    "alias": lambda x: x, "mish": lambda x: x * np.tanh(np.log1p(np.exp(x))),
-}  # fmt: skip
+    "relu": lambda x: np.maximum(x, 0),
+    "sigmoid": sigmoid,
+    "tanh": np.tanh,
+    "exp": np.exp,
+    "log": np.log,
+    "sqrt": np.sqrt,
+    "abs": np.abs,
+    "sign": np.sign,
+    "floor": np.floor,
+    "ceil": np.ceil,
+    "negative": np.negative,
+    "_np_negative": np.negative,
+    "reciprocal": np.reciprocal,
+    "sin": np.sin,
+    "cos": np.cos,
+    "tan": np.tan,
+    "arcsin": np.arcsin,
+    "arccos": np.arccos,
+    "arctan": np.arctan,
+    "sinh": np.sinh,
+    "cosh": np.cosh,
+    "arcsinh": np.arcsinh,
+    "arccosh": lambda x: np.arccosh(x),
+    "arctanh": np.arctanh,
+    "erf": _erf,
+    "softsign": lambda x: x / (1 + abs(x)),
+    "softplus": lambda x: np.log1p(np.exp(x)),
+    "_copy": lambda x: x,
+    "identity": lambda x: x,
+    "rint": np.rint,
+    "round": np.rint,
+    "assign": lambda x: x,
+    "share_data": lambda x: x,
+    "c_identity": lambda x: x,
+    "logical_not": np.logical_not,
+    "not": np.logical_not,
+    "copy": lambda x: x,
+    "alias": lambda x: x,
+    "mish": lambda x: x * np.tanh(np.log1p(np.exp(x))),
+}
 
 
 def _norm(x: Array, axes: tuple[int, ...], epsilon: float) -> Array:
@@ -223,9 +253,15 @@ def _mxnet() -> list[Use]:
         use("_contrib_div_sqrt_dim", X, expected=lambda x: x / 2),
     ]
     binary: dict[str, Callable[[Array, Array], Array]] = {
-        "Add": np.add, "Sub": np.subtract, "Mul": np.multiply, "Div": np.divide, "Pow": np.power, "Max": np.maximum,
-        "Min": np.minimum, "Mod": np.fmod,
-    }  # fmt: skip
+        "Add": np.add,
+        "Sub": np.subtract,
+        "Mul": np.multiply,
+        "Div": np.divide,
+        "Pow": np.power,
+        "Max": np.maximum,
+        "Min": np.minimum,
+        "Mod": np.fmod,
+    }
     from graph.formats.mxnet import ops
 
     found += [use(op, POSITIVE, expected=_NUMPY[op]) for op in ops._UNARY if op != "arccosh"]
@@ -239,8 +275,13 @@ def _mxnet() -> list[Use]:
         use(op, POSITIVE, scalar=2, expected=lambda x, f=binary[kind]: f(np.float32(2), x))
         for op, kind in ops._REVERSED.items()
     ]
-    compared = {"equal": np.equal, "greater": np.greater, "greater_equal": np.greater_equal, "lesser": np.less,
-                "lesser_equal": np.less_equal}  # fmt: skip
+    compared = {
+        "equal": np.equal,
+        "greater": np.greater,
+        "greater_equal": np.greater_equal,
+        "lesser": np.less,
+        "lesser_equal": np.less_equal,
+    }
     for word, function in compared.items():
         found += [use(f"broadcast_{word}", X, Y, expected=lambda x, y, f=function: f(x, y))]
         found += [use(f"_{word}_scalar", X, scalar=0, expected=lambda x, f=function: f(x, 0))]
@@ -368,9 +409,20 @@ def _caffe2() -> list[Use]:
     for op, kind in ops._UNARY.items():
         word = "copy" if kind == "Identity" else {"Negative": "negative"}.get(op, op.lower())
         found.append(use(op, cast.get(op, POSITIVE), expected=_NUMPY[word]))
-    numpy_of = {"Add": np.add, "Sub": np.subtract, "Mul": np.multiply, "Div": np.divide, "And": np.logical_and,
-                "Or": np.logical_or, "Xor": np.logical_xor, "EQ": np.equal, "LT": np.less, "LE": np.less_equal,
-                "GT": np.greater, "GE": np.greater_equal}  # fmt: skip
+    numpy_of = {
+        "Add": np.add,
+        "Sub": np.subtract,
+        "Mul": np.multiply,
+        "Div": np.divide,
+        "And": np.logical_and,
+        "Or": np.logical_or,
+        "Xor": np.logical_xor,
+        "EQ": np.equal,
+        "LT": np.less,
+        "LE": np.less_equal,
+        "GT": np.greater,
+        "GE": np.greater_equal,
+    }
     found += [use(op, cast.get(op, POSITIVE), cast.get(op, POSITIVE + 1), expected=numpy_of[op]) for op in ops._BINARY]
     return found
 
@@ -493,10 +545,23 @@ def _paddle() -> list[Use]:
     ]
     flags = {"logical_not", "logical_and", "logical_or", "logical_xor"}
     found += [use(op, TRUE if op in flags else POSITIVE, expected=_NUMPY[op]) for op in ops._UNARY]
-    numpy_of = {"Add": np.add, "Sub": np.subtract, "Mul": np.multiply, "Div": np.divide, "Pow": np.power,
-                "Max": np.maximum, "Min": np.minimum, "Equal": np.equal, "Less": np.less, "LessOrEqual": np.less_equal,
-                "Greater": np.greater, "GreaterOrEqual": np.greater_equal, "And": np.logical_and, "Or": np.logical_or,
-                "Xor": np.logical_xor}  # fmt: skip
+    numpy_of = {
+        "Add": np.add,
+        "Sub": np.subtract,
+        "Mul": np.multiply,
+        "Div": np.divide,
+        "Pow": np.power,
+        "Max": np.maximum,
+        "Min": np.minimum,
+        "Equal": np.equal,
+        "Less": np.less,
+        "LessOrEqual": np.less_equal,
+        "Greater": np.greater,
+        "GreaterOrEqual": np.greater_equal,
+        "And": np.logical_and,
+        "Or": np.logical_or,
+        "Xor": np.logical_xor,
+    }
     for op, kind in ops._BINARY.items():
         pair = (TRUE, X < 0.5) if op in flags else (POSITIVE, POSITIVE + 1)
         found.append(use(op, *pair, expected=numpy_of[kind]))

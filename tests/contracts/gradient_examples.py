@@ -61,18 +61,26 @@ def _elementwise() -> list[Example]:
         found += _uses(op, ([real(2, 3, low=-0.9, high=0.9)],))
     found += _uses("Acosh", ([real(2, 3, low=1.2, high=3)],))
     for op, attributes in {
-        "LeakyRelu": {"alpha": 0.3}, "ThresholdedRelu": {"alpha": 0.5}, "Elu": {"alpha": 1.5},
-        "Selu": {"alpha": 1.2, "gamma": 0.9}, "Celu": {"alpha": 0.7}, "HardSigmoid": {"alpha": 0.3, "beta": 0.4},
-        "Gelu": {"approximate": "tanh"}, "Shrink": {"lambd": 0.4, "bias": 0.2},
-    }.items():  # fmt: skip
+        "LeakyRelu": {"alpha": 0.3},
+        "ThresholdedRelu": {"alpha": 0.5},
+        "Elu": {"alpha": 1.5},
+        "Selu": {"alpha": 1.2, "gamma": 0.9},
+        "Celu": {"alpha": 0.7},
+        "HardSigmoid": {"alpha": 0.3, "beta": 0.4},
+        "Gelu": {"approximate": "tanh"},
+        "Shrink": {"lambd": 0.4, "bias": 0.2},
+    }.items():
         single = {"dtype": "float32", "tolerance": 1e-3} if op == "Celu" else {}
         found += _uses(op, ([apart(3, 5)], attributes), ([apart(4)],), **single)
     found += _uses("Swish", ([apart(3, 5)], {"alpha": 1.5}), ([apart(4)],), opset=24)
     found += _uses("PRelu", ([apart(2, 3, 4), real(3, 1)],), ([apart(2, 3), real()],), ([apart(2, 3), real(2, 3)],))
     found += _uses(
-        "Clip", ([apart(3, 4), np.array(-0.7), np.array(0.9)],), ([apart(3, 4), None, np.array(0.5)],),
-        ([apart(3, 4), np.array(-0.4)],), ([apart(5)],),
-    )  # fmt: skip
+        "Clip",
+        ([apart(3, 4), np.array(-0.7), np.array(0.9)],),
+        ([apart(3, 4), None, np.array(0.5)],),
+        ([apart(3, 4), np.array(-0.4)],),
+        ([apart(5)],),
+    )
     drop = [np.array(0.4), np.array(True)]
     found += _uses(
         "Dropout", ([real(3, 4), *drop],), ([real(5), None, np.array(True)],), outputs=(True, False), fixed=(1,)
@@ -113,32 +121,44 @@ def _arithmetic() -> list[Example]:
 
 def _products() -> list[Example]:
     found = _uses(
-        "MatMul", *[
+        "MatMul",
+        *[
             ([real(*a), real(*b)],)
             for a, b in (
-                ((3, 4), (4, 2)), ((2, 3, 4), (4, 5)), ((2, 3, 4), (2, 4, 5)), ((2, 1, 3, 4), (5, 4, 2)),
-                ((4,), (4,)), ((4,), (4, 3)), ((2, 3, 4), (4,)), ((4,), (2, 4, 3)), ((3, 4), (2, 4, 5)),
+                ((3, 4), (4, 2)),
+                ((2, 3, 4), (4, 5)),
+                ((2, 3, 4), (2, 4, 5)),
+                ((2, 1, 3, 4), (5, 4, 2)),
+                ((4,), (4,)),
+                ((4,), (4, 3)),
+                ((2, 3, 4), (4,)),
+                ((4,), (2, 4, 3)),
+                ((3, 4), (2, 4, 5)),
                 ((2, 4, 3, 4), (4,)),
             )
         ],
-    )  # fmt: skip
+    )
     for ta in (0, 1):
         for tb in (0, 1):
             a, b = real(*((4, 3) if ta else (3, 4))), real(*((2, 4) if tb else (4, 2)))
             found += _uses(
-                "Gemm", ([a, b, real(2)], {"transA": ta, "transB": tb, "alpha": 0.5, "beta": 2.0}),
-                ([a, b], {"transA": ta, "transB": tb}), ([a, b, real(3, 1)], {"transA": ta, "transB": tb}),
-            )  # fmt: skip
+                "Gemm",
+                ([a, b, real(2)], {"transA": ta, "transB": tb, "alpha": 0.5, "beta": 2.0}),
+                ([a, b], {"transA": ta, "transB": tb}),
+                ([a, b, real(3, 1)], {"transA": ta, "transB": tb}),
+            )
             stacks = real(2, *a.shape), real(3, 2, *b.shape)
             found += _uses("remat::MatMul", ([*stacks], {"trans_a": ta, "trans_b": tb}))
     q, kt, v = real(2, 3, 4), real(2, 4, 5), real(2, 5, 6)
     seen = np.array([[True, False, True, True, True], [True] * 5, [False, True, False, True, True]])
     found += _uses(
-        "remat::FusedAttention", ([q, kt, v, real(3, 5), seen], {"scale": 0.5, "fill": -9.0}),
-        ([q, kt, v, real(2, 1, 5)],), ([q[0], kt[0], v[0], None, seen], {"scale": 0.7}),
+        "remat::FusedAttention",
+        ([q, kt, v, real(3, 5), seen], {"scale": 0.5, "fill": -9.0}),
+        ([q, kt, v, real(2, 1, 5)],),
+        ([q[0], kt[0], v[0], None, seen], {"scale": 0.7}),
         ([real(2, 1, 150, 2), real(2, 1, 2, 3), real(2, 1, 3, 2), real(1, 150, 1)],),
         outputs=(True, True),
-    )  # fmt: skip
+    )
     found += _uses("remat::FusedAttention", ([q, kt, v],))
     found += _uses(
         "Einsum",
@@ -164,16 +184,22 @@ def _reductions() -> list[Example]:
         "ReduceProd",
     ):
         found += _uses(
-            op, ([apart(2, 3, 4), ints(1)],), ([apart(2, 3, 4), ints(0, -1)], {"keepdims": 0}), ([apart(3, 2)],),
+            op,
+            ([apart(2, 3, 4), ints(1)],),
+            ([apart(2, 3, 4), ints(0, -1)], {"keepdims": 0}),
+            ([apart(3, 2)],),
             ([apart(3, 2)], {"noop_with_empty_axes": 1}),
-        )  # fmt: skip
+        )
     zeros = np.array([[0.0, 2.0, 3.0], [0.0, 0.0, 5.0], [1.0, 2.0, 3.0]])
     found += _uses("ReduceProd", ([zeros, ints(1)],))
     found += _uses("ReduceLogSum", ([real(2, 3, low=0.2), ints(1)],), ([real(2, 3, low=0.2), ints(0)], {"keepdims": 0}))
     found += _uses(
-        "CumSum", ([real(2, 3), np.array(1)],), ([real(2, 3), np.array(0)], {"reverse": 1}),
-        ([real(4), np.array(0)], {"exclusive": 1}), ([real(2, 4), np.array(1)], {"exclusive": 1, "reverse": 1}),
-    )  # fmt: skip
+        "CumSum",
+        ([real(2, 3), np.array(1)],),
+        ([real(2, 3), np.array(0)], {"reverse": 1}),
+        ([real(4), np.array(0)], {"exclusive": 1}),
+        ([real(2, 4), np.array(1)], {"exclusive": 1, "reverse": 1}),
+    )
     found += _uses("LpNormalization", ([real(3, 4)],), ([apart(2, 3, 2)], {"axis": 1, "p": 1}))
     found += _uses("MeanVarianceNormalization", ([real(3, 2, 2, 3)],), ([real(3, 4)], {"axes": [1]}))
     return found
@@ -191,17 +217,24 @@ def _shapes() -> list[Example]:
     found += _uses("Split", ([real(6, 2), ints(1, 3, 2)],), outputs=(True, True, True))
     found += _uses("Split", ([real(2, 6)], {"axis": -1, "num_outputs": 3}), outputs=(True, False, True))
     found += _uses(
-        "Slice", ([real(4, 5), ints(1), ints(3)],), ([real(4, 5), ints(1, -4), ints(100, -1), ints(0, 1)],),
+        "Slice",
+        ([real(4, 5), ints(1), ints(3)],),
+        ([real(4, 5), ints(1, -4), ints(100, -1), ints(0, 1)],),
         ([real(7, 3), ints(5), ints(0), ints(0), ints(-2)],),
         ([real(7, 4), ints(0, 1), ints(7, 4), ints(0, 1), ints(3, 1)],),
-        ([real(5), ints(4), ints(-9), ints(0), ints(-1)],), ([real(3, 2), ints(0), ints(3), ints(0)],),
-    )  # fmt: skip
+        ([real(5), ints(4), ints(-9), ints(0), ints(-1)],),
+        ([real(3, 2), ints(0), ints(3), ints(0)],),
+    )
     found += _uses(
-        "Pad", ([real(2, 3), ints(1, 0, 0, 2)],), ([real(2, 3), ints(0, 1, 1, 0), np.array(0.5)],),
-        ([real(3, 4), ints(1, -1, 0, 2)],), ([real(3, 4), ints(2, 1), None, ints(1)],),
-        ([real(3, 4), ints(2, 1, 1, 3)], {"mode": "reflect"}), ([real(3, 4), ints(2, 1, 1, 3)], {"mode": "edge"}),
+        "Pad",
+        ([real(2, 3), ints(1, 0, 0, 2)],),
+        ([real(2, 3), ints(0, 1, 1, 0), np.array(0.5)],),
+        ([real(3, 4), ints(1, -1, 0, 2)],),
+        ([real(3, 4), ints(2, 1), None, ints(1)],),
+        ([real(3, 4), ints(2, 1, 1, 3)], {"mode": "reflect"}),
+        ([real(3, 4), ints(2, 1, 1, 3)], {"mode": "edge"}),
         ([real(3, 4), ints(2, 1, 1, 3)], {"mode": "wrap"}),
-    )  # fmt: skip
+    )
     found += _uses("Trilu", ([real(3, 4)],), ([real(2, 3, 3), np.array(1)], {"upper": 0}))
     found += _uses(
         "DepthToSpace", ([real(1, 8, 2, 3)], {"blocksize": 2}), ([real(1, 8, 2, 3)], {"blocksize": 2, "mode": "CRD"})
@@ -233,9 +266,10 @@ def _indexing() -> list[Example]:
         ([real(2, 3, 2), np.array([[1], [1]])], {"batch_dims": 1}),
     )
     found += _uses(
-        "ScatterElements", ([real(3, 4), np.array([[0, 2], [1, 3]]), real(2, 2)], {"axis": 1}),
+        "ScatterElements",
+        ([real(3, 4), np.array([[0, 2], [1, 3]]), real(2, 2)], {"axis": 1}),
         ([real(3, 4), np.array([[0, 2], [0, 1]]), real(2, 2)], {"reduction": "add"}),
-    )  # fmt: skip
+    )
     found += _uses(
         "ScatterND",
         ([real(4, 2), np.array([[0], [3]]), real(2, 2)],),
@@ -270,12 +304,13 @@ def _windows() -> list[Example]:
     )
     for op, attributes in {"MaxPool": {}, "AveragePool": {"count_include_pad": 1}, "LpPool": {"p": 3}}.items():
         found += _uses(
-            op, ([apart(2, 3, 5, 6)], {"kernel_shape": [3, 2], "strides": [2, 1], "pads": [1, 0, 1, 1], **attributes}),
+            op,
+            ([apart(2, 3, 5, 6)], {"kernel_shape": [3, 2], "strides": [2, 1], "pads": [1, 0, 1, 1], **attributes}),
             ([apart(1, 2, 7)], {"kernel_shape": [3]}),
             ([apart(1, 2, 5, 5)], {"kernel_shape": [2, 2], "auto_pad": "SAME_UPPER"}),
             ([apart(1, 1, 3, 4, 3)], {"kernel_shape": [2, 2, 2], "strides": [1, 2, 1]}),
             ([apart(1, 1, 6)], {"kernel_shape": [2], "dilations": [2]}),
-        )  # fmt: skip
+        )
     found += _uses(
         "AveragePool", ([real(1, 2, 6)], {"kernel_shape": [3], "strides": [2], "ceil_mode": 1, "pads": [1, 1]})
     )
@@ -293,18 +328,21 @@ def _normalisations() -> list[Example]:
         ([real(4, 3), real(3), real(3), *statistics], {"epsilon": 0.1}),
     )
     found += _uses(
-        "BatchNormalization", ([real(4, 3, 2), real(3), real(3), *statistics], {"training_mode": 1}),
-        fixed=(3, 4), outputs=(True, False, False),
-    )  # fmt: skip
+        "BatchNormalization",
+        ([real(4, 3, 2), real(3), real(3), *statistics], {"training_mode": 1}),
+        fixed=(3, 4),
+        outputs=(True, False, False),
+    )
     found += _uses(
         "remat::BatchNorm", ([real(4, 3, 2, 2), real(3), real(3)], {"epsilon": 0.01}), outputs=(True, False, False)
     )
     found += _uses("remat::BatchNorm", ([real(6, 3), real(3), real(3)],), outputs=(True, True, True))
     found += _uses(
-        "LayerNormalization", ([real(2, 3, 4), real(4), real(4)],),
+        "LayerNormalization",
+        ([real(2, 3, 4), real(4), real(4)],),
         ([real(2, 3, 4), real(3, 4)], {"axis": 1, "epsilon": 0.1}),
         tolerance=1e-5,
-    )  # fmt: skip
+    )
     found += _uses(
         "RMSNormalization",
         ([real(2, 3, 4), real(4)],),
@@ -329,14 +367,18 @@ def _losses() -> list[Example]:
     found: list[Example] = []
     for reduction in ("mean", "sum", "none"):
         found += _uses(
-            "SoftmaxCrossEntropyLoss", ([real(4, 3), labels], {"reduction": reduction}),
+            "SoftmaxCrossEntropyLoss",
+            ([real(4, 3), labels], {"reduction": reduction}),
             ([real(2, 3, 4), grid, real(3, low=0.2)], {"reduction": reduction, "ignore_index": 1}),
-            fixed=(2,), outputs=(True, True),
-        )  # fmt: skip
+            fixed=(2,),
+            outputs=(True, True),
+        )
         found += _uses(
-            "NegativeLogLikelihoodLoss", ([real(4, 3), labels], {"reduction": reduction}),
-            ([real(2, 3, 4), grid, real(3, low=0.2)], {"reduction": reduction, "ignore_index": 1}), fixed=(2,),
-        )  # fmt: skip
+            "NegativeLogLikelihoodLoss",
+            ([real(4, 3), labels], {"reduction": reduction}),
+            ([real(2, 3, 4), grid, real(3, low=0.2)], {"reduction": reduction, "ignore_index": 1}),
+            fixed=(2,),
+        )
     found += _uses("SoftmaxCrossEntropyLoss", ([real(4, 3), labels],))
     return found
 
@@ -364,7 +406,7 @@ def _recurrent() -> list[Example]:
         "GRU",
         ([real(3, 2, 2), real(1, 6, 2), real(1, 6, 2), real(1, 12)], {"hidden_size": 2, "linear_before_reset": 1}),
         outputs=(True, False),
-    )  # fmt: skip
+    )
     found += _uses(
         "LSTM",
         ([real(2, 3, 2), real(1, 8, 2), real(1, 8, 2)], {"hidden_size": 2, "layout": 1, "input_forget": 0}),
@@ -377,22 +419,30 @@ def _recurrent_units() -> list[Example]:
     h, c, time, lengths = real(1, 3, 2), real(1, 3, 2), ints(2), np.array([4, 2, 3], np.int32)
     lstm, gru, both = real(1, 3, 8), real(1, 3, 6), (True, True)
     return [
-        *_uses("remat::LSTMUnit", ([h, c, lstm],), ([h, c, lstm, lengths, time], {"forget_bias": 0.5}),
-               ([h, c, lstm, lengths, time], {"drop_states": 1}), outputs=both),
+        *_uses(
+            "remat::LSTMUnit",
+            ([h, c, lstm],),
+            ([h, c, lstm, lengths, time], {"forget_bias": 0.5}),
+            ([h, c, lstm, lengths, time], {"drop_states": 1}),
+            outputs=both,
+        ),
         *_uses("remat::LSTMUnit", ([h, c, lstm, lengths, time],), outputs=(True, False)),
         *_uses("remat::GRUUnit", ([h, gru],), ([h, gru, lengths, time],)),
         *_uses("remat::GRUUnit", ([h, gru, lengths, time], {"drop_states": 1})),
-    ]  # fmt: skip
+    ]
 
 
 def _resizing() -> list[Example]:
     x, scales = real(1, 2, 3, 4), np.array([1, 1, 2, 1.5])
     found: list[Example] = []
     for attributes in (
-        {"mode": "nearest"}, {"mode": "linear"}, {"mode": "cubic"}, {"mode": "linear", "antialias": 1},
+        {"mode": "nearest"},
+        {"mode": "linear"},
+        {"mode": "cubic"},
+        {"mode": "linear", "antialias": 1},
         {"mode": "linear", "coordinate_transformation_mode": "align_corners"},
         {"mode": "nearest", "coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"},
-    ):  # fmt: skip
+    ):
         found += _uses(
             "Resize",
             ([x, None, scales.astype(np.float32)], attributes),
@@ -408,6 +458,17 @@ def _marks() -> list[Example]:
 
 
 EXAMPLES: list[Example] = [
-    *_elementwise(), *_arithmetic(), *_products(), *_reductions(), *_shapes(), *_indexing(), *_windows(),
-    *_normalisations(), *_losses(), *_recurrent(), *_recurrent_units(), *_resizing(), *_marks(),
-]  # fmt: skip
+    *_elementwise(),
+    *_arithmetic(),
+    *_products(),
+    *_reductions(),
+    *_shapes(),
+    *_indexing(),
+    *_windows(),
+    *_normalisations(),
+    *_losses(),
+    *_recurrent(),
+    *_recurrent_units(),
+    *_resizing(),
+    *_marks(),
+]

@@ -41,8 +41,11 @@ def _arithmetic() -> list[Example]:
     )
     found += _uses("Mean", ([real(2, 3), real(3)],), ([real(2, 3)],))
     found += _uses("Neg", ([integers(5)],)) + _uses("Abs", ([integers(5, dtype="int8")],))
-    found += _uses("BitShift", ([np.uint8([1, 200, 3]), np.uint8([1, 3, 7])], {"direction": "LEFT"}),
-                   ([np.uint32([1, 200]), np.uint32([1, 3])], {"direction": "RIGHT"}))  # fmt: skip
+    found += _uses(
+        "BitShift",
+        ([np.uint8([1, 200, 3]), np.uint8([1, 3, 7])], {"direction": "LEFT"}),
+        ([np.uint32([1, 200]), np.uint32([1, 3])], {"direction": "RIGHT"}),
+    )
     for op in ("BitwiseAnd", "BitwiseOr", "BitwiseXor"):
         found += _uses(op, ([integers(3, 4), integers(4)],))
     found += _uses("BitwiseNot", ([integers(3)],)) + _uses("Not", ([flags(3, 2)],), ([np.array(True)],))
@@ -195,13 +198,17 @@ def _training() -> list[Example]:
     w, g, m, v = real(3, 4), real(3, 4), real(3, 4), real(3, 4, low=0.1)
     found = _uses("remat::SGD", ([w, g], {"lr": 0.1, "weight_decay": 0.01}))
     found += _uses(
-        "remat::SGD", ([w, g, m], {"lr": 0.1, "momentum": 0.9, "dampening": 0.1}),
-        ([w, g, m], {"momentum": 0.9, "nesterov": 1}), outputs=TWO,
-    )  # fmt: skip
+        "remat::SGD",
+        ([w, g, m], {"lr": 0.1, "momentum": 0.9, "dampening": 0.1}),
+        ([w, g, m], {"momentum": 0.9, "nesterov": 1}),
+        outputs=TWO,
+    )
     found += _uses(
-        "remat::Adam", ([w, g, m, v, np.array(3)],), ([w, g, m, v, np.array(1)], {"lr": 0.01, "weight_decay": 0.1}),
+        "remat::Adam",
+        ([w, g, m, v, np.array(3)],),
+        ([w, g, m, v, np.array(1)], {"lr": 0.01, "weight_decay": 0.1}),
         outputs=(True, True, True),
-    )  # fmt: skip
+    )
     mean, deviation = real(5), real(5, low=0.4)
     found += _uses(
         "remat::RunningStatistics", ([real(5), real(5, low=0.4), mean, deviation], {"momentum": 0.8}), outputs=TWO
@@ -228,9 +235,10 @@ def _recurrent() -> list[Example]:
         peephole = [None] if op == "LSTM" else []
         incoming = [real(4, 2, 2, 5), *states]
         found += _uses(
-            f"remat::{op}Grad", ([x, w, r, b, np.int32([4, 2]), *states, *peephole, *incoming], attributes),
+            f"remat::{op}Grad",
+            ([x, w, r, b, np.int32([4, 2]), *states, *peephole, *incoming], attributes),
             outputs=(True,) * (4 + len(states)),
-        )  # fmt: skip
+        )
     return found
 
 
@@ -238,11 +246,15 @@ def _resized() -> list[Example]:
     nothing = np.zeros(0, np.float32)
     scales = np.float32([1, 1, 2, 1.5])
     found = _uses(
-        "Resize", ([real(1, 2, 3, 4), None, scales],), ([real(1, 2, 3, 4), None, scales], {"mode": "linear"}),
-        ([real(1, 2, 3, 4), nothing, None, ints(1, 2, 5, 3)],
-         {"mode": "cubic", "coordinate_transformation_mode": "align_corners"}),
+        "Resize",
+        ([real(1, 2, 3, 4), None, scales],),
+        ([real(1, 2, 3, 4), None, scales], {"mode": "linear"}),
+        (
+            [real(1, 2, 3, 4), nothing, None, ints(1, 2, 5, 3)],
+            {"mode": "cubic", "coordinate_transformation_mode": "align_corners"},
+        ),
         dtype="float32",
-    )  # fmt: skip
+    )
     found += _uses("Upsample", ([real(1, 2, 3, 4), scales], {"mode": "nearest"}), opset=9, dtype="float32")
     found += _uses(
         "remat::ResizeGrad",
@@ -252,8 +264,15 @@ def _resized() -> list[Example]:
 
 
 MORE: list[Example] = [
-    *_arithmetic(), *_narrow(), *_shapes(), *_reductions(), *_draws(), *_training(), *_recurrent(), *_resized(),
-]  # fmt: skip
+    *_arithmetic(),
+    *_narrow(),
+    *_shapes(),
+    *_reductions(),
+    *_draws(),
+    *_training(),
+    *_recurrent(),
+    *_resized(),
+]
 
 #: Ops whose output shapes depend on the data: (inputs, attributes, shapes of the outputs).
 BY_DATA: dict[str, tuple[list[np.ndarray], dict[str, Any], list[tuple[int, ...]]]] = {

@@ -33,14 +33,17 @@ def by_runtime(use: Use) -> list[np.ndarray | None] | None:
     names = [f"o{i}" if wanted else "" for i, wanted in enumerate(call.wanted)]
     given = {f"i{i}": a for i, a in enumerate(use.arrays) if a is not None}
     node = helper.make_node(
-        call.op, [f"i{i}" if a is not None else "" for i, a in enumerate(use.arrays)], names,
+        call.op,
+        [f"i{i}" if a is not None else "" for i, a in enumerate(use.arrays)],
+        names,
         **{key: _plain(value) for key, value in call.attributes.items()},
-    )  # fmt: skip
+    )
     graph = helper.make_graph(
-        [node], "one",
+        [node],
+        "one",
         [helper.make_tensor_value_info(name, onnx_dtype(type_of_array(a).dtype), a.shape) for name, a in given.items()],
         [helper.make_empty_tensor_value_info(name) for name in names if name],
-    )  # fmt: skip
+    )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", call.opset)], ir_version=10)
     try:
         session = onnxruntime.InferenceSession(_typed(model).SerializeToString(), providers=["CPUExecutionProvider"])

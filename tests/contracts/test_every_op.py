@@ -33,20 +33,38 @@ TOLERANCE = {"float64": 1e-6, "float32": 2e-5, "bfloat16": 0.05, "float16": 5e-3
 
 #: Random ops draw other numbers than anybody else.
 DRAWS = {
-    "Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Dropout",
+    "Bernoulli",
+    "Multinomial",
+    "RandomNormal",
+    "RandomNormalLike",
+    "RandomUniform",
+    "RandomUniformLike",
+    "Dropout",
     "remat::Seed",
-}  # fmt: skip
+}
 
 #: Ops compared with onnxruntime, because of what `onnx.reference` does.
 BY_RUNTIME = {
-    "ConvTranspose": "fails with groups", "GRU": "ignores direction", "LSTM": "ignores direction",
-    "RNN": "ignores direction", "GatherElements": "fails when indices are fewer than rows",
-    "GlobalLpPool": "is missing", "GlobalMaxPool": "drops the channels", "Hardmax": "has opset 13 only",
-    "Softmax": "has opset 13 only", "LogSoftmax": "has opset 13 only", "LRN": "takes another window",
-    "LayerNormalization": "keeps statistics in float64", "LpNormalization": "does not take absolute values",
-    "Mean": "does not broadcast", "MeanVarianceNormalization": "mixes dtypes", "Pad": "does not cut",
-    "Scatter": "is missing", "Softsign": "fails on scalars", "Upsample": "knows one scale",
-}  # fmt: skip
+    "ConvTranspose": "fails with groups",
+    "GRU": "ignores direction",
+    "LSTM": "ignores direction",
+    "RNN": "ignores direction",
+    "GatherElements": "fails when indices are fewer than rows",
+    "GlobalLpPool": "is missing",
+    "GlobalMaxPool": "drops the channels",
+    "Hardmax": "has opset 13 only",
+    "Softmax": "has opset 13 only",
+    "LogSoftmax": "has opset 13 only",
+    "LRN": "takes another window",
+    "LayerNormalization": "keeps statistics in float64",
+    "LpNormalization": "does not take absolute values",
+    "Mean": "does not broadcast",
+    "MeanVarianceNormalization": "mixes dtypes",
+    "Pad": "does not cut",
+    "Scatter": "is missing",
+    "Softsign": "fails on scalars",
+    "Upsample": "knows one scale",
+}
 
 
 @cache

@@ -106,9 +106,13 @@ def nested(dropout: bool = True) -> Graph:
 @pytest.mark.parametrize("planner", ["auto", "greedy"])
 def test_a_planned_graph_computes_the_same_bit_for_bit(make, budget: str, planner: str):
     fields = {
-        "loss": "loss", "budget": budget, "planner": planner, "execute": "yes", "search_seconds": 2,
+        "loss": "loss",
+        "budget": budget,
+        "planner": planner,
+        "execute": "yes",
+        "search_seconds": 2,
         "counts": "activations",
-    }  # fmt: skip
+    }
     outcome = solve(make(), parse_request(fields))
     assert outcome.report["executed"]["status"] == "equal", outcome.report["executed"]
     assert outcome.report["plan"]["peak_bytes"] <= outcome.report["baseline"]["peak_bytes"]

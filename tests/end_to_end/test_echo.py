@@ -14,9 +14,13 @@ from bench import echo
 from bench.mxnet_symbols import decoder, resnet
 
 ASKED: dict[str, Any] = {
-    "planner": "mirror", "budget": "0", "loss": "softmax_loss", "counts": "activations", "execute": "no",
+    "planner": "mirror",
+    "budget": "0",
+    "loss": "softmax_loss",
+    "counts": "activations",
+    "execute": "no",
     "search_seconds": 30,
-}  # fmt: skip
+}
 
 
 def test_scoring_features_share_one_workspace_because_copies_run_late() -> None:

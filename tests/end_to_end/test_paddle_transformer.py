@@ -83,8 +83,14 @@ def test_losses_with_without_and_partly_with_recomputation_are_equal(training: G
 
 
 def test_the_checkpoints_of_the_program_are_those_of_the_plan() -> None:
-    asked = {"loss": "loss", "planner": "segments", "budget": 0, "iterations": 50, "execute": "yes",
-             "advise_checkpoints": True}  # fmt: skip
+    asked = {
+        "loss": "loss",
+        "planner": "segments",
+        "budget": 0,
+        "iterations": 50,
+        "execute": "yes",
+        "advise_checkpoints": True,
+    }
     report = solve(transformer(**SMALL), parse_request(asked)).report
     assert report["checkpoint_advice"]["given"]["checkpoints"] == CHECKPOINTS
     assert set(CHECKPOINTS) <= set(report["plan"]["kept"])

@@ -59,9 +59,7 @@ def outputs_by_owner(graph: Graph) -> dict[str, np.ndarray]:
     }
     feeds = {name: rng.uniform(-0.5, 0.5, type.shape).astype(np.float32) for name, type in given.items() if type}
     found = execute(graph, feeds).outputs
-    return {"loss": found["loss"]} | {
-        graph.values[p].name: found[graph.values[g].name] for p, g in graph.gradients
-    }  # fmt: skip
+    return {"loss": found["loss"]} | {graph.values[p].name: found[graph.values[g].name] for p, g in graph.gradients}
 
 
 def planned(graph: Graph, **fields: Any) -> Outcome:
@@ -103,9 +101,7 @@ def test_the_bytes_held_per_step_are_those_an_execution_holds_between_forward_an
     edge = next(n for n, node in enumerate(graph.nodes) if node.phase is Phase.BACKWARD)
     without = recomputed(differentiate(with_loss(lstm(steps=1, rows=ROWS, size=SIZE)), ["loss"]), "rnn", listed)
     one = execute(without).step_bytes
-    start, start_of_one = (
-        sum(v.nbytes for v in g.values if v.role is not Role.ACTIVATION) for g in (graph, without)
-    )  # fmt: skip
+    start, start_of_one = (sum(v.nbytes for v in g.values if v.role is not Role.ACTIVATION) for g in (graph, without))
     assert steps[edge] - start == one[edge] - start_of_one + (STEPS - 1) * told.held_bytes // STEPS
 
 

@@ -6,19 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from planner.problem import (
-    ALLOW,
-    BACKWARD,
-    COMPUTE,
-    DEVICE,
-    FORWARD,
-    FREE,
-    NEVER,
-    TO_LAST_READ,
-    UPDATE,
-    Csr,
-    Problem,
-)
+from planner.problem import ALLOW, BACKWARD, COMPUTE, DEVICE, FORWARD, FREE, NEVER, TO_LAST_READ, UPDATE, Csr, Problem
 from planner.problem.plan import Order
 
 
@@ -38,14 +26,21 @@ def problem_of(
     n = len(reads)
     m = buffers if buffers is not None else 1 + max((b for row in [*reads, *writes] for b in row), default=-1)
     of_task = {
-        "cost": (np.int64, 1), "workspace": (np.int64, 0), "phase": (np.int8, FORWARD), "engine": (np.int8, COMPUTE),
-        "repeat": (np.int8, FREE), "optional": (np.bool_, False), "heavy": (np.bool_, False),
+        "cost": (np.int64, 1),
+        "workspace": (np.int64, 0),
+        "phase": (np.int8, FORWARD),
+        "engine": (np.int8, COMPUTE),
+        "repeat": (np.int8, FREE),
+        "optional": (np.bool_, False),
+        "heavy": (np.bool_, False),
         "recompute": (np.int8, ALLOW),
-    }  # fmt: skip
+    }
     of_buffer = {
-        "size": (np.int64, 1), "space": (np.int8, DEVICE), "hold": (np.int8, TO_LAST_READ),
+        "size": (np.int64, 1),
+        "space": (np.int8, DEVICE),
+        "hold": (np.int8, TO_LAST_READ),
         "checkpoint": (np.bool_, False),
-    }  # fmt: skip
+    }
     filled = {}
     for count, table in ((n, of_task), (m, of_buffer)):
         for name, (dtype, plain) in table.items():
@@ -61,7 +56,7 @@ def problem_of(
         after_every=_pairs(n, after_every),
         after_first=_pairs(n, after_first),
         tick=tick,
-    )  # fmt: skip
+    )
 
 
 def drawn(

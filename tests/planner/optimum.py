@@ -85,8 +85,9 @@ class Walks:
         made = self.start | mask(b for b, t in enumerate(producer) if t is not None and tasks >> t & 1)
         self.held = mask(b for b in bits(made) if self.hold[b] not in (TO_LAST_READ, RESIDENT))
         phase = problem.phase.tolist()
-        self.handed_by = {b: 0 if (t := producer[b]) is None else phase[t] for b in bits(self.held)
-                          if self.hold[b] == HANDED_OUT}  # fmt: skip
+        self.handed_by = {
+            b: 0 if (t := producer[b]) is None else phase[t] for b in bits(self.held) if self.hold[b] == HANDED_OUT
+        }
         self.handed = functools.cache(self._handed)
         self.late = [mask(row) for row in problem.after_every.lists()]  # ran: the task may not any more
         self.cost, self.workspace = problem.cost.tolist(), problem.workspace.tolist()
@@ -103,10 +104,11 @@ class Walks:
             self.needs[t] |= mask(other for other in bits(tasks) if goal.strict_phases and phase[other] < phase[t])
             self.needs[t] |= mask(other for other in bits(tasks) if goal.order_is_given and other < t)
         self.once = [
-            problem.repeat[t] in (NEVER, SAME_ORDER) or problem.recompute[t] == FORBID
+            problem.repeat[t] in (NEVER, SAME_ORDER)
+            or problem.recompute[t] == FORBID
             or not set(problem.reads[t].tolist()).isdisjoint(problem.writes[t].tolist())
             for t in range(n)
-        ]  # fmt: skip
+        ]
 
     def best(self, budget: float) -> tuple[int, int] | None:
         """(ticks, peak) of the cheapest within the budget, of those the lowest."""

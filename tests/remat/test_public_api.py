@@ -108,9 +108,18 @@ def test_attributes_of_a_report_are_the_figures_of_its_document() -> None:
     report = remat.plan(training_chain(), budget="80%", iterations=20)
     plan, baseline = report["plan"], report["baseline"]
     for name in (
-        "status", "peak_bytes", "arena_bytes", "saved_bytes", "budget_bytes", "seconds", "overhead", "gap", "bound",
-        "recomputed", "kept",
-    ):  # fmt: skip
+        "status",
+        "peak_bytes",
+        "arena_bytes",
+        "saved_bytes",
+        "budget_bytes",
+        "seconds",
+        "overhead",
+        "gap",
+        "bound",
+        "recomputed",
+        "kept",
+    ):
         assert getattr(report, name) == plan[name], name
     assert (report.baseline_peak_bytes, report.baseline_seconds) == (baseline["peak_bytes"], baseline["seconds"])
     assert [list(run) for run in report.order] == plan["order"]

@@ -48,20 +48,25 @@ def declared_rules(case: Case) -> dict[str, Any]:
     ops = {op["type"]: op for op in case["ops"]}
     for type, rule in given.get("grad_rules", {}).items():
         op = ops.get(type, {"inputs": [], "outputs": []})
-        rules[type] = "none" if rule is None else {
-            "op": f"caffe2::{rule.get('grad_type', type + 'Gradient')}",
-            "reads": [_place(word, op) for word in rule["reads"]],
-            "writes": _writes(rule["writes"], op),
-            "needs_all_incoming": rule.get("requires_all_output_grads", False),
-        }  # fmt: skip
+        rules[type] = (
+            "none"
+            if rule is None
+            else {
+                "op": f"caffe2::{rule.get('grad_type', type + 'Gradient')}",
+                "reads": [_place(word, op) for word in rule["reads"]],
+                "writes": _writes(rule["writes"], op),
+                "needs_all_incoming": rule.get("requires_all_output_grads", False),
+            }
+        )
     for type, words in given.get("op_semantics", {}).items():
         match = SPARSE.match(words)
         if match is not None:
             place = f"inputs[{range(len(ops[type]['inputs']))[ORDINALS[match[1]]]}]"
             rules[type] = {
-                "op": f"caffe2::{type}Gradient", "reads": ["incoming", "inputs"],
+                "op": f"caffe2::{type}Gradient",
+                "reads": ["incoming", "inputs"],
                 "writes": [{"rows_of": place, "count": 3}],
-            }  # fmt: skip
+            }
     return rules
 
 
@@ -127,12 +132,16 @@ KNOWN_TYPES = {"Sum", "Concat", "ConstantFill", "SparseToDense", "Negative", "Co
 AREA = Area(
     Structure,
     {
-        "gradient_ops": check_gradient_ops, "last_gradient_ops": check_last_ops, "gradient_map": check_map,
-        "no_gradient_for": check_none_for, "has_gradient_for": check_some_for, "absent_op_types": check_absent_types,
+        "gradient_ops": check_gradient_ops,
+        "last_gradient_ops": check_last_ops,
+        "gradient_map": check_map,
+        "no_gradient_for": check_none_for,
+        "has_gradient_for": check_some_for,
+        "absent_op_types": check_absent_types,
         "values": check_values,
     },
     force=lambda run: run.found,
-)  # fmt: skip
+)
 sentence = AREA.sentence
 NUMBERS = {"no": 0, "exactly one": 1, "one": 1, "two": 2, "three": 3, "four": 4}
 
@@ -218,8 +227,10 @@ def later_consumers_come_first(run: Structure, words: re.Match[str]) -> None:
 @sentence(r"indices are not deduplicated")
 def every_index_stays(run: Structure, words: re.Match[str]) -> None:
     assert {node.op for node in run.found.graph.nodes if node.phase is Phase.BACKWARD} <= {
-        "Concat", "Expand", "caffe2::DotProductGradient"
-    }  # fmt: skip
+        "Concat",
+        "Expand",
+        "caffe2::DotProductGradient",
+    }
     indices = run.ops("Concat")[0].inputs
     assert len(indices) == sum(op["type"] == "Gather" for op in run.case["ops"])
 

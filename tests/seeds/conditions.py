@@ -12,9 +12,7 @@ from graph.formats.shared.program import Program
 from graph.ir import TensorType
 from graph.ops.registry.onnx_fallback import numpy_dtype
 
-_COMPARED = {
-    ast.Lt: "Less", ast.LtE: "LessOrEqual", ast.Gt: "Greater", ast.GtE: "GreaterOrEqual", ast.Eq: "Equal",
-}  # fmt: skip
+_COMPARED = {ast.Lt: "Less", ast.LtE: "LessOrEqual", ast.Gt: "Greater", ast.GtE: "GreaterOrEqual", ast.Eq: "Equal"}
 _COMPUTED = {ast.Add: "Add", ast.Sub: "Sub", ast.Mult: "Mul", ast.Div: "Div"}
 
 

@@ -147,8 +147,9 @@ def check_formula(run: Run, formula: str) -> None:
     chance = np.random.default_rng(5)
     drawn = {
         name: chance.normal(0, 1, array.shape).astype(np.float32)
-        for name, array in run.contents.items() if array.dtype == np.float32
-    }  # fmt: skip
+        for name, array in run.contents.items()
+        if array.dtype == np.float32
+    }
     expected = _evaluated(assignment.value, drawn)
     _agrees(run.computed(drawn)[assignment.targets[0].id], expected, run.tolerance)
 
@@ -247,8 +248,10 @@ def training_learns(run: Run, match: re.Match[str]) -> None:
     training, truth = run.given["training"], run.given["ground_truth"]
     chance = np.random.default_rng(7)
     learned = {name: chance.uniform(-1, 1, run.contents[name].shape).astype(np.float32) for name in truth}
-    fixed = {re.sub(r"_(?=\w$)", "_gt_", name): array_of(content).reshape(learned[name].shape)
-             for name, content in truth.items()}  # fmt: skip
+    fixed = {
+        re.sub(r"_(?=\w$)", "_gt_", name): array_of(content).reshape(learned[name].shape)
+        for name, content in truth.items()
+    }
     every = {name: run.contents[name].shape for name in ("X", "noise")}
     rate = training["sgd_base_lr"]
     factor, period = (float(word) for word in re.findall(r"[\d.]+", training["lr_decay"]))

@@ -108,8 +108,13 @@ def _branches(then: int, other: int) -> Graph:
         made = [inner.node("Neg", [inside])[0] for _ in range(count)]
         return Body(Graph("branch", tuple(inner.values), tuple(inner.nodes), tuple(made)), ((inside, x),))
 
-    outputs = b.node("If", [c], outputs=max(then, other), types=[type] * max(then, other),
-                     bodies={"then_branch": branch(then), "else_branch": branch(other)})  # fmt: skip
+    outputs = b.node(
+        "If",
+        [c],
+        outputs=max(then, other),
+        types=[type] * max(then, other),
+        bodies={"then_branch": branch(then), "else_branch": branch(other)},
+    )
     return b.build(outputs)
 
 

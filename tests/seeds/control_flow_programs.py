@@ -52,8 +52,10 @@ class Reading:
             self.program.give(name, type_of_array(array))
         self.usual = {
             (op["type"], i): type_of_array(contents[name])
-            for op in every_op(ops) for i, name in enumerate(op["inputs"]) if name in contents
-        }  # fmt: skip
+            for op in every_op(ops)
+            for i, name in enumerate(op["inputs"])
+            if name in contents
+        }
         self.scopes.reused = {op["inputs"][-1] for op in ops if op["attrs"].get("reuse_workspace")}
         self.ops(self.program, ops)
         known = [name for name in outputs if name in self.program.types]
@@ -128,10 +130,14 @@ class Reading:
             return list(attrs["body_graph"]["returns"])
 
         while_loop(
-            program, f"while/{op['outputs'][0]}",
+            program,
+            f"while/{op['outputs'][0]}",
             lambda there, names: add_condition(there, attrs["condition"], names),
-            body, list(op["inputs"]), list(op["outputs"]), MOST_TRIPS,
-        )  # fmt: skip
+            body,
+            list(op["inputs"]),
+            list(op["outputs"]),
+            MOST_TRIPS,
+        )
 
     def _onnxwhile(self, program: Program, op: Op) -> None:
         """A standard Loop, its body given with formal inputs and outputs."""
@@ -143,12 +149,18 @@ class Reading:
         block = Block(program, {**scalars, **carried_types})
         self.ops(block.program, graph["ops"])
         body: BodyRow = block.body(graph["outputs"], "the loop")
-        rows = [TensorType(t.dtype, (MOST_TRIPS, *t.shape)) for t in (
-            block.program.types[name] for name in graph["outputs"][1 + len(given) :])]  # fmt: skip
+        rows = [
+            TensorType(t.dtype, (MOST_TRIPS, *t.shape))
+            for t in (block.program.types[name] for name in graph["outputs"][1 + len(given) :])
+        ]
         row = NodeRow(
-            f"while/{op['outputs'][0]}", "Loop", [*lead, *given], list(op["outputs"]), bodies={"body": body},
+            f"while/{op['outputs'][0]}",
+            "Loop",
+            [*lead, *given],
+            list(op["outputs"]),
+            bodies={"body": body},
             annotations={"max_trips": MOST_TRIPS},
-        )  # fmt: skip
+        )
         program.add(row, [*carried_types.values(), *rows])
 
     def _createscope(self, program: Program, op: Op) -> None:
@@ -174,11 +186,15 @@ def do_of(op: Op) -> Do:
     """A Do of a case, with what the case leaves out."""
     attrs, outputs = op["attrs"], op["outputs"]
     return Do(
-        f"do/{outputs[0] if outputs else ''}", op["inputs"], outputs,
+        f"do/{outputs[0] if outputs else ''}",
+        op["inputs"],
+        outputs,
         "graph" in attrs or "subgraph" in attrs or "net" in attrs,
-        attrs.get("bindings"), attrs.get("inner_names"), attrs.get("outer_index"),
+        attrs.get("bindings"),
+        attrs.get("inner_names"),
+        attrs.get("outer_index"),
         bool(attrs.get("reuse_workspace")),
-    )  # fmt: skip
+    )
 
 
 def _attributes(op: Op) -> Mapping[str, Any]:

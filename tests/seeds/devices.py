@@ -109,9 +109,14 @@ def then_adding(run: Placement, expected: dict[str, Any]) -> None:
 AREA = Area(
     Placement,
     {
-        "ops": ops, "unchanged": unchanged, "status": status, "then_adding": then_adding,
-        "blob_devices": blob_devices, "input_devices": input_devices, "output_devices": output_devices,
+        "ops": ops,
+        "unchanged": unchanged,
+        "status": status,
+        "then_adding": then_adding,
+        "blob_devices": blob_devices,
+        "input_devices": input_devices,
+        "output_devices": output_devices,
     },
     Placement.force,
     variants,
-)  # fmt: skip
+)

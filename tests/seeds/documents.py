@@ -18,9 +18,13 @@ OURS = {"transpose": ("Transpose", {"axes": "perm"})}
 
 #: What the words of `backward_reads` stand for: ("inputs" or "outputs", position); incoming gradients are always read.
 PLACES = {
-    "data": ("inputs", 0), "lhs": ("inputs", 0), "weight": ("inputs", 1), "rhs": ("inputs", 1),
-    "output": ("outputs", 0), "mask": ("outputs", 1),
-}  # fmt: skip
+    "data": ("inputs", 0),
+    "lhs": ("inputs", 0),
+    "weight": ("inputs", 1),
+    "rhs": ("inputs", 1),
+    "output": ("outputs", 0),
+    "mask": ("outputs", 1),
+}
 INCOMING = ("out_grad", "out_grads")
 PLANNING_ATTRIBUTES = ("force_mirroring", "control_deps")
 
@@ -35,14 +39,20 @@ def document(case: Case, heads: Mapping[str, list[int]] = MappingProxyType({})) 
         op = produced.get(name)
         if op is None or op["type"] not in OURS:  # types of what our ops make are inferred
             values.append(
-                {"name": name, "shape": shapes.get(name, [1]), "dtype": case["given"].get("dtype", "float32"),
-                 "role": "input" if op is None else "activation"}
-            )  # fmt: skip
+                {
+                    "name": name,
+                    "shape": shapes.get(name, [1]),
+                    "dtype": case["given"].get("dtype", "float32"),
+                    "role": "input" if op is None else "activation",
+                }
+            )
     return {
-        "format": "remat/1", "name": case["id"], "values": values,
+        "format": "remat/1",
+        "name": case["id"],
+        "values": values,
         "nodes": [node(case, op, {name: node_name(op) for name, op in produced.items()}) for op in case["ops"]],
         "outputs": list(case["wanted_gradients"]["targets"]),
-    }  # fmt: skip
+    }
 
 
 def node_name(op: dict[str, Any]) -> str:
@@ -59,11 +69,14 @@ def node(case: Case, op: dict[str, Any], produced: dict[str, str]) -> dict[str, 
         return {**result, "op": name, "attributes": {renamed.get(k, k): v for k, v in attributes.items()}}
     forced = op["attrs"].get("force_mirroring")
     return {
-        **result, "op": f"mxnet::{op['type']}", "attributes": attributes,
-        "gradient_reads": gradient_reads(case, op), "heavy": op["type"] in listed(case, "heavy"),
+        **result,
+        "op": f"mxnet::{op['type']}",
+        "attributes": attributes,
+        "gradient_reads": gradient_reads(case, op),
+        "heavy": op["type"] in listed(case, "heavy"),
         "effect": "random" if op["type"] in listed(case, "never") else "pure",
         "recompute": {None: "allow", True: "prefer", False: "never"}[forced],
-    }  # fmt: skip
+    }
 
 
 def listed(case: Case, kind: str) -> set[str]:

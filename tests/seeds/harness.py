@@ -32,9 +32,20 @@ CASES: list[Case] = json.loads(Path(FOREIGN or OURS).read_text())
 
 #: What an expectation says beside what must come out: why the original differs, how exactly to compare.
 REMARKS = frozenset(
-    {"upstream_defect", "upstream_behaviour", "upstream_exception", "upstream_exceptions", "asserted_upstream",
-     "match", "tolerance", "notes", "message_contains", "should_report", "or"}
-)  # fmt: skip
+    {
+        "upstream_defect",
+        "upstream_behaviour",
+        "upstream_exception",
+        "upstream_exceptions",
+        "asserted_upstream",
+        "match",
+        "tolerance",
+        "notes",
+        "message_contains",
+        "should_report",
+        "or",
+    }
+)
 
 #: Word of `error.kind` -> our code.
 ERROR_KINDS: dict[str, str] = {

@@ -54,8 +54,9 @@ class Branches:
 
     def _body(self, outer: Builder, tree: object, image: int, flags: list[int], weights: list[int]) -> Body:
         inner = Builder("branch")
-        taken = {v: inner.value(outer.values[v].name, outer.values[v].type, Role.INPUT)
-                 for v in (image, *flags, *weights)}  # fmt: skip
+        taken = {
+            v: inner.value(outer.values[v].name, outer.values[v].type, Role.INPUT) for v in (image, *flags, *weights)
+        }
         made = self._choice(inner, tree, taken[image], [taken[v] for v in flags], [taken[v] for v in weights])
         graph = Graph("branch", tuple(inner.values), tuple(inner.nodes), made, (), inner.opset)
         return Body(graph, tuple((here, v) for v, here in taken.items()))
@@ -68,9 +69,12 @@ class Branches:
             for selector in range(SELECTORS):
                 at = {
                     value.name: chance.normal(0, 1, value.type.shape)
-                    for value in graph.values if value.type is not None and value.role is not Role.ACTIVATION
-                    and value.type.dtype == "float64" and value.data is None
-                }  # fmt: skip
+                    for value in graph.values
+                    if value.type is not None
+                    and value.role is not Role.ACTIVATION
+                    and value.type.dtype == "float64"
+                    and value.data is None
+                }
                 at["flag0"], at["flag1"] = np.array(selector < 5), np.array(selector % 2 == 0)
                 name = step.values[gradient].name
                 found = execute(step, at, keep={name}).values[name]

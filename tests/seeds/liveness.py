@@ -142,18 +142,24 @@ def opaque_program(ops: Sequence[Mapping[str, Any]]) -> Graph:
     names = list(dict.fromkeys(name for op in ops for name in (*op["inputs"], *op["outputs"])))
     given = set(given_of(ops))
     document = {
-        "format": "remat/1", "naming": "mutable",
+        "format": "remat/1",
+        "naming": "mutable",
         "values": [
             {"name": name, "shape": [8], "dtype": "float32", "role": "input" if name in given else "activation"}
             for name in names
         ],
         "nodes": [
-            {"name": f"op{i}", "op": "Identity" if op["type"] == "Alias" else f"caffe2::{op['type']}",
-             "inputs": op["inputs"], "outputs": op["outputs"], "attributes": op["attrs"]}
+            {
+                "name": f"op{i}",
+                "op": "Identity" if op["type"] == "Alias" else f"caffe2::{op['type']}",
+                "inputs": op["inputs"],
+                "outputs": op["outputs"],
+                "attributes": op["attrs"],
+            }
             for i, op in enumerate(ops)
         ],
         "outputs": results_of(ops),
-    }  # fmt: skip
+    }
     return load(msgspec.json.encode(document))
 
 
@@ -176,9 +182,7 @@ def program(ops: Sequence[Mapping[str, Any]]) -> Graph:
         for v, output in zip(made.outputs, op["outputs"], strict=True):
             if v is not None:
                 types[output] = made.graph.values[v].type  # type: ignore[assignment]
-    document = {
-        "format": "remat/1", "naming": "mutable", "values": values, "nodes": nodes, "outputs": results_of(ops)
-    }  # fmt: skip
+    document = {"format": "remat/1", "naming": "mutable", "values": values, "nodes": nodes, "outputs": results_of(ops)}
     return load(msgspec.json.encode(document))
 
 
@@ -301,10 +305,18 @@ AREA = Area(
         "equal": check_equal,
         **_named("order_constraints", "constraints", "edges", "dependencies", by=check_constraints),
         **_named("assignment", "assignments", "groups", "shared", "buffers", "sharing", by=check_groups),
-        **_named("memory", "memory_usage", "bytes", "planned_bytes", "total", "total_size", "total_bytes",
-                 by=check_shared_bytes),
+        **_named(
+            "memory",
+            "memory_usage",
+            "bytes",
+            "planned_bytes",
+            "total",
+            "total_size",
+            "total_bytes",
+            by=check_shared_bytes,
+        ),
     },
-)  # fmt: skip
+)
 
 
 @AREA.sentence(r"each freed once")

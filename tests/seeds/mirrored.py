@@ -135,9 +135,14 @@ def _stepwise(op: str, steps: list[list[str]]) -> Any:
         for i, reads in enumerate(steps, 1):
             types = [x.type for x in node.inputs if x] if i == len(steps) else [incoming.type]
             made = emit.builder.node(
-                f"{op}Step{i}", [known[word].id for word in reads], name=f"{emit.prefix}/step{i}",
-                outputs=len(types), types=types, phase=emit.phase, **emit.node_fields,
-            )  # fmt: skip
+                f"{op}Step{i}",
+                [known[word].id for word in reads],
+                name=f"{emit.prefix}/step{i}",
+                outputs=len(types),
+                types=types,
+                phase=emit.phase,
+                **emit.node_fields,
+            )
             known[f"g{i}"] = emit.val(made[0])
         return tuple(emit.val(v) for v in made)
 

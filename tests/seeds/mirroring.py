@@ -37,8 +37,9 @@ def check_decisions(run: Mirrored, decisions: list[dict[str, Any]]) -> None:
     for tasks, decision in listed.items():
         group = groups[tasks]
         assert (group.allocated_bytes, group.released_bytes) == (
-            4 * decision["allocated_elements"], 4 * decision["released_elements"]
-        )  # fmt: skip
+            4 * decision["allocated_elements"],
+            4 * decision["released_elements"],
+        )
         assert group.mirrored == decision.get("mirrored", group.mirrored)
 
 
@@ -72,10 +73,13 @@ def check_single_step_variant(run: Mirrored, expected: dict[str, Any]) -> None:
 AREA = Area(
     Mirrored,
     {
-        "mirror_stage": check_stages, "decisions": check_decisions, "mirror_ops": check_copies,
-        "backward_input": check_backward_input, "single_step_variant": check_single_step_variant,
+        "mirror_stage": check_stages,
+        "decisions": check_decisions,
+        "mirror_ops": check_copies,
+        "backward_input": check_backward_input,
+        "single_step_variant": check_single_step_variant,
     },
-)  # fmt: skip
+)
 
 
 @AREA.sentence(r"planned memory with mirroring / without < (?P<ratio>[\d.]+)")

@@ -22,23 +22,31 @@ Op = dict[str, Any]
 SHAPE = (4, 4)  # of every value: square, so that dense ops fit
 #: Ops of the cases that run as ours.
 OURS: dict[str, tuple[str, dict[str, Any]]] = {
-    "FC": ("Gemm", {"transB": 1}), "Add": ("Add", {}), "Sum": ("Sum", {}), "Sub": ("Sub", {}), "Mul": ("Mul", {}),
-    "Relu": ("Relu", {}), "Tanh": ("Tanh", {}), "Sigmoid": ("Sigmoid", {}),
-}  # fmt: skip
+    "FC": ("Gemm", {"transB": 1}),
+    "Add": ("Add", {}),
+    "Sum": ("Sum", {}),
+    "Sub": ("Sub", {}),
+    "Mul": ("Mul", {}),
+    "Relu": ("Relu", {}),
+    "Tanh": ("Tanh", {}),
+    "Sigmoid": ("Sigmoid", {}),
+}
 
 
 def document(ops: Sequence[Op], declared: Sequence[str], outputs: Sequence[str], params: Sequence[str] = ()) -> Op:
     """A mutable document of the ops, in which the `declared` names come from outside."""
     made = dict.fromkeys(name for op in ops for name in op["outputs"])
     return {
-        "format": "remat/1", "naming": "mutable",
+        "format": "remat/1",
+        "naming": "mutable",
         "values": [
             {"name": name, "shape": list(SHAPE), "dtype": "float32", "role": "parameter" if name in params else "input"}
             for name in declared
-        ] + [{"name": name, "shape": list(SHAPE), "dtype": "float32"} for name in made if name not in declared],
+        ]
+        + [{"name": name, "shape": list(SHAPE), "dtype": "float32"} for name in made if name not in declared],
         "nodes": [_node(n, op, all(op["type"] in OURS for op in ops)) for n, op in enumerate(ops)],
         "outputs": list(outputs),
-    }  # fmt: skip
+    }
 
 
 def _node(n: int, op: Op, runs: bool) -> dict[str, Any]:
@@ -48,9 +56,13 @@ def _node(n: int, op: Op, runs: bool) -> dict[str, Any]:
     if "device" in op["attrs"]:
         annotations["device"] = op["attrs"]["device"]
     return {
-        "name": f"op{n}", "op": name, "attributes": attributes, "annotations": annotations,
-        "inputs": op["inputs"], "outputs": op["outputs"],
-    }  # fmt: skip
+        "name": f"op{n}",
+        "op": name,
+        "attributes": attributes,
+        "annotations": annotations,
+        "inputs": op["inputs"],
+        "outputs": op["outputs"],
+    }
 
 
 def read(given: Op) -> Graph:

@@ -72,9 +72,11 @@ class Built:
         asked = self.case["wanted_gradients"]
         targets = asked.get("targets", {})
         request: dict[str, Any] = {
-            "targets": list(targets), "wanted": asked.get("wrt"), "head_gradients": list(targets.values()),
+            "targets": list(targets),
+            "wanted": asked.get("wrt"),
+            "head_gradients": list(targets.values()),
             **self.changed,
-        }  # fmt: skip
+        }
         forward = self.numbers.forward if targets else self._forward_alone
         types = {value.name: value.type for value in forward.values}
         heads = [head for head in targets.values() if head]
@@ -89,9 +91,8 @@ class Built:
                     builder.value(head, more[head], Role.INPUT)
             forward = builder.build(forward.outputs)
         return gradient_graph(
-            forward, **request, copies=True,
-            gradient_rules={f"mxnet::{op}": rule for op, rule in self.rules.items()},
-        )  # fmt: skip
+            forward, **request, copies=True, gradient_rules={f"mxnet::{op}": rule for op, rule in self.rules.items()}
+        )
 
     @cached_property
     def _forward_alone(self) -> Graph:
@@ -200,22 +201,29 @@ def check_without_copies(run: Built, words: str) -> None:
     assert words == "all entries may be the same value"
     asked = run.case["wanted_gradients"]
     again = gradient_graph(
-        run.graph, list(asked["targets"]), asked["wrt"], list(asked["targets"].values()),
+        run.graph,
+        list(asked["targets"]),
+        asked["wrt"],
+        list(asked["targets"].values()),
         gradient_rules={f"mxnet::{op}": rule for op, rule in run.rules.items()},
-    )  # fmt: skip
+    )
     assert {entry.gradient for entry in again.entries} == set(asked["targets"].values())
 
 
 AREA = Area(
     Built,
     {
-        **FIELDS, "values_description": check_descriptions, "gradient_op_names": check_op_names,
-        "gradient_shapes": check_shapes, "gradient_dtypes": check_dtypes, "result": check_result,
+        **FIELDS,
+        "values_description": check_descriptions,
+        "gradient_op_names": check_op_names,
+        "gradient_shapes": check_shapes,
+        "gradient_dtypes": check_dtypes,
+        "result": check_result,
         "without_copy_op": check_without_copies,
     },
     force=lambda run: run.found,
     variants=variants,
-)  # fmt: skip
+)
 sentence = AREA.sentence
 
 

@@ -26,13 +26,21 @@ SMALL = [
 ]
 #: Arguments in the words of a case.
 ARGUMENTS = {
-    "loss": "loss", "parameter list": "parameters", "no-gradient set": "no_grad", "callbacks": "callbacks",
-    "targets": "targets", "inputs": "wanted", "target gradients": "head_gradients",
-}  # fmt: skip
+    "loss": "loss",
+    "parameter list": "parameters",
+    "no-gradient set": "no_grad",
+    "callbacks": "callbacks",
+    "targets": "targets",
+    "inputs": "wanted",
+    "target gradients": "head_gradients",
+}
 WRONG: dict[str, Any] = {
-    "is a string": "w", "given as a string": "y", "contains a number": [7], "is a single variable": "w",
+    "is a string": "w",
+    "given as a string": "y",
+    "contains a number": [7],
+    "is a single variable": "w",
     "is a function instead of a list": print,
-}  # fmt: skip
+}
 
 
 @dataclass
@@ -119,12 +127,15 @@ def check_forward_names(run: Program, names: list[str]) -> None:
 BACKWARD = Area(
     Program,
     {
-        "absent_gradient_for": check_absent, "has_gradient_for": check_present, "gradient_op_types": check_op_types,
-        "result_sizes": check_result_sizes, "forward_names": check_forward_names,
+        "absent_gradient_for": check_absent,
+        "has_gradient_for": check_present,
+        "gradient_op_types": check_op_types,
+        "result_sizes": check_result_sizes,
+        "forward_names": check_forward_names,
     },
     force=lambda run: run.force(),
     variants=argument_checks,
-)  # fmt: skip
+)
 
 
 @BACKWARD.sentence(r"no error")
@@ -233,9 +244,4 @@ def check_result(run: Calculated, expected: dict[str, str | None]) -> None:
     assert words == expected
 
 
-CALC = Area(
-    Calculated,
-    {**FIELDS, "result": check_result},
-    force=lambda run: run.asked,
-    variants=calls,
-)
+CALC = Area(Calculated, {**FIELDS, "result": check_result}, force=lambda run: run.asked, variants=calls)

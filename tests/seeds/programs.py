@@ -48,18 +48,28 @@ def opaque(case: Case, extra: Sequence[str] = (), stopped: Collection[str] = ())
     for name in dtypes:
         roles.setdefault(name, "activation")
     values = [
-        {"name": name, "shape": [1], "dtype": dtypes.get(name, "float32"), "role": role,
-         "stop_gradient": name in stopped}
+        {
+            "name": name,
+            "shape": [1],
+            "dtype": dtypes.get(name, "float32"),
+            "role": role,
+            "stop_gradient": name in stopped,
+        }
         for name, role in roles.items()
-    ]  # fmt: skip
+    ]
     nodes = []
     for n, op in enumerate(case["ops"]):
         notes = {"device": op["attrs"]["device"]} if "device" in op["attrs"] else {}
         nodes.append(
-            {"name": f"op{n}", "op": MARKS.get(op["type"], f"{system}::{op['type']}"), "inputs": op["inputs"],
-             "outputs": op["outputs"], "annotations": notes,
-             "attributes": {k: v for k, v in op["attrs"].items() if k != "device"}}
-        )  # fmt: skip
+            {
+                "name": f"op{n}",
+                "op": MARKS.get(op["type"], f"{system}::{op['type']}"),
+                "inputs": op["inputs"],
+                "outputs": op["outputs"],
+                "annotations": notes,
+                "attributes": {k: v for k, v in op["attrs"].items() if k != "device"},
+            }
+        )
     targets = case["wanted_gradients"].get("targets")
     outputs = [target for target in targets if target in roles] if isinstance(targets, dict) else []
     document = {"format": "remat/1", "naming": "mutable", "values": values, "nodes": nodes, "outputs": outputs}

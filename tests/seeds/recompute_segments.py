@@ -77,22 +77,34 @@ class Recomputed:
         nodes = []
         for i, op in enumerate(self.ops):
             draws = (op["type"] in RANDOM and seeds.isdisjoint(op["inputs"])) or op["type"] == "seed"
-            nodes.append({
-                "name": f"op{i}", "op": f"paddle::{op['type']}", "inputs": op["inputs"], "outputs": op["outputs"],
-                "attributes": op["attrs"], "effect": "random" if draws else "pure",
-                "phase": "forward" if i < self._forward_ops() else "backward",
-                "annotations": {name: op["attrs"][tag] for tag, name in TAGS.items() if tag in op["attrs"]},
-            })  # fmt: skip
+            nodes.append(
+                {
+                    "name": f"op{i}",
+                    "op": f"paddle::{op['type']}",
+                    "inputs": op["inputs"],
+                    "outputs": op["outputs"],
+                    "attributes": op["attrs"],
+                    "effect": "random" if draws else "pure",
+                    "phase": "forward" if i < self._forward_ops() else "backward",
+                    "annotations": {name: op["attrs"][tag] for tag, name in TAGS.items() if tag in op["attrs"]},
+                }
+            )
         read = {name for op in self.ops for name in op["inputs"]}
         values = [
-            {"name": name, "shape": [1] if name in seeds else shapes.get(name, [4]),
-             "dtype": "int32" if name in seeds else "float32", "role": role(name)}
+            {
+                "name": name,
+                "shape": [1] if name in seeds else shapes.get(name, [4]),
+                "dtype": "int32" if name in seeds else "float32",
+                "role": role(name),
+            }
             for name in names
-        ]  # fmt: skip
+        ]
         return {
-            "format": "remat/1", "values": values, "nodes": nodes,
+            "format": "remat/1",
+            "values": values,
+            "nodes": nodes,
             "outputs": [name for name in names if name in written and name not in read],
-        }  # fmt: skip
+        }
 
     @cached_property
     def training(self) -> Graph:
@@ -163,9 +175,13 @@ class Recomputed:
         for n, (parameter, gradient) in enumerate(self.result.graph.gradients if optimizer else ()):
             if self.result.graph.values[parameter].name in self.given["parameters"]:
                 builder.node(
-                    f"paddle::{optimizer}", [parameter, gradient], name=f"update{n}", phase=Phase.UPDATE,
-                    types=[self.result.graph.values[parameter].type], in_place=((0, 0),),
-                )  # fmt: skip
+                    f"paddle::{optimizer}",
+                    [parameter, gradient],
+                    name=f"update{n}",
+                    phase=Phase.UPDATE,
+                    types=[self.result.graph.values[parameter].type],
+                    in_place=((0, 0),),
+                )
         return builder.build(self.result.graph.outputs)
 
     def kinds(self, graph: Graph) -> list[str]:
@@ -236,9 +252,7 @@ def check_held_includes(run: Recomputed, what: list[str]) -> None:
 
 def check_seed_value(run: Recomputed, text: str) -> None:
     """The seed of an op that draws, and of the same op with a fixed seed."""
-    match = re.fullmatch(
-        r"(\d+) \(draw at run time\) unless the random op had a fixed seed, then that seed", text
-    )  # fmt: skip
+    match = re.fullmatch(r"(\d+) \(draw at run time\) unless the random op had a fixed seed, then that seed", text)
     assert match is not None, text
     for fixed, expected in ((None, int(match[1])), (11, 11)):
         ops = [_with_fixed_seed(op, fixed) for op in run.ops]
@@ -358,13 +372,16 @@ def executable(run: Recomputed) -> Graph:
             types[output] = made.graph.values[v].type  # type: ignore[index, assignment]
     read = {name for op in run.ops for name in op["inputs"]}
     values += [
-        {"name": n, "shape": list(t.shape), "dtype": t.dtype,
-         "role": "input" if n in run.given["shapes"] else "parameter"}
-        for n, t in types.items() if n not in written
-    ]  # fmt: skip
-    document = {
-        "format": "remat/1", "values": values, "nodes": nodes, "outputs": sorted(written - read),
-    }  # fmt: skip
+        {
+            "name": n,
+            "shape": list(t.shape),
+            "dtype": t.dtype,
+            "role": "input" if n in run.given["shapes"] else "parameter",
+        }
+        for n, t in types.items()
+        if n not in written
+    ]
+    document = {"format": "remat/1", "values": values, "nodes": nodes, "outputs": sorted(written - read)}
     return with_seeds(load(msgspec.json.encode(document)))
 
 
@@ -405,9 +422,10 @@ PARAMETERS = ["w1", "b1", "w2", "b2"]
 
 def _optimised(run: Recomputed, optimiser: str) -> Recomputed:
     case = {
-        **run.case, "wanted_gradients": {"targets": {"cost": None}},
+        **run.case,
+        "wanted_gradients": {"targets": {"cost": None}},
         "given": {"optimizer": optimiser, "parameters": PARAMETERS, "checkpoints": ["fc1_t", "fc2_t"]},
-    }  # fmt: skip
+    }
     return Recomputed(case)
 
 

@@ -176,7 +176,7 @@ def check_backward_ops(run: Recurrent, expected: list[dict[str, Any]]) -> None:
     groups = [(of, outputs, rows) for of, outputs, rows in _groups(again)]
     assert [(of, list(outputs), _reads(rows)) for of, outputs, rows in groups] == [
         (op["type"], op["outputs"], set(op["inputs"])) for op in front
-    ]  # fmt: skip
+    ]
     sums, gradients = {}, {}
     for op in expected[len(front) :]:
         parts = [GRADIENT.fullmatch(name) for name in (*op["inputs"], *op["outputs"])]
@@ -204,10 +204,12 @@ def _owner(run: Recurrent, op: dict[str, Any]) -> tuple[tuple[str, ...], set[str
     made = [m["of"] for m in map(GRADIENT.fullmatch, op["outputs"]) if m]
     assert made and len(made) == len(op["outputs"])
     fits = [
-        each for each in run.net.ops
-        if op["type"] in (each.type, f"{each.type}Gradient") and set(incoming) <= set(each.outputs)
+        each
+        for each in run.net.ops
+        if op["type"] in (each.type, f"{each.type}Gradient")
+        and set(incoming) <= set(each.outputs)
         and set(made) <= set(each.inputs)
-    ]  # fmt: skip
+    ]
     # A name written in place is both: the writer of the version that is read by what goes on.
     owner = fits[-1]
     reads = {name for name in op["inputs"] if not GRADIENT.fullmatch(name)}
@@ -264,7 +266,7 @@ def check_blobs(run: Recurrent, expected: list[str]) -> None:
         given = {
             name: np.random.default_rng(steps).standard_normal((steps if name in run.net.sequences else 1, 2, 3))
             for name in run.op["inputs"]
-        }  # fmt: skip
+        }
         found = ran(run.forward(given, fetched=names), given)
         for words in expected:
             match = re.fullmatch(r"(\w+?)0 \.\. \1\{T-1\}", words)
@@ -296,14 +298,22 @@ def check_references(run: Recurrent, expected: list[str]) -> None:
 AREA = Area(
     Recurrent,
     {
-        "values": check_values, "values_example": check_example, "backward_links": check_backward_links,
-        "backward_step_ops": check_backward_ops, "saved_per_step": check_saved, "not_saved_per_step": check_not_saved,
-        "and_with_recompute": check_with_recompute, "has_blobs": check_blobs, "links": check_links,
-        "forward_links": check_links, "aliases": check_aliases, "references": check_references,
+        "values": check_values,
+        "values_example": check_example,
+        "backward_links": check_backward_links,
+        "backward_step_ops": check_backward_ops,
+        "saved_per_step": check_saved,
+        "not_saved_per_step": check_not_saved,
+        "and_with_recompute": check_with_recompute,
+        "has_blobs": check_blobs,
+        "links": check_links,
+        "forward_links": check_links,
+        "aliases": check_aliases,
+        "references": check_references,
         "params": check_references,
     },
     force=Recurrent.force,
-)  # fmt: skip
+)
 
 
 def cells_of(case: Case) -> list[Cell]:
@@ -428,7 +438,7 @@ def generator(run: Recurrent, steps: int, window: int, rows: int, size: int) -> 
         StepOp("Conv", ("image", "conv_filter", "conv_bias"), ("convolved",), {"kernel_h": 1, "kernel_w": window}),
         StepOp("Squeeze", ("convolved",), ("rows",), {"dims": [2]}),
         StepOp("Transpose", ("rows",), ("output_state_t",), {"axes": [2, 0, 1]}),
-    ]  # fmt: skip
+    ]
     places = {"conv_window": window, "conv_window-1": window - 1}
     number = lambda word: places[word] if word in places else int(word)  # noqa: E731
     links = [Link("fake_t", "fake"), Link("output_state_t_prev", "output_state")]
@@ -441,14 +451,16 @@ def generator(run: Recurrent, steps: int, window: int, rows: int, size: int) -> 
     )
     rng = np.random.default_rng(window)
     given = {
-        "fake": rng.uniform(-1, 1, (steps, rows, size)), "zeros": np.zeros((window - 1, rows, size)),
-        "start": np.zeros((1, rows, size)), "conv_filter": rng.uniform(-0.3, 0.3, (size, size, 1, window)),
+        "fake": rng.uniform(-1, 1, (steps, rows, size)),
+        "zeros": np.zeros((window - 1, rows, size)),
+        "start": np.zeros((1, rows, size)),
+        "conv_filter": rng.uniform(-0.3, 0.3, (size, size, 1, window)),
         "conv_bias": rng.uniform(-1, 1, size),
-    }  # fmt: skip
+    }
     builder = Builder("generator")
     values = {
         name: builder.value(name, TensorType("float32", array.shape), Role.INPUT) for name, array in given.items()
-    }  # fmt: skip
+    }
     made = add_recurrent(builder, net, values, table=CAFFE2)
     return builder.build([made[alias.name] for alias in aliases]), given
 

@@ -87,7 +87,7 @@ def border(run: Part, nodes: list[int]) -> dict[str, list[list[Any]]]:
     return {
         "inputs": [list(table.version(v)) for v in found.inputs],
         "outputs": [list(table.version(v)) for v in found.outputs],
-    }  # fmt: skip
+    }
 
 
 def boundary_inputs(run: Part, expected: list[list[Any]]) -> None:
@@ -120,13 +120,21 @@ def unchanged(run: Part, expected: bool) -> None:
 AREA = Area(
     Part,
     {
-        "number_of_ops": number_of_ops, "ops": ops, "ops_either": ops_either, "external_inputs": external_inputs,
-        "external_outputs": external_outputs, "internal": internal, "inputs": boundary_inputs,
-        "outputs": boundary_outputs, "also": also, "reshape_sub_graphs": reshape_sub_graphs, "params": params,
+        "number_of_ops": number_of_ops,
+        "ops": ops,
+        "ops_either": ops_either,
+        "external_inputs": external_inputs,
+        "external_outputs": external_outputs,
+        "internal": internal,
+        "inputs": boundary_inputs,
+        "outputs": boundary_outputs,
+        "also": also,
+        "reshape_sub_graphs": reshape_sub_graphs,
+        "params": params,
         "unchanged": unchanged,
     },
     Part.force,
-)  # fmt: skip
+)
 
 
 @AREA.sentence("upstream drops it; a service must decide by a declared side-effect flag")

@@ -119,21 +119,32 @@ def value_info(run: Program, expected: list[str]) -> None:
 AREA = Area(
     Program,
     {
-        "ssa": ssa, "final_versions": final_versions, "undefined": undefined,
-        "undeclared": undeclared, "producers": producers, "consumers": consumers, "producer_map": producers,
-        "consumer_map": consumers, "ops": ops,
-        "external_inputs": external_inputs, "external_outputs": external_outputs, "init_outputs": init_outputs,
+        "ssa": ssa,
+        "final_versions": final_versions,
+        "undefined": undefined,
+        "undeclared": undeclared,
+        "producers": producers,
+        "consumers": consumers,
+        "producer_map": producers,
+        "consumer_map": consumers,
+        "ops": ops,
+        "external_inputs": external_inputs,
+        "external_outputs": external_outputs,
+        "init_outputs": init_outputs,
         "value_info": value_info,
     },
     Program.force,
-)  # fmt: skip
+)
 
 
 @AREA.sentence("running the rewritten graph gives the same numbers")
 def same_numbers(run: Program, match: object) -> None:
     before, after = graph_of(run.case), run.rewritten[0]
-    feeds = {value.name: np.random.default_rng(v).standard_normal((4, 4), np.float32)
-             for v, value in enumerate(before.values) if value.role != "activation"}  # fmt: skip
+    feeds = {
+        value.name: np.random.default_rng(v).standard_normal((4, 4), np.float32)
+        for v, value in enumerate(before.values)
+        if value.role != "activation"
+    }
     renamed = {after.values[v].name: feeds[value.name] for v, value in enumerate(before.values) if value.name in feeds}
     one, other = execute(before, feeds), execute(after, renamed)
     for left, right in zip(one.outputs.values(), other.outputs.values(), strict=True):

@@ -113,9 +113,15 @@ def test_a_convolutional_net_exported_for_inference_is_trained_as_torch_trains_i
     x, labels = torch.randn(4, 3, 16, 16), tokens(4, high=5)
     path = tmp_path / "net.onnx"
     torch.onnx.export(
-        model, (x,), str(path), input_names=["x"], opset_version=20, dynamo=False,
-        training=torch.onnx.TrainingMode.PRESERVE, do_constant_folding=False,
-    )  # fmt: skip
+        model,
+        (x,),
+        str(path),
+        input_names=["x"],
+        opset_version=20,
+        dynamo=False,
+        training=torch.onnx.TrainingMode.PRESERVE,
+        do_constant_folding=False,
+    )
     before = {name: buffer.clone() for name, buffer in model.named_buffers()}
     model.train()
     loss = functional.nll_loss(model(x).log(), labels)

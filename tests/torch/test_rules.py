@@ -64,11 +64,23 @@ def agree(
 
 
 ACTIVATIONS = {
-    "Relu": f.relu, "Sigmoid": torch.sigmoid, "Tanh": torch.tanh, "Elu": f.elu, "Softplus": f.softplus,
-    "Softsign": f.softsign, "HardSwish": f.hardswish, "Mish": f.mish, "Gelu": f.gelu, "Erf": torch.erf,
+    "Relu": f.relu,
+    "Sigmoid": torch.sigmoid,
+    "Tanh": torch.tanh,
+    "Elu": f.elu,
+    "Softplus": f.softplus,
+    "Softsign": f.softsign,
+    "HardSwish": f.hardswish,
+    "Mish": f.mish,
+    "Gelu": f.gelu,
+    "Erf": torch.erf,
     "Exp": torch.exp,
-    "Sin": torch.sin, "Cos": torch.cos, "Atan": torch.atan, "Abs": torch.abs, "Asinh": torch.asinh,
-}  # fmt: skip
+    "Sin": torch.sin,
+    "Cos": torch.cos,
+    "Atan": torch.atan,
+    "Abs": torch.abs,
+    "Asinh": torch.asinh,
+}
 
 
 @pytest.mark.parametrize("op", ACTIVATIONS)
@@ -124,11 +136,13 @@ def test_gemm_agrees():
 @pytest.mark.parametrize(
     ("op", "function"),
     [
-        ("ReduceSum", lambda x: x.sum((0, 2))), ("ReduceMean", lambda x: x.mean((0, 2))),
-        ("ReduceL2", lambda x: torch.linalg.vector_norm(x, dim=(0, 2))), ("ReduceMax", lambda x: x.amax((0, 2))),
+        ("ReduceSum", lambda x: x.sum((0, 2))),
+        ("ReduceMean", lambda x: x.mean((0, 2))),
+        ("ReduceL2", lambda x: torch.linalg.vector_norm(x, dim=(0, 2))),
+        ("ReduceMax", lambda x: x.amax((0, 2))),
         ("ReduceLogSumExp", lambda x: x.logsumexp((0, 2))),
     ],
-)  # fmt: skip
+)
 def test_reductions_agree(op, function):
     axes = np.array([0, 2])
     x = torch.tensor(real(3, 4, 2), requires_grad=True)
@@ -152,9 +166,14 @@ def test_convolutions_agree(rank, stride, pad, dilation, group):
     function = (f.conv1d, f.conv2d, f.conv3d)[rank - 1]
     inputs = [real(2, 4, *(6, 7, 5)[:rank]), real(8, 4 // group, *(3, 2, 2)[:rank]), real(8)]
     agree(
-        "Conv", lambda x, w, b: function(x, w, b, stride, pad, dilation, group), inputs,
-        strides=[stride] * rank, pads=[pad] * (2 * rank), dilations=[dilation] * rank, group=group,
-    )  # fmt: skip
+        "Conv",
+        lambda x, w, b: function(x, w, b, stride, pad, dilation, group),
+        inputs,
+        strides=[stride] * rank,
+        pads=[pad] * (2 * rank),
+        dilations=[dilation] * rank,
+        group=group,
+    )
 
 
 @pytest.mark.parametrize(
@@ -165,10 +184,15 @@ def test_transposed_convolutions_agree(rank, stride, pad, extra, dilation, group
     function = (f.conv_transpose1d, f.conv_transpose2d)[rank - 1]
     inputs = [real(2, 4, *(6, 7)[:rank]), real(4, 6 // group, *(3, 2)[:rank]), real(6)]
     agree(
-        "ConvTranspose", lambda x, w, b: function(x, w, b, stride, pad, extra, group, dilation), inputs,
-        strides=[stride] * rank, pads=[pad] * (2 * rank), output_padding=[extra] * rank, dilations=[dilation] * rank,
+        "ConvTranspose",
+        lambda x, w, b: function(x, w, b, stride, pad, extra, group, dilation),
+        inputs,
+        strides=[stride] * rank,
+        pads=[pad] * (2 * rank),
+        output_padding=[extra] * rank,
+        dilations=[dilation] * rank,
         group=group,
-    )  # fmt: skip
+    )
 
 
 @pytest.mark.parametrize("ceil", [False, True])
@@ -185,9 +209,12 @@ def test_normalisations_agree():
     agree("InstanceNormalization", lambda x, w, b: f.instance_norm(x, weight=w, bias=b), [x, w, b], epsilon=1e-5)
     agree("GroupNormalization", lambda x, w, b: f.group_norm(x, 3, w, b), [x, w, b], num_groups=3, epsilon=1e-5)
     agree(
-        "remat::BatchNorm", lambda x, w, b: f.batch_norm(x, None, None, w, b, training=True), [x, w, b], outputs=3,
+        "remat::BatchNorm",
+        lambda x, w, b: f.batch_norm(x, None, None, w, b, training=True),
+        [x, w, b],
+        outputs=3,
         epsilon=1e-5,
-    )  # fmt: skip
+    )
 
 
 def test_layer_normalisation_agrees():
@@ -205,13 +232,19 @@ def test_layer_normalisation_agrees():
 def test_cross_entropies_agree(reduction):
     x, labels = real(5, 4, 3), CHANCE.integers(0, 4, (5, 3))
     agree(
-        "SoftmaxCrossEntropyLoss", lambda x, t: f.cross_entropy(x, t, reduction=reduction, ignore_index=2), [x, labels],
-        reduction=reduction, ignore_index=2,
-    )  # fmt: skip
+        "SoftmaxCrossEntropyLoss",
+        lambda x, t: f.cross_entropy(x, t, reduction=reduction, ignore_index=2),
+        [x, labels],
+        reduction=reduction,
+        ignore_index=2,
+    )
     agree(
-        "NegativeLogLikelihoodLoss", lambda x, t: f.nll_loss(x, t, reduction=reduction, ignore_index=2), [x, labels],
-        reduction=reduction, ignore_index=2,
-    )  # fmt: skip
+        "NegativeLogLikelihoodLoss",
+        lambda x, t: f.nll_loss(x, t, reduction=reduction, ignore_index=2),
+        [x, labels],
+        reduction=reduction,
+        ignore_index=2,
+    )
 
 
 def test_embeddings_agree():
@@ -224,10 +257,14 @@ def test_resizing_agrees(mode):
     where = "asymmetric" if mode == "nearest" else "half_pixel"
     more = {"nearest_mode": "floor"} if mode == "nearest" else {}
     agree(
-        "Resize", lambda x, *_: f.interpolate(x, (7, 5), mode=mode),
-        [real(1, 2, 4, 3), None, None, np.array([1, 2, 7, 5])], mode=ours_mode,
-        coordinate_transformation_mode=where, cubic_coeff_a=-0.75, **more,
-    )  # fmt: skip
+        "Resize",
+        lambda x, *_: f.interpolate(x, (7, 5), mode=mode),
+        [real(1, 2, 4, 3), None, None, np.array([1, 2, 7, 5])],
+        mode=ours_mode,
+        coordinate_transformation_mode=where,
+        cubic_coeff_a=-0.75,
+        **more,
+    )
 
 
 def gates(w: Tensor, order: Sequence[int]) -> np.ndarray:
@@ -249,8 +286,10 @@ def test_recurrent_nets_agree(op, order):
     attributes = {"hidden_size": 4, **({"linear_before_reset": 1} if op == "GRU" else {})}
     found = ours(op, [x.detach().numpy(), *weights], attributes, 1, [head[:, None]])
     expected = [
-        x.grad.numpy(), gates(net.weight_ih_l0.grad, order)[None], gates(net.weight_hh_l0.grad, order)[None],
+        x.grad.numpy(),
+        gates(net.weight_ih_l0.grad, order)[None],
+        gates(net.weight_hh_l0.grad, order)[None],
         np.concatenate([gates(net.bias_ih_l0.grad, order), gates(net.bias_hh_l0.grad, order)])[None],
-    ]  # fmt: skip
+    ]
     for ours_, theirs in zip(found, expected, strict=True):
         np.testing.assert_allclose(ours_, theirs, rtol=1e-8, atol=1e-10)

@@ -33,9 +33,14 @@ SMALL = {
 }
 #: Parameters in millions, as papers and frameworks state them.
 STATED = {
-    "resnet18": 11.69, "resnet50": 25.56, "resnet101": 44.55, "vit_base": 86.57, "convnext_tiny": 28.59,
-    "gpt2_small": 124.44, "llama_1b": 1100.05,
-}  # fmt: skip
+    "resnet18": 11.69,
+    "resnet50": 25.56,
+    "resnet101": 44.55,
+    "vit_base": 86.57,
+    "convnext_tiny": 28.59,
+    "gpt2_small": 124.44,
+    "llama_1b": 1100.05,
+}
 
 
 def small(name: str) -> Network:

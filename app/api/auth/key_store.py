@@ -112,9 +112,16 @@ class FileVault:
 
     def add(self, key: Key) -> None:
         row = (
-            key.id, key.hash, key.name, key.tenant, " ".join(sorted(key.scopes)), json.dumps(asdict(key.quotas)),
-            key.created_at, key.expires_at, key.revoked_at,
-        )  # fmt: skip
+            key.id,
+            key.hash,
+            key.name,
+            key.tenant,
+            " ".join(sorted(key.scopes)),
+            json.dumps(asdict(key.quotas)),
+            key.created_at,
+            key.expires_at,
+            key.revoked_at,
+        )
         with self._writing() as connection:
             connection.execute("INSERT INTO keys VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", row)
 

@@ -70,9 +70,10 @@ class Caller:
             raise OverQuota(
                 f"{len(running)} solves of this key run or wait, it may have {key.quotas.solves}; "
                 "wait for one to end, or cancel it",
-                code="quota_solves", limit={"name": "solves", "value": key.quotas.solves},
+                code="quota_solves",
+                limit={"name": "solves", "value": key.quotas.solves},
                 headers={"Retry-After": str(RETRY_S)},
-            )  # fmt: skip
+            )
         self.demand_seconds(seconds, access.clock())
 
     def demand_seconds(self, seconds: float, now: float) -> None:
@@ -83,9 +84,10 @@ class Caller:
             raise OverQuota(
                 f"the key has used {spent:g} of its {key.quotas.solver_seconds:g} solver seconds today, "
                 f"and {seconds:g} are asked for; ask for fewer search_seconds, or come back tomorrow (UTC)",
-                code="quota_seconds", limit={"name": "solver_seconds", "value": key.quotas.solver_seconds},
+                code="quota_seconds",
+                limit={"name": "solver_seconds", "value": key.quotas.solver_seconds},
                 headers={"Retry-After": str(int(DAY_S - now % DAY_S) + 1)},
-            )  # fmt: skip
+            )
 
     def _running(self, jobs: Jobs) -> list[str]:
         """What runs or waits, a batch once for each of its items there; what has ended counts with what it took."""

@@ -55,6 +55,11 @@ class Visits:
             finally:
                 level = logging.WARNING if status >= 500 else logging.DEBUG if scope["path"] in QUIET else logging.INFO
                 log.log(
-                    level, "event=answered method=%s path=%s status=%s seconds=%s location=%s", scope["method"],
-                    scope["path"][:LONGEST_PATH], status or None, time.monotonic() - began, place or None,
-                )  # fmt: skip
+                    level,
+                    "event=answered method=%s path=%s status=%s seconds=%s location=%s",
+                    scope["method"],
+                    scope["path"][:LONGEST_PATH],
+                    status or None,
+                    time.monotonic() - began,
+                    place or None,
+                )

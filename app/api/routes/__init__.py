@@ -18,7 +18,17 @@ from app.api.routes.plans import router as plans
 from app.api.routes.savings import router as savings
 
 ROUTERS: tuple[APIRouter, ...] = (
-    graphs, plans, curves, fits, layouts, batches, operations, savings, lists, health, docs,
-)  # fmt: skip
+    graphs,
+    plans,
+    curves,
+    fits,
+    layouts,
+    batches,
+    operations,
+    savings,
+    lists,
+    health,
+    docs,
+)
 
 __all__ = ["ROUTERS", "Request", "only_known_parameters"]

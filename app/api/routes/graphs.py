@@ -88,10 +88,7 @@ async def post_graph(
     openapi_extra=bodies({"application/json": ref("Transform")}, {"dead nodes": {"pass": "prune"}}),
 )
 async def transform_graph(
-    request: Request,
-    service: Serving,
-    graph_id: str,
-    idempotency_key: IdempotencyKey = None,
+    request: Request, service: Serving, graph_id: str, idempotency_key: IdempotencyKey = None
 ) -> Response:
     """Run one pass over a graph. The graph stays as it is; what the pass makes of it is kept beside it."""
     demand_media(media_type_of(request.headers), ["application/json"])

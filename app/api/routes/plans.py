@@ -87,12 +87,7 @@ async def _report(service: Service, plan_id: str, sections: tuple[str, ...]) -> 
     | UNCHANGED
     | problems(404, 422),
 )
-async def get_plan(
-    request: Request,
-    service: Serving,
-    plan_id: str,
-    sections: Sections = None,
-) -> Response:
+async def get_plan(request: Request, service: Serving, plan_id: str, sections: Sections = None) -> Response:
     """The report of a plan, with the sections asked for."""
     wanted = records.DEFAULT_SECTIONS if sections is None else tuple(sections)
     report = await _report(service, plan_id, wanted)

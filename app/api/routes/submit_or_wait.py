@@ -95,9 +95,12 @@ def answers_of_questions(description: str, schema: str, **linked: str) -> Respon
     """Documentation of what `answered` gives; the answer's id is the parameter that each linked operation takes."""
     good = answers(201, description, {"application/json": ref(schema)}, Location="of the answer")
     later = answers(
-        202, "It takes longer; follow the operation", {"application/json": ref("Operation")},
-        Location="of the operation", Retry_After="seconds",
-    )  # fmt: skip
+        202,
+        "It takes longer; follow the operation",
+        {"application/json": ref("Operation")},
+        Location="of the operation",
+        Retry_After="seconds",
+    )
     following = dict.fromkeys(("get_operation", "cancel_operation", "stream_operation"), "operation_id")
     return (
         (links(good, "/id", **linked) if linked else good)
@@ -150,10 +153,17 @@ def demand_time(service: Service, search_seconds: float) -> None:
     """Raises BadRequest for a longer search than the settings allow."""
     longest = service.settings.search_seconds
     if search_seconds > longest:
-        raise BadRequest([
-            Finding("too_long", "search_seconds", f"{search_seconds:g}", f"at most {longest:g}",
-                    "ask for less, or raise REMAT_SEARCH_SECONDS")
-        ])  # fmt: skip
+        raise BadRequest(
+            [
+                Finding(
+                    "too_long",
+                    "search_seconds",
+                    f"{search_seconds:g}",
+                    f"at most {longest:g}",
+                    "ask for less, or raise REMAT_SEARCH_SECONDS",
+                )
+            ]
+        )
 
 
 async def about_graph(service: Service, sent: Sent, fields: Mapping[str, Any], kind: str) -> Question:

@@ -76,9 +76,12 @@ def parse_batch(sent: Mapping[str, Any], most: int) -> BatchAsked:
     asked = BatchAsked(graph_ids or (), budgets, planners, seeds, shared, seconds)
     if asked.total > most:
         finding = Finding(
-            "too_many_items", "graph_ids", f"{asked.total} items", f"at most {most}",
+            "too_many_items",
+            "graph_ids",
+            f"{asked.total} items",
+            f"at most {most}",
             "ask for several batches, or raise REMAT_BATCH_ITEMS",
-        )  # fmt: skip
+        )
         raise TooLarge(str(finding), [finding], limit={"name": "REMAT_BATCH_ITEMS", "value": most})
     return asked
 

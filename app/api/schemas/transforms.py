@@ -198,10 +198,26 @@ class CutOverTime(Pass):
 
 
 Passes = (
-    Rename | Prune | Extract | Boundary | InferBindings | RemoveIdentities | ReplaceByIdentity | RemoveReshapes
-    | FuseCopies | InsertCopies | VersionNames | Status | DifferentiatePass | RunAgain | Seed | ShareBuffers
-    | ExpandRecurrent | RecomputeSteps | CutOverTime
-)  # fmt: skip
+    Rename
+    | Prune
+    | Extract
+    | Boundary
+    | InferBindings
+    | RemoveIdentities
+    | ReplaceByIdentity
+    | RemoveReshapes
+    | FuseCopies
+    | InsertCopies
+    | VersionNames
+    | Status
+    | DifferentiatePass
+    | RunAgain
+    | Seed
+    | ShareBuffers
+    | ExpandRecurrent
+    | RecomputeSteps
+    | CutOverTime
+)
 
 
 class Transform(RootModel[Annotated[Passes, Field(discriminator="pass_")]]):

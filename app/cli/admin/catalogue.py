@@ -17,10 +17,15 @@ def run_planners(as_json: bool) -> int:
 def run_devices(as_json: bool) -> int:
     found = devices()
     rows = [
-        (row["name"], size(row["memory_bytes"]), f"{row['bytes_per_second'] / 1e9:.0f} GB/s",
-         f"{row['flops_per_second']['float32'] / 1e12:g} TFLOPS", row["source"])
+        (
+            row["name"],
+            size(row["memory_bytes"]),
+            f"{row['bytes_per_second'] / 1e9:.0f} GB/s",
+            f"{row['flops_per_second']['float32'] / 1e12:g} TFLOPS",
+            row["source"],
+        )
         for row in found
-    ]  # fmt: skip
+    ]
     head = ("device", "memory", "bandwidth", "float32", "source")
     print(to_json({"devices": found}) if as_json else "\n".join(table(head, rows, (1, 2, 3))))
     return 0

@@ -14,9 +14,7 @@ if TYPE_CHECKING:
 
 # Imports inside functions: a command imports what it needs, so that `remat --help` answers in under 0.3 s.
 
-keys = typer.Typer(
-    help="Make, list and revoke the API keys of a service.", no_args_is_help=True, rich_markup_mode=None,
-)  # fmt: skip
+keys = typer.Typer(help="Make, list and revoke the API keys of a service.", no_args_is_help=True, rich_markup_mode=None)
 
 Data = Annotated[Path | None, typer.Option("--data", metavar="FOLDER", help="The service's data folder.")]
 Scope = Annotated[
@@ -58,9 +56,13 @@ def create(
             raise BadUsage(f"{said} {text[:80]!r}: name it in 1 to {LONGEST_NAME} characters on one line")
     now = time.time()
     text, key = new_key(
-        name, tenant or name, frozenset(scope or USUAL), Quotas(nodes, bytes, solves, solver_seconds), now,
+        name,
+        tenant or name,
+        frozenset(scope or USUAL),
+        Quotas(nodes, bytes, solves, solver_seconds),
+        now,
         None if expires is None else now + _seconds(expires),
-    )  # fmt: skip
+    )
     _vault(data).add(key)
     print(f"key {key.id} of {key.tenant}; it is shown this once", file=sys.stderr)
     print(text)
@@ -80,10 +82,17 @@ def list_keys(
     now = time.time()
     found = [_shown(key, now) for key in _vault(data, there=True).every_key()]
     rows = [
-        (row["id"], row["name"], row["tenant"], " ".join(row["scopes"]), row["state"], row["expires_at"] or "never",
-         " ".join(f"{name}={most:g}" for name, most in row["quotas"].items() if most is not None))
+        (
+            row["id"],
+            row["name"],
+            row["tenant"],
+            " ".join(row["scopes"]),
+            row["state"],
+            row["expires_at"] or "never",
+            " ".join(f"{name}={most:g}" for name, most in row["quotas"].items() if most is not None),
+        )
         for row in found
-    ]  # fmt: skip
+    ]
     head = ("id", "name", "tenant", "scopes", "state", "expires", "quotas")
     print(to_json({"keys": found}) if as_json else "\n".join(table(head, rows)))
     return 0
@@ -131,7 +140,13 @@ def _shown(key: Key, now: float) -> dict[str, Any]:
         return None if at is None else datetime.fromtimestamp(at, UTC).isoformat(timespec="seconds")
 
     return {
-        "id": key.id, "name": key.name, "tenant": key.tenant, "scopes": sorted(key.scopes), "state": key.state(now),
-        "created_at": said(key.created_at), "expires_at": said(key.expires_at), "revoked_at": said(key.revoked_at),
+        "id": key.id,
+        "name": key.name,
+        "tenant": key.tenant,
+        "scopes": sorted(key.scopes),
+        "state": key.state(now),
+        "created_at": said(key.created_at),
+        "expires_at": said(key.expires_at),
+        "revoked_at": said(key.revoked_at),
         "quotas": asdict(key.quotas),
-    }  # fmt: skip
+    }

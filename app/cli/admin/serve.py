@@ -56,9 +56,14 @@ def run(host: str, port: int, data: Path | None, auth: bool | None) -> int:
     listener = _listener(host, port)
     app = create_app(settings, access)
     config = uvicorn.Config(
-        app, http=patient(app.state.service.admission), ws="none", log_config=None, access_log=False,
-        timeout_graceful_shutdown=LONGEST_GOODBYE_S, server_header=False,
-    )  # fmt: skip
+        app,
+        http=patient(app.state.service.admission),
+        ws="none",
+        log_config=None,
+        access_log=False,
+        timeout_graceful_shutdown=LONGEST_GOODBYE_S,
+        server_header=False,
+    )
     shown = f"[{host}]" if ":" in host else host
     server = Server(config, app, f"http://{shown}:{listener.getsockname()[1]}")
     server.run(sockets=[listener])

@@ -56,16 +56,22 @@ def _row(job: dict[str, Any]) -> tuple[str, ...]:
     progress = job["progress"] or {}
     best, bound = progress.get("incumbent") or {}, progress.get("bound") or {}
     return (
-        job["id"], job["kind"], job["state"], job["stage"] or "", job["model"] or "",
+        job["id"],
+        job["kind"],
+        job["state"],
+        job["stage"] or "",
+        job["model"] or "",
         *(
             "" if value is None else form(value)
             for form, value in (
-                (size, best.get("peak_bytes")), (share, best.get("overhead")), (share, bound.get("overhead")),
+                (size, best.get("peak_bytes")),
+                (share, best.get("overhead")),
+                (share, bound.get("overhead")),
                 (share, progress.get("gap")),
             )
         ),
         f"{since(job):.0f}",
-    )  # fmt: skip
+    )
 
 
 def since(job: dict[str, Any]) -> float:

@@ -15,9 +15,11 @@ from planner.request.budget import parse_fraction
 
 MOST_LINES = 8
 NAMES = {
-    "baseline.peak_bytes": "peak as it stands", "baseline.seconds": "time as it stands",
-    "plan.peak_bytes": "peak with the plan", "plan.seconds": "time with the plan",
-}  # fmt: skip
+    "baseline.peak_bytes": "peak as it stands",
+    "baseline.seconds": "time as it stands",
+    "plan.peak_bytes": "peak with the plan",
+    "plan.seconds": "time with the plan",
+}
 
 
 def run(plan: str, model: str, max_drift: str, as_json: bool) -> int:

@@ -18,7 +18,7 @@ from planner.request.curve_and_fit_request import parse_curve
 
 def run(
     model: str, fields: Mapping[str, Any], as_json: bool, draw: bool | None = None, plot: Path | None = None
-) -> int:  # fmt: skip
+) -> int:
     """Exit code of the command: 0 done, 1 a budget was not reached, 3 stopped, 4 our own fault.
 
     `draw`: whether the curve is shown in characters; None: where standard output is a terminal.
@@ -47,11 +47,16 @@ def lines(document: Mapping[str, Any], draw: bool | None = None) -> list[str]:
     model, base = document["model"], document["baseline"]
     rows = [
         (
-            point["budget"], size(point["budget_bytes"]), size(point["peak_bytes"]), share(point["overhead"]),
-            share(point["bound_overhead"]), point["status"].replace("_", " "), point["plan"]["planner"],
+            point["budget"],
+            size(point["budget_bytes"]),
+            size(point["peak_bytes"]),
+            share(point["overhead"]),
+            share(point["bound_overhead"]),
+            point["status"].replace("_", " "),
+            point["plan"]["planner"],
         )
         for point in document["points"]
-    ]  # fmt: skip
+    ]
     text = [
         f"{model['name'] or 'model'}: {model['nodes']} nodes, {model['values']} values; "
         f"peak as it stands {size(base['peak_bytes'])}, {seconds(base['seconds'])} a step",

@@ -23,11 +23,15 @@ def lines(report: Mapping[str, Any], explained: Mapping[str, Any]) -> list[str]:
     """The reasons as text."""
     rows = [
         (
-            row["node"], row["runs"], size(row["freed_bytes"]), size(row["byte_steps"]), seconds(row["seconds"]),
+            row["node"],
+            row["runs"],
+            size(row["freed_bytes"]),
+            size(row["byte_steps"]),
+            seconds(row["seconds"]),
             "" if row["if_kept"] is None else size(row["if_kept"]["peak_bytes"]),
         )
         for row in explained["recomputed"]
-    ]  # fmt: skip
+    ]
     head = ("computed again", "runs", "bytes freed", "bytes x steps", "extra time", "peak if not")
     text = [headline(report), ""]
     text += table(head, rows, (1, 2, 3, 4, 5)) if rows else ["nothing is computed again"]

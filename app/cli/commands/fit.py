@@ -40,11 +40,14 @@ def lines(document: Mapping[str, Any]) -> list[str]:
     what = document["dimension"] or "batch"
     rows = [
         (
-            row["size"], size(row["peak_bytes"]) if row.get("peak_bytes") else "",
-            share(row["overhead"]) if row.get("overhead") is not None else "", WHY[row["why"]], row["said"],
+            row["size"],
+            size(row["peak_bytes"]) if row.get("peak_bytes") else "",
+            share(row["overhead"]) if row.get("overhead") is not None else "",
+            WHY[row["why"]],
+            row["said"],
         )
         for row in document["tried"]
-    ]  # fmt: skip
+    ]
     limit = f"{size(document['budget_bytes'])} within {share(document['max_overhead'])} more time"
     if document["size"] is None:
         head = f"no {what} fits {limit}"

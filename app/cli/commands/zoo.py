@@ -36,17 +36,22 @@ def run(names: Sequence[str], folder: Path, only_list: bool, as_json: bool) -> i
 
 def _said(network: Network) -> dict[str, object]:
     return {
-        "name": network.name, "source": network.source, "batches": network.batches, "dims": network.dims,
+        "name": network.name,
+        "source": network.source,
+        "batches": network.batches,
+        "dims": network.dims,
         "available": network.file is not None or with_torch(),
-    }  # fmt: skip
+    }
 
 
 def _lines(wanted: Sequence[Network]) -> list[str]:
     rows = [
         (
-            network.name, ",".join(map(str, network.batches)),
-            "" if network.file is not None or with_torch() else "needs torch", network.source,
+            network.name,
+            ",".join(map(str, network.batches)),
+            "" if network.file is not None or with_torch() else "needs torch",
+            network.source,
         )
         for network in wanted
-    ]  # fmt: skip
+    ]
     return table(("network", "batches", "", "from"), rows)

@@ -124,15 +124,30 @@ SchemaName = Annotated[
 
 # What several commands share: the field of a request -> its option, in the order `--help` lists them.
 OF_MODEL = {
-    "loss": Loss, "loss_chunks": LossChunks, "fuse_attention": FuseAttention, "no_differentiate": NoDifferentiate,
-    "batch": Batch, "inputs": Inputs, "dims": Dims,
-    "counts": Counts, "runtime": Runtime, "device": Device,
-}  # fmt: skip
+    "loss": Loss,
+    "loss_chunks": LossChunks,
+    "fuse_attention": FuseAttention,
+    "no_differentiate": NoDifferentiate,
+    "batch": Batch,
+    "inputs": Inputs,
+    "dims": Dims,
+    "counts": Counts,
+    "runtime": Runtime,
+    "device": Device,
+}
 OF_SEARCH = OF_MODEL | {
-    "order": Order, "phases": Phases, "reserve": Reserve, "planner": Planner,
-    "search_seconds": Seconds, "iterations": Iterations, "seed": Seed, "keep": Keep, "recompute": Recompute,
-    "layout": Layout, "execute": Execute,
-}  # fmt: skip
+    "order": Order,
+    "phases": Phases,
+    "reserve": Reserve,
+    "planner": Planner,
+    "search_seconds": Seconds,
+    "iterations": Iterations,
+    "seed": Seed,
+    "keep": Keep,
+    "recompute": Recompute,
+    "layout": Layout,
+    "execute": Execute,
+}
 OF_PLAN = OF_SEARCH | {"fraction_of": FractionOf}
 #: What a batch asks of all its plans; planners, seeds and batch sizes are its own.
 OF_BATCH = {name: option for name, option in OF_PLAN.items() if name not in ("planner", "seed", "batch")}

@@ -32,22 +32,82 @@ if TYPE_CHECKING:
 LISTED = frozenset({"checkpoints", "keep", "recompute"})  # fields that list values
 WANTED = frozenset({"of", "with_respect_to", "no_gradient"})  # those of `differentiate`
 #: Fields that name nothing of the graph. A field that stands nowhere here is not said in other names.
-NAMELESS = frozenset({
-    "budget", "max_overhead", "fits", "fraction_of", "counts", "order", "phases", "runtime", "recipe", "reserve",
-    "planner", "search_seconds", "iterations", "seed", "device", "loss_chunks", "fuse_attention", "batch", "dims",
-    "unknown_checkpoints", "layout", "execute", "return",
-})  # fmt: skip
+NAMELESS = frozenset(
+    {
+        "budget",
+        "max_overhead",
+        "fits",
+        "fraction_of",
+        "counts",
+        "order",
+        "phases",
+        "runtime",
+        "recipe",
+        "reserve",
+        "planner",
+        "search_seconds",
+        "iterations",
+        "seed",
+        "device",
+        "loss_chunks",
+        "fuse_attention",
+        "batch",
+        "dims",
+        "unknown_checkpoints",
+        "layout",
+        "execute",
+        "return",
+    }
+)
 #: What a report has that is told here; one with more is not.
-FIGURES = frozenset({
-    "format", "id", "model", "runtime", "device", "fits", "request", "baseline", "reference", "plan", "checked",
-    "executed", "warnings", "elapsed",
-})  # fmt: skip
-PLAN = frozenset({
-    "status", "planner", "seed", "reproducible", "stopped", "budget_bytes", "max_overhead", "counts", "peak_bytes",
-    "peak_step", "seconds", "overhead", "peak_by", "arena_bytes", "saved_bytes", "saved", "bound", "gap",
-    "smallest_budget_bytes", "smallest_budget_proven", "binding_node", "order", "kept", "recomputed", "choices",
-    "offloaded",
-})  # fmt: skip
+FIGURES = frozenset(
+    {
+        "format",
+        "id",
+        "model",
+        "runtime",
+        "device",
+        "fits",
+        "request",
+        "baseline",
+        "reference",
+        "plan",
+        "checked",
+        "executed",
+        "warnings",
+        "elapsed",
+    }
+)
+PLAN = frozenset(
+    {
+        "status",
+        "planner",
+        "seed",
+        "reproducible",
+        "stopped",
+        "budget_bytes",
+        "max_overhead",
+        "counts",
+        "peak_bytes",
+        "peak_step",
+        "seconds",
+        "overhead",
+        "peak_by",
+        "arena_bytes",
+        "saved_bytes",
+        "saved",
+        "bound",
+        "gap",
+        "smallest_budget_bytes",
+        "smallest_budget_proven",
+        "binding_node",
+        "order",
+        "kept",
+        "recomputed",
+        "choices",
+        "offloaded",
+    }
+)
 SECTIONS = frozenset({"timeline", "layout", "explain", "source", "graph", "sketch"})
 FIXED = frozenset({"", "arena", "not asked for", "stopped"})  # words of ours, whatever nodes are called
 Json = dict[str, Any]
@@ -213,9 +273,12 @@ class _Telling:
         }
         executed = report["executed"] | {key: self._text(report["executed"][key]) for key in ("how", "why")}
         figures = report | {
-            "model": identity(self.ours.source), "request": dict(self.ours.request.given), "plan": plan,
-            "executed": executed, "warnings": self._warnings(report["warnings"]),
-        }  # fmt: skip
+            "model": identity(self.ours.source),
+            "request": dict(self.ours.request.given),
+            "plan": plan,
+            "executed": executed,
+            "warnings": self._warnings(report["warnings"]),
+        }
         told: dict[str, Any] = {"source": source, "graph": graph, "sketch": parts.get("sketch")}
         if "timeline" in parts:
             told["timeline"] = parts["timeline"] | {

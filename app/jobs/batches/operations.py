@@ -30,14 +30,29 @@ class BatchOperation(Operation):
 
 def as_operation(batch: Batch) -> BatchOperation:
     progress = {
-        "seconds": batch.seconds(), "incumbent": None, "bound": None, "gap": None, "total": batch.total,
-        "done": batch.done, "items": batch.wire()["items"],
-    }  # fmt: skip
+        "seconds": batch.seconds(),
+        "incumbent": None,
+        "bound": None,
+        "gap": None,
+        "total": batch.total,
+        "done": batch.done,
+        "items": batch.wire()["items"],
+    }
     operation = BatchOperation(
-        batch.operation_id, "", "", batch.fields, batch.created_at, kind="batch", state=batch.state,
-        stage="items" if batch.state == "running" else None, started_at=batch.started_at, ended_at=batch.ended_at,
-        progress=progress, last_event=batch.last_event, cancel_requested=batch.cancel_requested,
-    )  # fmt: skip
+        batch.operation_id,
+        "",
+        "",
+        batch.fields,
+        batch.created_at,
+        kind="batch",
+        state=batch.state,
+        stage="items" if batch.state == "running" else None,
+        started_at=batch.started_at,
+        ended_at=batch.ended_at,
+        progress=progress,
+        last_event=batch.last_event,
+        cancel_requested=batch.cancel_requested,
+    )
     operation.in_queue, operation.solver_seconds = batch.counts.get("running", 0), batch.solver_seconds
     return operation
 

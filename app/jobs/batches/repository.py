@@ -29,9 +29,20 @@ AT_A_TIME = 500
 UNFINISHED = batches.c.ended_at.is_(None)
 #: What a plan says of the item it answers.
 FIGURES = (
-    "status", "fits", "budget_bytes", "baseline_peak_bytes", "peak_bytes", "arena_bytes", "saved_bytes", "saved",
-    "overhead", "bound_overhead", "gap", "reproducible", "solver_seconds",
-)  # fmt: skip
+    "status",
+    "fits",
+    "budget_bytes",
+    "baseline_peak_bytes",
+    "peak_bytes",
+    "arena_bytes",
+    "saved_bytes",
+    "saved",
+    "overhead",
+    "bound_overhead",
+    "gap",
+    "reproducible",
+    "solver_seconds",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,14 +133,30 @@ def create(store: Store, asked: BatchAsked, owner: Owner, idempotency: str | Non
     """The batch, kept with every item, or the one that came under the key before. Raises Conflict for another body."""
     axes = {"budgets": asked.budgets, "planners": asked.planners, "seeds": asked.seeds}
     said = {axis: None if given == (None,) else given for axis, given in axes.items()}
-    batch = Batch(new_id("ba"), **asdict(owner), idempotency=idempotency, body=body, asked=said, fields=asked.fields,
-                  total=asked.total, created_at=now())  # fmt: skip
+    batch = Batch(
+        new_id("ba"),
+        **asdict(owner),
+        idempotency=idempotency,
+        body=body,
+        asked=said,
+        fields=asked.fields,
+        total=asked.total,
+        created_at=now(),
+    )
     columns = {name: given for name, given in asdict(batch).items() if name != "counts"}
     rows = [
-        {"batch_id": batch.id, "number": number, "graph_id": graph_id, "budget": budget, "planner": planner,
-         "seed": seed, "state": "queued", "cached": False}
+        {
+            "batch_id": batch.id,
+            "number": number,
+            "graph_id": graph_id,
+            "budget": budget,
+            "planner": planner,
+            "seed": seed,
+            "state": "queued",
+            "cached": False,
+        }
         for number, (graph_id, budget, planner, seed) in enumerate(asked.items())
-    ]  # fmt: skip
+    ]
     with store.writing() as connection:
         made = insert(connection, batches).values(columns).on_conflict_do_nothing(index_elements=["idempotency"])
         if connection.execute(made.returning(batches.c.id)).first() is not None:
@@ -233,9 +260,13 @@ def retry(store: Store, id: str) -> Batch:
         if batch.cancel_requested and batch.ended_at is None:
             raise Conflict(f"batch {id} is being cancelled; retry once it has ended", code="batch_ending")
         again = {
-            "state": "queued", "operation_id": None, "plan_id": None, "error": None, "started_at": None,
+            "state": "queued",
+            "operation_id": None,
+            "plan_id": None,
+            "error": None,
+            "started_at": None,
             "ended_at": None,
-        }  # fmt: skip
+        }
         which = items.c.batch_id == id, items.c.state.in_(["failed", "cancelled"])
         if connection.execute(sa.update(items).where(*which).values(again)).rowcount:
             more = {"state": "queued", "started_at": None, "ended_at": None, "runs": batches.c.runs + 1}

@@ -20,13 +20,33 @@ MEDIA = {"json": "application/json", "csv": "text/csv", "parquet": "application/
 PAGE = 1000
 #: Columns in their order, and what each is to Parquet.
 COLUMNS = {
-    "number": "int64", "graph_id": "string", "model": "string", "budget": "string", "planner": "string",
-    "seed": "int64", "state": "string", "plan": "string", "operation": "string", "cached": "bool",
-    "started_at": "string", "ended_at": "string", "status": "string", "fits": "bool", "budget_bytes": "int64",
-    "baseline_peak_bytes": "int64", "peak_bytes": "int64", "arena_bytes": "int64", "saved_bytes": "int64",
-    "saved": "float64", "overhead": "float64", "bound_overhead": "float64", "gap": "float64", "reproducible": "bool",
-    "solver_seconds": "float64", "error": "string",
-}  # fmt: skip
+    "number": "int64",
+    "graph_id": "string",
+    "model": "string",
+    "budget": "string",
+    "planner": "string",
+    "seed": "int64",
+    "state": "string",
+    "plan": "string",
+    "operation": "string",
+    "cached": "bool",
+    "started_at": "string",
+    "ended_at": "string",
+    "status": "string",
+    "fits": "bool",
+    "budget_bytes": "int64",
+    "baseline_peak_bytes": "int64",
+    "peak_bytes": "int64",
+    "arena_bytes": "int64",
+    "saved_bytes": "int64",
+    "saved": "float64",
+    "overhead": "float64",
+    "bound_overhead": "float64",
+    "gap": "float64",
+    "reproducible": "bool",
+    "solver_seconds": "float64",
+    "error": "string",
+}
 
 
 def wire(item: Mapping[str, Any]) -> dict[str, Any]:

@@ -104,11 +104,12 @@ class Feeder:
         shares = Counter[str]()
         while room:
             free = [
-                row for row in every
+                row
+                for row in every
                 if row.id in waiting
                 and (row.at_once is None or of_key[row.key_id] < row.at_once)
                 and (turns is None or of_tenant[row.tenant] < AHEAD * turns)
-            ]  # fmt: skip
+            ]
             if not free:
                 break
             least = min(free, key=lambda row: (in_queue[row.id], row.id))

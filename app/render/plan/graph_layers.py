@@ -140,9 +140,7 @@ def _work(graph: Graph, lowered: Lowered) -> dict[str, np.ndarray]:
 
 def _why(rows: Sequence[Mapping[str, Any]], node_id: Mapping[str, int]) -> dict[str, np.ndarray]:
     """What repeats of each node free and cost, as `remat explain` says."""
-    figure = {
-        name: np.full(len(node_id), np.nan) for name in ("freed", "byte_steps", "extra", "peak_if_kept")
-    }  # fmt: skip
+    figure = {name: np.full(len(node_id), np.nan) for name in ("freed", "byte_steps", "extra", "peak_if_kept")}
     for row in rows:
         if (n := node_id.get(row["node"])) is None:
             continue

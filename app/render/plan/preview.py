@@ -36,13 +36,16 @@ def sketched(report: Mapping[str, Any]) -> bytes | None:
     line, arena = msgspec.convert(report["timeline"], pictures.Timeline), plan.arena_bytes or 1
     after, before = line.step_bytes, line.baseline_step_bytes
     meta = {
-        "arena_bytes": arena, "budget_bytes": plan.budget_bytes, "wide": WIDE, "high": HIGH,
+        "arena_bytes": arena,
+        "budget_bytes": plan.budget_bytes,
+        "wide": WIDE,
+        "high": HIGH,
         "steps": {"after": len(after), "before": len(before)},
-    }  # fmt: skip
+    }
     columns = {
         "map": rastered(rects, max(1, len(after)), arena).reshape(-1),
         **{name: np.array(axes.maxima(of, WIDE), np.int64) for name, of in (("after", after), ("before", before))},
-    }  # fmt: skip
+    }
     small = gzip.compress(pictures.packed(meta, columns, {}), compresslevel=9, mtime=0)
     return msgspec.json.encode(base64.b64encode(small).decode())
 

@@ -108,10 +108,15 @@ class Contributions:
         operands = tuple([part for part in parts if not isinstance(part, Rows)])
         self.builder.append(
             Node(
-                f"grad/{value.name}", "Add" if len(operands) == 2 else "Sum", operands, (total,), EMPTY, Phase.BACKWARD,
+                f"grad/{value.name}",
+                "Add" if len(operands) == 2 else "Sum",
+                operands,
+                (total,),
+                EMPTY,
+                Phase.BACKWARD,
                 annotations=self._annotations(v),
             )
-        )  # fmt: skip
+        )
         return total
 
     def _joined(self, v: int, parts: Sequence[Rows]) -> Rows:
@@ -127,16 +132,21 @@ class Contributions:
         if self.policy.devices != "copy":
             raise CannotDifferentiate(
                 f"parts of the gradient of {quoted(value.name)} are made on devices {first} and {device}",
-                'read it on one device, or say "devices": "copy"', "device_conflict",
-            )  # fmt: skip
+                'read it on one device, or say "devices": "copy"',
+                "device_conflict",
+            )
         fields = {**self._annotations(v), "copied_from": device, "device": first}
 
         def copied(part: int) -> int:
             copy = same_size(self.builder, self.builder.values[part], f"grad/{value.name}/copy")
             self.builder.node(
-                "remat::Copy", [part], name=f"grad/{value.name}/copy", outputs=[copy], phase=Phase.BACKWARD,
+                "remat::Copy",
+                [part],
+                name=f"grad/{value.name}/copy",
+                outputs=[copy],
+                phase=Phase.BACKWARD,
                 annotations=MappingProxyType(fields),
-            )  # fmt: skip
+            )
             return copy
 
         if isinstance(gradient, Rows):
@@ -147,8 +157,9 @@ class Contributions:
         if self.policy.mixed != "densify":
             raise CannotDifferentiate(
                 f"some parts of the gradient of {quoted(self.builder.values[v].name)} are rows, others are dense",
-                'leave it out of row_sparse, or say "mixed": "densify"', "mixed_gradients",
-            )  # fmt: skip
+                'leave it out of row_sparse, or say "mixed": "densify"',
+                "mixed_gradients",
+            )
 
     def _emit(self, v: int) -> Emit:
         name = f"grad/{self.builder.values[v].name}"

@@ -68,17 +68,25 @@ def parse_rules(given: Any, field: str, findings: Findings) -> dict[str, AnyRule
             found[str(op)] = State(rule)
         else:
             findings.add(
-                "bad_request", path, repr(rule)[:80], '"none", "refused", "missing" or an object with '
-                + ", ".join(_FIELDS), "say what the gradient op reads and writes",
-            )  # fmt: skip
+                "bad_request",
+                path,
+                repr(rule)[:80],
+                '"none", "refused", "missing" or an object with ' + ", ".join(_FIELDS),
+                "say what the gradient op reads and writes",
+            )
     return found
 
 
 def _declared(rule: Mapping[str, Any], path: str, findings: Findings) -> Declared:
     for name in rule:
         if name not in _FIELDS:
-            findings.add("unknown_field", f"{path}.{name!s:.80}", quoted(str(name)), "one of " + ", ".join(_FIELDS),
-                         "leave it out or correct it")  # fmt: skip
+            findings.add(
+                "unknown_field",
+                f"{path}.{name!s:.80}",
+                quoted(str(name)),
+                "one of " + ", ".join(_FIELDS),
+                "leave it out or correct it",
+            )
     op, insists = rule.get("op", ""), rule.get("needs_all_incoming", False)
     for name, value, kind in (("op", op, str), ("needs_all_incoming", insists, bool)):
         if not isinstance(value, kind):
@@ -102,10 +110,12 @@ def _read(place: Any, path: str, findings: Findings) -> tuple[str, int | None]:
     match = _PLACE.match(place) if isinstance(place, str) else None
     if match is None:
         findings.add(
-            "foreign_gradient_read", f"{path}.reads", repr(place)[:80],
+            "foreign_gradient_read",
+            f"{path}.reads",
+            repr(place)[:80],
             "inputs, outputs or incoming, or one of them such as inputs[0]",
             "a gradient reads what its op reads and writes, and the gradients that come in",
-        )  # fmt: skip
+        )
         return "incoming", None
     return match[1], None if match[2] is None else int(match[2])
 
@@ -120,17 +130,25 @@ def _written(place: Any, path: str, findings: Findings) -> Written:
     match = _INPUT.match(place) if isinstance(place, str) else None
     if match is None:
         findings.add(
-            "bad_request", f"{path}.writes", repr(place)[:80],
-            'an input such as inputs[0], or {"rows_of": "inputs[0]", "count": 64}', "name an input of the op",
-        )  # fmt: skip
+            "bad_request",
+            f"{path}.writes",
+            repr(place)[:80],
+            'an input such as inputs[0], or {"rows_of": "inputs[0]", "count": 64}',
+            "name an input of the op",
+        )
         return Written(0)
     return Written(int(match[1]), rows)
 
 
 def declared_gradients(
-    builder: Builder, node: Node, rule: Declared, slots: Sequence[int], incoming: Sequence[int | None],
-    needs: Sequence[bool], zeros: Callable[[int], int],
-) -> list[Part | None]:  # fmt: skip
+    builder: Builder,
+    node: Node,
+    rule: Declared,
+    slots: Sequence[int],
+    incoming: Sequence[int | None],
+    needs: Sequence[bool],
+    zeros: Callable[[int], int],
+) -> list[Part | None]:
     """Per slot the gradient written by one new node; `zeros` makes those of a value. Raises CannotDifferentiate."""
     given = [_given(builder, node, rule, i, gradient, zeros) for i, gradient in enumerate(incoming)]
     lists = {"inputs": node.inputs, "outputs": node.outputs, "incoming": tuple(given)}
@@ -166,8 +184,9 @@ def _given(
             name = "" if v == ABSENT else builder.values[v].name
             raise CannotDifferentiate(
                 f"its gradient reads that of every output, and output {i}, {quoted(name)}, has none",
-                "use the output, or give it a remat::ZeroGradient", "missing_output_gradient",
-            )  # fmt: skip
+                "use the output, or give it a remat::ZeroGradient",
+                "missing_output_gradient",
+            )
         return ABSENT
     return gradient
 
@@ -186,7 +205,8 @@ def _rows(builder: Builder, node: Node, v: int, written: Written) -> Rows:
 def _at(ids: Sequence[int], place: int, name: str, op: str) -> int:
     if place >= len(ids):
         raise CannotDifferentiate(
-            f"the declared gradient of {op} names {name}[{place}] of {len(ids)}", "correct the declaration",
+            f"the declared gradient of {op} names {name}[{place}] of {len(ids)}",
+            "correct the declaration",
             "foreign_gradient_read",
-        )  # fmt: skip
+        )
     return ids[place]

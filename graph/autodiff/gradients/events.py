@@ -35,9 +35,12 @@ class GradientEvent:
         if self.event == "finalised":
             return {"event": self.event, "value": self.value, "gradient": self.gradient, "node": self.node}
         return {
-            "event": self.event, "node": self.node, "op": self.op, "gradient_of": self.gradient_of,
+            "event": self.event,
+            "node": self.node,
+            "op": self.op,
+            "gradient_of": self.gradient_of,
             "gradients": dict(self.gradients),
-        }  # fmt: skip
+        }
 
 
 Callback = Callable[[GradientEvent], object]
@@ -63,9 +66,11 @@ def described(graph: Graph, events: Sequence[GradientEvent], wanted: Sequence[st
         type = None if made is None else made.type
         pairs.append(
             {
-                "value": name, "gradient": rows.get(name) if made is None else made.name,
-                "shape": None if type is None else list(type.shape), "dtype": None if type is None else type.dtype,
+                "value": name,
+                "gradient": rows.get(name) if made is None else made.name,
+                "shape": None if type is None else list(type.shape),
+                "dtype": None if type is None else type.dtype,
                 "finalised_by": by.get(name) or None,
             }
-        )  # fmt: skip
+        )
     return {"pairs": pairs, "events": [event.document() for event in events]}

@@ -101,6 +101,19 @@ def state_of(op: str) -> State:
 
 
 __all__ = [
-    "REFUSED", "RULES", "UNDIFFERENTIABLE", "CannotDifferentiate", "Emit", "Forward", "GradientRule", "Gradients",
-    "Rows", "State", "Val", "gradient", "no_gradient", "refused_gradient", "state_of",
-]  # fmt: skip
+    "REFUSED",
+    "RULES",
+    "UNDIFFERENTIABLE",
+    "CannotDifferentiate",
+    "Emit",
+    "Forward",
+    "GradientRule",
+    "Gradients",
+    "Rows",
+    "State",
+    "Val",
+    "gradient",
+    "no_gradient",
+    "refused_gradient",
+    "state_of",
+]

@@ -95,9 +95,10 @@ def check_gradient_versions(history: History, graph: Graph, complete: Collection
 def _refuse(history: History, v: int, where: str, who: str, findings: Findings, current: int | None = None) -> None:
     now = history.number[history.current(v) if current is None else current]
     findings.add(
-        "version_conflict", where,
+        "version_conflict",
+        where,
         f"{who} needs {quoted(history.name[v])} at version {history.number[v]}, it is now at version {now} "
         f"({history.told(v)})",
         "a name that still holds what the gradient needs",
         'write to another name, or say "versions": "keep"',
-    )  # fmt: skip
+    )

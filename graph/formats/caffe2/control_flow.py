@@ -33,10 +33,12 @@ def rows(
         kinds[op.type](net, op.name or (outputs[0] if outputs else op.type), attributes, inputs, outputs)
     except (ValueError, LookupError) as error:
         raise BadGraph.one(
-            "bad_body", f"op {quoted(op.name or op.type)}",
+            "bad_body",
+            f"op {quoted(op.name or op.type)}",
             f"{op.type}: {error if isinstance(error, ValueError) else 'places that are not there'}"[:200],
-            "nets and lists as Caffe2 writes them", "save the net again",
-        ) from None  # fmt: skip
+            "nets and lists as Caffe2 writes them",
+            "save the net again",
+        ) from None
     found = net.program.nodes[before:]
     origin.id = found[-1].name
     mark(found, "caffe2", origin)

@@ -65,9 +65,12 @@ def visible(net: Net, what: str, inside: Inside, besides: Sequence[str] = ()) ->
 
 def undefined(what: str, found: str) -> BadGraph:
     return BadGraph.one(
-        "undefined_value", f"op {quoted(what)}", found, "a name written before it is read",
+        "undefined_value",
+        f"op {quoted(what)}",
+        found,
+        "a name written before it is read",
         "write it first, or give it a value outside",
-    )  # fmt: skip
+    )
 
 
 def missing_net(what: str, op: str, net_name: str) -> BadGraph:

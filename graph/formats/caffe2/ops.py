@@ -35,8 +35,19 @@ from graph.ops.registry.onnx_fallback import onnx_dtype
 CAFFE2 = Table("caffe2")
 
 #: TensorProto.DataType of Caffe2.
-DTYPES = {1: "float32", 2: "int32", 3: "uint8", 5: "bool", 6: "uint8", 7: "int8", 8: "uint16", 9: "int16",
-          10: "int64", 12: "float16", 13: "float64"}  # fmt: skip
+DTYPES = {
+    1: "float32",
+    2: "int32",
+    3: "uint8",
+    5: "bool",
+    6: "uint8",
+    7: "int8",
+    8: "uint16",
+    9: "int16",
+    10: "int64",
+    12: "float16",
+    13: "float64",
+}
 
 
 def dtype_of(number: int) -> str:
@@ -127,9 +138,14 @@ def conv_transpose(e: Emit, use: Use, x: Val, w: Val, bias: Val | None = None) -
         use.attributes.integers("adjs", default=()) or (use.attributes.integer("adj", default=0),), x.rank - 2, 0
     )
     return e.op(
-        "ConvTranspose", x, w, *([] if bias is None else [bias]), output_padding=extra,
-        group=use.attributes.integer("group", default=1), **window,
-    )  # fmt: skip
+        "ConvTranspose",
+        x,
+        w,
+        *([] if bias is None else [bias]),
+        output_padding=extra,
+        group=use.attributes.integer("group", default=1),
+        **window,
+    )
 
 
 @CAFFE2.op(
@@ -209,16 +225,47 @@ def dropout(e: Emit, use: Use, x: Val) -> Any:
 
 
 _UNARY = {
-    "Relu": "Relu", "Tanh": "Tanh", "Sigmoid": "Sigmoid", "Exp": "Exp", "Log": "Log", "Sqrt": "Sqrt", "Abs": "Abs",
-    "Negative": "Neg", "Sign": "Sign", "Softsign": "Softsign", "Softplus": "Softplus", "Sin": "Sin", "Cos": "Cos",
-    "Floor": "Floor", "Ceil": "Ceil", "Not": "Not", "Copy": "Identity", "Alias": "Identity",
-    "CopyGPUToCPU": "Identity", "CopyCPUToGPU": "Identity", "CopyToCPU": "Identity", "CopyFromCPUInput": "Identity",
-    "EnsureCPUOutput": "Identity", "EnsureDense": "Identity", "Reciprocal": "Reciprocal", "Erf": "Erf",
-}  # fmt: skip
+    "Relu": "Relu",
+    "Tanh": "Tanh",
+    "Sigmoid": "Sigmoid",
+    "Exp": "Exp",
+    "Log": "Log",
+    "Sqrt": "Sqrt",
+    "Abs": "Abs",
+    "Negative": "Neg",
+    "Sign": "Sign",
+    "Softsign": "Softsign",
+    "Softplus": "Softplus",
+    "Sin": "Sin",
+    "Cos": "Cos",
+    "Floor": "Floor",
+    "Ceil": "Ceil",
+    "Not": "Not",
+    "Copy": "Identity",
+    "Alias": "Identity",
+    "CopyGPUToCPU": "Identity",
+    "CopyCPUToGPU": "Identity",
+    "CopyToCPU": "Identity",
+    "CopyFromCPUInput": "Identity",
+    "EnsureCPUOutput": "Identity",
+    "EnsureDense": "Identity",
+    "Reciprocal": "Reciprocal",
+    "Erf": "Erf",
+}
 _BINARY = {
-    "Add": "Add", "Sub": "Sub", "Mul": "Mul", "Div": "Div", "And": "And", "Or": "Or", "Xor": "Xor", "EQ": "Equal",
-    "LT": "Less", "LE": "LessOrEqual", "GT": "Greater", "GE": "GreaterOrEqual",
-}  # fmt: skip
+    "Add": "Add",
+    "Sub": "Sub",
+    "Mul": "Mul",
+    "Div": "Div",
+    "And": "And",
+    "Or": "Or",
+    "Xor": "Xor",
+    "EQ": "Equal",
+    "LT": "Less",
+    "LE": "LessOrEqual",
+    "GT": "Greater",
+    "GE": "GreaterOrEqual",
+}
 
 
 @CAFFE2.op(*_UNARY)
@@ -484,19 +531,32 @@ def resize_nearest(e: Emit, use: Use, x: Val) -> Val:
     both = a.number("scale", default=1.0)
     scales = np.array([1, 1, a.number("height_scale", default=both), a.number("width_scale", default=both)], np.float32)
     return e.op(
-        "Resize", x, None, e.constant(scales), mode="nearest", coordinate_transformation_mode="asymmetric",
+        "Resize",
+        x,
+        None,
+        e.constant(scales),
+        mode="nearest",
+        coordinate_transformation_mode="asymmetric",
         nearest_mode="floor",
-    )  # fmt: skip
+    )
 
 
 _REDUCTIONS = {
-    "ReduceSum": "ReduceSum", "ReduceMean": "ReduceMean", "ReduceMax": "ReduceMax", "ReduceMin": "ReduceMin",
-    "ReduceL1": "ReduceL1", "ReduceL2": "ReduceL2",
-}  # fmt: skip
+    "ReduceSum": "ReduceSum",
+    "ReduceMean": "ReduceMean",
+    "ReduceMax": "ReduceMax",
+    "ReduceMin": "ReduceMin",
+    "ReduceL1": "ReduceL1",
+    "ReduceL2": "ReduceL2",
+}
 _ENDS = {
-    "ReduceFrontSum": "ReduceSum", "ReduceFrontMean": "ReduceMean", "ReduceFrontMax": "ReduceMax",
-    "ReduceBackSum": "ReduceSum", "ReduceBackMean": "ReduceMean", "ReduceBackMax": "ReduceMax",
-}  # fmt: skip
+    "ReduceFrontSum": "ReduceSum",
+    "ReduceFrontMean": "ReduceMean",
+    "ReduceFrontMax": "ReduceMax",
+    "ReduceBackSum": "ReduceSum",
+    "ReduceBackMean": "ReduceMean",
+    "ReduceBackMax": "ReduceMax",
+}
 
 
 @CAFFE2.op(*_REDUCTIONS)
@@ -586,9 +646,15 @@ def lstm_unit(e: Emit, use: Use, hidden: Val, cell: Val, gates: Val, *rest: Val)
     """One step from gates [1, batch, 4 · size], before their activations: input, forget, output and candidate."""
     a = use.attributes
     return e.op(
-        "remat::LSTMUnit", hidden, cell, gates, *_time(e, use, hidden, rest), outputs=2,
-        forget_bias=a.number("forget_bias", default=0.0), drop_states=int(a.flag("drop_states", default=False)),
-    )  # fmt: skip
+        "remat::LSTMUnit",
+        hidden,
+        cell,
+        gates,
+        *_time(e, use, hidden, rest),
+        outputs=2,
+        forget_bias=a.number("forget_bias", default=0.0),
+        drop_states=int(a.flag("drop_states", default=False)),
+    )
 
 
 @CAFFE2.op("GRUUnit")
@@ -643,9 +709,12 @@ def given_tensor_fill(e: Emit, use: Use) -> Val:
 
 
 GIVEN_DTYPES = {
-    "GivenTensorFill": "float32", "GivenTensorIntFill": "int32", "GivenTensorInt64Fill": "int64",
-    "GivenTensorBoolFill": "bool", "GivenTensorDoubleFill": "float64",
-}  # fmt: skip
+    "GivenTensorFill": "float32",
+    "GivenTensorIntFill": "int32",
+    "GivenTensorInt64Fill": "int64",
+    "GivenTensorBoolFill": "bool",
+    "GivenTensorDoubleFill": "float64",
+}
 
 
 @CAFFE2.op("UniformFill", "XavierFill", "MSRAFill", "GaussianFill")

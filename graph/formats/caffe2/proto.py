@@ -24,8 +24,20 @@ _TABLE = {
 _WORDS = "name|op|type|num_workers|device_option|arg|external_input|external_output"
 #: Wire types of a NetDef's fields and of an OperatorDef's.
 _NET = {1: LENGTH, 2: LENGTH, 3: LENGTH, 4: VARINT, 5: LENGTH, 6: LENGTH, 7: LENGTH, 8: LENGTH, 9: LENGTH}
-_OP = {1: LENGTH, 2: LENGTH, 3: LENGTH, 4: LENGTH, 5: LENGTH, 6: LENGTH, 7: LENGTH, 8: LENGTH, 9: VARINT, 10: LENGTH,
-       11: LENGTH, 12: VARINT}  # fmt: skip
+_OP = {
+    1: LENGTH,
+    2: LENGTH,
+    3: LENGTH,
+    4: LENGTH,
+    5: LENGTH,
+    6: LENGTH,
+    7: LENGTH,
+    8: LENGTH,
+    9: VARINT,
+    10: LENGTH,
+    11: LENGTH,
+    12: VARINT,
+}
 
 
 @functools.cache
@@ -45,7 +57,7 @@ def sniff(data: bytes) -> bool:
             inside = list(fields_of(data, start, end))
             return all(_OP.get(n) == k for n, k, _, _ in inside) and (
                 end > len(data) or any(n == 4 for n, *_ in inside)
-            )  # fmt: skip
+            )
     return False
 
 

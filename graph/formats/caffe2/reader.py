@@ -27,20 +27,46 @@ from graph.ops.registry.onnx_fallback import numpy_dtype
 
 #: Inputs of ops that are counted, not measured.
 _INTEGERS = {
-    ("Gather", 1): "int32", ("BatchGather", 1): "int32", ("SoftmaxWithLoss", 1): "int32",
-    ("LabelCrossEntropy", 1): "int32", ("LSTMUnit", 3): "int32", ("LSTMUnit", 4): "int32", ("GRUUnit", 2): "int32",
-    ("OneHot", 0): "int64", ("If", 0): "bool", ("While", 0): "bool",
-}  # fmt: skip
+    ("Gather", 1): "int32",
+    ("BatchGather", 1): "int32",
+    ("SoftmaxWithLoss", 1): "int32",
+    ("LabelCrossEntropy", 1): "int32",
+    ("LSTMUnit", 3): "int32",
+    ("LSTMUnit", 4): "int32",
+    ("GRUUnit", 2): "int32",
+    ("OneHot", 0): "int64",
+    ("If", 0): "bool",
+    ("While", 0): "bool",
+}
 _WEIGHTS = {
-    "FC": (1, 2), "FCTransposed": (1, 2), "Conv": (1, 2), "ConvTranspose": (1, 2), "SpatialBN": (1, 2), "PRelu": (1,),
-    "LayerNorm": (1, 2), "InstanceNorm": (1, 2), "Gather": (0,),
-}  # fmt: skip
+    "FC": (1, 2),
+    "FCTransposed": (1, 2),
+    "Conv": (1, 2),
+    "ConvTranspose": (1, 2),
+    "SpatialBN": (1, 2),
+    "PRelu": (1,),
+    "LayerNorm": (1, 2),
+    "InstanceNorm": (1, 2),
+    "Gather": (0,),
+}
 _STATES = {"SpatialBN": (3, 4)}
 #: Ops of an optimizer.
 _UPDATES = frozenset(
-    {"Iter", "AtomicIter", "LearningRate", "Adagrad", "SparseAdagrad", "Adam", "MomentumSGD", "MomentumSGDUpdate",
-     "WeightedSum", "ScatterWeightedSum", "RmsProp", "Ftrl"}
-)  # fmt: skip
+    {
+        "Iter",
+        "AtomicIter",
+        "LearningRate",
+        "Adagrad",
+        "SparseAdagrad",
+        "Adam",
+        "MomentumSGD",
+        "MomentumSGDUpdate",
+        "WeightedSum",
+        "ScatterWeightedSum",
+        "RmsProp",
+        "Ftrl",
+    }
+)
 #: Arguments of a net that a writer of ours adds: what a net has no field for.
 NOTES = ("shape/", "dtype/", "role/")
 CONTROL = frozenset({"If", "AsyncIf", "While", "Do", "RecurrentNetwork"})
@@ -51,17 +77,23 @@ def load(data: bytes, limits: Limits, shapes: Shapes) -> Graph:
     net = net_of(data)
     if len(net.op) > limits.nodes:
         raise BadGraph.one(
-            "too_many_nodes", "op", f"{len(net.op)} ops", f"at most {limits.nodes}",
+            "too_many_nodes",
+            "op",
+            f"{len(net.op)} ops",
+            f"at most {limits.nodes}",
             "send a smaller model, or raise the limit",
-        )  # fmt: skip
+        )
     findings = Findings()
     reader = Net(Program(CAFFE2, limits, findings))
     reader.externals(net, shapes)
     reader.ops(net.op[reader.filled :])
     note = {
-        "name": net.name, "type": net.type, "num_workers": net.num_workers,
-        "external_input": list(net.external_input), "external_output": list(net.external_output),
-    }  # fmt: skip
+        "name": net.name,
+        "type": net.type,
+        "num_workers": net.num_workers,
+        "external_input": list(net.external_input),
+        "external_output": list(net.external_output),
+    }
     note = {key: value for key, value in note.items() if value}
     own = [argument for argument in net.arg if not argument.name.startswith(NOTES)]
     note |= {"arguments": arguments_json(own)} if own else {}
@@ -131,9 +163,12 @@ class Net:
                 type = None
             except (ValueError, TypeError) as error:
                 raise BadGraph.one(
-                    "bad_attribute", f"op {quoted(op.output[0])}", f"{op.type}: {error}", "a shape",
+                    "bad_attribute",
+                    f"op {quoted(op.output[0])}",
+                    f"{op.type}: {error}",
+                    "a shape",
                     "write the init net again",
-                ) from None  # fmt: skip
+                ) from None
             if type is None:
                 break
             fills[op.output[0]] = (type, _content(op.type, attributes, type), op)
@@ -178,23 +213,31 @@ class Net:
         self.read.difference_update(outputs)
         self.written.update(dict.fromkeys(outputs))
         fields: dict[str, Any] = {}
-        origin = Origin(
-            "", op.type, op.name, {"arg": arguments_json(op.arg)} if len(op.arg) else {}, inputs, outputs
-        )  # fmt: skip
+        origin = Origin("", op.type, op.name, {"arg": arguments_json(op.arg)} if len(op.arg) else {}, inputs, outputs)
         more = {
-            "engine": op.engine, "control_input": list(op.control_input), "is_gradient_op": op.is_gradient_op,
-            "domain": op.domain, "debug_info": op.debug_info,
+            "engine": op.engine,
+            "control_input": list(op.control_input),
+            "is_gradient_op": op.is_gradient_op,
+            "domain": op.domain,
+            "debug_info": op.debug_info,
             "device_option": plain_of(op.device_option) if op.HasField("device_option") else None,
-        }  # fmt: skip
+        }
         origin.attributes |= {key: value for key, value in more.items() if value}
         name = op.name or (outputs[0] if outputs and outputs[0] else op.type)
         if op.type in CONTROL:
             rows = control_flow.rows(self, op, attributes, inputs, outputs, origin)
         else:
             rows = self.program.op(
-                op.type, name, inputs, outputs, attributes, declared=self._gradient_types(op, phase), phase=phase,
-                origin=origin, fields=fields,
-            )  # fmt: skip
+                op.type,
+                name,
+                inputs,
+                outputs,
+                attributes,
+                declared=self._gradient_types(op, phase),
+                phase=phase,
+                origin=origin,
+                fields=fields,
+            )
         if not outputs:
             rows[-1].effect = "once"
         device = device_of(op)

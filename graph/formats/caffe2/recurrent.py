@@ -80,9 +80,13 @@ def add(net: Net, name: str, attributes: Mapping[str, Any], inputs: list[str], o
     last = [state.last for state in parts.states] + [""] * counts
     stacked = [state for state in parts.states if state.all]
     row = NodeRow(
-        name, "Scan", [*begun, *parts.sequences.values()], [*last, *(state.all for state in stacked)],
-        {"num_scan_inputs": len(parts.sequences)}, bodies={"body": inside.body(formal, captures, results)},
-    )  # fmt: skip
+        name,
+        "Scan",
+        [*begun, *parts.sequences.values()],
+        [*last, *(state.all for state in stacked)],
+        {"num_scan_inputs": len(parts.sequences)},
+        bodies={"body": inside.body(formal, captures, results)},
+    )
     types = [inside.type_of(state.leaving) for state in parts.states] + [None] * counts
     types += [_over(inside.type_of(state.leaving), trips) for state in stacked]
     program.add(row, types)
@@ -104,7 +108,7 @@ def net_of(name: str, step: Any, attributes: Mapping[str, Any], inputs: Sequence
 
 def recurrence_of(
     name: str, attributes: Mapping[str, Any], inputs: Sequence[str], outputs: Sequence[str]
-) -> Recurrence:  # fmt: skip
+) -> Recurrence:
     """The op's lists by meaning. Raises BadGraph for links that no Scan of one step has, ValueError for other lists."""
     a = Attributes(attributes)
     links = _table(attributes, "link_internal", "link_external", "link_offset")
@@ -132,9 +136,12 @@ def recurrence_of(
 
 def _unread(name: str, found: str) -> BadGraph:
     return BadGraph.one(
-        "link_window", f"op {quoted(name)}", found, "states that look one step back, shown as a whole or by their end",
+        "link_window",
+        f"op {quoted(name)}",
+        found,
+        "states that look one step back, shown as a whole or by their end",
         "build the net with `graph.recurrent`, which has windows and offsets",
-    )  # fmt: skip
+    )
 
 
 def _ends(inside: Inside, name: str, parts: Recurrence, counts: bool) -> tuple[list[str], list[str]]:
@@ -171,9 +178,7 @@ def _ends(inside: Inside, name: str, parts: Recurrence, counts: bool) -> tuple[l
     return formal + elements, results
 
 
-def _begun(
-    program: Program, start: str, sequence: TensorType | None, prefix: str
-) -> tuple[str, TensorType | None]:  # fmt: skip
+def _begun(program: Program, start: str, sequence: TensorType | None, prefix: str) -> tuple[str, TensorType | None]:
     """An initial state as one step: rank 3 as it is, rank 2 with a leading one, rank 1 repeated over the batch."""
     type = program.types.get(start)
     if type is None or sequence is None or len(sequence.shape) < 2:

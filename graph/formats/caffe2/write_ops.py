@@ -52,9 +52,10 @@ def _window(look: Look) -> dict[str, Any] | None:
         return None
     rank = len(x.shape) - 2
     return {
-        "strides": list(look.attribute("strides", [1] * rank)), "pads": list(look.attribute("pads", [0] * 2 * rank)),
+        "strides": list(look.attribute("strides", [1] * rank)),
+        "pads": list(look.attribute("pads", [0] * 2 * rank)),
         "dilations": list(look.attribute("dilations", [1] * rank)),
-    }  # fmt: skip
+    }
 
 
 def _conv(look: Look) -> Said | None:
@@ -117,13 +118,43 @@ def _reduction(op: str) -> Spelling:
 
 
 SPELLINGS: Mapping[str, Spelling] = {
-    "Gemm": _gemm, "MatMul": _matmul, "Conv": _conv, "MaxPool": _pool("MaxPool"), "AveragePool": _pool("AveragePool"),
-    "Softmax": _softmax("Softmax"), "LogSoftmax": _softmax("LogSoftmax"), "Reshape": _reshape, "Transpose": _transpose,
-    "Concat": _concat, "Split": _split, "ReduceSum": _reduction("ReduceSum"), "ReduceMean": _reduction("ReduceMean"),
-    **{op: _plain(word) for op, word in (
-        ("Add", "Add"), ("Sub", "Sub"), ("Mul", "Mul"), ("Div", "Div"), ("Relu", "Relu"), ("Tanh", "Tanh"),
-        ("Sigmoid", "Sigmoid"), ("Exp", "Exp"), ("Log", "Log"), ("Sqrt", "Sqrt"), ("Abs", "Abs"), ("Neg", "Negative"),
-        ("Sum", "Sum"), ("Max", "Max"), ("Min", "Min"), ("Softsign", "Softsign"), ("Softplus", "Softplus"),
-        ("Where", "Where"), ("remat::StopGradient", "StopGradient"), ("remat::Copy", "Copy"), ("Identity", "Alias"),
-    )},
-}  # fmt: skip
+    "Gemm": _gemm,
+    "MatMul": _matmul,
+    "Conv": _conv,
+    "MaxPool": _pool("MaxPool"),
+    "AveragePool": _pool("AveragePool"),
+    "Softmax": _softmax("Softmax"),
+    "LogSoftmax": _softmax("LogSoftmax"),
+    "Reshape": _reshape,
+    "Transpose": _transpose,
+    "Concat": _concat,
+    "Split": _split,
+    "ReduceSum": _reduction("ReduceSum"),
+    "ReduceMean": _reduction("ReduceMean"),
+    **{
+        op: _plain(word)
+        for op, word in (
+            ("Add", "Add"),
+            ("Sub", "Sub"),
+            ("Mul", "Mul"),
+            ("Div", "Div"),
+            ("Relu", "Relu"),
+            ("Tanh", "Tanh"),
+            ("Sigmoid", "Sigmoid"),
+            ("Exp", "Exp"),
+            ("Log", "Log"),
+            ("Sqrt", "Sqrt"),
+            ("Abs", "Abs"),
+            ("Neg", "Negative"),
+            ("Sum", "Sum"),
+            ("Max", "Max"),
+            ("Min", "Min"),
+            ("Softsign", "Softsign"),
+            ("Softplus", "Softplus"),
+            ("Where", "Where"),
+            ("remat::StopGradient", "StopGradient"),
+            ("remat::Copy", "Copy"),
+            ("Identity", "Alias"),
+        )
+    },
+}

@@ -64,15 +64,20 @@ def _check_repeats(graph: Graph, groups: list[Group]) -> None:
         node = graph.nodes[group.nodes[-1]]
         if group.recompute == "prefer" and not node.bodies:
             findings.add(
-                "not_representable", f"node {quoted(node.name)}", f"{group.origin.op}, which runs again",
-                "runs again inside recurrent nets only", "plan with the ops outside kept, or write ONNX",
-            )  # fmt: skip
+                "not_representable",
+                f"node {quoted(node.name)}",
+                f"{group.origin.op}, which runs again",
+                "runs again inside recurrent nets only",
+                "plan with the ops outside kept, or write ONNX",
+            )
         if group.origin.op == "RecurrentNetwork" and node.op != "Scan":
             findings.add(
-                "not_representable", f"node {quoted(node.name)}",
-                f"{node.op}, which keeps the states of some steps only", "states of every step",
+                "not_representable",
+                f"node {quoted(node.name)}",
+                f"{node.op}, which keeps the states of some steps only",
+                "states of every step",
                 "plan with another planner, or write the graph as rows",
-            )  # fmt: skip
+            )
     findings.settle()
 
 

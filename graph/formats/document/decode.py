@@ -41,9 +41,12 @@ def decode(data: bytes) -> Document | Columns:
             return _explain(_plain(plain, data, error), decoders, data, likely, error)
     except RecursionError:
         raise BadGraph.one(
-            "too_deep", "document", "objects and lists nested hundreds deep", "a document of some twenty levels",
+            "too_deep",
+            "document",
+            "objects and lists nested hundreds deep",
+            "a document of some twenty levels",
             "flatten what is nested",
-        ) from None  # fmt: skip
+        ) from None
     except msgspec.ValidationError as error:
         raise _from_message(error) from None
     except (msgspec.DecodeError, UnicodeDecodeError, ValueError) as error:
@@ -73,9 +76,12 @@ def _explain(
     findings = Findings()
     if isinstance(plain, dict) and not known:
         findings.add(
-            "unknown_format", "format", "nothing" if "format" not in plain else faults.shown(named),
-            f"{ROWS!r} or {COLUMNS!r}", f'say "format": "{ROWS}"',
-        )  # fmt: skip
+            "unknown_format",
+            "format",
+            "nothing" if "format" not in plain else faults.shown(named),
+            f"{ROWS!r} or {COLUMNS!r}",
+            f'say "format": "{ROWS}"',
+        )
     else:
         faults.collect(_RECORDS[tried], plain, findings)
     findings.settle()

@@ -63,9 +63,12 @@ def _visit(kind: inspect.Type, data: Any, path: str, findings: Findings) -> None
     elif isinstance(kind, inspect.TupleType):
         if len(data) != len(kind.item_types):
             findings.add(
-                "wrong_type", path, f"a list of {len(data)}", f"a list of {len(kind.item_types)}",
+                "wrong_type",
+                path,
+                f"a list of {len(data)}",
+                f"a list of {len(kind.item_types)}",
                 "give exactly as many entries",
-            )  # fmt: skip
+            )
         for i, (one, item) in enumerate(zip(kind.item_types, data, strict=False)):
             _visit(one, item, f"{path}[{i}]", findings)
     elif isinstance(kind, inspect.DictType):
@@ -76,9 +79,12 @@ def _visit(kind: inspect.Type, data: Any, path: str, findings: Findings) -> None
         words = [str(word) for word in kind.values]
         if data not in kind.values:
             findings.add(
-                "unknown_word", path, shown(data), "one of " + ", ".join(words),
+                "unknown_word",
+                path,
+                shown(data),
+                "one of " + ", ".join(words),
                 did_you_mean(data, words, "use one of these words"),
-            )  # fmt: skip
+            )
     else:
         _bounds(kind, data, path, findings)
 
@@ -88,9 +94,12 @@ def _struct(kind: inspect.StructType, data: dict[Any, Any], path: str, findings:
     for key in data:
         if key not in fields:
             findings.add(
-                "unknown_field", _join(path, str(key)[:80]), f"field {quoted(str(key))}", _some(fields),
+                "unknown_field",
+                _join(path, str(key)[:80]),
+                f"field {quoted(str(key))}",
+                _some(fields),
                 did_you_mean(str(key), fields, "remove it, or put it under `annotations`"),
-            )  # fmt: skip
+            )
     for name, field in fields.items():
         if name in data:
             _visit(field.type, data[name], _join(path, name), findings)
@@ -142,10 +151,16 @@ def _wrong(kind: inspect.Type, data: Any, path: str, findings: Findings) -> None
 
 
 _WORDS: dict[type[inspect.Type], str] = {
-    inspect.NoneType: "null", inspect.BoolType: "true or false", inspect.IntType: "an integer",
-    inspect.FloatType: "a number", inspect.StrType: "a string", inspect.ListType: "a list",
-    inspect.TupleType: "a list", inspect.StructType: "an object", inspect.DictType: "an object",
-}  # fmt: skip
+    inspect.NoneType: "null",
+    inspect.BoolType: "true or false",
+    inspect.IntType: "an integer",
+    inspect.FloatType: "a number",
+    inspect.StrType: "a string",
+    inspect.ListType: "a list",
+    inspect.TupleType: "a list",
+    inspect.StructType: "an object",
+    inspect.DictType: "an object",
+}
 
 
 def _expected(kind: inspect.Type) -> str:

@@ -96,9 +96,12 @@ def judge_size(opaque: Mapping[str, Any], path: str, limits: Limits, findings: F
         size = len(msgspec.json.encode(value, enc_hook=str))
         if size > limits.attribute_bytes:
             findings.add(
-                "too_large", f"{path}.{key}", f"{size} bytes", f"at most {limits.attribute_bytes}",
+                "too_large",
+                f"{path}.{key}",
+                f"{size} bytes",
+                f"at most {limits.attribute_bytes}",
                 "move what is large into a constant, or raise the limit",
-            )  # fmt: skip
+            )
 
 
 def _is_surely_small(value: Any, most_bytes: int) -> bool:
@@ -124,9 +127,12 @@ def _read(value: Any, path: str, depth: int, findings: Findings) -> Any:
         pass
     elif not isinstance(value, int):
         findings.add(
-            "wrong_type", path, shown(value) if isinstance(value, bytes) else type(value).__name__,
-            "a number, a string, true, false, null, a list or an object", 'write raw bytes as {"bytes": "BASE64"}',
-        )  # fmt: skip
+            "wrong_type",
+            path,
+            shown(value) if isinstance(value, bytes) else type(value).__name__,
+            "a number, a string, true, false, null, a list or an object",
+            'write raw bytes as {"bytes": "BASE64"}',
+        )
     elif not _SMALLEST_INTEGER <= value <= _LARGEST_INTEGER:
         findings.add("number_too_large", path, shown(value), "an integer of 64 bits", "write it as a string")
     return value

@@ -52,9 +52,11 @@ class Inference:
             return self._with_contents(node, types)
         asked = tuple([None if v == ABSENT else types[v] for v in node.inputs])
         key = (
-            node.op, freeze(node.attributes) if node.attributes else (), tuple(map(id, asked)),
+            node.op,
+            freeze(node.attributes) if node.attributes else (),
+            tuple(map(id, asked)),
             tuple([v != ABSENT for v in node.outputs]),
-        )  # fmt: skip
+        )
         found = self._answers.get(key)
         if found is None:
             told = infer(_call(node, types, self.opset, False))

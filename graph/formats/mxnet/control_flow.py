@@ -30,9 +30,12 @@ def rows(reader: Reader, node: NodeRecord, inputs: list[str], outputs: list[str]
     kinds = {"_foreach": (1, _foreach), "_while_loop": (2, _while_loop), "_cond": (3, _cond)}
     if node.op not in kinds or len(node.subgraphs) != kinds[node.op][0]:
         raise BadGraph.one(
-            "bad_body", f"node {quoted(node.name)}", f"{node.op} with {len(node.subgraphs)} nested symbols",
-            "_foreach with one, _while_loop with two, _cond with three", "save the symbol again",
-        )  # fmt: skip
+            "bad_body",
+            f"node {quoted(node.name)}",
+            f"{node.op} with {len(node.subgraphs)} nested symbols",
+            "_foreach with one, _while_loop with two, _cond with three",
+            "save the symbol again",
+        )
     path = f"node {quoted(node.name)}"
     symbols = [decode(raw, f"{path}.subgraphs[{i}]", reader.program.limits) for i, raw in enumerate(node.subgraphs)]
     before = len(reader.program.nodes)
@@ -40,9 +43,12 @@ def rows(reader: Reader, node: NodeRecord, inputs: list[str], outputs: list[str]
         made = kinds[node.op][1](reader, node, symbols, inputs, outputs)
     except (ValueError, LookupError) as error:
         raise BadGraph.one(
-            "bad_body", path, str(error)[:160] if isinstance(error, ValueError) else "places that are not there",
-            "places of inputs as MXNet writes them", "save the symbol again",
-        ) from None  # fmt: skip
+            "bad_body",
+            path,
+            str(error)[:160] if isinstance(error, ValueError) else "places that are not there",
+            "places of inputs as MXNet writes them",
+            "save the symbol again",
+        ) from None
     recompute = recompute_of(node.attributes)
     if recompute is not None:
         made.recompute = recompute  # type: ignore[assignment]
@@ -110,10 +116,13 @@ def _foreach(reader: Reader, node: NodeRecord, symbols: list[Symbol], inputs: li
     formal = [inside.inputs[p] for p in (*state_at, *data_at)]
     captures = {inside.inputs[p]: name for p, name in zip(rest_at, rest, strict=True)}
     row = NodeRow(
-        node.name or node.op, "Scan", [*states, *data], [*outputs[emitted:], *outputs[:emitted]],
+        node.name or node.op,
+        "Scan",
+        [*states, *data],
+        [*outputs[emitted:], *outputs[:emitted]],
         {"num_scan_inputs": len(data)},
         bodies={"body": inside.body(formal, captures, [*inside.outputs[emitted:], *inside.outputs[:emitted]])},
-    )  # fmt: skip
+    )
     first = outer.get(data[0]) if data else None
     trips = None if first is None or not first.shape else first.shape[0]
     stacked = [_stacked(inside.type_of(i), trips) for i in range(emitted)]
@@ -168,16 +177,19 @@ def _while_loop(
     _condition(body, asked_again, binding, again, f"{name}/ask_again")
     body.values[trip] = ValueRow(trip, [], "int64", "input")
     row = NodeRow(
-        name, "Loop", [program.constant(f"{name}/most", np.array(most, np.int64)), first, *variables],
+        name,
+        "Loop",
+        [program.constant(f"{name}/most", np.array(most, np.int64)), first, *variables],
         [*outputs[emitted:], *outputs[:emitted]],
         bodies={
             "body": inside.body(
-                [trip, held, *(inside.inputs[p] for p in var_at)], captures,
+                [trip, held, *(inside.inputs[p] for p in var_at)],
+                captures,
                 [again, *inside.outputs[emitted:], *inside.outputs[:emitted]],
             )
         },
         annotations={"max_trips": most},
-    )  # fmt: skip
+    )
     stacked = [_stacked(inside.type_of(i), most) for i in range(emitted)]
     program.add(row, [*(inside.type_of(i) for i in range(emitted, len(inside.outputs))), *stacked])
     return row

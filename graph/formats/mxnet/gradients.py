@@ -68,17 +68,22 @@ def gradient_graph(
     ids = {value.name: v for v, value in enumerate(graph.values)}
     floating = [name for name in wanted if name not in ids or carries_gradient(graph.values[ids[name]])]
     question = resolve(
-        graph, targets, floating, list(head_gradients),
+        graph,
+        targets,
+        floating,
+        list(head_gradients),
         options=Options(gradient_rules=gradient_rules, shared="copies" if copies else "one"),
-    )  # fmt: skip
+    )
     reaching = _reaching(graph, [v for v, _ in question.targets])
     for place, name in enumerate(wanted, 1):
         if ids[name] not in reaching:
             findings.add(
-                "unreachable", f"wanted[{place - 1}]",
+                "unreachable",
+                f"wanted[{place - 1}]",
                 f"{quoted(name)}, number {place} of the wanted, from which no target is reached",
-                "a value a target depends on", "leave it out",
-            )  # fmt: skip
+                "a value a target depends on",
+                "leave it out",
+            )
     findings.settle()
     builder = Builder.onto(graph)
     found = answer(builder, graph, question)
@@ -133,7 +138,12 @@ def _zeros(builder: Builder, graph: Graph, v: int, reaching: set[int]) -> Entry:
     assert value.type is not None
     shape = builder.constant(np.asarray(value.type.shape, np.int64), f"{called}/shape")
     (made,) = builder.node(
-        "ConstantOfShape", [shape], name=called, phase=Phase.BACKWARD, after=(graph.nodes.index(reader),),
-        attributes={"value": np.zeros(1, numpy_dtype(value.type.dtype))}, annotations={"gradient_of": reader.name},
-    )  # fmt: skip
+        "ConstantOfShape",
+        [shape],
+        name=called,
+        phase=Phase.BACKWARD,
+        after=(graph.nodes.index(reader),),
+        attributes={"value": np.zeros(1, numpy_dtype(value.type.dtype))},
+        annotations={"gradient_of": reader.name},
+    )
     return Entry(value.name, builder.values[made].name, called, (value.name,), (written,))

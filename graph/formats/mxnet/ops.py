@@ -37,8 +37,17 @@ from graph.ir import DTYPE_BITS, TensorType, Val
 MXNET = Table("mxnet")
 
 #: MXNet's numbers of element types, where a file has them instead of names.
-DTYPES = {0: "float32", 1: "float64", 2: "float16", 3: "uint8", 4: "int32", 5: "int8", 6: "int64", 7: "bool",
-          12: "bfloat16"}  # fmt: skip
+DTYPES = {
+    0: "float32",
+    1: "float64",
+    2: "float16",
+    3: "uint8",
+    4: "int32",
+    5: "int8",
+    6: "int64",
+    7: "bool",
+    12: "bfloat16",
+}
 
 
 def dtype_of(word: str) -> str:
@@ -114,11 +123,16 @@ def _convolution(
         raise ValueError(f"data {x.type} and weight {w.type}")
     a.integers(kernel, "kernel", default=())
     return e.op(
-        "Conv", x, w, *([] if bias is None else [bias]), kernel_shape=list(w.shape[2:]),
+        "Conv",
+        x,
+        w,
+        *([] if bias is None else [bias]),
+        kernel_shape=list(w.shape[2:]),
         strides=same_each(a.integers(stride, default=()), rank, 1),
         dilations=same_each(a.integers(dilate, default=()), rank, 1),
-        pads=pads_both(same_each(a.integers(pad, default=()), rank, 0), rank), group=a.integer(groups, default=1),
-    )  # fmt: skip
+        pads=pads_both(same_each(a.integers(pad, default=()), rank, 0), rank),
+        group=a.integer(groups, default=1),
+    )
 
 
 @MXNET.op("Deconvolution")
@@ -129,12 +143,17 @@ def deconvolution(e: Emit, use: Use, x: Val, w: Val, bias: Val | None = None) ->
     if rank < 1 or w.rank != x.rank:
         raise ValueError(f"data {x.type} and weight {w.type}")
     return e.op(
-        "ConvTranspose", x, w, *([] if bias is None else [bias]), kernel_shape=list(w.shape[2:]),
+        "ConvTranspose",
+        x,
+        w,
+        *([] if bias is None else [bias]),
+        kernel_shape=list(w.shape[2:]),
         strides=same_each(a.integers("stride", default=()), rank, 1),
         dilations=same_each(a.integers("dilate", default=()), rank, 1),
         pads=pads_both(same_each(a.integers("pad", default=()), rank, 0), rank),
-        output_padding=same_each(a.integers("adj", default=()), rank, 0), group=a.integer("num_group", default=1),
-    )  # fmt: skip
+        output_padding=same_each(a.integers("adj", default=()), rank, 0),
+        group=a.integer("num_group", default=1),
+    )
 
 
 @MXNET.op("Pooling", "Pooling_v1")
@@ -149,9 +168,10 @@ def pooling(e: Emit, use: Use, x: Val) -> Val:
         return e.op("GlobalMaxPool" if kind == "max" else "GlobalAveragePool", x)
     kernel = a.integers("kernel")
     window: dict[str, Any] = {
-        "kernel_shape": same_each(kernel, rank, 1), "strides": same_each(a.integers("stride", default=()), rank, 1),
+        "kernel_shape": same_each(kernel, rank, 1),
+        "strides": same_each(a.integers("stride", default=()), rank, 1),
         "pads": pads_both(same_each(a.integers("pad", default=()), rank, 0), rank),
-    }  # fmt: skip
+    }
     convention = a.text("pooling_convention", default="valid")
     if convention == "full":
         window["ceil_mode"] = 1
@@ -169,10 +189,11 @@ def nnvm_pool(e: Emit, use: Use, x: Val) -> Val:
     a = use.attributes
     size = same_each(a.integers("pool_size", "pool"), 2, 1)
     window: dict[str, Any] = {
-        "kernel_shape": size, "strides": same_each(a.integers("strides", default=()), 2, 1),
+        "kernel_shape": size,
+        "strides": same_each(a.integers("strides", default=()), 2, 1),
         "pads": pads_both(same_each(a.integers("padding", default=()), 2, 0), 2),
         "ceil_mode": int(a.flag("ceil_mode", default=False)),
-    }  # fmt: skip
+    }
     return e.op("MaxPool" if use.op == "max_pool2d" else "AveragePool", x, **window)
 
 
@@ -191,9 +212,15 @@ def batch_norm(e: Emit, use: Use, x: Val, gamma: Val, beta: Val, mean: Val, vari
     if not nnvm and a.flag("fix_gamma", default=True):
         gamma = filled(e, gamma.shape, 1, gamma.dtype)
     return e.op(
-        "BatchNormalization", x, gamma, beta, mean, variance,
-        epsilon=a.number("eps", "epsilon", default=1e-5 if nnvm else 1e-3), momentum=a.number("momentum", default=0.9),
-    )  # fmt: skip
+        "BatchNormalization",
+        x,
+        gamma,
+        beta,
+        mean,
+        variance,
+        epsilon=a.number("eps", "epsilon", default=1e-5 if nnvm else 1e-3),
+        momentum=a.number("momentum", default=0.9),
+    )
 
 
 @MXNET.op("LayerNorm")
@@ -213,18 +240,26 @@ def group_norm(e: Emit, use: Use, x: Val, gamma: Val, beta: Val) -> Val:
     if gamma.shape != x.shape[1:2]:
         raise Unmapped  # older files scale by group
     return e.op(
-        "GroupNormalization", x, gamma, beta, num_groups=use.attributes.integer("num_groups", default=1),
+        "GroupNormalization",
+        x,
+        gamma,
+        beta,
+        num_groups=use.attributes.integer("num_groups", default=1),
         epsilon=use.attributes.number("eps", default=1e-5),
-    )  # fmt: skip
+    )
 
 
 @MXNET.op("LRN")
 def lrn(e: Emit, use: Use, x: Val) -> Val:
     a = use.attributes
     return e.op(
-        "LRN", x, size=a.integer("nsize"), alpha=a.number("alpha", default=1e-4), beta=a.number("beta", default=0.75),
+        "LRN",
+        x,
+        size=a.integer("nsize"),
+        alpha=a.number("alpha", default=1e-4),
+        beta=a.number("beta", default=0.75),
         bias=a.number("knorm", default=2.0),
-    )  # fmt: skip
+    )
 
 
 @MXNET.op("L2Normalization")
@@ -247,39 +282,130 @@ def dropout(e: Emit, use: Use, x: Val) -> tuple[Val | None, ...]:
 
 
 _UNARY = {
-    "relu": "Relu", "sigmoid": "Sigmoid", "tanh": "Tanh", "softsign": "Softsign", "exp": "Exp", "log": "Log",
-    "sqrt": "Sqrt", "abs": "Abs", "sign": "Sign", "floor": "Floor", "ceil": "Ceil", "negative": "Neg",
-    "_np_negative": "Neg", "reciprocal": "Reciprocal", "sin": "Sin", "cos": "Cos", "tan": "Tan", "arcsin": "Asin",
-    "arccos": "Acos", "arctan": "Atan", "sinh": "Sinh", "cosh": "Cosh", "arcsinh": "Asinh", "arccosh": "Acosh",
-    "arctanh": "Atanh", "erf": "Erf", "_copy": "Identity", "identity": "Identity", "rint": "Round",
-}  # fmt: skip
+    "relu": "Relu",
+    "sigmoid": "Sigmoid",
+    "tanh": "Tanh",
+    "softsign": "Softsign",
+    "exp": "Exp",
+    "log": "Log",
+    "sqrt": "Sqrt",
+    "abs": "Abs",
+    "sign": "Sign",
+    "floor": "Floor",
+    "ceil": "Ceil",
+    "negative": "Neg",
+    "_np_negative": "Neg",
+    "reciprocal": "Reciprocal",
+    "sin": "Sin",
+    "cos": "Cos",
+    "tan": "Tan",
+    "arcsin": "Asin",
+    "arccos": "Acos",
+    "arctan": "Atan",
+    "sinh": "Sinh",
+    "cosh": "Cosh",
+    "arcsinh": "Asinh",
+    "arccosh": "Acosh",
+    "arctanh": "Atanh",
+    "erf": "Erf",
+    "_copy": "Identity",
+    "identity": "Identity",
+    "rint": "Round",
+}
 _ACTIVATIONS = {
-    "relu": "Relu", "sigmoid": "Sigmoid", "tanh": "Tanh", "softrelu": "Softplus", "softsign": "Softsign",
+    "relu": "Relu",
+    "sigmoid": "Sigmoid",
+    "tanh": "Tanh",
+    "softrelu": "Softplus",
+    "softsign": "Softsign",
     "mish": "Mish",
-}  # fmt: skip
+}
 _BINARY = {
-    "elemwise_add": "Add", "_plus": "Add", "_Plus": "Add", "_add": "Add", "_grad_add": "Add", "broadcast_add": "Add",
-    "broadcast_plus": "Add", "Add": "Add", "passthrough_add": "Add", "elemwise_sub": "Sub", "_minus": "Sub",
-    "_Minus": "Sub", "_sub": "Sub", "broadcast_sub": "Sub", "broadcast_minus": "Sub", "Sub": "Sub",
-    "elemwise_mul": "Mul", "_mul": "Mul", "_Mul": "Mul", "broadcast_mul": "Mul", "Mul": "Mul",
-    "elemwise_div": "Div", "_div": "Div", "_Div": "Div", "broadcast_div": "Div", "Div": "Div",
-    "_power": "Pow", "_Power": "Pow", "broadcast_power": "Pow", "elemwise_pow": "Pow", "broadcast_pow": "Pow",
-    "_maximum": "Max", "_Maximum": "Max", "broadcast_maximum": "Max", "broadcast_max": "Max",
-    "_minimum": "Min", "_Minimum": "Min", "broadcast_minimum": "Min", "broadcast_min": "Min",
-}  # fmt: skip
-_COMPARISONS = {"equal": "Equal", "greater": "Greater", "greater_equal": "GreaterOrEqual", "lesser": "Less",
-                "lesser_equal": "LessOrEqual"}  # fmt: skip
+    "elemwise_add": "Add",
+    "_plus": "Add",
+    "_Plus": "Add",
+    "_add": "Add",
+    "_grad_add": "Add",
+    "broadcast_add": "Add",
+    "broadcast_plus": "Add",
+    "Add": "Add",
+    "passthrough_add": "Add",
+    "elemwise_sub": "Sub",
+    "_minus": "Sub",
+    "_Minus": "Sub",
+    "_sub": "Sub",
+    "broadcast_sub": "Sub",
+    "broadcast_minus": "Sub",
+    "Sub": "Sub",
+    "elemwise_mul": "Mul",
+    "_mul": "Mul",
+    "_Mul": "Mul",
+    "broadcast_mul": "Mul",
+    "Mul": "Mul",
+    "elemwise_div": "Div",
+    "_div": "Div",
+    "_Div": "Div",
+    "broadcast_div": "Div",
+    "Div": "Div",
+    "_power": "Pow",
+    "_Power": "Pow",
+    "broadcast_power": "Pow",
+    "elemwise_pow": "Pow",
+    "broadcast_pow": "Pow",
+    "_maximum": "Max",
+    "_Maximum": "Max",
+    "broadcast_maximum": "Max",
+    "broadcast_max": "Max",
+    "_minimum": "Min",
+    "_Minimum": "Min",
+    "broadcast_minimum": "Min",
+    "broadcast_min": "Min",
+}
+_COMPARISONS = {
+    "equal": "Equal",
+    "greater": "Greater",
+    "greater_equal": "GreaterOrEqual",
+    "lesser": "Less",
+    "lesser_equal": "LessOrEqual",
+}
 _SCALARS = {
-    "_plus_scalar": "Add", "_PlusScalar": "Add", "AddScalar": "Add", "__add_scalar__": "Add", "_minus_scalar": "Sub",
-    "_MinusScalar": "Sub", "SubScalar": "Sub", "__sub_scalar__": "Sub", "_mul_scalar": "Mul", "_MulScalar": "Mul",
-    "MulScalar": "Mul", "__mul_scalar__": "Mul", "_div_scalar": "Div", "_DivScalar": "Div", "__div_scalar__": "Div",
-    "_power_scalar": "Pow", "_PowerScalar": "Pow", "pow_scalar": "Pow", "__pow_scalar__": "Pow",
-    "_maximum_scalar": "Max", "_MaximumScalar": "Max", "_minimum_scalar": "Min", "_MinimumScalar": "Min",
+    "_plus_scalar": "Add",
+    "_PlusScalar": "Add",
+    "AddScalar": "Add",
+    "__add_scalar__": "Add",
+    "_minus_scalar": "Sub",
+    "_MinusScalar": "Sub",
+    "SubScalar": "Sub",
+    "__sub_scalar__": "Sub",
+    "_mul_scalar": "Mul",
+    "_MulScalar": "Mul",
+    "MulScalar": "Mul",
+    "__mul_scalar__": "Mul",
+    "_div_scalar": "Div",
+    "_DivScalar": "Div",
+    "__div_scalar__": "Div",
+    "_power_scalar": "Pow",
+    "_PowerScalar": "Pow",
+    "pow_scalar": "Pow",
+    "__pow_scalar__": "Pow",
+    "_maximum_scalar": "Max",
+    "_MaximumScalar": "Max",
+    "_minimum_scalar": "Min",
+    "_MinimumScalar": "Min",
     "_mod_scalar": "Mod",
-}  # fmt: skip
-_REVERSED = {"_rminus_scalar": "Sub", "_RMinusScalar": "Sub", "RSubScalar": "Sub", "__rsub_scalar__": "Sub",
-             "_rdiv_scalar": "Div", "_RDivScalar": "Div", "__rdiv_scalar__": "Div", "_rpower_scalar": "Pow",
-             "_RPowerScalar": "Pow", "__rpow_scalar__": "Pow"}  # fmt: skip
+}
+_REVERSED = {
+    "_rminus_scalar": "Sub",
+    "_RMinusScalar": "Sub",
+    "RSubScalar": "Sub",
+    "__rsub_scalar__": "Sub",
+    "_rdiv_scalar": "Div",
+    "_RDivScalar": "Div",
+    "__rdiv_scalar__": "Div",
+    "_rpower_scalar": "Pow",
+    "_RPowerScalar": "Pow",
+    "__rpow_scalar__": "Pow",
+}
 
 
 @MXNET.op(*_UNARY)
@@ -303,9 +429,11 @@ def leaky_relu(e: Emit, use: Use, x: Val, gamma: Val | None = None) -> Val:
     if kind == "prelu" and gamma is not None:
         return e.op("PRelu", x, aligned(e, x, gamma, 1))
     known: dict[str, tuple[str, dict[str, Any]]] = {
-        "leaky": ("LeakyRelu", {"alpha": slope}), "elu": ("Elu", {"alpha": slope}), "selu": ("Selu", {}),
+        "leaky": ("LeakyRelu", {"alpha": slope}),
+        "elu": ("Elu", {"alpha": slope}),
+        "selu": ("Selu", {}),
         "gelu": ("Gelu", {}),
-    }  # fmt: skip
+    }
     found = known.get(kind)
     if found is None:
         raise Unmapped
@@ -706,9 +834,16 @@ def sequence_mask(e: Emit, use: Use, x: Val, lengths: Val | None = None) -> Val:
 
 
 _REDUCTIONS = {
-    "sum": "ReduceSum", "sum_axis": "ReduceSum", "nansum": "ReduceSum", "mean": "ReduceMean", "max": "ReduceMax",
-    "max_axis": "ReduceMax", "min": "ReduceMin", "min_axis": "ReduceMin", "prod": "ReduceProd",
-}  # fmt: skip
+    "sum": "ReduceSum",
+    "sum_axis": "ReduceSum",
+    "nansum": "ReduceSum",
+    "mean": "ReduceMean",
+    "max": "ReduceMax",
+    "max_axis": "ReduceMax",
+    "min": "ReduceMin",
+    "min_axis": "ReduceMin",
+    "prod": "ReduceProd",
+}
 
 
 def _axes(use: Use, x: Val) -> list[int]:
@@ -780,9 +915,13 @@ def softmax_output(e: Emit, use: Use, x: Val, labels: Val) -> Val:
     ignored = a.integer("ignore_label", default=-1) if a.flag("use_ignore", default=False) else None
     how = a.text("normalization", default="null")
     loss, log = e.op(
-        "SoftmaxCrossEntropyLoss", scores, at, outputs=2, ignore_index=ignored,
+        "SoftmaxCrossEntropyLoss",
+        scores,
+        at,
+        outputs=2,
+        ignore_index=ignored,
         reduction="mean" if how == "valid" else "sum",
-    )  # fmt: skip
+    )
     factor = a.number("grad_scale", default=1.0) / (x.shape[0] if how == "batch" else 1)
     use.losses.append(scaled(e, loss, factor))
     return e.reshape(e.op("Exp", log), x.shape)
@@ -877,9 +1016,14 @@ def fused_rnn(e: Emit, use: Use, x: Val, parameters: Val, state: Val, cell: Val 
         types += [state.type] + ([cell.type] if cell is not None else [])
     given = [v for v in (x, parameters, state, cell) if v is not None]
     made = opaque(
-        e, "mxnet::RNN", given, types, attributes=dict(use.given),
-        gradient_reads=[v.id for v in given], recompute="never" if a.number("p", default=0.0) else None,
-    )  # fmt: skip
+        e,
+        "mxnet::RNN",
+        given,
+        types,
+        attributes=dict(use.given),
+        gradient_reads=[v.id for v in given],
+        recompute="never" if a.number("p", default=0.0) else None,
+    )
     return made
 
 

@@ -108,9 +108,12 @@ class Reader:
             dtype = dtype_of(str(attributes.get("__dtype__", "float32")))
         except ValueError as error:
             raise BadGraph.one(
-                "unknown_dtype", f"{quoted(name)}.__dtype__", str(error), "a number or name MXNet knows",
+                "unknown_dtype",
+                f"{quoted(name)}.__dtype__",
+                str(error),
+                "a number or name MXNet knows",
                 "correct the attribute",
-            ) from None  # fmt: skip
+            ) from None
         if name in self.shapes.inputs:
             shape = self.shapes.inputs[name]
         elif "__shape__" in attributes:
@@ -118,9 +121,12 @@ class Reader:
                 shape = integer_list(attributes["__shape__"])
             except (ValueError, TypeError, OverflowError):
                 raise BadGraph.one(
-                    "bad_attribute", f"{quoted(name)}.__shape__", str(attributes["__shape__"])[:80], "lengths",
+                    "bad_attribute",
+                    f"{quoted(name)}.__shape__",
+                    str(attributes["__shape__"])[:80],
+                    "lengths",
                     "correct the attribute",
-                ) from None  # fmt: skip
+                ) from None
             if role == "input" and shape:
                 at = max(str(attributes.get("__layout__", "N")).find("N"), 0)
                 if self.shapes.batch is not None and at < len(shape):
@@ -143,9 +149,12 @@ class Reader:
             shapes = shapes_of_inputs(node.op, Attributes(node.attributes), known)
         except (ValueError, LookupError) as error:
             raise BadGraph.one(
-                "bad_attribute", f"nodes[{n}]", f"{node.op} {quoted(node.name)}: {str(error)[:120]}",
-                "attributes the op takes", "save the symbol again",
-            ) from None  # fmt: skip
+                "bad_attribute",
+                f"nodes[{n}]",
+                f"{node.op} {quoted(node.name)}: {str(error)[:120]}",
+                "attributes the op takes",
+                "save the symbol again",
+            ) from None
         default = next((t.dtype for t in known if t is not None and t.dtype.startswith("float")), "float32")
         for (source, _, *_), name, type, shape in zip(node.inputs, inputs, known, shapes, strict=True):
             record = self.symbol.nodes[source]
@@ -155,9 +164,7 @@ class Reader:
                 row = program.values[name]
                 row.shape, row.dtype, program.types[name] = list(shape), found.dtype, found
 
-    def _node(
-        self, n: int, node: NodeRecord, inputs: list[str], hints: Mapping[str, TensorType]
-    ) -> list[NodeRow]:  # fmt: skip
+    def _node(self, n: int, node: NodeRecord, inputs: list[str], hints: Mapping[str, TensorType]) -> list[NodeRow]:
         attributes = node.attributes
         outputs = [self.names[n, k] for k in range(self.counts[n])]
         recompute = recompute_of(attributes)
@@ -168,12 +175,16 @@ class Reader:
             shape = Attributes(parameters).integers("shape")
             parameters["shape"] = [self.batch if length == 0 else length for length in shape]
         return self.program.op(
-            node.op, node.name, inputs, outputs, parameters,
+            node.op,
+            node.name,
+            inputs,
+            outputs,
+            parameters,
             declared=[hints.get(name) for name in outputs],
             phase="backward" if node.op.startswith("_backward") else "forward",
             origin=Origin("", node.op, node.name, kept_attributes(attributes), list(inputs), list(outputs)),
             fields={} if recompute is None else {"recompute": recompute},
-        )  # fmt: skip
+        )
 
     def _after(self, node: NodeRecord, rows: list[NodeRow]) -> None:
         """Control dependencies: the first row waits for the last of each."""

@@ -24,16 +24,33 @@ ROLES: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(
         ("BatchNorm", "BatchNorm_v1", "CuDNNBatchNorm", "batch_norm"), (_IN, _WEIGHT, _WEIGHT, _STATE, _STATE)
     ),
-    "Embedding": (_IN, _WEIGHT), "LeakyReLU": (_IN, _WEIGHT), "RNN": (_IN, _WEIGHT, _IN, _IN),
-}  # fmt: skip
+    "Embedding": (_IN, _WEIGHT),
+    "LeakyReLU": (_IN, _WEIGHT),
+    "RNN": (_IN, _WEIGHT, _IN, _IN),
+}
 #: Ops whose inputs all have one shape, so that one tells the others.
 _ALIKE = frozenset(
     {
-        "elemwise_add", "_plus", "_Plus", "elemwise_sub", "_minus", "elemwise_mul", "_mul", "elemwise_div", "_div",
-        "add_n", "ElementWiseSum", "_maximum", "_minimum", "_grad_add", "LinearRegressionOutput",
-        "LogisticRegressionOutput", "MAERegressionOutput", "where",
+        "elemwise_add",
+        "_plus",
+        "_Plus",
+        "elemwise_sub",
+        "_minus",
+        "elemwise_mul",
+        "_mul",
+        "elemwise_div",
+        "_div",
+        "add_n",
+        "ElementWiseSum",
+        "_maximum",
+        "_minimum",
+        "_grad_add",
+        "LinearRegressionOutput",
+        "LogisticRegressionOutput",
+        "MAERegressionOutput",
+        "where",
     }
-)  # fmt: skip
+)
 _WEIGHT_WORDS = ("weight", "bias", "gamma", "beta", "parameters", "alpha")
 _STATE_WORDS = ("moving_mean", "moving_var", "running_mean", "running_var", "moving_inv_var")
 
@@ -112,10 +129,25 @@ def _recurrent(a: Attributes, x: Shape) -> list[Shape]:
 
 
 _RULES: dict[str, Callable[[Attributes, Shape], list[Shape]]] = {
-    "FullyConnected": _dense, "dense": _dense, "Convolution": _convolution, "Convolution_v1": _convolution,
-    "conv2d": _convolution, "Deconvolution": _deconvolution, "BatchNorm": _channels, "BatchNorm_v1": _channels,
-    "CuDNNBatchNorm": _channels, "batch_norm": _channels, "InstanceNorm": _channels, "GroupNorm": _channels,
-    "LayerNorm": _last, "Embedding": _embedding, "SoftmaxOutput": _labels, "Softmax": _labels,
-    "LeakyReLU": _channels, "RNN": _recurrent, "softmax_cross_entropy": lambda a, x: [x[:1]],
-    "pick": lambda a, x: [x[:-1]], "SequenceMask": lambda a, x: [(x[1 - a.integer("axis", default=0)],)],
-}  # fmt: skip
+    "FullyConnected": _dense,
+    "dense": _dense,
+    "Convolution": _convolution,
+    "Convolution_v1": _convolution,
+    "conv2d": _convolution,
+    "Deconvolution": _deconvolution,
+    "BatchNorm": _channels,
+    "BatchNorm_v1": _channels,
+    "CuDNNBatchNorm": _channels,
+    "batch_norm": _channels,
+    "InstanceNorm": _channels,
+    "GroupNorm": _channels,
+    "LayerNorm": _last,
+    "Embedding": _embedding,
+    "SoftmaxOutput": _labels,
+    "Softmax": _labels,
+    "LeakyReLU": _channels,
+    "RNN": _recurrent,
+    "softmax_cross_entropy": lambda a, x: [x[:1]],
+    "pick": lambda a, x: [x[:-1]],
+    "SequenceMask": lambda a, x: [(x[1 - a.integer("axis", default=0)],)],
+}

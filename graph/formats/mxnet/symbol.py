@@ -60,9 +60,12 @@ def decode(data: bytes | msgspec.Raw, path: str, limits: Limits) -> Symbol:
         raise BadGraph.one("not_parseable", path, str(error), "JSON", "send the whole file") from None
     if len(symbol.nodes) > limits.nodes:
         raise BadGraph.one(
-            "too_many_nodes", f"{path}.nodes", f"{len(symbol.nodes)} nodes", f"at most {limits.nodes}",
+            "too_many_nodes",
+            f"{path}.nodes",
+            f"{len(symbol.nodes)} nodes",
+            f"at most {limits.nodes}",
             "send a smaller model, or raise the limit",
-        )  # fmt: skip
+        )
     _check(symbol, path, limits)
     return symbol
 
@@ -87,21 +90,30 @@ def _check(symbol: Symbol, path: str, limits: Limits) -> None:
         for i, entry in enumerate(node.inputs):
             if not is_entry(entry, n):
                 findings.add(
-                    "undefined_value", f"{where}.inputs[{i}]", str(entry)[:80],
-                    f"an output of one of the {n} nodes before", "save the symbol again: its nodes stand in order",
-                )  # fmt: skip
+                    "undefined_value",
+                    f"{where}.inputs[{i}]",
+                    str(entry)[:80],
+                    f"an output of one of the {n} nodes before",
+                    "save the symbol again: its nodes stand in order",
+                )
         for i, dep in enumerate(node.control_deps):
             if not 0 <= dep < n:
                 findings.add(
-                    "unknown_node", f"{where}.control_deps[{i}]", str(dep), f"one of the {n} nodes before",
+                    "unknown_node",
+                    f"{where}.control_deps[{i}]",
+                    str(dep),
+                    f"one of the {n} nodes before",
                     "save the symbol again: its nodes stand in order",
-                )  # fmt: skip
+                )
     for i, entry in enumerate(symbol.heads):
         if not is_entry(entry, count):
             findings.add(
-                "undefined_value", f"{path}.heads[{i}]", str(entry)[:80], f"an output of one of {count} nodes",
+                "undefined_value",
+                f"{path}.heads[{i}]",
+                str(entry)[:80],
+                f"an output of one of {count} nodes",
                 "save the symbol again",
-            )  # fmt: skip
+            )
     if sum(largest) > limits.values:
         findings.add(
             "too_many_values", path, f"{sum(largest) + count} outputs", f"at most {limits.values}", "save it again"

@@ -71,10 +71,13 @@ def _conv(look: Look) -> Said | None:
     if window is None or w is None:
         return None
     attributes = {
-        "kernel": list(w.shape[2:]), "num_filter": w.shape[0], "num_group": look.attribute("group", 1),
-        "dilate": list(look.attribute("dilations", [1] * (len(w.shape) - 2))), "no_bias": len(look.node.inputs) < 3,
+        "kernel": list(w.shape[2:]),
+        "num_filter": w.shape[0],
+        "num_group": look.attribute("group", 1),
+        "dilate": list(look.attribute("dilations", [1] * (len(w.shape) - 2))),
+        "no_bias": len(look.node.inputs) < 3,
         **window,
-    }  # fmt: skip
+    }
     return "Convolution", attributes, [0, 1, 2]
 
 
@@ -166,23 +169,57 @@ def _gather(look: Look) -> Said | None:
 
 
 SPELLINGS: Mapping[str, Spelling] = {
-    "Gemm": _gemm, "MatMul": _matmul, "Conv": _conv, "MaxPool": _pool("max"), "AveragePool": _pool("avg"),
-    "GlobalMaxPool": _global("max"), "GlobalAveragePool": _global("avg"), "BatchNormalization": _batch_norm,
-    "LayerNormalization": _layer_norm, "Relu": _activation("relu"), "Sigmoid": _activation("sigmoid"),
-    "Tanh": _activation("tanh"), "Softplus": _activation("softrelu"), "Softsign": _activation("softsign"),
+    "Gemm": _gemm,
+    "MatMul": _matmul,
+    "Conv": _conv,
+    "MaxPool": _pool("max"),
+    "AveragePool": _pool("avg"),
+    "GlobalMaxPool": _global("max"),
+    "GlobalAveragePool": _global("avg"),
+    "BatchNormalization": _batch_norm,
+    "LayerNormalization": _layer_norm,
+    "Relu": _activation("relu"),
+    "Sigmoid": _activation("sigmoid"),
+    "Tanh": _activation("tanh"),
+    "Softplus": _activation("softrelu"),
+    "Softsign": _activation("softsign"),
     "Add": _scalar_or("broadcast_add", "_plus_scalar", "_plus_scalar"),
     "Sub": _scalar_or("broadcast_sub", "_minus_scalar", "_rminus_scalar"),
     "Mul": _scalar_or("broadcast_mul", "_mul_scalar", "_mul_scalar"),
     "Div": _scalar_or("broadcast_div", "_div_scalar", "_rdiv_scalar"),
     "Pow": _scalar_or("broadcast_power", "_power_scalar", "_rpower_scalar"),
     "Max": _scalar_or("broadcast_maximum", "_maximum_scalar"),
-    "Min": _scalar_or("broadcast_minimum", "_minimum_scalar"), "Sum": _plain("add_n"),
-    "Reshape": _reshape, "Transpose": _transpose, "Flatten": _flatten, "Concat": _concat, "Split": _split,
-    "Softmax": _softmax("softmax"), "LogSoftmax": _softmax("log_softmax"), "ReduceSum": _reduction("sum"),
-    "ReduceMean": _reduction("mean"), "ReduceMax": _reduction("max"), "Dropout": _dropout, "Gather": _gather,
-    **{op: _plain(word) for op, word in (
-        ("Exp", "exp"), ("Log", "log"), ("Sqrt", "sqrt"), ("Abs", "abs"), ("Neg", "negative"), ("Sign", "sign"),
-        ("Floor", "floor"), ("Ceil", "ceil"), ("Reciprocal", "reciprocal"), ("Sin", "sin"), ("Cos", "cos"),
-        ("Erf", "erf"), ("Identity", "identity"), ("remat::StopGradient", "BlockGrad"),
-    )},
-}  # fmt: skip
+    "Min": _scalar_or("broadcast_minimum", "_minimum_scalar"),
+    "Sum": _plain("add_n"),
+    "Reshape": _reshape,
+    "Transpose": _transpose,
+    "Flatten": _flatten,
+    "Concat": _concat,
+    "Split": _split,
+    "Softmax": _softmax("softmax"),
+    "LogSoftmax": _softmax("log_softmax"),
+    "ReduceSum": _reduction("sum"),
+    "ReduceMean": _reduction("mean"),
+    "ReduceMax": _reduction("max"),
+    "Dropout": _dropout,
+    "Gather": _gather,
+    **{
+        op: _plain(word)
+        for op, word in (
+            ("Exp", "exp"),
+            ("Log", "log"),
+            ("Sqrt", "sqrt"),
+            ("Abs", "abs"),
+            ("Neg", "negative"),
+            ("Sign", "sign"),
+            ("Floor", "floor"),
+            ("Ceil", "ceil"),
+            ("Reciprocal", "reciprocal"),
+            ("Sin", "sin"),
+            ("Cos", "cos"),
+            ("Erf", "erf"),
+            ("Identity", "identity"),
+            ("remat::StopGradient", "BlockGrad"),
+        )
+    },
+}

@@ -21,8 +21,16 @@ from graph.formats.shared.op_writer import spelled
 from graph.ir import Graph, Role, Value
 
 _DTYPES = {
-    "float32": 0, "float64": 1, "float16": 2, "uint8": 3, "int32": 4, "int8": 5, "int64": 6, "bool": 7, "bfloat16": 12,
-}  # fmt: skip
+    "float32": 0,
+    "float64": 1,
+    "float16": 2,
+    "uint8": 3,
+    "int32": 4,
+    "int8": 5,
+    "int64": 6,
+    "bool": 7,
+    "bfloat16": 12,
+}
 VERSION = ["int", 10900]
 
 
@@ -38,9 +46,12 @@ def dump(graph: Graph) -> bytes:
     heads = [writer.entry(graph.values[v].name) for v in graph.outputs if _is_head(graph, v, losses, writer)]
     rows = [0, *itertools.accumulate(writer.outputs)]
     symbol = {
-        "nodes": writer.nodes, "arg_nodes": [n for n, node in enumerate(writer.nodes) if node["op"] == VARIABLE],
-        "node_row_ptr": rows, "heads": heads, "attrs": note.get("attrs") or {"mxnet_version": VERSION},
-    }  # fmt: skip
+        "nodes": writer.nodes,
+        "arg_nodes": [n for n, node in enumerate(writer.nodes) if node["op"] == VARIABLE],
+        "node_row_ptr": rows,
+        "heads": heads,
+        "attrs": note.get("attrs") or {"mxnet_version": VERSION},
+    }
     return msgspec.json.format(msgspec.json.encode(symbol), indent=2)
 
 
@@ -111,9 +122,10 @@ class _Writer:
         )
         if value.type is None or value.data is not None or value.type.dtype not in _DTYPES:
             raise not_representable(
-                f"values.{value.name}", f"{value.role} {quoted(value.name)} with content or without a type MXNet has",
+                f"values.{value.name}",
+                f"{value.role} {quoted(value.name)} with content or without a type MXNet has",
                 "variables with shapes",
-            )  # fmt: skip
+            )
         attributes["__shape__"] = str(value.type.shape)
         if value.type.dtype != "float32":
             attributes["__dtype__"] = str(_DTYPES[value.type.dtype])

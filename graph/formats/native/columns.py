@@ -54,9 +54,12 @@ def _judge_lengths(columns: Columns, findings: Findings) -> None:
                 continue
             if len(column) != count:
                 findings.add(
-                    "wrong_length", field, f"{len(column)} entries", f"{count}, as many as `{what}_name`",
+                    "wrong_length",
+                    field,
+                    f"{len(column)} entries",
+                    f"{count}, as many as `{what}_name`",
                     "give one entry for each, or leave the column out",
-                )  # fmt: skip
+                )
     for field, rows, index in _POINTERS:
         pointer, entries = getattr(columns, field), getattr(columns, index)
         count = len(getattr(columns, rows))
@@ -69,9 +72,12 @@ def _judge_lengths(columns: Columns, findings: Findings) -> None:
             findings.add("wrong_length", field, f"{len(array)} entries", str(count + 1), "give n + 1 entries")
         elif array[0] != 0 or array[-1] != len(entries) or (np.diff(array) < 0).any():
             findings.add(
-                "bad_pointer", field, f"{array[0]} to {array[-1]}",
-                f"ascending from 0 to {len(entries)}, the length of `{index}`", "write the running sum of row lengths",
-            )  # fmt: skip
+                "bad_pointer",
+                field,
+                f"{array[0]} to {array[-1]}",
+                f"ascending from 0 to {len(entries)}, the length of `{index}`",
+                "write the running sum of row lengths",
+            )
     sides = [len(columns.alias_output), len(columns.alias_input), len(columns.alias_in_place)]
     if len(set(sides)) > 1:
         findings.add(
@@ -107,9 +113,12 @@ def _judge_places(columns: Columns, findings: Findings) -> None:
         if column and max(column) >= count:
             i = next(i for i, place in enumerate(column) if place >= count)
             findings.add(
-                "unknown_id", f"{field}[{i}]", str(column[i]), f"the place of one of the {count} {what}",
+                "unknown_id",
+                f"{field}[{i}]",
+                str(column[i]),
+                f"the place of one of the {count} {what}",
                 "places count from 0",
-            )  # fmt: skip
+            )
     for i, place in enumerate(columns.node_op if "" in columns.strings else ()):
         if place < strings and not columns.strings[place]:
             findings.add("empty_name", f"node_op[{i}]", "an empty string", "the name of an op", "give it a name")
@@ -117,9 +126,12 @@ def _judge_places(columns: Columns, findings: Findings) -> None:
         for key in extras:
             if not (key.isascii() and key.isdigit() and str(int(key[:12])) == key and int(key) < count):
                 findings.add(
-                    "unknown_id", f"extras.{field}", quoted(key), f"the place of one of the {count} {field}",
+                    "unknown_id",
+                    f"extras.{field}",
+                    quoted(key),
+                    f"the place of one of the {count} {field}",
                     "write the place as a decimal number",
-                )  # fmt: skip
+                )
 
 
 def _values(columns: Columns, reader: Reader, draft: Draft) -> None:
@@ -180,19 +192,28 @@ def _nodes(columns: Columns, reader: Reader, draft: Draft) -> None:
     ids = {name: v for v, name in enumerate(draft.names)} if columns.extras.nodes else {}
     plain = [
         Node(
-            names[n], ops[n], inputs[n], outputs[n], EMPTY, phases[n], after[n], costs[n], effects[n], None,
-            views.get(n, ()), in_place.get(n, ()), recompute[n],
+            names[n],
+            ops[n],
+            inputs[n],
+            outputs[n],
+            EMPTY,
+            phases[n],
+            after[n],
+            costs[n],
+            effects[n],
+            None,
+            views.get(n, ()),
+            in_place.get(n, ()),
+            recompute[n],
         )
         for n in range(count)
-    ]  # fmt: skip
+    ]
     for key, extra in columns.extras.nodes.items():
         plain[int(key)] = _with_extras(reader, draft, ids, plain[int(key)], int(key), extra)
     draft.nodes = plain
 
 
-def _with_extras(
-    reader: Reader, draft: Draft, ids: dict[str, int], node: Node, n: int, extra: NodeExtras
-) -> Node:  # fmt: skip
+def _with_extras(reader: Reader, draft: Draft, ids: dict[str, int], node: Node, n: int, extra: NodeExtras) -> Node:
     """The node with its rare fields."""
     path = f"extras.nodes.{n}"
     reads: tuple[int, ...] | None = None
@@ -218,9 +239,7 @@ def _rows(pointer: list[int], index: list[int]) -> list[tuple[int, ...]]:
 
 
 def _costs(columns: Columns, count: int) -> list[Cost]:
-    given = [
-        columns.node_seconds, columns.node_flops, columns.node_traffic_bytes, columns.node_workspace_bytes,
-    ]  # fmt: skip
+    given = [columns.node_seconds, columns.node_flops, columns.node_traffic_bytes, columns.node_workspace_bytes]
     if all(column is None for column in given):
         return [UNKNOWN_COST] * count
     known: dict[tuple[Any, ...], Cost] = {(None, None, None, None): UNKNOWN_COST}
@@ -250,9 +269,12 @@ def _aliases(
         n = writer.get(output, -1)
         if n < 0 or source not in inputs[n]:
             findings.add(
-                "bad_alias", f"alias_input[{i}]", f"value {source} as storage of value {output}",
-                "an input of the node that writes the output", "name values that one node reads and writes",
-            )  # fmt: skip
+                "bad_alias",
+                f"alias_input[{i}]",
+                f"value {source} as storage of value {output}",
+                "an input of the node that writes the output",
+                "name values that one node reads and writes",
+            )
             continue
         side = in_place if takes_over else views
         side[n] = (*side.get(n, ()), (outputs[n].index(output), inputs[n].index(source)))

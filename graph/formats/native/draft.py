@@ -73,9 +73,12 @@ def declared(dtype: str | None, shape: Any, path: str, findings: Findings) -> Te
     """What a document says of a type: all, half or nothing of it. An unknown dtype is a finding."""
     if dtype is not None and dtype not in DTYPE_BITS:
         findings.add(
-            "unknown_dtype", f"{path}.dtype", quoted(dtype), "one of " + ", ".join(DTYPE_BITS),
+            "unknown_dtype",
+            f"{path}.dtype",
+            quoted(dtype),
+            "one of " + ", ".join(DTYPE_BITS),
             did_you_mean(dtype, DTYPE_BITS, "use the ONNX name of the element type"),
-        )  # fmt: skip
+        )
         dtype = None
     if shape is not None:
         shape = tuple(shape)
@@ -115,9 +118,14 @@ def body_of(draft: Draft, outer: list[TensorType | None], limits: Limits, findin
     if is_in_order(draft):
         infer_types(draft, Rebinding(draft, Shapes(), findings), contents, findings)
     return Graph(
-        draft.name, tuple(values_of(draft, contents)), tuple(draft.nodes), tuple(draft.outputs),
-        tuple(inputs_of(draft)), draft.opset, annotations=draft.annotations,
-    )  # fmt: skip
+        draft.name,
+        tuple(values_of(draft, contents)),
+        tuple(draft.nodes),
+        tuple(draft.outputs),
+        tuple(inputs_of(draft)),
+        draft.opset,
+        annotations=draft.annotations,
+    )
 
 
 def is_in_order(draft: Draft) -> bool:
@@ -195,9 +203,12 @@ def _settle_type(
         findings.add("type_conflict", path, f"{name} declared as {half}", f"{found}, as {op} makes it", _CORRECT)
     elif wanted is None and not draft.fixed[v] and draft.bytes[v] not in (None, found.nbytes):
         findings.add(
-            "type_conflict", path, f"{name} declared with {draft.bytes[v]} bytes",
-            f"{found.nbytes} bytes, as {op} makes {found}", "correct `bytes`, or keep it with `fixed_bytes`",
-        )  # fmt: skip
+            "type_conflict",
+            path,
+            f"{name} declared with {draft.bytes[v]} bytes",
+            f"{found.nbytes} bytes, as {op} makes {found}",
+            "correct `bytes`, or keep it with `fixed_bytes`",
+        )
     elif wanted is None or v in draft.soft or rebinding.touches(draft.nodes[n]):
         rebinding.changed_to(v, found)
         draft.types[v] = found
@@ -210,15 +221,18 @@ _CORRECT = "correct the declaration or leave it out"
 
 def _refused(
     draft: Draft, rebinding: Rebinding, n: int, node: Node, error: ValueError | None, findings: Findings
-) -> None:  # fmt: skip
+) -> None:
     why = f": {error}" if error is not None else " has attributes the op cannot read"
     if rebinding.touches(node):
         rebinding.cannot_follow(n, node, findings, why)
         return
     findings.add(
-        "type_conflict", f"{draft.path}nodes[{n}]", f"{node.op} {quoted(node.name)}{why[:400]}", "types the op accepts",
+        "type_conflict",
+        f"{draft.path}nodes[{n}]",
+        f"{node.op} {quoted(node.name)}{why[:400]}",
+        "types the op accepts",
         "correct the shapes, dtypes or attributes of this node",
-    )  # fmt: skip
+    )
 
 
 def _contents(draft: Draft, limits: Limits, findings: Findings) -> dict[int, np.ndarray]:
@@ -230,28 +244,40 @@ def _contents(draft: Draft, limits: Limits, findings: Findings) -> dict[int, np.
         kept += len(data) * 3 // 4
         if draft.roles[v] is Role.ACTIVATION:
             findings.add(
-                "bad_content", path, f"content of activation {quoted(draft.names[v])}", "a value that no node writes",
+                "bad_content",
+                path,
+                f"content of activation {quoted(draft.names[v])}",
+                "a value that no node writes",
                 "leave `data` out, or give the value the role constant",
-            )  # fmt: skip
+            )
         elif type is None:
             findings.add(
-                "bad_content", path, f"content of {quoted(draft.names[v])} without shape and dtype", "both",
+                "bad_content",
+                path,
+                f"content of {quoted(draft.names[v])} without shape and dtype",
+                "both",
                 "declare shape and dtype",
-            )  # fmt: skip
+            )
         elif kept > limits.constant_bytes:
             findings.add(
-                "too_large", path, f"{kept} bytes of contents so far", f"at most {limits.constant_bytes}",
+                "too_large",
+                path,
+                f"{kept} bytes of contents so far",
+                f"at most {limits.constant_bytes}",
                 "leave `data` of large constants out; planning needs sizes only",
-            )  # fmt: skip
+            )
             break
         else:
             try:
                 contents[v] = array_of(data, type)
             except ValueError as error:
                 findings.add(
-                    "bad_content", path, str(error), "base64 of little endian elements, row-major",
+                    "bad_content",
+                    path,
+                    str(error),
+                    "base64 of little endian elements, row-major",
                     "encode the content again",
-                )  # fmt: skip
+                )
     return contents
 
 
@@ -260,12 +286,9 @@ def values_of(draft: Draft, contents: Mapping[int, np.ndarray]) -> list[Value]:
     return [
         Value(name, type, role, size, fixed, contents.get(v), annotations, v in draft.stop_gradient)
         for v, (name, type, role, size, fixed, annotations) in enumerate(
-            zip(
-                draft.names, draft.types, draft.roles, draft.bytes, draft.fixed, draft.value_annotations,
-                strict=True,
-            )
+            zip(draft.names, draft.types, draft.roles, draft.bytes, draft.fixed, draft.value_annotations, strict=True)
         )
-    ]  # fmt: skip
+    ]
 
 
 def inputs_of(draft: Draft) -> list[int]:

@@ -21,9 +21,12 @@ def load(data: bytes, limits: Limits, shapes: Shapes) -> Graph:
     """The graph of a document. Raises BadGraph."""
     if len(data) > limits.document_bytes:
         raise BadGraph.one(
-            "too_large", "document", f"{len(data)} bytes", f"at most {limits.document_bytes}",
+            "too_large",
+            "document",
+            f"{len(data)} bytes",
+            f"at most {limits.document_bytes}",
             "send a smaller model, leave contents out, or raise the limit",
-        )  # fmt: skip
+        )
     document = decode(data)
     if isinstance(document, Document):
         return rows.graph_of(document, limits, shapes, len(data))

@@ -97,10 +97,12 @@ class Rebinding:
         baked = f" with constant {', '.join(constants)}" if constants else ""
         reason = why or ", whose outputs only the document knows"
         findings.add(
-            "cannot_rebind", f"{draft.path}nodes[{n}]", f"{node.op} {quoted(node.name)}{baked}{reason[:400]}",
+            "cannot_rebind",
+            f"{draft.path}nodes[{n}]",
+            f"{node.op} {quoted(node.name)}{baked}{reason[:400]}",
             "a node whose outputs follow the new input shapes",
             'declare the shapes with a named dimension such as "N" and bind it with --dim N=8',
-        )  # fmt: skip
+        )
 
     def _bind_dimensions(self, shapes: Shapes, findings: Findings) -> None:
         """Give every named dimension its length and complete the declarations that use it."""
@@ -114,10 +116,12 @@ class Rebinding:
                 for symbol, length in zip(shape, asked, strict=True):
                     if isinstance(symbol, str) and lengths.setdefault(symbol, length) != length:
                         findings.add(
-                            "dimension_conflict", f"inputs.{draft.names[v]}",
-                            f"{length} for dimension {quoted(symbol)}", f"{lengths[symbol]}, as said elsewhere",
+                            "dimension_conflict",
+                            f"inputs.{draft.names[v]}",
+                            f"{length} for dimension {quoted(symbol)}",
+                            f"{lengths[symbol]}, as said elsewhere",
                             "give the dimension one length",
-                        )  # fmt: skip
+                        )
             elif asked is None and shapes.batch is not None and shape and isinstance(shape[0], str):
                 lengths.setdefault(shape[0], shapes.batch)
         missing: dict[str, list[int]] = {}
@@ -134,9 +138,12 @@ class Rebinding:
         for symbol, where in missing.items():
             names = ", ".join(quoted(draft.names[v]) for v in where[:4])
             findings.add(
-                "unbound_dimension", f"dims.{symbol[:80]}", f"{quoted(symbol)} without a length in {names}", "a length",
+                "unbound_dimension",
+                f"dims.{symbol[:80]}",
+                f"{quoted(symbol)} without a length in {names}",
+                "a length",
                 f"say --dim {symbol[:80]}=8",
-            )  # fmt: skip
+            )
 
     def _bind_inputs(self, shapes: Shapes, findings: Findings) -> None:
         """Give inputs the shapes asked for."""
@@ -153,21 +160,26 @@ class Rebinding:
                 continue
             if type is None:
                 findings.add(
-                    "cannot_rebind", f"inputs.{draft.names[v]}",
+                    "cannot_rebind",
+                    f"inputs.{draft.names[v]}",
                     f"{quoted(draft.names[v])}, of which only bytes are known",
-                    "an input with shape and dtype", "declare shape and dtype of the input",
-                )  # fmt: skip
+                    "an input with shape and dtype",
+                    "declare shape and dtype of the input",
+                )
             elif TensorType(type.dtype, tuple(asked)).nbytes > LARGEST_BYTES:
                 findings.add(
-                    "size_too_large", f"inputs.{draft.names[v]}", "x".join(map(str, asked)),
-                    f"at most {LARGEST_BYTES} bytes (2^63 - 1)", "correct the shape",
-                )  # fmt: skip
+                    "size_too_large",
+                    f"inputs.{draft.names[v]}",
+                    "x".join(map(str, asked)),
+                    f"at most {LARGEST_BYTES} bytes (2^63 - 1)",
+                    "correct the shape",
+                )
             elif tuple(asked) != type.shape:
                 self.asked[v] = TensorType(type.dtype, tuple(asked))
         if not led and not any(v in draft.partial for v in range(len(draft.names))):
             findings.add(
-                "cannot_rebind", "batch", str(shapes.batch), "an input with a leading length", "leave the batch out",
-            )  # fmt: skip
+                "cannot_rebind", "batch", str(shapes.batch), "an input with a leading length", "leave the batch out"
+            )
 
 
 def _names_exist(draft: Draft, shapes: Shapes, findings: Findings) -> None:
@@ -176,16 +188,21 @@ def _names_exist(draft: Draft, shapes: Shapes, findings: Findings) -> None:
     for name in shapes.inputs:
         if name not in inputs:
             findings.add(
-                "unknown_input", f"inputs.{name}", f"{quoted(name)}, which is no input of the model",
-                "one of " + ", ".join(map(quoted, inputs[:8])), did_you_mean(name, inputs, "correct the name"),
-            )  # fmt: skip
+                "unknown_input",
+                f"inputs.{name}",
+                f"{quoted(name)}, which is no input of the model",
+                "one of " + ", ".join(map(quoted, inputs[:8])),
+                did_you_mean(name, inputs, "correct the name"),
+            )
     for name in shapes.dims:
         if name not in symbols:
             findings.add(
-                "unknown_dimension", f"dims.{name}", f"{quoted(name)}, which is no dimension of the document",
+                "unknown_dimension",
+                f"dims.{name}",
+                f"{quoted(name)}, which is no dimension of the document",
                 "one of " + ", ".join(map(quoted, sorted(symbols)[:8])) if symbols else "nothing: lengths are numbers",
                 did_you_mean(name, symbols, "correct the name, or give the shape with --input NAME=16x3x224x224"),
-            )  # fmt: skip
+            )
     for path, length in shapes.lengths():
         if length < 0:
             findings.add("negative_size", path, str(length), "a length of 0 or more", "correct it")

@@ -127,9 +127,12 @@ class Reader:
 
     def undefined(self, name: str, ids: Mapping[str, int], path: str) -> None:
         self.findings.add(
-            "undefined_value", path, f"{quoted(name)}, which nothing defines", "the name of a value or of an output",
+            "undefined_value",
+            path,
+            f"{quoted(name)}, which nothing defines",
+            "the name of a value or of an output",
             did_you_mean(name, ids, "declare it under values, or add the node that writes it"),
-        )  # fmt: skip
+        )
 
     def opaque(self, given: Mapping[str, Any] | None, path: str) -> Mapping[str, Any]:
         if not given:
@@ -157,9 +160,12 @@ class Reader:
         if count > most:
             code = "too_many_nodes" if what == "nodes" else "too_many_values"
             self.findings.add(
-                code, f"{draft.path}{what}", f"{count} {what}", f"at most {most}",
+                code,
+                f"{draft.path}{what}",
+                f"{count} {what}",
+                f"at most {most}",
                 "send a smaller model, or raise the limit",
-            )  # fmt: skip
+            )
 
 
 class _Nodes:
@@ -183,10 +189,16 @@ class _Nodes:
             phase = forward if row.phase == "forward" else PHASES[row.phase]
             cost = UNKNOWN_COST if row.cost is None else cost_of(row.cost)
             if (
-                row.after or row.alias_of or row.in_place or row.bodies or row.annotations
-                or row.stream is not None or row.effect is not None or row.recompute is not None
+                row.after
+                or row.alias_of
+                or row.in_place
+                or row.bodies
+                or row.annotations
+                or row.stream is not None
+                or row.effect is not None
+                or row.recompute is not None
                 or row.gradient_reads is not None
-            ):  # fmt: skip
+            ):
                 append(self._rare(n, row, Node(row.name, row.op, inputs, outputs, attributes, phase, (), cost)))
             else:
                 append(Node(row.name, row.op, inputs, outputs, attributes, phase, (), cost, heavy=row.heavy))
@@ -204,14 +216,24 @@ class _Nodes:
         if row.bodies:
             self.draft.bodies[n] = bodies_of(self.reader, row.bodies, self.ids, path)
         return Node(
-            node.name, node.op, node.inputs, node.outputs, node.attributes, node.phase,
+            node.name,
+            node.op,
+            node.inputs,
+            node.outputs,
+            node.attributes,
+            node.phase,
             self._after(row, path) if row.after else (),
-            node.cost, EFFECTS[row.effect], row.stream,
-            self._pairs(row, row.alias_of, f"{path}.alias_of"), self._pairs(row, row.in_place, f"{path}.in_place"),
-            row.recompute, row.heavy,
+            node.cost,
+            EFFECTS[row.effect],
+            row.stream,
+            self._pairs(row, row.alias_of, f"{path}.alias_of"),
+            self._pairs(row, row.in_place, f"{path}.in_place"),
+            row.recompute,
+            row.heavy,
             self._gradient_reads(row, path),
-            EMPTY, self.reader.opaque(row.annotations, f"{path}.annotations"),
-        )  # fmt: skip
+            EMPTY,
+            self.reader.opaque(row.annotations, f"{path}.annotations"),
+        )
 
     def _gradient_reads(self, row: NodeRow, path: str) -> tuple[int, ...] | None:
         if row.gradient_reads is None:
@@ -225,9 +247,12 @@ class _Nodes:
         for i, name in enumerate(row.after):
             if name not in self.node_ids:
                 self.reader.findings.add(
-                    "unknown_node", f"{path}.after[{i}]", quoted(name), "the name of a node",
+                    "unknown_node",
+                    f"{path}.after[{i}]",
+                    quoted(name),
+                    "the name of a node",
                     did_you_mean(name, self.node_ids, "name the node that must run before this one"),
-                )  # fmt: skip
+                )
         return tuple(dict.fromkeys(self.node_ids[name] for name in row.after if name in self.node_ids))
 
     def _pairs(self, row: NodeRow, pairs: Mapping[str, str], path: str) -> tuple[tuple[int, int], ...]:
@@ -236,10 +261,12 @@ class _Nodes:
             for name, own, what in ((output, row.outputs, "an output"), (source, row.inputs, "an input")):
                 if name not in own or not name:
                     self.reader.findings.add(
-                        "bad_alias", path, quoted(name),
+                        "bad_alias",
+                        path,
+                        quoted(name),
                         f"{what} of {quoted(row.name)}: {', '.join(map(quoted, own[:8]))}",
                         did_you_mean(name, own, "write {output: input} with names of this node"),
-                    )  # fmt: skip
+                    )
             if output in row.outputs and source in row.inputs:
                 found.append((row.outputs.index(output), row.inputs.index(source)))
         return tuple(found)
@@ -260,10 +287,12 @@ def gradient_reads_of(
             found.append(ids.get(slots[int(slot[2])], ABSENT))
         else:
             findings.add(
-                "foreign_gradient_read", f"{path}.gradient_reads[{i}]", quoted(name),
+                "foreign_gradient_read",
+                f"{path}.gradient_reads[{i}]",
+                quoted(name),
                 "an input or output of the node itself",
                 did_you_mean(name, inputs + outputs, "name only what this node reads or writes"),
-            )  # fmt: skip
+            )
     return tuple(found)
 
 
@@ -293,9 +322,12 @@ def bodies_of(reader: Reader, rows: Mapping[str, BodyRow], ids: Mapping[str, int
 
 
 def read_body(
-    reader: Reader, row: BodyRow, outside: list[int],
-    types: tuple[list[TensorType | None], list[TensorType | None]], path: str,
-) -> Body:  # fmt: skip
+    reader: Reader,
+    row: BodyRow,
+    outside: list[int],
+    types: tuple[list[TensorType | None], list[TensorType | None]],
+    path: str,
+) -> Body:
     """A body whose captures are bound to the ids `outside`; `types` are those outside, and of the formal inputs."""
     outer, formals = types
     draft = Draft(

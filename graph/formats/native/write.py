@@ -229,13 +229,17 @@ def _extras(names: Names) -> Extras:
     nodes = {}
     for n, node in enumerate(graph.nodes):
         if (
-            node.attributes or node.stream is not None or node.heavy is not None or node.gradient_reads is not None
-            or node.bodies or node.annotations
-        ):  # fmt: skip
+            node.attributes
+            or node.stream is not None
+            or node.heavy is not None
+            or node.gradient_reads is not None
+            or node.bodies
+            or node.annotations
+        ):
             row = _node(names, n, node)
             nodes[str(n)] = NodeExtras(
                 row.attributes, row.stream, row.heavy, row.gradient_reads, row.bodies, row.annotations
-            )  # fmt: skip
+            )
     return Extras(values, nodes)
 
 

@@ -20,10 +20,15 @@ from graph.ops.registry.registry import call_of
 #: Standard ops onnxruntime 1.31 expands (found by profiling each function op of the standard).
 _EXPANDED = frozenset(
     {
-        "CastLike", "GroupNormalization", "HardSwish", "Mish", "NegativeLogLikelihoodLoss", "SoftmaxCrossEntropyLoss",
+        "CastLike",
+        "GroupNormalization",
+        "HardSwish",
+        "Mish",
+        "NegativeLogLikelihoodLoss",
+        "SoftmaxCrossEntropyLoss",
         "Swish",
     }
-)  # fmt: skip
+)
 _IR_VERSION = 10
 
 
@@ -81,8 +86,9 @@ def _by_standard(graph: Graph, node: Node) -> Graph | None:
     results = [helper.make_empty_tensor_value_info(name) for name in outputs if name]
     one = helper.make_model(
         helper.make_graph([call], node.name, given, results),
-        opset_imports=[helper.make_opsetid("", opset)], ir_version=_IR_VERSION,
-    )  # fmt: skip
+        opset_imports=[helper.make_opsetid("", opset)],
+        ir_version=_IR_VERSION,
+    )
     expanded = inliner.inline_selected_functions(one, [("", node.op)], inline_schema_functions=True)
     found = load(expanded.SerializeToString(), Limits(), Shapes())
     parts = _read(list(found.nodes), list(found.outputs))

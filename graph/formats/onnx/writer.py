@@ -183,9 +183,13 @@ class _Writer:
         whole = lines[0]
         if len(lines) > 1 or whole.op != node.op:
             note.expands = Expansion(
-                node.name, node.op, _named(node.inputs, names), _named(node.outputs, names),
-                tuple(line.op for line in lines), packed_attributes(node.attributes),
-            )  # fmt: skip
+                node.name,
+                node.op,
+                _named(node.inputs, names),
+                _named(node.outputs, names),
+                tuple(line.op for line in lines),
+                packed_attributes(node.attributes),
+            )
         elif node.stream is not None and node.op in _DRAWS and "seed" not in node.attributes:
             note.seeded = True
             lines = [_Line(node.op, whole.inputs, whole.outputs, {**node.attributes, "seed": _seed_of(node.stream)})]
@@ -234,17 +238,17 @@ class _Writer:
     def _body(self, proto: NodeProto, node: Node, name: str, body: Body) -> None:
         """Append a nested graph; captured values go by their names outside."""
         captured = {inner: self.names[outer] for inner, outer in body.captures}
-        names = [
-            captured.get(v) or self.file.free(value.name) for v, value in enumerate(body.graph.values)
-        ]  # fmt: skip
+        names = [captured.get(v) or self.file.free(value.name) for v, value in enumerate(body.graph.values)]
         for v, value in enumerate(body.graph.values):
             resident = value.role not in (Role.ACTIVATION, Role.INPUT)
             if resident and value.data is None and v not in captured:
                 raise BadGraph.one(
-                    "no_content", f"nodes.{node.name}.bodies.{name}",
+                    "no_content",
+                    f"nodes.{node.name}.bodies.{name}",
                     f"{value.role} {quoted(value.name)} without content",
-                    "content, or a value captured from outside", "hold the value outside and capture it",
-                )  # fmt: skip
+                    "content, or a value captured from outside",
+                    "hold the value outside and capture it",
+                )
         attribute = proto.attribute.add(name=name, type=5)  # AttributeProto.GRAPH
         _Writer(self.file, body.graph, names, None).write(attribute.g, frozenset(captured))
 
@@ -266,6 +270,9 @@ def _seed_of(stream: str) -> int:
 def _fits(size: int) -> None:
     if size > _MOST_BYTES:
         raise BadGraph.one(
-            "too_large", "model", f"{size} bytes of ONNX", f"at most {_MOST_BYTES}, as protobuf allows",
+            "too_large",
+            "model",
+            f"{size} bytes of ONNX",
+            f"at most {_MOST_BYTES}, as protobuf allows",
             "export with weights as inputs, or keep constants out of the graph",
-        )  # fmt: skip
+        )

@@ -22,11 +22,29 @@ DOMAIN = "paddle::"
 #: Ops without a gradient maker: sources of numbers, integer results, comparisons.
 WITHOUT_GRADIENT = frozenset(
     {
-        "one_hot", "one_hot_v2", "gaussian_random", "uniform_random", "fill_constant", "shape", "arg_max", "arg_min",
-        "argsort", "equal", "less_than", "greater_than", "accuracy", "increment", "assign_value",
-        "truncated_gaussian_random", "fill_constant_batch_size_like", "range", "feed", "fetch", "seed",
+        "one_hot",
+        "one_hot_v2",
+        "gaussian_random",
+        "uniform_random",
+        "fill_constant",
+        "shape",
+        "arg_max",
+        "arg_min",
+        "argsort",
+        "equal",
+        "less_than",
+        "greater_than",
+        "accuracy",
+        "increment",
+        "assign_value",
+        "truncated_gaussian_random",
+        "fill_constant_batch_size_like",
+        "range",
+        "feed",
+        "fetch",
+        "seed",
     }
-)  # fmt: skip
+)
 _MARKER = re.compile(r"(?:@GRAD)+(?=@|$)")
 
 
@@ -57,9 +75,13 @@ def append_backward(
             "bad_request", "no_grad", repr(no_grad)[:80], "a set, list or tuple of names", "send one of these"
         )
     made = differentiate(
-        graph, loss, parameters, no_gradient=no_grad, callbacks=callbacks,
+        graph,
+        loss,
+        parameters,
+        no_gradient=no_grad,
+        callbacks=callbacks,
         options=Options(gradient_rules=rules(graph), skip=without_gradient(graph)),
-    )  # fmt: skip
+    )
     pairs = made.gradients[len(graph.gradients) :]
     return Backward(
         made,

@@ -20,9 +20,14 @@ Body = Callable[[Block], Any]
 
 
 def while_loop(
-    program: Program, name: str, condition: Condition, body: Body, variables: Any, results: Sequence[str],
+    program: Program,
+    name: str,
+    condition: Condition,
+    body: Body,
+    variables: Any,
+    results: Sequence[str],
     max_trips: int | None = None,
-) -> NodeRow:  # fmt: skip
+) -> NodeRow:
     """Add the loop; `results` are what the variables, flattened, are called after it.
 
     Raises BadGraph with the code `bad_request` naming the argument that has another form than it must.
@@ -76,9 +81,12 @@ def _like(name: str, variables: Any, returned: Any) -> list[str]:
         returned = [returned]
     if _shape(variables) != _shape(returned):
         raise _bad(
-            name, "body", f"{returned!r:.60} returned", f"values in the structure of {variables!r:.60}",
+            name,
+            "body",
+            f"{returned!r:.60} returned",
+            f"values in the structure of {variables!r:.60}",
             "return one value for each variable",
-        )  # fmt: skip
+        )
     return _flat(returned)
 
 

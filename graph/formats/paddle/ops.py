@@ -38,35 +38,78 @@ PADDLE = Table("paddle")
 
 #: VarType.Type numbers of element types.
 DTYPES = {
-    0: "bool", 1: "int16", 2: "int32", 3: "int64", 4: "float16", 5: "float32", 6: "float64", 20: "uint8", 21: "int8",
-    22: "bfloat16", 23: "complex64", 24: "complex128", 32: "float8e4m3fn", 33: "float8e5m2",
-}  # fmt: skip
+    0: "bool",
+    1: "int16",
+    2: "int32",
+    3: "int64",
+    4: "float16",
+    5: "float32",
+    6: "float64",
+    20: "uint8",
+    21: "int8",
+    22: "bfloat16",
+    23: "complex64",
+    24: "complex128",
+    32: "float8e4m3fn",
+    33: "float8e5m2",
+}
 
 #: Input and output slots of an op in the order of its rule; `*` marks one that holds several names. Ops left out
 #: take the slots of their kind: X (and Y) to Out.
 SLOTS: dict[str, tuple[str, str]] = {
     "batch_norm": ("X Scale Bias Mean Variance", "Y MeanOut VarianceOut SavedMean SavedVariance"),
     "sync_batch_norm": ("X Scale Bias Mean Variance", "Y MeanOut VarianceOut SavedMean SavedVariance"),
-    "conv2d": ("Input Filter Bias", "Output"), "depthwise_conv2d": ("Input Filter Bias", "Output"),
-    "conv3d": ("Input Filter Bias", "Output"), "conv2d_transpose": ("Input Filter Bias", "Output"),
-    "cross_entropy": ("X Label", "Y"), "cross_entropy2": ("X Label", "Y XShape MatchX"),
-    "softmax_with_cross_entropy": ("Logits Label", "Loss Softmax"), "dropout": ("X Seed", "Out Mask"),
-    "expand_v2": ("X Shape", "Out"), "expand_as_v2": ("X Y", "Out"), "fill_constant": ("ShapeTensor", "Out"),
-    "fill_constant_batch_size_like": ("Input", "Out"), "flatten2": ("X", "Out XShape"),
-    "flatten_contiguous_range": ("X", "Out XShape"), "fc": ("Input W Bias", "Out"), "gather": ("X Index", "Out"),
-    "gather_nd": ("X Index", "Out"), "group_norm": ("X Scale Bias", "Y Mean Variance"),
-    "instance_norm": ("X Scale Bias", "Y SavedMean SavedVariance"), "layer_norm": ("X Scale Bias", "Y Mean Variance"),
-    "lookup_table": ("W Ids", "Out"), "lookup_table_v2": ("W Ids", "Out"), "nearest_interp": ("X", "Out"),
-    "prelu": ("X Alpha", "Out"), "reshape2": ("X Shape", "Out XShape"), "reshape": ("X Shape", "Out"),
-    "seed": ("", "Out"), "sigmoid_cross_entropy_with_logits": ("X Label", "Out"), "slice": ("Input", "Out"),
-    "squeeze2": ("X", "Out XShape"), "stack": ("X*", "Y"), "sum": ("X*", "Out"), "concat": ("X*", "Out"),
-    "split": ("X", "Out*"), "transpose2": ("X", "Out XShape"), "unsqueeze2": ("X", "Out XShape"),
-    "where": ("Condition X Y", "Out"), "top_k_v2": ("X", "Out Indices"), "unstack": ("X", "Y*"),
-    "add_n": ("X*", "Out"), "strided_slice": ("Input", "Out"), "embedding": ("W Ids", "Out"),
-    "square_error_cost": ("X Y", "Out"), "pool2d": ("X", "Out"), "bilinear_interp_v2": ("X", "Out"),
-    "nearest_interp_v2": ("X", "Out"), "rms_norm": ("X Scale", "Y InvVar"), "swiglu": ("X Y", "Out"),
-    "one_hot_v2": ("X", "Out"), "range": ("Start End Step", "Out"),
-}  # fmt: skip
+    "conv2d": ("Input Filter Bias", "Output"),
+    "depthwise_conv2d": ("Input Filter Bias", "Output"),
+    "conv3d": ("Input Filter Bias", "Output"),
+    "conv2d_transpose": ("Input Filter Bias", "Output"),
+    "cross_entropy": ("X Label", "Y"),
+    "cross_entropy2": ("X Label", "Y XShape MatchX"),
+    "softmax_with_cross_entropy": ("Logits Label", "Loss Softmax"),
+    "dropout": ("X Seed", "Out Mask"),
+    "expand_v2": ("X Shape", "Out"),
+    "expand_as_v2": ("X Y", "Out"),
+    "fill_constant": ("ShapeTensor", "Out"),
+    "fill_constant_batch_size_like": ("Input", "Out"),
+    "flatten2": ("X", "Out XShape"),
+    "flatten_contiguous_range": ("X", "Out XShape"),
+    "fc": ("Input W Bias", "Out"),
+    "gather": ("X Index", "Out"),
+    "gather_nd": ("X Index", "Out"),
+    "group_norm": ("X Scale Bias", "Y Mean Variance"),
+    "instance_norm": ("X Scale Bias", "Y SavedMean SavedVariance"),
+    "layer_norm": ("X Scale Bias", "Y Mean Variance"),
+    "lookup_table": ("W Ids", "Out"),
+    "lookup_table_v2": ("W Ids", "Out"),
+    "nearest_interp": ("X", "Out"),
+    "prelu": ("X Alpha", "Out"),
+    "reshape2": ("X Shape", "Out XShape"),
+    "reshape": ("X Shape", "Out"),
+    "seed": ("", "Out"),
+    "sigmoid_cross_entropy_with_logits": ("X Label", "Out"),
+    "slice": ("Input", "Out"),
+    "squeeze2": ("X", "Out XShape"),
+    "stack": ("X*", "Y"),
+    "sum": ("X*", "Out"),
+    "concat": ("X*", "Out"),
+    "split": ("X", "Out*"),
+    "transpose2": ("X", "Out XShape"),
+    "unsqueeze2": ("X", "Out XShape"),
+    "where": ("Condition X Y", "Out"),
+    "top_k_v2": ("X", "Out Indices"),
+    "unstack": ("X", "Y*"),
+    "add_n": ("X*", "Out"),
+    "strided_slice": ("Input", "Out"),
+    "embedding": ("W Ids", "Out"),
+    "square_error_cost": ("X Y", "Out"),
+    "pool2d": ("X", "Out"),
+    "bilinear_interp_v2": ("X", "Out"),
+    "nearest_interp_v2": ("X", "Out"),
+    "rms_norm": ("X Scale", "Y InvVar"),
+    "swiglu": ("X Y", "Out"),
+    "one_hot_v2": ("X", "Out"),
+    "range": ("Start End Step", "Out"),
+}
 _TWO, _ONE = ("X Y", "Out"), ("X", "Out")
 
 
@@ -79,11 +122,30 @@ def slots_of(type: str) -> tuple[list[str], list[str]]:
 
 _PAIRS = frozenset(
     {
-        "mul", "matmul", "matmul_v2", "bmm", "mv", "dot", "minus", "equal", "not_equal", "less_than", "less_equal",
-        "greater_than", "greater_equal", "logical_and", "logical_or", "logical_xor", "Add", "Sub", "Mul", "Div", "Pow",
+        "mul",
+        "matmul",
+        "matmul_v2",
+        "bmm",
+        "mv",
+        "dot",
+        "minus",
+        "equal",
+        "not_equal",
+        "less_than",
+        "less_equal",
+        "greater_than",
+        "greater_equal",
+        "logical_and",
+        "logical_or",
+        "logical_xor",
+        "Add",
+        "Sub",
+        "Mul",
+        "Div",
+        "Pow",
         "share_data",
     }
-)  # fmt: skip
+)
 
 
 def dtype_of(word: Any) -> str:
@@ -164,10 +226,12 @@ def conv(e: Emit, use: Use, x: Val, w: Val, bias: Val | None = None) -> Val:
     pads = list(a.integers("paddings", default=()))
     pads = [*pads[::2], *pads[1::2]] if len(pads) == 2 * rank else pads_both(same_each(pads, rank, 0), rank)
     common: dict[str, Any] = {
-        "kernel_shape": list(w.shape[2:]), "strides": same_each(a.integers("strides", default=()), rank, 1),
-        "dilations": same_each(a.integers("dilations", default=()), rank, 1), "pads": pads,
+        "kernel_shape": list(w.shape[2:]),
+        "strides": same_each(a.integers("strides", default=()), rank, 1),
+        "dilations": same_each(a.integers("dilations", default=()), rank, 1),
+        "pads": pads,
         "group": a.integer("groups", default=1),
-    }  # fmt: skip
+    }
     if use.op == "conv2d_transpose":
         if a.integers("output_size", default=()):
             raise Unmapped
@@ -190,10 +254,11 @@ def pool2d(e: Emit, use: Use, x: Val) -> Val:
     pads = list(a.integers("paddings", default=()))
     pads = [*pads[::2], *pads[1::2]] if len(pads) == 4 else pads_both(same_each(pads, 2, 0), 2)
     window: dict[str, Any] = {
-        "kernel_shape": same_each(a.integers("ksize"), 2, 1), "pads": pads,
+        "kernel_shape": same_each(a.integers("ksize"), 2, 1),
+        "pads": pads,
         "strides": same_each(a.integers("strides", default=()), 2, 1),
         "ceil_mode": int(a.flag("ceil_mode", default=False)),
-    }  # fmt: skip
+    }
     if kind == "AveragePool":
         window["count_include_pad"] = int(not a.flag("exclusive", default=True))
     return e.op(kind, x, **window)
@@ -279,18 +344,51 @@ def seed(e: Emit, use: Use) -> Any:
 
 
 _UNARY = {
-    "relu": "Relu", "tanh": "Tanh", "sigmoid": "Sigmoid", "exp": "Exp", "log": "Log", "sqrt": "Sqrt", "abs": "Abs",
-    "sign": "Sign", "floor": "Floor", "ceil": "Ceil", "round": "Round", "softsign": "Softsign", "softplus": "Softplus",
-    "sin": "Sin", "cos": "Cos", "reciprocal": "Reciprocal", "erf": "Erf", "assign": "Identity",
-    "logical_not": "Not", "mish": "Mish", "c_identity": "Identity",
-}  # fmt: skip
+    "relu": "Relu",
+    "tanh": "Tanh",
+    "sigmoid": "Sigmoid",
+    "exp": "Exp",
+    "log": "Log",
+    "sqrt": "Sqrt",
+    "abs": "Abs",
+    "sign": "Sign",
+    "floor": "Floor",
+    "ceil": "Ceil",
+    "round": "Round",
+    "softsign": "Softsign",
+    "softplus": "Softplus",
+    "sin": "Sin",
+    "cos": "Cos",
+    "reciprocal": "Reciprocal",
+    "erf": "Erf",
+    "assign": "Identity",
+    "logical_not": "Not",
+    "mish": "Mish",
+    "c_identity": "Identity",
+}
 _BINARY = {
-    "elementwise_add": "Add", "elementwise_sub": "Sub", "elementwise_mul": "Mul", "elementwise_div": "Div",
-    "elementwise_pow": "Pow", "elementwise_max": "Max", "elementwise_min": "Min", "minus": "Sub", "equal": "Equal",
-    "less_than": "Less", "less_equal": "LessOrEqual", "greater_than": "Greater", "greater_equal": "GreaterOrEqual",
-    "logical_and": "And", "logical_or": "Or", "logical_xor": "Xor",
-    "Add": "Add", "Sub": "Sub", "Mul": "Mul", "Div": "Div", "Pow": "Pow",
-}  # fmt: skip
+    "elementwise_add": "Add",
+    "elementwise_sub": "Sub",
+    "elementwise_mul": "Mul",
+    "elementwise_div": "Div",
+    "elementwise_pow": "Pow",
+    "elementwise_max": "Max",
+    "elementwise_min": "Min",
+    "minus": "Sub",
+    "equal": "Equal",
+    "less_than": "Less",
+    "less_equal": "LessOrEqual",
+    "greater_than": "Greater",
+    "greater_equal": "GreaterOrEqual",
+    "logical_and": "And",
+    "logical_or": "Or",
+    "logical_xor": "Xor",
+    "Add": "Add",
+    "Sub": "Sub",
+    "Mul": "Mul",
+    "Div": "Div",
+    "Pow": "Pow",
+}
 
 
 @PADDLE.op(*_UNARY)
@@ -533,9 +631,13 @@ def one_hot(e: Emit, use: Use, x: Val) -> Val:
 def top_k(e: Emit, use: Use, x: Val) -> tuple[Val, ...]:
     a = use.attributes
     return e.op(
-        "TopK", x, e.ints([a.integer("k", default=1)]), outputs=2, axis=a.integer("axis", default=-1),
+        "TopK",
+        x,
+        e.ints([a.integer("k", default=1)]),
+        outputs=2,
+        axis=a.integer("axis", default=-1),
         largest=int(a.flag("largest", default=True)),
-    )  # fmt: skip
+    )
 
 
 @PADDLE.op("cumsum")
@@ -544,9 +646,12 @@ def cumsum(e: Emit, use: Use, x: Val) -> Val:
     if a.flag("flatten", default=False):
         raise Unmapped
     return e.op(
-        "CumSum", x, e.constant(a.integer("axis", default=-1), "int64"),
-        exclusive=int(a.flag("exclusive", default=False)), reverse=int(a.flag("reverse", default=False)),
-    )  # fmt: skip
+        "CumSum",
+        x,
+        e.constant(a.integer("axis", default=-1), "int64"),
+        exclusive=int(a.flag("exclusive", default=False)),
+        reverse=int(a.flag("reverse", default=False)),
+    )
 
 
 @PADDLE.op("arg_max", "arg_min", "argmax", "argmin")
@@ -562,10 +667,16 @@ def arg_extreme(e: Emit, use: Use, x: Val) -> Val:
 
 
 _REDUCTIONS = {
-    "reduce_sum": "ReduceSum", "reduce_mean": "ReduceMean", "reduce_max": "ReduceMax", "reduce_min": "ReduceMin",
-    "reduce_prod": "ReduceProd", "max": "ReduceMax", "min": "ReduceMin", "prod": "ReduceProd",
+    "reduce_sum": "ReduceSum",
+    "reduce_mean": "ReduceMean",
+    "reduce_max": "ReduceMax",
+    "reduce_min": "ReduceMin",
+    "reduce_prod": "ReduceProd",
+    "max": "ReduceMax",
+    "min": "ReduceMin",
+    "prod": "ReduceProd",
     "logsumexp": "ReduceLogSumExp",
-}  # fmt: skip
+}
 
 
 @PADDLE.op(*_REDUCTIONS)
@@ -634,9 +745,13 @@ def softmax_with_cross_entropy(e: Emit, use: Use, x: Val, labels: Val) -> tuple[
     else:
         at = e.reshape(integral(e, labels), (rows,))
         loss, log = e.op(
-            "SoftmaxCrossEntropyLoss", scores, at, outputs=2, reduction="none",
+            "SoftmaxCrossEntropyLoss",
+            scores,
+            at,
+            outputs=2,
+            reduction="none",
             ignore_index=a.integer("ignore_index", default=-100),
-        )  # fmt: skip
+        )
     prob = e.reshape(e.op("Exp", log), x.shape)
     loss = e.reshape(loss, column)
     return (prob, loss) if use.op == "cross_entropy_with_softmax" else (loss, prob)

@@ -28,10 +28,23 @@ from graph.ir import DTYPE_BITS, Graph, TensorType
 from graph.limits import Limits, Shapes
 
 _TYPES = {
-    "t_bf16": "bfloat16", "t_f16": "float16", "t_f32": "float32", "t_f64": "float64", "t_i8": "int8", "t_u8": "uint8",
-    "t_ui8": "uint8", "t_i16": "int16", "t_i32": "int32", "t_i64": "int64", "t_bool": "bool", "t_c64": "complex64",
-    "t_c128": "complex128", "t_f8e4m3fn": "float8e4m3fn", "t_f8e5m2": "float8e5m2", "t_index": "int64",
-}  # fmt: skip
+    "t_bf16": "bfloat16",
+    "t_f16": "float16",
+    "t_f32": "float32",
+    "t_f64": "float64",
+    "t_i8": "int8",
+    "t_u8": "uint8",
+    "t_ui8": "uint8",
+    "t_i16": "int16",
+    "t_i32": "int32",
+    "t_i64": "int64",
+    "t_bool": "bool",
+    "t_c64": "complex64",
+    "t_c128": "complex128",
+    "t_f8e4m3fn": "float8e4m3fn",
+    "t_f8e5m2": "float8e5m2",
+    "t_index": "int64",
+}
 PARAMETER, YIELD = "p", "yield"
 CHECKPOINT = "recompute_checkpoint"
 
@@ -57,9 +70,12 @@ def load(data: bytes, limits: Limits, shapes: Shapes) -> Graph:
         reader.ops(block["ops"], reader.program)
     except (KeyError, TypeError, IndexError, ValueError, AttributeError) as error:
         raise BadGraph.one(
-            "not_a_model", "program", f"{type(error).__name__}: {str(error)[:120]}", "a program as Paddle 3 saves it",
+            "not_a_model",
+            "program",
+            f"{type(error).__name__}: {str(error)[:120]}",
+            "a program as Paddle 3 saves it",
             "export the program again",
-        ) from None  # fmt: skip
+        ) from None
     rest = {key: value for key, value in document.items() if key != "program"}
     note: dict[str, Any] = {"paddle": {"json": rest, "ops": reader.skeleton}}
     if reader.checkpoints:
@@ -177,9 +193,15 @@ class Reader:
         self._plain_op(op, word, operands, made, results, attributes, program)
 
     def _plain_op(
-        self, op: Mapping[str, Any], word: str, operands: list[int], made: Sequence[Any], results: list[int],
-        attributes: dict[str, Any], program: Program,
-    ) -> None:  # fmt: skip
+        self,
+        op: Mapping[str, Any],
+        word: str,
+        operands: list[int],
+        made: Sequence[Any],
+        results: list[int],
+        attributes: dict[str, Any],
+        program: Program,
+    ) -> None:
         backward = word.endswith("_grad") or bool(int(attributes.get("op_role", 0) or 0) & 1)
         type, given, attributes, order = translated(word, operands, attributes, self.constants)
         inputs = [self._name(v) if v >= 0 else "" for part in given for v in self.lists.get(part, [part])]
@@ -221,7 +243,7 @@ class Reader:
 
     def _regions(
         self, op: Mapping[str, Any], word: str, operands: list[int], results: list[int], program: Program
-    ) -> None:  # fmt: skip
+    ) -> None:
         """An if of two regions, or a while whose region is given the variables and yields condition and variables."""
         name = f"{word}_{results[0] if results else len(program.nodes)}"
         before = len(program.nodes)
@@ -241,9 +263,12 @@ class Reader:
             self._while(blocks[0], name, operands, results, program)
         else:
             raise BadGraph.one(
-                "bad_body", f"op {quoted(word)}", f"{len(blocks)} regions", "if of two regions, or while of one",
+                "bad_body",
+                f"op {quoted(word)}",
+                f"{len(blocks)} regions",
+                "if of two regions, or while of one",
                 "export the program again",
-            )  # fmt: skip
+            )
         rows = program.nodes[before:]
         self.written += [self.names[v] for v in results]
         mark(rows, "paddle", Origin(rows[-1].name, word, "", {"json": dict(op)}, [], []))

@@ -36,9 +36,12 @@ def load(data: bytes, limits: Limits, shapes: Shapes) -> Graph:
     ops = sum(len(block.ops) for block in message.blocks)
     if ops > limits.nodes or not len(message.blocks):
         raise BadGraph.one(
-            "too_many_nodes" if ops else "not_a_model", "blocks", f"{ops} ops", f"at most {limits.nodes}, and a block",
+            "too_many_nodes" if ops else "not_a_model",
+            "blocks",
+            f"{ops} ops",
+            f"at most {limits.nodes}, and a block",
             "send a smaller model, or raise the limit",
-        )  # fmt: skip
+        )
     findings = Findings()
     reader = Reader(message, Program(PADDLE, limits, findings), shapes)
     reader.given()
@@ -106,9 +109,12 @@ class Reader:
         number = var.type.lod_tensor.tensor.data_type
         if number not in DTYPES:
             raise BadGraph.one(
-                "unknown_dtype", f"var {quoted(var.name)}", str(number), "a number Paddle has for an element type",
+                "unknown_dtype",
+                f"var {quoted(var.name)}",
+                str(number),
+                "a number Paddle has for an element type",
                 "export the program again",
-            )  # fmt: skip
+            )
         return DTYPES[number]
 
     def _declared(self, var: Any, binds: bool) -> TensorType | None:
@@ -181,16 +187,22 @@ class Reader:
         index = attributes.get("sub_block")
         if not isinstance(index, int) or index not in self.blocks or index in self.under_way:
             raise BadGraph.one(
-                "bad_body", f"op {quoted(op.type)}", f"sub_block {index!r}", "the number of another block",
+                "bad_body",
+                f"op {quoted(op.type)}",
+                f"sub_block {index!r}",
+                "the number of another block",
                 "export the program again",
-            )  # fmt: skip
+            )
         wanted = "Condition" if op.type == "while" else "Cond"
         condition = next((name for slot in op.inputs if slot.parameter == wanted for name in slot.arguments), "")
         if condition not in program.types:
             raise BadGraph.one(
-                "undefined_value", f"op {quoted(op.type)}", f"{wanted} {quoted(condition)}", "a value made before",
+                "undefined_value",
+                f"op {quoted(op.type)}",
+                f"{wanted} {quoted(condition)}",
+                "a value made before",
                 "export the program again",
-            )  # fmt: skip
+            )
         before = len(program.nodes)
         self.under_way.append(index)
         if op.type == "while":

@@ -32,9 +32,23 @@ _BLOCK = {1: VARINT, 2: VARINT, 3: LENGTH, 4: LENGTH, 5: VARINT}
 
 #: AttrType numbers, and the field that holds such an attribute.
 FIELDS = {
-    0: "i", 1: "f", 2: "s", 3: "ints", 4: "floats", 5: "strings", 6: "b", 7: "bools", 8: "block_idx", 9: "l",
-    10: "blocks_idx", 11: "longs", 12: "float64s", 13: "var_name", 14: "vars_name", 15: "float64",
-}  # fmt: skip
+    0: "i",
+    1: "f",
+    2: "s",
+    3: "ints",
+    4: "floats",
+    5: "strings",
+    6: "b",
+    7: "bools",
+    8: "block_idx",
+    9: "l",
+    10: "blocks_idx",
+    11: "longs",
+    12: "float64s",
+    13: "var_name",
+    14: "vars_name",
+    15: "float64",
+}
 LOD_TENSOR = 7  # VarType.Type of a dense tensor
 
 

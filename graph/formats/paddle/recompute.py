@@ -63,9 +63,14 @@ def recompute_pass(
     check_mesh(trimmed(graph))
     segments = chosen(statistics, checkpoints, ranges, opt_out, unknown, RULES[rule])
     found = rerun(
-        graph, statistics, segments, nested=nested, needed_only=needed_only, suffix=".subprog_{}".format,
+        graph,
+        statistics,
+        segments,
+        nested=nested,
+        needed_only=needed_only,
+        suffix=".subprog_{}".format,
         annotated=_annotated,
-    )  # fmt: skip
+    )
     found = replace(found, graph=_with_roles(trimmed(found.graph)))
     check_mesh(found.graph)
     return found

@@ -124,19 +124,38 @@ def _split(look: Look) -> Attributes | None:
 
 
 SPELLINGS: Mapping[str, Spelling] = {
-    "MatMul": _with("matmul_v2", _matmul, 2), "remat::MatMul": _with("matmul_v2", _matmul, 2),
-    "Reshape": _with("reshape2", _reshape), "Transpose": _with("transpose2", _transpose),
+    "MatMul": _with("matmul_v2", _matmul, 2),
+    "remat::MatMul": _with("matmul_v2", _matmul, 2),
+    "Reshape": _with("reshape2", _reshape),
+    "Transpose": _with("transpose2", _transpose),
     "Softmax": _with("softmax", lambda look: {"axis": look.attribute("axis", -1)}),
     "LogSoftmax": _with("log_softmax", lambda look: {"axis": look.attribute("axis", -1)}),
     "Concat": lambda look: said(look, "concat", list(range(len(look.node.inputs))), axis=look.attribute("axis")),
-    "Split": _with("split", _split), "ReduceSum": _with("reduce_sum", _reduction),
-    "ReduceMean": _with("reduce_mean", _reduction), "ReduceMax": _with("reduce_max", _reduction),
-    "LayerNormalization": _with("layer_norm", _layer_norm, 3), "Cast": _with("cast", _cast),
+    "Split": _with("split", _split),
+    "ReduceSum": _with("reduce_sum", _reduction),
+    "ReduceMean": _with("reduce_mean", _reduction),
+    "ReduceMax": _with("reduce_max", _reduction),
+    "LayerNormalization": _with("layer_norm", _layer_norm, 3),
+    "Cast": _with("cast", _cast),
     "Gelu": _with("gelu", _gelu),
     "Sum": lambda look: said(look, "sum", list(range(len(look.node.inputs)))),
-    **{op: _plain(word) for op, word in (
-        ("Add", "elementwise_add"), ("Sub", "elementwise_sub"), ("Mul", "elementwise_mul"), ("Div", "elementwise_div"),
-        ("Relu", "relu"), ("Tanh", "tanh"), ("Sigmoid", "sigmoid"), ("Exp", "exp"), ("Log", "log"), ("Sqrt", "sqrt"),
-        ("Abs", "abs"), ("Erf", "erf"), ("Identity", "assign"), ("Where", "where"),
-    )},
-}  # fmt: skip
+    **{
+        op: _plain(word)
+        for op, word in (
+            ("Add", "elementwise_add"),
+            ("Sub", "elementwise_sub"),
+            ("Mul", "elementwise_mul"),
+            ("Div", "elementwise_div"),
+            ("Relu", "relu"),
+            ("Tanh", "tanh"),
+            ("Sigmoid", "sigmoid"),
+            ("Exp", "exp"),
+            ("Log", "log"),
+            ("Sqrt", "sqrt"),
+            ("Abs", "abs"),
+            ("Erf", "erf"),
+            ("Identity", "assign"),
+            ("Where", "where"),
+        )
+    },
+}

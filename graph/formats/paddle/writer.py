@@ -108,9 +108,11 @@ def _outline(program: Any, graph: Graph, groups: list[Group]) -> None:
     block = program.blocks.add(idx=0, parent_idx=-1)
     program.version.version = 0
     touched = {
-        name for group in groups for slot in (*group.origin.attributes.get("inputs", ()),
-        *group.origin.attributes.get("outputs", ())) for name in slot.get("arguments", ())
-    }  # fmt: skip
+        name
+        for group in groups
+        for slot in (*group.origin.attributes.get("inputs", ()), *group.origin.attributes.get("outputs", ()))
+        for name in slot.get("arguments", ())
+    }
     for value in graph.values:
         if value.name in touched:
             _variable(block.vars.add(), value)

@@ -44,9 +44,13 @@ class Block:
     """A nested list of ops under way: `program` takes them, with the types of the names around it."""
 
     def __init__(
-        self, outer: Program, formals: Mapping[str, TensorType | None] | None = None, local: Sequence[str] = (),
-        *, sees: bool = True,
-    ):  # fmt: skip
+        self,
+        outer: Program,
+        formals: Mapping[str, TensorType | None] | None = None,
+        local: Sequence[str] = (),
+        *,
+        sees: bool = True,
+    ):
         """`formals` are names it is given; `local` are its own whatever is outside; `sees` the names around it."""
         self.outer, self.formals = outer, dict(formals or {})
         self.outside = (set(outer.types) if sees else set()) - set(local)
@@ -75,9 +79,12 @@ class Block:
                 continue
             if name not in self.outside:
                 raise BadGraph.one(
-                    "undefined_value", what, f"{quoted(name)}, which is neither written inside nor known outside",
-                    "a name written before it is read", "write it in every branch, or give it a value outside first",
-                )  # fmt: skip
+                    "undefined_value",
+                    what,
+                    f"{quoted(name)}, which is neither written inside nor known outside",
+                    "a name written before it is read",
+                    "write it in every branch, or give it a value outside first",
+                )
             captures[name] = name
         formals = [ValueRow(name, [], dtype, "input") for name, dtype in (lead or {}).items()]
         inputs = [*(lead or {}), *self.formals]
@@ -85,9 +92,13 @@ class Block:
 
 
 def add_if(
-    program: Program, name: str, condition: str, then: Block, other: Block | None = None,
+    program: Program,
+    name: str,
+    condition: str,
+    then: Block,
+    other: Block | None = None,
     returns: Sequence[tuple[str, str, str]] | None = None,
-) -> NodeRow:  # fmt: skip
+) -> NodeRow:
     """Add an If whose outputs are the outside names either branch writes.
 
     `returns` says instead: (name outside, name in the then branch, name in the else branch). A branch keeps what
@@ -119,9 +130,14 @@ class State:
 
 
 def add_loop(
-    program: Program, name: str, first: str, block: Block, again: str, states: Sequence[State],
+    program: Program,
+    name: str,
+    first: str,
+    block: Block,
+    again: str,
+    states: Sequence[State],
     max_trips: int | None = None,
-) -> NodeRow:  # fmt: skip
+) -> NodeRow:
     """Add a Loop that goes on while `first`, then what the body leaves under `again`, holds. Raises BadGraph.
 
     The condition is computed by the caller: before the loop and at the end of the body. Zero trips leave every state
@@ -131,16 +147,23 @@ def add_loop(
     for state in states:
         if state.before not in program.types:
             raise BadGraph.one(
-                "undefined_value", what, f"{quoted(state.before)}, which does not exist before the loop",
-                "a value for zero trips", "give it a value before the loop",
-            )  # fmt: skip
+                "undefined_value",
+                what,
+                f"{quoted(state.before)}, which does not exist before the loop",
+                "a value for zero trips",
+                "give it a value before the loop",
+            )
     block.formals.update((state.inside, program.types[state.before]) for state in states)
     lead = {f"{name}/trip": "int64", f"{name}/going": "bool"}
     body = block.body([again, *(state.after for state in states)], what, lead)
     row = NodeRow(
-        name, "Loop", ["", first, *(state.before for state in states)], [state.result for state in states],
-        bodies={"body": body}, annotations=None if max_trips is None else {"max_trips": max_trips},
-    )  # fmt: skip
+        name,
+        "Loop",
+        ["", first, *(state.before for state in states)],
+        [state.result for state in states],
+        bodies={"body": body},
+        annotations=None if max_trips is None else {"max_trips": max_trips},
+    )
     program.add(row, [program.types[state.before] for state in states])
     return row
 
@@ -154,7 +177,9 @@ def check_condition_written(name: str, condition: str, rows: Sequence[NodeRow]) 
     """Raise BadGraph when the ops that compute the condition of a loop leave it as it was."""
     if not any(condition in row.outputs for row in rows):
         raise BadGraph.one(
-            "condition_not_written", f"loop {quoted(name)}",
+            "condition_not_written",
+            f"loop {quoted(name)}",
             f"a condition graph that does not write {quoted(condition)}",
-            "ops that compute the condition anew", "write the condition in its graph, or test another name",
-        )  # fmt: skip
+            "ops that compute the condition anew",
+            "write the condition in its graph, or test another name",
+        )

@@ -87,16 +87,22 @@ def _origin(node: Node, framework: str) -> Origin | None:
         return msgspec.convert(note, Origin)
     except (msgspec.ValidationError, RecursionError) as error:
         raise BadGraph.one(
-            "bad_note", f"node {quoted(node.name)}", f"annotation {framework}: {error}", "what a reader wrote there",
+            "bad_note",
+            f"node {quoted(node.name)}",
+            f"annotation {framework}: {error}",
+            "what a reader wrote there",
             "read the file again, or remove the annotation",
-        ) from None  # fmt: skip
+        ) from None
 
 
 def _foreign(findings: Findings, n: int, node: Node, framework: str) -> None:
     findings.add(
-        "not_representable", f"nodes[{n}]", f"{node.op} {quoted(node.name)}, which no {framework} file said",
-        f"an op of {framework}", f"write the graph as rows, or plan a model read from a {framework} file",
-    )  # fmt: skip
+        "not_representable",
+        f"nodes[{n}]",
+        f"{node.op} {quoted(node.name)}, which no {framework} file said",
+        f"an op of {framework}",
+        f"write the graph as rows, or plan a model read from a {framework} file",
+    )
 
 
 def not_representable(path: str, found: str, expected: str) -> BadGraph:

@@ -146,7 +146,12 @@ def split(e: Emit, x: Val, parts: int, axis: int, sizes: Sequence[int] | None = 
 def opaque(e: Emit, op: str, inputs: Sequence[Val | None], types: Sequence[TensorType], **fields: Any) -> Any:
     """An op nobody knows whose types are known: a tuple of its outputs."""
     ids = e.builder.node(
-        op, [ABSENT if x is None else x.id for x in inputs], name=e.prefix, outputs=len(types), types=list(types),
-        phase=e.phase, **fields,
-    )  # fmt: skip
+        op,
+        [ABSENT if x is None else x.id for x in inputs],
+        name=e.prefix,
+        outputs=len(types),
+        types=list(types),
+        phase=e.phase,
+        **fields,
+    )
     return tuple(e.val(v) for v in ids)

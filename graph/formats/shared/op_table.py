@@ -128,9 +128,12 @@ class Table:
 
     def _refused(self, type: str, name: str, why: str) -> BadGraph:
         return BadGraph.one(
-            "type_conflict", f"{self.framework} op {quoted(name or type)}", f"{type}: {why}",
-            "inputs and attributes the op takes", "correct the shapes or attributes of this op",
-        )  # fmt: skip
+            "type_conflict",
+            f"{self.framework} op {quoted(name or type)}",
+            f"{type}: {why}",
+            "inputs and attributes the op takes",
+            "correct the shapes or attributes of this op",
+        )
 
 
 def _written(emit: Emit, found: Sequence[Val | None]) -> tuple[int | None, ...]:

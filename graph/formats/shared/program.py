@@ -125,9 +125,12 @@ class Program:
     def untyped(self, value: str, who: str) -> None:
         """Tell that nothing says what type a value has."""
         self.findings.add(
-            "unknown_size", f"{self.table.framework} value {quoted(value)}", f"no shape, and {who} does not tell one",
-            "a shape and an element type", "say its shape with --input NAME=SHAPE, or in the file",
-        )  # fmt: skip
+            "unknown_size",
+            f"{self.table.framework} value {quoted(value)}",
+            f"no shape, and {who} does not tell one",
+            "a shape and an element type",
+            "say its shape with --input NAME=SHAPE, or in the file",
+        )
 
     def absent_output(
         self, rows: list[NodeRow], name: str, output: str, declared: Sequence[TensorType | None], outputs: Sequence[str]
@@ -150,9 +153,12 @@ class Program:
                 self.findings.add("unknown_input", f"inputs.{name}", quoted(name), f"one of {few}", "correct the name")
         for name in shapes.dims:
             self.findings.add(
-                "unknown_dimension", f"dims.{name}", quoted(name), "no name: the file has numbers only",
+                "unknown_dimension",
+                f"dims.{name}",
+                quoted(name),
+                "no name: the file has numbers only",
                 "say whole shapes with --input NAME=SHAPE",
-            )  # fmt: skip
+            )
         self.findings.settle()
 
     def truth(self, condition: str, name: str) -> str:
@@ -180,9 +186,15 @@ class Program:
         """The program as a document whose names may be written more than once. Raises BadGraph."""
         self.findings.settle()
         return Document(
-            ROWS, list(self.values.values()), self.nodes, list(dict.fromkeys(outputs)), name, {"": 21},
-            naming="mutable", inputs=None if inputs is None else list(inputs),
-        )  # fmt: skip
+            ROWS,
+            list(self.values.values()),
+            self.nodes,
+            list(dict.fromkeys(outputs)),
+            name,
+            {"": 21},
+            naming="mutable",
+            inputs=None if inputs is None else list(inputs),
+        )
 
     def graph(self, name: str, outputs: Sequence[str], annotations: Mapping[str, Any]) -> Graph:
         """The program as a graph of single definitions. Raises BadGraph."""
@@ -191,9 +203,14 @@ class Program:
         return graph_of(document, self.limits, Shapes(), 0)
 
     def _translated(
-        self, type: str, name: str, inputs: Sequence[str], outputs: int, attributes: Mapping[str, Any],
+        self,
+        type: str,
+        name: str,
+        inputs: Sequence[str],
+        outputs: int,
+        attributes: Mapping[str, Any],
         declared: tuple[TensorType | None, ...],
-    ) -> Translation | None:  # fmt: skip
+    ) -> Translation | None:
         types = [self.types[v] if v else None for v in inputs]
         contents = [self.contents.get(v) for v in inputs]
         if any(c is not None for c in contents):
@@ -209,9 +226,15 @@ class Program:
         return self._translations[key]
 
     def _opaque(
-        self, type: str, name: str, inputs: Sequence[str], outputs: Sequence[str], attributes: Mapping[str, Any],
-        declared: Sequence[TensorType | None], phase: str,
-    ) -> NodeRow:  # fmt: skip
+        self,
+        type: str,
+        name: str,
+        inputs: Sequence[str],
+        outputs: Sequence[str],
+        attributes: Mapping[str, Any],
+        declared: Sequence[TensorType | None],
+        phase: str,
+    ) -> NodeRow:
         rooted = all(not v or self.types.get(v) is not None for v in inputs)
         for i, output in enumerate(outputs):
             if not output:
@@ -225,9 +248,13 @@ class Program:
             elif rooted:
                 self.untyped(output, f"op {quoted(type)}")
         return NodeRow(
-            name, f"{self.table.framework}::{type}", list(inputs), list(outputs), plain(attributes) or None,
+            name,
+            f"{self.table.framework}::{type}",
+            list(inputs),
+            list(outputs),
+            plain(attributes) or None,
             phase,  # type: ignore[arg-type]
-        )  # fmt: skip
+        )
 
     def _declare_if_opaque(self, made: Translation, v: int, output: str) -> None:
         type = made.graph.values[v].type
@@ -242,9 +269,12 @@ def declared_type(name: str, dtype: str, shape: Sequence[int]) -> TensorType:
         return TensorType(dtype, checked_shape(shape))
     except ValueError as error:
         raise BadGraph.one(
-            "size_too_large", f"value {quoted(name)}", str(error), "lengths from 0 to 2^31 - 1, less than 2^60 in all",
+            "size_too_large",
+            f"value {quoted(name)}",
+            str(error),
+            "lengths from 0 to 2^31 - 1, less than 2^60 in all",
             "correct the shape",
-        ) from None  # fmt: skip
+        ) from None
 
 
 def tensor(dtype: str) -> dict[str, Any]:

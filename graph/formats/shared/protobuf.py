@@ -12,13 +12,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from google.protobuf import (  # type: ignore[import-untyped]
-    descriptor_pb2,
-    descriptor_pool,
-    json_format,
-    message_factory,
-    text_format,
-)
+from google.protobuf import descriptor_pb2, descriptor_pool, json_format, message_factory, text_format  # type: ignore[import-untyped]
 from google.protobuf.message import DecodeError, Message  # type: ignore[import-untyped]
 
 from graph.errors import BadGraph
@@ -27,9 +21,15 @@ LARGEST_TEXT = 64 << 20  # bytes; text is read slowly
 
 _FIELD = descriptor_pb2.FieldDescriptorProto
 _TYPES = {
-    "double": _FIELD.TYPE_DOUBLE, "float": _FIELD.TYPE_FLOAT, "int64": _FIELD.TYPE_INT64, "int32": _FIELD.TYPE_INT32,
-    "uint32": _FIELD.TYPE_UINT32, "bool": _FIELD.TYPE_BOOL, "string": _FIELD.TYPE_STRING, "bytes": _FIELD.TYPE_BYTES,
-}  # fmt: skip
+    "double": _FIELD.TYPE_DOUBLE,
+    "float": _FIELD.TYPE_FLOAT,
+    "int64": _FIELD.TYPE_INT64,
+    "int32": _FIELD.TYPE_INT32,
+    "uint32": _FIELD.TYPE_UINT32,
+    "bool": _FIELD.TYPE_BOOL,
+    "string": _FIELD.TYPE_STRING,
+    "bytes": _FIELD.TYPE_BYTES,
+}
 
 
 def messages(package: str, table: Mapping[str, str]) -> dict[str, Callable[..., Any]]:
@@ -52,9 +52,7 @@ def messages(package: str, table: Mapping[str, str]) -> dict[str, Callable[..., 
                 field.type, field.type_name = _FIELD.TYPE_MESSAGE, f".{package}.{words[-1]}"
     pool = descriptor_pool.DescriptorPool()
     pool.Add(file)
-    return {
-        name: message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{package}.{name}")) for name in table
-    }  # fmt: skip
+    return {name: message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{package}.{name}")) for name in table}
 
 
 def parsed(kind: Callable[..., Any], data: bytes, what: str) -> Any:
@@ -105,9 +103,12 @@ def as_text(message: Message) -> bytes:
 
 def _no_model(what: str, why: str) -> BadGraph:
     return BadGraph.one(
-        "not_a_model", "document", f"bytes that are no {what} ({why})", f"a {what}, nested at most 100 deep",
+        "not_a_model",
+        "document",
+        f"bytes that are no {what} ({why})",
+        f"a {what}, nested at most 100 deep",
         "export the model again, or check that it was copied whole",
-    )  # fmt: skip
+    )
 
 
 VARINT, FIXED64, LENGTH, FIXED32 = 0, 1, 2, 5

@@ -97,8 +97,13 @@ def _row(node: Node, name: str, names: Mapping[int, str], phase: str) -> NodeRow
     effect = None if node.effect is None else node.effect.value
     reads = None if node.gradient_reads is None else [names[v] for v in node.gradient_reads]
     return NodeRow(
-        name, node.op, [names[v] for v in node.inputs], [names[v] for v in node.outputs],
+        name,
+        node.op,
+        [names[v] for v in node.inputs],
+        [names[v] for v in node.outputs],
         write_attributes(node.attributes) if node.attributes else None,
         phase if node.phase == 0 else PHASE_WORDS[node.phase],  # type: ignore[arg-type]
-        effect=effect, recompute=node.recompute, gradient_reads=reads,  # type: ignore[arg-type]
-    )  # fmt: skip
+        effect=effect,
+        recompute=node.recompute,
+        gradient_reads=reads,  # type: ignore[arg-type]
+    )

@@ -11,6 +11,18 @@ from graph.ops.control_flow.tail_scan import TAIL_GRAD, TAIL_SCAN, TailGrad
 EXECUTED = CONTROL_FLOW | {SNAPSHOT_SCAN, SNAPSHOT_GRAD, TAIL_SCAN, TAIL_GRAD}
 
 __all__ = [
-    "CALL", "CONTROL_FLOW", "EXECUTED", "SNAPSHOT_GRAD", "SNAPSHOT_SCAN", "TAIL_GRAD", "TAIL_SCAN", "RunBody",
-    "SnapshotGrad", "TailGrad", "Trips", "both_branches", "run", "trips_of",
-]  # fmt: skip
+    "CALL",
+    "CONTROL_FLOW",
+    "EXECUTED",
+    "SNAPSHOT_GRAD",
+    "SNAPSHOT_SCAN",
+    "TAIL_GRAD",
+    "TAIL_SCAN",
+    "RunBody",
+    "SnapshotGrad",
+    "TailGrad",
+    "Trips",
+    "both_branches",
+    "run",
+    "trips_of",
+]

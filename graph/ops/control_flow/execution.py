@@ -106,9 +106,13 @@ def _stacked(graph: Graph, v: int, rows: Sequence[np.ndarray], axis: int) -> np.
 
 
 def _scan(
-    node: Node, inputs: Sequence[np.ndarray | None], read: Read, run_body: RunBody,
-    before: Callable[[int, Sequence[np.ndarray]], None] = lambda trip, states: None, tail: tuple[int, int] = (0, 0),
-) -> list[np.ndarray]:  # fmt: skip
+    node: Node,
+    inputs: Sequence[np.ndarray | None],
+    read: Read,
+    run_body: RunBody,
+    before: Callable[[int, Sequence[np.ndarray]], None] = lambda trip, states: None,
+    tail: tuple[int, int] = (0, 0),
+) -> list[np.ndarray]:
     """Final states, then what each element emitted, stacked along its axis.
 
     `tail` says of how many stacks, the last ones, how many rows stay, the last ones.

@@ -90,11 +90,9 @@ def go_back_from_tail(
         place = trip - (parts.trips - parts.tail)
         key, body = ("tail", parts.tail_body) if place >= 0 else ("body", parts.body)
         elements = [
-            np.array(
-                np.take(sequences[k], trip if directions[k] else parts.trips - 1 - trip, axis=axes[k]), order="C"
-            )
+            np.array(np.take(sequences[k], trip if directions[k] else parts.trips - 1 - trip, axis=axes[k]), order="C")
             for k in parts.reads(key)
-        ]  # fmt: skip
+        ]
         made = run(body, [*gradients, *(stack[place] for stack in rows if place >= 0), *elements], trip)
         gradients = made[: parts.states]
         for row, array in zip(emitted, made[parts.states : parts.states + parts.emitted], strict=True):

@@ -87,10 +87,8 @@ gradient_op(
 gradient_op(
     "ThresholdedRelu",
     lambda c, dy, x: np.where(x > c.attribute("alpha", 1.0), dy, 0),
-    lambda e, c, dy, x: _zeros_where_not(
-        e, e.op("Greater", x, e.scalar_like(c.attribute("alpha", 1.0), x)), dy
-    ),
-)  # fmt: skip
+    lambda e, c, dy, x: _zeros_where_not(e, e.op("Greater", x, e.scalar_like(c.attribute("alpha", 1.0), x)), dy),
+)
 gradient_op(
     "Sigmoid",
     lambda c, dy, y: dy * y * (1 - y),
@@ -125,11 +123,9 @@ gradient_op(
 gradient_op(
     "Selu",
     lambda c, dy, x: dy * (c.attribute("gamma", SELU_GAMMA) * _elu_factor(x, c.attribute("alpha", SELU_ALPHA))),
-    lambda e, c, dy, x: e.mul(
-        dy, _elu_slope(e, x, c.attribute("alpha", SELU_ALPHA), c.attribute("gamma", SELU_GAMMA))
-    ),
+    lambda e, c, dy, x: e.mul(dy, _elu_slope(e, x, c.attribute("alpha", SELU_ALPHA), c.attribute("gamma", SELU_GAMMA))),
     flops=TRANSCENDENTAL,
-)  # fmt: skip
+)
 gradient_op(
     "Celu",
     lambda c, dy, x: dy * _elu_factor(x, 1.0, c.attribute("alpha", 1.0)),

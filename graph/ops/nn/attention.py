@@ -120,13 +120,21 @@ def _scores_body(e: Emit, call: Call, q: Val, kt: Val, bias: Val | None, keep: V
 
 
 @op(
-    "remat::FusedAttention", infer=_infer, work=_work, recompute=HEAVY, body=_body,
+    "remat::FusedAttention",
+    infer=_infer,
+    work=_work,
+    recompute=HEAVY,
+    body=_body,
     gradient_reads=("i0", "i1", "i2", "i3", "i4", "o0", "o1"),
-)  # fmt: skip
+)
 def fused_attention(
-    call: Call, q: np.ndarray, kt: np.ndarray, v: np.ndarray,
-    bias: np.ndarray | None = None, keep: np.ndarray | None = None,
-) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
+    call: Call,
+    q: np.ndarray,
+    kt: np.ndarray,
+    v: np.ndarray,
+    bias: np.ndarray | None = None,
+    keep: np.ndarray | None = None,
+) -> tuple[np.ndarray, np.ndarray]:
     blocks, values = _Blocks(call, wide(q), wide(kt), wide_or_none(bias), keep), wide(v)
     y = np.empty((*q.shape[:-1], v.shape[-1]), values.dtype)
     lse = np.empty(q.shape[:-1], values.dtype)
@@ -143,9 +151,18 @@ def fused_attention(
 
 
 def _grad_body(
-    e: Emit, call: Call, dy: Val, dlse: Val | None, q: Val, kt: Val, v: Val, y: Val, lse: Val,
-    bias: Val | None = None, keep: Val | None = None,
-) -> tuple[Val | None, ...]:  # fmt: skip
+    e: Emit,
+    call: Call,
+    dy: Val,
+    dlse: Val | None,
+    q: Val,
+    kt: Val,
+    v: Val,
+    y: Val,
+    lse: Val,
+    bias: Val | None = None,
+    keep: Val | None = None,
+) -> tuple[Val | None, ...]:
     dtype = statistics_dtype(q.dtype)
     types = [q.dtype, kt.dtype, v.dtype, None if bias is None else bias.dtype]
     q, kt, v, y, dy = (e.cast(x, dtype) for x in (q, kt, v, y, dy))
@@ -158,9 +175,11 @@ def _grad_body(
     ds = ds if keep is None else e.where(keep, ds, e.scalar_like(0, ds))
     scaled = e.mul(ds, e.scalar_like(call.attribute("scale", 1.0), ds))
     made = [
-        e.matmul(scaled, e.transpose(kt, turned)), e.matmul(e.transpose(q, turned), scaled),
-        e.matmul(e.transpose(p, turned), dy), None if bias is None else e.sum_to(ds, bias),
-    ]  # fmt: skip
+        e.matmul(scaled, e.transpose(kt, turned)),
+        e.matmul(e.transpose(q, turned), scaled),
+        e.matmul(e.transpose(p, turned), dy),
+        None if bias is None else e.sum_to(ds, bias),
+    ]
     return tuple(
         e.cast(x, type) if want and x is not None and type is not None else None
         for x, type, want in zip(made, types, call.wanted, strict=False)
@@ -169,9 +188,17 @@ def _grad_body(
 
 @op("remat::FusedAttentionGrad", infer=_infer_grad, work=_work_grad, recompute=HEAVY, body=_grad_body)
 def fused_attention_grad(
-    call: Call, dy: np.ndarray, dlse: np.ndarray | None, q: np.ndarray, kt: np.ndarray, v: np.ndarray, y: np.ndarray,
-    lse: np.ndarray, bias: np.ndarray | None = None, keep: np.ndarray | None = None,
-) -> tuple[np.ndarray | None, ...]:  # fmt: skip
+    call: Call,
+    dy: np.ndarray,
+    dlse: np.ndarray | None,
+    q: np.ndarray,
+    kt: np.ndarray,
+    v: np.ndarray,
+    y: np.ndarray,
+    lse: np.ndarray,
+    bias: np.ndarray | None = None,
+    keep: np.ndarray | None = None,
+) -> tuple[np.ndarray | None, ...]:
     queries, keys, values, incoming = wide(q), wide(kt), wide(v), wide(dy)
     blocks = _Blocks(call, queries, keys, wide_or_none(bias), keep)
     with np.errstate(all="ignore"):

@@ -45,9 +45,15 @@ def _grad_input_body(emit: Emit, call: Call, dy: Val, w: Val) -> tuple[Val, ...]
     room = [max(s, d) - 1 for s, d in zip(view.stride, view.dilation, strict=True)]
     made = [min(a, b) for a, b in zip(extra, room, strict=True)]
     dx = emit.op(
-        "ConvTranspose", dy, w, group=group_of(call), strides=list(view.stride), dilations=list(view.dilation),
-        pads=pads, output_padding=made,
-    )  # fmt: skip
+        "ConvTranspose",
+        dy,
+        w,
+        group=group_of(call),
+        strides=list(view.stride),
+        dilations=list(view.dilation),
+        pads=pads,
+        output_padding=made,
+    )
     short = [a - b for a, b in zip(extra, made, strict=True)]  # cells no window reaches
     return (emit.op("Pad", dx, emit.ints([0] * (len(shape) + 2) + short)) if any(short) else dx,)
 
@@ -68,9 +74,14 @@ def _grad_weight_body(emit: Emit, call: Call, dy: Val, x: Val) -> tuple[Val, ...
         )
     ]
     dw = emit.op(
-        "Conv", image, kernel, group=group, strides=list(view.dilation), dilations=list(view.stride),
+        "Conv",
+        image,
+        kernel,
+        group=group,
+        strides=list(view.dilation),
+        dilations=list(view.stride),
         pads=[*view.begin, *wanted],
-    )  # fmt: skip
+    )
     if dw.shape[2:] != shape[2:]:  # x reaches past the last window
         axes = list(range(2, x.rank))
         dw = emit.op("Slice", dw, emit.ints([0] * len(axes)), emit.ints(shape[2:]), emit.ints(axes))
@@ -89,9 +100,7 @@ def _infer_grad_input(call: Call) -> tuple[TensorType | None, ...]:
     return (TensorType(dy.dtype, shape),)
 
 
-@op(
-    "remat::ConvGradInput", infer=_infer_grad_input, work=_grad_input_work, recompute=HEAVY, body=_grad_input_body
-)  # fmt: skip
+@op("remat::ConvGradInput", infer=_infer_grad_input, work=_grad_input_work, recompute=HEAVY, body=_grad_input_body)
 def conv_grad_input(call: Call, dy: np.ndarray, w: np.ndarray) -> np.ndarray:
     shape = attribute_shape(call.attributes, "input_shape", call.op)
     view = grad_windows(call, shape[2:], w.shape[2:], dy.shape[2:])
@@ -110,9 +119,7 @@ def _infer_grad_weight(call: Call) -> tuple[TensorType | None, ...]:
     return (TensorType(dy.dtype, shape),)
 
 
-@op(
-    "remat::ConvGradWeight", infer=_infer_grad_weight, work=_grad_weight_work, recompute=HEAVY, body=_grad_weight_body
-)  # fmt: skip
+@op("remat::ConvGradWeight", infer=_infer_grad_weight, work=_grad_weight_work, recompute=HEAVY, body=_grad_weight_body)
 def conv_grad_weight(call: Call, dy: np.ndarray, x: np.ndarray) -> np.ndarray:
     shape = attribute_shape(call.attributes, "weight_shape", call.op)
     view = grad_windows(call, x.shape[2:], shape[2:], dy.shape[2:])

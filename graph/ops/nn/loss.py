@@ -57,7 +57,7 @@ def softmax_cross_entropy_loss(
     found = (_loss(call, log_prob, labels, weights), log_prob)
     return tuple(
         fresh(array, scores.dtype, scores) if want else None for array, want in zip(found, call.wanted, strict=False)
-    )  # fmt: skip
+    )
 
 
 @op("NegativeLogLikelihoodLoss", work=_read_once, gradient_reads=("i1", "i2"))
@@ -112,8 +112,11 @@ def _scores_body(
 
 @op(
     "remat::SoftmaxCrossEntropyLossGrad",
-    infer=_scores_type, work=elementwise_work(TRANSCENDENTAL + 2), takeover=((0, 1),), body=_scores_body,
-)  # fmt: skip
+    infer=_scores_type,
+    work=elementwise_work(TRANSCENDENTAL + 2),
+    takeover=((0, 1),),
+    body=_scores_body,
+)
 def softmax_cross_entropy_loss_grad(
     call: Call, dloss: np.ndarray, log_prob: np.ndarray, labels: np.ndarray, weights: np.ndarray | None = None
 ) -> np.ndarray:

@@ -85,9 +85,7 @@ def lrn_windows(call: Call, shape: tuple[int, ...]) -> Windows:
     """Windows over the channels of (N, C, cells): `size` of them, the odd one after."""
     size = int(call.attribute("size", 1))
     channels, cells, before = shape[1], math.prod(shape[2:]), (size - 1) // 2
-    return Windows(
-        (channels, cells), (size, 1), (1, 1), (1, 1), (before, 0), (size - 1 - before, 0), (channels, cells)
-    )  # fmt: skip
+    return Windows((channels, cells), (size, 1), (1, 1), (1, 1), (before, 0), (size - 1 - before, 0), (channels, cells))
 
 
 def lrn_base(call: Call, x: np.ndarray) -> np.ndarray:
@@ -154,8 +152,13 @@ def _infer_batch_norm(call: Call) -> tuple[TensorType | None, ...]:
     return x, statistics, statistics
 
 
-@op("remat::BatchNorm", infer=_infer_batch_norm, work=norm_work(7), takeover=((0, 0),),
-    gradient_reads=("i0", "i1", "o1", "o2"))  # fmt: skip
+@op(
+    "remat::BatchNorm",
+    infer=_infer_batch_norm,
+    work=norm_work(7),
+    takeover=((0, 0),),
+    gradient_reads=("i0", "i1", "o1", "o2"),
+)
 def batch_norm(call: Call, x: np.ndarray, scale: np.ndarray, bias: np.ndarray) -> tuple[np.ndarray | None, ...]:
     """y, mean, inv_std by the batch's own statistics."""
     cells = wide(x)
@@ -207,10 +210,7 @@ def _infer_group_norm(call: Call) -> tuple[TensorType | None, ...]:
     return (x,)
 
 
-@op(
-    "GroupNormalization", infer=_infer_group_norm,
-    work=norm_work(7), takeover=((0, 0),), gradient_reads=("i0", "i1"),
-)  # fmt: skip
+@op("GroupNormalization", infer=_infer_group_norm, work=norm_work(7), takeover=((0, 0),), gradient_reads=("i0", "i1"))
 def group_normalization(call: Call, x: np.ndarray, scale: np.ndarray, bias: np.ndarray) -> np.ndarray:
     """Scale and bias are one a channel, or one a group as before opset 21."""
     return _by_group(call, x, scale, bias, int(call.attribute("num_groups", 0)))

@@ -42,9 +42,14 @@ def _spread_body(emit: Emit, dy: Val, view: Windows) -> Val:
     short = [a - b for a, b in zip(extra, made, strict=True)]
     ones = emit.ones(TensorType(dy.dtype, (1, 1, *view.kernel)))
     dx = emit.op(
-        "ConvTranspose", emit.reshape(dy, [rows, 1, *view.output]), ones, strides=list(view.stride),
-        dilations=list(view.dilation), pads=pads, output_padding=made,
-    )  # fmt: skip
+        "ConvTranspose",
+        emit.reshape(dy, [rows, 1, *view.output]),
+        ones,
+        strides=list(view.stride),
+        dilations=list(view.dilation),
+        pads=pads,
+        output_padding=made,
+    )
     if any(short):
         dx = emit.op("Pad", dx, emit.ints([0] * (view.rank + 4) + short))
     return emit.reshape(dx, [*dy.shape[:2], *view.input])

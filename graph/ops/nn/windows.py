@@ -64,11 +64,7 @@ class Windows:
         """Per kernel place, row-major: the indices into (N, C, ...) of the place, the output and the input cells."""
         axes = [[(tap, *self.along(axis, tap)) for tap in range(k)] for axis, k in enumerate(self.kernel)]
         for place in itertools.product(*axes):
-            yield (
-                (*WHOLE, *(p[0] for p in place)),
-                (*WHOLE, *(p[1] for p in place)),
-                (*WHOLE, *(p[2] for p in place)),
-            )
+            yield ((*WHOLE, *(p[0] for p in place)), (*WHOLE, *(p[1] for p in place)), (*WHOLE, *(p[2] for p in place)))
 
     def transpose_pads(self) -> tuple[list[int], list[int]]:
         """(`pads`, `output_padding`) of the ConvTranspose that leads from output lengths to input lengths."""
@@ -111,9 +107,7 @@ def windows(
         begin.append(before)
         end.append(after)
         output.append(max(0, count))
-    return Windows(
-        tuple(spatial), tuple(kernel), stride, dilation, tuple(begin), tuple(end), tuple(output)
-    )  # fmt: skip
+    return Windows(tuple(spatial), tuple(kernel), stride, dilation, tuple(begin), tuple(end), tuple(output))
 
 
 def axis_attribute(attributes: Mapping[str, Any], name: str, count: int, default: int) -> tuple[int, ...]:

@@ -79,17 +79,29 @@ def _round(call: Call, x: np.ndarray) -> np.ndarray:
 _Rows = tuple[tuple[str, Callable[..., Any], int, tuple[str, ...]], ...]
 
 _UNARY: _Rows = (
-    ("Abs", np.abs, 1, ("i0",)), ("Neg", np.negative, 1, ()), ("Sign", np.sign, 1, ()),
-    ("Floor", np.floor, 1, ()), ("Ceil", np.ceil, 1, ()), ("Not", np.logical_not, 1, ()),
-    ("BitwiseNot", np.invert, 1, ()), ("Sqrt", np.sqrt, 2, ("o0",)),
-    ("Exp", np.exp, TRANSCENDENTAL, ("o0",)), ("Log", np.log, TRANSCENDENTAL, ("i0",)),
-    ("Sin", np.sin, TRANSCENDENTAL, ("i0",)), ("Cos", np.cos, TRANSCENDENTAL, ("i0",)),
-    ("Tan", np.tan, TRANSCENDENTAL, ("o0",)), ("Asin", np.arcsin, TRANSCENDENTAL, ("i0",)),
-    ("Acos", np.arccos, TRANSCENDENTAL, ("i0",)), ("Atan", np.arctan, TRANSCENDENTAL, ("i0",)),
-    ("Sinh", np.sinh, TRANSCENDENTAL, ("i0",)), ("Cosh", np.cosh, TRANSCENDENTAL, ("i0",)),
-    ("Asinh", np.arcsinh, TRANSCENDENTAL, ("i0",)), ("Acosh", np.arccosh, TRANSCENDENTAL, ("i0",)),
-    ("Atanh", np.arctanh, TRANSCENDENTAL, ("i0",)), ("Erf", erf, TRANSCENDENTAL, ("i0",)),
-)  # fmt: skip
+    ("Abs", np.abs, 1, ("i0",)),
+    ("Neg", np.negative, 1, ()),
+    ("Sign", np.sign, 1, ()),
+    ("Floor", np.floor, 1, ()),
+    ("Ceil", np.ceil, 1, ()),
+    ("Not", np.logical_not, 1, ()),
+    ("BitwiseNot", np.invert, 1, ()),
+    ("Sqrt", np.sqrt, 2, ("o0",)),
+    ("Exp", np.exp, TRANSCENDENTAL, ("o0",)),
+    ("Log", np.log, TRANSCENDENTAL, ("i0",)),
+    ("Sin", np.sin, TRANSCENDENTAL, ("i0",)),
+    ("Cos", np.cos, TRANSCENDENTAL, ("i0",)),
+    ("Tan", np.tan, TRANSCENDENTAL, ("o0",)),
+    ("Asin", np.arcsin, TRANSCENDENTAL, ("i0",)),
+    ("Acos", np.arccos, TRANSCENDENTAL, ("i0",)),
+    ("Atan", np.arctan, TRANSCENDENTAL, ("i0",)),
+    ("Sinh", np.sinh, TRANSCENDENTAL, ("i0",)),
+    ("Cosh", np.cosh, TRANSCENDENTAL, ("i0",)),
+    ("Asinh", np.arcsinh, TRANSCENDENTAL, ("i0",)),
+    ("Acosh", np.arccosh, TRANSCENDENTAL, ("i0",)),
+    ("Atanh", np.arctanh, TRANSCENDENTAL, ("i0",)),
+    ("Erf", erf, TRANSCENDENTAL, ("i0",)),
+)
 for _name, _function, _flops, _saves in _UNARY:
     pointwise(_name, lambda call, x, f=_function: np.asarray(f(x)), flops=_flops, saves=_saves)
 
@@ -100,11 +112,16 @@ pointwise("IsNaN", lambda call, x: np.isnan(x), result="bool", takeover=())
 pointwise("IsInf", _is_inf, result="bool", takeover=())
 
 _BINARY: _Rows = (
-    ("Add", np.add, 1, ()), ("Sub", np.subtract, 1, ()), ("Mul", np.multiply, 1, ("i0", "i1")),
-    ("And", np.logical_and, 1, ()), ("Or", np.logical_or, 1, ()), ("Xor", np.logical_xor, 1, ()),
-    ("BitwiseAnd", np.bitwise_and, 1, ()), ("BitwiseOr", np.bitwise_or, 1, ()),
+    ("Add", np.add, 1, ()),
+    ("Sub", np.subtract, 1, ()),
+    ("Mul", np.multiply, 1, ("i0", "i1")),
+    ("And", np.logical_and, 1, ()),
+    ("Or", np.logical_or, 1, ()),
+    ("Xor", np.logical_xor, 1, ()),
+    ("BitwiseAnd", np.bitwise_and, 1, ()),
+    ("BitwiseOr", np.bitwise_or, 1, ()),
     ("BitwiseXor", np.bitwise_xor, 1, ()),
-)  # fmt: skip
+)
 for _name, _function, _flops, _saves in _BINARY:
     pointwise(_name, lambda call, x, y, f=_function: np.asarray(f(x, y)), takeover=EITHER, saves=_saves)
 
@@ -114,9 +131,12 @@ pointwise("Mod", _remainder, takeover=EITHER, flops=2, saves=("i0", "i1", "o0"))
 pointwise("BitShift", _shift, takeover=EITHER)
 
 _COMPARISONS: _Rows = (
-    ("Equal", np.equal, 1, ()), ("Greater", np.greater, 1, ()), ("Less", np.less, 1, ()),
-    ("GreaterOrEqual", np.greater_equal, 1, ()), ("LessOrEqual", np.less_equal, 1, ()),
-)  # fmt: skip
+    ("Equal", np.equal, 1, ()),
+    ("Greater", np.greater, 1, ()),
+    ("Less", np.less, 1, ()),
+    ("GreaterOrEqual", np.greater_equal, 1, ()),
+    ("LessOrEqual", np.less_equal, 1, ()),
+)
 for _name, _function, _flops, _saves in _COMPARISONS:
     pointwise(
         _name,
@@ -125,9 +145,7 @@ for _name, _function, _flops, _saves in _COMPARISONS:
         takeover=EITHER if _name == "Equal" else (),
     )
 
-_VARIADIC: _Rows = (
-    ("Sum", np.add, 1, ()), ("Max", np.maximum, 1, ("i0", "o0")), ("Min", np.minimum, 1, ("i0", "o0")),
-)  # fmt: skip
+_VARIADIC: _Rows = (("Sum", np.add, 1, ()), ("Max", np.maximum, 1, ("i0", "o0")), ("Min", np.minimum, 1, ("i0", "o0")))
 for _name, _function, _flops, _saves in _VARIADIC:
     pointwise(_name, lambda call, *xs, f=_function: functools.reduce(f, xs), takeover=ANY, saves=_saves)
 pointwise("Mean", _mean, takeover=ANY)
@@ -150,8 +168,16 @@ def cast_like(call: Call, x: np.ndarray, like: np.ndarray) -> np.ndarray:
 
 #: Dtypes numpy converts between as the standard does.
 _PLAIN = FLOATS & {"float16", "bfloat16", "float32", "float64"} | {
-    "bool", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64",
-}  # fmt: skip
+    "bool",
+    "int8",
+    "uint8",
+    "int16",
+    "uint16",
+    "int32",
+    "uint32",
+    "int64",
+    "uint64",
+}
 
 
 def _converted(call: Call, x: np.ndarray, to: str) -> np.ndarray:

@@ -15,11 +15,7 @@ def _one(e: Emit, x: Val) -> Val:
     return e.scalar_like(1, x)
 
 
-gradient_op(
-    "Sqrt",
-    lambda c, dy, y: 0.5 * dy / y,
-    lambda e, c, dy, y: e.div(e.mul(dy, e.scalar_like(0.5, dy)), y),
-)
+gradient_op("Sqrt", lambda c, dy, y: 0.5 * dy / y, lambda e, c, dy, y: e.div(e.mul(dy, e.scalar_like(0.5, dy)), y))
 gradient_op("Reciprocal", lambda c, dy, y: -dy * y * y, lambda e, c, dy, y: e.neg(e.mul(e.mul(dy, y), y)), flops=3)
 gradient_op("Abs", lambda c, dy, x: dy * np.sign(x), lambda e, c, dy, x: e.mul(dy, e.op("Sign", x)))
 gradient_op(
@@ -30,10 +26,7 @@ gradient_op(
 )
 gradient_op("Sin", lambda c, dy, x: dy * np.cos(x), lambda e, c, dy, x: e.mul(dy, e.op("Cos", x)), flops=TRANSCENDENTAL)
 gradient_op(
-    "Cos",
-    lambda c, dy, x: -dy * np.sin(x),
-    lambda e, c, dy, x: e.mul(e.neg(dy), e.op("Sin", x)),
-    flops=TRANSCENDENTAL,
+    "Cos", lambda c, dy, x: -dy * np.sin(x), lambda e, c, dy, x: e.mul(e.neg(dy), e.op("Sin", x)), flops=TRANSCENDENTAL
 )
 gradient_op("Tan", lambda c, dy, y: dy * (1 + y * y), lambda e, c, dy, y: e.mul(dy, e.add(_one(e, y), e.mul(y, y))))
 
@@ -55,10 +48,7 @@ gradient_op(
     flops=4,
 )
 gradient_op(
-    "Atan",
-    lambda c, dy, x: dy / (1 + x * x),
-    lambda e, c, dy, x: e.div(dy, e.add(_one(e, x), e.mul(x, x))),
-    flops=3,
+    "Atan", lambda c, dy, x: dy / (1 + x * x), lambda e, c, dy, x: e.div(dy, e.add(_one(e, x), e.mul(x, x))), flops=3
 )
 gradient_op(
     "Asinh",
@@ -73,10 +63,7 @@ gradient_op(
     flops=4,
 )
 gradient_op(
-    "Atanh",
-    lambda c, dy, x: dy / (1 - x * x),
-    lambda e, c, dy, x: e.div(dy, e.sub(_one(e, x), e.mul(x, x))),
-    flops=3,
+    "Atanh", lambda c, dy, x: dy / (1 - x * x), lambda e, c, dy, x: e.div(dy, e.sub(_one(e, x), e.mul(x, x))), flops=3
 )
 
 

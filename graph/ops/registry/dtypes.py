@@ -13,17 +13,37 @@ from graph.ir import DTYPE_BITS, TensorType
 _NUMPY: dict[str, np.dtype[Any]] = {
     name: np.dtype(name)
     for name in (
-        "bool", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64",
-        "float16", "float32", "float64", "complex64", "complex128",
+        "bool",
+        "int8",
+        "uint8",
+        "int16",
+        "uint16",
+        "int32",
+        "uint32",
+        "int64",
+        "uint64",
+        "float16",
+        "float32",
+        "float64",
+        "complex64",
+        "complex128",
     )
 } | {
     name: np.dtype(getattr(ml_dtypes, other))
     for name, other in {
-        "bfloat16": "bfloat16", "float8e4m3fn": "float8_e4m3fn", "float8e4m3fnuz": "float8_e4m3fnuz",
-        "float8e5m2": "float8_e5m2", "float8e5m2fnuz": "float8_e5m2fnuz", "float8e8m0": "float8_e8m0fnu",
-        "int4": "int4", "uint4": "uint4", "float4e2m1": "float4_e2m1fn", "int2": "int2", "uint2": "uint2",
+        "bfloat16": "bfloat16",
+        "float8e4m3fn": "float8_e4m3fn",
+        "float8e4m3fnuz": "float8_e4m3fnuz",
+        "float8e5m2": "float8_e5m2",
+        "float8e5m2fnuz": "float8_e5m2fnuz",
+        "float8e8m0": "float8_e8m0fnu",
+        "int4": "int4",
+        "uint4": "uint4",
+        "float4e2m1": "float4_e2m1fn",
+        "int2": "int2",
+        "uint2": "uint2",
     }.items()
-}  # fmt: skip
+}
 _NAME_OF_NUMPY = {dtype: name for name, dtype in _NUMPY.items()}
 _ONNX = {"float32": TensorProto.FLOAT, "float64": TensorProto.DOUBLE} | {
     name: int(TensorProto.DataType.Value(name.upper())) for name in DTYPE_BITS if name not in ("float32", "float64")

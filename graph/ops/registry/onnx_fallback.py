@@ -23,9 +23,17 @@ from graph.ops.registry.onnx_schemas import attribute_proto, check_arity, check_
 from graph.ops.registry.registry import Call
 
 __all__ = [
-    "attribute_proto", "dtype_name", "freeze", "infer", "key_of", "numpy_dtype", "onnx_dtype", "run", "schema_of",
+    "attribute_proto",
+    "dtype_name",
+    "freeze",
+    "infer",
+    "key_of",
+    "numpy_dtype",
+    "onnx_dtype",
+    "run",
+    "schema_of",
     "type_of_array",
-]  # fmt: skip
+]
 
 _IR_VERSION = 10
 _MOST_SHAPE_ELEMENTS = 4096  # a longer constant is data, never a shape
@@ -78,9 +86,13 @@ def run(call: Call, arrays: tuple[np.ndarray | None, ...]) -> tuple[np.ndarray |
 def key_of(call: Call) -> Any:
     """What the types of a call depend on, hashable."""
     return (
-        call.op, call.opset, freeze(call.attributes) if call.attributes else (), call.inputs, call.wanted,
+        call.op,
+        call.opset,
+        freeze(call.attributes) if call.attributes else (),
+        call.inputs,
+        call.wanted,
         _shape_constants(call) if call.constants else (),
-    )  # fmt: skip
+    )
 
 
 def freeze(value: Any) -> Any:
@@ -101,10 +113,12 @@ def _shape_constants(call: Call) -> tuple[Any, ...]:
     """What the shapes may depend on: small integer vectors, and floats for a few ops."""
     if not any(c is not None for c in call.constants):
         return ()
-    return tuple([
-        (c.dtype.char, c.shape, c.tobytes()) if c is not None and _is_shape(call.op, c) else None
-        for c in call.constants
-    ])  # fmt: skip
+    return tuple(
+        [
+            (c.dtype.char, c.shape, c.tobytes()) if c is not None and _is_shape(call.op, c) else None
+            for c in call.constants
+        ]
+    )
 
 
 def _is_shape(op: str, constant: np.ndarray) -> bool:
@@ -120,9 +134,10 @@ def _ask(call: Call) -> tuple[Any, ...]:
         return tuple(unknown if wanted else None for wanted in call.wanted)
     check_arity(len(call.inputs), len(call.wanted), schema)
     required = [
-        i for i, formal in enumerate(schema.inputs[: len(call.inputs)])
+        i
+        for i, formal in enumerate(schema.inputs[: len(call.inputs)])
         if formal.option == defs.OpSchema.FormalParameterOption.Single
-    ]  # fmt: skip
+    ]
     try:
         present = [t is not None or i in required for i, t in enumerate(call.inputs)]
         node = node_proto(call.op, call.attributes, present, call.wanted, schema)
@@ -132,8 +147,12 @@ def _ask(call: Call) -> tuple[Any, ...]:
             return tuple(unknown if wanted else None for wanted in call.wanted)
         found = _inferred(call, node, schema)
     except (
-        onnx.shape_inference.InferenceError, onnx.checker.ValidationError, RuntimeError, TypeError, IndexError,
-    ) as error:  # fmt: skip
+        onnx.shape_inference.InferenceError,
+        onnx.checker.ValidationError,
+        RuntimeError,
+        TypeError,
+        IndexError,
+    ) as error:
         raise ValueError(one_line(error)) from None
     return tuple(_of_proto(i, found.get(f"o{i}")) if wanted else None for i, wanted in enumerate(call.wanted))
 

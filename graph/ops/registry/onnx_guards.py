@@ -90,10 +90,21 @@ def _normalization(call: Call) -> None:
 
 #: Per op the inputs that hold a number for each axis.
 _PER_AXIS: dict[str, tuple[int, ...]] = {
-    "AffineGrid": (1,), "CenterCropPad": (1, 2), "Col2Im": (1, 2), "ConstantOfShape": (0,), "Expand": (1,),
-    "MaxUnpool": (2,), "Pad": (1, 3), "Reshape": (1,), "Resize": (1, 2, 3), "Slice": (1, 2, 3, 4), "Squeeze": (1,),
-    "Tile": (1,), "Unsqueeze": (1,), "Upsample": (1,),
-}  # fmt: skip
+    "AffineGrid": (1,),
+    "CenterCropPad": (1, 2),
+    "Col2Im": (1, 2),
+    "ConstantOfShape": (0,),
+    "Expand": (1,),
+    "MaxUnpool": (2,),
+    "Pad": (1, 3),
+    "Reshape": (1,),
+    "Resize": (1, 2, 3),
+    "Slice": (1, 2, 3, 4),
+    "Squeeze": (1,),
+    "Tile": (1,),
+    "Unsqueeze": (1,),
+    "Upsample": (1,),
+}
 #: Ranks the standard asks for in words, where its inference looks at some of the inputs only.
 _SEQUENCE = ((3, 3), (3, 3), (3, 3), (2, 2), (1, 1), (3, 3))
 _PICTURE = (2, MOST_AXES)

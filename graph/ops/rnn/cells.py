@@ -54,7 +54,7 @@ KINDS: dict[str, Kind] = {
     "elu": Kind(lambda x, a, b: _elu(x, a), lambda x, y, a, b: np.where(x < 0, y + a, 1), 1.0),
     "softsign": Kind(lambda x, a, b: x / (1 + np.abs(x)), lambda x, y, a, b: 1 / (1 + np.abs(x)) ** 2),
     "softplus": Kind(lambda x, a, b: np.logaddexp(x, np.zeros_like(x)), lambda x, y, a, b: _sigmoid(x)),
-}  # fmt: skip
+}
 
 
 @dataclass(frozen=True, slots=True)

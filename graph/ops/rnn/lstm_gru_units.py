@@ -129,9 +129,15 @@ def lstm_unit(
 
 
 def _lstm_grad_body(
-    e: Emit, call: Call, c: Val, gates: Val, lengths: Val | None = None, time: Val | None = None,
-    dh: Val | None = None, dc: Val | None = None,
-) -> tuple[Val | None, ...]:  # fmt: skip
+    e: Emit,
+    call: Call,
+    c: Val,
+    gates: Val,
+    lengths: Val | None = None,
+    time: Val | None = None,
+    dh: Val | None = None,
+    dc: Val | None = None,
+) -> tuple[Val | None, ...]:
     zero = e.zeros(c.type)
     dh, dc = zero if dh is None else dh, zero if dc is None else dc
     i, f, o, g = _split(e, gates, 4)
@@ -144,9 +150,11 @@ def _lstm_grad_body(
 
     dcell = e.add(dc, e.mul(e.mul(dh, o), e.sub(one, e.mul(t, t))))
     parts = [
-        e.mul(e.mul(dcell, g), through(i)), e.mul(e.mul(dcell, c), through(f)),
-        e.mul(e.mul(dh, t), through(o)), e.mul(e.mul(dcell, i), e.sub(one, e.mul(g, g))),
-    ]  # fmt: skip
+        e.mul(e.mul(dcell, g), through(i)),
+        e.mul(e.mul(dcell, c), through(f)),
+        e.mul(e.mul(dh, t), through(o)),
+        e.mul(e.mul(dcell, i), e.sub(one, e.mul(g, g))),
+    ]
     keep, drop = _keeper(e, call, c, lengths, time), _keeper(e, call, c, lengths, time, drops=False)
     found = keep(zero, dh), keep(e.mul(dcell, f), dc), e.op("Concat", *(drop(p, zero) for p in parts), axis=c.rank - 1)
     return tuple(v if wanted else None for v, wanted in zip(found, call.wanted, strict=False))
@@ -154,9 +162,14 @@ def _lstm_grad_body(
 
 @op("remat::LSTMUnitGrad", infer=_infer_grad, work=_work, body=_lstm_grad_body)
 def lstm_unit_grad(
-    call: Call, c: Array, gates: Array, lengths: Array | None = None, time: Array | None = None,
-    dh: Array | None = None, dc: Array | None = None,
-) -> tuple[Array | None, ...]:  # fmt: skip
+    call: Call,
+    c: Array,
+    gates: Array,
+    lengths: Array | None = None,
+    time: Array | None = None,
+    dh: Array | None = None,
+    dc: Array | None = None,
+) -> tuple[Array | None, ...]:
     """cell, gates, lengths, time, dhidden, dcell -> gradients of hidden, cell and gates."""
     cell, zero = wide(c), np.zeros(c.shape, wide(c).dtype)
     h_in, c_in = (zero if d is None else wide(d) for d in (dh, dc))
@@ -191,9 +204,8 @@ def gru_unit(
 
 
 def _gru_grad_body(
-    e: Emit, call: Call, h: Val, gates: Val, lengths: Val | None = None, time: Val | None = None,
-    dh: Val | None = None,
-) -> tuple[Val | None, ...]:  # fmt: skip
+    e: Emit, call: Call, h: Val, gates: Val, lengths: Val | None = None, time: Val | None = None, dh: Val | None = None
+) -> tuple[Val | None, ...]:
     zero = e.zeros(h.type)
     dh = zero if dh is None else dh
     _, u, g = _split(e, gates, 3)
@@ -207,9 +219,8 @@ def _gru_grad_body(
 
 @op("remat::GRUUnitGrad", infer=_infer_grad, work=_work, body=_gru_grad_body)
 def gru_unit_grad(
-    call: Call, h: Array, gates: Array, lengths: Array | None = None, time: Array | None = None,
-    dh: Array | None = None,
-) -> tuple[Array | None, ...]:  # fmt: skip
+    call: Call, h: Array, gates: Array, lengths: Array | None = None, time: Array | None = None, dh: Array | None = None
+) -> tuple[Array | None, ...]:
     """hidden, gates, lengths, time, dhidden -> gradients of hidden and gates."""
     state, zero = wide(h), np.zeros(h.shape, wide(h).dtype)
     incoming = wide_or_none(dh)

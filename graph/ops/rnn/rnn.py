@@ -78,10 +78,13 @@ def directions(call: Call, given: Sequences) -> Iterator[Direction]:
         added = 2 * given.hidden if resets_after else rows
         bias[:added] += recurrent[:added]
         cell = cells.Cell(
-            r, recurrent, None if given.p is None else wide(given.p[d]),
+            r,
+            recurrent,
+            None if given.p is None else wide(given.p[d]),
             act[d * len(act) // given.w.shape[0] : (d + 1) * len(act) // given.w.shape[0]],
-            bool(call.attribute("input_forget", 0)), resets_after,
-        )  # fmt: skip
+            bool(call.attribute("input_forget", 0)),
+            resets_after,
+        )
         state = (_start(call, given.h, d, x, given), _start(call, given.c, d, x, given))
         yield Direction(d, cell, turned(x, turn), w, bias, state, there, turn)
 
@@ -145,9 +148,11 @@ def _activations(call: Call, given: Sequences) -> list[cells.Activation]:
     if len(names) < count:
         raise ValueError(f"activations {names} are fewer than {count}")
     found = cells.activations(
-        names[:count], call.attribute("activation_alpha", None) or (), call.attribute("activation_beta", None) or (),
+        names[:count],
+        call.attribute("activation_alpha", None) or (),
+        call.attribute("activation_beta", None) or (),
         call.attribute("clip", None) or None,
-    )  # fmt: skip
+    )
     if given.kind != "LSTM":
         return found
     # Runtimes bound the arguments of gates only: the cell goes into its last activation as it is.
@@ -201,23 +206,40 @@ def _work(call: Call) -> Work:
 
 @op("RNN", work=_work, recompute=HEAVY, gradient_reads=("i0", "i1", "i2", "i3", "i4", "i5"))
 def rnn(
-    call: Call, x: Array, w: Array, r: Array, b: Array | None = None, lengths: Array | None = None,
+    call: Call,
+    x: Array,
+    w: Array,
+    r: Array,
+    b: Array | None = None,
+    lengths: Array | None = None,
     h: Array | None = None,
-) -> tuple[Array | None, ...]:  # fmt: skip
+) -> tuple[Array | None, ...]:
     return outputs(call, Sequences("RNN", x, w, r, b, lengths, h))
 
 
 @op("GRU", work=_work, recompute=HEAVY, gradient_reads=("i0", "i1", "i2", "i3", "i4", "i5"))
 def gru(
-    call: Call, x: Array, w: Array, r: Array, b: Array | None = None, lengths: Array | None = None,
+    call: Call,
+    x: Array,
+    w: Array,
+    r: Array,
+    b: Array | None = None,
+    lengths: Array | None = None,
     h: Array | None = None,
-) -> tuple[Array | None, ...]:  # fmt: skip
+) -> tuple[Array | None, ...]:
     return outputs(call, Sequences("GRU", x, w, r, b, lengths, h))
 
 
 @op("LSTM", work=_work, recompute=HEAVY, gradient_reads=("i0", "i1", "i2", "i3", "i4", "i5", "i6", "i7"))
 def lstm(
-    call: Call, x: Array, w: Array, r: Array, b: Array | None = None, lengths: Array | None = None,
-    h: Array | None = None, c: Array | None = None, p: Array | None = None,
-) -> tuple[Array | None, ...]:  # fmt: skip
+    call: Call,
+    x: Array,
+    w: Array,
+    r: Array,
+    b: Array | None = None,
+    lengths: Array | None = None,
+    h: Array | None = None,
+    c: Array | None = None,
+    p: Array | None = None,
+) -> tuple[Array | None, ...]:
     return outputs(call, Sequences("LSTM", x, w, r, b, lengths, h, c, p))

@@ -73,9 +73,7 @@ def gradients(
     for direction in directions(call, given):
         d, start = direction.index, direction.state[0]
         seen = None if arranged is None else turned(arranged[:, :, d] if layout else arranged[:, d], direction.turn)
-        ends = [
-            np.zeros_like(start) if end is None else wide(end[:, d] if layout else end[d]) for end in (dh, dc)
-        ]  # fmt: skip
+        ends = [np.zeros_like(start) if end is None else wide(end[:, d] if layout else end[d]) for end in (dh, dc)]
         dzx, sums, (h, c) = back_through(
             given.kind, direction, seen, ends[0], ends[1] if given.kind == "LSTM" else None
         )
@@ -143,18 +141,32 @@ def _work(call: Call) -> Work:
 
 @op("remat::RNNGrad", infer=_infer, work=_work, recompute=HEAVY)
 def rnn_grad(
-    call: Call, x: Array, w: Array, r: Array, b: Array | None = None, lengths: Array | None = None,
-    h: Array | None = None, dy: Array | None = None, dh: Array | None = None,
-) -> tuple[Array | None, ...]:  # fmt: skip
+    call: Call,
+    x: Array,
+    w: Array,
+    r: Array,
+    b: Array | None = None,
+    lengths: Array | None = None,
+    h: Array | None = None,
+    dy: Array | None = None,
+    dh: Array | None = None,
+) -> tuple[Array | None, ...]:
     given = Sequences("RNN", x, w, r, b, lengths, h)
     return _results(call, given, gradients(call, given, dy, dh, None))
 
 
 @op("remat::GRUGrad", infer=_infer, work=_work, recompute=HEAVY)
 def gru_grad(
-    call: Call, x: Array, w: Array, r: Array, b: Array | None = None, lengths: Array | None = None,
-    h: Array | None = None, dy: Array | None = None, dh: Array | None = None,
-) -> tuple[Array | None, ...]:  # fmt: skip
+    call: Call,
+    x: Array,
+    w: Array,
+    r: Array,
+    b: Array | None = None,
+    lengths: Array | None = None,
+    h: Array | None = None,
+    dy: Array | None = None,
+    dh: Array | None = None,
+) -> tuple[Array | None, ...]:
     """X, W, R, B, sequence_lens, initial_h, dY, dY_h -> dX, dW, dR, dB, dinitial_h."""
     given = Sequences("GRU", x, w, r, b, lengths, h)
     return _results(call, given, gradients(call, given, dy, dh, None))
@@ -162,10 +174,19 @@ def gru_grad(
 
 @op("remat::LSTMGrad", infer=_infer, work=_work, recompute=HEAVY)
 def lstm_grad(
-    call: Call, x: Array, w: Array, r: Array, b: Array | None = None, lengths: Array | None = None,
-    h: Array | None = None, c: Array | None = None, p: Array | None = None, dy: Array | None = None,
-    dh: Array | None = None, dc: Array | None = None,
-) -> tuple[Array | None, ...]:  # fmt: skip
+    call: Call,
+    x: Array,
+    w: Array,
+    r: Array,
+    b: Array | None = None,
+    lengths: Array | None = None,
+    h: Array | None = None,
+    c: Array | None = None,
+    p: Array | None = None,
+    dy: Array | None = None,
+    dh: Array | None = None,
+    dc: Array | None = None,
+) -> tuple[Array | None, ...]:
     """X, W, R, B, sequence_lens, initial_h, initial_c, P, dY, dY_h, dY_c -> dX, dW, dR, dB, dinitial_h, ..._c, dP."""
     given = Sequences("LSTM", x, w, r, b, lengths, h, c, p)
     return _results(call, given, gradients(call, given, dy, dh, dc))

@@ -15,8 +15,11 @@ from graph.ops.registry.registry import Call, Work, op
 from graph.ops.tensor.shape import written_twice
 
 _ADDING: dict[str, Callable[..., Any]] = {
-    "add": np.add.at, "mul": np.multiply.at, "max": np.maximum.at, "min": np.minimum.at,
-}  # fmt: skip
+    "add": np.add.at,
+    "mul": np.multiply.at,
+    "max": np.maximum.at,
+    "min": np.minimum.at,
+}
 
 
 def _whole(indices: np.ndarray, length: int) -> np.ndarray:

@@ -93,9 +93,7 @@ def split(call: Call, x: np.ndarray, lengths: np.ndarray | None = None) -> tuple
         given = [max(0, min(each, x.shape[axis] - i * each)) for i in range(count)]
     ends = np.cumsum(given)
     pieces = (x[(slice(None),) * axis + (slice(end - n, end),)] for n, end in zip(given, ends, strict=True))
-    return tuple(
-        np.array(piece, order="C") if want else None for piece, want in zip(pieces, call.wanted, strict=True)
-    )  # fmt: skip
+    return tuple(np.array(piece, order="C") if want else None for piece, want in zip(pieces, call.wanted, strict=True))
 
 
 @op("Slice", work=written_twice)
@@ -196,14 +194,13 @@ def pad(
         return np.array(np.pad(kept, grown, mode=mode), order="C")
     result = np.full(
         tuple(n + low + high for n, (low, high) in zip(kept.shape, grown, strict=True)),
-        0 if value is None else value.reshape(-1)[0], x.dtype,
-    )  # fmt: skip
+        0 if value is None else value.reshape(-1)[0],
+        x.dtype,
+    )
     result[tuple(slice(low, low + n) for n, (low, _) in zip(kept.shape, grown, strict=True))] = kept
     return result
 
 
 standard("Constant", "Range", work=moved)
-standard(
-    "DepthToSpace", "SpaceToDepth", "CenterCropPad", "NonZero", "Compress", "Unique", work=moved
-)  # fmt: skip
+standard("DepthToSpace", "SpaceToDepth", "CenterCropPad", "NonZero", "Compress", "Unique", work=moved)
 standard("ReverseSequence", work=moved, gradient_reads=("i1",))

@@ -51,10 +51,7 @@ def _sgd_body(e: Emit, call: Call, w: Val, g: Val, velocity: Val | None = None) 
     return (new,) if velocity is None or moved is None else (new, e.cast(moved, velocity.dtype))[: len(call.wanted)]
 
 
-@op(
-    "remat::SGD",
-    infer=_state_types(2), work=elementwise_work(3), takeover=((0, 0), (1, 2)), body=_sgd_body,
-)  # fmt: skip
+@op("remat::SGD", infer=_state_types(2), work=elementwise_work(3), takeover=((0, 0), (1, 2)), body=_sgd_body)
 def sgd(call: Call, w: np.ndarray, g: np.ndarray, velocity: np.ndarray | None = None) -> tuple[np.ndarray | None, ...]:
     """(w', velocity'): v' = momentum·v + (1 - dampening)·g, w' = w - lr·v'; a velocity left out is no momentum.
 
@@ -99,8 +96,11 @@ def _adam_body(e: Emit, call: Call, w: Val, g: Val, m: Val, v: Val, step: Val) -
 
 @op(
     "remat::Adam",
-    infer=_state_types(2, 3), work=elementwise_work(5), takeover=((0, 0), (1, 2), (2, 3)), body=_adam_body,
-)  # fmt: skip
+    infer=_state_types(2, 3),
+    work=elementwise_work(5),
+    takeover=((0, 0), (1, 2), (2, 3)),
+    body=_adam_body,
+)
 def adam(
     call: Call, w: np.ndarray, g: np.ndarray, m: np.ndarray, v: np.ndarray, step: np.ndarray
 ) -> tuple[np.ndarray | None, ...]:

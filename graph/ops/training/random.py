@@ -39,9 +39,7 @@ def _passes_through(call: Call) -> bool:
     return absent or (training is not None and not training.reshape(-1)[0])
 
 
-@op(
-    "Dropout", work=elementwise_work(2), takeover=((0, 0),), gradient_reads=("o1",), idle=_passes_through, **_RANDOM
-)  # fmt: skip
+@op("Dropout", work=elementwise_work(2), takeover=((0, 0),), gradient_reads=("o1",), idle=_passes_through, **_RANDOM)
 def dropout(
     call: Call, x: np.ndarray, ratio: np.ndarray | None = None, training: np.ndarray | None = None
 ) -> tuple[np.ndarray | None, ...]:
@@ -75,8 +73,11 @@ def _dropout_grad_body(e: Emit, call: Call, dy: Val, mask: Val) -> tuple[Val, ..
 
 @op(
     "remat::DropoutGrad",
-    infer=_dropout_grad_type, work=elementwise_work(2), takeover=((0, 0),), body=_dropout_grad_body,
-)  # fmt: skip
+    infer=_dropout_grad_type,
+    work=elementwise_work(2),
+    takeover=((0, 0),),
+    body=_dropout_grad_body,
+)
 def dropout_grad(call: Call, dy: np.ndarray, mask: np.ndarray) -> np.ndarray:
     wide = computable(dy)
     scale = wide.dtype.type(_inverse(call.attribute("ratio", 0.5)))

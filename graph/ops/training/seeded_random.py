@@ -31,8 +31,12 @@ def _seed_body(e: Emit, call: Call) -> tuple[Val, ...]:
 
 @op(
     "remat::Seed",
-    infer=lambda call: (SEED,), work=lambda call: Work(1), effect=Effect.RANDOM, recompute=NEVER, body=_seed_body,
-)  # fmt: skip
+    infer=lambda call: (SEED,),
+    work=lambda call: Work(1),
+    effect=Effect.RANDOM,
+    recompute=NEVER,
+    body=_seed_body,
+)
 def seed(call: Call) -> np.ndarray:
     """One int32: the attribute `seed` unless that is 0, else a draw of the run."""
     fixed = int(call.attribute("seed", 0))
@@ -89,9 +93,13 @@ def _inverse(ratio: float) -> float:
 
 @op(
     "remat::SeededDropout",
-    infer=_seeded_dropout_type, work=elementwise_work(16), takeover=((0, 0),), gradient_reads=("o1",),
-    recompute=CHEAP, body=_seeded_dropout_body,
-)  # fmt: skip
+    infer=_seeded_dropout_type,
+    work=elementwise_work(16),
+    takeover=((0, 0),),
+    gradient_reads=("o1",),
+    recompute=CHEAP,
+    body=_seeded_dropout_body,
+)
 def seeded_dropout(call: Call, x: np.ndarray, given: np.ndarray) -> tuple[np.ndarray | None, ...]:
     """(y, mask) of Dropout in training, with the attribute `ratio`."""
     ratio = float(call.attribute("ratio", 0.5))

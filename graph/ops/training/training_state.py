@@ -78,10 +78,7 @@ def assign(call: Call, old: np.ndarray, new: np.ndarray) -> np.ndarray:
     return np.array(narrow(wide(new), old))
 
 
-@op(
-    "remat::Clear", infer=_like_first, work=_work(0),
-    body=lambda e, call, x: (e.zeros(TensorType(x.dtype, x.shape)),),
-)  # fmt: skip
+@op("remat::Clear", infer=_like_first, work=_work(0), body=lambda e, call, x: (e.zeros(TensorType(x.dtype, x.shape)),))
 def clear(call: Call, state: np.ndarray) -> np.ndarray:
     """Zeros."""
     return np.zeros_like(state)

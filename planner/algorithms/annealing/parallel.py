@@ -74,9 +74,9 @@ class _Race:
 
     def is_proven(self, score: Score) -> bool:
         """Whether nothing can cost less."""
-        return self.has_budget() and not score.bytes_over_budget and score.cost <= max(
-            self.once, self.monitor.least_cost
-        )  # fmt: skip
+        return (
+            self.has_budget() and not score.bytes_over_budget and score.cost <= max(self.once, self.monitor.least_cost)
+        )
 
     def has_budget(self) -> bool:
         return bool(self.goal.budget_bytes)

@@ -195,5 +195,14 @@ def try_move_first(t: Any, stack: Any) -> bool:
 
 #: Each after the ones it calls.
 KERNELS = (
-    drawn, chance, is_repeat, near, next_crowded, window, joined, move_group_before, move_group_behind, try_move_first,
-)  # fmt: skip
+    drawn,
+    chance,
+    is_repeat,
+    near,
+    next_crowded,
+    window,
+    joined,
+    move_group_before,
+    move_group_behind,
+    try_move_first,
+)

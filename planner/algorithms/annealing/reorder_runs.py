@@ -64,16 +64,26 @@ def unrolled(problem: Problem, order: Order, lives: Lifetimes, strict_phases: bo
     none = np.zeros(steps, bool)
     return replace(
         problem,
-        cost=problem.cost[order], workspace=problem.workspace[order], engine=problem.engine[order],
+        cost=problem.cost[order],
+        workspace=problem.workspace[order],
+        engine=problem.engine[order],
         phase=(np.maximum.accumulate(phase) if strict_phases else problem.phase[order]).astype(np.int8),
-        repeat=np.full(steps, NEVER, np.int8), recompute=np.full(steps, ALLOW, np.int8),
-        optional=none, heavy=none,
+        repeat=np.full(steps, NEVER, np.int8),
+        recompute=np.full(steps, ALLOW, np.int8),
+        optional=none,
+        heavy=none,
         size=np.where(lives.stop > lives.start, problem.size[buffer], 0),
-        space=problem.space[buffer], hold=hold, checkpoint=problem.checkpoint[buffer],
-        reads=lives.read_instance, shape_reads=Csr.empty(steps), writes=lives.written_instance,
-        takeover=_takeovers(problem, lives), after_every=Csr.empty(steps),
-        after_first=_edges(problem, order, lives, first), choices=NO_CHOICES,
-    )  # fmt: skip
+        space=problem.space[buffer],
+        hold=hold,
+        checkpoint=problem.checkpoint[buffer],
+        reads=lives.read_instance,
+        shape_reads=Csr.empty(steps),
+        writes=lives.written_instance,
+        takeover=_takeovers(problem, lives),
+        after_every=Csr.empty(steps),
+        after_first=_edges(problem, order, lives, first),
+        choices=NO_CHOICES,
+    )
 
 
 def _takeovers(problem: Problem, lives: Lifetimes) -> Csr:

@@ -102,9 +102,17 @@ class Annealing:
         return without_unread(self.problem, tasks[tasks < self.problem.tasks]).order if len(tasks) else order
 
     def cooled(
-        self, t: Timeline, best: np.ndarray, limit: int, until: float, heat: float, enough: int, first_runs: int,
-        astray: float = 1.0, patience: int = 1,
-    ) -> None:  # fmt: skip
+        self,
+        t: Timeline,
+        best: np.ndarray,
+        limit: int,
+        until: float,
+        heat: float,
+        enough: int,
+        first_runs: int,
+        astray: float = 1.0,
+        patience: int = 1,
+    ) -> None:
         """Anneal a timeline from `heat` until it is cold."""
         anneal, monitor = self.kernels["anneal"], self.monitor
         stack, factors = np.zeros(STACK, np.int64), self.factors()

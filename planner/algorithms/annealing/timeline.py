@@ -95,11 +95,17 @@ def timeline_of(problem: Problem, order: Order, limit: int, free: bool, strict: 
     degree = tasks[:, on.DEGREE]
     uses = ROOM * int(degree[order].sum()) + len(at_start) + len(at_end) + SPARE * int(degree.max(initial=1))
     timeline = Timeline(
-        tasks, buffers, np.append(index, takeover.index), np.full((uses, on.USE_COLUMNS), -1, np.int64),
-        np.full((slots - SPARE // 2, on.RUN_COLUMNS), -1, np.int64), np.full(slots, -1, np.int64),
-        np.zeros(slots + 1, np.int64), np.zeros((int(np.diff(reads.pointer).max(initial=0)), 2), np.int64),
-        np.zeros(3 * LOG, np.int64), np.zeros(on.COUNTERS, np.int64),
-    )  # fmt: skip
+        tasks,
+        buffers,
+        np.append(index, takeover.index),
+        np.full((uses, on.USE_COLUMNS), -1, np.int64),
+        np.full((slots - SPARE // 2, on.RUN_COLUMNS), -1, np.int64),
+        np.full(slots, -1, np.int64),
+        np.zeros(slots + 1, np.int64),
+        np.zeros((int(np.diff(reads.pointer).max(initial=0)), 2), np.int64),
+        np.zeros(3 * LOG, np.int64),
+        np.zeros(on.COUNTERS, np.int64),
+    )
     _stand(timeline, on.START, at_start, reads=0, slot=-1)
     _stand(timeline, on.END, at_end, reads=1, slot=slots)
     timeline.counters[[on.LIMIT, on.RUNS, on.RANDOM]] = limit, 2, seed % 2147483646 + 1

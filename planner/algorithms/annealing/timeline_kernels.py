@@ -7,8 +7,24 @@ from typing import Any
 # Columns of `Timeline.tasks`: ticks, bytes, and flags; where the task's rows begin in `rows` (buffers it reads and
 # writes, tasks before whose first run all its runs stand, tasks whose first run stands before and behind its own), and
 # where they end; its first run, and one that stands nowhere.
-(COST, WORKSPACE, PHASE, AGAIN, MOVES, TAKES, DEGREE, READ, WRITE, EVERY, EARLIER, LATER, ENTRIES_END, FIRST_RUN, SPARE,
- TASK_COLUMNS) = range(16)  # fmt: skip
+(
+    COST,
+    WORKSPACE,
+    PHASE,
+    AGAIN,
+    MOVES,
+    TAKES,
+    DEGREE,
+    READ,
+    WRITE,
+    EVERY,
+    EARLIER,
+    LATER,
+    ENTRIES_END,
+    FIRST_RUN,
+    SPARE,
+    TASK_COLUMNS,
+) = range(16)
 # Columns of `Timeline.buffers`: bytes, the task that makes it, its first and last use, what its storage may come from.
 SIZE, MAKER, FIRST, LAST, TAKE, TAKE_END, BUFFER_COLUMNS = range(7)
 # Columns of `Timeline.uses`: the buffer, 1 for a read, the run, the buffer's next use and the one before.
@@ -374,7 +390,34 @@ def fill(t: Any, tasks: Any, stride: int) -> None:
 
 #: Each after the ones it calls.
 KERNELS = (
-    add_bytes, slot_of, is_read, refresh, span, connect, link, unlink, refresh_before, put_use, take_use, move_use,
-    put_run, take_run, carry_run, retained_before, shift, room_before, run_after, fresh_run, list_repeat,
-    unlist_repeat, note, has_log_room, add_repeat, drop_repeat, move_run, undo, commit, fill,
-)  # fmt: skip
+    add_bytes,
+    slot_of,
+    is_read,
+    refresh,
+    span,
+    connect,
+    link,
+    unlink,
+    refresh_before,
+    put_use,
+    take_use,
+    move_use,
+    put_run,
+    take_run,
+    carry_run,
+    retained_before,
+    shift,
+    room_before,
+    run_after,
+    fresh_run,
+    list_repeat,
+    unlist_repeat,
+    note,
+    has_log_room,
+    add_repeat,
+    drop_repeat,
+    move_run,
+    undo,
+    commit,
+    fill,
+)

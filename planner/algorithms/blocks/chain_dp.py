@@ -116,9 +116,22 @@ class Chain:
             if is_cancelled():
                 return None
             self.kernels["chained"](
-                items, first_item, reach, plans, budget, most, price, aims, begin, min(begin + slice_of, count + 1),
-                counts, states, waiting, of_ring, bars,
-            )  # fmt: skip
+                items,
+                first_item,
+                reach,
+                plans,
+                budget,
+                most,
+                price,
+                aims,
+                begin,
+                min(begin + slice_of, count + 1),
+                counts,
+                states,
+                waiting,
+                of_ring,
+                bars,
+            )
         if not counts[count]:
             return None
         best = int(np.argmin(states[count, : counts[count], COST]))
@@ -189,9 +202,13 @@ class Chain:
         blocks, end = self.blocks, begin + part.end - part.begin
         back = int(blocks.back[end])
         return np.concatenate(
-            [np.arange(blocks.out[begin], blocks.out[end]), [back, back],
-             np.arange(back, blocks.back[begin]), [blocks.back[begin]]]
-        )  # fmt: skip
+            [
+                np.arange(blocks.out[begin], blocks.out[end]),
+                [back, back],
+                np.arange(back, blocks.back[begin]),
+                [blocks.back[begin]],
+            ]
+        )
 
 
 def _repeats(steps: np.ndarray, tasks: int) -> tuple[np.ndarray, np.ndarray]:

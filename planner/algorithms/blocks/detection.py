@@ -201,10 +201,17 @@ def _kinds(frame: Frame, out: np.ndarray, back: np.ndarray) -> np.ndarray:
     rank[steps], home[steps] = np.arange(len(steps)) - begin[block], block
     tasks = frame.order[steps]
     row_task = np.stack(
-        [problem.cost[tasks], problem.workspace[tasks], frame.again[tasks], steps < frame.turn,
-         np.minimum(frame.latest[tasks] - back[block], 0), np.diff(problem.reads.pointer)[tasks],
-         np.diff(problem.writes.pointer)[tasks]], axis=1,
-    )  # fmt: skip
+        [
+            problem.cost[tasks],
+            problem.workspace[tasks],
+            frame.again[tasks],
+            steps < frame.turn,
+            np.minimum(frame.latest[tasks] - back[block], 0),
+            np.diff(problem.reads.pointer)[tasks],
+            np.diff(problem.writes.pointer)[tasks],
+        ],
+        axis=1,
+    )
     slot, entries = np.zeros(problem.buffers, np.int64), np.arange(len(problem.writes.index))
     slot[problem.writes.index] = entries - problem.writes.pointer[problem.writes.row_of_entry()]
     keys = [[row_task[a:b].tobytes()] for a, b in itertools.pairwise(begin.tolist())]
@@ -216,11 +223,17 @@ def _kinds(frame: Frame, out: np.ndarray, back: np.ndarray) -> np.ndarray:
         known = (made >= 0) & (home[made] >= 0)
         uses = outside(frame, buffer, out[of + 1], out[np.minimum(of + 2, count)], back[of + 1], back[of])
         row = np.stack(
-            [np.where(resident, 0, np.where(known, of - home[made], buffer + count)),
-             np.where(resident | ~known, -1, rank[made]), slot[buffer] * ~resident,
-             np.where(resident, 0, problem.size[buffer]), problem.hold[buffer], problem.space[buffer],
-             *(use & ~resident for use in uses)], axis=1,
-        ).astype(np.int64)  # fmt: skip
+            [
+                np.where(resident, 0, np.where(known, of - home[made], buffer + count)),
+                np.where(resident | ~known, -1, rank[made]),
+                slot[buffer] * ~resident,
+                np.where(resident, 0, problem.size[buffer]),
+                problem.hold[buffer],
+                problem.space[buffer],
+                *(use & ~resident for use in uses),
+            ],
+            axis=1,
+        ).astype(np.int64)
         ends = np.searchsorted(of, np.arange(count + 1))
         for k in range(count):
             keys[k].append(row[ends[k] : ends[k + 1]].tobytes())
@@ -237,9 +250,11 @@ def outside(
     The block ends before the step `end` on the way out, the next one before `far`; its way back is [back, back_end).
     """
     return (
-        frame.last_out[buffer] >= end, frame.last_out[buffer] >= far, frame.first_back[buffer] < back,
+        frame.last_out[buffer] >= end,
+        frame.last_out[buffer] >= far,
+        frame.first_back[buffer] < back,
         frame.last[buffer] >= back_end,
-    )  # fmt: skip
+    )
 
 
 _ODD = np.uint64(0x9E3779B97F4A7C15)

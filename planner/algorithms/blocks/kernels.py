@@ -110,10 +110,13 @@ def weighed(sheet: Any, steps: Any, count: int, plan: Any) -> None:
 def beats(a: Any, b: Any, quantum: int) -> bool:
     """Whether plan a is nowhere worse than plan b; peaks are told apart by `quantum` bytes."""
     return bool(
-        a[TICKS] <= b[TICKS] and a[SAVED] <= b[SAVED] and a[BACK] // quantum <= b[BACK] // quantum
-        and a[OUT] // quantum <= b[OUT] // quantum and a[DROPS] | b[DROPS] == b[DROPS]
+        a[TICKS] <= b[TICKS]
+        and a[SAVED] <= b[SAVED]
+        and a[BACK] // quantum <= b[BACK] // quantum
+        and a[OUT] // quantum <= b[OUT] // quantum
+        and a[DROPS] | b[DROPS] == b[DROPS]
         and a[NEEDS] | b[NEEDS] == b[NEEDS]
-    )  # fmt: skip
+    )
 
 
 def tried(sheet: Any, kept: int, steps: Any, plans: Any, count: int) -> int:
@@ -205,9 +208,20 @@ def highest_worth(states: Any, count: int, price: float) -> float:
 
 
 def extended(
-    states: Any, count: int, place: int, item: Any, plans: Any, budget: int, found: Any, begin: int, most: int,
-    price: float, aim: float, bars: Any, ring: int,
-) -> int:  # fmt: skip
+    states: Any,
+    count: int,
+    place: int,
+    item: Any,
+    plans: Any,
+    budget: int,
+    found: Any,
+    begin: int,
+    most: int,
+    price: float,
+    aim: float,
+    bars: Any,
+    ring: int,
+) -> int:
     """Add every state with every plan that fits behind it to `found`, from row `begin` on; how many there are now.
 
     `item` says the first plan, the end of them, and the bytes that lie under the part on the way out and back. What is
@@ -232,9 +246,22 @@ def extended(
 
 
 def chained(
-    items: Any, first_item: Any, reach: Any, plans: Any, budget: int, most: int, price: float, aims: Any, begin: int,
-    end: int, rows: Any, states: Any, waiting: Any, counts: Any, bars: Any,
-) -> None:  # fmt: skip
+    items: Any,
+    first_item: Any,
+    reach: Any,
+    plans: Any,
+    budget: int,
+    most: int,
+    price: float,
+    aims: Any,
+    begin: int,
+    end: int,
+    rows: Any,
+    states: Any,
+    waiting: Any,
+    counts: Any,
+    bars: Any,
+) -> None:
     """Fill `states` with those in front of the blocks [begin, end), `rows` with how many, after all blocks before.
 
     Item i leads over `reach[i]` blocks; those of position k are [first_item[k], first_item[k + 1]). `aims` are the
@@ -251,9 +278,20 @@ def chained(
         for i in range(first_item[k], first_item[k + 1]):
             to = (k + reach[i]) % ring
             counts[to] = extended(
-                states[k], rows[k], k, items[i], plans, budget, waiting[to], counts[to], most, price,
-                aims[k + reach[i]], bars, to,
-            )  # fmt: skip
+                states[k],
+                rows[k],
+                k,
+                items[i],
+                plans,
+                budget,
+                waiting[to],
+                counts[to],
+                most,
+                price,
+                aims[k + reach[i]],
+                bars,
+                to,
+            )
 
 
 def _signatures() -> dict[str, Any]:
@@ -263,9 +301,11 @@ def _signatures() -> dict[str, Any]:
     real = numba.float64
     sheet = numba.types.NamedUniTuple(row, len(Sheet._fields), Sheet)  # type: ignore[no-untyped-call]
     return {
-        "walked": whole(sheet, whole, row), "taken_over": whole(sheet, whole),
+        "walked": whole(sheet, whole, row),
+        "taken_over": whole(sheet, whole),
         "weighed": numba.void(sheet, row, whole, row),
-        "beats": numba.boolean(row, row, whole), "tried": whole(sheet, whole, row, table, whole),
+        "beats": numba.boolean(row, row, whole),
+        "tried": whole(sheet, whole, row, table, whole),
         "searched": whole(sheet, whole, whole, row, table),
         "thinned": whole(table, whole, whole, real, real),
         "highest_worth": real(table, whole, real),
@@ -273,10 +313,12 @@ def _signatures() -> dict[str, Any]:
         "chained": numba.void(
             table, row, row, table, whole, whole, real, real[::1], whole, whole, row, cube, cube, row, real[::1]
         ),
-    }  # fmt: skip
+    }
 
 
 KERNELS = Kernels(
-    (walked, taken_over, weighed, beats, tried, searched, thinned, highest_worth, extended, chained), _signatures, {},
+    (walked, taken_over, weighed, beats, tried, searched, thinned, highest_worth, extended, chained),
+    _signatures,
+    {},
     frozenset({"thinned", "extended", "chained"}),
-)  # fmt: skip
+)

@@ -98,13 +98,16 @@ def part_of(blocks: Blocks, begin: int, end: int, as_lists: bool) -> Part:
         came = (made >= blocks.out[begin - 1]) & (made < out[0]) & plain
         came &= (frame.last_out[buffer] < blocks.out[begin + 1]) & (frame.first_back[buffer] >= blocks.back[begin])
     incoming = ~own & (made >= out[1]) & (made < back[0]) & ~resident
-    rows = [(local[reader], read), *((np.full(int(use.sum()), t), np.flatnonzero(use)) for t, use in (
-        (count, on & (made < out[1])), (turn, stays & (made < out[1])), (n - 1, behind)))]  # fmt: skip
+    rows = [
+        (local[reader], read),
+        *(
+            (np.full(int(use.sum()), t), np.flatnonzero(use))
+            for t, use in ((count, on & (made < out[1])), (turn, stays & (made < out[1])), (n - 1, behind))
+        ),
+    ]
     reads = Csr.of_pairs(n, np.concatenate([r for r, _ in rows]), np.concatenate([c for _, c in rows]))
     entering = np.flatnonzero(incoming)
-    writes = Csr.of_pairs(
-        n, np.append(local[writer], np.full(len(entering), turn)), np.append(written, entering)
-    )  # fmt: skip
+    writes = Csr.of_pairs(n, np.append(local[writer], np.full(len(entering), turn)), np.append(written, entering))
     crosses = (frame.first_back[buffer] < len(frame.order)) & (bit >= 0)
     base, kept = (sum(1 << int(i) for i in bit[chosen]) for chosen in (crosses, crosses & ~inner))
 
@@ -123,13 +126,24 @@ def part_of(blocks: Blocks, begin: int, end: int, as_lists: bool) -> Part:
     takeover = Csr.of_pairs(len(buffer), of[fits], at[fits])
     quantum = max(1, int(size.sum()) // PEAKS)
     sheet = Sheet(
-        column(of_tasks(problem.cost[tasks], (0, 0, 0))), column(of_tasks(problem.workspace[tasks], (0, 0, 0))),
-        column(reads.pointer), column(reads.index), column(writes.pointer), column(writes.index), column(size),
-        column(producer), column(bit), column(_numbered(came)), column(leads),
-        column(takeover.pointer), column(takeover.index), column(np.zeros(len(buffer))),
-        column(np.zeros(n + len(reads.index))), column(np.sort(bit[(bit >= 0) & ~inner])),
+        column(of_tasks(problem.cost[tasks], (0, 0, 0))),
+        column(of_tasks(problem.workspace[tasks], (0, 0, 0))),
+        column(reads.pointer),
+        column(reads.index),
+        column(writes.pointer),
+        column(writes.index),
+        column(size),
+        column(producer),
+        column(bit),
+        column(_numbered(came)),
+        column(leads),
+        column(takeover.pointer),
+        column(takeover.index),
+        column(np.zeros(len(buffer))),
+        column(np.zeros(n + len(reads.index))),
+        column(np.sort(bit[(bit >= 0) & ~inner])),
         column(np.array([turn, quantum])),
-    )  # fmt: skip
+    )
     step_bytes = _step_bytes(reads, writes, size, np.asarray(sheet.workspace), takeover)
     return Part(begin, end, sheet, of_tasks(tasks, (-1, -1, -1)), step_bytes, base, kept)
 

@@ -36,11 +36,16 @@ def ledger_of(places: np.ndarray) -> Ledger:
     starts = np.arange(blocks) * block
     places = np.ascontiguousarray(places, np.int64)
     return Ledger(
-        places.copy(), np.zeros(blocks, np.int64), np.maximum.reduceat(places, starts) if blocks else places,
+        places.copy(),
+        np.zeros(blocks, np.int64),
+        np.maximum.reduceat(places, starts) if blocks else places,
         np.minimum.reduceat(places, starts) if blocks else places,
-        np.zeros(blocks, np.int64), np.full(blocks, NO_LIMIT),
-        np.zeros(length + 1, np.int64), np.full(1, NO_LIMIT), block,
-    )  # fmt: skip
+        np.zeros(blocks, np.int64),
+        np.full(blocks, NO_LIMIT),
+        np.zeros(length + 1, np.int64),
+        np.full(1, NO_LIMIT),
+        block,
+    )
 
 
 def add(ledger: Any, begin: int, end: int, amount: int) -> None:

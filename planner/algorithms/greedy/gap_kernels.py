@@ -267,10 +267,25 @@ def _signatures() -> dict[str, Any]:
 
 KERNELS = Kernels(
     (
-        add, count_part, count_above, count_once, at_place, use_before, add_use, sort_chain, chain_bytes,
-        output_gain, seed_chain, price_inputs, price_chain, price, close, price_all, close_best,
+        add,
+        count_part,
+        count_above,
+        count_once,
+        at_place,
+        use_before,
+        add_use,
+        sort_chain,
+        chain_bytes,
+        output_gain,
+        seed_chain,
+        price_inputs,
+        price_chain,
+        price,
+        close,
+        price_all,
+        close_best,
     ),
     _signatures,
     {"count_part": count_part_loop},
     frozenset({"add", "count_once", "close_best"}),
-)  # fmt: skip
+)

@@ -111,16 +111,34 @@ def board_of(
 
     empty = np.zeros(0, np.int64)
     board = Board(
-        column(order), column(problem.cost), column(problem.workspace), column(_latest(problem, repeatable, order)),
-        column(problem.reads.pointer), column(problem.reads.index),
-        column(problem.writes.pointer), column(problem.writes.index),
-        column(size), column(problem.producer()), column(problem.hold == RESIDENT), column(first_use),
-        column(place, room), column(following, room), column(preceding, room), column(is_read, room),
-        column(buffer, room), column(free, room), column(taker, room),
-        column(empty, steps + 1), column(empty, problem.buffers),
-        column(empty, problem.buffers), column(empty, problem.buffers), column(empty, CHAIN),
-        column(empty, room), column(empty, room), column(np.array([uses, 0, 0, 0, 0])),
-    )  # fmt: skip
+        column(order),
+        column(problem.cost),
+        column(problem.workspace),
+        column(_latest(problem, repeatable, order)),
+        column(problem.reads.pointer),
+        column(problem.reads.index),
+        column(problem.writes.pointer),
+        column(problem.writes.index),
+        column(size),
+        column(problem.producer()),
+        column(problem.hold == RESIDENT),
+        column(first_use),
+        column(place, room),
+        column(following, room),
+        column(preceding, room),
+        column(is_read, room),
+        column(buffer, room),
+        column(free, room),
+        column(taker, room),
+        column(empty, steps + 1),
+        column(empty, problem.buffers),
+        column(empty, problem.buffers),
+        column(empty, problem.buffers),
+        column(empty, CHAIN),
+        column(empty, room),
+        column(empty, room),
+        column(np.array([uses, 0, 0, 0, 0])),
+    )
     return board, ledger_of(_places(problem, sequence))
 
 
@@ -147,8 +165,13 @@ def _uses(problem: Problem, order: Order, lives: Lifetimes) -> tuple[np.ndarray,
     producer = problem.producer()[lives.buffer[handed]]
     phase = np.where(producer < 0, 0, problem.phase[producer])
     hand_out = np.maximum(liveness.phase_ends(problem, order)[phase] - 1, lives.start[handed])
-    at = [initial * 0 - 1, 2 * reader_step + 1, 2 * write_step + 1, 2 * hand_out + 1,
-          np.full(len(to_end) + len(handed), 2 * steps + 1)]  # fmt: skip
+    at = [
+        initial * 0 - 1,
+        2 * reader_step + 1,
+        2 * write_step + 1,
+        2 * hand_out + 1,
+        np.full(len(to_end) + len(handed), 2 * steps + 1),
+    ]
     instance = np.concatenate([initial, read, written, handed, to_end, handed])
     is_read = np.concatenate(
         [np.full(len(part), flag) for part, flag in zip(at, (False, True, False, True, True), strict=True)]

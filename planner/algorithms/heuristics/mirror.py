@@ -242,9 +242,12 @@ class _Frontier:
                 self.reader_here.pop(b, None)
         del self.cost[group], self.lowest[group]
         return Group(
-            tuple(tasks), tuple(allocated), tuple(released),
-            sum(self.size[b] for b in allocated), sum(self.size[b] for b in released),
-        )  # fmt: skip
+            tuple(tasks),
+            tuple(allocated),
+            tuple(released),
+            sum(self.size[b] for b in allocated),
+            sum(self.size[b] for b in released),
+        )
 
     def leave_all(self) -> list[Group]:
         """Empty the frontier: the groups that were in it, by their lowest task."""

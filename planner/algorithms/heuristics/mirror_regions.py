@@ -38,9 +38,14 @@ class ForwardTasks:
         target = forward & (np.diff(behind.pointer) == 0)
         target[writes.row_of_entry()[held]] = True
         return cls(
-            (forward & rerunnable(problem)).tolist(), target.tolist(), reads.lists(), writes.lists(),
-            reads.transposed(problem.buffers).lists(), before.lists(), behind.lists(),
-        )  # fmt: skip
+            (forward & rerunnable(problem)).tolist(),
+            target.tolist(),
+            reads.lists(),
+            writes.lists(),
+            reads.transposed(problem.buffers).lists(),
+            before.lists(),
+            behind.lists(),
+        )
 
 
 def rerunnable(problem: Problem) -> np.ndarray:

@@ -58,7 +58,7 @@ def small(tmp_path: Path) -> Iterator[Callable[..., TestClient]]:
         ({"depth": 8}, {**chain(1), "annotations": {"a": json.loads("[" * 9 + "]" * 9)}}, "too_deep"),
     ],
     ids=["nodes", "values", "names", "attributes", "depth"],
-)  # fmt: skip
+)
 def test_a_graph_past_a_limit_is_refused(
     limits: dict[str, int], document: dict[str, Any], code: str, small: Any
 ) -> None:
@@ -108,10 +108,14 @@ def test_a_body_of_nothing_but_names_is_never_a_dict() -> None:
         '{"graph": {"format": "remat/1", "values": [{"name": "x", "shape": [' + "9" * 4_000 + "]}]}}",
         '{"graph": {"format": "remat/1", "values": [{"name": "x", "shape": [9223372036854775807, 9223372036854775807],'
         ' "dtype": "float64", "role": "input"}], "nodes": [], "outputs": []}, "budget": "50%"}',
-        '{"graph": NaN}', '{"graph_id": "\\ud800"}', '{"graph_id": "' + "\\u0000" * 1_000 + '"}', "[" * 1_000_000, "",
+        '{"graph": NaN}',
+        '{"graph_id": "\\ud800"}',
+        '{"graph_id": "' + "\\u0000" * 1_000 + '"}',
+        "[" * 1_000_000,
+        "",
     ],
     ids=lambda text: text[:40],
-)  # fmt: skip
+)
 def test_deep_nests_and_huge_numbers_are_refused(text: str, client: TestClient) -> None:
     answer = client.post("/v1/plans", content=text.encode(), headers=JSON)
     assert 400 <= answer.status_code < 500, answer.text
@@ -121,16 +125,27 @@ def test_deep_nests_and_huge_numbers_are_refused(text: str, client: TestClient) 
 @pytest.mark.parametrize(
     "headers",
     [
-        {"prefer": "wait=1e308"}, {"prefer": "wait=-1"}, {"prefer": ",".join(["wait=1"] * 2_000)},
-        {"accept": ",".join(f"a/{n};q=0.{n}" for n in range(1_000))}, {"accept": ";;;,,,q="},
-        {"if-none-match": ",".join(['"x"'] * 2_000)}, {"content-encoding": "gzip, gzip, gzip"},
-        {"content-encoding": "identity," * 1_000}, {"content-type": "application/json; charset=utf-7"},
-        {"idempotency-key": "k" * 256}, {"last-event-id": "9" * 1_000}, {"content-length": "9" * 30},
-        {"authorization": "Bearer " + "x" * 4_000}, {"traceparent": "00-" + "z" * 52}, {"x-forwarded-for": "','"},
-        {"host": "[::1"}, {"range": "bytes=0-,1-,2-"}, {"x-http-method-override": "DELETE"},
+        {"prefer": "wait=1e308"},
+        {"prefer": "wait=-1"},
+        {"prefer": ",".join(["wait=1"] * 2_000)},
+        {"accept": ",".join(f"a/{n};q=0.{n}" for n in range(1_000))},
+        {"accept": ";;;,,,q="},
+        {"if-none-match": ",".join(['"x"'] * 2_000)},
+        {"content-encoding": "gzip, gzip, gzip"},
+        {"content-encoding": "identity," * 1_000},
+        {"content-type": "application/json; charset=utf-7"},
+        {"idempotency-key": "k" * 256},
+        {"last-event-id": "9" * 1_000},
+        {"content-length": "9" * 30},
+        {"authorization": "Bearer " + "x" * 4_000},
+        {"traceparent": "00-" + "z" * 52},
+        {"x-forwarded-for": "','"},
+        {"host": "[::1"},
+        {"range": "bytes=0-,1-,2-"},
+        {"x-http-method-override": "DELETE"},
     ],
     ids=lambda headers: next(iter(headers)),
-)  # fmt: skip
+)
 def test_header_games_are_lost(headers: dict[str, str], client: TestClient) -> None:
     body = json.dumps({"graph": chain(2), "budget": "90%", "planner": "greedy", "iterations": 2})
     for method, path in (("POST", "/v1/plans"), ("GET", "/v1/graphs/none"), ("GET", "/v1/operations/none/events")):
@@ -349,19 +364,22 @@ def test_an_answer_that_nobody_takes_is_given_up(listening: Any, monkeypatch: py
 @pytest.mark.parametrize(
     "request_text",
     [
-        b"GET / HTTP/9.9\r\nhost: x\r\n\r\n", b"GET  /livez HTTP/1.1\r\n\r\n", b"\x16\x03\x01\x02\x00\x01\x00\x01",
+        b"GET / HTTP/9.9\r\nhost: x\r\n\r\n",
+        b"GET  /livez HTTP/1.1\r\n\r\n",
+        b"\x16\x03\x01\x02\x00\x01\x00\x01",
         b"GET /livez HTTP/1.1\r\nhost: x\r\nx: " + b"y" * 100_000 + b"\r\n\r\n",
         b"GET /livez HTTP/1.1\r\n" + b"".join(b"h%d: x\r\n" % n for n in range(5_000)) + b"\r\n",
         b"POST /v1/graphs HTTP/1.1\r\nhost: x\r\ncontent-length: 5\r\ncontent-length: 6\r\n\r\n{}",
         b"POST /v1/graphs HTTP/1.1\r\nhost: x\r\ncontent-length: -1\r\n\r\n",
         b"POST /v1/graphs HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\nffffffffffffffffffffff\r\n",
         b"POST /v1/graphs HTTP/1.1\r\nhost: x\r\ntransfer-encoding: gzip, chunked\r\n\r\n0\r\n\r\n",
-        b"GET /livez HTTP/1.1\r\nhost: x\r\nx: a\x00b\r\n\r\n", b"GET /livez HTTP/1.1\r\nhost: x\r\n y: fold\r\n\r\n",
+        b"GET /livez HTTP/1.1\r\nhost: x\r\nx: a\x00b\r\n\r\n",
+        b"GET /livez HTTP/1.1\r\nhost: x\r\n y: fold\r\n\r\n",
         b"GET /livez HTTP/1.1\r\nhost: x\r\nhost: y\r\n\r\n",
         b"POST /v1/graphs HTTP/1.1\r\nhost: x\r\ncontent-length: 5\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\nG",
     ],
     ids=lambda text: repr(text[:30]),
-)  # fmt: skip
+)
 def test_what_is_no_request_is_refused_and_the_next_client_is_answered(request_text: bytes, listening: Any) -> None:
     port = listening(head_seconds=0.8, body_seconds=0.3)
     with connected(port) as strange:

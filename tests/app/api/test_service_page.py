@@ -96,16 +96,21 @@ class Session:
             port, metrics = one.getsockname()[1], other.getsockname()[1]
         self.url = f"http://127.0.0.1:{port}"
         self.places = places | {
-            "localhost:8000": f"127.0.0.1:{port}", "one.example:8000": f"127.0.0.1:{port}",
+            "localhost:8000": f"127.0.0.1:{port}",
+            "one.example:8000": f"127.0.0.1:{port}",
             "--port 8000": f"--port {port}",
-            "127.0.0.1:9100": f"127.0.0.1:{metrics}", "/var/lib/remat": str(folder / "var"),
-        }  # fmt: skip
+            "127.0.0.1:9100": f"127.0.0.1:{metrics}",
+            "/var/lib/remat": str(folder / "var"),
+        }
         self.folder, self.key = folder, ""
         self.running: dict[str, subprocess.Popen[str]] = {}
         self.environment = os.environ | {
-            "PATH": f"{folder / 'bin'}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1",
-            "REMAT_LOG_LEVEL": "warning", "REMAT_DRAIN_SECONDS": "5",
-        }  # fmt: skip
+            "PATH": f"{folder / 'bin'}:{os.environ['PATH']}",
+            "PYTHONPATH": str(ROOT),
+            "OMP_NUM_THREADS": "1",
+            "REMAT_LOG_LEVEL": "warning",
+            "REMAT_DRAIN_SECONDS": "5",
+        }
         self._make("remat", f'{sys.executable} -m remat "$@"')
         self._make("curl", f'{shutil.which("curl")} --fail-with-body --max-time {PATIENCE_S:g} "$@"')  # an error is one
         (folder / "question.json").write_text(json.dumps({"graph": chain(3), "budget": "80%", "search_seconds": 1}))
@@ -219,9 +224,10 @@ def test_the_commands_for_one_machine_run(page: str, tmp_path: Path) -> None:
 @pytest.mark.heavy
 def test_the_commands_for_three_hosts_run(tmp_path: Path, postgres: Cluster) -> None:
     places = {
-        "db.example:5432": f"127.0.0.1:{postgres.port}", "-h db.example -p 5432": f"-h 127.0.0.1 -p {postgres.port}",
+        "db.example:5432": f"127.0.0.1:{postgres.port}",
+        "-h db.example -p 5432": f"-h 127.0.0.1 -p {postgres.port}",
         "s3://remat/blobs": f"file://{tmp_path}/blobs",
-    }  # fmt: skip
+    }
     session = Session(tmp_path, places)
     session.environment["PATH"] += f":{postgres.bin}"
     try:

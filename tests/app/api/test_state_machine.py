@@ -367,9 +367,11 @@ class Machine(stateful.RuleBasedStateMachine):
     # ── plans ──
 
     @rule(
-        question=questions, wait=st.booleans(), key=st.sampled_from(("", "", "k1", "k2")),
+        question=questions,
+        wait=st.booleans(),
+        key=st.sampled_from(("", "", "k1", "k2")),
         sections=st.sampled_from(SECTIONS),
-    )  # fmt: skip
+    )
     def post_plan(self, question: Question, wait: bool, key: str, sections: tuple[str, ...]) -> None:
         self._post(question, wait, key, sections)
 
@@ -557,13 +559,18 @@ class Machine(stateful.RuleBasedStateMachine):
 
     @rule(pick=picks, kind=st.sampled_from(tuple(UNKNOWN)))
     def ask_for_what_is_anothers(self, pick: int, kind: str) -> None:
-        things: list[tuple[str, str]] = [
-            *((id, tenant) for id in self.graphs for tenant in TENANTS if id not in self.owned[tenant]),
-        ] if kind == "graphs" else [
-            (id, tenant) for id, made in self.operations.items() for tenant in TENANTS if tenant != made.question.tenant
-        ] if kind == "operations" else [
-            (id, tenant) for id in self.plans for tenant in TENANTS if self.planned[id] not in self.owned[tenant]
-        ]  # fmt: skip
+        things: list[tuple[str, str]] = (
+            [*((id, tenant) for id in self.graphs for tenant in TENANTS if id not in self.owned[tenant])]
+            if kind == "graphs"
+            else [
+                (id, tenant)
+                for id, made in self.operations.items()
+                for tenant in TENANTS
+                if tenant != made.question.tenant
+            ]
+            if kind == "operations"
+            else [(id, tenant) for id in self.plans for tenant in TENANTS if self.planned[id] not in self.owned[tenant]]
+        )
         if not things:
             return
         id, tenant = sorted(things)[pick % len(things)]

@@ -68,7 +68,7 @@ def test_people_read_first_whether_it_fits(run: Run, model: Path) -> None:
         (["batch", "MODEL", "--budgets", "90%", "--html", "nowhere/page.html"], "make the folder first"),
     ],
     ids=lambda given: " ".join(given) if isinstance(given, list) else None,
-)  # fmt: skip
+)
 def test_what_cannot_be_written_is_told_before_the_search(
     run: Run, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], said: str
 ) -> None:
@@ -161,8 +161,11 @@ def test_flags_beat_the_request_file(run: Run, model: Path, tmp_path: Path) -> N
 
     flags = {"budget": "90%", "seed": 4, "inputs": ["b=2x3"], "counts": None}
     assert request_fields(file, flags) == {
-        "budget": "90%", "seed": 4, "counts": "activations", "inputs": {"a": [1], "b": [2, 3]},
-    }  # fmt: skip
+        "budget": "90%",
+        "seed": 4,
+        "counts": "activations",
+        "inputs": {"a": [1], "b": [2, 3]},
+    }
 
 
 @pytest.mark.parametrize(
@@ -325,7 +328,10 @@ def test_a_reader_who_has_seen_enough_is_no_fault(unbuffered: str) -> None:
     os.close(read)
     done = subprocess.run(
         [sys.executable, "-m", "remat", "schema", "report"],
-        stdout=write, stderr=subprocess.PIPE, env={**os.environ, "PYTHONUNBUFFERED": unbuffered}, check=False,
-    )  # fmt: skip
+        stdout=write,
+        stderr=subprocess.PIPE,
+        env={**os.environ, "PYTHONUNBUFFERED": unbuffered},
+        check=False,
+    )
     os.close(write)
     assert (done.returncode, done.stderr) == (0, b"")

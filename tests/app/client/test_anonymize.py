@@ -55,11 +55,12 @@ def model() -> bytes:
     ]
     initializers = {**WEIGHTS, "encoder.mask": LEARNED_MASK, "flat.shape": np.array([-1])}
     graph = helper.make_graph(
-        nodes, "our_secret_network",
+        nodes,
+        "our_secret_network",
         [helper.make_tensor_value_info("tokens", onnx.TensorProto.FLOAT, ["N", 16])],
         [helper.make_tensor_value_info("training_loss", onnx.TensorProto.FLOAT, [])],
         [numpy_helper.from_array(array, name) for name, array in initializers.items()],
-    )  # fmt: skip
+    )
     made: bytes = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)]).SerializeToString()
     return made
 
@@ -90,9 +91,17 @@ def test_neither_weights_nor_names_leave_and_the_answer_speaks_of_the_callers_mo
     names = [*WEIGHTS, "tokens", "encode", "place", "masking", "attend", "decode", "flatten", "averaging", "secret"]
     names += ["encoded", "placed", "attention", "logits", "training_loss", "encoder.mask"]
     report = Client("http://service", transport=wire).plan(
-        model(), batch=8, budget="90%", loss="training_loss", keep=["attention"], recompute=["placed"],
-        hide_names=True, execute="yes", **QUICK, **{"return": ["plan", "source", "graph", "layout", "explain"]},
-    )  # fmt: skip
+        model(),
+        batch=8,
+        budget="90%",
+        loss="training_loss",
+        keep=["attention"],
+        recompute=["placed"],
+        hide_names=True,
+        execute="yes",
+        **QUICK,
+        **{"return": ["plan", "source", "graph", "layout", "explain"]},
+    )
     assert wire.asked
     for request, body in wire.asked:
         everything = body + str(request.url).encode() + repr(request.headers.raw).encode()
@@ -248,13 +257,15 @@ def test_names_made_of_hashes_never_meet_a_name_of_the_caller() -> None:
 
 def test_versions_of_a_name_are_found_at_home() -> None:
     made = {
-        "format": "remat/1", "naming": "mutable", "outputs": ["y"],
+        "format": "remat/1",
+        "naming": "mutable",
+        "outputs": ["y"],
         "values": [{"name": "x", "shape": [4], "dtype": "float32", "role": "input"}],
         "nodes": [
             {"name": "a", "op": "Relu", "inputs": ["x"], "outputs": ["y"]},
             {"name": "b", "op": "Neg", "inputs": ["y"], "outputs": ["y"]},
         ],
-    }  # fmt: skip
+    }
     graph = load(msgspec.json.encode(made))
     home = Home(graph, KEY)
     by_version, by_name = (home.fields({"keep": [name]})["keep"] for name in ("y@1", graph.values[1].name))
@@ -269,20 +280,29 @@ def test_every_field_that_holds_names_is_hidden() -> None:
     home = Home(b.build([1]), KEY)
     rule = {"op": "own::OpGrad", "reads": ["inputs[0]", "incoming"]}
     asked = {
-        "loss": "depth", "keep": ["depth"], "recompute": ["depth"], "checkpoints": ["depth"],
+        "loss": "depth",
+        "keep": ["depth"],
+        "recompute": ["depth"],
+        "checkpoints": ["depth"],
         "differentiate": {
-            "of": {"depth": "width"}, "with_respect_to": ["width"], "head_gradients": {"depth": {"value": 1}},
-            "no_gradient": ["depth"], "skip": ["height"], "row_sparse": ["width"], "gradient_rules": {"own::Op": rule},
+            "of": {"depth": "width"},
+            "with_respect_to": ["width"],
+            "head_gradients": {"depth": {"value": 1}},
+            "no_gradient": ["depth"],
+            "skip": ["height"],
+            "row_sparse": ["width"],
+            "gradient_rules": {"own::Op": rule},
             "unreachable": "zeros",
         },
-    }  # fmt: skip
+    }
     sent = home.fields(asked)
     assert not {"width", "height", "depth", "own::Op", "own::OpGrad"} & set(words_of(sent))
     assert {"inputs[0]", "incoming", "value", "zeros"} <= set(words_of(sent))
     assert home.restored(sent) == asked
     assert home.fields({"differentiate": {"row_sparse": "all", "skip": {"first": 2}}})["differentiate"] == {
-        "row_sparse": "all", "skip": {"first": 2},
-    }  # fmt: skip
+        "row_sparse": "all",
+        "skip": {"first": 2},
+    }
 
 
 def test_another_key_gives_other_hashes_and_the_same_the_same() -> None:

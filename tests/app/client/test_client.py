@@ -31,9 +31,17 @@ LEFT_OUT = {
 }
 #: What HTTP says of itself; no operation declares it.
 HTTP = {
-    "accept", "accept-encoding", "authorization", "connection", "content-encoding", "content-length", "content-type",
-    "host", "transfer-encoding", "user-agent",
-}  # fmt: skip
+    "accept",
+    "accept-encoding",
+    "authorization",
+    "connection",
+    "content-encoding",
+    "content-length",
+    "content-type",
+    "host",
+    "transfer-encoding",
+    "user-agent",
+}
 
 
 #: A plan of a few milliseconds.

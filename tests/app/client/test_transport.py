@@ -137,9 +137,11 @@ def test_what_is_wrong_is_not_asked_again_and_names_code_path_and_remedy(pauses:
 def test_every_question_is_put_once_and_waited_for(ask: Any, place: str, pauses: list[float]) -> None:
     found = {"warnings": ["as asked"]}
     script = Script(
-        httpx2.ReadTimeout("slow"), httpx2.Response(202, json=operation("queued")),
-        httpx2.Response(200, json=operation("succeeded", result=f"{place}/r")), httpx2.Response(200, json=found),
-    )  # fmt: skip
+        httpx2.ReadTimeout("slow"),
+        httpx2.Response(202, json=operation("queued")),
+        httpx2.Response(200, json=operation("succeeded", result=f"{place}/r")),
+        httpx2.Response(200, json=found),
+    )
     told: list[Any] = []
     assert ask(client(script), timeout=60, on_progress=told.append) == found
     first, again, *_, last = script.asked
@@ -205,9 +207,7 @@ def test_who_waits_no_longer_learns_what_goes_on(pauses: list[float]) -> None:
 
 def test_a_failed_operation_is_its_problem(pauses: list[float]) -> None:
     said = problem(500, "out_of_memory").json()
-    script = Script(
-        httpx2.Response(202, json=operation()), httpx2.Response(200, json=operation("failed", error=said))
-    )  # fmt: skip
+    script = Script(httpx2.Response(202, json=operation()), httpx2.Response(200, json=operation("failed", error=said)))
     with pytest.raises(OperationFailed, match="out_of_memory") as told:
         client(script).plan(chain())
     assert told.value.operation == "op1"
@@ -224,10 +224,12 @@ def test_a_broken_stream_goes_on_behind_the_last_event_seen(pauses: list[float])
 
 def test_a_stream_that_a_draining_service_ends_is_taken_up_again(pauses: list[float]) -> None:
     script = Script(
-        streamed(event(1, "state", operation())), httpx2.Response(200, json=operation()),
-        problem(503, Retry_After="5"), httpx2.Response(200, json=operation()),
+        streamed(event(1, "state", operation())),
+        httpx2.Response(200, json=operation()),
+        problem(503, Retry_After="5"),
+        httpx2.Response(200, json=operation()),
         streamed(event(2, "state", operation("cancelled"))),
-    )  # fmt: skip
+    )
     assert [said.data["state"] for said in client(script).events("op1")] == ["running", "cancelled"]
     assert len(pauses) == 2 and pauses[1] >= 5
 
@@ -252,8 +254,9 @@ def test_pages_are_fetched_as_they_are_needed() -> None:
     assert len(script.asked) == 1
     assert list(found) == []
     assert [str(request.url.query, "ascii") for request in script.asked] == [
-        "limit=2&state=failed", "limit=2&state=failed&cursor=op2",
-    ]  # fmt: skip
+        "limit=2&state=failed",
+        "limit=2&state=failed&cursor=op2",
+    ]
 
 
 def test_the_key_is_an_argument_or_comes_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:

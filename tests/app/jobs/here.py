@@ -36,10 +36,16 @@ class Pretender:
         stop: threading.Event,
     ) -> Answer:
         def tell(peak: int) -> None:
-            on_progress({
-                "stage": "plan", "seconds": 0.1, "incumbent_overhead": 0.1, "incumbent_peak_bytes": peak,
-                "bound_overhead": 0.0, "gap": 0.1,
-            })  # fmt: skip
+            on_progress(
+                {
+                    "stage": "plan",
+                    "seconds": 0.1,
+                    "incumbent_overhead": 0.1,
+                    "incumbent_peak_bytes": peak,
+                    "bound_overhead": 0.0,
+                    "gap": 0.1,
+                }
+            )
 
         self.runs += 1
         self.started.set()

@@ -154,15 +154,19 @@ def test_names_of_a_scope_are_inferred(client: TestClient) -> None:
     #   outside: x, y, z, u       inside: t = f(x), y = g(t, y), s = h(y)
     id = post(client, mutable("a: x -> y", "b: y -> z", "c: z -> u", outputs=["u"]))
     ops = [
-        {"inputs": ["x"], "outputs": ["t"]}, {"inputs": ["t", "y"], "outputs": ["y"]},
+        {"inputs": ["x"], "outputs": ["t"]},
+        {"inputs": ["t", "y"], "outputs": ["y"]},
         {"inputs": ["y"], "outputs": ["s"]},
-    ]  # fmt: skip
+    ]
     found = told(client, id, **{"pass": "infer_bindings", "ops": ops, "name": "body"})
     jsonschema_rs.validate(resolved("Told"), found)
     assert found["scope"] == {
-        "handle": "body/scope", "bindings": {"x": "x", "y": "y"}, "inputs": ["x", "y"], "outputs": ["y"],
+        "handle": "body/scope",
+        "bindings": {"x": "x", "y": "y"},
+        "inputs": ["x", "y"],
+        "outputs": ["y"],
         "local": ["t", "s"],
-    }  # fmt: skip
+    }
     assert code(client, id, **{"pass": "infer_bindings", "ops": ops[1:]}) == (422, "undefined_value")
     taken = [{"inputs": [], "outputs": ["body/scope"]}]
     found = told(client, id, **{"pass": "infer_bindings", "ops": taken, "name": "body"})
@@ -192,9 +196,7 @@ def test_copies_go_in_and_out(client: TestClient) -> None:
 
 
 def test_groups_and_reshapes_are_taken_out(client: TestClient) -> None:
-    document = mutable(
-        "r: x -> r", "Shape: r -> s", "Reshape: r s -> rr", "FC: rr -> f", outputs=["f"]
-    )  # fmt: skip
+    document = mutable("r: x -> r", "Shape: r -> s", "Reshape: r s -> rr", "FC: rr -> f", outputs=["f"])
     id = post(client, document)
     assert drawn(client, transformed(client, id, **{"pass": "remove_reshapes"})["id"]) == ["x -> r", "r -> f"]
     kept = transformed(client, id, **{"pass": "remove_reshapes", "readers": ["Gemm"]})
@@ -225,13 +227,24 @@ def test_a_stored_graph_is_differentiated(client: TestClient) -> None:
     assert code(client, id, **{"pass": "differentiate", "differentiate": {"odd": 1}})[0] == 422
 
 
-@pytest.mark.parametrize("asked", [
-    {}, {"pass": "shuffle"}, {"pass": "prune", "more": 1}, {"pass": "rename", "to": "q"}, {"pass": 3},
-    {"pass": "rename", "to": "q", "value": "y", "node": "a", "output": 0}, {"pass": "rename", "to": "", "value": "y"},
-    {"pass": "rename", "to": "q", "node": "a", "output": 0, "input": 0}, {"pass": "boundary", "nodes": "a"},
-    {"pass": "rename", "to": "q", "node": "a", "output": 0, "from_producer": True}, {"pass": "boundary"},
-    {"pass": "status", "fixed": {"a": ["x"]}}, {"pass": "rename", "to": "q", "node": "a", "output": "0"},
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {},
+        {"pass": "shuffle"},
+        {"pass": "prune", "more": 1},
+        {"pass": "rename", "to": "q"},
+        {"pass": 3},
+        {"pass": "rename", "to": "q", "value": "y", "node": "a", "output": 0},
+        {"pass": "rename", "to": "", "value": "y"},
+        {"pass": "rename", "to": "q", "node": "a", "output": 0, "input": 0},
+        {"pass": "boundary", "nodes": "a"},
+        {"pass": "rename", "to": "q", "node": "a", "output": 0, "from_producer": True},
+        {"pass": "boundary"},
+        {"pass": "status", "fixed": {"a": ["x"]}},
+        {"pass": "rename", "to": "q", "node": "a", "output": "0"},
+    ],
+)
 def test_a_pass_asked_for_wrongly_is_refused_with_the_field(
     client: TestClient, rewritten: str, asked: dict[str, Any]
 ) -> None:

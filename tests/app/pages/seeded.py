@@ -32,10 +32,17 @@ def fill(store: Store, count: int, names: Sequence[str] = NETWORKS, seed: int = 
             at = wire(began + (datetime.now(UTC) - began) * (place / count))
             rows_of_graphs.append(
                 {
-                    "id": graph_id, "name": name, "nodes": draw.randrange(50, 3000), "values": 100, "format": "native",
-                    "forward_only": False, "blob": "0" * 64, "created_at": at, "seen_at": at,
+                    "id": graph_id,
+                    "name": name,
+                    "nodes": draw.randrange(50, 3000),
+                    "values": 100,
+                    "format": "native",
+                    "forward_only": False,
+                    "blob": "0" * 64,
+                    "created_at": at,
+                    "seen_at": at,
                 }
-            )  # fmt: skip
+            )
             baseline, seconds = int(GIB * draw.uniform(2, 40)), draw.uniform(0.05, 0.6)
         budget, (planner, paid) = BUDGETS[within % len(BUDGETS)], list(PLANNERS.items())[within // len(BUDGETS)]
         part = 8 * GIB / baseline if budget == "8GiB" else float(budget[:-1]) / 100
@@ -45,20 +52,38 @@ def fill(store: Store, count: int, names: Sequence[str] = NETWORKS, seed: int = 
         executed = draw.choice(["equal", "not executed"])
         rows.append(
             {
-                "id": f"{place:063x}f", "graph_id": graph_id, "planner": planner,
+                "id": f"{place:063x}f",
+                "graph_id": graph_id,
+                "planner": planner,
                 "status": "over_budget" if reached > part else draw.choice(["found", "proven"]),
-                "runtime": "torch-eager", "device": "a100-80gb", "counts": "everything", "budget": budget,
-                "budget_bytes": int(part * baseline), "max_overhead": None, "fits": None,
-                "baseline_peak_bytes": baseline, "peak_bytes": int(baseline * reached),
-                "arena_bytes": int(baseline * reached), "saved_bytes": baseline - int(baseline * reached),
-                "saved": 1 - reached, "baseline_seconds": seconds, "seconds": seconds * (1 + overhead),
-                "overhead": overhead, "bound_overhead": overhead * 0.9, "bound_peak_bytes": int(baseline * 0.2),
-                "gap": draw.choice([0.0, 0.01, None]), "seed": "0", "reproducible": True,
-                "executed": executed, "solver_seconds": 2.0, "figures": "0" * 64,
+                "runtime": "torch-eager",
+                "device": "a100-80gb",
+                "counts": "everything",
+                "budget": budget,
+                "budget_bytes": int(part * baseline),
+                "max_overhead": None,
+                "fits": None,
+                "baseline_peak_bytes": baseline,
+                "peak_bytes": int(baseline * reached),
+                "arena_bytes": int(baseline * reached),
+                "saved_bytes": baseline - int(baseline * reached),
+                "saved": 1 - reached,
+                "baseline_seconds": seconds,
+                "seconds": seconds * (1 + overhead),
+                "overhead": overhead,
+                "bound_overhead": overhead * 0.9,
+                "bound_peak_bytes": int(baseline * 0.2),
+                "gap": draw.choice([0.0, 0.01, None]),
+                "seed": "0",
+                "reproducible": True,
+                "executed": executed,
+                "solver_seconds": 2.0,
+                "figures": "0" * 64,
                 "executed_peak_bytes": int(baseline * reached) if executed == "equal" else None,
-                "created_at": at, "seen_at": at,
+                "created_at": at,
+                "seen_at": at,
             }
-        )  # fmt: skip
+        )
     with store.writing() as connection:
         connection.execute(sa.insert(graphs), rows_of_graphs)
         connection.execute(sa.insert(plans), rows)

@@ -44,9 +44,12 @@ class Shown:
         id = str(self.client.post("/v1/batches", json=fields).json()["id"])
         began, now = (wire(datetime.now(UTC) - timedelta(seconds=ago)) for ago in (60, 0))
         ends: dict[str, dict[str, Any]] = {
-            "queued": {}, "running": {}, "cancelled": {"ended_at": now}, "failed": {"ended_at": now, "error": PROBLEM},
+            "queued": {},
+            "running": {},
+            "cancelled": {"ended_at": now},
+            "failed": {"ended_at": now, "error": PROBLEM},
             "succeeded": {"ended_at": now, "plan_id": self.plan},
-        }  # fmt: skip
+        }
         over = not {"queued", "running"} & set(states)
         with self.store.writing() as connection:
             for number, state in enumerate(states):
@@ -137,9 +140,11 @@ def test_a_page_shows_every_item_and_why_one_failed(shown: Shown) -> None:
     page = shown.page(f"/batches/{id}")
     found = cells(page)
     assert [(row[0], row[2], row[3], row[4]) for row in found] == [
-        (MARKUP, "90%", "greedy", "7"), (MARKUP, "50%", "greedy", "7"),
-        ("second", "90%", "greedy", "7"), ("second", "50%", "greedy", "7"),
-    ]  # fmt: skip
+        (MARKUP, "90%", "greedy", "7"),
+        (MARKUP, "50%", "greedy", "7"),
+        ("second", "90%", "greedy", "7"),
+        ("second", "50%", "greedy", "7"),
+    ]
     assert found[0][6:10] == ["100 B", "50 B", "50.0 %", "10.00 %"] and found[1][6:10] == ["—"] * 4
     assert PROBLEM["title"] in found[1][5] and PROBLEM["detail"] in found[1][5] and not page.all("img")
     assert page.all("a", href=f"/plans/{shown.plan}")
@@ -194,9 +199,10 @@ def test_a_batch_stands_among_the_jobs_and_its_page_is_its_own(shown: Shown) -> 
     assert shown.client.post(f"/jobs/{repository.operation_of(id)}/retry").status_code == 409
 
 
-@pytest.mark.parametrize(("path", "status"), [
-    ("/batches/ba0", 404), ("/batches/x:cancel", 404), ("/batches?cursor=1", 422), ("/batches?state=lost", 422),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("path", "status"),
+    [("/batches/ba0", 404), ("/batches/x:cancel", 404), ("/batches?cursor=1", 422), ("/batches?state=lost", 422)],
+)
 def test_what_is_not_there_is_a_page(shown: Shown, path: str, status: int) -> None:
     answer = shown.client.get(path, headers=PERSON)
     assert answer.status_code == status and parsed(answer.text).all("h1")

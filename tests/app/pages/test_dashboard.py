@@ -38,9 +38,16 @@ def test_a_row_a_question(shown: TestClient) -> None:
 
 @pytest.mark.parametrize(
     ("query", "count"),
-    [("?planner=auto", 15), ("?goal=50%25&planner=auto", 3), ("?model=STM", 20), ("?model=%25", 0), ("?model=<img", 20),
-     ("?device=a100-80gb&runtime=torch-eager", 60), ("?from=2000-01-01&to=2000-01-02", 0)],
-)  # fmt: skip
+    [
+        ("?planner=auto", 15),
+        ("?goal=50%25&planner=auto", 3),
+        ("?model=STM", 20),
+        ("?model=%25", 0),
+        ("?model=<img", 20),
+        ("?device=a100-80gb&runtime=torch-eager", 60),
+        ("?from=2000-01-01&to=2000-01-02", 0),
+    ],
+)
 def test_filters_leave_rows_out(shown: TestClient, query: str, count: int) -> None:
     assert len(lines(shown, query)) == count
     if count:
@@ -62,8 +69,11 @@ def test_rows_are_sorted_by_every_column_with_unknown_ones_last(shown: TestClien
     found = [row[name] for row in lines(shown, f"?sort={name}&direction=asc")]
     known = [value for value in found if value]
     assert found == known + [""] * (len(found) - len(known))
-    numbers = [float(value) for value in known] if name not in ("model", "goal", "planner", "device", "outcome",
-                                                                "created_at") else known  # fmt: skip
+    numbers = (
+        [float(value) for value in known]
+        if name not in ("model", "goal", "planner", "device", "outcome", "created_at")
+        else known
+    )
     assert numbers == sorted(numbers)  # type: ignore[type-var]
     back = [row[name] for row in lines(shown, f"?sort={name}&direction=desc") if row[name]]
     assert back == known[::-1]
@@ -138,8 +148,13 @@ def test_sums_are_those_of_the_rows(board_of: Store) -> None:
     assert sums["fit"] == sum(row["outcome"] != "over_budget" for row in every)
     assert sums["saved_bytes"] == sum(row["saved_bytes"] for row in every)
     assert sums["seconds"] == pytest.approx(sum(row["seconds"] for row in every if row["outcome"] != "over_budget"))
-    both = [row for row in every if row["planner"] != "segments" and row["outcome"] != "over_budget"
-            and row["checkpointing_status"] not in (None, "over_budget")]  # fmt: skip
+    both = [
+        row
+        for row in every
+        if row["planner"] != "segments"
+        and row["outcome"] != "over_budget"
+        and row["checkpointing_status"] not in (None, "over_budget")
+    ]
     assert sums["compared"] == len(both)
     assert sums["checkpointing_seconds"] == pytest.approx(sum(row["checkpointing_seconds"] for row in both))
     assert [day["plans"] for day in board.days(Asked())]
@@ -171,18 +186,28 @@ def test_a_question_asked_twice_has_its_better_plan(board_of: Store) -> None:
 
 def test_fits_of_batches_stand_beside_plans_on_the_same_terms(board_of: Store) -> None:
     found = fit(board_of, "net", "auto", 48)
-    for planner, size, grow in (("auto", 40, "batch"), ("segments", 32, "batch"), ("auto", 4096, "sequence"),
-                                ("greedy", None, "batch")):  # fmt: skip
+    for planner, size, grow in (
+        ("auto", 40, "batch"),
+        ("segments", 32, "batch"),
+        ("auto", 4096, "sequence"),
+        ("greedy", None, "batch"),
+    ):
         fit(board_of, "net", planner, size, grow)
     every = fitted(board_of, None, Asked()).joined(Board(board_of, None).rows(Asked(), 1000))
     sizes = {(row["model"], row["planner"]): row["largest_batch"] for row in every}
     assert {planner: sizes["net", planner] for planner in PLANNERS} == {
-        "auto": 48, "blocks": 48, "segments": 32, "greedy": 48,
-    }  # fmt: skip
+        "auto": 48,
+        "blocks": 48,
+        "segments": 32,
+        "greedy": 48,
+    }
     assert {sizes["other", planner] for planner in PLANNERS} == {None}
     assert {row["fit"]["plan_id"] for row in every if row["largest_batch"] == 48} == {found}
-    for asked in (Asked(sort="largest_batch"), Asked(sort="largest_batch", planner="segments"),
-                  Asked(sort="largest_batch", direction="asc")):  # fmt: skip
+    for asked in (
+        Asked(sort="largest_batch"),
+        Asked(sort="largest_batch", planner="segments"),
+        Asked(sort="largest_batch", direction="asc"),
+    ):
         ordered = Board(board_of, None).rows(asked, 1000)
         by_sql = [row["largest_batch"] for row in ordered]
         assert by_sql == [row["largest_batch"] for row in fitted(board_of, None, asked).joined(ordered)]

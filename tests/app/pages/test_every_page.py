@@ -8,8 +8,18 @@ from starlette.testclient import TestClient
 from tests.app.pages.conftest import MARKUP
 from tests.app.pages.html import Element, parsed
 
-PAGES = ("/", "/?planner=auto&outcome=fits", "/?model=none", "/jobs", "/jobs?state=failed", "/batches", "/upload",
-         "/jobs/op0", "/?page=99", "/nothing/here")  # fmt: skip
+PAGES = (
+    "/",
+    "/?planner=auto&outcome=fits",
+    "/?model=none",
+    "/jobs",
+    "/jobs?state=failed",
+    "/batches",
+    "/upload",
+    "/jobs/op0",
+    "/?page=99",
+    "/nothing/here",
+)
 PERSON = {"Accept": "text/html"}
 
 

@@ -137,9 +137,10 @@ MODEL = {"name": MARKUP, "hash": "0", "nodes": 1, "values": 1}
 
 def test_the_page_of_a_curve_draws_it_and_leads_to_its_plans(client: TestClient) -> None:
     common = {"budget": "50%", "budget_bytes": 50, "bound_overhead": 0.05}
-    points = [common | {"status": "found", "overhead": 0.125, "peak_bytes": 50},
-              common | {"budget": "10%", "budget_bytes": 10, "status": "over_budget", "overhead": 0.3,
-                        "peak_bytes": 40}]  # fmt: skip
+    points = [
+        common | {"status": "found", "overhead": 0.125, "peak_bytes": 50},
+        common | {"budget": "10%", "budget_bytes": 10, "status": "over_budget", "overhead": 0.3, "peak_bytes": 40},
+    ]
     document = {"points": points, "model": MODEL, "baseline": {"peak_bytes": 100}, "elapsed": {}}
     shown = ended(client, "curve", document, solved(7), solved(8))
     assert shown.all("svg") and not shown.all("style") and not shown.all("img")
@@ -152,14 +153,33 @@ def test_the_page_of_a_curve_draws_it_and_leads_to_its_plans(client: TestClient)
 
 def tried(size: int, fits: bool) -> dict[str, Any]:
     said = "" if fits else "no plan peaks below 99 bytes"
-    return {"size": size, "fits": fits, "why": "" if fits else "proven", "said": said, "peak_bytes": 60 + size,
-            "overhead": 0.0, "bound_peak_bytes": 10, "bound_overhead": 0.0}  # fmt: skip
+    return {
+        "size": size,
+        "fits": fits,
+        "why": "" if fits else "proven",
+        "said": said,
+        "peak_bytes": 60 + size,
+        "overhead": 0.0,
+        "bound_peak_bytes": 10,
+        "bound_overhead": 0.0,
+    }
 
 
 def fit_document(size: int | None) -> dict[str, Any]:
     rows = [tried(1, size is not None), tried(13, False)]
-    return {"model": MODEL, "grow": "batch", "dimension": None, "size": size, "budget_bytes": 80, "max_overhead": 0.1,
-            "next": rows[1], "tried": rows, "plan": None, "stopped": False, "elapsed": {}}  # fmt: skip
+    return {
+        "model": MODEL,
+        "grow": "batch",
+        "dimension": None,
+        "size": size,
+        "budget_bytes": 80,
+        "max_overhead": 0.1,
+        "next": rows[1],
+        "tried": rows,
+        "plan": None,
+        "stopped": False,
+        "elapsed": {},
+    }
 
 
 def test_the_page_of_a_fit_says_the_size_and_what_was_tried(client: TestClient) -> None:
@@ -184,9 +204,9 @@ def test_the_page_of_a_layout_says_the_arena(client: TestClient, status: str, wo
     assert client.get(link.attributes["href"]).json()["offsets"] == [0, 64]
 
 
-@pytest.mark.parametrize(("place", "headers", "status"), [
-    (3, {"Origin": "https://elsewhere.example"}, 403), (99, {}, 404),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("place", "headers", "status"), [(3, {"Origin": "https://elsewhere.example"}, 403), (99, {}, 404)]
+)
 def test_what_cannot_be_asked_again_is_refused(
     client: TestClient, place: int, headers: dict[str, str], status: int
 ) -> None:

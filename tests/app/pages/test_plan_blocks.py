@@ -61,10 +61,15 @@ def test_a_net_without_names_falls_into_the_planner_s_blocks() -> None:
 
 def test_columns_come_out_as_they_went_in() -> None:
     arrays = {
-        "large": np.asarray([2**52, 1], np.int64), "real": np.asarray([0.5]), "small": np.asarray([1, -1], np.int32),
-        "bytes": np.asarray([255], np.uint8), "none": np.zeros(0, np.int32),
-        "short": np.asarray([65535, 3]), "below": np.asarray([-1, 2**31 - 1]), "word": np.asarray([2**32 - 1]),
-    }  # fmt: skip
+        "large": np.asarray([2**52, 1], np.int64),
+        "real": np.asarray([0.5]),
+        "small": np.asarray([1, -1], np.int32),
+        "bytes": np.asarray([255], np.uint8),
+        "none": np.zeros(0, np.int32),
+        "short": np.asarray([65535, 3]),
+        "below": np.asarray([-1, 2**31 - 1]),
+        "word": np.asarray([2**32 - 1]),
+    }
     meta, columns = unpacked(packed({"a": [1]}, arrays, {"names": ["é", "\0", ""]}))
     assert meta == {"a": [1]} and columns["names"] == ["é", "\0", ""]
     assert all(columns[name].tolist() == array.tolist() for name, array in arrays.items())
@@ -74,6 +79,12 @@ def test_columns_come_out_as_they_went_in() -> None:
     assert (4 + int.from_bytes(data[:4], "little")) % 8 == 0
     assert all(said["at"] % 8 == 0 for said in header["columns"].values())
     assert {name: said["type"] for name, said in header["columns"].items()} == {
-        "large": "f64", "real": "f64", "small": "i32", "bytes": "u8", "none": "u8", "short": "u16", "below": "i32",
+        "large": "f64",
+        "real": "f64",
+        "small": "i32",
+        "bytes": "u8",
+        "none": "u8",
+        "short": "u16",
+        "below": "i32",
         "word": "u32",
-    }  # fmt: skip
+    }

@@ -263,5 +263,7 @@ def test_the_front_leaves_out_what_is_beaten_and_lifts_bounds() -> None:
 
     rows = front([row(10, 0.5, 0.1), row(20, 0.6, 0.2), row(30, 0.2, 0.0), row(5, 0.9, 0.0, "over_budget")])
     assert [(found["budget_bytes"], found["overhead"], found["bound_overhead"]) for found in rows] == [
-        (5, 0.9, 0.2), (10, 0.5, 0.2), (30, 0.2, 0.0),
-    ]  # fmt: skip
+        (5, 0.9, 0.2),
+        (10, 0.5, 0.2),
+        (30, 0.2, 0.0),
+    ]

@@ -15,9 +15,14 @@ from app.cli import typer_app
 from tests.app.conftest import chain
 
 ASKED = {
-    "graph": chain(6), "budget": 0, "planner": "segments", "checkpoints": ["h0", "h1", "nobody"], "iterations": 500,
-    "advise_checkpoints": True, "share_buffers": True,
-}  # fmt: skip
+    "graph": chain(6),
+    "budget": 0,
+    "planner": "segments",
+    "checkpoints": ["h0", "h1", "nobody"],
+    "iterations": 500,
+    "advise_checkpoints": True,
+    "share_buffers": True,
+}
 
 
 @pytest.fixture(scope="module")

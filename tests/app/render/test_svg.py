@@ -40,8 +40,14 @@ def test_every_timeline_is_a_document_with_title_and_description(
     assert ("before: peak" in description.text) == bool(before)
 
 
-@given(st.lists(st.tuples(st.integers(0, 2**40), st.floats(0, 3), st.sampled_from(["found", "proven", "over_budget"])),
-                min_size=1, max_size=20), NAMES)  # fmt: skip
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 2**40), st.floats(0, 3), st.sampled_from(["found", "proven", "over_budget"])),
+        min_size=1,
+        max_size=20,
+    ),
+    NAMES,
+)
 @settings(max_examples=100, deadline=None)
 def test_every_curve_is_a_document_with_a_mark_a_point(rows: list[tuple[int, float, str]], name: str) -> None:
     svg = plots.curve(curve(*(point(b, extra, extra / 2, status) for b, extra, status in rows), name=name))

@@ -78,12 +78,7 @@ def test_nothing_is_drawn_of_nothing() -> None:
 
 
 @given(
-    st.lists(
-        st.tuples(st.integers(0, 2**40), st.floats(0, 3), st.floats(0, 1), STATUS),
-        min_size=1,
-        max_size=20,
-    ),
-    LOOKS,
+    st.lists(st.tuples(st.integers(0, 2**40), st.floats(0, 3), st.floats(0, 1), STATUS), min_size=1, max_size=20), LOOKS
 )
 @settings(max_examples=200, deadline=None)
 def test_every_curve_fits(rows: list[tuple[int, float, float, str]], at: Look) -> None:

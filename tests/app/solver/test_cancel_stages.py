@@ -70,9 +70,7 @@ def test_a_child_that_hears_nothing_before_its_first_plan_is_killed(
 
 
 @pytest.mark.parametrize("stage", ["queued", "between"])
-def test_a_cancel_ends_what_waits_for_its_turn(
-    serving: Serving, stage: str, monkeypatch: pytest.MonkeyPatch
-) -> None:  # fmt: skip
+def test_a_cancel_ends_what_waits_for_its_turn(serving: Serving, stage: str, monkeypatch: pytest.MonkeyPatch) -> None:
     cancelled(serving, Case(stage, stage, lambda: forward(SPARE, 4, 4), TRAINED, best=False), monkeypatch)
 
 
@@ -88,16 +86,12 @@ def test_a_cancel_is_heard_by_every_planner_that_searches(
     cancelled(serving, Case(planner, "plan", lambda: layered(40), fields, improved=True), monkeypatch)
 
 
-def test_a_curve_that_is_cancelled_has_a_plan_in_every_point(
-    serving: Serving, monkeypatch: pytest.MonkeyPatch
-) -> None:  # fmt: skip
+def test_a_curve_that_is_cancelled_has_a_plan_in_every_point(serving: Serving, monkeypatch: pytest.MonkeyPatch) -> None:
     fields = {"budgets": ["90%", "80%"], "search_seconds": 60.0}
     cancelled(serving, Case("curve", "plan", lambda: layered(40), fields, "curve", improved=True), monkeypatch)
 
 
-def test_a_fit_that_is_cancelled_has_the_largest_size_so_far(
-    serving: Serving, monkeypatch: pytest.MonkeyPatch
-) -> None:  # fmt: skip
+def test_a_fit_that_is_cancelled_has_the_largest_size_so_far(serving: Serving, monkeypatch: pytest.MonkeyPatch) -> None:
     fields = {"budget": "200MiB", "loss": "loss", "search_seconds": 60.0, "planner": "greedy"}
     cancelled(serving, Case("fit", "plan", lambda: forward(5, 4, 4), fields, "fit", improved=True), monkeypatch)
 

@@ -115,10 +115,19 @@ def test_csv_has_the_same_rows(asked: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "query", [{"group_by": "tenant"}, {"group_by": ""}, {"format": "xml"}, {"from": "soon"}, {"from": "5"},
-              {"to": "2026-02-30"}, {"to": "2026-01-01T24:00:01Z"}, {"till": "2026-01-01"},
-              {"from": "0001-01-01T00:00:00+10:00"}]
-)  # fmt: skip
+    "query",
+    [
+        {"group_by": "tenant"},
+        {"group_by": ""},
+        {"format": "xml"},
+        {"from": "soon"},
+        {"from": "5"},
+        {"to": "2026-02-30"},
+        {"to": "2026-01-01T24:00:01Z"},
+        {"till": "2026-01-01"},
+        {"from": "0001-01-01T00:00:00+10:00"},
+    ],
+)
 def test_what_is_not_known_is_refused(asked: Any, query: dict[str, str]) -> None:
     assert asked(**query).status_code == 422
 

@@ -29,17 +29,7 @@ from app.store.database import SQLITE_WRITES, _config, migrate
 from app.store.garbage_collection import collect
 from app.store.integrity_check import walk
 from app.store.store import Store
-from app.store.tables import (
-    events,
-    graphs,
-    idempotency_keys,
-    metadata,
-    operations,
-    plans,
-    result_plans,
-    results,
-    wire,
-)
+from app.store.tables import events, graphs, idempotency_keys, metadata, operations, plans, result_plans, results, wire
 from tests.app.stores import GRAPH_ID, add, graph_read, opened, solved
 
 

@@ -146,5 +146,8 @@ def test_a_file_that_changes_meanwhile_is_no_plan(items: list[Item]) -> None:
     with ThreadPoolExecutor(1) as executor:
         found = rows(items, executors.of(executor))
     assert [found[item.key]["error"] and found[item.key]["error"]["code"] for item in items] == [
-        "file_changed", "file_changed", None, None,
-    ]  # fmt: skip
+        "file_changed",
+        "file_changed",
+        None,
+        None,
+    ]

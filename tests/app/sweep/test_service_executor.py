@@ -145,11 +145,22 @@ class Slow:
     def start_batch(self, graph_ids: list[str], budgets: list[str], **asked: Any) -> dict[str, Any]:
         at = "2026-01-01T00:00:00Z"
         self.items_there = self.items_there or [
-            {"number": n, "graph_id": graph_ids[0], "budget": budget, "planner": "greedy", "seed": 0, "error": None,
-             "state": "queued" if n else "running", "plan": None, "operation": None if n else "/v1/operations/op",
-             "cached": False, "started_at": at, "ended_at": at}
+            {
+                "number": n,
+                "graph_id": graph_ids[0],
+                "budget": budget,
+                "planner": "greedy",
+                "seed": 0,
+                "error": None,
+                "state": "queued" if n else "running",
+                "plan": None,
+                "operation": None if n else "/v1/operations/op",
+                "cached": False,
+                "started_at": at,
+                "ended_at": at,
+            }
             for n, budget in enumerate(budgets)
-        ]  # fmt: skip
+        ]
         return self.batch_status("ba")
 
     def batch_status(self, id: str) -> dict[str, Any]:

@@ -32,9 +32,14 @@ def test_pairs_become_fields(lines: Any) -> None:
     log.error("path=%s event=failed", '/a "b"\n')
     first, second = lines("test.pairs")
     assert first | {"time": ""} == {
-        "operation": "op1", "event": "succeeded", "attempts": 2, "seconds": 0.123457, "level": "info",
-        "logger": "test.pairs", "time": "",
-    }  # fmt: skip
+        "operation": "op1",
+        "event": "succeeded",
+        "attempts": 2,
+        "seconds": 0.123457,
+        "level": "info",
+        "logger": "test.pairs",
+        "time": "",
+    }
     assert (second["path"], second["event"], second["level"]) == ('/a "b"\n', "failed", "error")
 
 
@@ -44,8 +49,10 @@ def test_sentences_of_libraries_stay_whole(lines: Any) -> None:
     log.warning("retry in %d s, url=%s", 3, "http://x/?a=b")
     log.info("event=collected %s", "plans=3")
     assert [row["event"] for row in lines("test.words")] == [
-        "Invalid HTTP request received.", "retry in 3 s, url=http://x/?a=b", "event=collected plans=3",
-    ]  # fmt: skip
+        "Invalid HTTP request received.",
+        "retry in 3 s, url=http://x/?a=b",
+        "event=collected plans=3",
+    ]
 
 
 def test_a_traceback_stays_in_its_line(lines: Any) -> None:

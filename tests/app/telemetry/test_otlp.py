@@ -71,7 +71,10 @@ def test_a_request_and_the_child_it_needs_are_one_trace(collector: tuple[str, Se
     assert (said["remat.request"], said["remat.outcome"]) == ("traced", "done")
     metrics = [ExportMetricsServiceRequest.FromString(data) for data in sent["/v1/metrics"]]
     names = {
-        metric.name for request in metrics for of in request.resource_metrics for scope in of.scope_metrics
+        metric.name
+        for request in metrics
+        for of in request.resource_metrics
+        for scope in of.scope_metrics
         for metric in scope.metrics
-    }  # fmt: skip
+    }
     assert {"http.server.request.duration", "remat.child.duration"} <= names

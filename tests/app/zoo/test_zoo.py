@@ -23,9 +23,17 @@ def test_the_nine_of_the_wheel_are_in_the_zoo_and_ten_written_from_papers() -> N
     found = networks()
     assert sum(network.file is not None for network in found.values()) == 9
     assert [name for name, network in found.items() if network.file is None] == [
-        "resnet18", "resnet50", "resnet101", "vit_base", "convnext_tiny", "unet", "bert_base", "gpt2_small",
-        "llama_1b", "lstm_medium",
-    ]  # fmt: skip
+        "resnet18",
+        "resnet50",
+        "resnet101",
+        "vit_base",
+        "convnext_tiny",
+        "unet",
+        "bert_base",
+        "gpt2_small",
+        "llama_1b",
+        "lstm_medium",
+    ]
     assert all(network.source and len(network.batches) > 1 for network in found.values())
 
 

@@ -24,16 +24,20 @@ def document(**fields: object) -> bytes:
         {
             "format": "remat/1",
             "values": [
-                {"name": "x", "role": "parameter", **shape}, {"name": "w", "role": "parameter", **shape},
-                {"name": "frozen", "role": "parameter", "stop_gradient": True, **shape}, {"name": "h", **shape},
+                {"name": "x", "role": "parameter", **shape},
+                {"name": "w", "role": "parameter", **shape},
+                {"name": "frozen", "role": "parameter", "stop_gradient": True, **shape},
+                {"name": "h", **shape},
             ],
             "nodes": [
                 {"name": "scan", "op": "acme::Scan", "inputs": ["x", "w"], "outputs": ["h"]},
                 {"name": "fc", "op": "MatMul", "inputs": ["h", "frozen"], "outputs": ["y"]},
             ],
-            "outputs": ["y"], "gradient_rules": RULES, **fields,
+            "outputs": ["y"],
+            "gradient_rules": RULES,
+            **fields,
         }
-    ).encode()  # fmt: skip
+    ).encode()
 
 
 def names(graph: Graph) -> dict[str, str]:

@@ -230,9 +230,14 @@ def opaque(**fields: object) -> Graph:
     m, n = builder.value("m", SQUARE), builder.value("n", SQUARE)
     named = {"h": h, "w": w, "m": m, "n": n}
     builder.node(
-        "acme::Mystery", [h, w, h], name="mystery", outputs=[m, n], annotations={"mesh": "a"},
-        gradient_reads=None if reads is None else tuple(named[name] for name in reads), **fields,
-    )  # fmt: skip
+        "acme::Mystery",
+        [h, w, h],
+        name="mystery",
+        outputs=[m, n],
+        annotations={"mesh": "a"},
+        gradient_reads=None if reads is None else tuple(named[name] for name in reads),
+        **fields,
+    )
     (loss,) = builder.node("ReduceSum", [m], name="loss", outputs=["loss"], attributes={"keepdims": 0})
     return builder.build([loss])
 

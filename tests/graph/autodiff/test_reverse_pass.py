@@ -212,7 +212,8 @@ def overwritten() -> Graph:
     #   h ── Sin ── s;   w ── Tanh ── h (again);   s and the new h are the outputs
     shape = {"shape": [3, 3], "dtype": "float64"}
     document = {
-        "format": "remat/1", "naming": "mutable",
+        "format": "remat/1",
+        "naming": "mutable",
         "values": [{"name": "w", "role": "parameter", **shape}],
         "nodes": [
             {"name": "exp", "op": "Exp", "inputs": ["w"], "outputs": ["h"]},
@@ -220,7 +221,7 @@ def overwritten() -> Graph:
             {"name": "tanh", "op": "Tanh", "inputs": ["w"], "outputs": ["h"]},
         ],
         "outputs": ["s", "h"],
-    }  # fmt: skip
+    }
     return load(json.dumps(document).encode())
 
 
@@ -336,8 +337,11 @@ def test_events_tell_of_every_new_node_and_of_every_gradient_once():
 
 def test_the_node_that_finishes_a_gradient_says_so():
     graph = differentiate(on_devices(None, None), ["y"])
-    marked = {node.name: node.annotations["finalises_gradient_of"] for node in backward(graph)
-              if "finalises_gradient_of" in node.annotations}  # fmt: skip
+    marked = {
+        node.name: node.annotations["finalises_gradient_of"]
+        for node in backward(graph)
+        if "finalises_gradient_of" in node.annotations
+    }
     assert marked == {"grad/w": ["w"]}
 
 

@@ -30,9 +30,13 @@ def drawn(text, outputs, annotations=None):
                 ids[name] = b.value(name, F8, Role.INPUT)
         names = made.split(",")
         new = b.node(
-            "my::Op", [ids[name] for name in inputs.split(",") if name], name=names[0], outputs=names,
-            types=[F8] * len(names), annotations=(annotations or {}).get(names[0], {}),
-        )  # fmt: skip
+            "my::Op",
+            [ids[name] for name in inputs.split(",") if name],
+            name=names[0],
+            outputs=names,
+            types=[F8] * len(names),
+            annotations=(annotations or {}).get(names[0], {}),
+        )
         ids.update(zip(names, new, strict=True))
     return b.build([ids[name] for name in outputs.split(",") if name])
 
@@ -125,8 +129,9 @@ def test_bytes_are_freed_after_the_last_reader_once_and_never_under_an_alias_or_
     (out,) = b.node("Add", [c, view], outputs=["out"])
     graph = b.build([out])
     assert [(graph.values[v].name, graph.nodes[n].name) for v, n in free_points(graph)] == [
-        ("a", "Neg_2"), ("c", "Add_4"),
-    ]  # fmt: skip
+        ("a", "Neg_2"),
+        ("c", "Add_4"),
+    ]
     assert [graph.values[v].name for v, _ in free_points(graph, keep=["c"])] == ["a"]
 
 

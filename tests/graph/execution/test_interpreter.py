@@ -54,10 +54,7 @@ class Slow:
         )
 
     def live(self, n: int) -> set[int]:
-        return {
-            s for s, born in self.made.items()
-            if born <= n and (s in self.uses(n) or not self.ends(s, n))
-        }  # fmt: skip
+        return {s for s, born in self.made.items() if born <= n and (s in self.uses(n) or not self.ends(s, n))}
 
     def taken(self, n: int) -> dict[int, int]:
         """Output -> the input whose storage it takes."""
@@ -327,9 +324,13 @@ def test_a_scan_carries_its_state_backwards_on_request():
     outer = Builder("scan")
     start, xs = outer.value("start", row, Role.INPUT), outer.value("xs", F32, Role.INPUT)
     final, sums = outer.node(
-        "Scan", [start, xs], outputs=2, types=[row, F32], bodies={"body": body},
+        "Scan",
+        [start, xs],
+        outputs=2,
+        types=[row, F32],
+        bodies={"body": body},
         attributes={"num_scan_inputs": 1, "scan_input_directions": [1]},
-    )  # fmt: skip
+    )
     given_ = {"start": np.zeros(4, np.float32), "xs": np.arange(12, dtype=np.float32).reshape(3, 4)}
     ran = execute(outer.build([final, sums]), given_).outputs.values()
     last, history = ran

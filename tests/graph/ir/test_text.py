@@ -34,15 +34,36 @@ def test_what_differs_from_the_defaults_is_said() -> None:
     out = b.value("out", bytes=8)
     inside = Graph("b", (), ())
     b.node(
-        "my::Op", [x, -1], name="n", outputs=[out], attributes={"axis": 1, "long": "x" * 100}, phase=Phase.UPDATE,
-        effect=Effect.RANDOM, stream="s", recompute="never", heavy=True, in_place=((0, 0),), gradient_reads=(x,),
-        cost=Cost(seconds=0.5), bodies={"body": Body(inside)},
-    )  # fmt: skip
+        "my::Op",
+        [x, -1],
+        name="n",
+        outputs=[out],
+        attributes={"axis": 1, "long": "x" * 100},
+        phase=Phase.UPDATE,
+        effect=Effect.RANDOM,
+        stream="s",
+        recompute="never",
+        heavy=True,
+        in_place=((0, 0),),
+        gradient_reads=(x,),
+        cost=Cost(seconds=0.5),
+        bodies={"body": Body(inside)},
+    )
     shown = text(b.build())
     for part in (
-        "state 'x y': 8 bytes", "= my::Op('x y', _) axis=1", "(100 characters)", "out over 'x y'", "update", "random",
-        "stream s", "recompute never", "heavy True", "gradient reads 'x y'", "seconds 0.5", "    body body():",
-    ):  # fmt: skip
+        "state 'x y': 8 bytes",
+        "= my::Op('x y', _) axis=1",
+        "(100 characters)",
+        "out over 'x y'",
+        "update",
+        "random",
+        "stream s",
+        "recompute never",
+        "heavy True",
+        "gradient reads 'x y'",
+        "seconds 0.5",
+        "    body body():",
+    ):
         assert part in shown
 
 

@@ -31,10 +31,14 @@ def pair_of(graph: Graph) -> Pair:
 
 def savable(graph: Graph, pair: Pair) -> list[str]:
     """Names of what a trip can save."""
-    return sorted({
-        joint.graph.values[v].name for joint in joints_of(graph, pair) for v in range(joint.forward_values)
-        if joint.crosses(v)
-    })  # fmt: skip
+    return sorted(
+        {
+            joint.graph.values[v].name
+            for joint in joints_of(graph, pair)
+            for v in range(joint.forward_values)
+            if joint.crosses(v)
+        }
+    )
 
 
 def subsets(names: list[str]) -> Iterator[tuple[str, ...]]:
@@ -50,9 +54,12 @@ def assert_equal_bits(graph: Graph, other: Graph, at: Mapping[str, np.ndarray] =
 
 
 SCANS = {
-    "plain": {}, "backwards": {"backwards": True}, "along axis 1": {"axis": 1}, "with draws": {"dropout": True},
+    "plain": {},
+    "backwards": {"backwards": True},
+    "along axis 1": {"axis": 1},
+    "with draws": {"dropout": True},
     "of one trip": {"trips": 1},
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("kind", SCANS)
@@ -73,7 +80,7 @@ OTHERS = {
     "branches in branches": (nested_if({}), {"outer": np.array(True), "inner": np.array(False)}),
     "call": (called(), {}),
     "call with draws": (called(True), {}),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("kind", OTHERS)

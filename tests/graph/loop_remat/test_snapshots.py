@@ -58,9 +58,11 @@ def test_a_way_back_that_carries_what_the_next_trip_found_runs_no_trip_again():
         run = {node.name for node in back.bodies["advance"].graph.nodes}
         assert run and run.isdisjoint(node.name for node in back.bodies["body"].graph.nodes)
         assert not run.isdisjoint(
-            node.name for other in kept(graph, 12, rows).nodes if other.op == SNAPSHOT_GRAD
+            node.name
+            for other in kept(graph, 12, rows).nodes
+            if other.op == SNAPSHOT_GRAD
             for node in other.bodies["body"].graph.nodes
-        )  # fmt: skip
+        )
 
 
 def test_both_documents_bring_such_a_pair_back():

@@ -116,9 +116,13 @@ def two_squashes() -> Graph:
 
     body = body_of(b, {"h": ROW, "x": ROW}, [w], make)
     (last,) = b.node(
-        "Scan", [h0, b.node("Concat", [xs, xs], attributes={"axis": 0})[0]], name="steps", types=[ROW],
-        attributes={"num_scan_inputs": 1}, bodies=bodies(body=body),
-    )  # fmt: skip
+        "Scan",
+        [h0, b.node("Concat", [xs, xs], attributes={"axis": 0})[0]],
+        name="steps",
+        types=[ROW],
+        attributes={"num_scan_inputs": 1},
+        bodies=bodies(body=body),
+    )
     return loss_of(b, last)
 
 

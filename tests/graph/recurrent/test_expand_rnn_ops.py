@@ -56,9 +56,12 @@ def test_an_expanded_op_is_equal_forward_and_backward(example):
 )
 def test_every_activation_is_the_ops(name):
     attributes = {
-        "hidden_size": 2, "activations": ["Sigmoid", name], "activation_alpha": [0.6], "activation_beta": [0.4],
+        "hidden_size": 2,
+        "activations": ["Sigmoid", name],
+        "activation_alpha": [0.6],
+        "activation_beta": [0.4],
         "clip": 1.5,
-    }  # fmt: skip
+    }
     test_an_expanded_op_is_equal_forward_and_backward(
         Example("GRU", (real(4, 3, 2), real(1, 6, 2), real(1, 6, 2), real(1, 12)), attributes, (True, True))
     )

@@ -142,8 +142,9 @@ def test_roles_links_and_aliases_are_told():
     assert ("hidden_0", "rnn/hidden_0_prev_states", 1, 1) in found.links
     assert ("rnn/cell_0_prev_states", "cell_0_last", -1) in found.aliases
     assert [(name, positions, size) for name, _, positions, size in found.states] == [
-        ("rnn/hidden_0_prev_states", 5, 5 * 3 * 2 * 4), ("rnn/cell_0_prev_states", 5, 5 * 3 * 2 * 4),
-    ]  # fmt: skip
+        ("rnn/hidden_0_prev_states", 5, 5 * 3 * 2 * 4),
+        ("rnn/cell_0_prev_states", 5, 5 * 3 * 2 * 4),
+    ]
 
 
 def test_values_of_the_step_can_be_fetched_over_time():
@@ -163,7 +164,7 @@ def test_values_of_the_step_can_be_fetched_over_time():
         (lambda of: of.ops.append(op("Conjure", "hidden_0", "rabbit")), "unsupported_op", "Conjure"),
         (lambda of: of.shapes.update(cell_0_init=(1, 3, 3)), "type_conflict", "LSTMUnit"),
     ],
-)  # fmt: skip
+)
 def test_a_net_that_does_not_fit_together_is_refused_by_name(change, code, named):
     of = lstm()
     change(of)
@@ -177,8 +178,9 @@ def test_a_recompute_list_names_what_an_op_writes_and_all_of_it():
     of = lstm()
     graph = trained(of, ["hidden_0_all"])
     for listed, code, named in (
-        (["hidden_0"], "recompute_undeclared", "'cell_0'"), (["gates_0", "gate"], "recompute_unknown", "'gate'"),
-    ):  # fmt: skip
+        (["hidden_0"], "recompute_undeclared", "'cell_0'"),
+        (["gates_0", "gate"], "recompute_unknown", "'gate'"),
+    ):
         for ask in (lambda names: recomputed(graph, "rnn", names), lambda names: of.graph(recompute=names)):
             with pytest.raises(BadGraph) as refused:
                 ask(listed)
@@ -197,14 +199,19 @@ def test_a_state_that_is_listed_keeps_its_value():
 def test_a_window_shows_older_positions_and_the_one_just_written():
     #   s = [z, z | x0, x0+x1, ...]      at step t the window shows positions t .. t + 2, of which t + 2 is new
     net = RecurrentNet(
-        "rnn", (op("Sum", "x last", "new"), op("ReduceSum", "window", "total", axes=[0], keepdims=1)),
-        ("x_all",), {"s": "zeros", "totals": "zero"},
+        "rnn",
+        (op("Sum", "x last", "new"), op("ReduceSum", "window", "total", axes=[0], keepdims=1)),
+        ("x_all",),
+        {"s": "zeros", "totals": "zero"},
         (
-            Link("x", "x_all"), Link("last", "s", 1), Link("window", "s", 0, 3), Link("new", "s", 2),
+            Link("x", "x_all"),
+            Link("last", "s", 1),
+            Link("window", "s", 0, 3),
+            Link("new", "s", 2),
             Link("total", "totals", 1),
         ),
         (Alias("s", "sums", 2), Alias("totals", "windows", 1), Alias("s", "all", 0), Alias("s", "end", -2)),
-    )  # fmt: skip
+    )
     x = np.arange(1, 6, dtype=np.float32).reshape(5, 1, 1)
     given = {"x_all": x, "zeros": np.zeros((2, 1, 1), np.float32), "zero": np.zeros((1, 1, 1), np.float32)}
     for add in (add_recurrent, add_unrolled):
@@ -223,14 +230,18 @@ def test_a_window_shows_older_positions_and_the_one_just_written():
 
 def test_sequences_of_several_names_and_windows_go_together():
     net = RecurrentNet(
-        "rnn", (op("ReduceSum", "pair", "two", axes=[0], keepdims=1), op("Mul", "two y", "m"), op("Sum", "m h", "n")),
-        ("x", "y_all"), {"s": "zero"},
-        (Link("pair", "x", 0, 2), Link("y", "y_all"), Link("h", "s", 0), Link("n", "s", 1)), (Alias("s", "out", 1),),
-    )  # fmt: skip
+        "rnn",
+        (op("ReduceSum", "pair", "two", axes=[0], keepdims=1), op("Mul", "two y", "m"), op("Sum", "m h", "n")),
+        ("x", "y_all"),
+        {"s": "zero"},
+        (Link("pair", "x", 0, 2), Link("y", "y_all"), Link("h", "s", 0), Link("n", "s", 1)),
+        (Alias("s", "out", 1),),
+    )
     given = {
-        "x": np.arange(4, dtype=np.float32).reshape(4, 1, 1), "zero": np.zeros((1, 1, 1), np.float32),
+        "x": np.arange(4, dtype=np.float32).reshape(4, 1, 1),
+        "zero": np.zeros((1, 1, 1), np.float32),
         "y_all": np.array([1, 10, 100], np.float32).reshape(3, 1, 1),
-    }  # fmt: skip
+    }
     for add in (add_recurrent, add_unrolled):
         builder = Builder("pairs")
         values = {name: builder.value(name, type_of_array(array), Role.PARAMETER) for name, array in given.items()}

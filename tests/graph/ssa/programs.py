@@ -31,8 +31,13 @@ def program(*lines: str, outputs: Sequence[str] = (), given: Mapping[str, str] |
     roles = given or {}
     values = [{"name": name, "bytes": 4, "role": roles.get(name, "activation")} for name in used]
     return {
-        "format": "remat/1", "naming": "mutable", "values": values, "nodes": nodes, "outputs": list(outputs), **rest
-    }  # fmt: skip
+        "format": "remat/1",
+        "naming": "mutable",
+        "values": values,
+        "nodes": nodes,
+        "outputs": list(outputs),
+        **rest,
+    }
 
 
 def read(document: Program | Document) -> Graph:
@@ -55,33 +60,46 @@ def mutable_programs(draw: st.DrawFn, most_ops: int = 12) -> Program:
         if op == "Split":
             outputs = draw(st.lists(st.sampled_from(names), min_size=2, max_size=2, unique=True))
             nodes += [
-                {"name": f"n{n}", "op": "Split", "inputs": inputs, "outputs": outputs,
-                 "attributes": {"num_outputs": 2, "axis": 0}},
+                {
+                    "name": f"n{n}",
+                    "op": "Split",
+                    "inputs": inputs,
+                    "outputs": outputs,
+                    "attributes": {"num_outputs": 2, "axis": 0},
+                },
                 {"name": f"m{n}", "op": "Concat", "inputs": outputs, "outputs": outputs[:1], "attributes": {"axis": 0}},
                 {"name": f"k{n}", "op": "Neg", "inputs": outputs[:1], "outputs": outputs[1:]},
-            ]  # fmt: skip
+            ]
         else:
             outputs = [draw(st.sampled_from(names))]
             nodes.append({"name": f"n{n}", "op": op, "inputs": inputs, "outputs": outputs})
         there = list(dict.fromkeys([*there, *outputs]))
     written = sorted({name for node in nodes for name in node["outputs"]})
     return {
-        "format": "remat/1", "naming": "mutable",
-        "values": [{"name": "x", "shape": list(SHAPE), "dtype": "float32", "role": "input"},
-                   {"name": "w", "shape": list(SHAPE), "dtype": "float32", "role": "parameter"}],
+        "format": "remat/1",
+        "naming": "mutable",
+        "values": [
+            {"name": "x", "shape": list(SHAPE), "dtype": "float32", "role": "input"},
+            {"name": "w", "shape": list(SHAPE), "dtype": "float32", "role": "parameter"},
+        ],
         "nodes": nodes,
         "outputs": draw(st.lists(st.sampled_from(written), min_size=1, max_size=3, unique=True)),
-    }  # fmt: skip
+    }
 
 
 def interpreted(document: Program, feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """What the program computes, by an interpreter that really writes over names."""
     held = dict(feeds)
     kernels = {
-        "Relu": lambda a: np.maximum(a, 0), "Neg": np.negative, "Tanh": np.tanh,
-        "Add": np.add, "Sub": np.subtract, "Mul": np.multiply,
-        "Split": lambda a: np.split(a, 2), "Concat": lambda *parts: np.concatenate(parts),
-    }  # fmt: skip
+        "Relu": lambda a: np.maximum(a, 0),
+        "Neg": np.negative,
+        "Tanh": np.tanh,
+        "Add": np.add,
+        "Sub": np.subtract,
+        "Mul": np.multiply,
+        "Split": lambda a: np.split(a, 2),
+        "Concat": lambda *parts: np.concatenate(parts),
+    }
     for node in document["nodes"]:
         result = kernels[node["op"]](*[held[name] for name in node["inputs"]])
         results = result if node["op"] == "Split" else [result]

@@ -53,9 +53,7 @@ def test_a_document_and_its_graph_have_one_analysis(document):
     assert of_document.dead == of_graph.dead
     alive = [node.name for n, node in enumerate(graph.nodes) if n not in of_graph.dead]
     assert [node.name for node in without_dead_nodes(graph).nodes] == alive
-    pairs = [
-        sorted(map(found.table.version, found.unread)) for found in (of_document, of_graph)
-    ]  # fmt: skip
+    pairs = [sorted(map(found.table.version, found.unread)) for found in (of_document, of_graph)]
     assert pairs[0] == pairs[1]
 
 
@@ -72,10 +70,20 @@ def test_a_nested_program_shares_what_it_reads_first_and_what_it_writes_of_the_n
 def test_a_version_is_named_by_its_number_or_as_the_last():
     document = program("a: x -> y", "b: y -> y", "c: y -> z@1", given=ROLES, outputs=["y"])
     graph = read(document)
-    names = {reference: graph.values[find_value(graph, reference, "value")].name
-             for reference in ("y", "y@1", "y@2", "y@last", "x@0", "x@last", "z@1", "z@1@1")}  # fmt: skip
-    assert names == {"y": "y", "y@1": "y", "y@2": "y/2", "y@last": "y/2", "x@0": "x", "x@last": "x",
-                     "z@1": "z@1", "z@1@1": "z@1"}  # fmt: skip
+    names = {
+        reference: graph.values[find_value(graph, reference, "value")].name
+        for reference in ("y", "y@1", "y@2", "y@last", "x@0", "x@last", "z@1", "z@1@1")
+    }
+    assert names == {
+        "y": "y",
+        "y@1": "y",
+        "y@2": "y/2",
+        "y@last": "y/2",
+        "x@0": "x",
+        "x@last": "x",
+        "z@1": "z@1",
+        "z@1@1": "z@1",
+    }
     for wrong in ("y@3", "y@", "y@-1", "@1", "", "y@١"):
         with pytest.raises(BadGraph):
             find_value(graph, wrong, "value")
@@ -121,15 +129,27 @@ def test_the_program_that_makes_parameters_gets_their_names_and_holds_fills_only
 
 def test_parameters_lie_where_the_node_that_makes_them_leaves_them():
     document = {
-        "format": "remat/1", "values": [],
+        "format": "remat/1",
+        "values": [],
         "nodes": [
-            {"name": "w", "op": "Constant", "inputs": [], "outputs": ["w"], "attributes": {"value_floats": [1.0, 2.0]},
-             "annotations": {"device": "gpu:0"}},
-            {"name": "c", "op": "remat::Copy", "inputs": ["w"], "outputs": ["host"],
-             "annotations": {"device": "cpu", "copied_from": "gpu:0"}},
+            {
+                "name": "w",
+                "op": "Constant",
+                "inputs": [],
+                "outputs": ["w"],
+                "attributes": {"value_floats": [1.0, 2.0]},
+                "annotations": {"device": "gpu:0"},
+            },
+            {
+                "name": "c",
+                "op": "remat::Copy",
+                "inputs": ["w"],
+                "outputs": ["host"],
+                "annotations": {"device": "cpu", "copied_from": "gpu:0"},
+            },
         ],
         "outputs": ["w", "host"],
-    }  # fmt: skip
+    }
     found = initial_values(read(document))
     assert {name: value.device for name, value in found.items()} == {"w": "gpu:0", "host": "cpu"}
     np.testing.assert_array_equal(found["host"].content, np.array([1, 2], np.float32))

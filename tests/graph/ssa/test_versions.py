@@ -84,7 +84,9 @@ def test_what_a_body_captures_is_read_by_its_node():
 
 
 SCOPED = {
-    "format": "remat/1", "naming": "mutable", "outputs": ["y"],
+    "format": "remat/1",
+    "naming": "mutable",
+    "outputs": ["y"],
     "values": [
         {"name": "c", "shape": [], "dtype": "bool", "role": "input"},
         {"name": "x", "shape": [4], "dtype": "float32", "role": "input"},
@@ -92,15 +94,31 @@ SCOPED = {
     ],
     "nodes": [
         {"name": "a", "op": "Neg", "inputs": ["x"], "outputs": ["y"]},
-        {"name": "if", "op": "If", "inputs": ["c"], "outputs": ["y"], "bodies": {
-            "then_branch": {"inputs": [], "captures": {"y": "y"}, "outputs": ["y"], "nodes": [
-                {"name": "b", "op": "Exp", "inputs": ["y"], "outputs": ["y"]},
-                {"name": "d", "op": "Neg", "inputs": ["y"], "outputs": ["y"]}]},
-            "else_branch": {"inputs": [], "captures": {"z": "y"}, "outputs": ["y"], "nodes": [
-                {"name": "e", "op": "Abs", "inputs": ["z"], "outputs": ["y"]}]},
-        }},
+        {
+            "name": "if",
+            "op": "If",
+            "inputs": ["c"],
+            "outputs": ["y"],
+            "bodies": {
+                "then_branch": {
+                    "inputs": [],
+                    "captures": {"y": "y"},
+                    "outputs": ["y"],
+                    "nodes": [
+                        {"name": "b", "op": "Exp", "inputs": ["y"], "outputs": ["y"]},
+                        {"name": "d", "op": "Neg", "inputs": ["y"], "outputs": ["y"]},
+                    ],
+                },
+                "else_branch": {
+                    "inputs": [],
+                    "captures": {"z": "y"},
+                    "outputs": ["y"],
+                    "nodes": [{"name": "e", "op": "Abs", "inputs": ["z"], "outputs": ["y"]}],
+                },
+            },
+        },
     ],
-}  # fmt: skip
+}
 
 
 def test_bodies_are_scopes_whose_names_may_be_written_again():

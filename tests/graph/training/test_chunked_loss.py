@@ -98,9 +98,11 @@ def test_scores_of_one_chunk_are_there_at_a_time() -> None:
     ran = execute(cut)
     whole, part = 4 * ROWS * CLASSES, 4 * ROWS * CLASSES // 8
     made = [
-        cut.values[v].nbytes for node in cut.nodes for v in node.writes
+        cut.values[v].nbytes
+        for node in cut.nodes
+        for v in node.writes
         if cut.values[v].type is not None and cut.values[v].type.shape[-1:] == (CLASSES,)
-    ]  # fmt: skip
+    ]
     assert max(made) == max(part, 4 * CLASSES * WIDTH)
     assert ran.peak_bytes < execute(plain).peak_bytes - whole
 

@@ -178,9 +178,14 @@ def test_an_unknown_random_op_takes_its_seed_as_an_input():
     b = Builder("opaque")
     x = b.value("x", F, Role.INPUT)
     b.node(
-        "acme::Noise", [x], name="noise", outputs=["y"], types=[F], effect=Effect.RANDOM,
+        "acme::Noise",
+        [x],
+        name="noise",
+        outputs=["y"],
+        types=[F],
+        effect=Effect.RANDOM,
         attributes={"fix_seed": True, "seed": 9, "scale": 2.0},
-    )  # fmt: skip
+    )
     graph = with_seeds(b.build([1]))
     seed, noise = graph.nodes
     assert (seed.op, seed.attributes["seed"]) == ("remat::Seed", 9)

@@ -21,11 +21,14 @@ def chain(text, segments=None, outputs=("e",), op="my::Op"):
                 ids[name] = b.value(name, F4, role)
         tag = (segments or {}).get(made)
         (ids[made],) = b.node(
-            "Cast" if made.startswith("h") else op, [ids[name] for name in inputs.split(",")], name=made,
+            "Cast" if made.startswith("h") else op,
+            [ids[name] for name in inputs.split(",")],
+            name=made,
             outputs=[made],
-            types=[F4], attributes={"to": 1} if made.startswith("h") else {},
+            types=[F4],
+            attributes={"to": 1} if made.startswith("h") else {},
             annotations={} if tag is None else {"segment": tag},
-        )  # fmt: skip
+        )
     return b.build([ids[name] for name in outputs])
 
 

@@ -190,9 +190,12 @@ def normalised(twice: bool = False, **attributes: Any) -> Graph:
 
 
 NORMALISED = {
-    "x": CHANCE.normal(1, 2, (6, 3, 2)), "scale": np.array([1.0, 2, 3]), "bias": np.zeros(3),
-    "mean": np.array([0.5, 0, 1]), "var": np.array([1.0, 2, 3]),
-}  # fmt: skip
+    "x": CHANCE.normal(1, 2, (6, 3, 2)),
+    "scale": np.array([1.0, 2, 3]),
+    "bias": np.zeros(3),
+    "mean": np.array([0.5, 0, 1]),
+    "var": np.array([1.0, 2, 3]),
+}
 
 
 @pytest.mark.parametrize("attributes", [{}, {"training_mode": 1}])

@@ -67,9 +67,17 @@ def assert_agree(plain: Graph, fused: Graph, seed: int = 0) -> None:
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16"])
 @pytest.mark.parametrize(
     "between",
-    [(), ("times",), ("over", "times"), ("bias",), ("times", "bias"), ("over", "mask"), ("times", "bias", "mask"),
-     ("unless",)],
-)  # fmt: skip
+    [
+        (),
+        ("times",),
+        ("over", "times"),
+        ("bias",),
+        ("times", "bias"),
+        ("over", "mask"),
+        ("times", "bias", "mask"),
+        ("unless",),
+    ],
+)
 def test_one_node_gives_the_same_output_and_gradients(between: tuple[str, ...], dtype: str) -> None:
     plain, fused = steps(attention(*between, dtype=dtype))
     ops = [node.op for node in fused.nodes]

@@ -74,8 +74,13 @@ def test_a_copy_is_made_once_for_a_value_and_a_device():
     placed = with_copies(read(named(*lines, given=GIVEN, outputs=["a", "b", "c", "d"])))
     graph = placed.graph
     assert drawn(graph) == [
-        "x -> x/on/gpu:1", "x/on/gpu:1 -> a", "x -> b", "x/on/gpu:1 -> c", "x -> x/on/gpu:0", "x/on/gpu:0 -> d"
-    ]  # fmt: skip
+        "x -> x/on/gpu:1",
+        "x/on/gpu:1 -> a",
+        "x -> b",
+        "x/on/gpu:1 -> c",
+        "x -> x/on/gpu:0",
+        "x/on/gpu:0 -> d",
+    ]
     assert copy_route(graph.nodes[0]) == ("cpu", "gpu:1")
     assert placed.devices == {"x": "cpu", "a": "gpu:1", "b": "cpu", "c": "gpu:1", "d": "gpu:0"}
     check_placement(graph)
@@ -101,8 +106,12 @@ def test_a_name_stays_on_its_device():
 
 
 def test_iteration_counts_and_lengths_stay_on_the_host():
-    graph = read(named("Adam@gpu:0: p m1 m2 g lr iter -> p m1 m2", given=dict.fromkeys(
-        ("p", "m1", "m2", "g", "lr"), "parameter") | {"iter": "state"}))  # fmt: skip
+    graph = read(
+        named(
+            "Adam@gpu:0: p m1 m2 g lr iter -> p m1 m2",
+            given=dict.fromkeys(("p", "m1", "m2", "g", "lr"), "parameter") | {"iter": "state"},
+        )
+    )
     on_gpu = dict.fromkeys(("p", "m1", "m2", "g", "lr"), "gpu:0")
     assert len(with_copies(graph, on_gpu, style=CAFFE2).graph.nodes) == 1
     assert len(with_copies(graph, on_gpu).graph.nodes) == 2
@@ -135,14 +144,24 @@ CHAIN = ("Relu: x -> a", f"{DOWN}: a -> b", "N: b w -> c")
 def test_one_sweep_each_way_tells_what_a_copy_implies():
     graph = read(named(*CHAIN, given=GIVEN, outputs=["c"]))
     assert dict(zip([v.name for v in graph.values], infer_status(graph, device_rule), strict=True)) == {
-        "x": "gpu", "w": "cpu", "a": "gpu", "b": "cpu", "c": "cpu"
-    }  # fmt: skip
+        "x": "gpu",
+        "w": "cpu",
+        "a": "gpu",
+        "b": "cpu",
+        "c": "cpu",
+    }
 
 
-@pytest.mark.parametrize(("known", "code"), [
-    ({"x@0": "cpu"}, "status_conflict"), ({"nope@0": "cpu"}, "undefined_value"), ({"x@0": None}, "null_status"),
-    ({"x@0": "gpu", "x": "cpu"}, "status_conflict"), ({"x@0": ""}, "null_status"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("known", "code"),
+    [
+        ({"x@0": "cpu"}, "status_conflict"),
+        ({"nope@0": "cpu"}, "undefined_value"),
+        ({"x@0": None}, "null_status"),
+        ({"x@0": "gpu", "x": "cpu"}, "status_conflict"),
+        ({"x@0": ""}, "null_status"),
+    ],
+)
 def test_bad_hints_are_refused(known, code):
     graph = read(named(*CHAIN, given=GIVEN, outputs=["c"]))
     assert refused(lambda: infer_status(graph, device_rule, known)) == code

@@ -46,8 +46,9 @@ def test_who_waits_for_a_node_that_goes_waits_for_what_it_waited_for():
     document = program("a: x ->", "b: y1 -> z", "c: z -> u", given={**ROLES, "y1": "input"}, outputs=["u"])
     document["nodes"][0] |= {"effect": "once"}
     document["nodes"][1] |= {"op": "Identity", "after": ["a"]}
-    document["nodes"].insert(2, {"name": "late", "op": "my::Late", "inputs": [], "outputs": [], "effect": "once",
-                                 "after": ["b"]})  # fmt: skip
+    document["nodes"].insert(
+        2, {"name": "late", "op": "my::Late", "inputs": [], "outputs": [], "effect": "once", "after": ["b"]}
+    )
     for value in document["values"]:
         value |= {"shape": [1], "dtype": "float32"}
         del value["bytes"]
@@ -126,9 +127,13 @@ def test_a_border_is_what_crosses_it():
 
 
 RESHAPED = (
-    "relu: x -> r", "Shape: r -> s", "Slice: s shape -> s0", "Concat: s0 w -> ns", "Reshape: r ns -> rr",
+    "relu: x -> r",
+    "Shape: r -> s",
+    "Slice: s shape -> s0",
+    "Concat: s0 w -> ns",
+    "Reshape: r ns -> rr",
     "FC: rr w -> f",
-)  # fmt: skip
+)
 
 
 def test_a_reshape_group_is_what_lies_between_the_value_and_its_target():

@@ -77,6 +77,4 @@ def test_the_document_order_gives_the_same_graph() -> None:
     source = chain()
     again = replay(source, range(3))
     assert [v.name for v in again.values] == [v.name for v in source.values]
-    assert [(n.name, n.inputs, n.outputs) for n in again.nodes] == [
-        (n.name, n.inputs, n.outputs) for n in source.nodes
-    ]  # fmt: skip
+    assert [(n.name, n.inputs, n.outputs) for n in again.nodes] == [(n.name, n.inputs, n.outputs) for n in source.nodes]

@@ -20,19 +20,30 @@ def body(inputs: list[str], outputs: list[str], **more: Any) -> dict[str, Any]:
 
 
 IF = {
-    "name": "choose", "op": "If", "inputs": ["c"], "outputs": ["y"],
+    "name": "choose",
+    "op": "If",
+    "inputs": ["c"],
+    "outputs": ["y"],
     "bodies": {
-        "then_branch": body([], ["x"], captures={"x": "x"}), "else_branch": body([], ["z"], captures={"z": "x"}),
+        "then_branch": body([], ["x"], captures={"x": "x"}),
+        "else_branch": body([], ["z"], captures={"z": "x"}),
     },
-}  # fmt: skip
+}
 LOOP = {
-    "name": "again", "op": "Loop", "inputs": ["n", "", "x"], "outputs": ["y"],
+    "name": "again",
+    "op": "Loop",
+    "inputs": ["n", "", "x"],
+    "outputs": ["y"],
     "bodies": {"body": body(["t", "going", "s"], ["going", "s"])},
-}  # fmt: skip
+}
 SCAN = {
-    "name": "steps", "op": "Scan", "inputs": ["x", "xs"], "outputs": ["y"], "attributes": {"num_scan_inputs": 1},
+    "name": "steps",
+    "op": "Scan",
+    "inputs": ["x", "xs"],
+    "outputs": ["y"],
+    "attributes": {"num_scan_inputs": 1},
     "bodies": {"body": body(["s", "e"], ["s"])},
-}  # fmt: skip
+}
 
 
 def document(node: dict[str, Any]) -> bytes:
@@ -95,7 +106,7 @@ FAULTS = {
         changed(LOOP, outputs=["y", "all"], body=body(["t", "going", "s"], ["going", "s", "s"])),
         "all",
     ),
-}  # fmt: skip
+}
 
 
 ODD: list[Any] = ["x", -1, None, [], {}, 1e30, True, [5], ["a"], [[0]], 2**60, [99], [-99]]

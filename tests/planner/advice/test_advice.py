@@ -40,7 +40,7 @@ BATCH_STATISTICS = {
         {"name": "loss", "op": "ReduceMean", "inputs": ["z"], "outputs": ["loss"], "attributes": {"keepdims": 0}},
     ],
     "outputs": ["loss"],
-}  # fmt: skip
+}
 
 
 def advice(**fields: Any) -> dict[str, Any]:
@@ -143,8 +143,10 @@ def test_a_rewrite_that_computes_something_else_is_our_defect(monkeypatch: pytes
     def doubled(graph: Graph, chunks: int) -> Graph:
         b = Builder.onto(graph)
         loss = next(v for v, value in enumerate(b.values) if value.name == "loss")
-        b.nodes = [replace(node, outputs=(b.value("half", b.values[loss].type),)) if loss in node.outputs else node
-                   for node in b.nodes]  # fmt: skip
+        b.nodes = [
+            replace(node, outputs=(b.value("half", b.values[loss].type),)) if loss in node.outputs else node
+            for node in b.nodes
+        ]
         b.node("Add", [len(b.values) - 1, len(b.values) - 1], name="twice", outputs=[loss])
         return b.build(graph.outputs) if chunks > 1 else graph
 
@@ -170,9 +172,10 @@ def test_copies_to_the_host_lower_what_running_again_cannot():
 
 def test_micro_batches_of_what_a_whole_batch_decides_are_told_apart():
     #   x ── BatchNormalization ── ReduceMean: statistics of a part are others than those of the whole
-    found = pipeline.solve(json.dumps(BATCH_STATISTICS).encode(), parse_request(
-        {"loss": "loss", "advise": True, "execute": "yes", "iterations": 5, "budget": 0}
-    )).report["advice"]  # fmt: skip
+    found = pipeline.solve(
+        json.dumps(BATCH_STATISTICS).encode(),
+        parse_request({"loss": "loss", "advise": True, "execute": "yes", "iterations": 5, "budget": 0}),
+    ).report["advice"]
     assert lever(found, "micro_batches")["executed"]["status"] == "different"
 
 

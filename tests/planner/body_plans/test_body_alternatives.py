@@ -50,9 +50,13 @@ def scan_in_scan() -> Graph:
 
     def pass_(middle, v):
         (h,) = middle.node(
-            "Scan", [v["g"], v["xs"]], name="rows", types=[ROW], attributes={"num_scan_inputs": 1},
+            "Scan",
+            [v["g"], v["xs"]],
+            name="rows",
+            types=[ROW],
+            attributes={"num_scan_inputs": 1},
             bodies=bodies(body=body_of(middle, {"h": ROW, "x": ROW}, [v["w"]], step)),
-        )  # fmt: skip
+        )
         return middle.node("Mul", [h, v["twice"]])
 
     outer = body_of(b, {"g": ROW, "twice": ROW}, [xs, w], pass_)
@@ -90,9 +94,9 @@ def test_columns_of_every_alternative_are_those_of_the_graph_rewritten(name: str
 @pytest.mark.parametrize("name", GRAPHS)
 @pytest.mark.parametrize("budget", ["90%", 0])
 def test_plans_with_other_bodies_run_in_their_arena_and_are_equal(name: str, budget: object):
-    request = parse_request({
-        "budget": budget, "execute": "yes", "iterations": 60, "return": ["plan", "timeline", "layout", "source"]
-    })  # fmt: skip
+    request = parse_request(
+        {"budget": budget, "execute": "yes", "iterations": 60, "return": ["plan", "timeline", "layout", "source"]}
+    )
     outcome = solve(GRAPHS[name](), request)
     assert outcome.report["executed"]["status"] == "equal"
     saved = json.loads(json.dumps(outcome.report))

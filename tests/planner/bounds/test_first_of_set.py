@@ -26,9 +26,11 @@ def gradients(rng: random.Random) -> Problem:
     backward = "".join(chr(ord("a") + letters.index(letter)) for letter in letters if letter in "efgh")
     names = {letter: chr(ord("a") + k) for k, letter in enumerate(letters)}
     return drawn(
-        " ".join(f"{names[arc[0]]}>{names[arc[2]]}" for arc in arcs), size={names[x]: y for x, y in size.items()},
-        cost={names[letter]: rng.randint(1, 9) for letter in letters}, backward=backward,
-    )  # fmt: skip
+        " ".join(f"{names[arc[0]]}>{names[arc[2]]}" for arc in arcs),
+        size={names[x]: y for x, y in size.items()},
+        cost={names[letter]: rng.randint(1, 9) for letter in letters},
+        backward=backward,
+    )
 
 
 @pytest.mark.parametrize("count", [60, pytest.param(2000, marks=pytest.mark.heavy)])

@@ -31,9 +31,7 @@ def test_no_legal_sequence_peaks_below_the_bound():
 
 
 def test_the_bound_names_the_task_and_counts_workspace_and_residents():
-    problem = problem_of(
-        [[0], [1]], [[1], [2]], size=[100, 8, 4], hold=[RESIDENT, 0, 0], workspace=[0, 5]
-    )  # fmt: skip
+    problem = problem_of([[0], [1]], [[1], [2]], size=[100, 8, 4], hold=[RESIDENT, 0, 0], workspace=[0, 5])
     assert largest_task.bound(problem) == largest_task.LargestTask(100 + 8 + 4 + 5, 1)
 
 

@@ -109,9 +109,15 @@ def test_charged_is_who_runs_while_something_sticks_out_and_where_none_fits_the_
 def test_a_charge_holds_under_every_alternative() -> None:
     problem = drawn("a>b b>c")
     table = Choices(
-        np.array([0, 0]), np.array([0]), Csr.of([[], [1]]), np.array([3]), np.array([7]), Csr.of([[0]]),
-        Csr.of([[], []]), np.zeros(0, np.int64),
-    )  # fmt: skip
+        np.array([0, 0]),
+        np.array([0]),
+        Csr.of([[], [1]]),
+        np.array([3]),
+        np.array([7]),
+        Csr.of([[0]]),
+        Csr.of([[], []]),
+        np.zeros(0, np.int64),
+    )
     problem = replace(problem, choices=table)
     more = np.array([5, 6, 0])
     for vector in ((0,), (1,)):

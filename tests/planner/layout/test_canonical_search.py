@@ -50,10 +50,12 @@ def smallest(given: Storages) -> int:
 def is_apart(given: Storages, offset: np.ndarray) -> bool:
     pairs = itertools.combinations(range(len(offset)), 2)
     return bool((offset >= 0).all()) and not any(
-        given.start[i] < given.stop[j] and given.start[j] < given.stop[i]
-        and offset[i] < offset[j] + given.size[j] and offset[j] < offset[i] + given.size[i]
+        given.start[i] < given.stop[j]
+        and given.start[j] < given.stop[i]
+        and offset[i] < offset[j] + given.size[j]
+        and offset[j] < offset[i] + given.size[i]
         for i, j in pairs
-    )  # fmt: skip
+    )
 
 
 @pytest.mark.parametrize("whole", [0, 400])

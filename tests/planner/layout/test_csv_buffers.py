@@ -28,8 +28,11 @@ def findings(fields: Any) -> list[tuple[str, str]]:
 
 def test_what_is_never_live_together_shares_bytes():
     assert packed(buffer(0, 2, 4), buffer(2, 4, 6)) == {
-        "offsets": [0, 0], "arena_bytes": 6, "bound_bytes": 6, "status": "proven",
-    }  # fmt: skip
+        "offsets": [0, 0],
+        "arena_bytes": 6,
+        "bound_bytes": 6,
+        "status": "proven",
+    }
     assert packed(buffer(-5, 3, 4), buffer(2, 4, 6))["arena_bytes"] == 10
 
 
@@ -76,14 +79,26 @@ def test_random_buffers_lie_apart_and_never_below_the_bound(is_mixed: bool):
 
 def test_every_fault_is_told_at_its_row():
     rows = [
-        buffer(3, 3, 1), {"lower": 0}, 7, buffer(0, 1, -1), buffer(0, 1, 1, alignment=0), buffer(0, 1, 2.5),  # type: ignore[arg-type]
-        buffer(0, 1, 1, offset=3, alignment=2), {**buffer(0, 1, 1), "sise": 4},
-    ]  # fmt: skip
+        buffer(3, 3, 1),
+        {"lower": 0},
+        7,
+        buffer(0, 1, -1),
+        buffer(0, 1, 1, alignment=0),
+        buffer(0, 1, 2.5),  # type: ignore[arg-type]
+        buffer(0, 1, 1, offset=3, alignment=2),
+        {**buffer(0, 1, 1), "sise": 4},
+    ]
     assert findings({"buffers": rows}) == [
-        ("bad_field", "buffers[0].upper"), ("missing_field", "buffers[1].upper"), ("missing_field", "buffers[1].size"),
-        ("bad_field", "buffers[2]"), ("bad_field", "buffers[3].size"), ("bad_field", "buffers[4].alignment"),
-        ("bad_field", "buffers[5].size"), ("bad_field", "buffers[6].offset"), ("unknown_field", "buffers[7].sise"),
-    ]  # fmt: skip
+        ("bad_field", "buffers[0].upper"),
+        ("missing_field", "buffers[1].upper"),
+        ("missing_field", "buffers[1].size"),
+        ("bad_field", "buffers[2]"),
+        ("bad_field", "buffers[3].size"),
+        ("bad_field", "buffers[4].alignment"),
+        ("bad_field", "buffers[5].size"),
+        ("bad_field", "buffers[6].offset"),
+        ("unknown_field", "buffers[7].sise"),
+    ]
     assert findings({"buffers": [{"id": "a", **buffer(0, 1, 1)}, {"id": "a", **buffer(0, 1, 1)}]}) == [
         ("duplicate_name", "buffers[1].id")
     ]

@@ -42,9 +42,7 @@ def test_residents_are_held_throughout_and_outputs_to_the_end() -> None:
     (y,) = b.node("Tanh", [h], outputs=["y"])
     low = lowered(b.build([y]))
     held = {name: low.problem.hold[buffer_of(low, name)] for name in "xwhy"}
-    assert held == {
-        "x": columns.RESIDENT, "w": columns.RESIDENT, "h": columns.TO_LAST_READ, "y": columns.TO_THE_END
-    }  # fmt: skip
+    assert held == {"x": columns.RESIDENT, "w": columns.RESIDENT, "h": columns.TO_LAST_READ, "y": columns.TO_THE_END}
     assert low.resident_bytes == 64
 
 
@@ -73,9 +71,7 @@ def test_an_activation_overwritten_in_place_hands_its_storage_on() -> None:
 def test_effects_run_once_and_in_their_order() -> None:
     b = Builder()
     x = b.value("x", F8, Role.INPUT)
-    outs = [
-        b.node("acme::Draw", [x], outputs=[f"r{i}"], types=[F8], effect=Effect.RANDOM)[0] for i in range(2)
-    ]  # fmt: skip
+    outs = [b.node("acme::Draw", [x], outputs=[f"r{i}"], types=[F8], effect=Effect.RANDOM)[0] for i in range(2)]
     (s,) = b.node("acme::Draw", [x], outputs=["s"], types=[F8], effect=Effect.RANDOM, stream="s")
     b.node("acme::Log", [x], outputs=[], effect=Effect.ONCE)
     low = lowered(b.build([*outs, s]))
@@ -142,9 +138,7 @@ def test_the_peak_is_split_by_what_bytes_are_for() -> None:
     b.gradients = [(w, g)]
     low = lowered(b.build([]))
     split = {name: CATEGORIES[low.category[buffer_of(low, name)]] for name in ("x", "w", "m", "h", "g")}
-    assert split == {
-        "x": "activations", "w": "parameters", "m": "optimizer", "h": "activations", "g": "gradients"
-    }  # fmt: skip
+    assert split == {"x": "activations", "w": "parameters", "m": "optimizer", "h": "activations", "g": "gradients"}
 
 
 def test_dropout_in_its_inference_form_draws_nothing_and_may_run_again() -> None:

@@ -43,15 +43,18 @@ def runs(low: Lowered, order: list[int]) -> list[tuple[str, int]]:
 
 
 def test_a_view_stands_right_after_the_run_it_shows() -> None:
-    assert runs(lowered(viewed()), [0, 2, 1, 3]) == [
-        ("make", 0), ("view", 0), ("other", 0), ("use", 0), ("join", 0)
-    ]  # fmt: skip
+    assert runs(lowered(viewed()), [0, 2, 1, 3]) == [("make", 0), ("view", 0), ("other", 0), ("use", 0), ("join", 0)]
 
 
 def test_only_runs_with_a_later_reader_through_the_view_are_shown() -> None:
     assert runs(lowered(viewed()), [0, 2, 0, 1, 3]) == [
-        ("make", 0), ("other", 0), ("make", 1), ("view", 0), ("use", 0), ("join", 0)
-    ]  # fmt: skip
+        ("make", 0),
+        ("other", 0),
+        ("make", 1),
+        ("view", 0),
+        ("use", 0),
+        ("join", 0),
+    ]
 
 
 def test_a_view_nobody_reads_runs_once_and_keeps_its_storage_that_long() -> None:

@@ -74,7 +74,7 @@ def test_a_plan_is_handed_to_looser_budgets(monkeypatch: pytest.MonkeyPatch):
 @pytest.mark.parametrize(("well", "again"), [((0, 2), 1), ((0,), 2), ((0, 1, 2), None)])
 def test_what_lies_above_the_line_or_else_above_its_bound_is_searched_again(
     monkeypatch: pytest.MonkeyPatch, well: tuple[int, ...], again: int | None
-):  # fmt: skip
+):
     """Of three budgets, tightest first, those in `well` are searched well; the others get the plan before."""
     real, calls, seeds = curves.goals.search, [], []
 

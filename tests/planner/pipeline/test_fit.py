@@ -27,9 +27,12 @@ def layers(count: int = 6, lead: str | int = "N") -> bytes:
         x = f"r{i}"
     nodes.append(helper.make_node("ReduceMean", [x], ["loss"], keepdims=0))
     graph = helper.make_graph(
-        nodes, "layers", [helper.make_tensor_value_info("x", TensorProto.FLOAT, [lead, 16])],
-        [helper.make_tensor_value_info("loss", TensorProto.FLOAT, [])], [weight],
-    )  # fmt: skip
+        nodes,
+        "layers",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [lead, 16])],
+        [helper.make_tensor_value_info("loss", TensorProto.FLOAT, [])],
+        [weight],
+    )
     model: bytes = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)]).SerializeToString()
     return model
 
@@ -105,10 +108,11 @@ def test_a_size_the_model_does_not_take_does_not_fit():
     """The mask has 12 columns: a row of one is spread over them, one of two is not."""
     graph = helper.make_graph(
         [helper.make_node("Add", ["x", "mask"], ["y"]), helper.make_node("ReduceMean", ["y"], ["loss"], keepdims=0)],
-        "masked", [helper.make_tensor_value_info("x", TensorProto.FLOAT, [4, "T"])],
+        "masked",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [4, "T"])],
         [helper.make_tensor_value_info("loss", TensorProto.FLOAT, [])],
         [numpy_helper.from_array(np.zeros((1, 12), np.float32), "mask")],
-    )  # fmt: skip
+    )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)]).SerializeToString()
     found = fit_of(model, budget="1MB", grow="T", differentiate=False).document
     assert (found["size"], found["next"]["size"], found["next"]["why"]) == (1, 2, "refused")

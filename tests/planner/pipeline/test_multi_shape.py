@@ -78,9 +78,15 @@ def test_the_plan_of_each_set_can_be_had_from_the_order_alone():
 
 @pytest.mark.parametrize(
     ("fields", "within"),
-    [({"budget": 0}, True), ({"max_overhead": "30%"}, True), ({"fits": "1MiB"}, True), ({"budget": "1KiB"}, False),
-     ({"budget": "80%", "fraction_of": "reducible"}, True), ({"budget": "90%", "counts": "activations"}, True)],
-)  # fmt: skip
+    [
+        ({"budget": 0}, True),
+        ({"max_overhead": "30%"}, True),
+        ({"fits": "1MiB"}, True),
+        ({"budget": "1KiB"}, False),
+        ({"budget": "80%", "fraction_of": "reducible"}, True),
+        ({"budget": "90%", "counts": "activations"}, True),
+    ],
+)
 def test_every_goal_holds_in_every_set(fields: dict[str, Any], within: bool):
     outcome = solved(layers(), [{"batch": 4}, {"batch": 64}, {"inputs": {"x": "16x16"}}], **fields)
     section = outcome.report["shapes"]
@@ -123,9 +129,8 @@ def test_a_graph_that_has_its_shapes_is_refused():
 
 
 @pytest.mark.parametrize(
-    "shapes",
-    [{}, [4], [{}], [{"length": 4}], [{"batch": 0}], [{"inputs": {"x": "4x-1"}}], [{"batch": 1}] * 17],
-)  # fmt: skip
+    "shapes", [{}, [4], [{}], [{"length": 4}], [{"batch": 0}], [{"inputs": {"x": "4x-1"}}], [{"batch": 1}] * 17]
+)
 def test_wrong_sets_are_named(shapes: object):
     with pytest.raises(BadRequest) as caught:
         parse_request({"shapes": shapes})

@@ -119,7 +119,7 @@ def two_branches(swapped: bool) -> Problem:
     branches = [*low, *high] if swapped else [*high, *low]
     return problem_of(
         [[0], [1], [0], [3], [2, 4]], [[1], [2], [3], [4], [5]], size=[0, *branches, 1], repeat=[NEVER] * 5
-    )  # fmt: skip
+    )
 
 
 def test_a_set_may_need_an_order_of_its_own():

@@ -130,9 +130,13 @@ def layers(count: int) -> Problem:
         for i in range(count)
     ]
     problem = problem_of(
-        reads, writes, n + count, size=[1] * n + [10] * count, phase=[0] * count + [BACKWARD] * count,
+        reads,
+        writes,
+        n + count,
+        size=[1] * n + [10] * count,
+        phase=[0] * count + [BACKWARD] * count,
         repeat=[NEVER] * n,
-    )  # fmt: skip
+    )
     return dataclasses.replace(problem, choices=table_of(groups, [0] * count))
 
 
@@ -161,9 +165,14 @@ def test_a_choice_is_reproducible_and_its_plan_passes_the_checker():
     plain = resolved(problem, one.choices)
     lives = liveness.lifetimes(plain, one.order)
     plan = Plan(
-        one.order, lives, liveness.profile(plain, one.order, lives), liveness.score(plain, one.order, 30), "auto", 0,
+        one.order,
+        lives,
+        liveness.profile(plain, one.order, lives),
+        liveness.score(plain, one.order, 30),
+        "auto",
+        0,
         choices=one.choices,
-    )  # fmt: skip
+    )
     check(problem, goal, plan)
     with pytest.raises(IllegalPlan):
         check(problem, goal, dataclasses.replace(plan, choices=(0,) * 6))

@@ -17,10 +17,21 @@ def kernel_only(problem: Problem, order: np.ndarray) -> int:
     made = np.isin(np.arange(problem.buffers), problem.writes.index)
     always = problem.hold == RESIDENT
     return liveness_kernels.highest_step(
-        order, problem.reads.pointer, problem.reads.index, problem.writes.pointer, problem.writes.index,
-        problem.takeover.pointer, problem.takeover.index, problem.size, problem.space, made, always, problem.workspace,
-        (problem.hold == TO_THE_END).astype(np.int64), np.full(problem.buffers, -1, np.int64),
-    )  # fmt: skip
+        order,
+        problem.reads.pointer,
+        problem.reads.index,
+        problem.writes.pointer,
+        problem.writes.index,
+        problem.takeover.pointer,
+        problem.takeover.index,
+        problem.size,
+        problem.space,
+        made,
+        always,
+        problem.workspace,
+        (problem.hold == TO_THE_END).astype(np.int64),
+        np.full(problem.buffers, -1, np.int64),
+    )
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -53,9 +53,7 @@ def test_no_copy_reads_what_was_overwritten():
 
 
 def test_a_task_with_two_outputs_is_run_again_once_for_both():
-    problem = problem_of(
-        reads=[[], [0, 1], [2], [0], [1]], writes=[[0, 1], [2], [3], [4], [5]], phase=[0, 0, 1, 1, 1]
-    )  # fmt: skip
+    problem = problem_of(reads=[[], [0, 1], [2], [0], [1]], writes=[[0, 1], [2], [3], [4], [5]], phase=[0, 0, 1, 1, 1])
     assert letters_of(order_keeping(problem, KEEP_NOTHING)) == "ababcde"
 
 

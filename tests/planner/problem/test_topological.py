@@ -45,9 +45,7 @@ def test_in_place_chains_are_totally_ordered():
 def test_a_short_branch_is_computed_right_before_it_is_joined():
     #   0 ──▶ 1 ──▶ 2 ──▶ 4      buffer 3 is large and needed by 4 only: document order holds it all the way
     #   3 ────────────────▶ 4
-    problem = problem_of(
-        [[], [], [1], [2], [0, 3]], [[0], [1], [2], [3], [4]], size=[100, 10, 10, 10, 1],
-    )  # fmt: skip
+    problem = problem_of([[], [], [1], [2], [0, 3]], [[0], [1], [2], [3], [4]], size=[100, 10, 10, 10, 1])
     goal = Goal(budget_bytes=0)
     order = longest_path.plan(problem, goal, Monitor(lambda order: judge(problem, goal, order)))
     assert order.tolist() == [1, 2, 3, 0, 4]

@@ -156,14 +156,18 @@ def test_a_slower_node_is_blamed_for_the_time() -> None:
 
 def test_the_model_is_read_with_the_plans_own_request() -> None:
     model = {
-        "format": "remat/1", "opset": {"": 21},
-        "values": [{"name": "x", "shape": ["N", 16], "dtype": "float32", "role": "input"},
-                   {"name": "w", "shape": [16, 4], "dtype": "float32", "role": "parameter"}],
-        "nodes": [{"name": "fc", "op": "MatMul", "inputs": ["x", "w"], "outputs": ["h"]},
-                  {"name": "mean", "op": "ReduceMean", "inputs": ["h"], "outputs": ["loss"],
-                   "attributes": {"keepdims": 0}}],
+        "format": "remat/1",
+        "opset": {"": 21},
+        "values": [
+            {"name": "x", "shape": ["N", 16], "dtype": "float32", "role": "input"},
+            {"name": "w", "shape": [16, 4], "dtype": "float32", "role": "parameter"},
+        ],
+        "nodes": [
+            {"name": "fc", "op": "MatMul", "inputs": ["x", "w"], "outputs": ["h"]},
+            {"name": "mean", "op": "ReduceMean", "inputs": ["h"], "outputs": ["loss"], "attributes": {"keepdims": 0}},
+        ],
         "outputs": ["loss"],
-    }  # fmt: skip
+    }
     plan = report(model, dims={"N": 32}, loss="loss", fraction_of="reducible")
     found = checked(plan, model, 0.0)
     assert found["within"] and found["was"]["hash"] == found["now"]["hash"]

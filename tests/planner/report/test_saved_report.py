@@ -41,14 +41,33 @@ def changed(report: dict[str, Any], path: str, to: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("path", "to"),
     [
-        ("request", None), ("request", 5), ("plan", []), ("source", "x"), ("plan.order", -1), ("plan.order.0", True),
-        ("plan.order.0.0", []), ("plan.order.0", ["a"]), ("plan.peak_bytes", "x"), ("plan.peak_bytes", 2**63),
-        ("plan.overhead", {}), ("plan.arena_bytes", [[1]]), ("plan.planner", None), ("timeline", {}),
-        ("timeline.step_bytes", 0.5), ("layout", True), ("layout.value", [{}]), ("layout.run", None),
-        ("layout.offset.0", 1e308), ("layout.workspace", -1), ("layout.workspace.step", None), ("baseline", {}),
-        ("device", 3), ("model.hash", None), ("fits", "yes"),
+        ("request", None),
+        ("request", 5),
+        ("plan", []),
+        ("source", "x"),
+        ("plan.order", -1),
+        ("plan.order.0", True),
+        ("plan.order.0.0", []),
+        ("plan.order.0", ["a"]),
+        ("plan.peak_bytes", "x"),
+        ("plan.peak_bytes", 2**63),
+        ("plan.overhead", {}),
+        ("plan.arena_bytes", [[1]]),
+        ("plan.planner", None),
+        ("timeline", {}),
+        ("timeline.step_bytes", 0.5),
+        ("layout", True),
+        ("layout.value", [{}]),
+        ("layout.run", None),
+        ("layout.offset.0", 1e308),
+        ("layout.workspace", -1),
+        ("layout.workspace.step", None),
+        ("baseline", {}),
+        ("device", 3),
+        ("model.hash", None),
+        ("fits", "yes"),
     ],
-)  # fmt: skip
+)
 def test_a_damaged_part_is_named(report: dict[str, Any], path: str, to: Any) -> None:
     for reader in (saved_report.verify, saved_report.explain, saved_report.certificate):
         with pytest.raises(BadRequest) as caught:
@@ -66,10 +85,15 @@ def test_columns_of_a_layout_have_one_length(report: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("path", "to"),
     [
-        ("baseline.peak_bytes", 10**9), ("baseline.seconds", 1.0), ("plan.saved_bytes", 10**9),
-        ("plan.status", "over_budget"), ("plan.budget_bytes", 1), ("plan.overhead", 0.0), ("plan.order", []),
+        ("baseline.peak_bytes", 10**9),
+        ("baseline.seconds", 1.0),
+        ("plan.saved_bytes", 10**9),
+        ("plan.status", "over_budget"),
+        ("plan.budget_bytes", 1),
+        ("plan.overhead", 0.0),
+        ("plan.order", []),
     ],
-)  # fmt: skip
+)
 def test_a_figure_that_does_not_follow_is_found(report: dict[str, Any], path: str, to: Any) -> None:
     with pytest.raises(IllegalPlan, match=path.split(".")[1] if path != "plan.budget_bytes" else "status"):
         saved_report.verify(changed(report, path, to))

@@ -13,11 +13,24 @@ from planner.request.budget import parse_budget, parse_fraction
 @pytest.mark.parametrize(
     ("given_text", "whole", "expected"),
     [
-        ("50%", 1000, 500), ("50%", 1001, 501), (0.5, 1001, 501), ("0.5", 1000, 500), (1.0, 7, 7), ("100%", 7, 7),
-        (0.9, 10, 9), ("33.3%", 1000, 333), (0, 10, 0), ("0", 10, 0), (1, 10, 1), ("8GiB", 1, 8 << 30),
-        ("8GB", 1, 8 * 10**9), ("1.5 KiB", 1, 1536), ("512", 1, 512), ("12b", 1, 12),
+        ("50%", 1000, 500),
+        ("50%", 1001, 501),
+        (0.5, 1001, 501),
+        ("0.5", 1000, 500),
+        (1.0, 7, 7),
+        ("100%", 7, 7),
+        (0.9, 10, 9),
+        ("33.3%", 1000, 333),
+        (0, 10, 0),
+        ("0", 10, 0),
+        (1, 10, 1),
+        ("8GiB", 1, 8 << 30),
+        ("8GB", 1, 8 * 10**9),
+        ("1.5 KiB", 1, 1536),
+        ("512", 1, 512),
+        ("12b", 1, 12),
     ],
-)  # fmt: skip
+)
 def test_every_form_gives_its_bytes(given_text: object, whole: int, expected: int) -> None:
     assert parse_budget(given_text).of(whole) == expected
 

@@ -15,22 +15,48 @@ from planner.request.plan_request import PARSERS, Request, parse_request
 def test_an_empty_request_has_the_defaults() -> None:
     request = parse_request({})
     assert (request.planner, request.counts, request.runtime, request.device) == (
-        "auto", "everything", "arena", "a100-80gb"
-    )  # fmt: skip
+        "auto",
+        "everything",
+        "arena",
+        "a100-80gb",
+    )
     assert request.budget is None and request.returns == ("plan", "timeline")
 
 
 def test_every_field_reaches_the_request() -> None:
     sent: dict[str, Any] = {
-        "budget": "50%", "counts": "activations", "order": "given", "phases": "mixed", "runtime": "torch-eager",
-        "recipe": {"optimizer": "sgd"}, "reserve": "1GiB", "planner": "greedy", "search_seconds": 2, "iterations": 7,
-        "seed": 3, "device": "v100-16gb", "differentiate": False, "loss": "l", "loss_chunks": 4,
-        "fuse_attention": True, "inputs": {"x": "4x3"}, "batch": 2,
-        "dims": {"N": 8}, "checkpoints": ["a"], "keep": ["b"], "recompute": ["c"],
-        "unknown_checkpoints": "error", "advise_checkpoints": True, "share_buffers": True, "layout": "best",
-        "gradient_events": True, "execute": "yes", "advise": True,
-        "return": ["plan", "graph"], "fraction_of": "reducible",
-    }  # fmt: skip
+        "budget": "50%",
+        "counts": "activations",
+        "order": "given",
+        "phases": "mixed",
+        "runtime": "torch-eager",
+        "recipe": {"optimizer": "sgd"},
+        "reserve": "1GiB",
+        "planner": "greedy",
+        "search_seconds": 2,
+        "iterations": 7,
+        "seed": 3,
+        "device": "v100-16gb",
+        "differentiate": False,
+        "loss": "l",
+        "loss_chunks": 4,
+        "fuse_attention": True,
+        "inputs": {"x": "4x3"},
+        "batch": 2,
+        "dims": {"N": 8},
+        "checkpoints": ["a"],
+        "keep": ["b"],
+        "recompute": ["c"],
+        "unknown_checkpoints": "error",
+        "advise_checkpoints": True,
+        "share_buffers": True,
+        "layout": "best",
+        "gradient_events": True,
+        "execute": "yes",
+        "advise": True,
+        "return": ["plan", "graph"],
+        "fraction_of": "reducible",
+    }
     request = parse_request(sent)
     plain = Request()
     names = [name for name in PARSERS if name not in ("max_overhead", "fits", "shapes", "return")] + ["returns"]
@@ -43,15 +69,37 @@ def test_every_field_reaches_the_request() -> None:
 @pytest.mark.parametrize(
     ("field", "wrong"),
     [
-        ("budget", "lots"), ("counts", "bytes"), ("order", 1), ("phases", "loose"), ("runtime", "xla"),
+        ("budget", "lots"),
+        ("counts", "bytes"),
+        ("order", 1),
+        ("phases", "loose"),
+        ("runtime", "xla"),
         ("recipe", "adam"),
-        ("reserve", "10%"), ("planner", "magic"), ("search_seconds", 0), ("search_seconds", float("nan")),
-        ("iterations", 0), ("seed", -1), ("device", 3), ("loss", ""), ("loss_chunks", 0), ("loss_chunks", 257),
-        ("fuse_attention", 1), ("inputs", {"x": "4x-3"}), ("inputs", {"x": "²x3"}), ("inputs", {"x": "9" * 5000}),
-        ("inputs", {"x": "４x3"}), ("max_overhead", 1e300), ("max_overhead", "9" * 400), ("batch", 0),
-        ("dims", {"N": 1.5}), ("checkpoints", "a"), ("layout", "tight"), ("execute", "maybe"), ("return", ["plans"]),
+        ("reserve", "10%"),
+        ("planner", "magic"),
+        ("search_seconds", 0),
+        ("search_seconds", float("nan")),
+        ("iterations", 0),
+        ("seed", -1),
+        ("device", 3),
+        ("loss", ""),
+        ("loss_chunks", 0),
+        ("loss_chunks", 257),
+        ("fuse_attention", 1),
+        ("inputs", {"x": "4x-3"}),
+        ("inputs", {"x": "²x3"}),
+        ("inputs", {"x": "9" * 5000}),
+        ("inputs", {"x": "４x3"}),
+        ("max_overhead", 1e300),
+        ("max_overhead", "9" * 400),
+        ("batch", 0),
+        ("dims", {"N": 1.5}),
+        ("checkpoints", "a"),
+        ("layout", "tight"),
+        ("execute", "maybe"),
+        ("return", ["plans"]),
     ],
-)  # fmt: skip
+)
 def test_a_wrong_field_is_named(field: str, wrong: object) -> None:
     with pytest.raises(BadRequest) as caught:
         parse_request({field: wrong})
@@ -74,10 +122,16 @@ def test_all_faults_are_reported_at_once_up_to_ten() -> None:
     assert len(caught.value.findings) == 10
 
 
-@given(st.dictionaries(st.sampled_from([*PARSERS, "else"]), st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3), max_leaves=5,
-)))  # fmt: skip
+@given(
+    st.dictionaries(
+        st.sampled_from([*PARSERS, "else"]),
+        st.recursive(
+            st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+            lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+            max_leaves=5,
+        ),
+    )
+)
 def test_whatever_is_sent_is_parsed_or_refused_with_findings(fields: dict[str, Any]) -> None:
     try:
         assert isinstance(parse_request(fields), Request)

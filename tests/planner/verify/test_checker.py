@@ -23,15 +23,11 @@ def refusal(problem: Problem, order: str, goal: Goal | None = None) -> str:
 def plan_of(problem: Problem, order: str) -> Plan:
     array = order_of(order)
     lives = liveness.lifetimes(problem, array)
-    return Plan(
-        array, lives, liveness.profile(problem, array, lives), liveness.score(problem, array, 0), "test", 0
-    )  # fmt: skip
+    return Plan(array, lives, liveness.profile(problem, array, lives), liveness.score(problem, array, 0), "test", 0)
 
 
 def test_a_read_before_its_write_names_both_tasks_and_the_buffer():
-    assert refusal(drawn("a>b"), "ba") == (
-        "step 0: task 1 reads buffer 0, which does not exist yet; run task 0 first"
-    )  # fmt: skip
+    assert refusal(drawn("a>b"), "ba") == ("step 0: task 1 reads buffer 0, which does not exist yet; run task 0 first")
 
 
 def test_a_shape_cannot_be_read_before_its_buffer_is_there():

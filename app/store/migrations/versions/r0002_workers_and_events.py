@@ -22,12 +22,7 @@ def upgrade() -> None:
     )
     still = sa.text("ended_at IS NULL AND NOT cancel_requested")
     op.create_index(
-        "ix_operations_unfinished",
-        "operations",
-        ["key"],
-        unique=True,
-        sqlite_where=still,
-        postgresql_where=still,
+        "ix_operations_unfinished", "operations", ["key"], unique=True, sqlite_where=still, postgresql_where=still
     )
     op.create_table(
         "workers",

@@ -54,10 +54,5 @@ def upgrade() -> None:
         operations.create_index("ix_operations_found", ["found"])
     still = sa.text("ended_at IS NULL AND NOT cancel_requested")
     op.create_index(
-        "ix_operations_unfinished",
-        "operations",
-        ["key"],
-        unique=True,
-        sqlite_where=still,
-        postgresql_where=still,
+        "ix_operations_unfinished", "operations", ["key"], unique=True, sqlite_where=still, postgresql_where=still
     )

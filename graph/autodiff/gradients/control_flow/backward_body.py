@@ -45,9 +45,12 @@ class Backward:
         return v in self.results.values() or any(v in node.reads for node in self.body.nodes)
 
     def finished(
-        self, inputs: Sequence[int], outputs: Sequence[int], outside: Mapping[int, int],
+        self,
+        inputs: Sequence[int],
+        outputs: Sequence[int],
+        outside: Mapping[int, int],
         more: Mapping[int, int] = EMPTY_IDS,
-    ) -> Body:  # fmt: skip
+    ) -> Body:
         """The body with these formal inputs and outputs.
 
         `outside` says what the forward body's captures capture; `more` are captures besides, by value here.
@@ -72,9 +75,13 @@ class Backward:
 
 
 def backward_of(
-    key: str, body: Body, heads: Sequence[int], wanted: Sequence[int], differentiate: Differentiate,
+    key: str,
+    body: Body,
+    heads: Sequence[int],
+    wanted: Sequence[int],
+    differentiate: Differentiate,
     again: Sequence[int],
-) -> Backward:  # fmt: skip
+) -> Backward:
     """The backward part of the body called `key` for incoming gradients of its outputs at positions `heads`.
 
     `wanted` are values of the body; `again` are formal inputs that the backward body can be given anew.
@@ -140,10 +147,11 @@ class _Apart:
                     place[v] = len(values)
                     values.append(self.whole.values[v])
         nodes = tuple(
-            node if max(node.outputs, default=ABSENT) < len(self.graph.values)
+            node
+            if max(node.outputs, default=ABSENT) < len(self.graph.values)
             else replace(node, outputs=tuple(ABSENT if v == ABSENT else place[v] for v in node.outputs))
             for node in nodes
-        )  # fmt: skip
+        )
         self.taking.saved = {place[v]: here for v, here in self.taking.saved.items()}
         return replace(self.graph, values=tuple(values), nodes=nodes)
 
@@ -156,10 +164,13 @@ class _Apart:
         outputs = tuple([ABSENT if v == ABSENT else self._copied(v) for v in node.outputs])
         reads = node.gradient_reads
         return replace(
-            node, inputs=inputs, outputs=outputs, bodies=MappingProxyType(bodies),
+            node,
+            inputs=inputs,
+            outputs=outputs,
+            bodies=MappingProxyType(bodies),
             after=tuple(number[n] for n in node.after if n in number),
             gradient_reads=None if reads is None else tuple(self._bring(v) for v in reads),
-        )  # fmt: skip
+        )
 
     def _bring(self, v: int) -> int:
         """Id in the backward body of a value of the whole."""
@@ -200,11 +211,15 @@ class _Apart:
         for shown in reversed(chain):
             node, values = self.producer[shown], self.whole.values
             made = self.taking.body.node(
-                node.op, [self._bring(source) for source in node.inputs], name=node.name,
+                node.op,
+                [self._bring(source) for source in node.inputs],
+                name=node.name,
                 outputs=[None if w == ABSENT else values[w].name for w in node.outputs],
                 types=[None if w == ABSENT else values[w].type for w in node.outputs],
-                attributes=node.attributes, phase=Phase.BACKWARD, views=node.views,
-            )  # fmt: skip
+                attributes=node.attributes,
+                phase=Phase.BACKWARD,
+                views=node.views,
+            )
             self.place.update((w, here) for w, here in zip(node.outputs, made, strict=True) if w != ABSENT)
         return self.place[v]
 

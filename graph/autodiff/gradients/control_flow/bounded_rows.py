@@ -65,9 +65,12 @@ def cut(builder: Builder, gradient: int, v: int) -> int:
     """The gradient of a bounded value, with as many rows as the value has; only its shape is read."""
     value = builder.values[v]
     (rows,) = builder.node(
-        "remat::RowsLike", [gradient, v], name=f"grad/{value.name}/rows", phase=Phase.BACKWARD,
+        "remat::RowsLike",
+        [gradient, v],
+        name=f"grad/{value.name}/rows",
+        phase=Phase.BACKWARD,
         annotations={"gradient_of": value.name},
-    )  # fmt: skip
+    )
     return rows
 
 
@@ -79,9 +82,8 @@ def padded(graph: Graph, v: int) -> tuple[Graph, int, int]:
     builder, value = Builder.onto(graph), graph.values[v]
     assert value.type is not None
     (full,) = builder.node(
-        PAD_ROWS, [v], name=f"{value.name}/padded", outputs=[value.name],
-        attributes={"shape": list(value.type.shape)},
-    )  # fmt: skip
+        PAD_ROWS, [v], name=f"{value.name}/padded", outputs=[value.name], attributes={"shape": list(value.type.shape)}
+    )
     (lengths,) = builder.node("Shape", [v], name=f"{value.name}/lengths")
     return replace(graph, values=tuple(builder.values), nodes=tuple(builder.nodes)), full, lengths
 

@@ -26,7 +26,7 @@ def call(asked: Asked) -> Found:
         return []
     stored = [
         builder.value(f"{node.name}/saved/{part.forward.values[v].name}", typed(part.forward, v)) for v in part.saved
-    ]  # fmt: skip
+    ]
     missing = len(graph.outputs) - len(node.outputs)
     extended = Body(replace(part.forward, outputs=(*graph.outputs, *part.saved)), body.captures)
     builder.nodes[asked.n] = replace(
@@ -37,10 +37,14 @@ def call(asked: Asked) -> Found:
     given += zip(part.saved.values(), stored, strict=True)
     backward = part.finished([here for here, _ in given], [part.results[v] for v in made], outside)
     gradients = builder.node(
-        CALL, [v for _, v in given], name=f"grad/{node.name}",
+        CALL,
+        [v for _, v in given],
+        name=f"grad/{node.name}",
         outputs=[f"grad/{node.name}/{builder.values[owner[v]].name}" for v in made],
-        types=[asked.type_of(owner[v]) for v in made], phase=Phase.BACKWARD,
-        bodies=MappingProxyType({"body": backward}), stream=node.stream or node.name,
+        types=[asked.type_of(owner[v]) for v in made],
+        phase=Phase.BACKWARD,
+        bodies=MappingProxyType({"body": backward}),
+        stream=node.stream or node.name,
         annotations=provenance(node, node.name),
-    )  # fmt: skip
+    )
     return [(owner[v], gradient) for v, gradient in zip(made, gradients, strict=True)]

@@ -44,11 +44,16 @@ def branches(asked: Asked) -> Found:
         given.update((here, slots[key][v]) for v, here in part.saved.items())
         made[key] = part.finished((), outputs, dict(node.bodies[key].captures), given)
     gradients = asked.builder.node(
-        "If", node.inputs, name=f"grad/{node.name}",
+        "If",
+        node.inputs,
+        name=f"grad/{node.name}",
         outputs=[f"grad/{node.name}/{asked.builder.values[v].name}" for v in owners],
-        types=[asked.type_of(v) for v in owners], phase=Phase.BACKWARD, bodies=MappingProxyType(made),
-        stream=node.stream or node.name, annotations=provenance(node, node.name),
-    )  # fmt: skip
+        types=[asked.type_of(v) for v in owners],
+        phase=Phase.BACKWARD,
+        bodies=MappingProxyType(made),
+        stream=node.stream or node.name,
+        annotations=provenance(node, node.name),
+    )
     return list(zip(owners, gradients, strict=True))
 
 
@@ -96,6 +101,4 @@ def _with_outputs(graph: Graph, saved: list[int | None], types: list[TensorType]
     builder = Builder.onto(graph)
     emit = Emit(builder, f"{name}/unsaved", Phase.FORWARD)
     more = [emit.zeros(type).id if v is None else v for v, type in zip(saved, types, strict=True)]
-    return replace(
-        graph, values=tuple(builder.values), nodes=tuple(builder.nodes), outputs=(*graph.outputs, *more)
-    )  # fmt: skip
+    return replace(graph, values=tuple(builder.values), nodes=tuple(builder.nodes), outputs=(*graph.outputs, *more))

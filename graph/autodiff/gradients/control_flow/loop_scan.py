@@ -75,10 +75,13 @@ class _OfTrips:
         trips, asked = self.trips, self.asked
         wanted = [*map(trips.state_in, self.carried), *map(trips.element, self.elements), *self.captured]
         part = backward_of(
-            "body", trips.body,
+            "body",
+            trips.body,
             [trips.lead_out + i for i in self.carried] + [self._position(k) for k in self.stacks],
-            wanted, asked.differentiate, again=[trips.element(k) for k in range(trips.scanned)],
-        )  # fmt: skip
+            wanted,
+            asked.differentiate,
+            again=[trips.element(k) for k in range(trips.scanned)],
+        )
         emit = part.emit(f"grad/{asked.node.name}")
         states = [part.heads[trips.lead_out + i] for i in self.carried]
         inputs = [self._initial(i) for i in self.carried]
@@ -96,8 +99,9 @@ class _OfTrips:
         sequences = self._sequences(part)
         body = part.finished(
             [*states, *(sequence.formal for sequence in sequences)],
-            [*outputs, *(part.results[trips.element(k)] for k in made)], self.outside,
-        )  # fmt: skip
+            [*outputs, *(part.results[trips.element(k)] for k in made)],
+            self.outside,
+        )
         gradients = self._backward_node(body, inputs, sequences, owners, made)
         owners += [trips.sequence(k) for k in made]
         return [(v, gradient) for v, gradient in zip(owners, gradients, strict=True) if gradient != ABSENT]
@@ -125,17 +129,19 @@ class _OfTrips:
         own = zip(trips.input_axes(), trips.input_directions(), strict=True)
         sequences = [
             _Sequence(part.formals[trips.element(k)], trips.sequence(k), axis, 1 - direction)
-            for k, (axis, direction) in enumerate(own) if trips.element(k) in part.formals
-        ]  # fmt: skip
+            for k, (axis, direction) in enumerate(own)
+            if trips.element(k) in part.formals
+        ]
         for k in self.stacks:
             gradient, here = self.of_stack[k], part.heads[self._position(k)]
             if gradient is not None and part.reads(here):
                 sequences.append(_Sequence(here, gradient, axes[k], turned[k]))
         bounded = len(sequences)  # gradients of stacks may be longer than what was made
         emitted = {
-            trips.emission(k): k for k in range(trips.emitted)
+            trips.emission(k): k
+            for k in range(trips.emitted)
             if trips.states + k < len(node.outputs) and node.outputs[trips.states + k] != ABSENT
-        }  # fmt: skip
+        }
         fresh: dict[int, int] = {}  # value of the forward body -> formal that gets its rows
         for v, here in part.saved.items():
             if v in emitted:
@@ -166,8 +172,9 @@ class _OfTrips:
             code = "unknown_trips"
             raise CannotDifferentiate(
                 "the number of trips is not known, so what they save has no size",
-                "say the most trips it may make as annotation `max_trips`", code,
-            )  # fmt: skip
+                "say the most trips it may make as annotation `max_trips`",
+                code,
+            )
         return self.count.most
 
     def _stacked(self, forward: Graph, saved: Sequence[int]) -> list[int]:
@@ -185,22 +192,30 @@ class _OfTrips:
         missing = trips.states + trips.emitted - len(node.outputs)
         body = Body(replace(forward, outputs=(*forward.outputs, *saved)), trips.body.captures)
         asked.builder.nodes[asked.n] = replace(
-            node, outputs=(*node.outputs, *[ABSENT] * missing, *stacks), attributes=MappingProxyType(attributes),
+            node,
+            outputs=(*node.outputs, *[ABSENT] * missing, *stacks),
+            attributes=MappingProxyType(attributes),
             bodies=MappingProxyType({"body": body}),
-        )  # fmt: skip
+        )
         return stacks
 
     def _backward_node(
-        self, body: Body, inputs: Sequence[int], sequences: Sequence[_Sequence], owners: Sequence[int],
+        self,
+        body: Body,
+        inputs: Sequence[int],
+        sequences: Sequence[_Sequence],
+        owners: Sequence[int],
         made: Sequence[int],
-    ) -> tuple[int, ...]:  # fmt: skip
+    ) -> tuple[int, ...]:
         """Gradients of the owners of states, then of the sequences `made`; ABSENT where nobody needs them."""
         asked, trips, node = self.asked, self.trips, self.asked.node
         axes, directions = trips.input_axes(), trips.input_directions()
         values = asked.builder.values
         targets = [*owners, *(trips.sequence(k) for k in made)]
         return asked.builder.node(
-            "Scan", [*inputs, *(sequence.outside for sequence in sequences)], name=f"grad/{node.name}",
+            "Scan",
+            [*inputs, *(sequence.outside for sequence in sequences)],
+            name=f"grad/{node.name}",
             outputs=[f"grad/{node.name}/{values[v].name}" if v in asked.needed else None for v in targets],
             types=[asked.type_of(v) for v in targets],
             attributes={
@@ -210,9 +225,11 @@ class _OfTrips:
                 "scan_output_axes": [axes[k] for k in made],
                 "scan_output_directions": [1 - directions[k] for k in made],
             },
-            phase=Phase.BACKWARD, bodies=MappingProxyType({"body": body}), stream=node.stream or node.name,
+            phase=Phase.BACKWARD,
+            bodies=MappingProxyType({"body": body}),
+            stream=node.stream or node.name,
             annotations={**provenance(node, node.name), LAST_TRIP_FIRST: not node.annotations.get(LAST_TRIP_FIRST)},
-        )  # fmt: skip
+        )
 
 
 def closed(start: set[int], more: Callable[[set[int]], set[int]]) -> set[int]:

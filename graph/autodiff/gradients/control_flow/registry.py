@@ -39,9 +39,12 @@ class Asked:
     @property
     def emit(self) -> Emit:
         return Emit(
-            self.builder, f"grad/{self.node.name}", Phase.BACKWARD, self.constants,
+            self.builder,
+            f"grad/{self.node.name}",
+            Phase.BACKWARD,
+            self.constants,
             annotations=provenance(self.node, self.node.name),
-        )  # fmt: skip
+        )
 
     def type_of(self, v: int) -> TensorType:
         """Type of a value outside. Raises CannotDifferentiate when it is a size only."""

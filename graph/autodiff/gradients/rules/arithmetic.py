@@ -16,10 +16,7 @@ def add(emit: Emit, node: Forward, dz: Val) -> Gradients:
 @gradient("Sub")
 def sub(emit: Emit, node: Forward, dz: Val) -> Gradients:
     x, y = node.inputs
-    return (
-        emit.sum_to(dz, x) if node.needs[0] else None,
-        emit.neg(emit.sum_to(dz, y)) if node.needs[1] else None,
-    )
+    return (emit.sum_to(dz, x) if node.needs[0] else None, emit.neg(emit.sum_to(dz, y)) if node.needs[1] else None)
 
 
 @gradient("Mul")

@@ -13,7 +13,17 @@ def fused_attention(emit: Emit, node: Forward, dy: Val | None, dlse: Val | None 
     q, kt, v = node.inputs[:3]
     y, lse = node.output(0), node.output(1)
     made = emit.op(
-        "remat::FusedAttentionGrad", emit.zeros(y.type) if dy is None else dy, dlse, q, kt, v, y, lse,
-        node.input(3), node.input(4), outputs=[node.needed(i) for i in range(4)], **node.attributes,
-    )  # fmt: skip
+        "remat::FusedAttentionGrad",
+        emit.zeros(y.type) if dy is None else dy,
+        dlse,
+        q,
+        kt,
+        v,
+        y,
+        lse,
+        node.input(3),
+        node.input(4),
+        outputs=[node.needed(i) for i in range(4)],
+        **node.attributes,
+    )
     return (*made, None)[: len(node.inputs)]

@@ -62,6 +62,9 @@ def _convolution_back(node: Forward, dz: Val) -> dict[str, Any]:
     if any(pad < 0 for pad in pads):
         raise CannotDifferentiate(f"pads {pads}", "use pads of zero or more")
     return {
-        "strides": strides, "dilations": dilations, "pads": pads, "group": node.attribute("group", 1),
+        "strides": strides,
+        "dilations": dilations,
+        "pads": pads,
+        "group": node.attribute("group", 1),
         "kernel_shape": list(w.shape[2:]),
-    }  # fmt: skip
+    }

@@ -13,10 +13,30 @@ from graph.ir import Val
 _OF_OUTPUT = ("Relu", "Sigmoid", "Tanh", "Sqrt", "Reciprocal", "Tan")
 # remat::OpGrad(dz, x), with the op's attributes
 _OF_INPUT = (
-    "Abs", "Erf", "Sin", "Cos", "Asin", "Acos", "Atan", "Asinh", "Acosh", "Atanh",
-    "LeakyRelu", "ThresholdedRelu", "Elu", "Selu", "Celu", "HardSigmoid", "HardSwish",
-    "Softplus", "Softsign", "Gelu", "Mish", "Swish", "Shrink",
-)  # fmt: skip
+    "Abs",
+    "Erf",
+    "Sin",
+    "Cos",
+    "Asin",
+    "Acos",
+    "Atan",
+    "Asinh",
+    "Acosh",
+    "Atanh",
+    "LeakyRelu",
+    "ThresholdedRelu",
+    "Elu",
+    "Selu",
+    "Celu",
+    "HardSigmoid",
+    "HardSwish",
+    "Softplus",
+    "Softsign",
+    "Gelu",
+    "Mish",
+    "Swish",
+    "Shrink",
+)
 
 
 @gradient(*_OF_OUTPUT)

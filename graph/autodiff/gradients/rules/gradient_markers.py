@@ -16,6 +16,11 @@ def gradient_scale(emit: Emit, node: Forward, dz: Val) -> Gradients:
 
 
 refused_gradient(
-    "remat::SGD", "remat::Adam", "remat::Assign", "remat::Clear", "remat::MovingAverage", "remat::RunningStatistics",
+    "remat::SGD",
+    "remat::Adam",
+    "remat::Assign",
+    "remat::Clear",
+    "remat::MovingAverage",
+    "remat::RunningStatistics",
     why="it updates what is kept from step to step",
-)  # fmt: skip
+)

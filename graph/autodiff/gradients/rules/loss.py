@@ -15,9 +15,13 @@ def softmax_cross_entropy(emit: Emit, node: Forward, dz: Val | None, dlog: Val |
     scores = None
     if dz is not None:
         scores = emit.op(
-            "remat::SoftmaxCrossEntropyLossGrad", dz, log_prob, labels, *([weights] if weights else []),
+            "remat::SoftmaxCrossEntropyLossGrad",
+            dz,
+            log_prob,
+            labels,
+            *([weights] if weights else []),
             **node.attributes,
-        )  # fmt: skip
+        )
     if dlog is not None:
         through = emit.op("remat::LogSoftmaxGrad", dlog, log_prob, axis=1)
         scores = through if scores is None else emit.add(scores, through)
@@ -28,7 +32,6 @@ def softmax_cross_entropy(emit: Emit, node: Forward, dz: Val | None, dlog: Val |
 def negative_log_likelihood(emit: Emit, node: Forward, dz: Val) -> Gradients:
     x, labels, weights = node.inputs[0], node.inputs[1], node.input(2)
     dx = emit.op(
-        "remat::NllLossGrad", dz, labels, *([weights] if weights else []), **node.attributes,
-        input_shape=list(x.shape),
-    )  # fmt: skip
+        "remat::NllLossGrad", dz, labels, *([weights] if weights else []), **node.attributes, input_shape=list(x.shape)
+    )
     return (dx, *[None] * (len(node.inputs) - 1))

@@ -14,9 +14,7 @@ def layer_normalization(emit: Emit, node: Forward, dz: Val, *statistics: Val | N
     x, scale = node.inputs[0], node.inputs[1]
     axis = int(node.attribute("axis", -1))
     wanted = (node.needs[0], node.needs[1], node.needed(2))
-    found = emit.op(
-        "remat::LayerNormGrad", dz, x, scale, node.output(1), node.output(2), outputs=wanted, axis=axis
-    )  # fmt: skip
+    found = emit.op("remat::LayerNormGrad", dz, x, scale, node.output(1), node.output(2), outputs=wanted, axis=axis)
     return found[: len(node.inputs)]  # type: ignore[no-any-return]
 
 

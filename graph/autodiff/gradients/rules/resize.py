@@ -24,7 +24,12 @@ def upsample(emit: Emit, node: Forward, dz: Val) -> Gradients:
     """The ancestor of Resize: asymmetric coordinates, rounded down when nearest."""
     scales = node.attribute("scales") or constant_of(emit, node.input(1), "scales").tolist()
     dx = emit.op(
-        "remat::ResizeGrad", dz, mode=node.attribute("mode", "nearest"), scales=list(scales),
-        coordinate_transformation_mode="asymmetric", nearest_mode="floor", input_shape=list(node.inputs[0].shape),
-    )  # fmt: skip
+        "remat::ResizeGrad",
+        dz,
+        mode=node.attribute("mode", "nearest"),
+        scales=list(scales),
+        coordinate_transformation_mode="asymmetric",
+        nearest_mode="floor",
+        input_shape=list(node.inputs[0].shape),
+    )
     return (dx, *[None] * (len(node.inputs) - 1))

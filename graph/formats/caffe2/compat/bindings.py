@@ -47,9 +47,12 @@ def inferred_bindings(ops: Sequence[NamedOp], visible: Collection[str], name: st
     for word in reads:
         if word not in around:
             findings.add(
-                "undefined_value", f"scope {quoted(name)}", f"{quoted(word)}, which is read before it is written",
-                "a name written before, or known outside", "write it first, or give it a value outside",
-            )  # fmt: skip
+                "undefined_value",
+                f"scope {quoted(name)}",
+                f"{quoted(word)}, which is read before it is written",
+                "a name written before, or known outside",
+                "write it first, or give it a value outside",
+            )
     findings.settle()
     scope, number = f"{name}/scope", 0
     while scope in around or scope in writes:

@@ -48,7 +48,7 @@ class Gradients:
 
 def add_gradient_operators(
     graph: Graph, targets: list[str] | dict[str, str | None], gradient_rules: Mapping[str, Any] = {}, skip: int = 0
-) -> Gradients:  # fmt: skip
+) -> Gradients:
     """Gradients of `targets`, all together, by every value there is; `graph` has ops named `caffe2::Type`.
 
     A list of targets, or a map with null, means ones. The first `skip` ops are left out. Names stand for their
@@ -56,9 +56,12 @@ def add_gradient_operators(
     """
     if not isinstance(targets, list | dict):
         raise BadGraph.one(
-            "bad_request", "targets", repr(targets)[:80], "a list of names, or a map to names of gradients",
+            "bad_request",
+            "targets",
+            repr(targets)[:80],
+            "a list of names, or a map to names of gradients",
             "send a list or a map",
-        )  # fmt: skip
+        )
     findings = Findings()
     check_signatures(graph, findings)
     declared = rules(dict(gradient_rules), findings)
@@ -68,10 +71,12 @@ def add_gradient_operators(
     wanted = [value.name for value in graph.values if carries_gradient(value)] if given else []
     events: list[GradientEvent] = []
     made = differentiate(
-        graph, given, wanted,
+        graph,
+        given,
+        wanted,
         options=Options(gradient_rules=declared, skip={"first": skip}, row_sparse="all", versions="strict"),
         callbacks=[events.append],
-    )  # fmt: skip
+    )
     return _View(graph, made, given, events).gradients()
 
 
@@ -145,7 +150,7 @@ class _View:
 
     def _add(
         self, node: Node, type: str, reads: Sequence[int], writes: list[str], attributes: Mapping[str, Any] = {}
-    ) -> None:  # fmt: skip
+    ) -> None:
         device = node.annotations.get("device")
         op = GradientOp(type, [self.name[v] for v in reads if v != ABSENT], writes, dict(attributes), device)
         self.ops.append(op)

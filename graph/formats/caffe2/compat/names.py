@@ -60,9 +60,11 @@ def _named_like(initial: Graph, names: dict[Version, str]) -> Graph:
     for n, node in enumerate(initial.nodes):
         if node.reads or len(node.writes) != 1:
             raise BadGraph.one(
-                "not_a_fill", f"nodes[{n}]",
+                "not_a_fill",
+                f"nodes[{n}]",
                 f"{quoted(node.name)} with {len(node.reads)} inputs and {len(node.writes)} outputs",
-                "fills of one output in a graph that makes parameters", "compute it in the graph behind it",
-            )  # fmt: skip
+                "fills of one output in a graph that makes parameters",
+                "compute it in the graph behind it",
+            )
     made = {v: names.get((base_name(value), 0)) for v, value in enumerate(initial.values)}
     return renamed(initial, {v: name for v, name in made.items() if name is not None})

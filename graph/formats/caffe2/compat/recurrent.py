@@ -35,17 +35,23 @@ def recurrent_net(
     """
     if len(sequences) != 1:
         raise BadGraph.one(
-            "sequence_count", f"{name}.sequences", f"{len(sequences)} sequences: {', '.join(map(quoted, sequences))}",
-            "one sequence", "concatenate them, or make the net with `graph.recurrent.cell`, which takes several",
-        )  # fmt: skip
+            "sequence_count",
+            f"{name}.sequences",
+            f"{len(sequences)} sequences: {', '.join(map(quoted, sequences))}",
+            "one sequence",
+            "concatenate them, or make the net with `graph.recurrent.cell`, which takes several",
+        )
     net = cell(name, ops, sequences, states, outputs, timestep=timestep, recompute=recompute)
     findings = Findings()
     for reference in net.read_first():
         if prefix is not None and not reference.startswith(prefix):
             findings.add(
-                "name_outside_scope", f"{name}.inputs", quoted(reference), f"a name that starts with {quoted(prefix)}",
+                "name_outside_scope",
+                f"{name}.inputs",
+                quoted(reference),
+                f"a name that starts with {quoted(prefix)}",
                 "name it inside the scope, or leave the prefix out",
-            )  # fmt: skip
+            )
     findings.settle()
     return net
 
@@ -58,10 +64,12 @@ def gradient_outputs(net: RecurrentNet, outputs: Sequence[str], positions: Seque
     wrong = [position for position in positions if not 0 <= position < len(outputs)]
     if not positions or wrong:
         raise BadGraph.one(
-            "no_gradient_outputs", f"{net.name}.outputs_with_grads",
-            f"position {wrong[0]}" if wrong else "no position", f"positions from 0 to {len(outputs) - 1}",
+            "no_gradient_outputs",
+            f"{net.name}.outputs_with_grads",
+            f"position {wrong[0]}" if wrong else "no position",
+            f"positions from 0 to {len(outputs) - 1}",
             "list the outputs whose gradients come from outside",
-        )  # fmt: skip
+        )
     return [outputs[position] for position in positions]
 
 

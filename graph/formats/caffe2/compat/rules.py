@@ -62,10 +62,7 @@ _DECLARED = {
     "MaxPool": _rule("MaxPoolGradient", "i0 o0 d0"),
     "AveragePool": _rule("AveragePoolGradient", "i0 o0 d0"),
     "Dropout": _rule("DropoutGrad", "d0 o1"),
-    "LSTMUnit": {
-        **_rule("LSTMUnitGradient", "i0 i1 i2 i3 i4 o0 o1 d0 d1", "i0 i1 i2"),
-        "needs_all_incoming": True,
-    },
+    "LSTMUnit": {**_rule("LSTMUnitGradient", "i0 i1 i2 i3 i4 o0 o1 d0 d1", "i0 i1 i2"), "needs_all_incoming": True},
     "Concat": _rule("Split", "d0 o1"),
     "Split": _rule("Concat", "d0 d1"),
     "Reshape": _rule("Reshape", "d0 o1", "i0"),
@@ -76,20 +73,46 @@ _DECLARED = {
     "Cast": _rule("Cast", "d0"),
     "Scale": _rule("Scale", "d0"),
     **dict.fromkeys(
-        ["ConstantFill", "GivenTensorFill", "GaussianFill", "UniformFill", "XavierFill", "MSRAFill", "Shape", "Print",
-         "ArgMax", "ArgMin", "LT", "LE", "GT", "GE", "EQ", "NE", "And", "Or", "Not", "Accuracy", "Iter", "Const"],
+        [
+            "ConstantFill",
+            "GivenTensorFill",
+            "GaussianFill",
+            "UniformFill",
+            "XavierFill",
+            "MSRAFill",
+            "Shape",
+            "Print",
+            "ArgMax",
+            "ArgMin",
+            "LT",
+            "LE",
+            "GT",
+            "GE",
+            "EQ",
+            "NE",
+            "And",
+            "Or",
+            "Not",
+            "Accuracy",
+            "Iter",
+            "Const",
+        ],
         "none",
     ),
-}  # fmt: skip
+}
 
 #: Ops whose inputs a schema counts; Caffe2 looks when gradients are asked for.
 SIGNATURES = {
-    **dict.fromkeys(["Add", "Sub", "Mul", "Div", "DotProduct", "SquaredL2Distance", "Gather", "SoftmaxWithLoss"],
-                    Signature(2, 3)),
-    "FC": Signature(3, 3), "LabelCrossEntropy": Signature(2, 2),
-    **dict.fromkeys(["Softmax", "Relu", "Sigmoid", "Tanh", "AveragedLoss", "Negative", "StopGradient", "EnsureDense"],
-                    Signature(1, 1)),
-}  # fmt: skip
+    **dict.fromkeys(
+        ["Add", "Sub", "Mul", "Div", "DotProduct", "SquaredL2Distance", "Gather", "SoftmaxWithLoss"], Signature(2, 3)
+    ),
+    "FC": Signature(3, 3),
+    "LabelCrossEntropy": Signature(2, 2),
+    **dict.fromkeys(
+        ["Softmax", "Relu", "Sigmoid", "Tanh", "AveragedLoss", "Negative", "StopGradient", "EnsureDense"],
+        Signature(1, 1),
+    ),
+}
 
 
 def _negative(emit: Emit, x: Val) -> Val:
@@ -135,8 +158,10 @@ def check_signatures(graph: Graph, findings: Findings) -> None:
         if known is not None and not known.least <= len(node.inputs) <= known.most:
             takes = str(known.least) if known.least == known.most else f"{known.least} to {known.most}"
             findings.add(
-                "bad_signature", f"nodes[{n}].inputs",
+                "bad_signature",
+                f"nodes[{n}].inputs",
                 f"{len(node.inputs)} inputs of {node.op.removeprefix(DOMAIN)}, which makes "
                 + ", ".join(quoted(graph.values[v].name) for v in node.writes),
-                f"{takes}, as the schema of the op says", "give the op the inputs it takes",
-            )  # fmt: skip
+                f"{takes}, as the schema of the op says",
+                "give the op the inputs it takes",
+            )

@@ -56,38 +56,52 @@ def check_do(do: Do) -> None:
     if not do.inputs or not do.outputs:
         side = "inputs" if not do.inputs else "outputs"
         findings.add(
-            "missing_scope", where, f"a Do without {side}, not even a scope handle", "a scope handle at the end",
+            "missing_scope",
+            where,
+            f"a Do without {side}, not even a scope handle",
+            "a scope handle at the end",
             "list the handle last among inputs and outputs",
-        )  # fmt: skip
+        )
         findings.settle()
     if do.inputs[-1] != do.outputs[-1]:
         findings.add(
-            "scope_mismatch", where,
+            "scope_mismatch",
+            where,
             f"scope handle {quoted(do.inputs[-1])} goes in, {quoted(do.outputs[-1])} comes out",
-            "one handle", "list the same handle last among inputs and outputs",
-        )  # fmt: skip
+            "one handle",
+            "list the same handle last among inputs and outputs",
+        )
     listed_twice = set()
     for side, names in (("input", do.inputs[:-1]), ("output", do.outputs[:-1])):
         for name in _repeated(names):
             listed_twice.add(name)
             findings.add(
-                "duplicate_outer_name", where, f"outer {side} {quoted(name)} twice", "each outer name once",
+                "duplicate_outer_name",
+                where,
+                f"outer {side} {quoted(name)} twice",
+                "each outer name once",
                 "bind it to one inner name",
-            )  # fmt: skip
+            )
     pairs = _pairs(do, findings)
     bound = [outer for _, outer in pairs]
     for name in _repeated([name for name in bound if name not in listed_twice]):
         findings.add(
-            "outer_name_bound_twice", where, f"outer name {quoted(name)} bound to two inner names",
-            "one inner name for each outer one", "remove a binding",
-        )  # fmt: skip
+            "outer_name_bound_twice",
+            where,
+            f"outer name {quoted(name)} bound to two inner names",
+            "one inner name for each outer one",
+            "remove a binding",
+        )
     if len(findings) == 0:
         for name in dict.fromkeys(do.outer):
             if name not in bound:
                 findings.add(
-                    "unbound_outer_name", where, f"outer name {quoted(name)} bound to nothing",
-                    "a binding for each outer name", "bind it, or leave it out of the inputs and outputs",
-                )  # fmt: skip
+                    "unbound_outer_name",
+                    where,
+                    f"outer name {quoted(name)} bound to nothing",
+                    "a binding for each outer name",
+                    "bind it, or leave it out of the inputs and outputs",
+                )
     findings.settle()
 
 
@@ -101,41 +115,54 @@ def _pairs(do: Do, findings: Findings) -> list[tuple[str, str]]:
     lists = do.inner_names is not None or do.outer_index is not None
     if do.bindings is not None and lists:
         findings.add(
-            "bindings_twice", where, f"bindings of {quoted(do.name)} given twice", "one list of bindings",
+            "bindings_twice",
+            where,
+            f"bindings of {quoted(do.name)} given twice",
+            "one list of bindings",
             "leave one of them out",
-        )  # fmt: skip
+        )
         return []
     if do.bindings is not None:
         pairs = list(do.bindings.items())
     elif do.inner_names is None or do.outer_index is None or not do.inner_names or not do.outer_index:
         findings.add(
-            "missing_bindings", where, f"{quoted(do.name)} without a list of inner names or of places",
-            "a binding for each outer name", "add the binding list",
-        )  # fmt: skip
+            "missing_bindings",
+            where,
+            f"{quoted(do.name)} without a list of inner names or of places",
+            "a binding for each outer name",
+            "add the binding list",
+        )
         return []
     elif len(do.inner_names) != len(do.outer_index):
         findings.add(
-            "length_mismatch", where,
+            "length_mismatch",
+            where,
             f"{len(do.inner_names)} inner names for {len(do.outer_index)} places of {quoted(do.name)}",
-            "one place for each inner name", "make the lists equally long",
-        )  # fmt: skip
+            "one place for each inner name",
+            "make the lists equally long",
+        )
         return []
     else:
         pairs = []
         for inner, place in zip(do.inner_names, do.outer_index, strict=True):
             if isinstance(place, bool) or not isinstance(place, int) or not 0 <= place < len(do.outer):
                 findings.add(
-                    "outer_index", where, f"place {place!r:.40} for inner name {quoted(str(inner))}",
+                    "outer_index",
+                    where,
+                    f"place {place!r:.40} for inner name {quoted(str(inner))}",
                     f"a place from 0 to {len(do.outer) - 1}: inputs, then outputs, handles left out",
                     "correct the place",
-                )  # fmt: skip
+                )
             else:
                 pairs.append((str(inner), do.outer[place]))
     for inner in _repeated([str(inner) for inner, _ in pairs]):
         findings.add(
-            "duplicate_inner_name", where, f"inner name {quoted(inner)} bound twice", "each inner name once",
+            "duplicate_inner_name",
+            where,
+            f"inner name {quoted(inner)} bound twice",
+            "each inner name once",
             "rename one of them",
-        )  # fmt: skip
+        )
     return pairs
 
 
@@ -145,22 +172,31 @@ def check_do_gradient(do: Do, gradients: Sequence[str | None]) -> None:
     where = f"op {quoted(do.name)}"
     if not _pairs(do, Findings()):
         findings.add(
-            "missing_bindings", where, f"the gradient of {quoted(do.name)}, to which nothing is bound",
-            "bindings through which a gradient can pass", "bind what is differentiated",
-        )  # fmt: skip
+            "missing_bindings",
+            where,
+            f"the gradient of {quoted(do.name)}, to which nothing is bound",
+            "bindings through which a gradient can pass",
+            "bind what is differentiated",
+        )
     if do.reuses_scope:
         findings.add(
-            "scope_reused", where, f"the gradient of {quoted(do.name)}, which runs in an older scope",
-            "a scope of its own for every run: stacked scopes", "leave `reuse_workspace` out",
-        )  # fmt: skip
+            "scope_reused",
+            where,
+            f"the gradient of {quoted(do.name)}, which runs in an older scope",
+            "a scope of its own for every run: stacked scopes",
+            "leave `reuse_workspace` out",
+        )
     _check_gradients(do.name, do.outputs, gradients, findings)
     findings.settle()
 
 
 def check_while_gradient(
-    name: str, inputs: Sequence[str], outputs: Sequence[str], body: Sequence[Do | None] | None,
+    name: str,
+    inputs: Sequence[str],
+    outputs: Sequence[str],
+    body: Sequence[Do | None] | None,
     gradients: Sequence[str | None],
-) -> None:  # fmt: skip
+) -> None:
     """Raise BadGraph where the gradient of a While may not be asked for.
 
     `body` are the ops of its loop graph, None standing for one that is no Do; None: there is no loop graph.
@@ -173,19 +209,25 @@ def check_while_gradient(
     elif len(body) != 1 or body[0] is None:
         what = f"{len(body)} ops" if len(body) != 1 else "an op that is no Do"
         findings.add(
-            "loop_body", where, f"{what} as loop graph of {quoted(name)}", "exactly one Do", "wrap the body in a Do",
-        )  # fmt: skip
+            "loop_body", where, f"{what} as loop graph of {quoted(name)}", "exactly one Do", "wrap the body in a Do"
+        )
     else:
         if body[0].reuses_scope:
             findings.add(
-                "scope_reused", where, f"{quoted(body[0].name)} in the loop {quoted(name)} runs in an older scope",
-                "a scope of its own for every trip", "leave `reuse_workspace` out",
-            )  # fmt: skip
+                "scope_reused",
+                where,
+                f"{quoted(body[0].name)} in the loop {quoted(name)} runs in an older scope",
+                "a scope of its own for every trip",
+                "leave `reuse_workspace` out",
+            )
         if not body[0].outputs:
             findings.add(
-                "missing_scope", where, f"{quoted(body[0].name)} without outputs, not even a scope handle",
-                "a scope handle at the end", "list the handle last among inputs and outputs",
-            )  # fmt: skip
+                "missing_scope",
+                where,
+                f"{quoted(body[0].name)} without outputs, not even a scope handle",
+                "a scope handle at the end",
+                "list the handle last among inputs and outputs",
+            )
     _check_gradients(name, outputs, gradients, findings)
     findings.settle()
 
@@ -207,14 +249,20 @@ def _check_gradients(name: str, outputs: Sequence[str], gradients: Sequence[str 
     where = f"op {quoted(name)}"
     if len(gradients) != len(outputs):
         findings.add(
-            "gradient_count", where, f"{len(gradients)} gradients for {len(outputs)} outputs of {quoted(name)}",
-            "one for each output, the scope handle included", "give null where there is none",
-        )  # fmt: skip
+            "gradient_count",
+            where,
+            f"{len(gradients)} gradients for {len(outputs)} outputs of {quoted(name)}",
+            "one for each output, the scope handle included",
+            "give null where there is none",
+        )
     elif not any(gradient is not None for gradient in gradients):
         findings.add(
-            "no_output_gradient", where, f"no gradient of any output of {quoted(name)}",
-            "at least one: there is nothing to differentiate", "give the gradient of an output",
-        )  # fmt: skip
+            "no_output_gradient",
+            where,
+            f"no gradient of any output of {quoted(name)}",
+            "at least one: there is nothing to differentiate",
+            "give the gradient of an output",
+        )
 
 
 def distinct_gradients(
@@ -289,7 +337,10 @@ class Scopes:
         saved = self.saved.get(do.inputs[-1])
         if not saved:
             raise BadGraph.one(
-                "scope_empty", f"op {quoted(do.name)}", f"no saved scope in {quoted(do.inputs[-1])} to re-use",
-                "a Do that ran in this scope before", "leave `reuse_workspace` out of the first",
-            )  # fmt: skip
+                "scope_empty",
+                f"op {quoted(do.name)}",
+                f"no saved scope in {quoted(do.inputs[-1])} to re-use",
+                "a Do that ran in this scope before",
+                "leave `reuse_workspace` out of the first",
+            )
         return saved[-1]

@@ -100,10 +100,14 @@ def _shapes_in_file(model: ModelProto, inputs: Sequence[Input]) -> dict[str, tup
 def _settle(raw: Raw, opset: int, types: dict[str, TensorType | None], contents: dict[str, np.ndarray]) -> None:
     """Add what follows of the node's outputs; nothing when its types contradict, which the walk tells."""
     call = Call(
-        raw.op, raw.attributes, tuple(types.get(name) for name in raw.inputs),
-        tuple(types.get(name) for name in raw.outputs), tuple(bool(name) for name in raw.outputs),
-        tuple(contents.get(name) for name in raw.inputs), opset,
-    )  # fmt: skip
+        raw.op,
+        raw.attributes,
+        tuple(types.get(name) for name in raw.inputs),
+        tuple(types.get(name) for name in raw.outputs),
+        tuple(bool(name) for name in raw.outputs),
+        tuple(contents.get(name) for name in raw.inputs),
+        opset,
+    )
     try:
         found = infer(call)
     except ValueError:

@@ -34,9 +34,12 @@ def control_flow(walk: Walk, raw: Raw, slots: Sequence[Slot | None], scope: Scop
     makers = {"If": _if, "Loop": _loop, "Scan": _scan}
     if raw.op not in makers:
         raise BadGraph.one(
-            "unsupported_op", raw.path, f"{raw.shown}, which holds graphs", "If, Loop or Scan",
+            "unsupported_op",
+            raw.path,
+            f"{raw.shown}, which holds graphs",
+            "If, Loop or Scan",
             "export the model without this op",
-        )  # fmt: skip
+        )
     made, types = makers[raw.op](walk, raw, slots, scope)
     walk.make(raw, slots, types, scope, made)
 
@@ -55,9 +58,12 @@ def _inline(walk: Walk, raw: Raw, taken: bool, scope: Scope) -> None:
     graph = _graph(raw, branch)
     if graph.input:
         raise BadGraph.one(
-            "bad_body", f"{raw.path}.{branch}", f"{len(graph.input)} inputs", "none, as a branch reads names outside",
+            "bad_body",
+            f"{raw.path}.{branch}",
+            f"{len(graph.input)} inputs",
+            "none, as a branch reads names outside",
             "correct the nested graph",
-        )  # fmt: skip
+        )
     if len(raw.outputs) > len(graph.output):
         raise wrong_arity(raw, 1, len(graph.output))
     inner = scope.inner(scope.frame, scope.prefix)
@@ -77,9 +83,12 @@ def _if(
     for i, (a, b) in enumerate(zip(first, second, strict=False)):
         if a != b:
             raise BadGraph.one(
-                "type_conflict", raw.path, f"{raw.shown}, whose output {i} is {a} in one branch and {b} in the other",
-                "the same type from both branches", "make the condition a constant, or pad the outputs to one shape",
-            )  # fmt: skip
+                "type_conflict",
+                raw.path,
+                f"{raw.shown}, whose output {i} is {a} in one branch and {b} in the other",
+                "the same type from both branches",
+                "make the condition a constant, or pad the outputs to one shape",
+            )
     return {"then_branch": then, "else_branch": other}, list(first)
 
 
@@ -93,9 +102,12 @@ def _loop(
     trips = slots[0].known if slots and slots[0] is not None else None
     if stacked and trips is None:
         raise BadGraph.one(
-            "unknown_size", raw.path, f"{raw.shown}, which stacks outputs over an unknown number of trips",
-            "a constant trip count", "export the model with a constant trip count",
-        )  # fmt: skip
+            "unknown_size",
+            raw.path,
+            f"{raw.shown}, which stacks outputs over an unknown number of trips",
+            "a constant trip count",
+            "export the model with a constant trip count",
+        )
     if trips is not None and trips.size != 1:
         raise _bad_attribute(raw, f"a trip count of shape {list(trips.shape)}", "one number")
     count = 0 if trips is None else max(0, int(trips.reshape(-1)[0]))
@@ -114,9 +126,12 @@ def _scan(
     lengths = {t.shape[axis] for t, axis in zip(sequences, axes, strict=True)}
     if len(lengths) != 1:
         raise BadGraph.one(
-            "type_conflict", raw.path, f"{raw.shown} over sequences of lengths {sorted(lengths)}", "one length",
+            "type_conflict",
+            raw.path,
+            f"{raw.shown} over sequences of lengths {sorted(lengths)}",
+            "one length",
             "correct the shapes or axes",
-        )  # fmt: skip
+        )
     slices = [_without(t, axis) for t, axis in zip(sequences, axes, strict=True)]
     body, types = _body(walk, _graph(raw, "body"), [*carried, *slices], scope, f"{raw.path}.body")
     _carries(raw, carried, types[: len(carried)])
@@ -130,9 +145,12 @@ def _body(walk: Walk, graph: GraphProto, formals: Types, scope: Scope, path: str
     """A nested graph and the types of its outputs."""
     if len(graph.input) != len(formals):
         raise BadGraph.one(
-            "bad_body", path, f"{len(graph.input)} inputs", f"{len(formals)}, as the node around it gives",
+            "bad_body",
+            path,
+            f"{len(graph.input)} inputs",
+            f"{len(formals)}, as the node around it gives",
             "correct the nested graph",
-        )  # fmt: skip
+        )
     frame = Frame(Builder(graph.name, scope.frame.builder.opset), scope.frame)
     inner = scope.inner(frame, "")
     for proto, type in zip(graph.input, formals, strict=True):
@@ -145,9 +163,12 @@ def _body(walk: Walk, graph: GraphProto, formals: Types, scope: Scope, path: str
         slot = inner.find(proto.name)
         if slot is None or slot.type is None:
             raise BadGraph.one(
-                "unknown_size", path, f"output {quoted(proto.name)} of unknown type", "a static type",
+                "unknown_size",
+                path,
+                f"output {quoted(proto.name)} of unknown type",
+                "a static type",
                 "give the value a static shape",
-            )  # fmt: skip
+            )
         types.append(slot.type)
         if slot.frame is not frame or slot.role is not Role.ACTIVATION:
             slot = _copied(walk, slot, inner, proto.name, path)
@@ -184,14 +205,20 @@ def _carries(raw: Raw, before: Types, after: Types) -> None:
     for i, (a, b) in enumerate(zip(before, after, strict=False)):
         if a != b:
             raise BadGraph.one(
-                "type_conflict", raw.path, f"{raw.shown}, whose carried value {i} goes in as {a} and comes out as {b}",
-                "a value that keeps its type from trip to trip", "give it its final shape before the loop",
-            )  # fmt: skip
+                "type_conflict",
+                raw.path,
+                f"{raw.shown}, whose carried value {i} goes in as {a} and comes out as {b}",
+                "a value that keeps its type from trip to trip",
+                "give it its final shape before the loop",
+            )
     if len(before) != len(after):
         raise BadGraph.one(
-            "bad_body", raw.path, f"{raw.shown} whose body returns {len(after)} carried values", f"{len(before)}",
+            "bad_body",
+            raw.path,
+            f"{raw.shown} whose body returns {len(after)} carried values",
+            f"{len(before)}",
             "correct the nested graph",
-        )  # fmt: skip
+        )
 
 
 def _axes(raw: Raw, name: str, types: Types, more: int) -> list[int]:

@@ -16,15 +16,20 @@ def untyped(raw: Raw, name: str, opset: int) -> BadGraph:
     makes = {t for output in schema.outputs for t in output.types} if schema is not None else {"tensor()"}
     if not any(kind.startswith("tensor(") for kind in makes):
         return BadGraph.one(
-            "unsupported_op", raw.path, f"{raw.shown}, which makes {', '.join(sorted(makes)[:2])}", "ops on tensors",
+            "unsupported_op",
+            raw.path,
+            f"{raw.shown}, which makes {', '.join(sorted(makes)[:2])}",
+            "ops on tensors",
             "export the model with tensors instead of sequences and optionals",
-        )  # fmt: skip
+        )
     known = "whose shape depends on data" if schema is not None else "an op nobody knows, without a declared type"
     return BadGraph.one(
-        "unknown_size", raw.path, f"output {quoted(name)} of {raw.shown}, {known}",
+        "unknown_size",
+        raw.path,
+        f"output {quoted(name)} of {raw.shown}, {known}",
         "a shape that follows from the inputs of the model",
         "give the value a static shape in the model's value_info, or cut the model before it",
-    )  # fmt: skip
+    )
 
 
 def conflict(raw: Raw, slots: Sequence[Slot | None], reason: str) -> BadGraph:
@@ -38,15 +43,20 @@ def conflict(raw: Raw, slots: Sequence[Slot | None], reason: str) -> BadGraph:
         shown = f"constant {quoted(name)} = {known.tolist()}" if is_shape and known is not None else quoted(name)
         read.append(f"{shown}: {slot.type}")
     return BadGraph.one(
-        "type_conflict", raw.path, f"{raw.shown}: {reason}; it reads {', '.join(read) or 'nothing'}",
+        "type_conflict",
+        raw.path,
+        f"{raw.shown}: {reason}; it reads {', '.join(read) or 'nothing'}",
         "types and shapes the op accepts",
         "correct the node, or give input shapes that fit the constants baked into the model",
-    )  # fmt: skip
+    )
 
 
 def wrong_arity(raw: Raw, inputs: int, outputs: int) -> BadGraph:
     """A call or branch that is given or asked for more than it has."""
     return BadGraph.one(
-        "bad_body", raw.path, f"{raw.shown} with {len(raw.inputs)} inputs and {len(raw.outputs)} outputs",
-        f"at most {inputs} inputs and {outputs} outputs, as its definition has", "correct the node or the definition",
-    )  # fmt: skip
+        "bad_body",
+        raw.path,
+        f"{raw.shown} with {len(raw.inputs)} inputs and {len(raw.outputs)} outputs",
+        f"at most {inputs} inputs and {outputs} outputs, as its definition has",
+        "correct the node or the definition",
+    )

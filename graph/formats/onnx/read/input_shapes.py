@@ -37,9 +37,12 @@ def declared_type(proto: Any, name: str, path: str) -> tuple[str, tuple[Length, 
     kind = proto.WhichOneof("value")
     if kind != "tensor_type":
         raise BadGraph.one(
-            "unknown_dtype", path, f"{quoted(name)} of kind {kind or 'unknown'}", "a tensor",
+            "unknown_dtype",
+            path,
+            f"{quoted(name)} of kind {kind or 'unknown'}",
+            "a tensor",
             "export the model with tensors instead of sequences, maps and optionals",
-        )  # fmt: skip
+        )
     try:
         dtype = dtype_name(proto.tensor_type.elem_type)
     except ValueError as error:
@@ -82,16 +85,21 @@ def _names_exist(inputs: Sequence[Input], shapes: Shapes, findings: Findings) ->
     for name in shapes.inputs:
         if name not in names:
             findings.add(
-                "unknown_input", f"inputs.{name}", f"{quoted(name)}, which is no input of the model",
-                "one of " + ", ".join(map(quoted, names)), "correct the name",
-            )  # fmt: skip
+                "unknown_input",
+                f"inputs.{name}",
+                f"{quoted(name)}, which is no input of the model",
+                "one of " + ", ".join(map(quoted, names)),
+                "correct the name",
+            )
     for name in shapes.dims:
         if name not in symbols:
             findings.add(
-                "unknown_dimension", f"dims.{name}", f"{quoted(name)}, which is no dimension of an input",
+                "unknown_dimension",
+                f"dims.{name}",
+                f"{quoted(name)}, which is no dimension of an input",
                 "one of " + ", ".join(map(quoted, symbols)) if symbols else "nothing: all lengths are numbers",
                 "correct the name, or give the shape with --input NAME=16x3x224x224",
-            )  # fmt: skip
+            )
     for path, length in shapes.lengths():
         if length < 0:
             findings.add("negative_size", path, str(length), "a length of 0 or more", "correct it")
@@ -103,21 +111,25 @@ def _take_symbols(item: Input, shape: tuple[int, ...], lengths: dict[str, int], 
         return
     if len(item.declared) != len(shape):
         findings.add(
-            "wrong_rank", f"inputs.{item.name}", "x".join(map(str, shape)),
-            f"{len(item.declared)} lengths, as the model declares ({_shown(item.declared)})", "give all lengths",
-        )  # fmt: skip
+            "wrong_rank",
+            f"inputs.{item.name}",
+            "x".join(map(str, shape)),
+            f"{len(item.declared)} lengths, as the model declares ({_shown(item.declared)})",
+            "give all lengths",
+        )
         return
     for symbol, length in zip(item.declared, shape, strict=True):
         if isinstance(symbol, str) and lengths.setdefault(symbol, length) != length:
             findings.add(
-                "dimension_conflict", f"inputs.{item.name}", f"{length} for dimension {quoted(symbol)}",
-                f"{lengths[symbol]}, as said elsewhere", "give the dimension one length",
-            )  # fmt: skip
+                "dimension_conflict",
+                f"inputs.{item.name}",
+                f"{length} for dimension {quoted(symbol)}",
+                f"{lengths[symbol]}, as said elsewhere",
+                "give the dimension one length",
+            )
 
 
-def _symbols_bound(
-    inputs: Sequence[Input], shapes: Shapes, lengths: dict[str, int], findings: Findings
-) -> None:  # fmt: skip
+def _symbols_bound(inputs: Sequence[Input], shapes: Shapes, lengths: dict[str, int], findings: Findings) -> None:
     """Every symbol without a length is one finding that says where it stands and what to say."""
     where: dict[str, list[Input]] = {}
     for item in inputs:
@@ -129,9 +141,12 @@ def _symbols_bound(
         first = items[0]
         batch = ", --batch 8" if first.declared and first.declared[0] == symbol else ""
         findings.add(
-            "unbound_dimension", f"dims.{symbol}", f"{quoted(symbol)} without a length in {shown}", "a length",
+            "unbound_dimension",
+            f"dims.{symbol}",
+            f"{quoted(symbol)} without a length in {shown}",
+            "a length",
             f"say --dim {symbol}=8{batch}, or --input {first.name}={_example(first.declared or (), lengths)}",
-        )  # fmt: skip
+        )
 
 
 def _bound(item: Input, shapes: Shapes, lengths: dict[str, int], findings: Findings) -> Input:
@@ -141,9 +156,12 @@ def _bound(item: Input, shapes: Shapes, lengths: dict[str, int], findings: Findi
         shape: tuple[int, ...] = shapes.inputs[item.name]
     elif item.declared is None:
         findings.add(
-            "unbound_dimension", path, f"{quoted(item.name)}, whose rank the model does not give", "a shape",
+            "unbound_dimension",
+            path,
+            f"{quoted(item.name)}, whose rank the model does not give",
+            "a shape",
             f"say --input {item.name}=16x3x224x224",
-        )  # fmt: skip
+        )
         return item
     else:
         lead = shapes.batch if item.declared and not isinstance(item.declared[0], str) else None
@@ -152,10 +170,12 @@ def _bound(item: Input, shapes: Shapes, lengths: dict[str, int], findings: Findi
         for k, n in enumerate(found):
             if n is None and declared[k] is None:
                 findings.add(
-                    "unbound_dimension", f"{path}.shape[{k}]",
-                    f"a dimension without name of {quoted(item.name)} ({_shown(item.declared)})", "a length",
+                    "unbound_dimension",
+                    f"{path}.shape[{k}]",
+                    f"a dimension without name of {quoted(item.name)} ({_shown(item.declared)})",
+                    "a length",
                     f"say --input {item.name}={_example(item.declared, lengths)}{', or --batch 8' if k == 0 else ''}",
-                )  # fmt: skip
+                )
         shape = tuple(0 if n is None else n for n in found)
     checked(TensorType(item.dtype, shape), f"input {quoted(item.name)}", path)
     return Input(item.name, item.dtype, item.declared, shape)

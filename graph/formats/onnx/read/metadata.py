@@ -88,9 +88,12 @@ def note_from(text: str, kind: type[_Note], path: str) -> _Note:
         return msgspec.json.decode(text, type=kind)
     except (msgspec.DecodeError, RecursionError) as error:
         raise BadGraph.one(
-            "bad_note", f"{path}.metadata_props[{KEY}]", str(error), "what a file of ours says there",
+            "bad_note",
+            f"{path}.metadata_props[{KEY}]",
+            str(error),
+            "what a file of ours says there",
             "export the graph again, or remove the entry",
-        ) from None  # fmt: skip
+        ) from None
 
 
 def of_node(graph: Graph, node: Node) -> NodeNote:
@@ -100,10 +103,15 @@ def of_node(graph: Graph, node: Node) -> NodeNote:
         cast(PhaseName, node.phase.name.lower()),
         tuple(graph.nodes[n].name for n in node.after),
         node.cost,
-        node.effect, node.stream, node.views, node.in_place, cast(Recompute, node.recompute), node.heavy,
+        node.effect,
+        node.stream,
+        node.views,
+        node.in_place,
+        cast(Recompute, node.recompute),
+        node.heavy,
         None if node.gradient_reads is None else tuple(names[v].name for v in node.gradient_reads),
         dict(node.annotations),
-    )  # fmt: skip
+    )
 
 
 def of_value(value: Value) -> ValueNote:
@@ -149,9 +157,12 @@ def _array(packed: Mapping[str, Any], path: str) -> np.ndarray:
         return np.frombuffer(data, numpy_dtype(packed["dtype"])).reshape(packed["shape"]).copy()
     except (KeyError, ValueError, TypeError) as error:
         raise BadGraph.one(
-            "bad_note", path, f"an array attribute that cannot be read: {error}", "dtype, shape and base64 data",
+            "bad_note",
+            path,
+            f"an array attribute that cannot be read: {error}",
+            "dtype, shape and base64 data",
             "export the graph again",
-        ) from None  # fmt: skip
+        ) from None
 
 
 def _plain(value: Any) -> Any:

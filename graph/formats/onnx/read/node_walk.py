@@ -54,9 +54,12 @@ class Walk:
         self.steps += 1
         if self.steps > self.model.limits.nodes:
             raise BadGraph.one(
-                "too_many_nodes", raw.path, f"more than {self.model.limits.nodes} nodes once functions are inlined",
-                f"at most {self.model.limits.nodes}", "send a smaller model, or raise the limit",
-            )  # fmt: skip
+                "too_many_nodes",
+                raw.path,
+                f"more than {self.model.limits.nodes} nodes once functions are inlined",
+                f"at most {self.model.limits.nodes}",
+                "send a smaller model, or raise the limit",
+            )
         function = self.model.functions.get((raw.op, raw.overload))
         if function is not None:
             self._call(raw, proto, function, scope)
@@ -94,9 +97,14 @@ class Walk:
                 scope.define(name, type_of_array(array), role=Role.CONSTANT, data=array, is_baked=baked)
 
     def make(
-        self, raw: Raw, slots: Sequence[Slot | None], types: Sequence[TensorType | None], scope: Scope,
-        nested: dict[str, Body] | None = None, fields: dict[str, Any] | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        raw: Raw,
+        slots: Sequence[Slot | None],
+        types: Sequence[TensorType | None],
+        scope: Scope,
+        nested: dict[str, Body] | None = None,
+        fields: dict[str, Any] | None = None,
+    ) -> None:
         """Add the node to the graph of the scope."""
         frame = scope.frame
         types = [*types, *[None] * len(raw.outputs)][: len(raw.outputs)]
@@ -115,9 +123,15 @@ class Walk:
             slot.value = frame.declare(slot)
             outputs.append(slot.value)
         frame.builder.node(
-            raw.op, ids, name=self._node_name(raw, scope), outputs=outputs, types=types,
-            attributes=raw.attributes or EMPTY, bodies=nested or EMPTY, **(fields or {}),
-        )  # fmt: skip
+            raw.op,
+            ids,
+            name=self._node_name(raw, scope),
+            outputs=outputs,
+            types=types,
+            attributes=raw.attributes or EMPTY,
+            bodies=nested or EMPTY,
+            **(fields or {}),
+        )
         if raw.name:
             frame.node_ids[raw.name] = len(frame.builder.nodes) - 1
 
@@ -142,9 +156,12 @@ class Walk:
             slot = None
         if slot is None:
             raise BadGraph.one(
-                "undefined_value", "metadata_props", f"{quoted(name)}, which nothing defines", "a value of the graph",
+                "undefined_value",
+                "metadata_props",
+                f"{quoted(name)}, which nothing defines",
+                "a value of the graph",
                 "export the graph again",
-            )  # fmt: skip
+            )
         return scope.frame.id_of(slot)
 
     def _exact(self, raw: Raw, note: NodeNote, scope: Scope) -> None:
@@ -162,10 +179,14 @@ class Walk:
     def _call_of(self, raw: Raw, slots: Sequence[Slot | None], scope: Scope) -> Call:
         declared = tuple(self.model.declared_type(name, scope.is_model) for name in raw.outputs)
         return Call(
-            raw.op, raw.attributes, tuple(None if s is None else s.type for s in slots), declared,
-            tuple(bool(name) for name in raw.outputs), tuple(None if s is None else s.known for s in slots),
+            raw.op,
+            raw.attributes,
+            tuple(None if s is None else s.type for s in slots),
+            declared,
+            tuple(bool(name) for name in raw.outputs),
+            tuple(None if s is None else s.known for s in slots),
             self.model.opset,
-        )  # fmt: skip
+        )
 
     def _types(self, raw: Raw, call: Call, slots: Sequence[Slot | None]) -> tuple[TensorType | None, ...]:
         """Types of the outputs. Raises BadGraph with the inputs' types and the constants among them."""
@@ -185,7 +206,7 @@ class Walk:
 
     def _is_weight(
         self, raw: Raw, slots: Sequence[Slot | None], types: Sequence[TensorType | None], scope: Scope
-    ) -> bool:  # fmt: skip
+    ) -> bool:
         """True for a tensor filled by the file itself in place of a weight whose values were taken out."""
         if raw.op != "ConstantOfShape" or not scope.is_model or not slots or slots[0] is None or types[0] is None:
             return False
@@ -216,9 +237,12 @@ class Walk:
             content = content.astype(np.float32 if is_float else np.int64)
         if not isinstance(content, np.ndarray) or len(raw.attributes) != 1 or len(raw.outputs) != 1:
             raise BadGraph.one(
-                "bad_attribute", raw.path, f"{raw.shown} with {', '.join(raw.attributes) or 'no attribute'}",
-                "one of value, value_int, value_ints, value_float, value_floats", "correct the node",
-            )  # fmt: skip
+                "bad_attribute",
+                raw.path,
+                f"{raw.shown} with {', '.join(raw.attributes) or 'no attribute'}",
+                "one of value, value_int, value_ints, value_float, value_floats",
+                "correct the node",
+            )
         try:
             type = type_of_array(content)
         except ValueError as error:
@@ -234,10 +258,12 @@ class Walk:
         """Inline a call of a function the model defines."""
         if raw.op in self.calls or len(self.calls) >= self.model.limits.depth:
             raise BadGraph.one(
-                "too_deep", raw.path, f"function {quoted(raw.op)} called inside {' -> '.join(self.calls[:8])}",
+                "too_deep",
+                raw.path,
+                f"function {quoted(raw.op)} called inside {' -> '.join(self.calls[:8])}",
                 f"functions that do not call themselves, at most {self.model.limits.depth} deep",
                 "inline the functions before sending the model",
-            )  # fmt: skip
+            )
         if len(raw.outputs) > len(function.output) or len(raw.inputs) > len(function.input):
             raise wrong_arity(raw, len(function.input), len(function.output))
         given: dict[str, AttributeProto] = {a.name: a for a in function.attribute_proto}
@@ -272,9 +298,12 @@ def _node_id(scope: Scope, name: str, raw: Raw) -> int:
     found = scope.frame.node_ids.get(name)
     if found is None:
         raise BadGraph.one(
-            "bad_note", raw.path, f"{raw.shown} comes after {quoted(name)}, which is no node before it",
-            "an earlier node", "export the graph again",
-        )  # fmt: skip
+            "bad_note",
+            raw.path,
+            f"{raw.shown} comes after {quoted(name)}, which is no node before it",
+            "an earlier node",
+            "export the graph again",
+        )
     return found
 
 

@@ -60,9 +60,12 @@ def check_old(proto: NodeProto, opset: int, raw: Raw) -> None:
         onnx.checker.check_node(proto, _context(opset))
     except onnx.checker.ValidationError as error:
         raise BadGraph.one(
-            "type_conflict", raw.path, f"{raw.shown}: {str(error).splitlines()[0]}", f"a node as opset {opset} has it",
+            "type_conflict",
+            raw.path,
+            f"{raw.shown}: {str(error).splitlines()[0]}",
+            f"a node as opset {opset} has it",
             "correct the node's inputs, outputs or attributes",
-        ) from None  # fmt: skip
+        ) from None
 
 
 @functools.lru_cache(maxsize=64)
@@ -81,10 +84,13 @@ def upgrade(raw: Raw, opset: int, place: Place) -> Sequence[Raw]:
         return rule(raw, place)
     except (ValueError, TypeError, LookupError, ArithmeticError, AttributeError) as error:
         raise BadGraph.one(
-            "type_conflict", raw.path, f"{raw.shown} with {len(raw.inputs)} inputs and attributes "
-            f"{', '.join(raw.attributes) or '(none)'} ({one_line(error)})", f"a node as opset {opset} has it",
+            "type_conflict",
+            raw.path,
+            f"{raw.shown} with {len(raw.inputs)} inputs and attributes "
+            f"{', '.join(raw.attributes) or '(none)'} ({one_line(error)})",
+            f"a node as opset {opset} has it",
             "correct the node's inputs, outputs or attributes",
-        ) from None  # fmt: skip
+        ) from None
 
 
 def _rule(below: int, *ops: str) -> Callable[[Rule], Rule]:
@@ -190,9 +196,13 @@ def _batch_norm_spatial(raw: Raw, place: Place) -> Sequence[Raw]:
     names = [place.fresh(f"{raw.outputs[0]}/{part}") for part in ("shifted", "guarded", "root", "divided", "scaled")]
     shifted, guarded, root, divided, scaled = names
     steps = [
-        ("Sub", [x, mean], shifted), ("Add", [variance, epsilon], guarded), ("Sqrt", [guarded], root),
-        ("Div", [shifted, root], divided), ("Mul", [divided, scale], scaled), ("Add", [scaled, bias], raw.outputs[0]),
-    ]  # fmt: skip
+        ("Sub", [x, mean], shifted),
+        ("Add", [variance, epsilon], guarded),
+        ("Sqrt", [guarded], root),
+        ("Div", [shifted, root], divided),
+        ("Mul", [divided, scale], scaled),
+        ("Add", [scaled, bias], raw.outputs[0]),
+    ]
     return [Raw(op, raw.name and f"{raw.name}/{op}", inputs, [out], raw.path) for op, inputs, out in steps]
 
 
@@ -201,9 +211,12 @@ def _batch_norm(raw: Raw, place: Place) -> Sequence[Raw]:
     """Further outputs asked for training mode; then the running statistics were updated in place."""
     if any(raw.outputs[1:]):
         raise BadGraph.one(
-            "unsupported_op", raw.path, f"{raw.shown} of an opset below 14 in training mode (with statistics out)",
-            "inference mode, with one output", "export the model for inference; differentiation switches to training",
-        )  # fmt: skip
+            "unsupported_op",
+            raw.path,
+            f"{raw.shown} of an opset below 14 in training mode (with statistics out)",
+            "inference mode, with one output",
+            "export the model for inference; differentiation switches to training",
+        )
     return (_changed(raw, drop=("spatial",), outputs=raw.outputs[:1]),)
 
 
@@ -283,9 +296,10 @@ def _group_norm(raw: Raw, place: Place) -> Sequence[Raw]:
     for name in raw.inputs[1:3]:
         outs = [place.fresh(f"{name}/{part}") for part in ("column", "matrix", "channels")]
         steps = [
-            ("Reshape", [name, column], outs[0]), ("Expand", [outs[0], matrix], outs[1]),
+            ("Reshape", [name, column], outs[0]),
+            ("Expand", [outs[0], matrix], outs[1]),
             ("Reshape", [outs[1], flat], outs[2]),
-        ]  # fmt: skip
+        ]
         before += [Raw(op, "", inputs, [out], raw.path) for op, inputs, out in steps]
         wide.append(outs[2])
     return [*before, _changed(raw, inputs=[raw.inputs[0], *wide])]
@@ -294,9 +308,12 @@ def _group_norm(raw: Raw, place: Place) -> Sequence[Raw]:
 @_rule(9, "Scan")
 def _scan(raw: Raw, place: Place) -> Sequence[Raw]:
     raise BadGraph.one(
-        "unsupported_op", raw.path, f"{raw.shown} of opset 8, which loops over a batch of sequences",
-        "Scan of opset 9 or newer", "export the model again with a newer opset",
-    )  # fmt: skip
+        "unsupported_op",
+        raw.path,
+        f"{raw.shown} of opset 8, which loops over a batch of sequences",
+        "Scan of opset 9 or newer",
+        "export the model again with a newer opset",
+    )
 
 
 def opset_of(imports: Iterable[object]) -> int:

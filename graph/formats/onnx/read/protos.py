@@ -46,9 +46,14 @@ def op_name(domain: str, op_type: str) -> str:
 def raw_node(proto: NodeProto, path: str, given: Mapping[str, AttributeProto] | None = None) -> Raw:
     """The node as a record. `given` holds the attributes of the function call around it, for references to them."""
     raw = Raw(
-        op_name(proto.domain, proto.op_type), proto.name, list(proto.input), list(proto.output), path,
-        overload=proto.overload, note=note_of(proto),
-    )  # fmt: skip
+        op_name(proto.domain, proto.op_type),
+        proto.name,
+        list(proto.input),
+        list(proto.output),
+        path,
+        overload=proto.overload,
+        note=note_of(proto),
+    )
     while raw.inputs and not raw.inputs[-1]:
         raw.inputs.pop()  # absent at the end says nothing
     for attribute in proto.attribute:
@@ -89,9 +94,12 @@ def attribute_value(proto: AttributeProto, path: str) -> Any:
         return array_of(proto.t, path)
     name = _KINDS.Name(kind) if kind in _KINDS.values() else str(kind)
     raise BadGraph.one(
-        "bad_attribute", path, f"an attribute of kind {name}",
-        "int, float, string, tensor, a list of the first three, or a graph", "export the model without this op",
-    )  # fmt: skip
+        "bad_attribute",
+        path,
+        f"an attribute of kind {name}",
+        "int, float, string, tensor, a list of the first three, or a graph",
+        "export the model without this op",
+    )
 
 
 def _text(data: bytes, path: str) -> str:
@@ -109,9 +117,12 @@ def type_of(proto: TensorProto, path: str) -> TensorType:
         dtype = dtype_name(proto.data_type)
     except ValueError as error:
         raise BadGraph.one(
-            "unknown_dtype", path, f"tensor {quoted(proto.name)}: {error}", "a tensor of numbers",
+            "unknown_dtype",
+            path,
+            f"tensor {quoted(proto.name)}: {error}",
+            "a tensor of numbers",
             "remove the string or undefined tensors from the model",
-        ) from None  # fmt: skip
+        ) from None
     return checked(TensorType(dtype, tuple(proto.dims)), f"tensor {quoted(proto.name)}", path)
 
 
@@ -119,14 +130,20 @@ def checked(type: TensorType, name: str, path: str) -> TensorType:
     """`type`, once its lengths are not negative and its bytes can be counted."""
     if any(length < 0 for length in type.shape):
         raise BadGraph.one(
-            "negative_size", path, f"{name} of shape {list(type.shape)}", "lengths of 0 or more",
+            "negative_size",
+            path,
+            f"{name} of shape {list(type.shape)}",
+            "lengths of 0 or more",
             "correct the shape, or give it with --input",
-        )  # fmt: skip
+        )
     if type.nbytes > LARGEST_BYTES:
         raise BadGraph.one(
-            "size_too_large", path, f"{name} of {type}, {type.nbytes} bytes", f"at most {LARGEST_BYTES} (2^63 - 1)",
+            "size_too_large",
+            path,
+            f"{name} of {type}, {type.nbytes} bytes",
+            f"at most {LARGEST_BYTES} (2^63 - 1)",
             "correct the shape",
-        )  # fmt: skip
+        )
     return type
 
 
@@ -139,16 +156,22 @@ def array_of(proto: TensorProto, path: str) -> np.ndarray:
     type = type_of(proto, path)
     if is_external(proto):
         raise BadGraph.one(
-            "external_data", path, f"tensor {quoted(proto.name)}, whose content is in another file",
-            "content inside the model where shapes depend on it", "save the model with this tensor inside",
-        )  # fmt: skip
+            "external_data",
+            path,
+            f"tensor {quoted(proto.name)}, whose content is in another file",
+            "content inside the model where shapes depend on it",
+            "save the model with this tensor inside",
+        )
     try:
         array = np.asarray(numpy_helper.to_array(proto))
         if array.shape != type.shape:
             raise ValueError(f"content of shape {array.shape}")
     except (ValueError, TypeError, OverflowError, MemoryError) as error:
         raise BadGraph.one(
-            "bad_tensor", path, f"tensor {quoted(proto.name)} of {type} with {len(proto.raw_data)} raw bytes: {error}",
-            f"{type.nbytes} bytes of content", "send the whole tensor",
-        ) from None  # fmt: skip
+            "bad_tensor",
+            path,
+            f"tensor {quoted(proto.name)} of {type} with {len(proto.raw_data)} raw bytes: {error}",
+            f"{type.nbytes} bytes of content",
+            "send the whole tensor",
+        ) from None
     return array

@@ -148,9 +148,12 @@ class Model:
         shape = tuple(n for n in lengths or () if isinstance(n, int))
         if lengths is None or len(shape) != len(lengths):
             raise BadGraph.one(
-                "bad_note", path, f"{quoted(proto.name)} without a static shape", "numbers only",
+                "bad_note",
+                path,
+                f"{quoted(proto.name)} without a static shape",
+                "numbers only",
                 "export the graph again",
-            )  # fmt: skip
+            )
         return checked(TensorType(dtype, shape), quoted(proto.name), path)
 
     def _resident(self, proto: ValueInfoProto, scope: Scope) -> None:
@@ -183,6 +186,9 @@ def _has_content(tensor: TensorProto, type: TensorType, path: str) -> bool:
         typed = (tensor.float_data, tensor.int32_data, tensor.int64_data, tensor.double_data, tensor.uint64_data)
         return bool(stored) or not type.elements or any(len(field) for field in typed)
     raise BadGraph.one(
-        "bad_tensor", path, f"tensor {quoted(tensor.name)} of {type} with {stored} raw bytes",
-        f"{type.nbytes} bytes, or none", "send the whole tensor",
-    )  # fmt: skip
+        "bad_tensor",
+        path,
+        f"tensor {quoted(tensor.name)} of {type} with {stored} raw bytes",
+        f"{type.nbytes} bytes, or none",
+        "send the whole tensor",
+    )

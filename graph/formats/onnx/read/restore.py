@@ -26,9 +26,12 @@ def apart(raw: Raw, protos: Sequence[NodeProto], n: int) -> tuple[Raw, NodeNote,
     same = tuple(op_name(part.domain, part.op_type) for part in parts) == whole.parts
     if not whole.parts or not same or not {name for name in whole.outputs if name} <= written:
         raise BadGraph.one(
-            "bad_note", raw.path, f"nodes that no longer spell out {whole.op} ({', '.join(whole.parts[:8])})",
-            "the nodes as they were exported", "export the graph again, or remove the entry `remat` of this node",
-        )  # fmt: skip
+            "bad_note",
+            raw.path,
+            f"nodes that no longer spell out {whole.op} ({', '.join(whole.parts[:8])})",
+            "the nodes as they were exported",
+            "export the graph again, or remove the entry `remat` of this node",
+        )
     attributes = unpacked_attributes(whole.attributes, raw.path)
     made = Raw(whole.op, whole.name, list(whole.inputs), list(whole.outputs), raw.path, attributes)
     return made, note, len(whole.parts)
@@ -40,7 +43,10 @@ def renumbered(graph: Graph, ids: Sequence[int]) -> Graph:
         return graph
     if sorted(ids) != list(range(len(graph.values))):
         raise BadGraph.one(
-            "bad_note", "model.metadata_props[remat].value_ids", f"{len(ids)} ids",
-            f"each of the {len(graph.values)} value ids once", "export the graph again",
-        )  # fmt: skip
+            "bad_note",
+            "model.metadata_props[remat].value_ids",
+            f"{len(ids)} ids",
+            f"each of the {len(graph.values)} value ids once",
+            "export the graph again",
+        )
     return on_values(graph, sorted(range(len(ids)), key=ids.__getitem__))

@@ -72,10 +72,15 @@ class Frame:
         note = slot.note
         type = None if note.untyped else slot.type
         return self.builder.value(
-            slot.name, type, slot.role, data=None if slot.role is Role.PARAMETER else slot.data,
-            bytes=note.bytes, fixed_bytes=note.fixed_bytes, annotations=note.annotations,
+            slot.name,
+            type,
+            slot.role,
+            data=None if slot.role is Role.PARAMETER else slot.data,
+            bytes=note.bytes,
+            fixed_bytes=note.fixed_bytes,
+            annotations=note.annotations,
             stop_gradient=note.stop_gradient,
-        )  # fmt: skip
+        )
 
     def _taken(self, slot: Slot) -> int:
         """Id of a value of an outer graph here: small constants are copied, the rest is captured."""

@@ -49,18 +49,24 @@ class Structure:
             uses = any(node.domain in ("", "ai.onnx") for node in nodes)
             if uses and (version is None or not OLDEST_OPSET <= version <= onnx_opset_version()):
                 self.findings.add(
-                    "unsupported_opset", path, "no opset of the standard" if version is None else f"opset {version}",
+                    "unsupported_opset",
+                    path,
+                    "no opset of the standard" if version is None else f"opset {version}",
                     f"opset {OLDEST_OPSET} to {onnx_opset_version()}",
                     "export the model again with a newer opset"
-                    if version is None or version < OLDEST_OPSET else "export it with an older opset, or update onnx",
-                )  # fmt: skip
+                    if version is None or version < OLDEST_OPSET
+                    else "export it with an older opset, or update onnx",
+                )
 
     def _graph(self, graph: GraphProto, path: str, outer: frozenset[str], depth: int) -> None:
         if depth > self.limits.depth:
             self.findings.add(
-                "too_deep", path, f"{depth} graphs inside each other", f"at most {self.limits.depth}",
+                "too_deep",
+                path,
+                f"{depth} graphs inside each other",
+                f"at most {self.limits.depth}",
                 "flatten the model, or raise the limit",
-            )  # fmt: skip
+            )
             return
         weights = [t.name for t in graph.initializer] + [t.values.name for t in graph.sparse_initializer]
         held = set(weights)
@@ -84,9 +90,12 @@ class Structure:
         if self.nodes > self.limits.nodes:
             if self.nodes - len(nodes) <= self.limits.nodes:
                 self.findings.add(
-                    "too_many_nodes", f"{path}.node", f"{self.nodes} nodes", f"at most {self.limits.nodes}",
+                    "too_many_nodes",
+                    f"{path}.node",
+                    f"{self.nodes} nodes",
+                    f"at most {self.limits.nodes}",
                     "send a smaller model, or raise the limit",
-                )  # fmt: skip
+                )
             return
         written: dict[str, int] = {}
         for n, node in enumerate(nodes):
@@ -113,9 +122,12 @@ class Structure:
             self._graph(attribute.g, f"{path}.{attribute.name}", outer, depth + 1)
         elif node.op_type != "Constant" and attribute.ByteSize() > self.limits.attribute_bytes:
             self.findings.add(
-                "too_large", f"{path}.attribute[{attribute.name}]", f"{attribute.ByteSize()} bytes",
-                f"at most {self.limits.attribute_bytes}", "store the content as an initialiser, or raise the limit",
-            )  # fmt: skip
+                "too_large",
+                f"{path}.attribute[{attribute.name}]",
+                f"{attribute.ByteSize()} bytes",
+                f"at most {self.limits.attribute_bytes}",
+                "store the content as an initialiser, or raise the limit",
+            )
 
     def _order(
         self, nodes: Sequence[NodeProto], path: str, given: set[str], written: dict[str, int]
@@ -130,10 +142,12 @@ class Structure:
                     continue
                 if name not in written:
                     self.findings.add(
-                        "undefined_value", f"{path}.node[{n}].{where}",
+                        "undefined_value",
+                        f"{path}.node[{n}].{where}",
                         f"{quoted(name)}, which nothing defines, read by {node.op_type} {quoted(node.name)}",
-                        "a graph input, an initialiser or the output of a node", "add it, or correct the name",
-                    )  # fmt: skip
+                        "a graph input, an initialiser or the output of a node",
+                        "add it, or correct the name",
+                    )
                     continue
                 needed.append(written[name])
                 late = late or written[name] >= n
@@ -160,9 +174,12 @@ class Structure:
                     circle = [m for m, _ in stack[[m for m, _ in stack].index(b) :]]
                     shown = " -> ".join(quoted(nodes[m].name or nodes[m].op_type) for m in reversed(circle[:8]))
                     self.findings.add(
-                        "cycle", f"{path}.node[{b}]", f"a cycle of {len(circle)} nodes: {shown}",
-                        "nodes that can be put in an order", "break the cycle: one of these must read another value",
-                    )  # fmt: skip
+                        "cycle",
+                        f"{path}.node[{b}]",
+                        f"a cycle of {len(circle)} nodes: {shown}",
+                        "nodes that can be put in an order",
+                        "break the cycle: one of these must read another value",
+                    )
                     return None
                 stack.append((b, 0))
         return order
@@ -172,22 +189,31 @@ class Structure:
         for i, name in enumerate(outputs):
             if name not in known:
                 self.findings.add(
-                    "undefined_value", f"{path}.output[{i}]", f"{quoted(name)}, which nothing defines",
-                    "a name some node writes", "add the node that writes it, or correct the name",
-                )  # fmt: skip
+                    "undefined_value",
+                    f"{path}.output[{i}]",
+                    f"{quoted(name)}, which nothing defines",
+                    "a name some node writes",
+                    "add the node that writes it, or correct the name",
+                )
 
     def _name(self, name: str, path: str) -> None:
         if len(name) > self.limits.name_length:
             self.findings.add(
-                "name_too_long", path, f"a name of {len(name)} characters, {quoted(name)}",
-                f"at most {self.limits.name_length}", "shorten the name, or raise the limit",
-            )  # fmt: skip
+                "name_too_long",
+                path,
+                f"a name of {len(name)} characters, {quoted(name)}",
+                f"at most {self.limits.name_length}",
+                "shorten the name, or raise the limit",
+            )
 
     def _duplicate(self, name: str, path: str) -> None:
         self.findings.add(
-            "duplicate_name", path, f"{quoted(name)} defined a second time", "one definition for each name",
+            "duplicate_name",
+            path,
+            f"{quoted(name)} defined a second time",
+            "one definition for each name",
             "rename one of them",
-        )  # fmt: skip
+        )
 
 
 def check_texts(model: ModelProto) -> None:
@@ -197,9 +223,7 @@ def check_texts(model: ModelProto) -> None:
     def check(path: str, *texts: object) -> None:
         for text in texts:
             if isinstance(text, bytes):
-                findings.add(
-                    "not_text", path, f"{text[:32]!r}, which is no UTF-8", "UTF-8 text", "correct the name"
-                )  # fmt: skip
+                findings.add("not_text", path, f"{text[:32]!r}, which is no UTF-8", "UTF-8 text", "correct the name")
 
     def graph(proto: GraphProto, path: str) -> None:
         check(

@@ -22,9 +22,12 @@ class Place:
         slot = self.scope.find(name) if name else None
         if slot is None or slot.type is None:
             raise BadGraph.one(
-                "unknown_size", self.raw.path, f"input {quoted(name)} of {self.raw.shown}, of unknown type",
-                "a static type", "give the value a static shape in the model's value_info",
-            )  # fmt: skip
+                "unknown_size",
+                self.raw.path,
+                f"input {quoted(name)} of {self.raw.shown}, of unknown type",
+                "a static type",
+                "give the value a static shape in the model's value_info",
+            )
         return slot.type
 
     def constant(self, array: np.ndarray, like: str) -> str:

@@ -13,17 +13,43 @@ from graph.ir import FLOATS, Role, TensorType
 #: Ops whose tensors are weights even when they hold one number.
 _WEIGHT_OPS = frozenset(
     {
-        "Conv", "ConvTranspose", "Gemm", "MatMul", "BatchNormalization", "InstanceNormalization", "LayerNormalization",
-        "GroupNormalization", "RMSNormalization", "PRelu", "LSTM", "GRU", "RNN", "Attention", "Einsum",
+        "Conv",
+        "ConvTranspose",
+        "Gemm",
+        "MatMul",
+        "BatchNormalization",
+        "InstanceNormalization",
+        "LayerNormalization",
+        "GroupNormalization",
+        "RMSNormalization",
+        "PRelu",
+        "LSTM",
+        "GRU",
+        "RNN",
+        "Attention",
+        "Einsum",
     }
-)  # fmt: skip
+)
 #: Inputs that set what an op does; never trained.
 _SETTINGS = {
-    "Resize": (1, 2, 3), "Upsample": (1,), "Clip": (1, 2), "Pad": (1, 2, 3), "Dropout": (1, 2), "Range": (0, 1, 2),
-    "OneHot": (1, 2), "QuantizeLinear": (1, 2), "DequantizeLinear": (1, 2), "LSTM": (4, 5, 6), "GRU": (4, 5),
-    "RNN": (4, 5), "Loop": (0, 1), "If": (0,), "NonMaxSuppression": (2, 3, 4), "SoftmaxCrossEntropyLoss": (2,),
+    "Resize": (1, 2, 3),
+    "Upsample": (1,),
+    "Clip": (1, 2),
+    "Pad": (1, 2, 3),
+    "Dropout": (1, 2),
+    "Range": (0, 1, 2),
+    "OneHot": (1, 2),
+    "QuantizeLinear": (1, 2),
+    "DequantizeLinear": (1, 2),
+    "LSTM": (4, 5, 6),
+    "GRU": (4, 5),
+    "RNN": (4, 5),
+    "Loop": (0, 1),
+    "If": (0,),
+    "NonMaxSuppression": (2, 3, 4),
+    "SoftmaxCrossEntropyLoss": (2,),
     "NegativeLogLikelihoodLoss": (2,),
-}  # fmt: skip
+}
 _SIGNATURE_KEY = "pkg.torch.export.ExportedProgram.graph_signature"
 _SIGNATURE_LINE = re.compile(r"^\w+: (PARAMETER|BUFFER) target='([^']+)'", re.MULTILINE)
 _MOST_MASK_ELEMENTS = 1 << 24
@@ -50,9 +76,7 @@ def signature_of(graph: GraphProto) -> dict[str, str]:
     return {name: kind for kind, name in _SIGNATURE_LINE.findall(text)}
 
 
-def role_of(
-    name: str, type: TensorType, content: np.ndarray | None, uses: Uses, signature: dict[str, str]
-) -> Role:  # fmt: skip
+def role_of(name: str, type: TensorType, content: np.ndarray | None, uses: Uses, signature: dict[str, str]) -> Role:
     """PARAMETER for what training would change, else CONSTANT.
 
     Integers, settings of ops, single numbers outside layers, masks (they hold infinities or nearly so), and the

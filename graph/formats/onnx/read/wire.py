@@ -12,11 +12,19 @@ from graph.errors import BadGraph
 _VARINT, _FIXED64, _LENGTH, _FIXED32 = 0, 1, 2, 5
 #: Field number -> (name, wire type) of a ModelProto (onnx.proto).
 _FIELDS = {
-    1: ("ir_version", _VARINT), 2: ("producer_name", _LENGTH), 3: ("producer_version", _LENGTH),
-    4: ("domain", _LENGTH), 5: ("model_version", _VARINT), 6: ("doc_string", _LENGTH), 7: ("graph", _LENGTH),
-    8: ("opset_import", _LENGTH), 14: ("metadata_props", _LENGTH), 20: ("training_info", _LENGTH),
-    25: ("functions", _LENGTH), 26: ("configuration", _LENGTH),
-}  # fmt: skip
+    1: ("ir_version", _VARINT),
+    2: ("producer_name", _LENGTH),
+    3: ("producer_version", _LENGTH),
+    4: ("domain", _LENGTH),
+    5: ("model_version", _VARINT),
+    6: ("doc_string", _LENGTH),
+    7: ("graph", _LENGTH),
+    8: ("opset_import", _LENGTH),
+    14: ("metadata_props", _LENGTH),
+    20: ("training_info", _LENGTH),
+    25: ("functions", _LENGTH),
+    26: ("configuration", _LENGTH),
+}
 _NEWEST_IR = 1000  # an ir_version above this is no ONNX file
 
 
@@ -37,22 +45,31 @@ def parse(data: bytes) -> ModelProto:
     for name, length, left in _fields(data):
         if length > left:
             raise BadGraph.one(
-                "truncated", name or "document", f"a file that ends {length - left} bytes before the end of {name}",
-                f"{length} bytes there, {left} are left", "send the whole file",
-            )  # fmt: skip
+                "truncated",
+                name or "document",
+                f"a file that ends {length - left} bytes before the end of {name}",
+                f"{length} bytes there, {left} are left",
+                "send the whole file",
+            )
     model = ModelProto()
     try:
         model.ParseFromString(data)
     except (DecodeError, ValueError, RecursionError) as error:
         raise BadGraph.one(
-            "not_a_model", "document", f"bytes that are no ModelProto ({error})",
-            "a ModelProto, nested at most 100 deep", "export the model again, or check that it was copied whole",
-        ) from None  # fmt: skip
+            "not_a_model",
+            "document",
+            f"bytes that are no ModelProto ({error})",
+            "a ModelProto, nested at most 100 deep",
+            "export the model again, or check that it was copied whole",
+        ) from None
     if not model.HasField("graph"):
         raise BadGraph.one(
-            "not_a_model", "graph", f"a ModelProto of {len(data)} bytes without a graph", "a graph",
+            "not_a_model",
+            "graph",
+            f"a ModelProto of {len(data)} bytes without a graph",
+            "a graph",
             "send the whole file",
-        )  # fmt: skip
+        )
     return model
 
 

@@ -124,10 +124,19 @@ def test_the_command_makes_lists_and_revokes(tmp_path: Path, capsys: pytest.Capt
 
 @pytest.mark.parametrize(
     "wrong",
-    [["--scope", "all"], ["--expires", "soon"], ["--nodes", "0"], ["--expires", "-1d"], ["--expires", "0d"],
-     ["--expires", "999999w"], ["--tenant", ""], ["--tenant", "a\nb"], ["--tenant", "a" * 201]],
+    [
+        ["--scope", "all"],
+        ["--expires", "soon"],
+        ["--nodes", "0"],
+        ["--expires", "-1d"],
+        ["--expires", "0d"],
+        ["--expires", "999999w"],
+        ["--tenant", ""],
+        ["--tenant", "a\nb"],
+        ["--tenant", "a" * 201],
+    ],
     ids=lambda wrong: f"{wrong[0]} {wrong[1][:9]!r}",
-)  # fmt: skip
+)
 def test_a_key_that_cannot_be_made_is_refused(
     wrong: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

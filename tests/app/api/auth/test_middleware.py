@@ -42,9 +42,17 @@ def test_every_path_but_those_about_the_service_itself_needs_a_key(gated: Gated,
 
 @pytest.mark.parametrize(
     "path",
-    ["//v1/operations", "/docs/../v1/operations", "/v1/operations/", "/docs/%2e%2e/v1/operations", "/V1/operations",
-     "/livez/../v1/operations", "/v1/operations?path=/livez", "/openapi.json/v1/operations"],
-)  # fmt: skip
+    [
+        "//v1/operations",
+        "/docs/../v1/operations",
+        "/v1/operations/",
+        "/docs/%2e%2e/v1/operations",
+        "/V1/operations",
+        "/livez/../v1/operations",
+        "/v1/operations?path=/livez",
+        "/openapi.json/v1/operations",
+    ],
+)
 def test_no_spelling_of_a_path_leads_around_the_gate(path: str, gated: Gated) -> None:
     answer = gated.client.get(path, follow_redirects=False)
     assert answer.status_code in (401, 404)

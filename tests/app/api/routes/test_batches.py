@@ -49,9 +49,12 @@ def items_of(
 def broken() -> dict[str, Any]:
     """A graph that is kept, and that no differentiation can be made of."""
     return {
-        "format": "remat/1", "name": "broken", "values": [value("x", "input"), value("y")],
-        "nodes": [{"name": "n", "op": "own::Block", "inputs": ["x"], "outputs": ["y"]}], "outputs": ["y"],
-    }  # fmt: skip
+        "format": "remat/1",
+        "name": "broken",
+        "values": [value("x", "input"), value("y")],
+        "nodes": [{"name": "n", "op": "own::Block", "inputs": ["x"], "outputs": ["y"]}],
+        "outputs": ["y"],
+    }
 
 
 def valid(name: str, said: Any) -> None:

@@ -32,9 +32,13 @@ FORWARD: dict[str, Any] = {
 }
 RULES = {"acme::Norm": {"op": "acme::NormBackward", "reads": ["incoming", "inputs", "outputs"]}}
 ASKED = {
-    "graph": FORWARD, "budget": "100%", "loss": "loss", "gradient_events": True, "iterations": 10,
+    "graph": FORWARD,
+    "budget": "100%",
+    "loss": "loss",
+    "gradient_events": True,
+    "iterations": 10,
     "differentiate": {"gradient_rules": RULES},
-}  # fmt: skip
+}
 
 
 @pytest.fixture(scope="module")
@@ -56,9 +60,12 @@ def test_every_parameter_has_a_pair(report: Any) -> None:
 def test_events_come_in_the_order_things_happened(report: Any) -> None:
     events = report["gradients"]["events"]
     assert [(event["event"], event["node"]) for event in events] == [
-        ("added", "grad/sum"), ("added", "grad/norm"), ("finalised", "grad/norm"), ("added", "grad/fc"),
+        ("added", "grad/sum"),
+        ("added", "grad/norm"),
+        ("finalised", "grad/norm"),
+        ("added", "grad/fc"),
         ("finalised", "grad/fc"),
-    ]  # fmt: skip
+    ]
     norm = events[1]
     assert norm["op"] == "acme::NormBackward" and norm["gradient_of"] == "norm"
     assert norm["gradients"] == {"grad/norm:0": "h", "grad/norm:1": "scale"}

@@ -257,7 +257,7 @@ def test_head_of_a_stream_ends() -> None:
 
 def test_a_fault_of_ours_has_the_name_of_its_request_and_leaves_the_connection(
     client: TestClient, monkeypatch: pytest.MonkeyPatch
-) -> None:  # fmt: skip
+) -> None:
     def broken(*_: Any) -> None:
         raise RuntimeError("a defect")
 

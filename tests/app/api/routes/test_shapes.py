@@ -29,8 +29,9 @@ def document() -> dict[str, Any]:
             {"name": f"m{i}", "op": "MatMul", "inputs": [f"r{i - 1}" if i else "x", "w"], "outputs": [f"m{i}"]}
         )
         nodes.append({"name": f"r{i}", "op": "Relu", "inputs": [f"m{i}"], "outputs": [f"r{i}"]})
-    nodes.append({"name": "mean", "op": "ReduceMean", "inputs": ["r3"], "outputs": ["loss"],
-                  "attributes": {"keepdims": 0}})  # fmt: skip
+    nodes.append(
+        {"name": "mean", "op": "ReduceMean", "inputs": ["r3"], "outputs": ["loss"], "attributes": {"keepdims": 0}}
+    )
     return {"format": "remat/1", "values": values, "nodes": nodes, "outputs": ["loss"]}
 
 

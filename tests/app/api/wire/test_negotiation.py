@@ -50,8 +50,16 @@ def test_weak_and_strong_tags_count_alike() -> None:
 
 @pytest.mark.parametrize(
     ("accept", "takes"),
-    [("", False), ("gzip", True), ("deflate, gzip;q=0.5", True), ("GZIP; q=0", False), ("br", False), ("*", True),
-     ("*;q=0, gzip", True), ("gzip;q=0.000, *", False)],
-)  # fmt: skip
+    [
+        ("", False),
+        ("gzip", True),
+        ("deflate, gzip;q=0.5", True),
+        ("GZIP; q=0", False),
+        ("br", False),
+        ("*", True),
+        ("*;q=0, gzip", True),
+        ("gzip;q=0.000, *", False),
+    ],
+)
 def test_gzip_is_sent_to_who_takes_it(accept: str, takes: bool) -> None:
     assert takes_gzip(accept) is takes

@@ -16,19 +16,33 @@ from app.client.blocking import ServiceProblem, Unreachable
 def job(id: str, state: str, **said: Any) -> dict[str, Any]:
     at = "2026-01-01T00:00:00.000Z"
     return {
-        "id": id, "kind": "plan", "model": "resnet50", "state": state, "stage": "plan", "created_at": at,
-        "started_at": at, "ended_at": None, "progress": None, "result": None, "error": None, **said,
-    }  # fmt: skip
+        "id": id,
+        "kind": "plan",
+        "model": "resnet50",
+        "state": state,
+        "stage": "plan",
+        "created_at": at,
+        "started_at": at,
+        "ended_at": None,
+        "progress": None,
+        "result": None,
+        "error": None,
+        **said,
+    }
 
 
 PROGRESS = {
-    "seconds": 3.0, "incumbent": {"overhead": 0.031, "peak_bytes": 5 << 30}, "bound": {"overhead": 0.02}, "gap": 0.011,
-}  # fmt: skip
+    "seconds": 3.0,
+    "incumbent": {"overhead": 0.031, "peak_bytes": 5 << 30},
+    "bound": {"overhead": 0.02},
+    "gap": 0.011,
+}
 ENDED = job("op3", "succeeded", ended_at="2026-01-01T00:01:07.000Z", result="/v1/plans/p", progress=PROGRESS)
 JOBS = [
-    ENDED, job("op2", "running", progress=PROGRESS),
+    ENDED,
+    job("op2", "running", progress=PROGRESS),
     job("op1", "queued", started_at=None, stage=None, model=None, kind="batch"),
-]  # fmt: skip
+]
 
 
 class Service:

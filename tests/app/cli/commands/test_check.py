@@ -63,8 +63,11 @@ def test_json_has_figures_blame_and_differences(plan: Path, model: Path, capsys:
     found: dict[str, Any] = json.loads(out)
     assert (code, found["format"], found["within"], found["blame"]) == (1, "remat-check/1", False, ["f2"])
     assert [row["what"] for row in found["figures"]] == [
-        "baseline.peak_bytes", "baseline.seconds", "plan.peak_bytes", "plan.seconds",
-    ]  # fmt: skip
+        "baseline.peak_bytes",
+        "baseline.seconds",
+        "plan.peak_bytes",
+        "plan.seconds",
+    ]
     assert [row["where"] for row in found["differences"]] == ["h2"]
 
 

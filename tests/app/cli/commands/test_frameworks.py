@@ -74,12 +74,13 @@ def test_files_are_converted_by_their_names(tmp_path: Path, name: str, data: byt
     [
         ("application/vnd.mxnet.symbol+json", lenet(), {"batch": 8}),
         (
-            "application/vnd.caffe2.net", lstm().SerializeToString(),
+            "application/vnd.caffe2.net",
+            lstm().SerializeToString(),
             {"input": [f"{name}={'x'.join(map(str, shape))}" for name, shape in LSTM_SHAPES.items()]},
         ),
         ("application/vnd.paddle.program", transformer(blocks=1, batch=2, tokens=8, width=8, heads=2, words=16), {}),
     ],
-)  # fmt: skip
+)
 def test_models_come_and_go_by_content_type(client: TestClient, media_type: str, data: bytes, query: dict) -> None:
     sent = client.post("/v1/graphs", content=data, params=query, headers={"content-type": media_type})
     assert sent.status_code == 201, sent.text

@@ -47,13 +47,20 @@ def test_convert_runs_passes_and_keeps_names_written_again(
     document = json.loads(target.read_text())
     assert document["naming"] == "mutable"
     assert [(node["inputs"], node["outputs"]) for node in document["nodes"]] == [
-        (["x"], ["q"]), (["q"], ["z"]), (["q"], ["y"])
-    ]  # fmt: skip
+        (["x"], ["q"]),
+        (["q"], ["z"]),
+        (["q"], ["y"]),
+    ]
 
 
-@pytest.mark.parametrize(("asked", "said"), [
-    ("{", "--transform"), ('{"pass": "shuffle"}', "pass"), ('{"pass": "rename", "value": "nope", "to": "q"}', "'nope'"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ("{", "--transform"),
+        ('{"pass": "shuffle"}', "pass"),
+        ('{"pass": "rename", "value": "nope", "to": "q"}', "'nope'"),
+    ],
+)
 def test_a_pass_that_cannot_be_writes_nothing(
     capsys: pytest.CaptureFixture[str], program: Path, tmp_path: Path, asked: str, said: str
 ) -> None:

@@ -97,7 +97,9 @@ def test_a_name_in_letters_the_terminal_has_not_is_printed_all_the_same(model: P
     model.write_text(json.dumps(document))
     done = subprocess.run(
         [sys.executable, "-m", "remat", "plan", str(model), "--draw"],
-        env={**os.environ, "PYTHONIOENCODING": "ascii"}, capture_output=True, check=True,
-    )  # fmt: skip
+        env={**os.environ, "PYTHONIOENCODING": "ascii"},
+        capture_output=True,
+        check=True,
+    )
     assert b"d\\xe9j\\xe0 \\U0001f4be: 8 nodes" in done.stdout
     assert b"memory over steps" in done.stdout and done.stdout.isascii()

@@ -52,17 +52,25 @@ def lstm(recompute: str = "") -> Any:
     return net(
         op("FC", "x Wx bx", "xg", axis=2),
         op(
-            "RecurrentNetwork", "xg h0 c0 Wh bh", "h_all h_last c_all c_last workspaces",
+            "RecurrentNetwork",
+            "xg h0 c0 Wh bh",
+            "h_all h_last c_all c_last workspaces",
             link_internal=["h_prev", "h", "c_prev", "c", "x_t"],
-            link_external=["h_states", "h_states", "c_states", "c_states", "xg"], link_offset=[0, 1, 0, 1, 0],
+            link_external=["h_states", "h_states", "c_states", "c_states", "xg"],
+            link_offset=[0, 1, 0, 1, 0],
             alias_src=["h_states", "h_states", "c_states", "c_states"],
-            alias_dst=["h_all", "h_last", "c_all", "c_last"], alias_offset=[1, -1, 1, -1],
-            recurrent_states=["h_states", "c_states"], initial_recurrent_state_ids=[1, 2], step_net=step,
-            timestep="timestep", **more,
+            alias_dst=["h_all", "h_last", "c_all", "c_last"],
+            alias_offset=[1, -1, 1, -1],
+            recurrent_states=["h_states", "c_states"],
+            initial_recurrent_state_ids=[1, 2],
+            step_net=step,
+            timestep="timestep",
+            **more,
         ),
         op("ReduceSum", "h_all", "s", keepdims=0),
-        inputs="x h0 c0 Wx bx Wh bh", outputs="s",
-    )  # fmt: skip
+        inputs="x h0 c0 Wx bx Wh bh",
+        outputs="s",
+    )
 
 
 LSTM_SHAPES = {"x": (7, 3, 5), "h0": (3, 4), "c0": (4,), "Wx": (16, 5), "bx": (16,), "Wh": (16, 4), "bh": (16,)}

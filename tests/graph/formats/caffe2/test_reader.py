@@ -35,9 +35,14 @@ def types(graph: Graph) -> dict[str, str]:
 
 def mlp() -> Any:
     return net(
-        fill("w", 5, 6), fill("b", 5), op("FC", "x w b", "y", device=1), op("Relu", "y", "y"),
-        op("SoftmaxWithLoss", "y label", "p loss"), inputs="x label w b", outputs="loss",
-    )  # fmt: skip
+        fill("w", 5, 6),
+        fill("b", 5),
+        op("FC", "x w b", "y", device=1),
+        op("Relu", "y", "y"),
+        op("SoftmaxWithLoss", "y label", "p loss"),
+        inputs="x label w b",
+        outputs="loss",
+    )
 
 
 @pytest.mark.parametrize("form", ["binary", "text"])
@@ -77,12 +82,15 @@ def test_devices_are_noted() -> None:
 
 def test_gradient_ops_of_the_file_are_its_backward_part() -> None:
     message = net(
-        op("FC", "x w b", "y"), op("AveragedLoss", "y", "loss"),
+        op("FC", "x w b", "y"),
+        op("AveragedLoss", "y", "loss"),
         op("ConstantFill", "loss", "loss_autogen_grad", value=1.0),
         op("AveragedLossGradient", "y loss_autogen_grad", "y_grad"),
-        op("FCGradient", "x w y_grad", "w_grad b_grad x_grad"), op("Sum", "w_grad w_grad", "w_sum"),
-        inputs="x w b", outputs="w_sum",
-    )  # fmt: skip
+        op("FCGradient", "x w y_grad", "w_grad b_grad x_grad"),
+        op("Sum", "w_grad w_grad", "w_sum"),
+        inputs="x w b",
+        outputs="w_sum",
+    )
     graph = read(message, x=(4, 6), w=(5, 6), b=(5,))
     phase = {node.name: node.phase for node in graph.nodes}
     assert phase["y"] is Phase.FORWARD and phase["w_grad"] is phase["w_sum"] is Phase.BACKWARD
@@ -105,9 +113,12 @@ def test_external_inputs_without_a_shape_are_listed() -> None:
 def test_if_keeps_what_a_branch_does_not_write() -> None:
     then, other = net(op("Exp", "x", "y")), net(op("Sqr", "x", "z"))
     message = net(
-        op("Copy", "x", "y"), op("Copy", "x", "z"), op("If", "c x y z", "y z", then_net=then, else_net=other),
-        inputs="c x", outputs="y z",
-    )  # fmt: skip
+        op("Copy", "x", "y"),
+        op("Copy", "x", "z"),
+        op("If", "c x y z", "y z", then_net=then, else_net=other),
+        inputs="c x",
+        outputs="y z",
+    )
     graph = read(message, c=(1,), x=(3,))
     x = np.array([1.0, 2.0, 3.0], np.float32)
     for holds in (True, False):
@@ -122,8 +133,9 @@ def test_while_asks_its_condition_net_before_every_trip() -> None:
     loop = net(op("Mul", "x two", "x"))
     message = net(
         op("While", "go i one most x two", "i x", cond_net=ask, loop_net=loop),
-        inputs="go i one most x two", outputs="i x",
-    )  # fmt: skip
+        inputs="go i one most x two",
+        outputs="i x",
+    )
     graph = read(message, go=(1,), i=(1,), one=(1,), most=(1,), x=(3,), two=(1,))
     given = {"go": np.array([False]), "x": np.ones(3, np.float32)}
     given |= {k: np.array([v], np.float32) for k, v in (("i", 0), ("one", 1), ("most", 3), ("two", 2))}
@@ -137,8 +149,9 @@ def test_do_binds_inner_names_to_outer_ones() -> None:
     message = net(
         op("CreateScope", "", "scope"),
         op("Do", "x y scope", "z scope", net=inner, inner_blobs=["a", "b", "r"], outer_blobs_idx=[0, 1, 2]),
-        inputs="x y", outputs="z",
-    )  # fmt: skip
+        inputs="x y",
+        outputs="z",
+    )
     graph = read(message, x=(3,), y=(3,))
     assert [node.op for node in graph.nodes if node.bodies] == ["remat::Call"]
     assert types(graph)["z"] == "float32[3]"
@@ -176,8 +189,7 @@ def test_a_recompute_list_is_read_and_written_again() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kept", "again"),
-    [(["h_prev", "c_prev"], [b"gh", b"gates"]), (["h_prev", "c_prev", "gh"], [b"gates"])],
+    ("kept", "again"), [(["h_prev", "c_prev"], [b"gh", b"gates"]), (["h_prev", "c_prev", "gh"], [b"gates"])]
 )
 def test_what_a_plan_computes_again_on_the_way_back_is_the_recompute_list(kept: list[str], again: list[bytes]) -> None:
     step, _ = training_step(read(lstm(), **LSTM_SHAPES), "s")
@@ -221,10 +233,16 @@ def scoped(inputs: str, outputs: str, inner: list[str], places: list[int], reads
 def stepping(**lists: Any) -> Any:
     """A net whose step is h = x_t + h_prev, with some of its lists replaced."""
     given = {
-        "link_internal": ["x_t", "h_prev", "h"], "link_external": ["x", "s", "s"], "link_offset": [0, 0, 1],
-        "recurrent_states": ["s"], "initial_recurrent_state_ids": [1], "alias_src": ["s"], "alias_dst": ["y"],
-        "alias_offset": [1], **lists,
-    }  # fmt: skip
+        "link_internal": ["x_t", "h_prev", "h"],
+        "link_external": ["x", "s", "s"],
+        "link_offset": [0, 0, 1],
+        "recurrent_states": ["s"],
+        "initial_recurrent_state_ids": [1],
+        "alias_src": ["s"],
+        "alias_dst": ["y"],
+        "alias_offset": [1],
+        **lists,
+    }
     step = net(op("Add", "x_t h_prev", "h"))
     return net(op("RecurrentNetwork", "x h0", "y", step_net=step, **given), inputs="x h0 c")
 

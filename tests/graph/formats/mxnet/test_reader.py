@@ -88,8 +88,13 @@ def test_a_training_step_is_written_as_its_forward_part() -> None:
     step, _ = training_step(graph)
     written = json.loads(dump(step, "mxnet"))
     assert [node["name"] for node in written["nodes"] if node["op"] != "null"] == [
-        "conv1", "bn1", "act1", "pool1", "fc1", "softmax",
-    ]  # fmt: skip
+        "conv1",
+        "bn1",
+        "act1",
+        "pool1",
+        "fc1",
+        "softmax",
+    ]
 
 
 def test_control_dependencies_are_kept() -> None:
@@ -140,9 +145,19 @@ def test_foreach_is_a_scan() -> None:
     s = Symbols()
     xs, h, w = (s.variable(n, __shape__=d) for n, d in (("xs", "(5, 3)"), ("h0", "(3,)"), ("w", "(3,)")))
     loop = s.op(
-        "_foreach", "loop", xs, h, w, subgraphs=[_scan()], num_args=4, num_outputs=2, num_out_data=1,
-        in_data_locs="(0,)", in_state_locs="(1,)", remain_locs="(2,)",
-    )  # fmt: skip
+        "_foreach",
+        "loop",
+        xs,
+        h,
+        w,
+        subgraphs=[_scan()],
+        num_args=4,
+        num_outputs=2,
+        num_out_data=1,
+        in_data_locs="(0,)",
+        in_state_locs="(1,)",
+        remain_locs="(2,)",
+    )
     graph = load(s.data([loop[0], 0, 0], [loop[0], 1, 0]))
     (node,) = graph.nodes
     assert node.op == "Scan" and types(graph)["loop_output0"] == "float32[5,3]" == types(graph)["loop_output0"]
@@ -168,9 +183,19 @@ def test_while_loop_asks_before_and_after_each_trip() -> None:
     s = Symbols()
     i0, x0 = s.variable("i0", __shape__="(1,)"), s.variable("x0", __shape__="(3,)")
     loop = s.op(
-        "_while_loop", "loop", i0, x0, subgraphs=[cond, body], num_args=4, num_outputs=3, num_out_data=1,
-        max_iterations=6, cond_input_locs="(0,)", func_input_locs="(0, 1)", func_var_locs="(0, 1)",
-    )  # fmt: skip
+        "_while_loop",
+        "loop",
+        i0,
+        x0,
+        subgraphs=[cond, body],
+        num_args=4,
+        num_outputs=3,
+        num_out_data=1,
+        max_iterations=6,
+        cond_input_locs="(0,)",
+        func_input_locs="(0, 1)",
+        func_var_locs="(0, 1)",
+    )
     graph = load(s.data([loop[0], 0, 0], [loop[0], 1, 0], [loop[0], 2, 0]))
     assert [node.op for node in graph.nodes if node.bodies] == ["Loop"]
     assert types(graph)["loop_output0"] == "float32[6,3]"
@@ -190,9 +215,16 @@ def test_cond_is_an_if() -> None:
     s = Symbols()
     p, x = s.variable("p", __shape__="(1,)"), s.variable("x", __shape__="(3,)")
     out = s.op(
-        "_cond", "pick", p, x, subgraphs=[cond, branch("exp"), branch("tanh")], num_outputs=1,
-        cond_input_locs="(0,)", then_input_locs="(1,)", else_input_locs="(1,)",
-    )  # fmt: skip
+        "_cond",
+        "pick",
+        p,
+        x,
+        subgraphs=[cond, branch("exp"), branch("tanh")],
+        num_outputs=1,
+        cond_input_locs="(0,)",
+        then_input_locs="(1,)",
+        else_input_locs="(1,)",
+    )
     graph = load(s.data(out))
     assert graph.nodes[-1].op == "If" and set(graph.nodes[-1].bodies) == {"then_branch", "else_branch"}
     assert types(graph)["pick_output"] == "float32[3]"
@@ -204,7 +236,9 @@ def test_cond_is_an_if() -> None:
 
 def _document() -> dict[str, Any]:
     return {
-        "format": "remat/1", "name": "", "opset": {"": 21},
+        "format": "remat/1",
+        "name": "",
+        "opset": {"": 21},
         "values": [
             {"name": "x", "shape": [4, 6], "dtype": "float32", "role": "input"},
             {"name": "w_weight", "shape": [5, 6], "dtype": "float32", "role": "parameter"},
@@ -214,11 +248,16 @@ def _document() -> dict[str, Any]:
             {"name": "fc", "op": "Gemm", "inputs": ["x", "w_weight"], "outputs": ["h"], "attributes": {"transB": 1}},
             {"name": "act", "op": "Tanh", "inputs": ["h"], "outputs": ["a"], "recompute": "prefer"},
             {"name": "sum", "op": "Add", "inputs": ["h", "a"], "outputs": ["s"]},
-            {"name": "mean", "op": "ReduceMean", "inputs": ["s", "axes"], "outputs": ["y"],
-             "attributes": {"keepdims": 1}},
+            {
+                "name": "mean",
+                "op": "ReduceMean",
+                "inputs": ["s", "axes"],
+                "outputs": ["y"],
+                "attributes": {"keepdims": 1},
+            },
         ],
         "outputs": ["y"],
-    }  # fmt: skip
+    }
 
 
 def test_a_graph_from_elsewhere_is_written_in_mxnets_words() -> None:
@@ -276,16 +315,34 @@ def test_nested_symbols_have_a_depth() -> None:
         s = Symbols()
         x, h, w = s.variable("x"), s.variable("h"), s.variable("w")
         loop = s.op(
-            "_foreach", "loop", x, h, w, subgraphs=[inner], num_outputs=2, num_out_data=1, in_data_locs="(0,)",
-            in_state_locs="(1,)", remain_locs="(2,)",
-        )  # fmt: skip
+            "_foreach",
+            "loop",
+            x,
+            h,
+            w,
+            subgraphs=[inner],
+            num_outputs=2,
+            num_out_data=1,
+            in_data_locs="(0,)",
+            in_state_locs="(1,)",
+            remain_locs="(2,)",
+        )
         inner = s.symbol([loop[0], 0, 0], [loop[0], 1, 0])
     s = Symbols()
     x, h, w = (s.variable(n, __shape__=d) for n, d in (("x", "(2,2,2,2,2,2,3)"), ("h", "(3,)"), ("w", "(3,)")))
     loop = s.op(
-        "_foreach", "loop", x, h, w, subgraphs=[inner], num_outputs=2, num_out_data=1, in_data_locs="(0,)",
-        in_state_locs="(1,)", remain_locs="(2,)",
-    )  # fmt: skip
+        "_foreach",
+        "loop",
+        x,
+        h,
+        w,
+        subgraphs=[inner],
+        num_outputs=2,
+        num_out_data=1,
+        in_data_locs="(0,)",
+        in_state_locs="(1,)",
+        remain_locs="(2,)",
+    )
     with pytest.raises(BadGraph) as caught:
         load(s.data(loop), Limits(depth=3))
     assert caught.value.findings[0].code == "too_deep"

@@ -151,7 +151,7 @@ FAULTS: list[tuple[str, bytes]] = [
     ("type_conflict", sent(values=[INT8 | {"dtype": "bool"}], nodes=[node("a", ["x"], ["y"], op="Relu")])),
     ("type_conflict", sent(values=[INT8], nodes=[node("a", ["x"], ["y"], op="Transpose", attributes={"perm": "x"})])),
     ("ambiguous_name", sent(values=[X], nodes=[node("a", ["x"], ["x"], gradient_reads=["x"])], naming="mutable")),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("code", "document"), FAULTS, ids=[f"{i}-{code}" for i, (code, _) in enumerate(FAULTS)])
@@ -217,13 +217,23 @@ def test_bodies_nested_deeper_than_allowed_are_refused() -> None:
 
 def test_an_op_without_a_name_is_told_in_columns_as_in_rows() -> None:
     columns = {
-        "format": "remat/1-columns", "strings": ["n", ""], "value_name": [], "node_name": [0], "node_op": [1],
-        "input_pointer": [0, 0], "input_index": [], "output_pointer": [0, 0], "output_index": [], "output_values": [],
-    }  # fmt: skip
+        "format": "remat/1-columns",
+        "strings": ["n", ""],
+        "value_name": [],
+        "node_name": [0],
+        "node_op": [1],
+        "input_pointer": [0, 0],
+        "input_index": [],
+        "output_pointer": [0, 0],
+        "output_index": [],
+        "output_values": [],
+    }
     rows = {
-        "format": "remat/1", "values": [], "outputs": [],
+        "format": "remat/1",
+        "values": [],
+        "outputs": [],
         "nodes": [{"name": "n", "op": "", "inputs": [], "outputs": []}],
-    }  # fmt: skip
+    }
     for document, path in ((columns, "node_op[0]"), (rows, "nodes[0].op")):
         with pytest.raises(BadGraph) as caught:
             reader.load(json.dumps(document).encode(), Limits(), Shapes())

@@ -65,11 +65,25 @@ def everything() -> Graph:
         "Add", [h, k], outputs=["s"], after=(0,), cost=Cost(0.5, 7, None, 64), annotations={"origin": ["a", 1]}
     )
     blob = b.value("blob", bytes=1000, fixed_bytes=True)
-    b.node("mine::Opaque", [x, ABSENT, s], name="opaque", outputs=[blob, None, "typed"], types=[None, None, F],
-           attributes={"n": 3, "names": ["a", "b"], "t": np.arange(3), "f": 0.5, "fs": [1.5, 2.0]},
-           effect=Effect.ONCE, gradient_reads=(x,))  # fmt: skip
-    (new,) = b.node("remat::SGD", [state, s], name="sgd", outputs=["new"], phase=Phase.UPDATE, in_place=((0, 0),),
-                    attributes={"lr": 0.1})  # fmt: skip
+    b.node(
+        "mine::Opaque",
+        [x, ABSENT, s],
+        name="opaque",
+        outputs=[blob, None, "typed"],
+        types=[None, None, F],
+        attributes={"n": 3, "names": ["a", "b"], "t": np.arange(3), "f": 0.5, "fs": [1.5, 2.0]},
+        effect=Effect.ONCE,
+        gradient_reads=(x,),
+    )
+    (new,) = b.node(
+        "remat::SGD",
+        [state, s],
+        name="sgd",
+        outputs=["new"],
+        phase=Phase.UPDATE,
+        in_place=((0, 0),),
+        attributes={"lr": 0.1},
+    )
     only_size = b.value("only_size", role=Role.INPUT, bytes=77)
     b.node("mine::Eats", [only_size, blob], outputs=[None])
     b.order_is_given, b.gradients, b.annotations = True, [(w, s)], {"loss": "s"}

@@ -194,15 +194,27 @@ def _pir() -> dict[str, Any]:
     ops = [
         {"#": "p", "A": [0, 1, 1, "w"], "DA": [], "QA": [], "O": {"%": 1, "TT": type(5, 3)}, "OA": [1, 0, 1]},
         {"#": "1.data", "A": [attribute("name", "a_str", "x")], "I": [], "O": [{"%": 2, "TT": type(-1, 5)}]},
-        {"#": "1.matmul", "A": [attribute("transpose_x", "a_bool", False), attribute("transpose_y", "a_bool", False)],
-         "I": [{"%": 2}, {"%": 1}], "O": [{"%": 3, "TT": type(-1, 3)}]},
+        {
+            "#": "1.matmul",
+            "A": [attribute("transpose_x", "a_bool", False), attribute("transpose_y", "a_bool", False)],
+            "I": [{"%": 2}, {"%": 1}],
+            "O": [{"%": 3, "TT": type(-1, 3)}],
+        },
         {"#": "1.relu_", "A": [], "I": [{"%": 3}], "O": [{"%": 4, "TT": type(-1, 3)}]},
-        {"#": "1.full_int_array", "A": [attribute("value", "a_array", ints)], "I": [],
-         "O": [{"%": 5, "TT": type(3, dtype="t_i64")}]},
+        {
+            "#": "1.full_int_array",
+            "A": [attribute("value", "a_array", ints)],
+            "I": [],
+            "O": [{"%": 5, "TT": type(3, dtype="t_i64")}],
+        },
         {"#": "1.reshape", "A": [], "I": [{"%": 4}, {"%": 5}], "O": [{"%": 6, "TT": type(4, 1, 3)}]},
-        {"#": "1.fetch", "A": [attribute("name", "a_str", "out")], "I": [{"%": 6}],
-         "O": [{"%": 7, "TT": type(4, 1, 3)}]},
-    ]  # fmt: skip
+        {
+            "#": "1.fetch",
+            "A": [attribute("name", "a_str", "out")],
+            "I": [{"%": 6}],
+            "O": [{"%": 7, "TT": type(4, 1, 3)}],
+        },
+    ]
     return {
         "base_code": {"magic": "pir", "version": 1, "trainable": True},
         "program": {"regions": [{"#": "region_0", "blocks": [{"#": "block_0", "args": [], "ops": ops}]}]},

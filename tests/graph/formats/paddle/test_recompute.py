@@ -153,9 +153,10 @@ def test_copies_start_only_when_the_backward_part_gets_there(found):
 def test_tagged_segments_may_opt_out(training):
     nodes = [
         replace(node, annotations={**node.annotations, "segment": node.name.split("/")[0]})
-        if node.name.startswith("block") and node.phase is Phase.FORWARD else node
+        if node.name.startswith("block") and node.phase is Phase.FORWARD
+        else node
         for node in training.nodes
-    ]  # fmt: skip
+    ]
     seeds = {f"seed/block{i}/drop" for i in range(4)}
     nodes = [
         replace(node, annotations={**node.annotations, "segment": node.name.split("/")[1]})
@@ -221,9 +222,13 @@ def test_the_two_ways_to_build_segments_differ():
 
 
 MESHES = [
-    ([0, 1], (2,)), ([[0, 1], [2, 3]], (2, 2)), ({"shape": [2, 4], "process_ids": []}, (2, 4)), ([[0], [1, 2]], None),
-    ("x", None), ([], None),
-]  # fmt: skip
+    ([0, 1], (2,)),
+    ([[0, 1], [2, 3]], (2, 2)),
+    ({"shape": [2, 4], "process_ids": []}, (2, 4)),
+    ([[0], [1, 2]], None),
+    ("x", None),
+    ([], None),
+]
 
 
 @pytest.mark.parametrize(("mesh", "shape"), MESHES)

@@ -66,16 +66,26 @@ def _softmax(x: np.ndarray) -> np.ndarray:
         (MXNET, "sum", {"axis": "(1,)", "keepdims": "True"}, [X], X.sum(1, keepdims=True)),
         (MXNET, "mean", {}, [X], X.mean().reshape(1)),
         (MXNET, "batch_dot", {"transpose_b": "True"}, [real(2, 3, 4), real(2, 5, 4)], None),
-        (MXNET, "Pooling", {"kernel": "(2, 2)", "stride": "(2, 2)", "pool_type": "sum"}, [np.ones((1, 1, 4, 4))],
-         np.full((1, 1, 2, 2), 4)),
+        (
+            MXNET,
+            "Pooling",
+            {"kernel": "(2, 2)", "stride": "(2, 2)", "pool_type": "sum"},
+            [np.ones((1, 1, 4, 4))],
+            np.full((1, 1, 2, 2), 4),
+        ),
         (MXNET, "L2Normalization", {}, [X], X / np.sqrt((X * X).sum(1, keepdims=True))),
         (MXNET, "flip", {"axis": "1"}, [X], X[:, ::-1]),
         (MXNET, "repeat", {"repeats": "2", "axis": "1"}, [X], np.repeat(X, 2, 1)),
         (MXNET, "one_hot", {"depth": "4"}, [LABEL], np.eye(4)[LABEL]),
         (MXNET, "dot", {"transpose_a": "True"}, [X, X], X.T @ X),
         (MXNET, "smooth_l1", {"scalar": 1}, [3 * X], np.where(abs(3 * X) < 1, 4.5 * X * X, abs(3 * X) - 0.5)),
-        (MXNET, "SequenceMask", {"use_sequence_length": "1"}, [np.ones((3, 2)), np.array([1, 3])],
-         np.array([[1, 1], [0, 1], [0, 1]])),
+        (
+            MXNET,
+            "SequenceMask",
+            {"use_sequence_length": "1"},
+            [np.ones((3, 2)), np.array([1, 3])],
+            np.array([[1, 1], [0, 1], [0, 1]]),
+        ),
         (CAFFE2, "FC", {}, [X, W, B], X @ W.T + B),
         (CAFFE2, "FC", {"axis": 2}, [X.reshape(1, 4, 6), W, B], (X @ W.T + B)[None]),
         (CAFFE2, "Add", {"broadcast": 1, "axis": 0}, [X, real(4)], None),
@@ -90,8 +100,13 @@ def _softmax(x: np.ndarray) -> np.ndarray:
         (CAFFE2, "ConstantFill", {"shape": [2], "value": 3.0}, [], np.full(2, 3)),
         (CAFFE2, "ConstantFill", {"value": 1.0}, [X], np.ones((4, 6))),
         (CAFFE2, "ReduceBackMean", {}, [X], X.mean(1)),
-        (CAFFE2, "MaxPool", {"kernel": 2, "stride": 2}, [np.arange(16.0).reshape(1, 1, 4, 4)],
-         np.array([[[[5.0, 7], [13, 15]]]])),
+        (
+            CAFFE2,
+            "MaxPool",
+            {"kernel": 2, "stride": 2},
+            [np.arange(16.0).reshape(1, 1, 4, 4)],
+            np.array([[[[5.0, 7], [13, 15]]]]),
+        ),
         (PADDLE, "mul", {"x_num_col_dims": 2}, [X.reshape(2, 2, 6), W.T], (X @ W.T).reshape(2, 2, 5)),
         (PADDLE, "fc", {"act": "softmax"}, [X, W.T, B], _softmax(X @ W.T + B)),
         (PADDLE, "elementwise_add", {"axis": 0}, [X, np.arange(4, dtype=np.float32)], X + np.arange(4)[:, None]),
@@ -108,7 +123,7 @@ def _softmax(x: np.ndarray) -> np.ndarray:
         (PADDLE, "cast", {"out_dtype": 3}, [np.array([1.5, -2])], np.array([1, -2])),
         (PADDLE, "fill_constant", {"shape": [3], "value": 2.0}, [], np.full(3, 2)),
     ],
-)  # fmt: skip
+)
 def test_an_op_computes_what_its_framework_says(
     table: Table, op: str, attributes: dict[str, Any], inputs: list[np.ndarray], expected: np.ndarray | None
 ) -> None:
@@ -195,9 +210,31 @@ def test_every_op_of_the_recorded_cases_is_known_or_made_up() -> None:
     with open("tests/seeds/cases.json") as file:
         cases = json.load(file)
     made_up = {
-        "A", "B", "C", "D", "E", "F", "Cc", "N", "N1", "N2", "Bad", "Direct", "UseInput", "Heavy", "Short", "F_grad_a",
-        "F_grad_b", "GRADIENT", "Print", "Adagrad", "SparseFunHash", "NegateGradient", "mean_grad", "mul_grad",
-    }  # fmt: skip
+        "A",
+        "B",
+        "C",
+        "D",
+        "E",
+        "F",
+        "Cc",
+        "N",
+        "N1",
+        "N2",
+        "Bad",
+        "Direct",
+        "UseInput",
+        "Heavy",
+        "Short",
+        "F_grad_a",
+        "F_grad_b",
+        "GRADIENT",
+        "Print",
+        "Adagrad",
+        "SparseFunHash",
+        "NegateGradient",
+        "mean_grad",
+        "mul_grad",
+    }
     control = {"If", "While", "Do", "CreateScope", "RecurrentNetwork", "ONNXWhile", "cond", "while_loop"}
     tables = {"caffe2": CAFFE2, "detectron2": CAFFE2, "mxnet": MXNET, "paddle": PADDLE}
     unknown = {

@@ -132,9 +132,7 @@ def test_a_batch_of_no_images_is_pooled_to_none():
 def test_the_same_bits_come_from_any_address_and_any_chunk(monkeypatch: pytest.MonkeyPatch):
     x, dy = real(3, 4, 8, 8, dtype=np.float32), real(3, 4, 7, 7, seed=1, dtype=np.float32)
     attributes = {"kernel_shape": [2, 2], "input_shape": list(x.shape)}
-    calls = {
-        "MaxPool": [x], "AveragePool": [x], "remat::MaxPoolGrad": [dy, x], "remat::AveragePoolGrad": [dy],
-    }  # fmt: skip
+    calls = {"MaxPool": [x], "AveragePool": [x], "remat::MaxPoolGrad": [dy, x], "remat::AveragePoolGrad": [dy]}
     first = {op: _bits(op, arrays, attributes) for op, arrays in calls.items()}
     monkeypatch.setattr(precision, "CHUNK_BYTES", 1)
     for op, arrays in calls.items():

@@ -86,21 +86,17 @@ NOT_FOLDED: dict[str, Call] = {
         "AveragePool", np.ones((1, 1, 4), np.float32), kernel_shape=[2**33], pads=[2**33 - 1] * 2, strides=[2**33]
     ),
     "a normalisation over 2^31 channels": of("LRN", np.ones((1, 2, 2, 2), np.float32), size=2**31 + 1),
-    "a product of ten inputs": of(
-        "Einsum", *[np.ones(16, np.float32)] * 10, equation=",".join("abcdefghij") + "->"
-    ),
+    "a product of ten inputs": of("Einsum", *[np.ones(16, np.float32)] * 10, equation=",".join("abcdefghij") + "->"),
     "a range whose length only the document says": of(
         "Range", *[np.array(x, np.float16) for x in (0, 6e4, 6e-8)], declared=TensorType("float16", (4,))
     ),
-    "a filled shape that only the document says": of(
-        "ConstantOfShape", np.array([[2**20, 2**20]]), declared=_LENGTH
-    ),
+    "a filled shape that only the document says": of("ConstantOfShape", np.array([[2**20, 2**20]]), declared=_LENGTH),
     "a shape of more than counts": of("Expand", np.ones(1, np.float32), np.array([[2**40]]), declared=_LENGTH),
     "2^40 elements in a range": of("Range", *[np.array(x, np.int64) for x in (0, 2**40, 1)]),
     "2^40 elements filled": of("ConstantOfShape", np.array([2**40])),
     "2^40 elements repeated": of("Tile", np.ones(1, np.float32), np.array([2**40])),
     "no elements of 2^40 rows": of("Tile", np.ones((1, 1), np.float32), np.array([2**40, 0])),
-}  # fmt: skip
+}
 
 
 def model(
@@ -130,7 +126,8 @@ FILES: dict[str, bytes] = {
     ),
     "a branch with inputs": model(
         [helper.make_node("If", ["c"], ["z"], then_branch=branch("s"), else_branch=branch())],
-        {"x": (2,)}, {"c": np.array(True)},
+        {"x": (2,)},
+        {"c": np.array(True)},
     ),
     "a scan of 2^40 inputs": scan(num_scan_inputs=2**40),
     "a scan along an axis that is not there": scan(scan_input_axes=[7]),
@@ -141,7 +138,9 @@ FILES: dict[str, bytes] = {
     ),
     "groups of an old opset without channels": model(
         [helper.make_node("GroupNormalization", ["x", "s", "s"], ["y"], num_groups=2)],
-        {"x": (4,)}, {"s": np.ones(2, np.float32)}, 18,
+        {"x": (4,)},
+        {"s": np.ones(2, np.float32)},
+        18,
     ),
     "a constant of no elements in 2^24 rows": model(
         [helper.make_node("MatMul", ["x", "k"], ["y"])], {"x": (1, 4)}, {"k": np.zeros((2**24, 0), np.float32)}
@@ -152,7 +151,7 @@ FILES: dict[str, bytes] = {
     "a normalisation without its weights": model(
         [helper.make_node("LayerNormalization", ["x", ""], ["y"])], {"x": (1, 4)}, {}
     ),
-}  # fmt: skip
+}
 
 
 def ask_refused(name: str) -> str:
@@ -187,8 +186,10 @@ def ask_file(name: str) -> str:
 
 
 ASKED: dict[str, tuple[Callable[[str], str], Mapping[str, Any]]] = {
-    "refused": (ask_refused, REFUSED), "folded": (ask_folded, NOT_FOLDED), "file": (ask_file, FILES),
-}  # fmt: skip
+    "refused": (ask_refused, REFUSED),
+    "folded": (ask_folded, NOT_FOLDED),
+    "file": (ask_file, FILES),
+}
 
 
 def ask_all() -> None:

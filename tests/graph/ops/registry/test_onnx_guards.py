@@ -119,16 +119,22 @@ def test_no_op_ends_the_process(op: str) -> None:
         Call("Split", {"num_outputs": 2}, (TensorType("float32", (3, 4)),), (None,) * 3, (True,) * 3),
         Call("Split", {"num_outputs": 2**31}, (TensorType("float32", (3, 4)),), (None,) * 2, (True,) * 2),
         Call(
-            "GatherND", {"batch_dims": -2}, (TensorType("float32", (0, 4, 8, 3)), TensorType("int64", (1,))), (None,),
+            "GatherND",
+            {"batch_dims": -2},
+            (TensorType("float32", (0, 4, 8, 3)), TensorType("int64", (1,))),
+            (None,),
             (True,),
         ),
         Call(
-            "LayerNormalization", {"axis": 2**31}, (TensorType("float32", (8, 1)), TensorType("float32", (1,))),
-            (None,) * 3, (True,) * 3,
+            "LayerNormalization",
+            {"axis": 2**31},
+            (TensorType("float32", (8, 1)), TensorType("float32", (1,))),
+            (None,) * 3,
+            (True,) * 3,
         ),
     ],
     ids=lambda call: call.op,
-)  # fmt: skip
+)
 def test_contradictions_are_said(call: Call) -> None:
     with pytest.raises(ValueError):
         infer(call)

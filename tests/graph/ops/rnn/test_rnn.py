@@ -36,8 +36,10 @@ def attributes_of(direction: str, **rest: Any) -> dict[str, Any]:
 def test_a_recurrent_op_is_that_of_the_runtime(kind: str, direction: str):
     count, outputs = 2 if direction == "bidirectional" else 1, OUTPUTS[kind]
     special: dict[str, list[dict[str, Any]]] = {
-        "GRU": [{"linear_before_reset": 1}], "LSTM": [{"input_forget": 1}], "RNN": []
-    }  # fmt: skip
+        "GRU": [{"linear_before_reset": 1}],
+        "LSTM": [{"input_forget": 1}],
+        "RNN": [],
+    }
     for extra in [{}, {"clip": 0.4}, *special[kind]]:
         attributes = attributes_of(direction, **extra)
         for lengths in (None, LENGTHS):
@@ -80,13 +82,26 @@ def gradients_of(
 
 
 CASES: list[tuple[str, dict[str, Any]]] = [
-    ("RNN", {}), ("RNN", {"activations": ["Softsign"]}), ("RNN", {"activations": ["Elu"], "clip": 0.9}),
-    ("GRU", {}), ("GRU", {"linear_before_reset": 1}), ("GRU", {"activations": ["HardSigmoid", "Softplus"]}),
+    ("RNN", {}),
+    ("RNN", {"activations": ["Softsign"]}),
+    ("RNN", {"activations": ["Elu"], "clip": 0.9}),
+    ("GRU", {}),
+    ("GRU", {"linear_before_reset": 1}),
+    ("GRU", {"activations": ["HardSigmoid", "Softplus"]}),
     ("GRU", {"layout": 1, "linear_before_reset": 1}),
-    ("LSTM", {}), ("LSTM", {"input_forget": 1}), ("LSTM", {"clip": 0.9}), ("LSTM", {"layout": 1}),
-    ("LSTM", {"activations": ["Sigmoid", "ScaledTanh", "Affine"], "activation_alpha": [0.7, 1.2],
-              "activation_beta": [1.1, 0.1]}),
-]  # fmt: skip
+    ("LSTM", {}),
+    ("LSTM", {"input_forget": 1}),
+    ("LSTM", {"clip": 0.9}),
+    ("LSTM", {"layout": 1}),
+    (
+        "LSTM",
+        {
+            "activations": ["Sigmoid", "ScaledTanh", "Affine"],
+            "activation_alpha": [0.7, 1.2],
+            "activation_beta": [1.1, 0.1],
+        },
+    ),
+]
 
 
 def arranged(arrays: list[Any], layout: int) -> list[Any]:

@@ -11,16 +11,24 @@ import pytest
 from tests.graph.ops.judges import body_of, moved, ours, real, reference, same
 
 TRANSFORMS = [
-    "half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric", "half_pixel_symmetric", "tf_crop_and_resize",
-]  # fmt: skip
+    "half_pixel",
+    "pytorch_half_pixel",
+    "align_corners",
+    "asymmetric",
+    "half_pixel_symmetric",
+    "tf_crop_and_resize",
+]
 VARIANTS: dict[str, list[dict[str, Any]]] = {
     "nearest": [{"nearest_mode": m} for m in ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil")],
     "linear": [{}, {"antialias": 1}, {"exclude_outside": 1}],
     "cubic": [{}, {"antialias": 1}, {"exclude_outside": 1}, {"cubic_coeff_a": -0.5}],
 }
 TARGETS: list[dict[str, list[Any]]] = [
-    {"scales": [1, 1, 2, 1.6]}, {"scales": [1, 1, 0.7, 0.4]}, {"sizes": [1, 2, 7, 3]}, {"sizes": [1, 2, 1, 1]},
-]  # fmt: skip
+    {"scales": [1, 1, 2, 1.6]},
+    {"scales": [1, 1, 0.7, 0.4]},
+    {"sizes": [1, 2, 7, 3]},
+    {"sizes": [1, 2, 1, 1]},
+]
 ROI = np.array([0, 0, 0.1, -0.2, 1, 1, 1.2, 0.8], np.float32)
 
 

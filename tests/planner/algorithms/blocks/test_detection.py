@@ -22,8 +22,10 @@ def corresponding(blocks: Blocks, a: int, b: int) -> dict[int, int]:
     assert len(here) == len(there)
     for s, t in zip(here, there, strict=True):
         assert (problem.cost[s], problem.workspace[s], problem.phase[s]) == (
-            problem.cost[t], problem.workspace[t], problem.phase[t]
-        )  # fmt: skip
+            problem.cost[t],
+            problem.workspace[t],
+            problem.phase[t],
+        )
         for rows in (problem.reads, problem.writes):
             assert len(rows[s]) == len(rows[t])
             for x, y in zip(rows[s].tolist(), rows[t].tolist(), strict=True):
@@ -47,8 +49,10 @@ def test_blocks_of_a_kind_are_isomorphic_down_to_who_reads_from_outside(make):
         first = blocks.kind.tolist().index(int(blocks.kind[k]))
         partner = corresponding(blocks, first, k)
         for x, y in partner.items():
-            for begin, end in ((blocks.out[[first + 1, k + 1]], [blocks.frame.turn] * 2),
-                               (blocks.back[[first, k]], [len(order)] * 2)):  # fmt: skip
+            for begin, end in (
+                (blocks.out[[first + 1, k + 1]], [blocks.frame.turn] * 2),
+                (blocks.back[[first, k]], [len(order)] * 2),
+            ):
                 assert is_read(problem, order, x, int(begin[0]), end[0]) == is_read(
                     problem, order, y, int(begin[1]), end[1]
                 )
@@ -124,10 +128,13 @@ def test_colours_do_not_depend_on_the_numbers_of_buffers():
     by = np.random.default_rng(0).permutation(problem.buffers)
     place = np.argsort(by)
     renamed = replace(
-        problem, size=problem.size[by], hold=problem.hold[by], space=problem.space[by],
+        problem,
+        size=problem.size[by],
+        hold=problem.hold[by],
+        space=problem.space[by],
         reads=replace(problem.reads, index=place[problem.reads.index]),
         writes=replace(problem.writes, index=place[problem.writes.index]),
-    )  # fmt: skip
+    )
     assert colours(renamed).tolist() == colours(problem).tolist()
 
 

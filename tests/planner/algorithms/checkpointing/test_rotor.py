@@ -98,9 +98,7 @@ def test_a_dear_segment_between_cheap_ones_is_not_run_again():
     cost.flags.writeable = False
     problem = replace(problem, cost=cost)
     goal = Goal(liveness.peak(problem, base_order(problem)) * 6 // 10)
-    found = [
-        way.plan(problem, goal, Monitor(lambda order: judge(problem, goal, order))) for way in (rotor, revolve)
-    ]  # fmt: skip
+    found = [way.plan(problem, goal, Monitor(lambda order: judge(problem, goal, order))) for way in (rotor, revolve)]
     assert liveness.peak(problem, found[0]) <= goal.budget_bytes
     assert found[0].tolist().count(3) == 1
     assert liveness.cost(problem, found[0]) <= liveness.cost(problem, found[1])

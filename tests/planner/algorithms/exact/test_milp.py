@@ -62,8 +62,9 @@ def test_without_a_budget_the_lowest_peak_within_the_overhead_is_found():
 
 def test_a_repeat_that_does_not_fit_where_it_runs_is_not_part_of_the_plan():
     #   a and b are wanted by the last task and both cheap; a's second run needs so much workspace that it peaks
-    problem = drawn("a>c b>c c>d d>e a>e b>e", size={**dict.fromkeys("abd", 4), "c": 6, "e": 0}, cost={"b": 3},
-                    workspace={"a": 8})  # fmt: skip
+    problem = drawn(
+        "a>c b>c c>d d>e a>e b>e", size={**dict.fromkeys("abd", 4), "c": 6, "e": 0}, cost={"b": 3}, workspace={"a": 8}
+    )
     budget = liveness.peak(problem, base_order(problem))
     assert budget == 18
     assert letters_of(planned(problem, Goal(14, order_is_given=True))[0]) == "abcdbe"

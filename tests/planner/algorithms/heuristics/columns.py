@@ -27,14 +27,30 @@ class Columns:
         return self.buffer(size, RESIDENT)
 
     def task(
-        self, reads: Sequence[int], writes: Sequence[int], *, after: Sequence[int] = (), phase: int = FORWARD,
-        heavy: bool = False, recompute: int = ALLOW, repeat: int = FREE, shapes: Sequence[int] = (),
-    ) -> int:  # fmt: skip
+        self,
+        reads: Sequence[int],
+        writes: Sequence[int],
+        *,
+        after: Sequence[int] = (),
+        phase: int = FORWARD,
+        heavy: bool = False,
+        recompute: int = ALLOW,
+        repeat: int = FREE,
+        shapes: Sequence[int] = (),
+    ) -> int:
         """Number of a new task; `after` lists tasks it waits for."""
         self.rows.append(
-            {"reads": list(reads), "writes": list(writes), "after": list(after), "phase": phase, "heavy": heavy,
-             "recompute": recompute, "repeat": repeat, "shapes": list(shapes)}
-        )  # fmt: skip
+            {
+                "reads": list(reads),
+                "writes": list(writes),
+                "after": list(after),
+                "phase": phase,
+                "heavy": heavy,
+                "recompute": recompute,
+                "repeat": repeat,
+                "shapes": list(shapes),
+            }
+        )
         return len(self.rows) - 1
 
     def gradient(self, reads: Sequence[int], size: int = 1) -> int:
@@ -54,6 +70,10 @@ class Columns:
             shape_reads=[row["shapes"] for row in self.rows],  # type: ignore[misc]
             after_first=[(a, t) for t, row in enumerate(self.rows) for a in row["after"]],  # type: ignore[attr-defined]
             after_every=self.overwrites,
-            size=self.size, hold=self.hold, phase=column("phase"), heavy=column("heavy"),
-            recompute=column("recompute"), repeat=column("repeat"),
-        )  # fmt: skip
+            size=self.size,
+            hold=self.hold,
+            phase=column("phase"),
+            heavy=column("heavy"),
+            recompute=column("recompute"),
+            repeat=column("repeat"),
+        )

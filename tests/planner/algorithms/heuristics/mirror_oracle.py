@@ -19,7 +19,7 @@ class MirrorOracle:
         self.before = {
             t: {self.maker[b] for b in self.reads[t] if b in self.maker} | {a for a, b in waits if b == t}
             for t in self.forward
-        }  # fmt: skip
+        }
         self.behind = {t: {s for s in self.forward if t in self.before[s]} for t in self.forward}
         self.target = {
             t

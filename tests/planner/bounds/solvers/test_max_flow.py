@@ -18,7 +18,7 @@ def test_no_cut_is_smaller_and_no_smaller_side_as_good(largest: int):
         arcs = [
             (rng.randrange(nodes), rng.randrange(nodes), UNCUT if rng.random() < 0.15 else rng.randint(0, 9) * largest)
             for _ in range(rng.randint(0, 12))
-        ]  # fmt: skip
+        ]
         network = Network(nodes)
         for arc in arcs:
             network.arc(*arc)

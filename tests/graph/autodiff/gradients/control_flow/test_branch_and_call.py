@@ -45,9 +45,13 @@ def two_branches(dropout: bool = False) -> Graph:
         return inner.node("Mul", [e, v["x"]])
 
     (y,) = b.node(
-        "If", [c], name="choose", outputs=["y"], types=[ROW],
+        "If",
+        [c],
+        name="choose",
+        outputs=["y"],
+        types=[ROW],
         bodies=bodies(then_branch=body_of(b, {}, [x, w_a], then), else_branch=body_of(b, {}, [x, w_b], other)),
-    )  # fmt: skip
+    )
     return loss_of(b, y)
 
 
@@ -114,19 +118,22 @@ def nested_if(taken: Mapping[str, bool]) -> Graph:
     def branch(first: str, second: str) -> Body:
         def make(middle, v):
             (h,) = middle.node(
-                "If", [v["inner"]], types=[ROW],
-                bodies=bodies(
-                    then_branch=leaf(first, middle, v["x"]), else_branch=leaf(second, middle, v["x"])
-                ),
-            )  # fmt: skip
+                "If",
+                [v["inner"]],
+                types=[ROW],
+                bodies=bodies(then_branch=leaf(first, middle, v["x"]), else_branch=leaf(second, middle, v["x"])),
+            )
             return middle.node("Add", [h, v["x"]])
 
         return body_of(b, {}, [x, inner_flag], make)
 
     (y,) = b.node(
-        "If", [outer], outputs=["y"], types=[ROW],
+        "If",
+        [outer],
+        outputs=["y"],
+        types=[ROW],
         bodies=bodies(then_branch=branch("Tanh", "Exp"), else_branch=branch("Sigmoid", "Sin")),
-    )  # fmt: skip
+    )
     return loss_of(b, y)
 
 
@@ -186,9 +193,12 @@ def test_gradients_that_a_branch_has_no_use_for_are_not_given_to_it():
         return [inner.node("Tanh", [v["x"]])[0], inner.node("Mul", [v["x"], v["w"]])[0]]
 
     y, z = b.node(
-        "If", [c], outputs=["z", "y"], types=[ROW, ROW],
+        "If",
+        [c],
+        outputs=["z", "y"],
+        types=[ROW, ROW],
         bodies=bodies(then_branch=body_of(b, {}, [x, w], make), else_branch=body_of(b, {}, [x, w], make)),
-    )  # fmt: skip
+    )
     step = check_gradients(loss_of(b, y, z), {"c": np.array(True)}, wanted=["w"])
     (backward,) = (n for n in step.nodes if n.op == "If" and n.phase is Phase.BACKWARD)
     assert len(backward.bodies["then_branch"].captures) == 2  # x and the gradient of y

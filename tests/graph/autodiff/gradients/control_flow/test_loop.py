@@ -41,10 +41,14 @@ def powers(trips: int | None, max_trips: int | None = 6, emit: bool = False, op:
     count = ABSENT if trips is None else b.constant(np.array(trips))
     types = [COUNT, ROW, *([TensorType("float64", (max_trips or 0, 3))] if emit else [])]
     _, y, *rows = b.node(
-        "Loop", [count, ABSENT if trips is not None else start, left, x], name="loop",
-        outputs=["count", "y", *(["rows"] if emit else [])], types=types, bodies=bodies(body=body),
+        "Loop",
+        [count, ABSENT if trips is not None else start, left, x],
+        name="loop",
+        outputs=["count", "y", *(["rows"] if emit else [])],
+        types=types,
+        bodies=bodies(body=body),
         annotations={} if max_trips is None else {"max_trips": max_trips},
-    )  # fmt: skip
+    )
     if not emit:
         return loss_of(b, y)
     (sum_,) = b.node("ReduceSum", [b.node("Mul", rows * 2)[0]], attributes={"keepdims": 0})
@@ -120,9 +124,13 @@ def test_a_loop_in_a_loop_makes_another_number_of_trips_each_time(outer: int):
         formals = {"trip": COUNT, "going": FLAG, "left": COUNT, "state": ROW}
         body = body_of(middle, formals, [v["w"]], trip)
         _, y = middle.node(
-            "Loop", [ABSENT, go, v["round"], v["y"]], name="inner", outputs=2, bodies=bodies(body=body),
+            "Loop",
+            [ABSENT, go, v["round"], v["y"]],
+            name="inner",
+            outputs=2,
+            bodies=bodies(body=body),
             annotations={"max_trips": 4},
-        )  # fmt: skip
+        )
         (next_,) = middle.node("Add", [v["round"], middle.constant(np.array(1))])
         (again,) = middle.node("Less", [next_, v["count"]])
         return [again, middle.node("Add", [y, v["w"]])[0]]

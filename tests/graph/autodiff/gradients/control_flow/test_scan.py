@@ -41,13 +41,20 @@ def recurrence(
 
     body = body_of(b, {"h": ROW, "x": ROW}, [w], make)
     last, all_ = b.node(
-        "Scan", [h0, xs], name="steps", outputs=["last", "all"], types=[ROW, b.values[xs].type],
+        "Scan",
+        [h0, xs],
+        name="steps",
+        outputs=["last", "all"],
+        types=[ROW, b.values[xs].type],
         attributes={
-            "num_scan_inputs": 1, "scan_input_axes": [axis], "scan_output_axes": [axis],
-            "scan_input_directions": [int(backwards)], "scan_output_directions": [int(backwards)],
+            "num_scan_inputs": 1,
+            "scan_input_axes": [axis],
+            "scan_output_axes": [axis],
+            "scan_input_directions": [int(backwards)],
+            "scan_output_directions": [int(backwards)],
         },
         bodies=bodies(body=body),
-    )  # fmt: skip
+    )
     return loss_of(b, last, all_)
 
 
@@ -95,9 +102,13 @@ def test_states_that_only_pass_elements_that_are_unused_and_outputs_nobody_wants
 
     body = body_of(b, {"k": ROW, "m": ROW, "x": ROW, "u": ROW}, [], make)
     k, m, echoed, kept_rows = b.node(
-        "Scan", [kept, moved, xs, unused], outputs=["k", "m", "echoed", "kept_rows"],
-        types=[ROW, ROW, ROWS, ROWS], attributes={"num_scan_inputs": 2}, bodies=bodies(body=body),
-    )  # fmt: skip
+        "Scan",
+        [kept, moved, xs, unused],
+        outputs=["k", "m", "echoed", "kept_rows"],
+        types=[ROW, ROW, ROWS, ROWS],
+        attributes={"num_scan_inputs": 2},
+        bodies=bodies(body=body),
+    )
     step = check_gradients(loss_of(b, k, m, echoed, kept_rows))
     saved = [v.name for v in step.values if "/saved/" in v.name]
     assert len(saved) == 2  # m and the product, which the reshaped square shows
@@ -121,17 +132,27 @@ def test_a_scan_in_a_scan():
         (scale,) = middle.node("Sigmoid", [v["h"]], outputs=["scale"])
         body = body_of(middle, {"h": ROW, "x": ROW}, [v["w"], scale], inner_make)
         h, sums = middle.node(
-            "Scan", [v["h"], v["block"]], name="rows", outputs=2, types=[ROW, ROWS],
-            attributes={"num_scan_inputs": 1}, bodies=bodies(body=body),
-        )  # fmt: skip
+            "Scan",
+            [v["h"], v["block"]],
+            name="rows",
+            outputs=2,
+            types=[ROW, ROWS],
+            attributes={"num_scan_inputs": 1},
+            bodies=bodies(body=body),
+        )
         (total,) = middle.node("ReduceSum", [sums, middle.constant(np.array([0]))], attributes={"keepdims": 0})
         return [h, total]
 
     body = body_of(b, {"h": ROW, "block": ROWS}, [w], outer_make)
     last, totals = b.node(
-        "Scan", [h0, blocks], name="blocks_", outputs=2, types=[ROW, TensorType("float64", (2, 3))],
-        attributes={"num_scan_inputs": 1}, bodies=bodies(body=body),
-    )  # fmt: skip
+        "Scan",
+        [h0, blocks],
+        name="blocks_",
+        outputs=2,
+        types=[ROW, TensorType("float64", (2, 3))],
+        attributes={"num_scan_inputs": 1},
+        bodies=bodies(body=body),
+    )
     step = check_gradients(loss_of(b, last, totals))
     inside = next(n for n in step.nodes if n.op == "Scan").bodies["body"].graph
     assert any("saved" in v.name for v in inside.values)

@@ -52,9 +52,13 @@ def scanned() -> Graph:
     v = given(b)
     body = body_of(b, {"h": ROW, "x": ROW}, [v["w"]], lambda inner, u: [step_of(inner, u)] * 2)
     last, rows = b.node(
-        "Scan", [v["h"], v["xs"]], name="steps", outputs=["last", "rows"], attributes={"num_scan_inputs": 1},
+        "Scan",
+        [v["h"], v["xs"]],
+        name="steps",
+        outputs=["last", "rows"],
+        attributes={"num_scan_inputs": 1},
         bodies=bodies(body=body),
-    )  # fmt: skip
+    )
     return loss_of(b, last, rows)
 
 
@@ -69,9 +73,12 @@ def looped() -> Graph:
 
     body = body_of(b, {"trip": COUNT, "going": FLAG, "h": ROW}, [v["w"], v["xs"]], make)
     last, rows = b.node(
-        "Loop", [b.constant(np.array(TRIPS)), ABSENT, v["h"]], name="steps", outputs=["last", "rows"],
+        "Loop",
+        [b.constant(np.array(TRIPS)), ABSENT, v["h"]],
+        name="steps",
+        outputs=["last", "rows"],
         bodies=bodies(body=body),
-    )  # fmt: skip
+    )
     return loss_of(b, last, rows)
 
 

@@ -83,12 +83,14 @@ ASKED: dict[str, tuple[str, Any]] = {
     "a loop without a graph": ("missing_body", lambda: check_while_gradient("w", ["c"], ["y"], None, ["g"])),
     "a loop without inputs": ("missing_condition", lambda: check_while_gradient("w", [], ["y"], [SOUND], ["g"])),
     "a loop in an older scope": (
-        "scope_reused", lambda: check_while_gradient("w", ["c"], ["y"], [replace(SOUND, reuses_scope=True)], ["g"]),
+        "scope_reused",
+        lambda: check_while_gradient("w", ["c"], ["y"], [replace(SOUND, reuses_scope=True)], ["g"]),
     ),
     "a body without outputs": (
-        "missing_scope", lambda: check_while_gradient("w", ["c"], ["y"], [replace(SOUND, outputs=[])], ["g"]),
+        "missing_scope",
+        lambda: check_while_gradient("w", ["c"], ["y"], [replace(SOUND, outputs=[])], ["g"]),
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize(("code", "ask"), ASKED.values(), ids=ASKED)

@@ -17,8 +17,12 @@ from tests.graph.formats.damaged import damaged
 from tests.graph.formats.onnx.onnx_runs import read
 from tests.graph.formats.onnx.read.test_reader import light, model, ours
 
-SMALL = model([helper.make_node("MatMul", ["x", "w"], ["h"]), helper.make_node("Relu", ["h"], ["y"])],
-              {"x": [2, 3]}, ["y"], {"w": np.ones((3, 3), np.float32)})  # fmt: skip
+SMALL = model(
+    [helper.make_node("MatMul", ["x", "w"], ["h"]), helper.make_node("Relu", ["h"], ["y"])],
+    {"x": [2, 3]},
+    ["y"],
+    {"w": np.ones((3, 3), np.float32)},
+)
 
 
 def code_of(data: bytes, limits: Limits | None = None, **shapes: object) -> str:

@@ -163,19 +163,21 @@ def test_a_loop_whose_carried_value_grows_is_refused() -> None:
 
 def test_a_scan_slices_its_sequences_and_stacks_its_outputs() -> None:
     body = helper.make_graph(
-        [helper.make_node("Add", ["s", "t"], ["next"]), helper.make_node("Mul", ["next", "w"], ["out"])], "body",
+        [helper.make_node("Add", ["s", "t"], ["next"]), helper.make_node("Mul", ["next", "w"], ["out"])],
+        "body",
         [helper.make_tensor_value_info(n, TensorProto.FLOAT, [3]) for n in ("s", "t")],
         [helper.make_tensor_value_info(n, TensorProto.FLOAT, [3]) for n in ("next", "out")],
-    )  # fmt: skip
+    )
     node = helper.make_node(
         "Scan", ["start", "x"], ["last", "y"], body=body, num_scan_inputs=1, scan_input_axes=[1], scan_output_axes=[1]
     )
     graph = helper.make_graph(
-        [node], "g",
+        [node],
+        "g",
         [helper.make_tensor_value_info(n, TensorProto.FLOAT, s) for n, s in (("start", [3]), ("x", [3, 4]))],
         [onnx.ValueInfoProto(name="last"), onnx.ValueInfoProto(name="y")],
         [numpy_helper.from_array(np.arange(3, dtype=np.float32), "w")],
-    )  # fmt: skip
+    )
     data = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10).SerializeToString()
     found = read(data)
     assert found.types_of(found.nodes[0].outputs) == (TensorType("float32", (3,)), TensorType("float32", (3, 4)))
@@ -187,12 +189,14 @@ def test_a_scan_slices_its_sequences_and_stacks_its_outputs() -> None:
 def test_a_weight_inside_a_branch_is_a_parameter_of_the_model() -> None:
     branches = [
         helper.make_graph(
-            [helper.make_node(op, ["x", "w"], [out])], name, [],
+            [helper.make_node(op, ["x", "w"], [out])],
+            name,
+            [],
             [helper.make_tensor_value_info(out, TensorProto.FLOAT, [2, 3])],
             [numpy_helper.from_array(np.full((3, 3), k, np.float32), "w")],
         )
         for k, (name, op, out) in enumerate([("t", "MatMul", "a"), ("e", "MatMul", "b")])
-    ]  # fmt: skip
+    ]
     node = helper.make_node("If", ["c"], ["y"], then_branch=branches[0], else_branch=branches[1])
     inputs = [
         helper.make_tensor_value_info("c", TensorProto.BOOL, []),

@@ -39,11 +39,12 @@ def model(
 ) -> bytes:
     """A float model of opset 21."""
     graph = helper.make_graph(
-        nodes, "drawn",
+        nodes,
+        "drawn",
         [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in inputs.items()],
         [onnx.ValueInfoProto(name=name) for name in outputs],
         [numpy_helper.from_array(np.asarray(array), name) for name, array in (held or {}).items()],
-    )  # fmt: skip
+    )
     proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
     data: bytes = proto.SerializeToString()
     return data
@@ -170,10 +171,7 @@ def test_every_format_is_found_by_its_bytes() -> None:
 
 def test_a_reshape_of_a_weight_does_not_follow_the_batch() -> None:
     #   x [1,4,3] ── Add ── y      bias [4] ── Reshape [1,-1,1] ── [1,4,1], at any batch
-    nodes = [
-        helper.make_node("Reshape", ["bias", "shape"], ["wide"]),
-        helper.make_node("Add", ["x", "wide"], ["y"]),
-    ]
+    nodes = [helper.make_node("Reshape", ["bias", "shape"], ["wide"]), helper.make_node("Add", ["x", "wide"], ["y"])]
     held = {"shape": np.array([1, -1, 1]), "bias": np.ones(4, np.float32)}
     graph = read(model(nodes, {"x": [1, 4, 3]}, ["y"], held), batch=2)
     assert graph.values[graph.value_named("wide")].type == TensorType("float32", (1, 4, 1))
