@@ -12,14 +12,14 @@ import secrets
 from collections.abc import Iterator
 from pathlib import Path
 
-PART = ".part"
+PARTIAL_SUFFIX = ".part"
 
 
 class CannotWrite(Exception):
     """A file that could not be written; nothing of it is left behind."""
 
 
-def write_whole(path: Path, data: bytes) -> None:
+def write_atomic(path: Path, data: bytes) -> None:
     """Put `data` at `path`, replacing what is there. Raises CannotWrite with the old content intact.
 
     A device or a pipe, such as /dev/null, is written to and stays what it is.
@@ -32,7 +32,7 @@ def write_whole(path: Path, data: bytes) -> None:
         part.replace(path)
 
 
-def writable(path: Path) -> None:
+def check_writable(path: Path) -> None:
     """Returns where a file can be put at `path`, as far as can be told without writing it. Raises CannotWrite."""
     if _is_stream(path):
         return
@@ -46,7 +46,7 @@ def writable(path: Path) -> None:
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
 
 
-def create_whole(path: Path, data: bytes) -> bool:
+def create_atomic(path: Path, data: bytes) -> bool:
     """Put `data` at `path` unless something is there; whether this call created it. Raises CannotWrite."""
     with _part(path, data) as part, _explained(path):
         try:
@@ -60,9 +60,9 @@ def _is_stream(path: Path) -> bool:
     return path.exists() and not path.is_file() and not path.is_dir()
 
 
-def remove_parts(folder: Path) -> int:
+def remove_partial_files(folder: Path) -> int:
     """Number of half-written files removed below `folder`, left by a process that was killed."""
-    parts = list(folder.rglob(f".*{PART}"))
+    parts = list(folder.rglob(f".*{PARTIAL_SUFFIX}"))
     for part in parts:
         part.unlink(missing_ok=True)
     return len(parts)
@@ -70,7 +70,7 @@ def remove_parts(folder: Path) -> int:
 
 @contextlib.contextmanager
 def _part(path: Path, data: bytes) -> Iterator[Path]:
-    part = path.with_name(f".{path.name[:100]}.{secrets.token_hex(8)}{PART}")
+    part = path.with_name(f".{path.name[:100]}.{secrets.token_hex(8)}{PARTIAL_SUFFIX}")
     try:
         with _explained(path), part.open("xb") as file:
             file.write(data)

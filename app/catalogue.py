@@ -12,15 +12,15 @@ from app.errors import NotFound
 from graph.analysis.cost import DEVICES
 from planner.algorithms import PLANNERS, module_of
 
-SCHEMAS = Path(__file__).parent / "api" / "schemas" / "json"
+SCHEMA_FOLDER = Path(__file__).parent / "api" / "schemas" / "json"
 SCHEMA_NAMES = ("document", "columns", "request", "report", "transform", "operation", "problem")
-AUTO = "every planner of the table in turn, each fed the best so far"
+AUTO_SUMMARY = "every planner of the table in turn, each fed the best so far"
 
 
 @cache
 def planners() -> list[dict[str, str]]:
     """Name and first sentence of every planner, `auto` first."""
-    rows = [{"name": "auto", "summary": AUTO}]
+    rows = [{"name": "auto", "summary": AUTO_SUMMARY}]
     for name in PLANNERS:
         first = (module_of(name).__doc__ or "").strip().split("\n", 1)[0]
         rows.append({"name": name, "summary": first})
@@ -48,7 +48,7 @@ def schema(name: str) -> dict[str, Any]:
     """The JSON Schema called `name`. Raises NotFound listing those there are."""
     if name not in SCHEMA_NAMES:
         raise NotFound(f"there is no schema {name[:80]!r}; name one of {', '.join(SCHEMA_NAMES)}")
-    found: dict[str, Any] = json.loads((SCHEMAS / f"{name}.json").read_text())
+    found: dict[str, Any] = json.loads((SCHEMA_FOLDER / f"{name}.json").read_text())
     return found
 
 

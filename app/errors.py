@@ -27,8 +27,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from app.atomic_files import CannotWrite
-from graph.cancellation import Stopped
-from graph.errors import MOST_FINDINGS, BadGraph, CannotExecute, Finding, NoGradient
+from graph.cancellation import CancellationError
+from graph.errors import MAX_FINDINGS, BadGraph, CannotExecute, Finding, NoGradient
 from planner.errors import BadRequest, IllegalPlan
 
 if TYPE_CHECKING:
@@ -119,7 +119,7 @@ class SolveFailed(AppError):
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class ErrorRow:
     """How one kind of exception is told: over HTTP, and as exit code of the command."""
 
     error: type[BaseException]
@@ -130,41 +130,41 @@ class Row:
 
 
 #: First match counts, so a child stands before its parent.
-TABLE: tuple[Row, ...] = (
-    Row(NoGradient, 422, "no_gradient", "An op on the gradient path cannot be differentiated"),
-    Row(BadGraph, 422, "bad_graph", "The model breaks a rule"),
-    Row(BadRequest, 422, "bad_request", "The question cannot be answered as put"),
-    Row(CannotExecute, 422, "cannot_execute", "The graph cannot be executed here"),
-    Row(IllegalPlan, 422, "illegal_plan", "The plan cannot run"),
-    Row(Unparseable, 400, "unparseable", "The body cannot be read"),
-    Row(Unauthenticated, 401, "no_key", "A key is needed"),
-    Row(OutOfScope, 403, "out_of_scope", "The key is not good for this"),
-    Row(NotFound, 404, "not_found", "There is no such thing"),
-    Row(Gone, 404, "no_such_section", "The plan was made without this section"),
-    Row(NotAcceptable, 406, "not_acceptable", "No acceptable form of the answer"),
-    Row(TooSlow, 408, "too_slow", "The body did not come in time"),
-    Row(Conflict, 409, "idempotency_conflict", "The key came with another body before"),
-    Row(TooLarge, 413, "too_large", "More was sent than the limit allows"),
-    Row(Unsupported, 415, "unsupported_media_type", "The body comes in a form nobody reads"),
-    Row(OverQuota, 429, "over_quota", "The key has used up what it may"),
-    Row(Busy, 429, "busy", "Too much is waiting already"),
-    Row(Unavailable, 503, "unavailable", "The service cannot take this now"),
-    Row(CannotWrite, 503, "cannot_write", "The answer could not be written"),
-    Row(SolveFailed, 500, "solve_failed", "The solve did not come to an end", 4),
-    Row(BadUsage, 422, "usage", "The command line cannot be obeyed"),
-    Row(Stopped, 409, "stopped", "Stopped before there was a plan", 3),
-    Row(FileNotFoundError, 404, "file_not_found", "There is no such file"),
-    Row(OSError, 500, "cannot_read", "The file cannot be read"),
-    Row(BaseException, 500, "internal", "A fault of ours", 4),
+ERROR_TABLE: tuple[ErrorRow, ...] = (
+    ErrorRow(NoGradient, 422, "no_gradient", "An op on the gradient path cannot be differentiated"),
+    ErrorRow(BadGraph, 422, "bad_graph", "The model breaks a rule"),
+    ErrorRow(BadRequest, 422, "bad_request", "The question cannot be answered as put"),
+    ErrorRow(CannotExecute, 422, "cannot_execute", "The graph cannot be executed here"),
+    ErrorRow(IllegalPlan, 422, "illegal_plan", "The plan cannot run"),
+    ErrorRow(Unparseable, 400, "unparseable", "The body cannot be read"),
+    ErrorRow(Unauthenticated, 401, "no_key", "A key is needed"),
+    ErrorRow(OutOfScope, 403, "out_of_scope", "The key is not good for this"),
+    ErrorRow(NotFound, 404, "not_found", "There is no such thing"),
+    ErrorRow(Gone, 404, "no_such_section", "The plan was made without this section"),
+    ErrorRow(NotAcceptable, 406, "not_acceptable", "No acceptable form of the answer"),
+    ErrorRow(TooSlow, 408, "too_slow", "The body did not come in time"),
+    ErrorRow(Conflict, 409, "idempotency_conflict", "The key came with another body before"),
+    ErrorRow(TooLarge, 413, "too_large", "More was sent than the limit allows"),
+    ErrorRow(Unsupported, 415, "unsupported_media_type", "The body comes in a form nobody reads"),
+    ErrorRow(OverQuota, 429, "over_quota", "The key has used up what it may"),
+    ErrorRow(Busy, 429, "busy", "Too much is waiting already"),
+    ErrorRow(Unavailable, 503, "unavailable", "The service cannot take this now"),
+    ErrorRow(CannotWrite, 503, "cannot_write", "The answer could not be written"),
+    ErrorRow(SolveFailed, 500, "solve_failed", "The solve did not come to an end", 4),
+    ErrorRow(BadUsage, 422, "usage", "The command line cannot be obeyed"),
+    ErrorRow(CancellationError, 409, "stopped", "Stopped before there was a plan", 3),
+    ErrorRow(FileNotFoundError, 404, "file_not_found", "There is no such file"),
+    ErrorRow(OSError, 500, "cannot_read", "The file cannot be read"),
+    ErrorRow(BaseException, 500, "internal", "A fault of ours", 4),
 )
 
 
-def row_of(error: BaseException) -> Row:
+def error_row(error: BaseException) -> ErrorRow:
     """The line of the table that speaks for `error`."""
-    return next(row for row in TABLE if isinstance(error, row.error))
+    return next(row for row in ERROR_TABLE if isinstance(error, row.error))
 
 
-class Problem(Exception):
+class ProblemDetails(Exception):
     """A problem that was already put into words, by a child process or a stored operation."""
 
     def __init__(self, body: Mapping[str, Any], headers: Mapping[str, str] | None = None):
@@ -173,21 +173,21 @@ class Problem(Exception):
         super().__init__(str(body.get("detail", "")))
 
 
-def problem_of(error: BaseException, instance: str | None = None) -> dict[str, Any]:
+def to_problem(error: BaseException, instance: str | None = None) -> dict[str, Any]:
     """The RFC 9457 object that says what `error` says."""
-    if isinstance(error, Problem):
+    if isinstance(error, ProblemDetails):
         return {**error.body, "instance": instance or error.body.get("instance")}
-    row = row_of(error)
+    row = error_row(error)
     findings: Sequence[Finding] = getattr(error, "findings", ())
     code = getattr(error, "code", "") or (findings[0].code if findings else row.code)
     ours = row.error is BaseException
     detail = "see the log of the service; the question can be asked again" if ours else str(error)
-    return problem(
+    return problem_body(
         row.status, code, row.title, detail, instance, findings=findings, limit=getattr(error, "limit", None)
     )
 
 
-def problem(
+def problem_body(
     status: int,
     code: str,
     title: str,
@@ -205,7 +205,7 @@ def problem(
         "detail": detail,
         "instance": instance,
         "code": code,
-        "errors": [asdict(finding) for finding in findings[:MOST_FINDINGS]],
+        "errors": [asdict(finding) for finding in findings[:MAX_FINDINGS]],
         "limit": dict(limit) if limit else None,
     }
 
@@ -215,9 +215,9 @@ def headers_of(error: BaseException) -> dict[str, str]:
     return dict(getattr(error, "headers", None) or {})
 
 
-async def tell(error: Exception, path: str, send: Send) -> None:
+async def send_problem(error: Exception, path: str, send: Send) -> None:
     """Answer with the problem, where there is no route to do so."""
-    body = problem_of(error, path)
+    body = to_problem(error, path)
     headers = {"Content-Type": PROBLEM_TYPE, **headers_of(error)}
     raw = [(name.lower().encode(), value.encode("latin-1", "replace")) for name, value in headers.items()]
     await send({"type": "http.response.start", "status": int(str(body["status"])), "headers": raw})

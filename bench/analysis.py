@@ -72,7 +72,7 @@ def measured(data: bytes) -> dict[str, Any]:
     from graph.formats.document.schema import Document
     from graph.formats.native.mutable_names import mutable_document
     from graph.formats.readers import load
-    from graph.gc_pause import collector_paused
+    from graph.gc_pause import gc_paused
     from graph.ssa.analysis import analysis_of_document
 
     seconds: dict[str, float] = {}
@@ -83,7 +83,7 @@ def measured(data: bytes) -> dict[str, Any]:
         seconds[name] = time.process_time() - began
         return result
 
-    with collector_paused():
+    with gc_paused():
         document = timed("parse", lambda: decode(data))
         assert isinstance(document, Document)
         analysis = timed("analysis", lambda: analysis_of_document(document))

@@ -38,7 +38,7 @@ from app.client.blocking import Client
 from app.jobs.interface import FINISHED
 from app.settings import Settings
 from app.store.batch_tables import items
-from app.store.integrity_check import walk
+from app.store.integrity_check import check_integrity
 from app.store.store import Store
 from app.store.tables import answers, events, operations, plans
 from bench.generators import chain
@@ -62,7 +62,7 @@ class Served:
         while not (said := re.search(rb"listening on (\S+)", Path(self.log.name).read_bytes()[start:])):
             assert time.monotonic() < until and self.process.poll() is None, "it does not start"
             time.sleep(0.05)
-        self.url, self.began = said[1].decode(), time.monotonic()
+        self.url, self.started_at = said[1].decode(), time.monotonic()
 
     def cpu_seconds(self) -> float:
         """Of the serving process alone."""
@@ -127,12 +127,12 @@ def measured(folder: Path, given: argparse.Namespace) -> dict[str, Any]:
                     ids = [graph["id"] for graph in posted]
                 posting = cpu + served.cpu_seconds()
                 asked = {"budgets": BUDGETS, "planners": [given.planner], "search_seconds": given.seconds}
-                served.began, solving = time.monotonic(), -served.solving_seconds()  # of reading the graphs
+                served.started_at, solving = time.monotonic(), -served.solving_seconds()  # of reading the graphs
                 batch_id = client.start_batch(ids, **asked)["id"]
             enough = total if life == given.kills else total * (life + 1) // (given.kills + 1)
             while (batch := client.batch_status(batch_id))["done"] < enough:
                 time.sleep(0.5)
-        cpu, lived = cpu + served.cpu_seconds(), lived + time.monotonic() - served.began
+        cpu, lived = cpu + served.cpu_seconds(), lived + time.monotonic() - served.started_at
         solving, peak = solving + served.solving_seconds(), max(peak, served.peak_bytes())
         if life < given.kills:
             served.kill()
@@ -169,7 +169,7 @@ def told(
         said = connection.execute(sa.select(events.c.operation_id, events.c.data).where(events.c.name == "state"))
         ends = Counter(row.operation_id for row in said if row.data["state"] in FINISHED)
         solver = connection.scalar(sa.select(sa.func.sum(plans.c.solver_seconds))) or 0.0
-    faults = walk(store).faults
+    faults = check_integrity(store).faults
     store.close()
     again = sum(row["attempts"] - 1 for row in rows)
     busy = sum(_seconds(row["started_at"], row["ended_at"]) for row in rows)

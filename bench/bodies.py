@@ -21,10 +21,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from bench.scans import recurrence, transformer
 from graph.autodiff.differentiate import differentiate
 from graph.ir import Graph
-from graph.loop_remat import find_pairs, with_saved
+from graph.loop_remat import find_pairs, with_saved_values
 from graph.ops.control_flow import SNAPSHOT_GRAD, SnapshotGrad
 from planner.algorithms.checkpointing.revolve import forward_steps
-from planner.formulation.formulate import question_of
+from planner.formulation.formulate import formulate
 from planner.pipeline.solve import solve
 from planner.request.plan_request import parse_request
 
@@ -93,7 +93,7 @@ def rows(
 ) -> Iterator[Row]:
     """Storing everything, recomputing everything, and plans at budgets between, both ends included."""
     (pair,) = find_pairs(step)
-    most, least = as_given(step), as_given(with_saved(step, pair, []))
+    most, least = as_given(step), as_given(with_saved_values(step, pair, []))
     yield Row("store everything", *most)
     yield Row("recompute everything", *least)
     for share in shares:
@@ -107,7 +107,7 @@ def rows(
 def in_parts(step: Graph, seconds: float) -> Iterator[Row]:
     """What the planner `recurrent` makes of the budgets below recomputing everything."""
     (pair,) = find_pairs(step)
-    least = as_given(with_saved(step, pair, []))
+    least = as_given(with_saved_values(step, pair, []))
     for share in (1.0, *BELOW):
         budget = round(least[0] - (1 - share) * (least[0] - resident_bytes(step)))
         yield planned(step, budget, f"recurrent, {share:.0%} of the least", seconds, False, "recurrent")
@@ -119,7 +119,7 @@ def resident_bytes(step: Graph) -> int:
 
 def as_given(step: Graph) -> tuple[int, float]:
     """(peak, seconds) of a graph in its own order."""
-    question = question_of(step, parse_request({"budget": "100%"}))
+    question = formulate(step, parse_request({"budget": "100%"}))
     score = question.baseline.score
     return score.peak_bytes, score.cost * question.lowered.problem.tick
 
@@ -147,7 +147,7 @@ def trips_run(graph: Graph) -> tuple[int | None, int | None]:
         names = {inner.name for inner in forward.bodies["body"].graph.nodes}
         again = count if any(inner.name in names for inner in parts.body.graph.nodes) else 0  # within each trip back
         assert kept is not None
-        return count + parts.advanced() + again, forward_steps(count, kept.shape[0]) + again
+        return count + parts.recomputed_trips() + again, forward_steps(count, kept.shape[0]) + again
     return None, None
 
 

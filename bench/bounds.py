@@ -20,8 +20,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from bench.catalogue import Instance, instances
 from graph.formats.readers import load
-from planner.formulation.formulate import question_of
-from planner.formulation.formulation import with_time_bound
+from planner.formulation.formulate import formulate
+from planner.formulation.formulation import with_lower_bound
 from planner.formulation.metrics import overhead
 from planner.request.plan_request import parse_request
 
@@ -44,14 +44,14 @@ class Row:
 
     @property
     def holds(self) -> bool:
-        enough = self.listed is None or self.bound >= self.listed - ALLOWED
+        enough = self.scan is None or self.bound >= self.scan - ALLOWED
         return enough and self.proof == "certified" and (self.best is None or self.bound <= self.best + ROUNDING)
 
     def line(self) -> str:
-        known, best = (" none" if share is None else f"{100 * share:6.3f}" for share in (self.listed, self.best))
+        known, best = (" none" if share is None else f"{100 * share:6.3f}" for share in (self.scan, self.best))
         return (
             f"| {self.instance} | {self.budget} | {100 * self.bound:6.3f} | {known} | {best} | {self.kind} | "
-            f"{self.proof} | {self.seconds:.2f} |{'' if self.holds else ' FAILS'}"
+            f"{self.proof} | {self.seconds:.2f} |{'' if self.is_claimed_by else ' FAILS'}"
         )
 
 
@@ -79,9 +79,9 @@ def main() -> int:
 def bounded(instance: Instance, budget: str, order: str, plan: float | None) -> Row:
     """Our bound for an instance at a budget, beside what is known and the best plan that was stored."""
     request = parse_request({"budget": float(budget), "order": order, "layout": "none", "execute": "no"})
-    question = question_of(load(instance.bytes), request)
+    question = formulate(load(instance.bytes), request)
     began = time.process_time()
-    question = with_time_bound(question)
+    question = with_lower_bound(question)
     seconds = time.process_time() - began
     given = order == "given"
     known = [share for share in (plan, instance.best_known(budget)) if share is not None]  # legal in free order too

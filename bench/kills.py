@@ -38,7 +38,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from app.jobs.interface import FINISHED
 from app.settings import Settings
 from app.store.database import engine_of
-from app.store.integrity_check import walk
+from app.store.integrity_check import check_integrity
 from app.store.records import report_of
 from app.store.store import Store
 from app.store.tables import answers, events, operations, plans
@@ -328,7 +328,7 @@ class Storm:
 
 def wrongs(store: Store, jobs: int, under: Storm) -> list[str]:
     """What the store holds that it should not, or lacks."""
-    wrong = list(walk(store).faults)
+    wrong = list(check_integrity(store).faults)
     if len(under.answered) != 2 * jobs:
         wrong.append(f"{len(under.answered)} of {2 * jobs} questions were answered")
     with store.reading() as connection:

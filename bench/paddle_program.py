@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from graph.formats.paddle.mesh_attributes import CHECKPOINT, MAPPING, MESH, SEPARATE, SHAPE, flat
+from graph.formats.paddle.mesh_attributes import AUTO_PARALLEL_SUFFIX, CHECKPOINT, MAPPING, MESH, MESH_SHAPE, flat_mesh
 from graph.formats.paddle.ops import slots_of
 from graph.formats.paddle.proto import LOD_TENSOR, paddle
 from graph.formats.paddle.write_ops import attribute
@@ -48,11 +48,11 @@ class Program:
         var.type.lod_tensor.tensor.dims.extend(shape)
         self.shapes[name] = tuple(shape)
         if self.mesh is not None:
-            ids, lengths = flat(self.mesh)
-            var.attrs.add(name=MESH + SEPARATE, type=3).ints.extend(ids)
-            var.attrs.add(name=SHAPE, type=3).ints.extend(lengths)
+            ids, lengths = flat_mesh(self.mesh)
+            var.attrs.add(name=MESH + AUTO_PARALLEL_SUFFIX, type=3).ints.extend(ids)
+            var.attrs.add(name=MESH_SHAPE, type=3).ints.extend(lengths)
             mapping = list(cut) if cut is not None else [-1] * len(shape)
-            var.attrs.add(name=MAPPING + SEPARATE, type=3).ints.extend(mapping)
+            var.attrs.add(name=MAPPING + AUTO_PARALLEL_SUFFIX, type=3).ints.extend(mapping)
         return name
 
     def op(
@@ -78,8 +78,8 @@ class Program:
                     target.add(parameter=slot.rstrip("*"), arguments=given)
         plain = [attribute(key, value) for key, value in {**attributes, "op_role": 0}.items()]
         if self.mesh is not None:
-            ids, lengths = flat(self.mesh)
-            plain += [attribute(MESH + SEPARATE, ids), attribute(SHAPE, lengths)]
+            ids, lengths = flat_mesh(self.mesh)
+            plain += [attribute(MESH + AUTO_PARALLEL_SUFFIX, ids), attribute(MESH_SHAPE, lengths)]
         for entry in plain:
             held = op.attrs.add(name=entry["name"], type=entry["type"])
             for key in entry.keys() - {"name", "type"}:

@@ -92,9 +92,9 @@ def walked(document: bytes, stage: Callable[[str], AbstractContextManager[None]]
     """
     from graph.formats.native import writer
     from graph.formats.readers import load
-    from graph.gc_pause import collector_paused
+    from graph.gc_pause import gc_paused
     from planner.formulation import formulate
-    from planner.lowering.realize import realize, sequence
+    from planner.lowering.realize import node_sequence, realize
     from planner.request.plan_request import parse_request
     from planner.search import portfolio
     from planner.verify.checker import check
@@ -102,18 +102,18 @@ def walked(document: bytes, stage: Callable[[str], AbstractContextManager[None]]
 
     warm()
     request = parse_request({"budget": BUDGET, "planner": "greedy", "layout": "none"})
-    with collector_paused():
+    with gc_paused():
         with stage("parse"):
             graph = load(document)
         with stage("lower"):
             question = formulate.question_of(graph, request)
         with stage("greedy"):
             found = portfolio.search(question.lowered.problem, question.goal, "greedy", question.monitor())
-            plan = question.judged(found.order, found.planner)
+            plan = question.evaluated(found.order, found.planner)
         with stage("check"):
             check(question.lowered.problem, question.goal, plan)
         with stage("realize"):
-            rewritten = realize(sequence(question.lowered, plan))
+            rewritten = realize(node_sequence(question.lowered, plan))
         with stage("serialise"):
             size = len(writer.dump(rewritten))
     return {

@@ -117,7 +117,7 @@ def main() -> None:
     said = arguments.parse_args()
     said.folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as full, tempfile.TemporaryDirectory() as empty:
-        store = Store.to_serve(Settings(data=Path(full)))
+        store = Store.open_for_serving(Settings(data=Path(full)))
         fill(store, said.plans)
         for name, size in (("resnet50", 384), ("bert_large", 24), ("lstm", 1024)):
             fit(store, name, "auto", size)

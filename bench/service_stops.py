@@ -26,7 +26,7 @@ from typing import Any
 import msgspec
 
 from app.api.service.service import NO_SHAPES, Service
-from app.jobs.interface import Operation, Question
+from app.jobs.interface import Operation, SolveRequest
 from app.settings import Settings
 from app.store import records
 from bench.catalogue import Instance
@@ -148,11 +148,11 @@ class Serving:
         """Id of the operation; `seed` makes the question another."""
         service, data = self.service, msgspec.json.encode(case.document())
         if case.kind == "layout":
-            question = Question(f"{case.name} {seed}", None, case.fields, kind="layout", data=data)
+            question = SolveRequest(f"{case.name} {seed}", None, case.fields, kind="layout", data=data)
         else:
             payload = {"data": data, "limits": asdict(service.settings.limits()), "shapes": NO_SHAPES}
-            graph_id = records.keep_graph(service.store, service.runner.run("read", payload, PATIENCE_S).result)["id"]
-            question = Question(f"{case.name} {seed}", graph_id, case.fields, kind=case.kind)
+            graph_id = records.save_graph(service.store, service.runner.run("read", payload, PATIENCE_S).result)["id"]
+            question = SolveRequest(f"{case.name} {seed}", graph_id, case.fields, kind=case.kind)
         return service.jobs.submit(question).id
 
     def until(self, id: str, is_there: Callable[[Operation], bool]) -> Operation:

@@ -24,9 +24,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from bench.catalogue import Instance
 from bench.generators import transformer
 from bench.scale import warm_up
-from planner.formulation.formulate import question_of
-from planner.formulation.formulation import Question
-from planner.formulation.training_graph import read, training_graph
+from planner.formulation.formulate import formulate
+from planner.formulation.formulation import Formulation
+from planner.formulation.training_graph import load_model, training_graph
 from planner.request.plan_request import parse_request
 from planner.search import lexicographic
 
@@ -85,15 +85,15 @@ def main() -> int:
     return 1 if late else 0
 
 
-def posed(name: str, planner: str) -> Question:
+def posed(name: str, planner: str) -> Formulation:
     """The question that a document, or a generated one such as transformer(1000), is."""
     generated = re.fullmatch(r"transformer\((\d+)\)", name)
     document = json.dumps(transformer(int(generated[1]))).encode() if generated else Instance(name).bytes
     request = parse_request({"budget": BUDGET, "planner": planner, "search_seconds": 60.0})
-    return question_of(training_graph(document, read(document, request), request)[0], request)
+    return formulate(training_graph(document, load_model(document, request), request)[0], request)
 
 
-def stopped(question: Question, planner: str, after: float) -> Stop:
+def stopped(question: Formulation, planner: str, after: float) -> Stop:
     """A search that is told to stop so many seconds after its start."""
     monitor = question.monitor()
     search = threading.Thread(

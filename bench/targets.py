@@ -22,12 +22,12 @@ from bench.generators import deep_transformer, layered, published_like, transfor
 from bench.paddle_program import transformer as decoder
 from bench.run import resident_bytes
 from graph.formats.readers import load
-from graph.gc_pause import collector_paused
-from planner.formulation.formulate import question_of
-from planner.formulation.formulation import Question, with_time_bound
-from planner.formulation.training_graph import read, training_graph
+from graph.gc_pause import gc_paused
+from planner.formulation.formulate import formulate
+from planner.formulation.formulation import Formulation, with_lower_bound
+from planner.formulation.training_graph import load_model, training_graph
 from planner.problem import liveness
-from planner.problem.alternatives import resolved
+from planner.problem.alternatives import resolve_choices
 from planner.problem.plan import Score
 from planner.request.plan_request import parse_request
 from planner.search import portfolio
@@ -79,11 +79,11 @@ class Case:
         loss = {"loss": "loss"} if self.differentiate else {}
         return {"budget": budget, "order": self.order, "layout": "none", "execute": "no", **loss}
 
-    def question(self, seconds: float, seed: int, **fields: object) -> Question:
+    def question(self, seconds: float, seed: int, **fields: object) -> Formulation:
         request = parse_request({**self.fields(), "search_seconds": seconds, "seed": seed, **fields})
         model = self.document()
-        graph = training_graph(model, read(model, request), request)[0] if self.differentiate else load(model)
-        return question_of(graph, request)
+        graph = training_graph(model, load_model(model, request), request)[0] if self.differentiate else load(model)
+        return formulate(graph, request)
 
 
 def extra(case: Case, seconds: float, seed: int) -> float:
@@ -93,7 +93,7 @@ def extra(case: Case, seconds: float, seed: int) -> float:
 
 
 @cache
-@collector_paused()  # as `pipeline.solve` is
+@gc_paused()  # as `pipeline.solve` is
 def reached(case: Case, seconds: float, seed: int) -> Reached:
     """What `auto` finds; every plan is checked, outside the time."""
     case.document()
@@ -109,7 +109,7 @@ def reached(case: Case, seconds: float, seed: int) -> Reached:
             first.append(time.perf_counter() - began)
 
     found = portfolio.search(problem, question.goal, "auto", question.monitor(improved))
-    plan = question.judged(found.order, found.planner, found.choices)
+    plan = question.evaluated(found.order, found.planner, found.choices)
     elapsed = time.perf_counter() - began
     check(problem, question.goal, plan)
     over = plan.score.bytes_over_budget > 0
@@ -120,7 +120,7 @@ def reached(case: Case, seconds: float, seed: int) -> Reached:
 @cache
 def proven(case: Case) -> float:
     """The proven bound of a case in percent; the catalogue's where that is higher."""
-    question = with_time_bound(case.question(10.0, 0))
+    question = with_lower_bound(case.question(10.0, 0))
     return 100 * (question.bound.cost / question.baseline_cost - 1)
 
 
@@ -130,7 +130,7 @@ def _reducible_budget(case: Case) -> int:
     whole = replace(case, of_reducible=False)
     lowest = whole.question(20.0, 0, budget=0)
     found = portfolio.search(lowest.lowered.problem, lowest.goal, "greedy", lowest.monitor())
-    low = liveness.peak(resolved(lowest.lowered.problem, found.choices), found.order)
+    low = liveness.peak(resolve_choices(lowest.lowered.problem, found.choices), found.order)
     high = lowest.baseline.score.peak_bytes
     return low + int(case.budget * (high - low))
 
@@ -390,7 +390,7 @@ STOPPED_AFTER = (0.05, 0.3, 0.8, 1.7, 3.1)
 
 
 @cache
-@collector_paused()
+@gc_paused()
 def slowest_stop(case: Case, seed: int) -> float:
     """The longest that a search still took after it was asked to stop."""
     question = case.question(10.0, seed)
@@ -435,14 +435,14 @@ def _curve_excess(case: Case, seconds: float, seed: int) -> float:
     """Points by which a plan of more memory takes longer; MISSED when the curve takes longer than `seconds`."""
     began, values = time.perf_counter(), []
     question = case.question(seconds, seed)
-    seeds: list[portfolio.Found] = []
+    seeds: list[portfolio.Candidate] = []
     for place, part in enumerate(CURVE):
         left = seconds - 0.1 - (time.perf_counter() - began)
         budget = int(part * question.baseline.score.peak_bytes)
         goal = replace(question.goal, budget_bytes=budget, seconds=max(0.01, left / (len(CURVE) - place)))
         at = replace(question, goal=goal)
         seeds.append(portfolio.search(at.lowered.problem, goal, "auto", at.monitor(), seeds))
-        score = at.judged(seeds[-1].order, seeds[-1].planner, seeds[-1].choices).score
+        score = at.evaluated(seeds[-1].order, seeds[-1].planner, seeds[-1].choices).score
         values.append(MISSED if score.bytes_over_budget else 100 * (score.cost / question.baseline_cost - 1))
     if time.perf_counter() - began > seconds:
         return MISSED

@@ -29,9 +29,9 @@ import msgspec
 
 import remat
 from app.client.blocking import Client
-from app.render.text import size, table
-from app.zoo.build import build, chosen
-from app.zoo.manifest import NAME, parse, written
+from app.render.text import format_bytes, table
+from app.zoo.build import build_zoo, select_networks
+from app.zoo.manifest import FILE_NAME, encode_manifest, parse
 from bench.batches import Served
 from bench.processes import below
 
@@ -69,15 +69,15 @@ def zoo_of(zoo: Path | None, names: Sequence[str], sizes: int, folder: Path) -> 
     folder.mkdir(exist_ok=True)
     if zoo is None:
         zoo = folder
-        build(chosen(names), folder, lambda line: print(line, file=sys.stderr))
-    manifest = parse((zoo / NAME).read_bytes(), str(zoo))
+        build_zoo(select_networks(names), folder, lambda line: print(line, file=sys.stderr))
+    manifest = parse((zoo / FILE_NAME).read_bytes(), str(zoo))
     models = tuple(
         msgspec.structs.replace(model, file=str((zoo / model.file).absolute()), batches=model.batches[:sizes])
         for model in manifest.models
         if not names or model.name in names
     )
-    (folder / NAME).write_bytes(written(msgspec.structs.replace(manifest, models=models)))
-    return folder / NAME
+    (folder / FILE_NAME).write_bytes(encode_manifest(msgspec.structs.replace(manifest, models=models)))
+    return folder / FILE_NAME
 
 
 def by_command(engine: str, models: Path, folder: Path, given: argparse.Namespace, more: list[str]) -> dict[str, Any]:
@@ -219,7 +219,7 @@ def told(plans: dict[str, dict[str, Any]], folder: Path) -> int:
                 f"{100 * row['saved']:.1f}%",
                 f"{100 * row['overhead']:.1f}%",
                 *(f"{plans[engine][name]['row']['seconds']:.1f}" if name in plans[engine] else "" for engine in plans),
-                "" if item["memory"] is None else size(item["memory"]),
+                "" if item["memory"] is None else format_bytes(item["memory"]),
                 "no" if differing else "yes",
             )
         )

@@ -1,4 +1,4 @@
-"""Passes that take long ask as they go whether anybody still waits: `check`, or a loop over `until_stopped(nodes)`.
+"""Cancellation of long passes: `check_cancelled` at intervals, or a loop over `cancellable(nodes)`.
 
     with heeding(cancel):                   # an event that another thread sets
         graph = differentiate(graph, ...)   # raises Stopped some nodes after it is set
@@ -15,13 +15,13 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TypeVar
 
-#: Calls of `check` that a set event lets pass in one stage: a small graph still comes to its first plan.
-SPARE = 1000
+#: Calls of `check_cancelled` that a set event lets pass in one stage: a small graph still comes to its first plan.
+GRACE_CHECKS = 1000
 
 T = TypeVar("T")
 
 
-class Stopped(Exception):
+class CancellationError(Exception):
     """Told to stop before there was anything to keep."""
 
     def __init__(self, said: str = "stopped before there was anything to keep"):
@@ -29,45 +29,45 @@ class Stopped(Exception):
 
 
 @dataclass(slots=True)
-class _Heeded:
+class _CancelScope:
     event: threading.Event
     spare: int
 
 
-_HEEDED: ContextVar[_Heeded | None] = ContextVar("heeded", default=None)
+_CANCEL_SCOPE: ContextVar[_CancelScope | None] = ContextVar("heeded", default=None)
 
 
 @contextmanager
-def heeding(event: threading.Event | None, spare: int = 0) -> Iterator[None]:
-    """Within, `check` raises Stopped once the event is set, but for `spare` calls; None: what was heeded before."""
-    before = _HEEDED.set(_HEEDED.get() if event is None else _Heeded(event, spare))
+def cancellation_scope(event: threading.Event | None, spare: int = 0) -> Iterator[None]:
+    """Scope in which `check_cancelled` raises once `event` is set, after `spare` calls; None: the outer scope."""
+    before = _CANCEL_SCOPE.set(_CANCEL_SCOPE.get() if event is None else _CancelScope(event, spare))
     try:
         yield
     finally:
-        _HEEDED.reset(before)
+        _CANCEL_SCOPE.reset(before)
 
 
-def check() -> None:
+def check_cancelled() -> None:
     """Raise Stopped when nobody waits any longer. Costs a tenth of a microsecond."""
-    heeded = _HEEDED.get()
+    heeded = _CANCEL_SCOPE.get()
     if heeded is not None and heeded.event.is_set():
         heeded.spare -= 1
         if heeded.spare < 0:
-            raise Stopped
+            raise CancellationError
 
 
-def until_stopped(items: Iterable[T]) -> Iterator[T]:
-    """The items, with a `check` before each."""
+def cancellable(items: Iterable[T]) -> Iterator[T]:
+    """The items, with a `check_cancelled` before each."""
     for item in items:
-        check()
+        check_cancelled()
         yield item
 
 
-def unless_stopped(event: threading.Event | None, act: Callable[[T], T], thing: T) -> T:
+def unless_cancelled(event: threading.Event | None, act: Callable[[T], T], thing: T) -> T:
     """What `act` makes of a thing that is good as it is: the thing itself where the event is set before that ends."""
     try:
-        with heeding(event):
-            check()
+        with cancellation_scope(event):
+            check_cancelled()
             return act(thing)
-    except Stopped:
+    except CancellationError:
         return thing

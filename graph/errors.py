@@ -13,14 +13,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-MOST_FINDINGS = 10
-LONGEST_QUOTE = 80
+MAX_FINDINGS = 10
+MAX_QUOTE_LENGTH = 80
 
 
 def quoted(text: str) -> str:
     """The text in quotes for a message, cut in the middle when it is long."""
-    if len(text) > LONGEST_QUOTE:
-        half = LONGEST_QUOTE // 2
+    if len(text) > MAX_QUOTE_LENGTH:
+        half = MAX_QUOTE_LENGTH // 2
         return f"{text[:half]!r}...{text[-8:]!r} ({len(text)} characters)"
     return repr(text)
 
@@ -50,7 +50,7 @@ class BadGraph(GraphError):
     """
 
     def __init__(self, findings: Sequence[Finding], left_out: int = 0, excerpt: str = ""):
-        self.findings = tuple(findings[:MOST_FINDINGS])
+        self.findings = tuple(findings[:MAX_FINDINGS])
         self.excerpt = excerpt
         self.left_out = left_out + len(findings) - len(self.findings)
         more = f"\n... and {self.left_out} more" if self.left_out else ""
@@ -74,13 +74,13 @@ class Findings:
 
     def add(self, code: str, path: str, found: str, expected: str, remedy: str) -> None:
         self.count += 1
-        if len(self.kept) < MOST_FINDINGS:
+        if len(self.kept) < MAX_FINDINGS:
             self.kept.append(Finding(code, path, found, expected, remedy))
 
     def add_all(self, error: BadGraph) -> None:
         """Take over what another reader found."""
         self.count += len(error.findings) + error.left_out
-        self.kept.extend(error.findings[: MOST_FINDINGS - len(self.kept)])
+        self.kept.extend(error.findings[: MAX_FINDINGS - len(self.kept)])
 
     def settle(self, excerpt: str = "") -> None:
         """Nothing when nothing was found, else BadGraph."""

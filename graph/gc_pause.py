@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 
 @contextmanager
-def collector_paused() -> Iterator[None]:
+def gc_paused() -> Iterator[None]:
     """No garbage collection meanwhile: records by the million without cycles would be visited again and again."""
     was_running = gc.isenabled()
     gc.disable()

@@ -22,7 +22,7 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
-class Shapes:
+class ShapeOverrides:
     """Shapes a caller sets: `--input NAME=16x3x224x224`, `--batch N`, `--dim N=8`."""
 
     inputs: Mapping[str, tuple[int, ...]] = field(default_factory=lambda: EMPTY)

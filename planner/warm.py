@@ -10,7 +10,7 @@ from planner.algorithms.greedy import gap_kernels, trim_kernels
 from planner.layout import canonical_kernels
 from planner.problem import liveness_kernels
 
-ALL = (
+KERNEL_SETS = (
     gap_kernels.KERNELS,
     trim_kernels.KERNELS,
     move_kernels.KERNELS,
@@ -23,14 +23,14 @@ ALL = (
 def warm() -> float:
     """Seconds it took to have all kernels in machine code."""
     started = time.monotonic()
-    for kernels in ALL:
+    for kernels in KERNEL_SETS:
         kernels.compiled()
     return time.monotonic() - started
 
 
-def load() -> None:
+def load_cached() -> None:
     """Have the kernels that are on the disk in machine code; what would have to be compiled is left."""
-    for kernels in ALL:
+    for kernels in KERNEL_SETS:
         if kernels.is_on_disk():
             kernels.compiled()
 

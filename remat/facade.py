@@ -20,7 +20,7 @@ from planner.pipeline import fit as fits
 from planner.pipeline.solve import solve
 from planner.report import saved_report
 from planner.request.curve_and_fit_request import parse_curve, parse_fit
-from planner.request.field_parsers import unknown
+from planner.request.field_parsers import unknown_field
 from planner.request.plan_request import DEFAULT_OVERHEAD, PARSERS, parse_request
 from remat.errors import BadInput, Stopped
 from remat.report import Report
@@ -76,7 +76,7 @@ def plan(
         outcome = solve(_read(model), parse_request(fields), cancel=cancel)
     except (BadGraph, BadRequest) as error:
         raise BadInput(error.findings) from None
-    except cancellation.Stopped:
+    except cancellation.CancellationError:
         raise Stopped from None
     if outcome.report["plan"]["stopped"]:
         raise Stopped(Report(outcome))
@@ -112,7 +112,7 @@ def curve(
         return curves.curve(_read(model), asked, cancel=cancel).document
     except (BadGraph, BadRequest) as error:
         raise BadInput(error.findings) from None
-    except cancellation.Stopped:
+    except cancellation.CancellationError:
         raise Stopped from None
 
 
@@ -147,7 +147,7 @@ def fit(
         return fits.fit(_read(model), parse_fit(fields), cancel=cancel).document
     except (BadGraph, BadRequest) as error:
         raise BadInput(error.findings) from None
-    except cancellation.Stopped:
+    except cancellation.CancellationError:
         raise Stopped from None
 
 
@@ -189,25 +189,25 @@ def batch(
     """
     from app.errors import BadUsage
     from app.sweep import executors
-    from app.sweep.items import items_of, models_of
-    from app.sweep.run import outcomes
+    from app.sweep.items import expand_items, find_models
+    from app.sweep.run import run_items
 
     stop = cancel or threading.Event()
     named = [models] if isinstance(models, str | os.PathLike) else models
     try:
-        found = [model for name in named for model in models_of(Path(name))]
-        items = items_of(found, budgets, planners, seeds, batch_sizes, _wire(request))
+        found = [model for name in named for model in find_models(Path(name))]
+        items = expand_items(found, budgets, planners, seeds, batch_sizes, _wire(request))
     except BadRequest as error:
         raise BadInput(error.findings) from None
     except BadUsage as error:
         raise ValueError(str(error)) from None
     if executor is not None:
-        engine = executors.of(executor)
+        engine = executors.executor_engine(executor)
     else:
-        engine = executors.local(workers or os.cpu_count() or 1, None, stop)
+        engine = executors.local_engine(workers or os.cpu_count() or 1, None, stop)
     rows = {}
     try:
-        for outcome in outcomes(items, engine, stop):
+        for outcome in run_items(items, engine, stop):
             report = None if outcome.report is None else json.loads(outcome.report)
             rows[outcome.item.key] = {**outcome.row, "report": report}
     except BaseException:
@@ -249,6 +249,6 @@ def _wire(keywords: Mapping[str, Any]) -> dict[str, Any]:
     """The request fields as the wire format names them. Raises BadInput for a keyword that is no field."""
     known = {name: parser for name, parser in PARSERS.items() if name not in WIRE_NAMES.values()}
     known |= {name: PARSERS[wire_name] for name, wire_name in WIRE_NAMES.items()}
-    if findings := [unknown(name, name, known) for name in keywords if name not in known and name not in PARSERS]:
+    if findings := [unknown_field(name, name, known) for name in keywords if name not in known and name not in PARSERS]:
         raise BadInput(tuple(findings))
     return {WIRE_NAMES.get(name, name): value for name, value in keywords.items()}

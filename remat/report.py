@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 
-from app.atomic_files import write_whole
+from app.atomic_files import write_atomic
 
 if TYPE_CHECKING:
     from graph.ir import Graph
@@ -140,7 +140,7 @@ class Report(Mapping[str, Any]):
         """Write the report and its source graph to one file, which `remat verify` accepts. Atomic. Raises OSError."""
         from graph.formats.native.writer import document
 
-        write_whole(Path(path), json.dumps({**self._report, "source": document(self.source)}).encode())
+        write_atomic(Path(path), json.dumps({**self._report, "source": document(self.source)}).encode())
 
     @property
     def _plan(self) -> dict[str, Any]:

@@ -131,7 +131,7 @@ class BatchFields(SharedFields, ShareFields, ReportFields, total=False):
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-def described(table: type) -> dict[str, tuple[Any, Any, str]]:
+def describe_fields(table: type) -> dict[str, tuple[Any, Any, str]]:
     """Name -> (type, default, description) of each field of a table, in order."""
     hints = typing.get_type_hints(table, include_extras=True)
     defaults = _defaults()
@@ -156,7 +156,7 @@ def request_keywords(table: type, **other_defaults: Any) -> Callable[[F], F]:
         own = [p for p in signature.parameters.values() if p.kind is not inspect.Parameter.VAR_KEYWORD]
         rows = {
             name: (kind, other_defaults.get(name, default), text)
-            for name, (kind, default, text) in described(table).items()
+            for name, (kind, default, text) in describe_fields(table).items()
         }
         keywords = [
             inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)

@@ -9,7 +9,7 @@ from typing import Any
 from graph.builder.builder import Builder
 from graph.formats.caffe2.ops import CAFFE2
 from graph.ir import Graph, Role, TensorType
-from graph.recurrent import RecurrentNet, State, StepOp, add_recurrent, add_unrolled, cell
+from graph.recurrent import RecurrentNet, RecurrentState, StepOp, add_recurrent, add_unrolled, cell_net
 
 
 @dataclass
@@ -17,7 +17,7 @@ class Cell:
     """One kind of net: its step, its states and the shapes of everything around it."""
 
     ops: list[StepOp]
-    states: list[State]
+    states: list[RecurrentState]
     sequences: dict[str, str]
     shapes: dict[str, tuple[int, ...]]
     outputs: list[str]
@@ -26,7 +26,7 @@ class Cell:
     integers: dict[str, list[int]] = field(default_factory=dict)
 
     def net(self, name: str = "rnn", recompute: Sequence[str] = ()) -> RecurrentNet:
-        return cell(
+        return cell_net(
             name, self.ops, self.sequences, self.states, self.outputs, timestep=self.timestep, recompute=recompute
         )
 
@@ -57,7 +57,7 @@ def multiplicative(steps: int = 3, rows: int = 2, size: int = 3, layers: int = 1
     below = "input_t"
     for k in range(layers):
         ops.append(op("Mul", f"{below} out_{k}_prev", f"out_{k}"))
-        states.append(State(f"out_{k}_prev", f"initial_{k}", f"out_{k}"))
+        states.append(RecurrentState(f"out_{k}_prev", f"initial_{k}", f"out_{k}"))
         shapes[f"initial_{k}"] = (1, rows, size)
         outputs += [f"out_{k}_all", f"out_{k}_last"]
         below = f"out_{k}"
@@ -83,7 +83,7 @@ def lstm(
         ops.append(
             op("LSTMUnit", f"{h}_prev {c}_prev {gates} {ends}", f"{h} {c}", forget_bias=0.5, drop_states=int(drop))
         )
-        states += [State(f"{h}_prev", f"{h}_init", h), State(f"{c}_prev", f"{c}_init", c)]
+        states += [RecurrentState(f"{h}_prev", f"{h}_init", h), RecurrentState(f"{c}_prev", f"{c}_init", c)]
         shapes |= {
             f"{gates}_w": (4 * size, size),
             f"{gates}_b": (4 * size,),
@@ -122,7 +122,7 @@ def milstm(steps: int = 4, rows: int = 3, size: int = 2) -> Cell:
         "hidden_init": (1, rows, size),
         "cell_init": (1, rows, size),
     }
-    states = [State("hidden_prev", "hidden_init", "hidden"), State("cell_prev", "cell_init", "cell")]
+    states = [RecurrentState("hidden_prev", "hidden_init", "hidden"), RecurrentState("cell_prev", "cell_init", "cell")]
     outputs = ["hidden_all", "hidden_last", "cell_all", "cell_last"]
     return Cell(ops, states, {"input_t": "input"}, shapes, outputs, "timestep", ["wh", "a", "b1", "b2", "gates"])
 
@@ -164,7 +164,7 @@ def gru(steps: int = 4, rows: int = 3, size: int = 2, lengths: Sequence[int] = (
     integers = {"seq_lengths": list(lengths)} if lengths else {}
     return Cell(
         ops,
-        [State("hidden_prev", "hidden_init", "hidden")],
+        [RecurrentState("hidden_prev", "hidden_init", "hidden")],
         {"input_t": "input"},
         shapes,
         ["hidden_all", "hidden_last"],
@@ -211,9 +211,9 @@ def attention(steps: int = 3, rows: int = 2, size: int = 4, source: int = 5) -> 
         "context_b": (wide,),
     }
     states = [
-        State("hidden_prev", "hidden_init", "hidden"),
-        State("cell_prev", "cell_init", "cell"),
-        State("context_prev", "context_init", "context"),
+        RecurrentState("hidden_prev", "hidden_init", "hidden"),
+        RecurrentState("cell_prev", "cell_init", "cell"),
+        RecurrentState("context_prev", "context_init", "context"),
     ]
     outputs = ["hidden_all", "hidden_last", "cell_all", "cell_last", "context_all", "context_last"]
     block = ["query", "scored", "logits", "scores", "by_row", "weights", "weights_3d", "keys", "context_by_row"]

@@ -14,7 +14,7 @@ from app.api.main import create_app
 from app.api.schemas.plans import Differentiate, GradientRule
 from app.settings import Settings
 from app.store.tables import metadata
-from graph.autodiff.resolve_names import Options
+from graph.autodiff.resolve_names import GradientOptions
 from planner.algorithms import PLANNERS
 from planner.problem import Problem
 from planner.problem.plan import Lifetimes, Plan
@@ -65,7 +65,7 @@ def test_every_planner_and_runtime_is_described() -> None:
 def test_every_field_of_a_differentiation_is_described() -> None:
     text = page("gradients.md") + page("training.md")
     fields = [*Differentiate.model_fields, *GradientRule.model_fields]
-    assert {field.name for field in dataclasses.fields(Options)} <= set(fields)
+    assert {field.name for field in dataclasses.fields(GradientOptions)} <= set(fields)
     assert not [name for name in fields if f"`{name}`" not in text]
 
 

@@ -14,23 +14,23 @@ from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 from starlette.routing import Match
 
-from app.api.auth.batch_access import BatchVault
-from app.api.auth.middleware import Gate
-from app.api.auth.tenant_view import Access
-from app.api.middleware.admission import Door
-from app.api.middleware.head import Heads
-from app.api.middleware.request_id import Visits
+from app.api.auth.batch_access import BatchKeyStore
+from app.api.auth.middleware import AuthMiddleware
+from app.api.auth.tenant_view import AccessControl
+from app.api.middleware.admission import AdmissionMiddleware
+from app.api.middleware.head import HeadMiddleware
+from app.api.middleware.request_id import RequestIdMiddleware
 from app.api.routes import ROUTERS, only_known_parameters
 from app.api.service.service import Service
 from app.api.wire import openapi
 from app.atomic_files import CannotWrite
 from app.catalogue import versions
-from app.errors import PROBLEM_TYPE, AppError, Problem, headers_of, problem, problem_of
-from app.pages.frame import fault, wants_page
+from app.errors import PROBLEM_TYPE, AppError, ProblemDetails, headers_of, problem_body, to_problem
+from app.pages.frame import error_page, wants_page
 from app.pages.routes import PAGES
 from app.settings import Settings
 from app.telemetry import export
-from graph.cancellation import Stopped
+from graph.cancellation import CancellationError
 from graph.errors import Finding, GraphError
 from planner.errors import PlannerError
 
@@ -39,7 +39,7 @@ log = logging.getLogger(__name__)
 TITLES = {404: ("not_found", "There is no such path"), 405: ("method_not_allowed", "This path has other methods")}
 
 
-def create_app(settings: Settings | None = None, access: Access | None = None) -> FastAPI:
+def create_app(settings: Settings | None = None, access: AccessControl | None = None) -> FastAPI:
     """The application over the store that `settings` name; its work ends with the lifespan.
 
     With `access` every caller needs a key and sees what is their tenant's.
@@ -71,18 +71,18 @@ def create_app(settings: Settings | None = None, access: Access | None = None) -
     )
     app.state.service, app.state.watching, app.state.access = service, watching, access
     if access is not None:  # the last one added stands before the others
-        access.vault = BatchVault(access.vault, service.store)
-        app.add_middleware(Gate, access=access)
-    app.add_middleware(Door, admission=service.admission)
-    app.add_middleware(Heads)
-    app.add_middleware(Visits, failed=_failed)
+        access.key_store = BatchKeyStore(access.key_store, service.store)
+        app.add_middleware(AuthMiddleware, access=access)
+    app.add_middleware(AdmissionMiddleware, admission=service.admission)
+    app.add_middleware(HeadMiddleware)
+    app.add_middleware(RequestIdMiddleware, failed=_failed)
     for router in (*ROUTERS, *PAGES):
         app.include_router(router)
-    for kind in (AppError, Problem, GraphError, PlannerError, CannotWrite, Stopped):
+    for kind in (AppError, ProblemDetails, GraphError, PlannerError, CannotWrite, CancellationError):
         app.add_exception_handler(kind, _told)
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(HTTPException, _refused)
-    app.openapi = lambda: openapi.document_of(app)  # type: ignore[method-assign]
+    app.openapi = lambda: openapi.openapi_document(app)  # type: ignore[method-assign]
     return app
 
 
@@ -91,23 +91,23 @@ def _answer(body: dict[str, object], headers: dict[str, str]) -> Response:
 
 
 async def _told(request: Request, error: Exception) -> Response:
-    return _answer(problem_of(error, request.url.path), headers_of(error))
+    return _answer(to_problem(error, request.url.path), headers_of(error))
 
 
 async def _failed(request: Request, error: Exception) -> Response:
     log.error("path=%s event=failed", request.url.path, exc_info=error)
-    return _answer(problem_of(error, request.url.path), {})
+    return _answer(to_problem(error, request.url.path), {})
 
 
 async def _refused(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     code, title = TITLES.get(error.status_code, ("refused", str(error.detail)))
     detail = f"{request.method} {request.url.path[:200]} is not answered; /docs lists what is"
-    body = problem(error.status_code, code, title, detail, request.url.path)
+    body = problem_body(error.status_code, code, title, detail, request.url.path)
     headers = dict(error.headers or {})
     if error.status_code == 405 and (allowed := _methods(request)):
         headers["Allow"] = ", ".join(allowed)
-    return fault(request, body, headers) if wants_page(request) else _answer(body, headers)
+    return error_page(request, body, headers) if wants_page(request) else _answer(body, headers)
 
 
 def _methods(request: Request) -> list[str]:
@@ -138,5 +138,5 @@ async def _invalid(request: Request, error: Exception) -> Response:
         for fault in error.errors()
     ]
     detail = "\n".join(str(finding) for finding in findings)
-    body = problem(422, "bad_parameter", "A parameter breaks a rule", detail, request.url.path, findings=findings)
+    body = problem_body(422, "bad_parameter", "A parameter breaks a rule", detail, request.url.path, findings=findings)
     return _answer(body, {})

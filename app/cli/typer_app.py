@@ -24,13 +24,13 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.add_typer(keys, name="keys")
-INTERRUPTED = 3
+EXIT_INTERRUPTED = 3
 
 
 @app.command()
-@options.with_options(options.OF_PLAN)
+@options.with_options(options.PLAN_OPTIONS)
 def plan(
-    model: options.Model,
+    model: options.ModelFile,
     budget: options.Budget = None,
     max_overhead: options.MaxOverhead = None,
     fits: options.Fits = None,
@@ -51,7 +51,7 @@ def plan(
     **flags: Any,
 ) -> int:
     """Plan a model under a budget; write the report and the rewritten graph."""
-    from app.cli.commands.plan import Files, run
+    from app.cli.commands.plan import OutputFiles, run
 
     flags |= {
         "budget": budget,
@@ -65,14 +65,14 @@ def plan(
         "share_buffers": share_buffers,
         "gradient_events": gradient_events,
     }
-    options.not_both_json_and_drawn(as_json, draw)
-    return run(model, options.request_fields(request, flags), Files(output, graph, source, plot), as_json, draw)
+    options.reject_json_with_draw(as_json, draw)
+    return run(model, options.request_fields(request, flags), OutputFiles(output, graph, source, plot), as_json, draw)
 
 
 @app.command()
-@options.with_options(options.OF_PLAN)
+@options.with_options(options.PLAN_OPTIONS)
 def curve(
-    model: options.Model,
+    model: options.ModelFile,
     budgets: options.Budgets = None,
     request: options.RequestFile = None,
     draw: options.Draw = None,
@@ -83,18 +83,18 @@ def curve(
     """Plan a model at several budgets: the least time within each, and the bound beside it."""
     from app.cli.commands.curve import run
 
-    options.not_both_json_and_drawn(as_json, draw)
-    fields = options.request_fields(request, flags | {"budgets": options.listed(budgets)})
+    options.reject_json_with_draw(as_json, draw)
+    fields = options.request_fields(request, flags | {"budgets": options.split_list(budgets)})
     return run(model, fields, as_json, draw, plot)
 
 
 @app.command()
-@options.with_options(options.OF_SEARCH)
+@options.with_options(options.SEARCH_OPTIONS)
 def fit(
-    model: options.Model,
-    budget: options.Memory = None,
+    model: options.ModelFile,
+    budget: options.FitBudget = None,
     fits: options.Fits = None,
-    max_overhead: options.MostOverhead = None,
+    max_overhead: options.FitMaxOverhead = None,
     grow: options.Grow = None,
     request: options.RequestFile = None,
     output: options.Output = None,
@@ -111,9 +111,9 @@ def fit(
 
 
 @app.command()
-@options.with_options(options.OF_MODEL)
+@options.with_options(options.MODEL_OPTIONS)
 def info(
-    model: options.Model,
+    model: options.ModelFile,
     request: options.RequestFile = None,
     versions: options.Versions = False,
     as_json: options.Json = False,
@@ -143,7 +143,7 @@ def layout(
 
 
 @app.command()
-def explain(plan: options.Plan, as_json: options.Json = False) -> int:
+def explain(plan: options.PlanFile, as_json: options.Json = False) -> int:
     """Show what each recomputation of a saved plan frees and costs."""
     from app.cli.commands.explain import run
 
@@ -152,21 +152,21 @@ def explain(plan: options.Plan, as_json: options.Json = False) -> int:
 
 @app.command()
 def verify(
-    plan: options.Plan,
+    plan: options.PlanFile,
     certificate: options.Certificate = False,
     output: options.Claims = None,
     as_json: options.Json = False,
 ) -> int:
     """Check a saved plan again from its source, or the proof of its bound; exit 1 when it is not what it says."""
-    from app.cli.commands.verify import prove, run
+    from app.cli.commands.verify import run, verify_certificate
 
-    return prove(plan, output, as_json) if certificate or output is not None else run(plan, as_json)
+    return verify_certificate(plan, output, as_json) if certificate or output is not None else run(plan, as_json)
 
 
 @app.command()
 def check(
-    plan: options.Plan,
-    model: options.Model,
+    plan: options.PlanFile,
+    model: options.ModelFile,
     max_drift: Annotated[
         str, typer.Option("--max-drift", metavar="SHARE", help="Growth of a peak or a time that may pass.")
     ] = "2%",
@@ -202,7 +202,7 @@ def convert(
     """Write a model in another format, chosen by the extension, after passes such as '{"pass": "prune"}'."""
     from app.cli.commands.convert import run
 
-    return run(source, target, options.shapes(batch, inputs, dims), transform)
+    return run(source, target, options.parse_shapes(batch, inputs, dims), transform)
 
 
 @app.command()
@@ -221,7 +221,7 @@ def zoo(
 
 
 @app.command()
-@options.with_options(options.OF_BATCH)
+@options.with_options(options.BATCH_OPTIONS)
 def batch(
     models: Annotated[
         str, typer.Argument(metavar="FOLDER|MANIFEST|GLOB", help="Models, or a manifest of `remat zoo`.")
@@ -235,7 +235,10 @@ def batch(
         str | None, typer.Option(metavar="N,...", help="Leading lengths; a manifest's own unless told.")
     ] = None,
     engine: Annotated[
-        str, typer.Option(metavar="WHERE", help="local, or server.", autocompletion=completion.of("local", "server"))
+        str,
+        typer.Option(
+            metavar="WHERE", help="local, or server.", autocompletion=completion.complete_from("local", "server")
+        ),
     ] = "local",
     server: options.Server = None,
     workers: Annotated[
@@ -251,14 +254,17 @@ def batch(
     **flags: Any,
 ) -> int:
     """Plan many models at several budgets; what has ended is kept, whatever happens."""
-    from app.cli.commands.batch import Asked, run
+    from app.cli.commands.batch import BatchOptions, run
 
     fields = options.request_fields(request, flags)
-    seed_list, size_list = options.whole_numbers(seeds, "--seeds"), options.whole_numbers(batch_sizes, "--batch-sizes")
-    asked = Asked(
+    seed_list, size_list = (
+        options.parse_integers(seeds, "--seeds"),
+        options.parse_integers(batch_sizes, "--batch-sizes"),
+    )
+    asked = BatchOptions(
         models,
-        options.listed(budgets) or [],
-        options.listed(planners) or [],
+        options.split_list(budgets) or [],
+        options.split_list(planners) or [],
         seed_list,
         size_list,
         engine,
@@ -379,23 +385,23 @@ def run(arguments: list[str]) -> int:
     except typer.TyperException as error:
         return _told(_usage(error), as_json, 2)
     except (KeyboardInterrupt, typer.Abort):
-        return INTERRUPTED
+        return EXIT_INTERRUPTED
     except Exception as error:
-        from app.errors import problem_of, row_of
+        from app.errors import error_row, to_problem
 
-        exit_code = row_of(error).exit_code
-        if row_of(error).error is BaseException:
+        exit_code = error_row(error).exit_code
+        if error_row(error).error is BaseException:
             import traceback
 
             traceback.print_exc()
-        return _told(problem_of(error), as_json, exit_code)
+        return _told(to_problem(error), as_json, exit_code)
 
 
 def _usage(error: Any) -> dict[str, Any]:
-    from app.errors import problem
+    from app.errors import problem_body
 
     said = error.format_message() if hasattr(error, "format_message") else str(error)
-    return problem(422, "usage", "The command line cannot be read", f"{said} See remat --help.")
+    return problem_body(422, "usage", "The command line cannot be read", f"{said} See remat --help.")
 
 
 def _told(problem: dict[str, Any], as_json: bool, exit_code: int) -> int:

@@ -19,43 +19,52 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from graph.autodiff.gradients.registry import RULES
+from graph.autodiff.gradients.registry import GRADIENT_RULES
 from graph.errors import BadGraph
-from graph.formats.document.tensor_content import text_of
+from graph.formats.document.tensor_content import encode_array
 from graph.formats.native.writer import canonical
 from graph.formats.readers import importer_of, load
 from graph.ir import Body, Graph, Node, Value, walk
-from graph.ir.names import free_name, unlike
-from graph.limits import Limits, Shapes
+from graph.ir.names import reserve_name, unique_name
+from graph.limits import Limits, ShapeOverrides
 from graph.ops.registry.onnx_fallback import dtype_name
-from graph.ops.registry.registry import known
+from graph.ops.registry.registry import find_op
 from graph.ssa.lookup import find_value
 
 # Imports inside functions: the client plans nothing; onnx is loaded when a graph is read.
 
-ORIGIN = "imported_from"  # annotation by which the service knows a framework's file
+IMPORTER_ANNOTATION = "imported_from"  # annotation by which the service knows a framework's file
 HIDDEN_OPS = "hidden::"  # domain of ops nobody knows, once their names are hashed
-TOKEN = re.compile(r"(?:hidden::)?(h_[0-9a-f]{24})")
+HASHED_NAME = re.compile(r"(?:hidden::)?(h_[0-9a-f]{24})")
 
-MOST_ARGUMENTS = 1024  # elements of a list of whole numbers that is a shape, axes or such
-MOST_SETTINGS = 16  # elements of an attribute that no training changes
+MAX_SHAPE_ELEMENTS = 1024  # elements of a list of whole numbers that is a shape, axes or such
+MAX_ATTRIBUTE_ELEMENTS = 16  # elements of an attribute that no training changes
 #: (op, input) whose numbers say how the op works, not what was learned.
-SETTINGS = frozenset({("Resize", 1), ("Resize", 2), ("Upsample", 1)})
+STRUCTURAL_INPUTS = frozenset({("Resize", 1), ("Resize", 2), ("Upsample", 1)})
 
 #: Annotations the graph room reads: those that hold words and numbers, and those that hold names.
-MEANT = frozenset(
-    {"device", "copied_from", "process_mesh", "dims_mapping", "last_trip_first", "max_trips", "recomputed", ORIGIN}
+KNOWN_ANNOTATIONS = frozenset(
+    {
+        "device",
+        "copied_from",
+        "process_mesh",
+        "dims_mapping",
+        "last_trip_first",
+        "max_trips",
+        "recomputed",
+        IMPORTER_ANNOTATION,
+    }
 )
-NAMING = frozenset({"version_of", "gradient_of", "finalises_gradient_of", "origin", "checkpoints"})
+NAME_ANNOTATIONS = frozenset({"version_of", "gradient_of", "finalises_gradient_of", "origin", "checkpoints"})
 
 #: Fields of a request, and of its `differentiate`, that hold names of values or nodes.
-NAMED_FIELDS = ("loss", "checkpoints", "keep", "recompute")
-NAMED_OPTIONS = ("of", "with_respect_to", "head_gradients", "no_gradient")
+NAME_FIELDS = ("loss", "checkpoints", "keep", "recompute")
+NAME_OPTIONS = ("of", "with_respect_to", "head_gradients", "no_gradient")
 
 Model = str | os.PathLike[str] | bytes | Mapping[str, Any] | Graph
 
 
-class Home:
+class PreparedModel:
     """One model on its way out, and the way back: `document` is all that is sent of it.
 
     Contents of parameters and constants stay, but for shapes, axes and single numbers. With a `names_key`,
@@ -65,13 +74,13 @@ class Home:
     def __init__(self, graph: Graph, names_key: bytes | None = None):
         self._graph = graph
         self._contents: dict[str, np.ndarray] = {}  # sent name -> what stayed
-        self._words = None if names_key is None else _Words(names_key)
+        self._words = None if names_key is None else _NameHasher(names_key)
         self._count = Counter(value.name for part in walk(graph) for value in part.values)
         self._taken = set(self._count)
         self.document = canonical(self._sent(graph, is_outermost=True))
 
     @classmethod
-    def of(cls, model: Model, shapes: Shapes | None = None, names_key: bytes | None = None) -> Home:
+    def of(cls, model: Model, shapes: ShapeOverrides | None = None, names_key: bytes | None = None) -> PreparedModel:
         """The model read here, under these shapes. Raises BadGraph, OSError."""
         if isinstance(model, Graph):
             return cls(model, names_key)
@@ -81,7 +90,7 @@ class Home:
             data = model if isinstance(model, bytes) else Path(model).read_bytes()
         graph, origin = load(data, Limits(), shapes), importer_of(data)
         if origin != "native":  # so that the service differentiates it as it would the file
-            graph = replace(graph, annotations={**graph.annotations, ORIGIN: origin})
+            graph = replace(graph, annotations={**graph.annotations, IMPORTER_ANNOTATION: origin})
         return cls(graph, names_key)
 
     def fields(self, request: Mapping[str, Any]) -> dict[str, Any]:
@@ -89,13 +98,13 @@ class Home:
         fields = dict(request)
         if self._words is None:
             return fields
-        for name in set(NAMED_FIELDS) & set(fields):
+        for name in set(NAME_FIELDS) & set(fields):
             fields[name] = self._referring(fields[name])
         if isinstance(options := fields.get("differentiate"), Mapping):
             fields["differentiate"] = self._options(dict(options))
         return fields
 
-    def restored(self, said: Any) -> Any:
+    def restore(self, said: Any) -> Any:
         """Plain data as the service sent it, with the caller's names, and contents in its graphs."""
         if isinstance(said, Mapping):
             documents = [said, *(said[name] for name in ("source", "graph") if isinstance(said.get(name), Mapping))]
@@ -130,7 +139,7 @@ class Home:
         name = value.name
         stays = value.data is not None and not _is_argument(value.data, uses)
         if stays and not is_outermost and self._count[name] > 1:  # so that its name says whose content it was
-            name = free_name(name, self._taken)
+            name = reserve_name(name, self._taken)
         if self._words is not None:
             name = self._words.hidden(name)
         if stays and value.data is not None:
@@ -145,7 +154,7 @@ class Home:
                     "weights_in_attribute",
                     f"nodes.{node.name}.attributes.{name}",
                     "numbers that may be weights",
-                    f"at most {MOST_SETTINGS} of them",
+                    f"at most {MAX_ATTRIBUTE_ELEMENTS} of them",
                     "make them a constant, whose content stays at home",
                 )
         bodies = {key: Body(self._sent(body.graph), body.captures) for key, body in node.bodies.items()}
@@ -175,8 +184,8 @@ class Home:
             return annotations
         hidden, found = self._words.hidden, {}
         for name, said in annotations.items():
-            key = name if name in MEANT or name in NAMING else hidden(name)
-            found[key] = said if name in MEANT else _mapped(said, hidden)
+            key = name if name in KNOWN_ANNOTATIONS or name in NAME_ANNOTATIONS else hidden(name)
+            found[key] = said if name in KNOWN_ANNOTATIONS else _mapped(said, hidden)
         return found
 
     def _referring(self, said: Any) -> Any:
@@ -191,7 +200,7 @@ class Home:
         return self._words.hidden(text)
 
     def _options(self, options: dict[str, Any]) -> dict[str, Any]:
-        for name in set(NAMED_OPTIONS) & set(options):
+        for name in set(NAME_OPTIONS) & set(options):
             options[name] = _heads(options[name], self._reference)
         for name in ("skip", "row_sparse"):
             if isinstance(options.get(name), list | tuple):
@@ -206,7 +215,7 @@ class Home:
             if row.get("role") == "constant" and row.get("data") is None:
                 content = self._content(row)
                 if content is not None:
-                    row["data"] = text_of(content)
+                    row["data"] = encode_array(content)
         for node in document.get("nodes", ()):
             for body in (node.get("bodies") or {}).values():
                 self._fill(body)
@@ -222,7 +231,7 @@ class Home:
         return content
 
 
-class _Words:
+class _NameHasher:
     """Words and the hashes that stand for them."""
 
     def __init__(self, key: bytes):
@@ -244,11 +253,11 @@ class _Words:
         """The text with words for hashes. Names that are made of several never become one the caller has."""
         if text in self._back:
             return self._back[text]
-        shown = TOKEN.sub(lambda token: self._back.get(token[1], token[0]), text)
+        shown = HASHED_NAME.sub(lambda token: self._back.get(token[1], token[0]), text)
         if shown == text or text.startswith(HIDDEN_OPS) or any(map(str.isspace, text)):
             return shown
         if text not in self._derived:
-            self._derived[text] = unlike(shown, self._words)
+            self._derived[text] = unique_name(shown, self._words)
             self._words.add(self._derived[text])
         return self._derived[text]
 
@@ -275,7 +284,7 @@ def _heads(said: Any, change: Callable[[str], str]) -> Any:
 
 def _is_known(op: str) -> bool:
     """Whether the op's name is everybody's."""
-    if known(op) is not None or op in RULES or op.startswith("remat::"):
+    if find_op(op) is not None or op in GRADIENT_RULES or op.startswith("remat::"):
         return True
     from onnx import defs
 
@@ -285,16 +294,16 @@ def _is_known(op: str) -> bool:
 
 def _is_argument(data: np.ndarray, uses: set[tuple[str, int]]) -> bool:
     """Whether shapes or gradients depend on the content: single numbers, shapes, axes and the like."""
-    if data.size <= 1 or (uses and uses <= SETTINGS):
+    if data.size <= 1 or (uses and uses <= STRUCTURAL_INPUTS):
         return True
-    return data.ndim == 1 and data.size <= MOST_ARGUMENTS and data.dtype in (np.int64, np.int32, np.bool_)
+    return data.ndim == 1 and data.size <= MAX_SHAPE_ELEMENTS and data.dtype in (np.int64, np.int32, np.bool_)
 
 
 def _holds_weights(attribute: Any) -> bool:
     if isinstance(attribute, np.ndarray):
         return attribute.size > 1 and not _is_argument(attribute, set())
     if isinstance(attribute, bytes):
-        return len(attribute) > MOST_SETTINGS
+        return len(attribute) > MAX_ATTRIBUTE_ELEMENTS
     if isinstance(attribute, list | tuple):
-        return len(attribute) > MOST_SETTINGS and any(isinstance(number, float) for number in attribute)
+        return len(attribute) > MAX_ATTRIBUTE_ELEMENTS and any(isinstance(number, float) for number in attribute)
     return False

@@ -14,36 +14,36 @@ import anyio.to_thread
 import httpx2
 import msgspec
 
-from app.client.anonymize import Home, Model
-from app.client.operations import FINISHED, Asked, Json, Progressed, Questions, word
-from app.client.operations import sections as named_sections
+from app.client.anonymize import Model, PreparedModel
+from app.client.operations import FINISHED, Json, PendingRequest, ProgressCallback, ServiceCalls, path_segment
+from app.client.operations import section_parameters as named_sections
 from app.client.transport import (
-    LATER,
-    Blocking,
-    Call,
+    RETRYABLE_STATUSES,
+    AsyncTransport,
+    BlockingTransport,
     Deadline,
+    HttpCall,
     Retries,
     ServiceProblem,
+    Transport,
     Unreachable,
-    Waiting,
-    Wire,
-    answered,
-    problem_in,
     retry_after,
-    unreachable,
+    send_with_retries,
+    service_problem,
+    unreachable_error,
 )
-from graph.limits import Shapes
+from graph.limits import ShapeOverrides
 from planner.request.plan_request import parse_request
 
-URL, KEY = "REMAT_URL", "REMAT_API_KEY"  # read where the arguments are left out
-HERE = "http://127.0.0.1:8000"
-PAGE = 100
-SEARCH_S = 10.0  # of a search that says nothing
-SHAPES = ("inputs", "batch", "dims")
+URL_VARIABLE, KEY_VARIABLE = "REMAT_URL", "REMAT_API_KEY"  # read where the arguments are left out
+DEFAULT_URL = "http://127.0.0.1:8000"
+PAGE_SIZE = 100
+DEFAULT_SEARCH_S = 10.0  # of a search that says nothing
+SHAPE_FIELDS = ("inputs", "batch", "dims")
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class OperationEvent:
     """One thing that happened to an operation: `state` with the operation, or `progress` with its figures."""
 
     id: str
@@ -70,12 +70,12 @@ class AsyncClient:
         names_key: bytes | None = None,
         **http: Any,
     ):
-        options = options_of(url, key, http)
-        self.begin(Waiting(httpx2.AsyncClient(**options), timeout), retries, names_key)
+        options = http_options(url, key, http)
+        self.begin(AsyncTransport(httpx2.AsyncClient(**options), timeout), retries, names_key)
 
-    def begin(self, wire: Wire, retries: int, names_key: bytes | None) -> None:
+    def begin(self, wire: Transport, retries: int, names_key: bytes | None) -> None:
         """Speak over this wire."""
-        self._wire, self._questions = wire, Questions(wire, retries)
+        self._wire, self._questions = wire, ServiceCalls(wire, retries)
         self._names_key = names_key or secrets.token_bytes(32)
 
     async def aclose(self) -> None:
@@ -90,27 +90,29 @@ class AsyncClient:
     ) -> None:
         await self.aclose()
 
-    async def prepare(self, /, model: Model | Home, *, hide_names: bool = False, **shapes: Any) -> Home:
+    async def prepare(
+        self, /, model: Model | PreparedModel, *, hide_names: bool = False, **shapes: Any
+    ) -> PreparedModel:
         """The model as it will be sent: a file, bytes, a document or a Graph, under `inputs`, `batch` and `dims`.
 
         Reading it once serves several questions. Raises BadGraph, OSError.
         """
-        if isinstance(model, Home):
+        if isinstance(model, PreparedModel):
             return model
         names_key = self._names_key if hide_names else None
-        if isinstance(self._wire, Blocking):
-            return Home.of(model, _shapes(shapes), names_key)
-        return await anyio.to_thread.run_sync(Home.of, model, _shapes(shapes), names_key)
+        if isinstance(self._wire, BlockingTransport):
+            return PreparedModel.of(model, _shapes(shapes), names_key)
+        return await anyio.to_thread.run_sync(PreparedModel.of, model, _shapes(shapes), names_key)
 
-    async def post_graph(self, /, model: Model | Home, **prepared: Any) -> Json:
+    async def post_graph(self, /, model: Model | PreparedModel, **prepared: Any) -> Json:
         """What the service keeps of the graph, its `id` first; takes what `prepare` takes."""
         home = await self.prepare(model, **prepared)
         answer = await self._questions.post("/v1/graphs", home.document)
-        return dict(home.restored(answer.json()))
+        return dict(home.restore(answer.json()))
 
     async def graph(self, graph_id: str, accept: str | None = None) -> Any:
         """The document of a graph, or its bytes in the media type `accept`."""
-        return await self._document(f"/v1/graphs/{word(graph_id)}", accept)
+        return await self._document(f"/v1/graphs/{path_segment(graph_id)}", accept)
 
     async def analysis(
         self, graph_id: str, *, start: Mapping[str, int] | None = None, before: Sequence[str] = ()
@@ -118,24 +120,24 @@ class AsyncClient:
         """Versions, lives, the peak and who holds it, suspicious places; `start` and `before` number versions on."""
         parameters = [("start", f"{name}={n}") for name, n in (start or {}).items()]
         return await self._questions.get(
-            f"/v1/graphs/{word(graph_id)}/analysis", parameters + [("before", id) for id in before]
+            f"/v1/graphs/{path_segment(graph_id)}/analysis", parameters + [("before", id) for id in before]
         )
 
     async def transform(self, /, graph_id: str, name: str, **fields: Any) -> Json:
         """The record of the graph that the pass called `name` makes, or what the pass answers."""
         body = msgspec.json.encode({"pass": name, **fields})
-        answer = await self._questions.post(f"/v1/graphs/{word(graph_id)}:transform", body)
+        answer = await self._questions.post(f"/v1/graphs/{path_segment(graph_id)}:transform", body)
         return dict(answer.json())
 
     async def plan(
         self,
         /,
-        model: Model | Home | None = None,
+        model: Model | PreparedModel | None = None,
         *,
         graph_id: str | None = None,
         hide_names: bool = False,
         timeout: float | None = None,
-        on_progress: Progressed = None,
+        on_progress: ProgressCallback = None,
         **request: Any,
     ) -> Json:
         """The report of a plan for a model, or for the graph `graph_id` that the service has.
@@ -149,7 +151,7 @@ class AsyncClient:
     async def submit(
         self,
         /,
-        model: Model | Home | None = None,
+        model: Model | PreparedModel | None = None,
         *,
         graph_id: str | None = None,
         hide_names: bool = False,
@@ -160,18 +162,18 @@ class AsyncClient:
         Both have an `id`; an operation has a `state`. Ask `wait` for its end, then `report` for the plan.
         """
         asked = await self._asked("/v1/plans", model, graph_id, hide_names, request)
-        return asked.restored((await self._questions.put(asked, Deadline(None), 0)).json())
+        return asked.restore((await self._questions.put(asked, Deadline(None), 0)).json())
 
     async def curve(
         self,
         /,
-        model: Model | Home | None = None,
+        model: Model | PreparedModel | None = None,
         budgets: Sequence[str | int | float] = (),
         *,
         graph_id: str | None = None,
         hide_names: bool = False,
         timeout: float | None = None,
-        on_progress: Progressed = None,
+        on_progress: ProgressCallback = None,
         **request: Any,
     ) -> Json:
         """The least time within each budget, and the bound beside it; every point names its plan.
@@ -185,12 +187,12 @@ class AsyncClient:
     async def fit(
         self,
         /,
-        model: Model | Home | None = None,
+        model: Model | PreparedModel | None = None,
         *,
         graph_id: str | None = None,
         hide_names: bool = False,
         timeout: float | None = None,
-        on_progress: Progressed = None,
+        on_progress: ProgressCallback = None,
         **request: Any,
     ) -> Json:
         """The largest batch whose step fits `budget` or `fits`. A model read here has no dimension left open.
@@ -206,9 +208,9 @@ class AsyncClient:
         *,
         capacity: int | None = None,
         alignment: int = 1,
-        search_seconds: float = SEARCH_S,
+        search_seconds: float = DEFAULT_SEARCH_S,
         timeout: float | None = None,
-        on_progress: Progressed = None,
+        on_progress: ProgressCallback = None,
     ) -> Json:
         """Offsets of buffers of any origin in one arena, the smallest found, or the first within the capacity.
 
@@ -220,17 +222,17 @@ class AsyncClient:
             "alignment": alignment,
             "search_seconds": search_seconds,
         }
-        return await self._questions.answer(Asked("/v1/layouts", fields), timeout, on_progress)
+        return await self._questions.answer(PendingRequest("/v1/layouts", fields), timeout, on_progress)
 
-    async def kept_curve(self, curve_id: str) -> Json:
+    async def get_curve(self, curve_id: str) -> Json:
         """A curve that was found before; `curve_id` may be the path an operation gives."""
         return await self._questions.get(_in("/v1/curves", curve_id))
 
-    async def kept_fit(self, fit_id: str) -> Json:
+    async def get_fit(self, fit_id: str) -> Json:
         """A fit that was found before, likewise."""
         return await self._questions.get(_in("/v1/fits", fit_id))
 
-    async def packed(self, layout_id: str) -> Json:
+    async def get_packing(self, layout_id: str) -> Json:
         """Offsets that were found before, likewise."""
         return await self._questions.get(_in("/v1/layouts", layout_id))
 
@@ -256,48 +258,56 @@ class AsyncClient:
 
     async def operation(self, operation_id: str) -> Json:
         """State and progress."""
-        return await self._questions.get(f"/v1/operations/{word(operation_id)}")
+        return await self._questions.get(f"/v1/operations/{path_segment(operation_id)}")
 
-    async def operations(self, state: str | None = None, page: int = PAGE) -> AsyncGenerator[Json]:
+    async def operations(self, state: str | None = None, page: int = PAGE_SIZE) -> AsyncGenerator[Json]:
         """Every operation, newest first, fetched a page at a time as they are asked for."""
         async for operation in self._questions.pages(
             "/v1/operations", "operations", [("limit", page), ("state", state)]
         ):
             yield operation
 
-    async def wait(self, operation_id: str, *, timeout: float | None = None, on_progress: Progressed = None) -> Json:
+    async def wait(
+        self, operation_id: str, *, timeout: float | None = None, on_progress: ProgressCallback = None
+    ) -> Json:
         """The operation once it has ended, well or not. Raises TimedOut; the operation goes on then."""
-        return await self._questions.ended(f"/v1/operations/{word(operation_id)}", Deadline(timeout), on_progress)
+        return await self._questions.ended(
+            f"/v1/operations/{path_segment(operation_id)}", Deadline(timeout), on_progress
+        )
 
-    async def events(self, operation_id: str, last_event_id: str = "") -> AsyncGenerator[Event]:
+    async def events(self, operation_id: str, last_event_id: str = "") -> AsyncGenerator[OperationEvent]:
         """What happens to an operation until it ends; a broken stream goes on where it broke."""
-        path, last, retries = f"/v1/operations/{word(operation_id)}/events", last_event_id, self._questions.tries()
+        path, last, retries = (
+            f"/v1/operations/{path_segment(operation_id)}/events",
+            last_event_id,
+            self._questions.tries(),
+        )
         while True:
             headers = {"Accept": "text/event-stream"} | ({"Last-Event-ID": last} if last else {})
-            call, told = Call("GET", path, headers=headers), None
+            call, told = HttpCall("GET", path, headers=headers), None
             try:
                 async with self._wire.stream(call) as (answer, events):
-                    if answer.status in LATER:
+                    if answer.status in RETRYABLE_STATUSES:
                         told = retry_after(answer.headers) or 0.0
                     elif answer.status >= 400:
-                        raise problem_in(answer)
+                        raise service_problem(answer)
                     elif answer.status == 200:
                         async with aclosing(events):
                             async for said in events:
-                                retries.began_well()
+                                retries.reset()
                                 last = said.id or last
-                                event = Event(last, said.event, msgspec.json.decode(said.data))
+                                event = OperationEvent(last, said.event, msgspec.json.decode(said.data))
                                 yield event
                                 if event.data.get("state") in FINISHED:
                                     return
             except httpx2.TransportError as error:
                 pause = retries.pause()
                 if pause is None:
-                    raise unreachable(call, retries, error) from error
+                    raise unreachable_error(call, retries, error) from error
             else:
                 operation = await self.operation(operation_id)
                 if operation["state"] in FINISHED:  # a restart of the service may have begun to count anew
-                    yield Event(last, "state", operation)
+                    yield OperationEvent(last, "state", operation)
                     return
                 pause = retries.pause(told)
                 if pause is None:
@@ -306,20 +316,20 @@ class AsyncClient:
 
     async def cancel(self, operation_id: str) -> Json:
         """The operation, asked to stop; it keeps its best so far."""
-        call = Call("POST", f"/v1/operations/{word(operation_id)}:cancel")  # the same twice, without a key
-        return dict((await answered(self._wire, call, self._questions.tries())).json())
+        call = HttpCall("POST", f"/v1/operations/{path_segment(operation_id)}:cancel")  # the same twice, without a key
+        return dict((await send_with_retries(self._wire, call, self._questions.tries())).json())
 
     async def batch(
         self,
         /,
-        models: Sequence[Model | Home] = (),
+        models: Sequence[Model | PreparedModel] = (),
         budgets: Sequence[str | int | float] = (),
         *,
         graph_ids: Sequence[str] = (),
         planners: Sequence[str] = (),
         seeds: Sequence[int] = (),
         timeout: float | None = None,
-        on_progress: Progressed = None,
+        on_progress: ProgressCallback = None,
         **request: Any,
     ) -> Json:
         """The batch, once every combination of models, budgets, planners and seeds has been planned, or has failed.
@@ -327,11 +337,14 @@ class AsyncClient:
         `graph_ids` are of graphs that the service has; `items` and `table` tell what came of each. `on_progress` is
         called with the batch each time it has changed. Raises TimedOut after `timeout` seconds: `wait_batch` goes on.
         """
-        deadline, shapes = Deadline(timeout), {name: request.pop(name, None) for name in SHAPES if models}
-        ids = [(await self.post_graph(model, **({} if isinstance(model, Home) else shapes)))["id"] for model in models]
+        deadline, shapes = Deadline(timeout), {name: request.pop(name, None) for name in SHAPE_FIELDS if models}
+        ids = [
+            (await self.post_graph(model, **({} if isinstance(model, PreparedModel) else shapes)))["id"]
+            for model in models
+        ]
         every = list(dict.fromkeys([*ids, *graph_ids]))
         started = await self.start_batch(every, budgets=budgets, planners=planners, seeds=seeds, **request)
-        return await self._questions.ended(f"/v1/batches/{word(started['id'])}", deadline, on_progress)
+        return await self._questions.ended(f"/v1/batches/{path_segment(started['id'])}", deadline, on_progress)
 
     async def start_batch(
         self,
@@ -354,41 +367,43 @@ class AsyncClient:
 
     async def batch_status(self, batch_id: str) -> Json:
         """The batch as it stands: `items` says how many are in each state, `done` of `total` have ended."""
-        return await self._questions.get(f"/v1/batches/{word(batch_id)}")
+        return await self._questions.get(f"/v1/batches/{path_segment(batch_id)}")
 
-    async def batches(self, state: str | None = None, page: int = PAGE) -> AsyncGenerator[Json]:
+    async def batches(self, state: str | None = None, page: int = PAGE_SIZE) -> AsyncGenerator[Json]:
         """Every batch, newest first, fetched a page at a time as they are asked for."""
         async for batch in self._questions.pages("/v1/batches", "batches", [("limit", page), ("state", state)]):
             yield batch
 
-    async def wait_batch(self, batch_id: str, *, timeout: float | None = None, on_progress: Progressed = None) -> Json:
+    async def wait_batch(
+        self, batch_id: str, *, timeout: float | None = None, on_progress: ProgressCallback = None
+    ) -> Json:
         """The batch once it has ended. Raises TimedOut; the batch goes on then, and may be waited for again."""
-        return await self._questions.ended(f"/v1/batches/{word(batch_id)}", Deadline(timeout), on_progress)
+        return await self._questions.ended(f"/v1/batches/{path_segment(batch_id)}", Deadline(timeout), on_progress)
 
     async def items(
-        self, batch_id: str, state: str | None = None, page: int = PAGE, after: int | None = None
+        self, batch_id: str, state: str | None = None, page: int = PAGE_SIZE, after: int | None = None
     ) -> AsyncGenerator[Json]:
         """Every item of a batch past number `after`, with what its plan says, fetched a page at a time."""
-        path, cursor = f"/v1/batches/{word(batch_id)}/items", None if after is None else str(after)
+        path, cursor = f"/v1/batches/{path_segment(batch_id)}/items", None if after is None else str(after)
         async for item in self._questions.pages(path, "items", [("limit", page), ("state", state)], cursor):
             yield item
 
     async def table(self, batch_id: str, format: str = "csv", state: str | None = None) -> bytes:
         """Every item of a batch as a file, "csv" or "parquet"."""
         given = [("format", format), ("state", state)]
-        path = f"/v1/batches/{word(batch_id)}/items"
-        call = Call("GET", path, [pair for pair in given if pair[1] is not None], {"Accept": "*/*"})
-        return (await answered(self._wire, call, self._questions.tries())).body
+        path = f"/v1/batches/{path_segment(batch_id)}/items"
+        call = HttpCall("GET", path, [pair for pair in given if pair[1] is not None], {"Accept": "*/*"})
+        return (await send_with_retries(self._wire, call, self._questions.tries())).body
 
     async def cancel_batch(self, batch_id: str) -> Json:
         """The batch, asked to stop: what waits ends at once, what runs soon."""
-        call = Call("POST", f"/v1/batches/{word(batch_id)}:cancel")  # the same twice, without a key
-        return dict((await answered(self._wire, call, self._questions.tries())).json())
+        call = HttpCall("POST", f"/v1/batches/{path_segment(batch_id)}:cancel")  # the same twice, without a key
+        return dict((await send_with_retries(self._wire, call, self._questions.tries())).json())
 
     async def retry_batch(self, batch_id: str) -> Json:
         """The batch, whose failed and cancelled items are solved again."""
-        call = Call("POST", f"/v1/batches/{word(batch_id)}:retry")
-        return dict((await answered(self._wire, call, self._questions.tries())).json())
+        call = HttpCall("POST", f"/v1/batches/{path_segment(batch_id)}:retry")
+        return dict((await send_with_retries(self._wire, call, self._questions.tries())).json())
 
     async def savings(self, *group_by: str, since: str | None = None, until: str | None = None) -> list[Json]:
         """A row a group of plans first made in [since, until): of model (unless said), planner, budget and day."""
@@ -405,7 +420,7 @@ class AsyncClient:
 
     async def schema(self, name: str) -> Json:
         """A JSON Schema: document, columns, request, report, transform, operation or problem."""
-        return await self._questions.get(f"/v1/schemas/{word(name)}")
+        return await self._questions.get(f"/v1/schemas/{path_segment(name)}")
 
     async def version(self) -> Json:
         """Versions of the service and of what plans depend on."""
@@ -414,46 +429,51 @@ class AsyncClient:
     async def ready(self) -> bool:
         """Whether the service takes work now."""
         try:
-            await answered(self._wire, Call("GET", "/readyz"), Retries(0, Deadline(None)))
+            await send_with_retries(self._wire, HttpCall("GET", "/readyz"), Retries(0, Deadline(None)))
         except (ServiceProblem, Unreachable):
             return False
         return True
 
     async def _document(self, path: str, accept: str | None) -> Any:
-        call = Call("GET", path, headers={"Accept": accept or "application/json"})
-        answer = await answered(self._wire, call, self._questions.tries())
+        call = HttpCall("GET", path, headers={"Accept": accept or "application/json"})
+        answer = await send_with_retries(self._wire, call, self._questions.tries())
         return answer.body if accept else answer.json()
 
     async def _asked(
-        self, path: str, model: Model | Home | None, graph_id: str | None, hide_names: bool, request: Mapping[str, Any]
-    ) -> Asked:
+        self,
+        path: str,
+        model: Model | PreparedModel | None,
+        graph_id: str | None,
+        hide_names: bool,
+        request: Mapping[str, Any],
+    ) -> PendingRequest:
         """The fields that are sent, and what is known of the model here."""
         if (model is None) == (graph_id is None):
             raise TypeError("give a model, or the graph_id of one the service has")
         fields = dict(request)
         if model is None:
-            return Asked(path, {"graph_id": graph_id, **fields})
-        shapes = {} if isinstance(model, Home) else {name: fields.pop(name, None) for name in SHAPES}
+            return PendingRequest(path, {"graph_id": graph_id, **fields})
+        shapes = {} if isinstance(model, PreparedModel) else {name: fields.pop(name, None) for name in SHAPE_FIELDS}
         home = await self.prepare(model, hide_names=hide_names, **shapes)
-        return Asked(path, {"graph": msgspec.Raw(home.document), **home.fields(fields)}, home)
+        return PendingRequest(path, {"graph": msgspec.Raw(home.document), **home.fields(fields)}, home)
 
 
-def _shapes(given: Mapping[str, Any]) -> Shapes:
+def _shapes(given: Mapping[str, Any]) -> ShapeOverrides:
     """Shapes as a request says them: lengths, or text such as 16x3x224x224. Raises BadRequest, TypeError."""
-    if unknown := set(given) - set(SHAPES):
-        raise TypeError(f"{', '.join(sorted(unknown))}: not among {', '.join(SHAPES)} and hide_names")
+    if unknown := set(given) - set(SHAPE_FIELDS):
+        raise TypeError(f"{', '.join(sorted(unknown))}: not among {', '.join(SHAPE_FIELDS)} and hide_names")
     request = parse_request({name: said for name, said in given.items() if said is not None})
-    return Shapes(request.inputs, request.batch, request.dims)
+    return ShapeOverrides(request.inputs, request.batch, request.dims)
 
 
-def options_of(url: str | None, key: str | None, http: dict[str, Any]) -> dict[str, Any]:
-    key = key if key is not None else os.environ.get(KEY)
+def http_options(url: str | None, key: str | None, http: dict[str, Any]) -> dict[str, Any]:
+    key = key if key is not None else os.environ.get(KEY_VARIABLE)
     headers = dict(http.pop("headers", {}))
     if key:
         headers["Authorization"] = f"Bearer {key}"
-    return {"base_url": url or os.environ.get(URL) or HERE, "headers": headers, **http}
+    return {"base_url": url or os.environ.get(URL_VARIABLE) or DEFAULT_URL, "headers": headers, **http}
 
 
 def _in(collection: str, id: str) -> str:
     """The path of a thing, of which the id is given or the path itself."""
-    return f"{collection}/{word(id.removeprefix(f'{collection}/'))}"
+    return f"{collection}/{path_segment(id.removeprefix(f'{collection}/'))}"

@@ -16,13 +16,13 @@ from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 import httpx2
 
-from app.client.anonymize import Home
-from app.client.asynchronous import AsyncClient, Event, options_of
+from app.client.anonymize import PreparedModel
+from app.client.asynchronous import AsyncClient, OperationEvent, http_options
 from app.client.progress_bar import progress_bar
 from app.client.transport import (
-    Blocking,
-    Cancelled,
+    BlockingTransport,
     ClientError,
+    OperationCancelled,
     OperationFailed,
     ServiceProblem,
     TimedOut,
@@ -31,12 +31,12 @@ from app.client.transport import (
 
 __all__ = [
     "AsyncClient",
-    "Cancelled",
     "Client",
     "ClientError",
-    "Event",
-    "Home",
+    "OperationCancelled",
+    "OperationEvent",
     "OperationFailed",
+    "PreparedModel",
     "ServiceProblem",
     "TimedOut",
     "Unreachable",
@@ -106,9 +106,9 @@ class Client:
         names_key: bytes | None = None,
         **http: Any,
     ):
-        options = options_of(url, key, http)
+        options = http_options(url, key, http)
         self._waiting = AsyncClient.__new__(AsyncClient)
-        self._waiting.begin(Blocking(httpx2.Client(**options), timeout), retries, names_key)
+        self._waiting.begin(BlockingTransport(httpx2.Client(**options), timeout), retries, names_key)
 
     def close(self) -> None:
         """End every connection."""
@@ -132,9 +132,9 @@ class Client:
     curve = _blocking(AsyncClient.curve)
     fit = _blocking(AsyncClient.fit)
     pack = _blocking(AsyncClient.pack)
-    kept_curve = _blocking(AsyncClient.kept_curve)
-    kept_fit = _blocking(AsyncClient.kept_fit)
-    packed = _blocking(AsyncClient.packed)
+    kept_curve = _blocking(AsyncClient.get_curve)
+    kept_fit = _blocking(AsyncClient.get_fit)
+    packed = _blocking(AsyncClient.get_packing)
     report = _blocking(AsyncClient.report)
     rewritten = _blocking(AsyncClient.rewritten)
     source = _blocking(AsyncClient.source)

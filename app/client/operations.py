@@ -11,19 +11,19 @@ from urllib.parse import quote
 import msgspec
 import zstandard
 
-from app.client.anonymize import Home
+from app.client.anonymize import PreparedModel
 from app.client.transport import (
-    Answer,
-    Call,
-    Cancelled,
     Deadline,
+    HttpCall,
+    HttpResponse,
+    OperationCancelled,
     OperationFailed,
     Retries,
     ServiceProblem,
     TimedOut,
-    Wire,
-    answered,
+    Transport,
     retry_after,
+    send_with_retries,
 )
 
 FINISHED = frozenset({"succeeded", "failed", "cancelled"})
@@ -32,35 +32,35 @@ POLL_S = 1.0
 COMPRESSED_BYTES = 1 << 10  # a body this long is sent as zstd
 
 Json = dict[str, Any]
-Progressed = Callable[[Json], object] | None
+ProgressCallback = Callable[[Json], object] | None
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class PendingRequest:
     """What is put to a path, and what is known of the model here."""
 
     path: str
     fields: Mapping[str, Any]
-    home: Home | None = None
+    model: PreparedModel | None = None
 
-    def restored(self, said: Any) -> Json:
+    def restore(self, said: Any) -> Json:
         """The answer under the caller's names."""
-        return dict(said if self.home is None else self.home.restored(said))
+        return dict(said if self.model is None else self.model.restore(said))
 
 
 @dataclass(frozen=True, slots=True)
-class Questions:
+class ServiceCalls:
     """Over one wire."""
 
-    wire: Wire
+    wire: Transport
     retries: int
 
     def tries(self, deadline: Deadline | None = None) -> Retries:
         return Retries(self.retries, deadline or Deadline(None))
 
     async def get(self, path: str, parameters: Sequence[tuple[str, Any]] = ()) -> Json:
-        call = Call("GET", path, list(parameters), {"Accept": "application/json, application/schema+json"})
-        return dict((await answered(self.wire, call, self.tries())).json())
+        call = HttpCall("GET", path, list(parameters), {"Accept": "application/json, application/schema+json"})
+        return dict((await send_with_retries(self.wire, call, self.tries())).json())
 
     async def post(
         self,
@@ -69,7 +69,7 @@ class Questions:
         deadline: Deadline | None = None,
         wait: float | None = None,
         key: str | None = None,
-    ) -> Answer:
+    ) -> HttpResponse:
         """Sent under one idempotency key, however often; a new one unless `key` is given."""
         headers = {"Content-Type": "application/json", "Idempotency-Key": key or str(uuid.uuid4())}
         if len(body) >= COMPRESSED_BYTES:
@@ -77,38 +77,40 @@ class Questions:
             headers["Content-Encoding"] = "zstd"
         if wait is not None:
             headers["Prefer"] = f"wait={wait:.0f}"
-        call = Call("POST", path, headers=headers, content=body, seconds=wait or 0.0)
-        return await answered(self.wire, call, self.tries(deadline))
+        call = HttpCall("POST", path, headers=headers, content=body, seconds=wait or 0.0)
+        return await send_with_retries(self.wire, call, self.tries(deadline))
 
-    async def put(self, asked: Asked, deadline: Deadline, wait: float = WAIT_S) -> Answer:
+    async def put(self, asked: PendingRequest, deadline: Deadline, wait: float = WAIT_S) -> HttpResponse:
         """The first answer: 201 with what was asked for, or 202 with an operation to wait for."""
         seconds = max(0.0, min(wait, deadline.left()))
         try:
             return await self.post(asked.path, msgspec.json.encode(asked.fields), deadline, seconds)
         except ServiceProblem as problem:
-            raise ServiceProblem(asked.restored(problem.problem)) from None
+            raise ServiceProblem(asked.restore(problem.problem)) from None
 
-    async def answer(self, asked: Asked, timeout: float | None, on_progress: Progressed) -> Json:
+    async def answer(self, asked: PendingRequest, timeout: float | None, on_progress: ProgressCallback) -> Json:
         """What was asked for. Raises TimedOut, OperationFailed, Cancelled, ServiceProblem."""
         deadline = Deadline(timeout)
         answer = await self.put(asked, deadline)
         if answer.status != 202:
-            return asked.restored(answer.json())
-        operation = await self.ended(f"/v1/operations/{word(answer.json()['id'])}", deadline, on_progress)
+            return asked.restore(answer.json())
+        operation = await self.ended(f"/v1/operations/{path_segment(answer.json()['id'])}", deadline, on_progress)
         if operation["state"] == "failed":
-            raise OperationFailed(asked.restored(operation["error"]), operation["id"])
+            raise OperationFailed(asked.restore(operation["error"]), operation["id"])
         if operation["result"] is None:
-            raise Cancelled(operation["id"], None)
-        found = asked.restored(await self.get(place(operation["result"]), sections(asked.fields.get("return"))))
+            raise OperationCancelled(operation["id"], None)
+        found = asked.restore(
+            await self.get(local_path(operation["result"]), section_parameters(asked.fields.get("return")))
+        )
         if operation["state"] == "cancelled":
-            raise Cancelled(operation["id"], found)
+            raise OperationCancelled(operation["id"], found)
         return found
 
-    async def ended(self, path: str, deadline: Deadline, on_progress: Progressed) -> Json:
+    async def ended(self, path: str, deadline: Deadline, on_progress: ProgressCallback) -> Json:
         """The operation, or the batch, once it has ended, well or not. Raises TimedOut; it goes on then."""
         last = None
         while True:
-            answer = await answered(self.wire, Call("GET", path), self.tries())
+            answer = await send_with_retries(self.wire, HttpCall("GET", path), self.tries())
             found: Json = answer.json()
             if on_progress is not None and found != last:
                 on_progress(found)
@@ -133,16 +135,16 @@ class Questions:
                 return
 
 
-def word(id: str) -> str:
+def path_segment(id: str) -> str:
     """An id as one part of a path."""
     return quote(id, safe="")
 
 
-def place(path: str) -> str:
+def local_path(path: str) -> str:
     """The path that an operation gives, of this service whatever it says."""
-    return "/" + "/".join(map(word, path.strip("/").split("/")))
+    return "/" + "/".join(map(path_segment, path.strip("/").split("/")))
 
 
-def sections(names: str | Sequence[str] | None) -> list[tuple[str, Any]]:
+def section_parameters(names: str | Sequence[str] | None) -> list[tuple[str, Any]]:
     """Parameters that ask for sections of a report."""
     return [("return", name) for name in ([names] if isinstance(names, str) else names or ())]

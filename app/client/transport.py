@@ -25,12 +25,12 @@ import msgspec
 
 from graph.errors import Finding
 
-FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 30.0
-LONGEST_TOLD_S = 600.0  # who is told to wait longer is told so
+FIRST_PAUSE_S, MAX_PAUSE_S = 0.5, 30.0
+MAX_RETRY_AFTER_S = 600.0  # who is told to wait longer is told so
 #: The service, or what stands before it, will answer later.
-LATER = frozenset({429, 502, 503, 504})
+RETRYABLE_STATUSES = frozenset({429, 502, 503, 504})
 #: No second try mends these.
-HOPELESS = (httpx2.UnsupportedProtocol, httpx2.LocalProtocolError)
+PERMANENT_ERRORS = (httpx2.UnsupportedProtocol, httpx2.LocalProtocolError)
 
 Parameters = list[tuple[str, str | int | float | bool | None]]
 
@@ -76,7 +76,7 @@ class OperationFailed(ServiceProblem):
         super().__init__(problem)
 
 
-class Cancelled(ClientError):
+class OperationCancelled(ClientError):
     """Somebody stopped the operation; `best` is its best answer so far, of a plan the report, or None."""
 
     def __init__(self, operation: str, best: Any):
@@ -85,7 +85,7 @@ class Cancelled(ClientError):
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class HttpCall:
     """What is asked of the service."""
 
     method: str
@@ -103,7 +103,7 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class HttpResponse:
     status: int
     headers: Mapping[str, str]
     body: bytes
@@ -112,12 +112,12 @@ class Answer:
         return msgspec.json.decode(self.body)
 
 
-class Wire(Protocol):
+class Transport(Protocol):
     """What goes over the wire and waits. Of a blocking one nothing ever suspends."""
 
-    async def send(self, call: Call) -> Answer: ...
+    async def send(self, call: HttpCall) -> HttpResponse: ...
 
-    def stream(self, call: Call) -> Any:
+    def stream(self, call: HttpCall) -> Any:
         """Async context manager: (answer without its body, async iterator of events)."""
 
     async def pause(self, seconds: float) -> None: ...
@@ -125,22 +125,22 @@ class Wire(Protocol):
     async def close(self) -> None: ...
 
 
-class Blocking:
+class BlockingTransport:
     """Over a blocking client: its coroutines run to their end in one go."""
 
     def __init__(self, http: httpx2.Client, timeout: float):
         self.http, self.timeout = http, timeout
 
-    async def send(self, call: Call) -> Answer:
+    async def send(self, call: HttpCall) -> HttpResponse:
         answer = self.http.send(call.to(self.http, self.timeout))
-        return Answer(answer.status_code, answer.headers, answer.content)
+        return HttpResponse(answer.status_code, answer.headers, answer.content)
 
     @asynccontextmanager
-    async def stream(self, call: Call) -> AsyncIterator[tuple[Answer, AsyncIterator[httpx2.ServerSentEvent]]]:
+    async def stream(self, call: HttpCall) -> AsyncIterator[tuple[HttpResponse, AsyncIterator[httpx2.ServerSentEvent]]]:
         answer = self.http.send(call.to(self.http, self.timeout), stream=True)
         try:
             body = b"" if answer.status_code == 200 else answer.read()
-            yield Answer(answer.status_code, answer.headers, body), _slowly(httpx2.EventSource(answer))
+            yield HttpResponse(answer.status_code, answer.headers, body), _as_async(httpx2.EventSource(answer))
         finally:
             answer.close()
 
@@ -151,27 +151,27 @@ class Blocking:
         self.http.close()
 
 
-async def _slowly(events: httpx2.EventSource) -> AsyncIterator[httpx2.ServerSentEvent]:
+async def _as_async(events: httpx2.EventSource) -> AsyncIterator[httpx2.ServerSentEvent]:
     for event in events:
         yield event
 
 
-class Waiting:
+class AsyncTransport:
     """Over an async client."""
 
     def __init__(self, http: httpx2.AsyncClient, timeout: float):
         self.http, self.timeout = http, timeout
 
-    async def send(self, call: Call) -> Answer:
+    async def send(self, call: HttpCall) -> HttpResponse:
         answer = await self.http.send(call.to(self.http, self.timeout))
-        return Answer(answer.status_code, answer.headers, answer.content)
+        return HttpResponse(answer.status_code, answer.headers, answer.content)
 
     @asynccontextmanager
-    async def stream(self, call: Call) -> AsyncIterator[tuple[Answer, AsyncIterator[httpx2.ServerSentEvent]]]:
+    async def stream(self, call: HttpCall) -> AsyncIterator[tuple[HttpResponse, AsyncIterator[httpx2.ServerSentEvent]]]:
         answer = await self.http.send(call.to(self.http, self.timeout), stream=True)
         try:
             body = b"" if answer.status_code == 200 else await answer.aread()
-            yield Answer(answer.status_code, answer.headers, body), aiter(httpx2.EventSource(answer))
+            yield HttpResponse(answer.status_code, answer.headers, body), aiter(httpx2.EventSource(answer))
         finally:
             await answer.aclose()
 
@@ -199,46 +199,46 @@ class Retries:
         self.most, self.deadline = most, deadline
         self.tries = 0
 
-    def began_well(self) -> None:
+    def reset(self) -> None:
         self.tries = 0
 
     def pause(self, told: float | None = None) -> float | None:
         """Seconds until the next try; None when there is none."""
         if self.tries >= self.most:
             return None
-        seconds = min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2**self.tries) * random.uniform(0.5, 1.0)
+        seconds = min(MAX_PAUSE_S, FIRST_PAUSE_S * 2**self.tries) * random.uniform(0.5, 1.0)
         self.tries += 1
         if told is not None:
             seconds = max(told, told + seconds / 10)  # not everybody at the same moment
-        return seconds if seconds < min(self.deadline.left(), LONGEST_TOLD_S) else None
+        return seconds if seconds < min(self.deadline.left(), MAX_RETRY_AFTER_S) else None
 
 
-async def answered(wire: Wire, call: Call, retries: Retries) -> Answer:
+async def send_with_retries(wire: Transport, call: HttpCall, retries: Retries) -> HttpResponse:
     """The good answer. Raises ServiceProblem, Unreachable. What may be sent again must mean the same twice."""
     while True:
         try:
             answer = await wire.send(call)
-        except HOPELESS as error:
+        except PERMANENT_ERRORS as error:
             raise Unreachable(f"{call.method} {call.path}: {error}") from error
         except httpx2.TransportError as error:
             pause = retries.pause()
             if pause is None:
-                raise unreachable(call, retries, error) from error
+                raise unreachable_error(call, retries, error) from error
         else:
             if answer.status < 400:
                 return answer
-            pause = retries.pause(retry_after(answer.headers)) if answer.status in LATER else None
+            pause = retries.pause(retry_after(answer.headers)) if answer.status in RETRYABLE_STATUSES else None
             if pause is None:
-                raise problem_in(answer)
+                raise service_problem(answer)
         await wire.pause(pause)
 
 
-def unreachable(call: Call, retries: Retries, error: Exception) -> Unreachable:
+def unreachable_error(call: HttpCall, retries: Retries, error: Exception) -> Unreachable:
     said = str(error) or type(error).__name__
     return Unreachable(f"{call.method} {call.path}: no answer in {retries.tries + 1} tries, at last: {said}")
 
 
-def problem_in(answer: Answer) -> ServiceProblem:
+def service_problem(answer: HttpResponse) -> ServiceProblem:
     """The problem in an answer; one in other words when something before the service answered."""
     try:
         problem = answer.json()

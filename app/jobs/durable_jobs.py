@@ -10,9 +10,9 @@ from collections.abc import AsyncIterator
 
 from app.errors import Unavailable
 from app.jobs import repository
-from app.jobs.attempt import Means
-from app.jobs.interface import RETRY_S, Event, Operation, Page, Question
-from app.jobs.notifications import Watch, woken
+from app.jobs.attempt import WorkerContext
+from app.jobs.interface import RETRY_S, JobEvent, Operation, Page, SolveRequest
+from app.jobs.notifications import OperationWatcher, wait_for_event
 from app.jobs.queue import Queue
 from app.jobs.worker import Worker
 from app.store.records import now
@@ -23,10 +23,10 @@ KEEP_ALIVE_S = 15.0  # a quiet stream says so, or proxies close it
 class DurableJobs:
     """Operations that outlive processes; a worker in this one has part of them, unless its settings say 0 workers."""
 
-    def __init__(self, means: Means):
+    def __init__(self, means: WorkerContext):
         self._store, self._settings = means.store, means.settings
         self._queue = Queue(means.store.engine)
-        self._watch = Watch(means.store)
+        self._watch = OperationWatcher(means.store)
         self._worker = Worker(means, self._queue) if means.settings.workers else None
         self._starting = threading.Lock()
         self._started = self._draining = False
@@ -39,12 +39,12 @@ class DurableJobs:
                     self._worker.start()
                 self._started = True
 
-    def submit(self, question: Question) -> Operation:
+    def submit(self, question: SolveRequest) -> Operation:
         if self._draining:
             raise Unavailable("the service is being stopped; ask again", headers={"Retry-After": str(RETRY_S)})
         self.start()
         operation = Operation(_new_id(), question.key, question.graph_id, question.fields, now(), question.kind)
-        kept = repository.add(
+        kept = repository.submit(
             self._store,
             operation,
             self._settings.workers,
@@ -61,27 +61,27 @@ class DurableJobs:
 
     async def wait(self, id: str, seconds: float) -> Operation:
         until = time.monotonic() + seconds
-        with self._watch.watched(id) as event:
+        with self._watch.subscribe(id) as event:
             while True:
                 operation = await asyncio.to_thread(self.status, id)
-                if operation.finished or self._draining or not await woken(event, until - time.monotonic()):
+                if operation.finished or self._draining or not await wait_for_event(event, until - time.monotonic()):
                     return operation
 
-    async def stream(self, id: str, after: int) -> AsyncIterator[Event | None]:
-        with self._watch.watched(id) as event:
+    async def stream(self, id: str, after: int) -> AsyncIterator[JobEvent | None]:
+        with self._watch.subscribe(id) as event:
             while True:
-                told, operation = await asyncio.to_thread(repository.since, self._store, id, after)
+                told, operation = await asyncio.to_thread(repository.events_since, self._store, id, after)
                 for one in told:
                     after = one.id
                     yield one
                 if operation.finished and after >= operation.last_event:
                     return
                 if operation.finished and not told:  # of a time when events were not kept
-                    yield Event(operation.last_event, "state", operation.wire())
+                    yield JobEvent(operation.last_event, "state", operation.wire())
                     return
                 if self._draining:
                     return
-                if not told and not await woken(event, KEEP_ALIVE_S):
+                if not told and not await wait_for_event(event, KEEP_ALIVE_S):
                     yield None
 
     def cancel(self, id: str) -> Operation:
@@ -89,7 +89,7 @@ class DurableJobs:
         repository.cancel(self._store, id)
         if self._worker is not None:
             self._worker.look()
-        self._watch.wake(id)
+        self._watch.notify(id)
         return self.status(id)
 
     def list(self, after: str | None, limit: int, state: str | None) -> Page:
@@ -98,7 +98,7 @@ class DurableJobs:
 
     def drain(self) -> None:
         self._draining = True
-        self._watch.wake()
+        self._watch.notify()
         if self._worker is not None:
             self._worker.drain()
 

@@ -6,23 +6,23 @@ from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from app.store.states import PLACES
+from app.store.states import RESULT_PATHS
 
 FINISHED = frozenset({"succeeded", "failed", "cancelled"})
-USUAL = 100  # priority of what somebody waits for; lower ones go first
+DEFAULT_PRIORITY = 100  # priority of what somebody waits for; lower ones go first
 RETRY_S = 5
-DIFFERENT = 4  # exit code of a solve whose rewritten graph computes something else
+EXIT_DIFFERENT = 4  # exit code of a solve whose rewritten graph computes something else
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class SolveRequest:
     """One thing to be found out. `key` names the question: two with one key are one job."""
 
     key: str
     graph_id: str | None
     fields: Mapping[str, Any]
     owner: str = ""  # whose turns are shared out, where settings limit them
-    priority: int = USUAL
+    priority: int = DEFAULT_PRIORITY
     kind: str = "plan"
     data: bytes | None = None  # what is asked about, where that is no stored graph
 
@@ -74,13 +74,13 @@ class Operation:
             "started_at": self.started_at,
             "ended_at": self.ended_at,
             "progress": self.progress,
-            "result": None if self.answer is None else f"{PLACES[self.kind]}/{self.answer}",
+            "result": None if self.answer is None else f"{RESULT_PATHS[self.kind]}/{self.answer}",
             "error": self.error,
         }
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class JobEvent:
     """One thing that happened to an operation; ids count from 1."""
 
     id: int
@@ -112,7 +112,7 @@ class Jobs(Protocol):
     def start(self) -> None:
         """Begin with what is there already; the first question begins as well. Raises CannotWrite, Unavailable."""
 
-    def submit(self, question: Question) -> Operation:
+    def submit(self, question: SolveRequest) -> Operation:
         """The operation that answers the question, a running one when there is one. Raises Busy, Unavailable."""
 
     def status(self, id: str) -> Operation:
@@ -121,7 +121,7 @@ class Jobs(Protocol):
     async def wait(self, id: str, seconds: float) -> Operation:
         """The operation once it has finished, or as it stands after `seconds`."""
 
-    def stream(self, id: str, after: int) -> AsyncIterator[Event | None]:
+    def stream(self, id: str, after: int) -> AsyncIterator[JobEvent | None]:
         """Events with ids above `after`, until the operation has finished or the service drains; None: still there."""
 
     def cancel(self, id: str) -> Operation:

@@ -15,22 +15,22 @@ from app.store.store import Store
 
 log = logging.getLogger(__name__)
 
-LOOK_S = 0.05  # between two looks; one query for all who wait
-Entry = tuple[asyncio.AbstractEventLoop, asyncio.Event]
+POLL_S = 0.05  # between two looks; one query for all who wait
+Waiter = tuple[asyncio.AbstractEventLoop, asyncio.Event]
 
 
-class Watch:
+class OperationWatcher:
     """One thread that looks at the store while anybody waits; safe to use from many event loops."""
 
     def __init__(self, store: Store):
         self._store = store
         self._lock = threading.RLock()  # a signal handler may wake all in the middle of anything
-        self._waiting: dict[str, set[Entry]] = {}
+        self._waiting: dict[str, set[Waiter]] = {}
         self._seen: dict[str, int] = {}
         self._thread: threading.Thread | None = None
 
     @contextlib.contextmanager
-    def watched(self, id: str) -> Iterator[asyncio.Event]:
+    def subscribe(self, id: str) -> Iterator[asyncio.Event]:
         """An event of this loop that is set whenever something happens to the operation, and now and then otherwise."""
         entry = (asyncio.get_running_loop(), asyncio.Event())
         with self._lock:
@@ -47,7 +47,7 @@ class Watch:
                     del self._waiting[id]
                     self._seen.pop(id, None)
 
-    def wake(self, *ids: str) -> None:
+    def notify(self, *ids: str) -> None:
         """Wake those who wait for these, or for any when none is named."""
         with self._lock:
             entries = [entry for id in ids or self._waiting for entry in self._waiting.get(id, ())]
@@ -57,14 +57,14 @@ class Watch:
 
     def _look(self) -> None:
         while True:
-            time.sleep(LOOK_S)
+            time.sleep(POLL_S)
             with self._lock:
                 if not self._waiting:
                     self._thread = None
                     return
                 ids = list(self._waiting)
             try:
-                latest = repository.last_events(self._store, ids)
+                latest = repository.last_event_ids(self._store, ids)
             except Exception as error:  # the store is away for a while
                 log.log(
                     logging.DEBUG if isinstance(error, AppError) else logging.ERROR, "event=not_seen", exc_info=error
@@ -74,10 +74,10 @@ class Watch:
                 news = [id for id, last in latest.items() if self._seen.get(id) != last and id in self._waiting]
                 self._seen.update({id: latest[id] for id in news})
             if news:
-                self.wake(*news)
+                self.notify(*news)
 
 
-async def woken(event: asyncio.Event, seconds: float) -> bool:
+async def wait_for_event(event: asyncio.Event, seconds: float) -> bool:
     """Whether the event was set within `seconds`; it is cleared."""
     try:
         await asyncio.wait_for(event.wait(), max(0.0, seconds))

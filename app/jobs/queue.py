@@ -20,25 +20,25 @@ from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
 
-from app.jobs.interface import USUAL
-from app.store.database import BUSY_SECONDS, explained
+from app.jobs.interface import DEFAULT_PRIORITY
+from app.store.database import BUSY_SECONDS, translate_errors
 
 if TYPE_CHECKING:
     from dbos import DBOSClient
 
 # Imports inside functions: DBOS takes half a second, and commands that only read the queue do without it.
 
-NAME = "solves"
+QUEUE_NAME = "solves"
 WORKFLOW = "solve"
 VERSION = "1"  # of the workflow: a worker takes those of its own version only
 APPLICATION = "remat"
 POLL_S = 0.2  # between two looks for work that others have queued, while there is room for it
-TURN_S = 0.02  # between two turns while eager; else each waits for a nudge, or for the next look
-EAGER_S = 0.06  # how long every turn looks, once somebody says that there may be work
-READ_S = 5.0  # between two looks at the settings of the queue
+EAGER_POLL_S = 0.02  # between two turns while eager; else each waits for a nudge, or for the next look
+EAGER_WINDOW_S = 0.06  # how long every turn looks, once somebody says that there may be work
+SETTINGS_POLL_S = 5.0  # between two looks at the settings of the queue
 NEVER_S = 1e6
-OVER = ["SUCCESS", "ERROR", "CANCELLED", "MAX_RECOVERY_ATTEMPTS_EXCEEDED"]
-AT_A_TIME = 500
+FINISHED_STATUSES = ["SUCCESS", "ERROR", "CANCELLED", "MAX_RECOVERY_ATTEMPTS_EXCEEDED"]
+CHUNK_SIZE = 500
 
 _log = logging.getLogger("dbos")
 
@@ -71,17 +71,17 @@ class Queue:
         """Make the queue's tables, or bring them up to date. Raises CannotWrite, Unavailable."""
         from dbos import DBOS
 
-        with _quiet(), explained(self.engine):
+        with _quiet(), translate_errors(self.engine):
             DBOS.migrate(self.engine.url.render_as_string(hide_password=False))
 
     def limit(self, per_owner: int | None) -> None:
         """Let so many operations of one owner run at a time, over all workers; None: as many as there is room for."""
-        with explained(self.engine):
+        with translate_errors(self.engine):
             self._client.register_queue(
-                NAME,
+                QUEUE_NAME,
                 worker_concurrency=1,  # until a worker that begins says its own
                 partition_concurrency=per_owner,
-                polling_interval_sec=TURN_S,
+                polling_interval_sec=EAGER_POLL_S,
             )
 
     @functools.cached_property
@@ -92,13 +92,13 @@ class Queue:
         ]
         return tuple(sa.delete(table).where(table.c.workflow_uuid == sa.bindparam("left")) for table in tables)
 
-    def put(self, connection: sa.Connection, id: str, priority: int = USUAL, owner: str = "") -> None:
+    def put(self, connection: sa.Connection, id: str, priority: int = DEFAULT_PRIORITY, owner: str = "") -> None:
         """Queue the operation once the connection's transaction is committed; those of lower `priority` go first."""
         self._client.enqueue_in_transaction(
             connection,
             {
                 "workflow_name": WORKFLOW,
-                "queue_name": NAME,
+                "queue_name": QUEUE_NAME,
                 "workflow_id": id,
                 "app_version": VERSION,
                 "priority": priority,
@@ -116,27 +116,27 @@ class Queue:
         """Every worker that has taken something and not ended it."""
         return {status.executor_id for status in self._listed(status="PENDING") if status.executor_id is not None}
 
-    def holds(self, id: str, worker: str) -> bool:
+    def is_claimed_by(self, id: str, worker: str) -> bool:
         """Whether the worker has taken the operation, and nobody has taken it over."""
         return any(status.executor_id == worker for status in self._listed(workflow_ids=[id], status="PENDING"))
 
     def ended(self) -> list[str]:
         """Operations that have left the queue and are still in its tables, some of them."""
-        return [status.workflow_id for status in self._listed(status=OVER, limit=AT_A_TIME)]
+        return [status.workflow_id for status in self._listed(status=FINISHED_STATUSES, limit=CHUNK_SIZE)]
 
     def missing(self, ids: list[str]) -> list[str]:
         """Those of the operations that are not in the queue's tables."""
         there = self._listed(workflow_ids=ids) if ids else []
         return sorted(set(ids) - {status.workflow_id for status in there})
 
-    def forget(self, ids: list[str]) -> None:
+    def delete(self, ids: list[str]) -> None:
         """Take operations out of the queue's tables."""
         if ids:
-            with explained(self.engine):
+            with translate_errors(self.engine):
                 self._client.delete_workflows(ids)
 
     def _listed(self, **which: Any) -> list[Any]:
-        with explained(self.engine):
+        with translate_errors(self.engine):
             return list(self._client.list_workflows(**which, load_input=False, load_output=False))
 
     def close(self) -> None:
@@ -144,11 +144,11 @@ class Queue:
             self._client.destroy()
 
 
-class Left(BaseException):
+class Dequeued(BaseException):
     """The operation has left the queue, and there is nobody to tell. Not an Exception: DBOS would write that down."""
 
 
-class Taking:
+class QueueConsumer:
     """The queue as one worker takes from it. What DBOS does every second for what we have none of, it leaves."""
 
     def __init__(self, queue: Queue, worker: str, slots: Callable[[], int], run: Callable[[str], None]):
@@ -172,10 +172,10 @@ class Taking:
                 self._run(id)
             finally:
                 self.nudge()  # there is room in a moment
-            raise Left
+            raise Dequeued
 
         dbos, engine = object.__new__(DBOS), self._queue.engine
-        with _quiet(), explained(engine):
+        with _quiet(), translate_errors(engine):
             DBOS.__init__(
                 dbos,
                 config={
@@ -207,20 +207,20 @@ class Taking:
 
     def nudge(self) -> None:
         """Look for work at once: there may be some, or room for it."""
-        self._eager_until = time.monotonic() + EAGER_S
+        self._eager_until = time.monotonic() + EAGER_WINDOW_S
         self._nudged.set()
 
     def _get_queue(self, name: str, **more: Any) -> Any:
         """What DBOS asks before each of its turns, and waits for. It has one figure for all workers, and one pace."""
-        if name != NAME:
+        if name != QUEUE_NAME:
             return self._stored(name, **more)
         now = time.monotonic()
         if now >= self._eager_until:
-            full = self._dbos._active_workflows_set.count_for_queue(NAME) >= self._slots()
-            self._nudged.wait(max(0.0, self._looked_at + (READ_S if full else POLL_S) - now))
+            full = self._dbos._active_workflows_set.count_for_queue(QUEUE_NAME) >= self._slots()
+            self._nudged.wait(max(0.0, self._looked_at + (SETTINGS_POLL_S if full else POLL_S) - now))
         self._nudged.clear()
         now = time.monotonic()
-        if self._settings is None or now > self._read_at + READ_S:
+        if self._settings is None or now > self._read_at + SETTINGS_POLL_S:
             self._settings, self._read_at = self._stored(name, **more), now
         if self._settings is not None:
             self._settings._worker_concurrency, self._looked_at = self._slots(), now

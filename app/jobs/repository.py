@@ -1,7 +1,7 @@
 """Operations, their events and the workers that run them, as rows of the store.
 
 A running operation is of one worker and one attempt. What is said of it by another, such as a worker that was taken
-for dead, is not heard: `Lost`.
+for dead, is not heard: `ClaimLost`.
 """
 
 from __future__ import annotations
@@ -13,30 +13,30 @@ import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 
 from app.errors import Busy, NotFound
-from app.jobs.interface import RETRY_S, Event, Operation
+from app.jobs.interface import RETRY_S, JobEvent, Operation
 from app.store.batch_tables import items
-from app.store.blobs import key_of
-from app.store.database import unless_there
-from app.store.records import answer_in, now
+from app.store.blobs import blob_key
+from app.store.database import insert_if_absent
+from app.store.records import find_answer_in, now
 from app.store.store import Store
 from app.store.tables import events, graphs, operations, questions, workers
 
 #: Name of the graph that an operation is about.
-MODEL = sa.select(graphs.c.name).where(graphs.c.id == operations.c.graph_id).scalar_subquery().label("model")
-WHOLE = (*operations.c, MODEL)  # what an Operation is made of
+MODEL_NAME = sa.select(graphs.c.name).where(graphs.c.id == operations.c.graph_id).scalar_subquery().label("model")
+OPERATION_COLUMNS = (*operations.c, MODEL_NAME)  # what an Operation is made of
 UNFINISHED = operations.c.ended_at.is_(None)
 RUNNING = operations.c.state == "running"
-OF_A_BATCH = sa.exists().where(items.c.operation_id == operations.c.id, items.c.state == "running")
-OPEN = sa.text("ended_at IS NULL AND NOT cancel_requested")  # word for word as in the index of these
-MOST_EVENTS = 1_000  # kept of an operation; older ones go, the newest state does not
-AT_A_TIME = 500
+IN_BATCH = sa.exists().where(items.c.operation_id == operations.c.id, items.c.state == "running")
+IS_OPEN = sa.text("ended_at IS NULL AND NOT cancel_requested")  # word for word as in the index of these
+MAX_EVENTS = 1_000  # kept of an operation; older ones go, the newest state does not
+CHUNK_SIZE = 500
 
 
-class Lost(Exception):
+class ClaimLost(Exception):
     """The operation is no longer of this worker and attempt."""
 
 
-def add(
+def submit(
     store: Store,
     operation: Operation,
     slots: int,
@@ -54,7 +54,7 @@ def add(
             if (same := _wanted(connection, operation.key)) is not None:
                 return same
             operation.wanted = True
-            count = sa.select(sa.func.count()).where(operations.c.state.in_(["queued", "running"]), ~OF_A_BATCH)
+            count = sa.select(sa.func.count()).where(operations.c.state.in_(["queued", "running"]), ~IN_BATCH)
             there = connection.scalar(sa.select(sa.func.sum(workers.c.slots))) or 0
             if (connection.scalar(count) or 0) >= max(slots, there) + queue:
                 raise Busy(
@@ -64,10 +64,10 @@ def add(
                 )
             operation.last_event = 1
             if data is not None:
-                operation.asked = key_of(data)
+                operation.asked = blob_key(data)
                 question = {"id": operation.asked, "created_at": operation.created_at}
-                connection.execute(unless_there(connection, questions), question)
-            enter(connection, [operation], lambda c, _: put(c))
+                connection.execute(insert_if_absent(connection, questions), question)
+            insert_or_join(connection, [operation], lambda c, _: put(c))
     except IntegrityError as error:
         with store.writing() as connection:
             if (same := _wanted(connection, operation.key)) is not None:  # asked in another process at the same time
@@ -76,7 +76,7 @@ def add(
     return operation
 
 
-def enter(
+def insert_or_join(
     connection: sa.Connection, asked: Sequence[Operation], put: Callable[[sa.Connection, Operation], None]
 ) -> list[Operation]:
     """The operations in their order, kept and queued, or for each the one that answers its question already.
@@ -91,7 +91,7 @@ def enter(
         for operation in fresh:
             operation.last_event, operation.model = 1, names.get(operation.graph_id)
         connection.execute(_ENTERS, [_row(operation) for operation in fresh])
-        connection.execute(_TELLS, [_told(operation.id, Event(1, "state", operation.wire())) for operation in fresh])
+        connection.execute(_TELLS, [_told(operation.id, JobEvent(1, "state", operation.wire())) for operation in fresh])
         for operation in fresh:
             put(connection, operation)
     return [found[operation.key] for operation in asked]
@@ -125,11 +125,11 @@ def claim(store: Store, id: str, worker: str) -> tuple[Operation, str | None] | 
         if row is None:
             return None
         operation = Operation(**row)
-        connection.execute(_TELLS, _told(id, Event(operation.last_event, "state", operation.wire())))
-        return operation, answer_in(connection, operation.key)
+        connection.execute(_TELLS, _told(id, JobEvent(operation.last_event, "state", operation.wire())))
+        return operation, find_answer_in(connection, operation.key)
 
 
-def look(store: Store, told: Sequence[tuple[Operation, Sequence[Event]]]) -> dict[str, bool]:
+def save_progress(store: Store, told: Sequence[tuple[Operation, Sequence[JobEvent]]]) -> dict[str, bool]:
     """Operation -> whether its end was asked for, of those that are still run as these are.
 
     Of these stage, progress and the events, whose ids go on from the last, are kept. Raises CannotWrite, Unavailable.
@@ -143,19 +143,19 @@ def look(store: Store, told: Sequence[tuple[Operation, Sequence[Event]]]) -> dic
             row = connection.execute(_GOES_ON, _run_as(operation) | said).first()
             if row is not None:
                 found[operation.id] = row.cancel_requested
-                _tell_again(connection, operation.id, events)
-                if last > MOST_EVENTS:
-                    connection.execute(_FORGETS, {"of": operation.id, "until": last - MOST_EVENTS})
+                _insert_missing_events(connection, operation.id, events)
+                if last > MAX_EVENTS:
+                    connection.execute(_FORGETS, {"of": operation.id, "until": last - MAX_EVENTS})
         for operation, events in told:
             if not events and (row := connection.execute(_GOES, _run_as(operation)).first()) is not None:
                 found[operation.id] = row.cancel_requested
     return found
 
 
-def end(
+def finish(
     connection: sa.Connection,
     operation: Operation,
-    told: Sequence[Event],
+    told: Sequence[JobEvent],
     state: str,
     result: str | None = None,
     error: Mapping[str, Any] | None = None,
@@ -165,14 +165,14 @@ def end(
     said = {"stage": operation.stage, "progress": operation.progress, "last_event": last}
     answer = {"result" if operation.kind == "plan" else "found": result}
     ended = _mine(connection, operation, said | answer | {"state": state, "ended_at": now(), "error": error})
-    _tell_again(connection, operation.id, [*told, Event(last, "state", ended.wire())])
+    _insert_missing_events(connection, operation.id, [*told, JobEvent(last, "state", ended.wire())])
 
 
 def _mine(connection: sa.Connection, operation: Operation, said: Mapping[str, Any]) -> Operation:
     """The operation with what is said of it, by the one who runs it. Raises Lost."""
     row = connection.execute(_BECOMES, {**_run_as(operation), **said}).mappings().first()
     if row is None:
-        raise Lost(operation.id)
+        raise ClaimLost(operation.id)
     return Operation(**row)
 
 
@@ -180,7 +180,7 @@ def _run_as(operation: Operation) -> dict[str, Any]:
     return {"run_as": operation.id, "run_by": operation.worker, "the_time": operation.attempts}
 
 
-def let_wait(store: Store, operation: Operation) -> None:
+def requeue(store: Store, operation: Operation) -> None:
     """Give a running operation back to the queue, where it still is. Raises Lost, CannotWrite, Unavailable."""
     with store.writing() as connection:
         _mine(connection, operation, {"state": "queued", "worker": None})
@@ -189,10 +189,10 @@ def let_wait(store: Store, operation: Operation) -> None:
 def cancel(store: Store, id: str) -> bool:
     """Ask for the end of an operation; one that waits has ended with that. False: it has ended before."""
     with store.writing() as connection:
-        return ask_to_end(connection, [id]) > 0
+        return request_cancel(connection, [id]) > 0
 
 
-def ask_to_end(connection: sa.Connection, ids: Collection[str]) -> int:
+def request_cancel(connection: sa.Connection, ids: Collection[str]) -> int:
     """As `cancel`; how many of them had not ended."""
     which = operations.c.id.in_(list(ids)), UNFINISHED
     asked = connection.execute(sa.update(operations).where(*which).values(cancel_requested=True)).rowcount
@@ -201,7 +201,7 @@ def ask_to_end(connection: sa.Connection, ids: Collection[str]) -> int:
     return asked
 
 
-def give_back(store: Store, gone: Iterable[str], begun: int = 0) -> int:
+def requeue_of_workers(store: Store, gone: Iterable[str], begun: int = 0) -> int:
     """How many operations these workers ran and now wait again; `begun` is added to how often they were begun."""
     waits = {
         "state": "queued",
@@ -215,42 +215,44 @@ def give_back(store: Store, gone: Iterable[str], begun: int = 0) -> int:
 
 def _changed(connection: sa.Connection, values: Mapping[str, Any], *which: sa.ColumnElement[bool]) -> list[Operation]:
     """Operations in their new state, with the event that says so."""
-    rows = connection.execute(sa.update(operations).where(*which).values(values).returning(*WHOLE)).mappings()
+    rows = connection.execute(
+        sa.update(operations).where(*which).values(values).returning(*OPERATION_COLUMNS)
+    ).mappings()
     found = [Operation(**row) for row in rows]
     if found:
-        said = [_told(operation.id, Event(operation.last_event, "state", operation.wire())) for operation in found]
+        said = [_told(operation.id, JobEvent(operation.last_event, "state", operation.wire())) for operation in found]
         connection.execute(_TELLS, said)
     return found
 
 
-def _tell_again(connection: sa.Connection, id: str, told: Sequence[Event]) -> None:
+def _insert_missing_events(connection: sa.Connection, id: str, told: Sequence[JobEvent]) -> None:
     """Those of the events that are not kept: of a commit whose end was not heard, all may be."""
-    connection.execute(unless_there(connection, events), [_told(id, event) for event in told])
+    connection.execute(insert_if_absent(connection, events), [_told(id, event) for event in told])
 
 
-def _told(id: str, event: Event) -> dict[str, Any]:
+def _told(id: str, event: JobEvent) -> dict[str, Any]:
     return {"operation_id": id, "id": event.id, "name": event.name, "data": event.data}
 
 
 def find(store: Store, id: str) -> Operation:
     """The operation as it stands. Raises NotFound."""
-    return Operation(**store.row(operations, id, MODEL))
+    return Operation(**store.row(operations, id, MODEL_NAME))
 
 
-def since(store: Store, id: str, after: int) -> tuple[list[Event], Operation]:
+def events_since(store: Store, id: str, after: int) -> tuple[list[JobEvent], Operation]:
     """Events with ids above `after`, as far as they are kept, the operation as of then or later. Raises NotFound."""
     asked = sa.select(events.c.id, events.c.name, events.c.data).where(events.c.operation_id == id, events.c.id > after)
     with store.reading() as connection:
-        told = [Event(row.id, row.name, row.data) for row in connection.execute(asked.order_by(events.c.id))]
+        told = [JobEvent(row.id, row.name, row.data) for row in connection.execute(asked.order_by(events.c.id))]
     return told, find(store, id)
 
 
-def last_events(store: Store, ids: Sequence[str]) -> dict[str, int]:
+def last_event_ids(store: Store, ids: Sequence[str]) -> dict[str, int]:
     """Id -> number of its latest event."""
     found: dict[str, int] = {}
     with store.reading() as connection:
-        for start in range(0, len(ids), AT_A_TIME):
-            some = operations.c.id.in_(ids[start : start + AT_A_TIME])
+        for start in range(0, len(ids), CHUNK_SIZE):
+            some = operations.c.id.in_(ids[start : start + CHUNK_SIZE])
             for row in connection.execute(sa.select(operations.c.id, operations.c.last_event).where(some)):
                 found[row.id] = row.last_event
     return found
@@ -258,7 +260,7 @@ def last_events(store: Store, ids: Sequence[str]) -> dict[str, int]:
 
 def page(store: Store, after: str | None, limit: int, state: str | None) -> list[Operation]:
     """At most `limit` of them, newest first, older than `after`."""
-    asked = sa.select(*WHOLE).order_by(operations.c.id.desc()).limit(limit)
+    asked = sa.select(*OPERATION_COLUMNS).order_by(operations.c.id.desc()).limit(limit)
     if after is not None:
         asked = asked.where(operations.c.id < after)
     if state is not None:
@@ -274,14 +276,14 @@ def state_of(store: Store, id: str) -> str | None:
     return state
 
 
-def waiting(store: Store) -> list[str]:
+def queued_ids(store: Store) -> list[str]:
     """Operations that nobody has begun, the oldest of them."""
     asked = sa.select(operations.c.id).where(operations.c.state == "queued").order_by(operations.c.id)
     with store.reading() as connection:
-        return list(connection.scalars(asked.limit(AT_A_TIME)))
+        return list(connection.scalars(asked.limit(CHUNK_SIZE)))
 
 
-def beat(store: Store, worker: Mapping[str, Any]) -> None:
+def heartbeat(store: Store, worker: Mapping[str, Any]) -> None:
     """Say that the worker lives; one that is not there, or was taken for dead, is there again."""
     with store.writing() as connection:
         lives = sa.update(workers).where(workers.c.id == worker["id"])
@@ -291,19 +293,19 @@ def beat(store: Store, worker: Mapping[str, Any]) -> None:
             connection.execute(sa.insert(workers).values({**worker, "beats": 0, "started_at": at, "beat_at": at}))
 
 
-def strike(store: Store, ids: Iterable[str]) -> None:
+def deregister(store: Store, ids: Iterable[str]) -> None:
     """Forget workers that are gone."""
     with store.writing() as connection:
         connection.execute(sa.delete(workers).where(workers.c.id.in_(list(ids))))
 
 
-def enlisted(store: Store) -> list[dict[str, Any]]:
+def registered_workers(store: Store) -> list[dict[str, Any]]:
     """Every worker that has not been forgotten."""
     with store.reading() as connection:
         return [dict(row) for row in connection.execute(sa.select(workers)).mappings()]
 
 
-def at_work(store: Store) -> set[str]:
+def active_workers(store: Store) -> set[str]:
     """Every worker that an operation says runs it."""
     with store.reading() as connection:
         return set(connection.scalars(sa.select(operations.c.worker).where(RUNNING)))
@@ -319,7 +321,7 @@ _RUN_AS = (
 )
 _ENTERS = sa.insert(operations)
 _NAMES = sa.select(graphs.c.id, graphs.c.name).where(graphs.c.id.in_(sa.bindparam("ids", expanding=True)))
-_OPEN_ONES = sa.select(*WHOLE).where(operations.c.key.in_(sa.bindparam("keys", expanding=True)), OPEN)
+_OPEN_ONES = sa.select(*OPERATION_COLUMNS).where(operations.c.key.in_(sa.bindparam("keys", expanding=True)), IS_OPEN)
 _BEGINS = (
     sa.update(operations)
     .where(
@@ -334,9 +336,9 @@ _BEGINS = (
         attempts=operations.c.attempts + 1,
         last_event=operations.c.last_event + 1,
     )
-    .returning(*WHOLE)
+    .returning(*OPERATION_COLUMNS)
 )
-_BECOMES = sa.update(operations).where(*_RUN_AS).returning(*WHOLE)
+_BECOMES = sa.update(operations).where(*_RUN_AS).returning(*OPERATION_COLUMNS)
 _GOES_ON = (
     sa.update(operations)
     .where(*_RUN_AS)

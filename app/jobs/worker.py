@@ -14,25 +14,25 @@ from typing import Any
 from app.atomic_files import CannotWrite
 from app.errors import AppError
 from app.jobs import repository
-from app.jobs.attempt import PATIENCE_S, Attempt, Interrupted, Means, look_at
-from app.jobs.queue import Queue, Taking, new_worker_id
+from app.jobs.attempt import RETRY_DELAY_S, Attempt, Interrupted, WorkerContext, sync_attempts
+from app.jobs.queue import Queue, QueueConsumer, new_worker_id
 
 log = logging.getLogger(__name__)
 
-LOOK_S = 0.25  # between two looks at what was told, and at what is to end
-IDLE_S = 0.05  # between two looks whether all has ended
-BEAT_S = 2.0  # between two signs of life
+POLL_S = 0.25  # between two looks at what was told, and at what is to end
+DRAIN_POLL_S = 0.05  # between two looks whether all has ended
+HEARTBEAT_S = 2.0  # between two signs of life
 SWEEP_S = 60.0  # between two looks for what has left the queue
-MOST_TURNS = 10  # of the feeder in a row
+MAX_SCHEDULER_RUNS = 10  # of the feeder in a row
 
 
 class Worker:
     """One a store and process. What it leaves behind is taken over by others."""
 
-    def __init__(self, means: Means, queue: Queue):
-        self.means, self._queue = means, queue
+    def __init__(self, means: WorkerContext, queue: Queue):
+        self.context, self._queue = means, queue
         self.id = new_worker_id()
-        self._taking = Taking(queue, self.id, self._slots, self._run)
+        self._taking = QueueConsumer(queue, self.id, self._slots, self._run)
         self._feeder = means.scheduler(means.store, queue, means.settings)
         self._attempts: list[Attempt] = []
         self._lock = threading.Lock()
@@ -43,8 +43,8 @@ class Worker:
 
     def start(self) -> None:
         """Take operations of a queue that is prepared. Raises CannotWrite, Unavailable."""
-        store, settings = self.means.store, self.means.settings
-        repository.beat(store, self._row())  # before it takes anything: a holder that is not enlisted is dead
+        store, settings = self.context.store, self.context.settings
+        repository.heartbeat(store, self._row())  # before it takes anything: a holder that is not enlisted is dead
         self._queue.limit(settings.solves_per_key)
         self._taking.start()
         self._thread.start()
@@ -64,7 +64,7 @@ class Worker:
 
     def close(self) -> None:
         """End within `drain_seconds` and a stop; what has not finished by then is somebody else's."""
-        settings, store = self.means.settings, self.means.store
+        settings, store = self.context.settings, self.context.store
         self.drain()
         self._until_idle(settings.drain_seconds)
         self._closing.set()
@@ -75,27 +75,33 @@ class Worker:
         self._woken.set()
         self._thread.join()
         try:
-            repository.give_back(store, [self.id], begun=-1)
+            repository.requeue_of_workers(store, [self.id], begun=-1)
             self._taking.recover([self.id])
-            repository.strike(store, [self.id])
+            repository.deregister(store, [self.id])
         except (AppError, CannotWrite) as error:  # others will find out
             log.warning("worker=%s event=not_given_back said=%r", self.id, str(error))
         self._taking.close()
 
     def _slots(self) -> int:
-        return 0 if self._draining.is_set() else self.means.settings.workers
+        return 0 if self._draining.is_set() else self.context.settings.workers
 
     def _row(self) -> dict[str, Any]:
-        return {"id": self.id, "host": _host(), "pid": os.getpid(), "born": _born(os.getpid()), "slots": self._slots()}
+        return {
+            "id": self.id,
+            "host": _host(),
+            "pid": os.getpid(),
+            "born": _process_start(os.getpid()),
+            "slots": self._slots(),
+        }
 
     def _until_idle(self, seconds: float) -> None:
         until = time.monotonic() + seconds
         while self._attempts and time.monotonic() < until:
-            time.sleep(IDLE_S)
+            time.sleep(DRAIN_POLL_S)
 
     def _run(self, id: str) -> None:
         """Run the operation to its end, with which it leaves the queue. Raises Interrupted."""
-        store = self.means.store
+        store = self.context.store
         while True:
             if self._closing.is_set():
                 raise Interrupted
@@ -103,18 +109,18 @@ class Worker:
                 begun = repository.claim(store, id, self.id)
                 if begun is None:
                     state = repository.state_of(store, id)
-                    if state == "running" and not self._queue.holds(id, self.id):  # it was taken over
+                    if state == "running" and not self._queue.is_claimed_by(id, self.id):  # it was taken over
                         raise Interrupted
                     if state not in ("queued", "running"):  # it was cancelled before it was begun
-                        self._queue.forget([id])
+                        self._queue.delete([id])
                         return
-                    time.sleep(PATIENCE_S)
+                    time.sleep(RETRY_DELAY_S)
                     continue
             except (AppError, CannotWrite) as error:
                 log.warning("operation=%s event=not_begun said=%r", id, str(error))
-                time.sleep(PATIENCE_S)
+                time.sleep(RETRY_DELAY_S)
                 continue
-            attempt = Attempt(self.means, *begun, self._queue.leave)
+            attempt = Attempt(self.context, *begun, self._queue.leave)
             with self._lock:
                 self._attempts.append(attempt)
             try:
@@ -124,7 +130,7 @@ class Worker:
                     return
             except Exception:  # what DBOS is told has ended here, and the operation has not
                 log.exception("operation=%s event=broken", id)
-                time.sleep(PATIENCE_S)
+                time.sleep(RETRY_DELAY_S)
             finally:
                 with self._lock:
                     self._attempts.remove(attempt)
@@ -134,14 +140,14 @@ class Worker:
     def _attend(self) -> None:
         beat = sweep = 0.0
         while not self._ended.is_set():
-            self._woken.wait(LOOK_S)
+            self._woken.wait(POLL_S)
             self._woken.clear()
             try:
-                look_at(self.means.store, tuple(self._attempts))
+                sync_attempts(self.context.store, tuple(self._attempts))
                 at = time.monotonic()
                 if at >= beat:
-                    beat = at + BEAT_S
-                    repository.beat(self.means.store, self._row())
+                    beat = at + HEARTBEAT_S
+                    repository.heartbeat(self.context.store, self._row())
                     self._look_after_others()
                 if at >= sweep:
                     sweep = at + SWEEP_S
@@ -154,7 +160,7 @@ class Worker:
 
     def _feed(self) -> None:
         """Let items of batches into the queue, and those out that have ended."""
-        for _ in range(MOST_TURNS):
+        for _ in range(MAX_SCHEDULER_RUNS):
             if self._draining.is_set() or not self._feeder.turn():
                 return
             self._taking.nudge()
@@ -164,15 +170,15 @@ class Worker:
 
         Who holds something is read before who is enlisted, and everybody is enlisted before holding anything.
         """
-        store = self.means.store
-        holders = self._queue.holders() | repository.at_work(store)
-        rows = repository.enlisted(store)
+        store = self.context.store
+        holders = self._queue.holders() | repository.active_workers(store)
+        rows = repository.registered_workers(store)
         gone = [row["id"] for row in rows if row["id"] != self.id and self._is_gone(row)]
         if gone:
             log.warning("event=workers_gone workers=%s", ",".join(gone))
-            repository.strike(store, gone)
+            repository.deregister(store, gone)
         if orphaned := holders - ({row["id"] for row in rows} - set(gone)) - {self.id}:
-            taken = repository.give_back(store, orphaned)
+            taken = repository.requeue_of_workers(store, orphaned)
             self._taking.recover(orphaned)
             log.warning("event=taken_over operations=%d", taken)
 
@@ -183,18 +189,18 @@ class Worker:
         and the time between them is ours: no clock of anybody's can be wrong.
         """
         if row["host"] == _host():
-            return row["pid"] == os.getpid() or bool(_born(row["pid"]) != row["born"])
+            return row["pid"] == os.getpid() or bool(_process_start(row["pid"]) != row["born"])
         beats, since = self._beats.get(row["id"], (-1, 0.0))
         if beats != row["beats"]:
             self._beats[row["id"]] = (row["beats"], time.monotonic())
             return False
-        return time.monotonic() > since + self.means.settings.lost_seconds
+        return time.monotonic() > since + self.context.settings.lost_seconds
 
     def _sweep(self) -> None:
         """Take what has ended out of the queue's tables; what waits and is not in them goes in again."""
-        store = self.means.store
-        self._queue.forget(self._queue.ended())
-        if missing := self._queue.missing(repository.waiting(store)):
+        store = self.context.store
+        self._queue.delete(self._queue.ended())
+        if missing := self._queue.missing(repository.queued_ids(store)):
             log.warning("event=queued_again operations=%s", ",".join(missing))
             with store.writing() as connection:
                 for id in missing:
@@ -207,7 +213,7 @@ def _host() -> str:
     return f"{socket.gethostname()}/{boot}/{os.stat('/proc/self/ns/pid').st_ino}"
 
 
-def _born(pid: int) -> str:
+def _process_start(pid: int) -> str:
     """When the process was started, in ticks since the machine was; empty: there is none."""
     try:
         said = Path(f"/proc/{pid}/stat").read_text()

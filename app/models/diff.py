@@ -13,17 +13,17 @@ from graph.formats.readers import load
 from graph.ir import ABSENT, Graph, Node
 
 FIGURES = ("status", "budget_bytes", "counts", "peak_bytes", "arena_bytes", "seconds", "overhead")
-SAME_TIME = 1e-9  # relative; seconds are sums of floats
+TIME_TOLERANCE = 1e-9  # relative; seconds are sums of floats
 
 
-def between(a: Graph | dict[str, Any], b: Graph | dict[str, Any]) -> list[dict[str, Any]]:
+def find_differences(a: Graph | dict[str, Any], b: Graph | dict[str, Any]) -> list[dict[str, Any]]:
     """Differences of two models, or of two reports, and of their sources where the models differ."""
     if isinstance(a, dict) and isinstance(b, dict):
-        found = between_reports(a, b)
+        found = compare_reports(a, b)
         if a["model"]["hash"] != b["model"]["hash"] and "source" in a and "source" in b:
-            found += between_graphs(_source(a), _source(b))
+            found += compare_graphs(_source(a), _source(b))
         return found
-    return between_graphs(_source(a), _source(b))
+    return compare_graphs(_source(a), _source(b))
 
 
 def _source(side: Graph | Mapping[str, Any]) -> Graph:
@@ -34,7 +34,7 @@ def _source(side: Graph | Mapping[str, Any]) -> Graph:
     return load(msgspec.json.encode(side["source"]))
 
 
-def between_graphs(a: Graph, b: Graph) -> list[dict[str, Any]]:
+def compare_graphs(a: Graph, b: Graph) -> list[dict[str, Any]]:
     """Differences by name: nodes and values that came, went or changed; largest change of bytes first."""
     found = [*_outputs(a, b), *_values(a, b), *_nodes(a, b)]
     return sorted(found, key=lambda row: -abs(row.get("bytes", 0)))
@@ -94,7 +94,7 @@ def _said(graph: Graph, node: Node) -> dict[str, Any]:
     }
 
 
-def between_reports(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[dict[str, Any]]:
+def compare_reports(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Differences of two plans: the model, the figures, the nodes run more or less often, where orders part."""
     found = [
         _row(f"model {field}", "model", a["model"][field], b["model"][field])
@@ -114,7 +114,7 @@ def _figures(prefix: str, a: Mapping[str, Any], b: Mapping[str, Any], fields: tu
     for field in fields:
         x: Any = a.get(field)
         y: Any = b.get(field)
-        if isinstance(x, float) and isinstance(y, float) and abs(x - y) <= SAME_TIME * max(abs(x), abs(y)):
+        if isinstance(x, float) and isinstance(y, float) and abs(x - y) <= TIME_TOLERANCE * max(abs(x), abs(y)):
             continue
         if x != y:
             counted = field.endswith("_bytes") and isinstance(x, int) and isinstance(y, int)

@@ -11,7 +11,7 @@ from graph.errors import Finding
 from planner.errors import BadRequest
 
 
-def decoded(data: bytes, type: Any) -> Any:
+def decode_object(data: bytes, type: Any) -> Any:
     """The JSON object in `data` as `type`. Raises Unparseable for what is no JSON, BadRequest for a wrong field."""
     try:
         return msgspec.json.decode(data, type=type)

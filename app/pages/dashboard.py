@@ -10,22 +10,22 @@ import anyio.to_thread
 import msgspec
 from fastapi import APIRouter, Depends, Query, Request, Response
 
-from app.api.auth.tenant_view import own_plans
-from app.api.routes.dependencies import Serving
-from app.pages.fit_query import fitted
-from app.pages.frame import PageRoute, page
-from app.pages.savings_query import COLUMNS, MOST_LINES, OUTCOMES, SORTS, Asked, Board
+from app.api.auth.tenant_view import plan_scope
+from app.api.routes.dependencies import ServiceDep
+from app.pages.fit_query import largest_batches
+from app.pages.frame import PageRoute, render_page
+from app.pages.savings_query import COLUMNS, MAX_CSV_ROWS, OUTCOMES, SORTS, SavingsFilter, SavingsQuery
 from app.render.csv_table import as_csv, table_as_csv
 
 router = APIRouter(include_in_schema=False, route_class=PageRoute)
 
-A_PAGE = 100
-MOST_SHOWN = 3  # models, of those that fits were asked about
+ROWS_PER_PAGE = 100
+MAX_SHOWN = 3  # models, of those that fits were asked about
 Text = Annotated[str, Query(max_length=200)]
 Day = date | Literal[""]
 
 
-async def asked_of(
+async def parse_query(
     model: Text = "",
     goal: Text = "",
     planner: Text = "",
@@ -37,27 +37,29 @@ async def asked_of(
     sort: Annotated[str, Query(pattern=f"^({'|'.join(SORTS)})$")] = "created_at",
     direction: Literal["asc", "desc"] = "desc",
     page: Annotated[int, Query(ge=1, le=10_000)] = 1,
-) -> Asked:
+) -> SavingsFilter:
     """What the address says."""
-    return Asked(model.strip(), goal, planner, device, runtime, outcome, str(since), str(until), sort, direction, page)
+    return SavingsFilter(
+        model.strip(), goal, planner, device, runtime, outcome, str(since), str(until), sort, direction, page
+    )
 
 
-Said = Annotated[Asked, Depends(asked_of)]
+QueryParameters = Annotated[SavingsFilter, Depends(parse_query)]
 
 
 @router.get("/")
-async def dashboard(request: Request, service: Serving, asked: Said) -> Response:
+async def dashboard(request: Request, service: ServiceDep, asked: QueryParameters) -> Response:
     """The dashboard."""
 
     def found() -> dict[str, Any]:
-        owned = own_plans(service)
-        board, fits = Board(service.store, owned), fitted(service.store, owned, asked)
-        shown, sums = board.shown(asked, A_PAGE, A_PAGE * (asked.page - 1))
+        owned = plan_scope(service)
+        board, fits = SavingsQuery(service.store, owned), largest_batches(service.store, owned, asked)
+        shown, sums = board.shown(asked, ROWS_PER_PAGE, ROWS_PER_PAGE * (asked.page - 1))
         said = {
             "sums": sums,
-            "rows": fits.joined(shown),
+            "rows": fits.with_largest_batch(shown),
             "choices": board.choices(),
-            "pages": -(-sums["rows"] // A_PAGE),
+            "pages": -(-sums["rows"] // ROWS_PER_PAGE),
         }
         return said | {"fits": fits.largest()}
 
@@ -70,7 +72,7 @@ async def dashboard(request: Request, service: Serving, asked: Said) -> Response
         return address(sort=name, direction=other if name == asked.sort else SORTS[name], page=1)
 
     said = await anyio.to_thread.run_sync(found)
-    return page(
+    return render_page(
         request,
         "dashboard.html",
         title="Savings",
@@ -78,22 +80,22 @@ async def dashboard(request: Request, service: Serving, asked: Said) -> Response
         asked=asked,
         address=address,
         sorted_by=sorted_by,
-        MOST_SHOWN=MOST_SHOWN,
+        MOST_SHOWN=MAX_SHOWN,
         **said,
     )
 
 
 @router.get("/savings.csv")
-async def savings_csv(service: Serving, asked: Said) -> Response:
+async def savings_csv(service: ServiceDep, asked: QueryParameters) -> Response:
     """Every row of the dashboard, bytes and seconds unrounded."""
 
     def found() -> str:
-        owned = own_plans(service)
-        rows = Board(service.store, owned).table(asked, COLUMNS, MOST_LINES)
-        fits = fitted(service.store, owned, asked)
+        owned = plan_scope(service)
+        rows = SavingsQuery(service.store, owned).table(asked, COLUMNS, MAX_CSV_ROWS)
+        fits = largest_batches(service.store, owned, asked)
         if not fits.largest():
             return table_as_csv(COLUMNS, rows)
-        return as_csv(COLUMNS, fits.joined(row._asdict() for row in rows))
+        return as_csv(COLUMNS, fits.with_largest_batch(row._asdict() for row in rows))
 
     text = await anyio.to_thread.run_sync(found)
     headers = {"Cache-Control": "no-store", "Content-Disposition": 'attachment; filename="savings.csv"'}
@@ -101,9 +103,9 @@ async def savings_csv(service: Serving, asked: Said) -> Response:
 
 
 @router.get("/trends.json")
-async def trends(service: Serving, asked: Said) -> Response:
+async def trends(service: ServiceDep, asked: QueryParameters) -> Response:
     """Columns by day, for the charts."""
-    days = await anyio.to_thread.run_sync(lambda: Board(service.store, own_plans(service)).days(asked))
+    days = await anyio.to_thread.run_sync(lambda: SavingsQuery(service.store, plan_scope(service)).by_day(asked))
     names = ("day", "plans", "over_budget", "saved_bytes", "saved", "overhead")
     body = {name: [day[name] for day in days] for name in names}
     return Response(msgspec.json.encode(body), 200, {"Cache-Control": "no-store"}, "application/json")

@@ -10,39 +10,39 @@ from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
 
-from app.store.savings import Owned, is_owned
+from app.store.savings import OperationScope, in_scope
 from app.store.store import Store
 from app.store.tables import graphs, plans, result_plans, results
-from planner.request.curve_and_fit_request import NOT_IN_A_FIT
+from planner.request.curve_and_fit_request import NOT_IN_FIT
 
 if TYPE_CHECKING:
-    from app.pages.savings_query import Asked
+    from app.pages.savings_query import SavingsFilter
 
 BATCH = "batch"
-SECONDS = 20  # of a search that the page of a plan asks for
-MOST_FITS = 10_000
-ON = ("model", "device", "runtime", "counts")  # of a fit and of a row that it is beside
+FIT_SEARCH_SECONDS = 20  # of a search that the page of a plan asks for
+MAX_FITS = 10_000
+JOIN_COLUMNS = ("model", "device", "runtime", "counts")  # of a fit and of a row that it is beside
 
 
-class Fitted:
+class LargestBatches:
     """The largest batch by planner, of each model on the same terms."""
 
     def __init__(self, rows: Iterable[Mapping[str, Any]]):
         """`rows` have ON, planner, size, budget_bytes and plan_id, the largest first."""
         self._by: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
         for row in rows:
-            self._by.setdefault(tuple(row[name] for name in ON), []).append(row)
+            self._by.setdefault(tuple(row[name] for name in JOIN_COLUMNS), []).append(row)
 
     def beside(self, row: Mapping[str, Any]) -> Mapping[str, Any] | None:
         """What belongs beside a row of the dashboard: the fit by the same planner, else the largest there is."""
-        same = self._by.get(tuple(row[name] for name in ON), [])
+        same = self._by.get(tuple(row[name] for name in JOIN_COLUMNS), [])
         return next((fit for fit in same if fit["planner"] == row["planner"]), same[0] if same else None)
 
     def largest(self) -> list[Mapping[str, Any]]:
         """The largest of each model on each device, by name."""
         return sorted((fits[0] for fits in self._by.values()), key=lambda fit: (fit["model"], -fit["size"]))
 
-    def joined(self, rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    def with_largest_batch(self, rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
         """The rows with `largest_batch` and the memory it fits, null where no fit is stored."""
         found = []
         for row in rows:
@@ -52,19 +52,19 @@ class Fitted:
         return found
 
 
-def question_of(report: Mapping[str, Any], graph_id: str) -> dict[str, Any]:
+def fit_fields(report: Mapping[str, Any], graph_id: str) -> dict[str, Any]:
     """What asks for the largest batch on the terms of a plan; the memory is its device's until another is named."""
-    left_out = {*NOT_IN_A_FIT, "budget", "max_overhead", "fits", "batch", "iterations"}
+    left_out = {*NOT_IN_FIT, "budget", "max_overhead", "fits", "batch", "iterations"}
     terms = {name: said for name, said in report["request"].items() if name not in left_out}
     device = report["device"]
     memory = {"fits": device} if isinstance(device, str) else {}
-    return terms | memory | {"graph_id": graph_id, "grow": BATCH, "search_seconds": SECONDS}
+    return terms | memory | {"graph_id": graph_id, "grow": BATCH, "search_seconds": FIT_SEARCH_SECONDS}
 
 
-def best_fits(asked: Asked, own: sa.ColumnElement[bool] | None) -> sa.Subquery:
+def best_fits(asked: SavingsFilter, own: sa.ColumnElement[bool] | None) -> sa.Subquery:
     """The largest fit of each planner of the models, planner, device and runtime asked for, on the terms ON."""
     terms = (graphs.c.name, plans.c.device, plans.c.runtime, plans.c.counts, plans.c.planner)
-    place = sa.func.row_number().over(
+    place = sa.func.row_number().is_over(
         partition_by=terms, order_by=(results.c.size.desc(), plans.c.budget_bytes, plans.c.id)
     )
     every = (
@@ -92,15 +92,15 @@ def best_fits(asked: Asked, own: sa.ColumnElement[bool] | None) -> sa.Subquery:
     return sa.select(found).where(found.c.place == 1).subquery()
 
 
-def largest_of(fits: sa.Subquery, by: tuple[str, ...]) -> sa.Subquery:
+def largest_size_by(fits: sa.Subquery, by: tuple[str, ...]) -> sa.Subquery:
     """The largest size for each combination of `by`."""
     terms = [fits.c[name] for name in by]
     return sa.select(*terms, sa.func.max(fits.c.size).label("size")).group_by(*terms).subquery()
 
 
-def fitted(store: Store, owned: Owned | None, asked: Asked) -> Fitted:
+def largest_batches(store: Store, owned: OperationScope | None, asked: SavingsFilter) -> LargestBatches:
     """What fits of the models, planner, device and runtime asked for have found; of those owned only."""
-    found = best_fits(asked, None if owned is None else is_owned(store, owned, plans.c.id))
-    best = sa.select(found).order_by(found.c.size.desc(), found.c.plan_id).limit(MOST_FITS)
+    found = best_fits(asked, None if owned is None else in_scope(store, owned, plans.c.id))
+    best = sa.select(found).order_by(found.c.size.desc(), found.c.plan_id).limit(MAX_FITS)
     with store.reading() as connection:
-        return Fitted([dict(row) for row in connection.execute(best).mappings()])
+        return LargestBatches([dict(row) for row in connection.execute(best).mappings()])

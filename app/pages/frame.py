@@ -29,9 +29,9 @@ from starlette.exceptions import HTTPException
 from app.api.auth.middleware import CALLER, CSRF
 from app.api.auth.tenant_view import Caller
 from app.atomic_files import CannotWrite
-from app.errors import AppError, Problem, headers_of, problem, problem_of
+from app.errors import AppError, ProblemDetails, headers_of, problem_body, to_problem
 from app.pages import format_values
-from app.pages.assets import address
+from app.pages.assets import asset_url
 from app.render.text import UNITS
 from graph.errors import GraphError
 from planner.errors import PlannerError
@@ -39,7 +39,7 @@ from planner.errors import PlannerError
 log = logging.getLogger(__name__)
 
 #: Nothing from elsewhere, no script or style inside a page, and no other page around one.
-POLICY = (
+CONTENT_SECURITY_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; font-src 'self'; "
     "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors {ancestors}"
 )
@@ -49,7 +49,7 @@ HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "Cross-Origin-Opener-Policy": "same-origin",
 }
-PLACES = (
+NAVIGATION = (
     ("/", "Dashboard"),
     ("/jobs", "Jobs"),
     ("/batches", "Batches"),
@@ -57,8 +57,8 @@ PLACES = (
     ("/compare", "Compare"),
     ("/docs", "HTTP"),
 )
-THEME = "remat_theme"  # a cookie that js/frame.js sets
-TOLD = (AppError, Problem, GraphError, PlannerError, CannotWrite)
+THEME_COOKIE = "remat_theme"  # a cookie that js/frame.js sets
+PAGE_ERRORS = (AppError, ProblemDetails, GraphError, PlannerError, CannotWrite)
 
 templates = jinja2.Environment(
     loader=jinja2.FileSystemLoader(Path(__file__).parent / "templates"),
@@ -69,9 +69,9 @@ templates = jinja2.Environment(
 )
 templates.globals |= {
     "UNITS": UNITS,
-    "asset": address,
-    "unit_of": format_values.unit_of,
-    "span_of": format_values.span_of,
+    "asset": asset_url,
+    "unit_of": format_values.byte_unit_of,
+    "span_of": format_values.time_unit_of,
 }
 templates.filters |= format_values.FILTERS
 
@@ -85,21 +85,21 @@ class PageRoute(APIRoute):
         async def handler(request: Request) -> Response:
             try:
                 return await answer(request)
-            except TOLD as error:
-                return fault(request, problem_of(error, request.url.path), headers_of(error))
+            except PAGE_ERRORS as error:
+                return error_page(request, to_problem(error, request.url.path), headers_of(error))
             except RequestValidationError as error:
                 said = "; ".join(f"{found['loc'][-1]}: {found['msg']}" for found in error.errors()[:5])
-                return fault(request, problem(422, "bad_parameter", "A parameter breaks a rule", said))
+                return error_page(request, problem_body(422, "bad_parameter", "A parameter breaks a rule", said))
             except HTTPException:
                 raise
             except Exception as error:
                 log.error("path=%s event=failed", request.url.path, exc_info=error)
-                return fault(request, problem_of(error, request.url.path))
+                return error_page(request, to_problem(error, request.url.path))
 
         return handler
 
 
-def page(
+def render_page(
     request: Request,
     template: str,
     *,
@@ -118,32 +118,32 @@ def page(
     text = templates.get_template(template).render(
         title=title,
         here=here,
-        places=PLACES,
+        places=NAVIGATION,
         embed=embed,
         caller=caller,
-        csrf=csrf_of(request),
+        csrf=csrf_token(request),
         theme=theme_of(request),
         origin=str(request.base_url).rstrip("/"),
         **said,
     )
-    policy = POLICY.format(ancestors="*" if embed else "'none'")
+    policy = CONTENT_SECURITY_POLICY.format(ancestors="*" if embed else "'none'")
     return Response(
         text, status, HEADERS | {"Content-Security-Policy": policy} | (headers or {}), "text/html; charset=utf-8"
     )
 
 
-def part(request: Request, template: str, **said: Any) -> Response:
+def render_fragment(request: Request, template: str, **said: Any) -> Response:
     """A piece of a page, for a script that puts it in its place."""
     caller: Caller | None = request.scope.get(CALLER)
-    text = templates.get_template(template).render(caller=caller, csrf=csrf_of(request), **said)
-    policy = POLICY.format(ancestors="'none'")
+    text = templates.get_template(template).render(caller=caller, csrf=csrf_token(request), **said)
+    policy = CONTENT_SECURITY_POLICY.format(ancestors="'none'")
     return Response(text, 200, HEADERS | {"Content-Security-Policy": policy}, "text/html; charset=utf-8")
 
 
-def fault(request: Request, said: dict[str, Any], headers: dict[str, str] | None = None) -> Response:
+def error_page(request: Request, said: dict[str, Any], headers: dict[str, str] | None = None) -> Response:
     """A page that says what is so, and what to do."""
     status = int(said["status"])
-    return page(request, "fault.html", title=said["title"], status=status, headers=headers, said=said)
+    return render_page(request, "fault.html", title=said["title"], status=status, headers=headers, said=said)
 
 
 def wants_page(request: Request) -> bool:
@@ -153,11 +153,11 @@ def wants_page(request: Request) -> bool:
 
 def theme_of(request: Request) -> str:
     """The colours that the reader has chosen here before; empty: those of the system."""
-    chosen = request.cookies.get(THEME, "")
+    chosen = request.cookies.get(THEME_COOKIE, "")
     return chosen if chosen in ("light", "dark") else ""
 
 
-def csrf_of(request: Request) -> str:
+def csrf_token(request: Request) -> str:
     """What a script sends back with whatever changes something; empty where no session is."""
     token: str = request.scope.get(CSRF, "")
     return token

@@ -11,16 +11,16 @@ import sqlalchemy as sa
 from fastapi import APIRouter, Query, Request, Response
 from starlette.responses import RedirectResponse
 
-from app.api.auth.tenant_view import own_question
-from app.api.routes.dependencies import Serving
-from app.api.routes.submit_or_wait import about_data, demand_time
+from app.api.auth.tenant_view import scope_request
+from app.api.routes.dependencies import ServiceDep
+from app.api.routes.submit_or_wait import data_request, require_search_time
 from app.api.service.service import Service
 from app.errors import Conflict
-from app.jobs.batches.repository import batch_of
-from app.jobs.interface import Operation, Question
-from app.pages.frame import PageRoute, page
+from app.jobs.batches.repository import batch_id_of
+from app.jobs.interface import Operation, SolveRequest
+from app.pages.frame import PageRoute, render_page
 from app.pages.login import demand_same_origin
-from app.pages.result_view import result_of
+from app.pages.result_view import result_view
 from app.store import records
 from app.store.store import Store
 from app.store.tables import graphs, plans, result_plans
@@ -30,9 +30,9 @@ from planner.request.plan_request import parse_request
 
 router = APIRouter(include_in_schema=False, route_class=PageRoute)
 
-A_PAGE = 50
-State = Literal["", "queued", "running", "succeeded", "failed", "cancelled"]
-SHOWN = (
+JOBS_PER_PAGE = 50
+JobStateFilter = Literal["", "queued", "running", "succeeded", "failed", "cancelled"]
+SHOWN_FIELDS = (
     "planner",
     "device",
     "runtime",
@@ -45,60 +45,60 @@ SHOWN = (
     "seed",
     "iterations",
 )
-MOST_NAMED = 5  # budgets of a curve
+MAX_MODEL_NAMES = 5  # budgets of a curve
 
 
 @router.get("/jobs")
 async def jobs(
     request: Request,
-    service: Serving,
-    state: State = "",
+    service: ServiceDep,
+    state: JobStateFilter = "",
     cursor: Annotated[str, Query(pattern="^(op[0-9a-f]{26})?$")] = "",
 ) -> Response:
     """A page of operations, newest first."""
 
     def found() -> dict[str, Any]:
-        some = service.jobs.list(cursor or None, A_PAGE, state or None)
+        some = service.jobs.list(cursor or None, JOBS_PER_PAGE, state or None)
         models = _named(service.store, some.operations)
         return {"rows": [_row(one, models) for one in some.operations], "next": some.after}
 
     said = await anyio.to_thread.run_sync(found)
-    return page(request, "jobs.html", title="Jobs", here="/jobs", state=state, cursor=cursor, **said)
+    return render_page(request, "jobs.html", title="Jobs", here="/jobs", state=state, cursor=cursor, **said)
 
 
 @router.get("/jobs/{operation_id}")
-async def job(request: Request, service: Serving, operation_id: str) -> Response:
+async def job(request: Request, service: ServiceDep, operation_id: str) -> Response:
     """One operation, followed as it goes."""
 
     def found() -> dict[str, Any]:
         operation = service.jobs.status(operation_id)
         row = _row(operation, _named(service.store, [operation]))
-        row["asked"] = [(name, operation.fields[name]) for name in SHOWN if name in operation.fields]
+        row["asked"] = [(name, operation.fields[name]) for name in SHOWN_FIELDS if name in operation.fields]
         if operation.kind == "plan" and operation.result is not None:
             row["report"] = msgspec.json.decode(records.report_of(service.store, operation.result, ("plan",)))
-        row["result_of"] = result_of(service.store, operation)
+        row["result_of"] = result_view(service.store, operation)
         return row
 
     row = await anyio.to_thread.run_sync(found)
     if row["kind"] == "batch":
         return RedirectResponse(row["page"], 303)
     title = f"Job {row['model']}"
-    return page(
+    return render_page(
         request, "job.html", title=title, here="/jobs", row=row, report=row.get("report"), found=row["result_of"]
     )
 
 
 @router.post("/jobs/{operation_id}/retry")
-async def retry(request: Request, service: Serving, operation_id: str) -> Response:
+async def retry(request: Request, service: ServiceDep, operation_id: str) -> Response:
     """Ask the same question again; the answer names the page of the operation that looks for it."""
     demand_same_origin(request)
-    operation = await anyio.to_thread.run_sync(_again, service, operation_id)
+    operation = await anyio.to_thread.run_sync(_resubmit, service, operation_id)
     body = msgspec.json.encode({"id": operation.id, "page": f"/jobs/{operation.id}"})
     return Response(body, 201, {"Cache-Control": "no-store"}, "application/json")
 
 
 #: Kind of operation -> seconds that its fields ask for. Raises BadRequest.
-SECONDS: dict[str, Callable[[Mapping[str, Any]], float]] = {
+SEARCH_SECONDS: dict[str, Callable[[Mapping[str, Any]], float]] = {
     "plan": lambda fields: parse_request(fields).search_seconds,
     "curve": lambda fields: parse_curve(fields).request.search_seconds,
     "fit": lambda fields: parse_fit(fields).request.search_seconds,
@@ -106,31 +106,31 @@ SECONDS: dict[str, Callable[[Mapping[str, Any]], float]] = {
 }
 
 
-def _again(service: Service, operation_id: str) -> Operation:
+def _resubmit(service: Service, operation_id: str) -> Operation:
     """The operation that looks for the same once more; the old one while it is at it. Raises what posting it would."""
     old = service.jobs.status(operation_id)
-    if old.kind not in SECONDS:
+    if old.kind not in SEARCH_SECONDS:
         raise Conflict(f"{operation_id} is a {old.kind}; its own page has those of its items again that failed")
     if not old.finished:
         return old
-    demand_time(service, SECONDS[old.kind](old.fields))
+    require_search_time(service, SEARCH_SECONDS[old.kind](old.fields))
     if old.graph_id is not None:
         service.has_graph(old.graph_id)
-        key = records.question_key(old.graph_id, old.fields, old.kind)
-        question = Question(key, old.graph_id, old.fields, kind=old.kind)
+        key = records.request_key(old.graph_id, old.fields, old.kind)
+        question = SolveRequest(key, old.graph_id, old.fields, kind=old.kind)
     else:
-        question = about_data(service.store.blobs.get(str(old.asked)), old.fields, old.kind)
-    return service.jobs.submit(own_question(service, question))
+        question = data_request(service.store.blobs.get(str(old.asked)), old.fields, old.kind)
+    return service.jobs.submit(scope_request(service, question))
 
 
-def names_of(store: Store, ids: list[str]) -> dict[str, str]:
+def graph_names(store: Store, ids: list[str]) -> dict[str, str]:
     """Id of a graph -> its name."""
     asked = sa.select(graphs.c.id, graphs.c.name).where(graphs.c.id.in_(set(ids)))
     with store.reading() as connection:
         return {row.id: row.name for row in connection.execute(asked)}
 
 
-def models_of(store: Store, found: list[str]) -> dict[str, str]:
+def result_model_names(store: Store, found: list[str]) -> dict[str, str]:
     """Id of a curve or a fit -> the name of the model that its plans are of."""
     asked = (
         sa.select(result_plans.c.result_id, sa.func.min(graphs.c.name).label("name"))
@@ -145,7 +145,7 @@ def models_of(store: Store, found: list[str]) -> dict[str, str]:
         return {row.result_id: row.name for row in connection.execute(asked)}
 
 
-def goal_of(fields: Mapping[str, Any], kind: str = "plan") -> str:
+def goal_text(fields: Mapping[str, Any], kind: str = "plan") -> str:
     """What a question asks for, in a word or two."""
     if kind == "layout":
         return "an address for every buffer"
@@ -153,7 +153,7 @@ def goal_of(fields: Mapping[str, Any], kind: str = "plan") -> str:
         return f"largest {fields.get('grow', 'batch')} in {fields.get('budget') or fields.get('fits')}"
     if fields.get("budgets") is not None:
         budgets = list(map(str, fields["budgets"]))
-        if len(budgets) > MOST_NAMED:
+        if len(budgets) > MAX_MODEL_NAMES:
             return f"{budgets[0]} to {budgets[-1]}, {len(budgets)} budgets"
         return ", ".join(budgets)
     if fields.get("budget") is not None:
@@ -170,19 +170,19 @@ def _row(operation: Operation, models: Mapping[str, str]) -> dict[str, Any]:
     said, kind = operation.wire(), operation.kind
     plan = None if operation.result is None else f"/plans/{operation.result}"
     is_batch, progress = kind == "batch", operation.progress or {}
-    goal = f"{progress.get('total', 0)} plans" if is_batch else goal_of(operation.fields, kind)
+    goal = f"{progress.get('total', 0)} plans" if is_batch else goal_text(operation.fields, kind)
     return said | {
         "model": models.get(operation.graph_id or operation.found or "", "") or kind,
-        "page": f"/batches/{batch_of(operation.id)}" if is_batch else f"/jobs/{operation.id}",
+        "page": f"/batches/{batch_id_of(operation.id)}" if is_batch else f"/jobs/{operation.id}",
         "goal": goal,
         "finished": operation.finished,
         "plan": plan,
-        "can_retry": operation.finished and kind in SECONDS,
+        "can_retry": operation.finished and kind in SEARCH_SECONDS,
         "planner": "" if kind in ("layout", "batch") else operation.fields.get("planner", "auto"),
     }
 
 
 def _named(store: Store, operations: Sequence[Operation]) -> dict[str, str]:
     """Names of the models that the operations are about, as `_row` looks for them."""
-    about = names_of(store, [one.graph_id for one in operations if one.graph_id])
-    return about | models_of(store, [one.found for one in operations if one.found and not one.graph_id])
+    about = graph_names(store, [one.graph_id for one in operations if one.graph_id])
+    return about | result_model_names(store, [one.found for one in operations if one.found and not one.graph_id])

@@ -16,7 +16,7 @@ IMPORT = re.compile(r'^import (?:\{ (?P<names>.+?) \} from )?"\./(?P<module>\w+)
 EXPORT = re.compile(r"^export (?=(?:async )?(?:function|const|class) (?P<name>\w+))", re.MULTILINE)
 
 
-def bundled(entry: str, scripts: Mapping[str, str]) -> str:
+def bundle(entry: str, scripts: Mapping[str, str]) -> str:
     """The script `entry` after those that it imports, each once. Raises KeyError for one that is not in `scripts`."""
     order: dict[str, None] = {}
 

@@ -9,12 +9,12 @@ import msgspec
 
 from app.jobs.interface import Operation
 from app.render import svg
-from app.render.plan.svg import within
+from app.render.plan.svg import inline_svg
 from app.store import records
 from app.store.store import Store
 
 
-class Packed(msgspec.Struct):
+class LayoutResult(msgspec.Struct):
     """What a page says of a layout."""
 
     offsets: list[int]
@@ -23,19 +23,19 @@ class Packed(msgspec.Struct):
     status: str
 
 
-def result_of(store: Store, operation: Operation) -> dict[str, Any] | None:
+def result_view(store: Store, operation: Operation) -> dict[str, Any] | None:
     """What the page of the job shows, by its `kind`; None where nothing of the sort was found. Raises NotFound."""
-    if operation.found is None or operation.kind not in SHOWN:
+    if operation.found is None or operation.kind not in RESULT_VIEWS:
         return None
     document = records.result_of(store, operation.kind, operation.found)
-    return {"kind": operation.kind} | SHOWN[operation.kind](document)
+    return {"kind": operation.kind} | RESULT_VIEWS[operation.kind](document)
 
 
 def _curve(document: bytes) -> dict[str, Any]:
     """The picture, and a row a budget."""
     said = msgspec.json.decode(document)
     rows = [{**point, "page": _page_of(point)} for point in said["points"]]
-    return {"picture": within(svg.curve(said)), "rows": rows, "baseline": said["baseline"]}
+    return {"picture": inline_svg(svg.curve(said)), "rows": rows, "baseline": said["baseline"]}
 
 
 def _fit(document: bytes) -> dict[str, Any]:
@@ -46,7 +46,7 @@ def _fit(document: bytes) -> dict[str, Any]:
 
 
 def _layout(document: bytes) -> dict[str, Any]:
-    said = msgspec.json.decode(document, type=Packed)
+    said = msgspec.json.decode(document, type=LayoutResult)
     figures = {"arena_bytes": said.arena_bytes, "bound_bytes": said.bound_bytes, "status": said.status}
     return figures | {"buffers": len(said.offsets)}
 
@@ -57,4 +57,4 @@ def _page_of(said: Mapping[str, Any]) -> str | None:
     return None if path is None else f"/plans/{path.rpartition('/')[2]}"
 
 
-SHOWN: dict[str, Callable[[bytes], dict[str, Any]]] = {"curve": _curve, "fit": _fit, "layout": _layout}
+RESULT_VIEWS: dict[str, Callable[[bytes], dict[str, Any]]] = {"curve": _curve, "fit": _fit, "layout": _layout}

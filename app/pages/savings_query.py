@@ -13,17 +13,17 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from app.pages.fit_query import ON, best_fits, largest_of
-from app.store.savings import Owned, is_owned
+from app.pages.fit_query import JOIN_COLUMNS, best_fits, largest_size_by
+from app.store.savings import OperationScope, in_scope
 from app.store.store import Store
-from app.store.tables import Moment, graphs, plans
+from app.store.tables import Timestamp, graphs, plans
 
 CHECKPOINTING = "segments"
-OVER = "over_budget"
-MOST_CHOICES = 200  # of one filter
-MOST_DAYS = 3660
-MOST_LINES = 10_000  # of a CSV
-SAME = ("graph_id", "goal", "device", "runtime", "counts")  # of plans that may be compared
+OVER_BUDGET = "over_budget"
+MAX_CHOICES = 200  # of one filter
+MAX_DAYS = 3660
+MAX_CSV_ROWS = 10_000  # of a CSV
+COMPARABLE_BY = ("graph_id", "goal", "device", "runtime", "counts")  # of plans that may be compared
 OUTCOMES = ("fits", "over", "proven")
 #: What rows are sorted by, and how at first.
 SORTS = {
@@ -80,7 +80,7 @@ COLUMNS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class SavingsFilter:
     """Which rows, in which order; empty: all. This is what the address of the page says."""
 
     model: str = ""  # part of a name
@@ -97,8 +97,8 @@ class Asked:
 
     def query(self, **other: Any) -> dict[str, str]:
         """The address's query, with `other` in it; what is as at first is left out."""
-        first, names = Asked(), {"since": "from", "until": "to"}
-        said = {name: other.get(name, getattr(self, name)) for name in Asked.__slots__}
+        first, names = SavingsFilter(), {"since": "from", "until": "to"}
+        said = {name: other.get(name, getattr(self, name)) for name in SavingsFilter.__slots__}
         return {names.get(name, name): str(value) for name, value in said.items() if value != getattr(first, name)}
 
 
@@ -110,25 +110,25 @@ GOAL = sa.case(
     ),
     else_="what fits",
 )
-BETTER = (sa.case((plans.c.status == OVER, 1), else_=0), plans.c.overhead, plans.c.peak_bytes, plans.c.id)
+BEST_FIRST = (sa.case((plans.c.status == OVER_BUDGET, 1), else_=0), plans.c.overhead, plans.c.peak_bytes, plans.c.id)
 
 
-class Board:
+class SavingsQuery:
     """What one caller may see of the store; each method is one or two queries."""
 
-    def __init__(self, store: Store, owned: Owned | None):
+    def __init__(self, store: Store, owned: OperationScope | None):
         self._store = store
-        self._own = None if owned is None else is_owned(store, owned, plans.c.id)
+        self._own = None if owned is None else in_scope(store, owned, plans.c.id)
 
-    def rows(self, asked: Asked, limit: int, offset: int = 0) -> list[dict[str, Any]]:
+    def rows(self, asked: SavingsFilter, limit: int, offset: int = 0) -> list[dict[str, Any]]:
         """Rows in the order asked for."""
         return self.shown(asked, limit, offset)[0]
 
-    def sums(self, asked: Asked) -> dict[str, Any]:
+    def sums(self, asked: SavingsFilter) -> dict[str, Any]:
         """Over all rows: how many fit, what is saved, what is paid."""
         return self.shown(asked, 0)[1]
 
-    def shown(self, asked: Asked, limit: int, offset: int = 0) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    def shown(self, asked: SavingsFilter, limit: int, offset: int = 0) -> tuple[list[dict[str, Any]], dict[str, Any]]:
         """`rows` and `sums` of one look at the plans, which is what takes the time."""
         best = self._best(asked).cte("best")
         places = sa.select(best.c.plan_id).order_by(*_order(best, asked)).limit(limit).offset(offset)
@@ -146,25 +146,25 @@ class Board:
             {name: float(value) if "seconds" in name else int(value) for name, value in said.items()},
         )
 
-    def table(self, asked: Asked, names: Sequence[str], limit: int) -> list[sa.Row[Any]]:
+    def table(self, asked: SavingsFilter, names: Sequence[str], limit: int) -> list[sa.Row[Any]]:
         """The rows with these columns alone; null for those that are not of a plan."""
         best = self._best(asked).subquery("best")
         columns = (best.c[name] if name in best.c else sa.null().label(name) for name in names)
         with self._store.reading() as connection:
             return list(connection.execute(sa.select(*columns).order_by(*_order(best, asked)).limit(limit)))
 
-    def days(self, asked: Asked) -> list[dict[str, Any]]:
+    def by_day(self, asked: SavingsFilter) -> list[dict[str, Any]]:
         """Plans first made on each day (UTC) and what they save, oldest first."""
         day = _day(self._store)
         figures = (
             sa.func.count().label("plans"),
-            sa.func.count(sa.case((plans.c.status == OVER, 1))).label("over_budget"),
+            sa.func.count(sa.case((plans.c.status == OVER_BUDGET, 1))).label("over_budget"),
             sa.cast(sa.func.sum(plans.c.saved_bytes), sa.Float).label("saved_bytes"),
             sa.func.avg(plans.c.saved).label("saved"),
             sa.func.avg(plans.c.overhead).label("overhead"),
         )
         made = sa.select(day.label("day"), *figures).join(graphs, graphs.c.id == plans.c.graph_id)
-        made = made.where(*self._conditions(asked)).group_by(day).order_by(day.desc()).limit(MOST_DAYS)
+        made = made.where(*self._conditions(asked)).group_by(day).order_by(day.desc()).limit(MAX_DAYS)
         with self._store.reading() as connection:
             return [dict(row) for row in connection.execute(made).mappings()][::-1]
 
@@ -184,24 +184,24 @@ class Board:
                 asked = sa.select(column.label("one")).select_from(plans)
                 if name == "model":
                     asked = asked.join(graphs, graphs.c.id == plans.c.graph_id)
-                asked = asked.where(*own).distinct().order_by("one").limit(MOST_CHOICES)
+                asked = asked.where(*own).distinct().order_by("one").limit(MAX_CHOICES)
                 found[name] = [str(row.one) for row in connection.execute(asked)]
         return found
 
-    def _conditions(self, asked: Asked) -> list[sa.ColumnElement[bool]]:
+    def _conditions(self, asked: SavingsFilter) -> list[sa.ColumnElement[bool]]:
         equal = {"goal": GOAL, "planner": plans.c.planner, "device": plans.c.device, "runtime": plans.c.runtime}
         found: list[sa.ColumnElement[bool]] = [] if self._own is None else [self._own]
         found += [column == getattr(asked, name) for name, column in equal.items() if getattr(asked, name)]
         if asked.model:
             found.append(graphs.c.name.icontains(asked.model, autoescape=True))
-        made = sa.type_coerce(plans.c.created_at, Moment)
+        made = sa.type_coerce(plans.c.created_at, Timestamp)
         if asked.since:
             found.append(made >= f"{asked.since}T00:00:00.000Z")
         if asked.until:
             found.append(made <= f"{asked.until}T23:59:59.999Z")
         return found
 
-    def _best(self, asked: Asked) -> sa.Select[Any]:
+    def _best(self, asked: SavingsFilter) -> sa.Select[Any]:
         """A row a question."""
         question = (plans.c.graph_id, GOAL, plans.c.planner, plans.c.device, plans.c.runtime, plans.c.counts)
         names = (
@@ -232,14 +232,14 @@ class Board:
                 plans.c.status.label("outcome"),
                 *(plans.c[name] for name in names),
                 plans.c.executed_peak_bytes.label("measured_peak_bytes"),
-                sa.func.row_number().over(partition_by=question, order_by=BETTER).label("place"),
+                sa.func.row_number().is_over(partition_by=question, order_by=BEST_FIRST).label("place"),
             )
             .join(graphs, graphs.c.id == plans.c.graph_id)
             .where(*self._conditions(asked))
             .subquery("every_plan")
         )
         known = self._checkpointing()
-        same = [every.c[name] == known.c[name] for name in SAME]
+        same = [every.c[name] == known.c[name] for name in COMPARABLE_BY]
         best = (
             sa.select(
                 *(column for column in every.c if column.name != "place"),
@@ -251,38 +251,38 @@ class Board:
         )
         if asked.sort == "largest_batch":
             best = self._with_largest(best, every, asked)
-        outcome = {"fits": every.c.outcome != OVER, "over": every.c.outcome == OVER}
+        outcome = {"fits": every.c.outcome != OVER_BUDGET, "over": every.c.outcome == OVER_BUDGET}
         if asked.outcome:
             best = best.where(outcome.get(asked.outcome, every.c.outcome == asked.outcome))
         return best
 
-    def _with_largest(self, best: sa.Select[Any], every: sa.Subquery, asked: Asked) -> sa.Select[Any]:
+    def _with_largest(self, best: sa.Select[Any], every: sa.Subquery, asked: SavingsFilter) -> sa.Select[Any]:
         """With what `Fitted` puts beside a row: the largest batch by its planner, else by any."""
         fits, sizes = best_fits(asked, self._own), []
-        for by in ((*ON, "planner"), ON):
-            largest = largest_of(fits, by)
+        for by in ((*JOIN_COLUMNS, "planner"), JOIN_COLUMNS):
+            largest = largest_size_by(fits, by)
             best = best.outerjoin(largest, sa.and_(*(every.c[name] == largest.c[name] for name in by)))
             sizes.append(largest.c.size)
         return best.add_columns(sa.func.coalesce(*sizes).label("largest_batch"))
 
     def _checkpointing(self) -> sa.Subquery:
         """The best plan of checkpointing for each question."""
-        same = [GOAL.label("goal") if name == "goal" else plans.c[name] for name in SAME]
+        same = [GOAL.label("goal") if name == "goal" else plans.c[name] for name in COMPARABLE_BY]
         own = [] if self._own is None else [self._own]
-        place = sa.func.row_number().over(partition_by=same, order_by=BETTER).label("place")
+        place = sa.func.row_number().is_over(partition_by=same, order_by=BEST_FIRST).label("place")
         figures = (plans.c.peak_bytes, plans.c.seconds, plans.c.overhead, plans.c.status)
         every = sa.select(*same, *figures, place).where(plans.c.planner == CHECKPOINTING, *own).subquery()
         return sa.select(every).where(every.c.place == 1).subquery("checkpointing")
 
 
-def _order(best: sa.FromClause, asked: Asked) -> tuple[sa.ColumnElement[Any], ...]:
+def _order(best: sa.FromClause, asked: SavingsFilter) -> tuple[sa.ColumnElement[Any], ...]:
     column = best.c[asked.sort]
     return sa.nulls_last(column.desc() if asked.direction == "desc" else column.asc()), best.c.plan_id
 
 
 def _sums(best: sa.FromClause) -> dict[str, sa.ColumnElement[Any]]:
-    fits = best.c.outcome != OVER
-    both = sa.and_(fits, best.c.checkpointing_status != OVER, best.c.planner != CHECKPOINTING)
+    fits = best.c.outcome != OVER_BUDGET
+    both = sa.and_(fits, best.c.checkpointing_status != OVER_BUDGET, best.c.planner != CHECKPOINTING)
 
     def over(column: sa.ColumnElement[Any], condition: sa.ColumnElement[bool]) -> sa.ColumnElement[Any]:
         return sa.func.coalesce(sa.func.sum(sa.case((condition, column), else_=0)), 0)

@@ -6,28 +6,28 @@ import anyio.to_thread
 from fastapi import APIRouter, Request, Response
 
 from app import catalogue
-from app.api.routes.dependencies import Serving
-from app.pages.frame import PageRoute, page
+from app.api.routes.dependencies import ServiceDep
+from app.pages.frame import PageRoute, render_page
 from planner.request.target_runtime import RUNTIMES
 
 router = APIRouter(include_in_schema=False, route_class=PageRoute)
 
-DEVICE = "a100-80gb"
+DEFAULT_DEVICE = "a100-80gb"
 
 
 @router.get("/upload")
-async def upload(request: Request, service: Serving) -> Response:
+async def upload(request: Request, service: ServiceDep) -> Response:
     """The form; its script posts to /v1/graphs and /v1/plans."""
     planners = await anyio.to_thread.run_sync(catalogue.planners)
     devices = await anyio.to_thread.run_sync(catalogue.devices)
-    return page(
+    return render_page(
         request,
         "upload.html",
         title="Upload",
         here="/upload",
         planners=planners,
         devices=devices,
-        device=DEVICE,
+        device=DEFAULT_DEVICE,
         runtimes=list(RUNTIMES),
         most_seconds=service.settings.search_seconds,
         most_bytes=service.settings.body_bytes,

@@ -8,17 +8,17 @@ import unicodedata
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from app.render.text import UNITS, size
+from app.render.text import UNITS, format_bytes
 
 #: First digits of what one may count in; the coarser ones for few words, the finer ones for tight scales.
-ROUND = (1, 2, 2.5, 5, 10)
-FINE = (1, 1.25, 1.5, 2, 2.5, 3, 4, 5, 6, 8, 10)
+COARSE_DIGITS = (1, 2, 2.5, 5, 10)
+FINE_DIGITS = (1, 1.25, 1.5, 2, 2.5, 3, 4, 5, 6, 8, 10)
 #: A budget this much above all that is drawn is still drawn; one far above would flatten the picture.
 HEADROOM = 1.25
-LONGEST_NAME = 48
+MAX_NAME_CHARS = 48
 
 
-class Series(NamedTuple):
+class MemorySeries(NamedTuple):
     """Bytes of each step, with the first step at the peak and the largest value held there."""
 
     name: str  # "before" or "after"
@@ -30,10 +30,10 @@ class Series(NamedTuple):
     def said(self) -> str:
         """The peak in words."""
         held = f"; largest holder {self.holder}" if self.holder else ""
-        return f"{self.name}: peak {size(self.peak)} at step {self.at} of {len(self.steps)}{held}"
+        return f"{self.name}: peak {format_bytes(self.peak)} at step {self.at} of {len(self.steps)}{held}"
 
 
-def series_of(report: Mapping[str, Any]) -> tuple[Series, Series]:
+def series_of(report: Mapping[str, Any]) -> tuple[MemorySeries, MemorySeries]:
     """A report's memory before and after; the report must have its timeline."""
     drawn = report["timeline"]
     return (
@@ -42,19 +42,19 @@ def series_of(report: Mapping[str, Any]) -> tuple[Series, Series]:
     )
 
 
-def _series(name: str, steps: Sequence[int], holder: Mapping[str, Any] | None) -> Series:
+def _series(name: str, steps: Sequence[int], holder: Mapping[str, Any] | None) -> MemorySeries:
     peak = max(steps, default=0)
-    held = f"{shown(holder['value'])}, {size(holder['bytes'])}" if holder else ""
-    return Series(name, steps, peak, steps.index(peak) if steps else 0, held)
+    held = f"{printable(holder['value'])}, {format_bytes(holder['bytes'])}" if holder else ""
+    return MemorySeries(name, steps, peak, steps.index(peak) if steps else 0, held)
 
 
-def shown(name: str, longest: int = LONGEST_NAME) -> str:
+def printable(name: str, longest: int = MAX_NAME_CHARS) -> str:
     """A name that fits a picture: control characters replaced, and cut where it is long."""
     clean = "".join("\ufffd" if unicodedata.category(c) in ("Cc", "Cf", "Cs", "Zl", "Zp") else c for c in name)
     return clean if len(clean) <= longest else clean[: longest - 3] + "..."
 
 
-def maxima(values: Sequence[float], columns: int, whole: int = 0) -> list[float]:
+def column_maxima(values: Sequence[float], columns: int, whole: int = 0) -> list[float]:
     """The highest of the values of each column, where `whole` steps, at least those given, share the columns."""
     whole = max(whole, len(values))
     count = min(columns, whole)
@@ -62,7 +62,7 @@ def maxima(values: Sequence[float], columns: int, whole: int = 0) -> list[float]
     return [max(values[a:b]) for a, b in itertools.pairwise(cuts) if a < len(values)]
 
 
-def round_up(least: float, digits: Sequence[float] = ROUND) -> float:
+def round_up(least: float, digits: Sequence[float] = COARSE_DIGITS) -> float:
     """The smallest of the round numbers, `digits` times a power of ten, that is not below a positive one."""
     power = 10.0 ** math.floor(math.log10(least))
     return next(digit * power for digit in digits if digit * power >= least * (1 - 1e-9))
@@ -76,7 +76,7 @@ def unit_of(top: float) -> tuple[float, str]:
     return 1024.0**power, UNITS[power]
 
 
-def byte_step(top: float, most: int, digits: Sequence[float] = ROUND) -> float:
+def byte_step(top: float, most: int, digits: Sequence[float] = COARSE_DIGITS) -> float:
     """A round number of bytes of which `most` reach `top`; never a part of a byte where bytes are the unit."""
     unit, _ = unit_of(top)
     step = unit * round_up(top / unit / most, digits)

@@ -7,7 +7,7 @@ from html import escape
 from typing import Any
 
 from app.render import svg
-from app.render.text import certainty, headline, plan_lines
+from app.render.text import headline, optimality, plan_lines
 
 
 def report_html(report: Mapping[str, Any]) -> str:
@@ -17,6 +17,6 @@ def report_html(report: Mapping[str, Any]) -> str:
     said = escape("\n".join(plan_lines(report)))
     return (
         f'<div class="remat-report"><p><strong>{escape(model)}</strong>: {escape(headline(report))}; '
-        f"{escape(certainty(report['plan']))}.</p>{picture}"
+        f"{escape(optimality(report['plan']))}.</p>{picture}"
         f"<details><summary>figures</summary><pre>{said}</pre></details></div>"
     )

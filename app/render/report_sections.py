@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from app.render.text import share, size, table
+from app.render.text import format_bytes, format_percent, table
 
 
-def besides(report: Mapping[str, Any]) -> list[str]:
+def optional_sections(report: Mapping[str, Any]) -> list[str]:
     """Lines about the sections of the report that were asked for by a field of their own."""
     lines = []
     if "shapes" in report:
@@ -26,10 +26,10 @@ def _shapes(section: Mapping[str, Any]) -> list[str]:
     rows = [
         (
             ", ".join(f"{name} {'x'.join(map(str, shape or ['?']))}" for name, shape in row["inputs"].items())[:60],
-            size(row["baseline"]["peak_bytes"]),
-            size(row["peak_bytes"]),
-            share(row["overhead"]),
-            share(row["bound_overhead"]),
+            format_bytes(row["baseline"]["peak_bytes"]),
+            format_bytes(row["peak_bytes"]),
+            format_percent(row["overhead"]),
+            format_percent(row["bound_overhead"]),
             "" if row["within"] else "over",
             "" if row["executed"]["status"] == "not executed" else f"executed: {row['executed']['status']}",
         )
@@ -51,8 +51,8 @@ def _levers(advice: Mapping[str, Any]) -> list[str]:
     rows = [
         (
             f"{row['parts']} {names[row['lever']]}" if row["parts"] > 1 else names[row["lever"]],
-            size(row["peak_bytes"]),
-            share(row["overhead"]),
+            format_bytes(row["peak_bytes"]),
+            format_percent(row["overhead"]),
             "fits" if row["fits"] else "does not fit",
             "" if row["executed"]["status"] == "not executed" else f"executed: {row['executed']['status']}",
         )
@@ -60,22 +60,27 @@ def _levers(advice: Mapping[str, Any]) -> list[str]:
     ]
     lines = list(table(("what else there is", "peak", "extra time", "", ""), rows, (1, 2))) if rows else []
     lines += [f"not {names[row['lever']]}: {row['why']}" for row in advice["left_out"]]
-    return [*lines, bound_by(advice["binding"])]
+    return [*lines, limiting_op(advice["binding"])]
 
 
-def bound_by(binding: Mapping[str, Any]) -> str:
+def limiting_op(binding: Mapping[str, Any]) -> str:
     """Which node keeps plans from a lower peak, and how low they could go without it."""
     node = binding["node"] or "what is held at the end"
-    rest = "" if binding["node"] is None else f"; without it {size(binding['next_bytes'])}"
-    return f"no plan peaks below {size(binding['bytes'])}, because of {node}{rest}"
+    rest = "" if binding["node"] is None else f"; without it {format_bytes(binding['next_bytes'])}"
+    return f"no plan peaks below {format_bytes(binding['bytes'])}, because of {node}{rest}"
 
 
 def _advice(advice: Mapping[str, Any]) -> list[str]:
     given, best = advice["given"], advice["best"]
-    rows = [("as given", size(given["peak_bytes"]), "", share(given["overhead"]))]
+    rows = [("as given", format_bytes(given["peak_bytes"]), "", format_percent(given["overhead"]))]
     for word, kind in (("without", "dropping"), ("with", "adding")):
         rows += [
-            (f"{word} {row['value']}", size(row["peak_bytes"]), _change(row["peak_bytes_more"]), share(row["overhead"]))
+            (
+                f"{word} {row['value']}",
+                format_bytes(row["peak_bytes"]),
+                _change(row["peak_bytes_more"]),
+                format_percent(row["overhead"]),
+            )
             for row in advice[kind]
         ]
     lines = list(table(("checkpoints", "peak", "change", "extra time"), rows, (1, 2, 3)))
@@ -84,15 +89,15 @@ def _advice(advice: Mapping[str, Any]) -> list[str]:
     how = "all were tried" if advice["all_tried"] else f"{advice['sets']} sets judged"
     names = ", ".join(best["checkpoints"])
     lines.append(f"best {len(best['checkpoints'])} found ({how}): {names}")
-    return [*lines, f"  peak {size(best['peak_bytes'])}, extra time {share(best['overhead'])}"]
+    return [*lines, f"  peak {format_bytes(best['peak_bytes'])}, extra time {format_percent(best['overhead'])}"]
 
 
 def _change(more: int) -> str:
-    return f"-{size(-more)}" if more < 0 else f"+{size(more)}" if more else ""
+    return f"-{format_bytes(-more)}" if more < 0 else f"+{format_bytes(more)}" if more else ""
 
 
 def _sharing(sharing: Mapping[str, Any]) -> list[str]:
     return [
-        f"{len(sharing['buffers'])} buffers of {size(sharing['bytes'])} hold {len(sharing['value'])} values of "
-        f"{size(sharing['separate_bytes'])}; no sharing is below {size(sharing['bound_bytes'])}"
+        f"{len(sharing['buffers'])} buffers of {format_bytes(sharing['bytes'])} hold {len(sharing['value'])} values of "
+        f"{format_bytes(sharing['separate_bytes'])}; no sharing is below {format_bytes(sharing['bound_bytes'])}"
     ]

@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from xml.sax.saxutils import escape, quoteattr
 
-from app.atomic_files import write_whole
+from app.atomic_files import write_atomic
 from app.errors import BadUsage
 from app.render import axes
-from app.render.axes import Series
-from app.render.text import share, size
+from app.render.axes import MemorySeries
+from app.render.text import format_bytes, format_percent
 
 # Imports inside functions: resvg is an extra.
 
@@ -50,7 +50,7 @@ def _scoped(rules: str) -> str:
 STYLE = f"\n{_scoped(LIGHT)}\n@media (prefers-color-scheme:dark){{\n{_scoped(DARK)}\n}}\n"
 
 
-def ready(path: Path) -> None:
+def demand_picture_path(path: Path) -> None:
     """Returns where a picture can be written in the format of the file's extension. Raises BadUsage."""
     suffix = path.suffix.lower()
     if suffix not in (".svg", ".png"):
@@ -62,8 +62,8 @@ def ready(path: Path) -> None:
 
 def write(path: Path, svg: str) -> None:
     """Write the picture in the format of the file's extension, whole or not at all. Raises BadUsage, CannotWrite."""
-    ready(path)
-    write_whole(path, svg.encode() if path.suffix.lower() == ".svg" else png(svg))
+    demand_picture_path(path)
+    write_atomic(path, svg.encode() if path.suffix.lower() == ".svg" else png(svg))
 
 
 def png(svg: str) -> bytes:
@@ -82,7 +82,7 @@ def png(svg: str) -> bytes:
     )
 
 
-class Frame(NamedTuple):
+class Panel(NamedTuple):
     """A panel: its corner and extent in pixels, and the numbers at its edges; y grows upwards from 0."""
 
     x: float
@@ -93,7 +93,7 @@ class Frame(NamedTuple):
     right: float
     top: float
 
-    def across(self, value: float) -> float:
+    def x_of(self, value: float) -> float:
         """Pixels of a number on the horizontal axis."""
         span = self.right - self.low
         return round(self.x + self.wide * ((value - self.low) / span if span else 0.5), 1)
@@ -118,7 +118,7 @@ class Frame(NamedTuple):
             parts.append(_line("grid", self.x, y, self.x + self.wide, y))
             parts.append(label(text, self.x - 6, y + 4, "end" + word))
         for value, text in columns.items():
-            x = self.across(value)
+            x = self.x_of(value)
             parts.append(_line("frame", x, bottom, x, bottom + 4))
             parts.append(label(text, x, bottom + (14 if small else 18), "middle" + word))
         parts.append(tag("path", None, class_="frame", d=f"M{self.x} {self.y}V{bottom}H{self.x + self.wide}"))
@@ -137,12 +137,12 @@ def timeline(report: Mapping[str, Any]) -> str:
     budget = axes.drawn_budget(asked, top)
     high = max(top, budget or 0) * 1.06
     steps = max(1, *(len(series.steps) for series in drawn))
-    frame = Frame(86, 122, 846, 282, 0, steps, high)
-    name = axes.shown(report["model"].get("name") or "model")
+    frame = Panel(86, 122, 846, 282, 0, steps, high)
+    name = axes.printable(report["model"].get("name") or "model")
     title = f"{name}: memory over steps"
     said = [*(series.said() for series in drawn if series.steps)]
     if asked:
-        said.append(f"budget {size(asked)}" + ("" if budget else ", above the picture"))
+        said.append(f"budget {format_bytes(asked)}" + ("" if budget else ", above the picture"))
     rows = {y: axes.byte_label(y, high) for y in axes.ticks(0, high, axes.byte_step(high, 6))}
     step = max(1.0, axes.round_up(steps / 10))
     columns = {x: f"{x:,.0f}" for x in axes.ticks(0, steps, step) if x == int(x)}
@@ -161,10 +161,10 @@ def timeline(report: Mapping[str, Any]) -> str:
     return picture(960, 450, title, "; ".join(said) or "no steps", parts)
 
 
-def _area(frame: Frame, series: Series, style: str) -> list[str]:
+def _area(frame: Panel, series: MemorySeries, style: str) -> list[str]:
     """The series as stairs above the axis; a pixel shows the highest of its steps."""
     steps = int(frame.right)
-    heights = axes.maxima(series.steps, int(frame.wide), steps)
+    heights = axes.column_maxima(series.steps, int(frame.wide), steps)
     if not heights:
         return []
     count = min(int(frame.wide), steps)
@@ -177,14 +177,14 @@ def _area(frame: Frame, series: Series, style: str) -> list[str]:
     return [tag("path", None, class_=style, d=path)]
 
 
-def _peak(frame: Frame, series: Series) -> list[str]:
+def _peak(frame: Panel, series: MemorySeries) -> list[str]:
     """The first step at the peak, marked, with its bytes beside."""
     if not series.steps:
         return []
-    x, y = frame.across(series.at + 0.5), frame.up(series.peak)
+    x, y = frame.x_of(series.at + 0.5), frame.up(series.peak)
     side = "end" if x > frame.x + frame.wide * 0.8 else ""
     dot = tag("circle", f"<title>{escape(series.said())}</title>", class_="dot", cx=x, cy=y, r=4)
-    return [dot, label(size(series.peak), x + (-8 if side else 8), y - 7, side)]
+    return [dot, label(format_bytes(series.peak), x + (-8 if side else 8), y - 7, side)]
 
 
 def curve(document: Mapping[str, Any]) -> str:
@@ -193,20 +193,22 @@ def curve(document: Mapping[str, Any]) -> str:
     low, high = axes.budget_of(points[0]), axes.budget_of(points[-1])
     edge = 0.03 * (high - low) or 0.5
     top = 1.08 * _top(points)
-    frame = Frame(86, 92, 846, 306, low - edge, high + edge, top)
+    frame = Panel(86, 92, 846, 306, low - edge, high + edge, top)
     step = axes.byte_step(high - low or 1, 8)
-    columns = {x: axes.byte_label(x, high) for x in axes.ticks(low, high, step)} or {low: size(low)}
+    columns = {x: axes.byte_label(x, high) for x in axes.ticks(low, high, step)} or {low: format_bytes(low)}
     rows = {y: axes.share_label(y) for y in axes.ticks(0, top, axes.round_up(top / 6))}
     parts = frame.drawn(columns, rows, "budget", "extra time")
     parts += curve_lines(frame, points, axes.budget_of)
     missed = any(point["status"] == "over_budget" for point in points)
-    parts += [part for place, kind in enumerate(KEY[: None if missed else -1]) for part in _key(place, *kind)]
-    title = f"{axes.shown(model.get('name') or 'model')}: extra time over budget"
+    parts += [
+        part for place, kind in enumerate(LEGEND[: None if missed else -1]) for part in _legend_entry(place, *kind)
+    ]
+    title = f"{axes.printable(model.get('name') or 'model')}: extra time over budget"
     return picture(960, 450, title, "; ".join(_told(point) for point in points), parts)
 
 
 #: Style, shape and words of what a curve shows.
-KEY = (
+LEGEND = (
     ("proven", "dot", "proven least"),
     ("dot", "dot", "found"),
     ("found", "line", "plans found"),
@@ -215,7 +217,7 @@ KEY = (
 )
 
 
-def _key(place: int, style: str, shape: str, words: str) -> list[str]:
+def _legend_entry(place: int, style: str, shape: str, words: str) -> list[str]:
     x, y = 92 + 170 * place, 52
     if shape == "line":
         return [_line(style, x - 6, y, x + 14, y), label(words, x + 20, y + 4)]
@@ -223,7 +225,7 @@ def _key(place: int, style: str, shape: str, words: str) -> list[str]:
 
 
 def curve_lines(
-    frame: Frame, points: Sequence[Mapping[str, Any]], at: Callable[[Mapping[str, Any]], float]
+    frame: Panel, points: Sequence[Mapping[str, Any]], at: Callable[[Mapping[str, Any]], float]
 ) -> list[str]:
     """Plans found and bounds as stairs, and a mark a point; `at` is where a point stands.
 
@@ -234,16 +236,16 @@ def curve_lines(
     parts: list[str] = []
     if met:
         xs, ground = [at(point) for point in met], frame.up(0)
-        found, bound = f"M{frame.across(xs[0])} {frame.up(met[0]['overhead'])}", f"M{frame.x} {ground}"
+        found, bound = f"M{frame.x_of(xs[0])} {frame.up(met[0]['overhead'])}", f"M{frame.x} {ground}"
         for k, x in enumerate(xs):
-            found += f"H{frame.across(x)}V{frame.up(met[k]['overhead'])}"
-            bound += f"V{frame.up(met[k]['bound_overhead'])}H{frame.across(x)}"
+            found += f"H{frame.x_of(x)}V{frame.up(met[k]['overhead'])}"
+            bound += f"V{frame.up(met[k]['bound_overhead'])}H{frame.x_of(x)}"
         parts.append(tag("path", None, class_="bound", d=f"{bound}V{ground}z"))
         parts.append(tag("path", None, class_="found", d=f"{found}H{frame.x + frame.wide}"))
     for point in points:
         style = {"proven": "proven", "over_budget": "missed"}.get(point["status"], "dot")
         y = frame.up(0 if style == "missed" else point["overhead"])
-        parts.append(_point(style, frame.across(at(point)), y, _told(point)))
+        parts.append(_point(style, frame.x_of(at(point)), y, _told(point)))
     return parts
 
 
@@ -257,9 +259,10 @@ def _point(style: str, x: float, y: float, told: str = "") -> str:
 def _told(point: Mapping[str, Any]) -> str:
     """A point in words."""
     if point["status"] == "over_budget":
-        return f"{size(point['budget_bytes'])}: not reached, the lowest peak is {size(point['peak_bytes'])}"
-    bound = "proven" if point["status"] == "proven" else f"at least {share(point['bound_overhead'])}"
-    return f"{size(axes.budget_of(point))}: {share(point['overhead'])} more time, {bound}"
+        budget, peak = format_bytes(point["budget_bytes"]), format_bytes(point["peak_bytes"])
+        return f"{budget}: not reached, the lowest peak is {peak}"
+    bound = "proven" if point["status"] == "proven" else f"at least {format_percent(point['bound_overhead'])}"
+    return f"{format_bytes(axes.budget_of(point))}: {format_percent(point['overhead'])} more time, {bound}"
 
 
 def _top(points: Sequence[Mapping[str, Any]]) -> float:
@@ -268,7 +271,7 @@ def _top(points: Sequence[Mapping[str, Any]]) -> float:
 
 
 #: Of one small panel, in pixels: width, height, room on the left, below and above; panels in a row.
-WIDE, HIGH, LEFT, BELOW, ABOVE, ACROSS = 230, 150, 64, 30, 26, 3
+PANEL_WIDTH, PANEL_HEIGHT, LEFT, BELOW, ABOVE, ACROSS = 230, 150, 64, 30, 26, 3
 
 
 def curves(named: Mapping[str, Sequence[Mapping[str, Any]]], title: str) -> str:
@@ -276,13 +279,23 @@ def curves(named: Mapping[str, Sequence[Mapping[str, Any]]], title: str) -> str:
     down = -(-len(named) // ACROSS)
     parts = []
     for i, (name, points) in enumerate(named.items()):
-        x = LEFT + i % ACROSS * (WIDE + LEFT)
-        frame = Frame(x, 62 + i // ACROSS * (HIGH + BELOW + ABOVE), WIDE, HIGH, 0.17, 1.03, 1.08 * _top(points))
+        x = LEFT + i % ACROSS * (PANEL_WIDTH + LEFT)
+        frame = Panel(
+            x,
+            62 + i // ACROSS * (PANEL_HEIGHT + BELOW + ABOVE),
+            PANEL_WIDTH,
+            PANEL_HEIGHT,
+            0.17,
+            1.03,
+            1.08 * _top(points),
+        )
         columns = {share / 100: f"{share}%" for share in (20, 40, 60, 80, 100)}
         rows = {y: axes.share_label(y) for y in axes.ticks(0, frame.top, axes.round_up(frame.top / 4))}
         parts += frame.drawn(columns, rows, up=name, small=True)
         parts += curve_lines(frame, points, _share_of)
-    return picture(ACROSS * (WIDE + LEFT) + 20, down * (HIGH + BELOW + ABOVE) + 48, title, ", ".join(named), parts)
+    return picture(
+        ACROSS * (PANEL_WIDTH + LEFT) + 20, down * (PANEL_HEIGHT + BELOW + ABOVE) + 48, title, ", ".join(named), parts
+    )
 
 
 def _share_of(point: Mapping[str, Any]) -> float:

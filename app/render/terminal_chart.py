@@ -18,10 +18,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import IO, Any, NamedTuple
 
 from app.render import axes
-from app.render.axes import Series
-from app.render.text import size, width
+from app.render.axes import MemorySeries
+from app.render.text import format_bytes, line_width
 
-MOST_ROWS, LEAST_PLOT = 8, 10
+MAX_ROWS, MIN_PLOT_COLUMNS = 8, 10
 
 
 class Glyphs(NamedTuple):
@@ -47,7 +47,7 @@ COLOURS = {"frame": "2", "budget": "33", "over": "31", "peak": "1", "gap": "36",
 Cells = list[list[tuple[str, str]]]  # rows from the top; a character and the name of its colour
 
 
-class Look(NamedTuple):
+class ChartStyle(NamedTuple):
     """How wide to draw, with what, and whether in colour."""
 
     columns: int
@@ -55,14 +55,14 @@ class Look(NamedTuple):
     colour: bool = False
 
 
-def look(asked: bool | None = None, stream: IO[str] | None = None) -> Look | None:
+def chart_style(asked: bool | None = None, stream: IO[str] | None = None) -> ChartStyle | None:
     """How to draw on the stream, standard output unless told; None where nobody asked and it is no terminal."""
     stream = stream or sys.stdout
     living = stream.isatty()
     if not (living if asked is None else asked):
         return None
     plain = bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM") == "dumb"
-    return Look(width(), glyphs(stream), living and not plain)
+    return ChartStyle(line_width(), glyphs(stream), living and not plain)
 
 
 def glyphs(stream: IO[str]) -> Glyphs:
@@ -74,7 +74,7 @@ def glyphs(stream: IO[str]) -> Glyphs:
     return BLOCKS
 
 
-def timeline(report: Mapping[str, Any], look: Look) -> list[str]:
+def timeline(report: Mapping[str, Any], look: ChartStyle) -> list[str]:
     """Memory before and after on one scale of bytes and one of steps, with the peaks named and the budget."""
     drawn = [series for series in axes.series_of(report) if series.steps]
     if not drawn:
@@ -87,22 +87,22 @@ def timeline(report: Mapping[str, Any], look: Look) -> list[str]:
         lines += [*_wrapped(series.said(), look), *scale.panel(series, budget, last=series is drawn[-1])]
     if asked := report["plan"]["budget_bytes"]:
         above = "" if budget else ", above the picture"
-        lines += _wrapped(f"{look.glyphs.line * 2} budget {size(asked)}{above}", look)
+        lines += _wrapped(f"{look.glyphs.line * 2} budget {format_bytes(asked)}{above}", look)
     return lines
 
 
 class _Scale:
     """What the panels of one picture share: bytes of a row, steps of a column, and the labels of both."""
 
-    def __init__(self, top: int, steps: int, look: Look):
+    def __init__(self, top: int, steps: int, look: ChartStyle):
         self.look, self.steps = look, steps
-        self.row = axes.byte_step(top, MOST_ROWS, axes.FINE)
+        self.row = axes.byte_step(top, MAX_ROWS, axes.FINE_DIGITS)
         self.rows = max(1, math.ceil(top / self.row))
         self.labels = [
             axes.byte_label(self.row * (r + 1), top) if r % 2 or self.rows < 3 else "" for r in range(self.rows)
         ]
         self.left = max(len("step"), *map(len, self.labels))
-        room = max(LEAST_PLOT, look.columns - self.left - 2)
+        room = max(MIN_PLOT_COLUMNS, look.columns - self.left - 2)
         self.wide = max(1, room // steps)  # columns of a step
         self.plot = min(room, steps * self.wide)
 
@@ -120,10 +120,10 @@ class _Scale:
             return ((step + 1) * self.plot - 1) // self.steps
         return step * self.wide + self.wide // 2
 
-    def panel(self, series: Series, budget: int | None, last: bool) -> list[str]:
+    def panel(self, series: MemorySeries, budget: int | None, last: bool) -> list[str]:
         """One series above its axis; only the last panel says the steps, which are those of all."""
         glyphs, row = self.look.glyphs, self.row
-        heights = [math.ceil(8 * high / row) for high in axes.maxima(series.steps, self.plot, self.steps)]
+        heights = [math.ceil(8 * high / row) for high in axes.column_maxima(series.steps, self.plot, self.steps)]
         if self.plot > self.steps:
             heights = [height for height in heights for _ in range(self.wide)]
         limit = math.ceil(budget / row) - 1 if budget else self.rows
@@ -148,7 +148,7 @@ class _Scale:
         return axes.ticks(0, self.steps - 1, max(1, math.ceil(axes.round_up(max(1, self.steps - 1) / most))))
 
 
-def curve(document: Mapping[str, Any], look: Look) -> list[str]:
+def curve(document: Mapping[str, Any], look: ChartStyle) -> list[str]:
     """Extra time over budgets: what no plan takes less than, what the plans found take, and where budgets were asked.
 
     What fits a budget fits every looser one, and what a budget costs at least every tighter one does: so both are
@@ -159,11 +159,11 @@ def curve(document: Mapping[str, Any], look: Look) -> list[str]:
     if not met:
         return _wrapped("no budget was reached, so there is no curve", look)
     glyphs, top = look.glyphs, max(0.0, *(point["overhead"] for point in met)) or 0.01
-    row = axes.round_up(top / MOST_ROWS, axes.FINE)
+    row = axes.round_up(top / MAX_ROWS, axes.FINE_DIGITS)
     rows = max(1, math.ceil(top / row - 1e-9))
     labels = [axes.share_label(row * (r + 1)) if r % 2 or rows < 3 else "" for r in range(rows)]
     left = max(len("budget"), *map(len, labels))
-    plot = max(LEAST_PLOT, look.columns - left - 2)
+    plot = max(MIN_PLOT_COLUMNS, look.columns - left - 2)
     low, high = axes.budget_of(points[0]), axes.budget_of(points[-1])
 
     def column(budget: float) -> int:
@@ -197,7 +197,7 @@ def curve(document: Mapping[str, Any], look: Look) -> list[str]:
 
 
 def _framed(
-    cells: Cells, labels: Sequence[str], left: int, marks: Mapping[int, str], title: str, look: Look
+    cells: Cells, labels: Sequence[str], left: int, marks: Mapping[int, str], title: str, look: ChartStyle
 ) -> list[str]:
     """The cells with labels on the left and, where there are marks, below."""
     glyphs, plot = look.glyphs, len(cells[0])
@@ -237,5 +237,5 @@ def _painted(cells: Iterable[tuple[str, str]], colour: bool) -> str:
     return line.rstrip() + ("\x1b[0m" if now else "")
 
 
-def _wrapped(text: str, look: Look) -> list[str]:
+def _wrapped(text: str, look: ChartStyle) -> list[str]:
     return textwrap.wrap(text, look.columns, subsequent_indent="  ", break_long_words=True)

@@ -9,10 +9,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import IO, Any
 
 UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
-NARROWEST, WIDEST, UNKNOWN = 40, 200, 100  # columns
+MIN_WIDTH, MAX_WIDTH, DEFAULT_WIDTH = 40, 200, 100  # columns
 
 
-def size(count: float | None) -> str:
+def format_bytes(count: float | None) -> str:
     """Bytes as people say them: `3.91 GiB`; `unknown` for None."""
     if count is None:
         return "unknown"
@@ -22,12 +22,12 @@ def size(count: float | None) -> str:
     return f"{amount:.0f} B" if unit == 0 else f"{amount:.2f} {UNITS[unit]}"
 
 
-def share(fraction: float | None) -> str:
+def format_percent(fraction: float | None) -> str:
     """A fraction as percentage: `3.4%`."""
     return "unknown" if fraction is None else f"{100 * fraction:.1f}%"
 
 
-def seconds(span: float | None) -> str:
+def format_seconds(span: float | None) -> str:
     """A time in the unit that leaves one to three digits before the point."""
     if span is None:
         return "unknown"
@@ -37,9 +37,9 @@ def seconds(span: float | None) -> str:
     return f"{span:.3g} s"
 
 
-def width() -> int:
+def line_width() -> int:
     """Columns to write in: those of the terminal, within what can be read."""
-    return min(WIDEST, max(NARROWEST, shutil.get_terminal_size((UNKNOWN, 24)).columns))
+    return min(MAX_WIDTH, max(MIN_WIDTH, shutil.get_terminal_size((DEFAULT_WIDTH, 24)).columns))
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[object]], right: Iterable[int] = ()) -> list[str]:
@@ -76,31 +76,31 @@ def headline(report: Mapping[str, Any]) -> str:
     """*fits* or *does not fit*, what, and at which price."""
     plan, device = report["plan"], report["device"]
     budget, peak = plan["budget_bytes"], plan["peak_bytes"]
-    price = f"{share(plan['overhead'])} more time" if plan["overhead"] > 0 else "no more time"
+    price = f"{format_percent(plan['overhead'])} more time" if plan["overhead"] > 0 else "no more time"
     memory = f"the device, {device if isinstance(device, str) else device.get('name', 'as described')}"
     if plan["status"] == "over_budget":
         word = "proven" if plan["smallest_budget_proven"] else "found"
         least = plan["smallest_budget_bytes"]
-        reach = f"; the smallest budget {word} is {size(least)} ({least} bytes)" if least is not None else ""
-        return f"does not fit {size(budget)}: the lowest peak found is {size(peak)}, {price}{reach}"
+        reach = f"; the smallest budget {word} is {format_bytes(least)} ({least} bytes)" if least is not None else ""
+        return f"does not fit {format_bytes(budget)}: the lowest peak found is {format_bytes(peak)}, {price}{reach}"
     if not budget:
-        return f"{'fits' if report['fits'] else 'does not fit'} {memory}: peak {size(peak)}, {price}"
+        return f"{'fits' if report['fits'] else 'does not fit'} {memory}: peak {format_bytes(peak)}, {price}"
     besides = "" if report["fits"] else f"; does not fit {memory}"
-    return f"fits {size(budget)}: peak {size(peak)}, {price}{besides}"
+    return f"fits {format_bytes(budget)}: peak {format_bytes(peak)}, {price}{besides}"
 
 
 def _peaks(report: Mapping[str, Any]) -> list[str]:
     base, plan = report["baseline"], report["plan"]
     before, after = base["peak_by"], plan.get("peak_by", {})
-    rows = [("peak", size(base["peak_bytes"]), size(plan["peak_bytes"]))]
+    rows = [("peak", format_bytes(base["peak_bytes"]), format_bytes(plan["peak_bytes"]))]
     rows += [
-        (f"  {kind}", size(count), size(after[kind]) if kind in after else "")
+        (f"  {kind}", format_bytes(count), format_bytes(after[kind]) if kind in after else "")
         for kind, count in before.items()
         if count or after.get(kind)
     ]
     if plan["arena_bytes"] is not None:
-        rows.append(("arena", "", size(plan["arena_bytes"])))
-    rows.append(("time of a step", seconds(base["seconds"]), seconds(plan["seconds"])))
+        rows.append(("arena", "", format_bytes(plan["arena_bytes"])))
+    rows.append(("time of a step", format_seconds(base["seconds"]), format_seconds(plan["seconds"])))
     lines = table(("", "before", "after"), rows, right=(1, 2))
     if plan["binding_node"]:
         lines.append(f"binding node: {plan['binding_node']}")
@@ -109,24 +109,25 @@ def _peaks(report: Mapping[str, Any]) -> list[str]:
 
 def _savings(report: Mapping[str, Any]) -> list[str]:
     base, plan, reference = report["baseline"], report["plan"], report.get("reference")
-    default = size(base["peak_bytes"])
-    lines = [f"saved {size(plan['saved_bytes'])} ({share(plan['saved'])}) of the framework's default, {default}"]
+    default = format_bytes(base["peak_bytes"])
+    saved = f"{format_bytes(plan['saved_bytes'])} ({format_percent(plan['saved'])})"
+    lines = [f"saved {saved} of the framework's default, {default}"]
     if reference:
         lines.append(
-            f"{reference['planner']} peaks at {size(reference['peak_bytes'])} "
-            f"for {share(reference['overhead'])} more time"
+            f"{reference['planner']} peaks at {format_bytes(reference['peak_bytes'])} "
+            f"for {format_percent(reference['overhead'])} more time"
         )
-    lines.append(f"{len(plan['recomputed'])} nodes run again; planner {plan['planner']}; {certainty(plan)}")
+    lines.append(f"{len(plan['recomputed'])} nodes run again; planner {plan['planner']}; {optimality(plan)}")
     return lines
 
 
-def certainty(plan: Mapping[str, Any]) -> str:
+def optimality(plan: Mapping[str, Any]) -> str:
     """How far the plan is from the proven bound, in words."""
     if plan["status"] == "proven":
         return "proven: no plan is better"
     if plan["status"] == "over_budget":
-        return f"no plan peaks below {size(plan['bound']['peak_bytes'])}"
-    gap = "no bound known" if plan["gap"] is None else f"at most {share(plan['gap'])} from the best possible"
+        return f"no plan peaks below {format_bytes(plan['bound']['peak_bytes'])}"
+    gap = "no bound known" if plan["gap"] is None else f"at most {format_percent(plan['gap'])} from the best possible"
     return gap if plan["reproducible"] else f"{gap}, stopped before the search was through"
 
 
@@ -139,7 +140,7 @@ def _executed(report: Mapping[str, Any]) -> str:
     return f"{status} ({said})" if said else status
 
 
-class Progress:
+class ProgressPrinter:
     """Tells standard error how a search goes: one living line on a terminal, else a line a stage."""
 
     def __init__(self, stream: IO[str] | None = None):
@@ -154,7 +155,7 @@ class Progress:
         self.stage = progress.stage
         text = progress_text(progress)
         if self.living:
-            room = max(20, width() - 1)
+            room = max(20, line_width() - 1)
             print("\r" + text[:room].ljust(self.drawn), end="", file=self.stream, flush=True)
             self.drawn = min(len(text), room)
         else:
@@ -171,11 +172,11 @@ def progress_text(progress: Any) -> str:
     """One line: stage, time, best so far and bound."""
     parts = [f"{progress.stage} {progress.seconds:.1f}s"]
     if progress.incumbent_peak_bytes is not None:
-        parts.append(f"peak {size(progress.incumbent_peak_bytes)}")
+        parts.append(f"peak {format_bytes(progress.incumbent_peak_bytes)}")
     if progress.incumbent_overhead is not None:
-        parts.append(f"overhead {share(progress.incumbent_overhead)}")
+        parts.append(f"overhead {format_percent(progress.incumbent_overhead)}")
     if progress.bound_overhead is not None:
-        parts.append(f"bound {share(progress.bound_overhead)}")
+        parts.append(f"bound {format_percent(progress.bound_overhead)}")
     if progress.gap is not None:
-        parts.append(f"gap {share(progress.gap)}")
+        parts.append(f"gap {format_percent(progress.gap)}")
     return ", ".join(parts)

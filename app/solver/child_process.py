@@ -16,16 +16,16 @@ from typing import Any
 
 import msgspec
 
-from app.errors import Problem, SolveFailed
+from app.errors import ProblemDetails, SolveFailed
 from app.solver import child_tasks
 from app.telemetry import metrics
-from graph.cancellation import Stopped
+from graph.cancellation import CancellationError
 
 POLL_S = 0.1  # between two looks whether to stop
 #: Stages at which there is no plan yet, unless an incumbent was told of before.
-EMPTY_STAGES = frozenset({"read", "differentiate", "plan"})
-EMPTY_S = 0.5  # given to a child that is stopped at one of these
-Progressed = Callable[[Mapping[str, Any]], None]
+NO_PLAN_STAGES = frozenset({"read", "differentiate", "plan"})
+NO_PLAN_GRACE_S = 0.5  # given to a child that is stopped at one of these
+OnProgress = Callable[[Mapping[str, Any]], None]
 
 # forkserver: children of a process that has imported everything and serves nobody; 20-40 ms each.
 _CONTEXT = multiprocessing.get_context("forkserver")
@@ -33,11 +33,11 @@ _CONTEXT.set_forkserver_preload(["__main__", f"{__package__}.preload"])
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ChildResult:
     """What a child gave back, and whether it was hurried by its deadline."""
 
     result: Any
-    hurried: bool
+    hit_deadline: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,16 +52,16 @@ class Runner:
         task: str,
         payload: Mapping[str, Any],
         seconds: float,
-        on_progress: Progressed | None = None,
+        on_progress: OnProgress | None = None,
         stop: threading.Event | None = None,
-    ) -> Answer:
+    ) -> ChildResult:
         """Result of one task of `child_tasks`. Blocks. Raises Problem, or SolveFailed when the child ends without one.
 
         At the deadline, or once `stop` is set, the child is asked for its best so far, and killed when that takes
-        longer than `kill_seconds`; where `stop` found it without a plan, than `EMPTY_S`. Raises Stopped where it ends
-        without one.
+        longer than `kill_seconds`; where `stop` found it without a plan, than `NO_PLAN_GRACE_S`. Raises Stopped where
+        it ends without one.
         """
-        with metrics.child(task) as at:
+        with metrics.measure_child(task) as at:
 
             def progressed(told: Mapping[str, Any]) -> None:
                 at(str(told["stage"]))
@@ -71,8 +71,8 @@ class Runner:
             return self._run(task, payload, seconds, progressed, stop or threading.Event())
 
     def _run(
-        self, task: str, payload: Mapping[str, Any], seconds: float, on_progress: Progressed, stop: threading.Event
-    ) -> Answer:
+        self, task: str, payload: Mapping[str, Any], seconds: float, on_progress: OnProgress, stop: threading.Event
+    ) -> ChildResult:
         ours, theirs = _CONTEXT.Pipe()
         process = _CONTEXT.Process(target=child_tasks.main, args=(theirs, task, self.memory_bytes), daemon=True)
         try:
@@ -92,8 +92,8 @@ class Runner:
             ours.close()
 
     def _follow(
-        self, pipe: Connection, process: BaseProcess, deadline: float, on_progress: Progressed, stop: threading.Event
-    ) -> Answer:
+        self, pipe: Connection, process: BaseProcess, deadline: float, on_progress: OnProgress, stop: threading.Event
+    ) -> ChildResult:
         asked_at: float | None = None
         has_plan = is_empty = False
         heard = select.poll()  # of the pipe alone, which `pipe.poll` would set up anew each time
@@ -104,19 +104,19 @@ class Runner:
                 if "problem" in message:
                     if message["problem"]["code"] == "stopped":
                         raise _stopped(stop)
-                    raise Problem(message["problem"])
+                    raise ProblemDetails(message["problem"])
                 if "result" in message:
-                    return Answer(message["result"], asked_at is not None and not stop.is_set())
+                    return ChildResult(message["result"], asked_at is not None and not stop.is_set())
                 told = message["progress"]
                 on_progress(told)
                 has_plan |= told["incumbent_peak_bytes"] is not None
-                is_empty = not has_plan and told["stage"] in EMPTY_STAGES
+                is_empty = not has_plan and told["stage"] in NO_PLAN_STAGES
             now = time.monotonic()
             if asked_at is None and (stop.is_set() or now > deadline):
                 asked_at = now
                 _send(pipe, b"stop")
-            if asked_at is not None and stop.is_set() and is_empty and now > asked_at + EMPTY_S:
-                raise Stopped
+            if asked_at is not None and stop.is_set() and is_empty and now > asked_at + NO_PLAN_GRACE_S:
+                raise CancellationError
             if asked_at is not None and now > asked_at + self.kill_seconds:
                 raise SolveFailed(
                     f"nothing came within {self.kill_seconds:g} s after the stop, so the process was killed; "
@@ -125,10 +125,10 @@ class Runner:
                 )
 
 
-def _stopped(stop: threading.Event) -> Stopped | SolveFailed:
+def _stopped(stop: threading.Event) -> CancellationError | SolveFailed:
     """What a child that ended without a plan is: stopped, or at its deadline too slow."""
     if stop.is_set():
-        return Stopped()
+        return CancellationError()
     return SolveFailed("there was no plan when its time was over; send a smaller model", code="killed")
 
 

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from app.errors import SolveFailed, Unparseable, problem_of
+from app.errors import SolveFailed, Unparseable, to_problem
 from graph.errors import BadGraph
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ LIMITS = {
     "too_many_values": ("values",),
     "too_large": ("attribute_bytes", "constant_bytes", "document_bytes"),
 }
-Tell = Callable[[Mapping[str, Any]], None]
+SendMessage = Callable[[Mapping[str, Any]], None]
 
 
 def main(pipe: Connection, task: str, memory_bytes: int) -> None:
@@ -62,12 +62,14 @@ def main(pipe: Connection, task: str, memory_bytes: int) -> None:
     try:
         answer = {"result": TASKS[task](payload, tell, stop)}
     except MemoryError:
-        answer = {"problem": problem_of(_too_much_memory(memory_bytes))}
+        answer = {"problem": to_problem(_too_much_memory(memory_bytes))}
     except RecursionError:
-        answer = {"problem": problem_of(_too_deep())}
+        answer = {"problem": to_problem(_too_deep())}
     except Exception as error:
-        problem = problem_of(error)
-        answer = {"problem": {**problem, "limit": problem["limit"] or limit_met(problem, payload.get("limits", {}))}}
+        problem = to_problem(error)
+        answer = {
+            "problem": {**problem, "limit": problem["limit"] or exceeded_limit(problem, payload.get("limits", {}))}
+        }
         if answer["problem"]["code"] == "internal":
             traceback.print_exc(file=sys.stderr)
     tell(answer)
@@ -93,7 +95,7 @@ def _listen(pipe: Connection, stop: threading.Event) -> None:
         os._exit(1)
 
 
-def limit_met(problem: Mapping[str, Any], limits: Mapping[str, int]) -> dict[str, Any] | None:
+def exceeded_limit(problem: Mapping[str, Any], limits: Mapping[str, int]) -> dict[str, Any] | None:
     """The setting behind the first finding of a reader, which knows limits but not what sets them."""
     names = LIMITS.get(problem["code"], ())
     for name in names:
@@ -116,15 +118,17 @@ def _too_deep() -> BadGraph:
     return BadGraph.one("too_deep", "document", "nesting past what can be read", "less nesting", "flatten the document")
 
 
-def read(payload: Mapping[str, Any], tell: Tell, stop: threading.Event) -> dict[str, Any]:
+def read(payload: Mapping[str, Any], tell: SendMessage, stop: threading.Event) -> dict[str, Any]:
     """The canonical document of a model and what a list says of it."""
     from graph.formats.readers import importer_of, load
-    from graph.limits import Limits, Shapes
+    from graph.limits import Limits, ShapeOverrides
 
     shapes = payload["shapes"]
     inputs = {name: tuple(shape) for name, shape in shapes["inputs"].items()}
     try:
-        graph = load(payload["data"], Limits(**payload["limits"]), Shapes(inputs, shapes["batch"], shapes["dims"]))
+        graph = load(
+            payload["data"], Limits(**payload["limits"]), ShapeOverrides(inputs, shapes["batch"], shapes["dims"])
+        )
     except BadGraph as error:
         if error.findings[0].code in NOT_A_MODEL:
             raise Unparseable(str(error), error.findings) from None
@@ -137,13 +141,13 @@ def read(payload: Mapping[str, Any], tell: Tell, stop: threading.Event) -> dict[
 
 def _to_keep(graph: Graph) -> dict[str, Any]:
     """What is stored of a graph: its canonical document, and what a list says of it."""
-    from app.jobs.answers.relabel import form_of
+    from app.jobs.answers.relabel import form_hash
     from graph.formats.native.writer import canonical
     from graph.ir import Phase
 
     document = canonical(graph)
     return {
-        "form": form_of(graph),
+        "form": form_hash(graph),
         "document": document,
         "id": hashlib.sha256(document).hexdigest(),
         "name": graph.name,
@@ -154,29 +158,29 @@ def _to_keep(graph: Graph) -> dict[str, Any]:
     }
 
 
-def analyse(payload: Mapping[str, Any], tell: Tell, stop: threading.Event) -> bytes:
+def analyse(payload: Mapping[str, Any], tell: SendMessage, stop: threading.Event) -> bytes:
     """The analysis of a stored graph as JSON."""
-    from app.models.analysis import analysed
+    from app.models.analysis import analyze
     from graph.formats.readers import load
 
     before = [load(data) for data in payload["before"]]
-    return msgspec.json.encode(analysed(load(payload["data"]), payload["start"], before))
+    return msgspec.json.encode(analyze(load(payload["data"]), payload["start"], before))
 
 
-def transform(payload: Mapping[str, Any], tell: Tell, stop: threading.Event) -> dict[str, Any]:
+def transform(payload: Mapping[str, Any], tell: SendMessage, stop: threading.Event) -> dict[str, Any]:
     """The graph that a pass makes of a stored one, to be kept, or the answer it gives."""
-    from app.models.json_object import decoded
-    from app.models.transforms import apply, parse
+    from app.models.json_object import decode_object
+    from app.models.transforms import apply_pass, parse_pass
     from graph.formats.readers import load
 
-    asked = parse(decoded(payload["asked"], Any))
-    made = apply(load(payload["data"]), asked)
+    asked = parse_pass(decode_object(payload["asked"], Any))
+    made = apply_pass(load(payload["data"]), asked)
     if isinstance(made, tuple):
         return {"graph": _to_keep(made[0]), "said": made[1]}
     return {"answer": made}
 
 
-def solve(payload: Mapping[str, Any], tell: Tell, stop: threading.Event) -> dict[str, Any]:
+def solve(payload: Mapping[str, Any], tell: SendMessage, stop: threading.Event) -> dict[str, Any]:
     """The report's figures and each of its sections as JSON."""
     from graph.limits import Limits
     from planner.pipeline.solve import solve
@@ -187,14 +191,14 @@ def solve(payload: Mapping[str, Any], tell: Tell, stop: threading.Event) -> dict
     return _solved(outcome, payload["fields"])
 
 
-def retell(payload: Mapping[str, Any], tell: Tell, stop: threading.Event) -> dict[str, Any] | None:
+def relabel(payload: Mapping[str, Any], tell: SendMessage, stop: threading.Event) -> dict[str, Any] | None:
     """As `solve`, from the report about a graph that differs in names alone; None where that cannot be told."""
-    from app.jobs.answers.relabel import Asked, retold
+    from app.jobs.answers.relabel import PreparedSolve, relabel_report
     from planner.pipeline.progress import Progress
 
     _told(tell)(Progress("read", 0.0))  # whoever stops it now need not wait
-    ours, theirs = (Asked.of(asked, payload["limits"]) for asked in (payload, payload["theirs"]))
-    told = retold(ours, theirs, payload["figures"], payload["sections"])
+    ours, theirs = (PreparedSolve.of(asked, payload["limits"]) for asked in (payload, payload["theirs"]))
+    told = relabel_report(ours, theirs, payload["figures"], payload["sections"])
     if told is None:
         return None
     figures, sections = told
@@ -202,7 +206,7 @@ def retell(payload: Mapping[str, Any], tell: Tell, stop: threading.Event) -> dic
     return {"report": msgspec.json.encode(figures), "sections": encoded, "exit_code": 0}
 
 
-def curve(payload: Mapping[str, Any], tell: Tell, stop: threading.Event) -> dict[str, Any]:
+def curve(payload: Mapping[str, Any], tell: SendMessage, stop: threading.Event) -> dict[str, Any]:
     """The curve without its plans, and every point as `solve` would give it."""
     from graph.limits import Limits
     from planner.pipeline import curve as curves
@@ -217,10 +221,10 @@ def curve(payload: Mapping[str, Any], tell: Tell, stop: threading.Event) -> dict
     return {"document": made.document | {"points": points}, "plans": plans}
 
 
-def fit(payload: Mapping[str, Any], tell: Tell, stop: threading.Event) -> dict[str, Any]:
+def fit(payload: Mapping[str, Any], tell: SendMessage, stop: threading.Event) -> dict[str, Any]:
     """The fit without its plan; the plan as `solve` would give it, and the model at its size, where one fits."""
     from graph.limits import Limits
-    from planner.formulation.training_graph import read as read_model
+    from planner.formulation.training_graph import load_model as read_model
     from planner.pipeline import fit as fits
     from planner.request.curve_and_fit_request import parse_fit
 
@@ -234,53 +238,53 @@ def fit(payload: Mapping[str, Any], tell: Tell, stop: threading.Event) -> dict[s
     return {"document": document, "plans": [solved], "graph": _to_keep(model)}
 
 
-def layout(payload: Mapping[str, Any], tell: Tell, stop: threading.Event) -> dict[str, Any]:
+def layout(payload: Mapping[str, Any], tell: SendMessage, stop: threading.Event) -> dict[str, Any]:
     """Where buffers lie; there are no plans to it."""
-    from app.models.json_object import decoded
+    from app.models.json_object import decode_object
     from planner.layout.csv_buffers import pack, parse_buffers
     from planner.pipeline.progress import Progress
 
     began = Progress("read", 0.0)
     _told(tell)(began)
-    buffers = parse_buffers(decoded(payload["data"], dict[str, Any]))
+    buffers = parse_buffers(decode_object(payload["data"], dict[str, Any]))
     _told(tell)(replace(began, stage="layout"))
     packed = pack(buffers, stop)
     return {"document": packed.document(), "plans": []}
 
 
-def picture(payload: Mapping[str, Any], tell: Tell, stop: threading.Event) -> bytes:
+def picture(payload: Mapping[str, Any], tell: SendMessage, stop: threading.Event) -> bytes:
     """A picture of a plan, or the columns that one is drawn from."""
-    from app.render.plan.svg import made
+    from app.render.plan.svg import render
 
-    return made(payload["task"], payload["figures"], payload["sections"])
+    return render(payload["task"], payload["figures"], payload["sections"])
 
 
-def compare(payload: Mapping[str, Any], tell: Tell, stop: threading.Event) -> dict[str, Any]:
+def compare(payload: Mapping[str, Any], tell: SendMessage, stop: threading.Event) -> dict[str, Any]:
     """How two reports differ, as `remat diff` says: how many differences, and the first of them."""
-    from app.models.diff import between
+    from app.models.diff import find_differences
 
-    found = between(*(msgspec.json.decode(report) for report in payload["reports"]))
+    found = find_differences(*(msgspec.json.decode(report) for report in payload["reports"]))
     return {"count": len(found), "rows": found[: payload["most"]]}
 
 
-def _told(tell: Tell) -> Callable[[Any], None]:
+def _told(tell: SendMessage) -> Callable[[Any], None]:
     """Progress of the pipeline as a message to the parent."""
     return lambda progress: tell({"progress": {name: getattr(progress, name) for name in progress.__slots__}})
 
 
 def _solved(outcome: Outcome, fields: Mapping[str, Any]) -> dict[str, Any]:
     """Figures and sections of a report as JSON, and whether all went well."""
-    from app.render.plan.preview import SECTION, sketched
+    from app.render.plan.preview import SECTION, encode_preview
 
     report = outcome.report | {"request": fields}
-    sketch = sketched(report)
+    sketch = encode_preview(report)
     sections = {name: msgspec.json.encode(report.pop(name)) for name in SECTIONS if name in report}
     if sketch is not None:
         sections[SECTION] = sketch
     return {"report": msgspec.json.encode(report), "sections": sections, "exit_code": outcome.exit_code}
 
 
-def write(payload: Mapping[str, Any], tell: Tell, stop: threading.Event) -> bytes:
+def write(payload: Mapping[str, Any], tell: SendMessage, stop: threading.Event) -> bytes:
     """A stored document in another of `app.models.formats`."""
     from app.models.formats import FORMATS
     from graph.formats.readers import load
@@ -288,7 +292,7 @@ def write(payload: Mapping[str, Any], tell: Tell, stop: threading.Event) -> byte
     return FORMATS[payload["format"]].write(load(payload["data"]))
 
 
-TASKS: dict[str, Callable[[Mapping[str, Any], Tell, threading.Event], Any]] = {
+TASKS: dict[str, Callable[[Mapping[str, Any], SendMessage, threading.Event], Any]] = {
     "analyse": analyse,
     "compare": compare,
     "curve": curve,
@@ -296,7 +300,7 @@ TASKS: dict[str, Callable[[Mapping[str, Any], Tell, threading.Event], Any]] = {
     "layout": layout,
     "picture": picture,
     "read": read,
-    "retell": retell,
+    "retell": relabel,
     "solve": solve,
     "transform": transform,
     "write": write,

@@ -38,6 +38,6 @@ def _solve_a_small_one() -> None:
     solve(json.dumps(document).encode(), parse_request(asked))
 
 
-warm.load()
-if all(kernels.is_on_disk() for kernels in warm.ALL):
+warm.load_cached()
+if all(kernels.is_on_disk() for kernels in warm.KERNEL_SETS):
     _solve_a_small_one()

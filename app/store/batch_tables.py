@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sqlalchemy as sa
 
-from app.store.tables import Moment, metadata
+from app.store.tables import Timestamp, metadata
 
 batches = sa.Table(
     "batches",
@@ -21,9 +21,9 @@ batches = sa.Table(
     sa.Column("asked", sa.JSON, nullable=False, doc="budgets, planners and seeds, each null where none was named"),
     sa.Column("fields", sa.JSON, nullable=False, doc="the other fields, of every item"),
     sa.Column("total", sa.BigInteger, nullable=False, doc="items"),
-    sa.Column("created_at", Moment, nullable=False),
-    sa.Column("started_at", Moment, doc="when the first item was taken, since the last retry"),
-    sa.Column("ended_at", Moment, index=True),
+    sa.Column("created_at", Timestamp, nullable=False),
+    sa.Column("started_at", Timestamp, doc="when the first item was taken, since the last retry"),
+    sa.Column("ended_at", Timestamp, index=True),
     sa.Column("state", sa.Text, nullable=False, doc="queued, running, succeeded (every item has ended) or cancelled"),
     sa.Column("runs", sa.BigInteger, nullable=False, doc="1, and one more for each retry"),
     sa.Column("solver_seconds", sa.Double, nullable=False, doc="that its solves have taken since the last retry"),
@@ -47,8 +47,8 @@ items = sa.Table(
     sa.Column("plan_id", sa.Text, sa.ForeignKey("plans.id"), index=True),
     sa.Column("cached", sa.Boolean, nullable=False, doc="answered from what was stored"),
     sa.Column("error", sa.JSON(none_as_null=True), doc="a problem object"),
-    sa.Column("started_at", Moment),
-    sa.Column("ended_at", Moment),
+    sa.Column("started_at", Timestamp),
+    sa.Column("ended_at", Timestamp),
     sa.Index(None, "batch_id", "state", "number"),
     sa.Index(None, "state", "batch_id"),
 )

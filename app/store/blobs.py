@@ -24,12 +24,12 @@ from app.errors import BadUsage, NotFound, Unavailable
 from app.telemetry import metrics
 
 KEY = re.compile(r"[0-9a-f]{64}")
-LEVEL = 3  # zstd; a graph document shrinks about tenfold
+ZSTD_LEVEL = 3  # zstd; a graph document shrinks about tenfold
 GRACE = timedelta(hours=1)  # from a blob to the row that names it; a younger blob is never collected
 OS_ERROR = re.compile(r"\(os error (\d+)\)")
 SCHEMES = ("file", "s3", "gs", "az")
 # An operator who names an http:// endpoint, in a network of their own, means it.
-PATIENCE: Any = {"connect_timeout": "5s", "timeout": "30s", "allow_http": True}
+CLIENT_TIMEOUTS: Any = {"connect_timeout": "5s", "timeout": "30s", "allow_http": True}
 RETRIES: Any = {"max_retries": 3, "retry_timeout": timedelta(seconds=15)}
 UNFINISHED = re.compile(r"#\d+$")  # a file that obstore was writing when it was killed; it lists none
 
@@ -52,9 +52,9 @@ class Blobs:
 
     def put(self, data: bytes) -> str:
         """Key of the blob. It can be read by everybody once this returns. Raises CannotWrite, Unavailable."""
-        key = key_of(data)
+        key = blob_key(data)
         if not self._is_fresh(key, data):
-            self._write(key, zstandard.ZstdCompressor(level=LEVEL, write_checksum=True).compress(data))
+            self._write(key, zstandard.ZstdCompressor(level=ZSTD_LEVEL, write_checksum=True).compress(data))
         return key
 
     def get(self, key: str) -> bytes:
@@ -72,7 +72,7 @@ class Blobs:
         except zstandard.ZstdError as error:
             said = f"blob {key} is damaged: {error}; put a backup in its place"
             damaged = Unavailable(said, code="damaged")
-            metrics.store_failed("blobs", damaged)
+            metrics.count_store_error("blobs", damaged)
             raise damaged from error
 
     def _read(self, key: str) -> Any:
@@ -89,7 +89,7 @@ class Blobs:
         at = self._changed_at(key)
         return None if at is None else datetime.now(UTC) - at
 
-    def listed(self, older_than: timedelta = timedelta.min) -> Iterator[list[tuple[str, int]]]:
+    def scan(self, older_than: timedelta = timedelta.min) -> Iterator[list[tuple[str, int]]]:
         """(key, bytes as stored) of every blob of that age, some at a time; a file that is none by its path."""
         now = datetime.now(UTC)
         try:
@@ -107,7 +107,7 @@ class Blobs:
         except (BaseError, OSError) as error:
             raise self._in_words("remove", key, error) from error
 
-    def unfinished(self, older_than: timedelta = GRACE) -> list[Path]:
+    def partial_files(self, older_than: timedelta = GRACE) -> list[Path]:
         """Files that a killed process left half written; nobody reads them."""
         until = (datetime.now(UTC) - older_than).timestamp()
         found = [] if self.folder is None else self.folder.glob("*/*#*")
@@ -155,7 +155,7 @@ class Blobs:
 
     def _in_words(self, what: str, key: str, error: Exception) -> Exception:
         said = self._said(what, key, error)
-        metrics.store_failed("blobs", said)
+        metrics.count_store_error("blobs", said)
         return said
 
     def _said(self, what: str, key: str, error: Exception) -> Exception:
@@ -167,7 +167,7 @@ class Blobs:
         return Unavailable(said, headers={"Retry-After": "5"})
 
 
-def key_of(data: bytes) -> str:
+def blob_key(data: bytes) -> str:
     """Name of the blob that holds these bytes."""
     return hashlib.sha256(data).hexdigest()
 
@@ -186,7 +186,7 @@ def _store_at(url: str | None, folder: Path | None) -> Any:
     scheme = url.partition(":")[0]
     if scheme not in SCHEMES:
         raise BadUsage(f"REMAT_BLOBS_URL begins with {scheme[:20]!r}; write one of {', '.join(SCHEMES)}")
-    return from_url(url, client_options=PATIENCE, retry_config=RETRIES)
+    return from_url(url, client_options=CLIENT_TIMEOUTS, retry_config=RETRIES)
 
 
 def _path(key: str) -> str:

@@ -19,7 +19,7 @@ from app.telemetry import metrics
 
 # Imports inside functions: alembic is loaded when a schema is compared or migrated.
 
-NAME = "remat.sqlite"
+DATABASE_FILE = "remat.sqlite"
 BUSY_SECONDS = 30.0  # a writer waits so long for the other
 CONNECT_SECONDS = 5
 RETRY = {"Retry-After": "5"}
@@ -46,7 +46,9 @@ def engine_of(url: str | None, data: Path) -> sa.Engine:
     }
     if url is None:
         arguments = {"timeout": BUSY_SECONDS, "check_same_thread": False}
-        engine = sa.create_engine(f"sqlite:///{data / NAME}", connect_args=arguments, max_overflow=64, **common)
+        engine = sa.create_engine(
+            f"sqlite:///{data / DATABASE_FILE}", connect_args=arguments, max_overflow=64, **common
+        )
         sa.event.listen(engine, "connect", _prepare_sqlite)
         sa.event.listen(engine, "begin", _begin_sqlite)
         return engine
@@ -83,7 +85,7 @@ def _begin_sqlite(connection: sa.Connection) -> None:
 
 
 @contextlib.contextmanager
-def explained(engine: sa.Engine) -> Iterator[None]:
+def translate_errors(engine: sa.Engine) -> Iterator[None]:
     """Raises CannotWrite or Unavailable in words for what goes wrong below; a broken constraint passes as it is."""
     try:
         yield
@@ -91,11 +93,11 @@ def explained(engine: sa.Engine) -> Iterator[None]:
         raise
     except TimeoutError as error:
         said: Exception = Unavailable("every connection to the database is in use; ask again", headers=RETRY)
-        metrics.store_failed("database", said)
+        metrics.count_store_error("database", said)
         raise said from error
     except DBAPIError as error:
         said = _in_words(engine, error)
-        metrics.store_failed("database", said)
+        metrics.count_store_error("database", said)
         raise said from error
 
 
@@ -131,13 +133,13 @@ def insert(connection: sa.Connection, table: sa.Table) -> Any:
     return _insert(connection.dialect.name, table)
 
 
-def unless_there(connection: sa.Connection, table: sa.Table) -> Any:
+def insert_if_absent(connection: sa.Connection, table: sa.Table) -> Any:
     """INSERT of rows, given as it is executed, that changes none which is there."""
     return _unless_there(connection.dialect.name, table)
 
 
-def seen_again(connection: sa.Connection, table: sa.Table) -> Any:
-    """As `unless_there`, for rows with an id: one that is there is `seen_at` the new time."""
+def upsert_seen(connection: sa.Connection, table: sa.Table) -> Any:
+    """As `insert_if_absent`, for rows with an id: one that is there is `seen_at` the new time."""
     return _seen_again(connection.dialect.name, table)
 
 
@@ -164,7 +166,7 @@ def migrate(engine: sa.Engine) -> tuple[str | None, str]:
     """(revision before, revision after): brings the tables to what this program knows. Raises Unavailable."""
     from alembic import command
 
-    with explained(engine), _remaking(engine) as connection:
+    with translate_errors(engine), _remaking(engine) as connection:
         if engine.dialect.name == "postgresql":
             connection.execute(sa.text("SELECT pg_advisory_xact_lock(hashtext('remat migrate'))"))
         before, after = _revisions(connection)
@@ -199,9 +201,9 @@ def _remaking(engine: sa.Engine) -> Iterator[sa.Connection]:
             sqlite.execute("PRAGMA foreign_keys=ON")
 
 
-def demand_current(engine: sa.Engine) -> None:
+def require_current_schema(engine: sa.Engine) -> None:
     """Raises Unavailable unless the tables are what this program knows."""
-    with explained(engine), engine.connect() as connection:
+    with translate_errors(engine), engine.connect() as connection:
         before, after = _revisions(connection)
     if before != after:
         has = "no tables yet" if before is None else f"tables of revision {before}, not {after}"

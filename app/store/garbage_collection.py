@@ -17,13 +17,23 @@ from sqlalchemy.exc import IntegrityError
 from app.store.batch_tables import batches, items
 from app.store.blobs import GRACE, KEY
 from app.store.store import Store
-from app.store.tables import BLOBS, graphs, idempotency_keys, operations, plans, questions, result_plans, results, wire
+from app.store.tables import (
+    BLOB_COLUMNS,
+    graphs,
+    idempotency_keys,
+    operations,
+    plans,
+    questions,
+    result_plans,
+    results,
+    to_timestamp,
+)
 
-AT_A_TIME = 200  # rows or blobs, and others may write in between
+CHUNK_SIZE = 200  # rows or blobs, and others may write in between
 
 
 @dataclass(slots=True)
-class Collected:
+class CollectionCounts:
     """How many of each were taken out, or would be."""
 
     idempotency_keys: int = 0
@@ -37,9 +47,9 @@ class Collected:
     unfinished_files: int = 0
 
 
-def collect(store: Store, keep_days: float | None, idempotency_days: float) -> Collected:
+def collect(store: Store, keep_days: float | None, idempotency_days: float) -> CollectionCounts:
     """Take out what is older than that; None keeps rows for ever. Raises CannotWrite, Unavailable."""
-    done = Collected()
+    done = CollectionCounts()
     done.idempotency_keys = _delete(store, idempotency_keys, idempotency_keys.c.created_at < _before(idempotency_days))
     if keep_days is not None:
         until = _before(keep_days)
@@ -66,19 +76,19 @@ def collect(store: Store, keep_days: float | None, idempotency_days: float) -> C
             ~sa.exists().where(operations.c.graph_id == graphs.c.id),
             ~sa.exists().where(items.c.graph_id == graphs.c.id),
         )
-    for batch in store.blobs.listed(older_than=GRACE):
+    for batch in store.blobs.scan(older_than=GRACE):
         names = [(key, size) for key, size in batch if KEY.fullmatch(key)]
-        for start in range(0, len(names), AT_A_TIME):
-            _remove(store, names[start : start + AT_A_TIME], done)
-    for path in store.blobs.unfinished():
+        for start in range(0, len(names), CHUNK_SIZE):
+            _remove(store, names[start : start + CHUNK_SIZE], done)
+    for path in store.blobs.partial_files():
         path.unlink(missing_ok=True)
         done.unfinished_files += 1
     return done
 
 
-def named(connection: sa.Connection, keys: list[str]) -> set[str]:
+def referenced(connection: sa.Connection, keys: list[str]) -> set[str]:
     """Those of the blobs that a row names."""
-    return {key for column in BLOBS for key in connection.scalars(sa.select(column).where(column.in_(keys)))}
+    return {key for column in BLOB_COLUMNS for key in connection.scalars(sa.select(column).where(column.in_(keys)))}
 
 
 def _delete(store: Store, table: sa.Table, *which: sa.ColumnElement[bool]) -> int:
@@ -87,18 +97,18 @@ def _delete(store: Store, table: sa.Table, *which: sa.ColumnElement[bool]) -> in
     while True:
         try:
             with store.writing() as connection:
-                ids = list(connection.scalars(sa.select(key).where(*which).limit(AT_A_TIME)))
+                ids = list(connection.scalars(sa.select(key).where(*which).limit(CHUNK_SIZE)))
                 # Asked again as it is deleted: on PostgreSQL others commit in between.
                 count += connection.execute(sa.delete(table).where(key.in_(ids), *which)).rowcount
         except IntegrityError:  # and may even have named one of them: left to the next collection
             return count
-        if len(ids) < AT_A_TIME:
+        if len(ids) < CHUNK_SIZE:
             return count
 
 
-def _remove(store: Store, names: list[tuple[str, int]], done: Collected) -> None:
+def _remove(store: Store, names: list[tuple[str, int]], done: CollectionCounts) -> None:
     with _nobody_names(store) as connection:
-        kept = named(connection, [key for key, _ in names])
+        kept = referenced(connection, [key for key, _ in names])
         for key, size in names:
             age = store.blobs.age(key) if key not in kept else None
             if age is not None and age > GRACE:  # else it was written again since it was listed
@@ -116,4 +126,4 @@ def _nobody_names(store: Store) -> Iterator[sa.Connection]:
 
 
 def _before(days: float) -> str:
-    return wire(datetime.now(UTC) - timedelta(days=days))
+    return to_timestamp(datetime.now(UTC) - timedelta(days=days))

@@ -13,27 +13,37 @@ import sqlalchemy as sa
 
 from app.catalogue import versions
 from app.errors import Conflict, Gone, NotFound
-from app.store.blobs import key_of
-from app.store.database import insert, seen_again, unless_there
+from app.store.blobs import blob_key
+from app.store.database import insert, insert_if_absent, upsert_seen
 from app.store.store import Store
-from app.store.tables import answers, graphs, idempotency_keys, of_report, plans, result_plans, results, sections, wire
+from app.store.tables import (
+    answers,
+    graphs,
+    idempotency_keys,
+    plan_columns,
+    plans,
+    result_plans,
+    results,
+    sections,
+    to_timestamp,
+)
 from app.telemetry import metrics
 
 DEFAULT_SECTIONS = ("plan", "timeline")
-MOST_TWINS = 32  # of a graph whose answers are looked at
+MAX_EQUIVALENT_GRAPHS = 32  # of a graph whose answers are looked at
 
 
 def now() -> str:
     """The time as records say it."""
-    return wire(datetime.now(UTC))
+    return to_timestamp(datetime.now(UTC))
 
 
-def keep_graph(store: Store, read: Mapping[str, Any]) -> dict[str, Any]:
+def save_graph(store: Store, read: Mapping[str, Any]) -> dict[str, Any]:
     """The row of a graph that a child has read; the same graph has one row."""
     row = {name: read[name] for name in ("id", "nodes", "values", "format", "forward_only")}
     at, document = now(), read["document"]
     # PostgreSQL holds no NUL in a text; the document has the name as it was.
-    row |= {"name": read["name"].replace("\0", "\ufffd"), "blob": key_of(document), "created_at": at, "seen_at": at}
+    row |= {"name": read["name"].replace("\0", "\ufffd"), "blob": blob_key(document), "created_at": at, "seen_at": at}
     row["form"] = form = read.get("form")
     with store.writing(document) as connection:
         made = insert(connection, graphs).values(row)
@@ -55,16 +65,16 @@ def document_of(store: Store, graph_id: str) -> bytes:
     return store.blobs.get(graph_of(store, graph_id)["blob"])
 
 
-def twins_of(store: Store, graph_id: str) -> list[str]:
+def equivalent_graphs(store: Store, graph_id: str) -> list[str]:
     """Graphs that differ from this one in names alone, those that were posted last first."""
     twin = graphs.alias()
-    asked = sa.select(twin.c.id).join(graphs, graphs.c.form == twin.c.form)
+    asked = sa.select(twin.c.id).join(graphs, graphs.c.build == twin.c.build)
     asked = asked.where(graphs.c.id == graph_id, twin.c.id != graph_id).order_by(twin.c.seen_at.desc())
     with store.reading() as connection:
-        return list(connection.scalars(asked.limit(MOST_TWINS)))
+        return list(connection.scalars(asked.limit(MAX_EQUIVALENT_GRAPHS)))
 
 
-def question_key(about: str, fields: Mapping[str, Any], kind: str = "plan") -> str:
+def request_key(about: str, fields: Mapping[str, Any], kind: str = "plan") -> str:
     """Names the question: the same graph, request and versions have the same answer.
 
     `about` is the id of a graph, or the SHA-256 of what is asked about instead.
@@ -88,14 +98,18 @@ def solve_payload(
 
 _FOUND = sa.func.coalesce(answers.c.plan_id, answers.c.result_id).label("found")
 _ANSWER = sa.select(_FOUND).where(answers.c.key == sa.bindparam("asked"))  # made once, as it is asked for every solve
-Also = Callable[[sa.Connection, str], None]
+InTransaction = Callable[[sa.Connection, str], None]
 
 
 def _nothing(connection: sa.Connection, id: str) -> None: ...
 
 
-def keep_plan(
-    store: Store, solved: Mapping[str, Any], graph_id: str, answers_key: str | None = None, also: Also = _nothing
+def save_plan(
+    store: Store,
+    solved: Mapping[str, Any],
+    graph_id: str,
+    answers_key: str | None = None,
+    also: InTransaction = _nothing,
 ) -> str:
     """Id of the plan, which is of its content, times of the clock left out; it answers the question of that key.
 
@@ -106,24 +120,24 @@ def keep_plan(
         plan.insert(connection)
         _answer(connection, answers_key, plan_id=plan.id)
         also(connection, plan.id)
-    metrics.plan_made(plan.columns)
+    metrics.count_plan(plan.columns)
     return plan.id
 
 
-def keep_result(
+def save_result(
     store: Store,
     kind: str,
     made: Mapping[str, Any],
     graph_id: str | None,
     answers_key: str | None = None,
-    also: Also = _nothing,
+    also: InTransaction = _nothing,
 ) -> str:
-    """Id of a curve, a fit or a layout with the plans it names, kept as `keep_plan` keeps one.
+    """Id of a curve, a fit or a layout with the plans it names, kept as `save_plan` keeps one.
 
     `made` is {"document", "plans"}, and {"graph"} where the plans are of one that is not stored yet.
     """
     if "graph" in made:
-        graph_id = keep_graph(store, made["graph"])["id"]
+        graph_id = save_graph(store, made["graph"])["id"]
     plans = [_Plan.of(solved, str(graph_id)) for solved in made["plans"]]
     document = dict(made["document"])
     for place, plan in zip(document.get("points", [document]), plans, strict=False):
@@ -131,20 +145,20 @@ def keep_result(
     timeless = {name: said for name, said in document.items() if name != "elapsed"}
     id = hashlib.sha256(msgspec.json.encode([kind, timeless], order="deterministic")).hexdigest()
     data, at = msgspec.json.encode(document), now()
-    row: dict[str, Any] = {"id": id, "kind": kind, "blob": key_of(data), "created_at": at, "seen_at": at}
+    row: dict[str, Any] = {"id": id, "kind": kind, "blob": blob_key(data), "created_at": at, "seen_at": at}
     grow = document.get("grow")  # what somebody called a dimension; PostgreSQL holds no NUL in a text
     row |= {"grow": grow and grow.replace("\0", "\ufffd"), "size": document.get("size")}
     with store.writing(data, *(blob for plan in plans for blob in plan.blobs)) as connection:
         for plan in plans:
             plan.insert(connection)
-        connection.execute(seen_again(connection, results), row)
+        connection.execute(upsert_seen(connection, results), row)
         named = [{"result_id": id, "plan_id": plan_id} for plan_id in {plan.id for plan in plans}]
         if named:
-            connection.execute(unless_there(connection, result_plans), named)
+            connection.execute(insert_if_absent(connection, result_plans), named)
         _answer(connection, answers_key, result_id=id)
         also(connection, id)
     for plan in plans:
-        metrics.plan_made(plan.columns)
+        metrics.count_plan(plan.columns)
     return id
 
 
@@ -164,44 +178,44 @@ class _Plan:
         timeless = {name: said for name, said in report.items() if name not in ("id", "elapsed")}
         id = hashlib.sha256(msgspec.json.encode([graph_id, timeless], order="deterministic")).hexdigest()
         figures, at = msgspec.json.encode(report | {"id": id}), now()
-        row = {"id": id, "graph_id": graph_id, "figures": key_of(figures), "created_at": at, "seen_at": at}
-        return cls(id, row, of_report(report), figures, solved["sections"])
+        row = {"id": id, "graph_id": graph_id, "figures": blob_key(figures), "created_at": at, "seen_at": at}
+        return cls(id, row, plan_columns(report), figures, solved["sections"])
 
     @property
     def blobs(self) -> tuple[bytes, ...]:
         return self.figures, *self.sections.values()
 
     def insert(self, connection: sa.Connection) -> None:
-        connection.execute(seen_again(connection, plans), {**self.row, **self.columns})
-        parts = [{"plan_id": self.id, "name": name, "blob": key_of(data)} for name, data in self.sections.items()]
+        connection.execute(upsert_seen(connection, plans), {**self.row, **self.columns})
+        parts = [{"plan_id": self.id, "name": name, "blob": blob_key(data)} for name, data in self.sections.items()]
         if parts:
-            connection.execute(unless_there(connection, sections), parts)
+            connection.execute(insert_if_absent(connection, sections), parts)
 
 
 def _answer(connection: sa.Connection, key: str | None, **answer: str) -> None:
     if key is not None:
-        connection.execute(unless_there(connection, answers), {"key": key, "created_at": now(), **answer})
+        connection.execute(insert_if_absent(connection, answers), {"key": key, "created_at": now(), **answer})
 
 
-def answer_of(store: Store, key: str) -> str | None:
+def find_answer(store: Store, key: str) -> str | None:
     """Id of the plan, or of the result that is none, that answers the question, once there is one."""
-    return next(iter(answers_of(store, [key]).values()), None)
+    return next(iter(find_answers(store, [key]).values()), None)
 
 
-def answers_of(store: Store, keys: Iterable[str]) -> dict[str, str]:
+def find_answers(store: Store, keys: Iterable[str]) -> dict[str, str]:
     """Key -> what answers that question, where it is answered."""
     with store.reading() as connection:
         rows = connection.execute(sa.select(answers.c.key, _FOUND).where(answers.c.key.in_(list(keys))))
         return {row.key: row.found for row in rows}
 
 
-def answer_in(connection: sa.Connection, key: str) -> str | None:
-    """As `answer_of`, for one who has a transaction."""
+def find_answer_in(connection: sa.Connection, key: str) -> str | None:
+    """As `find_answer`, for one who has a transaction."""
     found: str | None = connection.scalar(_ANSWER, {"asked": key})
     return found
 
 
-def parts_of(store: Store, plan_id: str) -> tuple[bytes, dict[str, bytes]]:
+def plan_parts(store: Store, plan_id: str) -> tuple[bytes, dict[str, bytes]]:
     """(figures, sections) of a plan as they were kept. Raises NotFound."""
     figures = store.blobs.get(store.row(plans, plan_id)["figures"])
     return figures, {name: store.blobs.get(blob) for name, blob in _sections(store, plan_id).items()}
@@ -246,12 +260,12 @@ def _sections(store: Store, plan_id: str) -> dict[str, str]:
         return {row.name: row.blob for row in connection.execute(asked)}
 
 
-def claim(store: Store, key: str, path: str, body: bytes) -> str | None:
+def claim_key(store: Store, key: str, path: str, body: bytes) -> str | None:
     """Bind an idempotency key to this body; the operation it started before, if any. Raises Conflict."""
-    id, said = _key_id(key, path), key_of(body)
+    id, said = _key_id(key, path), blob_key(body)
     row = {"id": id, "body": said, "created_at": now()}
     with store.writing() as connection:
-        connection.execute(unless_there(connection, idempotency_keys), row)
+        connection.execute(insert_if_absent(connection, idempotency_keys), row)
         bound, operation_id = connection.execute(
             sa.select(idempotency_keys.c.body, idempotency_keys.c.operation_id).where(idempotency_keys.c.id == id)
         ).one()
@@ -260,13 +274,13 @@ def claim(store: Store, key: str, path: str, body: bytes) -> str | None:
     return started
 
 
-def demand_free(store: Store, key: str, path: str, body: bytes) -> None:
+def require_key_free(store: Store, key: str, path: str, body: bytes) -> None:
     """Raises Conflict where the key is bound to another body already: before anything of this one is kept."""
     asked = sa.select(idempotency_keys.c.body).where(idempotency_keys.c.id == _key_id(key, path))
     with store.reading() as connection:
         bound = connection.scalar(asked)
     if bound is not None:
-        _demand_same(bound, key_of(body))
+        _demand_same(bound, blob_key(body))
 
 
 def _demand_same(bound: str, said: str) -> None:
@@ -274,7 +288,7 @@ def _demand_same(bound: str, said: str) -> None:
         raise Conflict("the idempotency key came with another body before; take a new key for a new question")
 
 
-def bind(store: Store, key: str, path: str, operation_id: str) -> None:
+def bind_key(store: Store, key: str, path: str, operation_id: str) -> None:
     """Remember which operation the key started."""
     started = sa.update(idempotency_keys).where(idempotency_keys.c.id == _key_id(key, path))
     with store.writing() as connection:

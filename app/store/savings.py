@@ -11,11 +11,11 @@ import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql
 
 from app.store.store import Store
-from app.store.tables import Moment, operations, result_plans
+from app.store.tables import Timestamp, operations, result_plans
 from planner.errors import BadRequest
 
 GROUPS = ("model", "planner", "budget", "day")
-MOST_ROWS = 10_000
+MAX_ROWS = 10_000
 
 
 def _sum(name: str) -> sa.ColumnElement[int]:
@@ -31,7 +31,7 @@ def _count(status: str, name: str) -> sa.ColumnElement[int]:
 
 
 #: What every row says beside its groups; null means are of plans that do not say.
-FIGURES: tuple[sa.ColumnElement[Any], ...] = (
+AGGREGATES: tuple[sa.ColumnElement[Any], ...] = (
     sa.func.count().label("plans"),
     _count("proven", "proven"),
     _count("over_budget", "over_budget"),
@@ -46,37 +46,37 @@ FIGURES: tuple[sa.ColumnElement[Any], ...] = (
 
 
 @dataclass(frozen=True, slots=True)
-class Owned:
+class OperationScope:
     """Whose plans are summed: those that these operations found, alone or in a curve or a fit."""
 
     operations: Sequence[str]
 
 
 def savings(
-    store: Store, by: Sequence[str], since: str | None, until: str | None, owned: Owned | None = None
+    store: Store, by: Sequence[str], since: str | None, until: str | None, owned: OperationScope | None = None
 ) -> list[dict[str, Any]]:
     """A row a group of `GROUPS`, ascending, over plans first made in [since, until). Raises BadRequest.
 
     Unless `owned` is None, over those plans only.
     """
     groups: list[sa.ColumnElement[Any]] = [sa.column(name) for name in by]
-    made = sa.column("created_at", Moment)
-    asked = sa.select(*groups, *FIGURES).select_from(sa.table("savings")).group_by(*groups).order_by(*groups)
+    made = sa.column("created_at", Timestamp)
+    asked = sa.select(*groups, *AGGREGATES).select_from(sa.table("savings")).group_by(*groups).order_by(*groups)
     if since is not None:
         asked = asked.where(made >= since)
     if until is not None:
         asked = asked.where(made < until)
     if owned is not None:
-        asked = asked.where(is_owned(store, owned, sa.column("plan_id")))
+        asked = asked.where(in_scope(store, owned, sa.column("plan_id")))
     with store.reading() as connection:
-        rows = [dict(row) for row in connection.execute(asked.limit(MOST_ROWS + 1)).mappings()]
-    if len(rows) > MOST_ROWS:
-        said = f"more than {MOST_ROWS} groups"
+        rows = [dict(row) for row in connection.execute(asked.limit(MAX_ROWS + 1)).mappings()]
+    if len(rows) > MAX_ROWS:
+        said = f"more than {MAX_ROWS} groups"
         raise BadRequest.one("too_many_rows", "query.group_by", said, "fewer", "narrow from and to, or group by less")
     return rows
 
 
-def is_owned(store: Store, owned: Owned, plan: sa.ColumnElement[str]) -> sa.ColumnElement[bool]:
+def in_scope(store: Store, owned: OperationScope, plan: sa.ColumnElement[str]) -> sa.ColumnElement[bool]:
     """Whether the plan of that id is among those owned."""
     own = operations.c.id.in_(_listed(store, owned.operations))
     alone = sa.select(operations.c.result).where(own)

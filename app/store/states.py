@@ -4,4 +4,4 @@ from __future__ import annotations
 
 STATES = ("queued", "running", "succeeded", "failed", "cancelled")
 #: Kind of operation -> path of its results.
-PLACES = {"plan": "/v1/plans", "curve": "/v1/curves", "fit": "/v1/fits", "layout": "/v1/layouts"}
+RESULT_PATHS = {"plan": "/v1/plans", "curve": "/v1/curves", "fit": "/v1/fits", "layout": "/v1/layouts"}

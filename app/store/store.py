@@ -17,13 +17,13 @@ from typing import Any, Self
 
 import sqlalchemy as sa
 
-from app.atomic_files import CannotWrite, remedy, write_whole
+from app.atomic_files import CannotWrite, remedy, write_atomic
 from app.errors import NotFound, Unavailable
 from app.settings import Settings
 from app.store.blobs import Blobs
-from app.store.database import SQLITE_WRITES, demand_current, engine_of, explained, migrate
+from app.store.database import SQLITE_WRITES, engine_of, migrate, require_current_schema, translate_errors
 
-ID = re.compile(r"[A-Za-z0-9_-]{1,128}")
+ID_PATTERN = re.compile(r"[A-Za-z0-9_-]{1,128}")
 
 
 class Store:
@@ -45,7 +45,7 @@ class Store:
         self._owning = contextlib.ExitStack()
 
     @classmethod
-    def to_serve(cls, settings: Settings) -> Self:
+    def open_for_serving(cls, settings: Settings) -> Self:
         """The store, to be served, whose tables are up to date. Raises Unavailable."""
         store = cls(settings)
         try:
@@ -65,7 +65,7 @@ class Store:
         if self.is_sqlite:
             migrate(self.engine)  # under SQLite's own lock, in one transaction
         else:
-            demand_current(self.engine)
+            require_current_schema(self.engine)
 
     def own(self) -> None:
         """Keep every other process that wants to serve the same folder out. Raises Unavailable."""
@@ -82,14 +82,14 @@ class Store:
     @contextlib.contextmanager
     def reading(self) -> Iterator[sa.Connection]:
         """A transaction that only reads. Raises CannotWrite, Unavailable."""
-        with explained(self.engine), self.engine.begin() as connection:
+        with translate_errors(self.engine), self.engine.begin() as connection:
             yield connection
 
     @contextlib.contextmanager
     def writing(self, *blobs: bytes) -> Iterator[sa.Connection]:
         """A transaction whose rows may name `blobs`: all of it is kept, or nothing. Raises CannotWrite, Unavailable."""
         keys = [self.blobs.put(data) for data in blobs]
-        with explained(self.engine), self._writes.begin() as connection:
+        with translate_errors(self.engine), self._writes.begin() as connection:
             yield connection
         for key, data in zip(keys, blobs, strict=True):
             if not self.blobs.has(key):  # collected in between, as nothing named it
@@ -97,7 +97,7 @@ class Store:
 
     def row(self, table: sa.Table, id: str, *more: sa.ColumnElement[Any]) -> dict[str, Any]:
         """The row under that primary key, and `more` about it. Raises NotFound."""
-        if ID.fullmatch(id):
+        if ID_PATTERN.fullmatch(id):
             with self.reading() as connection:
                 found = connection.execute(_of_id(table, *more), {"of_id": id}).mappings().first()
             if found is not None:
@@ -108,7 +108,7 @@ class Store:
         """Raises CannotWrite or Unavailable when nothing can be kept."""
         if self._uses_folder:
             probe = self.data / f".probe.{secrets.token_hex(8)}"
-            write_whole(probe, b"probe")
+            write_atomic(probe, b"probe")
             probe.unlink(missing_ok=True)
         self.blobs.has("0" * 64)  # whether an object store answers
         with self.writing() as connection:

@@ -15,10 +15,10 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql
 
-LARGEST = 2**63 - 1  # of a BIGINT
+MAX_BIGINT = 2**63 - 1  # of a BIGINT
 
 
-class Moment(sa.types.TypeDecorator[str]):
+class Timestamp(sa.types.TypeDecorator[str]):
     """A time as the wire says it, `2026-01-31T12:00:00.000Z`: text in SQLite, which sorts alike; else timestamptz."""
 
     impl = sa.Text
@@ -33,10 +33,10 @@ class Moment(sa.types.TypeDecorator[str]):
         return datetime.fromisoformat(value) if value is not None and dialect.name == "postgresql" else value
 
     def process_result_value(self, value: Any, dialect: sa.Dialect) -> str | None:
-        return wire(value) if isinstance(value, datetime) else value
+        return to_timestamp(value) if isinstance(value, datetime) else value
 
 
-def wire(moment: datetime) -> str:
+def to_timestamp(moment: datetime) -> str:
     """The time as records say it: UTC, in milliseconds."""
     return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
@@ -59,8 +59,8 @@ graphs = sa.Table(
     sa.Column("format", sa.Text, nullable=False, doc="native, or what it was imported from"),
     sa.Column("forward_only", sa.Boolean, nullable=False),
     sa.Column("blob", sa.Text, nullable=False, index=True, doc="the canonical document"),
-    sa.Column("created_at", Moment, nullable=False),
-    sa.Column("seen_at", Moment, nullable=False, doc="when it was last posted"),
+    sa.Column("created_at", Timestamp, nullable=False),
+    sa.Column("seen_at", Timestamp, nullable=False, doc="when it was last posted"),
     sa.Column("form", sa.Text, doc="SHA-256 without names of nodes and values; null: it says them elsewhere"),
     sa.Index(None, "form", "seen_at"),
 )
@@ -96,8 +96,8 @@ plans = sa.Table(
     sa.Column("executed_peak_bytes", sa.BigInteger, doc="that the run held; null: none of this size ran"),
     sa.Column("solver_seconds", sa.Double, nullable=False, doc="what making it took"),
     sa.Column("figures", sa.Text, nullable=False, index=True, doc="blob: the report without its sections"),
-    sa.Column("created_at", Moment, nullable=False, index=True),
-    sa.Column("seen_at", Moment, nullable=False, doc="when it was last made"),
+    sa.Column("created_at", Timestamp, nullable=False, index=True),
+    sa.Column("seen_at", Timestamp, nullable=False, doc="when it was last made"),
 )
 
 sections = sa.Table(
@@ -116,8 +116,8 @@ results = sa.Table(
     sa.Column("grow", sa.Text, doc="of a fit: batch, sequence or the dimension that grew"),
     sa.Column("size", sa.BigInteger, doc="of a fit: the largest that fits; null: none does"),
     sa.Column("blob", sa.Text, nullable=False, index=True, doc="the document"),
-    sa.Column("created_at", Moment, nullable=False),
-    sa.Column("seen_at", Moment, nullable=False, doc="when it was last found"),
+    sa.Column("created_at", Timestamp, nullable=False),
+    sa.Column("seen_at", Timestamp, nullable=False, doc="when it was last found"),
 )
 
 result_plans = sa.Table(
@@ -131,7 +131,7 @@ questions = sa.Table(
     "questions",
     metadata,
     sa.Column("id", sa.Text, primary_key=True, doc="blob: what is asked about, where that is no stored graph"),
-    sa.Column("created_at", Moment, nullable=False),
+    sa.Column("created_at", Timestamp, nullable=False),
 )
 
 answers = sa.Table(
@@ -142,7 +142,7 @@ answers = sa.Table(
     sa.Column(
         "result_id", sa.Text, sa.ForeignKey("results.id", ondelete="CASCADE"), index=True, doc="where it is no plan"
     ),
-    sa.Column("created_at", Moment, nullable=False),
+    sa.Column("created_at", Timestamp, nullable=False),
 )
 
 operations = sa.Table(
@@ -152,12 +152,12 @@ operations = sa.Table(
     sa.Column("key", sa.Text, nullable=False, doc="of the question"),
     sa.Column("graph_id", sa.Text, sa.ForeignKey("graphs.id"), index=True),
     sa.Column("fields", sa.JSON, nullable=False, doc="of the request"),
-    sa.Column("created_at", Moment, nullable=False),
+    sa.Column("created_at", Timestamp, nullable=False),
     sa.Column("kind", sa.Text, nullable=False, doc="plan, curve, fit or layout"),
     sa.Column("state", sa.Text, nullable=False, doc="queued, running, succeeded, failed or cancelled"),
     sa.Column("stage", sa.Text),
-    sa.Column("started_at", Moment),
-    sa.Column("ended_at", Moment),
+    sa.Column("started_at", Timestamp),
+    sa.Column("ended_at", Timestamp),
     sa.Column("progress", sa.JSON(none_as_null=True), doc="incumbent, bound and gap as last told"),
     sa.Column(
         "asked", sa.Text, sa.ForeignKey("questions.id"), index=True, doc="what it is about, where there is no graph"
@@ -195,8 +195,8 @@ workers = sa.Table(
     sa.Column("born", sa.Text, nullable=False, doc="when the process began, as the machine counts"),
     sa.Column("slots", sa.BigInteger, nullable=False, doc="solves at a time"),
     sa.Column("beats", sa.BigInteger, nullable=False, doc="signs of life"),
-    sa.Column("started_at", Moment, nullable=False),
-    sa.Column("beat_at", Moment, nullable=False),
+    sa.Column("started_at", Timestamp, nullable=False),
+    sa.Column("beat_at", Timestamp, nullable=False),
 )
 
 idempotency_keys = sa.Table(
@@ -207,13 +207,19 @@ idempotency_keys = sa.Table(
     sa.Column(
         "operation_id", sa.Text, sa.ForeignKey("operations.id", ondelete="CASCADE"), index=True, doc="what it started"
     ),
-    sa.Column("created_at", Moment, nullable=False, index=True),
+    sa.Column("created_at", Timestamp, nullable=False, index=True),
 )
 
-BLOBS = (graphs.c.blob, plans.c.figures, sections.c.blob, results.c.blob, questions.c.id)  # every column naming one
+BLOB_COLUMNS = (
+    graphs.c.blob,
+    plans.c.figures,
+    sections.c.blob,
+    results.c.blob,
+    questions.c.id,
+)  # every column naming one
 
 
-def of_report(figures: Mapping[str, Any]) -> dict[str, Any]:
+def plan_columns(figures: Mapping[str, Any]) -> dict[str, Any]:
     """Columns of `plans` that a report's figures fill."""
     plan, base, asked = figures["plan"], figures["baseline"], figures["request"]
     device = figures["device"]
@@ -224,7 +230,7 @@ def of_report(figures: Mapping[str, Any]) -> dict[str, Any]:
         "device": device if isinstance(device, str) else "custom",
         "counts": plan["counts"],
         "budget": None if asked.get("budget") is None else str(asked["budget"]),
-        "budget_bytes": None if plan["budget_bytes"] is None else min(plan["budget_bytes"], LARGEST),
+        "budget_bytes": None if plan["budget_bytes"] is None else min(plan["budget_bytes"], MAX_BIGINT),
         "max_overhead": plan["max_overhead"],
         "fits": figures["fits"],
         "baseline_peak_bytes": base["peak_bytes"],

@@ -5,6 +5,6 @@ from __future__ import annotations
 import hashlib
 
 
-def own_name(tenant: str, text: str) -> str:
+def scoped_name(tenant: str, text: str) -> str:
     """Name derived from `text` that is unique to the tenant."""
     return hashlib.sha256(f"{tenant}\0{text}".encode()).hexdigest()

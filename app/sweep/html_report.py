@@ -14,13 +14,13 @@ from typing import Any
 import jinja2
 
 from app.render import svg
-from app.render.text import certainty, headline, seconds, share, size
-from app.sweep.progress import told_row
+from app.render.text import format_bytes, format_percent, format_seconds, headline, optimality
+from app.sweep.progress import format_result
 from app.sweep.results import Row
-from app.sweep.table import by_saved, counted, said_state
+from app.sweep.table import sort_by_saved, state_text, totals_line
 
 HERE = Path(__file__).parent
-OWN_IDS = re.compile(r'((?: id=| aria-labelledby=)")([^"]*)(")')
+SVG_IDS = re.compile(r'((?: id=| aria-labelledby=)")([^"]*)(")')
 
 
 @cache
@@ -32,19 +32,19 @@ def _template() -> jinja2.Template:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"size": size, "share": share, "seconds": seconds}
+    environment.filters |= {"size": format_bytes, "share": format_percent, "seconds": format_seconds}
     return environment.get_template("html_report.html")
 
 
-def html(rows: Sequence[Row], report: Callable[[Row], Mapping[str, Any] | None], asked: int) -> str:
+def render_html(rows: Sequence[Row], report: Callable[[Row], Mapping[str, Any] | None], asked: int) -> str:
     """The page: rows, most saved first; `report` gives that of a row. `asked`: how many plans there should be."""
     script, style = ((HERE / name).read_text() for name in ("html_report.js", "html_report.css"))
-    items = [_item(place, row, report(row)) for place, row in enumerate(by_saved(rows))]
+    items = [_item(place, row, report(row)) for place, row in enumerate(sort_by_saved(rows))]
     best = items[0]["row"] if items and items[0]["row"]["saved"] is not None else None
     return _template().render(
         items=items,
         best=best,
-        counted=counted(rows),
+        counted=totals_line(rows),
         missing=asked - len(rows),
         models=len({row["model"] for row in rows}),
         made=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
@@ -59,21 +59,21 @@ def _hash(text: str) -> str:
 
 
 def _item(place: int, row: Row, report: Mapping[str, Any] | None) -> dict[str, Any]:
-    item: dict[str, Any] = {"row": row, "place": place, "state": said_state(row), "told": told_row(row)}
+    item: dict[str, Any] = {"row": row, "place": place, "state": state_text(row), "told": format_result(row)}
     item |= {"picture": None, "headline": None, "certainty": None, "recomputed": ()}
     if report is None:
         return item
     return item | {
         "headline": headline(report),
-        "certainty": certainty(report["plan"]),
+        "certainty": optimality(report["plan"]),
         "recomputed": report["plan"]["recomputed"],
         "warnings": report["warnings"],
-        "picture": picture(report, f"-{place}") if "timeline" in report else None,
+        "picture": timeline_svg(report, f"-{place}") if "timeline" in report else None,
     }
 
 
-def picture(report: Mapping[str, Any], suffix: str = "") -> str:
+def timeline_svg(report: Mapping[str, Any], suffix: str = "") -> str:
     """The timeline as inline SVG, its ids made those of no other picture of the page by the suffix."""
-    return OWN_IDS.sub(
+    return SVG_IDS.sub(
         lambda found: found[1] + " ".join(id + suffix for id in found[2].split()) + found[3], svg.timeline(report)
     )

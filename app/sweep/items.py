@@ -18,18 +18,18 @@ from app.catalogue import versions
 from app.errors import BadUsage
 from app.models.formats import FORMATS
 from app.zoo import manifest
-from app.zoo.manifest import Model
+from app.zoo.manifest import ManifestModel
 from graph.errors import Finding
 from graph.limits import Limits
 from planner.errors import BadRequest
 from planner.request.budget import parse_budget
 from planner.request.plan_request import PARSERS, parse_request
 
-MOST_ITEMS = 1_000_000
+MAX_ITEMS = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class Item:
+class SweepItem:
     """One plan to be made. `fields` are those of its request."""
 
     model: str
@@ -66,15 +66,15 @@ class Item:
         )
 
 
-def models_of(named: str | Path) -> list[Model]:
+def find_models(named: str | Path) -> list[ManifestModel]:
     """Models of a folder, a manifest, a file or a pattern, their files absolute. Raises BadUsage, OSError.
 
     A folder with a manifest is that manifest; of another one, files with the suffix of a format are models.
     """
     path = Path(named)
     if path.is_dir():
-        if (path / manifest.NAME).is_file():
-            return _listed(path / manifest.NAME)
+        if (path / manifest.FILE_NAME).is_file():
+            return _listed(path / manifest.FILE_NAME)
         files = [file for file in sorted(path.iterdir()) if file.is_file() and _is_model(file.name)]
     elif path.is_file():
         if manifest.is_manifest(path):
@@ -84,22 +84,22 @@ def models_of(named: str | Path) -> list[Model]:
         files = [Path(name) for name in sorted(glob.glob(str(named), recursive=True)) if Path(name).is_file()]
     if not files:
         raise BadUsage(f"{named}: no models there; name a folder, a manifest, or a pattern in quotes", code="no_models")
-    common = Counted(file.name for file in files)
-    return [Model(file.stem if common.once(file) else str(file), str(file.absolute())) for file in files]
+    common = StemCounts(file.name for file in files)
+    return [ManifestModel(file.stem if common.once(file) else str(file), str(file.absolute())) for file in files]
 
 
-class Counted:
+class StemCounts:
     """File names, and whether their stems tell them apart."""
 
     def __init__(self, names: Iterable[str]):
         stems = Counter(Path(name).stem for name in names)
-        self.often = {stem for stem, count in stems.items() if count > 1}
+        self.repeated = {stem for stem, count in stems.items() if count > 1}
 
     def once(self, file: Path) -> bool:
-        return file.stem not in self.often
+        return file.stem not in self.repeated
 
 
-def _listed(path: Path) -> list[Model]:
+def _listed(path: Path) -> list[ManifestModel]:
     found = manifest.parse(path.read_bytes(), str(path))
     return [msgspec.structs.replace(model, file=str((path.parent / model.file).absolute())) for model in found.models]
 
@@ -108,14 +108,14 @@ def _is_model(name: str) -> bool:
     return not name.startswith(".") and name.lower().endswith(tuple(format.suffix for format in FORMATS.values()))
 
 
-def items_of(
-    models: Sequence[Model],
+def expand_items(
+    models: Sequence[ManifestModel],
     budgets: Sequence[Any],
     planners: Sequence[str] = ("auto",),
     seeds: Sequence[int] = (0,),
     batches: Sequence[int] = (),
     fields: Mapping[str, Any] | None = None,
-) -> list[Item]:
+) -> list[SweepItem]:
     """Every combination, a model's together, in the order given. Raises BadRequest, BadUsage, OSError.
 
     `batches` go before those of a model; `fields` are the rest of every request, a model's own go before them.
@@ -125,14 +125,14 @@ def items_of(
             raise BadRequest.one("unknown_field", name, f"{name} of one plan", f"{name}s or batch_sizes", "list them")
     sizes = [batches or model.batches or (None,) for model in models]
     count = sum(map(len, sizes)) * len(budgets) * len(planners) * len(seeds)
-    if not 0 < count <= MOST_ITEMS:
-        said = f"{count:,} plans; ask for at least one and at most {MOST_ITEMS:,}"
+    if not 0 < count <= MAX_ITEMS:
+        said = f"{count:,} plans; ask for at least one and at most {MAX_ITEMS:,}"
         raise BadUsage(said, code="bad_batch")
     findings: list[Finding] = []
     axes = {"budget": budgets, "planner": planners, "seed": seeds, "batch": batches}
     for name, given in axes.items():
         named = "batch_sizes" if name == "batch" else f"{name}s"
-        distinct(given or None, named, parse_budget if name == "budget" else PARSERS[name], MOST_ITEMS, findings)
+        distinct(given or None, named, parse_budget if name == "budget" else PARSERS[name], MAX_ITEMS, findings)
     if findings:
         raise BadRequest(findings)
     items = []
@@ -148,7 +148,7 @@ def items_of(
             asked = shared | ({} if batch is None else {"batch": batch})
             asked |= {"budget": budget, "planner": planner, "seed": seed}
             parse_request(asked)
-            items.append(Item(model.name, model.file, digest, asked))
+            items.append(SweepItem(model.name, model.file, digest, asked))
     return items
 
 

@@ -10,25 +10,25 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import Any, Protocol, Self
 
-from app.render.text import share, size
-from app.sweep.items import Item
+from app.render.text import format_bytes, format_percent
+from app.sweep.items import SweepItem
 from app.sweep.results import FAILED, Row
 
 # Imports inside functions: rich is loaded when a bar is drawn.
 
 
-class Clock:
+class EtaEstimator:
     """When items end, guessed from those that have; before the first, from their search time."""
 
     def __init__(self, waiting: int, at_a_time: int, guess: float | None):
-        self.waiting, self.at_a_time = waiting, max(1, at_a_time)
+        self.waiting, self.parallelism = waiting, max(1, at_a_time)
         self._sum, self._count, self._guess = 0.0, 0, guess
         self._running: set[str] = set()
 
     def runs(self, key: str) -> None:
         """More may run at a time than was said, as at a service."""
         self._running.add(key)
-        self.at_a_time = max(self.at_a_time, len(self._running))
+        self.parallelism = max(self.parallelism, len(self._running))
 
     def ended(self, key: str, seconds: float | None) -> None:
         """`seconds` it took; None or 0: it says nothing of the others."""
@@ -38,16 +38,16 @@ class Clock:
             self._sum, self._count = self._sum + seconds, self._count + 1
 
     @property
-    def each(self) -> float | None:
+    def seconds_per_item(self) -> float | None:
         """Seconds of an item; None where nothing is known yet."""
         return self._sum / self._count if self._count else self._guess
 
     def left(self) -> float | None:
         """Seconds until all have ended."""
-        return None if self.each is None else self.each * self.waiting / self.at_a_time
+        return None if self.seconds_per_item is None else self.seconds_per_item * self.waiting / self.parallelism
 
 
-def told_seconds(seconds: float | None) -> str:
+def format_duration(seconds: float | None) -> str:
     """`1:05` or `2:03:40`; empty where it is not known."""
     if seconds is None:
         return ""
@@ -56,16 +56,16 @@ def told_seconds(seconds: float | None) -> str:
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
-def told_row(row: Row) -> str:
+def format_result(row: Row) -> str:
     """One result in words."""
     if row["peak_bytes"] is None or row["state"] == FAILED:
         return f"{row['state']}: {row['error']['code']}: {row['error']['detail'].splitlines()[0]}"
     word = {"succeeded": "done", "over_budget": "over budget"}.get(row["state"], row["state"])
-    figures = f"peak {size(row['peak_bytes'])} ({share(row['saved'])} saved), {share(row['overhead'])} more time"
-    return f"{word}: {figures}"
+    saved, overhead = format_percent(row["saved"]), format_percent(row["overhead"])
+    return f"{word}: peak {format_bytes(row['peak_bytes'])} ({saved} saved), {overhead} more time"
 
 
-class Display(Protocol):
+class ProgressDisplay(Protocol):
     """Who is told how a batch goes; `told` is called by any thread."""
 
     def __enter__(self) -> Self: ...
@@ -76,19 +76,19 @@ class Display(Protocol):
 
     def told(self, key: str, progress: Mapping[str, Any]) -> None: ...
 
-    def ended(self, item: Item, row: Row) -> None: ...
+    def ended(self, item: SweepItem, row: Row) -> None: ...
 
 
-def display(items: Mapping[str, Item], clock: Clock) -> Display:
+def progress_display(items: Mapping[str, SweepItem], clock: EtaEstimator) -> ProgressDisplay:
     """Bars where standard error is a terminal, else lines."""
     living = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
-    return Bars(items, clock) if living else Lines(items, clock)
+    return BarDisplay(items, clock) if living else LineDisplay(items, clock)
 
 
-class Lines:
+class LineDisplay:
     """A line an item."""
 
-    def __init__(self, items: Mapping[str, Item], clock: Clock):
+    def __init__(self, items: Mapping[str, SweepItem], clock: EtaEstimator):
         self.clock, self.all = clock, len(items)
 
     def __enter__(self) -> Self:
@@ -103,18 +103,18 @@ class Lines:
         """Lines are of what has ended."""
         self.clock.runs(key)
 
-    def ended(self, item: Item, row: Row) -> None:
+    def ended(self, item: SweepItem, row: Row) -> None:
         self.clock.ended(item.key, row["seconds"])
         done = self.all - self.clock.waiting
-        left = f", {told_seconds(self.clock.left())} left" if self.clock.waiting else ""
+        left = f", {format_duration(self.clock.left())} left" if self.clock.waiting else ""
         took = "" if row["seconds"] is None else f"; {row['seconds']:.1f} s"
-        print(f"[{done}/{self.all}] {item}: {told_row(row)}{took}{left}", file=sys.stderr, flush=True)
+        print(f"[{done}/{self.all}] {item}: {format_result(row)}{took}{left}", file=sys.stderr, flush=True)
 
 
-class Bars:
+class BarDisplay:
     """A bar for the batch, and one for each item that runs, with the time it may still take."""
 
-    def __init__(self, items: Mapping[str, Item], clock: Clock):
+    def __init__(self, items: Mapping[str, SweepItem], clock: EtaEstimator):
         from rich.console import Console
         from rich.progress import BarColumn, Progress, TextColumn
 
@@ -143,20 +143,20 @@ class Bars:
         with self._lock:
             self.clock.runs(key)
             if key not in self._running:
-                bar = self.progress.add_task(str(self.items[key]), total=self.clock.each, said="")
+                bar = self.progress.add_task(str(self.items[key]), total=self.clock.seconds_per_item, said="")
                 self._running[key] = bar, time.monotonic()
             bar, began = self._running[key]
             took = time.monotonic() - began
-            left = None if self.clock.each is None else self.clock.each - took
-            said = f"{progress['stage']} {told_seconds(took)}" + (f", {told_seconds(left)} left" if left else "")
+            left = None if self.clock.seconds_per_item is None else self.clock.seconds_per_item - took
+            said = f"{progress['stage']} {format_duration(took)}" + (f", {format_duration(left)} left" if left else "")
             self.progress.update(bar, completed=took, said=said)
 
-    def ended(self, item: Item, row: Row) -> None:
+    def ended(self, item: SweepItem, row: Row) -> None:
         with self._lock:
             self.clock.ended(item.key, row["seconds"])
             if (running := self._running.pop(item.key, None)) is not None:
                 self.progress.remove_task(running[0])
-            left = told_seconds(self.clock.left())
+            left = format_duration(self.clock.left())
             done = len(self.items) - self.clock.waiting
             self.progress.update(self.all, completed=done, said=f"{done} of {len(self.items)}, {left} left")
-            self.progress.console.print(f"{item}: {told_row(row)}", markup=False, highlight=False)
+            self.progress.console.print(f"{item}: {format_result(row)}", markup=False, highlight=False)

@@ -17,7 +17,7 @@ from typing import IO, Any
 
 import msgspec
 
-from app.atomic_files import CannotWrite, remedy, remove_parts, write_whole
+from app.atomic_files import CannotWrite, remedy, remove_partial_files, write_atomic
 from app.errors import BadUsage
 
 RESULTS, PLANS, TOKEN = "results.jsonl", "plans", "token"
@@ -27,7 +27,7 @@ SUCCEEDED, OVER_BUDGET, FAILED, STOPPED = "succeeded", "over_budget", "failed", 
 Row = dict[str, Any]
 
 
-class Results:
+class ResultsFolder:
     """The results in a folder, open for more. `rows` has the last line of each key."""
 
     def __init__(self, folder: Path, file: IO[bytes], rows: dict[str, Row]):
@@ -45,7 +45,7 @@ class Results:
         kept = {**row, "plan": None}
         if report is not None:
             kept["plan"] = f"{PLANS}/{row['key']}.json"
-            write_whole(self.folder / kept["plan"], report)
+            write_atomic(self.folder / kept["plan"], report)
         try:
             self._file.write(msgspec.json.encode(kept) + b"\n")
             self._file.flush()
@@ -60,7 +60,7 @@ class Results:
         """What names this folder's batch to a service, and nobody else has. Raises CannotWrite."""
         path = self.folder / TOKEN
         if not path.exists():
-            write_whole(path, secrets.token_hex(32).encode())
+            write_atomic(path, secrets.token_hex(32).encode())
         return path.read_text().strip()
 
     def report(self, row: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -75,7 +75,7 @@ class Results:
 
 
 @contextlib.contextmanager
-def opened(folder: Path, resume: bool) -> Iterator[Results]:
+def open_results(folder: Path, resume: bool) -> Iterator[ResultsFolder]:
     """The results of `folder`, which nobody else writes meanwhile. Raises BadUsage, CannotWrite.
 
     A last line that a kill cut short is dropped. Without `resume` there must be no results yet.
@@ -96,8 +96,8 @@ def opened(folder: Path, resume: bool) -> Iterator[Results]:
         if rows and not resume:
             said = f"{path} has results of {len(rows)} plans; go on with --resume, or name another folder"
             raise BadUsage(said, code="results_exist")
-        remove_parts(folder)
-        yield Results(folder, file, rows)
+        remove_partial_files(folder)
+        yield ResultsFolder(folder, file, rows)
 
 
 def _rows(file: IO[bytes], path: Path) -> dict[str, Row]:

@@ -12,27 +12,27 @@ from typing import Any
 
 import msgspec
 
-from app.errors import problem
-from app.sweep.executors import Engine
-from app.sweep.items import Item
+from app.errors import problem_body
+from app.sweep.executors import SweepEngine
+from app.sweep.items import SweepItem
 from app.sweep.results import FAILED, OVER_BUDGET, STOPPED, SUCCEEDED, Row
-from app.sweep.tasks import Answer, told_of
+from app.sweep.tasks import ItemResult, item_problem
 
 POLL_S = 0.2
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class ItemOutcome:
     """One item that has ended. `report` is its JSON, None where there is no plan to keep."""
 
-    item: Item
+    item: SweepItem
     row: Row
     report: bytes | None
 
 
-def outcomes(items: Iterable[Item], engine: Engine, stop: threading.Event) -> Iterator[Outcome]:
+def run_items(items: Iterable[SweepItem], engine: SweepEngine, stop: threading.Event) -> Iterator[ItemOutcome]:
     """Outcomes in the order they come; once `stop` is set, those that run give their best so far, and no more begin."""
-    futures: dict[Future[Answer], Item] = {}
+    futures: dict[Future[ItemResult], SweepItem] = {}
     waiting = iter(items)
     try:
         while True:
@@ -51,11 +51,11 @@ def outcomes(items: Iterable[Item], engine: Engine, stop: threading.Event) -> It
             future.cancel()
 
 
-def _outcome(item: Item, future: Future[Answer], is_stopping: bool) -> Outcome:
+def _outcome(item: SweepItem, future: Future[ItemResult], is_stopping: bool) -> ItemOutcome:
     try:
         answer = future.result()
     except (Exception, CancelledError) as error:  # the executor lost it
-        answer = {"problem": told_of(error), "seconds": None}
+        answer = {"problem": item_problem(error), "seconds": None}
     row: Row = {
         "key": item.key,
         "at": datetime.now(UTC).isoformat(timespec="milliseconds"),
@@ -66,21 +66,21 @@ def _outcome(item: Item, future: Future[Answer], is_stopping: bool) -> Outcome:
     row |= {"seconds": answer["seconds"], "error": answer.get("problem")}
     if "problem" in answer:
         is_stopped = answer["problem"]["code"] in ("stopped", *(("killed",) if is_stopping else ()))
-        return Outcome(item, row | {"state": STOPPED if is_stopped else FAILED, **NOTHING}, None)
+        return ItemOutcome(item, row | {"state": STOPPED if is_stopped else FAILED, **EMPTY_SUMMARY}, None)
     report = msgspec.json.decode(answer["report"])
-    row |= {"state": SUCCEEDED, **figures(report)}
+    row |= {"state": SUCCEEDED, **summary_columns(report)}
     if report["executed"]["status"] == "different":
         said = "the rewritten graph computes something else; that is our fault, please tell us"
-        row |= {"state": FAILED, "error": problem(500, "different", "The plan is wrong", said)}
-        return Outcome(item, row, None)  # never kept as a plan
+        row |= {"state": FAILED, "error": problem_body(500, "different", "The plan is wrong", said)}
+        return ItemOutcome(item, row, None)  # never kept as a plan
     if answer["stopped"]:
         row["state"] = STOPPED
     elif report["plan"]["status"] == "over_budget":
         row["state"] = OVER_BUDGET
-    return Outcome(item, row, answer["report"])
+    return ItemOutcome(item, row, answer["report"])
 
 
-def figures(report: dict[str, Any]) -> Row:
+def summary_columns(report: dict[str, Any]) -> Row:
     """What tables say of a report."""
     plan, base = report["plan"], report["baseline"]
     return {
@@ -104,7 +104,7 @@ def figures(report: dict[str, Any]) -> Row:
 
 
 #: The figures of an item that has none.
-NOTHING: Row = dict.fromkeys(
+EMPTY_SUMMARY: Row = dict.fromkeys(
     (
         "status",
         "fits",

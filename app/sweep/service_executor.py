@@ -17,83 +17,97 @@ from typing import Any
 
 import msgspec
 
-from app.client.asynchronous import SHAPES
-from app.client.blocking import Client, Home, ServiceProblem, Unreachable
-from app.errors import problem
-from app.sweep.items import Item
-from app.sweep.tasks import SECTIONS, Answer, Question, Told, answering, read, told_of
+from app.client.asynchronous import SHAPE_FIELDS
+from app.client.blocking import Client, PreparedModel, ServiceProblem, Unreachable
+from app.errors import problem_body
+from app.sweep.items import SweepItem
+from app.sweep.tasks import (
+    SECTIONS,
+    ItemResult,
+    ItemTask,
+    ProgressCallback,
+    item_problem,
+    read_model_file,
+    report_errors,
+)
 from planner.request.budget import parse_budget
 
 POLL_S = 1.0
-ENDED = ("succeeded", "failed", "cancelled")
+FINISHED = ("succeeded", "failed", "cancelled")
 AXES = ("budget", "planner", "seed")
 
 Json = dict[str, Any]
 #: A model's file, its hash, and shapes as JSON -> the model as it is sent.
-Homes = Callable[[str, str, bytes], Home]
+PrepareModel = Callable[[str, str, bytes], PreparedModel]
 #: What tells an item of a service's batch: the graph, what its budget means, planner, seed.
-Place = tuple[str, Any, str, int]
+ItemIdentity = tuple[str, Any, str, int]
 
 
-def homes(client: Client) -> Homes:
+def prepared_models(client: Client) -> PrepareModel:
     """Models read; the last two are kept, since items of a graph end near each other."""
     return functools.lru_cache(maxsize=2)(
-        lambda file, digest, shapes: client.prepare(read(file, digest), **msgspec.json.decode(shapes))
+        lambda file, digest, shapes: client.prepare(read_model_file(file, digest), **msgspec.json.decode(shapes))
     )
 
 
-@answering
-def collected(question: Question, said: Json, client: Client, models: Homes) -> Answer:
+@report_errors
+def collect_result(question: ItemTask, said: Json, client: Client, models: PrepareModel) -> ItemResult:
     """The report of the service's item `said`, under the model's own names."""
     if "problem" in said:
         return said
     if said["error"] is not None:
         return {"problem": said["error"]}
     if said["plan"] is None:
-        return {"problem": problem(409, "stopped", "Stopped before there was a plan", "ask for it again")}
+        return {"problem": problem_body(409, "stopped", "Stopped before there was a plan", "ask for it again")}
     home = models(question["file"], question["sha256"], _shapes(question["fields"]))
-    report = msgspec.json.encode(home.restored(client.report(said["plan"], SECTIONS)))
+    report = msgspec.json.encode(home.restore(client.report(said["plan"], SECTIONS)))
     began, ended = (datetime.fromisoformat(said[name]) for name in ("started_at", "ended_at"))
     seconds = 0.0 if said["cached"] else round((ended - began).total_seconds(), 3)
     return {"report": report, "stopped": said["state"] == "cancelled", "seconds": seconds}
 
 
 def _shapes(fields: Mapping[str, Any]) -> bytes:
-    return msgspec.json.encode({name: fields[name] for name in SHAPES if name in fields}, order="deterministic")
+    return msgspec.json.encode({name: fields[name] for name in SHAPE_FIELDS if name in fields}, order="deterministic")
 
 
 @dataclass(slots=True)
-class Begun:
+class StartedBatch:
     """A batch of the service. `keys` are those of our items at a place: several where only names of models differ."""
 
     id: str
-    keys: Mapping[Place, list[str]]
+    keys: Mapping[ItemIdentity, list[str]]
     ended: set[int] = field(default_factory=set)  # numbers of items
     first: int = 0  # all before it have ended
-    over: bool = False
+    is_over: bool = False
 
 
-class AtService(Executor):
+class ServiceExecutor(Executor):
     """Answers about `items`, which are all asked with the first. Once `stop` is set, what runs gives its best so far.
 
     One thread speaks with the service. Who knows `token` may join, and nobody else.
     """
 
     def __init__(
-        self, client: Client, models: Homes, items: Sequence[Item], token: str, told: Told | None, stop: threading.Event
+        self,
+        client: Client,
+        models: PrepareModel,
+        items: Sequence[SweepItem],
+        token: str,
+        told: ProgressCallback | None,
+        stop: threading.Event,
     ):
         self._client, self._models, self._items, self._token = client, models, items, token
         self._told, self._stop = told, stop
-        self._asked: dict[str, tuple[Future[Any], Callable[[Json], Answer]]] = {}
+        self._asked: dict[str, tuple[Future[Any], Callable[[Json], ItemResult]]] = {}
         self._running: set[str] = set()
         self._said: dict[str, Json] = {}  # key -> the service's item that has ended, or {"problem": ...}
         self._lost: Json | None = None  # why there will be no more of them
-        self._batches: list[Begun] | None = None
+        self._batches: list[StartedBatch] | None = None
         self._cancelled = self._closed = False
         self._woken = threading.Condition()
         self._thread = threading.Thread(target=self._work, name="batches", daemon=True)
 
-    def submit(self, work: Callable[..., Any], /, question: Question) -> Future[Any]:  # type: ignore[override]
+    def submit(self, work: Callable[..., Any], /, question: ItemTask) -> Future[Any]:  # type: ignore[override]
         """What `work` makes of the question and the service's word on it, once there is one."""
         future: Future[Any] = Future()
         with self._woken:
@@ -118,7 +132,7 @@ class AtService(Executor):
                 try:
                     self._look()
                 except Exception as error:
-                    self._lost = {"problem": told_of(error)}
+                    self._lost = {"problem": item_problem(error)}
                 next_look = time.monotonic() + POLL_S
             self._answer()
             with self._woken:
@@ -152,14 +166,14 @@ class AtService(Executor):
             for batch in self._batches:
                 self._client.cancel_batch(batch.id)
         for batch in self._batches:
-            if not batch.over:
+            if not batch.is_over:
                 self._follow(batch)
 
-    def _follow(self, batch: Begun) -> None:
+    def _follow(self, batch: StartedBatch) -> None:
         now = self._client.batch_status(batch.id)
         after = None if batch.first == 0 else batch.first - 1
         if now["done"] > len(batch.ended):
-            for state in ENDED:
+            for state in FINISHED:
                 for item in self._client.items(batch.id, state, after=after) if now["items"][state] else ():
                     batch.ended.add(item["number"])
                     self._said.update(dict.fromkeys(batch.keys.get(_place(item), ()), item))
@@ -170,7 +184,7 @@ class AtService(Executor):
             for operation in self._client.operations("running"):
                 for key in batch.keys.get(where.get(f"/v1/operations/{operation['id']}", ("", None, "", 0)), ()):
                     self._runs(key, operation)
-        batch.over = now["state"] in ENDED and len(batch.ended) == now["total"]
+        batch.is_over = now["state"] in FINISHED and len(batch.ended) == now["total"]
 
     def _runs(self, key: str, operation: Json) -> None:
         with self._woken:
@@ -184,10 +198,10 @@ class AtService(Executor):
         if self._told is not None and operation["stage"]:
             self._told(key, {"stage": operation["stage"], **(operation["progress"] or {})})
 
-    def _begin(self) -> list[Begun]:
+    def _begin(self) -> list[StartedBatch]:
         """Post the graphs and ask; items with the same further fields are one batch. Raises ClientError."""
         graphs: dict[tuple[str, bytes], str | Json] = {}
-        groups: dict[bytes, list[tuple[Item, str]]] = {}
+        groups: dict[bytes, list[tuple[SweepItem, str]]] = {}
         for item in self._items:
             shapes = _shapes(item.fields)
             if (graph := graphs.get((item.file, shapes))) is None:
@@ -195,22 +209,22 @@ class AtService(Executor):
             if not isinstance(graph, str):
                 self._said[item.key] = graph
                 continue
-            rest = {name: said for name, said in item.fields.items() if name not in (*SHAPES, *AXES)}
+            rest = {name: said for name, said in item.fields.items() if name not in (*SHAPE_FIELDS, *AXES)}
             groups.setdefault(msgspec.json.encode(rest, order="deterministic"), []).append((item, graph))
         return [batch for rest, group in groups.items() for batch in self._start(msgspec.json.decode(rest), group)]
 
-    def _posted(self, item: Item, shapes: bytes) -> str | Json:
+    def _posted(self, item: SweepItem, shapes: bytes) -> str | Json:
         """Id of the item's graph, or the problem with it. Raises Unreachable."""
         try:
             return str(self._client.post_graph(self._models(item.file, item.sha256, shapes))["id"])
         except Unreachable:
             raise
         except Exception as error:
-            return {"problem": told_of(error)}
+            return {"problem": item_problem(error)}
 
-    def _start(self, rest: Json, group: Sequence[tuple[Item, str]]) -> list[Begun]:
+    def _start(self, rest: Json, group: Sequence[tuple[SweepItem, str]]) -> list[StartedBatch]:
         """The group as a batch, as several where it is too large for one, begun or joined. Raises Unreachable."""
-        keys: dict[Place, list[str]] = {}
+        keys: dict[ItemIdentity, list[str]] = {}
         budgets: dict[Any, Any] = {}  # what it means -> as it is said
         for item, graph in group:
             meant = parse_budget(item.fields["budget"], "budget")
@@ -230,7 +244,7 @@ class AtService(Executor):
                 return [begun for half in halves for begun in self._start(rest, half)]
             self._said.update((item.key, {"problem": error.problem}) for item, _ in group)
             return []
-        return [Begun(batch["id"], keys)]
+        return [StartedBatch(batch["id"], keys)]
 
     def _again(self, id: str) -> None:
         """Have items of a joined batch solved that were not; one that is being cancelled ends first."""
@@ -243,5 +257,5 @@ class AtService(Executor):
             self._client.retry_batch(id)
 
 
-def _place(item: Json) -> Place:
+def _place(item: Json) -> ItemIdentity:
     return item["graph_id"], parse_budget(item["budget"], "budget"), item["planner"], item["seed"]

@@ -7,18 +7,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from app.render import csv_table
-from app.render.text import share, size, table
+from app.render.text import format_bytes, format_percent, table
 from app.sweep.results import FAILED, OVER_BUDGET, SUCCEEDED, Row
 
 STATES = (SUCCEEDED, OVER_BUDGET, FAILED, "stopped")
 
 
-def by_saved(rows: Iterable[Row]) -> list[Row]:
+def sort_by_saved(rows: Iterable[Row]) -> list[Row]:
     """The rows, most saved first; those without figures last."""
     return sorted(rows, key=lambda row: (row["saved"] is None, -(row["saved"] or 0.0)))
 
 
-def counts(rows: Iterable[Row]) -> dict[str, int]:
+def count_states(rows: Iterable[Row]) -> dict[str, int]:
     """How many rows are in each state."""
     found = Counter(row["state"] for row in rows)
     return {state: found[state] for state in STATES}
@@ -37,7 +37,7 @@ def exit_code(rows: Iterable[Row]) -> int:
     )
 
 
-def lines(rows: Sequence[Row]) -> list[str]:
+def table_lines(rows: Sequence[Row]) -> list[str]:
     """A table, most saved first, and a line that counts."""
     head = ("model", "batch", "budget", "planner", "seed", "before", "after", "saved", "more time", "gap", "state")
     cells = [
@@ -51,29 +51,29 @@ def lines(rows: Sequence[Row]) -> list[str]:
                 ("",) * 5
                 if row["peak_bytes"] is None
                 else (
-                    size(row["baseline_peak_bytes"]),
-                    size(row["peak_bytes"]),
-                    share(row["saved"]),
-                    share(row["overhead"]),
-                    "" if row["gap"] is None or row["state"] == OVER_BUDGET else share(row["gap"]),
+                    format_bytes(row["baseline_peak_bytes"]),
+                    format_bytes(row["peak_bytes"]),
+                    format_percent(row["saved"]),
+                    format_percent(row["overhead"]),
+                    "" if row["gap"] is None or row["state"] == OVER_BUDGET else format_percent(row["gap"]),
                 )
             ),
-            row["status"].replace("_", " ") if row["state"] == SUCCEEDED else said_state(row),
+            row["status"].replace("_", " ") if row["state"] == SUCCEEDED else state_text(row),
         )
-        for row in by_saved(rows)
+        for row in sort_by_saved(rows)
     ]
-    return [*table(head, cells, (1, 4, 5, 6, 7, 8, 9)), "", counted(rows)]
+    return [*table(head, cells, (1, 4, 5, 6, 7, 8, 9)), "", totals_line(rows)]
 
 
-def said_state(row: Mapping[str, Any]) -> str:
+def state_text(row: Mapping[str, Any]) -> str:
     """The state in words, with the code of what went wrong."""
     word = str(row["state"]).replace("_", " ")
     return f"{word}: {row['error']['code']}" if row["error"] else word
 
 
-def counted(rows: Sequence[Row]) -> str:
+def totals_line(rows: Sequence[Row]) -> str:
     """`18 plans: 16 within budget, 2 over it; ...`."""
-    found = counts(rows)
+    found = count_states(rows)
     words = {SUCCEEDED: "within budget", OVER_BUDGET: "over it", FAILED: "failed", "stopped": "stopped"}
     said = ", ".join(f"{found[state]} {words[state]}" for state in STATES if found[state] or state == SUCCEEDED)
     return f"{len(rows)} plans: {said}"

@@ -10,20 +10,20 @@ from pathlib import Path
 from typing import Any
 
 from app.client.blocking import ClientError, ServiceProblem
-from app.errors import BadUsage, problem, problem_of
+from app.errors import BadUsage, problem_body, to_problem
 from app.settings import Settings
-from app.sweep.items import Item
+from app.sweep.items import SweepItem
 from app.zoo.manifest import sha256
 
 SECTIONS = ("timeline", "layout", "source")  # besides the figures, so that `remat verify` needs one file
 
-Question = dict[str, Any]
+ItemTask = dict[str, Any]
 #: {"report": JSON, "stopped": whether it is only the best so far}, or {"problem": ...}; always {"seconds": ...}.
-Answer = dict[str, Any]
-Told = Callable[[str, Mapping[str, Any]], None]  # key of the item, and how its search goes
+ItemResult = dict[str, Any]
+ProgressCallback = Callable[[str, Mapping[str, Any]], None]  # key of the item, and how its search goes
 
 
-def question_of(item: Item) -> Question:
+def task_of(item: SweepItem) -> ItemTask:
     """The item as plain data, with the limits that the settings here set."""
     settings = Settings()
     return {
@@ -38,34 +38,34 @@ def question_of(item: Item) -> Question:
     }
 
 
-def answering(work: Callable[..., Answer]) -> Callable[..., Answer]:
+def report_errors(work: Callable[..., ItemResult]) -> Callable[..., ItemResult]:
     """The work with its seconds unless it says others, and what goes wrong as a problem: one that fails is a state."""
 
     @functools.wraps(work)
-    def answered(question: Question, *more: Any, **given: Any) -> Answer:
+    def answered(question: ItemTask, *more: Any, **given: Any) -> ItemResult:
         began = time.monotonic()
         try:
             answer = work(question, *more, **given)
         except Exception as error:
-            answer = {"problem": told_of(error)}
+            answer = {"problem": item_problem(error)}
         return {"seconds": round(time.monotonic() - began, 3)} | answer
 
     return answered
 
 
-def told_of(error: BaseException) -> dict[str, Any]:
+def item_problem(error: BaseException) -> dict[str, Any]:
     """The problem object that says what kept an item from its plan."""
     if isinstance(error, ServiceProblem):
         return error.problem
     if isinstance(error, ClientError):
-        return problem(503, "unreachable", "The service did not answer", str(error))
-    said = problem_of(error)
+        return problem_body(503, "unreachable", "The service did not answer", str(error))
+    said = to_problem(error)
     if said["code"] == "internal":  # nobody looks into a log for it here
         said["detail"] = f"{type(error).__name__}: {error}"
     return said
 
 
-def read(file: str, digest: str) -> bytes:
+def read_model_file(file: str, digest: str) -> bytes:
     """The model's file, as it was when the batch began. Raises BadUsage, OSError."""
     data = Path(file).read_bytes()
     if sha256(data) != digest:

@@ -22,21 +22,21 @@ from app.errors import BadUsage
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 #: Of what FastAPI says of a request, what has few values: a client may write any of a hundred versions of HTTP.
-REQUEST = View(
+REQUEST_DURATION_VIEW = View(
     instrument_name="http.server.request.duration",
     attribute_keys={"http.request.method", "http.route", "http.response.status_code"},
 )
-ACTIVE = View(instrument_name="http.server.active_requests", attribute_keys={"http.request.method"})
+ACTIVE_REQUESTS_VIEW = View(instrument_name="http.server.active_requests", attribute_keys={"http.request.method"})
 
 
-class Once:
+class SharedMeterProvider:
     """A provider of one meter whose instruments are made once, however many applications a process has."""
 
     def __init__(self, provider: MeterProvider):
         self._provider = provider
         self._made: dict[str, Any] = {}
 
-    def get_meter(self, name: str, version: str, **_: Any) -> Once:
+    def get_meter(self, name: str, version: str, **_: Any) -> SharedMeterProvider:
         return self
 
     def create_histogram(self, name: str, **said: Any) -> Any:
@@ -51,12 +51,12 @@ class Once:
 
 
 @dataclass(frozen=True, slots=True)
-class Export:
+class TelemetryExport:
     """What a process sends and shows; there is one."""
 
     registry: CollectorRegistry
     requests: Any  # provider of the meter of FastAPI
-    sending: tuple[Any, ...]  # over OTLP
+    otlp_exporters: tuple[Any, ...]  # over OTLP
 
     def text(self) -> bytes:
         """Every metric as Prometheus reads it. Blocks."""
@@ -74,15 +74,15 @@ class Export:
 
     def flush(self) -> None:
         """Send what is left; at most a few seconds."""
-        for sender in self.sending:
+        for sender in self.otlp_exporters:
             sender.force_flush(5000)
 
 
 _lock = threading.Lock()
-_started: list[Export] = []
+_started: list[TelemetryExport] = []
 
 
-def start(otlp_url: str | None = None) -> Export:
+def start(otlp_url: str | None = None) -> TelemetryExport:
     """Begin to count in this process; what was started before stays as it is."""
     with _lock:
         if not _started:
@@ -90,7 +90,7 @@ def start(otlp_url: str | None = None) -> Export:
         return _started[0]
 
 
-def _start(otlp_url: str | None) -> Export:
+def _start(otlp_url: str | None) -> TelemetryExport:
     registry = CollectorRegistry()
     ProcessCollector(registry=registry)
     resource = Resource.create({"service.name": "remat", "service.version": versions()["remat"]})
@@ -109,6 +109,6 @@ def _start(otlp_url: str | None) -> Export:
         tracing.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(f"{place}/v1/traces")))
         trace.set_tracer_provider(tracing)
         sending.append(tracing)
-    metering = MeterProvider(readers, resource, views=[REQUEST, ACTIVE])
+    metering = MeterProvider(readers, resource, views=[REQUEST_DURATION_VIEW, ACTIVE_REQUESTS_VIEW])
     metrics.set_meter_provider(metering)
-    return Export(registry, Once(metering), tuple(sending))
+    return TelemetryExport(registry, SharedMeterProvider(metering), tuple(sending))

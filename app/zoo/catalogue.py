@@ -13,13 +13,13 @@ from typing import Any
 
 import onnx
 
-LIGHT = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"
+ONNX_LIGHT_FOLDER = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"
 PIXELS = {"pixels": ("batch", 3, 224, 224)}
 TOKENS = {"tokens": ("batch", "sequence")}
 
 
 @dataclass(frozen=True, slots=True)
-class Network:
+class ZooNetwork:
     """One network. `module` is a class of `app.zoo.networks`, empty for a file of the onnx wheel."""
 
     name: str
@@ -33,17 +33,17 @@ class Network:
     dims: Mapping[str, int] = field(default_factory=dict)
 
 
-def _resnet(name: str, block: str, depths: tuple[int, ...]) -> Network:
+def _resnet(name: str, block: str, depths: tuple[int, ...]) -> ZooNetwork:
     paper = "He, Zhang, Ren, Sun, Deep Residual Learning for Image Recognition, 2016, table 1"
-    return Network(name, paper, (8, 64), None, "vision.ResNet", {"block": block, "depths": depths}, PIXELS)
+    return ZooNetwork(name, paper, (8, 64), None, "vision.ResNet", {"block": block, "depths": depths}, PIXELS)
 
 
-def _written() -> list[Network]:
+def _written() -> list[ZooNetwork]:
     return [
         _resnet("resnet18", "Basic", (2, 2, 2, 2)),
         _resnet("resnet50", "Bottleneck", (3, 4, 6, 3)),
         _resnet("resnet101", "Bottleneck", (3, 4, 23, 3)),
-        Network(
+        ZooNetwork(
             "vit_base",
             "Dosovitskiy et al., An Image is Worth 16x16 Words, 2021, table 1, ViT-Base at patches of 16",
             (8, 64),
@@ -52,7 +52,7 @@ def _written() -> list[Network]:
             {"image": 224, "patch": 16, "width": 768, "layers": 12, "heads": 12},
             PIXELS,
         ),
-        Network(
+        ZooNetwork(
             "convnext_tiny",
             "Liu et al., A ConvNet for the 2020s, 2022, section 3, ConvNeXt-T",
             (8, 64),
@@ -61,7 +61,7 @@ def _written() -> list[Network]:
             {"depths": (3, 3, 9, 3), "widths": (96, 192, 384, 768)},
             PIXELS,
         ),
-        Network(
+        ZooNetwork(
             "unet",
             "Ronneberger, Fischer, Brox, U-Net, 2015, figure 1; padded, with batch norms",
             (4, 16),
@@ -71,7 +71,7 @@ def _written() -> list[Network]:
             {"pixels": ("batch", 3, 256, 256), "labels": ("batch", 256, 256)},
             "loss",
         ),
-        Network(
+        ZooNetwork(
             "bert_base",
             "Devlin et al., BERT, 2019, section 3, BERT-Base with its masked-word head",
             (8, 32),
@@ -81,7 +81,7 @@ def _written() -> list[Network]:
             TOKENS,
             dims={"sequence": 512},
         ),
-        Network(
+        ZooNetwork(
             "gpt2_small",
             "Radford et al., Language Models are Unsupervised Multitask Learners, 2019, table 2",
             (4, 8),
@@ -91,7 +91,7 @@ def _written() -> list[Network]:
             TOKENS,
             dims={"sequence": 1024},
         ),
-        Network(
+        ZooNetwork(
             "llama_1b",
             "Touvron et al., LLaMA, 2023, section 2; sizes of Zhang et al., TinyLlama, 2024, table 1",
             (1, 4),
@@ -101,7 +101,7 @@ def _written() -> list[Network]:
             TOKENS,
             dims={"sequence": 2048},
         ),
-        Network(
+        ZooNetwork(
             "lstm_medium",
             "Zaremba, Sutskever, Vinyals, Recurrent Neural Network Regularization, 2014, section 4.1",
             (20, 80),
@@ -113,11 +113,11 @@ def _written() -> list[Network]:
     ]
 
 
-def networks() -> dict[str, Network]:
+def networks() -> dict[str, ZooNetwork]:
     """Every network by its name, the onnx wheel's first."""
     version = onnx.__version__
     light = [
-        Network(path.stem, f"onnx {version}, backend/test/data/light/{path.name}", (1, 16), path)
-        for path in sorted(LIGHT.glob("light_*.onnx"))
+        ZooNetwork(path.stem, f"onnx {version}, backend/test/data/light/{path.name}", (1, 16), path)
+        for path in sorted(ONNX_LIGHT_FOLDER.glob("light_*.onnx"))
     ]
     return {network.name: network for network in (*light, *_written())}

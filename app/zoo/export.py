@@ -13,16 +13,16 @@ import warnings
 from collections.abc import Iterator
 from typing import Any
 
-from app.zoo.catalogue import Network
+from app.zoo.catalogue import ZooNetwork
 
 # Imports inside functions: torch and onnxscript are extras.
 
 OPSET = 20
-LENGTH = 2  # of an open dimension while the module is traced, its sequence 8 times as long
-NOISY = ("torch.onnx", "onnx_ir", "onnxscript", "torch.export")
+EXAMPLE_LENGTH = 2  # of an open dimension while the module is traced, its sequence 8 times as long
+NOISY_LOGGERS = ("torch.onnx", "onnx_ir", "onnxscript", "torch.export")
 
 
-def exported(network: Network) -> bytes:
+def export_onnx(network: ZooNetwork) -> bytes:
     """The ONNX file of the network, `batch` and its other named lengths left open. Raises ImportError."""
     import onnx_ir
     import onnxscript.optimizer
@@ -76,14 +76,14 @@ def exported(network: Network) -> bytes:
 def _example(name: str, shape: tuple[str | int, ...]) -> Any:
     import torch
 
-    lengths = [LENGTH * (8 if n == "sequence" else 1) if isinstance(n, str) else n for n in shape]
+    lengths = [EXAMPLE_LENGTH * (8 if n == "sequence" else 1) if isinstance(n, str) else n for n in shape]
     return torch.zeros(lengths, dtype=torch.float32 if name == "pixels" else torch.int64)
 
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
     """Without what torch says on the way."""
-    loggers = [logging.getLogger(name) for name in NOISY]
+    loggers = [logging.getLogger(name) for name in NOISY_LOGGERS]
     before = [logger.level for logger in loggers]
     try:
         for logger in loggers:

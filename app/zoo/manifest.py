@@ -11,10 +11,10 @@ import msgspec
 from app.errors import BadUsage
 
 FORMAT = "remat-zoo/1"
-NAME = "manifest.json"
+FILE_NAME = "manifest.json"
 
 
-class Model(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+class ManifestModel(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """One model. `file` is beside the manifest, or absolute; `batches` are leading lengths, none: as it stands."""
 
     name: str
@@ -27,7 +27,7 @@ class Model(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaul
     loss: str | None = None
 
 
-class LeftOut(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class SkippedNetwork(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A network the manifest is without, and why."""
 
     name: str
@@ -37,12 +37,12 @@ class LeftOut(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What `remat zoo` writes and `remat batch` reads."""
 
-    models: tuple[Model, ...]
-    left_out: tuple[LeftOut, ...] = ()
+    models: tuple[ManifestModel, ...]
+    left_out: tuple[SkippedNetwork, ...] = ()
     format: str = FORMAT
 
 
-def written(manifest: Manifest) -> bytes:
+def encode_manifest(manifest: Manifest) -> bytes:
     """The manifest as a file."""
     return msgspec.json.format(msgspec.json.encode(manifest), indent=2) + b"\n"
 

@@ -7,12 +7,12 @@ x ──Relu────▶ y                         takeovers_of: (0, 0)      
 from __future__ import annotations
 
 from graph.ir import ABSENT, Graph, Node
-from graph.ops.registry.registry import Pairs, known
+from graph.ops.registry.registry import OutputInputPairs, find_op
 
 
-def views_of(graph: Graph, node: Node) -> Pairs:
+def views_of(graph: Graph, node: Node) -> OutputInputPairs:
     """(output, input) pairs of a node that show the same bytes: what is declared, then the op table's."""
-    record = known(node.op)
+    record = find_op(node.op)
     if not node.views and (record is None or not record.views):
         return ()
     pairs: dict[int, int] = {}
@@ -22,13 +22,13 @@ def views_of(graph: Graph, node: Node) -> Pairs:
     return tuple(pairs.items())
 
 
-def takeovers_of(graph: Graph, node: Node) -> Pairs:
+def inplace_candidates(graph: Graph, node: Node) -> OutputInputPairs:
     """(output, input) pairs where the output may be written over an input that dies, by preference.
 
     Left out are pairs of other element types, pairs whose element counts differ, since a broadcast
     element is read again after it would have been overwritten, and outputs that show or replace an input.
     """
-    record = known(node.op)
+    record = find_op(node.op)
     if record is None or not record.takeover:
         return ()
     settled = {output for output, _ in (*views_of(graph, node), *node.in_place)}

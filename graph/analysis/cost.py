@@ -10,24 +10,33 @@ from __future__ import annotations
 
 from typing import Any
 
-from graph.analysis.aliasing import is_view, storage_roots, takeovers_of
-from graph.analysis.devices import DEFAULT_DEVICE, DEVICES, Device, device_named, device_of
-from graph.ir import ABSENT, FLOATS, UNKNOWN_COST, Body, Graph, Node, Role, consumers
-from graph.ops.control_flow.interface import SCANS, Trips
-from graph.ops.control_flow.interface import trips_of as bounded_trips
+from graph.analysis.aliasing import inplace_candidates, is_view, storage_roots
+from graph.analysis.devices import DEFAULT_DEVICE, DEVICES, DeviceProfile, device_named, resolve_device
+from graph.ir import ABSENT, FLOAT_DTYPES, UNKNOWN_COST, Body, Graph, Node, Role, consumers
+from graph.ops.control_flow.interface import SCANS, LoopInterface
+from graph.ops.control_flow.interface import trip_count as bounded_trips
 from graph.ops.control_flow.snapshot_scan import SNAPSHOT_GRAD, SnapshotGrad
 from graph.ops.control_flow.tail_scan import TAIL_GRAD, TAIL_SCAN, TailGrad
 from graph.ops.registry import onnx_fallback
 from graph.ops.registry.dispatch import work
-from graph.ops.registry.registry import Call, Work, call_of, known
+from graph.ops.registry.registry import Call, Work, find_op, make_call
 
-__all__ = ["DEFAULT_DEVICE", "DEVICES", "Device", "device_named", "device_of", "seconds_of", "work_of", "workspace_of"]
+__all__ = [
+    "DEFAULT_DEVICE",
+    "DEVICES",
+    "DeviceProfile",
+    "device_named",
+    "resolve_device",
+    "seconds_of",
+    "work_of",
+    "workspace_of",
+]
 
 _CACHED = 200_000
 _work: dict[Any, Work] = {}
 
 
-def seconds_of(graph: Graph, node: Node, device: Device) -> float:
+def seconds_of(graph: Graph, node: Node, device: DeviceProfile) -> float:
     """Predicted seconds of one run of a node; 0 for a node that only makes views."""
     said = node.cost
     if said.seconds is not None:
@@ -48,7 +57,7 @@ def workspace_of(graph: Graph, node: Node) -> int:
     if node.bodies:
         most = max(_body_bytes(node, body) for body in node.bodies.values())
         return most + SnapshotGrad.of(node).state_bytes() if node.op == SNAPSHOT_GRAD else most
-    if known(node.op) is None or is_view(graph, node):
+    if find_op(node.op) is None or is_view(graph, node):
         return 0
     return _table_work(graph, node).workspace_bytes
 
@@ -76,9 +85,9 @@ def _table_work(graph: Graph, node: Node) -> Work:
     if found is None:
         if len(_work) >= _CACHED:
             _work.clear()
-        call = call_of(graph, node)
+        call = make_call(graph, node)
         found = _work[key] = (
-            work(call) if known(node.op) is not None or _is_standard(call) else Work(0, work(call).traffic_bytes)
+            work(call) if find_op(node.op) is not None or _is_standard(call) else Work(0, work(call).traffic_bytes)
         )
     if None not in key[3] and None not in key[4]:
         return found
@@ -96,12 +105,12 @@ def _compute_dtype(graph: Graph, node: Node) -> str:
     for v in (*node.inputs, *node.outputs):
         if v != ABSENT:
             type = graph.values[v].type
-            if type is not None and type.dtype in FLOATS:
+            if type is not None and type.dtype in FLOAT_DTYPES:
                 return type.dtype
     return "float32"
 
 
-def _seconds_of_bodies(graph: Graph, node: Node, device: Device) -> float:
+def _seconds_of_bodies(graph: Graph, node: Node, device: DeviceProfile) -> float:
     """An If takes its slower branch, a loop its body once a trip."""
     once = {
         key: sum(seconds_of(body.graph, inner, device) for inner in body.graph.nodes)
@@ -109,14 +118,14 @@ def _seconds_of_bodies(graph: Graph, node: Node, device: Device) -> float:
     }
     if node.op == SNAPSHOT_GRAD:
         parts = SnapshotGrad.of(node)
-        return parts.trips() * once["body"] + parts.advanced() * once["advance"] + device.kernel_seconds
+        return parts.trips() * once["body"] + parts.recomputed_trips() * once["advance"] + device.kernel_seconds
     if node.op == TAIL_GRAD:
         back = TailGrad.of(node)
         return (back.trips - back.tail) * once["body"] + back.tail * once["tail"] + device.kernel_seconds
-    return max(once.values()) * trips_of(graph, node) + device.kernel_seconds
+    return max(once.values()) * expected_trips(graph, node) + device.kernel_seconds
 
 
-def trips_of(graph: Graph, node: Node) -> int:
+def expected_trips(graph: Graph, node: Node) -> int:
     """How often the body of a node runs: by its constant trip count, its scanned length, or `max_trips`; else once."""
     if node.op != "Loop" and node.op not in SCANS:
         return 1
@@ -124,7 +133,7 @@ def trips_of(graph: Graph, node: Node) -> int:
     return 1 if most is None else most
 
 
-def storages_outside(node: Node, body: Body) -> frozenset[int]:
+def external_storages(node: Node, body: Body) -> frozenset[int]:
     """Storages of a body that are counted outside it: what it captures and hands out, and carried states.
 
     A state is carried in the storage of the node's output when the next content is written over the last.
@@ -143,7 +152,7 @@ def storages_outside(node: Node, body: Body) -> frozenset[int]:
         n = writer.get(after, -1)
         if n >= 0 and last.get(before) == n and before not in found:
             inner = graph.nodes[n]
-            pairs = [(inner.outputs[o], inner.inputs[source]) for o, source in takeovers_of(graph, inner)]
+            pairs = [(inner.outputs[o], inner.inputs[source]) for o, source in inplace_candidates(graph, inner)]
             if (after, before) in pairs:
                 found.add(before)
     if node.op == TAIL_GRAD and body is node.bodies.get("tail"):
@@ -158,7 +167,7 @@ def _carried(node: Node, body: Body) -> list[tuple[int, int]]:
     if node.op == TAIL_GRAD:
         count = TailGrad.of(node).states
         return list(zip(graph.inputs[:count], graph.outputs[:count], strict=True))
-    trips = Trips.of(node)
+    trips = LoopInterface.of(node)
     return [(trips.state_in(i), trips.state_out(i)) for i in range(trips.states)]
 
 
@@ -166,7 +175,7 @@ def _body_bytes(node: Node, body: Body) -> int:
     """Most bytes one trip holds in its own order, without what is counted outside."""
     graph = body.graph
     roots, readers = storage_roots(graph), consumers(graph)
-    outside = storages_outside(node, body)
+    outside = external_storages(node, body)
     own = [v for v in range(len(graph.values)) if roots[v] == v and v not in outside]
     last: dict[int, int] = {}
     for v, reads in enumerate(readers):

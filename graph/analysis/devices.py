@@ -16,11 +16,11 @@ from graph.ir import DTYPE_BITS
 
 GIB = 2**30
 _LAUNCH = 2e-6
-LARGEST_RATE = 1e30  # and 1 / LARGEST_RATE the smallest: times of the largest graphs stay finite, and above 0
+MAX_RATE = 1e30  # and 1 / LARGEST_RATE the smallest: times of the largest graphs stay finite, and above 0
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Device:
+class DeviceProfile:
     """One accelerator. Bytes are those on the data sheet; what a driver keeps is a request's `reserve`."""
 
     name: str
@@ -44,7 +44,7 @@ def _device(
     kernel_seconds: float = _LAUNCH,
     host: float = 0,
     **tera: float,
-) -> Device:
+) -> DeviceProfile:
     """A profile from the numbers as data sheets print them: GiB, GB/s, TFLOPS; `half` is both 16-bit types.
 
     `host` is GB/s one way of the link to the host, half of what sheets print for both ways.
@@ -55,7 +55,7 @@ def _device(
     if quarter is not None:
         tera |= {"float8e4m3fn": quarter, "float8e5m2": quarter}
     peaks = MappingProxyType({dtype: number * 1e12 for dtype, number in tera.items()})
-    return Device(name, int(gib * GIB), gigabytes_per_second * 1e9, peaks, kernel_seconds, source, host * 1e9)
+    return DeviceProfile(name, int(gib * GIB), gigabytes_per_second * 1e9, peaks, kernel_seconds, source, host * 1e9)
 
 
 _V100 = "NVIDIA V100 Tensor Core GPU data sheet, January 2020, SXM2"
@@ -63,7 +63,7 @@ _A100 = "NVIDIA A100 Tensor Core GPU data sheet, June 2021, SXM"
 _ADA = "NVIDIA Ada GPU Architecture white paper, version 2.1, appendix A; float32 accumulation"
 _AMPERE = "NVIDIA Ampere GA102 GPU Architecture white paper, version 2, appendix A; float32 accumulation"
 
-DEVICES: Mapping[str, Device] = MappingProxyType(
+DEVICES: Mapping[str, DeviceProfile] = MappingProxyType(
     {
         device.name: device
         for device in (
@@ -153,7 +153,7 @@ DEVICES: Mapping[str, Device] = MappingProxyType(
 DEFAULT_DEVICE = "a100-80gb"
 
 
-def device_named(name: str) -> Device:
+def device_named(name: str) -> DeviceProfile:
     """The profile called `name`. Raises ValueError listing those there are."""
     try:
         return DEVICES[name]
@@ -161,7 +161,7 @@ def device_named(name: str) -> Device:
         raise ValueError(f"device {name!r} is not known; name one of {', '.join(DEVICES)}") from None
 
 
-def device_of(given: str | Mapping[str, Any]) -> Device:
+def resolve_device(given: str | Mapping[str, Any]) -> DeviceProfile:
     """A profile by name, or from an object. Raises ValueError saying what is wrong with it.
 
     device_of({"bandwidth": 2.0e12, "flops": {"float32": 2.0e13}, "memory_bytes": 80 * 2**30})
@@ -185,7 +185,7 @@ def device_of(given: str | Mapping[str, Any]) -> Device:
     if missing:
         raise ValueError(f"device has no {missing[0]}; give {missing[0]} or name a profile with `like`")
     base = like or DEVICES[DEFAULT_DEVICE]
-    return Device(
+    return DeviceProfile(
         given.get("name", "custom"),
         int(_positive("memory_bytes", given.get("memory_bytes", base.memory_bytes))),
         _positive("bandwidth", given.get("bandwidth", base.bytes_per_second)),
@@ -211,6 +211,6 @@ def _positive(name: str, number: Any, zero: bool = False) -> float:
     fits = isinstance(number, int | float) and not isinstance(number, bool) and 0 <= number < float("inf")
     if not fits or (number == 0 and not zero):
         raise ValueError(f"{name} is {number!r:.80}; give a finite number {'of at least' if zero else 'above'} 0")
-    if number and not 1 / LARGEST_RATE <= number <= LARGEST_RATE:
-        raise ValueError(f"{name} is {number!r:.80}; give one between {1 / LARGEST_RATE:g} and {LARGEST_RATE:g}")
+    if number and not 1 / MAX_RATE <= number <= MAX_RATE:
+        raise ValueError(f"{name} is {number!r:.80}; give one between {1 / MAX_RATE:g} and {MAX_RATE:g}")
     return float(number)

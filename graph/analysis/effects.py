@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from graph.ir import Effect, Graph, Node, Role
-from graph.ops.registry.registry import call_of, known
+from graph.ops.registry.registry import find_op, make_call
 
-__all__ = ["acts", "draws_alike", "effect_of"]
+__all__ = ["effect_of", "has_side_effects", "is_repeatable"]
 
 
 def effect_of(graph: Graph, node: Node) -> Effect:
@@ -13,14 +13,16 @@ def effect_of(graph: Graph, node: Node) -> Effect:
     if node.effect is not None:
         return node.effect
     if node.bodies:
-        return _together({effect_of(body.graph, inner) for body in node.bodies.values() for inner in body.graph.nodes})
-    record = known(node.op)
-    if record is None or (record.idle is not None and record.idle(call_of(graph, node))):
+        return _join_effects(
+            {effect_of(body.graph, inner) for body in node.bodies.values() for inner in body.graph.nodes}
+        )
+    record = find_op(node.op)
+    if record is None or (record.idle is not None and record.idle(make_call(graph, node))):
         return Effect.PURE
     return record.effect
 
 
-def _together(effects: set[Effect]) -> Effect:
+def _join_effects(effects: set[Effect]) -> Effect:
     """One effect that is as hard to repeat as all of these; a draw that is named adds nothing to another."""
     left = effects - {Effect.PURE}
     if len(left) > 1:
@@ -28,13 +30,13 @@ def _together(effects: set[Effect]) -> Effect:
     return Effect.PURE if not left else left.pop() if len(left) == 1 else Effect.ONCE
 
 
-def draws_alike(graph: Graph, node: Node) -> bool:
+def is_repeatable(graph: Graph, node: Node) -> bool:
     """True for a node without an effect, and for one that draws the same numbers again under its stream."""
     effect = effect_of(graph, node)
     return effect is Effect.PURE or (effect is Effect.RANDOM and node.stream is not None)
 
 
-def acts(graph: Graph, node: Node) -> bool:
+def has_side_effects(graph: Graph, node: Node) -> bool:
     """True for a node that is run for more than the values it writes."""
     effect = effect_of(graph, node)
     overwrites = any(graph.values[node.inputs[source]].role is not Role.ACTIVATION for _, source in node.in_place)

@@ -10,24 +10,24 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from graph.autodiff.function_body import body_rule
-from graph.autodiff.gradients.control_flow.backward_body import Differentiate
-from graph.autodiff.gradients.declared import AnyRule
-from graph.autodiff.gradients.registry import RULES, UNDIFFERENTIABLE, State
-from graph.autodiff.gradients.spec import Question, carries_gradient
+from graph.autodiff.gradients.control_flow.backward_body import DifferentiateBody
+from graph.autodiff.gradients.declared import AnyGradientRule
+from graph.autodiff.gradients.registry import GRADIENT_RULES, NON_DIFFERENTIABLE, GradientStatus
+from graph.autodiff.gradients.spec import GradientSpec, carries_gradient
 from graph.ir import Graph, Node
 
 ZERO_GRADIENT = "remat::ZeroGradient"  # gives its input a gradient of zeros, though nobody reads what it writes
 
 
 @dataclass(frozen=True, slots=True)
-class Path:
+class ActivePath:
     """One bit a value, and node ids from last to first."""
 
     needs: bytearray  # 1 where the value's gradient is needed; the last entry answers for ABSENT
     nodes: list[int]
 
 
-def path_of(graph: Graph, question: Question) -> Path:
+def find_active_path(graph: Graph, question: GradientSpec) -> ActivePath:
     """What the gradients of a question pass. O(nodes + reads)."""
     ended = _ended(question.rules)
     needs = _depends_on_wanted(graph, question, ended)
@@ -46,16 +46,16 @@ def path_of(graph: Graph, question: Question) -> Path:
                 continue
         if node.op in ended or n in skipped:
             continue
-        sources = [v for v in slots_of(node) if needs[v]]
+        sources = [v for v in gradient_slots(node) if needs[v]]
         if sources:
             path.append(n)
             for v in sources:
                 reached[v] = 1
     # Wanted values no target reaches must not be waited for.
-    return Path(bytearray(a & b for a, b in zip(needs, reached, strict=True)), path)
+    return ActivePath(bytearray(a & b for a, b in zip(needs, reached, strict=True)), path)
 
 
-def _depends_on_wanted(graph: Graph, question: Question, ended: frozenset[str]) -> bytearray:
+def _depends_on_wanted(graph: Graph, question: GradientSpec, ended: frozenset[str]) -> bytearray:
     needs = bytearray(len(graph.values) + 1)
     stops, skipped, values = question.stops, question.skipped, graph.values
     for v in question.wanted:
@@ -63,7 +63,7 @@ def _depends_on_wanted(graph: Graph, question: Question, ended: frozenset[str]) 
     for n, node in enumerate(graph.nodes):
         if node.op in ended or n in skipped:
             continue
-        for v in slots_of(node):
+        for v in gradient_slots(node):
             if needs[v]:
                 for output in node.writes:
                     needs[output] |= carries_gradient(values[output]) and output not in stops
@@ -71,20 +71,20 @@ def _depends_on_wanted(graph: Graph, question: Question, ended: frozenset[str]) 
     return needs
 
 
-def _ended(rules: Mapping[str, AnyRule]) -> frozenset[str]:
+def _ended(rules: Mapping[str, AnyGradientRule]) -> frozenset[str]:
     """Ops that end the path quietly."""
     if not rules:
-        return frozenset(UNDIFFERENTIABLE)
-    said = {op for op, rule in rules.items() if rule is State.NOT_NEEDED}
-    return frozenset(UNDIFFERENTIABLE - rules.keys() | said)
+        return frozenset(NON_DIFFERENTIABLE)
+    said = {op for op, rule in rules.items() if rule is GradientStatus.NOT_NEEDED}
+    return frozenset(NON_DIFFERENTIABLE - rules.keys() | said)
 
 
-def rule_of(op: str, rules: Mapping[str, AnyRule], differentiate: Differentiate) -> AnyRule | None:
+def rule_of(op: str, rules: Mapping[str, AnyGradientRule], differentiate: DifferentiateBody) -> AnyGradientRule | None:
     """What a request or document says of an op, else what the table says, else what its body says."""
-    return rules.get(op) or RULES.get(op) or body_rule(op, differentiate)
+    return rules.get(op) or GRADIENT_RULES.get(op) or body_rule(op, differentiate)
 
 
-def slots_of(node: Node) -> tuple[int, ...]:
+def gradient_slots(node: Node) -> tuple[int, ...]:
     """Value ids the gradient goes to, one a slot: inputs in order, then what bodies capture."""
     if not node.bodies:
         return node.inputs

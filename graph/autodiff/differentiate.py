@@ -14,13 +14,13 @@ from collections.abc import Collection, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
-from graph.autodiff.gradients.accumulation import Ready, Rows
-from graph.autodiff.gradients.events import ROW_SPARSE, Callback
-from graph.autodiff.gradients.spec import Question
-from graph.autodiff.resolve_names import Options, resolve
-from graph.autodiff.reverse_pass import Walk
+from graph.autodiff.gradients.accumulation import GradientHook, IndexedSlices
+from graph.autodiff.gradients.events import ROW_SPARSE, GradientCallback
+from graph.autodiff.gradients.spec import GradientSpec
+from graph.autodiff.resolve_names import GradientOptions, resolve_gradient_spec
+from graph.autodiff.reverse_pass import ReversePass
 from graph.autodiff.rule_families import FAMILIES as FAMILIES
-from graph.autodiff.seeds_and_results import Answer
+from graph.autodiff.seeds_and_results import SourceGradients
 from graph.builder.builder import Builder
 from graph.errors import BadGraph
 from graph.ir import EMPTY, Graph
@@ -34,8 +34,8 @@ def differentiate(
     head_gradients: Mapping[str, Any] | Sequence[Any] = EMPTY,
     no_gradient: Collection[str] = (),
     unreachable: str = "null",
-    options: Options = Options(),  # noqa: B008  it is frozen
-    callbacks: Sequence[Callback] = (),
+    options: GradientOptions = GradientOptions(),  # noqa: B008  it is frozen
+    callbacks: Sequence[GradientCallback] = (),
 ) -> Graph:
     """`graph` followed by its backward part: `gradients` pairs each wanted value with its gradient, also an output.
 
@@ -45,37 +45,49 @@ def differentiate(
     `callbacks` are told of each new node. Raises BadGraph and NoGradient with up to ten findings.
     """
     check_callbacks(callbacks)
-    question = resolve(graph, targets, wanted, head_gradients, no_gradient, unreachable, options)
-    builder = Builder.onto(graph)
-    return handed_out(builder, graph, answer(builder, graph, question, callbacks=callbacks))
+    question = resolve_gradient_spec(graph, targets, wanted, head_gradients, no_gradient, unreachable, options)
+    builder = Builder.from_graph(graph)
+    return with_gradient_outputs(builder, graph, append_all_gradients(builder, graph, question, callbacks=callbacks))
 
 
 def append_gradients(
-    builder: Builder, graph: Graph, question: Question, ready: Ready | None = None, callbacks: Sequence[Callback] = ()
+    builder: Builder,
+    graph: Graph,
+    question: GradientSpec,
+    ready: GradientHook | None = None,
+    callbacks: Sequence[GradientCallback] = (),
 ) -> list[tuple[int, int]]:
     """(wanted value, its gradient) pairs after adding the backward part of `graph` to `builder`, a copy of it.
 
     `ready` is called when the gradient of a wanted value is complete, and no later node of the walk
     reads that value; it may add nodes, and returns what stands for the gradient from then on.
     """
-    found = answer(builder, graph, question, ready, callbacks)
-    return [(v, gradient) for v, gradient in found if not isinstance(gradient, Rows)]
+    found = append_all_gradients(builder, graph, question, ready, callbacks)
+    return [(v, gradient) for v, gradient in found if not isinstance(gradient, IndexedSlices)]
 
 
-def answer(
-    builder: Builder, graph: Graph, question: Question, ready: Ready | None = None, callbacks: Sequence[Callback] = ()
-) -> Answer:
+def append_all_gradients(
+    builder: Builder,
+    graph: Graph,
+    question: GradientSpec,
+    ready: GradientHook | None = None,
+    callbacks: Sequence[GradientCallback] = (),
+) -> SourceGradients:
     """As `append_gradients`, row-sparse gradients included."""
-    return Walk(builder, graph, question, ready or (lambda v, gradient: gradient), append_gradients, callbacks).answer()
+    return ReversePass(
+        builder, graph, question, ready or (lambda v, gradient: gradient), append_gradients, callbacks
+    ).answer()
 
 
-def handed_out(builder: Builder, graph: Graph, found: Answer, kept_back: Collection[int] = ()) -> Graph:
+def with_gradient_outputs(
+    builder: Builder, graph: Graph, found: SourceGradients, kept_back: Collection[int] = ()
+) -> Graph:
     """The graph being built, with the gradients among its outputs but for those of values `kept_back`."""
     names = builder.values
     outputs = list(graph.outputs)
     rows = {}
     for v, gradient in found:
-        if isinstance(gradient, Rows):
+        if isinstance(gradient, IndexedSlices):
             outputs += (gradient.indices, gradient.values)
             rows[names[v].name] = {"indices": names[gradient.indices].name, "values": names[gradient.values].name}
         else:

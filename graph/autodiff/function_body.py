@@ -11,38 +11,47 @@ import functools
 from collections.abc import Sequence
 from functools import partial
 
-from graph.autodiff.gradients.control_flow.backward_body import Differentiate
-from graph.autodiff.gradients.registry import REFUSED, RULES, UNDIFFERENTIABLE, Forward, GradientRule, Gradients
-from graph.autodiff.gradients.spec import Question
+from graph.autodiff.gradients.control_flow.backward_body import DifferentiateBody
+from graph.autodiff.gradients.registry import (
+    GRADIENT_RULES,
+    NON_DIFFERENTIABLE,
+    REFUSED_GRADIENTS,
+    ForwardNode,
+    GradientRule,
+    InputGradients,
+)
+from graph.autodiff.gradients.spec import GradientSpec
 from graph.builder.builder import Builder
 from graph.builder.emit import Emit
 from graph.ir import ABSENT, Effect, Graph, Node, Phase, Role, Val
-from graph.ops.registry.registry import Call, known
+from graph.ops.registry.registry import Call, find_op
 
 
 @functools.cache
-def body_rule(op: str, differentiate: Differentiate) -> GradientRule | None:
+def body_rule(op: str, differentiate: DifferentiateBody) -> GradientRule | None:
     """The rule of an op that has a body and no rule, None for any other; `differentiate` takes the body as a graph."""
-    record = known(op)
+    record = find_op(op)
     if record is None or record.body is None or record.effect is not Effect.PURE:
         return None
-    if op in RULES or op in UNDIFFERENTIABLE or op in REFUSED:
+    if op in GRADIENT_RULES or op in NON_DIFFERENTIABLE or op in REFUSED_GRADIENTS:
         return None
     return GradientRule(partial(_through_body, differentiate), zeros=False)
 
 
-def _through_body(differentiate: Differentiate, emit: Emit, node: Forward, *incoming: Val | None) -> Gradients:
-    inside = _Body(emit, node)
+def _through_body(
+    differentiate: DifferentiateBody, emit: Emit, node: ForwardNode, *incoming: Val | None
+) -> InputGradients:
+    inside = _BodyGraph(emit, node)
     question = inside.question(incoming)
     pairs = dict(differentiate(inside.builder, inside.graph, question))
     found = {v: inside.brought(gradient) for v, gradient in pairs.items()}
     return tuple([None if x is None else found.get(x.id) for x in inside.given])
 
 
-class _Body:
+class _BodyGraph:
     """The body as a graph, and where its values are outside."""
 
-    def __init__(self, emit: Emit, node: Forward):
+    def __init__(self, emit: Emit, node: ForwardNode):
         self.emit, self.node = emit, node
         self.builder = Builder(node.op, emit.builder.opset)
         self.given: list[Val | None] = []
@@ -70,7 +79,7 @@ class _Body:
 
     def _run(self) -> Sequence[Val | None]:
         node = self.node
-        record = known(node.op)
+        record = find_op(node.op)
         assert record is not None and record.body is not None
         call = Call(
             node.op,
@@ -84,7 +93,7 @@ class _Body:
         made = record.body(Emit(self.builder, "body", Phase.BACKWARD), call, *self.given)
         return made if isinstance(made, tuple) else (made,)
 
-    def question(self, incoming: Sequence[Val | None]) -> Question:
+    def question(self, incoming: Sequence[Val | None]) -> GradientSpec:
         targets = []
         for i, (result, dz, y) in enumerate(zip(self.results, incoming, self.node.outputs, strict=False)):
             if result is None or dz is None:
@@ -95,7 +104,7 @@ class _Body:
             if y is not None:
                 self.outside.setdefault(result.id, y.id)
         wanted = [x.id for x, needed in zip(self.given, self.node.needs, strict=True) if x is not None and needed]
-        return Question(tuple(targets), tuple(wanted))
+        return GradientSpec(tuple(targets), tuple(wanted))
 
     def brought(self, gradient: int) -> Val:
         """The gradient outside, after the nodes it needs that are not there yet."""

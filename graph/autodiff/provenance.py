@@ -5,22 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 
-from graph.autodiff.gradients.accumulation import ZERO, Part, Rows
-from graph.autodiff.gradients.events import FINALISES, Callback, GradientEvent
+from graph.autodiff.gradients.accumulation import SYMBOLIC_ZERO, Cotangent, IndexedSlices
+from graph.autodiff.gradients.events import FINALISES, GradientCallback, GradientEvent
 from graph.builder.builder import Builder
 from graph.ir import Graph, Node
 
 
-class Teller:
+class ProvenanceRecorder:
     """Tells callbacks of every new node, and of every gradient that is complete. Silent without callbacks."""
 
-    def __init__(self, builder: Builder, graph: Graph, callbacks: Sequence[Callback]):
+    def __init__(self, builder: Builder, graph: Graph, callbacks: Sequence[GradientCallback]):
         self.builder, self.graph, self.callbacks = builder, graph, tuple(callbacks)
         self.told = len(graph.nodes)  # nodes before this one are known
         self.parts: dict[int, int] = {}  # gradient -> forward value, of nodes not told yet
         self.writer: dict[int, str] = {}  # value -> backward node, of nodes told
 
-    def contribution(self, v: int, gradient: Part) -> None:
+    def contribution(self, v: int, gradient: Cotangent) -> None:
         """`gradient` is a part of that of `v`."""
         if self.callbacks:
             for part in _ids(gradient):
@@ -32,14 +32,14 @@ class Teller:
             self._tell_nodes()
             self.parts.clear()
 
-    def summed(self, v: int, gradient: Part) -> None:
+    def summed(self, v: int, gradient: Cotangent) -> None:
         """Tell of the nodes that sum the parts of the gradient of `v`."""
         if self.callbacks:
             self.contribution(v, gradient)
             self._tell_nodes()
             self.parts.clear()
 
-    def finalised(self, v: int, gradient: Part) -> None:
+    def finalised(self, v: int, gradient: Cotangent) -> None:
         """Tell that nothing more is added to the gradient of `v`."""
         if not self.callbacks:
             return
@@ -69,7 +69,7 @@ class Teller:
                 callback(event)
         self.told = len(self.builder.nodes)
 
-    def mark(self, finished: Mapping[int, Part], complete: Mapping[int, Part], wanted: Iterable[int]) -> None:
+    def mark(self, finished: Mapping[int, Cotangent], complete: Mapping[int, Cotangent], wanted: Iterable[int]) -> None:
         """Annotate the node that writes the last of each wanted value's gradient with the value's name."""
         if self.callbacks:
             self._tell_nodes()
@@ -77,7 +77,7 @@ class Teller:
         for v in dict.fromkeys(wanted):
             if v in finished:
                 gradient = complete.get(v, finished[v])
-                last.setdefault(_ids(finished[v] if gradient == ZERO else gradient)[-1], []).append(
+                last.setdefault(_ids(finished[v] if gradient == SYMBOLIC_ZERO else gradient)[-1], []).append(
                     self.graph.values[v].name
                 )
         nodes = self.builder.nodes
@@ -111,5 +111,5 @@ def _finalising(node: Node, names: Sequence[str]) -> Node:
     )
 
 
-def _ids(gradient: Part) -> tuple[int, ...]:
-    return (gradient.indices, gradient.values) if isinstance(gradient, Rows) else (gradient,)
+def _ids(gradient: Cotangent) -> tuple[int, ...]:
+    return (gradient.indices, gradient.values) if isinstance(gradient, IndexedSlices) else (gradient,)

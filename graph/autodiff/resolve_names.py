@@ -12,20 +12,20 @@ from typing import Any
 
 import numpy as np
 
-from graph.autodiff.gradients.accumulation import Policy
+from graph.autodiff.gradients.accumulation import AccumulationPolicy
 from graph.autodiff.gradients.declared import parse_rules
-from graph.autodiff.gradients.spec import Fill, Head, Question, carries_gradient
-from graph.autodiff.gradients.version_rules import history_of
+from graph.autodiff.gradients.spec import ConstantHead, GradientSpec, HeadGradient, carries_gradient
+from graph.autodiff.gradients.version_rules import version_history
 from graph.errors import Findings, quoted
 from graph.ir import EMPTY, Graph, Node, Role, Value
 from graph.ops.registry.onnx_fallback import numpy_dtype
 from graph.transforms.lint import orphan_barriers
 
-UNREACHABLE = ("null", "error", "zeros")
+UNREACHABLE_POLICIES = ("null", "error", "zeros")
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class GradientOptions:
     """How gradients are made, in the words of a request. `docs/gradients.md` explains each."""
 
     #: op -> declaration, or a rule as in `graph.autodiff.gradients.registry`
@@ -38,18 +38,18 @@ class Options:
     versions: str = "keep"  # a value whose name was written again before its gradient reads it: or "strict"
 
 
-def resolve(
+def resolve_gradient_spec(
     graph: Graph,
     targets: Sequence[str] | Mapping[str, Any],
     wanted: Sequence[str] | None = None,
     head_gradients: Mapping[str, Any] | Sequence[Any] = EMPTY,
     no_gradient: Collection[str] = (),
     unreachable: str = "null",
-    options: Options = Options(),
-) -> Question:
+    options: GradientOptions = GradientOptions(),
+) -> GradientSpec:
     """The question in ids. Raises BadGraph for unknown names, unsuitable types and words of no meaning."""
     findings = Findings()
-    reader = _Reader(graph, findings)
+    reader = _SpecResolver(graph, findings)
     heads: Any = head_gradients
     if isinstance(targets, Mapping):
         heads = {**targets, **(heads if isinstance(heads, Mapping) else {})}
@@ -62,7 +62,7 @@ def resolve(
     stops = {v for v, value in enumerate(graph.values) if value.stop_gradient}
     stops.update(reader.named(no_gradient, "no_gradient"))
     for name, word, words in (
-        ("unreachable", unreachable, UNREACHABLE),
+        ("unreachable", unreachable, UNREACHABLE_POLICIES),
         ("mixed", options.mixed, ("error", "densify")),
         ("devices", options.devices, ("error", "copy")),
         ("shared", options.shared, ("one", "copies")),
@@ -80,7 +80,7 @@ def resolve(
                     "name a floating value",
                 )
     rows = options.row_sparse
-    question = Question(
+    question = GradientSpec(
         tuple(zip(of, reader.heads(of, heads), strict=True)),
         tuple(by),
         frozenset(stops),
@@ -91,16 +91,16 @@ def resolve(
         },
         reader.skipped(options.skip),
         frozenset(range(len(graph.values)) if rows == "all" else reader.named(rows, "row_sparse")),
-        Policy(options.mixed, options.devices),
+        AccumulationPolicy(options.mixed, options.devices),
         options.shared == "copies",
-        history_of(graph) if options.versions == "strict" else None,
+        version_history(graph) if options.versions == "strict" else None,
     )
     orphan_barriers(graph, of, findings)
     findings.settle()
     return question
 
 
-class _Reader:
+class _SpecResolver:
     """Reads names and words against one graph, collecting faults."""
 
     def __init__(self, graph: Graph, findings: Findings):
@@ -132,7 +132,7 @@ class _Reader:
             self.bad("undefined_value", path, name, "the name of a value", "name a value of the graph")
         return self.ids.get(name)
 
-    def heads(self, of: Sequence[int], given: Any) -> list[Head]:
+    def heads(self, of: Sequence[int], given: Any) -> list[HeadGradient]:
         """The head gradient of each target; several may be given as a list, one for each."""
         if isinstance(given, list | tuple):
             if len(given) != len(of):
@@ -152,7 +152,7 @@ class _Reader:
                 "bad_request", "head_gradients", given, "an object from target to value, or a list", "send an object"
             )
             return [None] * len(of)
-        found: dict[int, Head] = {}
+        found: dict[int, HeadGradient] = {}
         for name, head in given.items():
             path = f"head_gradients.{name!s:.80}"
             v = self.known(str(name), path)
@@ -164,7 +164,7 @@ class _Reader:
                 found[v] = self._head(v, head, path)
         return [found.get(v) for v in of]
 
-    def _head(self, target: int, given: Any, path: str) -> Head:
+    def _head(self, target: int, given: Any, path: str) -> HeadGradient:
         """A value's name, a number, or {"value": number or content, "shape": [...]}; None stands for ones."""
         if given is None:
             return None
@@ -182,7 +182,7 @@ class _Reader:
             self.bad("unknown_field", path, sorted(map(str, unknown)), "value and shape", "leave the others out")
         return self._fill(content, shape, value, path)
 
-    def _fill(self, content: Any, shape: Any, value: Value, path: str) -> Fill | None:
+    def _fill(self, content: Any, shape: Any, value: Value, path: str) -> ConstantHead | None:
         if value.type is None:
             self.bad("bad_request", path, content, "a typed target", "name a value, or declare the target's type")
             return None
@@ -204,7 +204,7 @@ class _Reader:
             self._mismatch(path, f"a head gradient of shape {list(found)}", value)
             return None
         array = array.astype(numpy_dtype(value.type.dtype))
-        return Fill(array.reshape(value.type.shape) if array.ndim else array)
+        return ConstantHead(array.reshape(value.type.shape) if array.ndim else array)
 
     def _mismatch(self, path: str, found: str, value: Value) -> None:
         self.findings.add(

@@ -10,74 +10,87 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from graph.autodiff.active_path import ZERO_GRADIENT, path_of, rule_of, slots_of
-from graph.autodiff.gradients.accumulation import ZERO, Contributions, Part, Ready, Rows, provenance
-from graph.autodiff.gradients.control_flow.bounded_rows import bounded_values, cut, is_rowwise
-from graph.autodiff.gradients.control_flow.registry import BODY_RULES, Asked, body_gradients
-from graph.autodiff.gradients.declared import AnyRule, Declared, declared_gradients
-from graph.autodiff.gradients.events import Callback
+from graph.autodiff.active_path import ZERO_GRADIENT, find_active_path, gradient_slots, rule_of
+from graph.autodiff.gradients.accumulation import (
+    SYMBOLIC_ZERO,
+    Cotangent,
+    CotangentAccumulator,
+    GradientHook,
+    IndexedSlices,
+    provenance,
+)
+from graph.autodiff.gradients.control_flow.bounded_rows import bounded_values, is_rowwise, trim_rows
+from graph.autodiff.gradients.control_flow.registry import BODY_RULES, BodyGradientContext, body_gradients
+from graph.autodiff.gradients.declared import AnyGradientRule, DeclaredGradient, declared_gradients
+from graph.autodiff.gradients.events import GradientCallback
 from graph.autodiff.gradients.opaque import opaque_gradients
-from graph.autodiff.gradients.registry import REFUSED, RULES, Forward, GradientRule, State
-from graph.autodiff.gradients.spec import Question
+from graph.autodiff.gradients.registry import (
+    GRADIENT_RULES,
+    REFUSED_GRADIENTS,
+    ForwardNode,
+    GradientRule,
+    GradientStatus,
+)
+from graph.autodiff.gradients.spec import GradientSpec
 from graph.autodiff.gradients.version_rules import check_gradient_versions, check_versions
-from graph.autodiff.provenance import Teller
-from graph.autodiff.rule_cache import Templates
-from graph.autodiff.seeds_and_results import Answer, Ends
+from graph.autodiff.provenance import ProvenanceRecorder
+from graph.autodiff.rule_cache import TemplateCache
+from graph.autodiff.seeds_and_results import CotangentSeeds, SourceGradients
 from graph.builder.builder import Builder
 from graph.builder.emit import Emit
-from graph.cancellation import until_stopped
+from graph.cancellation import cancellable
 from graph.errors import CannotDifferentiate, Findings, NoGradient, quoted
-from graph.ir import ABSENT, FLOATS, Graph, Node, Phase, Role, TensorType, Val, producers
+from graph.ir import ABSENT, FLOAT_DTYPES, Graph, Node, Phase, Role, TensorType, Val, producers
 from graph.ops.registry import infer
 from graph.ops.registry.registry import Call
 
 #: append_gradients(builder, graph, question), for the bodies of a node
-Recursion = Callable[[Builder, Graph, Question], list[tuple[int, int]]]
+BodyDifferentiator = Callable[[Builder, Graph, GradientSpec], list[tuple[int, int]]]
 
 
-class Walk:
+class ReversePass:
     """State of one differentiation; `answer` does it."""
 
     def __init__(
         self,
         builder: Builder,
         graph: Graph,
-        question: Question,
-        ready: Ready,
-        inside: Recursion,
-        callbacks: Sequence[Callback] = (),
+        question: GradientSpec,
+        ready: GradientHook,
+        inside: BodyDifferentiator,
+        callbacks: Sequence[GradientCallback] = (),
     ):
         self.builder, self.graph, self.question, self.ready, self.inside = builder, graph, question, ready, inside
         self.constants: dict[Any, Val] = {}
         self.zeros: set[int] = set()  # values known to be zero
-        self.templates = Templates(builder, self.zeros)
+        self.templates = TemplateCache(builder, self.zeros)
         self.wanted = frozenset(question.wanted)
         producer = producers(graph)
-        self.ends = Ends(builder, graph, producer, self.constants, self.zeros)
+        self.ends = CotangentSeeds(builder, graph, producer, self.constants, self.zeros)
         self.bounded = bounded_values(graph)
         self.sizes_only = frozenset(v for v, value in enumerate(graph.values) if value.type is None)
-        path = path_of(graph, question)
+        path = find_active_path(graph, question)
         self.needs, self.path = path.needs, path.nodes
         expected = [0] * len(graph.values)
         for n in self.path:
-            for v in slots_of(graph.nodes[n]):
+            for v in gradient_slots(graph.nodes[n]):
                 if self.needs[v]:
                     expected[v] += 1
         for target, _ in question.targets:
             expected[target] += 1
-        self.sums = Contributions(builder, expected, producer, question.policy)
-        self.finished: dict[int, Part] = {}  # wanted value -> what stands for its gradient
+        self.sums = CotangentAccumulator(builder, expected, producer, question.policy)
+        self.finished: dict[int, Cotangent] = {}  # wanted value -> what stands for its gradient
         self.findings = Findings()
-        self.teller = Teller(builder, graph, callbacks)
+        self.teller = ProvenanceRecorder(builder, graph, callbacks)
 
-    def answer(self) -> Answer:
+    def answer(self) -> SourceGradients:
         """Do it. Raises NoGradient and BadGraph with up to ten findings."""
         missing = self._without_rule()
         for target, head in self.question.targets:
             if self.needs[target]:
                 self._add(target, self.ends.head(target, head), None)
                 self._settle(target)
-        for n in until_stopped(self.path):
+        for n in cancellable(self.path):
             self._differentiate(n, missing)
             if len(self.findings) >= 10:
                 break
@@ -89,7 +102,7 @@ class Walk:
         for v in self.ends.unreached(self.question, self.finished):
             self.finished[v] = self.ready(v, self.ends.zeros_of(v))
         self.teller.mark(self.finished, self.sums.complete, self.question.wanted)
-        return self.ends.in_order(self.question, self.finished)
+        return self.ends.ordered_gradients(self.question, self.finished)
 
     def _without_rule(self) -> dict[int, tuple[str, str, str]]:
         """Nodes on the path that nobody says how to differentiate: (code, what is missing, remedy) by id."""
@@ -97,12 +110,12 @@ class Walk:
         for n in self.path:
             node = self.graph.nodes[n]
             rule = rule_of(node.op, self.question.rules, self.inside)
-            refused = (node.op in REFUSED and rule is None) or rule is State.REFUSED
+            refused = (node.op in REFUSED_GRADIENTS and rule is None) or rule is GradientStatus.REFUSED
             if not refused and self._is_covered(node, rule):
                 continue
             code = "gradient_refused" if refused else "no_gradient"
             if refused:
-                what = f"its gradient must not be asked for: {REFUSED.get(node.op, 'it is declared so')}"
+                what = f"its gradient must not be asked for: {REFUSED_GRADIENTS.get(node.op, 'it is declared so')}"
                 remedy = "list its output under `no_gradient`, or the node under `skip`"
             else:
                 what = "values without a type" if isinstance(rule, GradientRule) else "no gradient rule"
@@ -113,8 +126,8 @@ class Walk:
             found[n] = (code, what, remedy)
         return found
 
-    def _is_covered(self, node: Node, rule: AnyRule | None) -> bool:
-        if node.op == ZERO_GRADIENT or node.gradient_reads is not None or isinstance(rule, Declared):
+    def _is_covered(self, node: Node, rule: AnyGradientRule | None) -> bool:
+        if node.op == ZERO_GRADIENT or node.gradient_reads is not None or isinstance(rule, DeclaredGradient):
             return True
         if node.bodies and _has_body_rule(node.op):
             return True
@@ -124,7 +137,7 @@ class Walk:
         """Add the gradient of one node to what its inputs have."""
         node = self.builder.nodes[n]
         incoming = [None if v == ABSENT else self._incoming(v) for v in node.outputs]
-        slots = slots_of(node)
+        slots = gradient_slots(node)
         nonzero = [gradient for gradient in incoming if gradient is not None and not self._is_zero(gradient)]
         if nonzero and n in missing:
             self._refuse_all(missing)
@@ -151,20 +164,20 @@ class Walk:
     def _incoming(self, v: int) -> int | None:
         """The gradient of an output, dense: one node adds rows up where a rule is to read them."""
         gradient = self.sums.complete.get(v)
-        gradient = self.sums.dense(v, gradient) if isinstance(gradient, Rows) else gradient
-        if v in self.bounded and gradient is not None and gradient != ZERO:
-            return cut(self.builder, gradient, v)
+        gradient = self.sums.dense(v, gradient) if isinstance(gradient, IndexedSlices) else gradient
+        if v in self.bounded and gradient is not None and gradient != SYMBOLIC_ZERO:
+            return trim_rows(self.builder, gradient, v)
         return gradient
 
     def _is_zero(self, gradient: int) -> bool:
-        if gradient == ZERO or gradient in self.zeros:
+        if gradient == SYMBOLIC_ZERO or gradient in self.zeros:
             return True
         data = self.builder.values[gradient].data
         return data is not None and not data.any()
 
     def _gradients(
         self, n: int, node: Node, slots: Sequence[int], incoming: Sequence[int | None]
-    ) -> Sequence[Part | None]:
+    ) -> Sequence[Cotangent | None]:
         """Per slot the gradient, by whatever says how; a refusal is collected."""
         needs = tuple([bool(v != ABSENT and self.needs[v]) for v in slots])
         rule = rule_of(node.op, self.question.rules, self.inside)
@@ -179,7 +192,7 @@ class Walk:
             )
             return ()
         try:
-            if isinstance(rule, Declared):
+            if isinstance(rule, DeclaredGradient):
                 return declared_gradients(self.builder, node, rule, slots, incoming, needs, self.ends.zeros_of)
             if node.bodies and _has_body_rule(node.op):
                 return self._through_bodies(n, incoming, slots, needs)
@@ -192,7 +205,7 @@ class Walk:
             self.findings.add_all(error.inside(f"nodes[{n}]."))
         return ()
 
-    def _contribute(self, n: int, node: Node, v: int, gradient: Part) -> None:
+    def _contribute(self, n: int, node: Node, v: int, gradient: Cotangent) -> None:
         device = node.annotations.get("device") if node.annotations else None
         try:
             self._add(v, gradient, device)
@@ -200,47 +213,49 @@ class Walk:
             self._refuse(n, error.code, error.found, error.remedy, "parts that go together")
         self.teller.contribution(v, gradient)
 
-    def _add(self, v: int, gradient: Part, device: str | None) -> None:
-        if not isinstance(gradient, Rows) and self._is_zero(gradient):
+    def _add(self, v: int, gradient: Cotangent, device: str | None) -> None:
+        if not isinstance(gradient, IndexedSlices) and self._is_zero(gradient):
             self.sums.add_zero(v, gradient)
         else:
             self.sums.add(v, gradient, device)
 
     def _through_bodies(
         self, n: int, incoming: Sequence[int | None], slots: Sequence[int], needs: tuple[bool, ...]
-    ) -> Sequence[Part | None]:
+    ) -> Sequence[Cotangent | None]:
         """Gradients of what a node with bodies is given; the bodies are differentiated like graphs."""
         needed = frozenset(v for v, wanted in zip(slots, needs, strict=True) if wanted)
-        given = [None if gradient == ZERO else gradient for gradient in incoming]
+        given = [None if gradient == SYMBOLIC_ZERO else gradient for gradient in incoming]
         rules = self.question.rules
 
-        def inside(builder: Builder, graph: Graph, question: Question) -> list[tuple[int, int]]:
+        def inside(builder: Builder, graph: Graph, question: GradientSpec) -> list[tuple[int, int]]:
             return self.inside(builder, graph, replace(question, rules=rules) if rules else question)
 
-        return body_gradients(Asked(self.builder, n, given, needed, self.constants, inside, self.bounded), slots)
+        return body_gradients(
+            BodyGradientContext(self.builder, n, given, needed, self.constants, inside, self.bounded), slots
+        )
 
     def _by_rule(
         self, n: int, node: Node, rule: GradientRule, incoming: Sequence[int | None], needs: tuple[bool, ...]
-    ) -> Sequence[Part | None]:
+    ) -> Sequence[Cotangent | None]:
         """Gradients of the node's inputs as its rule gives them, or as it gave them for a node that looks alike."""
-        given = [None if gradient is None or gradient == ZERO else gradient for gradient in incoming]
+        given = [None if gradient is None or gradient == SYMBOLIC_ZERO else gradient for gradient in incoming]
         key = None
-        if not self.question.row_sparse and rule is RULES.get(node.op):
+        if not self.question.row_sparse and rule is GRADIENT_RULES.get(node.op):
             slots = [*node.inputs, *node.outputs, *[ABSENT if gradient is None else gradient for gradient in given]]
             key = self.templates.key(node, slots, given, needs)
         if key is None:
             return self._asked(n, node, rule, given, needs)
-        made = self.templates.replayed(key, node, slots)
+        made = self.templates.replay(key, node, slots)
         if made is None:
             before = len(self.builder.nodes), len(self.builder.values)
             made = self._asked(n, node, rule, given, needs)
             if self.builder.nodes[n] is node:
-                self.templates.learn(key, node, slots, before, made)
+                self.templates.record(key, node, slots, before, made)
         return made
 
     def _asked(
         self, n: int, node: Node, rule: GradientRule, incoming: Sequence[int | None], needs: tuple[bool, ...]
-    ) -> list[Part | None]:
+    ) -> list[Cotangent | None]:
         """Gradients of the node's inputs as its rule gives them, checked against the inputs' types."""
         builder, values = self.builder, self.builder.values
         emit = Emit(
@@ -256,17 +271,17 @@ class Walk:
         given = [None if gradient is None else emit.val(gradient) for gradient in incoming]
         if rule.zeros and None in given:
             given = [
-                emit.zeros(type) if dz is None and type is not None and type.dtype in FLOATS else dz
+                emit.zeros(type) if dz is None and type is not None and type.dtype in FLOAT_DTYPES else dz
                 for dz, type in zip(given, self._all_types(node), strict=True)
             ]
         rows = self.question.row_sparse
-        forward = Forward(
+        forward = ForwardNode(
             node.op,
             node.attributes,
             inputs,
             outputs,
             needs,
-            lambda i: emit.val(builder.want_output(n, i)),
+            lambda i: emit.val(builder.ensure_output(n, i)),
             tuple([v in rows for v in node.inputs]) if rows else (),
         )
         first = len(builder.nodes)
@@ -279,7 +294,7 @@ class Walk:
                 "correct the rule: one gradient, or None, for each input",
                 "gradient_rule_count",
             )
-        made: list[Part | None] = []
+        made: list[Cotangent | None] = []
         for x, dx, needed in zip(inputs, gradients, needs, strict=True):
             if not isinstance(dx, Val):
                 made.append(dx)
@@ -332,10 +347,10 @@ class Walk:
             return
         self.teller.summed(v, gradient)
         if v in self.wanted:
-            if gradient == ZERO:
+            if gradient == SYMBOLIC_ZERO:
                 gradient = self.sums.complete[v] = self.ends.zeros_of(v)
             self.teller.finalised(v, gradient)
-            self.finished[v] = gradient if isinstance(gradient, Rows) else self.ready(v, gradient)
+            self.finished[v] = gradient if isinstance(gradient, IndexedSlices) else self.ready(v, gradient)
 
     def _untyped(self, node: Node) -> bool:
         return bool(self.sizes_only) and not self.sizes_only.isdisjoint((*node.inputs, *node.outputs))

@@ -13,42 +13,42 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from graph.autodiff.gradients.accumulation import Part, provenance
+from graph.autodiff.gradients.accumulation import Cotangent, provenance
 from graph.builder.builder import Builder
 from graph.ir import ABSENT, Node, Phase, Role, TensorType, Value
 
 _LARGEST_CONTENT = 256  # bytes of a constant that are compared; nodes with larger ones are left to their rule
 
 #: Where a value of a template comes from: ABSENT, a slot of the node (from 0), or, from -2 downwards, a constant's id.
-Place = int
+Operand = int
 
 
 @dataclass(frozen=True, slots=True)
-class _Made:
+class _TemplateNode:
     """One node of a template; `reads` are places, new values count on from the slots."""
 
     suffix: str  # of its name
     op: str
-    reads: tuple[Place, ...]
+    reads: tuple[Operand, ...]
     writes: tuple[tuple[str, TensorType | None] | None, ...]  # (suffix of the name, type), None where absent
     attributes: Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Template:
+class GradientTemplate:
     """The nodes a rule makes, and the gradient of each input."""
 
-    nodes: tuple[_Made, ...]
-    gradients: tuple[Place | None, ...]
-    zeros: tuple[Place, ...]  # values known to be zero
+    nodes: tuple[_TemplateNode, ...]
+    gradients: tuple[Operand | None, ...]
+    zeros: tuple[Operand, ...]  # values known to be zero
 
 
-class Templates:
+class TemplateCache:
     """Templates by what a rule sees of a node."""
 
     def __init__(self, builder: Builder, zeros: set[int]):
         self.builder, self.zeros = builder, zeros
-        self._known: dict[Hashable, Template | None] = {}
+        self._known: dict[Hashable, GradientTemplate | None] = {}
 
     def key(
         self, node: Node, slots: Sequence[int], incoming: Sequence[int | None], needs: tuple[bool, ...]
@@ -74,13 +74,18 @@ class Templates:
         alike = None if len(set(slots)) == len(slots) else tuple([slots.index(v) for v in slots])
         return (node.op, attributes, tuple(types), len(node.inputs), tuple([g is None for g in incoming]), needs, alike)
 
-    def replayed(self, key: Hashable, node: Node, slots: Sequence[int]) -> list[Part | None] | None:
+    def replay(self, key: Hashable, node: Node, slots: Sequence[int]) -> list[Cotangent | None] | None:
         """Gradients of the inputs after writing the template of the key; None where there is none yet."""
         template = self._known.get(key)
         return None if template is None else self._write(template, node, slots)
 
-    def learn(
-        self, key: Hashable, node: Node, slots: Sequence[int], before: tuple[int, int], gradients: Sequence[Part | None]
+    def record(
+        self,
+        key: Hashable,
+        node: Node,
+        slots: Sequence[int],
+        before: tuple[int, int],
+        gradients: Sequence[Cotangent | None],
     ) -> None:
         """Take note of what the rule made: the nodes and values since `before`, where all names were free."""
         if key not in self._known and self._named_plainly(node, before):
@@ -100,12 +105,12 @@ class Templates:
         return True
 
     def _taken(
-        self, node: Node, slots: Sequence[int], before: tuple[int, int], gradients: Sequence[Part | None]
-    ) -> Template | None:
+        self, node: Node, slots: Sequence[int], before: tuple[int, int], gradients: Sequence[Cotangent | None]
+    ) -> GradientTemplate | None:
         builder, prefix = self.builder, f"grad/{node.name}"
         made = builder.nodes[before[0] :]
         written = {v for one in made for v in one.writes}
-        place: dict[int, Place] = {ABSENT: ABSENT}
+        place: dict[int, Operand] = {ABSENT: ABSENT}
         for i, v in reversed(list(enumerate(slots))):
             place[v] = ABSENT if v == ABSENT else i
         count = len(slots)
@@ -128,7 +133,7 @@ class Templates:
             if None in reads:
                 return None
             nodes.append(
-                _Made(
+                _TemplateNode(
                     one.name[len(prefix) :],
                     one.op,
                     tuple(p for p in reads if p is not None),
@@ -136,7 +141,7 @@ class Templates:
                     one.attributes,
                 )
             )
-        results: list[Place | None] = []
+        results: list[Operand | None] = []
         for gradient in gradients:
             if gradient is None:
                 results.append(None)
@@ -144,7 +149,7 @@ class Templates:
                 results.append(place.get(gradient, -2 - gradient))
             else:
                 return None
-        return Template(tuple(nodes), tuple(results), tuple(place[v] for v in written if v in self.zeros))
+        return GradientTemplate(tuple(nodes), tuple(results), tuple(place[v] for v in written if v in self.zeros))
 
     def _is_plain(self, one: Node, node: Node, prefix: str) -> bool:
         """True for a node that says nothing beside its op, operands and attributes."""
@@ -156,7 +161,7 @@ class Templates:
         value = self.builder.values[v]
         return value.role is Role.CONSTANT and value.data is not None
 
-    def _write(self, template: Template, node: Node, slots: Sequence[int]) -> list[Part | None] | None:
+    def _write(self, template: GradientTemplate, node: Node, slots: Sequence[int]) -> list[Cotangent | None] | None:
         builder, prefix = self.builder, f"grad/{node.name}"
         ids = list(slots)
         names, taken = builder._node_names, builder._value_ids

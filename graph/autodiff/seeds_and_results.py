@@ -10,17 +10,17 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
-from graph.autodiff.gradients.accumulation import Part, Rows, provenance
-from graph.autodiff.gradients.spec import Fill, Head, Question
+from graph.autodiff.gradients.accumulation import Cotangent, IndexedSlices, provenance
+from graph.autodiff.gradients.spec import ConstantHead, GradientSpec, HeadGradient
 from graph.builder.builder import Builder
 from graph.builder.emit import Emit
 from graph.errors import BadGraph, Findings, quoted
 from graph.ir import Graph, Phase, Role, Val
 
-Answer = list[tuple[int, Part]]  # (wanted value, its gradient), in the order asked
+SourceGradients = list[tuple[int, Cotangent]]  # (wanted value, its gradient), in the order asked
 
 
-class Ends:
+class CotangentSeeds:
     """Makes values that no rule makes. `constants` and `zeros` are shared with the rules."""
 
     def __init__(
@@ -29,7 +29,7 @@ class Ends:
         self.builder, self.graph, self.producer = builder, graph, producer
         self.constants, self.zeros = constants, zeros
 
-    def head(self, target: int, head: Head) -> int:
+    def head(self, target: int, head: HeadGradient) -> int:
         """The head gradient: a value that is given, a constant, or ones."""
         if isinstance(head, int):
             return head
@@ -42,7 +42,7 @@ class Ends:
         emit = self._emit(name, provenance(node, value.name))
         content = emit.constant(1 if head is None else head.content, value.type.dtype)
         made = content if content.shape == value.type.shape else emit.expand(content, value.type.shape)
-        if isinstance(head, Fill) and not head.content.any():
+        if isinstance(head, ConstantHead) and not head.content.any():
             self.zeros.add(made.id)
         return made.id
 
@@ -59,7 +59,7 @@ class Ends:
             )
         return self._emit(f"grad/{value.name}", provenance(None, value.name)).zeros(value.type).id
 
-    def unreached(self, question: Question, finished: Mapping[int, Part]) -> list[int]:
+    def unreached(self, question: GradientSpec, finished: Mapping[int, Cotangent]) -> list[int]:
         """Wanted values that get zeros because no target depends on them. Raises BadGraph where that is an error."""
         missing = [v for v in dict.fromkeys(question.wanted) if v not in finished]
         if question.unreachable == "error":
@@ -76,10 +76,10 @@ class Ends:
             findings.settle()
         return missing if question.unreachable == "zeros" else []
 
-    def in_order(self, question: Question, finished: Mapping[int, Part]) -> Answer:
+    def ordered_gradients(self, question: GradientSpec, finished: Mapping[int, Cotangent]) -> SourceGradients:
         """The answer in the order asked; with copies, each gradient stands for one wanted value only."""
-        handed_out: set[Part] = set()
-        found: Answer = []
+        handed_out: set[Cotangent] = set()
+        found: SourceGradients = []
         for v in question.wanted if question.copies else dict.fromkeys(question.wanted):
             if v not in finished:
                 continue
@@ -107,7 +107,7 @@ class Ends:
         return Emit(self.builder, name, Phase.BACKWARD, self.constants, self.zeros, annotations=annotations)
 
 
-def _each(gradient: Part, change: Callable[[int], int]) -> Part:
-    if isinstance(gradient, Rows):
-        return Rows(change(gradient.indices), change(gradient.values))
+def _each(gradient: Cotangent, change: Callable[[int], int]) -> Cotangent:
+    if isinstance(gradient, IndexedSlices):
+        return IndexedSlices(change(gradient.indices), change(gradient.values))
     return change(gradient)

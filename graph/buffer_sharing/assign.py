@@ -20,13 +20,13 @@ from heapq import heappop, heappush
 
 import numpy as np
 
-SEARCHED = 20_000  # partial assignments an exact search may look at
-FEW = 64  # storages an exact search is tried on
-LOOKED = 1_000_000  # buffers that fitting storages one by one may look at
+MAX_SEARCH_STEPS = 20_000  # partial assignments an exact search may look at
+MAX_EXACT_STORAGES = 64  # storages an exact search is tried on
+MAX_BUFFER_PROBES = 1_000_000  # buffers that fitting storages one by one may look at
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Shared:
+class BufferAssignment:
     """Which of k storages lie in which of b buffers."""
 
     buffer: np.ndarray  # int64[k]
@@ -38,7 +38,9 @@ class Shared:
         return int(self.size.sum())
 
 
-def share(start: np.ndarray, stop: np.ndarray, size: np.ndarray, group: np.ndarray | None = None) -> Shared:
+def assign_buffers(
+    start: np.ndarray, stop: np.ndarray, size: np.ndarray, group: np.ndarray | None = None
+) -> BufferAssignment:
     """A buffer for each storage that lives in steps [start, stop); those of a group share with each other only.
 
     int64[k] each; `group` below 0 says that a storage shares with none. Storages that would live in no
@@ -55,10 +57,10 @@ def share(start: np.ndarray, stop: np.ndarray, size: np.ndarray, group: np.ndarr
         found += [] if fitted is None else [fitted]
     best = min(found, key=lambda buffer: _bytes(buffer, size))
     bound = _most_live(start, stop, size, group)
-    if count <= FEW and _bytes(best, size) > bound:
+    if count <= MAX_EXACT_STORAGES and _bytes(best, size) > bound:
         best = _Search(start, stop, size, group).improved(best)
     best = _renumbered(best)
-    return Shared(best, _sizes(best, size), bound)
+    return BufferAssignment(best, _sizes(best, size), bound)
 
 
 def _sizes(buffer: np.ndarray, size: np.ndarray) -> np.ndarray:
@@ -142,7 +144,7 @@ def _first_fit(
     for i in order.tolist():
         best, distance = -1, -1
         looked += len(buffers)
-        if looked > LOOKED:
+        if looked > MAX_BUFFER_PROBES:
             return None
         for b, buffer in enumerate(buffers):
             apart = abs(buffer.size - sizes[i])
@@ -173,7 +175,7 @@ class _Search:
         chosen = [-1] * count  # buffer of the storage at each place of the order
         used = [0] * (count + 1)  # bytes of the buffers opened before the place
         place = 0
-        for _ in range(SEARCHED):
+        for _ in range(MAX_SEARCH_STEPS):
             if place == count:
                 least, best = used[place], best.copy()
                 best[self.order] = chosen

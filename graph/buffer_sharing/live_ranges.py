@@ -9,12 +9,12 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from graph.execution.run_memory import Lives
+from graph.execution.run_memory import StorageLifetimes
 from graph.ir import Graph
 
 
 @dataclass(frozen=True, slots=True)
-class Interval:
+class LiveRange:
     """The life of a value that has bytes of its own; all its views count. Both nodes are included."""
 
     value: int
@@ -23,21 +23,21 @@ class Interval:
     bytes: int
 
 
-def intervals_of(graph: Graph, lives: Lives | None = None, keep: Collection[str] = ()) -> list[Interval]:
+def live_ranges_of(graph: Graph, lives: StorageLifetimes | None = None, keep: Collection[str] = ()) -> list[LiveRange]:
     """Of all values that are not there from the start, in the order they are written. O(nodes + reads).
 
     Results and values named by `keep` live to the end.
     """
-    lives = lives or Lives(graph)
-    last, held, end = _last_uses(graph, lives), held_values(graph, lives, keep), len(graph.nodes) - 1
+    lives = lives or StorageLifetimes(graph)
+    last, held, end = _last_uses(graph, lives), storages_live_at_end(graph, lives, keep), len(graph.nodes) - 1
     return [
-        Interval(v, n, end if v in held else last[v], lives.bytes_of(v))
+        LiveRange(v, n, end if v in held else last[v], lives.bytes_of(v))
         for n, node in enumerate(graph.nodes)
         for _, v in lives.made_by(node)
     ]
 
 
-def held_values(graph: Graph, lives: Lives, keep: Collection[str] = ()) -> set[int]:
+def storages_live_at_end(graph: Graph, lives: StorageLifetimes, keep: Collection[str] = ()) -> set[int]:
     """Storages that are there to the end: those of results and of values named by `keep`."""
     held = {lives.storage[v] for v in graph.outputs}
     return held | {lives.storage[v] for v, value in enumerate(graph.values) if keep and value.name in keep}
@@ -49,17 +49,19 @@ def free_points(graph: Graph, keep: Collection[str] = ()) -> list[tuple[int, int
     Left out are results, values named by `keep`, what is there from the start, and values that have
     views: a free names one value, and its bytes are still seen under the other names.
     """
-    lives = Lives(graph)
-    return _free_points(lives, intervals_of(graph, lives, keep), held_values(graph, lives, keep))
+    lives = StorageLifetimes(graph)
+    return _free_points(lives, live_ranges_of(graph, lives, keep), storages_live_at_end(graph, lives, keep))
 
 
-def _free_points(lives: Lives, intervals: Iterable[Interval], held: Collection[int]) -> list[tuple[int, int]]:
+def _free_points(
+    lives: StorageLifetimes, intervals: Iterable[LiveRange], held: Collection[int]
+) -> list[tuple[int, int]]:
     names = lives.names
     points = [(i.last, i.value) for i in intervals if len(names[i.value]) == 1 and i.value not in held]
     return [(v, n) for n, v in sorted(points)]
 
 
-def _last_uses(graph: Graph, lives: Lives) -> dict[int, int]:
+def _last_uses(graph: Graph, lives: StorageLifetimes) -> dict[int, int]:
     """Storage -> the last node that reads or writes it under any name; a read of the shape is one too."""
     storage, last = lives.storage, {}
     for n, node in enumerate(graph.nodes):
@@ -70,11 +72,11 @@ def _last_uses(graph: Graph, lives: Lives) -> dict[int, int]:
     return last
 
 
-def described_lives(graph: Graph, keep: Collection[str] = ()) -> dict[str, Any]:
+def live_range_columns(graph: Graph, keep: Collection[str] = ()) -> dict[str, Any]:
     """Columns with one entry a value, steps inclusive, and the node after which each value may be freed."""
-    lives = Lives(graph)
-    intervals = intervals_of(graph, lives, keep)
-    free = _free_points(lives, intervals, held_values(graph, lives, keep))
+    lives = StorageLifetimes(graph)
+    intervals = live_ranges_of(graph, lives, keep)
+    free = _free_points(lives, intervals, storages_live_at_end(graph, lives, keep))
     return {
         "value": [graph.values[i.value].name for i in intervals],
         "from_step": [i.first for i in intervals],

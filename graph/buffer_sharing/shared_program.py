@@ -9,22 +9,22 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from graph.analysis.aliasing import storage_roots, takeovers_of
-from graph.buffer_sharing.sharing import devices_of
+from graph.analysis.aliasing import inplace_candidates, storage_roots
+from graph.buffer_sharing.sharing import value_devices
 from graph.errors import Findings, quoted
 from graph.formats.document.schema import Document, NodeRow, ValueRow
 from graph.formats.native.write import rows_of
 from graph.ir import Graph, Node, Role, producers
-from graph.ops.registry import known
-from graph.ops.registry.registry import Pairs
+from graph.ops.registry import find_op
+from graph.ops.registry.registry import OutputInputPairs
 
 
-def check_names(graph: Graph, names: Sequence[str]) -> None:
+def check_shared_names(graph: Graph, names: Sequence[str]) -> None:
     """Raises BadGraph when the graph under `names`, one a value, would lose a value that is still needed.
 
     A view has a name of its own; its bytes are those of the value it shows.
     """
-    findings, roots, devices = Findings(), storage_roots(graph), devices_of(graph)
+    findings, roots, devices = Findings(), storage_roots(graph), value_devices(graph)
     content: dict[str, int] = {}  # name -> value whose bytes it holds now
     device_of: dict[str, int] = {}  # name -> first value under it
     for v, n in enumerate(producers(graph)):
@@ -34,7 +34,7 @@ def check_names(graph: Graph, names: Sequence[str]) -> None:
         for v in node.reads:
             _still_there(graph, names, content, roots[v], f"nodes[{n}]", f"{quoted(node.name)} reads", findings)
         own = [v for v in node.writes if roots[v] == v]
-        pairs = (*node.in_place, *takeovers_of(graph, node))
+        pairs = (*node.in_place, *inplace_candidates(graph, node))
         _distinct(graph, names, node, n, own, findings)
         for v in own:
             _may_overwrite(names, roots, pairs, node, n, v, findings)
@@ -105,7 +105,7 @@ def _distinct(graph: Graph, names: Sequence[str], node: Node, n: int, own: Seque
 
 
 def _may_overwrite(
-    names: Sequence[str], roots: Sequence[int], pairs: Pairs, node: Node, n: int, v: int, findings: Findings
+    names: Sequence[str], roots: Sequence[int], pairs: OutputInputPairs, node: Node, n: int, v: int, findings: Findings
 ) -> None:
     """An output under the name of what the node reads must be one it may write over it."""
     over = {roots[node.inputs[source]] for output, source in pairs if node.outputs[output] == v}
@@ -125,7 +125,7 @@ def shared_document(graph: Graph, names: Sequence[str]) -> Document:
     Loading it gives a graph of the same data flow. Where the values of one name differ in type the
     declaration is left to inference; if the op of one is unknown, its bytes are those of the largest.
     """
-    check_names(graph, names)
+    check_shared_names(graph, names)
     table = {value.name: name for value, name in zip(graph.values, names, strict=True)}
     rows = rows_of(graph)
     return replace(
@@ -148,7 +148,7 @@ def _declarations(graph: Graph, names: Sequence[str], rows: Sequence[ValueRow]) 
     for name, values in members.items():
         row = replace(rows[values[0]], name=name)
         if len({(graph.values[v].type, graph.values[v].nbytes) for v in values}) > 1:
-            opaque = any(producer[v] >= 0 and known(graph.nodes[producer[v]].op) is None for v in values)
+            opaque = any(producer[v] >= 0 and find_op(graph.nodes[producer[v]].op) is None for v in values)
             most = max(graph.values[v].nbytes for v in values)
             row = replace(row, shape=None, dtype=None, bytes=most if opaque else None, fixed_bytes=False)
         result.append(row)

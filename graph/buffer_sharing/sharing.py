@@ -3,7 +3,7 @@
 data ──fc1──▶ x ──fc2──▶ y ──fc3──▶ z          names      data  x  y  x          z lies where x was
 
 A name may be taken again once its content has been read for the last time; an op writes over what it
-reads only where it may (`takeovers_of`, `in_place`); an op never writes one name twice; names do not
+reads only where it may (`inplace_candidates`, `in_place`); an op never writes one name twice; names do not
 cross devices. `shared_program.py` holds all of that against any assignment, and writes the program.
 """
 
@@ -15,15 +15,15 @@ from typing import Any
 
 import numpy as np
 
-from graph.analysis.aliasing import takeovers_of
-from graph.buffer_sharing.assign import share
-from graph.buffer_sharing.live_ranges import Interval, described_lives, held_values, intervals_of
-from graph.execution.run_memory import Lives
+from graph.analysis.aliasing import inplace_candidates
+from graph.buffer_sharing.assign import assign_buffers
+from graph.buffer_sharing.live_ranges import LiveRange, live_range_columns, live_ranges_of, storages_live_at_end
+from graph.execution.run_memory import StorageLifetimes
 from graph.ir import Graph, producers
 from graph.transforms.device_placement import DEVICE, copy_route, device_of
 
 
-def devices_of(graph: Graph) -> list[str | None]:
+def value_devices(graph: Graph) -> list[str | None]:
     """Per value the device it lies on: what it says itself, else where the node that writes it has its outputs."""
     found: list[str | None] = []
     for value, n in zip(graph.values, producers(graph), strict=True):
@@ -36,7 +36,7 @@ def devices_of(graph: Graph) -> list[str | None]:
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Sharing:
+class BufferSharing:
     """What every value of a graph is called when buffers are shared, and the bytes that takes.
 
     Residents keep their names and are not counted; a view has a name of its own and no bytes.
@@ -44,7 +44,7 @@ class Sharing:
 
     names: list[str]  # per value
     buffers: dict[str, int]  # name -> bytes of its largest content
-    intervals: list[Interval]  # of the values that have bytes of their own, in the order they are written
+    intervals: list[LiveRange]  # of the values that have bytes of their own, in the order they are written
     separate_bytes: int  # if every value had a buffer of its own
     bound_bytes: int  # most bytes live at once: no sharing is below
     peak_node: int  # where they are; -1 for a graph without nodes
@@ -54,15 +54,15 @@ class Sharing:
         return sum(self.buffers.values())
 
 
-def shared(graph: Graph, keep: Collection[str] = (), in_place: bool = True) -> Sharing:
+def share_buffers(graph: Graph, keep: Collection[str] = (), in_place: bool = True) -> BufferSharing:
     """Names under which the values of `graph`, run in its own order, need the least bytes found.
 
     An op writes over an input that it reads last of all where it may, unless `in_place` is false; what is
     declared in place always does. Results and values named by `keep` live to the end and keep their names.
     """
-    lives, devices = Lives(graph), devices_of(graph)
-    intervals = {i.value: i for i in intervals_of(graph, lives, keep)}
-    held = held_values(graph, lives, keep)
+    lives, devices = StorageLifetimes(graph), value_devices(graph)
+    intervals = {i.value: i for i in live_ranges_of(graph, lives, keep)}
+    held = storages_live_at_end(graph, lives, keep)
     last = {v: interval.last for v, interval in intervals.items() if v not in held}
     chains = _chains(graph, lives, devices, last, in_place)
     columns = np.array(
@@ -74,7 +74,7 @@ def shared(graph: Graph, keep: Collection[str] = (), in_place: bool = True) -> S
     ).reshape(-1, 3)
     number = {device: i for i, device in enumerate(dict.fromkeys(devices))}
     group = np.array([number[devices[chain[0]]] for chain in chains], np.int64)
-    found = share(columns[:, 0], columns[:, 1], columns[:, 2], group)
+    found = assign_buffers(columns[:, 0], columns[:, 1], columns[:, 2], group)
     name_of: dict[int, str] = {}
     for chain, b in zip(chains, found.buffer.tolist(), strict=True):
         own = [v for v in chain if v in held]  # one at most in a buffer: it lives to the end
@@ -83,7 +83,7 @@ def shared(graph: Graph, keep: Collection[str] = (), in_place: bool = True) -> S
     for chain, b in zip(chains, found.buffer.tolist(), strict=True):
         for v in chain:
             names[v] = name_of[b]
-    return Sharing(
+    return BufferSharing(
         names,
         {name_of[b]: size for b, size in enumerate(found.size.tolist())},
         list(intervals.values()),
@@ -102,16 +102,16 @@ def _peak(columns: np.ndarray) -> int:
 
 
 def _chains(
-    graph: Graph, lives: Lives, devices: Sequence[str | None], last: Mapping[int, int], in_place: bool
+    graph: Graph, lives: StorageLifetimes, devices: Sequence[str | None], last: Mapping[int, int], in_place: bool
 ) -> list[list[int]]:
     """Values that lie in the same bytes one after the other, by the node that writes the first."""
     chain_of: dict[int, list[int]] = {}
     chains: list[list[int]] = []
     for n, node in enumerate(graph.nodes):
-        pairs = takeovers_of(graph, node) if in_place else ()
+        pairs = inplace_candidates(graph, node) if in_place else ()
         free = {lives.storage[v] for v in node.reads if last.get(lives.storage[v]) == n} & chain_of.keys()
         for i, v in lives.made_by(node):
-            over = [u for u in lives.sources(node, i, pairs) if u in free and devices[u] == devices[v]]
+            over = [u for u in lives.inplace_sources(node, i, pairs) if u in free and devices[u] == devices[v]]
             if over:
                 free.remove(over[0])
                 chain_of[v] = chain_of[over[0]]
@@ -122,9 +122,9 @@ def _chains(
     return chains
 
 
-def described(graph: Graph, keep: Collection[str] = ()) -> dict[str, Any]:
+def sharing_report(graph: Graph, keep: Collection[str] = ()) -> dict[str, Any]:
     """The sharing of a graph as the section of a report: columns with one entry a value, steps inclusive."""
-    found = shared(graph, keep)
+    found = share_buffers(graph, keep)
     return {
         "bytes": found.bytes,
         "separate_bytes": found.separate_bytes,
@@ -132,5 +132,5 @@ def described(graph: Graph, keep: Collection[str] = ()) -> dict[str, Any]:
         "peak_node": graph.nodes[found.peak_node].name if found.peak_node >= 0 else None,
         "buffers": [{"name": name, "bytes": size} for name, size in found.buffers.items()],
         "buffer": [found.names[i.value] for i in found.intervals],
-        **described_lives(graph, keep),
+        **live_range_columns(graph, keep),
     }

@@ -20,7 +20,7 @@ import numpy as np
 from graph import cancellation
 from graph.errors import BadGraph, Finding
 from graph.ir import ABSENT, EMPTY, UNKNOWN_COST, Body, Cost, Effect, Graph, Node, Phase, Role, TensorType, Value
-from graph.ir.names import unlike
+from graph.ir.names import unique_name
 from graph.ops.control_flow.type_inference import output_types
 from graph.ops.registry.dispatch import infer
 from graph.ops.registry.onnx_fallback import type_of_array
@@ -45,7 +45,7 @@ class Builder:
         self._node_names: set[str] = set()
 
     @classmethod
-    def onto(cls, graph: Graph) -> Builder:
+    def from_graph(cls, graph: Graph) -> Builder:
         """A builder that starts as a copy of `graph`; ids stay as they are."""
         builder = cls(graph.name, graph.opset)
         builder.values, builder.nodes, builder.inputs = list(graph.values), list(graph.nodes), list(graph.inputs)
@@ -94,7 +94,7 @@ class Builder:
         `outputs` is how many, or per output a name for a new value, the id of one made before, or
         None for one nobody wants. Types left out are inferred; `rest` are further fields of `Node`.
         """
-        cancellation.check()
+        cancellation.check_cancelled()
         name = self.free_node_name(name or f"{op.rpartition('::')[2]}_{len(self.nodes)}")
         slots: Sequence[str | int | None]
         if not isinstance(outputs, int):
@@ -127,7 +127,7 @@ class Builder:
         self.nodes.append(node if name == node.name else replace(node, name=name))
         self._node_names.add(name)
 
-    def want_output(self, node_id: int, position: int) -> int:
+    def ensure_output(self, node_id: int, position: int) -> int:
         """Id of an output of a node made before; where the node leaves it out it is added and its type inferred."""
         node = self.nodes[node_id]
         if position < len(node.outputs) and node.outputs[position] != ABSENT:
@@ -220,10 +220,10 @@ class Builder:
         return v
 
     def free_node_name(self, name: str) -> str:
-        return unlike(name, self._node_names)
+        return unique_name(name, self._node_names)
 
     def _free_value_name(self, name: str) -> str:
-        return unlike(name, self._value_ids)
+        return unique_name(name, self._value_ids)
 
 
 _NOTHING = Value("")  # what an absent input is seen as

@@ -29,7 +29,7 @@ class Arena:
     workspace_offsets: Mapping[int, int] = field(default_factory=dict)  # node -> where its workspace lies
 
 
-class Bytes:
+class ArenaBytes:
     """The bytes of a running arena and which of them are live, by whom."""
 
     def __init__(self, size_bytes: int):

@@ -13,19 +13,19 @@ from dataclasses import dataclass
 import numpy as np
 
 from graph.execution.interpreter import execute
-from graph.execution.sample_inputs import drawn
-from graph.ir import FLOATS, Graph, producers
+from graph.execution.sample_inputs import sample_arrays
+from graph.ir import FLOAT_DTYPES, Graph, producers
 from graph.ops.registry.onnx_fallback import type_of_array
 
 #: Largest error that rounding explains, by the dtype of the result; 0 for integers and truth values.
 TOLERANCE: Mapping[str, float] = {"float64": 1e-9, "float32": 1e-4, "bfloat16": 0.1, "float16": 0.02}
-FLOOR = 1e-2  # of the largest element of all results
+SCALE_FLOOR = 1e-2  # of the largest element of all results
 
 Results = Mapping[str, np.ndarray]
 
 
 @dataclass(frozen=True, slots=True)
-class Apart:
+class Discrepancy:
     """The result that is furthest from what is expected, in parts of what its dtype allows."""
 
     name: str  # "" where there is nothing to compare
@@ -37,14 +37,14 @@ class Apart:
         return self.error <= self.tolerance
 
 
-def fed_to(graph: Graph, seed: int) -> dict[str, np.ndarray]:
+def sample_feeds(graph: Graph, seed: int) -> dict[str, np.ndarray]:
     """Arrays of inputs, parameters and states, drawn by `seed`, by name."""
     written, values = producers(graph), graph.values
-    found = drawn(graph, seed)
+    found = sample_arrays(graph, seed)
     return {values[v].name: a for v, a in found.items() if written[v] < 0 and values[v].data is None}
 
 
-def results_of(graph: Graph, fed: Results, seed: int = 0) -> dict[str, np.ndarray]:
+def run_results(graph: Graph, fed: Results, seed: int = 0) -> dict[str, np.ndarray]:
     """What the graph hands out when it is run on what it knows of `fed`; a gradient as `gradient of NAME`.
 
     Raises CannotExecute.
@@ -55,13 +55,13 @@ def results_of(graph: Graph, fed: Results, seed: int = 0) -> dict[str, np.ndarra
     return {gradients.get(name, name): array for name, array in outputs.items()}
 
 
-def apart(found: Results, expected: Results) -> Apart:
+def worst_discrepancy(found: Results, expected: Results) -> Discrepancy:
     """The worst of the results that both have."""
     common = [name for name in expected if name in found]
-    floor = FLOOR * max((_largest(expected[name]) for name in common if _is_float(expected[name])), default=0.0)
-    worst = Apart("", 0.0, 0.0)
+    floor = SCALE_FLOOR * max((_largest(expected[name]) for name in common if _is_float(expected[name])), default=0.0)
+    worst = Discrepancy("", 0.0, 0.0)
     for name in common:
-        one = Apart(name, *_error(found[name], expected[name], floor))
+        one = Discrepancy(name, *_error(found[name], expected[name], floor))
         if not worst.name or one.error * (worst.tolerance or 1e-300) > worst.error * (one.tolerance or 1e-300):
             worst = one
     return worst
@@ -88,4 +88,4 @@ def _largest(array: np.ndarray) -> float:
 
 
 def _is_float(array: np.ndarray) -> bool:
-    return type_of_array(array).dtype in FLOATS
+    return type_of_array(array).dtype in FLOAT_DTYPES

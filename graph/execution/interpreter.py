@@ -16,24 +16,24 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from graph.analysis.aliasing import views_of
-from graph.analysis.cost import storages_outside, workspace_of
-from graph.cancellation import until_stopped
+from graph.analysis.cost import external_storages, workspace_of
+from graph.cancellation import cancellable
 from graph.errors import ArenaFault, CannotExecute, GraphError
 from graph.execution.arena import Arena
-from graph.execution.run_memory import ArenaMemory, Lives, Memory, PlainMemory
-from graph.execution.sample_inputs import drawn
+from graph.execution.run_memory import ArenaMemory, PlainMemory, RunMemory, StorageLifetimes
+from graph.execution.sample_inputs import sample_arrays
 from graph.ir import ABSENT, Body, Graph, Node, TensorType, producers
 from graph.ops import control_flow
-from graph.ops.control_flow import EXECUTED
+from graph.ops.control_flow import OPS_WITH_BODIES
 from graph.ops.control_flow.interface import FIRST_ROWS
 from graph.ops.registry.dispatch import run
 from graph.ops.registry.onnx_fallback import numpy_dtype, type_of_array
-from graph.ops.registry.registry import call_of, known
+from graph.ops.registry.registry import find_op, make_call
 
 __all__ = ["Arena", "Execution", "execute"]
 
 #: watch(node, position of the output, array)
-Watch = Callable[[int, int, np.ndarray], None]
+OnWrite = Callable[[int, int, np.ndarray], None]
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -58,15 +58,15 @@ def execute(
     arena: Arena | None = None,
     takes_over: bool = True,
     keep: Collection[str] = (),
-    watch: Watch | None = None,
+    watch: OnWrite | None = None,
 ) -> Execution:
     """Run the graph in its own order. Inputs, parameters and states left out of `feeds` are drawn by `seed`.
 
     `takes_over` counts an elementwise output over a dying input once; in an arena addresses decide.
     Raises CannotExecute naming the node, ArenaFault when an address overlaps live bytes.
     """
-    memory: Memory = PlainMemory(graph, takes_over) if arena is None else ArenaMemory(graph, arena)
-    return _Run(graph, memory, seed, "", watch).whole(drawn(graph, seed, feeds), keep)
+    memory: RunMemory = PlainMemory(graph, takes_over) if arena is None else ArenaMemory(graph, arena)
+    return _Run(graph, memory, seed, "", watch).whole(sample_arrays(graph, seed, feeds), keep)
 
 
 class _Nested:
@@ -77,8 +77,8 @@ class _Nested:
 
     def __init__(self, node: Node, body: Body, seed: int, workspace: int | None):
         self.graph, self.seed, self.workspace, self.name = body.graph, seed, workspace, node.name
-        self.lives = Lives(self.graph, storages_outside(node, body))
-        self.own = drawn(self.graph, seed, without={*self.graph.inputs, *(inner for inner, _ in body.captures)})
+        self.lives = StorageLifetimes(self.graph, external_storages(node, body))
+        self.own = sample_arrays(self.graph, seed, without={*self.graph.inputs, *(inner for inner, _ in body.captures)})
         self.nested: dict[int, _Nested] = {}
 
     def run(self, given: Mapping[int, np.ndarray], scope: str) -> list[np.ndarray]:
@@ -102,10 +102,10 @@ class _Run:
     def __init__(
         self,
         graph: Graph,
-        memory: Memory,
+        memory: RunMemory,
         seed: int,
         scope: str,
-        watch: Watch | None,
+        watch: OnWrite | None,
         nested: dict[int, _Nested] | None = None,
     ):
         self.graph, self.memory, self.seed, self.scope, self.watch = graph, memory, seed, scope, watch
@@ -128,7 +128,7 @@ class _Run:
         kept = {graph.values[v].name: array for v, array in fed.items() if graph.values[v].name in wanted}
         memory.start(fed)
         step_bytes = np.zeros(len(graph.nodes), np.int64)
-        for n, node in enumerate(until_stopped(graph.nodes)):
+        for n, node in enumerate(cancellable(graph.nodes)):
             results = self.results(node)
             for i, (v, array) in enumerate(zip(node.outputs, results, strict=True)):
                 if v == ABSENT or array is None:
@@ -156,7 +156,7 @@ class _Run:
     def results(self, node: Node) -> list[np.ndarray | None]:
         """Arrays of the node's outputs, contiguous and of their types; None for unwanted ones."""
         shown = dict(views_of(self.graph, node))
-        record = known(node.op)
+        record = find_op(node.op)
         by_shape = set(record.views) if record is not None else set()
         whole = not self.memory.actual or not any(v in self.memory.actual for v in node.inputs)
         if shown and whole and all((i, shown.get(i)) in by_shape for i, v in enumerate(node.outputs) if v != ABSENT):
@@ -179,20 +179,20 @@ class _Run:
         if node.bodies:
             inputs = [None if v == ABSENT else self.read(v) for v in node.inputs]
             return control_flow.run(node, inputs, self.read, self._body(node))
-        record = known(node.op)
+        record = find_op(node.op)
         shape_only = record.shape_only if record is not None else ()
         inputs = [
             None if v == ABSENT else self._shape_of(v) if i in shape_only else self.read(v)
             for i, v in enumerate(node.inputs)
         ]
-        call = call_of(self.graph, node, self.seed)
+        call = make_call(self.graph, node, self.seed)
         return run(replace(call, stream=self.scope + (node.stream or node.name)), *inputs)
 
     def _body(self, node: Node) -> control_flow.RunBody:
         def run_one(graph: Graph, given: Mapping[int, np.ndarray], trip: int) -> list[np.ndarray]:
             if id(graph) not in self.nested:
                 body = next(body for body in node.bodies.values() if body.graph is graph)
-                charged = self.is_checked and node.op in EXECUTED and node.cost.workspace_bytes is None
+                charged = self.is_checked and node.op in OPS_WITH_BODIES and node.cost.workspace_bytes is None
                 workspace = workspace_of(self.graph, node) if charged else None
                 self.nested[id(graph)] = _Nested(node, body, self.seed, workspace)
             return self.nested[id(graph)].run(given, f"{self.scope}{node.stream or node.name}#{trip}/")

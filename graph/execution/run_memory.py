@@ -11,15 +11,15 @@ from typing import Protocol
 
 import numpy as np
 
-from graph.analysis.aliasing import is_view, storage_roots, takeovers_of, views_of
+from graph.analysis.aliasing import inplace_candidates, is_view, storage_roots, views_of
 from graph.analysis.cost import workspace_of
 from graph.errors import ArenaFault, CannotExecute
-from graph.execution.arena import Arena, Bytes
+from graph.execution.arena import Arena, ArenaBytes
 from graph.ir import ABSENT, Graph, Node, Role, TensorType
-from graph.ops.registry.registry import known
+from graph.ops.registry.registry import find_op
 
 
-class Memory(Protocol):
+class RunMemory(Protocol):
     """What a run asks of either."""
 
     actual: dict[int, TensorType]  # what values hold that have fewer rows than declared
@@ -33,7 +33,7 @@ class Memory(Protocol):
     def write(self, n: int, results: Sequence[np.ndarray | None]) -> int: ...
 
 
-class Lives:
+class StorageLifetimes:
     """Per storage its last use. A storage is named by its root value, one overwritten in place by the first of all."""
 
     def __init__(self, graph: Graph, uncounted: Collection[int] = ()):
@@ -47,17 +47,19 @@ class Lives:
                 if graph.values[base].role is not Role.ACTIVATION:
                     onto[new] = base
         self.storage = [onto.get(root, root) for root in roots]
-        self.forever = {self.storage[v] for v in graph.outputs}
-        self.forever |= {self.storage[v] for v, value in enumerate(graph.values) if value.role is not Role.ACTIVATION}
+        self.persistent = {self.storage[v] for v in graph.outputs}
+        self.persistent |= {
+            self.storage[v] for v, value in enumerate(graph.values) if value.role is not Role.ACTIVATION
+        }
         last: dict[int, int] = {}
         for n, node in enumerate(graph.nodes):
             for v in (*content_reads(graph, node), *node.writes):
                 last[self.storage[v]] = n
-        self.ending: dict[int, list[int]] = {}  # node -> storages used there for the last time
+        self.last_used_at: dict[int, list[int]] = {}  # node -> storages used there for the last time
         for storage, n in last.items():
-            if storage not in self.forever:
-                self.ending.setdefault(n, []).append(storage)
-        self.used = set(last) | self.forever
+            if storage not in self.persistent:
+                self.last_used_at.setdefault(n, []).append(storage)
+        self.used = set(last) | self.persistent
         self.names: dict[int, list[int]] = {}  # storage -> values that show it
         for v, storage in enumerate(self.storage):
             self.names.setdefault(storage, []).append(v)
@@ -66,7 +68,7 @@ class Lives:
         """(position, value) of the outputs that get a storage of their own."""
         return [(i, v) for i, v in enumerate(node.outputs) if v != ABSENT and self.storage[v] == v]
 
-    def sources(self, node: Node, output: int, pairs: Sequence[tuple[int, int]]) -> list[int]:
+    def inplace_sources(self, node: Node, output: int, pairs: Sequence[tuple[int, int]]) -> list[int]:
         """Storages an output may lie over, in order of preference."""
         return [self.storage[node.inputs[i]] for o, i in (*node.in_place, *pairs) if o == output]
 
@@ -78,7 +80,7 @@ def content_reads(graph: Graph, node: Node) -> list[int]:
     """Values whose bytes a node reads: not those of which it reads the shape, and of a view only what it shows."""
     if is_view(graph, node):
         return [node.inputs[source] for _, source in views_of(graph, node)]
-    record = known(node.op)
+    record = find_op(node.op)
     if node.bodies or record is None or not record.shape_only:
         return list(node.reads)
     return [v for i, v in enumerate(node.inputs) if v != ABSENT and i not in record.shape_only]
@@ -87,8 +89,8 @@ def content_reads(graph: Graph, node: Node) -> list[int]:
 class PlainMemory:
     """Arrays by value; a storage's bytes are counted from the node that writes it to its last use."""
 
-    def __init__(self, graph: Graph, takes_over: bool, lives: Lives | None = None):
-        self.graph, self.takes_over, self.lives = graph, takes_over, lives or Lives(graph)
+    def __init__(self, graph: Graph, takes_over: bool, lives: StorageLifetimes | None = None):
+        self.graph, self.takes_over, self.lives = graph, takes_over, lives or StorageLifetimes(graph)
         self.actual: dict[int, TensorType] = {}
         self.arrays: dict[int, np.ndarray] = {}
         self.live_bytes = 0
@@ -112,7 +114,7 @@ class PlainMemory:
                 self.arrays[v] = array
         self.live_bytes += sum(lives.bytes_of(v) for _, v in lives.made_by(node))
         step_bytes = self.live_bytes + workspace_of(self.graph, node) - self._taken(n, node)
-        for storage in lives.ending.get(n, ()):
+        for storage in lives.last_used_at.get(n, ()):
             self.live_bytes -= lives.bytes_of(storage)
             for v in lives.names[storage]:
                 self.arrays.pop(v, None)
@@ -120,13 +122,13 @@ class PlainMemory:
 
     def _taken(self, n: int, node: Node) -> int:
         """Bytes of outputs that lie over an input that ends here, each input taken once."""
-        pairs = takeovers_of(self.graph, node) if self.takes_over else ()
+        pairs = inplace_candidates(self.graph, node) if self.takes_over else ()
         if not pairs and not node.in_place:
             return 0
         lives, taken = self.lives, 0
-        free = set(lives.ending.get(n, ())) - {v for _, v in lives.made_by(node)}
+        free = set(lives.last_used_at.get(n, ())) - {v for _, v in lives.made_by(node)}
         for i, v in lives.made_by(node):
-            for source in lives.sources(node, i, pairs):
+            for source in lives.inplace_sources(node, i, pairs):
                 if source in free and lives.bytes_of(source) >= lives.bytes_of(v):
                     free.remove(source)
                     taken += lives.bytes_of(v)
@@ -138,13 +140,13 @@ class ArenaMemory:
     """Bytes at planned addresses; a step's bytes are the addresses in use."""
 
     def __init__(self, graph: Graph, arena: Arena):
-        self.graph, self.arena, self.lives = graph, arena, Lives(graph)
+        self.graph, self.arena, self.lives = graph, arena, StorageLifetimes(graph)
         self.actual: dict[int, TensorType] = {}
-        self.bytes = Bytes(arena.size_bytes)
+        self.bytes = ArenaBytes(arena.size_bytes)
         self.live_bytes = 0
         self.by_kernel: set[int] = set()  # views whose element order is not their storage's
         for node in graph.nodes:
-            record = known(node.op)
+            record = find_op(node.op)
             for output, source in views_of(graph, node):
                 made, shown = node.outputs[output], node.inputs[source]
                 if record is None or (output, source) not in record.views or shown in self.by_kernel:
@@ -173,13 +175,13 @@ class ArenaMemory:
 
     def write(self, n: int, results: Sequence[np.ndarray | None]) -> int:
         node, lives = self.graph.nodes[n], self.lives
-        ending = lives.ending.get(n, ())
+        ending = lives.last_used_at.get(n, ())
         made = lives.made_by(node)
         own = {v for _, v in made}
-        pairs = takeovers_of(self.graph, node)
+        pairs = inplace_candidates(self.graph, node)
         shared = self._workspace(n, node)
         for i, v in made:
-            allowed = set(lives.sources(node, i, pairs)) & set(ending)
+            allowed = set(lives.inplace_sources(node, i, pairs)) & set(ending)
             shared += self._check_free(node, v, allowed)
         step_bytes = self.live_bytes + sum(lives.bytes_of(v) for v in own) + shared
         for storage in ending:

@@ -15,7 +15,7 @@ import numpy as np
 
 from graph.errors import CannotExecute
 from graph.execution.arena import unpacked
-from graph.ir import ABSENT, DTYPE_BITS, FLOATS, Graph, Node, Role, TensorType, producers
+from graph.ir import ABSENT, DTYPE_BITS, FLOAT_DTYPES, Graph, Node, Role, TensorType, producers
 from graph.ops.registry.onnx_fallback import numpy_dtype, type_of_array
 
 #: (op, input) that must be above zero.
@@ -65,11 +65,11 @@ _PASSING: Mapping[str, tuple[int, ...]] = {
     "Concat": tuple(range(64)),
 }
 
-Range = tuple[int, int]  # integers from, up to but without
-ANYTHING: Range = (0, 2)
+IntRange = tuple[int, int]  # integers from, up to but without
+DEFAULT_RANGE: IntRange = (0, 2)
 
 
-def drawn(
+def sample_arrays(
     graph: Graph, seed: int, given: Mapping[str, np.ndarray] | None = None, without: Collection[int] = ()
 ) -> dict[int, np.ndarray]:
     """Arrays of every value no node writes, but those of `without`: as given, as known, else drawn.
@@ -95,7 +95,7 @@ def drawn(
             )
         else:
             draws = _generator(seed, value.name)
-            result[v] = _array(draws, value.type, value.role, uses.get(v, []), ranges.get(v, ANYTHING))
+            result[v] = _array(draws, value.type, value.role, uses.get(v, []), ranges.get(v, DEFAULT_RANGE))
     if left:
         raise CannotExecute(f"{min(left)!r} is given, but no input, parameter or state has that name")
     return result
@@ -113,14 +113,14 @@ def _generator(seed: int, name: str) -> np.random.Generator:
 
 
 def _array(
-    draws: np.random.Generator, type: TensorType, role: Role, uses: list[tuple[Node, int]], span: Range
+    draws: np.random.Generator, type: TensorType, role: Role, uses: list[tuple[Node, int]], span: IntRange
 ) -> np.ndarray:
     dtype = numpy_dtype(type.dtype)
     if type.dtype == "bool":
         return np.asarray(draws.random(type.shape) < 0.5)
     if type.dtype.startswith("complex"):
         return (draws.standard_normal(type.shape) + 1j * draws.standard_normal(type.shape)).astype(dtype)
-    if type.dtype not in FLOATS:
+    if type.dtype not in FLOAT_DTYPES:
         low, high = span
         largest = 2 ** (DTYPE_BITS[type.dtype] - (type.dtype[0] == "i")) - 1
         return np.asarray(draws.integers(low, max(low + 1, min(high, largest + 1)), type.shape)).astype(dtype)
@@ -163,16 +163,16 @@ def _uses(graph: Graph) -> dict[int, list[tuple[Node, int]]]:
     return uses
 
 
-def _integer_ranges(graph: Graph) -> dict[int, Range]:
+def _integer_ranges(graph: Graph) -> dict[int, IntRange]:
     """Per value the integers all its readers take, found from the readers back to what they read."""
-    ranges: dict[int, Range] = {}
+    ranges: dict[int, IntRange] = {}
 
     def narrow(v: int, low: int, high: int) -> None:
         a, b = ranges.get(v, (low, high))
         ranges[v] = (max(a, low), min(b, high))
 
     for node in reversed(graph.nodes):
-        found = _asked_of(graph, node)
+        found = _index_range(graph, node)
         if found is not None and found[0] < len(node.inputs) and node.inputs[found[0]] != ABSENT:
             narrow(node.inputs[found[0]], *found[1])
         for i in _PASSING.get(node.op, ()):
@@ -182,7 +182,7 @@ def _integer_ranges(graph: Graph) -> dict[int, Range]:
     return ranges
 
 
-def _asked_of(graph: Graph, node: Node) -> tuple[int, Range] | None:
+def _index_range(graph: Graph, node: Node) -> tuple[int, IntRange] | None:
     """(input, integers it may hold) for an op that looks something up; None for any other."""
     axis = int(node.attributes.get("axis", 0))
     shape = node.attributes.get("input_shape")

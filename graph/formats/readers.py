@@ -6,9 +6,9 @@ import importlib
 from types import ModuleType
 
 from graph.errors import BadGraph
-from graph.gc_pause import collector_paused
+from graph.gc_pause import gc_paused
 from graph.ir import Graph
-from graph.limits import Limits, Shapes
+from graph.limits import Limits, ShapeOverrides
 
 #: Name -> module below this package, tried in this order; imported when first needed: `remat --help` loads none.
 READERS = {
@@ -34,7 +34,7 @@ def importer_of(data: bytes) -> str:
     )
 
 
-def load(data: bytes, limits: Limits | None = None, shapes: Shapes | None = None) -> Graph:
+def load(data: bytes, limits: Limits | None = None, shapes: ShapeOverrides | None = None) -> Graph:
     """The model in `data`, whatever its format. Raises BadGraph."""
     limits = limits or Limits()
     if len(data) > limits.document_bytes:
@@ -45,8 +45,8 @@ def load(data: bytes, limits: Limits | None = None, shapes: Shapes | None = None
             f"at most {limits.document_bytes}",
             "send a smaller model, strip its weights, or raise the limit",
         )
-    with collector_paused():
-        graph: Graph = _module(importer_of(data)).load(data, limits, shapes or Shapes())
+    with gc_paused():
+        graph: Graph = _module(importer_of(data)).load(data, limits, shapes or ShapeOverrides())
     return graph
 
 

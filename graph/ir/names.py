@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Container
 
 
-def unlike(name: str, taken: Container[str]) -> str:
+def unique_name(name: str, taken: Container[str]) -> str:
     """`name`, or `name/1`, `name/2`, ... while it is taken."""
     candidate, k = name, 0
     while candidate in taken:
@@ -14,10 +14,10 @@ def unlike(name: str, taken: Container[str]) -> str:
     return candidate
 
 
-def free_name(name: str, taken: set[str], mark: str = "") -> str:
-    """As `unlike`, or with further marks behind it where one is given; taken from now on."""
+def reserve_name(name: str, taken: set[str], mark: str = "") -> str:
+    """As `unique_name`, or with further marks behind it where one is given; taken from now on."""
     while mark and name in taken:
         name += mark
-    free = unlike(name, taken)
+    free = unique_name(name, taken)
     taken.add(free)
     return free

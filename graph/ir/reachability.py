@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 
-def reached(
+def reachable_nodes(
     wanted: Iterable[int], reads: Sequence[Sequence[int]], producer: Sequence[int], after: Sequence[Sequence[int]]
 ) -> bytearray:
     """Per node 1 where it is wanted or needed by one that is: it makes what that reads, or must run before it.

@@ -20,7 +20,7 @@ import numpy as np
 from graph.ir.fast_init import quick_init
 
 ABSENT = -1  # an input that is left out, or an output nobody wants
-LARGEST_BYTES = 2**63 - 1
+MAX_BYTES = 2**63 - 1
 
 #: Bits of one element, by ONNX name. Sub-byte elements are packed.
 DTYPE_BITS: Mapping[str, int] = MappingProxyType(
@@ -53,7 +53,7 @@ DTYPE_BITS: Mapping[str, int] = MappingProxyType(
     }
 )
 
-FLOATS = frozenset(name for name in DTYPE_BITS if name.startswith(("float", "bfloat")))
+FLOAT_DTYPES = frozenset(name for name in DTYPE_BITS if name.startswith(("float", "bfloat")))
 
 EMPTY: Mapping[str, Any] = MappingProxyType({})
 

@@ -10,7 +10,7 @@ from typing import Any
 from graph.ir.records import ABSENT, Body, Graph, Node, Value
 
 
-def renumbered(node: Node, new: Callable[[int], int], **fields: Any) -> Node:
+def remap_node(node: Node, new: Callable[[int], int], **fields: Any) -> Node:
     """The node with `new(v)` for every value v it names, those its bodies capture too, and other fields as given."""
 
     def moved(ids: Iterable[int]) -> tuple[int, ...]:
@@ -18,7 +18,7 @@ def renumbered(node: Node, new: Callable[[int], int], **fields: Any) -> Node:
 
     reads, bodies = node.gradient_reads, node.bodies
     if bodies:
-        bodies = MappingProxyType({key: captured_from(body, new) for key, body in bodies.items()})
+        bodies = MappingProxyType({key: remap_captures(body, new) for key, body in bodies.items()})
     changed = {
         "inputs": moved(node.inputs),
         "outputs": moved(node.outputs),
@@ -28,12 +28,12 @@ def renumbered(node: Node, new: Callable[[int], int], **fields: Any) -> Node:
     return replace(node, **(changed | fields))
 
 
-def captured_from(body: Body, new: Callable[[int], int]) -> Body:
+def remap_captures(body: Body, new: Callable[[int], int]) -> Body:
     """The body with `new(v)` for every value v outside that it captures."""
     return Body(body.graph, tuple((inner, new(outer)) for inner, outer in body.captures))
 
 
-def on_values(
+def restrict_values(
     graph: Graph, ids: Sequence[int], nodes: Iterable[Node] | None = None, values: Sequence[Value] | None = None
 ) -> Graph:
     """The graph on these of its values alone: `ids[i]` becomes i. Nodes and values are its own, or those given."""
@@ -42,7 +42,7 @@ def on_values(
     return replace(
         graph,
         values=tuple([values[v] for v in ids]),
-        nodes=tuple(renumbered(node, new) for node in (graph.nodes if nodes is None else nodes)),
+        nodes=tuple(remap_node(node, new) for node in (graph.nodes if nodes is None else nodes)),
         outputs=tuple(map(new, graph.outputs)),
         inputs=tuple(map(new, graph.inputs)),
         gradients=tuple((new(p), new(g)) for p, g in graph.gradients),

@@ -14,15 +14,15 @@ from typing import Any
 
 from graph.ir.records import ABSENT, UNKNOWN_COST, Graph, Node, Phase, Role, Value
 
-LONGEST_TEXT = 60  # characters of one attribute that are shown
+MAX_ATTRIBUTE_CHARS = 60  # characters of one attribute that are shown
 
 
-def text(graph: Graph) -> str:
+def format_graph(graph: Graph) -> str:
     """The whole graph, one line a node; bodies are indented under their node."""
-    return "\n".join(lines(graph))
+    return "\n".join(graph_lines(graph))
 
 
-def lines(graph: Graph, indent: str = "") -> Iterator[str]:
+def graph_lines(graph: Graph, indent: str = "") -> Iterator[str]:
     """The lines of `text`, one after the other."""
     opset = ", ".join(f"{domain} {version}".strip() for domain, version in graph.opset.items())
     yield f"{indent}graph {graph.name!r}, opset {opset}" + (", order given" if graph.order_is_given else "")
@@ -30,17 +30,17 @@ def lines(graph: Graph, indent: str = "") -> Iterator[str]:
         if value.role is not Role.ACTIVATION:
             yield f"{indent}{value.role} {_shown(value)}"
     for n, node in enumerate(graph.nodes):
-        yield f"{indent}{n}  {line(graph, node)}"
+        yield f"{indent}{n}  {format_node(graph, node)}"
         for name, body in node.bodies.items():
             captures = ", ".join(
                 f"{_name(body.graph.values[inner])}={_name(graph.values[outer])}" for inner, outer in body.captures
             )
             yield f"{indent}    body {name}({captures}):"
-            yield from lines(body.graph, indent + "      ")
+            yield from graph_lines(body.graph, indent + "      ")
     yield f"{indent}outputs: " + ", ".join(_name(graph.values[v]) for v in graph.outputs)
 
 
-def line(graph: Graph, node: Node) -> str:
+def format_node(graph: Graph, node: Node) -> str:
     """One node on one line: name, outputs with types, op, inputs, then what differs from the defaults."""
     values = graph.values
     outputs = ", ".join("_" if v == ABSENT else _shown(values[v], ":" in values[v].name) for v in node.outputs)
@@ -85,13 +85,13 @@ def _name(value: Value) -> str:
 
 def _short(value: Any) -> str:
     shown = str(value) if not isinstance(value, Mapping) else str(dict(value))
-    return shown if len(shown) <= LONGEST_TEXT else f"{shown[:LONGEST_TEXT]}... ({len(shown)} characters)"
+    return shown if len(shown) <= MAX_ATTRIBUTE_CHARS else f"{shown[:MAX_ATTRIBUTE_CHARS]}... ({len(shown)} characters)"
 
 
-def around(graph: Graph, n: int, more: int = 1) -> str:
+def format_node_context(graph: Graph, n: int, more: int = 1) -> str:
     """The line of node `n` with `more` lines before and after it; an arrow marks it."""
     shown = range(max(0, n - more), min(len(graph.nodes), n + more + 1))
-    return "\n".join(f"{'-->' if m == n else '   '} {m}  {line(graph, graph.nodes[m])}" for m in shown)
+    return "\n".join(f"{'-->' if m == n else '   '} {m}  {format_node(graph, graph.nodes[m])}" for m in shown)
 
 
 def excerpt(data: bytes, offset: int, more: int = 1, width: int = 72) -> str:

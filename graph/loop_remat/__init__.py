@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
-from graph.loop_remat.body_pairs import Pair, find_pairs, structure_of
-from graph.loop_remat.joint_body import Joint, joints_of
-from graph.loop_remat.rewrite import Saving, Snapshots, Tail
-from graph.loop_remat.saved_values import applied, joints_under, just_in_time, with_saved, with_savings
+from graph.loop_remat.body_pairs import BodyPair, find_pairs, structure_key
+from graph.loop_remat.joint_body import JointGraph, joint_graphs
+from graph.loop_remat.rewrite import SavePolicy, SnapshotPolicy, TailPolicy
+from graph.loop_remat.saved_values import (
+    apply_save_policies,
+    joint_graphs_under,
+    just_in_time_backward,
+    with_save_policies,
+    with_saved_values,
+)
 
 __all__ = [
-    "Joint",
-    "Pair",
-    "Saving",
-    "Snapshots",
-    "Tail",
-    "applied",
+    "BodyPair",
+    "JointGraph",
+    "SavePolicy",
+    "SnapshotPolicy",
+    "TailPolicy",
+    "apply_save_policies",
     "find_pairs",
-    "joints_of",
-    "joints_under",
-    "just_in_time",
-    "structure_of",
-    "with_saved",
-    "with_savings",
+    "joint_graphs",
+    "joint_graphs_under",
+    "just_in_time_backward",
+    "structure_key",
+    "with_save_policies",
+    "with_saved_values",
 ]

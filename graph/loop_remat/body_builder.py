@@ -7,18 +7,18 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from graph.ir import ABSENT, Body, Graph, Node, Role, Value, producers
-from graph.ir.names import free_name
-from graph.ir.renumber import captured_from
-from graph.loop_remat.joint_body import BACK, Joint, acts
+from graph.ir.names import reserve_name
+from graph.ir.renumber import remap_captures
+from graph.loop_remat.joint_body import BACKWARD_SUFFIX, JointGraph, is_unrepeatable
 
 
-def needs_of(joint: Joint, sequence: Sequence[int]) -> tuple[int, ...]:
+def backward_needs(joint: JointGraph, sequence: Sequence[int]) -> tuple[int, ...]:
     """Joint values that the way back reads and does not make before, in order; its own constants left out."""
     made: set[int] = set()
     needs: dict[int, None] = {}
 
     def need(v: int) -> None:
-        if v not in made and (joint.crosses(v) or joint.graph.values[v].role is Role.INPUT):
+        if v not in made and (joint.must_be_saved(v) or joint.graph.values[v].role is Role.INPUT):
             needs[v] = None
 
     for n in sequence:
@@ -31,11 +31,11 @@ def needs_of(joint: Joint, sequence: Sequence[int]) -> tuple[int, ...]:
     return tuple(needs)
 
 
-def needed_nodes(joint: Joint, outputs: Sequence[int]) -> list[int]:
+def needed_nodes(joint: JointGraph, outputs: Sequence[int]) -> list[int]:
     """Nodes of the forward body that these outputs need, and those that act on something outside, in order."""
     producer = producers(joint.graph)
     pending = [producer[v] for v in outputs]
-    pending += [n for n in range(joint.split) if acts(joint.graph.nodes[n])]
+    pending += [n for n in range(joint.split) if is_unrepeatable(joint.graph.nodes[n])]
     alive: set[int] = set()
     while pending:
         n = pending.pop()
@@ -47,8 +47,8 @@ def needed_nodes(joint: Joint, outputs: Sequence[int]) -> list[int]:
     return sorted(alive)
 
 
-def assembled(
-    joint: Joint,
+def build_body(
+    joint: JointGraph,
     of: Node,
     sequence: Sequence[int],
     formals: Sequence[int],
@@ -63,7 +63,7 @@ def assembled(
 
 
 class _Assembly:
-    def __init__(self, joint: Joint, of: Node, formals: set[int], outside: Mapping[int, int]):
+    def __init__(self, joint: JointGraph, of: Node, formals: set[int], outside: Mapping[int, int]):
         self.joint, self.phase, self.outside = joint, of.phase, outside
         self.name = of.bodies[joint.key].graph.name
         self.formals = formals
@@ -88,7 +88,7 @@ class _Assembly:
     def _run(self, n: int) -> None:
         node = self.joint.graph.nodes[n]
         inputs = tuple(ABSENT if v == ABSENT else self._read(v) for v in node.inputs)
-        bodies = {key: captured_from(body, self._read) for key, body in node.bodies.items()}
+        bodies = {key: remap_captures(body, self._read) for key, body in node.bodies.items()}
         reads = node.gradient_reads
         known = None if reads is None else tuple(self.latest[v] for v in reads if v in self.latest)
         outputs = tuple(ABSENT if v == ABSENT else self._add(v, Role.ACTIVATION) for v in node.outputs)
@@ -97,7 +97,7 @@ class _Assembly:
         self.nodes.append(
             replace(
                 node,
-                name=free_name(node.name, self.node_names, BACK),
+                name=reserve_name(node.name, self.node_names, BACKWARD_SUFFIX),
                 inputs=inputs,
                 outputs=outputs,
                 after=after,
@@ -122,5 +122,5 @@ class _Assembly:
     def _add(self, v: int, role: Role) -> int:
         value = self.joint.graph.values[v]
         self.latest[v] = len(self.values)
-        self.values.append(replace(value, name=free_name(value.name, self.value_names, BACK), role=role))
+        self.values.append(replace(value, name=reserve_name(value.name, self.value_names, BACKWARD_SUFFIX), role=role))
         return self.latest[v]

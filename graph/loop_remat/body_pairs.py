@@ -22,7 +22,7 @@ BACKWARD_OP = {"Scan": "Scan", "Loop": "Scan", "If": "If", CALL: CALL}
 
 
 @dataclass(frozen=True, slots=True)
-class Pair:
+class BodyPair:
     """Node ids of a graph; `droppable` are outputs of the forward node that only the backward one reads."""
 
     forward: int
@@ -30,7 +30,7 @@ class Pair:
     droppable: tuple[int, ...]  # value ids, in the order they are written
 
 
-def find_pairs(graph: Graph) -> tuple[Pair, ...]:
+def find_pairs(graph: Graph) -> tuple[BodyPair, ...]:
     """The pairs of the graph itself, not of its bodies, by forward node. O(nodes + reads).
 
     A node is in one pair at most: a forward node with two backward ones, as differentiating twice makes
@@ -52,7 +52,7 @@ def find_pairs(graph: Graph) -> tuple[Pair, ...]:
             continue
         only = tuple(v for v in node.writes if readers[v] == [found[0]] and v not in handed_out)
         if only and _is_free(node) and _is_free(graph.nodes[found[0]]):
-            pairs.append(Pair(f, found[0], only))
+            pairs.append(BodyPair(f, found[0], only))
     return tuple(pairs)
 
 
@@ -60,7 +60,7 @@ def _is_free(node: Node) -> bool:
     return not node.in_place and not node.views and node.cost == UNKNOWN_COST
 
 
-def structure_of(graph: Graph, pair: Pair) -> Any:
+def structure_key(graph: Graph, pair: BodyPair) -> Any:
     """Equal for pairs that are the same but for names and for what is outside: what is planned once."""
     forward, backward = graph.nodes[pair.forward], graph.nodes[pair.backward]
     place: dict[int, int] = {}

@@ -13,20 +13,20 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 from graph.ir import ABSENT, Body, Effect, Graph, Node, Phase, Role, Value, walk
-from graph.ir.names import free_name
-from graph.ir.renumber import renumbered
-from graph.loop_remat.body_pairs import Pair
-from graph.ops.control_flow import CALL, Trips
-from graph.ops.registry import known
+from graph.ir.names import reserve_name
+from graph.ir.renumber import remap_node
+from graph.loop_remat.body_pairs import BodyPair
+from graph.ops.control_flow import CALL, LoopInterface
+from graph.ops.registry import find_op
 
 #: Bodies by name, of forward and backward node alike.
 ONE_BODY, BRANCHES = ("body",), ("then_branch", "else_branch")
 #: Behind the name of what stands in a joint body a second time, on the way back.
-BACK = "/back"
+BACKWARD_SUFFIX = "/back"
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Joint:
+class JointGraph:
     """The joint graph of one body of a pair; ids are its own unless said otherwise."""
 
     key: str  # of the body in both nodes
@@ -47,12 +47,12 @@ class Joint:
         """Whether a value that crosses can be saved."""
         return self.slots is None or v in self.slots
 
-    def crosses(self, v: int) -> bool:
+    def must_be_saved(self, v: int) -> bool:
         """Whether a value must be saved to be there on the way back: it is made, or is a state."""
         return v < self.forward_values and (v in self.states or self.graph.values[v].role is Role.ACTIVATION)
 
 
-def joints_of(graph: Graph, pair: Pair) -> tuple[Joint, ...]:
+def joint_graphs(graph: Graph, pair: BodyPair) -> tuple[JointGraph, ...]:
     """The joint graph of each body; one but for an If, which has one a branch.
 
     A pair whose backward node lacks a body of the forward one has none.
@@ -67,7 +67,7 @@ def joints_of(graph: Graph, pair: Pair) -> tuple[Joint, ...]:
 @dataclass(slots=True)
 class _Joining:
     graph: Graph
-    pair: Pair
+    pair: BodyPair
     key: str
     values: list[Value] = field(default_factory=list)
     place: dict[int, int] = field(default_factory=dict)  # value of the backward body -> joint value
@@ -83,7 +83,7 @@ class _Joining:
     def backward(self) -> Node:
         return self.graph.nodes[self.pair.backward]
 
-    def joint(self) -> Joint:
+    def joint(self) -> JointGraph:
         first, second = self.forward.bodies[self.key], self.backward.bodies[self.key]
         given = {*first.graph.inputs, *(inner for inner, _ in first.captures)}
         self.values = [
@@ -103,7 +103,7 @@ class _Joining:
             inputs,
             first.graph.opset,
         )
-        return Joint(
+        return JointGraph(
             self.key,
             whole,
             len(first.graph.nodes),
@@ -122,7 +122,7 @@ class _Joining:
     def _states(self, first: Body) -> Iterator[int]:
         """Formal inputs that hold something else in each trip and come from no sequence."""
         if self.forward.op in ("Scan", "Loop"):
-            trips = Trips.of(self.forward)
+            trips = LoopInterface.of(self.forward)
             yield from first.graph.inputs[: trips.lead + trips.states]
 
     def _slots(self, first: Body) -> frozenset[int] | None:
@@ -147,7 +147,7 @@ class _Joining:
 
     def _of_trips(self, first: Body, second: Body) -> Iterator[tuple[int, int, int]]:
         """(formal input of the backward body, value of the forward body, outside) of sequences in step."""
-        one, two = Trips.of(self.forward), Trips.of(self.backward)
+        one, two = LoopInterface.of(self.forward), LoopInterface.of(self.backward)
         stacks = {v: k for k, v in enumerate(self.forward.outputs[one.states :]) if v != ABSENT}
         sequences = {one.sequence(k): k for k in range(one.scanned)}
         for k, (axis, direction) in enumerate(zip(two.input_axes(), two.input_directions(), strict=True)):
@@ -189,7 +189,7 @@ class _Joining:
                 continue
             self.place[v] = len(self.values)
             role = Role.INPUT if v in given else value.role
-            self.values.append(replace(value, name=free_name(value.name, names, BACK), role=role))
+            self.values.append(replace(value, name=reserve_name(value.name, names, BACKWARD_SUFFIX), role=role))
             if v in outside:
                 self.captures[self.place[v]] = outside[v]
 
@@ -199,17 +199,17 @@ class _Joining:
             random = is_random(node)
             # The backward node draws under the forward one's name, trip by trip: the same stream, the same numbers.
             stream = (node.stream or node.name) if random and not draws_back else node.stream
-            never = (random and draws_back) or acts(node)
+            never = (random and draws_back) or is_unrepeatable(node)
             yield replace(node, phase=Phase.FORWARD, stream=stream, recompute="never" if never else node.recompute)
 
     def _backward_nodes(self, first: Body, second: Body) -> Iterator[Node]:
         names, before = {node.name for node in first.graph.nodes}, len(first.graph.nodes)
         place = self.place
         for node in second.graph.nodes:
-            yield renumbered(
+            yield remap_node(
                 node,
                 place.__getitem__,
-                name=free_name(node.name, names, BACK),
+                name=reserve_name(node.name, names, BACKWARD_SUFFIX),
                 phase=Phase.BACKWARD,
                 after=tuple(before + n for n in node.after),
             )
@@ -220,7 +220,7 @@ def is_random(node: Node) -> bool:
     return _has(node, Effect.RANDOM)
 
 
-def acts(node: Node) -> bool:
+def is_unrepeatable(node: Node) -> bool:
     """Whether the node, or one in its bodies, does something that is not to be done twice."""
     return any(_has(node, effect) for effect in (Effect.ONCE, Effect.COLLECTIVE, Effect.UNSTABLE))
 
@@ -228,7 +228,7 @@ def acts(node: Node) -> bool:
 def _has(node: Node, effect: Effect) -> bool:
     nested = [inner for body in node.bodies.values() for graph in walk(body.graph) for inner in graph.nodes]
     for one in (node, *nested):
-        record = known(one.op)
+        record = find_op(one.op)
         if (one.effect or (record.effect if record is not None else Effect.PURE)) is effect:
             return True
     return False

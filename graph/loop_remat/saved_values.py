@@ -14,25 +14,25 @@ from dataclasses import replace
 
 from graph.errors import BadGraph
 from graph.ir import Graph, producers
-from graph.ir.renumber import on_values
-from graph.loop_remat.body_pairs import Pair, find_pairs
-from graph.loop_remat.joint_body import Joint, joints_of
-from graph.loop_remat.rewrite import Rewriting, Saving
-from graph.loop_remat.snapshots import SnapshotRewriting
-from graph.loop_remat.tails import TailRewriting
+from graph.ir.renumber import restrict_values
+from graph.loop_remat.body_pairs import BodyPair, find_pairs
+from graph.loop_remat.joint_body import JointGraph, joint_graphs
+from graph.loop_remat.rewrite import PairRewrite, SavePolicy
+from graph.loop_remat.snapshots import SnapshotRewrite
+from graph.loop_remat.tails import TailRewrite
 from graph.validate.check import check
 
 
-def with_saved(graph: Graph, pair: Pair, keep: Collection[str]) -> Graph:
+def with_saved_values(graph: Graph, pair: BodyPair, keep: Collection[str]) -> Graph:
     """`graph` with each trip of `pair` saving the values `keep` of the forward body, and what cannot be made anew.
 
     Raises BadGraph for a name that is no value of the body.
     """
-    joints = joints_of(graph, pair)
+    joints = joint_graphs(graph, pair)
     rows = []
     for joint in joints:
         number = {value.name: v for v, value in enumerate(joint.graph.values[: joint.forward_values])}
-        rows.append(just_in_time(joint, [number[name] for name in keep if name in number]))
+        rows.append(just_in_time_backward(joint, [number[name] for name in keep if name in number]))
     names = {value.name for joint in joints for value in joint.graph.values[: joint.forward_values]}
     if unknown := sorted(set(keep) - names):
         raise BadGraph.one(
@@ -42,16 +42,16 @@ def with_saved(graph: Graph, pair: Pair, keep: Collection[str]) -> Graph:
             "the name of a value of the forward body",
             "name a value of the body",
         )
-    return with_savings(graph, {pair: Saving(tuple(rows))})
+    return with_save_policies(graph, {pair: SavePolicy(tuple(rows))})
 
 
-def just_in_time(joint: Joint, keep: Collection[int]) -> tuple[int, ...]:
+def just_in_time_backward(joint: JointGraph, keep: Collection[int]) -> tuple[int, ...]:
     """The way back with all that is not in `keep` made again right before it is read first.
 
     What may not be made again, and what that would need, stays.
     """
     graph, producer = joint.graph, producers(joint.graph)
-    there = _there(joint, set(keep), producer)
+    there = _available_values(joint, set(keep), producer)
     order: list[int] = []
     for n in range(joint.split, len(graph.nodes)):
         waiting = [n]
@@ -65,11 +65,11 @@ def just_in_time(joint: Joint, keep: Collection[int]) -> tuple[int, ...]:
             there.update(node.writes)
     ends = [v for v in joint.backward_outputs if v not in there and producer[v] >= 0]
     if ends:  # the backward body hands out something that only the forward body makes
-        return just_in_time(joint, {*keep, *ends})
+        return just_in_time_backward(joint, {*keep, *ends})
     return tuple(order)
 
 
-def _there(joint: Joint, keep: set[int], producer: Sequence[int]) -> set[int]:
+def _available_values(joint: JointGraph, keep: set[int], producer: Sequence[int]) -> set[int]:
     """Values that are not made on the way back: what is kept or given, and what is saved as it cannot be made."""
     graph = joint.graph
     there = {v for v in range(len(graph.values)) if producer[v] < 0 or (v in keep and joint.savable(v))}
@@ -84,37 +84,39 @@ def _there(joint: Joint, keep: set[int], producer: Sequence[int]) -> set[int]:
     return there
 
 
-def with_savings(graph: Graph, savings: Mapping[Pair, Saving]) -> Graph:
-    """`graph` with each of these pairs saving what its `Saving` says; names and places of nodes stay."""
-    result, gone = applied(graph, savings)
+def with_save_policies(graph: Graph, savings: Mapping[BodyPair, SavePolicy]) -> Graph:
+    """`graph` with each of these pairs saving what its `SavePolicy` says; names and places of nodes stay."""
+    result, gone = apply_save_policies(graph, savings)
     result = _without(result, gone)
     check(result)
     return result
 
 
-def applied(graph: Graph, savings: Mapping[Pair, Saving]) -> tuple[Graph, set[int]]:
+def apply_save_policies(graph: Graph, savings: Mapping[BodyPair, SavePolicy]) -> tuple[Graph, set[int]]:
     """The same under the ids of `graph`, new values behind them; and the values that nobody writes now."""
     values, nodes, gone = list(graph.values), list(graph.nodes), set[int]()
     names = {value.name for value in values}
     for pair, saving in savings.items():
         now = replace(graph, values=tuple(values))
-        kind = SnapshotRewriting if saving.snapshots else TailRewriting if saving.tail else Rewriting
-        made = kind(now, pair, saving, joints_under(now, pair, saving.inner), names)
+        kind = SnapshotRewrite if saving.snapshots else TailRewrite if saving.tail else PairRewrite
+        made = kind(now, pair, saving, joint_graphs_under(now, pair, saving.inner), names)
         made.rewrite()
         values, gone = made.values, gone | made.gone
         nodes[pair.forward], nodes[pair.backward] = made.new_forward, made.new_backward
     return replace(graph, values=tuple(values), nodes=tuple(nodes)), gone
 
 
-def joints_under(graph: Graph, pair: Pair, inner: Sequence[Sequence[Saving | None]]) -> tuple[Joint, ...]:
-    """The joint graphs with the pairs inside them saving what `inner` says, as in `Saving`."""
-    joints = joints_of(graph, pair)
+def joint_graphs_under(
+    graph: Graph, pair: BodyPair, inner: Sequence[Sequence[SavePolicy | None]]
+) -> tuple[JointGraph, ...]:
+    """The joint graphs with the pairs inside them saving what `inner` says, as in `SavePolicy`."""
+    joints = joint_graphs(graph, pair)
     if not inner:
         return joints
     result = []
     for joint, savings in zip(joints, inner, strict=True):
         chosen = {p: s for p, s in zip(find_pairs(joint.graph), savings, strict=True) if s is not None}
-        result.append(replace(joint, graph=applied(joint.graph, chosen)[0]) if chosen else joint)
+        result.append(replace(joint, graph=apply_save_policies(joint.graph, chosen)[0]) if chosen else joint)
     return tuple(result)
 
 
@@ -128,4 +130,4 @@ def _without(graph: Graph, gone: set[int]) -> Graph:
         else replace(node, gradient_reads=tuple(v for v in node.gradient_reads if v not in gone))
         for node in graph.nodes
     ]
-    return on_values(graph, [v for v in range(len(graph.values)) if v not in gone], nodes)
+    return restrict_values(graph, [v for v in range(len(graph.values)) if v not in gone], nodes)

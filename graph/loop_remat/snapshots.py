@@ -13,32 +13,32 @@ from types import MappingProxyType
 
 from graph.errors import BadGraph
 from graph.ir import ABSENT, Node, TensorType
-from graph.loop_remat.body_builder import assembled, needed_nodes
-from graph.loop_remat.joint_body import Joint, acts
-from graph.loop_remat.rewrite import Rewriting, Way, directed, elements_of
-from graph.ops.control_flow import SNAPSHOT_GRAD, SNAPSHOT_SCAN, Trips
+from graph.loop_remat.body_builder import build_body, needed_nodes
+from graph.loop_remat.joint_body import JointGraph, is_unrepeatable
+from graph.loop_remat.rewrite import PairRewrite, ScanSource, scan_attributes, scan_elements
+from graph.ops.control_flow import SNAPSHOT_GRAD, SNAPSHOT_SCAN, LoopInterface
 from graph.ops.control_flow.execution import LAST_TRIP_FIRST
 
 
-class SnapshotRewriting(Rewriting):
+class SnapshotRewrite(PairRewrite):
     """The pair with `Saving.snapshots`; BadGraph when its way back needs more than states, or would act twice."""
 
     def rewrite(self) -> None:
         snapshots, joint = self.saving.snapshots, self.joints[0]
         assert snapshots is not None
         self.gone = set(joint.saved.values())
-        if self.forward.op != "Scan" or any(acts(node) for node in joint.graph.nodes[: joint.split]):
+        if self.forward.op != "Scan" or any(is_unrepeatable(node) for node in joint.graph.nodes[: joint.split]):
             raise self._refused(f"a {self.forward.op} that may not run a trip twice")
         if self.forward.annotations.get(LAST_TRIP_FIRST):
             raise self._refused("a Scan that is the way back of another")
-        trips, back = Trips.of(self.forward), Trips.of(self.backward)
-        self.carried = self.found_carried()
+        trips, back = LoopInterface.of(self.forward), LoopInterface.of(self.backward)
+        self.carried = self.find_carried()
         outputs, stays, ways, stack = self.stacks(trips)
-        self.name_lasts(outputs)
+        self.name_final_states(outputs)
         states = self._states(trips, joint, stack)
         advance = needed_nodes(joint, [trips.state_out(i) for i in states])
         read = {v for n in advance for v in joint.graph.nodes[n].reads} | {trips.state_out(i) for i in states}
-        elements = elements_of(trips)
+        elements = scan_elements(trips)
         sequences = self.sequences(back, self.needs[0], stack, elements)
         for v in elements:
             if v in read:
@@ -53,7 +53,7 @@ class SnapshotRewriting(Rewriting):
                 [*outputs[: trips.states], *(outputs[trips.states + k] for k in stays), *rows],
                 [*joint.forward_outputs[: trips.states], *(trips.emission(k) for k in stays)],
                 {
-                    **directed(self.forward, "output", [ways[k] for k in stays]),
+                    **scan_attributes(self.forward, "output", [ways[k] for k in stays]),
                     "snapshots": list(snapshots.kept),
                     "rows": snapshots.rows,
                     "snapshot_states": states,
@@ -67,11 +67,11 @@ class SnapshotRewriting(Rewriting):
             back, trips, states, lasts, rows, left, sequences, advance, [v for v in elements if v in read]
         )
 
-    def _states(self, trips: Trips, joint: Joint, stack: dict[int, Way]) -> list[int]:
+    def _states(self, trips: LoopInterface, joint: JointGraph, stack: dict[int, ScanSource]) -> list[int]:
         """The states that a trip's way back needs, and those that these depend on."""
         place = {trips.state_in(i): i for i in range(trips.states)}
         there = {*place, *stack, *self.carried}
-        more = [v for v in self.needs[0] if joint.crosses(v) and v not in there]
+        more = [v for v in self.needs[0] if joint.must_be_saved(v) and v not in there]
         if more:
             raise self._refused(f"a way back that needs {joint.graph.values[more[0]].name} of each trip")
         found = {place[v] for v in self.needs[0] if v in place}
@@ -85,13 +85,13 @@ class SnapshotRewriting(Rewriting):
 
     def _back(
         self,
-        back: Trips,
-        trips: Trips,
+        back: LoopInterface,
+        trips: LoopInterface,
         states: Sequence[int],
         lasts: Sequence[int],
         rows: Sequence[int],
         left: Sequence[int],
-        sequences: dict[int, Way],
+        sequences: dict[int, ScanSource],
         advance: Sequence[int],
         read: Sequence[int],
     ) -> Node:
@@ -101,7 +101,7 @@ class SnapshotRewriting(Rewriting):
         found, order = [trips.state_in(i) for i in states], list(sequences)
         formals = [*joint.backward_inputs[: back.states], *self.carried, *found, *order]
         firsts, ends = [trips.state_in(i) for i in self.carried.values()], joint.backward_outputs
-        body = assembled(
+        body = build_body(
             joint,
             node,
             self.saving.backward[0],
@@ -109,12 +109,12 @@ class SnapshotRewriting(Rewriting):
             [*ends[: back.states], *firsts, *ends[back.states :]],
             joint.captures,
         )
-        ahead = assembled(joint, node, advance, [*found, *read], [trips.state_out(i) for i in states], joint.captures)
+        ahead = build_body(joint, node, advance, [*found, *read], [trips.state_out(i) for i in states], joint.captures)
         outputs = [*node.outputs, *[ABSENT] * (back.states + back.emitted - len(node.outputs))]
-        outputs[back.states : back.states] = self.firsts(joint, firsts)
+        outputs[back.states : back.states] = self.initial_state_outputs(joint, firsts)
         given = [*node.inputs[: back.states], *lasts]
         attributes = {
-            **directed(node, "input", [(axis, direction) for _, axis, direction in sequences.values()]),
+            **scan_attributes(node, "input", [(axis, direction) for _, axis, direction in sequences.values()]),
             "num_scan_inputs": len(order),
             "num_row_inputs": len(rows),
             "schedule": list(snapshots.schedule),
@@ -134,7 +134,7 @@ class SnapshotRewriting(Rewriting):
             stream=self.forward.stream or self.forward.name,
         )
 
-    def _rows(self, joint: Joint, v: int, rows: int) -> TensorType:
+    def _rows(self, joint: JointGraph, v: int, rows: int) -> TensorType:
         type = joint.graph.values[v].type
         if type is None:
             raise self._refused(f"a state without a type, {joint.graph.values[v].name},")

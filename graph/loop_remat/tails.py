@@ -13,32 +13,32 @@ from types import MappingProxyType
 
 from graph.errors import BadGraph
 from graph.ir import ABSENT, Node, TensorType
-from graph.loop_remat.body_builder import assembled, needs_of
-from graph.loop_remat.joint_body import Joint, is_random
-from graph.loop_remat.rewrite import Rewriting, Tail, Way, directed, elements_of
-from graph.ops.control_flow import TAIL_GRAD, TAIL_SCAN, Trips, trips_of
+from graph.loop_remat.body_builder import backward_needs, build_body
+from graph.loop_remat.joint_body import JointGraph, is_random
+from graph.loop_remat.rewrite import PairRewrite, ScanSource, TailPolicy, scan_attributes, scan_elements
+from graph.ops.control_flow import TAIL_GRAD, TAIL_SCAN, LoopInterface, trip_count
 from graph.ops.control_flow.execution import LAST_TRIP_FIRST
 
 
-class TailRewriting(Rewriting):
+class TailRewrite(PairRewrite):
     """The pair with `Saving.tail`; BadGraph when it is no Scan of known length, or when its last trips save no more."""
 
     def trips(self) -> None:
         tail, joint = self.saving.tail, self.joints[0]
         assert tail is not None
-        trips, back = Trips.of(self.forward), Trips.of(self.backward)
+        trips, back = LoopInterface.of(self.forward), LoopInterface.of(self.backward)
         count = self._count(tail, joint)
-        wanted = needs_of(joint, tail.backward)
+        wanted = backward_needs(joint, tail.backward)
         *_, there = self.stacks(trips)
-        saved = {v for v in self.needs[0] if joint.crosses(v)} | set(there) | set(self.carried)
-        rows = {v: self._rows(joint, v, tail.trips) for v in wanted if joint.crosses(v) and v not in saved}
+        saved = {v for v in self.needs[0] if joint.must_be_saved(v)} | set(there) | set(self.carried)
+        rows = {v: self._rows(joint, v, tail.trips) for v in wanted if joint.must_be_saved(v) and v not in saved}
         if not rows:
             raise self._refused("a way back whose last trips need nothing more")
         outputs, stack = self.way_out(trips, list(rows.items()))
         new = self.new_forward
         attributes = {**new.attributes, "tail_trips": tail.trips, "num_tail_stacks": len(rows)}
         self.new_forward = replace(new, op=TAIL_SCAN, attributes=MappingProxyType(attributes))
-        elements = elements_of(trips)
+        elements = scan_elements(trips)
         firsts = [trips.state_in(i) for i in self.carried.values()]
         sequences = self.sequences(
             back, [*self.needs[0], *(v for v in wanted if v not in rows), *firsts], stack, elements
@@ -46,9 +46,9 @@ class TailRewriting(Rewriting):
         lasts = [outputs[i] for i in self.carried.values()]
         self.new_backward = self._back(back, count, wanted, rows, firsts, lasts, sequences)
 
-    def _count(self, tail: Tail, joint: Joint) -> int:
+    def _count(self, tail: TailPolicy, joint: JointGraph) -> int:
         """Trips of the pair. Raises BadGraph where its last trips cannot differ from the others."""
-        forward, count = self.forward, trips_of(self.graph.values, self.forward)
+        forward, count = self.forward, trip_count(self.graph.values, self.forward)
         if forward.op != "Scan" or not count.exact or count.most is None or forward.annotations.get(LAST_TRIP_FIRST):
             raise self._refused(f"a {forward.op} of which it is not known which trips are the last")
         if not 0 < tail.trips < count.most:
@@ -60,13 +60,13 @@ class TailRewriting(Rewriting):
 
     def _back(
         self,
-        back: Trips,
+        back: LoopInterface,
         count: int,
         wanted: Sequence[int],
         rows: dict[int, int],
         firsts: Sequence[int],
         lasts: Sequence[int],
-        sequences: dict[int, Way],
+        sequences: dict[int, ScanSource],
     ) -> Node:
         """The backward node: one body for the last trips, one for those before."""
         tail, joint, node = self.saving.tail, self.joints[0], self.backward
@@ -78,17 +78,17 @@ class TailRewriting(Rewriting):
         reads = {key: [v for v in order if v >= joint.forward_values or v in there] for key, there in read.items()}
         carried, ends = [*joint.backward_inputs[: back.states], *self.carried], joint.backward_outputs
         results = [*ends[: back.states], *firsts, *ends[back.states :]]
-        body = assembled(joint, node, earlier, [*carried, *reads["body"]], [*results, *laid], joint.captures)
-        last = assembled(joint, node, tail.backward, [*carried, *rows, *reads["tail"]], results, joint.captures)
+        body = build_body(joint, node, earlier, [*carried, *reads["body"]], [*results, *laid], joint.captures)
+        last = build_body(joint, node, tail.backward, [*carried, *rows, *reads["tail"]], results, joint.captures)
         outputs = [*node.outputs, *[ABSENT] * (back.states + back.emitted - len(node.outputs))]
-        outputs[back.states : back.states] = self.firsts(joint, firsts)
+        outputs[back.states : back.states] = self.initial_state_outputs(joint, firsts)
         left = [
             self.value(f"{node.name}/tail/{joint.graph.values[v].name}", self.values[row].type)
             for v, row in rows.items()
         ]
         states = [*node.inputs[: back.states], *lasts]
         attributes = {
-            **directed(node, "input", [(axis, direction) for _, axis, direction in sequences.values()]),
+            **scan_attributes(node, "input", [(axis, direction) for _, axis, direction in sequences.values()]),
             "num_scan_inputs": len(order),
             "num_tail_inputs": len(rows),
             "trips": count,
@@ -109,7 +109,7 @@ class TailRewriting(Rewriting):
             stream=self.stream(tail.backward),
         )
 
-    def _rows(self, joint: Joint, v: int, trips: int) -> int:
+    def _rows(self, joint: JointGraph, v: int, trips: int) -> int:
         """A new value outside: what the last trips save of a value of the body."""
         value = joint.graph.values[v]
         if value.type is None:

@@ -20,21 +20,21 @@ import numpy as np
 
 from graph.errors import BadGraph, quoted
 from graph.ir import ABSENT, Body, Graph, Node, Role, TensorType, Value, consumers, walk
-from graph.ir.names import free_name
-from graph.ir.renumber import on_values
+from graph.ir.names import reserve_name
+from graph.ir.renumber import restrict_values
 from graph.loop_remat.joint_body import is_random
-from graph.ops.control_flow.interface import CALL, Trips, trips_of
+from graph.ops.control_flow.interface import CALL, LoopInterface, trip_count
 from graph.ops.control_flow.snapshot_scan import ADVANCE, RESTORE, SNAPSHOT_GRAD, SNAPSHOT_SCAN, STORE, SnapshotGrad
-from graph.ops.control_flow.tail_scan import TAIL_GRAD, TAIL_SCAN, TailGrad, tail_rows
+from graph.ops.control_flow.tail_scan import TAIL_GRAD, TAIL_SCAN, TailGrad, tail_stack_counts
 
 _PLANNED = frozenset({SNAPSHOT_SCAN, SNAPSHOT_GRAD, TAIL_SCAN, TAIL_GRAD})
 #: Actions of a schedule that is written out at most: each is a node with a body.
-MOST_ACTIONS = 20_000
+MAX_ACTIONS = 20_000
 
-Sequenced = tuple[int, int, bool]  # value outside, axis, whether its elements lie in the order of the trips
+ScanInput = tuple[int, int, bool]  # value outside, axis, whether its elements lie in the order of the trips
 
 
-def in_standard_ops(graph: Graph) -> Graph:
+def lower_to_standard_ops(graph: Graph) -> Graph:
     """`graph` without the ops above, in bodies too. Raises BadGraph naming one that cannot be written so."""
     if not any(node.op in _PLANNED for nested in walk(graph) for node in nested.nodes):
         return graph
@@ -62,7 +62,7 @@ class _Writing:
         last: dict[int, int] = {}  # node -> the last that stands for it
         for n, node in enumerate(self.graph.nodes):
             first = len(self.nodes)
-            bodies = {key: replace(body, graph=in_standard_ops(body.graph)) for key, body in node.bodies.items()}
+            bodies = {key: replace(body, graph=lower_to_standard_ops(body.graph)) for key, body in node.bodies.items()}
             self.node = replace(node, bodies=MappingProxyType(bodies) if bodies else node.bodies)
             if node.op not in _PLANNED:
                 self.nodes.append(self.node)
@@ -77,7 +77,7 @@ class _Writing:
         named = {v for v, readers in enumerate(consumers(whole)) if readers} | set(whole.outputs)
         if wrong := sorted(self.gone & named):
             raise self._refused(f"hands out {quoted(whole.values[wrong[0]].name)}, which somebody else reads")
-        return on_values(whole, [v for v in range(len(whole.values)) if v not in self.gone])
+        return restrict_values(whole, [v for v in range(len(whole.values)) if v not in self.gone])
 
     def _refused(self, why: str) -> BadGraph:
         return BadGraph.one(
@@ -90,19 +90,19 @@ class _Writing:
 
     # F: the way out
 
-    def _sequences(self, trips: Trips) -> list[Sequenced]:
+    def _sequences(self, trips: LoopInterface) -> list[ScanInput]:
         ways = zip(trips.input_axes(), trips.input_directions(), strict=True)
         return [(trips.sequence(k), axis, not back) for k, (axis, back) in enumerate(ways)]
 
     def _count(self) -> int:
-        count = trips_of(self.values, self.node).most
+        count = trip_count(self.values, self.node).most
         if count is None:
             raise self._refused("makes an unknown number of trips")
         return count
 
     def _tail_scan(self) -> None:
-        trips, count = Trips.of(self.node), self._count()
-        of_tail, tail = tail_rows(self.node)
+        trips, count = LoopInterface.of(self.node), self._count()
+        of_tail, tail = tail_stack_counts(self.node)
         whole = trips.emitted - of_tail
         states, first = self._part(trips, 0, count - tail, self.node.inputs[: trips.states], whole)
         states, second = self._part(trips, count - tail, count, states, trips.emitted)
@@ -114,7 +114,7 @@ class _Writing:
         self._name(states, self.node.outputs)
 
     def _snapshot_scan(self) -> None:
-        node, trips, count = self.node, Trips.of(self.node), self._count()
+        node, trips, count = self.node, LoopInterface.of(self.node), self._count()
         kept, chosen = list(node.attributes["snapshots"]), list(node.attributes["snapshot_states"])
         states: Sequence[int] = node.inputs[: trips.states]
         rows: list[tuple[int, ...]] = [() for _ in range(int(node.attributes["rows"]))]
@@ -134,7 +134,7 @@ class _Writing:
         self.gone.update(stacks)
 
     def _part(
-        self, trips: Trips, begin: int, end: int, states: Sequence[int], emitted: int
+        self, trips: LoopInterface, begin: int, end: int, states: Sequence[int], emitted: int
     ) -> tuple[list[int], list[int]]:
         """A Scan over some trips: (states it leaves, stacks of its first `emitted` emissions)."""
         body = _shortened(trips.body, trips.states + emitted)
@@ -150,7 +150,7 @@ class _Writing:
 
     # G: the way back
 
-    def _ways(self, scanned: int) -> list[Sequenced]:
+    def _ways(self, scanned: int) -> list[ScanInput]:
         node = self.node
         axes = node.attributes.get("scan_input_axes") or [0] * scanned
         directions = node.attributes.get("scan_input_directions") or [0] * scanned
@@ -186,8 +186,8 @@ class _Writing:
 
     def _snapshot_grad(self) -> None:
         node, back = self.node, SnapshotGrad.of(self.node)
-        if len(node.attributes["schedule"]) > 3 * MOST_ACTIONS:
-            raise self._refused(f"takes more than {MOST_ACTIONS} actions")
+        if len(node.attributes["schedule"]) > 3 * MAX_ACTIONS:
+            raise self._refused(f"takes more than {MAX_ACTIONS} actions")
         stacks = node.inputs[back.gradients : back.gradients + back.rows]
         if stacks[0] not in self.kept:
             raise self._refused("goes back with states that no SnapshotScan beside it kept")
@@ -228,7 +228,7 @@ class _Writing:
         self,
         body: Body,
         states: Sequence[int],
-        sequences: Sequence[Sequenced],
+        sequences: Sequence[ScanInput],
         bounds: tuple[int, int],
         count: int,
         backwards: bool,
@@ -262,7 +262,7 @@ class _Writing:
         )
         return ends, stacks
 
-    def _cut(self, v: int, axis: int, ordered: bool, begin: int, end: int, count: int) -> Sequenced:
+    def _cut(self, v: int, axis: int, ordered: bool, begin: int, end: int, count: int) -> ScanInput:
         """Trips [begin, end) of a sequence."""
         if (begin, end) == (0, count):
             return v, axis, ordered
@@ -305,18 +305,18 @@ class _Writing:
                 self._add("Identity", [v], [out])
 
     def _add(self, op: str, inputs: Sequence[int], outputs: Sequence[int], **fields: Any) -> None:
-        name = free_name(f"{self.node.name}/{op.rpartition('::')[2].lower()}", self.node_names)
+        name = reserve_name(f"{self.node.name}/{op.rpartition('::')[2].lower()}", self.node_names)
         fields["attributes"] = MappingProxyType(fields.get("attributes", {}))
         self.nodes.append(Node(name, op, tuple(inputs), tuple(outputs), phase=self.node.phase, **fields))
 
     def _value(self, name: str, type: TensorType | None) -> int:
-        self.values.append(Value(free_name(f"{self.node.name}/{name}", self.value_names), type))
+        self.values.append(Value(reserve_name(f"{self.node.name}/{name}", self.value_names), type))
         return len(self.values) - 1
 
     def _constant(self, name: str, data: np.ndarray) -> int:
         type = TensorType(str(data.dtype), data.shape)
         self.values.append(
-            Value(free_name(f"{self.node.name}/{name}", self.value_names), type, Role.CONSTANT, data=data)
+            Value(reserve_name(f"{self.node.name}/{name}", self.value_names), type, Role.CONSTANT, data=data)
         )
         return len(self.values) - 1
 
@@ -329,7 +329,7 @@ def _shortened(body: Body, outputs: int) -> Body:
 def _with_input(body: Body, type: TensorType) -> Body:
     """The body with one more formal input, which nobody reads."""
     graph = body.graph
-    name = free_name("trip", {value.name for value in graph.values})
+    name = reserve_name("trip", {value.name for value in graph.values})
     values = (*graph.values, Value(name, type, Role.INPUT))
     return replace(body, graph=replace(graph, values=values, inputs=(*graph.inputs, len(graph.values))))
 

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-from graph.recurrent.expand_rnn_ops import expanded
-from graph.recurrent.net import Alias, Link, RecurrentNet, State, StepOp, cell
-from graph.recurrent.recompute import as_preferred, names_in_steps, recomputed, recomputed_where_named
-from graph.recurrent.recompute_presets import hints
-from graph.recurrent.split_time import in_parts
-from graph.recurrent.tables import BackwardOp, BackwardStep, Held, Recurrence, recurrence_of, recurrences
+from graph.recurrent.expand_rnn_ops import expand_rnns
+from graph.recurrent.net import Alias, Link, RecurrentNet, RecurrentState, StepOp, cell_net
+from graph.recurrent.recompute import recompute_named, recompute_preferred, recompute_values, step_value_names
+from graph.recurrent.recompute_presets import recompute_hints
+from graph.recurrent.split_time import split_over_time
+from graph.recurrent.tables import (
+    BackwardOp,
+    BackwardStep,
+    RecurrenceInfo,
+    SavedStepValue,
+    describe_recurrence,
+    describe_recurrences,
+)
 from graph.recurrent.to_scan import add_recurrent
 from graph.recurrent.unroll import add_unrolled
 
@@ -15,22 +22,22 @@ __all__ = [
     "Alias",
     "BackwardOp",
     "BackwardStep",
-    "Held",
     "Link",
-    "Recurrence",
+    "RecurrenceInfo",
     "RecurrentNet",
-    "State",
+    "RecurrentState",
+    "SavedStepValue",
     "StepOp",
     "add_recurrent",
     "add_unrolled",
-    "as_preferred",
-    "cell",
-    "expanded",
-    "hints",
-    "in_parts",
-    "names_in_steps",
-    "recomputed",
-    "recomputed_where_named",
-    "recurrence_of",
-    "recurrences",
+    "cell_net",
+    "describe_recurrence",
+    "describe_recurrences",
+    "expand_rnns",
+    "recompute_hints",
+    "recompute_named",
+    "recompute_preferred",
+    "recompute_values",
+    "split_over_time",
+    "step_value_names",
 ]

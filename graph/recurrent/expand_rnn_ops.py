@@ -42,13 +42,13 @@ _PARAMETERS: Mapping[str, tuple[float | None, float | None]] = MappingProxyType(
 )
 
 
-def expanded(graph: Graph) -> Graph:
+def expand_rnns(graph: Graph) -> Graph:
     """`graph` with every LSTM, GRU and RNN as a Scan; those without types, or differentiated already, stay."""
     named = {node.annotations.get("gradient_of") for node in graph.nodes}
     gone = {n for n, node in enumerate(graph.nodes) if node.name not in named and _can_be_expanded(graph, node)}
     if not gone:
         return graph
-    builder = Builder.onto(replace(graph, nodes=()))
+    builder = Builder.from_graph(replace(graph, nodes=()))
     place: list[int] = []  # node of the graph -> its last node here
     for n, node in enumerate(graph.nodes):
         if n in gone:

@@ -65,7 +65,7 @@ class RecurrentNet:
         """Name -> its last writer among the ops."""
         return {name: n for n, op in enumerate(self.ops) for name in op.outputs if name}
 
-    def read_first(self) -> tuple[str, ...]:
+    def read_before_write(self) -> tuple[str, ...]:
         """Names that are read before any op writes them, in order."""
         found: dict[str, None] = {}
         made: set[str] = set()
@@ -94,7 +94,7 @@ class RecurrentNet:
     def references(self) -> tuple[str, ...]:
         """Names the step reads from outside that are neither linked nor the step counter: inferred."""
         linked = {link.inner for link in self.links} | {self.timestep}
-        return tuple(name for name in self.read_first() if name not in linked)
+        return tuple(name for name in self.read_before_write() if name not in linked)
 
     def checked(self) -> RecurrentNet:
         """The net itself. Raises BadGraph with up to ten findings."""
@@ -106,7 +106,7 @@ class RecurrentNet:
 
     def _check_links(self, findings: Findings) -> None:
         known = {*self.buffers, *self.sequences}
-        made, given, writers = self.written(), set(self.read_first()), self.writers()
+        made, given, writers = self.written(), set(self.read_before_write()), self.writers()
         if not self.sequences:
             findings.add(
                 "no_sequence",
@@ -167,12 +167,12 @@ def check_recompute(net: RecurrentNet, findings: Findings) -> None:
     made, listed = net.written(), set(net.recompute)
     for name in net.recompute:
         if name not in made:
-            unknown_name(net.name, name, findings)
+            add_unknown_name(net.name, name, findings)
     for op in net.ops:
         check_declared(net.name, op.type, op.outputs, listed, findings)
 
 
-def unknown_name(net: str, name: str, findings: Findings) -> None:
+def add_unknown_name(net: str, name: str, findings: Findings) -> None:
     findings.add(
         "recompute_unknown",
         f"{net}.recompute",
@@ -197,7 +197,7 @@ def check_declared(net: str, op: str, outputs: Collection[str], listed: Collecti
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class RecurrentState:
     """One state of an ordinary cell: `inner` at step t is what `output` was at step t - 1."""
 
     inner: str
@@ -205,11 +205,11 @@ class State:
     output: str
 
 
-def cell(
+def cell_net(
     name: str,
     ops: Iterable[StepOp],
     sequences: Mapping[str, str],
-    states: Sequence[State],
+    states: Sequence[RecurrentState],
     outputs: Sequence[str] = (),
     *,
     timestep: str | None = None,

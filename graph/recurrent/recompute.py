@@ -7,30 +7,30 @@ from collections.abc import Collection
 from graph.analysis.aliasing import is_view
 from graph.errors import BadGraph, Findings, quoted
 from graph.ir import Graph
-from graph.loop_remat import Joint, Pair, joints_of, with_saved
-from graph.recurrent.net import check_declared, unknown_name
+from graph.loop_remat import BodyPair, JointGraph, joint_graphs, with_saved_values
+from graph.recurrent.net import add_unknown_name, check_declared
 from graph.recurrent.step_graph import STEP_OP, written_by
-from graph.recurrent.tables import backward_nodes, pair_of
+from graph.recurrent.tables import backward_scans, scan_pair
 
 
-def recomputed(graph: Graph, node: str, names: Collection[str]) -> Graph:
+def recompute_values(graph: Graph, node: str, names: Collection[str]) -> Graph:
     """`graph`, differentiated, with the values `names` of the step of `node` made again on the way back.
 
     A name stands for every version of it: an op that writes one runs again, in the order of the step.
     What those ops read and is not listed is held. A state keeps its value. Raises BadGraph for a name
     nobody writes, and for outputs that are not listed beside one that is.
     """
-    pair = pair_called(graph, node)
-    (joint,) = joints_of(graph, pair)
-    return _keeping_all_but(graph, pair, joint, rerun_values(joint, node, names))
+    pair = find_scan_pair(graph, node)
+    (joint,) = joint_graphs(graph, pair)
+    return _keeping_all_but(graph, pair, joint, recomputed_values(joint, node, names))
 
 
-def as_preferred(graph: Graph) -> Graph:
+def recompute_preferred(graph: Graph) -> Graph:
     """`graph`, differentiated, with every net making again what the ops of its step marked `prefer` make."""
-    back = backward_nodes(graph)
+    back = backward_scans(graph)
     for name in [node.name for node in graph.nodes if node.op == "Scan" and node.name in back]:
-        pair = pair_called(graph, name)
-        (joint,) = joints_of(graph, pair)
+        pair = find_scan_pair(graph, name)
+        (joint,) = joint_graphs(graph, pair)
         nodes = joint.graph.nodes[: joint.split]
         again = {v for each in nodes if each.recompute == "prefer" for v in each.writes}
         if again:
@@ -38,10 +38,10 @@ def as_preferred(graph: Graph) -> Graph:
     return graph
 
 
-def pair_called(graph: Graph, node: str) -> Pair:
+def find_scan_pair(graph: Graph, node: str) -> BodyPair:
     """The Scan called `node` and the one that goes back through it. Raises BadGraph."""
     number = {each.name: n for n, each in enumerate(graph.nodes)}
-    back = backward_nodes(graph).get(node)
+    back = backward_scans(graph).get(node)
     if node not in number or back is None:
         raise BadGraph.one(
             "undefined_value",
@@ -50,18 +50,18 @@ def pair_called(graph: Graph, node: str) -> Pair:
             "a recurrent net that is differentiated",
             "differentiate the graph first, and name its Scan",
         )
-    return pair_of(graph, number[node], back)
+    return scan_pair(graph, number[node], back)
 
 
-def _keeping_all_but(graph: Graph, pair: Pair, joint: Joint, again: Collection[int]) -> Graph:
+def _keeping_all_but(graph: Graph, pair: BodyPair, joint: JointGraph, again: Collection[int]) -> Graph:
     """The graph with the pair saving what the way back needs, but neither these values nor views."""
     inside = joint.graph
     shown = {v for each in inside.nodes[: joint.split] if is_view(inside, each) for v in each.writes}
     keep = [inside.values[v].name for v in range(joint.forward_values) if v not in shown and v not in again]
-    return with_saved(graph, pair, keep)
+    return with_saved_values(graph, pair, keep)
 
 
-def rerun_values(joint: Joint, node: str, names: Collection[str]) -> set[int]:
+def recomputed_values(joint: JointGraph, node: str, names: Collection[str]) -> set[int]:
     """Values of the forward body that the listed names stand for, with all that their ops make on the way."""
     inside, listed = joint.graph, set(names)
     again: set[int] = set()
@@ -74,12 +74,12 @@ def rerun_values(joint: Joint, node: str, names: Collection[str]) -> set[int]:
             again.update(each.writes)
             check_declared(node, str(each.annotations.get(STEP_OP, {}).get("type", each.op)), outputs, listed, findings)
     for name in sorted(listed - known):
-        unknown_name(node, name, findings)
+        add_unknown_name(node, name, findings)
     findings.settle()
     return again
 
 
-def names_in_steps(graph: Graph) -> set[str]:
+def step_value_names(graph: Graph) -> set[str]:
     """What the steps of recurrent nets write, by name."""
     return {
         name
@@ -90,12 +90,12 @@ def names_in_steps(graph: Graph) -> set[str]:
     }
 
 
-def recomputed_where_named(graph: Graph, names: Collection[str]) -> Graph:
+def recompute_named(graph: Graph, names: Collection[str]) -> Graph:
     """`graph` with each net that is differentiated making again those of the names that its step writes."""
-    back = backward_nodes(graph)
+    back = backward_scans(graph)
     for node in [node for node in graph.nodes if node.op == "Scan" and node.name in back]:
         body = node.bodies["body"].graph
         own = {name for each in body.nodes for name in written_by(body, each)}
         if own.intersection(names):
-            graph = recomputed(graph, node.name, own.intersection(names))
+            graph = recompute_values(graph, node.name, own.intersection(names))
     return graph

@@ -11,20 +11,20 @@ from collections.abc import Iterator
 
 from graph.analysis.aliasing import is_view
 from graph.ir import ABSENT, Graph, Node, consumers, producers
-from graph.ops.control_flow import Trips
+from graph.ops.control_flow import LoopInterface
 from graph.recurrent.step_graph import STEP_OP, written_by
 
-UNITS = {"remat::LSTMUnit": 2, "remat::GRUUnit": 1}  # unit -> which input the gates are
-PRODUCTS = frozenset({"Gemm", "MatMul", "remat::MatMul", "Conv"})
-GATING = frozenset({"Sigmoid", "Tanh", "HardSigmoid"})
-CHEAP = frozenset(
+GATE_INPUTS = {"remat::LSTMUnit": 2, "remat::GRUUnit": 1}  # unit -> which input the gates are
+PRODUCT_OPS = frozenset({"Gemm", "MatMul", "remat::MatMul", "Conv"})
+GATE_ACTIVATIONS = frozenset({"Sigmoid", "Tanh", "HardSigmoid"})
+CHEAP_OPS = frozenset(
     {"Add", "Sum", "Mul", "Sub", "Split", "Concat", "Slice", "Reshape", "Squeeze", "Unsqueeze", "Transpose"}
 )
 
 
-def hints(scan: Node) -> dict[str, list[str]]:
+def recompute_hints(scan: Node) -> dict[str, list[str]]:
     """Names the step of a Scan writes, by what they are: `gates` and `attention`; each may be a recompute list."""
-    trips = Trips.of(scan)
+    trips = LoopInterface.of(scan)
     body = trips.body.graph
     states = {trips.state_out(i) for i in range(trips.states)}
     found = {"gates": _closed(body, _gates(body), states), "attention": _closed(body, _attention(body), states)}
@@ -36,9 +36,9 @@ def _gates(body: Graph) -> set[int]:
     producer = producers(body)
     found: set[int] = set()
     for n, node in enumerate(body.nodes):
-        if node.op in UNITS:
-            _upwards(body, producer, node.inputs[UNITS[node.op]], found)
-        elif node.op in GATING:
+        if node.op in GATE_INPUTS:
+            _upwards(body, producer, node.inputs[GATE_INPUTS[node.op]], found)
+        elif node.op in GATE_ACTIVATIONS:
             found.add(n)
             _upwards(body, producer, node.inputs[0], found)
     return found
@@ -52,9 +52,9 @@ def _upwards(body: Graph, producer: list[int], v: int, found: set[int]) -> None:
         if n < 0 or n in found:
             continue
         node = body.nodes[n]
-        if node.op in PRODUCTS:
+        if node.op in PRODUCT_OPS:
             found.add(n)
-        elif node.op in CHEAP:
+        elif node.op in CHEAP_OPS:
             found.add(n)
             waiting += [w for w in node.inputs if w != ABSENT]
 
@@ -81,13 +81,16 @@ def _before(body: Graph, producer: list[int], node: Node) -> Iterator[int]:
         if n < 0 or n in seen:
             continue
         before = body.nodes[n]
-        if before.op not in CHEAP | GATING | PRODUCTS | {"Relu", "Exp", "Div", "ReduceSum"} and not is_view(
-            body, before
-        ):
+        if before.op not in CHEAP_OPS | GATE_ACTIVATIONS | PRODUCT_OPS | {
+            "Relu",
+            "Exp",
+            "Div",
+            "ReduceSum",
+        } and not is_view(body, before):
             continue
         seen.add(n)
         yield n
-        behind = products + (before.op in PRODUCTS)
+        behind = products + (before.op in PRODUCT_OPS)
         if behind < 2:
             waiting += [(w, behind) for w in before.inputs if w != ABSENT]
 
@@ -98,11 +101,11 @@ def _behind(body: Graph, readers: list[list[int]], node: Node) -> Iterator[int]:
     while waiting:
         for n in readers[waiting.pop()]:
             after = body.nodes[n]
-            if n in seen or (after.op not in CHEAP | PRODUCTS and not is_view(body, after)):
+            if n in seen or (after.op not in CHEAP_OPS | PRODUCT_OPS and not is_view(body, after)):
                 continue
             seen.add(n)
             yield n
-            if after.op not in PRODUCTS:
+            if after.op not in PRODUCT_OPS:
                 waiting += after.writes
 
 

@@ -18,19 +18,19 @@ from types import MappingProxyType
 import numpy as np
 
 from graph.ir import ABSENT, Graph, Node, Phase, Role, TensorType, Value, consumers
-from graph.ir.names import free_name
-from graph.ir.renumber import on_values
-from graph.loop_remat import Pair
+from graph.ir.names import reserve_name
+from graph.ir.renumber import restrict_values
+from graph.loop_remat import BodyPair
 from graph.loop_remat.joint_body import is_random
-from graph.ops.control_flow import Trips, trips_of
-from graph.recurrent.tables import backward_nodes, pair_of
+from graph.ops.control_flow import LoopInterface, trip_count
+from graph.recurrent.tables import backward_scans, scan_pair
 from graph.validate.check import check
 
 #: Parts a net is cut into at most: each is a task for the planners.
-MOST_PARTS = 128
+MAX_PARTS = 128
 
 
-def in_parts(graph: Graph, most: int = MOST_PARTS) -> Graph:
+def split_over_time(graph: Graph, most: int = MAX_PARTS) -> Graph:
     """`graph`, differentiated, with every net cut into parts of equal length, at most so many each.
 
     Left whole are nets that nothing goes back through, that draw random numbers, or that run
@@ -38,17 +38,17 @@ def in_parts(graph: Graph, most: int = MOST_PARTS) -> Graph:
     """
     for name in [node.name for node in graph.nodes if node.op == "Scan"]:
         number = {node.name: n for n, node in enumerate(graph.nodes)}
-        back = backward_nodes(graph).get(name)
+        back = backward_scans(graph).get(name)
         if back is None or not _can_be_cut(graph, number[name], back):
             continue
-        steps = trips_of(graph.values, graph.nodes[number[name]]).most or 0
+        steps = trip_count(graph.values, graph.nodes[number[name]]).most or 0
         length = -(-steps // most)
         if length < steps:
-            graph = cut(graph, pair_of(graph, number[name], back), length)
+            graph = split_pair(graph, scan_pair(graph, number[name], back), length)
     return graph
 
 
-def cut(graph: Graph, pair: Pair, length: int) -> Graph:
+def split_pair(graph: Graph, pair: BodyPair, length: int) -> Graph:
     """`graph` with the two Scans of the pair cut into parts of `length` steps, the last one being shorter."""
     result = _Cutting(graph, pair, length).result()
     check(result)
@@ -61,12 +61,12 @@ def _can_be_cut(graph: Graph, forward: int, backward: int) -> bool:
     if back.op != "Scan" or is_random(out) or is_random(back) or out.in_place or back.in_place:
         return False
     for node, way in ((out, 0), (back, 1)):
-        trips = Trips.of(node)
+        trips = LoopInterface.of(node)
         axes = (*trips.input_axes(), *trips.output_axes())
         ways = (*trips.input_directions(), *trips.output_directions())
         if any(axes) or any(each != way for each in ways):
             return False
-    return trips_of(graph.values, out) == trips_of(graph.values, back)
+    return trip_count(graph.values, out) == trip_count(graph.values, back)
 
 
 @dataclass(slots=True)
@@ -82,9 +82,9 @@ class _Part:
 class _Cutting:
     """One pair being cut."""
 
-    def __init__(self, graph: Graph, pair: Pair, length: int):
+    def __init__(self, graph: Graph, pair: BodyPair, length: int):
         self.graph, self.pair = graph, pair
-        self.steps = trips_of(graph.values, graph.nodes[pair.forward]).most or 0
+        self.steps = trip_count(graph.values, graph.nodes[pair.forward]).most or 0
         bounds = [*range(0, self.steps, length), self.steps]
         self.parts = [_Part(begin, end) for begin, end in pairwise(bounds)]
         self.values = list(graph.values)
@@ -103,12 +103,12 @@ class _Cutting:
 
     def _forward(self) -> list[Node]:
         node = self.graph.nodes[self.pair.forward]
-        trips = Trips.of(node)
+        trips = LoopInterface.of(node)
         made: list[Node] = []
         states = list(node.inputs[: trips.states])
         stacks = node.outputs[trips.states :]
         for i, part in enumerate(self.parts):
-            sequences = [self._rows(v, part, f"{node.name}/{i}", node.phase, made) for v in sequences_of(trips)]
+            sequences = [self._rows(v, part, f"{node.name}/{i}", node.phase, made) for v in scanned_values(trips)]
             part.stacks = {v: self._like(v, f"{node.name}/{i}", part) for v in stacks if v != ABSENT}
             outputs = self._states(node, trips, i, i == len(self.parts) - 1)
             outputs += [ABSENT if v == ABSENT else part.stacks[v] for v in stacks]
@@ -124,14 +124,14 @@ class _Cutting:
 
     def _backward(self) -> list[Node]:
         node = self.graph.nodes[self.pair.backward]
-        trips = Trips.of(node)
+        trips = LoopInterface.of(node)
         made: list[Node] = []
         states = list(node.inputs[: trips.states])
         parts: dict[int, list[int]] = {v: [] for v in node.outputs[trips.states :] if v != ABSENT}
         for i, part in reversed(list(enumerate(self.parts))):
             sequences = [
                 part.stacks[v] if v in part.stacks else self._rows(v, part, f"{node.name}/{i}", node.phase, made)
-                for v in sequences_of(trips)
+                for v in scanned_values(trips)
             ]
             outputs = self._states(node, trips, i, i == 0)
             for v in node.outputs[trips.states :]:
@@ -145,7 +145,7 @@ class _Cutting:
         made += [self._joined(v, rows[::-1], node) for v, rows in parts.items()]
         return made
 
-    def _states(self, node: Node, trips: Trips, i: int, last: bool) -> list[int]:
+    def _states(self, node: Node, trips: LoopInterface, i: int, last: bool) -> list[int]:
         """States a part leaves; the last part leaves those of the whole."""
         if last:
             return [*node.outputs[: trips.states], *[ABSENT] * (trips.states - len(node.outputs))]
@@ -156,7 +156,7 @@ class _Cutting:
         ]
 
     def _piece(self, node: Node, i: int, inputs: Sequence[int], outputs: Sequence[int]) -> Node:
-        name = free_name(f"{node.name}/{i}", self.names, "/part")
+        name = reserve_name(f"{node.name}/{i}", self.names, "/part")
         return replace(node, name=name, inputs=tuple(inputs), outputs=tuple(outputs), after=node.after)
 
     def _rows(self, v: int, part: _Part, prefix: str, phase: Phase, made: list[Node]) -> int:
@@ -169,14 +169,14 @@ class _Cutting:
             self._value(f"{prefix}/{word}", TensorType("int64", (1,)), Role.CONSTANT, np.array([number], np.int64))
             for word, number in (("begin", part.begin), ("end", part.end), ("axis", 0))
         ]
-        name = free_name(f"{prefix}/{value.name}", self.names, "/part")
+        name = reserve_name(f"{prefix}/{value.name}", self.names, "/part")
         out = self._value(name, _cut_type(value, part))
         made.append(Node(name, "Slice", (v, *ends), (out,), phase=phase))
         return out
 
     def _joined(self, v: int, rows: Sequence[int], node: Node) -> Node:
         """The whole value from its parts in the order of time."""
-        name = free_name(f"{node.name}/all/{self.graph.values[v].name}", self.names, "/part")
+        name = reserve_name(f"{node.name}/all/{self.graph.values[v].name}", self.names, "/part")
         return Node(name, "Concat", tuple(rows), (v,), MappingProxyType({"axis": 0}), phase=node.phase)
 
     def _like(self, v: int, prefix: str, part: _Part) -> int:
@@ -186,7 +186,7 @@ class _Cutting:
     def _value(
         self, name: str, type: TensorType | None, role: Role = Role.ACTIVATION, data: np.ndarray | None = None
     ) -> int:
-        self.values.append(Value(free_name(name, self.names, "/part"), type, role, data=data))
+        self.values.append(Value(reserve_name(name, self.names, "/part"), type, role, data=data))
         return len(self.values) - 1
 
     def _dense(self, nodes: Sequence[Node]) -> Graph:
@@ -194,10 +194,10 @@ class _Cutting:
         graph = self.graph
         written = {v for node in nodes for v in node.writes}
         stay = [v for v, value in enumerate(self.values) if value.role is not Role.ACTIVATION or v in written]
-        return on_values(graph, stay, nodes, self.values)
+        return restrict_values(graph, stay, nodes, self.values)
 
 
-def sequences_of(trips: Trips) -> list[int]:
+def scanned_values(trips: LoopInterface) -> list[int]:
     """Values outside that are scanned."""
     return [trips.sequence(k) for k in range(trips.scanned)]
 

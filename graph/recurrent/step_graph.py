@@ -8,27 +8,33 @@ from types import MappingProxyType
 
 from graph.builder.builder import Builder
 from graph.errors import BadGraph, quoted
-from graph.formats.shared.op_table import Table, Translation
+from graph.formats.shared.op_table import OpTable, Translation
 from graph.ir import ABSENT, Graph, Node
-from graph.ir.renumber import renumbered
-from graph.ops.registry import known
+from graph.ir.renumber import remap_node
+from graph.ops.registry import find_op
 from graph.recurrent.net import StepOp
 
 #: What a name is that no op of the step has written yet.
-Outside = Callable[[str], int]
+ResolveName = Callable[[str], int]
 
 #: Annotation of a value: the name of the step it is a version of. Of a node: the op of the step it belongs to.
 BLOB, STEP_OP = "blob", "step_op"
 
 
-class Step:
+class StepBuilder:
     """Ops added to a body one after the other; `prefix` goes before the names of what they write.
 
     Ops that write a name in `again` are marked as preferably made again.
     """
 
     def __init__(
-        self, body: Builder, table: Table | None, outside: Outside, *, again: Collection[str] = (), prefix: str = ""
+        self,
+        body: Builder,
+        table: OpTable | None,
+        outside: ResolveName,
+        *,
+        again: Collection[str] = (),
+        prefix: str = "",
     ):
         self.body, self.table, self.outside, self.prefix, self.again = body, table, outside, prefix, frozenset(again)
         self.current: dict[str, int] = {}  # name -> its latest value
@@ -67,7 +73,7 @@ class Step:
                 self.bind(name, v)
 
     def _plain(self, op: StepOp, inputs: Sequence[int]) -> tuple[int, ...]:
-        if known(op.type) is None:
+        if find_op(op.type) is None:
             raise BadGraph.one(
                 "unsupported_op",
                 f"{self.body.name}",
@@ -83,7 +89,7 @@ class Step:
             attributes=op.attributes,
         )
 
-    def _translated(self, table: Table, op: StepOp, inputs: Sequence[int]) -> tuple[int, ...]:
+    def _translated(self, table: OpTable, op: StepOp, inputs: Sequence[int]) -> tuple[int, ...]:
         types = [None if v == ABSENT else self.body.values[v].type for v in inputs]
         name = op.outputs[0] if op.outputs else op.type
         found = table.translate(
@@ -97,10 +103,12 @@ class Step:
                 "an op that has a counterpart here",
                 "write the step in other ops",
             )
-        return inlined(self.body, found, inputs, [self.prefix + name if name else "" for name in op.outputs])
+        return inline_translation(self.body, found, inputs, [self.prefix + name if name else "" for name in op.outputs])
 
 
-def inlined(builder: Builder, part: Translation, given: Sequence[int], names: Sequence[str]) -> tuple[int, ...]:
+def inline_translation(
+    builder: Builder, part: Translation, given: Sequence[int], names: Sequence[str]
+) -> tuple[int, ...]:
     """Values of the builder that hold the outputs of a translated op; they get the names."""
     place = {inner: v for inner, v in zip(part.inputs, given, strict=True) if inner is not None}
     named = {v: name for v, name in zip(part.outputs, names, strict=False) if v is not None and name}
@@ -122,7 +130,7 @@ def inlined(builder: Builder, part: Translation, given: Sequence[int], names: Se
 
 
 def _moved(node: Node, place: dict[int, int], first: int) -> Node:
-    return renumbered(node, place.__getitem__, after=tuple(first + n for n in node.after))
+    return remap_node(node, place.__getitem__, after=tuple(first + n for n in node.after))
 
 
 def written_by(body: Graph, node: Node) -> list[str]:

@@ -14,16 +14,16 @@ from graph.analysis.aliasing import is_view, storage_roots
 from graph.analysis.cost import workspace_of
 from graph.errors import BadGraph, quoted
 from graph.ir import ABSENT, Graph, Node, consumers
-from graph.loop_remat import Joint, Pair, joints_of
-from graph.loop_remat.joint_body import BACK
-from graph.ops.control_flow import Trips, trips_of
-from graph.recurrent.recompute_presets import hints
+from graph.loop_remat import BodyPair, JointGraph, joint_graphs
+from graph.loop_remat.joint_body import BACKWARD_SUFFIX
+from graph.ops.control_flow import LoopInterface, trip_count
+from graph.recurrent.recompute_presets import recompute_hints
 from graph.recurrent.step_graph import BLOB, STEP_OP
-from graph.recurrent.to_scan import NOTE
+from graph.recurrent.to_scan import NET_ANNOTATION
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class SavedStepValue:
     """One value of the step that is kept for the way back, a row a step."""
 
     name: str  # in the step
@@ -55,12 +55,12 @@ class BackwardStep:
     node: str
     ops: tuple[BackwardOp, ...]
     links: tuple[tuple[str, str, int], ...]  # (gradient in the step, gradient of a buffer or sequence, offset)
-    held: tuple[Held, ...]
+    held: tuple[SavedStepValue, ...]
     made_again: tuple[str, ...]  # names of the step
 
 
 @dataclass(frozen=True, slots=True)
-class Recurrence:
+class RecurrenceInfo:
     """One recurrent net of a graph."""
 
     node: str
@@ -118,9 +118,9 @@ def _backward_dict(back: BackwardStep) -> dict[str, Any]:
     }
 
 
-def recurrences(graph: Graph) -> tuple[Recurrence, ...]:
+def describe_recurrences(graph: Graph) -> tuple[RecurrenceInfo, ...]:
     """The recurrent nets of a graph, those inside bodies left out."""
-    back = backward_nodes(graph)
+    back = backward_scans(graph)
     return tuple(
         _Reading(graph, n, back.get(node.name)).recurrence()
         for n, node in enumerate(graph.nodes)
@@ -128,9 +128,9 @@ def recurrences(graph: Graph) -> tuple[Recurrence, ...]:
     )
 
 
-def recurrence_of(graph: Graph, name: str) -> Recurrence:
+def describe_recurrence(graph: Graph, name: str) -> RecurrenceInfo:
     """The recurrent net called `name`. Raises BadGraph where there is none."""
-    found = {each.node: each for each in recurrences(graph)}
+    found = {each.node: each for each in describe_recurrences(graph)}
     if name not in found:
         raise BadGraph.one(
             "undefined_value",
@@ -142,14 +142,14 @@ def recurrence_of(graph: Graph, name: str) -> Recurrence:
     return found[name]
 
 
-def pair_of(graph: Graph, forward: int, backward: int) -> Pair:
+def scan_pair(graph: Graph, forward: int, backward: int) -> BodyPair:
     """The pair of two Scans, whether or not anything is saved between them."""
     readers, handed_out = consumers(graph), set(graph.outputs)
     only = (v for v in graph.nodes[forward].writes if readers[v] == [backward] and v not in handed_out)
-    return Pair(forward, backward, tuple(only))
+    return BodyPair(forward, backward, tuple(only))
 
 
-def backward_nodes(graph: Graph) -> dict[str, int]:
+def backward_scans(graph: Graph) -> dict[str, int]:
     """Forward node's name -> the Scan that goes back through it; the first where there are several."""
     found: dict[str, int] = {}
     for n, node in enumerate(graph.nodes):
@@ -164,14 +164,14 @@ class _Reading:
     def __init__(self, graph: Graph, n: int, back: int | None):
         self.graph, self.n, self.back = graph, n, back
         self.node = graph.nodes[n]
-        self.trips = Trips.of(self.node)
+        self.trips = LoopInterface.of(self.node)
         self.body = self.trips.body.graph
-        self.steps = trips_of(graph.values, self.node).most or 0
-        self.note = self.node.annotations.get(NOTE) or self._inferred()
+        self.steps = trip_count(graph.values, self.node).most or 0
+        self.note = self.node.annotations.get(NET_ANNOTATION) or self._inferred()
 
-    def recurrence(self) -> Recurrence:
+    def recurrence(self) -> RecurrenceInfo:
         note = self.note
-        return Recurrence(
+        return RecurrenceInfo(
             self.node.name,
             self.steps,
             tuple(note["sequences"]),
@@ -182,7 +182,7 @@ class _Reading:
             tuple((a, b, int(c)) for a, b, c in note["aliases"]),
             workspace_of(self.graph, self.node),
             None if self.back is None else self._backward(self.back),
-            hints(self.node),
+            recompute_hints(self.node),
         )
 
     def _inferred(self) -> Mapping[str, Any]:
@@ -227,10 +227,12 @@ class _Reading:
         return found
 
     def _backward(self, back: int) -> BackwardStep:
-        (joint,) = joints_of(self.graph, pair_of(self.graph, self.n, back))
+        (joint,) = joint_graphs(self.graph, scan_pair(self.graph, self.n, back))
         names = _Names(joint)
         held = tuple(
-            Held(names.of(v), "state" if v in joint.states else "step", joint.graph.values[v].nbytes, self.steps)
+            SavedStepValue(
+                names.of(v), "state" if v in joint.states else "step", joint.graph.values[v].nbytes, self.steps
+            )
             for v in joint.saved
         )
         ops = tuple(names.rows())
@@ -239,9 +241,9 @@ class _Reading:
             self.graph.nodes[back].name, ops, tuple(self._backward_links(joint, names)), held, tuple(again)
         )
 
-    def _backward_links(self, joint: Joint, names: _Names) -> Iterator[tuple[str, str, int]]:
+    def _backward_links(self, joint: JointGraph, names: _Names) -> Iterator[tuple[str, str, int]]:
         """Gradients of states at the offsets of what they are gradients of, then those of sequence elements."""
-        back = Trips.of(self.graph.nodes[self.back or 0])
+        back = LoopInterface.of(self.graph.nodes[self.back or 0])
         buffers, left = list(self.note["states"]), list(range(self.trips.states))
         read = {outer: offset for _, outer, offset, _ in reversed(self.note["links"])}
         ahead = {outer: offset for _, outer, offset, _ in sorted(self.note["links"], key=lambda link: link[2])}
@@ -274,7 +276,7 @@ def _is_gradient_of(name: str, value: str) -> bool:
 class _Names:
     """Names of the step for the values of a joint graph: views share the name of what they show."""
 
-    def __init__(self, joint: Joint):
+    def __init__(self, joint: JointGraph):
         self.joint, graph = joint, joint.graph
         self.root = storage_roots(graph)
         self.name: dict[int, str] = {}
@@ -325,6 +327,6 @@ class _Names:
 
 def _plain(name: str) -> str:
     """The name without what made it free."""
-    while name.endswith(BACK):
-        name = name.removesuffix(BACK)
+    while name.endswith(BACKWARD_SUFFIX):
+        name = name.removesuffix(BACKWARD_SUFFIX)
     return name

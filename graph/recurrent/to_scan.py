@@ -19,13 +19,13 @@ import numpy as np
 from graph.builder.builder import Builder
 from graph.builder.emit import Emit
 from graph.errors import BadGraph, quoted
-from graph.formats.shared.op_table import Table
+from graph.formats.shared.op_table import OpTable
 from graph.ir import Body, Graph, Phase, Role, TensorType, Val
 from graph.recurrent.net import Link, RecurrentNet
-from graph.recurrent.step_graph import Step
+from graph.recurrent.step_graph import StepBuilder
 
 #: Annotation of the Scan: what `tables.py` reads.
-NOTE = "recurrent"
+NET_ANNOTATION = "recurrent"
 
 
 def add_recurrent(
@@ -33,7 +33,7 @@ def add_recurrent(
     net: RecurrentNet,
     given: Mapping[str, int],
     *,
-    table: Table | None = None,
+    table: OpTable | None = None,
     fetched: Sequence[str] = (),
 ) -> dict[str, int]:
     """Add the net to a graph; value by name of every alias, and of each name of the step in `fetched`.
@@ -71,14 +71,19 @@ class _Scanning:
     """One net being added."""
 
     def __init__(
-        self, builder: Builder, net: RecurrentNet, given: Mapping[str, int], table: Table | None, fetched: Sequence[str]
+        self,
+        builder: Builder,
+        net: RecurrentNet,
+        given: Mapping[str, int],
+        table: OpTable | None,
+        fetched: Sequence[str],
     ):
         self.outer, self.net, self.given, self.fetched = builder, net, given, tuple(fetched)
         self.emit = Emit(builder, net.name, Phase.FORWARD)
         self.body = Builder(f"{net.name}/step", builder.opset)
         self.inner = Emit(self.body, net.name, Phase.FORWARD)
         self.captures: list[tuple[int, int]] = []
-        self.step = Step(self.body, table, self._outside, again=net.recompute)
+        self.step = StepBuilder(self.body, table, self._outside, again=net.recompute)
         self.read_links = {link.inner: link for link in net.readers()}
         self.states: dict[str, _State] = {}
         self.stacked: list[_State] = []  # those whose history is shown
@@ -134,7 +139,7 @@ class _Scanning:
             types=[*types[: len(carried)], *stacks],
             attributes={"num_scan_inputs": len(sequences)},
             bodies=MappingProxyType({"body": Body(graph, tuple(self.captures))}),
-            annotations=MappingProxyType({NOTE: note_of(net)}),
+            annotations=MappingProxyType({NET_ANNOTATION: net_annotation(net)}),
         )
         vals = [self.emit.val(v) for v in made]
         finals = {state.buffer: val for state, val in zip(carried, vals, strict=False)}
@@ -165,8 +170,8 @@ class _Scanning:
             return final
         assert history is not None
         if start >= n:
-            return history if start == n else sliced(self.emit, history, start - n, steps)
-        return self.emit.op("Concat", sliced(self.emit, state.initial, start, n), history, axis=0)  # type: ignore[no-any-return]
+            return history if start == n else slice_steps(self.emit, history, start - n, steps)
+        return self.emit.op("Concat", slice_steps(self.emit, state.initial, start, n), history, axis=0)  # type: ignore[no-any-return]
 
     def _called(self, x: Val, name: str) -> int:
         """A value of that name that holds `x`."""
@@ -193,18 +198,18 @@ class _Scanning:
     def _oldest(self, state: _State) -> Val:
         """The positions the first step is given."""
         whole = state.initial_steps
-        return state.initial if not state.low else sliced(self.emit, state.initial, state.low, whole)
+        return state.initial if not state.low else slice_steps(self.emit, state.initial, state.low, whole)
 
     def _elements(self) -> tuple[list[Val], list[int]]:
         """(what is scanned outside, formal inputs of the body): sequences under their windows, then step numbers."""
         links = [link for link in self.net.readers() if link.outer in self.net.sequences]
         wholes = {name: self.emit.val(self._given(name)) for name in self.net.sequences}
-        count = steps_of(self.net, self.emit, self.given)
+        count = count_steps(self.net, self.emit, self.given)
         sequences, elements = [], []
         for link in links:
             whole, parts = wholes[link.outer], []
             for k in range(link.offset, link.offset + link.window):
-                short = whole if whole.shape[0] == count else sliced(self.emit, whole, k, k + count)
+                short = whole if whole.shape[0] == count else slice_steps(self.emit, whole, k, k + count)
                 sequences.append(short)
                 elements.append(self._element(link.inner, whole))
                 parts.append(self._leading(elements[-1], link.inner if link.window == 1 else f"{link.inner}/{k}"))
@@ -252,7 +257,11 @@ class _Scanning:
         old = None
         if begin < carried:
             x = self.inner.val(self.carry[link.outer])
-            old = x if (begin, min(end, carried)) == (0, carried) else sliced(self.inner, x, begin, min(end, carried))
+            old = (
+                x
+                if (begin, min(end, carried)) == (0, carried)
+                else slice_steps(self.inner, x, begin, min(end, carried))
+            )
         if end <= carried:
             assert old is not None
             return old.id
@@ -293,11 +302,11 @@ class _Scanning:
         new = self._written(state)
         if state.carried.shape[0] == 1:
             return new
-        old = sliced(self.inner, self.inner.val(self.carry[state.buffer]), 1, state.carried.shape[0])
+        old = slice_steps(self.inner, self.inner.val(self.carry[state.buffer]), 1, state.carried.shape[0])
         return self._joined([old, new], f"{state.buffer}/carried")
 
     def _named(self, name: str) -> int:
-        if name not in self.step.current and name not in {*self.net.read_first(), *self.read_links}:
+        if name not in self.step.current and name not in {*self.net.read_before_write(), *self.read_links}:
             raise BadGraph.one(
                 "undefined_value",
                 f"{self.net.name}.fetched",
@@ -341,7 +350,7 @@ def initial_value(net: RecurrentNet, emit: Emit, given: Mapping[str, int], name:
     return emit.reshape(x, (1, *x.shape)) if x.rank == 2 else x
 
 
-def steps_of(net: RecurrentNet, emit: Emit, given: Mapping[str, int]) -> int:
+def count_steps(net: RecurrentNet, emit: Emit, given: Mapping[str, int]) -> int:
     """How many steps the sequences allow, under the windows they are seen by. Raises BadGraph."""
     wholes = {name: emit.val(given_value(net, given, name)) for name in net.sequences}
     ahead = dict.fromkeys(wholes, 0)
@@ -361,12 +370,12 @@ def steps_of(net: RecurrentNet, emit: Emit, given: Mapping[str, int]) -> int:
     return steps.pop()
 
 
-def sliced(e: Emit, x: Val, begin: int, end: int) -> Val:
+def slice_steps(e: Emit, x: Val, begin: int, end: int) -> Val:
     """Positions begin .. end - 1 along axis 0."""
     return e.op("Slice", x, e.ints([begin]), e.ints([end]), e.ints([0]), e.ints([1]))  # type: ignore[no-any-return]
 
 
-def note_of(net: RecurrentNet) -> Mapping[str, Any]:
+def net_annotation(net: RecurrentNet) -> Mapping[str, Any]:
     """The net in JSON's terms, for the annotation of its node."""
     return {
         "sequences": list(net.sequences),

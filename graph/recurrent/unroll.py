@@ -9,17 +9,17 @@ import numpy as np
 from graph.builder.builder import Builder
 from graph.builder.emit import Emit
 from graph.errors import BadGraph, quoted
-from graph.formats.shared.op_table import Table
+from graph.formats.shared.op_table import OpTable
 from graph.ir import Phase, Val
 from graph.recurrent.net import Link, RecurrentNet
-from graph.recurrent.step_graph import Step
-from graph.recurrent.to_scan import initial_value, sliced, steps_of
+from graph.recurrent.step_graph import StepBuilder
+from graph.recurrent.to_scan import count_steps, initial_value, slice_steps
 
-MOST_NODES = 1_000_000
+MAX_NODES = 1_000_000
 
 
 def add_unrolled(
-    builder: Builder, net: RecurrentNet, given: Mapping[str, int], *, table: Table | None = None
+    builder: Builder, net: RecurrentNet, given: Mapping[str, int], *, table: OpTable | None = None
 ) -> dict[str, int]:
     """Add the net to a graph as plain nodes; value by name of every alias. The counterpart of `add_recurrent`.
 
@@ -27,20 +27,20 @@ def add_unrolled(
     """
     net = net.checked()
     emit = Emit(builder, net.name, Phase.FORWARD)
-    steps = steps_of(net, emit, given)
-    if steps * len(net.ops) > MOST_NODES:
+    steps = count_steps(net, emit, given)
+    if steps * len(net.ops) > MAX_NODES:
         raise BadGraph.one(
             "too_many_nodes",
             net.name,
             f"{steps} steps of {len(net.ops)} ops",
-            f"{MOST_NODES} nodes at most",
+            f"{MAX_NODES} nodes at most",
             "keep the net as a Scan",
         )
     positions = {}
     for buffer, name in net.buffers.items():
         start = initial_value(net, emit, given, name)
         count = start.shape[0]
-        positions[buffer] = [start] if count == 1 else [sliced(emit, start, k, k + 1) for k in range(count)]
+        positions[buffer] = [start] if count == 1 else [slice_steps(emit, start, k, k + 1) for k in range(count)]
     writers = net.writers()
     for t in range(steps):
         step = _step(builder, net, given, table, positions, t)
@@ -63,10 +63,10 @@ def _step(
     builder: Builder,
     net: RecurrentNet,
     given: Mapping[str, int],
-    table: Table | None,
+    table: OpTable | None,
     positions: Mapping[str, list[Val]],
     t: int,
-) -> Step:
+) -> StepBuilder:
     """The ops of step `t` before any is added."""
     emit = Emit(builder, f"{net.name}/{t}", Phase.FORWARD)
     links = {link.inner: link for link in net.readers()}
@@ -82,7 +82,7 @@ def _step(
     def shown(link: Link) -> Val:
         if link.outer not in positions:
             whole = emit.val(given[link.outer])
-            return sliced(emit, whole, t + link.offset, t + link.offset + link.window)
+            return slice_steps(emit, whole, t + link.offset, t + link.offset + link.window)
         rows = positions[link.outer][t + link.offset : t + link.offset + link.window]
         if len(rows) < link.window:  # the last one is what this step has just written
             written = writers[link.outer].inner
@@ -98,5 +98,5 @@ def _step(
             rows = [*rows, emit.reshape(new, (1, *positions[link.outer][0].shape[1:]))]
         return rows[0] if len(rows) == 1 else emit.op("Concat", *rows, axis=0)
 
-    step = Step(builder, table, outside, again=net.recompute, prefix=f"{net.name}/{t}/")
+    step = StepBuilder(builder, table, outside, again=net.recompute, prefix=f"{net.name}/{t}/")
     return step

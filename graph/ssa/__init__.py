@@ -4,13 +4,13 @@
                 ▲                                                       │
                 ╰──────────────────── mutable_document ◀────────────────╯
 
-One table, `Versions`, stands behind all of it. A name given from outside is version 0 and every write adds
+One table, `VersionTable`, stands behind all of it. A name given from outside is version 0 and every write adds
 one, so the first write of a new name is version 1.
 """
 
 from __future__ import annotations
 
-from graph.ssa.to_ssa import single_definition
-from graph.ssa.version_table import Versions, versions_of, versions_of_each
+from graph.ssa.to_ssa import convert_to_ssa
+from graph.ssa.version_table import VersionTable, versions_of, versions_of_each
 
-__all__ = ["Versions", "single_definition", "versions_of", "versions_of_each"]
+__all__ = ["VersionTable", "convert_to_ssa", "versions_of", "versions_of_each"]

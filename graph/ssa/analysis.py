@@ -9,41 +9,41 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from graph.analysis.effects import acts
+from graph.analysis.effects import has_side_effects
 from graph.formats.document.schema import Document, NodeRow
 from graph.ir import EMPTY, Effect, Graph, Role
-from graph.ir.reachability import reached
-from graph.ops.registry import known
+from graph.ir.reachability import reachable_nodes
+from graph.ops.registry import find_op
 from graph.ssa.naming import versions_of_graph, without_name_order
-from graph.ssa.version_table import Place, Versions, versions_of
+from graph.ssa.version_table import OpSlot, VersionTable, versions_of
 
 _ACTING = (Effect.ONCE, Effect.COLLECTIVE)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Analysis:
+class VersionAnalysis:
     """The table of a program and what follows from it; ops and versions by number."""
 
-    table: Versions
-    producers: list[Place | None]  # per version
-    consumers: list[list[Place]]  # per version
+    table: VersionTable
+    producers: list[OpSlot | None]  # per version
+    consumers: list[list[OpSlot]]  # per version
     undefined: list[int]  # versions read although no op makes them, in order of first read
     dead: list[int]  # ops on which no result and no effect depends
     unread: list[int]  # versions that an op writes, nobody reads and that are no result
 
 
-def analysis_of(graph: Graph, start: Mapping[str, int] = EMPTY) -> Analysis:
+def analysis_of(graph: Graph, start: Mapping[str, int] = EMPTY) -> VersionAnalysis:
     """The analysis of a graph, under its names where they are written more than once. O(nodes + reads).
 
     `start` are numbers that names come with.
     """
     graph = without_name_order(graph)
     results = [*graph.outputs, *(gradient for _, gradient in graph.gradients)]
-    acting = [n for n, node in enumerate(graph.nodes) if acts(graph, node)]
+    acting = [n for n, node in enumerate(graph.nodes) if has_side_effects(graph, node)]
     return _analysis(versions_of_graph(graph, start), results, acting, [node.after for node in graph.nodes])
 
 
-def analysis_of_document(document: Document, start: Mapping[str, int] = EMPTY) -> Analysis:
+def analysis_of_document(document: Document, start: Mapping[str, int] = EMPTY) -> VersionAnalysis:
     """The analysis of a program as it was sent: sizes need not be known. `start` as in `versions_of`."""
     table = versions_of(document, start)
     named = [*document.outputs, *document.gradients.values()]
@@ -61,19 +61,19 @@ def _row_acts(row: NodeRow, given: set[str]) -> bool:
     """As `graph.transforms.dead_code.acts`, for a row."""
     effect = row.effect
     if effect is None:
-        record = known(row.op)
+        record = find_op(row.op)
         effect = record.effect.value if record is not None else None
     return effect in _ACTING or any(source in given for source in row.in_place.values())
 
 
 def _analysis(
-    table: Versions, results: Sequence[int], acting: Iterable[int], after: Sequence[Sequence[int]]
-) -> Analysis:
+    table: VersionTable, results: Sequence[int], acting: Iterable[int], after: Sequence[Sequence[int]]
+) -> VersionAnalysis:
     producers, consumers = table.producers(), table.consumers()
     maker = [-1 if place is None else place[0] for place in producers]
-    alive = reached([*acting, *(maker[v] for v in results if maker[v] >= 0)], table.reads, maker, after)
+    alive = reachable_nodes([*acting, *(maker[v] for v in results if maker[v] >= 0)], table.reads, maker, after)
     kept = set(results)
-    return Analysis(
+    return VersionAnalysis(
         table,
         producers,
         consumers,
@@ -83,7 +83,7 @@ def _analysis(
     )
 
 
-def described(graph: Graph, found: Analysis | None = None) -> dict[str, Any]:
+def analysis_json(graph: Graph, found: VersionAnalysis | None = None) -> dict[str, Any]:
     """The analysis of a graph as JSON: columns with one entry a value; nodes by place, names with numbers."""
     found = found or analysis_of(graph)
     table = found.table

@@ -8,14 +8,14 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from graph.errors import MOST_FINDINGS, Findings, quoted
+from graph.errors import MAX_FINDINGS, Findings, quoted
 from graph.formats.document.faults import did_you_mean
 from graph.formats.document.schema import NodeRow
-from graph.ssa.version_table import captured, table_of
+from graph.ssa.version_table import captured_names, table_of
 
 
 @dataclass(frozen=True, slots=True)
-class Externals:
+class ExternalNames:
     """Names in the order they are met."""
 
     reads: tuple[str, ...]
@@ -24,7 +24,7 @@ class Externals:
 
 def external_names(
     nodes: Sequence[NodeRow], visible: Collection[str], declared: Sequence[str] = (), path: str = ""
-) -> Externals:
+) -> ExternalNames:
     """What a nested program reads before it writes it, with the names `declared` as external, and what it writes
     of the names visible outside. Raises BadGraph for a read of a name that is not visible.
 
@@ -34,8 +34,8 @@ def external_names(
     table = table_of((), nodes, (), {}, path, findings)
     read = dict.fromkeys([*(table.names[v] for v in table.undefined()), *declared])
     there = frozenset(visible)
-    for name in [name for name in read if name not in there][:MOST_FINDINGS]:
-        n = next((n for n, row in enumerate(nodes) if name in (*row.inputs, *captured(row.bodies))), None)
+    for name in [name for name in read if name not in there][:MAX_FINDINGS]:
+        n = next((n for n, row in enumerate(nodes) if name in (*row.inputs, *captured_names(row.bodies))), None)
         where = "" if n is None else f"nodes[{n}]"
         findings.add(
             "undefined_value",
@@ -46,4 +46,4 @@ def external_names(
         )
     findings.settle()
     written = dict.fromkeys(name for row in nodes for name in row.outputs if name in there)
-    return Externals(tuple(read), tuple(written))
+    return ExternalNames(tuple(read), tuple(written))

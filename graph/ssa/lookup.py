@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from graph.errors import MOST_FINDINGS, Findings, quoted
+from graph.errors import MAX_FINDINGS, Findings, quoted
 from graph.formats.document.faults import did_you_mean
 from graph.ir import Graph
 from graph.ssa.naming import versions_of_graph
-from graph.ssa.version_table import Versions
+from graph.ssa.version_table import VersionTable
 
 LAST = "last"
 
@@ -19,7 +19,7 @@ def find_values(graph: Graph, references: Sequence[str], field: str, findings: F
     A value that is called `y@2` itself comes before the second write of y.
     """
     ids = {value.name: v for v, value in enumerate(graph.values)}
-    table: Versions | None = None
+    table: VersionTable | None = None
     found = []
     for i, reference in enumerate(references):
         v = ids.get(reference)
@@ -65,10 +65,10 @@ def find_nodes(graph: Graph, names: Sequence[str], field: str, findings: Finding
 
 def _remedy(word: str, words: Mapping[str, int], otherwise: str, findings: Findings) -> str:
     """The closest word there is, looked for only while findings are kept: it takes a look at every word."""
-    return did_you_mean(word, words, otherwise) if len(findings) < MOST_FINDINGS else otherwise
+    return did_you_mean(word, words, otherwise) if len(findings) < MAX_FINDINGS else otherwise
 
 
-def _version(table: Versions, name: str, number: str) -> int | None:
+def _version(table: VersionTable, name: str, number: str) -> int | None:
     if number == LAST:
         return table.final.get(name)
     if not (number.isascii() and number.isdigit()) or len(number) > 18:

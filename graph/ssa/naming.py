@@ -13,10 +13,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from graph.formats.document.type_inference import REFUSALS, Inference
+from graph.formats.document.type_inference import TYPE_RULE_ERRORS, TypeInference
 from graph.ir import ABSENT, EMPTY, Body, Graph, Node, Role, Value, producers
 from graph.ssa.to_ssa import VERSION_OF
-from graph.ssa.version_table import Versions
+from graph.ssa.version_table import VersionTable
 
 _FOREVER = 1 << 62  # outputs are read after every node
 
@@ -30,7 +30,7 @@ class Naming:
     before: Mapping[int, tuple[int, ...]]  # per node those that must run before it writes over names
 
 
-class Fresh:
+class UniqueNames:
     """Hands out names nobody has: the one asked for, or with `/1`, `/2`, ... behind it."""
 
     def __init__(self, taken: set[str]):
@@ -59,10 +59,10 @@ def naming_of(graph: Graph) -> Naming:
     unshared = Naming([value.name for value in graph.values], [ABSENT] * len(graph.values), {})
     if wanted == unshared.names:
         return unshared
-    return _Walk(graph, wanted).naming()
+    return _NameAssignment(graph, wanted).naming()
 
 
-class _Walk:
+class _NameAssignment:
     """One sweep over the nodes of a graph: which value has which name at the moment."""
 
     def __init__(self, graph: Graph, wanted: list[str]):
@@ -75,11 +75,11 @@ class _Walk:
             for v in node.reads:
                 self.readers[v].append(n)
         self.kept = {*graph.outputs, *(gradient for _, gradient in graph.gradients)}
-        self.fresh = Fresh({*wanted, *self.names})
+        self.fresh = UniqueNames({*wanted, *self.names})
         self.shared_words = {name for name, own in zip(wanted, self.names, strict=True) if name != own}
         self.holder: dict[str, int] = {}
         self.declared: dict[str, int] = {}  # the value whose declaration stands for all versions of the name
-        self.inference: Inference | None = None
+        self.inference: TypeInference | None = None
 
     def naming(self) -> Naming:
         before: dict[int, tuple[int, ...]] = {}
@@ -131,10 +131,10 @@ class _Walk:
         values = self.graph.values
         if self.inference is None:
             contents = {c: value.data for c, value in enumerate(values) if value.data is not None}
-            self.inference = Inference(self.graph.opset.get("", 21), contents)
+            self.inference = TypeInference(self.graph.opset.get("", 21), contents)
         try:
             told = None if node.bodies else self.inference.outputs(node, [value.type for value in values])
-        except REFUSALS:
+        except TYPE_RULE_ERRORS:
             return False
         place = node.outputs.index(v)
         return told is not None and place < len(told) and told[place] == values[v].type
@@ -149,7 +149,7 @@ def own_annotations(value: Value) -> Mapping[str, Any]:
     return {key: entry for key, entry in value.annotations.items() if key != VERSION_OF}
 
 
-def versions_of_graph(graph: Graph, start: Mapping[str, int] = EMPTY) -> Versions:
+def versions_of_graph(graph: Graph, start: Mapping[str, int] = EMPTY) -> VersionTable:
     """The version table of a graph, under its names where they are written more than once. Ids are value ids.
 
     `start` are numbers that names come with; 0 for one that it leaves out.
@@ -168,7 +168,7 @@ def versions_of_graph(graph: Graph, start: Mapping[str, int] = EMPTY) -> Version
         for node in graph.nodes
     ]
     reads = [node.inputs + caught for node, caught in zip(graph.nodes, captures, strict=True)]
-    return Versions(naming.names, numbers, naming.replaced, reads, writes, final, ())
+    return VersionTable(naming.names, numbers, naming.replaced, reads, writes, final, ())
 
 
 def without_name_order(graph: Graph) -> Graph:
@@ -198,7 +198,7 @@ def _nested(bodies: Mapping[str, Body], after: Any) -> Mapping[str, Body]:
     return {name: replace(body, graph=_with_after(body.graph, after)) for name, body in bodies.items()}
 
 
-def renamed(graph: Graph, names: Sequence[str] | Mapping[int, str]) -> Graph:
+def with_names(graph: Graph, names: Sequence[str] | Mapping[int, str]) -> Graph:
     """`graph` with other names for values, all or some, which are versions of nothing from then on."""
     chosen: Iterable[tuple[int, str]] = names.items() if isinstance(names, Mapping) else enumerate(names)
     values = list(graph.values)

@@ -18,26 +18,28 @@ from msgspec.structs import replace
 from graph.errors import Findings, quoted
 from graph.formats.document.schema import BodyRow, Document, NodeRow, ValueRow
 from graph.ir import ABSENT
-from graph.ssa.version_table import Versions, table_of
+from graph.ssa.version_table import VersionTable, table_of
 
 VERSION_OF = "version_of"  # annotation of a value: the name it shares with others
-DEPTH = 64  # of nested bodies; what lies deeper is left as it is, for the reader to refuse
+MAX_DEPTH = 64  # of nested bodies; what lies deeper is left as it is, for the reader to refuse
 _SLOT = re.compile(r"(inputs|outputs)\[\d+\]\Z")
 _NONE: Mapping[str, int] = {}
 
 #: Per scope, by its path ("" is the program itself), the values whose declaration is that of several versions.
-Shared = dict[str, frozenset[str]]
+SharedDeclarations = dict[str, frozenset[str]]
 
 
-def single_definition(document: Document, findings: Findings, depth: int = DEPTH) -> tuple[Document, Shared]:
+def convert_to_ssa(
+    document: Document, findings: Findings, depth: int = MAX_DEPTH
+) -> tuple[Document, SharedDeclarations]:
     """The document with one name for each version, and which of them share a declaration and may differ in type.
 
     A write comes `after` the reads and the write of the version it replaces, so that the document can be
     turned back. Version k of NAME is called `NAME/k`, or by a higher k where that is taken. Bodies are scopes
     of their own, converted alike. O(reads + writes).
     """
-    shared: Shared = {}
-    scope = _Scope(document.values, document.nodes, (), "", _Whole(findings, shared), depth)
+    shared: SharedDeclarations = {}
+    scope = _Scope(document.values, document.nodes, (), "", _ScopeContext(findings, shared), depth)
     name = scope.name_at_end
     result = replace(
         document,
@@ -51,15 +53,15 @@ def single_definition(document: Document, findings: Findings, depth: int = DEPTH
 
 
 @dataclass(frozen=True, slots=True)
-class _Whole:
+class _ScopeContext:
     """What all scopes of one program add to."""
 
     findings: Findings
-    shared: Shared
+    shared: SharedDeclarations
 
 
 @dataclass(slots=True)
-class _Own:
+class _RenamedOperands:
     """What the names a node uses became."""
 
     inputs: dict[str, str]
@@ -75,7 +77,7 @@ class _Scope:
         rows: Sequence[NodeRow],
         given: Sequence[str],
         path: str,
-        whole: _Whole,
+        whole: _ScopeContext,
         depth: int,
     ):
         self.declared, self.rows, self.path, self.whole, self.depth = values, rows, path, whole, depth
@@ -118,7 +120,7 @@ class _Scope:
         return frozenset(self.names[v] for v in renamed) | frozenset(first)
 
     def nodes(self) -> list[NodeRow]:
-        order = waits(self.table)
+        order = overwrite_dependencies(self.table)
         return [self._node(n, row, order.get(n, ())) for n, row in enumerate(self.rows)]
 
     def _node(self, n: int, row: NodeRow, before: Sequence[int]) -> NodeRow:
@@ -132,7 +134,7 @@ class _Scope:
             after = list(dict.fromkeys([*row.after, *(self.rows[m].name for m in before)]))
         if not (row.alias_of or row.in_place or row.gradient_reads or row.bodies):
             return replace(row, inputs=inputs, outputs=outputs, after=after)
-        own = _Own(dict(zip(row.inputs, inputs, strict=True)), dict(zip(row.outputs, outputs, strict=True)))
+        own = _RenamedOperands(dict(zip(row.inputs, inputs, strict=True)), dict(zip(row.outputs, outputs, strict=True)))
         reads = row.gradient_reads
         return replace(
             row,
@@ -145,7 +147,7 @@ class _Scope:
             bodies=self._bodies(row.bodies, read[width:], f"{self.path}nodes[{n}].bodies."),
         )
 
-    def _own(self, own: _Own, name: str, n: int) -> str:
+    def _own(self, own: _RenamedOperands, name: str, n: int) -> str:
         """The version of one of the node's own names; a name it both reads and writes does not tell which."""
         read, written = own.inputs.get(name), own.outputs.get(name)
         if read and written and read != written and not _SLOT.match(name):
@@ -181,7 +183,7 @@ class _Scope:
         )
 
 
-def unique_names(table: Versions, declared: set[str]) -> list[str]:
+def unique_names(table: VersionTable, declared: set[str]) -> list[str]:
     """Per version a name nothing else has: the plain one for the first of a name, `NAME/k` for version k."""
     taken = declared.union(table.names)
     last: dict[str, int] = {}
@@ -198,7 +200,7 @@ def unique_names(table: Versions, declared: set[str]) -> list[str]:
     return names
 
 
-def waits(table: Versions) -> dict[int, tuple[int, ...]]:
+def overwrite_dependencies(table: VersionTable) -> dict[int, tuple[int, ...]]:
     """Per op those it must follow because it takes a name over: who made and who read the version before."""
     found: dict[int, tuple[int, ...]] = {}
     readers, maker = _ops(table)
@@ -216,7 +218,7 @@ def waits(table: Versions) -> dict[int, tuple[int, ...]]:
     return found
 
 
-def _ops(table: Versions) -> tuple[list[list[int]], list[int]]:
+def _ops(table: VersionTable) -> tuple[list[list[int]], list[int]]:
     """(ops that read each version, the op that makes it or -1)."""
     readers: list[list[int]] = [[] for _ in table.names]
     maker = [-1] * len(table.names)

@@ -15,13 +15,13 @@ from graph.errors import Findings, quoted
 from graph.formats.document.schema import BodyRow, Document, NodeRow, ValueRow
 from graph.ir import ABSENT
 
-Version = tuple[str, int]  # a name, and which write of it; 0 is what was there before any
-Place = tuple[int, int]  # an op, and which of its inputs or outputs
+NameVersion = tuple[str, int]  # a name, and which write of it; 0 is what was there before any
+OpSlot = tuple[int, int]  # an op, and which of its inputs or outputs
 _NONE: Mapping[str, int] = {}
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Versions:
+class VersionTable:
     """Every version of every name of one program, and the ops that read and write it."""
 
     names: list[str]  # per version
@@ -32,10 +32,10 @@ class Versions:
     final: Mapping[str, int]  # name -> the version that stands at the end; undeclared names only once written
     undeclared: tuple[int, ...]  # read, though neither declared nor written before; number 0
 
-    def version(self, v: int) -> Version:
+    def version(self, v: int) -> NameVersion:
         return self.names[v], self.numbers[v]
 
-    def versioned(self, op: int) -> tuple[list[Version], list[Version]]:
+    def versioned(self, op: int) -> tuple[list[NameVersion], list[NameVersion]]:
         """(inputs, outputs) of an op as names with numbers; absent ones and captures are left out."""
         return (
             [self.version(v) for v in self.reads[op] if v != ABSENT],
@@ -49,30 +49,30 @@ class Versions:
         """Versions read although no op made them and no number was handed in: number 0, in order of first read."""
         return [v for v in dict.fromkeys(v for read in self.reads for v in read if v != ABSENT) if not self.numbers[v]]
 
-    def producers(self) -> list[Place | None]:
+    def producers(self) -> list[OpSlot | None]:
         """Per version the op and output slot that writes it; None where it was there from the start."""
-        made: list[Place | None] = [None] * len(self.names)
+        made: list[OpSlot | None] = [None] * len(self.names)
         for op, written in enumerate(self.writes):
             for slot, v in enumerate(written):
                 if v != ABSENT:
                     made[v] = (op, slot)
         return made
 
-    def consumers(self) -> list[list[Place]]:
+    def consumers(self) -> list[list[OpSlot]]:
         """Per version the ops and input slots that read it, in order; slots past the inputs are captures."""
-        readers: list[list[Place]] = [[] for _ in self.names]
+        readers: list[list[OpSlot]] = [[] for _ in self.names]
         for op, read in enumerate(self.reads):
             for slot, v in enumerate(read):
                 if v != ABSENT:
                     readers[v].append((op, slot))
         return readers
 
-    def ids(self) -> dict[Version, int]:
+    def ids(self) -> dict[NameVersion, int]:
         """Id by name and number."""
         return {version: v for v, version in enumerate(zip(self.names, self.numbers, strict=True))}
 
 
-def versions_of(document: Document, start: Mapping[str, int] = _NONE) -> Versions:
+def versions_of(document: Document, start: Mapping[str, int] = _NONE) -> VersionTable:
     """The table of a program. `start` are numbers that names come with, such as those an earlier program ends with.
 
     Where nothing is declared as given from outside, names read first are. Raises BadGraph for an op that
@@ -84,9 +84,9 @@ def versions_of(document: Document, start: Mapping[str, int] = _NONE) -> Version
     return table
 
 
-def versions_of_each(documents: Sequence[Document]) -> list[Versions]:
+def versions_of_each(documents: Sequence[Document]) -> list[VersionTable]:
     """Tables of programs that run one after the other: each goes on with the numbers the one before ends with."""
-    tables: list[Versions] = []
+    tables: list[VersionTable] = []
     numbers: dict[str, int] = {}
     for document in documents:
         tables.append(versions_of(document, numbers))
@@ -101,7 +101,7 @@ def table_of(
     start: Mapping[str, int],
     path: str,
     findings: Findings,
-) -> Versions:
+) -> VersionTable:
     """The table of one scope. `given` are names that come from outside beside the declared ones."""
     outside = [*given, *(value.name for value in values if value.role != "activation")]
     declared = dict.fromkeys([*outside, *start])
@@ -125,7 +125,7 @@ def table_of(
         return tuple([current[name] for name in read])
 
     for n, row in enumerate(nodes):
-        read = row.inputs if not row.bodies else [*row.inputs, *captured(row.bodies)]
+        read = row.inputs if not row.bodies else [*row.inputs, *captured_names(row.bodies)]
         try:
             reads.append(tuple([current[name] for name in read]))
         except KeyError:
@@ -146,10 +146,10 @@ def table_of(
         writes.append(tuple(made))
     unmade = set(undeclared)
     final = {name: v for name, v in current.items() if v != ABSENT and v not in unmade}
-    return Versions(names, numbers, replaced, reads, writes, final, tuple(undeclared))
+    return VersionTable(names, numbers, replaced, reads, writes, final, tuple(undeclared))
 
 
-def captured(bodies: Mapping[str, BodyRow]) -> list[str]:
+def captured_names(bodies: Mapping[str, BodyRow]) -> list[str]:
     """Names outside that bodies read, body after body, once for each capture."""
     return [outer for body in bodies.values() for outer in body.captures.values()]
 

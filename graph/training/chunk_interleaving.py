@@ -15,26 +15,26 @@ from types import MappingProxyType
 from graph.analysis.effects import effect_of
 from graph.autodiff.gradients.events import FINALISES
 from graph.ir import EMPTY, Effect, Graph, Node, Phase, Value, consumers, producers
-from graph.ir.names import unlike
+from graph.ir.names import unique_name
 from graph.ssa.naming import without_name_order
-from graph.training.chunked_loss import CHUNK
-from graph.transforms.dead_code import kept
+from graph.training.chunked_loss import CHUNK_ANNOTATION
+from graph.transforms.dead_code import keep_nodes
 
 
-def in_turn(graph: Graph) -> Graph:
+def interleave_chunks(graph: Graph) -> Graph:
     """A training step of `with_chunked_loss` with its chunks in turn; `graph` itself where one needs another's scores.
 
     O(nodes + reads).
     """
-    if not any(CHUNK in node.annotations and node.phase is Phase.BACKWARD for node in graph.nodes):
+    if not any(CHUNK_ANNOTATION in node.annotations and node.phase is Phase.BACKWARD for node in graph.nodes):
         return graph
     graph = without_name_order(graph)
     summed, gone = _with_running_sums(graph)
-    order, early = _Order(summed, gone).found()
+    order, early = _ChunkOrder(summed, gone).found()
     if not order:
         return graph
     nodes = [replace(node, phase=Phase.FORWARD) if n in early else node for n, node in enumerate(summed.nodes)]
-    return kept(replace(summed, nodes=tuple(nodes)), order, graph.outputs)
+    return keep_nodes(replace(summed, nodes=tuple(nodes)), order, graph.outputs)
 
 
 def _with_running_sums(graph: Graph) -> tuple[Graph, set[int]]:
@@ -43,7 +43,9 @@ def _with_running_sums(graph: Graph) -> tuple[Graph, set[int]]:
     names, node_names = {value.name for value in values}, {node.name for node in nodes}
     gone = set[int]()
     for n, (leaves, within) in _sums(graph, producer).items():
-        made_by = [(nodes[producer[v]].annotations.get(CHUNK) if producer[v] >= 0 else None, v) for v in leaves]
+        made_by = [
+            (nodes[producer[v]].annotations.get(CHUNK_ANNOTATION) if producer[v] >= 0 else None, v) for v in leaves
+        ]
         ours = sorted((chunk, v) for chunk, v in made_by if chunk is not None)
         others = [v for chunk, v in made_by if chunk is None]
         if len({chunk for chunk, _ in ours}) < 2:
@@ -54,14 +56,16 @@ def _with_running_sums(graph: Graph) -> tuple[Graph, set[int]]:
         value, total = graph.values[root.outputs[0]], ours[0][1]
         for chunk, v in ours[1:]:
             if v == ours[-1][1] and not others:
-                notes = MappingProxyType({**root.annotations, CHUNK: chunk})
+                notes = MappingProxyType({**root.annotations, CHUNK_ANNOTATION: chunk})
                 nodes[n] = replace(root, op="Add", inputs=(total, v), annotations=notes)
                 break
-            values.append(Value(unlike(value.name, names), value.type))
+            values.append(Value(unique_name(value.name, names), value.type))
             names.add(values[-1].name)
-            node = Node(unlike(root.name, node_names), "Add", (total, v), (len(values) - 1,), EMPTY, Phase.BACKWARD)
+            node = Node(
+                unique_name(root.name, node_names), "Add", (total, v), (len(values) - 1,), EMPTY, Phase.BACKWARD
+            )
             node_names.add(node.name)
-            nodes.append(replace(node, annotations=MappingProxyType({**plain, CHUNK: chunk})))
+            nodes.append(replace(node, annotations=MappingProxyType({**plain, CHUNK_ANNOTATION: chunk})))
             total = len(values) - 1
         else:
             nodes[n] = replace(root, op="Add" if len(others) == 1 else "Sum", inputs=(total, *others))
@@ -75,7 +79,7 @@ def _sums(graph: Graph, producer: list[int]) -> dict[int, tuple[list[int], list[
     found: dict[int, tuple[list[int], list[int]]] = {}
     for n, node in enumerate(graph.nodes):
         types = {graph.values[v].type for v in (*node.inputs, *node.writes)}
-        if node.op not in ("Add", "Sum") or node.phase is not Phase.BACKWARD or CHUNK in node.annotations:
+        if node.op not in ("Add", "Sum") or node.phase is not Phase.BACKWARD or CHUNK_ANNOTATION in node.annotations:
             continue
         if len(types) > 1 or None in types or len(set(node.inputs)) < len(node.inputs):
             continue
@@ -91,7 +95,7 @@ def _sums(graph: Graph, producer: list[int]) -> dict[int, tuple[list[int], list[
     return found
 
 
-class _Order:
+class _ChunkOrder:
     """The nodes put in order: the forward part with the chunks' way back, then the rest."""
 
     def __init__(self, graph: Graph, gone: set[int]):
@@ -102,7 +106,7 @@ class _Order:
                 for v in node.writes:
                     producer[v] = n
         self.before = [[producer[v] for v in node.reads if producer[v] >= 0] + list(node.after) for node in graph.nodes]
-        self.chunk = [int(node.annotations.get(CHUNK, -1)) for node in graph.nodes]
+        self.chunk = [int(node.annotations.get(CHUNK_ANNOTATION, -1)) for node in graph.nodes]
         self.order: list[int] = []
         self.placed: set[int] = set()
 

@@ -24,9 +24,9 @@ from graph.ir import ABSENT, UNKNOWN_COST, Graph, Node, Val, consumers, producer
 from graph.ops.numeric.precision import statistics_dtype
 from graph.ops.registry.onnx_fallback import onnx_dtype
 from graph.ssa.naming import without_name_order
-from graph.transforms.dead_code import kept
+from graph.transforms.dead_code import keep_nodes
 
-CHUNK = "loss_chunk"  # annotation of the nodes of one chunk: its number
+CHUNK_ANNOTATION = "loss_chunk"  # annotation of the nodes of one chunk: its number
 LOSSES = ("SoftmaxCrossEntropyLoss", "NegativeLogLikelihoodLoss")
 #: Ops between product and loss that treat every row alike; the second kind with an operand that all rows share.
 _ALONE, _BESIDE = frozenset({"Identity", "Cast", "Tanh", "Neg"}), frozenset({"Add", "Sub", "Mul", "Div"})
@@ -53,7 +53,7 @@ def with_chunked_loss(graph: Graph, chunks: int) -> Graph:
     if chunks < 2:
         return graph
     graph = without_name_order(graph)
-    found = [_Finder(graph, chunks).head(n) for n, node in enumerate(graph.nodes) if node.op in LOSSES]
+    found = [_LossHeadFinder(graph, chunks).head(n) for n, node in enumerate(graph.nodes) if node.op in LOSSES]
     heads = [head for head in found if isinstance(head, _Head)]
     if not heads:
         why = next((head for head in found if isinstance(head, str)), "no cross-entropy of scores")
@@ -67,7 +67,7 @@ def with_chunked_loss(graph: Graph, chunks: int) -> Graph:
     return _written(graph, heads, chunks)
 
 
-class _Finder:
+class _LossHeadFinder:
     """Looks from a loss back to the product its scores come from."""
 
     def __init__(self, graph: Graph, chunks: int):
@@ -159,22 +159,22 @@ def _swaps_last_two(node: Node, rank: int) -> bool:
 
 
 def _written(graph: Graph, heads: list[_Head], chunks: int) -> Graph:
-    builder = Builder.onto(graph)
+    builder = Builder.from_graph(graph)
     builder.nodes.clear()
     gone = {n for head in heads for n in head.gone}
     by_loss = {head.loss: head for head in heads}
     place: dict[int, int] = {}
     for n, node in enumerate(graph.nodes):
         if n in by_loss:
-            _Writing(builder, graph, by_loss[n], chunks).write()
+            _ChunkedLossWriter(builder, graph, by_loss[n], chunks).write()
         elif n not in gone:
             place[n] = len(builder.nodes)
             builder.nodes.append(replace(node, after=tuple(place[m] for m in node.after)))
     made = replace(graph, values=tuple(builder.values), nodes=tuple(builder.nodes))
-    return kept(made, range(len(made.nodes)), made.outputs)
+    return keep_nodes(made, range(len(made.nodes)), made.outputs)
 
 
-class _Writing:
+class _ChunkedLossWriter:
     """One loss being written in chunks."""
 
     def __init__(self, builder: Builder, graph: Graph, head: _Head, chunks: int):
@@ -203,10 +203,10 @@ class _Writing:
             for step, position in self.head.steps:
                 inputs = [shared.get(v) or (None if v == ABSENT else emit.val(v)) for v in step.inputs]
                 inputs[position] = scores
-                notes = {**step.annotations, CHUNK: i}
+                notes = {**step.annotations, CHUNK_ANNOTATION: i}
                 one = self._emit(f"{step.name}/chunk{i}", notes, recompute=step.recompute, heavy=step.heavy)
                 scores = one.op(step.op, *inputs, **step.attributes)
-            last = self._emit(f"{self.node.name}/chunk{i}", {**self.node.annotations, CHUNK: i})
+            last = self._emit(f"{self.node.name}/chunk{i}", {**self.node.annotations, CHUNK_ANNOTATION: i})
             weights = [] if self.weights is None else [self.weights]
             losses.append(last.op(self.node.op, scores, of_labels[i], *weights, **attributes))
         self._reduce(losses, total)

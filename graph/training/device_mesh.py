@@ -15,12 +15,12 @@ from typing import Any
 
 from graph.errors import Findings, quoted
 from graph.ir import Graph, Node, Phase, Role, Value
-from graph.training.recompute_segments import RECOMPUTED
+from graph.training.recompute_segments import RECOMPUTED_ANNOTATION
 
 MESH, MAPPING = "process_mesh", "dims_mapping"
 
 
-def is_spread(graph: Graph) -> bool:
+def has_mesh(graph: Graph) -> bool:
     """True when a node says on which mesh it runs."""
     return any(MESH in node.annotations for node in graph.nodes)
 
@@ -45,7 +45,7 @@ def check_mesh(graph: Graph) -> None:
     Each node needs a mesh, and each value that a forward node or a copy reads a mapping, its own or at the
     node that reads it; constants are whole. Nothing is asked of a graph no node of which has a mesh.
     """
-    if not is_spread(graph):
+    if not has_mesh(graph):
         return
     findings = Findings()
     for v, value in enumerate(graph.values):
@@ -104,7 +104,7 @@ def _check_node(graph: Graph, node: Node, n: int, findings: Findings) -> None:
             )
         else:
             _check_mapping(mapping, values[name], shape, f"{path}.{MAPPING}.{name}", findings)
-    if node.phase is Phase.FORWARD or node.annotations.get(RECOMPUTED):
+    if node.phase is Phase.FORWARD or node.annotations.get(RECOMPUTED_ANNOTATION):
         _check_complete(graph, node, path, findings)
     for v in node.writes:
         own = graph.values[v].annotations.get(MESH)
@@ -166,7 +166,7 @@ def renamed_mapping(annotations: Mapping[str, Any], renamed: Mapping[str, str]) 
     return {**annotations, MAPPING: {renamed.get(name, name): mapping for name, mapping in mappings.items()}}
 
 
-def trimmed(graph: Graph) -> Graph:
+def without_stale_mappings(graph: Graph) -> Graph:
     """`graph` without mappings at backward nodes for values they do not touch.
 
     Gradient nodes carry the annotations of forward nodes, and copies leave outputs out that are held.
@@ -175,12 +175,12 @@ def trimmed(graph: Graph) -> Graph:
     for node in graph.nodes:
         if node.phase is not Phase.FORWARD:
             touched = {graph.values[v].name for v in (*node.reads, *node.writes)}
-            node = replace(node, annotations=only(node.annotations, touched))
+            node = replace(node, annotations=only_mappings(node.annotations, touched))
         nodes.append(node)
     return replace(graph, nodes=tuple(nodes))
 
 
-def only(annotations: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:
+def only_mappings(annotations: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:
     """A node's annotations with mappings for the named values only."""
     mappings = annotations.get(MAPPING)
     if not isinstance(mappings, Mapping):
@@ -188,7 +188,7 @@ def only(annotations: Mapping[str, Any], names: Collection[str]) -> dict[str, An
     return {**annotations, MAPPING: {name: mapping for name, mapping in mappings.items() if name in names}}
 
 
-def with_whole(annotations: Mapping[str, Any], name: str) -> dict[str, Any]:
+def with_replicated(annotations: Mapping[str, Any], name: str) -> dict[str, Any]:
     """A node's annotations with a further value that is whole on every process of its mesh."""
     if MESH not in annotations:
         return dict(annotations)

@@ -13,13 +13,13 @@ from graph.analysis.aliasing import views_of
 from graph.builder.builder import Builder
 from graph.builder.emit import Emit
 from graph.errors import BadGraph, quoted
-from graph.ir import FLOATS, Graph, Node, Phase, Role, TensorType, Val, consumers, producers
-from graph.transforms.dead_code import kept
+from graph.ir import FLOAT_DTYPES, Graph, Node, Phase, Role, TensorType, Val, consumers, producers
+from graph.transforms.dead_code import keep_nodes
 
 _NORMALISERS = ("Softmax", "LogSoftmax")
 
 
-def named_loss(graph: Graph, name: str) -> Graph:
+def with_named_loss(graph: Graph, name: str) -> Graph:
     """`graph` with the loss among its outputs. Raises BadGraph unless it exists, is floating and one element."""
     try:
         loss = graph.value_named(name)
@@ -32,7 +32,7 @@ def named_loss(graph: Graph, name: str) -> Graph:
             "name the value to minimise" + _suggestion(graph),
         ) from None
     type = graph.values[loss].type
-    if type is None or type.dtype not in FLOATS or type.elements != 1:
+    if type is None or type.dtype not in FLOAT_DTYPES or type.elements != 1:
         raise BadGraph.one(
             "bad_loss",
             "loss",
@@ -40,7 +40,7 @@ def named_loss(graph: Graph, name: str) -> Graph:
             "a floating value of one element",
             "name a scalar, or reduce this one by a ReduceMean node",
         )
-    return kept(graph, range(len(graph.nodes)), dict.fromkeys((*graph.outputs, loss)))
+    return keep_nodes(graph, range(len(graph.nodes)), dict.fromkeys((*graph.outputs, loss)))
 
 
 def _suggestion(graph: Graph) -> str:
@@ -49,7 +49,7 @@ def _suggestion(graph: Graph) -> str:
 
 
 def _is_scalar(type: TensorType | None) -> bool:
-    return type is not None and type.dtype in FLOATS and type.elements == 1
+    return type is not None and type.dtype in FLOAT_DTYPES and type.elements == 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ class _Scores:
     dropped: tuple[int, ...]  # nodes from the softmax to the output
 
 
-def added_loss(graph: Graph) -> tuple[Graph, str, list[str]]:
+def with_added_loss(graph: Graph) -> tuple[Graph, str, list[str]]:
     """(graph with a loss among its outputs, the loss's name, what was done) for a classifier.
 
     The only scalar among the outputs is the loss itself. Raises BadGraph asking for a loss when there
@@ -81,8 +81,8 @@ def added_loss(graph: Graph) -> tuple[Graph, str, list[str]]:
         done = "removed" if scores.dropped else "passed over, since other nodes read it"
         notes.append(f"the final {softmax.op} {quoted(softmax.name)} was {done}")
     gone = frozenset(scores.dropped)
-    forward = kept(graph, [n for n in range(len(graph.nodes)) if n not in gone], [scores.value])
-    builder = Builder.onto(forward)
+    forward = keep_nodes(graph, [n for n in range(len(graph.nodes)) if n not in gone], [scores.value])
+    builder = Builder.from_graph(forward)
     loss = _cross_entropy(builder, forward.outputs[0], scores.axis, notes)
     return builder.build([loss]), builder.values[loss].name, notes
 

@@ -127,7 +127,7 @@ def _check_together(chosen: Mapping[str, Any], findings: Findings) -> None:
         )
 
 
-class Update:
+class UpdateBuilder:
     """Adds the update to a builder: `ready` as gradients are completed, `finish` when all are."""
 
     def __init__(self, builder: Builder, graph: Graph, recipe: Recipe):

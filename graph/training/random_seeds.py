@@ -14,13 +14,13 @@ from dataclasses import replace
 from graph.analysis.effects import effect_of
 from graph.builder.builder import Builder
 from graph.ir import Effect, Graph, Node, Phase
-from graph.ops.registry import known
-from graph.ops.registry.registry import call_of
-from graph.ops.training.seeded_random import SEED
-from graph.training.device_mesh import MAPPING, MESH, only, with_whole
+from graph.ops.registry import find_op
+from graph.ops.registry.registry import make_call
+from graph.ops.training.seeded_random import SEED_TYPE
+from graph.training.device_mesh import MAPPING, MESH, only_mappings, with_replicated
 
 #: Attributes that fixed the seed of an op before it was a value.
-FIXED = ("fix_seed", "seed")
+FIXED_SEED_ATTRIBUTES = ("fix_seed", "seed")
 
 
 def with_seeds(graph: Graph, nodes: Collection[int] | None = None) -> Graph:
@@ -30,7 +30,7 @@ def with_seeds(graph: Graph, nodes: Collection[int] | None = None) -> Graph:
     seed moves from their attributes to the seed, a stream too. Other random ops get a stream, under which
     a repeat draws the same. Ops with a seed among their inputs stay as they are.
     """
-    builder = Builder.onto(graph)
+    builder = Builder.from_graph(graph)
     builder.nodes = []
     made: set[int] = {v for node in graph.nodes if _is_seed(graph, node) for v in node.writes}
     place: list[int] = []  # node -> its new place
@@ -56,10 +56,10 @@ def _draws(graph: Graph, node: Node) -> bool:
 def _seeded(builder: Builder, graph: Graph, node: Node) -> Node:
     """The node reading a seed that was just drawn, or under a stream of its own."""
     ratio = _ratio(graph, node) if node.op == "Dropout" else None
-    if known(node.op) is not None and ratio is None:
+    if find_op(node.op) is not None and ratio is None:
         return replace(node, stream=node.stream or node.name)
     seed = _drawn(builder, node)
-    annotations = with_whole(node.annotations, builder.values[seed].name)
+    annotations = with_replicated(node.annotations, builder.values[seed].name)
     if ratio is not None:
         stay = {builder.values[v].name for v in (node.inputs[0], seed, *node.writes)}
         return replace(
@@ -67,10 +67,10 @@ def _seeded(builder: Builder, graph: Graph, node: Node) -> Node:
             op="remat::SeededDropout",
             inputs=(node.inputs[0], seed),
             attributes={"ratio": ratio},
-            annotations=only(annotations, stay),
+            annotations=only_mappings(annotations, stay),
             stream=None,
         )
-    attributes = {name: value for name, value in node.attributes.items() if name not in FIXED}
+    attributes = {name: value for name, value in node.attributes.items() if name not in FIXED_SEED_ATTRIBUTES}
     return replace(
         node,
         inputs=(*node.inputs, seed),
@@ -83,7 +83,7 @@ def _seeded(builder: Builder, graph: Graph, node: Node) -> Node:
 
 def _ratio(graph: Graph, node: Node) -> float | None:
     """The share a Dropout in training drops, None where only a run tells."""
-    call = call_of(graph, node)
+    call = make_call(graph, node)
     if len(call.inputs) > 2 and call.inputs[2] is not None and call.constant(2) is None:
         return None
     if len(call.inputs) < 2 or call.inputs[1] is None:
@@ -97,14 +97,14 @@ def _drawn(builder: Builder, node: Node) -> int:
     fixed = int(node.attributes.get("seed", 0)) if node.attributes.get("fix_seed") else 0
     own = {name: said for name, said in node.annotations.items() if name != MAPPING}
     spread = {MESH: own[MESH], MAPPING: [-1]} if MESH in own else {}
-    seed = builder.value(f"seed/{node.name}", SEED, annotations=spread)
+    seed = builder.value(f"seed/{node.name}", SEED_TYPE, annotations=spread)
     builder.node(
         "remat::Seed",
         [],
         name=f"seed/{node.name}",
         outputs=[seed],
         attributes={"seed": fixed},
-        annotations=with_whole(own, builder.values[seed].name),
+        annotations=with_replicated(own, builder.values[seed].name),
         stream=node.stream,
     )
     return seed

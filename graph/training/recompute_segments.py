@@ -15,20 +15,20 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
-from graph.analysis.effects import draws_alike
+from graph.analysis.effects import is_repeatable
 from graph.errors import BadGraph, Findings, quoted
 from graph.ir import ABSENT, Graph, Node, Phase, Role, Value
-from graph.ir.names import free_name
-from graph.ir.renumber import on_values, renumbered
-from graph.training.segments import Range, Segments, Statistics, chosen
+from graph.ir.names import reserve_name
+from graph.ir.renumber import remap_node, restrict_values
+from graph.training.segments import ForwardPath, SegmentRange, Segments, select_segments
 from graph.validate.check import check
 
-RECOMPUTED = "recomputed"  # annotation of a node that is a copy
-NESTED = ("heavy", "error")  # what a nested graph in a segment is: one op that is held, or refused
+RECOMPUTED_ANNOTATION = "recomputed"  # annotation of a node that is a copy
+NESTED_POLICIES = ("heavy", "error")  # what a nested graph in a segment is: one op that is held, or refused
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Rerun:
+class RecomputedGraph:
     """A graph whose segments are run again, and what was decided. Names are those of the source."""
 
     graph: Graph
@@ -39,7 +39,7 @@ class Rerun:
     notes: tuple[str, ...]
 
 
-def run_again(
+def recompute_segments(
     graph: Graph,
     loss: str,
     checkpoints: Sequence[str] | None = None,
@@ -48,13 +48,15 @@ def run_again(
     opt_out: Collection[int] = (),
     unknown: str = "warn",
     nested: str = "heavy",
-) -> Rerun:
+) -> RecomputedGraph:
     """The training graph with the segments of `graph.training.segments.chosen` run again where that is needed.
 
-    Raises BadGraph for an unknown loss, and as `chosen` and `rerun` do.
+    Raises BadGraph for an unknown loss, and as `chosen` and `with_recomputation` do.
     """
-    statistics = Statistics.of(graph, [written_value(graph, loss)])
-    return rerun(graph, statistics, chosen(statistics, checkpoints, ranges, opt_out, unknown), nested=nested)
+    statistics = ForwardPath.of(graph, [written_value(graph, loss)])
+    return with_recomputation(
+        graph, statistics, select_segments(statistics, checkpoints, ranges, opt_out, unknown), nested=nested
+    )
 
 
 def written_value(graph: Graph, loss: str) -> int:
@@ -68,16 +70,16 @@ def written_value(graph: Graph, loss: str) -> int:
     )
 
 
-def rerun(
+def with_recomputation(
     graph: Graph,
-    statistics: Statistics,
+    statistics: ForwardPath,
     segments: Segments,
     *,
     nested: str = "heavy",
     needed_only: bool = True,
     suffix: Callable[[int], str] = "/{}".format,
     annotated: Callable[[Node, Mapping[str, str]], Mapping[str, Any]] | None = None,
-) -> Rerun:
+) -> RecomputedGraph:
     """`graph`, a training graph, with the ops of `segments` run again where its backward part reads them.
 
     Segments are numbered from the last; `suffix` of the number is put behind the name of a copied value.
@@ -85,14 +87,14 @@ def rerun(
     were renamed. A nested graph inside a segment is held, or raises BadGraph with `nested` "error".
     """
     _check_nested(statistics, segments, nested)
-    held, crossing = held_values(statistics, segments)
-    work = _Work(graph, statistics, held, suffix, annotated or (lambda node, renamed: node.annotations))
+    held, crossing = saved_values(statistics, segments)
+    work = _RecomputeRewriter(graph, statistics, held, suffix, annotated or (lambda node, renamed: node.annotations))
     for number, segment in enumerate(reversed(segments.ranges)):
         work.copy(number, segment)
     result = work.graph(needed_only)
     check(result)
     names = [value.name for value in graph.values]
-    return Rerun(
+    return RecomputedGraph(
         result,
         tuple(names[v] for v in held),
         tuple(names[v] for v in crossing),
@@ -102,7 +104,7 @@ def rerun(
     )
 
 
-def held_values(statistics: Statistics, segments: Segments) -> tuple[list[int], list[int]]:
+def saved_values(statistics: ForwardPath, segments: Segments) -> tuple[list[int], list[int]]:
     """(values kept for the backward part, those of them that cross segments and are no checkpoints)."""
     crossing = dict.fromkeys(v for segment in segments.ranges for v in statistics.crossing(segment))
     fixed = dict.fromkeys((*segments.checkpoints, *statistics.seeds(), *statistics.inputs()))
@@ -119,10 +121,10 @@ def _may_repeat(graph: Graph, node: Node) -> bool:
     """A second run gives the same again, and changes nothing."""
     if node.in_place or node.bodies or node.recompute == "never":
         return False
-    return draws_alike(graph, node)
+    return is_repeatable(graph, node)
 
 
-def _check_nested(statistics: Statistics, segments: Segments, nested: str) -> None:
+def _check_nested(statistics: ForwardPath, segments: Segments, nested: str) -> None:
     if nested != "error":
         return
     findings = Findings()
@@ -141,20 +143,20 @@ def _check_nested(statistics: Statistics, segments: Segments, nested: str) -> No
 
 
 @dataclass(slots=True)
-class _Place:
+class _SegmentCopies:
     """Copies of one segment."""
 
     number: int
     nodes: list[int] = field(default_factory=list)  # of the source, in order
 
 
-class _Work:
+class _RecomputeRewriter:
     """One rewriting: copied values and nodes beside those of the source."""
 
     def __init__(
         self,
         graph: Graph,
-        statistics: Statistics,
+        statistics: ForwardPath,
         held: Collection[int],
         suffix: Callable[[int], str],
         annotated: Callable[[Node, Mapping[str, str]], Mapping[str, Any]],
@@ -165,14 +167,14 @@ class _Work:
         self.value_names = {value.name for value in graph.values}
         self.node_names = {node.name for node in graph.nodes}
         self.renamed: dict[int, int] = {}  # value -> its copy
-        self.places: list[_Place] = []
+        self.places: list[_SegmentCopies] = []
         self.names: Mapping[str, str] = {}  # the same by name
         self.written: set[int] = set()
         self.copied: list[int] = []
 
-    def copy(self, number: int, segment: Range) -> None:
+    def copy(self, number: int, segment: SegmentRange) -> None:
         """Note which ops of a segment run again: those that write something that is neither held nor persistent."""
-        place = _Place(number)
+        place = _SegmentCopies(number)
         for position in range(*segment):
             n = self.statistics.path[position]
             node = self.source.nodes[n]
@@ -187,7 +189,7 @@ class _Work:
         if v in self.renamed:
             return  # the first segment that is looked at wins
         value = self.source.values[v]
-        name = free_name(value.name + self.suffix(number), self.value_names, "/copy")
+        name = reserve_name(value.name + self.suffix(number), self.value_names, "/copy")
         annotations = {**value.annotations, "copy_of": [value.name, number]}
         self.renamed[v] = len(self.values)
         self.values.append(replace(value, name=name, role=Role.ACTIVATION, annotations=MappingProxyType(annotations)))
@@ -199,7 +201,7 @@ class _Work:
         for n in reversed(range(len(source.nodes))):
             if phases[n] is not Phase.FORWARD:
                 first_reader.update((v, n) for v in source.nodes[n].reads if v in self.renamed)
-        before: dict[int, list[_Place]] = {}  # node of the source -> copies that stand in front of it
+        before: dict[int, list[_SegmentCopies]] = {}  # node of the source -> copies that stand in front of it
         for place in self.places:
             made = [v for n in place.nodes for v in source.nodes[n].writes]
             first = min((first_reader[v] for v in made if v in first_reader), default=None)
@@ -216,7 +218,7 @@ class _Work:
             nodes.append(replace(read, after=after) if after else read)
         return self._dense(nodes)
 
-    def _needed(self, place: _Place, first_reader: Mapping[int, int]) -> _Place:
+    def _needed(self, place: _SegmentCopies, first_reader: Mapping[int, int]) -> _SegmentCopies:
         """The copies that a backward op reads, or that such copies are made from."""
         wanted: set[int] = set()
         chosen: list[int] = []
@@ -225,9 +227,9 @@ class _Work:
             if any(v in first_reader or v in wanted for v in node.writes if v in self.renamed):
                 chosen.append(n)
                 wanted.update(node.reads)
-        return _Place(place.number, chosen[::-1])
+        return _SegmentCopies(place.number, chosen[::-1])
 
-    def _copies(self, place: _Place, at: int) -> list[Node]:
+    def _copies(self, place: _SegmentCopies, at: int) -> list[Node]:
         """The nodes of a segment again; those that read no copy come after the node in front of all."""
         first = len(self.source.values)
         copies: list[Node] = []
@@ -237,8 +239,8 @@ class _Work:
             reads_a_copy = any(self.renamed.get(v, v) in made for v in node.reads)
             copy = self._reading_copies(node)
             copy = replace(copy, outputs=tuple(v if v >= first else ABSENT for v in copy.outputs))
-            annotations = {**copy.annotations, "origin": [node.name, 1], RECOMPUTED: True}
-            name = free_name(node.name + self.suffix(place.number), self.node_names, "/copy")
+            annotations = {**copy.annotations, "origin": [node.name, 1], RECOMPUTED_ANNOTATION: True}
+            name = reserve_name(node.name + self.suffix(place.number), self.node_names, "/copy")
             after = (at - 1,) if at and not reads_a_copy else ()
             copies.append(
                 replace(copy, name=name, phase=Phase.BACKWARD, after=after, annotations=MappingProxyType(annotations))
@@ -253,10 +255,10 @@ class _Work:
         touched = (*node.reads, *node.writes, *(node.gradient_reads or ()))
         if self.renamed.keys().isdisjoint(touched):
             return node
-        return renumbered(node, lambda v: self.renamed.get(v, v), annotations=self.annotated(node, self.names))
+        return remap_node(node, lambda v: self.renamed.get(v, v), annotations=self.annotated(node, self.names))
 
     def _dense(self, nodes: Sequence[Node]) -> Graph:
         """The graph without copies of values nobody writes."""
         first = len(self.source.values)
         stay = [v for v in range(len(self.values)) if v < first or v in self.written]
-        return on_values(self.source, stay, nodes, self.values)
+        return restrict_values(self.source, stay, nodes, self.values)

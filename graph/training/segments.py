@@ -15,11 +15,11 @@ from graph.analysis.effects import effect_of
 from graph.errors import Findings, quoted
 from graph.ir import Effect, Graph, Node, Phase, Role
 
-Range = tuple[int, int]
+SegmentRange = tuple[int, int]
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Statistics:
+class ForwardPath:
     """Who writes and reads what along the forward path of a graph."""
 
     graph: Graph
@@ -28,7 +28,7 @@ class Statistics:
     readers: dict[int, list[int]]  # value -> positions that read it, ascending
 
     @classmethod
-    def of(cls, graph: Graph, targets: Collection[int] | None = None) -> Statistics:
+    def of(cls, graph: Graph, targets: Collection[int] | None = None) -> ForwardPath:
         """Of the forward nodes `targets` depend on; all forward nodes without targets. O(nodes + reads)."""
         path = _path(graph, targets)
         writer: dict[int, int] = {}
@@ -63,14 +63,14 @@ class Statistics:
         sources = [node for node in nodes if not node.reads and effect_of(self.graph, node) is effect]
         return [v for node in sources for v in node.writes]
 
-    def crossing(self, segment: Range) -> list[int]:
+    def crossing(self, segment: SegmentRange) -> list[int]:
         """Values written in the segment and read behind it, then those read in it and written before."""
         begin, end = segment
         out = [v for p in range(begin, end) for v in self.node(p).writes if self.readers.get(v, [-1])[-1] >= end]
         into = [v for p in range(begin, end) for v in self.node(p).reads if self.writer.get(v, end) < begin]
         return [v for v in dict.fromkeys((*out, *into)) if not self.is_persistent(v)]
 
-    def between(self, before: int, after: int) -> Range | None:
+    def between(self, before: int, after: int) -> SegmentRange | None:
         """From the first reader of one value to the writer of the other, None where that is no run of ops."""
         if before not in self.readers or after not in self.writer:
             return None
@@ -82,26 +82,28 @@ class Statistics:
 class Segments:
     """Disjoint ranges of the path, ascending, and what was noticed on the way to them."""
 
-    ranges: tuple[Range, ...]
+    ranges: tuple[SegmentRange, ...]
     checkpoints: tuple[int, ...]  # values that are held because they end a segment
     notes: tuple[str, ...] = ()  # the last one says why there is no segment, where there is none
 
 
-def between_checkpoints(statistics: Statistics, names: Sequence[str], unknown: str = "warn") -> Segments:
+def segments_between(statistics: ForwardPath, names: Sequence[str], unknown: str = "warn") -> Segments:
     """One segment from the start to the first checkpoint, then one between each two neighbours.
 
     Inputs come first, the others by the op that writes them. Unknown names are left out with a note;
     with `unknown` "error" they raise BadGraph. Weights cast right before a segment belong to it.
     """
-    ordered, notes = in_order(statistics, names, unknown)
-    ranges: list[Range] = []
+    ordered, notes = ordered_checkpoints(statistics, names, unknown)
+    ranges: list[SegmentRange] = []
     if ordered and ordered[0] in statistics.writer:
         ranges.append((0, statistics.writer[ordered[0]] + 1))
     ranges += filter(None, (statistics.between(a, b) for a, b in pairwise(ordered)))
-    return settled(statistics, ranges, ordered, notes)
+    return normalized_segments(statistics, ranges, ordered, notes)
 
 
-def in_order(statistics: Statistics, names: Sequence[str], unknown: str = "warn") -> tuple[list[int], list[str]]:
+def ordered_checkpoints(
+    statistics: ForwardPath, names: Sequence[str], unknown: str = "warn"
+) -> tuple[list[int], list[str]]:
     """(checkpoints in the order they are written, each once, what was left out in words). Raises BadGraph."""
     ids = {statistics.graph.values[v].name: v for v in (*statistics.readers, *statistics.writer)}
     findings, notes = Findings(), []
@@ -121,11 +123,11 @@ def in_order(statistics: Statistics, names: Sequence[str], unknown: str = "warn"
     return sorted(found, key=lambda v: statistics.writer.get(v, -1)), notes
 
 
-def settled(
-    statistics: Statistics, ranges: Iterable[Range], checkpoints: Sequence[int], notes: Sequence[str]
+def normalized_segments(
+    statistics: ForwardPath, ranges: Iterable[SegmentRange], checkpoints: Sequence[int], notes: Sequence[str]
 ) -> Segments:
     """The segments with casts of weights pulled in, disjoint; with a note when there is none."""
-    result: list[Range] = []
+    result: list[SegmentRange] = []
     end = 0
     for begin, stop in sorted(ranges):
         begin = max(begin, end)
@@ -138,13 +140,15 @@ def settled(
     return Segments(tuple(result), tuple(checkpoints), (*notes, *why))
 
 
-def of_ranges(statistics: Statistics, ranges: Sequence[Sequence[int]], opt_out: Collection[int] = ()) -> Segments:
+def segments_from_ranges(
+    statistics: ForwardPath, ranges: Sequence[Sequence[int]], opt_out: Collection[int] = ()
+) -> Segments:
     """The segments a user lists as half-open ranges of the path, less those numbered in `opt_out`.
 
     Raises BadGraph for ranges that are empty, overlap or leave the path, and for numbers there are not.
     """
     findings, end = Findings(), len(statistics.path)
-    taken: list[Range] = []
+    taken: list[SegmentRange] = []
     for i, given in enumerate(ranges):
         begin, stop = (*given, -1, -1)[:2]
         if len(given) != 2 or not 0 <= begin < stop <= end:
@@ -166,15 +170,15 @@ def of_ranges(statistics: Statistics, ranges: Sequence[Sequence[int]], opt_out: 
                 "end one where the other begins",
             )
     findings.settle()
-    check_numbers(opt_out, len(taken))
+    check_segment_numbers(opt_out, len(taken))
     chosen = sorted(segment for number, segment in enumerate(taken) if number not in opt_out)
     last = [v for _, stop in taken for v in statistics.node(stop - 1).writes]
     notes = () if chosen else ("nothing is recomputed: no segment is given, or all opted out",)
     return Segments(tuple(chosen), tuple(last), notes)
 
 
-def tagged(
-    statistics: Statistics, annotation: str = "segment", opt_out: Collection[int] = (), shortest: int = 2
+def segments_from_annotations(
+    statistics: ForwardPath, annotation: str = "segment", opt_out: Collection[int] = (), shortest: int = 2
 ) -> Segments:
     """Runs of ops whose annotation names the same segment; runs shorter than `shortest` are no segments.
 
@@ -200,7 +204,7 @@ def tagged(
         run.append(position)
     ranges = [(run[0], run[-1] + 1) for run in runs.values() if len(run) >= shortest]
     findings.settle()
-    check_numbers(opt_out, len(ranges))
+    check_segment_numbers(opt_out, len(ranges))
     chosen = [segment for number, segment in enumerate(ranges) if number not in opt_out]
     inside = {position for begin, end in ranges for position in range(begin, end - 1)}
     held = [v for p in range(len(statistics.path)) if p not in inside for v in statistics.node(p).writes]
@@ -208,13 +212,13 @@ def tagged(
     return Segments(tuple(chosen), tuple(held), notes)
 
 
-def chosen(
-    statistics: Statistics,
+def select_segments(
+    statistics: ForwardPath,
     checkpoints: Sequence[str] | None = None,
     ranges: Sequence[Sequence[int]] | None = None,
     opt_out: Collection[int] = (),
     unknown: str = "warn",
-    build: Callable[[Statistics, Sequence[str], str], Segments] = between_checkpoints,
+    build: Callable[[ForwardPath, Sequence[str], str], Segments] = segments_between,
 ) -> Segments:
     """The `ranges` given, or what `build` makes of the checkpoints, or the segments that nodes are tagged with.
 
@@ -222,15 +226,15 @@ def chosen(
     """
     opt_out = frozenset(opt_out)
     if ranges is not None:
-        return of_ranges(statistics, ranges, opt_out)
+        return segments_from_ranges(statistics, ranges, opt_out)
     if checkpoints is None:
-        return tagged(statistics, opt_out=opt_out)
+        return segments_from_annotations(statistics, opt_out=opt_out)
     found = build(statistics, checkpoints, unknown)
-    check_numbers(opt_out, len(found.ranges))
+    check_segment_numbers(opt_out, len(found.ranges))
     return replace(found, ranges=tuple(r for number, r in enumerate(found.ranges) if number not in opt_out))
 
 
-def check_numbers(opt_out: Collection[int], segments: int) -> None:
+def check_segment_numbers(opt_out: Collection[int], segments: int) -> None:
     """Raises BadGraph for numbers of segments there are not."""
     findings = Findings()
     for number in opt_out:
@@ -258,13 +262,13 @@ def _path(graph: Graph, targets: Collection[int] | None) -> list[int]:
     return path[::-1]
 
 
-def _why(statistics: Statistics, checkpoints: Sequence[int]) -> str:
+def _why(statistics: ForwardPath, checkpoints: Sequence[int]) -> str:
     if not checkpoints:
         return "no checkpoint is a value of the forward part"
     return "between the checkpoints lies no run of ops"
 
 
-def _casts_a_weight(statistics: Statistics, position: int) -> bool:
+def _casts_a_weight(statistics: ForwardPath, position: int) -> bool:
     node = statistics.node(position)
     is_cast = node.op.rpartition("::")[2].lower() == "cast"
     return is_cast and all(statistics.is_persistent(v) for v in node.reads)

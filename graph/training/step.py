@@ -9,18 +9,18 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
-from graph.autodiff.differentiate import answer, check_callbacks, handed_out
-from graph.autodiff.gradients.accumulation import Rows
-from graph.autodiff.gradients.events import Callback
-from graph.autodiff.resolve_names import Options, resolve
+from graph.autodiff.differentiate import append_all_gradients, check_callbacks, with_gradient_outputs
+from graph.autodiff.gradients.accumulation import IndexedSlices
+from graph.autodiff.gradients.events import GradientCallback
+from graph.autodiff.resolve_names import GradientOptions, resolve_gradient_spec
 from graph.builder.builder import Builder
 from graph.errors import BadGraph, Findings, quoted
 from graph.ir import EMPTY, Graph
-from graph.training.loss import added_loss, named_loss
-from graph.training.optimizer_recipe import Update, parse_recipe
+from graph.training.loss import with_added_loss, with_named_loss
+from graph.training.optimizer_recipe import UpdateBuilder, parse_recipe
 from graph.training.train_mode import in_training_mode
 
-_MORE = tuple(field.name for field in fields(Options))
+_MORE = tuple(field.name for field in fields(GradientOptions))
 _FIELDS = ("of", "with_respect_to", "head_gradients", "no_gradient", "unreachable", "update", *_MORE)
 
 
@@ -35,7 +35,7 @@ def training_step(
     no_gradient: Sequence[str] = (),
     unreachable: str = "null",
     update: str | None = None,
-    callbacks: Sequence[Callback] = (),
+    callbacks: Sequence[GradientCallback] = (),
     rewrite: Callable[[Graph], Graph] | None = None,
     **more: Any,
 ) -> tuple[Graph, list[str]]:
@@ -43,7 +43,7 @@ def training_step(
 
     Targets are `loss`, or all of `of` with their head gradients; with neither a classifier's output gets a
     cross-entropy. Parameters are differentiated by unless `with_respect_to` says otherwise. `rewrite` changes the
-    forward graph once its loss is there; `more` are the fields of `Options`. Without an optimizer gradients are
+    forward graph once its loss is there; `more` are the fields of `GradientOptions`. Without an optimizer gradients are
     outputs; with one they end in updates of parameters and state in place. Raises BadGraph and NoGradient with up
     to ten findings.
     """
@@ -53,29 +53,31 @@ def training_step(
     notes: list[str] = []
     targets: list[str] | Mapping[str, Any]
     if loss is not None:
-        graph = named_loss(graph, loss)
+        graph = with_named_loss(graph, loss)
         targets = {loss: None, **of} if isinstance(of, Mapping) else list(dict.fromkeys([loss, *(of or ())]))
     elif of is not None:
         targets = of if isinstance(of, Mapping) else list(of)
     else:
-        graph, name, notes = added_loss(graph)
+        graph, name, notes = with_added_loss(graph)
         targets = [name]
     graph, switched = in_training_mode(graph)
     notes += switched
     if rewrite is not None:
         graph = rewrite(graph)
-    question = resolve(graph, targets, with_respect_to, head_gradients, no_gradient, unreachable, Options(**more))
-    builder = Builder.onto(graph)
-    steps = Update(builder, graph, plan)
-    found = answer(builder, graph, question, steps.ready, callbacks)
+    question = resolve_gradient_spec(
+        graph, targets, with_respect_to, head_gradients, no_gradient, unreachable, GradientOptions(**more)
+    )
+    builder = Builder.from_graph(graph)
+    steps = UpdateBuilder(builder, graph, plan)
+    found = append_all_gradients(builder, graph, question, steps.ready, callbacks)
     if not found and not question.targets:
         return graph, notes
     if not found:
         _nothing_reached(graph, list(targets), question.wanted)
-    _check_rows(graph, [v for v, gradient in found if isinstance(gradient, Rows)], plan.optimizer)
-    pairs = [(v, gradient) for v, gradient in found if not isinstance(gradient, Rows)]
+    _check_rows(graph, [v for v, gradient in found if isinstance(gradient, IndexedSlices)], plan.optimizer)
+    pairs = [(v, gradient) for v, gradient in found if not isinstance(gradient, IndexedSlices)]
     steps.finish(pairs)
-    return handed_out(builder, graph, found, steps.updated), notes
+    return with_gradient_outputs(builder, graph, found, steps.updated), notes
 
 
 def check_fields(given: Mapping[str, Any]) -> None:

@@ -33,7 +33,7 @@ class _Switch:
     def __init__(self, graph: Graph, outer: _Switch | None = None):
         self.graph = graph
         self.is_body = outer is not None
-        self.builder = Builder.onto(graph)
+        self.builder = Builder.from_graph(graph)
         self.builder.nodes.clear()
         self.emit = Emit(self.builder, "training")
         self.count: Counter[str] = Counter() if outer is None else outer.count

@@ -19,10 +19,10 @@ from graph.builder.emit import Emit
 from graph.errors import BadGraph, quoted
 from graph.ir import ABSENT, UNKNOWN_COST, Graph, Node, consumers, producers
 from graph.ssa.naming import without_name_order
-from graph.transforms.dead_code import kept
+from graph.transforms.dead_code import keep_nodes
 
-FUSED = "remat::FusedAttention"
-FLOATING = frozenset({"float16", "bfloat16", "float32", "float64"})
+FUSED_ATTENTION = "remat::FusedAttention"
+FLOAT_DTYPES = frozenset({"float16", "bfloat16", "float32", "float64"})
 
 
 @dataclass(slots=True)
@@ -43,7 +43,7 @@ class _Match:
 def with_fused_attention(graph: Graph) -> Graph:
     """`graph` with every attention that allows it as one node. O(nodes + reads). Raises BadGraph when none does."""
     graph = without_name_order(graph)
-    finder = _Finder(graph)
+    finder = _AttentionFinder(graph)
     matches = {match.last: match for match in map(finder.match, finder.softmaxes()) if match is not None}
     if not matches:
         names = [quoted(graph.nodes[n].name) for n in finder.softmaxes()]
@@ -58,7 +58,7 @@ def with_fused_attention(graph: Graph) -> Graph:
     return _written(graph, matches)
 
 
-class _Finder:
+class _AttentionFinder:
     def __init__(self, graph: Graph):
         self.graph, self.producer, self.readers = graph, producers(graph), consumers(graph)
         self.outputs = {*graph.outputs, *(gradient for _, gradient in graph.gradients)}
@@ -171,7 +171,7 @@ class _Finder:
 
 
 def _written(graph: Graph, matches: dict[int, _Match]) -> Graph:
-    builder = Builder.onto(graph)
+    builder = Builder.from_graph(graph)
     builder.nodes.clear()
     gone = {n for match in matches.values() for n in match.gone}
     place: dict[int, int] = {}
@@ -182,7 +182,7 @@ def _written(graph: Graph, matches: dict[int, _Match]) -> Graph:
             place[n] = len(builder.nodes)
             builder.nodes.append(replace(node, after=tuple(place[m] for m in node.after)))
     made = replace(graph, values=tuple(builder.values), nodes=tuple(builder.nodes))
-    return kept(made, range(len(made.nodes)), made.outputs)
+    return keep_nodes(made, range(len(made.nodes)), made.outputs)
 
 
 def _write(builder: Builder, node: Node, match: _Match) -> None:
@@ -198,7 +198,7 @@ def _write(builder: Builder, node: Node, match: _Match) -> None:
     if keep != ABSENT and np.isfinite(match.fill):
         attributes["fill"] = match.fill
     builder.node(
-        FUSED,
+        FUSED_ATTENTION,
         inputs,
         name=f"{node.name}/fused",
         outputs=[node.outputs[0]],

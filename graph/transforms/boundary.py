@@ -12,7 +12,7 @@ from graph.ir import Graph, consumers
 
 
 @dataclass(frozen=True, slots=True)
-class Boundary:
+class SubgraphBoundary:
     """Value ids."""
 
     inputs: tuple[int, ...]  # read inside, not written inside; in order of first read
@@ -20,23 +20,23 @@ class Boundary:
 
 
 @dataclass(frozen=True, slots=True)
-class Uses:
+class ValueUses:
     """Who uses the values of a graph."""
 
     readers: list[list[int]]  # per value
     results: frozenset[int]  # outputs of the graph, and gradients
 
     @classmethod
-    def of(cls, graph: Graph) -> Uses:
+    def of(cls, graph: Graph) -> ValueUses:
         return cls(consumers(graph), frozenset((*graph.outputs, *(gradient for _, gradient in graph.gradients))))
 
 
-def boundary(graph: Graph, nodes: Collection[int], uses: Uses | None = None) -> Boundary:
+def boundary(graph: Graph, nodes: Collection[int], uses: ValueUses | None = None) -> SubgraphBoundary:
     """The values that cross the border of a set of nodes. Linear in what the nodes read and who reads them."""
-    uses = uses or Uses.of(graph)
+    uses = uses or ValueUses.of(graph)
     inside = set(nodes)
     ordered = sorted(inside)
     written = dict.fromkeys(v for n in ordered for v in graph.nodes[n].writes)
     read = dict.fromkeys(v for n in ordered for v in graph.nodes[n].reads)
     leaving = (v for v in written if v in uses.results or not inside.issuperset(uses.readers[v]))
-    return Boundary(tuple(v for v in read if v not in written), tuple(leaving))
+    return SubgraphBoundary(tuple(v for v in read if v not in written), tuple(leaving))

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from graph.ir import ABSENT, Graph, Node
 from graph.ssa.naming import without_name_order
-from graph.transforms.boundary import Uses
-from graph.transforms.dead_code import kept
+from graph.transforms.boundary import ValueUses
+from graph.transforms.dead_code import keep_nodes
 from graph.transforms.device_placement import copy_route
 
 Route = tuple[str | None, str | None]
@@ -23,7 +23,7 @@ def without_round_trips(graph: Graph) -> Graph:
     is the original for those behind it. O(nodes + reads).
     """
     graph = without_name_order(graph)
-    uses = Uses.of(graph)
+    uses = ValueUses.of(graph)
     routes = {n: route for n, node in enumerate(graph.nodes) if (route := _route(node)) is not None}
     readers = [list(reading) for reading in uses.readers]
     instead: dict[int, int] = {}
@@ -41,7 +41,7 @@ def without_round_trips(graph: Graph) -> Graph:
         for returned in back:
             instead[returned] = original
             readers[original] += readers[returned]
-    return kept(graph, [n for n in range(len(graph.nodes)) if n not in gone], graph.outputs, instead=instead)
+    return keep_nodes(graph, [n for n in range(len(graph.nodes)) if n not in gone], graph.outputs, instead=instead)
 
 
 def _route(node: Node) -> Route | None:

@@ -14,10 +14,10 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from graph.analysis.aliasing import views_of
-from graph.analysis.effects import acts
+from graph.analysis.effects import has_side_effects
 from graph.ir import ABSENT, Graph, Node, Role, producers
-from graph.ir.reachability import reached
-from graph.ir.renumber import renumbered
+from graph.ir.reachability import reachable_nodes
+from graph.ir.renumber import remap_node
 from graph.ssa.naming import with_name_order, without_name_order
 from graph.validate.check import check
 
@@ -26,18 +26,20 @@ def without_dead_nodes(graph: Graph) -> Graph:
     """`graph` without nodes that no output, gradient, effect or overwritten state depends on. O(nodes + reads)."""
     graph = without_name_order(graph)
     wanted = [*graph.outputs, *(gradient for _, gradient in graph.gradients)]
-    acting = [n for n, node in enumerate(graph.nodes) if acts(graph, node)]
-    return kept(graph, needed(graph, wanted, nodes=acting), graph.outputs)
+    acting = [n for n, node in enumerate(graph.nodes) if has_side_effects(graph, node)]
+    return keep_nodes(graph, required_nodes(graph, wanted, nodes=acting), graph.outputs)
 
 
-def needed(graph: Graph, values: Iterable[int], given: Collection[int] = (), nodes: Iterable[int] = ()) -> list[int]:
+def required_nodes(
+    graph: Graph, values: Iterable[int], given: Collection[int] = (), nodes: Iterable[int] = ()
+) -> list[int]:
     """Nodes that must run, in order, for `values` and `nodes` when the `given` values are there. O(nodes + reads).
 
     A node needs the producers of what it reads and what it comes after.
     """
     producer = [-1 if v in given else n for v, n in enumerate(producers(graph))]
     roots = [*nodes, *(producer[v] for v in values if producer[v] >= 0)]
-    alive = reached(roots, [node.reads for node in graph.nodes], producer, [node.after for node in graph.nodes])
+    alive = reachable_nodes(roots, [node.reads for node in graph.nodes], producer, [node.after for node in graph.nodes])
     return [n for n in range(len(graph.nodes)) if alive[n]]
 
 
@@ -58,10 +60,10 @@ def without_identities(graph: Graph) -> Graph:
             instead.update((new, instead.get(old, old)) for new, old in pairs)
         else:
             stay.append(n)
-    return kept(graph, stay, graph.outputs, instead=instead)
+    return keep_nodes(graph, stay, graph.outputs, instead=instead)
 
 
-def kept(
+def keep_nodes(
     graph: Graph,
     nodes: Iterable[int],
     outputs: Iterable[int],
@@ -95,7 +97,7 @@ def kept(
         return ABSENT if v == ABSENT else place[instead.get(v, v)]
 
     def moved(node: Node) -> Node:
-        return renumbered(
+        return remap_node(
             node,
             new,
             outputs=tuple(ABSENT if v in cut else new(v) for v in node.outputs),

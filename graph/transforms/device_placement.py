@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 
 from graph.errors import BadGraph, Findings, quoted
 from graph.ir import ABSENT, EMPTY, Graph, Node, Role, Value
-from graph.ir.renumber import captured_from
-from graph.ssa.naming import Fresh, naming_of, own_annotations, with_name_order, without_name_order
+from graph.ir.renumber import remap_captures
+from graph.ssa.naming import UniqueNames, naming_of, own_annotations, with_name_order, without_name_order
 from graph.ssa.to_ssa import VERSION_OF
 
 COPY = "remat::Copy"
@@ -23,10 +23,10 @@ DEVICE, COPIED_FROM = "device", "copied_from"  # annotations of a node
 _FIXED = {"CopyCPUToGPU": (HOST, "gpu"), "CopyGPUToCPU": ("gpu", HOST), "CopyFromCPUInput": (HOST, None)}
 
 #: Device per input slot and per output slot.
-Sides = tuple[list[str | None], list[str | None]]
+OperandDevices = tuple[list[str | None], list[str | None]]
 
 
-def kind(node: Node) -> str:
+def base_op(node: Node) -> str:
     """The op without its domain."""
     return node.op.rpartition("::")[2]
 
@@ -43,8 +43,8 @@ def copy_route(node: Node) -> tuple[str | None, str | None] | None:
     The device of an op whose name tells both sides is that of the side which is not the host.
     """
     own = device_of(node)
-    if kind(node) in _FIXED:
-        source, target = _FIXED[kind(node)]
+    if base_op(node) in _FIXED:
+        source, target = _FIXED[base_op(node)]
         placed = own if own != HOST else None
         return (placed or source if source != HOST else HOST), (placed or target if target != HOST else HOST)
     copied_from = node.annotations.get(COPIED_FROM)
@@ -53,14 +53,14 @@ def copy_route(node: Node) -> tuple[str | None, str | None] | None:
     return None
 
 
-def on_one_device(node: Node, source: str | None, target: str | None) -> Sides:
+def uniform_devices(node: Node, source: str | None, target: str | None) -> OperandDevices:
     return [source] * len(node.inputs), [target] * len(node.outputs)
 
 
-def sides_of(node: Node, device: str) -> Sides:
+def operand_devices(node: Node, device: str) -> OperandDevices:
     """Where a node has its inputs and outputs: a copy from side to side, any other on its device."""
     source, target = copy_route(node) or (device, device)
-    return on_one_device(node, source, target)
+    return uniform_devices(node, source, target)
 
 
 def copy_name(name: str, target: str) -> str:
@@ -68,16 +68,16 @@ def copy_name(name: str, target: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Copies:
+class CopyStyle:
     """How copies are written, and which there are before the first node."""
 
     op: Callable[[str, str], str] = lambda source, target: COPY  # (from, to) -> op
     name: Callable[[str, str], str] = copy_name  # (name of the value, to) -> name of the copy
-    sides: Callable[[Node, str], Sides] = sides_of
+    operand_devices: Callable[[Node, str], OperandDevices] = operand_devices
 
 
 @dataclass(frozen=True, slots=True)
-class Placed:
+class PlacedGraph:
     """A graph in which every node reads what lies on its device."""
 
     graph: Graph
@@ -90,8 +90,8 @@ def with_copies(
     devices: Mapping[str, str] | None = None,
     copies: Mapping[tuple[str, str], str] | None = None,
     default: str = HOST,
-    style: Copies = Copies(),
-) -> Placed:
+    style: CopyStyle = CopyStyle(),
+) -> PlacedGraph:
     """`graph` with a copy for each value and device it is read on elsewhere; readers there share it.
 
     `devices` says by name where values from outside lie, `default` for all others; `copies` are copies an
@@ -105,7 +105,7 @@ class _Placing:
     """One sweep over the nodes in their order."""
 
     def __init__(
-        self, graph: Graph, devices: dict[str, str], copies: dict[tuple[str, str], str], default: str, style: Copies
+        self, graph: Graph, devices: dict[str, str], copies: dict[tuple[str, str], str], default: str, style: CopyStyle
     ):
         self.graph, self.devices, self.default, self.style = graph, devices, default, style
         self.earlier = copies
@@ -116,10 +116,10 @@ class _Placing:
         self.place: dict[int, int] = {}  # node of the old graph -> of the new one
         self.lies: dict[int, str] = {}  # value -> device
         self.copied: dict[tuple[int, str], int] = {}  # (value, device) -> its copy
-        self.value_names = Fresh({*self.naming.names, *(value.name for value in graph.values)})
-        self.node_names = Fresh({node.name for node in graph.nodes})
+        self.value_names = UniqueNames({*self.naming.names, *(value.name for value in graph.values)})
+        self.node_names = UniqueNames({node.name for node in graph.nodes})
 
-    def placed(self) -> Placed:
+    def placed(self) -> PlacedGraph:
         findings = Findings()
         for v, value in enumerate(self.graph.values):
             if value.role is not Role.ACTIVATION:
@@ -136,13 +136,13 @@ class _Placing:
             for (v, device), copy in self.copied.items()
             if final[self.naming.names[v]] == v
         }
-        return Placed(with_name_order(result), ends, {**self.earlier, **made})
+        return PlacedGraph(with_name_order(result), ends, {**self.earlier, **made})
 
     def _node(self, n: int, node: Node, findings: Findings) -> None:
         home = device_of(node) or self.default
-        inputs, outputs = self.style.sides(node, home)
+        inputs, outputs = self.style.operand_devices(node, home)
         read = tuple(self._there(v, device) for v, device in zip(node.inputs, inputs, strict=True))
-        bodies = {name: captured_from(body, lambda v: self._there(v, home)) for name, body in node.bodies.items()}
+        bodies = {name: remap_captures(body, lambda v: self._there(v, home)) for name, body in node.bodies.items()}
         for v, device in zip(node.outputs, outputs, strict=True):
             if v != ABSENT:
                 self.lies[v] = device or self.default
@@ -207,7 +207,7 @@ def check_placement(graph: Graph, default: str = HOST) -> None:
     """Raises BadGraph where a node reads what lies on another device: bytes and plans are those of one device."""
     lies: dict[int, str] = {}
     for n, node in enumerate(graph.nodes):
-        inputs, outputs = sides_of(node, device_of(node) or default)
+        inputs, outputs = operand_devices(node, device_of(node) or default)
         for v, device in zip(node.inputs, inputs, strict=True):
             if v in lies and device is not None and lies[v] != device:
                 raise BadGraph.one(

@@ -14,7 +14,7 @@ from graph.ir import Graph, Role, Value
 from graph.ssa.lookup import find_values
 from graph.ssa.naming import base_name, own_annotations, with_name_order, without_name_order
 from graph.ssa.to_ssa import VERSION_OF
-from graph.transforms.dead_code import kept, needed
+from graph.transforms.dead_code import keep_nodes, required_nodes
 
 
 def extract(
@@ -32,7 +32,7 @@ def extract(
     stops = find_values(graph, list(given), "given", findings)
     findings.settle()
     graph = without_name_order(graph)
-    chosen = needed(graph, wanted, set(stops))
+    chosen = required_nodes(graph, wanted, set(stops))
     _check_not_made_again(graph, chosen, stops, findings)
     findings.settle()
     names = (
@@ -42,13 +42,13 @@ def extract(
     )
     new_inputs = [v for v in dict.fromkeys(stops) if graph.values[v].role is Role.ACTIVATION]
     from_outside = {graph.values[v].name for v in new_inputs}
-    part = kept(graph, chosen, wanted, new_inputs=new_inputs, unread=())
+    part = keep_nodes(graph, chosen, wanted, new_inputs=new_inputs, unread=())
     return _renamed(part, names, from_outside, prefix)
 
 
 def _check_not_made_again(graph: Graph, chosen: Sequence[int], stops: Sequence[int], findings: Findings) -> None:
     """Collect a chosen node that would make, or help to make, a given value once more."""
-    again = sorted(set(chosen) & set(needed(graph, stops)))
+    again = sorted(set(chosen) & set(required_nodes(graph, stops)))
     if not again:
         return
     made = set(graph.nodes[again[0]].writes)

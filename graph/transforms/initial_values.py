@@ -12,24 +12,25 @@ import numpy as np
 from graph.execution.interpreter import execute
 from graph.ir import ABSENT, Graph
 from graph.ssa.naming import base_name
-from graph.transforms.device_placement import HOST, device_of, sides_of
+from graph.transforms.device_placement import HOST, device_of, operand_devices
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Initial:
+class InitialValue:
     """One parameter."""
 
     content: np.ndarray
     device: str  # where the node that makes it leaves it
 
 
-def initial_values(graph: Graph, default: str = HOST) -> dict[str, Initial]:
+def initial_values(graph: Graph, default: str = HOST) -> dict[str, InitialValue]:
     """The outputs of the graph by name, after running it. Raises CannotExecute."""
     contents = execute(graph).outputs
     lies: dict[int, str] = {}
     for node in graph.nodes:
-        _, outputs = sides_of(node, device_of(node) or default)
+        _, outputs = operand_devices(node, device_of(node) or default)
         lies.update((v, device or default) for v, device in zip(node.outputs, outputs, strict=True) if v != ABSENT)
     return {
-        base_name(graph.values[v]): Initial(contents[graph.values[v].name], lies.get(v, default)) for v in graph.outputs
+        base_name(graph.values[v]): InitialValue(contents[graph.values[v].name], lies.get(v, default))
+        for v in graph.outputs
     }

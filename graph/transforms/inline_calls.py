@@ -10,9 +10,9 @@ from types import MappingProxyType
 
 from graph.analysis.effects import effect_of
 from graph.ir import ABSENT, Body, Effect, Graph, Node, Role, Value, walk
-from graph.ir.names import free_name
-from graph.ir.renumber import renumbered
-from graph.ops.control_flow.interface import CALL, both_branches
+from graph.ir.names import reserve_name
+from graph.ir.renumber import remap_node
+from graph.ops.control_flow.interface import CALL, with_else_branch
 
 
 def without_calls(graph: Graph) -> Graph:
@@ -40,7 +40,7 @@ class _Inlining:
         last: dict[int, int] = {}  # node -> the last that stands for it
         for n, node in enumerate(self.graph.nodes):
             if node.op == "If":
-                node = both_branches(node, self.graph.types_of(node.inputs))
+                node = with_else_branch(node, self.graph.types_of(node.inputs))
             bodies = {key: replace(body, graph=without_calls(body.graph)) for key, body in node.bodies.items()}
             after = tuple(last[before] for before in node.after if before in last)
             if node.op == CALL:
@@ -71,7 +71,7 @@ class _Inlining:
         for inner in graph.nodes:
             self._node(call, inner, place, first)
         for v, outer in copies:
-            name = free_name(f"{call.name}/{self.values[outer].name}", self.node_names)
+            name = reserve_name(f"{call.name}/{self.values[outer].name}", self.node_names)
             self.nodes.append(
                 Node(name, "Identity", (place[v],), (outer,), phase=call.phase, annotations=call.annotations)
             )
@@ -79,17 +79,17 @@ class _Inlining:
     def _own(self, call: Node, value: Value) -> Value:
         """A value of the body among those of the graph; nothing is given to it any more."""
         role = Role.ACTIVATION if value.role is Role.INPUT else value.role
-        return replace(value, name=free_name(f"{call.name}/{value.name}", self.value_names), role=role)
+        return replace(value, name=reserve_name(f"{call.name}/{value.name}", self.value_names), role=role)
 
     def _node(self, call: Node, node: Node, place: dict[int, int], first: int) -> None:
         graph = call.bodies["body"].graph
         stream = f"{call.stream or call.name}#0/{node.stream or node.name}"
         after = tuple(first + before for before in node.after) if node.after else call.after
         self.nodes.append(
-            renumbered(
+            remap_node(
                 node,
                 place.__getitem__,
-                name=free_name(f"{call.name}/{node.name}", self.node_names),
+                name=reserve_name(f"{call.name}/{node.name}", self.node_names),
                 phase=call.phase,
                 after=after,
                 stream=stream if effect_of(graph, node) is Effect.RANDOM else node.stream,

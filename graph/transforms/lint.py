@@ -10,18 +10,18 @@ from collections.abc import Callable, Collection
 
 from graph.errors import BadGraph, Finding, Findings, quoted
 from graph.ir import ABSENT, Graph, Role
-from graph.ssa.analysis import Analysis, analysis_of
+from graph.ssa.analysis import VersionAnalysis, analysis_of
 from graph.ssa.naming import naming_of
-from graph.transforms.boundary import Uses
-from graph.transforms.device_placement import check_placement, device_of, kind
+from graph.transforms.boundary import ValueUses
+from graph.transforms.device_placement import base_op, check_placement, device_of
 
-BARRIER = "StopGradient"  # in any domain: a gradient ends here; what it writes must be read
+STOP_GRADIENT_OP = "StopGradient"  # in any domain: a gradient ends here; what it writes must be read
 
 
-def lints(graph: Graph, analysis: Analysis | None = None) -> list[Finding]:
+def lint_findings(graph: Graph, analysis: VersionAnalysis | None = None) -> list[Finding]:
     """Findings about a graph that may run as it stands, ten of a kind at most."""
     analysis = analysis or analysis_of(graph)
-    kinds: list[Callable[[Graph, Analysis, Findings], None]] = [
+    kinds: list[Callable[[Graph, VersionAnalysis, Findings], None]] = [
         lambda graph, _, findings: orphan_barriers(graph, (), findings),
         _overwritten_unread,
         _dead,
@@ -41,11 +41,11 @@ def orphan_barriers(graph: Graph, also_read: Collection[int], findings: Findings
 
     A barrier that writes the name it reads is looked behind by whoever reads that name.
     """
-    barriers = [(n, node) for n, node in enumerate(graph.nodes) if kind(node) == BARRIER]
+    barriers = [(n, node) for n, node in enumerate(graph.nodes) if base_op(node) == STOP_GRADIENT_OP]
     if not barriers:
         return
     names = naming_of(graph).names
-    read = {v for node in graph.nodes for v in node.reads} | Uses.of(graph).results | set(also_read)
+    read = {v for node in graph.nodes for v in node.reads} | ValueUses.of(graph).results | set(also_read)
     for n, node in barriers:
         own = {names[v] for v in node.reads}
         if read.isdisjoint(node.writes) and own.isdisjoint(names[v] for v in node.writes):
@@ -59,7 +59,7 @@ def orphan_barriers(graph: Graph, also_read: Collection[int], findings: Findings
             )
 
 
-def _overwritten_unread(graph: Graph, analysis: Analysis, findings: Findings) -> None:
+def _overwritten_unread(graph: Graph, analysis: VersionAnalysis, findings: Findings) -> None:
     table = analysis.table
     next_of = {old: v for v, old in enumerate(table.replaced) if old != ABSENT}
     for v in analysis.unread:
@@ -76,7 +76,7 @@ def _overwritten_unread(graph: Graph, analysis: Analysis, findings: Findings) ->
             )
 
 
-def _dead(graph: Graph, analysis: Analysis, findings: Findings) -> None:
+def _dead(graph: Graph, analysis: VersionAnalysis, findings: Findings) -> None:
     for n in analysis.dead:
         findings.add(
             "dead_node",
@@ -87,8 +87,8 @@ def _dead(graph: Graph, analysis: Analysis, findings: Findings) -> None:
         )
 
 
-def _unused(graph: Graph, analysis: Analysis, findings: Findings) -> None:
-    results = Uses.of(graph).results
+def _unused(graph: Graph, analysis: VersionAnalysis, findings: Findings) -> None:
+    results = ValueUses.of(graph).results
     for v, value in enumerate(graph.values):
         if value.role is not Role.ACTIVATION and not analysis.consumers[v] and v not in results:
             findings.add(
@@ -100,7 +100,7 @@ def _unused(graph: Graph, analysis: Analysis, findings: Findings) -> None:
             )
 
 
-def _on_two_devices(graph: Graph, analysis: Analysis, findings: Findings) -> None:
+def _on_two_devices(graph: Graph, analysis: VersionAnalysis, findings: Findings) -> None:
     if any(device_of(node) for node in graph.nodes):
         try:
             check_placement(graph)

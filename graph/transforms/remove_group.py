@@ -11,19 +11,19 @@ from collections.abc import Callable, Collection, Mapping
 from graph.errors import Findings, quoted
 from graph.ir import Graph, Node, Role, Value
 from graph.ssa.naming import without_name_order
-from graph.transforms.boundary import Uses, boundary
-from graph.transforms.dead_code import kept
+from graph.transforms.boundary import ValueUses, boundary
+from graph.transforms.dead_code import keep_nodes
 
 #: Whether a node reads a value alike when it has another shape.
-Accepts = Callable[[Node], bool]
+ShapePredicate = Callable[[Node], bool]
 
 
-def nobody(node: Node) -> bool:
+def accepts_none(node: Node) -> bool:
     """No node takes a value of another shape."""
     return False
 
 
-def replace_by_identity(graph: Graph, nodes: Collection[int], accepts: Accepts = nobody) -> Graph:
+def replace_by_identity(graph: Graph, nodes: Collection[int], accepts: ShapePredicate = accepts_none) -> Graph:
     """`graph` without a group of nodes whose one result is taken to be its one input.
 
     What comes from outside counts as parameters of the group, not as its input; parameters that only the
@@ -31,7 +31,7 @@ def replace_by_identity(graph: Graph, nodes: Collection[int], accepts: Accepts =
     the graph, or when the input has another type and a reader does not accept it.
     """
     graph, findings = without_name_order(graph), Findings()
-    pair = identity_pair(graph, nodes, Uses.of(graph), accepts, findings)
+    pair = identity_pair(graph, nodes, ValueUses.of(graph), accepts, findings)
     findings.settle()
     return without_groups(graph, set(nodes), {pair[1]: pair[0]})
 
@@ -40,11 +40,11 @@ def without_groups(graph: Graph, nodes: Collection[int], instead: Mapping[int, i
     """`graph` without the nodes; `instead` says which value is read for a result. What only they read goes too."""
     stay = [n for n in range(len(graph.nodes)) if n not in nodes]
     read = {v for n in nodes for v in graph.nodes[n].reads}
-    return kept(graph, stay, graph.outputs, instead=instead, unread=[v for v in graph.inputs if v not in read])
+    return keep_nodes(graph, stay, graph.outputs, instead=instead, unread=[v for v in graph.inputs if v not in read])
 
 
 def identity_pair(
-    graph: Graph, nodes: Collection[int], uses: Uses, accepts: Accepts, findings: Findings
+    graph: Graph, nodes: Collection[int], uses: ValueUses, accepts: ShapePredicate, findings: Findings
 ) -> tuple[int, int]:
     """(what goes in, what comes out) of the group; findings say why there is no such pair, and it is (-1, -1)."""
     inside = frozenset(nodes)

@@ -13,8 +13,8 @@ from collections.abc import Collection, Sequence
 from graph.errors import Findings
 from graph.ir import ABSENT, Graph, Node, producers
 from graph.ssa.naming import without_name_order
-from graph.transforms.boundary import Uses
-from graph.transforms.device_placement import kind
+from graph.transforms.boundary import ValueUses
+from graph.transforms.device_placement import base_op
 from graph.transforms.remove_group import identity_pair, without_groups
 
 RESHAPE = "Reshape"
@@ -31,7 +31,7 @@ def reshape_groups(graph: Graph) -> list[list[int]]:
     return [
         [*_between(graph, producer, node.inputs[0], node.inputs[1]), n]
         for n, node in enumerate(graph.nodes)
-        if kind(node) == RESHAPE and len(node.inputs) == 2 and ABSENT not in node.inputs
+        if base_op(node) == RESHAPE and len(node.inputs) == 2 and ABSENT not in node.inputs
     ]
 
 
@@ -60,10 +60,10 @@ def without_reshapes(graph: Graph, readers: Collection[str] = FLATTENING) -> Gra
     A group stays when it is not isolated: when something else enters or leaves it.
     """
     graph = without_name_order(graph)
-    uses = Uses.of(graph)
+    uses = ValueUses.of(graph)
 
     def accepts(node: Node) -> bool:
-        return kind(node) in readers
+        return base_op(node) in readers
 
     removed: set[int] = set()
     instead: dict[int, int] = {}

@@ -10,13 +10,13 @@ from collections.abc import Sequence
 
 from graph.errors import BadGraph, quoted
 from graph.ir import ABSENT, Graph, Role, consumers, producers
-from graph.ssa.naming import base_name, naming_of, renamed, with_name_order, without_name_order
+from graph.ssa.naming import base_name, naming_of, with_name_order, with_names, without_name_order
 
 
 def rename_value(graph: Graph, value: int, name: str) -> Graph:
     """`graph` with another name for one value. Raises BadGraph when the name is empty or stands for another value."""
     _check_free(graph, value, name)
-    return with_name_order(renamed(without_name_order(graph), {value: name}))
+    return with_name_order(with_names(without_name_order(graph), {value: name}))
 
 
 def rename_output(graph: Graph, node: int, position: int, name: str) -> Graph:
@@ -29,7 +29,7 @@ def rename_input(graph: Graph, node: int, position: int, name: str, *, from_prod
 
     With `from_producer` the node that writes it writes the new name, and all readers follow. Raises BadGraph
     when others read it, or there is no such node. A value that comes from outside is renamed there as well:
-    see `rename_in`.
+    see `rename_initial_graph`.
     """
     v = _slot(graph, node, "inputs", position)
     path = f"nodes[{node}].inputs[{position}]"
@@ -55,7 +55,7 @@ def rename_input(graph: Graph, node: int, position: int, name: str, *, from_prod
     return rename_value(graph, v, name)
 
 
-def rename_in(before: Graph, after: Graph, initial: Graph) -> Graph:
+def rename_initial_graph(before: Graph, after: Graph, initial: Graph) -> Graph:
     """The graph that makes what `before` is given, with the names that its inputs have in `after`.
 
     The two are one graph before and after a renaming: values have the same ids.

@@ -10,8 +10,8 @@ from types import MappingProxyType
 
 from graph.errors import BadGraph
 from graph.ir import ABSENT, Body, Graph, Node, Phase, Value
-from graph.ir.names import free_name
-from graph.ir.renumber import captured_from
+from graph.ir.names import reserve_name
+from graph.ir.renumber import remap_captures
 
 
 def replay(graph: Graph, order: Sequence[int], handed_out: Mapping[int, int] | None = None) -> Graph:
@@ -99,7 +99,7 @@ class _Replay:
             self.first_run[n] = len(self.nodes)
             name, phase, after = node.name, node.phase, tuple([self.first_run[a] for a in node.after])
         else:
-            name, phase, after = free_name(f"{node.name}/{run}", self.node_names, "/copy"), self.phase, ()
+            name, phase, after = reserve_name(f"{node.name}/{run}", self.node_names, "/copy"), self.phase, ()
         self.nodes.append(
             Node(
                 name,
@@ -136,7 +136,7 @@ class _Replay:
 
     def _captured(self, node: Node, body: Body) -> Body:
         self._all_exist(node, [outer for _, outer in body.captures])
-        return captured_from(body, self.latest.__getitem__)
+        return remap_captures(body, self.latest.__getitem__)
 
     def _write(self, v: int, run: int, is_last: bool) -> int:
         """Id of this run's copy of value `v`, which becomes the latest."""
@@ -148,7 +148,7 @@ class _Replay:
             if keeps_name:
                 self.outputs[v] = copy
         if not keeps_name:
-            name = free_name(f"{value.name}/{run}", self.value_names, "/copy")
+            name = reserve_name(f"{value.name}/{run}", self.value_names, "/copy")
             value = Value(
                 name,
                 value.type,

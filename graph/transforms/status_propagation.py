@@ -13,14 +13,14 @@ from graph.errors import BadGraph, Findings, quoted
 from graph.ir import ABSENT, Graph, Node
 from graph.ssa.lookup import find_values
 from graph.ssa.naming import versions_of_graph
-from graph.transforms.device_placement import kind
+from graph.transforms.device_placement import base_op
 
 Statuses = Sequence[str | None]
 #: (node, status of its inputs, of its outputs as far as they are known) -> what both must be, None where it cannot tell
-Rule = Callable[[Node, Statuses, Statuses], tuple[Statuses, Statuses]]
+StatusRule = Callable[[Node, Statuses, Statuses], tuple[Statuses, Statuses]]
 
 
-def infer_status(graph: Graph, rule: Rule, known: Mapping[str, Any] | None = None) -> list[str | None]:
+def infer_status(graph: Graph, rule: StatusRule, known: Mapping[str, Any] | None = None) -> list[str | None]:
     """Per value its status by `rule`, from hints `known` by name; None for values no node touches.
 
     One sweep forwards and one backwards. Raises BadGraph for a hint about no value or without a status, for
@@ -29,11 +29,11 @@ def infer_status(graph: Graph, rule: Rule, known: Mapping[str, Any] | None = Non
     return _Sweeps(graph, rule, known or {}).statuses()
 
 
-def same_status(fixed: Mapping[str, tuple[str | None, str | None]]) -> Rule:
+def same_status(fixed: Mapping[str, tuple[str | None, str | None]]) -> StatusRule:
     """The rule that all a node touches has one status, but for ops with `fixed` ones of (inputs, outputs)."""
 
     def rule(node: Node, inputs: Statuses, outputs: Statuses) -> tuple[Statuses, Statuses]:
-        sides = fixed.get(node.op) or fixed.get(kind(node))
+        sides = fixed.get(node.op) or fixed.get(base_op(node))
         if sides is not None:
             return [sides[0]] * len(inputs), [sides[1]] * len(outputs)
         one = next((status for status in (*inputs, *outputs) if status is not None), None)
@@ -45,7 +45,7 @@ def same_status(fixed: Mapping[str, tuple[str | None, str | None]]) -> Rule:
 class _Sweeps:
     """What is known so far."""
 
-    def __init__(self, graph: Graph, rule: Rule, known: Mapping[str, Any]):
+    def __init__(self, graph: Graph, rule: StatusRule, known: Mapping[str, Any]):
         self.graph, self.rule = graph, rule
         self.table = versions_of_graph(graph)
         self.found: list[str | None] = [None] * len(graph.values)

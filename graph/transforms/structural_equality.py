@@ -15,7 +15,7 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from graph.analysis.effects import draws_alike
+from graph.analysis.effects import is_repeatable
 from graph.errors import quoted
 from graph.formats.document.tensor_content import write_attributes
 from graph.ir import ABSENT, Body, Graph, Node, Role, producers
@@ -99,7 +99,7 @@ class _Numbers:
         reads = tuple(ABSENT if v == ABSENT else values[v] for v in node.inputs)
         bodies = tuple((name, self._body(body, values)) for name, body in sorted(node.bodies.items()))
         key: Hashable = (node.op, text_of_attributes(node.attributes), reads, bodies, node.stream, node.in_place)
-        if draws_alike(graph, node):
+        if is_repeatable(graph, node):
             return key
         effects[node.op] += 1
         return key, effects[node.op]

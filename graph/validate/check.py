@@ -13,7 +13,7 @@ from collections.abc import Collection
 
 from graph.errors import Findings, quoted
 from graph.ir import ABSENT, Graph, Node, Role
-from graph.ir.text import around
+from graph.ir.text import format_node_context
 from graph.limits import Limits
 from graph.validate.aliasing_rules import check_storage
 from graph.validate.control_flow_rules import check_control_flow
@@ -29,7 +29,7 @@ def check(graph: Graph) -> None:
     if findings:
         place = re.match(r"nodes\[(\d+)\]", findings.kept[0].path)
         unsound = any(found.code == "unknown_id" for found in findings.kept)  # there is nothing to write for such an id
-        findings.settle("" if place is None or unsound else around(graph, int(place[1])))
+        findings.settle("" if place is None or unsound else format_node_context(graph, int(place[1])))
 
 
 def _check(graph: Graph, where: str, captured: Collection[int], findings: Findings, depth: int = 0) -> None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from graph.errors import Findings, quoted
 from graph.ir import ABSENT, Body, Graph, Node, TensorType
-from graph.ops.control_flow.interface import CALL, CONTROL_FLOW, Trips, trips_of
+from graph.ops.control_flow.interface import CALL, CONTROL_FLOW, LoopInterface, trip_count
 from graph.ops.control_flow.type_inference import formal_types, output_types
-from graph.validate.planned_scan_rules import check_planned
+from graph.validate.planned_scan_rules import check_planned_scans
 
-_MOST_TRIPS, _MOST_AXES = 2**31 - 1, 64
+_MAX_TRIPS, _MAX_RANK = 2**31 - 1, 64
 _BODIES = {"If": ("then_branch", "else_branch"), "Loop": ("body",), "Scan": ("body",), CALL: ("body",)}
 
 
@@ -17,11 +17,11 @@ def check_control_flow(graph: Graph, where: str, findings: Findings) -> None:
     for n, node in enumerate(graph.nodes):
         if node.op in CONTROL_FLOW:
             _Check(graph, node, f"{where}nodes[{n}]", findings).whole()
-    check_planned(graph, where, findings)
+    check_planned_scans(graph, where, findings)
 
 
 def _is_count(number: object) -> bool:
-    return type(number) is int and 0 <= number <= _MOST_TRIPS
+    return type(number) is int and 0 <= number <= _MAX_TRIPS
 
 
 class _Check:
@@ -54,7 +54,7 @@ class _Check:
         kinds = {"annotations": node.annotations, "attributes": node.attributes}
         for kind, given in kinds.items() if node.op == "Loop" else ():
             if given.get("max_trips") is not None and not _is_count(given["max_trips"]):
-                self._bad(f"{kind}.max_trips", given["max_trips"], f"a number from 0 to {_MOST_TRIPS}")
+                self._bad(f"{kind}.max_trips", given["max_trips"], f"a number from 0 to {_MAX_TRIPS}")
         if node.op != "Scan":
             return
         scanned = node.attributes.get("num_scan_inputs", 1)
@@ -64,7 +64,7 @@ class _Check:
         body = node.bodies.get("body")
         stacked = len(body.graph.outputs) - (len(node.inputs) - scanned) if body is not None else 0
         for side, count in (("input", scanned), ("output", stacked)):
-            for what, allowed in (("axes", range(-_MOST_AXES, _MOST_AXES)), ("directions", range(2))):
+            for what, allowed in (("axes", range(-_MAX_RANK, _MAX_RANK)), ("directions", range(2))):
                 key = f"scan_{side}_{what}"
                 found = node.attributes.get(key)
                 if found is None or (isinstance(found, list | tuple) and not found):
@@ -181,7 +181,7 @@ class _Check:
                 )
                 return
         extra = 1 if node.op == "Loop" else 0
-        states = Trips.of(node).states if node.op in ("Loop", "Scan") else 0
+        states = LoopInterface.of(node).states if node.op in ("Loop", "Scan") else 0
         if made < extra + states or made - extra < len(node.outputs):
             self.findings.add(
                 "body_outputs",
@@ -216,7 +216,7 @@ class _Check:
     def _states(self) -> None:
         if self.node.op not in ("Loop", "Scan"):
             return
-        trips = Trips.of(self.node)
+        trips = LoopInterface.of(self.node)
         graph = trips.body.graph
         for i in range(trips.states):
             before, after = (graph.values[v] for v in (trips.state_in(i), trips.state_out(i)))
@@ -229,7 +229,7 @@ class _Check:
                     "give it its final shape before the loop",
                 )
         stacks = [v for v in self.node.outputs[trips.states :] if v != ABSENT]
-        if stacks and trips_of(self.graph.values, self.node).most is None:
+        if stacks and trip_count(self.graph.values, self.node).most is None:
             self.findings.add(
                 "unknown_trips",
                 self.path,

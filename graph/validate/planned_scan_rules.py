@@ -10,13 +10,13 @@ from graph.ir import Graph, Node
 from graph.ops.control_flow.snapshot_scan import ADVANCE, BACKWARD, SNAPSHOT_GRAD, SNAPSHOT_SCAN
 from graph.ops.control_flow.tail_scan import TAIL_GRAD, TAIL_SCAN, TailGrad
 
-_MOST = 2**31 - 1
+_MAX_INTEGER = 2**31 - 1
 #: What an attribute may hold, in words, and whether it does; the node is the second argument.
-Fits = Callable[[Any, Node], bool]
+Predicate = Callable[[Any, Node], bool]
 
 
 def _count(given: Any, node: Node) -> bool:
-    return type(given) is int and 0 <= given <= _MOST
+    return type(given) is int and 0 <= given <= _MAX_INTEGER
 
 
 def _inputs(given: Any, node: Node) -> bool:
@@ -31,14 +31,14 @@ def _actions(given: Any, node: Node) -> bool:
     return _counts(given, node) and len(given) % 3 == 0 and all(ADVANCE <= kind <= BACKWARD for kind in given[::3])
 
 
-_RULES: dict[Fits, str] = {
-    _count: f"a number from 0 to {_MOST}",
+_RULES: dict[Predicate, str] = {
+    _count: f"a number from 0 to {_MAX_INTEGER}",
     _inputs: "a number of inputs",
     _counts: "a list of numbers",
     _actions: "three numbers an action, the first from 0 to 3",
 }
 #: op -> bodies, attributes that must be there, those that may be.
-PLANNED: dict[str, tuple[tuple[str, ...], dict[str, Fits], dict[str, Fits]]] = {
+SCAN_RULES: dict[str, tuple[tuple[str, ...], dict[str, Predicate], dict[str, Predicate]]] = {
     SNAPSHOT_SCAN: (
         ("body",),
         {"snapshots": _counts, "rows": _count, "snapshot_states": _counts},
@@ -58,11 +58,11 @@ PLANNED: dict[str, tuple[tuple[str, ...], dict[str, Fits], dict[str, Fits]]] = {
 }
 
 
-def check_planned(graph: Graph, where: str, findings: Findings) -> None:
+def check_planned_scans(graph: Graph, where: str, findings: Findings) -> None:
     """Collect what is wrong with them; whether types and numbers of trips agree is seen when they run."""
     for n, node in enumerate(graph.nodes):
-        faults = list(_faults(node)) if node.op in PLANNED else []
-        for code, place, found, expected in faults or (_counted(node) if node.op in PLANNED else ()):
+        faults = list(_faults(node)) if node.op in SCAN_RULES else []
+        for code, place, found, expected in faults or (_counted(node) if node.op in SCAN_RULES else ()):
             findings.add(
                 code, f"{where}nodes[{n}].{place}", f"{found} of {node.op} {quoted(node.name)}", expected, "correct it"
             )
@@ -88,7 +88,7 @@ def _counted(node: Node) -> Iterator[Fault]:
         body, tail = (len(back.reads(key)) for key in ("body", "tail"))
         least = back.states + back.emitted
         expected = {
-            "body": (back.states + body, least + len(back.laid)),
+            "body": (back.states + body, least + len(back.refilled_stacks)),
             "tail": (back.states + tails + tail, back.states),
         }
     for key, (inputs, outputs) in expected.items():
@@ -101,7 +101,7 @@ def _counted(node: Node) -> Iterator[Fault]:
 
 def _faults(node: Node) -> Iterator[Fault]:
     """Bodies and attributes that are not there or hold something else."""
-    bodies, needed, possible = PLANNED[node.op]
+    bodies, needed, possible = SCAN_RULES[node.op]
     for key in bodies:
         if key not in node.bodies:
             yield "missing_body", "bodies", f"no {key}", f"a graph as {key}"

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 
 from graph.errors import Findings, quoted
-from graph.ir import DTYPE_BITS, LARGEST_BYTES, Graph, Node, Value
+from graph.ir import DTYPE_BITS, MAX_BYTES, Graph, Node, Value
 
-RECOMPUTE = (None, "allow", "never", "prefer")
+RECOMPUTE_OPTIONS = (None, "allow", "never", "prefer")
 
 
 def check_values(graph: Graph, where: str, writer: list[int], findings: Findings) -> None:
@@ -16,7 +16,7 @@ def check_values(graph: Graph, where: str, writer: list[int], findings: Findings
     total = 0
     for v, value in enumerate(graph.values):
         size = value.bytes
-        if value.type is None and size is not None and 0 <= size <= LARGEST_BYTES:
+        if value.type is None and size is not None and 0 <= size <= MAX_BYTES:
             total += size
             continue
         given = value.type is None or value.fixed_bytes
@@ -34,12 +34,12 @@ def check_values(graph: Graph, where: str, writer: list[int], findings: Findings
                 f"{value.type}, as {quoted(value.name)} is declared",
                 "correct the shape or the content",
             )
-    if total > LARGEST_BYTES:
+    if total > MAX_BYTES:
         findings.add(
             "size_too_large",
             f"{where}values",
             f"{total} bytes in all",
-            f"at most {LARGEST_BYTES} (2^63 - 1)",
+            f"at most {MAX_BYTES} (2^63 - 1)",
             "correct the shapes",
         )
     sound: set[tuple[float | None, ...]] = {(None, None, None, None)}  # costs repeat likewise
@@ -48,12 +48,12 @@ def check_values(graph: Graph, where: str, writer: list[int], findings: Findings
         amounts = (cost.seconds, cost.flops, cost.traffic_bytes, cost.workspace_bytes)
         if amounts not in sound and _cost(node, amounts, f"{where}nodes[{n}]", findings):
             sound.add(amounts)
-            if total <= LARGEST_BYTES < total + (cost.workspace_bytes or 0):
+            if total <= MAX_BYTES < total + (cost.workspace_bytes or 0):
                 findings.add(
                     "size_too_large",
                     f"{where}nodes[{n}].cost.workspace_bytes",
                     f"{cost.workspace_bytes} bytes of {quoted(node.name)} beside values of {total}",
-                    f"at most {LARGEST_BYTES} (2^63 - 1) together",
+                    f"at most {MAX_BYTES} (2^63 - 1) together",
                     "correct the workspace",
                 )
         if node.recompute is not None or node.gradient_reads is not None:
@@ -101,12 +101,12 @@ def _value(graph: Graph, where: str, writer: list[int], v: int, value: Value, fi
             "bytes",
             "give `bytes`, or leave `fixed_bytes` out",
         )
-    if len(findings) == faults and value.nbytes > LARGEST_BYTES:
+    if len(findings) == faults and value.nbytes > MAX_BYTES:
         findings.add(
             "size_too_large",
             path,
             f"{name} of {value.nbytes} bytes",
-            f"at most {LARGEST_BYTES} (2^63 - 1)",
+            f"at most {MAX_BYTES} (2^63 - 1)",
             "correct the shape",
         )
     return len(findings) == faults
@@ -116,7 +116,7 @@ def _cost(node: Node, amounts: tuple[float | None, ...], path: str, findings: Fi
     """True when all amounts are numbers a planner can use."""
     faults = len(findings)
     for field, amount in zip(("seconds", "flops", "traffic_bytes", "workspace_bytes"), amounts, strict=True):
-        if amount is not None and not (math.isfinite(amount) and 0 <= amount <= LARGEST_BYTES):
+        if amount is not None and not (math.isfinite(amount) and 0 <= amount <= MAX_BYTES):
             findings.add(
                 "bad_cost",
                 f"{path}.cost.{field}",
@@ -128,7 +128,7 @@ def _cost(node: Node, amounts: tuple[float | None, ...], path: str, findings: Fi
 
 
 def _node(node: Node, path: str, findings: Findings) -> None:
-    if node.recompute not in RECOMPUTE:
+    if node.recompute not in RECOMPUTE_OPTIONS:
         findings.add(
             "unknown_word",
             f"{path}.recompute",

@@ -6,33 +6,33 @@ from dataclasses import replace
 from typing import Any
 
 from planner.advice import techniques
-from planner.algorithms.greedy.gap_closing import without_unread
+from planner.algorithms.greedy.gap_closing import without_unread_repeats
 from planner.bounds import held_at_end, largest_task
-from planner.formulation.formulation import Question
-from planner.formulation.metrics import explain
+from planner.formulation.formulation import Formulation
+from planner.formulation.metrics import recompute_savings
 from planner.problem import liveness
-from planner.problem.alternatives import relaxed, resolved
+from planner.problem.alternatives import relax_choices, resolve_choices
 from planner.problem.plan import Plan
 from planner.problem.recompute import is_first_run
 
 #: Repeats that are judged one by one: at most so many, and as many as this many steps allow.
-MOST_ROWS, MOST_STEPS = 100, 1_000_000
+MAX_ROWS, MAX_STEPS = 100, 1_000_000
 
 
-def worth(question: Question, plan: Plan) -> list[dict[str, Any]]:
-    """Rows of `figures.explain`, each with `if_kept`: peak and seconds of the step where the node runs once.
+def recompute_worth(question: Formulation, plan: Plan) -> list[dict[str, Any]]:
+    """Rows of `figures.recompute_savings`, each with `if_kept`: peak and seconds of the step where the node runs once.
 
     What ran for the sake of the repeats alone runs less often then as well. None past the limit of rows.
     """
     lowered = question.lowered
-    rows, problem = explain(lowered, plan), resolved(lowered.problem, plan.choices)
+    rows, problem = recompute_savings(lowered, plan), resolve_choices(lowered.problem, plan.choices)
     first, task_of = is_first_run(problem, plan.order), {lowered.name_of_task(t): t for t in set(plan.order.tolist())}
-    judged = min(MOST_ROWS, MOST_STEPS // max(1, len(plan.order)))
+    judged = min(MAX_ROWS, MAX_STEPS // max(1, len(plan.order)))
     for place, row in enumerate(rows):
         if place >= judged:
             row["if_kept"] = None
             continue
-        kept = without_unread(problem, plan.order[first | (plan.order != task_of[row["node"]])])
+        kept = without_unread_repeats(problem, plan.order[first | (plan.order != task_of[row["node"]])])
         peak = question.count.counted(kept.peak)
         row["if_kept"] = {
             "peak_bytes": peak,
@@ -42,19 +42,19 @@ def worth(question: Question, plan: Plan) -> list[dict[str, Any]]:
     return rows
 
 
-def advise(question: Question, asked: techniques.Asked) -> dict[str, Any]:
+def advice_section(question: Formulation, asked: techniques.TechniqueContext) -> dict[str, Any]:
     """The section `advice` of a report."""
-    rows = list(techniques.pulled(question, asked))
+    rows = list(techniques.technique_rows(question, asked))
     return {
-        "binding": binding(question),
+        "binding": limiting_node(question),
         "levers": [row for row in rows if "why" not in row],
         "left_out": [row for row in rows if "why" in row],
     }
 
 
-def binding(question: Question) -> dict[str, Any]:
+def limiting_node(question: Formulation) -> dict[str, Any]:
     """The node no plan's peak goes below, and how far plans could go if it were not there."""
-    task, plain = question.bound.binding_task, relaxed(question.lowered.problem)
+    task, plain = question.bound.binding_task, relax_choices(question.lowered.problem)
     held = held_at_end.bound(plain)
     rest, node = held, -1
     if task >= 0:

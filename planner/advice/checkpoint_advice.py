@@ -21,18 +21,18 @@ from planner.formulation.metrics import overhead
 from planner.problem import TO_LAST_READ, Problem
 from planner.problem.monitor import Monitor
 from planner.problem.plan import Goal, Score
-from planner.problem.recompute import base_order, may_repeat, order_keeping, turning_point
+from planner.problem.recompute import backward_start, base_order, can_recompute, order_keeping
 
 if TYPE_CHECKING:
-    from planner.formulation.formulation import Question
+    from planner.formulation.formulation import Formulation
 
-MOST_LISTED = 10  # additions told
-ALL_TRIED = 1000  # sets of one size
-LOOKED = 1_000_000  # exchanges looked at before one that is better
+MAX_ADDED = 10  # additions told
+MAX_EXHAUSTIVE_SETS = 1000  # sets of one size
+MAX_EXCHANGES = 1_000_000  # exchanges looked at before one that is better
 
 
 @dataclass(frozen=True, slots=True)
-class Advice:
+class CheckpointComparison:
     """Sets of buffers with their scores."""
 
     given: tuple[int, ...]
@@ -46,26 +46,26 @@ class Advice:
     all_tried: bool  # `best` is the best of all sets of its size
 
 
-def advise(problem: Problem, goal: Goal, monitor: Monitor, given: np.ndarray) -> Advice:
+def compare_checkpoints(problem: Problem, goal: Goal, monitor: Monitor, given: np.ndarray) -> CheckpointComparison:
     """Advice about the buffers `given`; one judgement is O(n + reads), and the monitor ends them."""
     asked = tuple(dict.fromkeys(np.asarray(given).tolist()))
-    judge = _Judge(problem, goal, monitor)
+    judge = _SetEvaluator(problem, goal, monitor)
     score = judge.of(asked)
     dropped = [(b, judge.of(tuple(c for c in asked if c != b))) for b in asked if not monitor.should_stop()]
     others = list(dict.fromkeys(candidates(problem, goal)).keys() - set(asked))
     others.sort()
     added = [(b, judge.of((*asked, b))) for b in others if not monitor.should_stop()]
-    few = _sets(len(asked) + len(others), len(asked)) <= ALL_TRIED
+    few = _sets(len(asked) + len(others), len(asked)) <= MAX_EXHAUSTIVE_SETS
     search = _all_of_one_size if few else _exchanged
     best, best_score, complete = search(judge, monitor, asked, score, others)
     complete &= len(added) == len(others) and len(dropped) == len(asked)
     added.sort(key=lambda pair: (pair[1], pair[0]))
-    return Advice(
-        asked, score, best, best_score, dropped, added[:MOST_LISTED], len(judge.scores), complete, few and complete
+    return CheckpointComparison(
+        asked, score, best, best_score, dropped, added[:MAX_ADDED], len(judge.scores), complete, few and complete
     )
 
 
-def described(question: Question, advice: Advice) -> dict[str, Any]:
+def checkpoint_section(question: Formulation, advice: CheckpointComparison) -> dict[str, Any]:
     """The advice as the section of a report, in names and counted bytes."""
 
     def figures(score: Score) -> dict[str, Any]:
@@ -94,15 +94,15 @@ def described(question: Question, advice: Advice) -> dict[str, Any]:
 def candidates(problem: Problem, goal: Goal) -> list[int]:
     """Buffers that keeping or dropping makes a difference for: made on the way out, and made again when asked."""
     order = base_order(problem, goal.strict_phases)
-    out = order[: turning_point(problem, order)]
-    again = may_repeat(problem)
+    out = order[: backward_start(problem, order)]
+    again = can_recompute(problem)
     written = problem.writes.gather(out[again[out]])
     free = (problem.hold[written] == TO_LAST_READ) & (problem.size[written] > 0)
     return list(dict.fromkeys(written[free].tolist()))
 
 
 @dataclass(slots=True)
-class _Judge:
+class _SetEvaluator:
     """Scores of sets, each judged once."""
 
     problem: Problem
@@ -122,11 +122,11 @@ def _sets(buffers: int, chosen: int) -> int:
     """How many sets of so many buffers there are; past what is tried, only that they are more."""
     if not 0 < chosen < buffers:
         return 1
-    return math.comb(buffers, chosen) if buffers <= ALL_TRIED else buffers
+    return math.comb(buffers, chosen) if buffers <= MAX_EXHAUSTIVE_SETS else buffers
 
 
 def _exchanged(
-    judge: _Judge, monitor: Monitor, start: tuple[int, ...], score: Score, others: list[int]
+    judge: _SetEvaluator, monitor: Monitor, start: tuple[int, ...], score: Score, others: list[int]
 ) -> tuple[tuple[int, ...], Score, bool]:
     """(best set met, its score, whether no exchange of one improves it), from the given set and even ones."""
     everything = sorted((*start, *others))
@@ -153,7 +153,7 @@ def _even(everything: list[int], count: int, size: np.ndarray) -> list[tuple[int
 
 
 def _descent(
-    judge: _Judge, monitor: Monitor, start: tuple[int, ...], everything: list[int]
+    judge: _SetEvaluator, monitor: Monitor, start: tuple[int, ...], everything: list[int]
 ) -> tuple[tuple[int, ...], Score, bool]:
     """(set reached by exchanges that are better, its score, whether none is left)."""
     best, score, improved = list(start), judge.of(start), True
@@ -167,12 +167,12 @@ def _descent(
             if found < score:
                 best, score, improved = tried, found, True
                 break
-    reach = LOOKED // max(1, len(start))
+    reach = MAX_EXCHANGES // max(1, len(start))
     return tuple(best), score, reach >= len(everything)
 
 
 def _all_of_one_size(
-    judge: _Judge, monitor: Monitor, start: tuple[int, ...], score: Score, others: list[int]
+    judge: _SetEvaluator, monitor: Monitor, start: tuple[int, ...], score: Score, others: list[int]
 ) -> tuple[tuple[int, ...], Score, bool]:
     """(best of all sets of that size, its score, whether all were tried)."""
     best = start
@@ -188,7 +188,7 @@ def _all_of_one_size(
 def _exchanges(inside: list[int], everything: list[int]) -> Iterator[tuple[int, int]]:
     """(place in the set, buffer to put there), buffers made at nearly the same time first; `LOOKED` at most."""
     rank, there, count = {b: i for i, b in enumerate(everything)}, set(inside), len(everything)
-    for distance in range(1, min(count, 1 + LOOKED // max(1, len(inside)))):
+    for distance in range(1, min(count, 1 + MAX_EXCHANGES // max(1, len(inside)))):
         for place, b in enumerate(inside):
             for at in (rank[b] - distance, rank[b] + distance):
                 if 0 <= at < count and everything[at] not in there:

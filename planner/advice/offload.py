@@ -31,17 +31,17 @@ from planner.problem.plan import Order
 from planner.problem.recompute import base_order
 
 #: Buffers that get copies, the largest × longest first.
-MOST_COPIES = 2000
+MAX_COPIES = 2000
 #: Copies that take longer, some sixteen steps, are left out: sums of ticks stay exact.
-MOST_TICKS = 2**48
+MAX_COPY_TICKS = 2**48
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Copies:
+class OffloadProblem:
     """A problem with an offload and a fetch for each of c buffers; other tasks and buffers keep their order."""
 
     problem: Problem
-    plain: Problem  # without them
+    original: Problem  # without them
     base: Order  # of `plain`: what runs once
     task: np.ndarray  # int64[n]: number of each task of `plain`
     buffer: np.ndarray  # int64[c]: what is copied
@@ -58,12 +58,14 @@ class Copies:
         return name_of_task(int(np.flatnonzero(self.task == task)[0]))
 
 
-def with_copies(problem: Problem, bytes_per_second: float, launch_seconds: float, strict_phases: bool) -> Copies:
+def with_offload_tasks(
+    problem: Problem, bytes_per_second: float, launch_seconds: float, strict_phases: bool
+) -> OffloadProblem:
     """The problem with copies of what is not looked at for the longest time; both ways at the same bandwidth."""
     base = base_order(problem, strict_phases)
     buffer, after, before = _gaps(problem, base)
     ticks = np.rint((problem.size[buffer] / bytes_per_second + launch_seconds) / problem.tick)
-    quick = ticks <= MOST_TICKS
+    quick = ticks <= MAX_COPY_TICKS
     buffer, after, before = buffer[quick], after[quick], before[quick]
     cost = np.maximum(1, ticks[quick]).astype(np.int64)
     count, n, m = len(buffer), problem.tasks, problem.buffers
@@ -116,12 +118,12 @@ def with_copies(problem: Problem, bytes_per_second: float, launch_seconds: float
         tick=problem.tick,
         choices=NO_CHOICES,
     )
-    return Copies(copied, problem, base, task, buffer, after, before, offload, fetch)
+    return OffloadProblem(copied, problem, base, task, buffer, after, before, offload, fetch)
 
 
-def order_within(copies: Copies, limit_bytes: int, should_stop: Callable[[], bool]) -> Order:
+def order_within(copies: OffloadProblem, limit_bytes: int, should_stop: Callable[[], bool]) -> Order:
     """The base order with the copies that bring it within the limit, or nearest to it, the best price first."""
-    plain, buffer = copies.plain, copies.buffer
+    plain, buffer = copies.original, copies.buffer
     over = liveness.profile(plain, copies.base) - limit_bytes
     size, cost = plain.size[buffer], 2 * copies.problem.cost[copies.offload]
     left = np.ones(len(buffer), bool)
@@ -136,7 +138,7 @@ def order_within(copies: Copies, limit_bytes: int, should_stop: Callable[[], boo
     return _with(copies, np.flatnonzero(~left))
 
 
-def _with(copies: Copies, chosen: np.ndarray) -> Order:
+def _with(copies: OffloadProblem, chosen: np.ndarray) -> Order:
     """The base order with the chosen copies, in the numbers of `copies.problem`: numbers ascend along it."""
     return np.sort(np.concatenate([copies.task[copies.base], copies.offload[chosen], copies.fetch[chosen]]))
 
@@ -157,7 +159,7 @@ def _gaps(problem: Problem, base: Order) -> tuple[np.ndarray, np.ndarray, np.nda
     longest = np.lexsort((same, -gap, buffer[same]))
     first = np.append(True, np.diff(buffer[same[longest]]) > 0)[: len(longest)]
     same, gap = same[longest][first], gap[longest][first]
-    kept = np.sort(np.argsort(-gap * problem.size[buffer[same]], kind="stable")[:MOST_COPIES])
+    kept = np.sort(np.argsort(-gap * problem.size[buffer[same]], kind="stable")[:MAX_COPIES])
     same = same[kept]
     return buffer[same], step[same], step[same + 1]
 

@@ -19,19 +19,26 @@ from graph.execution import compare_outputs
 from graph.ir import Graph
 from graph.limits import Limits
 from planner.errors import BadRequest
-from planner.formulation.execution_check import DIFFERENT, EQUAL, MOST_BYTES, MOST_SECONDS, NOT_EXECUTED, Executed
-from planner.formulation.training_graph import read, training_graph
+from planner.formulation.execution_check import (
+    DIFFERENT,
+    EQUAL,
+    MAX_RUN_BYTES,
+    MAX_RUN_SECONDS,
+    NOT_EXECUTED,
+    ExecutionResult,
+)
+from planner.formulation.training_graph import load_model, training_graph
 from planner.request.plan_request import Request
 
 
-def executed(
+def check_step_equivalence(
     model: bytes | Graph, before: Request, after: Request, passes: int, limits: Limits | None
 ) -> dict[str, str]:
     """Status, how and why, as the report has them of a plan. A step takes `passes` runs of what `after` asks for."""
     if before.execute == "no":
-        return _said(NOT_EXECUTED, why="not asked for")
+        return _status(NOT_EXECUTED, why="not asked for")
     if _is_same(before, after):
-        return _said(NOT_EXECUTED, why="the graph computes the same values in another order")
+        return _status(NOT_EXECUTED, why="the graph computes the same values in another order")
     try:
         for batch in (0, max(passes, after.loss_chunks)):
             pair = [_step(model, request, limits, batch, k) for request, k in ((before, 1), (after, passes))]
@@ -40,19 +47,21 @@ def executed(
             if isinstance(model, Graph):
                 break
     except (BadGraph, BadRequest, CannotExecute) as error:
-        return _said(NOT_EXECUTED, why=str(error).splitlines()[0])
-    why = f"a run is predicted above {MOST_SECONDS:.0f} s or {MOST_BYTES >> 30} GiB"
-    return _said(NOT_EXECUTED, why=why)
+        return _status(NOT_EXECUTED, why=str(error).splitlines()[0])
+    why = f"a run is predicted above {MAX_RUN_SECONDS:.0f} s or {MAX_RUN_BYTES >> 30} GiB"
+    return _status(NOT_EXECUTED, why=why)
 
 
-def beside(ran: Executed, model: bytes | Graph, request: Request, limits: Limits | None) -> Executed:
+def with_rewrite_check(
+    ran: ExecutionResult, model: bytes | Graph, request: Request, limits: Limits | None
+) -> ExecutionResult:
     """What running a plan showed, and of one whose graph the request rewrote, whether that computes the same at all."""
     plain = replace(request, loss_chunks=1, fuse_attention=False)
     if ran.status != EQUAL or _is_same(plain, request):
         return ran
-    found = executed(model, plain, request, 1, limits)
+    found = check_step_equivalence(model, plain, request, 1, limits)
     if found["status"] == DIFFERENT:
-        return Executed(DIFFERENT, found["how"], found["why"])
+        return ExecutionResult(DIFFERENT, found["how"], found["why"])
     said = found["how"] if found["status"] == EQUAL else f"{found['status']}, {found['why']}"
     return replace(ran, how=f"{ran.how}; beside the step as it was: {said}")
 
@@ -71,12 +80,12 @@ def _step(model: bytes | Graph, request: Request, limits: Limits | None, batch: 
     request = replace(request, recipe=None, differentiate=wanted)
     if batch:
         request = replace(request, inputs=_with_lead(model, request, limits, batch // passes), batch=None, dims={})
-    return training_graph(model, read(model, request, limits), request)[0]
+    return training_graph(model, load_model(model, request, limits), request)[0]
 
 
 def _with_lead(model: bytes | Graph, request: Request, limits: Limits | None, lead: int) -> dict[str, tuple[int, ...]]:
     """Shapes of the inputs with another length for the batch, which the first of them leads with."""
-    forward = read(model, request, limits)
+    forward = load_model(model, request, limits)
     shapes = {
         forward.values[v].name: type.shape for v in forward.inputs if (type := forward.values[v].type) is not None
     }
@@ -87,24 +96,24 @@ def _with_lead(model: bytes | Graph, request: Request, limits: Limits | None, le
 def _is_quick(graph: Graph, passes: int) -> bool:
     reference = device_named("cpu-reference")
     seconds = sum(seconds_of(graph, node, reference) for node in graph.nodes if node.cost.seconds is None)
-    return passes * seconds <= MOST_SECONDS and sum(value.nbytes for value in graph.values) <= MOST_BYTES
+    return passes * seconds <= MAX_RUN_SECONDS and sum(value.nbytes for value in graph.values) <= MAX_RUN_BYTES
 
 
 def _compared(plain: Graph, changed: Graph, passes: int, seed: int, batch: int) -> dict[str, str]:
-    fed = compare_outputs.fed_to(plain, seed)
-    expected = compare_outputs.results_of(plain, fed, seed)
+    fed = compare_outputs.sample_feeds(plain, seed)
+    expected = compare_outputs.run_results(plain, fed, seed)
     if passes == 1:
-        found = compare_outputs.results_of(changed, fed, seed)
+        found = compare_outputs.run_results(changed, fed, seed)
     else:
-        runs = [compare_outputs.results_of(changed, part, seed) for part in _parts(changed, fed, passes)]
+        runs = [compare_outputs.run_results(changed, part, seed) for part in _parts(changed, fed, passes)]
         whole = [name for name, array in runs[0].items() if array.shape == expected[name].shape]
         found = {name: _mean([run[name] for run in runs]) for name in whole}
-    worst = compare_outputs.apart(found, expected)
+    worst = compare_outputs.worst_discrepancy(found, expected)
     cut = f", batch cut to {batch}" if batch else ""
     furthest = f"{worst.name} is furthest, by {worst.error:.1e} of its largest element"
     if worst.agrees:
-        return _said(EQUAL, f"within {worst.tolerance:g}{cut}; {furthest}")
-    return _said(DIFFERENT, f"beside the step as it was{cut}", furthest)
+        return _status(EQUAL, f"within {worst.tolerance:g}{cut}; {furthest}")
+    return _status(DIFFERENT, f"beside the step as it was{cut}", furthest)
 
 
 def _mean(arrays: list[np.ndarray]) -> np.ndarray:
@@ -124,5 +133,5 @@ def _parts(graph: Graph, fed: compare_outputs.Results, passes: int) -> list[dict
     ]
 
 
-def _said(status: str, how: str = "", why: str = "") -> dict[str, str]:
+def _status(status: str, how: str = "", why: str = "") -> dict[str, str]:
     return {"status": status, "how": how, "why": why}

@@ -19,32 +19,32 @@ from typing import Any
 
 import numpy as np
 
-from graph.analysis.cost import device_of
+from graph.analysis.cost import resolve_device
 from graph.errors import BadGraph
 from graph.ir import Graph, Phase
 from graph.limits import Limits
 from planner.advice import technique_execution
-from planner.advice.offload import order_within, with_copies
+from planner.advice.offload import order_within, with_offload_tasks
 from planner.bounds import held_at_end, largest_task
 from planner.errors import BadRequest
-from planner.formulation.formulation import Question
+from planner.formulation.formulation import Formulation
 from planner.problem import UPDATE
-from planner.problem.alternatives import resolved
+from planner.problem.alternatives import resolve_choices
 from planner.problem.evaluate import evaluate
 from planner.problem.monitor import Monitor
 from planner.problem.plan import Plan
 from planner.request.budget import Budget
 from planner.request.plan_request import Request
 from planner.search import lexicographic, portfolio
-from planner.search.portfolio import Found
-from planner.verify.checker import Names, check
+from planner.search.portfolio import Candidate
+from planner.verify.checker import DisplayNames, check
 
 #: Parts that a batch, and the rows of a loss, are cut into until the plan fits; and each lever's part of the search.
-PARTS, CHUNKS, LEVER_PART = (2, 4, 8), (4, 16), 0.25
+BATCH_PARTS, LOSS_CHUNKS, TECHNIQUE_PART = (2, 4, 8), (4, 16), 0.25
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Asked:
+class TechniqueContext:
     """A model that was planned, and how to plan it again under another request."""
 
     model: bytes | Graph
@@ -52,11 +52,11 @@ class Asked:
     source: Graph
     request: Request
     limits: Limits | None
-    solve: Callable[[Request], Planned]
+    solve: Callable[[Request], TechniquePlan]
     cancel: threading.Event
 
     @property
-    def is_made_here(self) -> bool:
+    def is_differentiated_here(self) -> bool:
         """The way back of what was planned was made from the model."""
         return any(node.phase is not Phase.FORWARD for node in self.source.nodes) and all(
             node.phase is Phase.FORWARD for node in self.forward.nodes
@@ -64,15 +64,15 @@ class Asked:
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Planned:
+class TechniquePlan:
     """What a lever's plan says."""
 
-    question: Question
+    question: Formulation
     plan: Plan
 
 
 @dataclass(frozen=True, slots=True)
-class _Lever:
+class _Technique:
     """One way to change the request; a step takes `passes` times what is planned but for the update."""
 
     name: str
@@ -81,15 +81,15 @@ class _Lever:
     passes: int = 1
 
 
-def pulled(question: Question, asked: Asked) -> Iterator[dict[str, Any]]:
+def technique_rows(question: Formulation, asked: TechniqueContext) -> Iterator[dict[str, Any]]:
     """A row for each lever: what it reaches, or `why` it does not apply."""
-    for name, ways in LEVERS.items():
+    for name, ways in TECHNIQUES.items():
         found = ways(question, asked)
         yield {"lever": name, "why": found} if isinstance(found, str) else _first_that_fits(question, asked, found)
     yield _offloaded(question, asked)
 
 
-def _first_that_fits(question: Question, asked: Asked, ways: list[_Lever]) -> dict[str, Any]:
+def _first_that_fits(question: Formulation, asked: TechniqueContext, ways: list[_Technique]) -> dict[str, Any]:
     """The first way whose plan fits, or the last one tried; one that cannot be built ends the list."""
     row: dict[str, Any] | None = None
     for way in ways:
@@ -103,26 +103,26 @@ def _first_that_fits(question: Question, asked: Asked, ways: list[_Lever]) -> di
     assert row is not None
     if "why" not in row:
         way = next(way for way in ways if way.parts == row["parts"])
-        row["executed"] = technique_execution.executed(
+        row["executed"] = technique_execution.check_step_equivalence(
             asked.model, asked.request, way.request, way.passes, asked.limits
         )
     return row
 
 
-def _micro_batches(question: Question, asked: Asked) -> list[_Lever] | str:
+def _micro_batches(question: Formulation, asked: TechniqueContext) -> list[_Technique] | str:
     """The batch in parts, gradients added up."""
     batch = _batch(asked.forward)
-    parts = [k for k in PARTS if batch % k == 0 and batch > k]
-    if not asked.is_made_here:
+    parts = [k for k in BATCH_PARTS if batch % k == 0 and batch > k]
+    if not asked.is_differentiated_here:
         return "the graph is planned as it stands; plan its forward part with a loss"
     if isinstance(asked.model, Graph):
         return "the model is a graph in memory; plan its document"
     if not parts:
         return "the inputs have no common leading length that can be divided"
-    return [_Lever("micro_batches", _in_parts(asked, batch, k), k, k) for k in parts]
+    return [_Technique("micro_batches", _in_parts(asked, batch, k), k, k) for k in parts]
 
 
-def _in_parts(asked: Asked, batch: int, parts: int) -> Request:
+def _in_parts(asked: TechniqueContext, batch: int, parts: int) -> Request:
     """The request about one micro-batch, whose gradients are added to those of the others."""
     graph, request = asked.forward, asked.request
     shapes = {graph.values[v].name: graph.values[v].type.shape for v in graph.inputs}  # type: ignore[union-attr]
@@ -134,25 +134,25 @@ def _in_parts(asked: Asked, batch: int, parts: int) -> Request:
     return replace(request, inputs={**request.inputs, **inputs}, batch=None, dims={}, recipe=recipe)
 
 
-def _chunked_loss(question: Question, asked: Asked) -> list[_Lever] | str:
+def _chunked_loss(question: Formulation, asked: TechniqueContext) -> list[_Technique] | str:
     """The rows of the loss in chunks."""
-    if not asked.is_made_here:
+    if not asked.is_differentiated_here:
         return "the graph is planned as it stands; plan its forward part with a loss"
     if asked.request.loss_chunks > 1:
         return "done already"
-    return [_Lever("chunked_loss", replace(asked.request, loss_chunks=k), k) for k in CHUNKS]
+    return [_Technique("chunked_loss", replace(asked.request, loss_chunks=k), k) for k in LOSS_CHUNKS]
 
 
-def _fused_attention(question: Question, asked: Asked) -> list[_Lever] | str:
+def _fused_attention(question: Formulation, asked: TechniqueContext) -> list[_Technique] | str:
     """Every attention as one node."""
     if asked.request.fuse_attention:
         return "done already"
     if any(node.phase is not Phase.FORWARD for node in asked.forward.nodes):
         return "the way back was made elsewhere; plan the forward part"
-    return [_Lever("fused_attention", replace(asked.request, fuse_attention=True))]
+    return [_Technique("fused_attention", replace(asked.request, fuse_attention=True))]
 
 
-def _update_as_ready(question: Question, asked: Asked) -> list[_Lever] | str:
+def _update_as_ready(question: Formulation, asked: TechniqueContext) -> list[_Technique] | str:
     """Every parameter updated as soon as nothing reads it any more, in the backward part."""
     request = asked.request
     recipe = dict(request.recipe or {})
@@ -164,11 +164,11 @@ def _update_as_ready(question: Question, asked: Asked) -> list[_Lever] | str:
     else:
         changed = replace(request, phases="mixed")
         why = "" if updates and question.goal.strict_phases else "there is no update to move"
-    return why or [_Lever("update_as_ready", changed)]
+    return why or [_Technique("update_as_ready", changed)]
 
 
 #: Name -> ways to pull it, the mildest first, or why it does not apply.
-LEVERS: dict[str, Callable[[Question, Asked], list[_Lever] | str]] = {
+TECHNIQUES: dict[str, Callable[[Formulation, TechniqueContext], list[_Technique] | str]] = {
     "micro_batches": _micro_batches,
     "chunked_loss": _chunked_loss,
     "fused_attention": _fused_attention,
@@ -176,7 +176,7 @@ LEVERS: dict[str, Callable[[Question, Asked], list[_Lever] | str]] = {
 }
 
 
-def _reached(question: Question, way: _Lever, asked: Asked) -> dict[str, Any]:
+def _reached(question: Formulation, way: _Technique, asked: TechniqueContext) -> dict[str, Any]:
     """What the planner reaches under the lever's request, within the budget of the question."""
     request = way.request
     budget = None if question.budget_bytes is None else Budget(bytes=question.budget_bytes)
@@ -194,23 +194,23 @@ def _reached(question: Question, way: _Lever, asked: Asked) -> dict[str, Any]:
             share_buffers=False,
             gradient_events=False,
             iterations=iterations,
-            search_seconds=request.search_seconds * LEVER_PART,
+            search_seconds=request.search_seconds * TECHNIQUE_PART,
         )
     )
-    problem = resolved(found.question.lowered.problem, found.plan.choices)
+    problem = resolve_choices(found.question.lowered.problem, found.plan.choices)
     ticks = problem.cost[found.plan.order]
     once = int(ticks[problem.phase[found.plan.order] == UPDATE].sum())
     seconds = (way.passes * (int(ticks.sum()) - once) + once) * problem.tick
     peak = found.question.count.counted(found.plan.score.peak_bytes)
-    return _row(question, way.name, way.parts, peak, seconds, _said(request))
+    return _row(question, way.name, way.parts, peak, seconds, _request_fields(request))
 
 
 def _part_of(iterations: int | None) -> int | None:
-    return None if iterations is None else max(1, int(iterations * LEVER_PART))
+    return None if iterations is None else max(1, int(iterations * TECHNIQUE_PART))
 
 
 def _row(
-    question: Question, name: str, parts: int, peak_bytes: int, seconds: float, request: dict[str, Any]
+    question: Formulation, name: str, parts: int, peak_bytes: int, seconds: float, request: dict[str, Any]
 ) -> dict[str, Any]:
     """What a lever reaches, beside the question without it."""
     limit = question.memory_bytes if question.budget_bytes in (None, 0) else question.budget_bytes
@@ -226,9 +226,13 @@ def _row(
     }
 
 
-def _offloaded(question: Question, asked: Asked) -> dict[str, Any]:
+def _offloaded(question: Formulation, asked: TechniqueContext) -> dict[str, Any]:
     """A plan of the graph as it is, with copies to the host and back; a copy runs alone."""
-    device, problem, goal = device_of(asked.request.device), resolved(question.lowered.problem), question.goal
+    device, problem, goal = (
+        resolve_device(asked.request.device),
+        resolve_choices(question.lowered.problem),
+        question.goal,
+    )
     why = ""
     if goal.budget_bytes is None:
         why = "copies are weighed against a budget; name one"
@@ -238,22 +242,27 @@ def _offloaded(question: Question, asked: Asked) -> dict[str, Any]:
         why = "some tasks may be left out already"
     if why:
         return {"lever": "offload", "why": why}
-    goal = replace(goal, seconds=goal.seconds * LEVER_PART, iterations=_part_of(goal.iterations))
-    copies = with_copies(problem, device.host_bytes_per_second, device.kernel_seconds, goal.strict_phases)
+    goal = replace(goal, seconds=goal.seconds * TECHNIQUE_PART, iterations=_part_of(goal.iterations))
+    copies = with_offload_tasks(problem, device.host_bytes_per_second, device.kernel_seconds, goal.strict_phases)
     lowered = replace(question.lowered, problem=copies.problem, groups=(), known={})
     monitor = Monitor(
-        lambda order: portfolio.judge(copies.problem, goal, order),
+        lambda order: portfolio.goal_score(copies.problem, goal, order),
         goal.seconds,
         goal.iterations,
-        cancelled_by=asked.cancel,
-        least_cost=question.bound.once_cost if goal.budget_bytes else 0,
+        cancel_event=asked.cancel,
+        cost_bound=question.bound.single_run_cost if goal.budget_bytes else 0,
     )
     floor = max(largest_task.bound(problem).bytes, held_at_end.bound(problem))
-    seed = Found(order_within(copies, goal.budget_bytes or floor, monitor.should_stop), "offload")
+    seed = Candidate(order_within(copies, goal.budget_bytes or floor, monitor.should_stop), "offload")
     found = lexicographic.search(copies.problem, goal, asked.request.planner, monitor, [seed])
     plan = evaluate(lowered.problem, goal, found.order, found.planner)
     names = question.names()
-    check(copies.problem, goal, plan, names=Names(lambda t: copies.name_of(t, names.task, names.buffer), names.buffer))
+    check(
+        copies.problem,
+        goal,
+        plan,
+        names=DisplayNames(lambda t: copies.name_of(t, names.task, names.buffer), names.buffer),
+    )
     used = np.flatnonzero(np.isin(copies.fetch, plan.order))
     if not len(used):
         return {"lever": "offload", "why": "no plan that was found uses a copy"}
@@ -265,7 +274,7 @@ def _offloaded(question: Question, asked: Asked) -> dict[str, Any]:
     return row
 
 
-def _said(request: Request) -> dict[str, Any]:
+def _request_fields(request: Request) -> dict[str, Any]:
     """The fields to ask for the same with."""
     said: dict[str, Any] = {}
     if request.inputs:

@@ -11,10 +11,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from graph.analysis.cost import Device, seconds_of, workspace_of
+from graph.analysis.cost import DeviceProfile, seconds_of, workspace_of
 from graph.ir import ABSENT, Graph
-from graph.loop_remat import with_savings
-from planner.lowering.lower import ACTIVATIONS, Group, Lowered
+from graph.loop_remat import with_save_policies
+from planner.lowering.lower import ACTIVATIONS, BodyAlternatives, LoweredGraph
 from planner.problem import NEVER as ONCE
 from planner.problem import TO_LAST_READ, Choices, Csr
 from planner.request.target_runtime import Runtime
@@ -23,7 +23,14 @@ from planner.request.target_runtime import Runtime
 class ChoiceTable:
     """The columns of all groups, read off the graphs in which every group stands at its k-th alternative."""
 
-    def __init__(self, lowered: Lowered, groups: list[Group], kinds: list[int], device: Device, runtime: Runtime):
+    def __init__(
+        self,
+        lowered: LoweredGraph,
+        groups: list[BodyAlternatives],
+        kinds: list[int],
+        device: DeviceProfile,
+        runtime: Runtime,
+    ):
         self.base, self.groups, self.kinds, self.device, self.runtime = lowered, groups, kinds, device, runtime
         graph = lowered.graph
         self.number = {value.name: lowered.value_buffer[v] for v, value in enumerate(graph.values)}
@@ -35,7 +42,7 @@ class ChoiceTable:
 
     def _all_at(self, k: int) -> Graph:
         chosen = {g.pair: s for g in self.groups if k < len(g.savings) and (s := g.savings[k]) is not None}
-        graph = with_savings(self.base.graph, chosen)
+        graph = with_save_policies(self.base.graph, chosen)
         for group in self.groups:
             for n in (group.pair.forward, group.pair.backward):
                 node = graph.nodes[n]
@@ -52,7 +59,7 @@ class ChoiceTable:
             self.number[name] = len(self.base.buffer_value) + len(self.extra)
             self.extra[name] = (self.number[name], task)
 
-    def lowered(self) -> Lowered:
+    def lowered(self) -> LoweredGraph:
         base, more = self.base, len(self.extra)
         problem = base.problem
         writes = problem.writes.lists()
@@ -106,13 +113,13 @@ class ChoiceTable:
         of_group = np.repeat(np.arange(len(self.groups)), [len(group.savings) for group in self.groups])
         return columns.choices(of_group, np.array(self.kinds, np.int64))
 
-    def _buffers_of(self, group: Group) -> list[str]:
+    def _buffers_of(self, group: BodyAlternatives) -> list[str]:
         """Names of values that are not the same size in all alternatives: what is saved for the backward node."""
         dropped = [self.base.graph.values[v].name for v in group.pair.droppable]
         tasks = {self.base.node_task[n] for n in (group.pair.forward, group.pair.backward)}
         return [*dropped, *(name for name, (_, writer) in self.extra.items() if writer in tasks)]
 
-    def _alternative(self, columns: _Columns, group: Group, k: int, names: Sequence[str]) -> None:
+    def _alternative(self, columns: _Columns, group: BodyAlternatives, k: int, names: Sequence[str]) -> None:
         graph, values = self.graphs[k], self.values[k]
         rounding = self.runtime.rounding_bytes
         for n in (group.pair.forward, group.pair.backward):

@@ -17,27 +17,27 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from planner.bounds.solvers.max_flow import UNCUT, Network
+from planner.bounds.solvers.max_flow import UNCUTTABLE, FlowNetwork
 from planner.problem import BACKWARD, Problem
 
 #: Prices tried: 2 to the power of these, times bytes per tick of the whole way out.
-LOWEST = 10
-POWERS = range(-LOWEST, LOWEST + 1, 2)
+MAX_POWER = 10
+POWERS = range(-MAX_POWER, MAX_POWER + 1, 2)
 #: A price that cannot be paid.
-NEVER = -1
+UNSAVABLE = -1
 #: Sets on the way from one cut to the next.
-MOST_BETWEEN = 6
+MAX_INTERMEDIATE = 6
 
 
 @dataclass(frozen=True, slots=True)
-class Crossing:
+class SaveCosts:
     """What a buffer costs to be saved: bytes over all trips; NEVER where it cannot be, 0 where it is there anyway."""
 
     price: np.ndarray  # int64[m]
     free: np.ndarray  # bool[m]  given to the way back anew: needs no saving
 
 
-def saved_sets(problem: Problem, crossing: Crossing, needed: Iterable[int] = ()) -> list[tuple[int, ...]]:
+def saved_sets(problem: Problem, crossing: SaveCosts, needed: Iterable[int] = ()) -> list[tuple[int, ...]]:
     """Sets of buffers to save, ascending numbers in each, by falling price of time; each set once.
 
     Tasks of phase BACKWARD are the way back; `needed` are buffers it hands out beside what it reads.
@@ -48,47 +48,47 @@ def saved_sets(problem: Problem, crossing: Crossing, needed: Iterable[int] = ())
     found: dict[tuple[int, ...], None] = {}
     for power in sorted(POWERS, reverse=True):
         # A tick costs 2^power · bytes / total; all is scaled by `total << LOWEST` to stay whole.
-        price = max(1, bytes_in_all) << (power + LOWEST)
-        saved = _cut(problem, crossing, [price * t for t in ticks], total << LOWEST, needed)
+        price = max(1, bytes_in_all) << (power + MAX_POWER)
+        saved = _cut(problem, crossing, [price * t for t in ticks], total << MAX_POWER, needed)
         if saved is not None:
             found[saved] = None
     return list(found)
 
 
 def _cut(
-    problem: Problem, crossing: Crossing, ticks: list[int], scale: int, needed: Iterable[int]
+    problem: Problem, crossing: SaveCosts, ticks: list[int], scale: int, needed: Iterable[int]
 ) -> tuple[int, ...] | None:
     """The buffers a minimum cut saves; None when what is needed can be neither saved nor made."""
     n, m = problem.tasks, problem.buffers
-    network = Network(2 + n + m)
+    network = FlowNetwork(2 + n + m)
     behind, again = (problem.phase == BACKWARD).tolist(), problem.repeatable().tolist()
     reads, writes, producer = problem.reads.lists(), problem.writes.lists(), problem.producer().tolist()
     free, price = crossing.free.tolist(), crossing.price.tolist()
-    save = [UNCUT if price[b] == NEVER else price[b] * scale for b in range(m)]
+    save = [UNCUTTABLE if price[b] == UNSAVABLE else price[b] * scale for b in range(m)]
     task_node, buffer_node = range(2, 2 + n), range(2 + n, 2 + n + m)
     for t in range(n):
         if behind[t]:
             continue
-        network.arc(0, task_node[t], ticks[t] if again[t] else UNCUT)
+        network.arc(0, task_node[t], ticks[t] if again[t] else UNCUTTABLE)
         for b in writes[t]:
             network.arc(task_node[t], buffer_node[b], save[b])
         for b in reads[t]:
             if not free[b]:
-                network.arc(buffer_node[b], task_node[t], UNCUT)
+                network.arc(buffer_node[b], task_node[t], UNCUTTABLE)
     ways = [b for b in range(m) if not free[b] and not (producer[b] >= 0 and behind[producer[b]])]
     wanted = {b for t in range(n) if behind[t] for b in reads[t]} | set(needed)
     for b in ways:
         if producer[b] < 0:
             network.arc(0, buffer_node[b], save[b])
         if b in wanted:
-            network.arc(buffer_node[b], 1, UNCUT)
+            network.arc(buffer_node[b], 1, UNCUTTABLE)
     side = network.source_side()
-    if network.flow >= UNCUT:
+    if network.flow >= UNCUTTABLE:
         return None
     return tuple(b for b in ways if not side[buffer_node[b]] and (producer[b] < 0 or side[task_node[producer[b]]]))
 
 
-def between(sets: list[list[int]], size: Mapping[int, int]) -> list[list[int]]:
+def with_intermediate_sets(sets: list[list[int]], size: Mapping[int, int]) -> list[list[int]]:
     """The sets, and behind each those that lead to the next: what that drops goes one by one, large and small first."""
     result = []
     for now, following in itertools.pairwise(sets):
@@ -96,13 +96,13 @@ def between(sets: list[list[int]], size: Mapping[int, int]) -> list[list[int]]:
         dropped = sorted(set(now) - set(following), key=lambda v: (size[v], v))
         for way in (dropped, dropped[::-1]):
             left = list(dict.fromkeys([*following, *now]))
-            for v in way[:MOST_BETWEEN]:
+            for v in way[:MAX_INTERMEDIATE]:
                 left = [other for other in left if other != v]
                 result.append(left)
     return [*result, *sets[-1:]]
 
 
-def spread(count: int, most: int) -> list[int]:
+def evenly_spaced(count: int, most: int) -> list[int]:
     """At most `most` of the numbers below `count`, the first and the last included, evenly spread; `most` above 1."""
     if count <= most:
         return list(range(count))
@@ -110,7 +110,7 @@ def spread(count: int, most: int) -> list[int]:
 
 
 @dataclass(frozen=True, slots=True)
-class Figures:
+class AlternativeCost:
     """What one alternative takes; lower is better in each."""
 
     forward_cost: int  # ticks
@@ -123,7 +123,7 @@ class Figures:
         return (self.forward_cost, self.backward_cost, self.forward_workspace, self.backward_workspace, self.saved)
 
 
-def pareto(figures: list[Figures], most: int, fixed: Collection[int] = ()) -> list[int]:
+def pareto(figures: list[AlternativeCost], most: int, fixed: Collection[int] = ()) -> list[int]:
     """At most `most` places of `figures`: the first, the one that saves least, and of those no other beats the spread.
 
     One with nothing better than another goes. Of too many the one goes, unless it is `fixed`, whose

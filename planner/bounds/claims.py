@@ -8,14 +8,14 @@ import numpy as np
 
 from planner.problem import Problem
 from planner.problem.plan import Goal
-from planner.verify.certificate import FORMAT, Refused, verify
+from planner.verify.certificate import FORMAT, CertificateRejected, verify
 
 Claim = dict[str, Any]
 COLUMNS = ("cost", "workspace", "phase", "repeat", "recompute", "optional", "size", "space", "hold")
 RELATIONS = ("reads", "shape_reads", "writes", "takeover", "after_every", "after_first")
 
 
-def columns(problem: Problem) -> dict[str, Any]:
+def problem_columns(problem: Problem) -> dict[str, Any]:
     """What a bound can depend on, as lists of ints; the alternatives of a choice one a row."""
     found: dict[str, Any] = {name: getattr(problem, name).astype(np.int64).tolist() for name in COLUMNS}
     found |= {name: getattr(problem, name).lists() for name in RELATIONS}
@@ -38,20 +38,22 @@ def columns(problem: Problem) -> dict[str, Any]:
 
 
 #: Of claims that hold in every order.
-ANY = Goal(strict_phases=False)
+ANY_ORDER = Goal(strict_phases=False)
 
 
-def of_cost(goal: Goal, budget_bytes: int, ticks: int, kind: str, moments: list[int], proof: dict[str, Any]) -> Claim:
+def cost_claim(
+    goal: Goal, budget_bytes: int, ticks: int, kind: str, moments: list[int], proof: dict[str, Any]
+) -> Claim:
     """No sequence within the budget takes fewer ticks."""
     return {**_claim("cost", goal, ticks, kind, moments, proof), "budget_bytes": budget_bytes}
 
 
-def of_once(ticks: int) -> Claim:
+def single_run_claim(ticks: int) -> Claim:
     """No sequence takes fewer ticks than one run of every task that has to run."""
-    return _claim("cost", ANY, ticks, "every-task-once", [], {})
+    return _claim("cost", ANY_ORDER, ticks, "every-task-once", [], {})
 
 
-def of_peak(
+def peak_claim(
     goal: Goal, peak_bytes: int, kind: str, moments: list[int], proof: dict[str, Any], repeats: bool = True
 ) -> Claim:
     """No sequence peaks below so many bytes, or none that runs every task once. No moments: when it ends."""
@@ -72,7 +74,7 @@ def _claim(of: str, goal: Goal, value: int, kind: str, moments: list[int], proof
     }
 
 
-def answers(claim: Claim, goal: Goal) -> bool:
+def applies_to(claim: Claim, goal: Goal) -> bool:
     """What the claim says holds for all plans of the goal."""
     return bool(
         claim["repeats"]
@@ -82,15 +84,15 @@ def answers(claim: Claim, goal: Goal) -> bool:
     )
 
 
-def document(problem: Problem, claims: list[Claim]) -> dict[str, Any]:
+def certificate_document(problem: Problem, claims: list[Claim]) -> dict[str, Any]:
     """All that a third party needs to check the claims."""
-    return {"format": FORMAT, "problem": columns(problem), "claims": claims}
+    return {"format": FORMAT, "problem": problem_columns(problem), "claims": claims}
 
 
-def refused(problem: Problem, claims: list[Claim]) -> str:
+def rejection_reason(problem: Problem, claims: list[Claim]) -> str:
     """Why the verifier does not accept the claims; empty when it does."""
     try:
-        verify(document(problem, claims))
-    except Refused as reason:
+        verify(certificate_document(problem, claims))
+    except CertificateRejected as reason:
         return str(reason)
     return ""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from planner.bounds.claims import ANY, Claim, of_peak
+from planner.bounds.claims import ANY_ORDER, Claim, peak_claim
 from planner.problem import DEVICE, RESIDENT, TO_LAST_READ, Problem
 
 
@@ -22,4 +22,4 @@ def bound(problem: Problem) -> int:
 
 def claim(found: int) -> Claim:
     """The bound with its certificate, which needs no more than the columns."""
-    return of_peak(ANY, found, "held-at-end", [], {})
+    return peak_claim(ANY_ORDER, found, "held-at-end", [], {})

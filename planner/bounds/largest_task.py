@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from planner.bounds.claims import ANY, Claim, of_peak
+from planner.bounds.claims import ANY_ORDER, Claim, peak_claim
 from planner.problem import DEVICE, RESIDENT, Csr, Problem
 
 
@@ -45,7 +45,7 @@ def bound(problem: Problem) -> LargestTask:
 def claim(found: LargestTask) -> Claim:
     """The bound with its certificate: the moment of the task at a price, and nothing to weigh against it."""
     moments, proof = ([found.task], {"price": [1], "windows": []}) if found.task >= 0 else ([], {})
-    return of_peak(ANY, found.bytes, "largest-task", moments, proof)
+    return peak_claim(ANY_ORDER, found.bytes, "largest-task", moments, proof)
 
 
 def takeover_credit(problem: Problem, own: np.ndarray) -> np.ndarray:

@@ -16,18 +16,18 @@ from typing import Any
 
 import numpy as np
 
-from planner.bounds.claims import Claim, columns, of_cost
-from planner.bounds.step_network import FULL_SECONDS, UNKNOWN, Moments
+from planner.bounds.claims import Claim, cost_claim, problem_columns
+from planner.bounds.step_network import FULL_SECONDS, UNKNOWN, StepModel
 from planner.problem import Problem
 from planner.problem.plan import Goal
 from planner.verify import certificate
 
 # Moments to begin with and up to which more are added, as far as about so many rows allow.
-FEW, MOST_MOMENTS, MOST_ROWS = 4, 32, 26_000
+MIN_STEPS, MAX_STEPS, MAX_ROWS = 4, 32, 26_000
 # Weights have at most so many bits, and parts of a tick at most so many.
 WEIGHT_BITS, PARTS_BITS = 56, 30
 # Of GLOP's own clock, for one row.
-EFFORT = 6e-5
+SECONDS_PER_ROW = 6e-5
 
 Term = tuple[float, int]  # factor, column
 
@@ -38,13 +38,15 @@ def bound(problem: Problem, goal: Goal, budget_bytes: int, task: int) -> Claim |
     Twice as many moments each time join those that had a price, as long as the programme is solved; a goal of fewer
     seconds has smaller programmes.
     """
-    moments, best = Moments(problem, goal, budget_bytes), None
+    moments, best = StepModel(problem, goal, budget_bytes), None
     rows = 2 * (len(moments.read) + problem.buffers + problem.tasks // 2)
-    allowed = int(MOST_ROWS * min(1.0, goal.seconds / FULL_SECONDS))
-    most, size, chain = min(MOST_MOMENTS, allowed // max(1, rows)), FEW, [task]
-    while size < 2 * most and most >= FEW:
-        before, chain = chain, chosen(moments, chain, min(size, most))
-        claim = prove(moments, chain, suffixes(len(chain))) if len(chain) <= most and chain != before else None
+    allowed = int(MAX_ROWS * min(1.0, goal.seconds / FULL_SECONDS))
+    most, size, chain = min(MAX_STEPS, allowed // max(1, rows)), MIN_STEPS, [task]
+    while size < 2 * most and most >= MIN_STEPS:
+        before, chain = chain, choose_steps(moments, chain, min(size, most))
+        claim = (
+            prove_bound(moments, chain, step_windows(len(chain))) if len(chain) <= most and chain != before else None
+        )
         if claim is None:
             break
         if best is None or claim["value"] > best["value"]:
@@ -54,12 +56,12 @@ def bound(problem: Problem, goal: Goal, budget_bytes: int, task: int) -> Claim |
     return best
 
 
-def suffixes(end: int) -> list[tuple[int, int]]:
+def step_windows(end: int) -> list[tuple[int, int]]:
     """Windows from each moment to the next, and from each to the end."""
     return [(k, k + 1) for k in range(end)] + [(k, end) for k in range(end - 1)]
 
 
-def chosen(moments: Moments, tasks: list[int], most: int) -> list[int]:
+def choose_steps(moments: StepModel, tasks: list[int], most: int) -> list[int]:
     """The tasks, which come one after the other, and others that do in every order, spread over the fullest steps."""
     over = moments.tried()
     over = over[np.argsort(moments.place[over], kind="stable")]
@@ -73,19 +75,19 @@ def chosen(moments: Moments, tasks: list[int], most: int) -> list[int]:
     return chain
 
 
-def prove(moments: Moments, chain: list[int], windows: list[tuple[int, int]]) -> Claim | None:
+def prove_bound(moments: StepModel, chain: list[int], windows: list[tuple[int, int]]) -> Claim | None:
     """The claim that these moments and windows prove; None where it says no more than that every task runs once."""
-    programme = _Programme(moments, chain, windows)
+    programme = _StepLp(moments, chain, windows)
     weights = programme.weights()
     if weights is None:
         return None
-    claim = of_cost(moments.goal, moments.budget_bytes, 0, "several-moments", chain, weights)
-    value = certificate.proven(columns(moments.problem), claim)
+    claim = cost_claim(moments.goal, moments.budget_bytes, 0, "several-moments", chain, weights)
+    value = certificate.proven_value(problem_columns(moments.problem), claim)
     return {**claim, "value": value} if value > moments.problem.cost[~moments.problem.optional].sum() else None
 
 
 @dataclass(slots=True)
-class _Rows:
+class _ProofRows:
     """Rows `sum of terms ≥ least`, and what each weighs in a proof: the list it is told in and its entries."""
 
     terms: list[list[Term]] = field(default_factory=list)
@@ -114,12 +116,12 @@ class _Window:
         return {"from": self.start, "to": self.stop, **weights}
 
 
-class _Programme:
+class _StepLp:
     """Columns 0 to 1: L of each moment and buffer, A of each window and task, R and D where they are not known."""
 
-    def __init__(self, moments: Moments, chain: list[int], windows: list[tuple[int, int]]):
+    def __init__(self, moments: StepModel, chain: list[int], windows: list[tuple[int, int]]):
         self.moments, self.chain, self.end = moments, chain, len(chain)
-        self.rows = _Rows()
+        self.rows = _ProofRows()
         self.cost: list[float] = []  # of each column
         self.column: dict[tuple[Any, ...], int] = {}
         self.known = [moments.known(w).tolist() for w in chain]
@@ -259,7 +261,7 @@ class _Programme:
             window.again = kept
 
 
-def _prices(rows: _Rows, cost: list[float]) -> np.ndarray | None:
+def _prices(rows: _ProofRows, cost: list[float]) -> np.ndarray | None:
     """float64[rows]: what one more in `least` of each row would cost, 0 at least."""
     from ortools.linear_solver import pywraplp  # heavy: imported by those who solve
 
@@ -275,7 +277,7 @@ def _prices(rows: _Rows, cost: list[float]) -> np.ndarray | None:
         for factor, column in terms:
             constraint.SetCoefficient(numbers[column], factor)
         constraints.append(constraint)
-    solver.SetSolverSpecificParametersAsString(f"max_deterministic_time: {EFFORT * (len(rows.least) + 1)}")
+    solver.SetSolverSpecificParametersAsString(f"max_deterministic_time: {SECONDS_PER_ROW * (len(rows.least) + 1)}")
     if solver.Solve() != pywraplp.Solver.OPTIMAL:
         return None
     return np.asarray(np.maximum(0.0, np.array([constraint.DualValue() for constraint in constraints])))

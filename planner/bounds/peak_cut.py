@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from planner.bounds.claims import Claim, of_peak
-from planner.bounds.step_network import Moments, Network
+from planner.bounds.claims import Claim, peak_claim
+from planner.bounds.step_network import StepModel, StepNetwork
 from planner.problem import Problem
 from planner.problem.plan import Goal
 
 # Moments tried where tasks may run again: the largest task is hardly ever exceeded then.
-NEEDIEST = 8
+MAX_STEPS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,20 +34,20 @@ def bound(problem: Problem, goal: Goal, repeats: bool = True) -> PeakCut:
     best = PeakCut(0, -1)
     if problem.optional.all():
         return best
-    moments = Moments(problem, goal, 0, repeats)
-    tried = moments.neediest()[:NEEDIEST] if repeats else moments.tried()
+    moments = StepModel(problem, goal, 0, repeats)
+    tried = moments.largest_tasks()[:MAX_STEPS] if repeats else moments.tried()
     for task in tried.tolist():
-        network = Network(moments, task)
-        least = network.least_bytes()
+        network = StepNetwork(moments, task)
+        least = network.min_excess_bytes()
         if least > best.bytes:
             best = PeakCut(least, task)
         if moments.left <= 0:
             break
-    return best if best.task < 0 else PeakCut(best.bytes, best.task, claim(moments, Network(moments, best.task)))
+    return best if best.task < 0 else PeakCut(best.bytes, best.task, claim(moments, StepNetwork(moments, best.task)))
 
 
-def claim(moments: Moments, network: Network) -> Claim:
+def claim(moments: StepModel, network: StepNetwork) -> Claim:
     """What the least bytes of a moment say, with the flow that proves it."""
-    peak = moments.budget_bytes + network.least_bytes()
+    peak = moments.budget_bytes + network.min_excess_bytes()
     proof = {"price": [1], **network.weights(0, 1)}
-    return of_peak(moments.goal, peak, "peak-cut", [network.task], proof, moments.repeats)
+    return peak_claim(moments.goal, peak, "peak-cut", [network.task], proof, moments.repeats)

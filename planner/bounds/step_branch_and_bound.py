@@ -14,19 +14,19 @@ import itertools
 from dataclasses import dataclass
 from typing import Any
 
-from planner.bounds.claims import Claim, of_cost
-from planner.bounds.step_network import FULL_SECONDS, PARTS, Line, Moments, Network
+from planner.bounds.claims import Claim, cost_claim
+from planner.bounds.step_network import FULL_SECONDS, TICK_SCALE, CutPoint, StepModel, StepNetwork
 from planner.problem import Problem
 from planner.problem.plan import Goal
 
 # Leaves of a tree; fewer where so many arcs are looked at before.
-LEAVES, ARCS = 200, 150_000
+MAX_LEAVES, MAX_ARCS = 200, 150_000
 # Networks solved for one leaf.
-CUTS_A_LEAF = 24
+MAX_CUTS_PER_LEAF = 24
 
 
 @dataclass(slots=True)
-class Node:
+class BranchNode:
     """What is certain of buffers in one part of a tree, what its moment costs at least, and where it splits."""
 
     task: int  # whose moment it is
@@ -34,11 +34,11 @@ class Node:
     value: int  # parts of a tick
     price: int
     split: int  # buffer; -1: the best choice is known
-    below: tuple[Node, Node] | None = None  # the buffer does not lie there, and does
+    below: tuple[BranchNode, BranchNode] | None = None  # the buffer does not lie there, and does
 
     @property
     def ticks(self) -> int:
-        return -(-self.value // PARTS)
+        return -(-self.value // TICK_SCALE)
 
 
 def bound(problem: Problem, goal: Goal, budget_bytes: int, task: int) -> Claim | None:
@@ -46,19 +46,19 @@ def bound(problem: Problem, goal: Goal, budget_bytes: int, task: int) -> Claim |
 
     A goal of fewer seconds has a smaller tree.
     """
-    moments = Moments(problem, goal, budget_bytes)
-    root = node_of(moments, task)
-    ticks = least_of_grown(moments, [root])
+    moments = StepModel(problem, goal, budget_bytes)
+    root = make_branch(moments, task)
+    ticks = grow_trees(moments, [root])
     if root.below is None or ticks <= root.ticks:
         return None
     once = int(problem.cost[~problem.optional].sum())
-    return of_cost(goal, budget_bytes, once + ticks, "branched-moment", [task], proof_of(moments, root))
+    return cost_claim(goal, budget_bytes, once + ticks, "branched-moment", [task], tree_proof(moments, root))
 
 
-def least_of_grown(moments: Moments, roots: list[Node]) -> int:
+def grow_trees(moments: StepModel, roots: list[BranchNode]) -> int:
     """Ticks that the least leaf of some trees costs, once as many leaves have split as the goal's seconds allow."""
-    arcs = int(ARCS * min(1.0, moments.goal.seconds / FULL_SECONDS))
-    leaves = min(LEAVES, arcs // max(1, len(moments.read) + moments.problem.tasks))
+    arcs = int(MAX_ARCS * min(1.0, moments.goal.seconds / FULL_SECONDS))
+    leaves = min(MAX_LEAVES, arcs // max(1, len(moments.read) + moments.problem.tasks))
     count = itertools.count()
     open_ = [(root.value, next(count), root) for root in roots]
     heapq.heapify(open_)
@@ -67,36 +67,36 @@ def least_of_grown(moments: Moments, roots: list[Node]) -> int:
         if worst.split < 0:
             break
         heapq.heappop(open_)
-        gone, live = (node_of(moments, worst.task, {**worst.fixed, worst.split: there}) for there in (0, 1))
+        gone, live = (make_branch(moments, worst.task, {**worst.fixed, worst.split: there}) for there in (0, 1))
         worst.below = (gone, live)
         for node in worst.below:
             heapq.heappush(open_, (node.value, next(count), node))
     return open_[0][2].ticks
 
 
-def node_of(moments: Moments, task: int, fixed: dict[int, int] | None = None) -> Node:
+def make_branch(moments: StepModel, task: int, fixed: dict[int, int] | None = None) -> BranchNode:
     """The best price under what is certain, and the largest buffer in which the choices around it differ."""
     fixed = fixed or {}
-    network, dearest = Network(moments, task, fixed), moments.dearest
+    network, dearest = StepNetwork(moments, task, fixed), moments.max_multiplier
     cheap, dear = network.line(1), network.line(dearest)
     best, price = max((cheap.at(1), 1), (dear.at(dearest), dearest)) if dear.bytes > 0 else (cheap.at(1), 1)
     if dear.bytes > 0 or cheap.bytes <= 0:
-        return Node(task, fixed, best, price, -1)
-    cheap, dear, found = around(network, cheap, dear)
+        return BranchNode(task, fixed, best, price, -1)
+    cheap, dear, found = bracket_budget(network, cheap, dear)
     best, price = max((best, price), found)
     differ = (set(cheap.live) ^ set(dear.live)) - fixed.keys()
-    return Node(task, fixed, best, price, max(differ, key=lambda b: (moments.size[b], -b), default=-1))
+    return BranchNode(task, fixed, best, price, max(differ, key=lambda b: (moments.size[b], -b), default=-1))
 
 
-def around(network: Network, cheap: Line, dear: Line) -> tuple[Line, Line, tuple[int, int]]:
+def bracket_budget(network: StepNetwork, cheap: CutPoint, dear: CutPoint) -> tuple[CutPoint, CutPoint, tuple[int, int]]:
     """The best choices over the budget and within it at one price, and what they cost there, in parts, with the price.
 
     To begin with, one choice over the budget and one within.
     """
     found = (0, 1)
-    for _ in range(CUTS_A_LEAF):
-        now = PARTS * (dear.ticks - cheap.ticks) // max(1, cheap.bytes - dear.bytes)
-        now = min(network.moments.dearest, max(1, now))
+    for _ in range(MAX_CUTS_PER_LEAF):
+        now = TICK_SCALE * (dear.ticks - cheap.ticks) // max(1, cheap.bytes - dear.bytes)
+        now = min(network.moments.max_multiplier, max(1, now))
         line = network.line(now)
         found = max(found, (line.at(now), now))
         if line.at(now) >= min(cheap.at(now), dear.at(now)):
@@ -105,10 +105,10 @@ def around(network: Network, cheap: Line, dear: Line) -> tuple[Line, Line, tuple
     return cheap, dear, found
 
 
-def proof_of(moments: Moments, node: Node) -> dict[str, Any]:
+def tree_proof(moments: StepModel, node: BranchNode) -> dict[str, Any]:
     """The tree as a proof: of a leaf its price and the flow of its cut."""
     if node.below is not None:
-        zero, one = (proof_of(moments, below) for below in node.below)
+        zero, one = (tree_proof(moments, below) for below in node.below)
         return {"branch": ["L", 0, node.split], "zero": zero, "one": one}
-    weights = Network(moments, node.task, node.fixed).weights(PARTS, node.price)
-    return {"price": [node.price], "parts": PARTS, **weights}
+    weights = StepNetwork(moments, node.task, node.fixed).weights(TICK_SCALE, node.price)
+    return {"price": [node.price], "parts": TICK_SCALE, **weights}

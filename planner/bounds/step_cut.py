@@ -23,101 +23,101 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from planner.bounds import peak_cut
-from planner.bounds.claims import Claim, of_cost
-from planner.bounds.step_network import FULL_SECONDS, PARTS, Moments, Network
+from planner.bounds.claims import Claim, cost_claim
+from planner.bounds.step_network import FULL_SECONDS, TICK_SCALE, StepModel, StepNetwork
 from planner.problem import Problem
 from planner.problem.plan import Goal
 
 # Networks solved for one moment.
-CUTS_A_MOMENT = 24
+MAX_CUTS_PER_STEP = 24
 # Where all effort is put in, so many times as many networks are solved in all, and moments that say nearly as much as
 # the best at its price have a price of their own.
-FULL_EFFORT, NEARLY = 10, 0.6
+FULL_EFFORT, NEAR_BEST = 10, 0.6
 
 
 @dataclass(frozen=True, slots=True)
-class MomentCut:
+class StepCut:
     """Lower bound on the cost of repeats, in ticks, and the moment and price that prove it."""
 
     ticks: int
     task: int  # -1 when no moment asks for repeats
     price: int  # parts of a tick per byte over the budget
-    reachable: bool = True  # False: at the moment of `task` no repeats free enough
+    feasible: bool = True  # False: at the moment of `task` no repeats free enough
     claim: Claim | None = None  # of this cost; when not reachable, of a peak above the budget
 
 
-def bound(problem: Problem, goal: Goal, budget_bytes: int) -> MomentCut:
+def bound(problem: Problem, goal: Goal, budget_bytes: int) -> StepCut:
     """The best bound found for that budget. The number of cuts is limited by the size of the problem alone.
 
     A moment that no repeats can bring within the budget proves that it is out of reach; of time it says nothing.
     """
-    best = MomentCut(0, -1, 0)
+    best = StepCut(0, -1, 0)
     if not problem.tasks:
         return best
-    moments = Moments(problem, goal, budget_bytes)
+    moments = StepModel(problem, goal, budget_bytes)
     for task in moments.tried().tolist():
-        best = _best_price(Network(moments, task), task, best)
-        if moments.left <= 0 or not best.reachable:
+        best = _best_price(StepNetwork(moments, task), task, best)
+        if moments.left <= 0 or not best.feasible:
             break
     if best.task < 0:
         return best
-    claim = _claim(moments, best) if best.reachable else peak_cut.claim(moments, Network(moments, best.task))
+    claim = _claim(moments, best) if best.feasible else peak_cut.claim(moments, StepNetwork(moments, best.task))
     return replace(best, claim=claim)
 
 
-def best(
+def best_cuts(
     problem: Problem, goal: Goal, budget_bytes: int, count: int, is_over: Callable[[], bool] = lambda: False
-) -> list[MomentCut]:
+) -> list[StepCut]:
     """The moments that cost most of many more, at most `count`, the dearest first with its claim.
 
     A goal of fewer seconds looks at fewer, and so does who says that it is over.
     """
     if not problem.tasks:
         return []
-    moments, found = Moments(problem, goal, budget_bytes), list[MomentCut]()
+    moments, found = StepModel(problem, goal, budget_bytes), list[StepCut]()
     moments.left = int(moments.left * max(1.0, FULL_EFFORT * min(1.0, goal.seconds / FULL_SECONDS)))
     for task in moments.tried().tolist():
-        nearly = replace(found[0], ticks=int(NEARLY * found[0].ticks)) if found else MomentCut(0, -1, 0)
-        cut = _best_price(Network(moments, task), task, nearly)
-        if cut.task == task and cut.reachable:
+        nearly = replace(found[0], ticks=int(NEAR_BEST * found[0].ticks)) if found else StepCut(0, -1, 0)
+        cut = _best_price(StepNetwork(moments, task), task, nearly)
+        if cut.task == task and cut.feasible:
             found = sorted([*found, cut], key=lambda cut: -cut.ticks)[:count]
-        if moments.left <= 0 or not cut.reachable or is_over():
+        if moments.left <= 0 or not cut.feasible or is_over():
             break
     return [replace(cut, claim=_claim(moments, cut)) for cut in found[:1]] + found[1:]
 
 
-def of_one(moments: Moments, task: int) -> MomentCut:
+def cut_of_task(moments: StepModel, task: int) -> StepCut:
     """What the moment of the task says, without a claim; its task is -1 where that is nothing."""
-    return _best_price(Network(moments, task), task, MomentCut(0, -1, 0))
+    return _best_price(StepNetwork(moments, task), task, StepCut(0, -1, 0))
 
 
-def _best_price(network: Network, task: int, known: MomentCut) -> MomentCut:
+def _best_price(network: StepNetwork, task: int, known: StepCut) -> StepCut:
     """The better of the known bound and what this moment gives at its best price."""
-    if known.task >= 0 and network.line(known.price).at(known.price) <= known.ticks * PARTS:
+    if known.task >= 0 and network.line(known.price).at(known.price) <= known.ticks * TICK_SCALE:
         return known
-    dearest = network.moments.dearest
+    dearest = network.moments.max_multiplier
     cheap, dear = network.line(1), network.line(dearest)
     best = known
-    if dear.bytes > 0 and network.least_bytes() > 0:
-        return MomentCut(0, task, 1, reachable=False)
-    for _ in range(CUTS_A_MOMENT):
+    if dear.bytes > 0 and network.min_excess_bytes() > 0:
+        return StepCut(0, task, 1, feasible=False)
+    for _ in range(MAX_CUTS_PER_STEP):
         if cheap.bytes <= 0:
             break
-        fair = PARTS * (dear.ticks - cheap.ticks) // max(1, cheap.bytes - dear.bytes)
+        fair = TICK_SCALE * (dear.ticks - cheap.ticks) // max(1, cheap.bytes - dear.bytes)
         price = dearest if dear.bytes > 0 else min(dearest, max(1, fair))
         line = network.line(price)
-        ticks = -(-line.at(price) // PARTS)
+        ticks = -(-line.at(price) // TICK_SCALE)
         if ticks > best.ticks:
-            best = MomentCut(ticks, task, price)
+            best = StepCut(ticks, task, price)
         if line.at(price) >= min(cheap.at(price), dear.at(price)) or network.moments.left <= 0:
             break
         cheap, dear = (line, dear) if line.bytes > 0 else (cheap, line)
     return best
 
 
-def _claim(moments: Moments, cut: MomentCut) -> Claim:
+def _claim(moments: StepModel, cut: StepCut) -> Claim:
     """What the cut says, with the flow that proves it."""
     problem = moments.problem
-    proof = {"price": [cut.price], "parts": PARTS, **Network(moments, cut.task).weights(PARTS, cut.price)}
+    proof = {"price": [cut.price], "parts": TICK_SCALE, **StepNetwork(moments, cut.task).weights(TICK_SCALE, cut.price)}
     cost = int(problem.cost[~problem.optional].sum()) + cut.ticks
-    return of_cost(moments.goal, moments.budget_bytes, cost, "moment-cut", [cut.task], proof)
+    return cost_claim(moments.goal, moments.budget_bytes, cost, "moment-cut", [cut.task], proof)

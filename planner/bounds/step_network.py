@@ -14,30 +14,30 @@ from typing import Any
 
 import numpy as np
 
-from graph.cancellation import check
+from graph.cancellation import check_cancelled
 from planner.bounds.largest_task import takeover_credit
 from planner.problem import DEVICE, FREE, RESIDENT, SAME_ORDER, TO_LAST_READ, Csr, Problem, liveness
 from planner.problem.plan import Goal, Order
-from planner.problem.recompute import base_order, may_repeat
+from planner.problem.recompute import base_order, can_recompute
 
 # Parts of a tick that prices are told in.
-PARTS = 1 << 10
+TICK_SCALE = 1 << 10
 # A goal of so many seconds or more has all the effort there is put into its bound.
 FULL_SECONDS = 10.0
 # Largest sum of capacities of a network.
-LARGEST = 1 << 60
+MAX_CAPACITY = 1 << 60
 # In a column of ticks: an arc that is not cut.
-NEVER = -1
+UNCUTTABLE = -1
 # What the flow on an arc weighs, and of which (task, buffer), (buffer,) or (task,); NOTHING: that follows from others.
-NOTHING, READ, CARRY, FIRST, AGAIN, BEFORE, LIVE = range(7)
+NOTHING, READ, CARRY, FIRST, RECOMPUTE, BEFORE, LIVE = range(7)
 # Of a task that may have run at a moment, or not.
 UNKNOWN = -1
 # Networks solved for one problem; in large problems as many as this many arcs allow.
-CUTS, ARCS = 60, 2_000_000
+MAX_CUTS, MAX_ARCS = 60, 2_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class CutPoint:
     """One choice at a moment: the cost of its repeats, and its bytes over the budget (less than 0: under it)."""
 
     ticks: int
@@ -46,10 +46,10 @@ class Line:
 
     def at(self, price: int) -> int:
         """In parts of a tick, with a price in parts a byte."""
-        return PARTS * self.ticks + price * self.bytes
+        return TICK_SCALE * self.ticks + price * self.bytes
 
 
-class Moments:
+class StepModel:
     """The moments of one problem under a budget; of `firsts` the one whose moment it is runs first.
 
     A given order is the document's, or `order`, which proves nothing of any other.
@@ -72,7 +72,9 @@ class Moments:
         self.place = np.full(problem.tasks, len(self.order), np.int64)
         self.place[self.order] = np.arange(len(self.order))
         # Ranks can agree to repeat what they do in the same order, so a bound reckons with it.
-        self.again = may_repeat(replace(problem, repeat=np.where(problem.repeat == SAME_ORDER, FREE, problem.repeat)))
+        self.again = can_recompute(
+            replace(problem, repeat=np.where(problem.repeat == SAME_ORDER, FREE, problem.repeat))
+        )
         self.again &= repeats
         self.maker = problem.producer()
         # What several tasks write, or an optional one, is left out: that only weakens the bound.
@@ -89,16 +91,16 @@ class Moments:
             Csr.of_pairs(problem.tasks, *self.first[::-1]),
         )
         self.done = np.zeros(problem.tasks, bool)  # whoever asks may say of more tasks whether they have run
-        self.undone = reached(self.after, *firsts)
-        self.dearest = LARGEST // 2 // max(1, int(self.size.sum()))
-        self.left = min(CUTS, ARCS // max(3 * len(self.read) + 4 * problem.tasks, 1) + 2)
+        self.undone = reachable_from(self.after, *firsts)
+        self.max_multiplier = MAX_CAPACITY // 2 // max(1, int(self.size.sum()))
+        self.left = min(MAX_CUTS, MAX_ARCS // max(3 * len(self.read) + 4 * problem.tasks, 1) + 2)
 
     def known(self, task: int) -> np.ndarray:
         """int8[n]: when the task first runs, 1: each task has run; 0: it has not; UNKNOWN."""
         problem, goal = self.problem, self.goal
         if goal.order_is_given:
             return np.asarray(self.place < self.place[task]).astype(np.int8)
-        done, undone = reached(self.ahead, task), reached(self.after, task)
+        done, undone = reachable_from(self.ahead, task), reachable_from(self.after, task)
         if goal.strict_phases:
             done |= (problem.phase < problem.phase[task]) & ~problem.optional
             undone |= problem.phase > problem.phase[task]
@@ -121,7 +123,7 @@ class Moments:
         fullest = np.argsort(-profile, kind="stable")
         return np.asarray(self.order[fullest[profile[fullest] > 0] if self.goal.order_is_given else fullest])
 
-    def neediest(self) -> np.ndarray:
+    def largest_tasks(self) -> np.ndarray:
         """Tasks that have to run, those that need most first."""
         return np.asarray(self.order[np.argsort(-self.need()[self.order], kind="stable")])
 
@@ -135,7 +137,7 @@ class Moments:
 
     def behind(self, tasks: np.ndarray) -> np.ndarray:
         """bool[n]: the first run of one of the tasks precedes that of this one in every order."""
-        return reached(self.after, *np.unique(self.after.gather(tasks)))
+        return reachable_from(self.after, *np.unique(self.after.gather(tasks)))
 
     def _precedence(self) -> np.ndarray:
         """int64[2, pairs]: the first run of the first stands before that of the second, in every order."""
@@ -150,12 +152,12 @@ class Moments:
         return np.concatenate(pairs, axis=1)
 
 
-class Network:
+class StepNetwork:
     """The cut of one moment. Node 0 runs later for sure, node 1 does not."""
 
-    def __init__(self, moments: Moments, task: int, fixed: Mapping[int, int] | None = None):
+    def __init__(self, moments: StepModel, task: int, fixed: Mapping[int, int] | None = None):
         """`fixed`: buffers that are certain to lie there, 1, or not, 0."""
-        check()
+        check_cancelled()
         self.moments, self.task, problem = moments, task, moments.problem
         count, known = problem.tasks, moments.known(task)
         later, open_ = np.arange(2, count + 2), np.arange(count + 2, 2 * count + 2)
@@ -169,20 +171,20 @@ class Network:
         )
         needed = 2 + 2 * problem.tasks + np.arange(problem.buffers)
         reader, read, held, (first, then) = moments.reader, moments.read, moments.held, moments.first
-        arcs = [_arcs(later[reader], needed[read], NEVER, of=(READ, reader, read))]
-        arcs.append(_arcs(np.zeros(len(held), np.int64), needed[held], NEVER, of=(CARRY, held, 0)))
-        arcs.append(_arcs(open_[free], later[free], NEVER, of=(FIRST, free, 0)))
-        arcs.append(_arcs(open_[first], open_[then], NEVER, of=(BEFORE, first, then)))
+        arcs = [_arcs(later[reader], needed[read], UNCUTTABLE, of=(READ, reader, read))]
+        arcs.append(_arcs(np.zeros(len(held), np.int64), needed[held], UNCUTTABLE, of=(CARRY, held, 0)))
+        arcs.append(_arcs(open_[free], later[free], UNCUTTABLE, of=(FIRST, free, 0)))
+        arcs.append(_arcs(open_[first], open_[then], UNCUTTABLE, of=(BEFORE, first, then)))
         made = np.flatnonzero(moments.counted & ~inputs)
         maker = np.where(moments.maker[made] >= 0, later[moments.maker[made]], 1)
         live, gone = (np.isin(made, [b for b, there in (fixed or {}).items() if there == value]) for value in (1, 0))
         self.constant += int(moments.size[made[live]].sum())
         size = np.where(live | gone, 0, moments.size[made])
-        arcs.append(_arcs(needed[made], maker, np.where(gone, NEVER, 0), size, (LIVE, made, 0)))
+        arcs.append(_arcs(needed[made], maker, np.where(gone, UNCUTTABLE, 0), size, (LIVE, made, 0)))
         done = np.flatnonzero(later != 0)
         late = moments.late(known)[done]
-        cost = np.where(moments.again[done] & ~late, problem.cost[done], NEVER)
-        arcs.append(_arcs(later[done], open_[done], cost, of=(np.where(late, NOTHING, AGAIN), done, 0)))
+        cost = np.where(moments.again[done] & ~late, problem.cost[done], UNCUTTABLE)
+        arcs.append(_arcs(later[done], open_[done], cost, of=(np.where(late, NOTHING, RECOMPUTE), done, 0)))
         table = np.concatenate(arcs, axis=1)
         tail, head = table[0], table[1]
         # Into node 0, out of node 1 and around a node nothing has to be cut.
@@ -190,17 +192,17 @@ class Network:
         self.tail, self.head, self.cost, self.size, *self.of = table
         self.bytes_of = np.zeros(2 + 2 * problem.tasks + problem.buffers, np.int64)
         self.bytes_of[needed] = np.where(inputs, 0, moments.size)
-        self.bytes_of[needed[made[gone]]] = NEVER
+        self.bytes_of[needed[made[gone]]] = UNCUTTABLE
 
-    def line(self, price: int) -> Line:
+    def line(self, price: int) -> CutPoint:
         """The best choice at a price in parts of a tick for a byte over the budget."""
-        return self._cut(PARTS, price)
+        return self._cut(TICK_SCALE, price)
 
     def done(self, price: int) -> np.ndarray:
         """bool[n]: tasks that have run at the moment, in the best choice at a price."""
-        return ~self._side(self._flow(PARTS, price))[self.open]
+        return ~self._side(self._flow(TICK_SCALE, price))[self.open]
 
-    def least_bytes(self) -> int:
+    def min_excess_bytes(self) -> int:
         """Bytes over the budget of the choice that frees most, whatever its repeats cost."""
         return self._cut(0, 1).bytes
 
@@ -220,7 +222,7 @@ class Network:
             "read": rows(READ, one, other),
             "carry": rows(CARRY, one),
             "first": rows(FIRST, one),
-            "again": rows(AGAIN, one),
+            "again": rows(RECOMPUTE, one),
         }
         return {"windows": [window], "before": rows(BEFORE, np.zeros_like(one), one, other)}
 
@@ -228,14 +230,14 @@ class Network:
         """The largest flow, as OR-Tools has it."""
         from ortools.graph.python import max_flow  # heavy: imported by those who solve
 
-        check()
+        check_cancelled()
         self.moments.left -= 1
-        uncut = self.cost == NEVER
+        uncut = self.cost == UNCUTTABLE
         capacity = parts * np.where(uncut, 0, self.cost) + price * self.size
-        capacity[uncut] = 2 * LARGEST
+        capacity[uncut] = 2 * MAX_CAPACITY
         first = uncut & (self.tail == 0)  # what follows such an arc is cut instead, for no more than this
         follows = self.bytes_of[self.head[first]]
-        capacity[first] = np.where(follows == NEVER, 2 * LARGEST, price * follows + 1)
+        capacity[first] = np.where(follows == UNCUTTABLE, 2 * MAX_CAPACITY, price * follows + 1)
         flow = max_flow.SimpleMaxFlow()
         flow.add_arcs_with_capacity(self.tail, self.head, capacity)
         status = flow.solve(0, 1)
@@ -249,11 +251,11 @@ class Network:
         side[0] = True
         return side
 
-    def _cut(self, parts: int, price: int) -> Line:
+    def _cut(self, parts: int, price: int) -> CutPoint:
         side = self._side(self._flow(parts, price))
         cut = side[self.tail] & ~side[self.head]
         over = self.constant + int(self.size[cut].sum()) - self.moments.room
-        return Line(int(self.cost[cut].sum()), over, tuple(self.of[1][cut & (self.of[0] == LIVE)].tolist()))
+        return CutPoint(int(self.cost[cut].sum()), over, tuple(self.of[1][cut & (self.of[0] == LIVE)].tolist()))
 
 
 def _arcs(
@@ -268,13 +270,13 @@ def _arcs(
     return np.stack([tail, head, zero + cost, zero + size, *(zero + each for each in of)])
 
 
-def reached(rows: Csr, *tasks: int) -> np.ndarray:
+def reachable_from(rows: Csr, *tasks: int) -> np.ndarray:
     """bool[n]: reached from the tasks along the rows, themselves included."""
     found = np.zeros(len(rows), bool)
     layer = np.array(tasks, np.int64)
     found[layer] = True
     while len(layer):
-        check()
+        check_cancelled()
         layer = np.unique(rows.gather(layer))
         layer = layer[~found[layer]]
         found[layer] = True

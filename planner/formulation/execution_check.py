@@ -17,23 +17,23 @@ from graph import cancellation
 from graph.analysis.cost import device_named, seconds_of
 from graph.errors import ArenaFault, BadGraph, CannotExecute
 from graph.execution.interpreter import Arena, execute
-from graph.execution.sample_inputs import drawn
+from graph.execution.sample_inputs import sample_arrays
 from graph.ir import Graph
-from planner.formulation.formulation import ALIGNMENT, Question
-from planner.lowering.realize import Sequence, instances, realize, sequence
+from planner.formulation.formulation import ALIGNMENT, Formulation
+from planner.lowering.realize import NodeSequence, node_sequence, realize, value_instances
 from planner.problem.plan import Plan
 from planner.request.plan_request import Request
 from planner.verify.checker import check
 
 # What "auto" executes: predicted seconds and bytes of both runs.
-MOST_SECONDS = 5.0
-MOST_BYTES = 2 << 30
+MAX_RUN_SECONDS = 5.0
+MAX_RUN_BYTES = 2 << 30
 
 EQUAL, DIFFERENT, NOT_EXECUTED = "equal", "different", "not executed"
 
 
 @dataclass(frozen=True, slots=True)
-class Executed:
+class ExecutionResult:
     """What running both graphs showed."""
 
     status: str  # EQUAL, DIFFERENT or NOT_EXECUTED
@@ -43,20 +43,20 @@ class Executed:
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Planned:
+class RealizedPlan:
     """A question with its answer, as a sequence and as a graph."""
 
-    question: Question
+    question: Formulation
     plan: Plan
-    runs: Sequence
+    runs: NodeSequence
     rewritten: Graph
 
     @classmethod
-    def of(cls, question: Question, order: np.ndarray, planner: str, choices: tuple[int, ...]) -> Planned:
+    def of(cls, question: Formulation, order: np.ndarray, planner: str, choices: tuple[int, ...]) -> RealizedPlan:
         """The answer `order`, checked and with a layout."""
-        plan = question.placed(question.judged(order, planner, choices), "fast")
+        plan = question.placed(question.evaluated(order, planner, choices), "fast")
         check(question.lowered.problem, question.goal, plan, ALIGNMENT, question.names())
-        runs = sequence(question.lowered, plan)
+        runs = node_sequence(question.lowered, plan)
         return cls(question, plan, runs, realize(runs))
 
     @property
@@ -64,27 +64,29 @@ class Planned:
         return self.question.lowered.graph
 
 
-def prove(
-    planned: Planned, request: Request, smaller: Callable[[int], Question | None], cancel: threading.Event
-) -> Executed:
+def run_and_compare(
+    planned: RealizedPlan, request: Request, smaller: Callable[[int], Formulation | None], cancel: threading.Event
+) -> ExecutionResult:
     """Run both graphs and compare; `smaller(batch)` asks the same of the model with its batch cut down."""
     if request.execute == "no":
-        return Executed(NOT_EXECUTED, why="not asked for")
+        return ExecutionResult(NOT_EXECUTED, why="not asked for")
     try:
-        with cancellation.heeding(cancel):
-            cancellation.check()
-            return _prove(planned, request, smaller)
-    except cancellation.Stopped:
-        return Executed(NOT_EXECUTED, why="stopped")
+        with cancellation.cancellation_scope(cancel):
+            cancellation.check_cancelled()
+            return _run_and_compare(planned, request, smaller)
+    except cancellation.CancellationError:
+        return ExecutionResult(NOT_EXECUTED, why="stopped")
     except CannotExecute as error:
-        return Executed(NOT_EXECUTED, why=str(error))
+        return ExecutionResult(NOT_EXECUTED, why=str(error))
     except ArenaFault as error:
-        return Executed(DIFFERENT, "arena", str(error))
+        return ExecutionResult(DIFFERENT, "arena", str(error))
 
 
-def _prove(planned: Planned, request: Request, smaller: Callable[[int], Question | None]) -> Executed:
+def _run_and_compare(
+    planned: RealizedPlan, request: Request, smaller: Callable[[int], Formulation | None]
+) -> ExecutionResult:
     if planned.plan.offsets is None:
-        planned = Planned.of(planned.question, planned.plan.order, planned.plan.planner, planned.plan.choices)
+        planned = RealizedPlan.of(planned.question, planned.plan.order, planned.plan.planner, planned.plan.choices)
     share = _share(planned)
     if request.execute == "yes" or share >= 1:
         return compare(planned, "arena", request)
@@ -93,13 +95,14 @@ def _prove(planned: Planned, request: Request, smaller: Callable[[int], Question
     if cut is not None and _share(cut) < 1 and _batch(cut.source) > 1:
         cut = _cut(planned, smaller, 1)
     if cut is None or _share(cut) < 1:
-        why = f"a run is predicted above {MOST_SECONDS:.0f} s or {MOST_BYTES >> 30} GiB, and the batch cannot be cut"
-        return Executed(NOT_EXECUTED, why=why + " further")
+        limit = f"{MAX_RUN_SECONDS:.0f} s or {MAX_RUN_BYTES >> 30} GiB"
+        why = f"a run is predicted above {limit}, and the batch cannot be cut"
+        return ExecutionResult(NOT_EXECUTED, why=why + " further")
     ran = compare(cut, f"arena, batch cut to {_batch(cut.source)}", request)
     return replace(ran, peak_bytes=None)
 
 
-def compare(planned: Planned, how: str, request: Request) -> Executed:
+def compare(planned: RealizedPlan, how: str, request: Request) -> ExecutionResult:
     """Run source and rewritten graph; every value of the second must be its origin's, bit for bit.
 
     A value that only the chosen body plans hand out has no origin; what comes of it has one.
@@ -113,7 +116,7 @@ def compare(planned: Planned, how: str, request: Request) -> Executed:
         digests[source.values[source.nodes[n].outputs[i]].name] = _digest(array)
 
     # A rewritten graph has the same inputs, parameters and states: they are drawn once.
-    fed = {source.values[v].name: array for v, array in drawn(source, request.seed).items()}
+    fed = {source.values[v].name: array for v, array in sample_arrays(source, request.seed).items()}
     execute(source, fed, seed=request.seed, watch=remember)
     wrong: list[str] = []
 
@@ -127,25 +130,25 @@ def compare(planned: Planned, how: str, request: Request) -> Executed:
         rewritten, fed, seed=request.seed, arena=arena_of(planned) if len(planned.plan.order) else None, watch=watch
     )
     if wrong:
-        return Executed(DIFFERENT, how, f"{wrong[0]} is not what the original computes ({len(wrong)} in all)")
+        return ExecutionResult(DIFFERENT, how, f"{wrong[0]} is not what the original computes ({len(wrong)} in all)")
     if request.runtime == "arena" and not np.array_equal(ran.step_bytes, planned.runs.step_bytes):
         entry = int(np.flatnonzero(ran.step_bytes != planned.runs.step_bytes)[0])
-        return Executed(
+        return ExecutionResult(
             DIFFERENT,
             how,
             f"{rewritten.nodes[entry].name} held {ran.step_bytes[entry]} bytes, "
             f"predicted {planned.runs.step_bytes[entry]}",
         )
-    return Executed(EQUAL, how, peak_bytes=ran.peak_bytes)
+    return ExecutionResult(EQUAL, how, peak_bytes=ran.peak_bytes)
 
 
-def arena_of(planned: Planned) -> Arena:
+def arena_of(planned: RealizedPlan) -> Arena:
     """The planned addresses, by value and node of the rewritten graph."""
     plan = planned.plan
     assert plan.offsets is not None and plan.arena_bytes is not None
     count = len(plan.lifetimes.buffer)
     value_offsets = [
-        int(plan.offsets[k]) for k in instances(planned.question.lowered, plan, planned.runs, planned.rewritten)
+        int(plan.offsets[k]) for k in value_instances(planned.question.lowered, plan, planned.runs, planned.rewritten)
     ]
     workspace = {
         int(place): int(plan.offsets[count + step])
@@ -155,7 +158,7 @@ def arena_of(planned: Planned) -> Arena:
     return Arena(plan.arena_bytes, value_offsets, workspace)
 
 
-def _cut(planned: Planned, smaller: Callable[[int], Question | None], batch: int) -> Planned | None:
+def _cut(planned: RealizedPlan, smaller: Callable[[int], Formulation | None], batch: int) -> RealizedPlan | None:
     """The same plan on the model read again with a smaller batch; None when its nodes are others."""
     try:
         question = smaller(batch)
@@ -167,16 +170,16 @@ def _cut(planned: Planned, smaller: Callable[[int], Question | None], batch: int
         return None
     if [group.savings for group in question.lowered.groups] != [g.savings for g in planned.question.lowered.groups]:
         return None
-    return Planned.of(question, planned.plan.order, planned.plan.planner, planned.plan.choices)
+    return RealizedPlan.of(question, planned.plan.order, planned.plan.planner, planned.plan.choices)
 
 
-def _share(planned: Planned) -> float:
+def _share(planned: RealizedPlan) -> float:
     """How much of the work `auto` allows: 1 and more is within its limits."""
     reference, source = device_named("cpu-reference"), planned.source
     seconds = [seconds_of(source, node, reference) if node.cost.seconds is None else 0.0 for node in source.nodes]
     total = sum(seconds) + sum(seconds[n] for n in planned.runs.nodes)
     held = planned.question.baseline.score.peak_bytes + (planned.plan.arena_bytes or 0)
-    return min(MOST_SECONDS / max(total, 1e-9), MOST_BYTES / max(held, 1))
+    return min(MAX_RUN_SECONDS / max(total, 1e-9), MAX_RUN_BYTES / max(held, 1))
 
 
 def _batch(graph: Graph) -> int:

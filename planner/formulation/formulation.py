@@ -19,33 +19,33 @@ from planner.bounds import (
     step_cut,
 )
 from planner.errors import BadRequest
-from planner.formulation.metrics import Bound, Count
+from planner.formulation.metrics import LowerBound, MemoryAccounting
 from planner.layout import place
-from planner.lowering.lower import Lowered
+from planner.lowering.lower import LoweredGraph
 from planner.problem import RESIDENT, Problem, liveness
-from planner.problem.alternatives import relaxed, resolved
+from planner.problem.alternatives import relax_choices, resolve_choices
 from planner.problem.evaluate import evaluate
 from planner.problem.monitor import Monitor
 from planner.problem.plan import Goal, Order, Plan, Score
-from planner.request.budget import LARGEST
+from planner.request.budget import MAX_BYTES
 from planner.request.plan_request import DEFAULT_OVERHEAD, Request
 from planner.search import portfolio
-from planner.verify.checker import Names
+from planner.verify.checker import DisplayNames
 
 ALIGNMENT = 64  # bytes; exists in layouts only
 # Of so many moments that cost most the whole choices are bounded.
-MOMENTS_BRANCHED = 2
+BRANCHED_STEPS = 2
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Question:
+class Formulation:
     """One problem, one goal, and how their figures are reported."""
 
-    lowered: Lowered
+    lowered: LoweredGraph
     goal: Goal
-    count: Count
+    count: MemoryAccounting
     budget_bytes: int | None  # as reported; None when an overhead is the limit
-    bound: Bound
+    bound: LowerBound
     baseline: Plan
     memory_bytes: int  # of the device, or what the plan is to fit
     warnings: tuple[str, ...] = ()
@@ -58,7 +58,7 @@ class Question:
         self, on_progress: Callable[[Order, Score], None] | None = None, cancel: threading.Event | None = None
     ) -> Monitor:
         def judge(order: Order) -> Score:
-            return portfolio.judge(self.lowered.problem, self.goal, order)
+            return portfolio.goal_score(self.lowered.problem, self.goal, order)
 
         return Monitor(
             judge,
@@ -66,15 +66,15 @@ class Question:
             self.goal.iterations,
             on_progress,
             cancel or threading.Event(),
-            least_cost=self.bound.cost if self.goal.budget_bytes else 0,
-            least_peak=self.bound.peak_bytes,
+            cost_bound=self.bound.cost if self.goal.budget_bytes else 0,
+            peak_bound=self.bound.peak_bytes,
         )
 
-    def names(self) -> Names:
+    def names(self) -> DisplayNames:
         """What messages call the tasks and buffers."""
-        return Names(self.lowered.name_of_task, self.lowered.name_of_buffer)
+        return DisplayNames(self.lowered.name_of_task, self.lowered.name_of_buffer)
 
-    def judged(self, order: Order, planner: str, choices: Sequence[int] = ()) -> Plan:
+    def evaluated(self, order: Order, planner: str, choices: Sequence[int] = ()) -> Plan:
         """The order as a plan, measured by the one evaluator."""
         return evaluate(self.lowered.problem, self.goal, order, planner, choices)
 
@@ -85,7 +85,7 @@ class Question:
         """
         if layout == "none":
             return plan
-        problem = resolved(self.lowered.problem, plan.choices)
+        problem = resolve_choices(self.lowered.problem, plan.choices)
         offsets, arena_bytes = place(
             layout, plan.lifetimes, problem.size, problem.workspace[plan.order], ALIGNMENT, self.monitor(cancel=cancel)
         )
@@ -94,21 +94,21 @@ class Question:
     def resident_arena_bytes(self, plan: Plan) -> int:
         """Bytes at the bottom of the arena that belong to residents and are left out of what is counted."""
         problem, lives = self.lowered.problem, plan.lifetimes
-        if not self.count.off_bytes or plan.offsets is None:
+        if not self.count.excluded_bytes or plan.offsets is None:
             return 0
         resident = np.flatnonzero((problem.hold[lives.buffer] == RESIDENT) & (lives.stop > lives.start))
         ends = plan.offsets[resident] + problem.size[lives.buffer[resident]]
         return -(-int(ends.max(initial=0)) // ALIGNMENT) * ALIGNMENT
 
 
-def ask(
-    lowered: Lowered,
+def formulate_lowered(
+    lowered: LoweredGraph,
     request: Request,
     order_is_given: bool,
     device_bytes: int,
     fits_bytes: int | None,
     cancel: threading.Event | None = None,
-) -> Question:
+) -> Formulation:
     """The question `request` puts to a lowered graph.
 
     `order_is_given` is what the document says; `device_bytes` the device's memory, and
@@ -116,7 +116,7 @@ def ask(
     Raises BadRequest when strict phases are asked of a document that mixes them, or bytes are past 2^63 - 1.
     """
     problem = lowered.problem
-    most = LARGEST - int(problem.size.sum()) - int(problem.workspace.max(initial=0))
+    most = MAX_BYTES - int(problem.size.sum()) - int(problem.workspace.max(initial=0))
     if request.reserve > most:
         raise BadRequest.one(
             "bad_field",
@@ -134,10 +134,10 @@ def ask(
         iterations=request.iterations,
         seed=request.seed,
     )
-    question = Question(
+    question = Formulation(
         lowered,
         goal,
-        Count.of(lowered, request.counts, request.reserve),
+        MemoryAccounting.of(lowered, request.counts, request.reserve),
         None,
         _bound(problem),
         evaluate(problem, goal, np.arange(problem.tasks), "as_given"),
@@ -147,42 +147,44 @@ def ask(
     return with_limit(question, request, fits_bytes, cancel)
 
 
-def _bound(problem: Problem) -> Bound:
+def _bound(problem: Problem) -> LowerBound:
     """The best proven bound: every task runs once at least, and no peak is below what must be there at one time."""
-    plain = relaxed(problem)
+    plain = relax_choices(problem)
     task, end = largest_task.bound(plain), held_at_end.bound(plain)
     once = int(plain.cost[~plain.optional].sum())
     peak = largest_task.claim(task) if task.bytes >= end else held_at_end.claim(end)
     binding = task.task if task.bytes >= end else -1
-    return Bound(once, once, peak["value"], peak["kind"], "free", "solver", binding, (peak, claims.of_once(once)))
+    return LowerBound(
+        once, once, peak["value"], peak["kind"], "free", "solver", binding, (peak, claims.single_run_claim(once))
+    )
 
 
-def with_time_bound(question: Question, quick: bool = False) -> Question:
+def with_lower_bound(question: Formulation, quick: bool = False) -> Formulation:
     """The question with what the goal costs at least: ticks within a budget, or bytes; certified where that is so.
 
     A quick one is that of one moment: whoever asks many questions has no time for more.
     """
     goal, bound = question.goal, question.bound
-    plain = relaxed(question.lowered.problem)
+    plain = relax_choices(question.lowered.problem)
     if goal.budget_bytes:
         bound = _tighter(bound, step_cut.bound(plain, goal, goal.budget_bytes).claim)
     else:
         bound = _tighter(bound, peak_cut.bound(plain, goal).claim)
     question = _certified(question, bound)
-    return question if quick else with_more_moments(question)
+    return question if quick else with_multi_step_bound(question)
 
 
-def with_more_moments(question: Question, plan: Plan | None = None) -> Question:
+def with_multi_step_bound(question: Formulation, plan: Plan | None = None) -> Formulation:
     """The question with the bound of several moments, or of one in branches, where the plan leaves a gap to one."""
     goal, bound = question.goal, question.bound
     if not goal.budget_bytes or (plan is not None and plan.score.bytes_over_budget):
         return question
-    problem, tighter = relaxed(question.lowered.problem), bound
+    problem, tighter = relax_choices(question.lowered.problem), bound
 
     def is_open() -> bool:
         return plan is None or plan.score.cost > tighter.cost
 
-    cuts = step_cut.best(problem, goal, goal.budget_bytes, MOMENTS_BRANCHED) if is_open() else []
+    cuts = step_cut.best_cuts(problem, goal, goal.budget_bytes, BRANCHED_STEPS) if is_open() else []
     for cut in cuts[:1]:
         tighter = _tighter(tighter, cut.claim)
     if cuts and is_open():
@@ -195,13 +197,13 @@ def with_more_moments(question: Question, plan: Plan | None = None) -> Question:
     return question if tighter is bound else _certified(question, tighter)
 
 
-def _certified(question: Question, bound: Bound) -> Question:
+def _certified(question: Formulation, bound: LowerBound) -> Formulation:
     """The question with the bound, certified where the verifier accepts its claims."""
-    refused = claims.refused(question.lowered.problem, list(bound.claims))
+    refused = claims.rejection_reason(question.lowered.problem, list(bound.claims))
     return replace(question, bound=replace(bound, proof="solver" if refused else "certified"))
 
 
-def _tighter(bound: Bound, claim: claims.Claim | None) -> Bound:
+def _tighter(bound: LowerBound, claim: claims.Claim | None) -> LowerBound:
     """The bound with another claim, where that says more."""
     peak, cost = bound.claims
     if claim is None or claim["value"] <= (peak if claim["of"] == "peak" else cost)["value"]:
@@ -213,8 +215,8 @@ def _tighter(bound: Bound, claim: claims.Claim | None) -> Bound:
 
 
 def with_limit(
-    question: Question, request: Request, fits_bytes: int | None, cancel: threading.Event | None = None
-) -> Question:
+    question: Formulation, request: Request, fits_bytes: int | None, cancel: threading.Event | None = None
+) -> Formulation:
     """The question with its budget, or the overhead it may cost, in the goal."""
     count, goal = question.count, question.goal
     whole = count.counted(question.baseline.score.peak_bytes)
@@ -231,15 +233,15 @@ def with_limit(
     return replace(question, goal=replace(goal, budget_bytes=held), budget_bytes=budget)
 
 
-def _smallest_peak(question: Question, cancel: threading.Event | None) -> int:
+def _smallest_peak(question: Formulation, cancel: threading.Event | None) -> int:
     """The smallest peak the planners reach, in the planner's bytes."""
     lowest = replace(question, goal=replace(question.goal, budget_bytes=0))
     problem = question.lowered.problem
     found = portfolio.search(problem, lowest.goal, "auto", lowest.monitor(cancel=cancel))
-    return liveness.peak(resolved(problem, found.choices), found.order)
+    return liveness.peak(resolve_choices(problem, found.choices), found.order)
 
 
-def _strictness(lowered: Lowered, request: Request) -> tuple[bool, tuple[str, ...]]:
+def _strictness(lowered: LoweredGraph, request: Request) -> tuple[bool, tuple[str, ...]]:
     """Whether phases are strict. A document that mixes them is planned mixed, unless strict was asked for."""
     back = np.flatnonzero(np.diff(lowered.problem.phase) < 0)
     if request.phases == "mixed":

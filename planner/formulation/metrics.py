@@ -9,39 +9,39 @@ from typing import Any
 import numpy as np
 
 from planner.errors import IllegalPlan
-from planner.lowering.lower import CATEGORIES, Lowered
-from planner.lowering.realize import Sequence
+from planner.lowering.lower import CATEGORIES, LoweredGraph
+from planner.lowering.realize import NodeSequence
 from planner.problem import BACKWARD, DEVICE, FORWARD, RESIDENT, TO_LAST_READ
 from planner.problem.plan import Plan
 
 
 @dataclass(frozen=True, slots=True)
-class Count:
+class MemoryAccounting:
     """Which bytes are counted: what is taken off every step, what is added."""
 
     counts: str  # "everything" or "activations"
-    off_bytes: int  # resident bytes left out
+    excluded_bytes: int  # resident bytes left out
     reserve_bytes: int
 
     @classmethod
-    def of(cls, lowered: Lowered, counts: str, reserve_bytes: int) -> Count:
+    def of(cls, lowered: LoweredGraph, counts: str, reserve_bytes: int) -> MemoryAccounting:
         return cls(counts, lowered.resident_bytes if counts == "activations" else 0, reserve_bytes)
 
     def counted(self, held_bytes: int) -> int:
         """What a report says where the planner holds `held_bytes`."""
-        return held_bytes - self.off_bytes + self.reserve_bytes
+        return held_bytes - self.excluded_bytes + self.reserve_bytes
 
     def held(self, counted_bytes: int) -> int:
         """The planner's bytes behind a reported figure; the inverse of `counted`."""
-        return counted_bytes + self.off_bytes - self.reserve_bytes
+        return counted_bytes + self.excluded_bytes - self.reserve_bytes
 
 
 @dataclass(frozen=True, slots=True)
-class Bound:
+class LowerBound:
     """A proven lower bound on time and peak, with what it is valid for."""
 
     cost: int  # ticks, within the budget where there is one
-    once_cost: int  # ticks of everything once, whatever the budget
+    single_run_cost: int  # ticks of everything once, whatever the budget
     peak_bytes: int  # the planner's bytes
     kind: str
     order: str  # "free" or "given"
@@ -55,7 +55,7 @@ def overhead(cost: int, baseline_cost: int) -> float:
     return cost / baseline_cost - 1 if baseline_cost else 0.0
 
 
-def peak_by(lowered: Lowered, plan: Plan, count: Count) -> dict[str, int]:
+def peak_by(lowered: LoweredGraph, plan: Plan, count: MemoryAccounting) -> dict[str, int]:
     """The bytes of the peak step, split by what they are for."""
     lowered = lowered.under(plan.choices)
     parts = dict.fromkeys((*CATEGORIES, "workspace", "reserve"), 0)
@@ -67,7 +67,7 @@ def peak_by(lowered: Lowered, plan: Plan, count: Count) -> dict[str, int]:
             parts[category] = held
     else:
         parts["parameters"] = lowered.resident_bytes
-    if count.off_bytes:
+    if count.excluded_bytes:
         resident = lowered.problem.hold == RESIDENT
         held_bytes = np.zeros(len(CATEGORIES), np.int64)
         np.add.at(held_bytes, lowered.category[resident], lowered.problem.size[resident])
@@ -76,7 +76,7 @@ def peak_by(lowered: Lowered, plan: Plan, count: Count) -> dict[str, int]:
     return parts
 
 
-def _held_at(lowered: Lowered, plan: Plan, step: int) -> list[int]:
+def _held_at(lowered: LoweredGraph, plan: Plan, step: int) -> list[int]:
     """Bytes live at `step` per category; an output that takes over is counted by what the step adds."""
     lives = plan.lifetimes
     live = (lives.start <= step) & (lives.stop > step) & (lowered.problem.space[lives.buffer] == DEVICE)
@@ -87,7 +87,7 @@ def _held_at(lowered: Lowered, plan: Plan, step: int) -> list[int]:
     return [int(x) for x in held]
 
 
-def holders(lowered: Lowered, plan: Plan, most: int = 10, residents: bool = True) -> list[dict[str, Any]]:
+def peak_holders(lowered: LoweredGraph, plan: Plan, most: int = 10, residents: bool = True) -> list[dict[str, Any]]:
     """The largest values live at the peak, with how long each is held; with or without those held all the time."""
     if not len(plan.step_bytes):
         return []
@@ -107,7 +107,7 @@ def holders(lowered: Lowered, plan: Plan, most: int = 10, residents: bool = True
     ]
 
 
-def kept(lowered: Lowered, plan: Plan) -> list[str]:
+def kept_values(lowered: LoweredGraph, plan: Plan) -> list[str]:
     """Forward values that a backward task reads from their first run."""
     lowered = lowered.under(plan.choices)
     problem, lives = lowered.problem, plan.lifetimes
@@ -123,12 +123,12 @@ def kept(lowered: Lowered, plan: Plan) -> list[str]:
     return [lowered.name_of_buffer(int(b)) for b in buffers if lowered.buffer_value[b] >= 0]
 
 
-def recomputed(lowered: Lowered, plan: Plan) -> list[int]:
+def recomputed_tasks(lowered: LoweredGraph, plan: Plan) -> list[int]:
     """Tasks with two or more runs, ascending."""
     return [int(t) for t in np.flatnonzero(np.bincount(plan.order, minlength=lowered.problem.tasks) > 1)]
 
 
-def chosen(lowered: Lowered, plan: Plan) -> list[dict[str, Any]]:
+def choices_section(lowered: LoweredGraph, plan: Plan) -> list[dict[str, Any]]:
     """What each pair of bodies saves: which alternative, its bytes over all trips, and their values."""
     under, rows = lowered.under(plan.choices), []
     table = lowered.problem.choices
@@ -150,7 +150,7 @@ def chosen(lowered: Lowered, plan: Plan) -> list[dict[str, Any]]:
     return rows
 
 
-def chosen_of(lowered: Lowered, section: Any) -> tuple[int, ...]:
+def parse_choices(lowered: LoweredGraph, section: Any) -> tuple[int, ...]:
     """The vector of choices a report's rows say; a pair without a row stands as it is, as after a cancel.
 
     Raises IllegalPlan when rows are not those of the groups, in their order.
@@ -164,7 +164,7 @@ def chosen_of(lowered: Lowered, section: Any) -> tuple[int, ...]:
     return tuple(chosen.get(name, 0) for name in names)
 
 
-def explain(lowered: Lowered, plan: Plan) -> list[dict[str, Any]]:
+def recompute_savings(lowered: LoweredGraph, plan: Plan) -> list[dict[str, Any]]:
     """Per recomputed node: what its repeats free and what they cost, the best bargain first."""
     lowered = lowered.under(plan.choices)
     problem, lives = lowered.problem, plan.lifetimes
@@ -172,7 +172,7 @@ def explain(lowered: Lowered, plan: Plan) -> list[dict[str, Any]]:
     for step, task in enumerate(plan.order.tolist()):
         steps_of.setdefault(task, []).append(step)
     rows = []
-    for task in recomputed(lowered, plan):
+    for task in recomputed_tasks(lowered, plan):
         freed = byte_steps = 0
         written = {int(lives.buffer[k]): [int(k)] for k in lives.written_instance[steps_of[task][0]]}
         for step in steps_of[task][1:]:
@@ -197,7 +197,7 @@ def explain(lowered: Lowered, plan: Plan) -> list[dict[str, Any]]:
     return sorted(rows, key=lambda row: -row["byte_steps"] / (row["seconds"] or 1e-30))
 
 
-def layout_section(lowered: Lowered, plan: Plan, runs: Sequence, below: int = 0) -> dict[str, Any]:
+def layout_section(lowered: LoweredGraph, plan: Plan, runs: NodeSequence, below: int = 0) -> dict[str, Any]:
     """Where every instance and workspace lies, in entries of the whole sequence (views included).
 
     The first `below` bytes of the arena are residents that are not counted; they are left out.

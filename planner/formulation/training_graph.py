@@ -9,9 +9,9 @@ from graph.autodiff.gradients.events import GradientEvent
 from graph.formats.native.writer import content_hash
 from graph.formats.readers import importer_of, load
 from graph.ir import Graph, Phase
-from graph.limits import Limits, Shapes
-from graph.recurrent import as_preferred, expanded, in_parts, recomputed_where_named
-from graph.training.chunk_interleaving import in_turn
+from graph.limits import Limits, ShapeOverrides
+from graph.recurrent import expand_rnns, recompute_named, recompute_preferred, split_over_time
+from graph.training.chunk_interleaving import interleave_chunks
 from graph.training.chunked_loss import with_chunked_loss
 from graph.training.step import check_fields, training_step
 from graph.transforms.attention_fusion import with_fused_attention
@@ -19,11 +19,13 @@ from planner.errors import BadRequest
 from planner.request.plan_request import Request
 
 
-def read(model: bytes | Graph, request: Request, limits: Limits | None = None, nodes: Collection[str] = ()) -> Graph:
+def load_model(
+    model: bytes | Graph, request: Request, limits: Limits | None = None, nodes: Collection[str] = ()
+) -> Graph:
     """The model under the request's shapes; `nodes` are those that no reader replaces by their results."""
     if isinstance(model, Graph):
         return model
-    return load(model, limits, Shapes(request.inputs, request.batch, request.dims, frozenset(nodes)))
+    return load(model, limits, ShapeOverrides(request.inputs, request.batch, request.dims, frozenset(nodes)))
 
 
 def training_graph(
@@ -35,7 +37,7 @@ def training_graph(
     """
     wanted = request.differentiate
     if request.planner == "recurrent":
-        forward = expanded(forward)
+        forward = expand_rnns(forward)
     if wanted is None:
         has_backward = any(node.phase is not Phase.FORWARD for node in forward.nodes)
         framework_file = isinstance(model, bytes) and importer_of(model) != "native"
@@ -54,7 +56,7 @@ def training_graph(
                     "a forward graph to differentiate",
                     f"leave the {name} out, or ask for differentiation",
                 )
-        return over_time(with_fused_attention(forward) if request.fuse_attention else forward, request)
+        return with_recurrent_recompute(with_fused_attention(forward) if request.fuse_attention else forward, request)
     options = dict(wanted) if isinstance(wanted, Mapping) else {}
     check_fields(options)
     callbacks = [] if events is None else [events.append]
@@ -66,30 +68,30 @@ def training_graph(
     graph, notes = training_step(
         forward, loss=request.loss, recipe=request.recipe, callbacks=callbacks, rewrite=rewrite, **options
     )
-    graph, cut = over_time(in_turn(graph), request)
+    graph, cut = with_recurrent_recompute(interleave_chunks(graph), request)
     return graph, [*notes, *cut]
 
 
-def over_time(graph: Graph, request: Request) -> tuple[Graph, list[str]]:
+def with_recurrent_recompute(graph: Graph, request: Request) -> tuple[Graph, list[str]]:
     """The graph with recurrent nets making again what the request lists, and for `recurrent` cut into parts."""
     if request.recompute:
-        graph = recomputed_where_named(graph, request.recompute)
+        graph = recompute_named(graph, request.recompute)
     if request.planner != "recurrent":
         return graph, []
-    parts = in_parts(as_preferred(graph))
+    parts = split_over_time(recompute_preferred(graph))
     scans, more = (sum(node.op == "Scan" for node in each.nodes) for each in (graph, parts))
     if more == scans:
         return parts, ["recurrent: no net over time can be cut into parts, so the graph is planned as it is"]
     return parts, ["recurrent: figures, the baseline's too, are those of nets cut into parts along time"]
 
 
-def wanted_of(request: Request) -> list[str] | None:
+def gradient_targets(request: Request) -> list[str] | None:
     """What the request differentiates by; None: parameters."""
     wanted = request.differentiate
     names = wanted.get("with_respect_to") if isinstance(wanted, Mapping) else None
     return None if names is None else list(names)
 
 
-def identity(graph: Graph) -> dict[str, Any]:
+def model_identity(graph: Graph) -> dict[str, Any]:
     """What a report says of the graph that was planned."""
     return {"name": graph.name, "hash": content_hash(graph), "nodes": len(graph.nodes), "values": len(graph.values)}

@@ -20,30 +20,32 @@ from dataclasses import replace
 import numpy as np
 
 from planner.layout import canonical_search
-from planner.layout.storages import Storages, placement
+from planner.layout.storages import Storages, storage_placement
 from planner.layout.sweep import sweep
 from planner.problem.monitor import Monitor
 from planner.problem.plan import Lifetimes
 
 # Above this many storages, ways that look at all pairs are left out.
-ALL_PAIRS = 2500
+MAX_PAIRWISE = 2500
 # Storages swept altogether after which no other way is tried; 100,000 take about half a second.
-SWEPT = 60_000
+MAX_SWEPT = 60_000
 # Of the search for a tighter packing, and looks at a section in it; a second at most.
-ROUNDS, LOOKS = 1, 400_000_000
+ROUNDS, MAX_SECTION_VISITS = 1, 400_000_000
 
 
 def place(lives: Lifetimes, size: np.ndarray, workspace: np.ndarray, alignment: int, monitor: Monitor) -> np.ndarray:
     """Offsets by the first way that wastes nothing, else by the best of them; see `planner.layout`."""
-    todo = placement(lives, size, workspace, alignment)
-    best = smallest(todo.storages, ways(todo.storages), monitor, SWEPT)
-    cancelled = monitor.cancelled_by.is_set
-    for smaller in canonical_search.tries(todo.storages, todo.storages.arena(best), ROUNDS, cancelled, LOOKS):
+    todo = storage_placement(lives, size, workspace, alignment)
+    best = smallest_arena(todo.storages, candidate_offsets(todo.storages), monitor, MAX_SWEPT)
+    cancelled = monitor.cancel_event.is_set
+    for smaller in canonical_search.shrinking_packings(
+        todo.storages, todo.storages.arena(best), ROUNDS, cancelled, MAX_SECTION_VISITS
+    ):
         best = smaller
     return todo.offsets(best)
 
 
-def smallest(
+def smallest_arena(
     storages: Storages, tries: Iterator[np.ndarray], monitor: Monitor, limit: float = math.inf, enough: int = 0
 ) -> np.ndarray:
     """The offsets of the try that needs the smallest arena; stops at one without waste, or within `enough` bytes.
@@ -64,33 +66,33 @@ def smallest(
     return best
 
 
-def ways(storages: Storages) -> Iterator[np.ndarray]:
+def candidate_offsets(storages: Storages) -> Iterator[np.ndarray]:
     """Offsets of the storages, one way to find them after the other, cheap ones first."""
-    yield from_peak(storages, storages.start)
-    yield forward(storages)
-    yield reversed_in_time(storages, forward)
-    yield from_peak(storages, -storages.stop)
+    yield sweep_from_peak(storages, storages.start)
+    yield sweep_forward(storages)
+    yield sweep_backward(storages, sweep_forward)
+    yield sweep_from_peak(storages, -storages.stop)
     length = storages.stop - storages.start
     for quantile in (0.5, 0.8, 0.95) if len(length) else ():
-        yield forward(storages, length < np.quantile(length, quantile))
-    if len(length) <= ALL_PAIRS:
+        yield sweep_forward(storages, length < np.quantile(length, quantile))
+    if len(length) <= MAX_PAIRWISE:
         for key in (storages.size, storages.size * length.astype(float), length):
-            yield one_by_one(storages, np.lexsort((storages.start, -storages.size, -key)))
+            yield place_one_by_one(storages, np.lexsort((storages.start, -storages.size, -key)))
 
 
-def forward(storages: Storages, high: np.ndarray | None = None) -> np.ndarray:
+def sweep_forward(storages: Storages, high: np.ndarray | None = None) -> np.ndarray:
     """A sweep from the first step on; at each step the longest are placed first."""
     offset = np.full(len(storages.start), -1, np.int64)
     sweep(storages, offset, np.lexsort((-storages.size, -storages.stop, storages.start)), 0, high)
     return offset
 
 
-def reversed_in_time(storages: Storages, way: Callable[[Storages], np.ndarray]) -> np.ndarray:
+def sweep_backward(storages: Storages, way: Callable[[Storages], np.ndarray]) -> np.ndarray:
     """The same way from the last step back; shrinking tails are not used then."""
     return way(_mirrored(storages))
 
 
-def from_peak(storages: Storages, key: np.ndarray) -> np.ndarray:
+def sweep_from_peak(storages: Storages, key: np.ndarray) -> np.ndarray:
     """What is live at the peak stacked by `key`, then sweeps from there to both ends."""
     offset = np.full(len(storages.start), -1, np.int64)
     if not len(offset):
@@ -106,7 +108,7 @@ def from_peak(storages: Storages, key: np.ndarray) -> np.ndarray:
     return offset
 
 
-def one_by_one(
+def place_one_by_one(
     storages: Storages, order: np.ndarray, alignment: np.ndarray | None = None, pinned: np.ndarray | None = None
 ) -> np.ndarray:
     """Storages in this order, each at the lowest gap between those placed that are live with it. O(r²).

@@ -13,9 +13,9 @@ from typing import Any
 from planner.problem.jit import Kernels
 
 # What a search says.
-NOT_POSSIBLE, PACKED, OUT_OF_WORK = 0, 1, 2
+INFEASIBLE, PACKED, WORK_LIMIT = 0, 1, 2
 # Where the next item is looked for: anywhere, or in the section that failed most for the bytes to spare there.
-ANYWHERE, WHERE_IT_FAILED = 0, 1
+ANY_SECTION, FAILED_SECTION = 0, 1
 # Entries of `state`: items placed, the sections that have changed, half-open, and looks at a section that are left.
 DEPTH, FROM, TO, WORK = range(4)
 # Columns of `levels`.
@@ -26,7 +26,7 @@ REACH, HIGHEST, TOP = range(3)
 # While more are left than this, only the sections of what was placed are looked at.
 WHOLE = 400
 FITS = -1
-FAR = 1 << 60
+MAX_OFFSET = 1 << 60
 
 
 def sort_items(least: Any, items: Any, count: int) -> None:
@@ -39,7 +39,7 @@ def sort_items(least: Any, items: Any, count: int) -> None:
         items[j] = v
 
 
-def look_at_sections(
+def scan_sections(
     low: int,
     high: int,
     capacity: int,
@@ -55,7 +55,7 @@ def look_at_sections(
     """Fill the columns from `low` to `high` of `sections`; a section that cannot hold what is left there, or FITS."""
     reach, highest, top = sections[REACH], sections[HIGHEST], sections[TOP]
     for s in range(low, high):
-        reach[s], highest[s], top[s] = 0, capacity, FAR
+        reach[s], highest[s], top[s] = 0, capacity, MAX_OFFSET
     state[WORK] -= count + high - low
     for k in range(count):
         v = items[k]
@@ -78,7 +78,7 @@ def look_at_sections(
     return FITS
 
 
-def settle(
+def propagate(
     low: int,
     high: int,
     capacity: int,
@@ -97,7 +97,7 @@ def settle(
     changed = True
     while changed:
         sort_items(least, items, count)
-        failed = look_at_sections(low, high, capacity, least, items, count, begin, end, size, sections, state)
+        failed = scan_sections(low, high, capacity, least, items, count, begin, end, size, sections, state)
         if failed != FITS:
             return failed
         changed = False
@@ -146,7 +146,7 @@ def next_item(
     return found
 
 
-def part_around(v: int, items: Any, count: int, begin: Any, end: Any, crossing: Any, level: Any) -> None:
+def component_of(v: int, items: Any, count: int, begin: Any, end: Any, crossing: Any, level: Any) -> None:
     """Set FIRST and LAST of the level: the sections that items depend on which depend on `v`."""
     for s in range(len(crossing)):
         crossing[s] = 0
@@ -164,7 +164,9 @@ def part_around(v: int, items: Any, count: int, begin: Any, end: Any, crossing: 
             break
 
 
-def put_on(v: int, least: Any, items: Any, count: int, begin: Any, end: Any, size: Any, deeper: Any, left: Any) -> None:
+def place_item(
+    v: int, least: Any, items: Any, count: int, begin: Any, end: Any, size: Any, deeper: Any, left: Any
+) -> None:
     """Fill the next row, `deeper` and `left`: `v` lies at its least offset, those live with it above."""
     for k in range(len(least)):
         deeper[k] = least[k]
@@ -178,7 +180,7 @@ def put_on(v: int, least: Any, items: Any, count: int, begin: Any, end: Any, siz
                 deeper[other] = max(deeper[other], top)
 
 
-def refuse(v: int, capacity: int, least: Any, items: Any, count: int, begin: Any, end: Any, size: Any) -> None:
+def raise_item(v: int, capacity: int, least: Any, items: Any, count: int, begin: Any, end: Any, size: Any) -> None:
     """Raise `v` from its least offset to the next it may have: on top of another that is left."""
     lowest = capacity + 1
     for k in range(count):
@@ -208,20 +210,22 @@ def pack(
     while state[WORK] >= 0:
         depth = state[DEPTH]
         known, left, count = least[depth], items[depth], levels[depth, LEFT]
-        failed = settle(state[FROM], state[TO], capacity, known, left, count, begin, end, size, twin, sections, state)
+        failed = propagate(
+            state[FROM], state[TO], capacity, known, left, count, begin, end, size, twin, sections, state
+        )
         if failed == FITS and count == 0:
             return PACKED
         if failed == FITS:
             low, high = 0, len(failures)
-            if choice == WHERE_IT_FAILED:
+            if choice == FAILED_SECTION:
                 if state[TO] - state[FROM] < high:
-                    look_at_sections(low, high, capacity, known, left, count, begin, end, size, sections, state)
+                    scan_sections(low, high, capacity, known, left, count, begin, end, size, sections, state)
                 low = section_to_fill(low, high, capacity, sections, failures)
                 high = low + 1
             v = next_item(low, high, known, left, count, begin, end, size, rank)
             levels[depth, NEXT], levels[depth + 1, LEFT] = v, count - 1
-            part_around(v, left, count, begin, end, crossing, levels[depth])
-            put_on(v, known, left, count, begin, end, size, least[depth + 1], items[depth + 1])
+            component_of(v, left, count, begin, end, crossing, levels[depth])
+            place_item(v, known, left, count, begin, end, size, least[depth + 1], items[depth + 1])
             state[DEPTH] = depth + 1
         else:
             failures[failed] += 1
@@ -230,13 +234,13 @@ def pack(
             while depth >= 0 and not levels[depth, FIRST] <= failed < levels[depth, LAST]:
                 depth -= 1
             if depth < 0:
-                return NOT_POSSIBLE
-            refuse(levels[depth, NEXT], capacity, least[depth], items[depth], levels[depth, LEFT], begin, end, size)
+                return INFEASIBLE
+            raise_item(levels[depth, NEXT], capacity, least[depth], items[depth], levels[depth, LEFT], begin, end, size)
             state[DEPTH] = depth
         state[FROM], state[TO] = levels[depth, FIRST], levels[depth, LAST]
         if count > WHOLE:
             state[FROM], state[TO] = begin[levels[depth, NEXT]], end[levels[depth, NEXT]]
-    return OUT_OF_WORK
+    return WORK_LIMIT
 
 
 def _signatures() -> Mapping[str, Any]:
@@ -245,19 +249,19 @@ def _signatures() -> Mapping[str, Any]:
     number, row, table = int64, int64[::1], int64[:, ::1]
     return {
         "sort_items": void(row, row, number),
-        "look_at_sections": number(*[number] * 3, row, row, number, row, row, row, table, row),
-        "settle": number(*[number] * 3, row, row, number, *[row] * 4, table, row),
+        "scan_sections": number(*[number] * 3, row, row, number, row, row, row, table, row),
+        "propagate": number(*[number] * 3, row, row, number, *[row] * 4, table, row),
         "section_to_fill": number(*[number] * 3, table, row),
         "next_item": number(number, number, row, row, number, *[row] * 4),
-        "part_around": void(number, row, number, *[row] * 4),
-        "put_on": void(number, row, row, number, *[row] * 5),
-        "refuse": void(number, number, row, row, number, *[row] * 3),
+        "component_of": void(number, row, number, *[row] * 4),
+        "place_item": void(number, row, row, number, *[row] * 5),
+        "raise_item": void(number, number, row, row, number, *[row] * 3),
         "pack": number(number, number, *[row] * 5, *[table] * 4, *[row] * 3),
     }
 
 
 KERNELS = Kernels(
-    (sort_items, look_at_sections, settle, section_to_fill, next_item, part_around, put_on, refuse, pack),
+    (sort_items, scan_sections, propagate, section_to_fill, next_item, component_of, place_item, raise_item, pack),
     _signatures,
     {},
     frozenset(),

@@ -27,15 +27,15 @@ from itertools import cycle
 import numpy as np
 
 from planner.layout.canonical_kernels import (
-    ANYWHERE,
+    ANY_SECTION,
     DEPTH,
+    FAILED_SECTION,
+    INFEASIBLE,
     KERNELS,
-    NOT_POSSIBLE,
-    OUT_OF_WORK,
     PACKED,
-    WHERE_IT_FAILED,
     WHOLE,
     WORK,
+    WORK_LIMIT,
 )
 from planner.layout.storages import Storages
 
@@ -49,13 +49,13 @@ RANKS = (
     ("size", "width", "total"),
 )
 # More storages than this take too much memory: the search keeps what is left at every depth.
-MOST = 3_000
+MAX_STORAGES = 3_000
 # Looks at a section: of a search in the first round for each pair of storages, so that it can place all of them, and
 # between two questions whether to stop. A billion take about two seconds.
 FIRST_WORK, SLICE = 50, 20_000_000
 # The first round ends when less than this part of what is needed lies between what failed and the best, later ones
 # when half of that does.
-FINEST = 250
+FINEST_GAP = 250
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -65,10 +65,10 @@ class Packing:
     begin: np.ndarray  # int64[r]  first section
     end: np.ndarray  # int64[r]  half-open
     size: np.ndarray  # int64[r]  bytes
-    twin: np.ndarray  # int64[r]  the one before that is equal, or -1
+    equal_before: np.ndarray  # int64[r]  the one before that is equal, or -1
     sections: int
     failures: dict[int, np.ndarray]  # capacity -> int64[sections]: how often each could not be packed, the latest most
-    looks: np.ndarray  # int64[1]  at a section, so far
+    section_visits: np.ndarray  # int64[1]  at a section, so far
 
     @staticmethod
     def of(storages: Storages) -> Packing:
@@ -77,7 +77,7 @@ class Packing:
         most = np.isin(points[:-1], storages.start) & np.isin(points[1:], storages.stop)
         number = np.concatenate([[0], np.cumsum(most)])
         begin, end = (number[np.searchsorted(points, at)] for at in (storages.start, storages.stop))
-        twins = _twins(begin, end, storages.size)
+        twins = _equal_items(begin, end, storages.size)
         return Packing(begin, end, storages.size, twins, int(number[-1]), {}, np.zeros(1, np.int64))
 
     def profile(self) -> np.ndarray:
@@ -113,11 +113,11 @@ class Packing:
         levels, columns = np.zeros((count + 1, 4), np.int64), np.zeros((3, sections), np.int64)
         items[0], levels[0, 0] = np.arange(count), count
         state, crossing = np.array([0, 0, sections, 0], np.int64), np.zeros(sections + 1, np.int64)
-        said = OUT_OF_WORK
-        while said == OUT_OF_WORK and work > 0 and not stop():
+        said = WORK_LIMIT
+        while said == WORK_LIMIT and work > 0 and not stop():
             state[WORK] = min(work, SLICE)
             work -= SLICE
-            self.looks[0] += state[WORK]
+            self.section_visits[0] += state[WORK]
             said = KERNELS.compiled()["pack"](
                 choice,
                 capacity,
@@ -125,7 +125,7 @@ class Packing:
                 self.end,
                 self.size,
                 rank,
-                self.twin,
+                self.equal_before,
                 least,
                 items,
                 levels,
@@ -134,31 +134,31 @@ class Packing:
                 failures,
                 state,
             )
-            self.looks[0] -= state[WORK]
+            self.section_visits[0] -= state[WORK]
         return int(said), least[state[DEPTH]]
 
     def by_any(
         self, capacity: int, ranks: Sequence[np.ndarray], work: int, stop: Callable[[], bool]
     ) -> tuple[int, np.ndarray]:
         """The same for the first of several searches that comes to an end; about `work` for each rank and choice."""
-        said, offset = OUT_OF_WORK, self.size
-        for rank, choice, part in searches(ranks, work):
+        said, offset = WORK_LIMIT, self.size
+        for rank, choice, part in search_schedule(ranks, work):
             said, offset = self.within(capacity, rank, choice, part, stop)
-            if said != OUT_OF_WORK or stop():
+            if said != WORK_LIMIT or stop():
                 break
         return said, offset
 
 
-def searches(ranks: Sequence[np.ndarray], work: int) -> Iterator[tuple[np.ndarray, int, int]]:
+def search_schedule(ranks: Sequence[np.ndarray], work: int) -> Iterator[tuple[np.ndarray, int, int]]:
     """Rank, choice and work of the searches worth it: long ones for the lowest, many short ones for what failed."""
     turns, short = cycle(ranks), FIRST_WORK * len(ranks[0]) ** 2
     for rank in ranks:
-        yield rank, ANYWHERE, work
+        yield rank, ANY_SECTION, work
         if len(rank) <= WHOLE:
-            yield from ((next(turns), WHERE_IT_FAILED, short) for _ in range(work // short))
+            yield from ((next(turns), FAILED_SECTION, short) for _ in range(work // short))
 
 
-def _twins(*columns: np.ndarray) -> np.ndarray:
+def _equal_items(*columns: np.ndarray) -> np.ndarray:
     """int64[r]: of each row the one before with the same columns, or -1."""
     order = np.lexsort(columns)  # stable, so that equal ones stay in their order
     same = np.all([column[order[1:]] == column[order[:-1]] for column in columns], axis=0)
@@ -167,7 +167,7 @@ def _twins(*columns: np.ndarray) -> np.ndarray:
     return twin
 
 
-def tries(
+def shrinking_packings(
     storages: Storages, best_bytes: int, rounds: int, stop: Callable[[], bool], most_looks: float = math.inf
 ) -> Iterator[np.ndarray]:
     """Offsets that need less than `best_bytes`, each less than the one before; nothing where none are found.
@@ -176,16 +176,16 @@ def tries(
     work of the round before, those within the least bytes a round ahead of the others. `stop` is asked before every
     search and during long ones, and ends them all, as do `most_looks` at a section altogether.
     """
-    if not 0 < len(storages.size) <= MOST:
+    if not 0 < len(storages.size) <= MAX_STORAGES:
         return
     packing = Packing.of(storages)
     need = low = int(packing.profile().max())  # nothing below `low` is possible
     ranks, unit = list(packing.ranks()), int(np.gcd.reduce(storages.size))
     work = most = FIRST_WORK * len(storages.size) ** 2
-    finest = FINEST
+    finest = FINEST_GAP
 
     def over() -> bool:
-        return bool(packing.looks[0] > most_looks) or stop()
+        return bool(packing.section_visits[0] > most_looks) or stop()
 
     for _ in range(rounds):
         if best_bytes <= low:
@@ -198,7 +198,7 @@ def tries(
                 yield offset
             else:
                 failed = capacity
-            if said == NOT_POSSIBLE:
+            if said == INFEASIBLE:
                 low = capacity + unit
             enough = best_bytes - failed <= max(unit, need // finest)
             capacity = failed if enough else (failed + best_bytes) // 2 // unit * unit

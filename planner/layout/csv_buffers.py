@@ -17,25 +17,25 @@ import numpy as np
 
 from planner.errors import BadRequest, Finding
 from planner.layout import randomized
-from planner.layout.best_fit import ALL_PAIRS, one_by_one, smallest
+from planner.layout.best_fit import MAX_PAIRWISE, place_one_by_one, smallest_arena
 from planner.layout.storages import Storages
 from planner.problem.monitor import Monitor
 from planner.problem.plan import Order, Score
-from planner.request.field_parsers import MOST_FINDINGS, Parser, bad, or_none, parsed, seconds, whole
+from planner.request.field_parsers import MAX_FINDINGS, Parser, bad_field, integer, nullable, parse_fields, seconds
 from planner.verify.checker import check_packing
 
 #: Sizes, times, alignments and offsets are at most this, so that no sum overflows.
-LARGEST = 2**40
+MAX_NUMBER = 2**40
 DEFAULT_SECONDS = 10.0
-MOST_BUFFERS = 100_000
+MAX_BUFFERS = 100_000
 #: Of buffers of which some are pinned, or whose alignments differ.
-MOST_APART = 10_000
+MAX_MIXED_BUFFERS = 10_000
 COLUMNS = ("lower", "upper", "size", "alignment", "offset")
-FREE = -1  # offset of a buffer that is not pinned
+UNPINNED = -1  # offset of a buffer that is not pinned
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Buffers:
+class PackingProblem:
     """r buffers, each live from `lower` until before `upper`."""
 
     lower: np.ndarray  # int64[r]
@@ -62,7 +62,7 @@ class Buffers:
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Packed:
+class PackingResult:
     """Where the buffers lie. `status`: proven (no arena is smaller), found, or over_capacity."""
 
     offsets: np.ndarray  # int64[r]
@@ -79,13 +79,13 @@ class Packed:
         }
 
 
-def pack(buffers: Buffers, cancel: threading.Event | None = None) -> Packed:
+def pack(buffers: PackingProblem, cancel: threading.Event | None = None) -> PackingResult:
     """The smallest arena found in time, or the first within the capacity; the checker has accepted it."""
     storages = buffers.storages()
-    monitor = Monitor(_judged_by_nobody, buffers.seconds, cancelled_by=cancel or threading.Event())
-    pinned_end = int((buffers.offset + buffers.size)[buffers.offset != FREE].max(initial=0))
+    monitor = Monitor(_no_score, buffers.seconds, cancel_event=cancel or threading.Event())
+    pinned_end = int((buffers.offset + buffers.size)[buffers.offset != UNPINNED].max(initial=0))
     bound = max(int(storages.profile().max(initial=0)), pinned_end)
-    is_plain = len(np.unique(buffers.alignment)) <= 1 and (buffers.offset == FREE).all()
+    is_plain = len(np.unique(buffers.alignment)) <= 1 and (buffers.offset == UNPINNED).all()
     offset = _plain(buffers, storages, monitor) if is_plain else _apart(buffers, storages, bound, monitor)
     arena = storages.arena(offset)
     lower, upper, size, alignment = (
@@ -93,67 +93,69 @@ def pack(buffers: Buffers, cancel: threading.Event | None = None) -> Packed:
     )
     check_packing(lower, upper, size, alignment, offset.tolist(), arena)
     if buffers.capacity is not None and arena > buffers.capacity:
-        return Packed(offset, arena, bound, "over_capacity")
-    return Packed(offset, arena, bound, "proven" if arena == bound else "found")
+        return PackingResult(offset, arena, bound, "over_capacity")
+    return PackingResult(offset, arena, bound, "proven" if arena == bound else "found")
 
 
-def _plain(buffers: Buffers, storages: Storages, monitor: Monitor) -> np.ndarray:
+def _plain(buffers: PackingProblem, storages: Storages, monitor: Monitor) -> np.ndarray:
     unit = int(buffers.alignment.max(initial=1))
     rounded = replace(storages, size=-(-storages.size // unit) * unit)
-    return smallest(rounded, randomized.tries(rounded, monitor), monitor, enough=buffers.capacity or 0)
+    return smallest_arena(
+        rounded, randomized.randomized_offsets(rounded, monitor), monitor, enough=buffers.capacity or 0
+    )
 
 
-def _apart(buffers: Buffers, storages: Storages, bound: int, monitor: Monitor) -> np.ndarray:
-    in_order = partial(one_by_one, storages, alignment=buffers.alignment, pinned=buffers.offset)
+def _apart(buffers: PackingProblem, storages: Storages, bound: int, monitor: Monitor) -> np.ndarray:
+    in_order = partial(place_one_by_one, storages, alignment=buffers.alignment, pinned=buffers.offset)
 
     length = (storages.stop - storages.start).astype(float)
     keys = (buffers.size, buffers.size * length, length, buffers.alignment)
     orders = [np.lexsort((storages.start, -storages.size, -key)) for key in keys]
-    first = [in_order(order) for order in orders[: 1 if len(length) > ALL_PAIRS else None]]
+    first = [in_order(order) for order in orders[: 1 if len(length) > MAX_PAIRWISE else None]]
     best = min(first, key=storages.arena)
-    tries = chain(first, randomized.around(storages, best, bound, in_order))
-    return smallest(storages, tries, monitor, enough=max(bound, buffers.capacity or 0))
+    tries = chain(first, randomized.neighbour_offsets(storages, best, bound, in_order))
+    return smallest_arena(storages, tries, monitor, enough=max(bound, buffers.capacity or 0))
 
 
-def _judged_by_nobody(order: Order) -> Score:
+def _no_score(order: Order) -> Score:
     raise NotImplementedError("a layout judges no order")
 
 
-def parse_buffers(fields: Mapping[str, Any]) -> Buffers:
+def parse_buffers(fields: Mapping[str, Any]) -> PackingProblem:
     """The buffers and the arena that `fields` tell of; `alignment` is that of buffers which say none.
 
     Raises BadRequest with a finding per fault, ten at most.
     """
     findings: list[Finding] = []
-    asked = parsed(fields, ASKED, findings)
+    asked = parse_fields(fields, REQUEST_FIELDS, findings)
     if "buffers" not in fields:
         findings.append(Finding("missing_field", "buffers", "nothing", "a list of buffers", "say what is to be packed"))
     alignment = asked.get("alignment", 1)
     rows, ids = asked.get("buffers", ()), set[Any]()
     table = np.zeros((len(rows), len(COLUMNS)), np.int64)
     for i, row in enumerate(rows):
-        if len(findings) >= MOST_FINDINGS:
+        if len(findings) >= MAX_FINDINGS:
             break
         table[i] = _numbers(row, f"buffers[{i}]", alignment, ids, findings)
     findings = findings or _collisions(table)
     if findings:
-        raise BadRequest(findings[:MOST_FINDINGS])
+        raise BadRequest(findings[:MAX_FINDINGS])
     lower, upper, size, aligned, offset = table.T.copy()
-    return Buffers(lower, upper, size, aligned, offset, asked.get("capacity"), parse_seconds(fields))
+    return PackingProblem(lower, upper, size, aligned, offset, asked.get("capacity"), parse_seconds(fields))
 
 
 def parse_seconds(fields: Mapping[str, Any]) -> float:
     """The time that a question gives the search. Raises BadRequest."""
-    return float(ASKED["search_seconds"](fields.get("search_seconds", DEFAULT_SECONDS), "search_seconds"))
+    return float(REQUEST_FIELDS["search_seconds"](fields.get("search_seconds", DEFAULT_SECONDS), "search_seconds"))
 
 
 def _numbers(row: Any, path: str, alignment: int, ids: set[Any], findings: list[Finding]) -> list[int]:
     """Those of one buffer in the order of `COLUMNS`; what is wrong with it joins the findings."""
     known = len(findings)
     if not isinstance(row, Mapping):
-        findings.extend(bad(path, row, "an object with lower, upper and size").findings)
+        findings.extend(bad_field(path, row, "an object with lower, upper and size").findings)
         return [0] * len(COLUMNS)
-    own = parsed(row, BUFFER, findings, f"{path}.")
+    own = parse_fields(row, BUFFER_FIELDS, findings, f"{path}.")
     findings.extend(
         Finding("missing_field", f"{path}.{name}", "nothing", "a whole number", "say it")
         for name in ("lower", "upper", "size")
@@ -166,53 +168,53 @@ def _numbers(row: Any, path: str, alignment: int, ids: set[Any], findings: list[
         return [0] * len(COLUMNS)
     numbers = {"alignment": alignment} | own
     if numbers["upper"] <= numbers["lower"]:
-        findings.extend(bad(f"{path}.upper", numbers["upper"], f"more than lower, {numbers['lower']}").findings)
+        findings.extend(bad_field(f"{path}.upper", numbers["upper"], f"more than lower, {numbers['lower']}").findings)
     if numbers.get("offset") is None:
-        numbers["offset"] = FREE
+        numbers["offset"] = UNPINNED
     elif numbers["offset"] % numbers["alignment"]:
         expected = f"a multiple of its alignment, {numbers['alignment']}"
-        findings.extend(bad(f"{path}.offset", numbers["offset"], expected).findings)
+        findings.extend(bad_field(f"{path}.offset", numbers["offset"], expected).findings)
     return [numbers[name] for name in COLUMNS]
 
 
 def _id(given: Any, path: str) -> str | int:
     if isinstance(given, bool) or not isinstance(given, (str, int)):
-        raise bad(path, given, "a string or a whole number")
+        raise bad_field(path, given, "a string or a whole number")
     return given
 
 
 def _rows(given: Any, path: str) -> Sequence[Any]:
     if not isinstance(given, (list, tuple)):
-        raise bad(path, given, "a list of buffers")
-    if len(given) > MOST_BUFFERS:
-        found, expected = f"{len(given)} buffers", f"at most {MOST_BUFFERS}"
+        raise bad_field(path, given, "a list of buffers")
+    if len(given) > MAX_BUFFERS:
+        found, expected = f"{len(given)} buffers", f"at most {MAX_BUFFERS}"
         raise BadRequest.one("too_many_buffers", path, found, expected, "send fewer")
     return given
 
 
-ASKED: dict[str, Parser] = {
+REQUEST_FIELDS: dict[str, Parser] = {
     "buffers": _rows,
-    "capacity": or_none(whole(0)),
-    "alignment": whole(1, LARGEST),
+    "capacity": nullable(integer(0)),
+    "alignment": integer(1, MAX_NUMBER),
     "search_seconds": seconds,
 }
-BUFFER: dict[str, Parser] = {
-    "id": or_none(_id),
-    "lower": whole(-LARGEST, LARGEST),
-    "upper": whole(-LARGEST, LARGEST),
-    "size": whole(0, LARGEST),
-    "alignment": whole(1, LARGEST),
-    "offset": or_none(whole(0, LARGEST)),
+BUFFER_FIELDS: dict[str, Parser] = {
+    "id": nullable(_id),
+    "lower": integer(-MAX_NUMBER, MAX_NUMBER),
+    "upper": integer(-MAX_NUMBER, MAX_NUMBER),
+    "size": integer(0, MAX_NUMBER),
+    "alignment": integer(1, MAX_NUMBER),
+    "offset": nullable(integer(0, MAX_NUMBER)),
 }
 
 
 def _collisions(table: np.ndarray) -> list[Finding]:
     """Pinned buffers that share a byte while both are live, and more of them than can be placed one by one."""
     lower, upper, size, alignment, offset = table.T
-    pinned = np.flatnonzero(offset != FREE)
-    if len(table) > MOST_APART and (len(pinned) or len(np.unique(alignment)) > 1):
+    pinned = np.flatnonzero(offset != UNPINNED)
+    if len(table) > MAX_MIXED_BUFFERS and (len(pinned) or len(np.unique(alignment)) > 1):
         said = "pinned buffers, or alignments that differ"
-        found, expected = f"{len(table)} and {said}", f"at most {MOST_APART} of such"
+        found, expected = f"{len(table)} and {said}", f"at most {MAX_MIXED_BUFFERS} of such"
         return [Finding("too_many_buffers", "buffers", found, expected, "send fewer")]
     findings = []
     for k, i in enumerate(pinned.tolist()):
@@ -224,6 +226,6 @@ def _collisions(table: np.ndarray) -> list[Finding]:
             findings.append(
                 Finding("pinned_overlap", f"buffers[{i}].offset", found, "bytes of its own", "move one of them")
             )
-        if len(findings) >= MOST_FINDINGS:
+        if len(findings) >= MAX_FINDINGS:
             break
     return findings

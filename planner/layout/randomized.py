@@ -13,8 +13,8 @@ from functools import partial
 import numpy as np
 
 from planner.layout import canonical_search
-from planner.layout.best_fit import ALL_PAIRS, one_by_one, smallest, ways
-from planner.layout.storages import Storages, placement
+from planner.layout.best_fit import MAX_PAIRWISE, candidate_offsets, place_one_by_one, smallest_arena
+from planner.layout.storages import Storages, storage_placement
 from planner.problem.monitor import Monitor
 from planner.problem.plan import Lifetimes
 
@@ -24,26 +24,26 @@ ROUNDS = 6
 
 def place(lives: Lifetimes, size: np.ndarray, workspace: np.ndarray, alignment: int, monitor: Monitor) -> np.ndarray:
     """Offsets that need the smallest arena found in the monitor's time; see `planner.layout`."""
-    todo = placement(lives, size, workspace, alignment)
-    return todo.offsets(smallest(todo.storages, tries(todo.storages, monitor), monitor))
+    todo = storage_placement(lives, size, workspace, alignment)
+    return todo.offsets(smallest_arena(todo.storages, randomized_offsets(todo.storages, monitor), monitor))
 
 
-def tries(storages: Storages, monitor: Monitor) -> Iterator[np.ndarray]:
+def randomized_offsets(storages: Storages, monitor: Monitor) -> Iterator[np.ndarray]:
     found: list[tuple[int, np.ndarray]] = []
-    for offset in ways(storages):
+    for offset in candidate_offsets(storages):
         found.append((storages.arena(offset), offset))
         yield offset
-    if len(storages.size) > 4 * ALL_PAIRS:
+    if len(storages.size) > 4 * MAX_PAIRWISE:
         return
     best_bytes, best = min(found, key=lambda pair: pair[0])
-    for best in canonical_search.tries(storages, best_bytes, ROUNDS, monitor.should_stop):
+    for best in canonical_search.shrinking_packings(storages, best_bytes, ROUNDS, monitor.should_stop):
         best_bytes = storages.arena(best)
         yield best
     need = int(storages.profile().max(initial=0))
-    yield from around(storages, best, need, partial(one_by_one, storages))
+    yield from neighbour_offsets(storages, best, need, partial(place_one_by_one, storages))
 
 
-def around(
+def neighbour_offsets(
     storages: Storages, best: np.ndarray, need: int, in_order: Callable[[np.ndarray], np.ndarray]
 ) -> Iterator[np.ndarray]:
     """Offsets from orders near that of the best so far, without end; `best` is above `need` bytes.

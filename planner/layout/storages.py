@@ -46,7 +46,7 @@ class Storages:
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Placement:
+class StoragePlacement:
     """The storages of a plan, and how their offsets become those of its instances."""
 
     storages: Storages
@@ -62,7 +62,7 @@ class Placement:
         return result
 
 
-def placement(lives: Lifetimes, size: np.ndarray, workspace: np.ndarray, alignment: int) -> Placement:
+def storage_placement(lives: Lifetimes, size: np.ndarray, workspace: np.ndarray, alignment: int) -> StoragePlacement:
     """What has to be placed. O(k log k) time for k instances."""
     steps, count = len(workspace), len(lives.buffer)
     rounded = -(-size[lives.buffer] // alignment) * alignment
@@ -100,7 +100,7 @@ def placement(lives: Lifetimes, size: np.ndarray, workspace: np.ndarray, alignme
         rounded[smaller],
         steps,
     )
-    return Placement(storages, below, int(ends[-1]) if len(ends) else 0, storage_of)
+    return StoragePlacement(storages, below, int(ends[-1]) if len(ends) else 0, storage_of)
 
 
 def _share_resident(lives: Lifetimes, below: np.ndarray) -> None:

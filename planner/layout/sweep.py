@@ -12,7 +12,7 @@ import numpy as np
 from planner.layout.storages import Storages
 
 
-class Holes:
+class FreeList:
     """Free byte ranges of an arena without end, by size and by place."""
 
     def __init__(self, used: list[tuple[int, int]]):
@@ -75,7 +75,7 @@ def sweep(
     standing = np.flatnonzero((offset >= 0) & (storages.stop > first)).tolist()
     new = order[(offset[order] < 0) & (storages.start[order] >= first)].tolist()
     left, at = list(size), offset.tolist()
-    holes = Holes([(at[i], at[i] + size[i]) for i in standing])
+    holes = FreeList([(at[i], at[i] + size[i]) for i in standing])
     # Events that free bytes: (step, storage, bytes left after it).
     events = [(stop[i], i, 0) for i in standing + new]
     here = set(standing + new)

@@ -12,16 +12,16 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from graph.analysis.aliasing import is_view, storage_roots, takeovers_of
-from graph.analysis.cost import Device, seconds_of, workspace_of
+from graph.analysis.aliasing import inplace_candidates, is_view, storage_roots
+from graph.analysis.cost import DeviceProfile, seconds_of, workspace_of
 from graph.analysis.effects import effect_of
-from graph.cancellation import until_stopped
+from graph.cancellation import cancellable
 from graph.ir import ABSENT, Effect, Graph, Node, Phase, Role, producers
-from graph.loop_remat import Pair, Saving, with_savings
-from graph.ops.registry import HEAVY, NEVER, known
+from graph.loop_remat import BodyPair, SavePolicy, with_save_policies
+from graph.ops.registry import HEAVY, NEVER, find_op
 from planner import problem as columns
 from planner.problem import Csr, Problem
-from planner.problem.alternatives import resolved
+from planner.problem.alternatives import resolve_choices
 from planner.request.target_runtime import Runtime
 
 #: What the peak is split into, besides workspace and reserve.
@@ -30,19 +30,19 @@ CATEGORIES = ("parameters", "gradients", "optimizer", "activations")
 
 # Ticks are powers of two seconds, fine enough that rounding is below 1e-12 of the whole.
 TICKS_IN_TOTAL = 2**44
-SHORTEST = 1e-290  # seconds of all tasks: ticks stay normal numbers
+MIN_TOTAL_SECONDS = 1e-290  # seconds of all tasks: ticks stay normal numbers
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class BodyAlternatives:
     """A pair of bodies that may save other values; its alternatives in the order of `Problem.choices`."""
 
-    pair: Pair
-    savings: tuple[Saving | None, ...]  # None: as the graph stands, the first one
+    pair: BodyPair
+    savings: tuple[SavePolicy | None, ...]  # None: as the graph stands, the first one
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Lowered:
+class LoweredGraph:
     """A problem and what its numbers mean in the graph it came from."""
 
     problem: Problem
@@ -53,9 +53,9 @@ class Lowered:
     value_buffer: list[int]  # value -> buffer its bytes lie in
     buffer_value: list[int]  # buffer -> first value with that storage; ABSENT where the graph has none
     category: np.ndarray  # int8[m]: PARAMETERS, GRADIENTS, OPTIMIZER or ACTIVATIONS
-    groups: tuple[Group, ...] = ()  # of `problem.choices`
+    groups: tuple[BodyAlternatives, ...] = ()  # of `problem.choices`
     extra: Mapping[int, str] = field(default_factory=dict)  # names of buffers whose value the graph has not
-    known: dict[tuple[int, ...], Lowered] = field(default_factory=dict)  # those asked for by `under`
+    known: dict[tuple[int, ...], LoweredGraph] = field(default_factory=dict)  # those asked for by `under`
 
     @property
     def resident_bytes(self) -> int:
@@ -68,7 +68,7 @@ class Lowered:
         v = self.buffer_value[buffer]
         return self.extra[buffer] if v == ABSENT else self.graph.values[v].name
 
-    def under(self, choices: Sequence[int]) -> Lowered:
+    def under(self, choices: Sequence[int]) -> LoweredGraph:
         """The graph under a vector of choices, with plain columns of the same tasks and buffers."""
         if not self.groups or not any(choices):
             return self
@@ -77,10 +77,10 @@ class Lowered:
             self.known[vector] = self._under(vector)
         return self.known[vector]
 
-    def _under(self, choices: tuple[int, ...]) -> Lowered:
+    def _under(self, choices: tuple[int, ...]) -> LoweredGraph:
         savings = [group.savings[choice] for group, choice in zip(self.groups, choices, strict=True)]
         chosen = {g.pair: s for g, s in zip(self.groups, savings, strict=True) if s is not None}
-        graph = with_savings(self.graph, chosen)
+        graph = with_save_policies(self.graph, chosen)
         buffer = {name: b for b, name in self.extra.items()}
         buffer.update((value.name, self.value_buffer[v]) for v, value in enumerate(self.graph.values))
         roots = storage_roots(graph)
@@ -91,7 +91,7 @@ class Lowered:
                 first[values[v]] = v
         return replace(
             self,
-            problem=resolved(self.problem, choices),
+            problem=resolve_choices(self.problem, choices),
             graph=graph,
             roots=roots,
             value_buffer=values,
@@ -104,12 +104,12 @@ class Lowered:
 
 def lower(
     graph: Graph,
-    device: Device,
+    device: DeviceProfile,
     runtime: Runtime,
     checkpoints: Collection[int] = (),
     keep: Collection[int] = (),
     recompute: Collection[int] = (),
-) -> Lowered:
+) -> LoweredGraph:
     """The columns of `graph` on a device and runtime. O(nodes + reads).
 
     `checkpoints`, `keep` and `recompute` are value ids chosen by the user: kept by `segments`,
@@ -120,12 +120,18 @@ def lower(
 
 class _Lowering:
     def __init__(
-        self, graph: Graph, device: Device, runtime: Runtime, checkpoints: set[int], keep: set[int], again: set[int]
+        self,
+        graph: Graph,
+        device: DeviceProfile,
+        runtime: Runtime,
+        checkpoints: set[int],
+        keep: set[int],
+        again: set[int],
     ):
         self.graph, self.device, self.runtime = graph, device, runtime
         self.checkpoints, self.keep, self.again = checkpoints, keep, again
         self.roots, self.producer = storage_roots(graph), producers(graph)
-        self.task_node = [n for n, node in enumerate(until_stopped(graph.nodes)) if not is_view(graph, node)]
+        self.task_node = [n for n, node in enumerate(cancellable(graph.nodes)) if not is_view(graph, node)]
         self.node_task = [-1] * len(graph.nodes)
         for task, n in enumerate(self.task_node):
             self.node_task[n] = task
@@ -134,9 +140,9 @@ class _Lowering:
         self._number_buffers()
         self._list_content_readers()
 
-    def lowered(self) -> Lowered:
+    def lowered(self) -> LoweredGraph:
         reads, shape_reads = self._reads()
-        return Lowered(
+        return LoweredGraph(
             self._problem(reads, shape_reads),
             self.graph,
             self.roots,
@@ -177,8 +183,8 @@ class _Lowering:
         reads: list[list[int]] = []
         shapes: list[list[int]] = []
         buffer = self.value_buffer
-        for node in until_stopped(self.nodes):
-            record = known(node.op)
+        for node in cancellable(self.nodes):
+            record = find_op(node.op)
             if record is None or not record.shape_only or node.bodies:
                 read = node.reads if node.bodies else node.inputs
                 reads.append(_once([buffer[v] for v in read if v != ABSENT]))
@@ -194,7 +200,7 @@ class _Lowering:
     def _writes(self) -> list[list[int]]:
         """Per task the buffers it writes; an output that shows an input writes nothing."""
         buffer, roots = self.value_buffer, self.roots
-        return [_once([buffer[v] for v in node.writes if roots[v] == v]) for node in until_stopped(self.nodes)]
+        return [_once([buffer[v] for v in node.writes if roots[v] == v]) for node in cancellable(self.nodes)]
 
     def _problem(self, reads: list[list[int]], shape_reads: list[list[int]]) -> Problem:
         nodes, graph, writes = self.nodes, self.graph, self._writes()
@@ -202,7 +208,7 @@ class _Lowering:
         cost, tick = self._ticks()
         count, rounding = len(nodes), self.runtime.rounding_bytes
         size = np.array([graph.values[v].nbytes for v in self.buffer_value], np.int64)
-        workspace = np.array([workspace_of(graph, node) for node in until_stopped(nodes)], np.int64)
+        workspace = np.array([workspace_of(graph, node) for node in cancellable(nodes)], np.int64)
         marked = np.zeros(len(size), bool)
         marked[[self.value_buffer[v] for v in self.checkpoints]] = True
         return Problem(
@@ -229,12 +235,12 @@ class _Lowering:
 
     def _ticks(self) -> tuple[np.ndarray, float]:
         """Whole ticks per task, and seconds per tick."""
-        nodes = until_stopped(self.nodes)
+        nodes = cancellable(self.nodes)
         seconds = np.array([seconds_of(self.graph, node, self.device) for node in nodes], np.float64)
         if self.runtime.kernel_seconds:
             seconds = seconds + self.runtime.kernel_seconds
         total = float(seconds.sum())
-        tick = 2.0 ** math.ceil(math.log2(max(total, SHORTEST) / TICKS_IN_TOTAL)) if total > 0 else 1.0
+        tick = 2.0 ** math.ceil(math.log2(max(total, MIN_TOTAL_SECONDS) / TICKS_IN_TOTAL)) if total > 0 else 1.0
         return np.rint(seconds / tick).astype(np.int64), tick
 
     def _holds(self) -> np.ndarray:
@@ -243,7 +249,7 @@ class _Lowering:
             producer = self.producer[self.roots[v]]
             forward = producer >= 0 and self.graph.nodes[producer].phase == Phase.FORWARD
             hold[self.value_buffer[v]] = (
-                columns.HANDED_OUT if self.runtime.hands_out and forward else columns.TO_THE_END
+                columns.HANDED_OUT if self.runtime.returns_forward_outputs and forward else columns.TO_THE_END
             )
         activation = Role.ACTIVATION  # every other role is resident
         hold[[self.graph.values[v].role is not activation for v in self.buffer_value]] = columns.RESIDENT
@@ -258,8 +264,8 @@ class _Lowering:
                 if buffer[new] != buffer[old]:
                     rows[buffer[new]].append(buffer[old])
         if self.runtime.takes_over:
-            for task, node in enumerate(until_stopped(self.nodes)):
-                for output, source in takeovers_of(self.graph, node):
+            for task, node in enumerate(cancellable(self.nodes)):
+                for output, source in inplace_candidates(self.graph, node):
                     b, taken = buffer[node.outputs[output]], buffer[node.inputs[source]]
                     if b in writes[task] and taken in reads[task] and taken != b and taken not in rows[b]:
                         rows[b].append(taken)
@@ -307,7 +313,7 @@ class _Lowering:
             return columns.NEVER
         if effect is Effect.RANDOM and node.stream is None:
             return columns.NEVER
-        record = known(node.op)
+        record = find_op(node.op)
         if record is not None and record.recompute == NEVER and node.stream is None:
             return columns.NEVER
         return columns.SAME_ORDER if effect is Effect.COLLECTIVE else columns.FREE
@@ -340,7 +346,7 @@ class _Lowering:
 def _heavy(node: Node) -> bool:
     if node.heavy is not None:
         return node.heavy
-    record = known(node.op)
+    record = find_op(node.op)
     return bool(node.bodies) or (record is not None and record.recompute in (HEAVY, NEVER))
 
 

@@ -12,14 +12,14 @@ import numpy as np
 
 from graph.ir import Graph, producers
 from graph.transforms.replay import replay
-from planner.lowering.lower import Lowered
+from planner.lowering.lower import LoweredGraph
 from planner.problem import HANDED_OUT, RESIDENT, TO_LAST_READ
 from planner.problem.liveness import phase_ends
 from planner.problem.plan import Lifetimes, Plan
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Sequence:
+class NodeSequence:
     """Everything that runs, views included."""
 
     graph: Graph  # what was lowered, as the plan's choices make it
@@ -28,7 +28,7 @@ class Sequence:
     step_bytes: np.ndarray  # int64[len(nodes)]
     handed_out: dict[int, int]  # output written in the sequence -> place of the run whose copy leaves
 
-    def runs(self, lowered: Lowered) -> list[tuple[str, int]]:
+    def runs(self, lowered: LoweredGraph) -> list[tuple[str, int]]:
         """(node name, run) per entry; runs of a node count from 0."""
         count = [0] * len(lowered.graph.nodes)
         result = []
@@ -38,7 +38,7 @@ class Sequence:
         return result
 
 
-def sequence(lowered: Lowered, plan: Plan) -> Sequence:
+def node_sequence(lowered: LoweredGraph, plan: Plan) -> NodeSequence:
     """The plan's steps with its views among them, and the bytes of each entry. O(nodes + reads)."""
     lowered = lowered.under(plan.choices)
     producer = producers(lowered.graph)
@@ -81,15 +81,15 @@ def sequence(lowered: Lowered, plan: Plan) -> Sequence:
         if producer[v] >= 0:
             is_view = lowered.node_task[producer[v]] < 0
             handed_out[v] = view_place[producer[v], k] if is_view else int(position[lives.writer_step[k]])
-    return Sequence(lowered.graph, nodes, position, np.asarray(byte_list, np.int64), handed_out)
+    return NodeSequence(lowered.graph, nodes, position, np.asarray(byte_list, np.int64), handed_out)
 
 
-def realize(order: Sequence) -> Graph:
+def realize(order: NodeSequence) -> Graph:
     """The rewritten graph: `order` as nodes, every read bound to the latest copy."""
     return replay(order.graph, order.nodes, order.handed_out)
 
 
-def instances(lowered: Lowered, plan: Plan, order: Sequence, rewritten: Graph) -> list[int]:
+def value_instances(lowered: LoweredGraph, plan: Plan, order: NodeSequence, rewritten: Graph) -> list[int]:
     """Per value of the rewritten graph the instance of `plan.lifetimes` that holds its bytes."""
     lowered = lowered.under(plan.choices)
     lives, buffer = plan.lifetimes, lowered.value_buffer
@@ -111,7 +111,7 @@ def instances(lowered: Lowered, plan: Plan, order: Sequence, rewritten: Graph) -
 
 
 def _views_by_instance(
-    lowered: Lowered, plan: Plan, producer: list[int], first: dict[int, int], leaving: dict[int, int]
+    lowered: LoweredGraph, plan: Plan, producer: list[int], first: dict[int, int], leaving: dict[int, int]
 ) -> dict[int, list[int]]:
     """Instance -> view nodes that show it, ascending; `first` and `leaving` as from `_contents`."""
     graph, lives = lowered.graph, plan.lifetimes
@@ -142,7 +142,7 @@ def _views_by_instance(
     return {k: sorted(views) for k, views in shown.items()}
 
 
-def _views_read(lowered: Lowered, producer: list[int], is_view: list[bool]) -> dict[int, list[tuple[int, int]]]:
+def _views_read(lowered: LoweredGraph, producer: list[int], is_view: list[bool]) -> dict[int, list[tuple[int, int]]]:
     """Task -> (place in its row of `reads`, value) for every view value it reads."""
     through: dict[int, list[tuple[int, int]]] = {}
     rows = lowered.problem.reads.lists()
@@ -153,7 +153,7 @@ def _views_read(lowered: Lowered, producer: list[int], is_view: list[bool]) -> d
     return through
 
 
-def _contents(lowered: Lowered, plan: Plan, producer: list[int]) -> tuple[dict[int, int], dict[int, int]]:
+def _contents(lowered: LoweredGraph, plan: Plan, producer: list[int]) -> tuple[dict[int, int], dict[int, int]]:
     """Of each storage that is shown or an output, by its value: its first instance, and the one that leaves.
 
     The latter is the last one, or what is there when its phase ends where outputs are handed out then.
@@ -181,13 +181,13 @@ def _contents(lowered: Lowered, plan: Plan, producer: list[int]) -> tuple[dict[i
     return first, leaving
 
 
-def _until(lowered: Lowered, lives: Lifetimes, steps: int) -> np.ndarray:
+def _until(lowered: LoweredGraph, lives: Lifetimes, steps: int) -> np.ndarray:
     """int64[k]: first step that starts without the instance; steps + 1 for what is there after the last."""
     held = (lowered.problem.hold[lives.buffer] != TO_LAST_READ) & (lives.stop == steps)
     return np.where(held, steps + 1, lives.stop)
 
 
-def _retained(lowered: Lowered, lives: Lifetimes, steps: int) -> np.ndarray:
+def _retained(lowered: LoweredGraph, lives: Lifetimes, steps: int) -> np.ndarray:
     """int64[steps + 1]: bytes live both after step i - 1 and in step i; entry 0 is what is there at the start."""
     if not steps:
         return np.array([lowered.resident_bytes])

@@ -19,35 +19,35 @@ from functools import partial
 from typing import Any
 
 from graph.formats.native.writer import document
-from graph.gc_pause import collector_paused
+from graph.gc_pause import gc_paused
 from graph.ir import Graph
 from graph.limits import Limits
 from planner.formulation import execution_check
-from planner.formulation.formulate import smaller
-from planner.formulation.formulation import ALIGNMENT, Question
+from planner.formulation.formulate import with_smaller_batch
+from planner.formulation.formulation import ALIGNMENT, Formulation
 from planner.formulation.metrics import overhead
-from planner.formulation.training_graph import identity, read, training_graph
-from planner.lowering.realize import realize, sequence
-from planner.pipeline.progress import Outcome, Progress, Stages
+from planner.formulation.training_graph import load_model, model_identity, training_graph
+from planner.lowering.realize import node_sequence, realize
+from planner.pipeline.progress import Outcome, Progress, SolveStages
 from planner.problem.plan import Order, Plan, Score
-from planner.report.report import Facts, assemble, measured
+from planner.report.report import ReportData, build_report, plan_metrics
 from planner.request.budget import Budget
-from planner.request.curve_and_fit_request import CurveAsked
+from planner.request.curve_and_fit_request import CurveRequest
 from planner.request.plan_request import Request
 from planner.search import lexicographic, portfolio
-from planner.search.portfolio import Found
+from planner.search.portfolio import Candidate
 from planner.verify.checker import check
 
 FORMAT = "remat-curve/1"
-LOWEST = Budget(bytes=0)
+LOWEST_PEAK = Budget(bytes=0)
 #: Before `auto` searches at all, this planner has a look at every budget in this part of the time.
-FIRST, FIRST_PART = "greedy", 0.3
+QUICK_PLANNER, QUICK_PART = "greedy", 0.3
 #: The part of the search in which every budget has its turn, where there are neighbours; so many are searched again.
-TURNS_PART, AGAIN = 0.75, 3
+FIRST_ROUND_PART, EXTRA_SEARCHES = 0.75, 3
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Curve:
+class CurveResult:
     """What comes out: the document `remat-curve/1`, and the outcome of each of its points."""
 
     document: dict[str, Any]
@@ -61,26 +61,26 @@ class Curve:
 
 def curve(
     model: bytes | Graph,
-    asked: CurveAsked,
+    asked: CurveRequest,
     *,
     limits: Limits | None = None,
     on_progress: Callable[[Progress], None] | None = None,
     cancel: threading.Event | None = None,
-) -> Curve:
+) -> CurveResult:
     """Plan a model at every budget. Raises BadGraph, BadRequest; an unreachable budget is a result, not an error.
 
     A set `cancel` ends the searches; points not searched yet get the best plan found by then. Raises Stopped where
     it comes so early that there is none.
     """
-    stages, request = Stages(on_progress, cancel or threading.Event()), asked.request
-    with collector_paused():
+    stages, request = SolveStages(on_progress, cancel or threading.Event()), asked.request
+    with gc_paused():
         with stages("read"):
-            forward = read(model, request, limits)
+            forward = load_model(model, request, limits)
         with stages("differentiate"):
             source, notes = training_graph(model, forward, request)
         with stages("plan"):
-            base = stages.posed(source, replace(request, budget=LOWEST))
-            tracing = Tracing(base, request.planner, stages)
+            base = stages.formulate(source, replace(request, budget=LOWEST_PEAK))
+            tracing = CurveSearch(base, request.planner, stages)
             points = tracing.points(_in_bytes(asked, tracing))
             mirrored = portfolio.search(base.lowered.problem, base.goal, "mirror", base.monitor())
         with stages("layout"):
@@ -89,7 +89,7 @@ def curve(
             made = [_realized(point.question, plan) for point, plan in zip(points, plans, strict=True)]
     with stages("execute"):
         executed = [
-            execution_check.prove(
+            execution_check.run_and_compare(
                 planned, request, partial(_cut, model, forward, request, limits, planned), stages.cancel
             )
             for planned in made
@@ -99,11 +99,11 @@ def curve(
     for budget, given, planned, ran in zip(asked.budgets, asked.given, made, executed, strict=True):
         fields = {name: sent for name, sent in request.given.items() if name != "budgets"}
         one = replace(request, budget=budget, given={**fields, "budget": given})
-        facts = Facts(
+        facts = ReportData(
             planned.question,
             planned.plan,
             planned.runs,
-            planned.question.judged(mirrored.order, "mirror"),
+            planned.question.evaluated(mirrored.order, "mirror"),
             ran,
             (*notes, *base.warnings, *stages.notes),
             stages.elapsed,
@@ -112,12 +112,12 @@ def curve(
             one,
         )
         graph = {"graph": document(planned.rewritten)} if "graph" in request.returns else {}
-        report = assemble(facts, identity(source), sections | graph)
+        report = build_report(facts, model_identity(source), sections | graph)
         outcomes.append(Outcome(report, source, planned.rewritten, planned.plan))
-    return Curve(_document(asked, base, source, notes, outcomes, stages), tuple(outcomes))
+    return CurveResult(_document(asked, base, source, notes, outcomes, stages), tuple(outcomes))
 
 
-def _in_bytes(asked: CurveAsked, tracing: Tracing) -> list[int]:
+def _in_bytes(asked: CurveRequest, tracing: CurveSearch) -> list[int]:
     """The budgets in reported bytes; shares of the reducible part need the lowest peak first."""
     count = tracing.base.count
     whole, floor = count.counted(tracing.base.baseline.score.peak_bytes), 0
@@ -127,32 +127,32 @@ def _in_bytes(asked: CurveAsked, tracing: Tracing) -> list[int]:
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Point:
+class BudgetPoint:
     """One budget: the question with its bound, and the best plan known."""
 
-    question: Question
+    question: Formulation
     plan: Plan
 
 
-class Tracing:
+class CurveSearch:
     """One problem under several budgets, and every plan found so far."""
 
-    def __init__(self, base: Question, planner: str, stages: Stages):
+    def __init__(self, base: Formulation, planner: str, stages: SolveStages):
         self.base, self.planner, self.stages = base, planner, stages
         self.started, self.iterations = time.monotonic(), base.goal.iterations
-        self.found: list[Found] = []
+        self.found: list[Candidate] = []
         self.measured: list[tuple[int, int]] = []  # ticks and peak of each
-        self.sunk: set[str] = set()  # planners that have looked for the lowest peak
+        self.peak_searched: set[str] = set()  # planners that have looked for the lowest peak
 
-    def points(self, budgets: Sequence[int]) -> list[Point]:
+    def points(self, budgets: Sequence[int]) -> list[BudgetPoint]:
         """A point per budget in reported bytes, in their order; searched tightest first."""
         tightest_first = sorted(range(len(budgets)), key=lambda i: budgets[i])
         questions = self._bounded([self._within(budgets[i]) for i in tightest_first], self.stages.bounded)
         if self.planner == "auto":
             for k, question in enumerate(questions):  # half of it for the tightest: its plan is within all others
-                self._search(question, FIRST, FIRST_PART / 2 / (max(1, len(questions) - 1) if k else 1))
-        again = AGAIN if len(questions) > 2 else 0
-        turns = TURNS_PART if again else 1.0
+                self._search(question, QUICK_PLANNER, QUICK_PART / 2 / (max(1, len(questions) - 1) if k else 1))
+        again = EXTRA_SEARCHES if len(questions) > 2 else 0
+        turns = FIRST_ROUND_PART if again else 1.0
         for k, question in enumerate(questions):
             self._search(question, self.planner, turns / (len(questions) - turns * k))
         for k in range(again):
@@ -160,7 +160,7 @@ class Tracing:
                 goal = replace(worst.goal, seed=worst.goal.seed + k + 1)
                 self._search(replace(worst, goal=goal), self.planner, 1 / (again - k))
         questions = self._bounded(questions, partial(self._tightened, seconds=self.base.goal.seconds / len(questions)))
-        points = [Point(question, self._plan(question)) for question in questions]
+        points = [BudgetPoint(question, self._plan(question)) for question in questions]
         return [points[tightest_first.index(i)] for i in range(len(budgets))]
 
     def lowest(self, part: float) -> int:
@@ -169,29 +169,31 @@ class Tracing:
         self._search(question, self.planner, part)
         return self._best(question)[0].peak_bytes
 
-    def _within(self, budget_bytes: int) -> Question:
+    def _within(self, budget_bytes: int) -> Formulation:
         held = max(0, self.base.count.held(budget_bytes)) if budget_bytes else 0
         return replace(self.base, goal=replace(self.base.goal, budget_bytes=held), budget_bytes=budget_bytes)
 
-    def _bounded(self, questions: Sequence[Question], better: Callable[[Question], Question]) -> list[Question]:
+    def _bounded(
+        self, questions: Sequence[Formulation], better: Callable[[Formulation], Formulation]
+    ) -> list[Formulation]:
         """The questions, tightest first, with better bounds that never fall as the budget does."""
-        bounded: list[Question] = []
+        bounded: list[Formulation] = []
         for question in map(better, reversed(questions)):
             if question.goal.budget_bytes and bounded and bounded[-1].bound.cost > question.bound.cost:
                 question = replace(question, bound=bounded[-1].bound)
             bounded.append(question)
         return bounded[::-1]
 
-    def _tightened(self, question: Question, seconds: float) -> Question:
+    def _tightened(self, question: Formulation, seconds: float) -> Formulation:
         """The question with the bound of several moments, as far as so long a search has it, where there is a gap."""
         short = replace(question, goal=replace(question.goal, seconds=seconds))
-        return replace(self.stages.tightened(short, self._plan(question)), goal=question.goal)
+        return replace(self.stages.with_tight_bound(short, self._plan(question)), goal=question.goal)
 
-    def _plan(self, question: Question) -> Plan:
+    def _plan(self, question: Formulation) -> Plan:
         found = self._best(question)[1]
-        return question.judged(found.order, found.planner, found.choices)
+        return question.evaluated(found.order, found.planner, found.choices)
 
-    def _worst(self, questions: Sequence[Question]) -> Question | None:
+    def _worst(self, questions: Sequence[Formulation]) -> Formulation | None:
         """What is met furthest above the line between its neighbours, or if none is, above its bound; None: no gap."""
         found = [(question, self._best(question)[0]) for question in questions]
         met = [(q, score.cost, q.goal.budget_bytes or 0) for q, score in found if not score.bytes_over_budget]
@@ -204,12 +206,12 @@ class Tracing:
         worst = max((row for row in gaps if row[1] > 0), default=None)
         return None if worst is None else met[worst[2]][0]
 
-    def _search(self, question: Question, planner: str, part: float) -> None:
+    def _search(self, question: Formulation, planner: str, part: float) -> None:
         """Look for a plan in that part of the time that is left, unless one is known that none beats."""
-        if self._is_solved(question) or (self._is_hopeless(question) and planner in self.sunk):
+        if self._is_solved(question) or (self._is_hopeless(question) and planner in self.peak_searched):
             return
         if self._is_hopeless(question):
-            self.sunk.add(planner)
+            self.peak_searched.add(planner)
         goal, seeds = question.goal, [self._best(question)[1]] if self.found else []
         seconds = max(0.0, self.base.goal.seconds - (time.monotonic() - self.started)) * part
         iterations = None if self.iterations is None else max(1, int(self.iterations * part))
@@ -226,7 +228,7 @@ class Tracing:
         problem = question.lowered.problem
         found = lexicographic.search(problem, question.goal, planner, monitor, seeds)
         self.found.append(found)
-        score = portfolio.judge(problem, replace(goal, budget_bytes=0), found.order, found.choices)
+        score = portfolio.goal_score(problem, replace(goal, budget_bytes=0), found.order, found.choices)
         self.measured.append((score.cost, score.peak_bytes))
         if self.iterations is not None:
             self.iterations = max(0, self.iterations - monitor.calls)
@@ -234,18 +236,18 @@ class Tracing:
             self.stages.notes = list(dict.fromkeys([*self.stages.notes, *monitor.notes]))
         self.stages.stopped_by_clock |= monitor.stopped_by_clock
 
-    def _is_solved(self, question: Question) -> bool:
+    def _is_solved(self, question: Formulation) -> bool:
         """A plan found before is within the budget and takes no more time than the bound."""
         if not question.goal.budget_bytes or not self.found:
             return False
         score = self._best(question)[0]
         return score.bytes_over_budget == 0 and score.cost <= question.bound.cost
 
-    def _is_hopeless(self, question: Question) -> bool:
+    def _is_hopeless(self, question: Formulation) -> bool:
         """No plan is within the budget, so that one search for the lowest peak serves all such budgets."""
         return question.bound.peak_bytes > (question.goal.budget_bytes or 0)
 
-    def _best(self, question: Question) -> tuple[Score, Found]:
+    def _best(self, question: Formulation) -> tuple[Score, Candidate]:
         """The best of all plans found; of equals the first."""
         budget = question.goal.budget_bytes or 0
         scores = [Score(max(0, peak - budget), cost, peak) for cost, peak in self.measured]
@@ -253,16 +255,16 @@ class Tracing:
         return scores[best], self.found[best]
 
 
-def _placed(point: Point, layout: str, cancel: threading.Event) -> Plan:
+def _placed(point: BudgetPoint, layout: str, cancel: threading.Event) -> Plan:
     """The point's plan with its addresses, checked."""
     question, plan = point.question, point.question.placed(point.plan, layout, cancel)
     check(question.lowered.problem, question.goal, plan, ALIGNMENT, question.names())
     return plan
 
 
-def _realized(question: Question, plan: Plan) -> execution_check.Planned:
-    runs = sequence(question.lowered, plan)
-    return execution_check.Planned(question, plan, runs, realize(runs))
+def _realized(question: Formulation, plan: Plan) -> execution_check.RealizedPlan:
+    runs = node_sequence(question.lowered, plan)
+    return execution_check.RealizedPlan(question, plan, runs, realize(runs))
 
 
 def _cut(
@@ -270,15 +272,20 @@ def _cut(
     forward: Graph,
     request: Request,
     limits: Limits | None,
-    planned: execution_check.Planned,
+    planned: execution_check.RealizedPlan,
     batch: int,
-) -> Question | None:
+) -> Formulation | None:
     """The question of a point about the model with its batch cut down, for a run that is short enough."""
-    return smaller(model, forward, request, limits, batch, planned.question.lowered.groups)
+    return with_smaller_batch(model, forward, request, limits, batch, planned.question.lowered.groups)
 
 
 def _document(
-    asked: CurveAsked, base: Question, source: Graph, notes: Sequence[str], outcomes: Sequence[Outcome], stages: Stages
+    asked: CurveRequest,
+    base: Formulation,
+    source: Graph,
+    notes: Sequence[str],
+    outcomes: Sequence[Outcome],
+    stages: SolveStages,
 ) -> dict[str, Any]:
     """The curve as `remat-curve/1`."""
     plans = [outcome.report["plan"] for outcome in outcomes]
@@ -296,11 +303,11 @@ def _document(
     ]
     return {
         "format": FORMAT,
-        "model": identity(source),
+        "model": model_identity(source),
         "runtime": asked.request.runtime,
         "device": asked.request.device if isinstance(asked.request.device, str) else dict(asked.request.device),
         "request": {**asked.request.given, "budgets": list(asked.given)},
-        "baseline": measured(base, base.baseline),
+        "baseline": plan_metrics(base, base.baseline),
         "points": points,
         "violations": violations(points),
         "checked": True,

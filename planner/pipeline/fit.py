@@ -17,39 +17,39 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from graph.cancellation import SPARE, Stopped, heeding
+from graph.cancellation import GRACE_CHECKS, CancellationError, cancellation_scope
 from graph.errors import BadGraph
-from graph.gc_pause import collector_paused
+from graph.gc_pause import gc_paused
 from graph.ir import Graph
 from graph.limits import Limits
 from planner.errors import BadRequest
-from planner.formulation.formulation import Question
+from planner.formulation.formulation import Formulation
 from planner.formulation.metrics import overhead
-from planner.formulation.training_graph import read, training_graph
-from planner.pipeline.progress import Outcome, Progress, Stages
+from planner.formulation.training_graph import load_model, training_graph
+from planner.pipeline.progress import Outcome, Progress, SolveStages
 from planner.pipeline.solve import solve
-from planner.problem import alike
+from planner.problem import same_dataflow
 from planner.problem.plan import Order, Plan, Score
-from planner.request.curve_and_fit_request import FitAsked
+from planner.request.curve_and_fit_request import FitRequest
 from planner.request.plan_request import Request
 from planner.search import lexicographic
-from planner.search.portfolio import Found
+from planner.search.portfolio import Candidate
 from planner.verify.checker import check
 
 FORMAT = "remat-fit/1"
-MOST_TRIES, LARGEST = 40, 2**31 - 1
+MAX_TRIALS, MAX_SIZE = 40, 2**31 - 1
 #: Part of the search that looks for the size; of that what a size gets before there are two to choose between.
 SIZE_PART, FIRST_PART = 0.8, 0.25
 #: A size is not given up in less than this many seconds.
-LEAST_SECONDS = 0.1
+MIN_SEARCH_SECONDS = 0.1
 #: This planner is asked first: it often is enough.
-QUICK = "greedy"
-SEQUENCE = re.compile(r"(^|_)(seq|sequence|tokens?|time|steps?|length|len|t|s|l)(_|$)|seq|length", re.IGNORECASE)
+QUICK_PLANNER = "greedy"
+SEQUENCE_NAME = re.compile(r"(^|_)(seq|sequence|tokens?|time|steps?|length|len|t|s|l)(_|$)|seq|length", re.IGNORECASE)
 PROVEN, NOT_FOUND, REFUSED, NOT_TRIED = "proven", "not_found", "refused", "not_tried"
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Fit:
+class FitResult:
     """What comes out: the document `remat-fit/1`, and the plan at the largest size; None where no size fits."""
 
     document: dict[str, Any]
@@ -63,14 +63,14 @@ class Fit:
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Try:
+class SizeTrial:
     """One size and what became of it."""
 
     size: int
     fits: bool
     why: str  # PROVEN, NOT_FOUND or REFUSED where it does not fit; else ""
     said: str = ""
-    question: Question | None = None  # None where the model takes no such size
+    question: Formulation | None = None  # None where the model takes no such size
     plan: Plan | None = None
 
     def row(self) -> dict[str, Any]:
@@ -89,21 +89,21 @@ class Try:
 
 def fit(
     model: bytes | Graph,
-    asked: FitAsked,
+    asked: FitRequest,
     *,
     limits: Limits | None = None,
     on_progress: Callable[[Progress], None] | None = None,
     cancel: threading.Event | None = None,
-) -> Fit:
+) -> FitResult:
     """The largest size that fits, with its plan. Raises BadGraph, BadRequest; that none fits is a result.
 
     A set `cancel` ends the search; the largest size that was found to fit by then is returned. Raises Stopped where
     it comes so early that the smallest was not looked at.
     """
-    stages = Stages(on_progress, cancel or threading.Event())
-    with collector_paused(), stages("plan"):
-        dimension = dimension_of(model, asked, limits)
-        sizes = Sizes(model, asked, dimension, limits, stages)
+    stages = SolveStages(on_progress, cancel or threading.Event())
+    with gc_paused(), stages("plan"):
+        dimension = growing_dimension(model, asked, limits)
+        sizes = SizeSearch(model, asked, dimension, limits, stages)
         best = sizes.largest()
     outcome, request = None, asked.request
     if best is not None and best.plan is not None:
@@ -114,17 +114,17 @@ def fit(
             limits=limits,
             on_progress=on_progress,
             cancel=stages.cancel,
-            seeds=[Found(best.plan.order, best.plan.planner, best.plan.choices)],
+            seeds=[Candidate(best.plan.order, best.plan.planner, best.plan.choices)],
         )
-    return Fit(_document(asked, dimension, sizes, best, outcome, stages), outcome, request)
+    return FitResult(_document(asked, dimension, sizes, best, outcome, stages), outcome, request)
 
 
-def dimension_of(model: bytes | Graph, asked: FitAsked, limits: Limits | None) -> str | None:
+def growing_dimension(model: bytes | Graph, asked: FitRequest, limits: Limits | None) -> str | None:
     """The dimension that grows; None for the batch. Raises BadRequest where it is not clear which."""
     if asked.grow == "batch":
         return None
     there = _unbound(model, asked.request, limits)
-    named = [asked.grow] if asked.grow != "sequence" else [name for name in there if SEQUENCE.search(name)]
+    named = [asked.grow] if asked.grow != "sequence" else [name for name in there if SEQUENCE_NAME.search(name)]
     if len(named) == 1 and named[0] in there:
         return named[0]
     if asked.grow == "sequence" and len(there) == 1:
@@ -144,7 +144,7 @@ def dimension_of(model: bytes | Graph, asked: FitAsked, limits: Limits | None) -
 def _unbound(model: bytes | Graph, request: Request, limits: Limits | None) -> list[str]:
     """Names of the dimensions nobody gave a length."""
     try:
-        read(model, request, limits)
+        load_model(model, request, limits)
     except BadGraph as error:
         names = [
             finding.path.removeprefix("dims.")
@@ -157,7 +157,7 @@ def _unbound(model: bytes | Graph, request: Request, limits: Limits | None) -> l
     return []
 
 
-class Enough(threading.Event):
+class EarlyStop(threading.Event):
     """Set when a plan is good enough, or when whoever waits wants to stop."""
 
     def __init__(self, cancel: threading.Event):
@@ -168,18 +168,18 @@ class Enough(threading.Event):
         return self.cancel.is_set() or super().is_set()
 
 
-class Sizes:
+class SizeSearch:
     """One model at several sizes."""
 
     def __init__(
-        self, model: bytes | Graph, asked: FitAsked, dimension: str | None, limits: Limits | None, stages: Stages
+        self, model: bytes | Graph, asked: FitRequest, dimension: str | None, limits: Limits | None, stages: SolveStages
     ):
         self.model, self.asked, self.dimension, self.limits, self.stages = model, asked, dimension, limits, stages
         self.started = time.monotonic()
-        self.tried: dict[int, Try] = {}
+        self.tried: dict[int, SizeTrial] = {}
         self.part = FIRST_PART  # of what is left of the search for one size
 
-    def largest(self) -> Try | None:
+    def largest(self) -> SizeTrial | None:
         """The largest size found to fit; None when the smallest does not."""
         first = self.at(1, must_read=True)
         if not first.fits:
@@ -191,7 +191,7 @@ class Sizes:
             low, high = (middle, high) if self.at(middle).fits else (low, middle)
         return self.tried[low]
 
-    def _bracket(self, first: Try, second: Try) -> tuple[int, int]:
+    def _bracket(self, first: SizeTrial, second: SizeTrial) -> tuple[int, int]:
         """(a size that fits, a larger one that does not; above all sizes where none is known)."""
         if not second.fits:
             return 1, 2
@@ -204,16 +204,16 @@ class Sizes:
                 "something that changes sizes",
                 "grow a dimension the model has left open",
             )
-        low, high = 2, LARGEST + 1
+        low, high = 2, MAX_SIZE + 1
         for size in self._foretold(first.question, second.question):
             if low < size < high and self._may_try():
                 low, high = (size, high) if self.at(size).fits else (low, size)
-        while high > LARGEST and low < LARGEST and self._may_try():
-            size = min(2 * low, LARGEST)
+        while high > MAX_SIZE and low < MAX_SIZE and self._may_try():
+            size = min(2 * low, MAX_SIZE)
             low, high = (size, high) if self.at(size).fits else (low, size)
         return low, high
 
-    def _foretold(self, one: Question, two: Question) -> list[int]:
+    def _foretold(self, one: Formulation, two: Formulation) -> list[int]:
         """Sizes where, along straight lines, the step as given just fits, and where the bound on peaks does not."""
         budget = one.goal.budget_bytes or 0
         given = _crossing(one.baseline.score.peak_bytes, two.baseline.score.peak_bytes, budget)
@@ -221,7 +221,7 @@ class Sizes:
         return [given, least + 1]
 
     def _may_try(self) -> bool:
-        return len(self.tried) < MOST_TRIES and not self.stages.cancel.is_set()
+        return len(self.tried) < MAX_TRIALS and not self.stages.cancel.is_set()
 
     def request_at(self, size: int) -> Request:
         """The request with that length bound."""
@@ -230,7 +230,7 @@ class Sizes:
             return replace(request, batch=size)
         return replace(request, dims={**request.dims, self.dimension: size})
 
-    def final_request(self, best: Try) -> Request:
+    def final_request(self, best: SizeTrial) -> Request:
         """What the plan at the largest size is asked with, as if it had been asked alone."""
         request, left = self.request_at(best.size), self._seconds_left()
         given = {name: sent for name, sent in request.given.items() if name not in ("grow", "max_overhead")}
@@ -238,67 +238,69 @@ class Sizes:
         iterations = None if request.iterations is None else max(1, round(request.iterations * (1 - SIZE_PART)))
         return replace(request, given=given, search_seconds=max(1e-3, left), iterations=iterations)
 
-    def at(self, size: int, must_read: bool = False) -> Try:
+    def at(self, size: int, must_read: bool = False) -> SizeTrial:
         """What becomes of that size, remembered."""
         if size not in self.tried:
             self.tried[size] = self._tried(size, must_read)
         return self.tried[size]
 
-    def _tried(self, size: int, must_read: bool) -> Try:
+    def _tried(self, size: int, must_read: bool) -> SizeTrial:
         request = self.request_at(size)
         try:
-            with heeding(self.stages.cancel, SPARE):
-                source, _ = training_graph(self.model, read(self.model, request, self.limits), request)
-            question = self.stages.posed(source, request)
-        except Stopped as stop:
+            with cancellation_scope(self.stages.cancel, GRACE_CHECKS):
+                source, _ = training_graph(self.model, load_model(self.model, request, self.limits), request)
+            question = self.stages.formulate(source, request)
+        except CancellationError as stop:
             if must_read:
                 raise
-            return Try(size, False, NOT_FOUND, str(stop))
+            return SizeTrial(size, False, NOT_FOUND, str(stop))
         except BadGraph as error:
             if must_read:
                 raise _about_growing(error) from None
-            return Try(size, False, REFUSED, str(error.findings[0]) if error.findings else str(error))
+            return SizeTrial(size, False, REFUSED, str(error.findings[0]) if error.findings else str(error))
         budget = question.goal.budget_bytes or 0
         if question.baseline.score.peak_bytes <= budget:
-            return self._checked(size, question, question.judged(question.baseline.order, "as_given"))
+            return self._checked(size, question, question.evaluated(question.baseline.order, "as_given"))
         if question.bound.peak_bytes > budget:
             said = f"no plan peaks below {question.count.counted(question.bound.peak_bytes)} bytes"
-            return Try(size, False, PROVEN, said, question)
+            return SizeTrial(size, False, PROVEN, said, question)
         question = self.stages.bounded(question)
         if question.bound.cost > self._most_ticks(question):
             said = f"no plan within the memory takes less than {_percent(question, question.bound.cost)} more time"
-            return Try(size, False, PROVEN, said, question)
+            return SizeTrial(size, False, PROVEN, said, question)
         return self._planned(size, question)
 
-    def _planned(self, size: int, question: Question) -> Try:
+    def _planned(self, size: int, question: Formulation) -> SizeTrial:
         """The size with the best plan found: one of another size replayed, or a new one."""
         problem = question.lowered.problem
         seeds = [
-            Found(known.plan.order, known.plan.planner, known.plan.choices)
+            Candidate(known.plan.order, known.plan.planner, known.plan.choices)
             for known in self.tried.values()
-            if known.plan is not None and known.question is not None and alike(problem, known.question.lowered.problem)
+            if known.plan is not None
+            and known.question is not None
+            and same_dataflow(problem, known.question.lowered.problem)
         ]
         for seed in seeds:
-            plan = question.judged(seed.order, seed.planner, seed.choices)
+            plan = question.evaluated(seed.order, seed.planner, seed.choices)
             if self._is_enough(question, plan):
                 return self._checked(size, question, plan)
         plan, planner = question.baseline, self.asked.request.planner
-        for name in [QUICK, planner] if planner == "auto" else [planner]:
+        for name in [QUICK_PLANNER, planner] if planner == "auto" else [planner]:
             found = self._search(question, name, seeds)
-            plan = question.judged(found.order, found.planner, found.choices)
+            plan = question.evaluated(found.order, found.planner, found.choices)
             if self._is_enough(question, plan):
                 return self._checked(size, question, plan)
             seeds = [*seeds, found]
         over = plan.score.bytes_over_budget
         short = f"{over} bytes too many" if over else f"{_percent(question, plan.score.cost)} more time"
-        return Try(size, False, NOT_FOUND, f"the best plan found takes {short}", question, plan)
+        return SizeTrial(size, False, NOT_FOUND, f"the best plan found takes {short}", question, plan)
 
-    def _search(self, question: Question, planner: str, seeds: Sequence[Found]) -> Found:
+    def _search(self, question: Formulation, planner: str, seeds: Sequence[Candidate]) -> Candidate:
         """The planner's best in an equal part of what is left, or the first that is enough."""
-        goal, enough = question.goal, Enough(self.stages.cancel)
+        goal, enough = question.goal, EarlyStop(self.stages.cancel)
         left = self._seconds_left() - (1 - SIZE_PART) * goal.seconds
         iterations = None if goal.iterations is None else max(1, int(goal.iterations * SIZE_PART * self.part))
-        goal = replace(goal, seconds=max(LEAST_SECONDS, left * self.part), iterations=iterations)
+        goal = replace(goal, seconds=max(MIN_SEARCH_SECONDS, left * self.part), iterations=iterations)
 
         def improved(_: Order, score: Score) -> None:
             if score.bytes_over_budget == 0 and score.cost <= self._most_ticks(question):
@@ -310,18 +312,18 @@ class Sizes:
         self.stages.stopped_by_clock |= monitor.stopped_by_clock
         return found
 
-    def _checked(self, size: int, question: Question, plan: Plan) -> Try:
+    def _checked(self, size: int, question: Formulation, plan: Plan) -> SizeTrial:
         """A size that fits, its plan accepted by the independent checker."""
         check(question.lowered.problem, question.goal, plan, names=question.names())
         now = time.monotonic() - self.stages.started
         extra, peak = overhead(plan.score.cost, question.baseline_cost), question.count.counted(plan.score.peak_bytes)
         self.stages.tell(Progress("plan", now, extra, peak))
-        return Try(size, True, "", "", question, plan)
+        return SizeTrial(size, True, "", "", question, plan)
 
-    def _is_enough(self, question: Question, plan: Plan) -> bool:
+    def _is_enough(self, question: Formulation, plan: Plan) -> bool:
         return plan.score.bytes_over_budget == 0 and plan.score.cost <= self._most_ticks(question)
 
-    def _most_ticks(self, question: Question) -> int:
+    def _most_ticks(self, question: Formulation) -> int:
         return int(question.baseline_cost * (1 + self.asked.max_overhead))
 
     def _seconds_left(self) -> float:
@@ -341,18 +343,23 @@ def _about_growing(error: BadGraph) -> Exception:
     )
 
 
-def _percent(question: Question, cost: int) -> str:
+def _percent(question: Formulation, cost: int) -> str:
     return f"{100 * overhead(cost, question.baseline_cost):.2f}%"
 
 
 def _crossing(at_one: int, at_two: int, limit: int) -> int:
     """The largest size at which a line through two is at most the limit."""
     slope = at_two - at_one
-    return LARGEST if slope <= 0 else min(LARGEST, 1 + max(0, (limit - at_one) // slope))
+    return MAX_SIZE if slope <= 0 else min(MAX_SIZE, 1 + max(0, (limit - at_one) // slope))
 
 
 def _document(
-    asked: FitAsked, dimension: str | None, sizes: Sizes, best: Try | None, outcome: Outcome | None, stages: Stages
+    asked: FitRequest,
+    dimension: str | None,
+    sizes: SizeSearch,
+    best: SizeTrial | None,
+    outcome: Outcome | None,
+    stages: SolveStages,
 ) -> dict[str, Any]:
     """The answer as `remat-fit/1`."""
     known = sizes.tried[min(sizes.tried)].question

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from graph.autodiff.gradients.events import GradientEvent, described
+from graph.autodiff.gradients.events import GradientEvent, gradient_report
 from graph.errors import BadGraph
 from graph.formats.native.writer import document
 from graph.ir import Graph
@@ -23,22 +23,22 @@ from graph.limits import Limits
 from planner.errors import BadRequest
 from planner.formulation import execution_check, metrics
 from planner.formulation.arena_repair import arena_bytes
-from planner.formulation.formulate import smaller
-from planner.formulation.formulation import ALIGNMENT, Question, with_limit
-from planner.formulation.training_graph import identity, read, training_graph, wanted_of
-from planner.lowering.realize import realize, sequence
-from planner.pipeline.multi_shape_search import Deciding
-from planner.pipeline.progress import Outcome, Progress, Stages
+from planner.formulation.formulate import with_smaller_batch
+from planner.formulation.formulation import ALIGNMENT, Formulation, with_limit
+from planner.formulation.training_graph import gradient_targets, load_model, model_identity, training_graph
+from planner.lowering.realize import node_sequence, realize
+from planner.pipeline.multi_shape_search import MultiShapeSearch
+from planner.pipeline.progress import Outcome, Progress, SolveStages
 from planner.pipeline.sections import graph_sections
-from planner.problem import alike
-from planner.report.report import Facts, assemble, measured
+from planner.problem import same_dataflow
+from planner.report.report import ReportData, build_report, plan_metrics
 from planner.request.budget import Budget
 from planner.request.plan_request import Request
 from planner.verify.checker import check
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Case:
+class ShapeCase:
     """The model under one set of shapes."""
 
     request: Request  # about that set alone
@@ -46,10 +46,10 @@ class Case:
     source: Graph
     notes: tuple[str, ...]
     events: tuple[GradientEvent, ...]
-    question: Question
+    question: Formulation
 
 
-def solve(model: bytes | Graph, request: Request, limits: Limits | None, stages: Stages) -> Outcome:
+def solve(model: bytes | Graph, request: Request, limits: Limits | None, stages: SolveStages) -> Outcome:
     """Plan a model for all of `request.shapes`. Raises BadGraph, BadRequest, and BadRequest where graphs differ."""
     if isinstance(model, Graph):
         raise BadRequest.one(
@@ -68,31 +68,31 @@ def solve(model: bytes | Graph, request: Request, limits: Limits | None, stages:
             now = time.monotonic() - stages.started
             stages.tell(Progress("plan", now, extra, peak_bytes, floor, extra - floor))
 
-        deciding = Deciding(questions, request.planner, stages.cancel, tell)
-        decision = deciding.decision()
+        deciding = MultiShapeSearch(questions, request.planner, stages.cancel, tell)
+        decision = deciding.run()
         stages.stopped_by_clock |= deciding.stopped_by_clock
         if request.planner != "auto":  # there, one that cannot do anything is no news
             stages.notes = deciding.notes
         plans = [
-            question.judged(order, decision.planner, decision.choices)
+            question.evaluated(order, decision.planner, decision.choices)
             for question, order in zip(questions, decision.orders, strict=True)
         ]
         peaks = [q.count.counted(plan.score.peak_bytes) for q, plan in zip(questions, plans, strict=True)]
         worst = peaks.index(max(peaks))
-        questions[worst] = stages.tightened(questions[worst], plans[worst])
+        questions[worst] = stages.with_tight_bound(questions[worst], plans[worst])
     with stages("layout"):
         plans = [q.placed(plan, request.layout, stages.cancel) for q, plan in zip(questions, plans, strict=True)]
         for q, plan in zip(questions, plans, strict=True):
             check(q.lowered.problem, q.goal, plan, ALIGNMENT, q.names())
     with stages("rewrite"):
-        runs = [sequence(q.lowered, plan) for q, plan in zip(questions, plans, strict=True)]
+        runs = [node_sequence(q.lowered, plan) for q, plan in zip(questions, plans, strict=True)]
         made = [
-            execution_check.Planned(q, plan, run, realize(run))
+            execution_check.RealizedPlan(q, plan, run, realize(run))
             for q, plan, run in zip(questions, plans, runs, strict=True)
         ]
         sections = graph_sections(questions[worst], made[worst].rewritten, request, stages.cancel)
         if request.gradient_events:
-            sections["gradients"] = described(cases[worst].source, cases[worst].events, wanted_of(request))
+            sections["gradients"] = gradient_report(cases[worst].source, cases[worst].events, gradient_targets(request))
     with stages("execute"):
         executed = [_executed(model, case, planned, limits, stages) for case, planned in zip(cases, made, strict=True)]
     question, source = questions[worst], cases[worst].source
@@ -103,7 +103,7 @@ def solve(model: bytes | Graph, request: Request, limits: Limits | None, stages:
             sections[name] = document(graph)
     different = [ran for ran in executed if ran.status == execution_check.DIFFERENT]
     notes = dict.fromkeys(note for case in cases for note in (*case.notes, *case.question.warnings))
-    facts = Facts(
+    facts = ReportData(
         question,
         plans[worst],
         runs[worst],
@@ -115,10 +115,10 @@ def solve(model: bytes | Graph, request: Request, limits: Limits | None, stages:
         stages.cancel.is_set(),
         request,
     )
-    return Outcome(assemble(facts, identity(source), sections), source, made[worst].rewritten, plans[worst])
+    return Outcome(build_report(facts, model_identity(source), sections), source, made[worst].rewritten, plans[worst])
 
 
-def _cases(model: bytes, request: Request, limits: Limits | None, stages: Stages) -> list[Case]:
+def _cases(model: bytes, request: Request, limits: Limits | None, stages: SolveStages) -> list[ShapeCase]:
     """The model under each set, with one budget for all."""
     alone = [request.under(shapes) for shapes in request.shapes]
     with stages("read"):
@@ -126,7 +126,7 @@ def _cases(model: bytes, request: Request, limits: Limits | None, stages: Stages
         names = [{node.name for node in forward.nodes} for forward in forwards]
         if any(there != names[0] for there in names):  # a result that is small under one set is known there
             every = set().union(*names)
-            forwards = [read(model, one, limits, every) for one in alone]
+            forwards = [load_model(model, one, limits, every) for one in alone]
     with stages("differentiate"):
         events: list[list[GradientEvent]] = [[] for _ in alone]
         steps = [
@@ -134,14 +134,14 @@ def _cases(model: bytes, request: Request, limits: Limits | None, stages: Stages
             for one, forward, told in zip(alone, forwards, events, strict=True)
         ]
     with stages("plan"):
-        cases: list[Case] = []
+        cases: list[ShapeCase] = []
         for one, forward, (source, notes), told in zip(alone, forwards, steps, events, strict=True):
             groups = cases[0].question.lowered.groups if cases else ()
             asked = replace(one, budget=Budget(bytes=0)) if one.budget is not None else one
-            question = stages.posed(source, asked, groups)
-            cases.append(Case(one, forward, source, tuple(notes), tuple(told), question))
+            question = stages.formulate(source, asked, groups)
+            cases.append(ShapeCase(one, forward, source, tuple(notes), tuple(told), question))
     for k, case in enumerate(cases):
-        _demand_the_same(cases[0], case, k)
+        _check_same_graph(cases[0], case, k)
     if request.budget is None:
         return cases
     peaks = [case.question.count.counted(case.question.baseline.score.peak_bytes) for case in cases]
@@ -158,7 +158,7 @@ def _read(model: bytes | Graph, request: Request, k: int, limits: Limits | None)
     said = (*(f"inputs.{name}" for name in own.inputs), *(f"dims.{name}" for name in own.dims))
     said += ("batch",) if own.batch is not None else ()
     try:
-        return read(model, request.under(own), limits)
+        return load_model(model, request.under(own), limits)
     except BadGraph as error:
         found = [
             replace(one, path=f"shapes[{k}].{one.path}") if one.path.startswith(said) else one for one in error.findings
@@ -166,11 +166,11 @@ def _read(model: bytes | Graph, request: Request, k: int, limits: Limits | None)
         raise BadGraph(found, error.left_out, error.excerpt) from None
 
 
-def _demand_the_same(first: Case, other: Case, k: int) -> None:
+def _check_same_graph(first: ShapeCase, other: ShapeCase, k: int) -> None:
     """Raises BadRequest unless an order of one set is legal for the other."""
     one, two = first.question.lowered, other.question.lowered
     names = [[node.name for node in lowered.graph.nodes] for lowered in (one, two)]
-    fits = names[0] == names[1] and alike(one.problem, two.problem)
+    fits = names[0] == names[1] and same_dataflow(one.problem, two.problem)
     if fits and one.problem.choices.counts().tolist() == two.problem.choices.counts().tolist():
         return
     apart = [f"{a}, not {b}" for a, b in zip(*names, strict=False) if a != b]
@@ -185,21 +185,21 @@ def _demand_the_same(first: Case, other: Case, k: int) -> None:
 
 
 def _executed(
-    model: bytes, case: Case, planned: execution_check.Planned, limits: Limits | None, stages: Stages
-) -> execution_check.Executed:
+    model: bytes, case: ShapeCase, planned: execution_check.RealizedPlan, limits: Limits | None, stages: SolveStages
+) -> execution_check.ExecutionResult:
     groups = planned.question.lowered.groups
-    return execution_check.prove(
+    return execution_check.run_and_compare(
         planned,
         case.request,
-        lambda batch: smaller(model, case.forward, case.request, limits, batch, groups),
+        lambda batch: with_smaller_batch(model, case.forward, case.request, limits, batch, groups),
         stages.cancel,
     )
 
 
 def _section(
-    cases: list[Case],
-    made: list[execution_check.Planned],
-    executed: list[execution_check.Executed],
+    cases: list[ShapeCase],
+    made: list[execution_check.RealizedPlan],
+    executed: list[execution_check.ExecutionResult],
     worst: int,
     request: Request,
 ) -> dict[str, Any]:
@@ -224,17 +224,19 @@ def _section(
     }
 
 
-def _row(case: Case, planned: execution_check.Planned, ran: execution_check.Executed) -> dict[str, Any]:
+def _row(
+    case: ShapeCase, planned: execution_check.RealizedPlan, ran: execution_check.ExecutionResult
+) -> dict[str, Any]:
     question, plan = planned.question, planned.plan
     score, goal = plan.score, question.goal
     within = score.bytes_over_budget == 0 if goal.budget_bytes else True
     if goal.max_overhead is not None:
         within = score.cost <= int(question.lowered.problem.cost.sum() * (1 + goal.max_overhead))
-    least = question.bound.cost if goal.budget_bytes and within else question.bound.once_cost
+    least = question.bound.cost if goal.budget_bytes and within else question.bound.single_run_cost
     return {
         "inputs": _shapes_of(case.forward),
-        "model": identity(case.source),
-        "baseline": measured(question, question.baseline),
+        "model": model_identity(case.source),
+        "baseline": plan_metrics(question, question.baseline),
         "budget_bytes": question.budget_bytes,
         "peak_bytes": question.count.counted(score.peak_bytes),
         "arena_bytes": arena_bytes(question, plan),

@@ -27,29 +27,29 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from planner.algorithms.annealing.reorder_runs import reordered
-from planner.formulation.arena_repair import charged
-from planner.formulation.formulation import Question
+from planner.algorithms.annealing.reorder_runs import reorder_runs
+from planner.formulation.arena_repair import with_extra_workspace
+from planner.formulation.formulation import Formulation
 from planner.problem import Problem, liveness
-from planner.problem.alternatives import resolved
+from planner.problem.alternatives import resolve_choices
 from planner.problem.monitor import Monitor
 from planner.problem.plan import Order, Score
 from planner.search import lexicographic, portfolio
-from planner.search.portfolio import Found
+from planner.search.portfolio import Candidate
 
 #: Part of the search for the first plan; of what is left for each later one; of what is left for an order of its own.
 FIRST_PART, LATER_PART, ORDER_PART = 0.5, 0.35, 0.1
 #: How often what sticks out in another set is charged to the first one.
-CHARGED = 3
+MAX_CHARGES = 3
 
 
-class Listener(Protocol):
+class DecisionCallback(Protocol):
     """Is told of every better decision: extra time, peak and bound of the set that takes most."""
 
     def __call__(self, extra: float, peak_bytes: int, floor: float) -> None: ...
 
 
-class Worst(NamedTuple):
+class DecisionScore(NamedTuple):
     """Compares decisions; lower is better, first field first."""
 
     bytes_over_budget: int  # of the set that is most over it; of a lowest peak, that of the set with the highest
@@ -70,21 +70,21 @@ class Decision:
         return all(np.array_equal(order, self.orders[0]) for order in self.orders)
 
 
-class Deciding:
+class MultiShapeSearch:
     """One search over several questions of the same tasks and buffers."""
 
-    def __init__(self, questions: Sequence[Question], planner: str, cancel: threading.Event, tell: Listener):
-        self.questions, self.planner, self.cancel, self.tell = questions, planner, cancel, tell
+    def __init__(self, questions: Sequence[Formulation], planner: str, cancel: threading.Event, tell: DecisionCallback):
+        self.formulations, self.planner, self.cancel, self.tell = questions, planner, cancel, tell
         self.goal = questions[0].goal
         self.started, self.iterations = time.monotonic(), self.goal.iterations
         self.best: Decision | None = None
-        self.worst: Worst | None = None
+        self.worst: DecisionScore | None = None
         self.notes: list[str] = []
         self.stopped_by_clock = False
         #: Per set what no decision takes less than, as a share of its baseline.
-        self.floors = [Fraction(q.bound.cost, max(1, q.baseline_cost)) - 1 for q in questions]
+        self.lower_bounds = [Fraction(q.bound.cost, max(1, q.baseline_cost)) - 1 for q in questions]
 
-    def decision(self) -> Decision:
+    def run(self) -> Decision:
         """The best decision found within the goal's time or iterations."""
         for question, k in self._tries():
             self._search(question, k, LATER_PART if self.best is not None else FIRST_PART)
@@ -92,28 +92,31 @@ class Deciding:
         assert self.best is not None
         return self.best
 
-    def _tries(self) -> Iterator[tuple[Question, int]]:
+    def _tries(self) -> Iterator[tuple[Formulation, int]]:
         """What to plan next and whose set that is, until nothing is to be won or nobody is left to ask."""
-        peaks = [q.count.counted(q.baseline.score.peak_bytes) for q in self.questions]
+        peaks = [q.count.counted(q.baseline.score.peak_bytes) for q in self.formulations]
         first = peaks.index(max(peaks))
-        yield self.questions[first], first
+        yield self.formulations[first], first
         asked = {first}
         while not self._is_over() and (k := self._binding()) not in asked:
             asked.add(k)
-            yield self.questions[k], k
-        problem = self.questions[first].lowered.problem
-        for _ in range(CHARGED):
+            yield self.formulations[k], k
+        problem = self.formulations[first].lowered.problem
+        for _ in range(MAX_CHARGES):
             if self._is_over() or not self._misses_budget():
                 return
-            problem = charged(problem, self._sticking_out(first))
-            yield _asking(self.questions[first], problem), first
+            problem = with_extra_workspace(problem, self._sticking_out(first))
+            yield _with_problem(self.formulations[first], problem), first
         if not self._is_over() and self._misses_budget() and not len(problem.choices):
-            yield _asking(self.questions[first], envelope([q.lowered.problem for q in self.questions])), first
+            yield (
+                _with_problem(self.formulations[first], envelope([q.lowered.problem for q in self.formulations])),
+                first,
+            )
 
     def _is_over(self) -> bool:
         """Nothing better can be shown to exist, or whoever asked wants to stop."""
         assert self.worst is not None
-        proven = not self._misses_budget() and self.worst.overhead <= max(self.floors)
+        proven = not self._misses_budget() and self.worst.overhead <= max(self.lower_bounds)
         return self.cancel.is_set() or (bool(self.goal.budget_bytes) and proven)
 
     def _misses_budget(self) -> bool:
@@ -122,19 +125,19 @@ class Deciding:
 
     def _binding(self) -> int:
         """The set that is most over the budget, or with the highest peak where that is the goal, or takes most."""
-        rows = [self._row(k) for k in range(len(self.questions))]
+        rows = [self._row(k) for k in range(len(self.formulations))]
         return rows.index(max(rows))
 
-    def _row(self, k: int) -> Worst:
+    def _row(self, k: int) -> DecisionScore:
         assert self.best is not None
         return self.measured(k, self.best.orders[k], self.best.choices)
 
-    def measured(self, k: int, order: Order, choices: tuple[int, ...]) -> Worst:
+    def measured(self, k: int, order: Order, choices: tuple[int, ...]) -> DecisionScore:
         """What an order takes in one set."""
-        question = self.questions[k]
-        score = portfolio.judge(question.lowered.problem, question.goal, order, choices)
+        question = self.formulations[k]
+        score = portfolio.goal_score(question.lowered.problem, question.goal, order, choices)
         over, count = score.bytes_over_budget, question.count
-        return Worst(
+        return DecisionScore(
             over if question.goal.budget_bytes else count.counted(over),
             Fraction(score.cost, max(1, question.baseline_cost)) - 1,
             count.counted(score.peak_bytes),
@@ -143,15 +146,15 @@ class Deciding:
     def _offer(self, decision: Decision) -> None:
         """Keep the decision where it beats the best so far."""
         rows = [self.measured(k, order, decision.choices) for k, order in enumerate(decision.orders)]
-        worst = Worst(*(max(column) for column in zip(*rows, strict=True)))
+        worst = DecisionScore(*(max(column) for column in zip(*rows, strict=True)))
         if self.worst is None or worst < self.worst:
             self.best, self.worst = decision, worst
-            self.tell(float(worst.overhead), worst.peak_bytes, float(max(self.floors)))
+            self.tell(float(worst.overhead), worst.peak_bytes, float(max(self.lower_bounds)))
 
     def _of_all(self, order: Order, planner: str, choices: tuple[int, ...]) -> Decision:
-        return Decision((order,) * len(self.questions), planner, choices)
+        return Decision((order,) * len(self.formulations), planner, choices)
 
-    def _search(self, question: Question, k: int, part: float) -> None:
+    def _search(self, question: Formulation, k: int, part: float) -> None:
         """Plan a question about set `k`; what is met on the way counts too, where there is nothing to choose."""
         goal = question.goal
         goal = replace(goal, seconds=self._seconds_left() * part, iterations=self._iterations(part))
@@ -163,7 +166,7 @@ class Deciding:
         plain = not len(question.lowered.problem.choices)
         question = replace(question, goal=goal)
         monitor = question.monitor(improved if plain else None, self.cancel)
-        seeds = [] if self.best is None else [Found(self.best.orders[k], self.best.planner, self.best.choices)]
+        seeds = [] if self.best is None else [Candidate(self.best.orders[k], self.best.planner, self.best.choices)]
         found = lexicographic.search(question.lowered.problem, goal, self.planner, monitor, seeds)
         self._spend(monitor)
         if self.best is not None and self.best is not before:
@@ -175,19 +178,19 @@ class Deciding:
         """Give the sets that bind an order of their own where that serves them."""
         if not self._misses_budget() and self.goal.budget_bytes:
             return
-        for k, question in enumerate(self.questions):
+        for k, question in enumerate(self.formulations):
             assert self.best is not None
             if self.cancel.is_set():
                 return
             if self._row(k).bytes_over_budget == 0 or (not self.goal.budget_bytes and k != self._binding()):
                 continue
             choices, own = self.best.choices, list(self.best.orders)
-            problem = resolved(question.lowered.problem, choices)
-            judge = partial(portfolio.judge, problem, question.goal)
+            problem = resolve_choices(question.lowered.problem, choices)
+            judge = partial(portfolio.goal_score, problem, question.goal)
             monitor = Monitor(
-                judge, self._seconds_left() * ORDER_PART, self._iterations(ORDER_PART), cancelled_by=self.cancel
+                judge, self._seconds_left() * ORDER_PART, self._iterations(ORDER_PART), cancel_event=self.cancel
             )
-            own[k] = reordered(problem, question.goal, own[k], judge, monitor)
+            own[k] = reorder_runs(problem, question.goal, own[k], judge, monitor)
             self._spend(monitor)
             self._offer(replace(self.best, orders=tuple(own)))
 
@@ -196,12 +199,12 @@ class Deciding:
         assert self.best is not None
         order, choices = self.best.orders[first], self.best.choices
         out, spare = np.zeros(len(order), np.int64), np.zeros(len(order), np.int64)
-        for k, question in enumerate(self.questions):
-            held = liveness.profile(resolved(question.lowered.problem, choices), order)
+        for k, question in enumerate(self.formulations):
+            held = liveness.profile(resolve_choices(question.lowered.problem, choices), order)
             held = held - (question.goal.budget_bytes or 0)
             out = np.maximum(out, held)
             spare = np.maximum(-held, 0) if k == first else spare
-        more = np.zeros(self.questions[0].lowered.problem.tasks, np.int64)
+        more = np.zeros(self.formulations[0].lowered.problem.tasks, np.int64)
         np.maximum.at(more, order, np.where(out > 0, out + spare, 0))
         return more
 
@@ -217,9 +220,9 @@ class Deciding:
             self.iterations = max(0, self.iterations - monitor.calls)
 
 
-def _asking(question: Question, problem: Problem) -> Question:
+def _with_problem(question: Formulation, problem: Problem) -> Formulation:
     """The same question about other columns; what is proven of the first ones holds for no others."""
-    bound = replace(question.bound, cost=question.bound.once_cost, peak_bytes=0)
+    bound = replace(question.bound, cost=question.bound.single_run_cost, peak_bytes=0)
     return replace(question, lowered=replace(question.lowered, problem=problem, known={}), bound=bound)
 
 

@@ -29,7 +29,7 @@ from planner.problem.columns import (
     Choices,
     Csr,
     Problem,
-    alike,
+    same_dataflow,
 )
 
 __all__ = [
@@ -56,5 +56,5 @@ __all__ = [
     "Choices",
     "Csr",
     "Problem",
-    "alike",
+    "same_dataflow",
 ]

@@ -15,7 +15,7 @@ from planner.errors import IllegalPlan
 from planner.problem.columns import NO_CHOICES, Choices, Csr, Problem
 
 
-def resolved(problem: Problem, choices: Sequence[int] = ()) -> Problem:
+def resolve_choices(problem: Problem, choices: Sequence[int] = ()) -> Problem:
     """The problem as `choices` make it, with no choice left. O(n + reads); itself where there was none.
 
     The last few are remembered: a search asks for the same one again and again.
@@ -48,7 +48,7 @@ def _resolved(problem: Problem, choices: tuple[int, ...]) -> Problem:
     )
 
 
-def relaxed(problem: Problem) -> Problem:
+def relax_choices(problem: Problem) -> Problem:
     """Plain columns that are below those of every choice: what holds for them holds for all. O(n + reads).
 
     Least cost, workspace and size; of the reads those that all alternatives have. What may take a

@@ -163,7 +163,7 @@ class Problem:
         return producer
 
 
-def alike(one: Problem, two: Problem) -> bool:
+def same_dataflow(one: Problem, two: Problem) -> bool:
     """Whether an order of one is legal for the other: the same tasks read and write the same buffers."""
     relations = ("reads", "writes", "shape_reads", "after_every", "after_first")
     columns = ("phase", "hold", "repeat", "recompute", "optional")

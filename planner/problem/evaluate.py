@@ -7,14 +7,14 @@ from collections.abc import Sequence
 import numpy as np
 
 from planner.problem import liveness
-from planner.problem.alternatives import resolved
+from planner.problem.alternatives import resolve_choices
 from planner.problem.columns import Problem
 from planner.problem.plan import Goal, Order, Plan
 
 
 def evaluate(problem: Problem, goal: Goal, order: Order, planner: str, choices: Sequence[int] = ()) -> Plan:
     """The plan of `order` (task numbers) under a vector of alternatives, named after `planner`. Raises IllegalPlan."""
-    problem, order = resolved(problem, choices), np.asarray(order, np.int64)
+    problem, order = resolve_choices(problem, choices), np.asarray(order, np.int64)
     lifetimes = liveness.lifetimes(problem, order)
     step_bytes = liveness.profile(problem, order, lifetimes)
     score = liveness.score(problem, order, goal.budget_bytes or 0)

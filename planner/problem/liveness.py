@@ -121,7 +121,7 @@ def peak(problem: Problem, order: Order) -> int:
     if liveness_kernels.KERNELS.is_compiled() and not (problem.hold == HANDED_OUT).any():
         made = np.zeros(problem.buffers, bool)
         made[problem.writes.index] = True
-        highest = liveness_kernels.KERNELS.compiled()["highest_step"](
+        highest = liveness_kernels.KERNELS.compiled()["peak_step_bytes"](
             np.ascontiguousarray(order, np.int64),
             problem.reads.pointer,
             problem.reads.index,
@@ -137,7 +137,7 @@ def peak(problem: Problem, order: Order) -> int:
             (problem.hold == TO_THE_END).astype(np.int64),
             np.full(problem.buffers, -1, np.int64),
         )
-        if highest != liveness_kernels.UNKNOWN:
+        if highest != liveness_kernels.UNDEFINED_PEAK:
             return int(highest) + resident
     return int(profile(problem, order).max())
 

@@ -7,11 +7,11 @@ from typing import Any
 from planner.problem.columns import DEVICE
 from planner.problem.jit import Kernels
 
-#: What `highest_step` says of a sequence it cannot judge: a read without a write before it, or an output not made.
-UNKNOWN = -1
+#: What `peak_step_bytes` says of a sequence it cannot judge: a read without a write before it, or an output not made.
+UNDEFINED_PEAK = -1
 
 
-def highest_step(
+def peak_step_bytes(
     order: Any,
     read_pointer: Any,
     reads: Any,
@@ -68,7 +68,7 @@ def highest_step(
         highest = max(highest, needed)
     for buffer in range(len(live)):
         if live[buffer] == 1 and made[buffer] and not always[buffer]:
-            return UNKNOWN
+            return UNDEFINED_PEAK
     return int(highest)
 
 
@@ -80,10 +80,10 @@ def _signatures() -> dict[str, Any]:
 
     whole, small, flag, row = column(numba.int64), column(numba.int8), column(numba.boolean), numba.int64[::1]
     return {
-        "highest_step": numba.int64(
+        "peak_step_bytes": numba.int64(
             whole, whole, whole, whole, whole, whole, whole, whole, small, flag, flag, whole, row, row
         )
     }
 
 
-KERNELS = Kernels((highest_step,), _signatures, {}, frozenset())
+KERNELS = Kernels((peak_step_bytes,), _signatures, {}, frozenset())

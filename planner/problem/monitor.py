@@ -7,11 +7,11 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from graph.cancellation import Stopped
+from graph.cancellation import CancellationError
 from planner.problem.plan import Order, Score
 
 
-class Cancelled(Stopped):
+class SearchCancelled(CancellationError):
     """A search was cancelled while it built what it was to solve: what it knows is its answer."""
 
 
@@ -27,7 +27,7 @@ class Monitor:
     seconds: float = 10.0
     iterations: int | None = None  # quota of `should_stop` calls; replaces the clock
     on_progress: Callable[[Order, Score], None] | None = None
-    cancelled_by: threading.Event = field(default_factory=threading.Event)
+    cancel_event: threading.Event = field(default_factory=threading.Event)
     best: Order | None = None
     best_score: Score | None = None
     notes: list[str] = field(default_factory=list)  # what a search could not do, for the report
@@ -35,13 +35,13 @@ class Monitor:
     started: float = field(default_factory=time.monotonic)
     calls: int = 0
     is_optimal: bool = False  # no legal order is nearer to the goal, or as near and quicker: who can tell has ended
-    least_peak: int = 0  # bytes that are proven to be needed; a budget below is out of reach
-    least_cost: int = 0  # ticks that are proven to be needed within the budget; a plan that takes no more ends a search
+    peak_bound: int = 0  # bytes that are proven to be needed; a budget below is out of reach
+    cost_bound: int = 0  # ticks that are proven to be needed within the budget; a plan that takes no more ends a search
 
     def should_stop(self) -> bool:
         """True once cancelled, past the deadline, or past the quota of iterations."""
         self.calls += 1
-        if self.cancelled_by.is_set():
+        if self.cancel_event.is_set():
             return True
         if self.iterations is not None:
             return self.calls > self.iterations
@@ -69,7 +69,7 @@ class Monitor:
         left = None if self.iterations is None else int(part * max(0, self.iterations - self.calls))
         seconds = part * max(0.0, self.seconds - (time.monotonic() - self.started))
         return Monitor(
-            judge, seconds, left, None, self.cancelled_by, least_cost=self.least_cost, least_peak=self.least_peak
+            judge, seconds, left, None, self.cancel_event, cost_bound=self.cost_bound, peak_bound=self.peak_bound
         )
 
     def spent(self, part: Monitor) -> None:
@@ -87,13 +87,13 @@ class Monitor:
         self.notes.append(text)
 
     def cancel(self) -> None:
-        self.cancelled_by.set()
+        self.cancel_event.set()
 
     def check(self) -> None:
         """Raise Cancelled once cancelled; asked row by row where a model is built."""
         if self.cancelled:
-            raise Cancelled
+            raise SearchCancelled
 
     @property
     def cancelled(self) -> bool:
-        return self.cancelled_by.is_set()
+        return self.cancel_event.is_set()

@@ -23,7 +23,7 @@ def base_order(problem: Problem, strict_phases: bool = True) -> Order:
     return order
 
 
-def may_repeat(problem: Problem) -> np.ndarray:
+def can_recompute(problem: Problem) -> np.ndarray:
     """bool[n]: a second run gives the same again: allowed, and the task does not overwrite what it reads."""
     task, read = problem.reads.row_of_entry(), problem.reads.index
     shared = np.bincount(problem.writes.index, minlength=problem.buffers) > 1
@@ -36,7 +36,7 @@ def may_repeat(problem: Problem) -> np.ndarray:
     return result
 
 
-def first_step(problem: Problem, order: Order) -> np.ndarray:
+def first_run_step(problem: Problem, order: Order) -> np.ndarray:
     """int64[n]: the step of `order` that runs each task first; the number of steps when none does."""
     first = np.full(problem.tasks, len(order), np.int64)
     first[order[::-1]] = np.arange(len(order))[::-1]
@@ -45,18 +45,18 @@ def first_step(problem: Problem, order: Order) -> np.ndarray:
 
 def is_first_run(problem: Problem, order: Order) -> np.ndarray:
     """bool[steps]: no earlier step of `order` runs the same task."""
-    return np.asarray(first_step(problem, order)[order] == np.arange(len(order)))
+    return np.asarray(first_run_step(problem, order)[order] == np.arange(len(order)))
 
 
-def last_repeat(problem: Problem, order: Order) -> np.ndarray:
+def last_recompute_step(problem: Problem, order: Order) -> np.ndarray:
     """int64[n]: the step of `order` before which each task may run again at the latest, by `after_every`."""
-    first = first_step(problem, order)
+    first = first_run_step(problem, order)
     latest = np.full(problem.tasks, len(order), np.int64)
     np.minimum.at(latest, problem.after_every.row_of_entry(), first[problem.after_every.index])
     return latest
 
 
-def turning_point(problem: Problem, order: Order) -> int:
+def backward_start(problem: Problem, order: Order) -> int:
     """The step of `order` at which the way back begins.
 
     That is the first task of a later phase; without phases, the step after the peak.
@@ -75,20 +75,20 @@ def order_keeping(problem: Problem, keep: np.ndarray, strict_phases: bool = True
     or not that late, stays as well. O(n + reads).
     """
     order = base_order(problem, strict_phases)
-    turn = turning_point(problem, order)
+    turn = backward_start(problem, order)
     producer = problem.producer()
     early = np.zeros(problem.tasks + 1, bool)  # the last entry stands for "nobody", which is number -1
-    early[order[:turn]] = may_repeat(problem)[order[:turn]]
+    early[order[:turn]] = can_recompute(problem)[order[:turn]]
     gone = early[producer] & (problem.hold == TO_LAST_READ)
     gone[keep] = False
-    rerun = Rerun(problem, order, turn)
-    rerun.drop(np.flatnonzero(gone).tolist())
+    rerun = RecomputeBuilder(problem, order, turn)
+    rerun.evict(np.flatnonzero(gone).tolist())
     for step, task in enumerate(order[turn:].tolist(), start=turn):
         rerun.run(task, step)
     return np.array(rerun.steps, np.int64)
 
 
-class Rerun:
+class RecomputeBuilder:
     """A sequence under way: the way out as it is, then the way back with runs put in where they are needed.
 
     `there` says of each buffer whether its last copy is to be read, or another one made first.
@@ -100,7 +100,7 @@ class Rerun:
         self.made: list[int] = []  # buffers written behind the turning point, in order
         self.reads, self._writes = problem.reads.lists(), problem.writes.lists()
         self._producer = problem.producer().tolist()
-        self._latest = last_repeat(problem, order).tolist()
+        self._latest = last_recompute_step(problem, order).tolist()
 
     def run(self, task: int, step: int) -> None:
         """Add the task that stands at `step` of the base order, with the copies it needs in front."""
@@ -122,7 +122,7 @@ class Rerun:
             else:
                 self._add(waiting.pop())
 
-    def drop(self, buffers: Sequence[int]) -> None:
+    def evict(self, buffers: Sequence[int]) -> None:
         """From here on the buffers are made again before they are read."""
         for b in buffers:
             self.there[b] = False

@@ -7,33 +7,33 @@ from typing import Any
 
 from graph.ir import Graph, Phase
 from graph.limits import Limits
-from planner.formulation.formulate import question_of
-from planner.formulation.metrics import holders
-from planner.formulation.training_graph import identity, read, training_graph
-from planner.report.report import binding_node, measured
+from planner.formulation.formulate import formulate
+from planner.formulation.metrics import peak_holders
+from planner.formulation.training_graph import load_model, model_identity, training_graph
+from planner.report.report import binding_node, plan_metrics
 from planner.request.plan_request import Request
 
 
 def info(model: bytes | Graph, request: Request, limits: Limits | None = None) -> dict[str, Any]:
     """Sizes by role, its peak and who holds it."""
-    forward = read(model, request, limits)
+    forward = load_model(model, request, limits)
     source, notes = training_graph(model, forward, request)
-    question = question_of(source, request)
+    question = formulate(source, request)
     by_role: dict[str, int] = {}
     for v, value in enumerate(source.values):
         if question.lowered.roots[v] == v:
             by_role[value.role] = by_role.get(value.role, 0) + value.nbytes
     phases = {phase.name.lower(): sum(node.phase is phase for node in source.nodes) for phase in Phase}
     return {
-        "model": identity(source),
+        "model": model_identity(source),
         "forward_nodes": len(forward.nodes),
         "nodes_by_phase": phases,
         "ops": dict(Counter(node.op for node in source.nodes).most_common()),
         "bytes_by_role": by_role,
         "inputs": {source.values[v].name: str(source.values[v].type) for v in source.inputs},
         "outputs": [source.values[v].name for v in source.outputs],
-        "baseline": measured(question, question.baseline),
-        "holders": holders(question.lowered, question.baseline),
+        "baseline": plan_metrics(question, question.baseline),
+        "holders": peak_holders(question.lowered, question.baseline),
         "smallest_possible_bytes": question.count.counted(question.bound.peak_bytes),
         "binding_node": binding_node(question),
         "warnings": [*notes, *question.warnings],

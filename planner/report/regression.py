@@ -19,30 +19,30 @@ import numpy as np
 
 from planner.errors import BadRequest, IllegalPlan
 from planner.formulation import metrics as figures
-from planner.formulation.formulate import question_of
-from planner.formulation.formulation import Question
-from planner.formulation.metrics import chosen_of
-from planner.formulation.training_graph import identity, read, training_graph
-from planner.lowering.lower import Lowered
+from planner.formulation.formulate import formulate
+from planner.formulation.formulation import Formulation
+from planner.formulation.metrics import parse_choices
+from planner.formulation.training_graph import load_model, model_identity, training_graph
+from planner.lowering.lower import LoweredGraph
 from planner.problem.plan import Plan
 from planner.problem.topological import edges
 from planner.report import saved_report
 from planner.request.plan_request import Request, parse_request
+from planner.verify.checker import apply_choices as columns_under
 from planner.verify.checker import check, check_order
-from planner.verify.checker import chosen as columns_under
 
 FORMAT = "remat-check/1"
-MOST_BLAMED = 10
-SAME_TIME = 1e-9  # relative; seconds are sums of floats
+MAX_BLAMED = 10
+TIME_TOLERANCE = 1e-9  # relative; seconds are sums of floats
 #: Why a value is among those that hold more at the peak, the likeliest culprit first.
 GREW, NEW, HELD = "grew", "new", "held at the peak now"
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Side:
+class ModelVersion:
     """A model at one time: its question, the plan's figures on it, and how often each task runs."""
 
-    question: Question
+    question: Formulation
     plan: Plan | None  # None: the order cannot run on it
 
     def figures(self) -> dict[str, float | None]:
@@ -60,8 +60,8 @@ class Drift:
     """The document `remat-check/1`, and both sides of it."""
 
     document: dict[str, Any]
-    was: Side
-    now: Side
+    before: ModelVersion
+    after: ModelVersion
 
 
 def drift(report: Mapping[str, Any], model: bytes, max_drift: float) -> Drift:
@@ -70,13 +70,13 @@ def drift(report: Mapping[str, Any], model: bytes, max_drift: float) -> Drift:
     Raises BadRequest for a report without its source or whose request no longer fits the model, IllegalPlan for
     one whose order cannot run on its own source, BadGraph for a model that cannot be read.
     """
-    was = _then(report)
+    was = _saved_version(report)
     request = parse_request(report["request"])
     if request.shapes:
         request = request.under(request.shapes[_worst(report, len(request.shapes))])
-    source, notes = training_graph(model, read(model, request), request)
-    question = question_of(source, _without_goal(request))
-    now, replay = _now(report, was, question)
+    source, notes = training_graph(model, load_model(model, request), request)
+    question = formulate(source, _without_goal(request))
+    now, replay = _current_version(report, was, question)
     budget = report["plan"].get("budget_bytes")
     rows = _rows(was, now)
     peak = now.figures()["plan.peak_bytes"]
@@ -88,7 +88,7 @@ def drift(report: Mapping[str, Any], model: bytes, max_drift: float) -> Drift:
         "within": not drifted and not over,
         "max_drift": max_drift,
         "was": dict(report["model"]) if isinstance(report.get("model"), Mapping) else {},
-        "now": identity(source),
+        "now": model_identity(source),
         "figures": rows,
         "drifted": drifted,
         "budget_bytes": budget,
@@ -122,40 +122,42 @@ def _without_goal(request: Request) -> Request:
     return replace(request, budget=None, max_overhead=None, fits=None)
 
 
-def _then(report: Mapping[str, Any]) -> Side:
+def _saved_version(report: Mapping[str, Any]) -> ModelVersion:
     """The plan on the source it was made for, accepted by the independent checker."""
-    request, source = saved_report.embedded(report)
-    question = question_of(source, _without_goal(request))
+    request, source = saved_report.parse_embedded(report)
+    question = formulate(source, _without_goal(request))
     order = report["plan"].get("order")
     if not isinstance(order, (list, tuple)):
         raise BadRequest.one(
             "not_a_report", "plan.order", "nothing", "a list of runs", "write the report with `remat plan -o`"
         )
-    chosen = chosen_of(question.lowered, report["plan"].get("choices", ()))
-    return Side(question, _checked(question, saved_report.tasks(question, order), chosen))
+    chosen = parse_choices(question.lowered, report["plan"].get("choices", ()))
+    return ModelVersion(question, _checked(question, saved_report.parse_order(question, order), chosen))
 
 
-def _now(report: Mapping[str, Any], was: Side, question: Question) -> tuple[Side, dict[str, Any]]:
+def _current_version(
+    report: Mapping[str, Any], was: ModelVersion, question: Formulation
+) -> tuple[ModelVersion, dict[str, Any]]:
     """The plan's order on the model as it is now, and what was done to get there."""
     assert was.plan is not None
-    order, came, went = replayed(was.question.lowered, question.lowered, was.plan.order.tolist())
+    order, came, went = replay_order(was.question.lowered, question.lowered, was.plan.order.tolist())
     why, plan = "", None
     try:
-        plan = _checked(question, order, chosen_of(question.lowered, report["plan"].get("choices", ())))
+        plan = _checked(question, order, parse_choices(question.lowered, report["plan"].get("choices", ())))
     except IllegalPlan as error:
         why = str(error)
-    return Side(question, plan), {"runs": plan is not None, "why": why, "came": came, "went": went}
+    return ModelVersion(question, plan), {"runs": plan is not None, "why": why, "came": came, "went": went}
 
 
-def _checked(question: Question, order: Sequence[int], choices: Sequence[int]) -> Plan:
+def _checked(question: Formulation, order: Sequence[int], choices: Sequence[int]) -> Plan:
     """The order as a plan. Raises IllegalPlan where it cannot run."""
     check_order(columns_under(question.lowered.problem, choices), question.goal, list(order), question.names())
-    plan = question.judged(np.asarray(order, np.int64), "replayed", choices)
+    plan = question.evaluated(np.asarray(order, np.int64), "replayed", choices)
     check(question.lowered.problem, question.goal, plan, names=question.names())
     return plan
 
 
-def replayed(was: Lowered, now: Lowered, order: Sequence[int]) -> tuple[list[int], list[str], list[str]]:
+def replay_order(was: LoweredGraph, now: LoweredGraph, order: Sequence[int]) -> tuple[list[int], list[str], list[str]]:
     """The order in tasks of the model now, names of tasks that came, and of those that went.
 
     A first run waits for what it needs; a task that came stands behind the one the document has it behind.
@@ -182,7 +184,7 @@ def replayed(was: Lowered, now: Lowered, order: Sequence[int]) -> tuple[list[int
 class _Runs:
     """A sequence in which first runs follow what they need."""
 
-    def __init__(self, lowered: Lowered):
+    def __init__(self, lowered: LoweredGraph):
         tasks = lowered.problem.tasks
         self.needs = edges(lowered.problem).transposed(tasks).lists()
         self.ran, self.early, self.order = [False] * tasks, set[int](), list[int]()
@@ -213,7 +215,7 @@ class _Runs:
                     self.early.add(task)
 
 
-def _rows(was: Side, now: Side) -> list[dict[str, Any]]:
+def _rows(was: ModelVersion, now: ModelVersion) -> list[dict[str, Any]]:
     """A row a figure: before, now, and the growth as a share; null where there is no such number."""
     before, after = was.figures(), now.figures()
     rows = []
@@ -228,7 +230,7 @@ def _blame(
 ) -> list[str]:
     """The nodes behind what drifted, the likeliest first: of values that changed before those that are only held."""
     if not replay["runs"]:
-        return [*replay["came"], *replay["went"]][:MOST_BLAMED]
+        return [*replay["came"], *replay["went"]][:MAX_BLAMED]
     found: list[str] = []
     for part in ("plan", "baseline"):
         if f"{part}.peak_bytes" in drifted or (over and part == "plan"):
@@ -236,17 +238,17 @@ def _blame(
             found += [row["node"] or row["value"] for row in changed]
     if any(what.endswith("seconds") for what in drifted):
         found += [row["node"] for row in takes]
-    return list(dict.fromkeys(found))[:MOST_BLAMED]
+    return list(dict.fromkeys(found))[:MAX_BLAMED]
 
 
 def _growth(was: float | None, now: float | None) -> float | None:
     if was is None or now is None or (not was and now):
         return None
     growth = now / was - 1 if was else 0.0
-    return 0.0 if abs(growth) <= SAME_TIME else growth
+    return 0.0 if abs(growth) <= TIME_TOLERANCE else growth
 
 
-def _holds_more(was: Side, now: Side) -> dict[str, list[dict[str, Any]]]:
+def _holds_more(was: ModelVersion, now: ModelVersion) -> dict[str, list[dict[str, Any]]]:
     """Of both peaks, the values that hold more bytes there than they did, those that changed first."""
     found = {}
     pairs = (("baseline", was.question.baseline, now.question.baseline), ("plan", was.plan, now.plan))
@@ -256,7 +258,7 @@ def _holds_more(was: Side, now: Side) -> dict[str, list[dict[str, Any]]]:
     return found
 
 
-def _grown(then: Question, before: Plan, question: Question, after: Plan) -> list[dict[str, Any]]:
+def _grown(then: Formulation, before: Plan, question: Formulation, after: Plan) -> list[dict[str, Any]]:
     held, holds = _held(then, before), _held(question, after)
     sizes = _sizes(then, before)
     makers = _makers(question.lowered.under(after.choices))
@@ -278,9 +280,11 @@ def _grown(then: Question, before: Plan, question: Question, after: Plan) -> lis
     return sorted(rows, key=lambda row: (row["why"] == HELD, -row["bytes"], row["value"]))
 
 
-def _held(question: Question, plan: Plan) -> dict[str, int]:
+def _held(question: Formulation, plan: Plan) -> dict[str, int]:
     """Bytes at the peak step by the name of who holds them; a node's workspace stands under its own name."""
-    rows = figures.holders(question.lowered, plan, len(plan.lifetimes.buffer), residents=not question.count.off_bytes)
+    rows = figures.peak_holders(
+        question.lowered, plan, len(plan.lifetimes.buffer), residents=not question.count.excluded_bytes
+    )
     held = Counter[str]()
     for row in rows:
         held[row["value"]] += row["bytes"]
@@ -291,7 +295,7 @@ def _held(question: Question, plan: Plan) -> dict[str, int]:
     return dict(held)
 
 
-def _sizes(question: Question, plan: Plan) -> dict[str, int]:
+def _sizes(question: Formulation, plan: Plan) -> dict[str, int]:
     """Bytes of every value there is, and of every workspace."""
     lowered = question.lowered.under(plan.choices)
     problem = lowered.problem
@@ -300,7 +304,7 @@ def _sizes(question: Question, plan: Plan) -> dict[str, int]:
     return sizes | spaces
 
 
-def _makers(lowered: Lowered) -> dict[str, str]:
+def _makers(lowered: LoweredGraph) -> dict[str, str]:
     """Name of a value -> name of the node that makes it."""
     problem = lowered.problem
     makers = {f"workspace of {lowered.name_of_task(t)}": lowered.name_of_task(t) for t in range(problem.tasks)}
@@ -310,10 +314,10 @@ def _makers(lowered: Lowered) -> dict[str, str]:
     return makers
 
 
-def _takes_longer(was: Side, now: Side) -> list[dict[str, Any]]:
+def _takes_longer(was: ModelVersion, now: ModelVersion) -> list[dict[str, Any]]:
     """The nodes whose runs take more time together than they did, the most first; with the plan where it runs."""
     before, after = (_seconds(side, now.plan is not None) for side in (was, now))
-    least = SAME_TIME * sum(after.values())  # of which ticks are a small part
+    least = TIME_TOLERANCE * sum(after.values())  # of which ticks are a small part
     rows = [
         {"node": node, "was": before.get(node, 0.0), "now": seconds, "seconds": seconds - before.get(node, 0.0)}
         for node, seconds in after.items()
@@ -322,7 +326,7 @@ def _takes_longer(was: Side, now: Side) -> list[dict[str, Any]]:
     return sorted(rows, key=lambda row: -row["seconds"])
 
 
-def _seconds(side: Side, planned: bool) -> dict[str, float]:
+def _seconds(side: ModelVersion, planned: bool) -> dict[str, float]:
     """Seconds of all runs of each node."""
     plan = side.plan if planned and side.plan is not None else side.question.baseline
     lowered = side.question.lowered.under(plan.choices)
@@ -331,7 +335,7 @@ def _seconds(side: Side, planned: bool) -> dict[str, float]:
     return {lowered.name_of_task(task): count * lowered.problem.tick for task, count in enumerate(ticks)}
 
 
-def _measured_otherwise(report: Mapping[str, Any], was: Side) -> list[str]:
+def _measured_otherwise(report: Mapping[str, Any], was: ModelVersion) -> list[str]:
     """A warning where the report says other figures of its own plan than are measured now."""
     said = []
     for what, found in was.figures().items():

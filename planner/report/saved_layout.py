@@ -9,14 +9,16 @@ from typing import Any
 import numpy as np
 
 from planner.errors import IllegalPlan
-from planner.formulation.formulation import ALIGNMENT, Question
+from planner.formulation.formulation import ALIGNMENT, Formulation
 from planner.formulation.metrics import layout_section, run_of_instance
-from planner.lowering.realize import Sequence
+from planner.lowering.realize import NodeSequence
 from planner.problem import RESIDENT
 from planner.problem.plan import Plan
 
 
-def with_layout(question: Question, plan: Plan, runs: Sequence, section: Mapping[str, Any], arena_bytes: int) -> Plan:
+def with_layout(
+    question: Formulation, plan: Plan, runs: NodeSequence, section: Mapping[str, Any], arena_bytes: int
+) -> Plan:
     """The plan at the addresses of a report's layout. Raises IllegalPlan when the section says anything else too.
 
     Residents that are not counted have no address in a report; they are put below the rest, one after the other.
@@ -25,7 +27,7 @@ def with_layout(question: Question, plan: Plan, runs: Sequence, section: Mapping
     problem, count = lowered.problem, len(plan.lifetimes.buffer)
     offsets = np.full(count + len(plan.order), -1, np.int64)
     below = 0
-    if question.count.off_bytes:
+    if question.count.excluded_bytes:
         for k in np.flatnonzero((problem.hold[lives.buffer] == RESIDENT) & (lives.stop > lives.start)).tolist():
             offsets[k] = below
             below += -(-int(problem.size[lives.buffer[k]]) // ALIGNMENT) * ALIGNMENT

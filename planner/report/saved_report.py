@@ -13,11 +13,11 @@ from graph.formats.readers import load
 from graph.ir import Graph
 from planner.bounds import claims
 from planner.errors import BadRequest, IllegalPlan
-from planner.formulation.formulate import question_of
-from planner.formulation.formulation import ALIGNMENT, Question
-from planner.formulation.metrics import chosen_of, overhead
-from planner.lowering.realize import sequence
-from planner.report.report import explained, measured
+from planner.formulation.formulate import formulate
+from planner.formulation.formulation import ALIGNMENT, Formulation
+from planner.formulation.metrics import overhead, parse_choices
+from planner.lowering.realize import node_sequence
+from planner.report.report import explain_section, plan_metrics
 from planner.report.saved_layout import with_layout
 from planner.report.saved_schema import parts_of
 from planner.request.plan_request import Request, parse_request
@@ -30,13 +30,15 @@ def verify(document: Mapping[str, Any]) -> dict[str, Any]:
     Everything is derived again from source, request and order: columns, lifetimes, bytes, seconds,
     layout. Raises BadRequest for a report that cannot be checked, IllegalPlan for one that is wrong.
     """
-    request, source = embedded(document)
-    question = question_of(source, request)
+    request, source = parse_embedded(document)
+    question = formulate(source, request)
     claimed = document["plan"]
-    order = np.asarray(tasks(question, claimed["order"]), np.int64)
-    plan = question.judged(order, str(claimed["planner"]), chosen_of(question.lowered, claimed.get("choices", ())))
+    order = np.asarray(parse_order(question, claimed["order"]), np.int64)
+    plan = question.evaluated(
+        order, str(claimed["planner"]), parse_choices(question.lowered, claimed.get("choices", ()))
+    )
     _all_there(question, order)
-    runs = sequence(question.lowered, plan)
+    runs = node_sequence(question.lowered, plan)
     if [list(run) for run in runs.runs(question.lowered)] != [list(run) for run in claimed["order"]]:
         raise IllegalPlan("plan.order: views or run numbers stand where no run shows them; plan the graph again")
     if document.get("layout") is not None:
@@ -57,7 +59,7 @@ def verify(document: Mapping[str, Any]) -> dict[str, Any]:
     return {"valid": True, **found, "steps": len(runs.nodes), "layout": document.get("layout") is not None}
 
 
-def _all_there(question: Question, order: np.ndarray) -> None:
+def _all_there(question: Formulation, order: np.ndarray) -> None:
     """Raises IllegalPlan where a task that must run does not."""
     problem = question.lowered.problem
     left_out = np.setdiff1d(np.flatnonzero(~problem.optional), order)
@@ -65,9 +67,9 @@ def _all_there(question: Question, order: np.ndarray) -> None:
         raise IllegalPlan(f"plan.order: {question.lowered.name_of_task(int(left_out[0]))!r} never runs")
 
 
-def _figures(document: Mapping[str, Any], question: Question) -> None:
+def _figures(document: Mapping[str, Any], question: Formulation) -> None:
     """Raises IllegalPlan where the report says another baseline, saving or status than follow from what was checked."""
-    claimed, baseline = document["plan"], measured(question, question.baseline)
+    claimed, baseline = document["plan"], plan_metrics(question, question.baseline)
     peak, budget = claimed["peak_bytes"], claimed.get("budget_bytes")
     found = {f"baseline.{name}": (document["baseline"][name], baseline[name]) for name in ("peak_bytes", "seconds")}
     if claimed.get("saved_bytes") is not None:
@@ -84,8 +86,8 @@ def certificate(document: Mapping[str, Any]) -> dict[str, Any]:
 
     Raises BadRequest for a report without one, IllegalPlan where its bound says more than its certificate.
     """
-    request, source = embedded(document)
-    question = question_of(source, request)
+    request, source = parse_embedded(document)
+    question = formulate(source, request)
     bound = document["plan"].get("bound") or {}
     given = bound.get("certificate", {}).get("claims", [])
     if not given:
@@ -98,7 +100,7 @@ def certificate(document: Mapping[str, Any]) -> dict[str, Any]:
         )
     shown = {"peak": 0, "cost": 0}
     for claim in given:
-        if claims.answers(claim, question.goal):
+        if claims.applies_to(claim, question.goal):
             shown[claim["of"]] = max(shown[claim["of"]], claim["value"])
     found = {
         "peak_bytes": question.count.counted(shown["peak"]),
@@ -107,20 +109,20 @@ def certificate(document: Mapping[str, Any]) -> dict[str, Any]:
     for name, value in found.items():
         if bound[name] > value * (1 + 1e-9):
             raise IllegalPlan(f"plan.bound.{name}: the report says {bound[name]}, its certificate {value}")
-    return claims.document(question.lowered.problem, list(given))
+    return claims.certificate_document(question.lowered.problem, list(given))
 
 
 def explain(document: Mapping[str, Any]) -> dict[str, Any]:
     """Why a saved plan is as it is: what each repeat frees and costs, and who holds the peak."""
-    request, source = embedded(document)
-    question = question_of(source, request)
-    order = np.asarray(tasks(question, document["plan"]["order"]), np.int64)
+    request, source = parse_embedded(document)
+    question = formulate(source, request)
+    order = np.asarray(parse_order(question, document["plan"]["order"]), np.int64)
     claimed = document["plan"]
-    choices = chosen_of(question.lowered, claimed.get("choices", ()))
-    return explained(question, question.judged(order, str(claimed["planner"]), choices))
+    choices = parse_choices(question.lowered, claimed.get("choices", ()))
+    return explain_section(question, question.evaluated(order, str(claimed["planner"]), choices))
 
 
-def embedded(document: Mapping[str, Any]) -> tuple[Request, Graph]:
+def parse_embedded(document: Mapping[str, Any]) -> tuple[Request, Graph]:
     """The request a report answers, without what only shaped its source, and that source.
 
     Raises BadRequest where a part is missing or of another type: what is read of the document afterwards is sound.
@@ -133,7 +135,7 @@ def embedded(document: Mapping[str, Any]) -> tuple[Request, Graph]:
     return parse_request(fields), load(json.dumps(document["source"]).encode())
 
 
-def tasks(question: Question, order: Sequence[Any]) -> list[int]:
+def parse_order(question: Formulation, order: Sequence[Any]) -> list[int]:
     """Task numbers of a report's order; entries that are views have none."""
     lowered = question.lowered
     number = {node.name: n for n, node in enumerate(lowered.graph.nodes)}

@@ -21,9 +21,9 @@ UNITS = {
     "TIB": 2**40,
 }
 GRAMMAR = 'a percentage ("50%"), a number with a point in (0, 1], whole bytes, or bytes with a unit ("8GiB", "8GB")'
-LARGEST = 2**63 - 1
-MOST_OVERHEAD = 10**9  # times the step
-NUMBER = r"[0-9]{1,30}(?:\.[0-9]{1,30})?"
+MAX_BYTES = 2**63 - 1
+MAX_OVERHEAD = 10**9  # times the step
+NUMBER_PATTERN = r"[0-9]{1,30}(?:\.[0-9]{1,30})?"
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,17 +51,17 @@ def parse_budget(given: object, field: str = "budget") -> Budget:
 
 def parse_fraction(given: object, field: str) -> float:
     """A share such as "10%" or 0.1, zero allowed. Raises BadRequest naming `field`."""
-    if isinstance(given, str) and (match := re.fullmatch(rf"\s*({NUMBER})\s*%\s*", given)):
+    if isinstance(given, str) and (match := re.fullmatch(rf"\s*({NUMBER_PATTERN})\s*%\s*", given)):
         return float(Fraction(match[1]) / 100)
-    if isinstance(given, (int, float)) and not isinstance(given, bool) and 0 <= given <= MOST_OVERHEAD:
+    if isinstance(given, (int, float)) and not isinstance(given, bool) and 0 <= given <= MAX_OVERHEAD:
         return float(given)
-    if isinstance(given, str) and re.fullmatch(NUMBER, given):
+    if isinstance(given, str) and re.fullmatch(NUMBER_PATTERN, given):
         return float(given)
     raise BadRequest.one(
         "bad_fraction",
         field,
         repr(given)[:80],
-        f'a percentage ("10%") or a number from 0 to {MOST_OVERHEAD}',
+        f'a percentage ("10%") or a number from 0 to {MAX_OVERHEAD}',
         "write 10% or 0.1",
     )
 
@@ -70,23 +70,23 @@ def _parsed(given: object) -> Budget | None:
     if isinstance(given, bool):
         return None
     if isinstance(given, int):
-        return Budget(bytes=given) if 0 <= given <= LARGEST else None
+        return Budget(bytes=given) if 0 <= given <= MAX_BYTES else None
     if isinstance(given, float):
         return _share(Fraction(str(given))) if math.isfinite(given) else None
     if not isinstance(given, str):
         return None
-    match = re.fullmatch(rf"\s*({NUMBER})\s*(%|[A-Za-z]*)\s*", given)
+    match = re.fullmatch(rf"\s*({NUMBER_PATTERN})\s*(%|[A-Za-z]*)\s*", given)
     if match is None:
         return None
     number, unit = Fraction(match[1]), match[2].upper()
     if unit == "%":
         return _share(number / 100)
     if unit:
-        whole = math.ceil(number * UNITS[unit]) if unit in UNITS else LARGEST + 1
-        return Budget(bytes=whole) if whole <= LARGEST else None
+        whole = math.ceil(number * UNITS[unit]) if unit in UNITS else MAX_BYTES + 1
+        return Budget(bytes=whole) if whole <= MAX_BYTES else None
     if "." in match[1]:
         return _share(number)
-    return Budget(bytes=int(number)) if number <= LARGEST else None
+    return Budget(bytes=int(number)) if number <= MAX_BYTES else None
 
 
 def _share(fraction: Fraction) -> Budget | None:

@@ -10,16 +10,16 @@ from planner.errors import BadRequest, Finding
 from planner.request.budget import Budget, parse_budget
 from planner.request.plan_request import DEFAULT_OVERHEAD, Request, parse_request
 
-MOST_BUDGETS = 64
+MAX_BUDGETS = 64
 #: Fields of a request that shape one report alone.
-ONE_REPORT = ("shapes", "return", "advise", "advise_checkpoints", "share_buffers", "gradient_events")
+SINGLE_REPORT_FIELDS = ("shapes", "return", "advise", "advise_checkpoints", "share_buffers", "gradient_events")
 #: A curve's goal is its budgets, and a fit's memory is in bytes.
-NOT_IN_A_CURVE = ("budget", "max_overhead", "fits", *ONE_REPORT)
-NOT_IN_A_FIT = ("fraction_of", *ONE_REPORT)
+NOT_IN_CURVE = ("budget", "max_overhead", "fits", *SINGLE_REPORT_FIELDS)
+NOT_IN_FIT = ("fraction_of", *SINGLE_REPORT_FIELDS)
 
 
 @dataclass(frozen=True, slots=True)
-class CurveAsked:
+class CurveRequest:
     """A curve to be made. `request` has no goal; `given` are the budgets as they were sent."""
 
     request: Request
@@ -28,7 +28,7 @@ class CurveAsked:
 
 
 @dataclass(frozen=True, slots=True)
-class FitAsked:
+class FitRequest:
     """A fit to be found. `request` has the memory as its goal."""
 
     request: Request
@@ -36,14 +36,14 @@ class FitAsked:
     grow: str  # "batch", "sequence" or the name of a dimension
 
 
-def parse_curve(fields: Mapping[str, Any], returns: Sequence[str] = ()) -> CurveAsked:
+def parse_curve(fields: Mapping[str, Any], returns: Sequence[str] = ()) -> CurveRequest:
     """The curve that `fields` ask for: those of a request, with `budgets` for its goal.
 
     The report of each point gets the sections `returns` besides the usual ones.
     Raises BadRequest with a finding per faulty field or budget, ten at most.
     """
-    findings = [_left_out(name) for name in NOT_IN_A_CURVE if name in fields]
-    others = {name: given for name, given in fields.items() if name != "budgets" and name not in NOT_IN_A_CURVE}
+    findings = [_left_out(name) for name in NOT_IN_CURVE if name in fields]
+    others = {name: given for name, given in fields.items() if name != "budgets" and name not in NOT_IN_CURVE}
     request = Request()
     try:
         request = parse_request(others)
@@ -54,11 +54,11 @@ def parse_curve(fields: Mapping[str, Any], returns: Sequence[str] = ()) -> Curve
     if findings:
         raise BadRequest(findings[:10])
     request = replace(request, returns=(*request.returns, *returns))
-    return CurveAsked(request, budgets, tuple(given or ()))
+    return CurveRequest(request, budgets, tuple(given or ()))
 
 
 def _left_out(name: str) -> Finding:
-    if name in NOT_IN_A_CURVE[:3]:
+    if name in NOT_IN_CURVE[:3]:
         return Finding("conflicting_goals", name, f"{name} beside budgets", "budgets alone", f"leave {name} out")
     return Finding(
         "unknown_field",
@@ -71,9 +71,9 @@ def _left_out(name: str) -> Finding:
 
 def _budgets(given: Any, findings: list[Finding]) -> tuple[Budget, ...]:
     """The budgets; what is wrong with them joins the findings."""
-    if not isinstance(given, (list, tuple)) or not 1 <= len(given) <= MOST_BUDGETS:
+    if not isinstance(given, (list, tuple)) or not 1 <= len(given) <= MAX_BUDGETS:
         found = f"{len(given)} budgets" if isinstance(given, (list, tuple)) else repr(given)[:80]
-        expected, remedy = f"a list of 1 to {MOST_BUDGETS} budgets", 'name them, such as ["90%", "50%", "8GiB"]'
+        expected, remedy = f"a list of 1 to {MAX_BUDGETS} budgets", 'name them, such as ["90%", "50%", "8GiB"]'
         findings.append(Finding("bad_budgets", "budgets", "nothing" if given is None else found, expected, remedy))
         return ()
     seen: dict[Budget, int] = {}
@@ -92,7 +92,7 @@ def _budgets(given: Any, findings: list[Finding]) -> tuple[Budget, ...]:
     return tuple(seen)
 
 
-def parse_fit(fields: Mapping[str, Any], returns: Sequence[str] = ()) -> FitAsked:
+def parse_fit(fields: Mapping[str, Any], returns: Sequence[str] = ()) -> FitRequest:
     """What `fields` ask for: those of a request, with `grow`, and `max_overhead` beside the memory.
 
     The report of its plan gets the sections `returns` besides the usual ones.
@@ -100,7 +100,7 @@ def parse_fit(fields: Mapping[str, Any], returns: Sequence[str] = ()) -> FitAske
     """
     findings = [
         Finding("unknown_field", name, f"{name}, which no fit has", "no such field", "leave it out, and ask for a plan")
-        for name in NOT_IN_A_FIT
+        for name in NOT_IN_FIT
         if name in fields
     ]
     own = {name: fields[name] for name in ("grow", "max_overhead") if name in fields}
@@ -114,14 +114,14 @@ def parse_fit(fields: Mapping[str, Any], returns: Sequence[str] = ()) -> FitAske
     except BadRequest as error:
         findings.extend(error.findings)
     try:
-        request = parse_request({k: v for k, v in fields.items() if k not in own and k not in NOT_IN_A_FIT})
+        request = parse_request({k: v for k, v in fields.items() if k not in own and k not in NOT_IN_FIT})
     except BadRequest as error:
         findings.extend(error.findings)
     findings += _faults(fields, request, grow)
     if findings:
         raise BadRequest(findings[:10])
     request = replace(request, returns=(*request.returns, *returns))
-    return FitAsked(request, DEFAULT_OVERHEAD if most is None else most, grow)
+    return FitRequest(request, DEFAULT_OVERHEAD if most is None else most, grow)
 
 
 def _faults(fields: Mapping[str, Any], request: Request, grow: Any) -> list[Finding]:

@@ -9,17 +9,19 @@ from typing import Any
 
 from planner.errors import BadRequest, Finding
 
-MOST_FINDINGS = 10
-LONGEST_SEARCH = 24 * 3600.0
+MAX_FINDINGS = 10
+MAX_SEARCH_SECONDS = 24 * 3600.0
 Parser = Callable[[Any, str], Any]  # (what was given, its path) -> its value; raises BadRequest
 
 
-def parsed(given: Mapping[str, Any], parsers: Mapping[str, Parser], findings: list[Finding], path: str = "") -> Any:
+def parse_fields(
+    given: Mapping[str, Any], parsers: Mapping[str, Parser], findings: list[Finding], path: str = ""
+) -> Any:
     """The values of the fields that are right; what is wrong with the others joins the findings."""
     found = {}
     for name, value in given.items():
         if name not in parsers:
-            findings.append(unknown(f"{path}{name}", name, parsers))
+            findings.append(unknown_field(f"{path}{name}", name, parsers))
             continue
         try:
             found[name] = parsers[name](value, f"{path}{name}")
@@ -28,20 +30,20 @@ def parsed(given: Mapping[str, Any], parsers: Mapping[str, Parser], findings: li
     return found
 
 
-def unknown(path: str, name: str, parsers: Mapping[str, Parser]) -> Finding:
+def unknown_field(path: str, name: str, parsers: Mapping[str, Parser]) -> Finding:
     near = difflib.get_close_matches(str(name), parsers, 1)
     remedy = f"did you mean {near[0]!r}?" if near else "remove it"
     return Finding("unknown_field", path[:80], "a field nobody knows", "one of " + ", ".join(parsers), remedy)
 
 
-def bad(path: str, given: object, expected: str, remedy: str = "correct the value") -> BadRequest:
+def bad_field(path: str, given: object, expected: str, remedy: str = "correct the value") -> BadRequest:
     return BadRequest.one("bad_field", path, repr(given)[:80], expected, remedy)
 
 
-def whole(least: int, most: int = 2**63 - 1) -> Parser:
+def integer(least: int, most: int = 2**63 - 1) -> Parser:
     def parse(given: Any, path: str) -> int:
         if isinstance(given, bool) or not isinstance(given, int) or not least <= given <= most:
-            raise bad(path, given, f"a whole number from {least} to {most}")
+            raise bad_field(path, given, f"a whole number from {least} to {most}")
         return given
 
     return parse
@@ -49,10 +51,10 @@ def whole(least: int, most: int = 2**63 - 1) -> Parser:
 
 def seconds(given: Any, path: str) -> float:
     fine = isinstance(given, (int, float)) and not isinstance(given, bool) and math.isfinite(given)
-    if not fine or not 0 < given <= LONGEST_SEARCH:
-        raise bad(path, given, f"seconds above 0 and at most {LONGEST_SEARCH:.0f}")
+    if not fine or not 0 < given <= MAX_SEARCH_SECONDS:
+        raise bad_field(path, given, f"seconds above 0 and at most {MAX_SEARCH_SECONDS:.0f}")
     return float(given)
 
 
-def or_none(parse: Parser) -> Parser:
+def nullable(parse: Parser) -> Parser:
     return lambda given, path: None if given is None else parse(given, path)

@@ -8,17 +8,17 @@ from typing import Any
 
 from planner.errors import BadRequest, Finding
 
-WHOLE = re.compile("[0-9]{1,30}")
+DIGITS = re.compile("[0-9]{1,30}")
 
 
-def pairs(given: Sequence[str], flag: str, whole: bool) -> dict[str, Any]:
+def parse_named_lengths(given: Sequence[str], flag: str, whole: bool) -> dict[str, Any]:
     """Names with a length (`N=8`), or with a shape (`x=16x3`). Raises BadRequest with every faulty one."""
     findings, pairs = [], {}
     for text in given:
         # A name may hold "="; a shape never does.
         name, equals, value = text.rpartition("=")
         lengths = [value] if whole else value.split("x") if value else []
-        fine = equals and name and all(WHOLE.fullmatch(part) for part in lengths)
+        fine = equals and name and all(DIGITS.fullmatch(part) for part in lengths)
         if not fine:
             expected = "NAME=8" if whole else "NAME=16x3x224x224"
             findings.append(Finding("bad_flag", flag, repr(text)[:80], expected, "write the name, =, and the lengths"))

@@ -10,18 +10,18 @@ from typing import Any
 from planner.algorithms import PLANNERS
 from planner.errors import BadRequest, Finding
 from planner.request.budget import Budget, parse_budget, parse_fraction
-from planner.request.field_parsers import MOST_FINDINGS, Parser, bad, or_none, parsed, seconds, whole
+from planner.request.field_parsers import MAX_FINDINGS, Parser, bad_field, integer, nullable, parse_fields, seconds
 from planner.request.target_runtime import runtime_named
 
-RETURNS = ("plan", "timeline", "layout", "explain", "source", "graph")
+RETURNABLE = ("plan", "timeline", "layout", "explain", "source", "graph")
 DEFAULT_OVERHEAD = 0.1  # with neither budget nor overhead asked for
 
-MOST_SETS = 16
+MAX_SHAPE_SETS = 16
 LENGTH = re.compile("[0-9]{1,10}")
 
 
 @dataclass(frozen=True, slots=True)
-class ShapeSet:
+class InputShapes:
     """One set of input shapes: what it says beats the request's own `inputs`, `batch` and `dims`."""
 
     inputs: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
@@ -55,7 +55,7 @@ class Request:
     inputs: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     batch: int | None = None
     dims: Mapping[str, int] = field(default_factory=dict)
-    shapes: tuple[ShapeSet, ...] = ()  # one decision for all of them; none: the request's own shapes
+    shapes: tuple[InputShapes, ...] = ()  # one decision for all of them; none: the request's own shapes
     checkpoints: tuple[str, ...] = ()
     keep: tuple[str, ...] = ()
     recompute: tuple[str, ...] = ()
@@ -73,7 +73,7 @@ class Request:
     def lowest_peak(self) -> bool:
         return self.budget is not None and self.budget.bytes == 0
 
-    def under(self, shapes: ShapeSet) -> Request:
+    def under(self, shapes: InputShapes) -> Request:
         """The request about one set of shapes alone."""
         batch = self.batch if shapes.batch is None else shapes.batch
         inputs, dims = {**self.inputs, **shapes.inputs}, {**self.dims, **shapes.dims}
@@ -83,7 +83,7 @@ class Request:
 def parse_request(fields: Mapping[str, Any]) -> Request:
     """The request `fields` say. Raises BadRequest with a finding per faulty field, ten at most."""
     findings: list[Finding] = []
-    found = parsed(fields, PARSERS, findings)
+    found = parse_fields(fields, PARSERS, findings)
     goals = [name for name in ("budget", "max_overhead", "fits") if found.get(name) is not None]
     if len(goals) > 1:
         findings.append(
@@ -102,7 +102,7 @@ def parse_request(fields: Mapping[str, Any]) -> Request:
             if found.get(name)
         ]
     if findings:
-        raise BadRequest(findings[:MOST_FINDINGS])
+        raise BadRequest(findings[:MAX_FINDINGS])
     if "return" in found:
         found["returns"] = found.pop("return")
     return Request(**found, given=dict(fields))
@@ -111,7 +111,7 @@ def parse_request(fields: Mapping[str, Any]) -> Request:
 def _one_of(*choices: str) -> Parser:
     def parse(given: Any, name: str) -> str:
         if given not in choices or not isinstance(given, str):
-            raise bad(name, given, "one of " + ", ".join(choices))
+            raise bad_field(name, given, "one of " + ", ".join(choices))
         return given
 
     return parse
@@ -120,54 +120,58 @@ def _one_of(*choices: str) -> Parser:
 def _bytes(given: Any, name: str) -> int:
     budget = parse_budget(given, name)
     if budget.bytes is None:
-        raise bad(name, given, "bytes, not a share")
+        raise bad_field(name, given, "bytes, not a share")
     return budget.bytes
 
 
 def _names(given: Any, name: str) -> tuple[str, ...]:
     if not isinstance(given, (list, tuple)) or not all(isinstance(x, str) for x in given):
-        raise bad(name, given, "a list of value names")
+        raise bad_field(name, given, "a list of value names")
     return tuple(dict.fromkeys(given))
 
 
 def _returns(given: Any, name: str) -> tuple[str, ...]:
     names = _names([given] if isinstance(given, str) else given, name)
-    if unknown := [x for x in names if x not in RETURNS]:
-        raise bad(name, unknown, "any of " + ", ".join(RETURNS))
+    if unknown := [x for x in names if x not in RETURNABLE]:
+        raise bad_field(name, unknown, "any of " + ", ".join(RETURNABLE))
     return names
 
 
 def _shapes(given: Any, name: str) -> dict[str, tuple[int, ...]]:
     if not isinstance(given, Mapping):
-        raise bad(name, given, 'a mapping such as {"x": [16, 3, 224, 224]}')
+        raise bad_field(name, given, 'a mapping such as {"x": [16, 3, 224, 224]}')
     shapes = {}
     for value, shape in given.items():
         if isinstance(shape, str) and all(LENGTH.fullmatch(n) for n in shape.split("x")):
             shape = [int(n) for n in shape.split("x")]
         if not isinstance(shape, (list, tuple)) or not all(_is_length(n) for n in shape):
-            raise bad(f"{name}.{value}", shape, 'lengths such as [16, 3, 224, 224] or "16x3x224x224"')
+            raise bad_field(f"{name}.{value}", shape, 'lengths such as [16, 3, 224, 224] or "16x3x224x224"')
         shapes[str(value)] = tuple(shape)
     return shapes
 
 
 def _dims(given: Any, name: str) -> dict[str, int]:
     if not isinstance(given, Mapping) or not all(_is_length(n) for n in given.values()):
-        raise bad(name, given, 'a mapping from dimension to length, such as {"N": 8}')
+        raise bad_field(name, given, 'a mapping from dimension to length, such as {"N": 8}')
     return {str(k): n for k, n in given.items()}
 
 
-def _shape_sets(given: Any, name: str) -> tuple[ShapeSet, ...]:
-    if not isinstance(given, (list, tuple)) or len(given) > MOST_SETS:
-        raise bad(name, given, f'a list of at most {MOST_SETS} sets such as {{"inputs": {{"x": [16, 128]}}}}')
+def _shape_sets(given: Any, name: str) -> tuple[InputShapes, ...]:
+    if not isinstance(given, (list, tuple)) or len(given) > MAX_SHAPE_SETS:
+        raise bad_field(
+            name, given, f'a list of at most {MAX_SHAPE_SETS} sets such as {{"inputs": {{"x": [16, 128]}}}}'
+        )
     findings: list[Finding] = []
     sets = []
     for place, entry in enumerate(given):
         if not isinstance(entry, Mapping) or not entry:
-            raise bad(f"{name}[{place}]", entry, "an object with inputs, batch or dims")
-        sets.append(parsed(entry, {n: PARSERS[n] for n in ("inputs", "batch", "dims")}, findings, f"{name}[{place}]."))
+            raise bad_field(f"{name}[{place}]", entry, "an object with inputs, batch or dims")
+        sets.append(
+            parse_fields(entry, {n: PARSERS[n] for n in ("inputs", "batch", "dims")}, findings, f"{name}[{place}].")
+        )
     if findings:
         raise BadRequest(findings)
-    return tuple(ShapeSet(**one) for one in sets)
+    return tuple(InputShapes(**one) for one in sets)
 
 
 def _is_length(n: Any) -> bool:
@@ -189,7 +193,7 @@ def _runtime(given: Any, name: str) -> str:
 
 def _object(given: Any, name: str) -> Mapping[str, Any]:
     if not isinstance(given, Mapping):
-        raise bad(name, given, "an object")
+        raise bad_field(name, given, "an object")
     return given
 
 
@@ -213,38 +217,38 @@ def _fits(given: Any, name: str) -> str | int:
 
 def _text(given: Any, name: str) -> str:
     if not isinstance(given, str) or not given:
-        raise bad(name, given, "a name")
+        raise bad_field(name, given, "a name")
     return given
 
 
 def _flag(given: Any, name: str) -> bool:
     if not isinstance(given, bool):
-        raise bad(name, given, "true or false")
+        raise bad_field(name, given, "true or false")
     return given
 
 
 PARSERS: dict[str, Parser] = {
-    "budget": or_none(parse_budget),
-    "max_overhead": or_none(parse_fraction),
-    "fits": or_none(_fits),
+    "budget": nullable(parse_budget),
+    "max_overhead": nullable(parse_fraction),
+    "fits": nullable(_fits),
     "fraction_of": _one_of("baseline", "reducible"),
     "counts": _one_of("everything", "activations"),
-    "order": or_none(_one_of("free", "given")),
-    "phases": or_none(_one_of("strict", "mixed")),
+    "order": nullable(_one_of("free", "given")),
+    "phases": nullable(_one_of("strict", "mixed")),
     "runtime": _runtime,
-    "recipe": or_none(_object),
+    "recipe": nullable(_object),
     "reserve": _bytes,
     "planner": _planner,
     "search_seconds": seconds,
-    "iterations": or_none(whole(1)),
-    "seed": whole(0),
+    "iterations": nullable(integer(1)),
+    "seed": integer(0),
     "device": _device,
     "differentiate": _differentiate,
-    "loss": or_none(_text),
-    "loss_chunks": whole(1, 256),
+    "loss": nullable(_text),
+    "loss_chunks": integer(1, 256),
     "fuse_attention": _flag,
     "inputs": _shapes,
-    "batch": or_none(whole(1, 2**31 - 1)),
+    "batch": nullable(integer(1, 2**31 - 1)),
     "dims": _dims,
     "shapes": _shape_sets,
     "checkpoints": _names,

@@ -17,7 +17,7 @@ class Runtime:
     name: str
     rounding_bytes: int  # every storage and workspace is rounded up to this
     takes_over: bool  # an output may be written over an input that dies
-    hands_out: bool  # forward outputs leave at the end of the forward phase and stay
+    returns_forward_outputs: bool  # forward outputs leave at the end of the forward phase and stay
     places: bool  # values lie at the addresses of a plan
     kernel_seconds: float  # added to every task: launch or dispatch
     source: str
@@ -34,12 +34,12 @@ RUNTIMES = {
     )
 }
 #: Runtimes that fuse kernels: their tasks are fused groups, which nothing here forms yet.
-FUSING = ("torch-inductor", "xla")
+FUSING_RUNTIMES = ("torch-inductor", "xla")
 
 
 def runtime_named(name: str) -> Runtime:
     """The runtime called `name`. Raises BadRequest listing those there are."""
     if name in RUNTIMES:
         return RUNTIMES[name]
-    fuses = f"{name!r}, which fuses kernels: its plans are not predicted yet" if name in FUSING else repr(name)
+    fuses = f"{name!r}, which fuses kernels: its plans are not predicted yet" if name in FUSING_RUNTIMES else repr(name)
     raise BadRequest.one("unknown_runtime", "runtime", fuses, "one of " + ", ".join(RUNTIMES), "name one of these")

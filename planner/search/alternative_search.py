@@ -15,30 +15,30 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from planner.problem import Problem, liveness
-from planner.problem.alternatives import resolved
+from planner.problem.alternatives import resolve_choices
 from planner.problem.monitor import Monitor
 from planner.problem.plan import Goal, Order, Score
 from planner.problem.recompute import base_order
 
-Vector = tuple[int, ...]
+ChoiceVector = tuple[int, ...]
 #: Steps down at most, moves measured a step, vectors the planners are run on.
-STEPS, MEASURED, TRIED = 400, 8, 12
+MAX_MOVES, MEASURED_PER_MOVE, MAX_PLANNED = 400, 8, 12
 #: Sets of groups that are moved to cheaper alternatives in the end.
-REFINED = 8
+MAX_REFINED = 8
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Chosen:
+class ChoiceResult:
     """An order under a vector of choices."""
 
     order: Order
     planner: str
-    choices: Vector
+    choices: ChoiceVector
     score: Score
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class VectorCost:
     """What the given order takes under a vector."""
 
     peak: int
@@ -46,38 +46,40 @@ class Measured:
 
 
 #: search(plain problem, goal, monitor) -> (order, planner's name)
-Search = Callable[[Problem, Goal, Monitor], tuple[Order, str]]
+SearchFunction = Callable[[Problem, Goal, Monitor], tuple[Order, str]]
 #: judge(problem, goal, order, choices) -> score
-Judge = Callable[[Problem, Goal, Order, Vector], Score]
+ScoreFunction = Callable[[Problem, Goal, Order, ChoiceVector], Score]
 
 
-def choose(problem: Problem, goal: Goal, monitor: Monitor, search: Search, judge: Judge) -> Chosen:
+def search_choices(
+    problem: Problem, goal: Goal, monitor: Monitor, search: SearchFunction, judge: ScoreFunction
+) -> ChoiceResult:
     """The best order over all alternatives that the time allows, at least what the first of each gives."""
-    return _Choosing(problem, goal, monitor, search, judge).best()
+    return _ChoiceSearch(problem, goal, monitor, search, judge).best()
 
 
-def goal_under(problem: Problem, goal: Goal, vector: Vector) -> Goal:
+def goal_for_choices(problem: Problem, goal: Goal, vector: ChoiceVector) -> Goal:
     """The goal with its overhead counted from what the first alternatives cost."""
     if goal.max_overhead is None:
         return goal
     limit = problem.cost.sum() * (1 + goal.max_overhead)
-    return replace(goal, max_overhead=float(limit / max(1, resolved(problem, vector).cost.sum()) - 1))
+    return replace(goal, max_overhead=float(limit / max(1, resolve_choices(problem, vector).cost.sum()) - 1))
 
 
-def moved(vector: Vector, groups: Collection[int], alternative: int) -> Vector:
+def with_alternative(vector: ChoiceVector, groups: Collection[int], alternative: int) -> ChoiceVector:
     """The vector with these groups at an alternative."""
     return tuple(alternative if group in groups else choice for group, choice in enumerate(vector))
 
 
-class _Choosing:
-    def __init__(self, problem: Problem, goal: Goal, monitor: Monitor, search: Search, judge: Judge):
+class _ChoiceSearch:
+    def __init__(self, problem: Problem, goal: Goal, monitor: Monitor, search: SearchFunction, judge: ScoreFunction):
         self.problem, self.goal, self.monitor = problem, goal, monitor
         self.search, self.judge = search, judge
         self.table, self.count = problem.choices, problem.choices.counts()
         self.first = np.cumsum(self.count) - self.count
         self.order = base_order(problem, goal.strict_phases)
         self.begin, self.end = self.spans()
-        self.seen: dict[Vector, Measured] = {}
+        self.seen: dict[ChoiceVector, VectorCost] = {}
 
     def spans(self) -> tuple[np.ndarray, np.ndarray]:
         """int64[m] each: the steps of the given order that write a buffer and that read it last under any choice."""
@@ -88,9 +90,9 @@ class _Choosing:
         np.maximum.at(end, table.reads.index, place[table.tasks.index[table.reads.row_of_entry()]])
         return begin, end
 
-    def best(self) -> Chosen:
+    def best(self) -> ChoiceResult:
         """The planners' best over the candidates."""
-        found: Chosen | None = None
+        found: ChoiceResult | None = None
         for vector in self.candidates():
             found = self.better(found, vector)
             if self.monitor.should_stop():
@@ -98,7 +100,7 @@ class _Choosing:
         assert found is not None  # the first of each group is always a candidate
         return self.refined(found)
 
-    def better(self, found: Chosen | None, vector: Vector) -> Chosen:
+    def better(self, found: ChoiceResult | None, vector: ChoiceVector) -> ChoiceResult:
         """What was found, or what the planners make of a vector where that is better."""
         here = self.planned(vector)
         if found is not None and found.score <= here.score:
@@ -106,9 +108,9 @@ class _Choosing:
         self.monitor.tell(here.order, here.score)
         return here
 
-    def refined(self, found: Chosen) -> Chosen:
+    def refined(self, found: ChoiceResult) -> ChoiceResult:
         """The best with groups at the cheapest alternatives with which the planners still do better, by bisection."""
-        for groups in self.together(found.choices)[:REFINED]:
+        for groups in self.together(found.choices)[:MAX_REFINED]:
             _, more = self.estimates(found.choices)
             ticks = more[self.first[groups[0]] : self.first[groups[0]] + self.count[groups[0]]]
             less = np.flatnonzero(ticks < ticks[found.choices[groups[0]]])
@@ -116,21 +118,21 @@ class _Choosing:
             low, high = 0, len(cheaper)
             while low < high and not self.monitor.should_stop():
                 middle, before = (low + high) // 2, found
-                found = self.better(found, moved(found.choices, groups, cheaper[middle]))
+                found = self.better(found, with_alternative(found.choices, groups, cheaper[middle]))
                 low, high = (low, middle) if found is not before else (middle + 1, high)
         return found
 
-    def planned(self, vector: Vector) -> Chosen:
+    def planned(self, vector: ChoiceVector) -> ChoiceResult:
         """What the planners make of one vector."""
-        plain, goal = resolved(self.problem, vector), goal_under(self.problem, self.goal, vector)
+        plain, goal = resolve_choices(self.problem, vector), goal_for_choices(self.problem, self.goal, vector)
         monitor = self.monitor.beside(lambda order: self.judge(self.problem, self.goal, order, vector))
         order, planner = self.search(plain, goal, monitor)
         self.monitor.spent(monitor)
-        return Chosen(order, planner, vector, self.judge(self.problem, self.goal, order, vector))
+        return ChoiceResult(order, planner, vector, self.judge(self.problem, self.goal, order, vector))
 
-    def candidates(self) -> Iterator[Vector]:
+    def candidates(self) -> Iterator[ChoiceVector]:
         """Vectors worth the planners' time, the most promising first, each once."""
-        start: Vector = (0,) * len(self.table)
+        start: ChoiceVector = (0,) * len(self.table)
         if self.goal.budget_bytes is not None and self.reaches(self.measured(start)):
             yield self.back(start)  # nothing has to be saved
             return
@@ -142,37 +144,37 @@ class _Choosing:
             at = fits.index(True) if any(fits) else len(path) - 1
         turned = self.back(path[at]) if fits[at] and self.goal.budget_bytes is not None else path[at]
         near = [turned, start, *path[at : max(0, at - 3) : -1], path[at // 2], *path[at + 1 : at + 2], path[-1]]
-        yield from list(dict.fromkeys([*near, *self.front()]))[:TRIED]
+        yield from list(dict.fromkeys([*near, *self.front()]))[:MAX_PLANNED]
 
-    def front(self) -> list[Vector]:
+    def front(self) -> list[ChoiceVector]:
         """Of all vectors measured those that none beats in both peak and cost, some of them, spread evenly."""
         rows = sorted((m.peak, m.cost, vector) for vector, m in self.seen.items())
         least = np.minimum.accumulate([cost for _, cost, _ in rows]).tolist()
         front = [row for i, row in enumerate(rows) if not i or row[1] < least[i - 1]]
-        return [vector for _, _, vector in front[:: max(1, len(front) // TRIED)]]
+        return [vector for _, _, vector in front[:: max(1, len(front) // MAX_PLANNED)]]
 
-    def reaches(self, measured: Measured) -> bool:
+    def reaches(self, measured: VectorCost) -> bool:
         """Whether the given order is already within what is asked."""
         if self.goal.budget_bytes is not None:
             return measured.peak <= self.goal.budget_bytes
         return self.affords(measured)
 
-    def affords(self, measured: Measured) -> bool:
+    def affords(self, measured: VectorCost) -> bool:
         """Whether that much time may be taken."""
         if self.goal.max_overhead is None:
             return True
         return measured.cost <= int(self.problem.cost.sum() * (1 + self.goal.max_overhead))
 
-    def measured(self, vector: Vector) -> Measured:
+    def measured(self, vector: ChoiceVector) -> VectorCost:
         if vector not in self.seen:
-            plain = resolved(self.problem, vector)
-            self.seen[vector] = Measured(liveness.peak(plain, self.order), liveness.cost(plain, self.order))
+            plain = resolve_choices(self.problem, vector)
+            self.seen[vector] = VectorCost(liveness.peak(plain, self.order), liveness.cost(plain, self.order))
         return self.seen[vector]
 
-    def down(self, vector: Vector) -> Iterator[Vector]:
+    def down(self, vector: ChoiceVector) -> Iterator[ChoiceVector]:
         """Vectors of falling peak, each by the move from the last that frees most per tick."""
         lowest = self.goal.budget_bytes
-        for _ in range(STEPS):
+        for _ in range(MAX_MOVES):
             now = self.measured(vector)
             if lowest is not None and now.peak <= lowest:
                 return
@@ -184,12 +186,12 @@ class _Choosing:
             yield vector
 
     @staticmethod
-    def price(now: Measured, there: Measured) -> tuple[float, int]:
+    def price(now: VectorCost, there: VectorCost) -> tuple[float, int]:
         """Ticks for each byte freed; what costs nothing goes first, by bytes."""
         more, freed = there.cost - now.cost, now.peak - there.peak
         return (more / freed if more > 0 else -1.0, -freed)
 
-    def moves(self, vector: Vector) -> list[Vector]:
+    def moves(self, vector: ChoiceVector) -> list[ChoiceVector]:
         """The few moves that free most at the peak step per tick, as far as sizes and workspaces tell."""
         freed, more = self.estimates(vector)
         groups = self.table.group
@@ -203,18 +205,18 @@ class _Choosing:
                 if gain > 0:
                     rows.append((-gain / max(price, 1), alternative, group_set))
         rows.sort()
-        return [moved(vector, groups, alternative) for _, alternative, groups in rows[:MEASURED]]
+        return [with_alternative(vector, groups, alternative) for _, alternative, groups in rows[:MEASURED_PER_MOVE]]
 
-    def together(self, vector: Vector) -> list[list[int]]:
+    def together(self, vector: ChoiceVector) -> list[list[int]]:
         """Sets of groups that move as one: each alone, and those of a kind that stand at the same alternative."""
         alike: dict[tuple[int, int], list[int]] = {}
         for group, kind in enumerate(self.table.kind.tolist()):
             alike.setdefault((kind, vector[group]), []).append(group)
         return [row for row in alike.values() if len(row) > 1] + [[group] for group in range(len(vector))]
 
-    def estimates(self, vector: Vector) -> tuple[np.ndarray, np.ndarray]:
+    def estimates(self, vector: ChoiceVector) -> tuple[np.ndarray, np.ndarray]:
         """int64[a] each: bytes an alternative frees at the peak step against the first of its group, and its ticks."""
-        table, plain = self.table, resolved(self.problem, vector)
+        table, plain = self.table, resolve_choices(self.problem, vector)
         profile = liveness.profile(plain, self.order, liveness.lifetimes(plain, self.order))
         step = int(np.argmax(profile)) if len(profile) else 0
         freed, more = np.zeros(len(table.group), np.int64), np.zeros(len(table.group), np.int64)
@@ -228,7 +230,7 @@ class _Choosing:
         np.add.at(more, table.tasks.row_of_entry(), table.cost - self.problem.cost[task])
         return freed, more
 
-    def back(self, vector: Vector) -> Vector:
+    def back(self, vector: ChoiceVector) -> ChoiceVector:
         """The vector with groups moved to cheaper alternatives while it still fits, the most ticks per byte first."""
         while not self.monitor.should_stop():
             now = self.measured(vector)
@@ -242,11 +244,11 @@ class _Choosing:
             _, vector = min(rows)
         return vector
 
-    def cheaper(self, vector: Vector) -> list[Vector]:
+    def cheaper(self, vector: ChoiceVector) -> list[ChoiceVector]:
         """The vector with one group at a cheaper alternative, for one group of each kind and place it stands at."""
         _, more = self.estimates(vector)
         alike = {(kind, vector[group]): group for group, kind in enumerate(self.table.kind.tolist())}
-        result: list[Vector] = []
+        result: list[ChoiceVector] = []
         for (_, now), group in alike.items():
             ticks = more[self.first[group] : self.first[group] + self.count[group]]
             less = np.flatnonzero(ticks < ticks[now]).tolist()

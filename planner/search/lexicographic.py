@@ -10,14 +10,14 @@ from planner.problem.monitor import Monitor
 from planner.problem.plan import Goal, Order, Score
 from planner.problem.recompute import base_order
 from planner.search import portfolio
-from planner.search.portfolio import Found
-from planner.search.time_slices import Arms
+from planner.search.portfolio import Candidate
+from planner.search.time_slices import TimeSlices
 
 #: Part of a search for the lowest peak that looks for the peak; the rest looks for less time at it.
-PEAK_PART = 0.75
+PEAK_SHARE = 0.75
 
 
-def search(problem: Problem, goal: Goal, planner: str, monitor: Monitor, seeds: Sequence[Found] = ()) -> Found:
+def search(problem: Problem, goal: Goal, planner: str, monitor: Monitor, seeds: Sequence[Candidate] = ()) -> Candidate:
     """The best `planner` finds for the goal, no worse than any of the seeds; see `portfolio.search`.
 
     A lowest peak is reached by many plans; of those the one that takes least time is looked for.
@@ -26,7 +26,7 @@ def search(problem: Problem, goal: Goal, planner: str, monitor: Monitor, seeds: 
         return portfolio.search(problem, goal, planner, monitor, seeds)
     if planner == "auto" and monitor.iterations is not None:
         return _in_rounds(problem, goal, monitor, seeds)
-    part = monitor.beside(monitor.judge, PEAK_PART)
+    part = monitor.beside(monitor.judge, PEAK_SHARE)
     part.on_progress = monitor.on_progress
     lowest = portfolio.search(problem, goal, planner, part, seeds)
     if goal.max_overhead is not None:
@@ -41,44 +41,48 @@ def search(problem: Problem, goal: Goal, planner: str, monitor: Monitor, seeds: 
     )
 
 
-def _within_the_time(problem: Problem, goal: Goal, found: Found) -> Found:
+def _within_the_time(problem: Problem, goal: Goal, found: Candidate) -> Candidate:
     """What was found, or the order as given where that takes longer than the goal allows: mirroring heeds no limit."""
-    score = portfolio.judge(problem, goal, found.order, found.choices)
+    score = portfolio.goal_score(problem, goal, found.order, found.choices)
     takes_longer = score.bytes_over_budget > score.peak_bytes
-    return Found(base_order(problem, goal.strict_phases), "as_given") if takes_longer else found
+    return Candidate(base_order(problem, goal.strict_phases), "as_given") if takes_longer else found
 
 
-def _in_rounds(problem: Problem, goal: Goal, monitor: Monitor, seeds: Sequence[Found]) -> Found:
+def _in_rounds(problem: Problem, goal: Goal, monitor: Monitor, seeds: Sequence[Candidate]) -> Candidate:
     """What "auto" finds with a limit on iterations: both searches have all of them."""
-    arms = Arms(monitor)
+    arms = TimeSlices(monitor)
     part = arms.part(monitor.judge, 1.0)
     part.on_progress = monitor.on_progress
-    lowest = portfolio.in_rounds(problem, goal, part, seeds, search)
+    lowest = portfolio.search_by_iterations(problem, goal, part, seeds, search)
     monitor.is_optimal = part.is_optimal
     found = lowest
-    if not (part.is_optimal or arms.are_over()):
+    if not (part.is_optimal or arms.is_over()):
         found = _cheapest_at_its_peak(
             problem,
             goal,
             arms.whole,
             lowest,
-            lambda within, rest: portfolio.improved(problem, within, lowest, Arms(rest)),
+            lambda within, rest: portfolio.improve(problem, within, lowest, TimeSlices(rest)),
         )
     arms.spent(part)
     return found
 
 
 def _cheapest_at_its_peak(
-    problem: Problem, goal: Goal, monitor: Monitor, lowest: Found, search_within: Callable[[Goal, Monitor], Found]
-) -> Found:
+    problem: Problem,
+    goal: Goal,
+    monitor: Monitor,
+    lowest: Candidate,
+    search_within: Callable[[Goal, Monitor], Candidate],
+) -> Candidate:
     """The plan, or one that peaks no higher and takes less time."""
-    score = portfolio.judge(problem, goal, lowest.order, lowest.choices)
+    score = portfolio.goal_score(problem, goal, lowest.order, lowest.choices)
     within = replace(goal, budget_bytes=score.peak_bytes, max_overhead=None)
 
     def judge(order: Order) -> Score:
-        return portfolio.judge(problem, within, order)
+        return portfolio.goal_score(problem, within, order)
 
     part = monitor.beside(judge)
     cheaper = search_within(within, part)
     monitor.spent(part)
-    return cheaper if portfolio.judge(problem, goal, cheaper.order, cheaper.choices) < score else lowest
+    return cheaper if portfolio.goal_score(problem, goal, cheaper.order, cheaper.choices) < score else lowest

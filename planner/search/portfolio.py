@@ -20,32 +20,34 @@ from planner.algorithms import PLANNERS, planner_named
 from planner.algorithms.exact import dijkstra
 from planner.bounds import held_at_end, largest_task
 from planner.problem import Problem, liveness
-from planner.problem.alternatives import relaxed, resolved
+from planner.problem.alternatives import relax_choices, resolve_choices
 from planner.problem.monitor import Monitor
 from planner.problem.plan import Goal, Order, Score
 from planner.problem.recompute import base_order
-from planner.search.alternative_search import choose, goal_under
-from planner.search.time_slices import Arms
+from planner.search.alternative_search import goal_for_choices, search_choices
+from planner.search.time_slices import TimeSlices
 
 #: Tried by `auto` in this order, the quickest to fit first, so that a stop always has something. They get this part of
 #: the search; what they find is improved by the others, each with a part of what is left.
-AUTO, AUTO_PART = ("as_given", "greedy", "mirror", "segments", "revolve"), 0.5
-IMPROVE = (("blocks", 0.4), ("moment", 0.5), ("anneal", 1.0))
+QUICK_PLANNERS, QUICK_SHARE = ("as_given", "greedy", "mirror", "segments", "revolve"), 0.5
+IMPROVERS = (("blocks", 0.4), ("moment", 0.5), ("anneal", 1.0))
 #: Of so few tasks, where nothing known fits or the lowest peak is asked for, a model is solved in the end. It is left
 #: time by the others.
-MOST_SOLVED, SOLVE, BEFORE = 100, ("cp_sat", 1.0), 0.7
+MAX_SOLVER_TASKS, SOLVER, SHARE_BEFORE_SOLVER = 100, ("cp_sat", 1.0), 0.7
 #: Where so many vectors of choices are all there are, `exact` may look at each, in this part of what is left: up to so
 #: many tasks before all others, which then have nothing to do.
-MOST_VECTORS, EXACT_PART, TINY = 64, 0.3, 16
+MAX_VECTORS, EXACT_SHARE, TINY_TASKS = 64, 0.3, 16
 #: With a limit on iterations these have all of them to themselves. Not those that solve a model, whose first node alone
 #: may take as long as all others together.
-ALONE = tuple(dict.fromkeys((*AUTO, "exact", *(name for name in PLANNERS if name not in ("milp", "cp_sat")))))
+STANDALONE_PLANNERS = tuple(
+    dict.fromkeys((*QUICK_PLANNERS, "exact", *(name for name in PLANNERS if name not in ("milp", "cp_sat"))))
+)
 #: Above so many tasks these are left out: one order of theirs takes too long to pay.
-MOST_TASKS, SLOW = 20_000, ("revolve", "moment", "anneal")
+MAX_SLOW_TASKS, SLOW_PLANNERS = 20_000, ("revolve", "moment", "anneal")
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class Candidate:
     order: Order
     planner: str
     choices: tuple[int, ...] = ()  # of the alternatives of `Problem.choices`
@@ -55,13 +57,13 @@ class Found:
 FIRST_ALTERNATIVES = ("as_given", "mirror")
 
 
-def judge(problem: Problem, goal: Goal, order: Order, choices: Sequence[int] = ()) -> Score:
+def goal_score(problem: Problem, goal: Goal, order: Order, choices: Sequence[int] = ()) -> Score:
     """The order's score under the goal; one that takes longer than `max_overhead` allows ranks last.
 
     An overhead counts from what the first alternatives cost.
     """
     budget = goal.budget_bytes or 0
-    score = liveness.score(resolved(problem, choices), order, budget)
+    score = liveness.score(resolve_choices(problem, choices), order, budget)
     if goal.max_overhead is None:
         return score
     limit = int(problem.cost.sum() * (1 + goal.max_overhead))
@@ -71,10 +73,10 @@ def judge(problem: Problem, goal: Goal, order: Order, choices: Sequence[int] = (
 
 
 def _judge_of(problem: Problem, goal: Goal, choices: Sequence[int]) -> Callable[[Order], Score]:
-    return lambda order: judge(problem, goal, order, choices)
+    return lambda order: goal_score(problem, goal, order, choices)
 
 
-def search(problem: Problem, goal: Goal, planner: str, monitor: Monitor, seeds: Sequence[Found] = ()) -> Found:
+def search(problem: Problem, goal: Goal, planner: str, monitor: Monitor, seeds: Sequence[Candidate] = ()) -> Candidate:
     """The best order `planner` finds, or for "auto" the best of all in the table, over all alternatives.
 
     `seeds` are orders that are legal under the goal, such as plans of the same problem at tighter budgets: what
@@ -82,96 +84,96 @@ def search(problem: Problem, goal: Goal, planner: str, monitor: Monitor, seeds: 
     A stop gives the best so far, which is at least the document's order.
     """
     if planner == "auto" and monitor.iterations is not None:
-        return in_rounds(problem, goal, monitor, seeds, _chosen)
-    known, arms = _best_of(problem, goal, seeds, monitor), Arms(monitor)
+        return search_by_iterations(problem, goal, monitor, seeds, _search_choices)
+    known, arms = _best_of(problem, goal, seeds, monitor), TimeSlices(monitor)
     if planner != "auto":
-        return _better(problem, goal, known, _chosen(problem, goal, planner, monitor))
-    if problem.tasks <= TINY:
-        known = _of_all(problem, goal, _or_as_given(problem, goal, known), arms)
+        return _better(problem, goal, known, _search_choices(problem, goal, planner, monitor))
+    if problem.tasks <= TINY_TASKS:
+        known = _exact_over_choices(problem, goal, _or_as_given(problem, goal, known), arms)
         if monitor.is_optimal:
             return known
-    part = arms.part(monitor.judge, AUTO_PART)
+    part = arms.part(monitor.judge, QUICK_SHARE)
     part.on_progress = monitor.on_progress
-    found = _better(problem, goal, known, _chosen(problem, goal, planner, part))
+    found = _better(problem, goal, known, _search_choices(problem, goal, planner, part))
     arms.spent(part)
-    if problem.tasks > TINY:
-        found = _of_all(problem, goal, found, arms)
-    return found if monitor.is_optimal else improved(problem, goal, found, arms)
+    if problem.tasks > TINY_TASKS:
+        found = _exact_over_choices(problem, goal, found, arms)
+    return found if monitor.is_optimal else improve(problem, goal, found, arms)
 
 
-def in_rounds(
-    problem: Problem, goal: Goal, monitor: Monitor, seeds: Sequence[Found], alone: Callable[..., Found]
-) -> Found:
+def search_by_iterations(
+    problem: Problem, goal: Goal, monitor: Monitor, seeds: Sequence[Candidate], alone: Callable[..., Candidate]
+) -> Candidate:
     """What "auto" finds with a limit on iterations; `alone(problem, goal, name, monitor)` is what one planner does.
 
     A budget that is out of reach is left to the few that are quick.
     """
-    found, arms = _or_as_given(problem, goal, _best_of(problem, goal, seeds, monitor)), Arms(monitor)
-    names = (*AUTO, "exact") if is_out_of_reach(problem, goal, monitor.least_peak) else ALONE
-    if problem.tasks <= TINY:
+    found, arms = _or_as_given(problem, goal, _best_of(problem, goal, seeds, monitor)), TimeSlices(monitor)
+    names = (*QUICK_PLANNERS, "exact") if is_infeasible(problem, goal, monitor.peak_bound) else STANDALONE_PLANNERS
+    if problem.tasks <= TINY_TASKS:
         names = ("exact", *names)
     for name in dict.fromkeys(names):
-        if name in SLOW and problem.tasks > MOST_TASKS:
+        if name in SLOW_PLANNERS and problem.tasks > MAX_SLOW_TASKS:
             continue
-        best = judge(problem, goal, found.order, found.choices)
-        if arms.are_over() or is_least(problem, goal, best, monitor):
+        best = goal_score(problem, goal, found.order, found.choices)
+        if arms.is_over() or is_proven_cheapest(problem, goal, best, monitor):
             return found
         if name == "exact":
-            found = _of_all(problem, goal, found, arms)
+            found = _exact_over_choices(problem, goal, found, arms)
             if monitor.is_optimal:
                 return found
         part = arms.part(monitor.judge, 1.0)
         part.on_progress = arms.told
         found = _better(problem, goal, alone(problem, goal, name, part), found)
         arms.spent(part)
-    return improved(problem, goal, found, arms)
+    return improve(problem, goal, found, arms)
 
 
-def _or_as_given(problem: Problem, goal: Goal, known: Found | None) -> Found:
+def _or_as_given(problem: Problem, goal: Goal, known: Candidate | None) -> Candidate:
     """What is known, or the document's order where that is as good."""
-    return _better(problem, goal, known, Found(base_order(problem, goal.strict_phases), "as_given"))
+    return _better(problem, goal, known, Candidate(base_order(problem, goal.strict_phases), "as_given"))
 
 
-def _best_of(problem: Problem, goal: Goal, seeds: Sequence[Found], monitor: Monitor) -> Found | None:
+def _best_of(problem: Problem, goal: Goal, seeds: Sequence[Candidate], monitor: Monitor) -> Candidate | None:
     """The best of the seeds, which whoever waits is told of; None when there are none."""
-    best: Found | None = None
+    best: Candidate | None = None
     for seed in seeds:
         best = _better(problem, goal, best, seed)
     if best is not None and monitor.on_progress is not None:
-        monitor.on_progress(best.order, judge(problem, goal, best.order, best.choices))
+        monitor.on_progress(best.order, goal_score(problem, goal, best.order, best.choices))
     return best
 
 
-def _better(problem: Problem, goal: Goal, known: Found | None, found: Found) -> Found:
+def _better(problem: Problem, goal: Goal, known: Candidate | None, found: Candidate) -> Candidate:
     """What was found, unless what is known scores better."""
     if known is None:
         return found
-    known_score = judge(problem, goal, known.order, known.choices)
-    return known if known_score < judge(problem, goal, found.order, found.choices) else found
+    known_score = goal_score(problem, goal, known.order, known.choices)
+    return known if known_score < goal_score(problem, goal, found.order, found.choices) else found
 
 
-def _of_all(problem: Problem, goal: Goal, found: Found, arms: Arms) -> Found:
+def _exact_over_choices(problem: Problem, goal: Goal, found: Candidate, arms: TimeSlices) -> Candidate:
     """What was found, or the best of all orders under all alternatives where those are few enough to look at."""
     counts, monitor = problem.choices.counts().tolist(), arms.monitor
-    best = judge(problem, goal, found.order, found.choices)
+    best = goal_score(problem, goal, found.order, found.choices)
     monitor.tell(found.order, best)
-    if is_least(problem, goal, best, monitor):
+    if is_proven_cheapest(problem, goal, best, monitor):
         monitor.is_optimal = True
         return found
-    if problem.tasks > dijkstra.MOST_TASKS or math.prod(counts) > MOST_VECTORS:
+    if problem.tasks > dijkstra.MAX_TASKS or math.prod(counts) > MAX_VECTORS:
         return found
     own, whole = found.choices or (0,) * len(counts), arms.part(monitor.judge, 1.0)
     vectors = sorted(itertools.product(*map(range, counts)), key=lambda vector: vector != own)
     for k, vector in enumerate(vectors):
-        columns = resolved(problem, vector)
+        columns = resolve_choices(problem, vector)
         if goal.budget_bytes and not best.bytes_over_budget and _once(columns) >= best.cost:
             continue
-        part = whole.beside(_judge_of(problem, goal, vector), EXACT_PART / (len(vectors) - k))
+        part = whole.beside(_judge_of(problem, goal, vector), EXACT_SHARE / (len(vectors) - k))
         part.offer(found.order if vector == own else base_order(columns, goal.strict_phases))
-        order = dijkstra.plan(columns, goal_under(problem, goal, vector), part)
+        order = dijkstra.plan(columns, goal_for_choices(problem, goal, vector), part)
         whole.spent(part)
-        if (score := judge(problem, goal, order, vector)) < best:
-            found, best = Found(order, "exact", vector), score
+        if (score := goal_score(problem, goal, order, vector)) < best:
+            found, best = Candidate(order, "exact", vector), score
             monitor.tell(order, score)
         if not part.is_optimal:
             break
@@ -181,22 +183,24 @@ def _of_all(problem: Problem, goal: Goal, found: Found, arms: Arms) -> Found:
     return found
 
 
-def improved(problem: Problem, goal: Goal, found: Found, arms: Arms) -> Found:
+def improve(problem: Problem, goal: Goal, found: Candidate, arms: TimeSlices) -> Candidate:
     """What was found, or what those who improve make of it where that is better."""
     monitor = arms.monitor
-    best = judge(problem, goal, found.order, found.choices)
+    best = goal_score(problem, goal, found.order, found.choices)
     monitor.tell(found.order, best)
-    if is_out_of_reach(problem, goal, monitor.least_peak):
+    if is_infeasible(problem, goal, monitor.peak_bound):
         return found
     choices = found.choices
-    columns, under = resolved(problem, choices), goal_under(problem, goal, choices)
-    solved = bool(best.bytes_over_budget) and problem.tasks <= MOST_SOLVED
-    for name, share in (*IMPROVE, SOLVE) if solved else IMPROVE:
-        if (name in SLOW and problem.tasks > MOST_TASKS) or is_least(problem, goal, best, monitor):
+    columns, under = resolve_choices(problem, choices), goal_for_choices(problem, goal, choices)
+    solved = bool(best.bytes_over_budget) and problem.tasks <= MAX_SOLVER_TASKS
+    for name, share in (*IMPROVERS, SOLVER) if solved else IMPROVERS:
+        if (name in SLOW_PLANNERS and problem.tasks > MAX_SLOW_TASKS) or is_proven_cheapest(
+            problem, goal, best, monitor
+        ):
             continue
-        if arms.are_over():
+        if arms.is_over():
             break
-        share = min(share, BEFORE) if solved and name != SOLVE[0] else share
+        share = min(share, SHARE_BEFORE_SOLVER) if solved and name != SOLVER[0] else share
         part = arms.part(_judge_of(problem, goal, choices), share)
         part.tell(found.order, best)
         part.on_progress = monitor.on_progress
@@ -204,16 +208,16 @@ def improved(problem: Problem, goal: Goal, found: Found, arms: Arms) -> Found:
         arms.spent(part)
         assert part.best is not None and part.best_score is not None
         if part.best_score < best:
-            found, best = Found(part.best, name, choices), part.best_score
+            found, best = Candidate(part.best, name, choices), part.best_score
             monitor.tell(found.order, best)
     return found
 
 
-def is_least(problem: Problem, goal: Goal, score: Score, monitor: Monitor) -> bool:
+def is_proven_cheapest(problem: Problem, goal: Goal, score: Score, monitor: Monitor) -> bool:
     """Whether no plan within the budget can take less time."""
     if not goal.budget_bytes or score.bytes_over_budget:
         return False
-    return score.cost <= max(_once(relaxed(problem)), monitor.least_cost)
+    return score.cost <= max(_once(relax_choices(problem)), monitor.cost_bound)
 
 
 def _once(problem: Problem) -> int:
@@ -221,44 +225,44 @@ def _once(problem: Problem) -> int:
     return int(problem.cost[~problem.optional].sum())
 
 
-def is_out_of_reach(problem: Problem, goal: Goal, least_peak: int = 0) -> bool:
+def is_infeasible(problem: Problem, goal: Goal, least_peak: int = 0) -> bool:
     """Whether one task alone, what is held in the end, or the bytes that a bound proves are more than the budget."""
     if not goal.budget_bytes:
         return False
-    least = relaxed(problem)
+    least = relax_choices(problem)
     return goal.budget_bytes < max(largest_task.bound(least).bytes, held_at_end.bound(least), least_peak)
 
 
-def _chosen(problem: Problem, goal: Goal, planner: str, monitor: Monitor) -> Found:
+def _search_choices(problem: Problem, goal: Goal, planner: str, monitor: Monitor) -> Candidate:
     """The best order under the alternatives that suit it."""
     if not len(problem.choices) or planner in FIRST_ALTERNATIVES:
-        return _search(resolved(problem), goal, planner, monitor)
+        return _search(resolve_choices(problem), goal, planner, monitor)
 
     def plain(columns: Problem, under: Goal, part: Monitor) -> tuple[Order, str]:
         found = _search(columns, under, planner, part)
         return found.order, found.planner
 
-    chosen = choose(problem, goal, monitor, plain, judge)
-    return Found(chosen.order, chosen.planner, chosen.choices)
+    chosen = search_choices(problem, goal, monitor, plain, goal_score)
+    return Candidate(chosen.order, chosen.planner, chosen.choices)
 
 
-def _search(problem: Problem, goal: Goal, planner: str, monitor: Monitor) -> Found:
+def _search(problem: Problem, goal: Goal, planner: str, monitor: Monitor) -> Candidate:
     """The same on plain columns."""
     if planner != "auto":
         order = planner_named(planner)(problem, goal, monitor)
         score = monitor.offer(order)
         if monitor.best is not None and monitor.best_score is not None and monitor.best_score < score:
             order = monitor.best  # what the search offered on its way was better
-        return Found(order, planner)
-    best = Found(np.arange(problem.tasks), "as_given")
-    for name in AUTO:
+        return Candidate(order, planner)
+    best = Candidate(np.arange(problem.tasks), "as_given")
+    for name in QUICK_PLANNERS:
         known = monitor.best_score
-        if known is not None and (monitor.cancelled or is_least(problem, goal, known, monitor)):
+        if known is not None and (monitor.cancelled or is_proven_cheapest(problem, goal, known, monitor)):
             break
-        if name in SLOW and problem.tasks > MOST_TASKS:
+        if name in SLOW_PLANNERS and problem.tasks > MAX_SLOW_TASKS:
             continue
         before = monitor.best_score
         monitor.offer(planner_named(name)(problem, goal, monitor))
         if monitor.best is not None and (before is None or monitor.best_score != before):
-            best = Found(monitor.best, name)
+            best = Candidate(monitor.best, name)
     return best

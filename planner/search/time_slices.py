@@ -8,7 +8,7 @@ from planner.problem.monitor import Monitor
 from planner.problem.plan import Order, Score
 
 
-class Arms:
+class TimeSlices:
     """Of a search by the clock each arm gets a share of what is left; of one by iterations each has all of them.
 
     The search counts what its arms took together, or the iterations of the one that took most.
@@ -30,7 +30,7 @@ class Arms:
         else:  # who asks once more whether to stop took no more than there was
             self.monitor.calls = max(self.monitor.calls, self.begin + min(part.calls, part.iterations))
 
-    def are_over(self) -> bool:
+    def is_over(self) -> bool:
         """Whether no further arm is to begin."""
         return self.monitor.should_stop() if self.by_clock else self.monitor.cancelled
 

@@ -33,7 +33,7 @@ NEVER, FORBID, DEVICE, TO_LAST_READ, RESIDENT = 1, 1, 0, 0, 3  # in the columns 
 Number = tuple[Any, ...]  # ("D", k, t), ("L", k, b) or ("A", j, k, t)
 
 
-class Refused(Exception):
+class CertificateRejected(Exception):
     """A claim is not proven."""
 
 
@@ -41,43 +41,43 @@ def verify(document: dict[str, Any]) -> list[str]:
     """What has been proven, in words, claim by claim. Raises Refused with the reason."""
     try:
         if document["format"] != FORMAT:
-            raise Refused(f"the format is {document['format']!r}, not {FORMAT}")
-        columns = _Columns(document["problem"])
+            raise CertificateRejected(f"the format is {document['format']!r}, not {FORMAT}")
+        columns = _ProblemColumns(document["problem"])
         return [_verified(columns, claim) for claim in document["claims"]]
     except (KeyError, IndexError, TypeError, ValueError, AttributeError, RecursionError) as error:
-        raise Refused(f"this is no certificate: {type(error).__name__}: {error}") from error
+        raise CertificateRejected(f"this is no certificate: {type(error).__name__}: {error}") from error
 
 
-def proven(problem: dict[str, Any], claim: dict[str, Any]) -> int:
+def proven_value(problem: dict[str, Any], claim: dict[str, Any]) -> int:
     """The largest value that the proof of the claim shows. Raises Refused."""
-    return _proven(_Columns(problem), claim)
+    return _proven(_ProblemColumns(problem), claim)
 
 
-def _proven(columns: _Columns, claim: dict[str, Any]) -> int:
+def _proven(columns: _ProblemColumns, claim: dict[str, Any]) -> int:
     if claim["of"] == "peak":
         return _least(columns, claim, None) if claim["moments"] else columns.held_at_end()
     if claim["of"] != "cost":
-        raise Refused(f"a bound of {claim['of']!r}; there are bounds of cost and of peak")
+        raise CertificateRejected(f"a bound of {claim['of']!r}; there are bounds of cost and of peak")
     once = int(sum(cost for cost, optional in zip(columns.cost, columns.optional, strict=True) if not optional))
     return once + (_least(columns, claim, _weight(claim["budget_bytes"])) if claim["moments"] else 0)
 
 
-def _least(columns: _Columns, claim: dict[str, Any], budget: int | None) -> int:
+def _least(columns: _ProblemColumns, claim: dict[str, Any], budget: int | None) -> int:
     """What the proof shows of its moments, or of whichever comes first."""
     tasks, proof = claim["moments"], claim["proof"]
     if "first_of" not in proof:
-        return _Moments(columns, claim, tasks).least(proof, budget)
+        return _StepProof(columns, claim, tasks).least(proof, budget)
     sides = zip(tasks, proof["first_of"], strict=True)
-    return min(_Moments(columns, claim, [w], tasks).least(side, budget) for w, side in sides)
+    return min(_StepProof(columns, claim, [w], tasks).least(side, budget) for w, side in sides)
 
 
-def _verified(columns: _Columns, claim: dict[str, Any]) -> str:
+def _verified(columns: _ProblemColumns, claim: dict[str, Any]) -> str:
     of, value, order, phases = claim["of"], claim["value"], claim["order"], claim["phases"]
     if order not in ("free", "given") or phases not in ("strict", "mixed"):
-        raise Refused("the order is free or given, phases are strict or mixed")
+        raise CertificateRejected("the order is free or given, phases are strict or mixed")
     under = f"order {order}, phases {phases}" + ("" if claim["repeats"] else ", every task once")
     if _weight(value) > (most := _proven(columns, claim)):
-        raise Refused(f"{value} is claimed, {most} is proven")
+        raise CertificateRejected(f"{value} is claimed, {most} is proven")
     if of == "peak":
         return f"no sequence peaks below {value} bytes ({under})"
     within = f" within {claim['budget_bytes']} bytes" if claim["moments"] else ""
@@ -86,11 +86,11 @@ def _verified(columns: _Columns, claim: dict[str, Any]) -> str:
 
 def _weight(value: Any) -> int:
     if type(value) is not int or value < 0:
-        raise Refused(f"{value!r} is no integer of at least 0")
+        raise CertificateRejected(f"{value!r} is no integer of at least 0")
     return value
 
 
-class _Columns:
+class _ProblemColumns:
     """The problem, as the least of what its alternatives need, and what follows from it."""
 
     def __init__(self, problem: dict[str, Any]):
@@ -173,18 +173,18 @@ class _Columns:
         return int(outputs + self.workspace[task] - min(by_output, sum(by_input.values())))
 
 
-class _Moments:
+class _StepProof:
     """The moments of a proof, and the sum of what it weighs. `undone`: tasks that have not run at any of them."""
 
-    def __init__(self, columns: _Columns, claim: dict[str, Any], moments: list[int], undone: Sequence[int] = ()):
+    def __init__(self, columns: _ProblemColumns, claim: dict[str, Any], moments: list[int], undone: Sequence[int] = ()):
         self.columns, self.moments, self.repeats, self.undone = columns, moments, claim["repeats"], undone
         self.order, self.phases, self.end = claim["order"], claim["phases"], len(moments)
         for w in self.moments:
             if not 0 <= w < columns.tasks or columns.optional[w]:
-                raise Refused(f"the moment of task {w}, which need not run")
+                raise CertificateRejected(f"the moment of task {w}, which need not run")
         for k in range(1, self.end):
             if self.done[k].get(self.moments[k - 1]) != 1 or self.done[k - 1].get(self.moments[k]) != 0:
-                raise Refused(f"task {self.moments[k - 1]} need not run before task {self.moments[k]}")
+                raise CertificateRejected(f"task {self.moments[k - 1]} need not run before task {self.moments[k]}")
 
     @cached_property
     def done(self) -> list[dict[int, int]]:
@@ -212,7 +212,9 @@ class _Moments:
             return min(self.least(side, budget, {**fixed, tuple(proof["branch"]): value}) for side, value in sides)
         price, parts = [_weight(y) for y in proof["price"]], 0 if budget is None else _weight(proof["parts"])
         if len(price) != self.end or not (per := sum(price) if budget is None else parts):
-            raise Refused("there is one price a moment, and not all of them and not the parts of a tick are 0")
+            raise CertificateRejected(
+                "there is one price a moment, and not all of them and not the parts of a tick are 0"
+            )
         self.sum: dict[Number, int] = {}
         total = 0
         for k, w in enumerate(self.moments):
@@ -224,7 +226,7 @@ class _Moments:
         self._limit(proof["windows"], parts)
         for k, t, u, y in proof.get("before", []):
             if t not in self.columns.precedence[1][u]:
-                raise Refused(f"task {t} need not run before task {u}")
+                raise CertificateRejected(f"task {t} need not run before task {u}")
             self._add(-_weight(y), "D", k, t)
             self._add(y, "D", k, u)
         for k, t, y in proof.get("stays", []):
@@ -242,10 +244,12 @@ class _Moments:
 
     def _weigh_window(self, j: int, k: int, window: dict[str, Any]) -> None:
         if not 0 <= j < k <= self.end:
-            raise Refused(f"window {j} to {k}: there are moments 0 to {self.end - 1}, and {self.end} is the end")
+            raise CertificateRejected(
+                f"window {j} to {k}: there are moments 0 to {self.end - 1}, and {self.end} is the end"
+            )
         for t, b, y in window.get("read", []):
             if b not in self.columns.reads[t]:
-                raise Refused(f"task {t} does not read buffer {b}")
+                raise CertificateRejected(f"task {t} does not read buffer {b}")
             self._there(j, k, b, _weight(y))
             self._add(y, "A", j, k, t)
         for b, y in window.get("carry", []):
@@ -260,14 +264,14 @@ class _Moments:
                 self._add(-y, "D", j, t)
         for inner, to, t, y in window.get("part", []):
             if not j <= inner < to <= k:
-                raise Refused(f"window {inner} to {to} is no part of {j} to {k}")
+                raise CertificateRejected(f"window {inner} to {to} is no part of {j} to {k}")
             self._add(-_weight(y), "A", j, k, t)
             self._add(y, "A", inner, to, t)
 
     def _there(self, j: int, k: int, b: int, weight: int) -> None:
         """L(j, b) and all that write b in the window, taken off."""
         if self.columns.hold[b] == RESIDENT:
-            raise Refused(f"buffer {b} is resident: it is there whoever writes it")
+            raise CertificateRejected(f"buffer {b} is resident: it is there whoever writes it")
         self._add(-weight, "L", j, b)
         for u in self.columns.writers[b]:
             self._add(-weight, "A", j, k, u)
@@ -291,13 +295,13 @@ class _Moments:
                         spent[k, t] = spent.get((k, t), 0) + y
         for (_, t), weight in spent.items():
             if weight > parts * self.columns.cost[t]:
-                raise Refused(f"repeats of task {t} are weighed with more than their cost")
+                raise CertificateRejected(f"repeats of task {t} are weighed with more than their cost")
 
     def _range(self, number: Number) -> tuple[int, int]:
         """What the number can be: 0, 1 or either. Raises Refused for one that there is not."""
         kind, *window, i = number
         if not 0 <= i < (len(self.columns.bytes) if kind == "L" else self.columns.tasks) or min(window) < 0:
-            raise Refused(f"number {number}, which there is not")
+            raise CertificateRejected(f"number {number}, which there is not")
         if kind == "A":
             before, after = (self.done[k].get(i) for k in window)
             if before == 0 and after == 1:
@@ -329,7 +333,7 @@ def main(path: str) -> int:
     try:
         for said in verify(document):
             print("accepted:", said)
-    except Refused as reason:
+    except CertificateRejected as reason:
         print("refused:", reason)
         return 1
     return 0

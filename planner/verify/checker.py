@@ -16,19 +16,19 @@ import numpy as np
 from planner.errors import IllegalPlan
 from planner.problem import DEVICE, RESIDENT, Csr, Problem
 from planner.problem.plan import Goal, Plan
-from planner.verify.order_rules import Names, check_order
-from planner.verify.replay import Walk
+from planner.verify.order_rules import DisplayNames, check_order
+from planner.verify.replay import Replay
 
-__all__ = ["Names", "check", "check_bytes", "check_layout", "check_lifetimes", "check_order"]
+__all__ = ["DisplayNames", "check", "check_bytes", "check_layout", "check_lifetimes", "check_order"]
 
 
-def check(problem: Problem, goal: Goal, plan: Plan, alignment: int = 1, names: Names | None = None) -> None:
+def check(problem: Problem, goal: Goal, plan: Plan, alignment: int = 1, names: DisplayNames | None = None) -> None:
     """Accept the plan or raise IllegalPlan: order, lifetimes, bytes, cost, score and layout."""
-    names = names or Names()
-    problem = chosen(problem, plan.choices)
+    names = names or DisplayNames()
+    problem = apply_choices(problem, plan.choices)
     order = [int(task) for task in plan.order.tolist()]
     check_order(problem, goal, order, names)
-    walk = Walk(problem, order)
+    walk = Replay(problem, order)
     check_bytes(problem, goal, plan, walk)
     check_lifetimes(plan, walk, names)
     if plan.offsets is None:
@@ -38,7 +38,7 @@ def check(problem: Problem, goal: Goal, plan: Plan, alignment: int = 1, names: N
     check_layout(problem, walk, plan.offsets.tolist(), plan.arena_bytes, alignment, names)
 
 
-def chosen(problem: Problem, choices: Sequence[int]) -> Problem:
+def apply_choices(problem: Problem, choices: Sequence[int]) -> Problem:
     """The columns under a vector of choices, by the rows of the table one after the other. Raises IllegalPlan."""
     table = problem.choices
     if not len(choices):
@@ -60,7 +60,7 @@ def chosen(problem: Problem, choices: Sequence[int]) -> Problem:
     return replace(problem, reads=Csr.of(reads), cost=ticks, workspace=held, size=sizes)
 
 
-def check_bytes(problem: Problem, goal: Goal, plan: Plan, walk: Walk) -> None:
+def check_bytes(problem: Problem, goal: Goal, plan: Plan, walk: Replay) -> None:
     """Accept the claimed step bytes, peak, cost and bytes over budget (0 where the goal has none)."""
     claimed = plan.step_bytes.tolist()
     if len(claimed) != len(walk.step_bytes):
@@ -81,13 +81,13 @@ def check_bytes(problem: Problem, goal: Goal, plan: Plan, walk: Walk) -> None:
         raise IllegalPlan(f"the plan is {over} bytes over budget where it says {plan.score.bytes_over_budget}")
 
 
-def check_lifetimes(plan: Plan, walk: Walk, names: Names) -> None:
+def check_lifetimes(plan: Plan, walk: Replay, names: DisplayNames) -> None:
     """Accept the claimed instances, or raise at the first that differs."""
     lives = plan.lifetimes
     claimed = [
         column.tolist() for column in (lives.buffer, lives.writer_step, lives.start, lives.stop, lives.taken_from)
     ]
-    found = [walk.buffer, walk.written, walk.start, walk.stop, walk.took]
+    found = [walk.buffer, walk.written, walk.start, walk.stop, walk.taken_from]
     for column in claimed:
         if len(column) != len(walk.buffer):
             raise IllegalPlan(f"{len(column)} instances are claimed where the order makes {len(walk.buffer)}")
@@ -113,7 +113,7 @@ def check_lifetimes(plan: Plan, walk: Walk, names: Names) -> None:
 
 
 def check_layout(
-    problem: Problem, walk: Walk, offsets: list[int], arena_bytes: int, alignment: int, names: Names
+    problem: Problem, walk: Replay, offsets: list[int], arena_bytes: int, alignment: int, names: DisplayNames
 ) -> None:
     """Accept offsets under which no two live things share a byte, save along a takeover."""
     rows, steps = len(walk.buffer), len(walk.order)
@@ -122,7 +122,7 @@ def check_layout(
     begin: list[list[int]] = [[] for _ in range(steps + 1)]
     end: list[list[int]] = [[] for _ in range(steps + 1)]
     size = [int(problem.size[buffer]) if problem.space[buffer] == DEVICE else 0 for buffer in walk.buffer]
-    for row, (start, stop, source) in enumerate(zip(walk.start, walk.stop, walk.took, strict=True)):
+    for row, (start, stop, source) in enumerate(zip(walk.start, walk.stop, walk.taken_from, strict=True)):
         if source >= 0 and size[row]:
             if offsets[row] != offsets[source]:
                 raise IllegalPlan(

@@ -16,16 +16,16 @@ Name = Callable[[int], str]
 
 
 @dataclass(frozen=True, slots=True)
-class Names:
+class DisplayNames:
     """How messages call tasks and buffers; numbers when nobody knows better."""
 
     task: Name = lambda task: f"task {task}"
     buffer: Name = lambda buffer: f"buffer {buffer}"
 
 
-def check_order(problem: Problem, goal: Goal, order: list[int], names: Names | None = None) -> None:
+def check_order(problem: Problem, goal: Goal, order: list[int], names: DisplayNames | None = None) -> None:
     """Accept a sequence that may run, or raise IllegalPlan with the step that may not."""
-    names = names or Names()
+    names = names or DisplayNames()
     first: dict[int, int] = {}
     tasks = problem.tasks
     for step, task in enumerate(order):
@@ -51,7 +51,7 @@ def check_order(problem: Problem, goal: Goal, order: list[int], names: Names | N
         _check_given(order, first, names)
 
 
-def _check_reads(problem: Problem, order: list[int], writes: list[list[int]], names: Names) -> None:
+def _check_reads(problem: Problem, order: list[int], writes: list[list[int]], names: DisplayNames) -> None:
     needs = problem.reads.lists()
     for task, buffer in _pairs(problem.shape_reads):
         needs[task].append(buffer)
@@ -68,7 +68,7 @@ def _check_reads(problem: Problem, order: list[int], writes: list[list[int]], na
         there.update(writes[task])
 
 
-def _check_producers(order: list[int], writes: list[list[int]], names: Names) -> None:
+def _check_producers(order: list[int], writes: list[list[int]], names: DisplayNames) -> None:
     """The first writer of a buffer by number is its producer and runs before the others do."""
     producer: dict[int, int] = {}
     others: dict[int, list[int]] = {}  # task -> buffers that it writes and an earlier task produces
@@ -87,7 +87,7 @@ def _check_producers(order: list[int], writes: list[list[int]], names: Names) ->
         ran.add(task)
 
 
-def _check_after(problem: Problem, first: dict[int, int], last: dict[int, int], names: Names) -> None:
+def _check_after(problem: Problem, first: dict[int, int], last: dict[int, int], names: DisplayNames) -> None:
     for a, b in _pairs(problem.after_every):
         if a in last and b in first and last[a] >= first[b]:
             raise IllegalPlan(
@@ -102,7 +102,7 @@ def _check_after(problem: Problem, first: dict[int, int], last: dict[int, int], 
             )
 
 
-def _check_phases(problem: Problem, order: list[int], first: dict[int, int], names: Names) -> None:
+def _check_phases(problem: Problem, order: list[int], first: dict[int, int], names: DisplayNames) -> None:
     phase = problem.phase.tolist()
     last_first = [-1, -1, -1]  # the last step that runs a task of the phase for the first time
     for task, step in first.items():
@@ -123,7 +123,7 @@ def _pairs(rows: Csr) -> Iterator[tuple[int, int]]:
             yield row, entry
 
 
-def _check_given(order: list[int], first: dict[int, int], names: Names) -> None:
+def _check_given(order: list[int], first: dict[int, int], names: DisplayNames) -> None:
     highest = -1
     for step, task in enumerate(order):
         if first[task] != step:

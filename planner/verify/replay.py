@@ -12,7 +12,7 @@ from itertools import accumulate
 from planner.problem import DEVICE, HANDED_OUT, RESIDENT, TO_THE_END, Problem
 
 
-class Walk:
+class Replay:
     """A legal order walked once: a column entry for each copy, and the bytes of each step."""
 
     def __init__(self, problem: Problem, order: list[int]) -> None:
@@ -29,7 +29,7 @@ class Walk:
         self.written = [-1] * len(self.buffer)  # step; -1: there from the start
         self.last_read = [-1] * len(self.buffer)  # step; `written` when nobody reads it
         self.held = [False] * len(self.buffer)  # to the end
-        self.took = [-1] * len(self.buffer)  # the copy whose storage it lies in; -1: none
+        self.taken_from = [-1] * len(self.buffer)  # the copy whose storage it lies in; -1: none
         self._walk(first)
         self.start, self.stop = self._spans()
         self._count()
@@ -131,7 +131,7 @@ class Walk:
             taken = 0
             if dying and may_take[task]:
                 self._take_over(outputs, dying, wanted, size)
-                taken = sum([device[copy] for copy in outputs if self.took[copy] >= 0])
+                taken = sum([device[copy] for copy in outputs if self.taken_from[copy] >= 0])
             self.step_bytes.append(live - taken + workspace[task])
             for copy in dying:
                 live -= device[copy]
@@ -149,5 +149,5 @@ class Walk:
                 continue
             for source in wanted.get(buffer, []):
                 if source in free and 0 < size[buffer] <= size[source] and space[buffer] == space[source]:
-                    self.took[copy] = free.pop(source)
+                    self.taken_from[copy] = free.pop(source)
                     break

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Any
 
-from app.solver.child_tasks import TASKS, Tell
+from app.solver.child_tasks import TASKS, SendMessage
 from app.solver.child_tasks import main as real_main
 
 #: Longer than any test: who waits so long was not stopped.
@@ -30,7 +30,7 @@ class Held:
         TASKS[task] = functools.partial(self.run, TASKS[task])
         real_main(pipe, task, memory_bytes)
 
-    def run(self, task: Any, payload: Mapping[str, Any], tell: Tell, stop: threading.Event) -> Any:
+    def run(self, task: Any, payload: Mapping[str, Any], tell: SendMessage, stop: threading.Event) -> Any:
         def told(message: Mapping[str, Any]) -> None:
             tell(message)
             progress = message["progress"]

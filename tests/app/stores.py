@@ -10,7 +10,7 @@ from typing import Any
 from app.jobs import repository
 from app.jobs.interface import Operation
 from app.settings import Settings
-from app.store.records import keep_graph
+from app.store.records import save_graph
 from app.store.store import Store
 
 
@@ -64,14 +64,14 @@ def solved(order: Any = "plan", budget: str = "50%", planner: str = "greedy", **
 
 def opened(data: Path, **settings: Any) -> Store:
     """A store with one graph, to serve."""
-    store = Store.to_serve(Settings(data=data, **settings))
-    keep_graph(store, graph_read())
+    store = Store.open_for_serving(Settings(data=data, **settings))
+    save_graph(store, graph_read())
     return store
 
 
 def add(store: Store, operation: Operation) -> Operation:
     """The operation as a row that is in no queue."""
-    return repository.add(store, operation, 1, 100, lambda connection: None)
+    return repository.submit(store, operation, 1, 100, lambda connection: None)
 
 
 GRAPH_ID = graph_read()["id"]

@@ -8,18 +8,18 @@ from pathlib import Path
 import pytest
 
 from app import atomic_files
-from app.atomic_files import CannotWrite, create_whole, remove_parts, write_whole
+from app.atomic_files import CannotWrite, create_atomic, remove_partial_files, write_atomic
 
 
 def test_writing_replaces_the_content_and_leaves_nothing_else(tmp_path: Path) -> None:
-    write_whole(tmp_path / "a", b"old")
-    write_whole(tmp_path / "a", b"new")
+    write_atomic(tmp_path / "a", b"old")
+    write_atomic(tmp_path / "a", b"new")
     assert [(p.name, p.read_bytes()) for p in tmp_path.iterdir()] == [("a", b"new")]
 
 
 def test_creating_leaves_what_is_there(tmp_path: Path) -> None:
-    assert create_whole(tmp_path / "a", b"first")
-    assert not create_whole(tmp_path / "a", b"second")
+    assert create_atomic(tmp_path / "a", b"first")
+    assert not create_atomic(tmp_path / "a", b"second")
     assert (tmp_path / "a").read_bytes() == b"first"
     assert len(list(tmp_path.iterdir())) == 1
 
@@ -43,33 +43,33 @@ def test_a_write_that_fails_halfway_leaves_no_part(tmp_path: Path, monkeypatch: 
 
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(CannotWrite, match="No space left"):
-        write_whole(tmp_path / "a", b"new")
+        write_atomic(tmp_path / "a", b"new")
     assert [(p.name, p.read_bytes()) for p in tmp_path.iterdir()] == [("a", b"old")]
 
 
 def test_a_missing_folder_is_named_with_the_remedy(tmp_path: Path) -> None:
     with pytest.raises(CannotWrite, match="make the folder first"):
-        write_whole(tmp_path / "no" / "a", b"")
+        write_atomic(tmp_path / "no" / "a", b"")
 
 
 def test_parts_of_a_killed_process_are_removed(tmp_path: Path) -> None:
     (tmp_path / "deep").mkdir()
     (tmp_path / "deep" / ".a.1234.part").write_bytes(b"half")
     (tmp_path / "a").write_bytes(b"whole")
-    assert remove_parts(tmp_path) == 1
+    assert remove_partial_files(tmp_path) == 1
     assert [p.name for p in tmp_path.rglob("*") if p.is_file()] == ["a"]
 
 
 def test_a_device_or_a_pipe_is_written_to_and_stays(tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
-    atomic_files.writable(pipe)
+    atomic_files.check_writable(pipe)
     reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
     try:
-        write_whole(pipe, b"plan")
+        write_atomic(pipe, b"plan")
         assert os.read(reader, 9) == b"plan"
     finally:
         os.close(reader)
     assert pipe.is_fifo()
     with pytest.raises(CannotWrite, match="No space left on device"):
-        write_whole(Path("/dev/full"), b"x")
+        write_atomic(Path("/dev/full"), b"x")

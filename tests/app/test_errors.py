@@ -6,7 +6,7 @@ import ast
 import re
 from pathlib import Path
 
-from app.errors import TABLE
+from app.errors import ERROR_TABLE
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -25,7 +25,7 @@ def codes_in(source: str) -> set[str]:
 
 
 def test_every_code_is_on_the_service_page_or_among_those_of_graphs() -> None:
-    told = {row.code for row in TABLE} | {"method_not_allowed", "refused"}
+    told = {row.code for row in ERROR_TABLE} | {"method_not_allowed", "refused"}
     told |= set().union(*(codes_in(path.read_text()) for path in (ROOT / "app").rglob("*.py")))
     of_graphs = set(re.findall(r"^\| `([a-z_]+)` \|", (ROOT / "docs" / "errors.md").read_text(), re.MULTILINE))
     page = (ROOT / "docs" / "service.md").read_text()

@@ -60,7 +60,7 @@ class Served:
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     """Sixty plans of three models, one of which has markup for a name."""
     data = tmp_path_factory.mktemp("browsed")
-    store = Store.to_serve(Settings(data=data))
+    store = Store.open_for_serving(Settings(data=data))
     fill(store, 60, ("resnet50", MARKUP, "lstm"))
     store.close()
     running = Served(data)

@@ -11,7 +11,7 @@ import httpx2
 import pytest
 
 from app.api.main import create_app
-from app.pages.assets import address
+from app.pages.assets import asset_url
 from app.settings import Settings
 from bench import generators
 from planner.report import saved_report
@@ -274,7 +274,7 @@ def test_pure_functions_of_the_pictures(opened: Any) -> None:
             pixel: pixelOf("rgb(1, 2, 3)"), mixed: mixed(pixelOf("rgb(0,0,0)"), pixelOf("rgb(200,100,0)"), 0.5),
           };
         }""",
-        [address(f"js/{name}.js") for name in ("spans", "scale", "raster")],
+        [asset_url(f"js/{name}.js") for name in ("spans", "scale", "raster")],
     )
     assert found["faults"] == []
     assert found["painted"] == [12, 13, 14, 22, 23, 24]  # rows from above: bytes 1 to 3 of 4 are rows 1 and 2
@@ -340,7 +340,7 @@ def test_a_drawing_is_in_rows_and_says_what_it_leaves_out(opened: Any) -> None:
           const some = drawn(nodes, edges, (n) => n === 30, 5);
           return { faults, all: drawn(nodes, edges, () => false, 50).length, some };
         }""",
-        address("js/drawing.js"),
+        asset_url("js/drawing.js"),
     )
     assert found == {"faults": [], "all": 50, "some": [0, 1, 29, 30, 31]}
 
@@ -351,6 +351,6 @@ def test_holders_of_the_peak_have_names_before_the_graph_is_read(opened: Any) ->
           const { heldAtPeak } = await import(at), held = heldAtPeak([{value: "a", bytes: 3}], [1, 3]);
           return [held(0), held(1)];
         }""",
-        address("js/timeline.js"),
+        asset_url("js/timeline.js"),
     )
     assert held == [None, {"count": 1, "rows": [{"name": "a", "bytes": 3, "note": ""}]}]

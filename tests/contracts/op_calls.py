@@ -14,7 +14,7 @@ from graph.autodiff.differentiate import differentiate
 from graph.builder.builder import Builder
 from graph.execution.interpreter import execute
 from graph.ir import ABSENT, Graph, Role
-from graph.ops.registry.registry import Call, call_of
+from graph.ops.registry.registry import Call, make_call
 from tests.contracts.gradient_examples import EXAMPLES, Example
 from tests.contracts.op_examples import MORE
 from tests.contracts.test_every_gradient import built, targets_of
@@ -68,5 +68,5 @@ def _uses_of(graph: Graph, given: dict[str, np.ndarray]) -> list[Use]:
     found = []
     for node in graph.nodes:
         arrays = tuple(None if v == ABSENT else values[graph.values[v].name] for v in node.inputs)
-        found.append(Use(replace(call_of(graph, node), stream=node.stream or node.name), arrays))
+        found.append(Use(replace(make_call(graph, node), stream=node.stream or node.name), arrays))
     return found

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from graph.autodiff.differentiate import differentiate
-from graph.autodiff.gradients.registry import RULES, UNDIFFERENTIABLE
+from graph.autodiff.gradients.registry import GRADIENT_RULES, NON_DIFFERENTIABLE
 from graph.builder.builder import Builder
 from graph.errors import BadGraph
-from graph.ir import ABSENT, FLOATS, Graph, Phase, Role
+from graph.ir import ABSENT, FLOAT_DTYPES, Graph, Phase, Role
 from graph.ops.registry.onnx_fallback import numpy_dtype, schema_of, type_of_array
 from tests.contracts.gradient_examples import EXAMPLES, Example
 from tests.graph.evaluate import evaluate
@@ -37,7 +37,7 @@ def built(example: Example, dtype: str = "") -> tuple[Graph, dict[str, np.ndarra
     outputs = builder.node(example.op, ids, name="node", outputs=slots, attributes=attributes)
     for i, v in enumerate(outputs):
         type = builder.values[v].type if v != ABSENT else None
-        if type is not None and type.dtype in FLOATS:
+        if type is not None and type.dtype in FLOAT_DTYPES:
             builder.value(f"d{i}", type, Role.INPUT)
             chance = np.random.default_rng(i)
             given[f"d{i}"] = chance.uniform(-1, 1, type.shape).astype(numpy_dtype(type.dtype))
@@ -113,11 +113,11 @@ def test_a_gradient_keeps_its_dtype(example: Example, dtype: str):
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=str)
 def test_a_gradient_reads_what_the_op_table_says(example: Example):
-    from graph.ops.registry import known
+    from graph.ops.registry import find_op
 
     graph, given = built(example)
     step = differentiate(graph, targets_of(graph, given)[0], head_gradients={})
-    record = known(example.op)
+    record = find_op(example.op)
     assert record is not None
     forward = step.nodes[0]
     several = is_variadic(example.op)  # the table names the first of a variadic input
@@ -138,8 +138,8 @@ REFUSING = {"remat::RNNGrad", "remat::GRUGrad", "remat::LSTMGrad"}
 
 
 def test_every_rule_has_an_example():
-    assert set(RULES) - REFUSING == {example.op for example in EXAMPLES}
+    assert set(GRADIENT_RULES) - REFUSING == {example.op for example in EXAMPLES}
 
 
 def test_an_op_has_a_rule_or_ends_the_path_but_not_both():
-    assert not set(RULES) & UNDIFFERENTIABLE
+    assert not set(GRADIENT_RULES) & NON_DIFFERENTIABLE

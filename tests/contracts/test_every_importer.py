@@ -12,27 +12,33 @@ import pytest
 from bench.paddle_program import transformer
 from graph.errors import BadGraph
 from graph.formats.readers import READERS, importer_of, load
-from graph.formats.shared.protobuf import as_text
+from graph.formats.shared.protobuf import message_to_text
 from graph.formats.writers import WRITERS, dump
 from graph.ir import Graph
-from graph.limits import Limits, Shapes
+from graph.limits import Limits, ShapeOverrides
 from graph.transforms.structural_equality import difference
 from tests.graph.formats.caffe2.nets import LSTM_SHAPES, lstm
 from tests.graph.formats.mxnet.symbols import lenet
 from tests.graph.formats.mxnet.test_reader import _document
 from tests.graph.formats.paddle.test_reader import _pir
 
-BATCH = Shapes(batch=4)
+BATCH = ShapeOverrides(batch=4)
 #: Format -> files of it, with the shapes they leave open.
-FILES: dict[str, list[tuple[bytes, Shapes]]] = {
-    "native": [(json.dumps(_document()).encode(), Shapes())],
+FILES: dict[str, list[tuple[bytes, ShapeOverrides]]] = {
+    "native": [(json.dumps(_document()).encode(), ShapeOverrides())],
     "onnx": [
-        ((Path(__file__).parents[1] / "models" / "gpt.onnx").read_bytes(), Shapes(dims={"batch": 2, "sequence": 8}))
+        (
+            (Path(__file__).parents[1] / "models" / "gpt.onnx").read_bytes(),
+            ShapeOverrides(dims={"batch": 2, "sequence": 8}),
+        )
     ],
     "mxnet": [(lenet(), BATCH), (lenet("param"), BATCH)],
-    "caffe2": [(lstm().SerializeToString(), Shapes(inputs=LSTM_SHAPES)), (as_text(lstm()), Shapes(inputs=LSTM_SHAPES))],
+    "caffe2": [
+        (lstm().SerializeToString(), ShapeOverrides(inputs=LSTM_SHAPES)),
+        (message_to_text(lstm()), ShapeOverrides(inputs=LSTM_SHAPES)),
+    ],
     "paddle": [
-        (transformer(blocks=1, batch=2, tokens=8, width=8, heads=2, words=16), Shapes()),
+        (transformer(blocks=1, batch=2, tokens=8, width=8, heads=2, words=16), ShapeOverrides()),
         (json.dumps(_pir()).encode(), BATCH),
     ],
 }

@@ -9,15 +9,15 @@ from functools import cache
 import numpy as np
 import pytest
 
-from graph.analysis.aliasing import is_view, storage_roots, takeovers_of, views_of
+from graph.analysis.aliasing import inplace_candidates, is_view, storage_roots, views_of
 from graph.autodiff.differentiate import differentiate
-from graph.autodiff.gradients.registry import RULES
+from graph.autodiff.gradients.registry import GRADIENT_RULES
 from graph.builder.builder import Builder
 from graph.builder.emit import Emit
 from graph.errors import CannotExecute
 from graph.execution.interpreter import execute
-from graph.ir import ABSENT, FLOATS, Effect, Phase, Role
-from graph.ops.registry import Call, all_ops, infer, known, run, work
+from graph.ir import ABSENT, FLOAT_DTYPES, Effect, Phase, Role
+from graph.ops.registry import Call, all_ops, find_op, infer, run, work
 from graph.ops.registry import onnx_fallback as standard
 from graph.ops.registry.onnx_fallback import numpy_dtype, type_of_array
 from tests.contracts.gradient_examples import EXAMPLES
@@ -88,7 +88,7 @@ def assert_close(found: Sequence[np.ndarray | None], expected: Sequence[np.ndarr
         if a is None or b is None:
             continue
         assert type_of_array(a) == type_of_array(b), (str(use), i)
-        if type_of_array(a).dtype in FLOATS and a.size:
+        if type_of_array(a).dtype in FLOAT_DTYPES and a.size:
             wide_a, wide_b = a.astype(np.float64), b.astype(np.float64)
             finite = np.isfinite(wide_b)
             np.testing.assert_array_equal(wide_a[~finite], wide_b[~finite], str(use))
@@ -202,7 +202,7 @@ def test_an_output_takes_over_only_what_it_fits_element_for_element(op: str):
     for use in uses_of(op):
         graph = graph_of(use)
         node = graph.nodes[0]
-        for output, source in takeovers_of(graph, node):
+        for output, source in inplace_candidates(graph, node):
             made, taken = graph.values[node.outputs[output]], graph.values[node.inputs[source]]
             assert made.nbytes <= taken.nbytes
             assert made.type is not None and taken.type is not None
@@ -291,13 +291,13 @@ def test_an_op_shaped_by_data_keeps_its_declaration_where_it_may(op: str):
 
 def test_an_op_nobody_knows_keeps_what_is_declared():
     declared = (type_of_array(np.zeros((2, 3), np.float32)),)
-    assert known("acme::Fold") is None
+    assert find_op("acme::Fold") is None
     assert infer(Call("acme::Fold", {"a": 1}, declared, declared, (True,))) == declared
     with pytest.raises(CannotExecute, match="acme::Fold"):
         run(Call("acme::Fold", {}, declared, declared, (True,)), np.zeros((2, 3), numpy_dtype("float32")))
 
 
-@pytest.mark.parametrize("op", sorted(set(RULES) & set(ALL_OPS)))
+@pytest.mark.parametrize("op", sorted(set(GRADIENT_RULES) & set(ALL_OPS)))
 def test_a_gradient_reads_all_that_the_table_lists_and_nothing_else(op: str):
     """Over all examples together, since what one reads may depend on its attributes."""
     read: set[str] = set()

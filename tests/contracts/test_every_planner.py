@@ -14,7 +14,7 @@ from planner.errors import BadRequest
 from planner.problem import RESIDENT, Problem, liveness
 from planner.problem.monitor import Monitor
 from planner.problem.plan import Goal, Order, Plan
-from planner.search.portfolio import judge
+from planner.search.portfolio import goal_score
 from planner.verify.checker import check
 from tests.planner.drawn import drawn, problem_of
 from tests.planner.random_problems import random_problem, training_problem
@@ -24,7 +24,7 @@ EVERY = pytest.mark.parametrize("name", PLANNERS)
 
 def planned(name: str, problem: Problem, goal: Goal) -> Plan:
     """The planner's plan, accepted by the checker."""
-    monitor = Monitor(lambda order: judge(problem, goal, order), iterations=goal.iterations or 50)
+    monitor = Monitor(lambda order: goal_score(problem, goal, order), iterations=goal.iterations or 50)
     order = planner_named(name)(problem, goal, monitor)
     lives = liveness.lifetimes(problem, order)
     score = liveness.score(problem, order, goal.budget_bytes or 0)
@@ -111,7 +111,7 @@ def test_no_plan_peaks_below_the_largest_task(name):
 def test_a_stopped_planner_gives_a_legal_plan(name):
     problem = training_problem(random.Random(16), 6)
     goal = Goal(0)
-    monitor = Monitor(lambda order: judge(problem, goal, order))
+    monitor = Monitor(lambda order: goal_score(problem, goal, order))
     monitor.cancel()
     order = planner_named(name)(problem, goal, monitor)
     lives = liveness.lifetimes(problem, order)

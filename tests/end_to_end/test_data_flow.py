@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from graph.buffer_sharing.shared_program import shared_document
-from graph.buffer_sharing.sharing import shared
+from graph.buffer_sharing.sharing import share_buffers
 from graph.formats.readers import load
 from graph.transforms.structural_equality import difference
 from planner.pipeline.solve import solve
@@ -23,5 +23,5 @@ def test_rewritten_graphs_have_the_data_flow_of_their_source(planner: str, seed:
     graph = random_graph(random.Random(seed), 16) if seed else load(msgspec.json.encode(chain(9)))
     outcome = solve(graph, parse_request({"budget": "60%", "planner": planner, "search_seconds": 1}))
     assert difference(outcome.source, outcome.graph, repeats=True) is None
-    document = shared_document(outcome.graph, shared(outcome.graph).names)
+    document = shared_document(outcome.graph, share_buffers(outcome.graph).names)
     assert difference(outcome.graph, load(msgspec.json.encode(document))) is None

@@ -7,13 +7,13 @@ import pytest
 
 from bench.paddle_program import MESHES, transformer
 from graph.execution.interpreter import execute
-from graph.formats.paddle.recompute import RULES, recompute_pass
+from graph.formats.paddle.recompute import SEGMENT_BUILDERS, recompute_pass
 from graph.formats.readers import load
 from graph.ir import Graph, Phase
 from graph.training.device_mesh import check_mesh
 from graph.training.random_seeds import with_seeds
-from graph.training.recompute_segments import Rerun, run_again
-from graph.training.segments import Statistics
+from graph.training.recompute_segments import RecomputedGraph, recompute_segments
+from graph.training.segments import ForwardPath
 from graph.training.step import training_step
 from graph.transforms.structural_equality import difference
 from planner.pipeline.solve import solve
@@ -29,26 +29,26 @@ def training() -> Graph:
 
 
 @pytest.fixture(scope="module")
-def found(training: Graph) -> Rerun:
+def found(training: Graph) -> RecomputedGraph:
     return recompute_pass(training, "loss", list(training.annotations["checkpoints"]))
 
 
 def test_each_checkpoint_ends_a_segment(training: Graph) -> None:
-    statistics = Statistics.of(training, [training.value_named("loss")])
-    for build in RULES.values():
+    statistics = ForwardPath.of(training, [training.value_named("loss")])
+    for build in SEGMENT_BUILDERS.values():
         segments = build(statistics, CHECKPOINTS, "error")
         assert len(segments.ranges) == 4
         ends = [training.values[v].name for _, end in segments.ranges for v in statistics.node(end - 1).writes]
         assert set(CHECKPOINTS) <= set(ends)
 
 
-def test_copies_have_the_names_and_annotations_of_their_segments(training: Graph, found: Rerun) -> None:
+def test_copies_have_the_names_and_annotations_of_their_segments(training: Graph, found: RecomputedGraph) -> None:
     check_mesh(found.graph)
     values = {value.name: value for value in found.graph.values}
-    statistics = Statistics.of(training, [training.value_named("loss")])
+    statistics = ForwardPath.of(training, [training.value_named("loss")])
     names = {
         training.values[v].name: 3 - k
-        for k, segment in enumerate(RULES["pass"](statistics, CHECKPOINTS, "error").ranges)
+        for k, segment in enumerate(SEGMENT_BUILDERS["pass"](statistics, CHECKPOINTS, "error").ranges)
         for position in range(*segment)
         for v in statistics.node(position).writes
     }
@@ -63,17 +63,17 @@ def test_copies_have_the_names_and_annotations_of_their_segments(training: Graph
     assert not set(found.renamed) & set(found.held) and set(CHECKPOINTS) <= set(found.held)
 
 
-def test_seeds_are_held_and_masks_drawn_again(training: Graph, found: Rerun) -> None:
+def test_seeds_are_held_and_masks_drawn_again(training: Graph, found: RecomputedGraph) -> None:
     seeds = [training.values[v].name for node in training.nodes if node.op == "remat::Seed" for v in node.writes]
     assert len(seeds) >= 4 and set(seeds) <= set(found.held)
     masks = {training.values[node.outputs[1]].name for node in training.nodes if node.op == "remat::SeededDropout"}
     assert masks & found.renamed.keys()
 
 
-def test_losses_with_without_and_partly_with_recomputation_are_equal(training: Graph, found: Rerun) -> None:
+def test_losses_with_without_and_partly_with_recomputation_are_equal(training: Graph, found: RecomputedGraph) -> None:
     plain = execute(training, seed=1)
     partly = recompute_pass(training, "loss", CHECKPOINTS[1::2])
-    ours = run_again(training, "loss", CHECKPOINTS)
+    ours = recompute_segments(training, "loss", CHECKPOINTS)
     for graph in (found.graph, partly.graph, ours.graph):
         assert difference(training, graph, repeats=True) is None
         ran = execute(graph, seed=1)

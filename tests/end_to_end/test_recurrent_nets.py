@@ -15,7 +15,7 @@ from graph.formats.caffe2.ops import CAFFE2
 from graph.formats.native.writer import document
 from graph.formats.readers import load
 from graph.ir import Graph, Phase, Role, TensorType
-from graph.recurrent import add_recurrent, add_unrolled, recomputed, recurrence_of, recurrences
+from graph.recurrent import add_recurrent, add_unrolled, describe_recurrence, describe_recurrences, recompute_values
 from planner.pipeline.progress import Outcome
 from planner.pipeline.solve import solve
 from planner.report.saved_report import verify
@@ -79,7 +79,7 @@ def planned(graph: Graph, **fields: Any) -> Outcome:
 def test_an_lstm_written_out_over_time_and_with_its_gates_made_again_has_the_same_numbers_in_less_memory():
     written_out = differentiate(with_loss(long_lstm(), unrolled=True), ["loss"])
     over_time = differentiate(with_loss(long_lstm()), ["loss"])
-    again = recomputed(over_time, "rnn", ["gates_0"])
+    again = recompute_values(over_time, "rnn", ["gates_0"])
     plain, scanned, rerun = map(outputs_by_owner, (written_out, over_time, again))
     for name, array in plain.items():
         np.testing.assert_allclose(scanned[name], array, rtol=3e-5, atol=1e-6, err_msg=name)
@@ -90,8 +90,8 @@ def test_an_lstm_written_out_over_time_and_with_its_gates_made_again_has_the_sam
 
 @pytest.mark.parametrize("listed", [[], ["gates_0"], ["gates_0", "hidden_0", "cell_0"]])
 def test_the_bytes_held_per_step_are_those_an_execution_holds_between_forward_and_backward(listed):
-    graph = recomputed(differentiate(with_loss(long_lstm()), ["loss"]), "rnn", listed)
-    told = recurrence_of(graph, "rnn")
+    graph = recompute_values(differentiate(with_loss(long_lstm()), ["loss"]), "rnn", listed)
+    told = describe_recurrence(graph, "rnn")
     assert told.backward is not None
     per_step = {held.name: held.bytes_per_step for held in told.backward.held}
     states, gates = ROWS * SIZE * 4, ROWS * 4 * SIZE * 4
@@ -99,7 +99,7 @@ def test_the_bytes_held_per_step_are_those_an_execution_holds_between_forward_an
     # Between the Scans nothing else is alive but what is there from the start and a few values of one step's size.
     steps = execute(graph).step_bytes
     edge = next(n for n, node in enumerate(graph.nodes) if node.phase is Phase.BACKWARD)
-    without = recomputed(differentiate(with_loss(lstm(steps=1, rows=ROWS, size=SIZE)), ["loss"]), "rnn", listed)
+    without = recompute_values(differentiate(with_loss(lstm(steps=1, rows=ROWS, size=SIZE)), ["loss"]), "rnn", listed)
     one = execute(without).step_bytes
     start, start_of_one = (sum(v.nbytes for v in g.values if v.role is not Role.ACTIVATION) for g in (graph, without))
     assert steps[edge] - start == one[edge] - start_of_one + (STEPS - 1) * told.held_bytes // STEPS
@@ -120,7 +120,7 @@ def test_parts_of_a_net_are_run_again_to_a_budget(share):
 
 def test_what_is_made_again_inside_a_step_can_be_listed_in_a_request():
     outcome = planned(with_loss(long_lstm()), planner="as_given", recompute=["gates_0"], budget="100%")
-    back = recurrence_of(outcome.source, "rnn").backward
+    back = describe_recurrence(outcome.source, "rnn").backward
     assert back is not None and back.made_again == ("gates_0",)
     held = planned(with_loss(long_lstm()), planner="as_given", budget="100%").report["baseline"]["peak_bytes"]
     assert outcome.report["baseline"]["peak_bytes"] < held
@@ -134,7 +134,7 @@ def test_a_list_made_with_the_net_is_followed():
     (loss,) = builder.node("ReduceMean", [found["hidden_0_all"]], outputs=["loss"], attributes={"keepdims": 0})
     outcome = planned(builder.build([loss]), planner="recurrent", max_overhead="50%")
     for name in (node.name for node in outcome.source.nodes if node.op == "Scan" and node.phase is Phase.FORWARD):
-        back = recurrence_of(outcome.source, name).backward
+        back = describe_recurrence(outcome.source, name).backward
         assert back is not None and "gates_0" not in [held.name for held in back.held]
 
 
@@ -151,7 +151,7 @@ def test_a_net_travels_as_a_document_with_its_links():
 
     graph = differentiate(with_loss(long_lstm()), ["loss"])
     again = load(json.dumps(document(graph)).encode())
-    assert recurrence_of(again, "rnn").as_dict() == recurrence_of(graph, "rnn").as_dict()
+    assert describe_recurrence(again, "rnn").as_dict() == describe_recurrence(graph, "rnn").as_dict()
 
 
 @pytest.mark.parametrize(("op", "gates"), [("LSTM", 4), ("GRU", 3), ("RNN", 1)])
@@ -178,7 +178,7 @@ def test_a_caffe2_file_with_a_recompute_list_is_followed_and_holds_what_is_told(
     asked = {"loss": "s", "inputs": shapes, "planner": "recurrent", "max_overhead": "0%", "return": ["plan", "source"]}
     outcome = solve(model, parse_request(asked | {"iterations": 20, "execute": "yes"}))
     assert outcome.report["executed"]["status"] == "equal"
-    nets = [net for net in recurrences(outcome.source) if net.backward is not None]
+    nets = [net for net in describe_recurrences(outcome.source) if net.backward is not None]
     held = {each.name for net in nets if net.backward is not None for each in net.backward.held}
     assert ("gates" in held) == ("gates" not in listed)
     assert not held & set(listed.split())

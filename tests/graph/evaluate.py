@@ -8,7 +8,7 @@ import numpy as np
 
 from graph.ir import ABSENT, Graph
 from graph.ops.registry import run
-from graph.ops.registry.registry import call_of
+from graph.ops.registry.registry import make_call
 
 
 def evaluate(graph: Graph, given: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -21,7 +21,7 @@ def evaluate(graph: Graph, given: Mapping[str, np.ndarray]) -> dict[str, np.ndar
             arrays[v] = value.data
     for node in graph.nodes:
         inputs = [None if v == ABSENT else arrays[v] for v in node.inputs]
-        results = run(call_of(graph, node), *inputs)
+        results = run(make_call(graph, node), *inputs)
         for v, result in zip(node.outputs, results, strict=False):
             if v != ABSENT:
                 type = graph.values[v].type

@@ -9,37 +9,41 @@ import pytest
 from graph import cancellation
 from graph.autodiff.differentiate import differentiate
 from graph.execution.interpreter import execute
-from graph.execution.sample_inputs import drawn
+from graph.execution.sample_inputs import sample_arrays
 from graph.formats.readers import load
 from tests.graph.stopping import document, set_event
 
 
 def test_checks_pass_until_the_event_and_then_the_spare_ones() -> None:
     stop = threading.Event()
-    with cancellation.heeding(stop, spare=2):
+    with cancellation.cancellation_scope(stop, spare=2):
         for _ in range(9):
-            cancellation.check()
+            cancellation.check_cancelled()
         stop.set()
-        cancellation.check()
-        cancellation.check()
-        with pytest.raises(cancellation.Stopped):
-            cancellation.check()
-    cancellation.check()  # nothing is heeded here
+        cancellation.check_cancelled()
+        cancellation.check_cancelled()
+        with pytest.raises(cancellation.CancellationError):
+            cancellation.check_cancelled()
+    cancellation.check_cancelled()  # nothing is heeded here
 
 
 def test_none_leaves_what_was_heeded_before() -> None:
-    with cancellation.heeding(set_event()), cancellation.heeding(None), pytest.raises(cancellation.Stopped):
-        cancellation.check()
+    with (
+        cancellation.cancellation_scope(set_event()),
+        cancellation.cancellation_scope(None),
+        pytest.raises(cancellation.CancellationError),
+    ):
+        cancellation.check_cancelled()
 
 
 def test_a_thread_heeds_only_what_it_was_told_to() -> None:
     heard: list[bool] = []
 
     def other() -> None:
-        cancellation.check()
+        cancellation.check_cancelled()
         heard.append(False)
 
-    with cancellation.heeding(set_event()):
+    with cancellation.cancellation_scope(set_event()):
         thread = threading.Thread(target=other)
         thread.start()
         thread.join()
@@ -52,16 +56,16 @@ def test_what_is_good_as_it_is_stays_so_when_a_stop_comes_first() -> None:
     def bettered(n: int) -> int:
         if n == 7:
             stop.set()
-        cancellation.check()
+        cancellation.check_cancelled()
         return n + 1
 
-    assert cancellation.unless_stopped(stop, bettered, 1) == 2
-    assert cancellation.unless_stopped(stop, bettered, 7) == 7
-    assert cancellation.unless_stopped(stop, bettered, 1) == 1
+    assert cancellation.unless_cancelled(stop, bettered, 1) == 2
+    assert cancellation.unless_cancelled(stop, bettered, 7) == 7
+    assert cancellation.unless_cancelled(stop, bettered, 1) == 1
 
 
 def test_reading_hears_a_stop() -> None:
-    with cancellation.heeding(set_event()), pytest.raises(cancellation.Stopped):
+    with cancellation.cancellation_scope(set_event()), pytest.raises(cancellation.CancellationError):
         load(document(3))
 
 
@@ -74,7 +78,7 @@ def test_differentiation_hears_a_stop_at_the_next_node() -> None:
         stop.set()
 
     graph = load(document(20))
-    with cancellation.heeding(stop), pytest.raises(cancellation.Stopped):
+    with cancellation.cancellation_scope(stop), pytest.raises(cancellation.CancellationError):
         differentiate(graph, ["loss"], callbacks=[told])
     assert asked and len(asked) < 10
 
@@ -87,7 +91,7 @@ def test_a_run_hears_a_stop_at_the_next_node() -> None:
         stop.set()
 
     graph = load(document(3))
-    fed = {graph.values[v].name: array for v, array in drawn(graph, 0).items()}
-    with cancellation.heeding(stop), pytest.raises(cancellation.Stopped):
+    fed = {graph.values[v].name: array for v, array in sample_arrays(graph, 0).items()}
+    with cancellation.cancellation_scope(stop), pytest.raises(cancellation.CancellationError):
         execute(graph, fed, watch=watch)
     assert ran == [0]

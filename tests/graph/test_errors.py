@@ -6,7 +6,7 @@ import ast
 import re
 from pathlib import Path
 
-from graph.errors import MOST_FINDINGS, BadGraph, Finding, Findings, quoted
+from graph.errors import MAX_FINDINGS, BadGraph, Finding, Findings, quoted
 
 ROOT = Path(__file__).parent.parent.parent
 ROOMS = ("graph", "planner")
@@ -57,7 +57,7 @@ def test_findings_beyond_ten_are_counted() -> None:
     try:
         findings.settle()
     except BadGraph as error:
-        assert len(error.findings) == MOST_FINDINGS and error.left_out == 3
+        assert len(error.findings) == MAX_FINDINGS and error.left_out == 3
         assert "... and 3 more" in str(error)
 
 

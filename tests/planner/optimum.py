@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 
 from planner.problem import DEVICE, FORBID, HANDED_OUT, NEVER, RESIDENT, SAME_ORDER, TO_LAST_READ, Problem
 from planner.problem.plan import Goal
-from planner.verify.checker import chosen
+from planner.verify.checker import apply_choices
 
 #: Tasks that ran; buffers whose newest copy is there; those handed out that were written again since. Sets are the
 #: bits of a number: the members are those that are 1.
@@ -60,7 +60,7 @@ def variants(problem: Problem) -> Iterator[tuple[Problem, int]]:
     must = [t for t in range(problem.tasks) if not problem.optional[t]]
     may = [t for t in range(problem.tasks) if problem.optional[t]]
     for vector in itertools.product(*(range(count) for count in problem.choices.counts().tolist())):
-        plain = chosen(problem, vector)
+        plain = apply_choices(problem, vector)
         for count in range(len(may) + 1):
             for more in itertools.combinations(may, count):
                 yield plain, mask([*must, *more])

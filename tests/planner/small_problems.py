@@ -21,11 +21,11 @@ from planner.bounds import (
 )
 from planner.bounds import multi_step_lp as several
 from planner.problem import Problem
-from planner.problem.alternatives import relaxed
+from planner.problem.alternatives import relax_choices
 from planner.problem.monitor import Monitor
 from planner.problem.plan import Goal, Score
 from planner.search import lexicographic
-from planner.search.portfolio import Found, judge
+from planner.search.portfolio import Candidate, goal_score
 from tests.contracts.test_every_planner import is_runnable
 from tests.planner.problem.test_alternatives import with_random_choices
 from tests.planner.random_problems import random_problem, returning_problem, training_problem
@@ -63,7 +63,7 @@ def modes(rng: random.Random) -> list[Goal]:
 def budgets(best: list[tuple[int, int]]) -> Iterator[tuple[int, Score]]:
     """All budgets between which the answer changes, each with the best score; 0 for the lowest peak.
 
-    `best` are the (ticks, peak) that no other beat, the cheapest first.
+    `best_cuts` are the (ticks, peak) that no other beat, the cheapest first.
     """
     for at, (ticks, peak) in enumerate(best):
         for budget in {peak, best[at - 1][1] - 1 if at else peak + 1}:
@@ -76,11 +76,11 @@ def budgets(best: list[tuple[int, int]]) -> Iterator[tuple[int, Score]]:
     yield 0, Score(peak, ticks, peak)
 
 
-def planned(problem: Problem, goal: Goal) -> tuple[Found, Score]:
+def planned(problem: Problem, goal: Goal) -> tuple[Candidate, Score]:
     """What `auto` finds."""
-    monitor = Monitor(lambda order: judge(problem, goal, order), iterations=ITERATIONS)
+    monitor = Monitor(lambda order: goal_score(problem, goal, order), iterations=ITERATIONS)
     found = lexicographic.search(problem, goal, "auto", monitor)
-    return found, judge(problem, goal, found.order, found.choices)
+    return found, goal_score(problem, goal, found.order, found.choices)
 
 
 def wrong(problem: Problem, mode: Goal, best: list[tuple[int, int]]) -> Iterator[str]:
@@ -95,10 +95,10 @@ def wrong(problem: Problem, mode: Goal, best: list[tuple[int, int]]) -> Iterator
             limit = best[-1][1] if claim["of"] == "peak" else least.cost
             if claim["value"] > limit and (claim["of"] == "peak" or not least.bytes_over_budget):
                 yield f"{goal}: {claim['kind']} proves {claim['value']} of {claim['of']}, the best is {limit}"
-            if refused := claims.refused(problem, [claim]):
+            if refused := claims.rejection_reason(problem, [claim]):
                 yield f"{goal}: {claim['kind']} is refused: {refused}"
         if mode.order_is_given and budget and not least.bytes_over_budget:
-            plain = relaxed(problem)
+            plain = relax_choices(problem)
             repeats = checkmate_lp.bound(plain, budget, mode.strict_phases)
             if plain.cost.sum() + repeats > least.cost and not plain.optional.any():
                 yield f"{goal}: Checkmate's relaxation proves {repeats} ticks of repeats, the best is {least}"
@@ -106,7 +106,7 @@ def wrong(problem: Problem, mode: Goal, best: list[tuple[int, int]]) -> Iterator
 
 def claimed(problem: Problem, goal: Goal) -> Iterator[claims.Claim]:
     """All that the bounds a report may show say of any number of runs within the budget."""
-    plain, budget = relaxed(problem), goal.budget_bytes
+    plain, budget = relax_choices(problem), goal.budget_bytes
     yield largest_task.claim(largest_task.bound(plain))
     yield held_at_end.claim(held_at_end.bound(plain))
     if claim := peak_cut.bound(plain, goal).claim:
@@ -118,7 +118,7 @@ def claimed(problem: Problem, goal: Goal) -> Iterator[claims.Claim]:
     one = step_cut.bound(plain, goal, budget)
     if one.claim:
         yield one.claim
-    for cut in step_cut.best(plain, goal, budget, 2):
+    for cut in step_cut.best_cuts(plain, goal, budget, 2):
         for bound in (step_branch_and_bound.bound, several.bound):
             if claim := bound(plain, goal, budget, cut.task):
                 yield claim

@@ -34,8 +34,8 @@ OWN = {
 IN_A_BATCH = {"budget", "max_overhead", "fits", "planner", "seed", "batch"}  # lists, or in conflict with budgets
 ACCEPTED = {
     "plan": {*PARSERS} - {"budget"},
-    "curve": {*PARSERS} - {*curve_and_fit_request.NOT_IN_A_CURVE},
-    "fit": {*PARSERS} - {*curve_and_fit_request.NOT_IN_A_FIT} - {"budget"},
+    "curve": {*PARSERS} - {*curve_and_fit_request.NOT_IN_CURVE},
+    "fit": {*PARSERS} - {*curve_and_fit_request.NOT_IN_FIT} - {"budget"},
     "batch": {*PARSERS} - IN_A_BATCH,
 }
 TABLES = {"plan": "PlanFields", "curve": "CurveFields", "fit": "FitFields", "batch": "BatchFields"}
@@ -47,7 +47,7 @@ def test_the_keyword_parameters_are_the_fields_that_the_parser_accepts(name: str
     listed = {request_fields.WIRE_NAMES.get(p, p) for p in {*parameters} - OWN[name]}
     assert listed == ACCEPTED[name]
     assert {*parameters} >= OWN[name]
-    assert [*request_fields.described(getattr(request_fields, TABLES[name]))] == [
+    assert [*request_fields.describe_fields(getattr(request_fields, TABLES[name]))] == [
         p for p in parameters if p not in OWN[name]
     ]
     assert all(p.kind is p.KEYWORD_ONLY for p in parameters.values() if p.name not in OWN[name])
@@ -61,7 +61,7 @@ def test_each_keyword_is_described_where_help_shows_it(name: str) -> None:
 
 
 def test_a_choice_in_a_type_is_one_that_the_parser_accepts() -> None:
-    for name, (kind, _, _) in request_fields.described(request_fields.PlanFields).items():
+    for name, (kind, _, _) in request_fields.describe_fields(request_fields.PlanFields).items():
         parse = PARSERS[request_fields.WIRE_NAMES.get(name, name)]
         kinds = [kind, *typing.get_args(kind)]
         choices = [c for k in kinds if typing.get_origin(k) is typing.Literal for c in typing.get_args(k)]

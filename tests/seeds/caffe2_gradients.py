@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from graph.formats.caffe2.compat.gradients import GradientOp, Gradients, add_gradient_operators
+from graph.formats.caffe2.compat.gradients import Caffe2Gradients, GradientOp, add_gradient_operators
 from graph.ir import Graph, Phase
 from tests.seeds import numeric_gradients
 from tests.seeds.harness import Area, Case
@@ -34,7 +34,7 @@ class Structure:
         return opaque(self.case, heads)
 
     @cached_property
-    def found(self) -> Gradients:
+    def found(self) -> Caffe2Gradients:
         skip = self.case["wanted_gradients"].get("skip", self.case["given"].get("skip", 0))
         return add_gradient_operators(self.graph, self.targets, declared_rules(self.case), skip)
 

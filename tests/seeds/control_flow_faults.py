@@ -8,7 +8,13 @@ from typing import Any
 
 from graph.builder.builder import Builder
 from graph.errors import BadGraph, Findings
-from graph.formats.caffe2.compat.scopes import Do, check_do, check_do_gradient, check_if_gradient, check_while_gradient
+from graph.formats.caffe2.compat.scopes import (
+    DoOp,
+    check_do,
+    check_do_gradient,
+    check_if_gradient,
+    check_while_gradient,
+)
 from graph.formats.document.schema import NodeRow
 from graph.formats.paddle.loops import while_loop
 from graph.formats.paddle.ops import PADDLE
@@ -57,16 +63,16 @@ def _ask(case: Case, op: Op) -> object:
     return Reading(case["source_project"]).graph(case["ops"], {}, list(op["outputs"][:1]))
 
 
-def _loop_ops(graph: Any) -> list[Do | None] | None:
+def _loop_ops(graph: Any) -> list[DoOp | None] | None:
     """The ops of a loop graph, given as ops or in words such as `two ops`."""
     if isinstance(graph, Mapping) and isinstance(graph.get("ops"), list):
         return [do_of(op) if op["type"] == "Do" else None for op in graph["ops"]]
     words = graph if isinstance(graph, str) else ""
     if not words or words == "missing":
         return None
-    scope = Do("body", ["x", "W"], ["x", "W"], bindings={"x": "x"}, reuses_scope=bool(re.search(_REUSED, words)))
+    scope = DoOp("body", ["x", "W"], ["x", "W"], bindings={"x": "x"}, reuses_scope=bool(re.search(_REUSED, words)))
     if "outputs" in words:
-        scope = Do("body", ["x", "W"], [], bindings={"x": "x"})
+        scope = DoOp("body", ["x", "W"], [], bindings={"x": "x"})
     count = next((number for word, number in _COUNTS.items() if re.match(rf"{word} ops?\b", words)), 1)
     return [None if "not a" in words else scope] * count
 

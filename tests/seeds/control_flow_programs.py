@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 
 from graph.errors import Findings
-from graph.formats.caffe2.compat.scopes import Do, Scopes
+from graph.formats.caffe2.compat.scopes import DoOp, SavedScopes
 from graph.formats.document.schema import BodyRow, NodeRow
 from graph.formats.mxnet.shapes import shapes_of_inputs
 from graph.formats.paddle.loops import while_loop
 from graph.formats.shared.attributes import Attributes
-from graph.formats.shared.blocks import Block, add_if, add_loop, carried, check_condition_written
+from graph.formats.shared.blocks import Block, add_if, add_loop, carried_states, check_condition_written
 from graph.formats.shared.program import Program
 from graph.ir import Graph, TensorType
 from graph.limits import Limits
@@ -40,11 +40,11 @@ class Reading:
 
     def __init__(self, system: str, identities: Sequence[str] = ()):
         self.program = Program(TABLES[system], Limits(), Findings())
-        self.scopes = Scopes()
+        self.scopes = SavedScopes()
         self.identities = frozenset(identities)
         self.open: list[Block] = []  # lists being read, outermost first
         self.usual: dict[tuple[str, int], TensorType] = {}  # what an op of a type is given there elsewhere
-        self.listed: set[str] = set()  # inputs of the ops around them
+        self.scan: set[str] = set()  # inputs of the ops around them
 
     def graph(self, ops: Sequence[Op], contents: Mapping[str, np.ndarray], outputs: Sequence[str]) -> Graph:
         """The ops as a graph; names nobody gives are inputs of the types their readers are given elsewhere."""
@@ -66,7 +66,7 @@ class Reading:
             kind = {"cond": "if", "while_loop": "paddle_loop"}.get(op["type"], op["type"].lower())
             special = getattr(self, f"_{kind}", None)
             if special is not None:
-                self.listed.update(op["inputs"])
+                self.scan.update(op["inputs"])
                 special(program, op)
             elif op["type"] in self.identities:
                 name = op["outputs"][0]
@@ -80,7 +80,7 @@ class Reading:
         types = [program.types.get(name) for name in op["inputs"]]
         shapes = shapes_of_inputs(op["type"], Attributes(op["attrs"]), types)
         for i, (name, type, shape) in enumerate(zip(op["inputs"], types, shapes, strict=True)):
-            if type is None and (program is self.program or name in self.listed):
+            if type is None and (program is self.program or name in self.scan):
                 like = self.usual.get((op["type"], i), TensorType("float32", shape or (1,)))
                 self.program.give(name, like)
                 for block in self.open:
@@ -120,7 +120,7 @@ class Reading:
         block = self._block(program, body)
         if test is not None:
             self.ops(block.program, test["ops"])
-        add_loop(program, name, flag, block, flag, carried(block), MOST_TRIPS)
+        add_loop(program, name, flag, block, flag, carried_states(block), MOST_TRIPS)
 
     def _paddle_loop(self, program: Program, op: Op) -> None:
         attrs = op["attrs"]
@@ -182,10 +182,10 @@ def every_op(ops: Sequence[Op]) -> Iterator[Op]:
                 yield from every_op(graph["ops"])
 
 
-def do_of(op: Op) -> Do:
+def do_of(op: Op) -> DoOp:
     """A Do of a case, with what the case leaves out."""
     attrs, outputs = op["attrs"], op["outputs"]
-    return Do(
+    return DoOp(
         f"do/{outputs[0] if outputs else ''}",
         op["inputs"],
         outputs,

@@ -6,16 +6,16 @@ import re
 from functools import cached_property
 from typing import Any
 
-from graph.formats.caffe2.compat.devices import copy_name, copy_op, device_rule, sides
+from graph.formats.caffe2.compat.devices import copy_name, copy_op, device_rule, operand_devices
 from graph.ir import Graph
 from graph.ssa.naming import versions_of_graph
 from graph.transforms.copy_fusion import without_round_trips
-from graph.transforms.device_placement import HOST, Copies, Sides, device_of, with_copies
+from graph.transforms.device_placement import HOST, CopyStyle, OperandDevices, device_of, with_copies
 from graph.transforms.status_propagation import infer_status
 from tests.seeds.harness import Area, Case, check_refused
 from tests.seeds.mutable import graph_of, ops_of, same_ops
 
-CAFFE2 = Copies(copy_op, copy_name, sides)
+CAFFE2 = CopyStyle(copy_op, copy_name, operand_devices)
 
 
 class Placement:
@@ -88,9 +88,9 @@ def output_devices(run: Placement, expected: list[str]) -> None:
     assert sides_of_last(run)[1] == expected
 
 
-def sides_of_last(run: Placement) -> Sides:
+def sides_of_last(run: Placement) -> OperandDevices:
     node = graph_of(run.case).nodes[-1]
-    return sides(node, device_of(node) or HOST)
+    return operand_devices(node, device_of(node) or HOST)
 
 
 def then_adding(run: Placement, expected: dict[str, Any]) -> None:

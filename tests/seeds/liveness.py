@@ -16,14 +16,14 @@ import numpy as np
 from graph.analysis.aliasing import storage_roots
 from graph.analysis.cost import device_named
 from graph.autodiff.differentiate import differentiate
-from graph.buffer_sharing.assign import share
+from graph.buffer_sharing.assign import assign_buffers
 from graph.buffer_sharing.live_ranges import free_points
 from graph.buffer_sharing.shared_program import shared_document
-from graph.buffer_sharing.sharing import Sharing, devices_of, shared
+from graph.buffer_sharing.sharing import BufferSharing, share_buffers, value_devices
 from graph.execution.interpreter import execute
 from graph.formats.caffe2.ops import CAFFE2
 from graph.formats.readers import load
-from graph.formats.shared.rows import rows_of
+from graph.formats.shared.rows import translation_rows
 from graph.ir import Graph, TensorType
 from graph.transforms.structural_equality import difference, equal_up_to_renaming
 from planner.lowering.lower import lower
@@ -68,8 +68,8 @@ class Liveness:
         return found & {value.name for value in graph.values}
 
     @cached_property
-    def sharing(self) -> Sharing:
-        return shared(self.before, self.kept)
+    def sharing(self) -> BufferSharing:
+        return share_buffers(self.before, self.kept)
 
     @cached_property
     def after(self) -> Graph:
@@ -174,7 +174,7 @@ def program(ops: Sequence[Mapping[str, Any]]) -> Graph:
             op["type"], op["attrs"], [types[x] for x in op["inputs"]], name=name, outputs=len(op["outputs"])
         )
         assert made is not None, op["type"]
-        more, rows = rows_of(made, name, op["inputs"], op["outputs"])
+        more, rows = translation_rows(made, name, op["inputs"], op["outputs"])
         values += msgspec.to_builtins(more)
         for row in rows:
             row.annotations = {"device": op["device"]} if "device" in op else None
@@ -279,7 +279,7 @@ def check_groups(run: Liveness, groups: list[list[str]]) -> None:
     """Which values share a buffer, in any order."""
     lives = intervals_of(run)
     columns = np.array(list(lives.values()), np.int64)
-    found = share(columns[:, 0], columns[:, 1] + 1, columns[:, 2])
+    found = assign_buffers(columns[:, 0], columns[:, 1] + 1, columns[:, 2])
     members: dict[int, set[str]] = {}
     for name, b in zip(lives, found.buffer.tolist(), strict=True):
         members.setdefault(b, set()).add(name)
@@ -288,7 +288,7 @@ def check_groups(run: Liveness, groups: list[list[str]]) -> None:
 
 def check_shared_bytes(run: Liveness, size: int) -> None:
     columns = np.array(list(intervals_of(run).values()), np.int64)
-    assert share(columns[:, 0], columns[:, 1] + 1, columns[:, 2]).bytes == size
+    assert assign_buffers(columns[:, 0], columns[:, 1] + 1, columns[:, 2]).bytes == size
 
 
 def _named(*names: str, by: Callable[[Liveness, Any], None]) -> dict[str, Callable[[Liveness, Any], None]]:
@@ -362,7 +362,7 @@ def there_are_fewer_names(run: Liveness, words: re.Match[str]) -> None:
 @AREA.sentence(r"after sharing every op still has distinct outputs")
 def every_op_has_distinct_outputs(run: Liveness, words: re.Match[str]) -> None:
     graph = run.structure
-    sharing = shared(graph, set(run.given.get("must_stay", [])))
+    sharing = share_buffers(graph, set(run.given.get("must_stay", [])))
     written = [[sharing.names[v] for v in node.writes] for node in graph.nodes]
     assert any(len(row) > 1 for row in written)
     assert all(len(row) == len(set(row)) for row in written)
@@ -372,7 +372,7 @@ def every_op_has_distinct_outputs(run: Liveness, words: re.Match[str]) -> None:
 
 @AREA.sentence(r"no name is used on both devices except by copy ops")
 def names_stay_on_their_device(run: Liveness, words: re.Match[str]) -> None:
-    devices, names = devices_of(run.before), run.sharing.names
+    devices, names = value_devices(run.before), run.sharing.names
     assert len(set(devices)) > 2  # two, and none for what is given
     written = {v for node in run.before.nodes for v in node.writes}
     used: dict[str, set[str | None]] = {}

@@ -13,13 +13,13 @@ import numpy as np
 
 from graph.analysis.cost import device_named
 from graph.autodiff.differentiate import differentiate
-from graph.autodiff.gradients.registry import RULES, Forward, gradient
+from graph.autodiff.gradients.registry import GRADIENT_RULES, ForwardNode, gradient
 from graph.builder.emit import Emit
 from graph.formats.readers import load
 from graph.ir import Graph, Node, TensorType
 from planner.algorithms.heuristics.mirror import MirrorDecisions, decide, plan
-from planner.lowering.lower import Lowered, lower
-from planner.lowering.realize import realize, sequence
+from planner.lowering.lower import LoweredGraph, lower
+from planner.lowering.realize import node_sequence, realize
 from planner.problem.evaluate import evaluate
 from planner.problem.monitor import Monitor
 from planner.problem.plan import Goal, Plan
@@ -47,7 +47,7 @@ class Mirrored:
             return differentiate(forward, list(wanted["targets"]), names, head_gradients=targets)
 
     @cached_property
-    def lowered(self) -> Lowered:
+    def lowered(self) -> LoweredGraph:
         return lower(self.source, device_named("a100-80gb"), runtime_named("arena"))
 
     @cached_property
@@ -68,7 +68,7 @@ class Mirrored:
 
     @cached_property
     def rewritten(self) -> Graph:
-        return realize(sequence(self.lowered, self.plan))
+        return realize(node_sequence(self.lowered, self.plan))
 
     def stage(self, op: str) -> int:
         return int(self.decisions.stage[self.task(op)])
@@ -124,13 +124,13 @@ def declared_rules(case: Case) -> Iterator[None]:
         yield
     finally:
         for op in steps:
-            del RULES[op]
+            del GRADIENT_RULES[op]
 
 
 def _stepwise(op: str, steps: list[list[str]]) -> Any:
     """A rule that adds one opaque node a step; the last one writes the gradients of all inputs."""
 
-    def rule(emit: Emit, node: Forward, incoming: Any) -> tuple[Any, ...]:
+    def rule(emit: Emit, node: ForwardNode, incoming: Any) -> tuple[Any, ...]:
         known = {"incoming": incoming, "data": node.inputs[0], "weight": node.inputs[1]}
         for i, reads in enumerate(steps, 1):
             types = [x.type for x in node.inputs if x] if i == len(steps) else [incoming.type]

@@ -12,7 +12,7 @@ import numpy as np
 
 from graph.analysis.cost import device_named
 from graph.autodiff.differentiate import differentiate
-from graph.autodiff.gradients.registry import Forward
+from graph.autodiff.gradients.registry import ForwardNode
 from graph.builder.emit import Emit
 from graph.formats.mxnet.gradients import GradientGraph, gradient_graph
 from graph.ir import Graph, Phase, TensorType, Val
@@ -37,7 +37,7 @@ def returned(rule: Any) -> Any:
     match = re.search(r"returns (?:(\w+) gradients?|the incoming gradient itself) for (\w+) inputs", rule)
     assert match is not None, rule
 
-    def passing_on(emit: Emit, node: Forward, dz: Val) -> tuple[Val, ...]:
+    def passing_on(emit: Emit, node: ForwardNode, dz: Val) -> tuple[Val, ...]:
         return (dz,) * (counts[match[1]] if match[1] else len(node.inputs))
 
     return passing_on
@@ -85,7 +85,7 @@ class Built:
             from graph.builder.builder import Builder
             from graph.ir import Role
 
-            builder = Builder.onto(forward)
+            builder = Builder.from_graph(forward)
             for head in heads:
                 if head not in types:
                     builder.value(head, more[head], Role.INPUT)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from graph.autodiff.differentiate import differentiate
-from graph.formats.paddle.gradients import Backward, append_backward, forward_name
+from graph.formats.paddle.gradients import BackwardProgram, append_backward, forward_name
 from graph.ir import Graph
 from tests.graph.evaluate import evaluate
 from tests.seeds.harness import Area, Case
@@ -65,12 +65,12 @@ class Program:
     def trainable(self) -> list[str]:
         return [name for name in given_names(self.case["ops"]) if name not in self.stopped]
 
-    def backward(self, graph: Graph | None = None, **given: Any) -> Backward:
+    def backward(self, graph: Graph | None = None, **given: Any) -> BackwardProgram:
         arguments = {"loss": list(self.case["wanted_gradients"]["targets"]), "parameters": self.trainable, **given}
         return append_backward(self.graph if graph is None else graph, **arguments)
 
     @cached_property
-    def found(self) -> Backward:
+    def found(self) -> BackwardProgram:
         return self.backward()
 
     def gradients(self) -> dict[str, str]:

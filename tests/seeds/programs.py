@@ -14,7 +14,7 @@ from graph.formats.mxnet.shapes import shapes_of_inputs
 from graph.formats.paddle.ops import PADDLE
 from graph.formats.readers import load
 from graph.formats.shared.attributes import Attributes
-from graph.formats.shared.op_table import Table
+from graph.formats.shared.op_table import OpTable
 from graph.formats.shared.program import Program
 from graph.ir import Graph, TensorType
 from graph.limits import Limits
@@ -88,7 +88,7 @@ def ours(
     Op types `left_opaque` stay as they are, their outputs like the input at that place.
     """
     whole = TABLES[case["source_project"]]
-    table = Table(whole.framework)
+    table = OpTable(whole.framework)
     table.rules = {type: rule for type, rule in whole.rules.items() if type not in left_opaque}
     program = Program(table, Limits(), Findings())
     ops = case["ops"] if ops is None else ops

@@ -14,17 +14,17 @@ import msgspec
 import numpy as np
 
 from graph.autodiff.differentiate import differentiate
-from graph.autodiff.resolve_names import Options
+from graph.autodiff.resolve_names import GradientOptions
 from graph.builder.builder import Builder
 from graph.execution.interpreter import execute
 from graph.formats.paddle.ops import PADDLE, slots_of
-from graph.formats.paddle.recompute import RULES, recompute_pass
+from graph.formats.paddle.recompute import SEGMENT_BUILDERS, recompute_pass
 from graph.formats.readers import load
-from graph.formats.shared.rows import rows_of
+from graph.formats.shared.rows import translation_rows
 from graph.ir import Graph, Node, Phase, Role, TensorType
-from graph.training.random_seeds import FIXED, with_seeds
-from graph.training.recompute_segments import Rerun
-from graph.training.segments import Segments, Statistics, chosen
+from graph.training.random_seeds import FIXED_SEED_ATTRIBUTES, with_seeds
+from graph.training.recompute_segments import RecomputedGraph
+from graph.training.segments import ForwardPath, Segments, select_segments
 from graph.training.step import training_step
 from graph.transforms.structural_equality import difference
 from tests.seeds.harness import Area, Case
@@ -111,11 +111,11 @@ class Recomputed:
         """Forward with its seeds, and backward."""
         if self._forward_ops() < len(self.ops):
             return self.forward
-        statistics = Statistics.of(self.forward, [self.forward.value_named(self.loss)])
+        statistics = ForwardPath.of(self.forward, [self.forward.value_named(self.loss)])
         seeded = with_seeds(self.forward, statistics.path)
         trained = any(value.role is Role.PARAMETER for value in seeded.values)
         inputs = None if trained else [seeded.values[v].name for v in seeded.inputs]
-        return differentiate(seeded, [self.loss], inputs, options=Options(gradient_rules=self._rules()))
+        return differentiate(seeded, [self.loss], inputs, options=GradientOptions(gradient_rules=self._rules()))
 
     def _rules(self) -> dict[str, Any]:
         """What gradient ops read, by slots as `backward_reads` names them; X and Out where it says nothing."""
@@ -139,12 +139,14 @@ class Recomputed:
         return rules
 
     @cached_property
-    def statistics(self) -> Statistics:
+    def statistics(self) -> ForwardPath:
         forward = self.training
-        return Statistics.of(forward, [forward.value_named(self.loss)])
+        return ForwardPath.of(forward, [forward.value_named(self.loss)])
 
     def segments(self, rule: str) -> Segments:
-        return chosen(self.statistics, self.checkpoints, self.ranges, self.opt_out, build=RULES[rule])
+        return select_segments(
+            self.statistics, self.checkpoints, self.ranges, self.opt_out, build=SEGMENT_BUILDERS[rule]
+        )
 
     @property
     def ranges(self) -> list[list[int]] | None:
@@ -157,7 +159,7 @@ class Recomputed:
         return next((numbers for numbers in found if numbers), [])
 
     @cached_property
-    def result(self) -> Rerun:
+    def result(self) -> RecomputedGraph:
         return recompute_pass(
             self.training, self.loss, self.checkpoints, rule=self.rule, ranges=self.ranges, opt_out=self.opt_out
         )
@@ -170,7 +172,7 @@ class Recomputed:
     @cached_property
     def final(self) -> Graph:
         """With an update of every parameter."""
-        builder = Builder.onto(self.result.graph)
+        builder = Builder.from_graph(self.result.graph)
         optimizer = self.given.get("optimizer")
         for n, (parameter, gradient) in enumerate(self.result.graph.gradients if optimizer else ()):
             if self.result.graph.values[parameter].name in self.given["parameters"]:
@@ -272,11 +274,11 @@ def check_removed_attributes(run: Recomputed, texts: list[str]) -> None:
     graph = Recomputed({**run.case, "ops": ops}).result.graph
     for text in texts:
         match = re.fullmatch(r"(\w+) and (\w+) of the random op( and of its gradient op)?", text)
-        assert match is not None and {match[1], match[2]} == set(FIXED), text
+        assert match is not None and {match[1], match[2]} == set(FIXED_SEED_ATTRIBUTES), text
         kinds = [kind for name in RANDOM for kind in (name, f"{name}_grad")][: None if match[3] else 1]
         found = [node for node in graph.nodes if kind_of(graph, node) in kinds]
         assert len(found) > 2
-        assert not any(name in node.attributes for node in found for name in FIXED)
+        assert not any(name in node.attributes for node in found for name in FIXED_SEED_ATTRIBUTES)
 
 
 def check_pass_segments(run: Recomputed, expected: list[list[list[int]]]) -> None:
@@ -365,7 +367,7 @@ def executable(run: Recomputed) -> Graph:
             op["type"], op["attrs"], [types[x] for x in op["inputs"]], name=f"op{i}", outputs=len(op["outputs"])
         )
         assert made is not None, op["type"]
-        more, rows = rows_of(made, f"op{i}", op["inputs"], op["outputs"])
+        more, rows = translation_rows(made, f"op{i}", op["inputs"], op["outputs"])
         values += msgspec.to_builtins(more)
         nodes += msgspec.to_builtins(rows)
         for v, output in zip(made.outputs, op["outputs"], strict=True):

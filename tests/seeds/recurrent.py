@@ -13,20 +13,20 @@ import numpy as np
 from graph.autodiff.differentiate import differentiate
 from graph.builder.builder import Builder
 from graph.execution.interpreter import execute
-from graph.formats.caffe2.compat.recurrent import gradient_outputs, recomputed_in_front, recurrent_net, step_blobs
+from graph.formats.caffe2.compat.recurrent import gradient_outputs, recompute_before_step, recurrent_net, step_blobs
 from graph.formats.caffe2.ops import CAFFE2
 from graph.ir import Graph, Role, TensorType
 from graph.recurrent import (
     Alias,
     Link,
-    Recurrence,
+    RecurrenceInfo,
     RecurrentNet,
-    State,
+    RecurrentState,
     StepOp,
     add_recurrent,
     add_unrolled,
-    recomputed,
-    recurrence_of,
+    describe_recurrence,
+    recompute_values,
 )
 from tests.recurrent_cells import CELLS, Cell
 from tests.seeds.harness import Area, Case
@@ -64,7 +64,7 @@ class Recurrent:
             attrs.get("scope", "rnn"),
             [StepOp(o["type"], tuple(o["inputs"]), tuple(o["outputs"]), o.get("attrs", {})) for o in steps],
             attrs["sequence"],
-            [State(s["cell_input"], s["initial"], s["cell_output"]) for s in attrs.get("states", [])],
+            [RecurrentState(s["cell_input"], s["initial"], s["cell_output"]) for s in attrs.get("states", [])],
             self.outputs,
             timestep=attrs.get("timestep"),
             recompute=list(recompute),
@@ -115,12 +115,12 @@ class Recurrent:
         wanted = self.case["wanted_gradients"].get("wrt")
         return differentiate(self.forward(given, unrolled), self.targets, wanted)
 
-    def recurrence(self, recompute: Iterable[str] | None = None) -> Recurrence:
+    def recurrence(self, recompute: Iterable[str] | None = None) -> RecurrenceInfo:
         names = self.net.recompute if recompute is None else list(recompute)
-        return recurrence_of(recomputed(self.trained(), self.net.name, names), self.net.name)
+        return describe_recurrence(recompute_values(self.trained(), self.net.name, names), self.net.name)
 
     def backward(self, graph: Graph) -> Any:
-        found = recurrence_of(graph, self.net.name).backward
+        found = describe_recurrence(graph, self.net.name).backward
         assert found is not None
         return found
 
@@ -152,7 +152,7 @@ def _compare(found: Arrays, expected: Mapping[str, Any]) -> None:
 
 
 def check_backward_links(run: Recurrent, expected: list[list[Any]]) -> None:
-    back = run.backward(recomputed(run.trained(), run.net.name, run.net.recompute))
+    back = run.backward(recompute_values(run.trained(), run.net.name, run.net.recompute))
     assert [list(link[1:]) for link in back.links] == [link[1:] for link in expected]
     owner = {name: row.of_outputs for row in back.ops for name in row.writes}
     for (found, _, _), (name, _, _) in zip(back.links, expected, strict=True):
@@ -167,7 +167,7 @@ def check_backward_links(run: Recurrent, expected: list[list[Any]]) -> None:
 
 def check_backward_ops(run: Recurrent, expected: list[dict[str, Any]]) -> None:
     """The same ops made again in front, the same sums, and op by op gradients that read and write the same."""
-    back = run.backward(recomputed_in_front(run.trained(), run.net.name, run.net.recompute))
+    back = run.backward(recompute_before_step(run.trained(), run.net.name, run.net.recompute))
     again = [row for row in back.ops if row.kind == "again"]
     assert back.ops[: len(again)] == tuple(again)
     written = set(run.net.written())
@@ -193,7 +193,9 @@ def check_backward_ops(run: Recurrent, expected: list[dict[str, Any]]) -> None:
     found = {outputs: (_reads(rows), _made(rows, back)) for _, outputs, rows in _groups(rest)}
     assert list(found) == list(gradients)
     for outputs, (reads, writes) in found.items():
-        assert {name for name in reads if name in written or name in run.net.read_first()} == gradients[outputs][0]
+        assert {name for name in reads if name in written or name in run.net.read_before_write()} == gradients[outputs][
+            0
+        ]
         # The gradient of a bias over one row is a view of what comes in: no op of ours makes it.
         assert 0 < len(writes) <= len(gradients[outputs][1])
 
@@ -261,7 +263,7 @@ def check_with_recompute(run: Recurrent, expected: Mapping[str, Mapping[str, Any
 
 
 def check_blobs(run: Recurrent, expected: list[str]) -> None:
-    names = tuple(dict.fromkeys((*run.net.read_first(), *run.net.written())))
+    names = tuple(dict.fromkeys((*run.net.read_before_write(), *run.net.written())))
     for steps in _numbers(run.case["given"]["T"]):
         given = {
             name: np.random.default_rng(steps).standard_normal((steps if name in run.net.sequences else 1, 2, 3))
@@ -283,16 +285,16 @@ def _numbers(words: Any) -> list[int]:
 
 
 def check_links(run: Recurrent, expected: list[list[Any]]) -> None:
-    links = recurrence_of(run.forward(), run.net.name).links
+    links = describe_recurrence(run.forward(), run.net.name).links
     assert [list(link[: len(row)]) for link, row in zip(links, expected, strict=True)] == expected
 
 
 def check_aliases(run: Recurrent, expected: list[list[Any]]) -> None:
-    assert [list(alias) for alias in recurrence_of(run.forward(), run.net.name).aliases] == expected
+    assert [list(alias) for alias in describe_recurrence(run.forward(), run.net.name).aliases] == expected
 
 
 def check_references(run: Recurrent, expected: list[str]) -> None:
-    assert sorted(recurrence_of(run.forward(), run.net.name).references) == sorted(expected)
+    assert sorted(describe_recurrence(run.forward(), run.net.name).references) == sorted(expected)
 
 
 AREA = Area(
@@ -360,20 +362,20 @@ def every_combination_runs(run: Recurrent, words: re.Match[str]) -> None:
     for cell in cells_of(run.case):
         for forward_only in given.get("forward_only", [False]):
             if forward_only:
-                assert recurrence_of(cell.graph(), "rnn").backward is None
+                assert describe_recurrence(cell.graph(), "rnn").backward is None
                 execute(cell.graph(), feeds_of(cell))
                 continue
             for positions in given.get("outputs_with_grads", [[0]]):
                 for again in given.get("recompute_gates", [False]):
                     graph = trained_cell(cell, [p for p in positions if p < len(cell.outputs)])
-                    execute(recomputed(graph, "rnn", cell.recompute if again else []), feeds_of(cell))
+                    execute(recompute_values(graph, "rnn", cell.recompute if again else []), feeds_of(cell))
 
 
 @AREA.sentence(r"(?P<name>\w+) is not kept per time step")
 def it_is_not_held(run: Recurrent, words: re.Match[str]) -> None:
     for graph in (
-        recomputed(run.trained(), run.net.name, run.net.recompute),
-        recomputed_in_front(run.trained(), run.net.name, run.net.recompute),
+        recompute_values(run.trained(), run.net.name, run.net.recompute),
+        recompute_before_step(run.trained(), run.net.name, run.net.recompute),
     ):
         assert words["name"] in run.net.written()
         assert words["name"] not in [held.name for held in run.backward(graph).held]
@@ -421,8 +423,8 @@ def a_rerun_changes_nothing(run: Recurrent, words: re.Match[str]) -> None:
     graph = run.trained()
     plain = ran(graph)
     for again in (
-        recomputed(graph, run.net.name, run.net.recompute),
-        recomputed_in_front(graph, run.net.name, run.net.recompute),
+        recompute_values(graph, run.net.name, run.net.recompute),
+        recompute_before_step(graph, run.net.name, run.net.recompute),
     ):
         found = ran(again)
         for name, array in plain.items():
@@ -482,5 +484,5 @@ def stepwise_equals_whole_convolution(run: Recurrent, words: re.Match[str]) -> N
 
 @AREA.sentence(r"no gradient outputs requested, forward only")
 def forward_only(run: Recurrent, words: re.Match[str]) -> None:
-    found = recurrence_of(generator(run, 4, 3, 2, 2)[0], "rnn")
+    found = describe_recurrence(generator(run, 4, 3, 2, 2)[0], "rnn")
     assert found.backward is None and found.held_bytes == 0

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from graph.execution.interpreter import execute
-from graph.formats.caffe2.compat.names import Versioned, with_version_names
+from graph.formats.caffe2.compat.names import VersionedProgram, with_version_names
 from graph.ir import Graph
-from graph.ssa import Versions, versions_of
-from graph.transforms.rename import rename_in, rename_input, rename_output
+from graph.ssa import VersionTable, versions_of
+from graph.transforms.rename import rename_initial_graph, rename_input, rename_output
 from tests.seeds.harness import Area, Case
 from tests.seeds.mutable import document, graph_of, inputs_of, ops_of, outputs_of, parsed, read, same_ops
 
@@ -23,7 +23,7 @@ class Program:
         self.case, self.given = case, case["given"]
 
     @cached_property
-    def table(self) -> Versions:
+    def table(self) -> VersionTable:
         declared = self.given.get("external_inputs", [])
         return versions_of(parsed(document(self.case["ops"], declared, [])), self.given.get("start_versions", {}))
 
@@ -33,7 +33,7 @@ class Program:
         return None if ops is None else read(document(ops, [], [name for op in ops for name in op["outputs"]]))
 
     @cached_property
-    def versioned(self) -> Versioned:
+    def versioned(self) -> VersionedProgram:
         return with_version_names(graph_of(self.case), "all", self.initial)
 
     @cached_property
@@ -49,7 +49,7 @@ class Program:
             after = rename_input(graph, asked["op"], asked["index"], asked["to"], from_producer=from_producer)
         else:
             return self.versioned.graph, self.versioned.initial
-        return after, None if self.initial is None else rename_in(graph, after, self.initial)
+        return after, None if self.initial is None else rename_initial_graph(graph, after, self.initial)
 
     def force(self) -> None:
         assert self.table and self.rewritten
@@ -87,7 +87,7 @@ def consumers(run: Program, expected: dict[str, list[list[int]]]) -> None:
     assert found == expected
 
 
-def name(table: Versions, v: int) -> str:
+def name(table: VersionTable, v: int) -> str:
     return "{}@{}".format(*table.version(v))
 
 

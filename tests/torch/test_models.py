@@ -14,7 +14,7 @@ from torch.nn import functional
 
 from graph.formats.readers import load
 from graph.ir import Role
-from graph.limits import Limits, Shapes
+from graph.limits import Limits, ShapeOverrides
 from graph.training.step import training_step
 from tests.graph.evaluate import evaluate
 from tests.models.make_models import Decoder, Encoder, Gpt, export
@@ -27,7 +27,7 @@ def agree(path: Path, model: nn.Module, feeds: dict[str, Tensor], loss: Tensor, 
     loss.backward()
     proto = onnx.load(path)
     weights = {tensor.name: numpy_helper.to_array(tensor) for tensor in proto.graph.initializer}
-    shapes = Shapes({name: tuple(feed.shape) for name, feed in feeds.items() if name != "labels" or loss_name})
+    shapes = ShapeOverrides({name: tuple(feed.shape) for name, feed in feeds.items() if name != "labels" or loss_name})
     step, _ = training_step(load(path.read_bytes(), Limits(), shapes), loss_name)
     given = {value.name: weights[value.name] for value in step.values if value.name in weights and value.data is None}
     found = evaluate(step, {**given, **{name: feed.numpy() for name, feed in feeds.items()}})

@@ -12,12 +12,12 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from app.zoo import networks as modules
-from app.zoo.build import build
-from app.zoo.catalogue import Network, networks
-from app.zoo.export import exported
+from app.zoo.build import build_zoo
+from app.zoo.catalogue import ZooNetwork, networks
+from app.zoo.export import export_onnx
 from graph.formats.readers import load
 from graph.ir import Role
-from graph.limits import Limits, Shapes
+from graph.limits import Limits, ShapeOverrides
 from graph.training.step import training_step
 
 #: Arguments that make each network small; its shape stays.
@@ -43,7 +43,7 @@ STATED = {
 }
 
 
-def small(name: str) -> Network:
+def small(name: str) -> ZooNetwork:
     network = networks()[name]
     inputs = {"pixels": ("batch", 3, 32, 32), "labels": ("batch", 32, 32)}
     shapes = {given: inputs.get(given, shape) for given, shape in network.inputs.items()}
@@ -52,11 +52,11 @@ def small(name: str) -> Network:
 
 @cache
 def file(name: str) -> bytes:
-    return exported(small(name))
+    return export_onnx(small(name))
 
 
-def sizes(network: Network, batch: int) -> Shapes:
-    return Shapes({}, batch, dict.fromkeys(network.dims, 24))
+def sizes(network: ZooNetwork, batch: int) -> ShapeOverrides:
+    return ShapeOverrides({}, batch, dict.fromkeys(network.dims, 24))
 
 
 @pytest.mark.parametrize("name", SMALL)
@@ -74,7 +74,7 @@ def test_a_network_is_exported_without_weights_and_trained(name: str) -> None:
 
 
 def test_an_export_is_the_same_twice() -> None:
-    assert exported(small("resnet50")) == file("resnet50")
+    assert export_onnx(small("resnet50")) == file("resnet50")
 
 
 @pytest.mark.parametrize("name", STATED)
@@ -89,7 +89,7 @@ def test_a_network_has_as_many_parameters_as_its_paper_says(name: str) -> None:
 
 
 def test_a_zoo_has_what_torch_exports(tmp_path) -> None:
-    manifest = build([small("gpt2_small")], tmp_path, lambda line: None)
+    manifest = build_zoo([small("gpt2_small")], tmp_path, lambda line: None)
     (model,) = manifest.models
     assert (model.name, model.batches, model.dims) == ("gpt2_small", (4, 8), {"sequence": 1024})
     graph = load((tmp_path / model.file).read_bytes(), Limits(), sizes(small("gpt2_small"), 2))

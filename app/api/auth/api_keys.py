@@ -11,14 +11,14 @@ import re
 import secrets
 from dataclasses import dataclass
 
-FORM = re.compile(r"remat_([0-9a-f]{12})_([A-Za-z0-9_-]{43})")
+KEY_PATTERN = re.compile(r"remat_([0-9a-f]{12})_([A-Za-z0-9_-]{43})")
 #: What a key may be good for.
 SCOPES = {
     "read": "see the tenant's graphs, plans and operations",
     "plan": "post graphs, ask for plans and stop them",
     "operator": "see what the plans of all tenants save",
 }
-USUAL = frozenset({"read", "plan"})  # what a key has unless told
+DEFAULT_SCOPES = frozenset({"read", "plan"})  # what a key has unless told
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class Quotas:
 
 
 @dataclass(frozen=True, slots=True)
-class Key:
+class ApiKey:
     """What is known of a key; times are seconds since 1970."""
 
     id: str
@@ -54,23 +54,23 @@ class Key:
 
 def new_key(
     name: str, tenant: str, scopes: frozenset[str], quotas: Quotas, now: float, expires_at: float | None = None
-) -> tuple[str, Key]:
+) -> tuple[str, ApiKey]:
     """A key as it is told once, and what is kept of it."""
     id, secret = secrets.token_hex(6), secrets.token_urlsafe(32)
-    return f"remat_{id}_{secret}", Key(id, hashed(secret), name, tenant, scopes, quotas, now, expires_at)
+    return f"remat_{id}_{secret}", ApiKey(id, hash_secret(secret), name, tenant, scopes, quotas, now, expires_at)
 
 
-def parts_of(text: str) -> tuple[str, str] | None:
+def split_key(text: str) -> tuple[str, str] | None:
     """(id, secret) of something that looks like a key."""
-    found = FORM.fullmatch(text)
+    found = KEY_PATTERN.fullmatch(text)
     return None if found is None else (found[1], found[2])
 
 
-def hashed(secret: str) -> bytes:
+def hash_secret(secret: str) -> bytes:
     return hashlib.sha256(secret.encode()).digest()
 
 
-def is_secret_of(secret: str, key: Key | None) -> bool:
+def verify_secret(secret: str, key: ApiKey | None) -> bool:
     """Whether the secret is the key's, told in a time that gives away neither much of it nor whether it exists."""
     kept = bytes(32) if key is None else key.hash
-    return hmac.compare_digest(hashed(secret), kept) and key is not None
+    return hmac.compare_digest(hash_secret(secret), kept) and key is not None

@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from typing import Any
 
-from app.api.auth.key_store import Vault
+from app.api.auth.key_store import KeyStore
 from app.api.auth.tenant_view import Caller
 from app.api.service.service import Service
 from app.errors import NotFound
 from app.jobs.batches import repository
-from app.jobs.batches.repository import Batch, Owner
+from app.jobs.batches.repository import BatchOwner, BatchRecord
 from app.store.store import Store
 
 
-class BatchVault:
+class BatchKeyStore:
     """The vault, to which operations of a tenant's batches are the tenant's."""
 
-    def __init__(self, vault: Vault, store: Store):
+    def __init__(self, vault: KeyStore, store: Store):
         self._vault, self._store = vault, store
 
     def __getattr__(self, name: str) -> Any:
@@ -31,28 +31,28 @@ class BatchVault:
 
     def grants(self, tenant: str, kind: str) -> list[str]:
         found = self._vault.grants(tenant, kind)
-        return [*found, *repository.every_operation_of(self._store, tenant)] if kind == "operations" else found
+        return [*found, *repository.item_operations_of(self._store, tenant)] if kind == "operations" else found
 
 
-def owner_of(service: Service) -> Owner:
+def batch_owner(service: Service) -> BatchOwner:
     """Who would own a batch that is made now."""
     caller: Caller | None = getattr(service, "caller", None)
     if caller is None:
-        return Owner()
+        return BatchOwner()
     solves = caller.key.quotas.solves
     # One is left for what its people ask meanwhile.
-    return Owner(caller.key.tenant, caller.key.id, None if solves is None else max(1, solves - 1))
+    return BatchOwner(caller.key.tenant, caller.key.id, None if solves is None else max(1, solves - 1))
 
 
-def counted(service: Service, seconds: float, make: Callable[[], Batch]) -> Batch:
+def charge_batch(service: Service, seconds: float, make: Callable[[], BatchRecord]) -> BatchRecord:
     """The batch that is made or begun again, counted against the key. Raises OverQuota before it is."""
     caller: Caller | None = getattr(service, "caller", None)
-    return make() if caller is None else caller.count_batch(seconds, service.jobs, make)
+    return make() if caller is None else caller.charge_batch(seconds, service.jobs, make)
 
 
-def own_batch(service: Service, id: str) -> Batch:
+def require_batch(service: Service, id: str) -> BatchRecord:
     """The batch, which is the caller's. Raises NotFound."""
-    owner, batch = owner_of(service), repository.find(service.store, id)
+    owner, batch = batch_owner(service), repository.find(service.store, id)
     if owner.tenant is not None and batch.tenant != owner.tenant:
         raise NotFound(f"there is no batch {id[:80]!r}")
     return batch

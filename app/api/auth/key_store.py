@@ -15,13 +15,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from app.api.auth.api_keys import Key, Quotas
+from app.api.auth.api_keys import ApiKey, Quotas
 from app.atomic_files import CannotWrite
 from app.errors import NotFound
 
 DAY_S = 86_400
-FILE = "access.sqlite"
-TABLES = """
+DATABASE_FILE = "access.sqlite"
+SCHEMA_SQL = """
 CREATE TABLE IF NOT EXISTS keys (
     id TEXT PRIMARY KEY, hash BLOB NOT NULL, name TEXT NOT NULL, tenant TEXT NOT NULL, scopes TEXT NOT NULL,
     quotas TEXT NOT NULL, created_at REAL NOT NULL, expires_at REAL, revoked_at REAL);
@@ -38,7 +38,7 @@ CREATE TABLE IF NOT EXISTS sessions (hash BLOB PRIMARY KEY, key_id TEXT NOT NULL
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class AuditEntry:
     """One line of the audit log: what was asked to change something, or was refused."""
 
     at: float
@@ -50,17 +50,17 @@ class Entry:
     status: int
 
 
-class Vault(Protocol):
+class KeyStore(Protocol):
     """Every method is safe from any thread. A write is there when the method returns, or raises CannotWrite."""
 
-    def add(self, key: Key) -> None: ...
+    def add(self, key: ApiKey) -> None: ...
 
-    def key(self, id: str) -> Key | None: ...
+    def key(self, id: str) -> ApiKey | None: ...
 
-    def every_key(self) -> list[Key]:
+    def all_keys(self) -> list[ApiKey]:
         """Every key, oldest first."""
 
-    def revoke(self, id: str, now: float) -> Key:
+    def revoke(self, id: str, now: float) -> ApiKey:
         """The key, good for nothing from now on. Raises NotFound."""
 
     def grant(self, tenant: str, kind: str, id: str) -> None:
@@ -93,24 +93,24 @@ class Vault(Protocol):
     def close_session(self, hash: bytes) -> None:
         """Forget the session."""
 
-    def record(self, entry: Entry) -> None:
+    def record(self, entry: AuditEntry) -> None:
         """Write a line of the audit log."""
 
-    def entries(self, limit: int) -> list[Entry]:
+    def entries(self, limit: int) -> list[AuditEntry]:
         """The latest lines, newest first."""
 
 
-class FileVault:
+class SqliteKeyStore:
     """The port over a file of SQLite."""
 
     def __init__(self, folder: Path):
-        self.path = folder / FILE
+        self.path = folder / DATABASE_FILE
         self._own = threading.local()
         with self._writing() as connection:
-            for table in filter(str.strip, TABLES.split(";")):
+            for table in filter(str.strip, SCHEMA_SQL.split(";")):
                 connection.execute(table)
 
-    def add(self, key: Key) -> None:
+    def add(self, key: ApiKey) -> None:
         row = (
             key.id,
             key.hash,
@@ -125,13 +125,13 @@ class FileVault:
         with self._writing() as connection:
             connection.execute("INSERT INTO keys VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", row)
 
-    def key(self, id: str) -> Key | None:
+    def key(self, id: str) -> ApiKey | None:
         return next(map(_key, self._asked("SELECT * FROM keys WHERE id = ?", id)), None)
 
-    def every_key(self) -> list[Key]:
+    def all_keys(self) -> list[ApiKey]:
         return list(map(_key, self._asked("SELECT * FROM keys ORDER BY created_at, id")))
 
-    def revoke(self, id: str, now: float) -> Key:
+    def revoke(self, id: str, now: float) -> ApiKey:
         with self._writing() as connection:
             connection.execute("UPDATE keys SET revoked_at = ? WHERE id = ? AND revoked_at IS NULL", (now, id))
         key = self.key(id)
@@ -180,12 +180,12 @@ class FileVault:
         with self._writing() as connection:
             connection.execute("DELETE FROM sessions WHERE hash = ?", (hash,))
 
-    def record(self, entry: Entry) -> None:
+    def record(self, entry: AuditEntry) -> None:
         with self._writing() as connection:
             connection.execute("INSERT INTO audit VALUES (?, ?, ?, ?, ?, ?, ?)", tuple(asdict(entry).values()))
 
-    def entries(self, limit: int) -> list[Entry]:
-        return [Entry(*row) for row in self._asked("SELECT * FROM audit ORDER BY rowid DESC LIMIT ?", limit)]
+    def entries(self, limit: int) -> list[AuditEntry]:
+        return [AuditEntry(*row) for row in self._asked("SELECT * FROM audit ORDER BY rowid DESC LIMIT ?", limit)]
 
     def _asked(self, query: str, *parameters: str | float | bytes) -> list[tuple[Any, ...]]:
         try:
@@ -226,7 +226,7 @@ class FileVault:
             raise CannotWrite(f"cannot write {self.path}: {error}; free space there, or make it writable") from error
 
 
-def _key(row: tuple[Any, ...]) -> Key:
+def _key(row: tuple[Any, ...]) -> ApiKey:
     id, hash, name, tenant, scopes, quotas, created_at, expires_at, revoked_at = row
     limits = Quotas(**json.loads(quotas))
-    return Key(id, hash, name, tenant, frozenset(scopes.split()), limits, created_at, expires_at, revoked_at)
+    return ApiKey(id, hash, name, tenant, frozenset(scopes.split()), limits, created_at, expires_at, revoked_at)

@@ -11,50 +11,50 @@ import hmac
 import secrets
 from http.cookies import CookieError, SimpleCookie
 
-from app.api.auth.api_keys import Key, hashed, is_secret_of, parts_of
-from app.api.auth.key_store import Vault
+from app.api.auth.api_keys import ApiKey, hash_secret, split_key, verify_secret
+from app.api.auth.key_store import KeyStore
 
 COOKIE = "remat_session"
-HEADER = b"x-csrf-token"
-LASTS_S = 12 * 3600
+CSRF_HEADER = b"x-csrf-token"
+SESSION_S = 12 * 3600
 
 
-def key_in(vault: Vault, text: str) -> Key | None:
+def find_key(vault: KeyStore, text: str) -> ApiKey | None:
     """The key that `remat_ID_SECRET` is, good or not; None: it is none of this service."""
-    id, secret = parts_of(text) or ("", "")
+    id, secret = split_key(text) or ("", "")
     key = vault.key(id)
-    return key if is_secret_of(secret, key) else None
+    return key if verify_secret(secret, key) else None
 
 
-def begin(vault: Vault, key: Key, now: float) -> str:
+def begin(vault: KeyStore, key: ApiKey, now: float) -> str:
     """The secret of a new session; older ones that have ended are forgotten."""
     secret = secrets.token_urlsafe(32)
-    ends = now + LASTS_S if key.expires_at is None else min(now + LASTS_S, key.expires_at)
-    vault.open_session(hashed(secret), key.id, ends, now)
+    ends = now + SESSION_S if key.expires_at is None else min(now + SESSION_S, key.expires_at)
+    vault.open_session(hash_secret(secret), key.id, ends, now)
     return secret
 
 
-def key_of(vault: Vault, secret: str, now: float) -> Key | None:
+def session_key(vault: KeyStore, secret: str, now: float) -> ApiKey | None:
     """The key that a session stands for, good or not; None: there is no such session, or it has ended."""
-    found = vault.session(hashed(secret))
+    found = vault.session(hash_secret(secret))
     return None if found is None or now >= found[1] else vault.key(found[0])
 
 
-def end(vault: Vault, secret: str) -> None:
+def end(vault: KeyStore, secret: str) -> None:
     """From now on the cookie stands for nothing."""
-    vault.close_session(hashed(secret))
+    vault.close_session(hash_secret(secret))
 
 
-def token_of(secret: str) -> str:
+def csrf_token(secret: str) -> str:
     """What comes with every change that the session asks for."""
     return hmac.new(secret.encode(), b"csrf", hashlib.sha256).hexdigest()
 
 
-def is_token_of(token: str, secret: str) -> bool:
-    return hmac.compare_digest(token.encode(), token_of(secret).encode())
+def verify_csrf_token(token: str, secret: str) -> bool:
+    return hmac.compare_digest(token.encode(), csrf_token(secret).encode())
 
 
-def secret_in(headers: list[tuple[bytes, bytes]]) -> str | None:
+def session_secret(headers: list[tuple[bytes, bytes]]) -> str | None:
     """The session's secret among the headers of a request."""
     for name, value in headers:
         if name == b"cookie":

@@ -17,29 +17,29 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from app.api.auth.api_keys import Key
-from app.api.auth.key_store import DAY_S, Vault
+from app.api.auth.api_keys import ApiKey
+from app.api.auth.key_store import DAY_S, KeyStore
 from app.api.service.service import Service
 from app.errors import NotFound, OverQuota
 from app.jobs.batches.operations import BatchOperation
-from app.jobs.batches.repository import Batch
-from app.jobs.interface import Event, Jobs, Operation, Page, Question
-from app.store.blobs import key_of
-from app.store.savings import Owned
+from app.jobs.batches.repository import BatchRecord
+from app.jobs.interface import JobEvent, Jobs, Operation, Page, SolveRequest
+from app.store.blobs import blob_key
+from app.store.savings import OperationScope
 from app.store.store import Store
 from app.store.tables import graphs, operations, plans, result_plans, results
-from app.store.tenancy import own_name
+from app.store.tenancy import scoped_name
 
-DEFAULT_SECONDS = 10.0  # of a search that says nothing
+DEFAULT_SEARCH_SECONDS = 10.0  # of a search that says nothing
 RETRY_S = 5
-PAGE = 1000
+PAGE_SIZE = 1000
 
 
-class Access:
+class AccessControl:
     """Keys and quotas of one serving process."""
 
-    def __init__(self, vault: Vault, clock: Callable[[], float] = time.time):
-        self.vault, self.clock = vault, clock
+    def __init__(self, vault: KeyStore, clock: Callable[[], float] = time.time):
+        self.key_store, self.clock = vault, clock
         self.lock = threading.Lock()
 
 
@@ -47,22 +47,22 @@ class Access:
 class Caller:
     """Who asks, once the gate has let them in."""
 
-    access: Access
-    key: Key
+    access: AccessControl
+    key: ApiKey
 
     def own(self, text: str) -> str:
         """A name that no other tenant's is."""
-        return own_name(self.key.tenant, text)
+        return scoped_name(self.key.tenant, text)
 
     def grant(self, kind: str, id: str) -> None:
-        self.access.vault.grant(self.key.tenant, kind, id)
+        self.access.key_store.grant(self.key.tenant, kind, id)
 
-    def demand(self, kind: str, id: str) -> None:
+    def require(self, kind: str, id: str) -> None:
         """Raises NotFound, in the words for what is not there at all."""
-        if not self.access.vault.granted(self.key.tenant, kind, [id]):
+        if not self.access.key_store.granted(self.key.tenant, kind, [id]):
             raise NotFound(f"there is no {kind[:-1]} {id[:80]!r}")
 
-    def demand_quota(self, seconds: float, jobs: Jobs) -> None:
+    def require_quota(self, seconds: float, jobs: Jobs) -> None:
         """Raises OverQuota unless a solve of so many seconds may begin."""
         key, access = self.key, self.access
         running = self._running(jobs)
@@ -74,12 +74,12 @@ class Caller:
                 limit={"name": "solves", "value": key.quotas.solves},
                 headers={"Retry-After": str(RETRY_S)},
             )
-        self.demand_seconds(seconds, access.clock())
+        self.require_seconds(seconds, access.clock())
 
-    def demand_seconds(self, seconds: float, now: float) -> None:
+    def require_seconds(self, seconds: float, now: float) -> None:
         """Raises OverQuota unless so many seconds are left of the day's; what has ended is settled before."""
         key = self.key
-        spent = self.access.vault.spent(key.id, now)
+        spent = self.access.key_store.spent(key.id, now)
         if key.quotas.solver_seconds is not None and spent + seconds > key.quotas.solver_seconds:
             raise OverQuota(
                 f"the key has used {spent:g} of its {key.quotas.solver_seconds:g} solver seconds today, "
@@ -91,7 +91,7 @@ class Caller:
 
     def _running(self, jobs: Jobs) -> list[str]:
         """What runs or waits, a batch once for each of its items there; what has ended counts with what it took."""
-        vault, running = self.access.vault, list[str]()
+        vault, running = self.access.key_store, list[str]()
         for id in vault.running(self.key.id):
             try:
                 operation = jobs.status(id.partition(".")[0])
@@ -104,14 +104,14 @@ class Caller:
                 running += [id] * (operation.in_queue if isinstance(operation, BatchOperation) else 1)
         return running
 
-    def count_batch(self, seconds: float, jobs: Jobs, make: Callable[[], Batch]) -> Batch:
+    def charge_batch(self, seconds: float, jobs: Jobs, make: Callable[[], BatchRecord]) -> BatchRecord:
         """The batch that is made, counted for as long as it may take. Raises OverQuota before it is made."""
         access = self.access
         with access.lock:
             self._running(jobs)
-            self.demand_seconds(seconds, access.clock())
+            self.require_seconds(seconds, access.clock())
             batch = make()
-            access.vault.charge(self.key.id, f"{batch.operation_id}.{batch.runs}", seconds, access.clock())
+            access.key_store.charge(self.key.id, f"{batch.operation_id}.{batch.runs}", seconds, access.clock())
         return batch
 
 
@@ -124,7 +124,7 @@ def _seconds(operation: Operation) -> float:
     return max(0.0, (ended - began).total_seconds())
 
 
-def seen_by(service: Service, caller: Caller) -> Service:
+def view_for(service: Service, caller: Caller) -> Service:
     """The service with the tenant's part of its store and jobs, and the key's limits."""
     seen: Any = copy.copy(service)
     settings = service.settings
@@ -142,7 +142,7 @@ def _limits(caller: Caller) -> dict[str, int | None]:
     return {"nodes": quotas.nodes, "body_bytes": quotas.bytes, "decompressed_bytes": quotas.bytes}
 
 
-def own_question(service: Service, question: Question) -> Question:
+def scope_request(service: Service, question: SolveRequest) -> SolveRequest:
     """The question as this tenant's own; without keys there is one tenant."""
     caller: Caller | None = getattr(service, "caller", None)
     if caller is None:
@@ -156,19 +156,19 @@ def tenant_of(service: Service) -> str | None:
     return None if caller is None else caller.key.tenant
 
 
-def own_result(service: Service, kind: str, id: str) -> None:
+def grant_result(service: Service, kind: str, id: str) -> None:
     """Count an answer to the tenant's own question among their things; a plan is whose its graph is."""
     caller: Caller | None = getattr(service, "caller", None)
     if caller is not None and kind != "plan":
         caller.grant("results", id)
 
 
-def own_plans(service: Service) -> Owned | None:
+def plan_scope(service: Service) -> OperationScope | None:
     """What the caller may sum over; None: everything, without keys or for an operator."""
     caller: Caller | None = getattr(service, "caller", None)
     if caller is None or "operator" in caller.key.scopes:
         return None
-    return Owned(caller.access.vault.grants(caller.key.tenant, "operations"))
+    return OperationScope(caller.access.key_store.grants(caller.key.tenant, "operations"))
 
 
 class _Store:
@@ -186,7 +186,7 @@ class _Store:
             self._demand_graph(id)  # before it is looked for: what is another's takes no longer than what is not there
         found = self._store.row(table, id)
         if table is operations:
-            self._caller.demand("operations", id)
+            self._caller.require("operations", id)
         if table is results:
             self._demand_result(id)
         if table is plans:
@@ -200,11 +200,11 @@ class _Store:
     def writing(self, *blobs: bytes) -> Iterator[sa.Connection]:
         with self._store.writing(*blobs) as connection:
             yield connection
-        self._sent |= set(map(key_of, blobs))
+        self._sent |= set(map(blob_key, blobs))
 
     def _demand_result(self, id: str) -> None:
         """A curve, a fit or a layout is whose operation found it, and so is the graph of a fit. Raises NotFound."""
-        caller, vault = self._caller, self._caller.access.vault
+        caller, vault = self._caller, self._caller.access.key_store
         if vault.granted(caller.key.tenant, "results", [id]):
             return
         graphs_of = sa.select(plans.c.graph_id).join(result_plans).where(result_plans.c.result_id == id).distinct()
@@ -220,7 +220,7 @@ class _Store:
     def _demand_graph(self, id: str) -> None:
         if id in self._sent:
             self._caller.grant("graphs", id)
-        self._caller.demand("graphs", id)
+        self._caller.require("graphs", id)
 
 
 class _Jobs:
@@ -232,39 +232,39 @@ class _Jobs:
     def start(self) -> None:
         self._jobs.start()
 
-    def submit(self, question: Question) -> Operation:
-        seconds = float(question.fields.get("search_seconds") or DEFAULT_SECONDS)
+    def submit(self, question: SolveRequest) -> Operation:
+        seconds = float(question.fields.get("search_seconds") or DEFAULT_SEARCH_SECONDS)
         access = self._caller.access
         with access.lock:
-            self._caller.demand_quota(seconds, self._jobs)
+            self._caller.require_quota(seconds, self._jobs)
             operation = self._jobs.submit(question)
             self._caller.grant("operations", operation.id)
-            access.vault.charge(self._caller.key.id, operation.id, seconds, access.clock())
+            access.key_store.charge(self._caller.key.id, operation.id, seconds, access.clock())
         return operation
 
     def status(self, id: str) -> Operation:
-        self._caller.demand("operations", id)
+        self._caller.require("operations", id)
         return self._jobs.status(id)
 
     async def wait(self, id: str, seconds: float) -> Operation:
-        self._caller.demand("operations", id)
+        self._caller.require("operations", id)
         return await self._jobs.wait(id, seconds)
 
-    def stream(self, id: str, after: int) -> AsyncIterator[Event | None]:
-        self._caller.demand("operations", id)
+    def stream(self, id: str, after: int) -> AsyncIterator[JobEvent | None]:
+        self._caller.require("operations", id)
         return self._jobs.stream(id, after)
 
     def cancel(self, id: str) -> Operation:
-        self._caller.demand("operations", id)
+        self._caller.require("operations", id)
         return self._jobs.cancel(id)
 
     def list(self, after: str | None, limit: int, state: str | None) -> Page:
         found: list[Operation] = []
         caller = self._caller
         while True:
-            page = self._jobs.list(after, PAGE, state)
+            page = self._jobs.list(after, PAGE_SIZE, state)
             ids = [operation.id for operation in page.operations]
-            own = caller.access.vault.granted(caller.key.tenant, "operations", ids)
+            own = caller.access.key_store.granted(caller.key.tenant, "operations", ids)
             found += [operation for operation in page.operations if operation.id in own]
             after = page.after
             if after is None or len(found) > limit:

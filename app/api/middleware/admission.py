@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from app.api.service.admission import HELD, Admission, Held
+from app.api.service.admission import REQUEST_MEMORY, Admission, RequestMemory
 from app.api.wire.open_paths import is_open
-from app.errors import AppError, tell
+from app.errors import AppError, send_problem
 
-BRINGING = frozenset({"POST", "PUT", "PATCH"})
+BODY_METHODS = frozenset({"POST", "PUT", "PATCH"})
 
 
-class Door:
+class AdmissionMiddleware:
     """ASGI middleware: so many requests at a time, and none that brings work while memory runs low."""
 
     def __init__(self, app: ASGIApp, admission: Admission):
@@ -21,16 +21,16 @@ class Door:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        admission, held = self.admission, Held(self.admission)
-        scope[HELD] = held
+        admission, held = self.admission, RequestMemory(self.admission)
+        scope[REQUEST_MEMORY] = held
         counts = not is_open(scope["path"])
         try:
             if counts:
-                admission.demand_requests()
-            if scope["method"] in BRINGING:
-                admission.demand_memory()
+                admission.require_request_slot()
+            if scope["method"] in BODY_METHODS:
+                admission.require_memory()
         except AppError as error:
-            await tell(error, scope["path"], send)
+            await send_problem(error, scope["path"], send)
             return
         admission.requests += counts
         try:

@@ -16,10 +16,10 @@ from app.telemetry import metrics
 
 log = logging.getLogger(__name__)
 
-LOOK_S = 10.0  # between two looks at an answer that is being taken
+STALL_CHECK_S = 10.0  # between two looks at an answer that is being taken
 
 
-class Patient(H11Protocol):
+class LimitedH11Protocol(H11Protocol):
     """uvicorn's connection, which waits for a slow client as long as the settings say.
 
     uvicorn itself waits for ever for the rest of a head, and for a client to take its answer.
@@ -92,20 +92,20 @@ class Patient(H11Protocol):
 
     def _look_later(self) -> None:
         left = self.transport.get_write_buffer_size()
-        self._look = self.loop.call_later(LOOK_S, self._look_whether_taken, left)
+        self._look = self.loop.call_later(STALL_CHECK_S, self._look_whether_taken, left)
 
     def _look_whether_taken(self, before: int) -> None:
-        if before - self.transport.get_write_buffer_size() < self.settings.slowest_bytes * LOOK_S:
+        if before - self.transport.get_write_buffer_size() < self.settings.slowest_bytes * STALL_CHECK_S:
             self._give_up("REMAT_SLOWEST_BYTES")
         else:
             self._look_later()
 
     def _give_up(self, setting: str) -> None:
-        metrics.refused(setting)
+        metrics.count_refused(setting)
         log.debug("event=gave_up limit=%s", setting)
         self.transport.abort()
 
 
-def patient(admission: Admission) -> type[Patient]:
+def limited_protocol(admission: Admission) -> type[LimitedH11Protocol]:
     """The connection with the settings and the counts of a service."""
-    return type("Patient", (Patient,), {"settings": admission.settings, "admission": admission})
+    return type("Patient", (LimitedH11Protocol,), {"settings": admission.settings, "admission": admission})

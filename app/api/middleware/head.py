@@ -6,7 +6,7 @@ import anyio
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 
-class Heads:
+class HeadMiddleware:
     """ASGI middleware: nobody behind it knows of HEAD. An answer that streams ends with its first part."""
 
     def __init__(self, app: ASGIApp):

@@ -15,12 +15,12 @@ from structlog.contextvars import bound_contextvars
 
 log = logging.getLogger(__name__)
 
-OWN = re.compile(rb"[A-Za-z0-9_.-]{1,64}")
-QUIET = frozenset({"/livez", "/readyz", "/metrics"})
-LONGEST_PATH = 200
+REQUEST_ID = re.compile(rb"[A-Za-z0-9_.-]{1,64}")
+QUIET_PATHS = frozenset({"/livez", "/readyz", "/metrics"})
+MAX_PATH_LENGTH = 200
 
 
-class Visits:
+class RequestIdMiddleware:
     """ASGI middleware: takes the client's `X-Request-Id` where it is a plain word, else makes one.
 
     What nobody has caught is answered by `failed`, unless an answer is under way already.
@@ -34,7 +34,7 @@ class Visits:
             await self.app(scope, receive, send)
             return
         given = [value for name, value in scope["headers"] if name == b"x-request-id"]
-        id = given[0] if len(given) == 1 and OWN.fullmatch(given[0]) else secrets.token_hex(8).encode()
+        id = given[0] if len(given) == 1 and REQUEST_ID.fullmatch(given[0]) else secrets.token_hex(8).encode()
         began, status, place = time.monotonic(), 0, ""
 
         async def sent(message: Message) -> None:
@@ -53,12 +53,18 @@ class Visits:
                     raise
                 await (await self._failed(Request(scope), error))(scope, receive, sent)
             finally:
-                level = logging.WARNING if status >= 500 else logging.DEBUG if scope["path"] in QUIET else logging.INFO
+                level = (
+                    logging.WARNING
+                    if status >= 500
+                    else logging.DEBUG
+                    if scope["path"] in QUIET_PATHS
+                    else logging.INFO
+                )
                 log.log(
                     level,
                     "event=answered method=%s path=%s status=%s seconds=%s location=%s",
                     scope["method"],
-                    scope["path"][:LONGEST_PATH],
+                    scope["path"][:MAX_PATH_LENGTH],
                     status or None,
                     time.monotonic() - began,
                     place or None,

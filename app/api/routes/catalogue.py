@@ -9,7 +9,7 @@ import msgspec
 from fastapi import APIRouter, Path, Response
 
 from app import catalogue
-from app.api.wire.openapi import answers, problems, ref
+from app.api.wire.openapi import problem_docs, ref, response_docs
 
 SchemaName = Annotated[str, Path(description="of the schema", json_schema_extra={"enum": list(catalogue.SCHEMA_NAMES)})]
 
@@ -19,7 +19,7 @@ router = APIRouter(tags=["what there is"])
 @router.get(
     "/v1/planners",
     response_class=Response,
-    responses=answers(200, "Every planner", {"application/json": ref("Planners")}) | problems(422),
+    responses=response_docs(200, "Every planner", {"application/json": ref("Planners")}) | problem_docs(422),
 )
 async def get_planners() -> Response:
     """Names a request's `planner` may say."""
@@ -30,7 +30,7 @@ async def get_planners() -> Response:
 @router.get(
     "/v1/devices",
     response_class=Response,
-    responses=answers(200, "Every device profile", {"application/json": ref("Devices")}) | problems(422),
+    responses=response_docs(200, "Every device profile", {"application/json": ref("Devices")}) | problem_docs(422),
 )
 async def get_devices() -> Response:
     """Names a request's `device` and `fits` may say."""
@@ -41,7 +41,8 @@ async def get_devices() -> Response:
 @router.get(
     "/v1/schemas/{name}",
     response_class=Response,
-    responses=answers(200, "A JSON Schema", {"application/schema+json": {"type": "object"}}) | problems(404, 422),
+    responses=response_docs(200, "A JSON Schema", {"application/schema+json": {"type": "object"}})
+    | problem_docs(404, 422),
 )
 async def get_schema(name: SchemaName) -> Response:
     """document, columns, request, report, operation or problem."""

@@ -6,24 +6,24 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Request, Response
 
-from app.api.routes.dependencies import Serving
+from app.api.routes.dependencies import ServiceDep
 from app.api.routes.plans import EXAMPLE
 from app.api.routes.submit_or_wait import (
-    Asked,
-    Sent,
-    about_graph,
-    answered,
-    answers_of_questions,
-    answers_of_results,
-    asked,
-    demand_time,
-    fields_of,
-    kept_result,
-    result,
+    RawFields,
+    Submission,
+    get_submission,
+    graph_request,
+    request_fields,
+    require_search_time,
+    result_bytes,
+    result_docs,
+    result_response,
+    submit_docs,
+    submit_or_wait,
 )
 from app.api.service.service import Service
-from app.api.wire.openapi import bodies, ref
-from app.jobs.interface import Question
+from app.api.wire.openapi import body_docs, ref
+from app.jobs.interface import SolveRequest
 from planner.request.curve_and_fit_request import parse_curve
 
 router = APIRouter(tags=["curves"])
@@ -35,21 +35,21 @@ CURVE_EXAMPLE: dict[str, Any] = {"graph": EXAMPLE["graph"], "budgets": ["90%", "
     "/v1/curves",
     status_code=201,
     response_class=Response,
-    responses=answers_of_questions("The curve; its plans are kept", "Curve"),
-    openapi_extra=bodies({"application/json": ref("CurveQuestion")}, {"one node": CURVE_EXAMPLE}),
+    responses=submit_docs("The curve; its plans are kept", "Curve"),
+    openapi_extra=body_docs({"application/json": ref("CurveQuestion")}, {"one node": CURVE_EXAMPLE}),
 )
-async def post_curve(asked: Annotated[Asked, Depends(asked)], service: Serving) -> Response:
+async def post_curve(asked: Annotated[Submission, Depends(get_submission)], service: ServiceDep) -> Response:
     """Plan a graph at several budgets: never more time at a looser one."""
-    return await answered(asked, service, _question, result)
+    return await submit_or_wait(asked, service, _question, result_bytes)
 
 
-async def _question(service: Service, sent: Sent) -> Question:
-    fields = fields_of(sent)
-    demand_time(service, parse_curve(fields).request.search_seconds)
-    return await about_graph(service, sent, fields, "curve")
+async def _question(service: Service, sent: RawFields) -> SolveRequest:
+    fields = request_fields(sent)
+    require_search_time(service, parse_curve(fields).request.search_seconds)
+    return await graph_request(service, sent, fields, "curve")
 
 
-@router.get("/v1/curves/{curve_id}", response_class=Response, responses=answers_of_results("The curve", "Curve"))
-async def get_curve(request: Request, service: Serving, curve_id: str) -> Response:
+@router.get("/v1/curves/{curve_id}", response_class=Response, responses=result_docs("The curve", "Curve"))
+async def get_curve(request: Request, service: ServiceDep, curve_id: str) -> Response:
     """A curve; its points name their plans."""
-    return await kept_result(request, service, "curve", curve_id)
+    return await result_response(request, service, "curve", curve_id)

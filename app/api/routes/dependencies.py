@@ -9,22 +9,22 @@ from fastapi import Depends, Header, Request, Response
 from fastapi.dependencies.models import Dependant
 
 from app.api.auth.middleware import CALLER
-from app.api.auth.tenant_view import Caller, seen_by
+from app.api.auth.tenant_view import Caller, view_for
 from app.api.service.service import Service
-from app.api.wire.negotiation import chosen, matches
+from app.api.wire.negotiation import etag_matches, negotiate
 from app.api.wire.openapi import ref
 from app.errors import Unsupported
 from app.models.formats import FORMATS
 from graph.errors import Finding
 from planner.errors import BadRequest
 
-FOREVER = "public, max-age=31536000, immutable"
+CACHE_FOREVER = "public, max-age=31536000, immutable"
 IdempotencyKey = Annotated[
     str | None,
     Header(alias="Idempotency-Key", min_length=1, max_length=255, description="the same key and body: the same answer"),
 ]
 #: Media type -> schema, of graphs on their way out.
-GRAPH_FORMS: dict[str, Any] = {
+GRAPH_CONTENT: dict[str, Any] = {
     "application/json": ref("Document"),
     "application/vnd.remat.columns+json": ref("Columns"),
     "application/vnd.remat.mutable+json": ref("Document"),
@@ -40,14 +40,14 @@ GRAPH_FORMS: dict[str, Any] = {
 
 
 # Dependencies are async although nothing waits: FastAPI runs others in a thread each, half the time of a small answer.
-async def service_of(request: Request) -> Service:
+async def get_service(request: Request) -> Service:
     """The service, and where keys are asked for the caller's part of it."""
     service: Service = request.app.state.service
     caller: Caller | None = request.scope.get(CALLER)
-    return service if caller is None else seen_by(service, caller)
+    return service if caller is None else view_for(service, caller)
 
 
-Serving = Annotated[Service, Depends(service_of)]
+ServiceDep = Annotated[Service, Depends(get_service)]
 
 
 async def only_known_parameters(request: Request) -> None:
@@ -75,7 +75,7 @@ def _one_of(known: Sequence[str]) -> str:
     return f"one of {', '.join(known)}" if known else "none"
 
 
-def demand_media(media_type: str, known: Sequence[str]) -> None:
+def require_media_type(media_type: str, known: Sequence[str]) -> None:
     """Raises Unsupported for a content type that is not among `known` and no kind of JSON."""
     if media_type in known or (media_type.startswith("application/") and media_type.endswith("+json")):
         return
@@ -85,24 +85,24 @@ def demand_media(media_type: str, known: Sequence[str]) -> None:
     )
 
 
-def immutable(request: Request, data: bytes, etag: str, media_type: str, **headers: str) -> Response:
+def immutable_response(request: Request, data: bytes, etag: str, media_type: str, **headers: str) -> Response:
     """200 with something that never changes, or 304 for who has it."""
-    said = {"ETag": f'"{etag}"', "Cache-Control": FOREVER, "X-Content-Type-Options": "nosniff", **headers}
-    if matches(request.headers.get("if-none-match", ""), said["ETag"]):
+    said = {"ETag": f'"{etag}"', "Cache-Control": CACHE_FOREVER, "X-Content-Type-Options": "nosniff", **headers}
+    if etag_matches(request.headers.get("if-none-match", ""), said["ETag"]):
         return Response(status_code=304, headers=said)
     return Response(data, headers=said, media_type=media_type)
 
 
-async def negotiated(request: Request, service: Service, document: bytes, etag: str) -> Response:
+async def graph_response(request: Request, service: Service, document: bytes, etag: str) -> Response:
     """The graph in the form the caller likes best. `document` is the canonical JSON."""
     forms = sorted(
         FORMATS.values(), key=lambda form: form.name != "rows"
     )  # rows, unless something else is liked better
     aliases = {alias: form.name for form in forms for alias in form.media_types}
-    media_type = chosen(request.headers.get("accept", ""), list(aliases))
+    media_type = negotiate(request.headers.get("accept", ""), list(aliases))
     name = aliases[media_type]
     shown = etag if name == "rows" else f"{etag}-{name}"
-    if matches(request.headers.get("if-none-match", ""), f'"{shown}"'):
-        return immutable(request, b"", shown, media_type, Vary="Accept")
+    if etag_matches(request.headers.get("if-none-match", ""), f'"{shown}"'):
+        return immutable_response(request, b"", shown, media_type, Vary="Accept")
     data = document if name == "rows" else await service.write_graph(document, name)
-    return immutable(request, data, shown, media_type, Vary="Accept")
+    return immutable_response(request, data, shown, media_type, Vary="Accept")

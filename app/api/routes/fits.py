@@ -6,25 +6,25 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Request, Response
 
-from app.api.routes.dependencies import Serving
+from app.api.routes.dependencies import ServiceDep
 from app.api.routes.plans import EXAMPLE
 from app.api.routes.submit_or_wait import (
-    Asked,
-    Sent,
-    about_data,
-    about_graph,
-    answered,
-    answers_of_questions,
-    answers_of_results,
-    asked,
-    demand_time,
-    fields_of,
-    kept_result,
-    result,
+    RawFields,
+    Submission,
+    data_request,
+    get_submission,
+    graph_request,
+    request_fields,
+    require_search_time,
+    result_bytes,
+    result_docs,
+    result_response,
+    submit_docs,
+    submit_or_wait,
 )
 from app.api.service.service import Service
-from app.api.wire.openapi import bodies, ref
-from app.jobs.interface import Question
+from app.api.wire.openapi import body_docs, ref
+from app.jobs.interface import SolveRequest
 from planner.request.curve_and_fit_request import parse_fit
 
 router = APIRouter(tags=["fits"])
@@ -36,23 +36,23 @@ FIT_EXAMPLE: dict[str, Any] = {"graph": EXAMPLE["graph"], "budget": "4MiB", "gro
     "/v1/fits",
     status_code=201,
     response_class=Response,
-    responses=answers_of_questions("The largest size; its plan is kept", "Fit"),
-    openapi_extra=bodies({"application/json": ref("FitQuestion")}, {"one node": FIT_EXAMPLE}),
+    responses=submit_docs("The largest size; its plan is kept", "Fit"),
+    openapi_extra=body_docs({"application/json": ref("FitQuestion")}, {"one node": FIT_EXAMPLE}),
 )
-async def post_fit(asked: Annotated[Asked, Depends(asked)], service: Serving) -> Response:
+async def post_fit(asked: Annotated[Submission, Depends(get_submission)], service: ServiceDep) -> Response:
     """Find the largest size of a model that fits a memory. An inline document may leave dimensions open by name."""
-    return await answered(asked, service, _question, result)
+    return await submit_or_wait(asked, service, _question, result_bytes)
 
 
-async def _question(service: Service, sent: Sent) -> Question:
-    fields = fields_of(sent)
-    demand_time(service, parse_fit(fields).request.search_seconds)
+async def _question(service: Service, sent: RawFields) -> SolveRequest:
+    fields = request_fields(sent)
+    require_search_time(service, parse_fit(fields).request.search_seconds)
     if "graph" in sent:  # kept as a graph at its size only: until then its dimensions are open
-        return about_data(bytes(sent["graph"]), fields, "fit")
-    return await about_graph(service, sent, fields, "fit")
+        return data_request(bytes(sent["graph"]), fields, "fit")
+    return await graph_request(service, sent, fields, "fit")
 
 
-@router.get("/v1/fits/{fit_id}", response_class=Response, responses=answers_of_results("The fit", "Fit"))
-async def get_fit(request: Request, service: Serving, fit_id: str) -> Response:
+@router.get("/v1/fits/{fit_id}", response_class=Response, responses=result_docs("The fit", "Fit"))
+async def get_fit(request: Request, service: ServiceDep, fit_id: str) -> Response:
     """A fit; it names its plan."""
-    return await kept_result(request, service, "fit", fit_id)
+    return await result_response(request, service, "fit", fit_id)

@@ -10,21 +10,21 @@ import anyio.to_thread
 import msgspec
 from fastapi import APIRouter, HTTPException, Query, Request, Response
 
-from app.api.routes.dependencies import GRAPH_FORMS, IdempotencyKey, Serving, demand_media, negotiated
-from app.api.routes.submit_or_wait import fields_of_body
+from app.api.routes.dependencies import GRAPH_CONTENT, IdempotencyKey, ServiceDep, graph_response, require_media_type
+from app.api.routes.submit_or_wait import parse_body
 from app.api.service.service import Service
-from app.api.wire.negotiation import matches
-from app.api.wire.openapi import UNCHANGED, answers, bodies, links, problems, ref
-from app.api.wire.request_body import body_of, media_type_of
+from app.api.wire.negotiation import etag_matches
+from app.api.wire.openapi import NOT_MODIFIED, body_docs, problem_docs, ref, response_docs, with_links
+from app.api.wire.request_body import media_type_of, read_body
 from app.store import records
 from planner.errors import BadRequest
-from planner.request.named_lengths import pairs
+from planner.request.named_lengths import parse_named_lengths
 
 router = APIRouter(tags=["graphs"])
 
 BINARY: dict[str, Any] = {"type": "string", "format": "binary"}
 DOCUMENTS: dict[str, Any] = {"oneOf": [ref("Document"), ref("Columns")]}
-TAKEN: dict[str, Any] = {
+ACCEPTED_BODIES: dict[str, Any] = {
     "application/json": DOCUMENTS,
     "application/msgpack": BINARY,
     "application/x-msgpack": BINARY,
@@ -43,32 +43,32 @@ TAKEN: dict[str, Any] = {
     "/v1/graphs",
     status_code=201,
     response_class=Response,
-    responses=links(
-        answers(201, "Kept", {"application/json": ref("GraphRecord")}, Location="its path", ETag="its id"),
+    responses=with_links(
+        response_docs(201, "Kept", {"application/json": ref("GraphRecord")}, Location="its path", ETag="its id"),
         "/id",
         get_graph="graph_id",
     )
-    | problems(400, 408, 409, 413, 415, 422),
-    openapi_extra=bodies(TAKEN),
+    | problem_docs(400, 408, 409, 413, 415, 422),
+    openapi_extra=body_docs(ACCEPTED_BODIES),
 )
 async def post_graph(
     request: Request,
-    service: Serving,
+    service: ServiceDep,
     batch: Annotated[int | None, Query(ge=1, le=2**31 - 1, description="leading length of every input")] = None,
     input: Annotated[list[str] | None, Query(description="shape of an input: NAME=16x3x224x224")] = None,
     dim: Annotated[list[str] | None, Query(description="length of a symbolic dimension: N=8")] = None,
     idempotency_key: IdempotencyKey = None,
 ) -> Response:
     """Keep a graph. The same graph has the same id, whatever form it came in."""
-    demand_media(media_type_of(request.headers), list(TAKEN))
-    data = await body_of(request, service.settings)
+    require_media_type(media_type_of(request.headers), list(ACCEPTED_BODIES))
+    data = await read_body(request, service.settings)
     shapes = {
-        "inputs": pairs(input or [], "query.input", False),
+        "inputs": parse_named_lengths(input or [], "query.input", False),
         "batch": batch,
-        "dims": pairs(dim or [], "query.dim", True),
+        "dims": parse_named_lengths(dim or [], "query.dim", True),
     }
     claimed = idempotency_key, "/v1/graphs", data + request.url.query.encode()
-    await anyio.to_thread.run_sync(service.demand_free, *claimed)
+    await anyio.to_thread.run_sync(service.require_key_free, *claimed)
     record = await service.read_graph(data, shapes)
     await anyio.to_thread.run_sync(service.claim, *claimed)
     return _kept(record, {})
@@ -78,25 +78,27 @@ async def post_graph(
     "/v1/graphs/{graph_id}:transform",
     status_code=201,
     response_class=Response,
-    responses=links(
-        answers(201, "A new graph, kept", {"application/json": ref("Transformed")}, Location="its path", ETag="its id"),
+    responses=with_links(
+        response_docs(
+            201, "A new graph, kept", {"application/json": ref("Transformed")}, Location="its path", ETag="its id"
+        ),
         "/id",
         get_graph="graph_id",
     )
-    | answers(200, "What the pass tells of the graph", {"application/json": ref("Told")})
-    | problems(400, 404, 408, 409, 413, 415, 422),
-    openapi_extra=bodies({"application/json": ref("Transform")}, {"dead nodes": {"pass": "prune"}}),
+    | response_docs(200, "What the pass tells of the graph", {"application/json": ref("Told")})
+    | problem_docs(400, 404, 408, 409, 413, 415, 422),
+    openapi_extra=body_docs({"application/json": ref("Transform")}, {"dead nodes": {"pass": "prune"}}),
 )
 async def transform_graph(
-    request: Request, service: Serving, graph_id: str, idempotency_key: IdempotencyKey = None
+    request: Request, service: ServiceDep, graph_id: str, idempotency_key: IdempotencyKey = None
 ) -> Response:
     """Run one pass over a graph. The graph stays as it is; what the pass makes of it is kept beside it."""
-    demand_media(media_type_of(request.headers), ["application/json"])
-    body = await body_of(request, service.settings)
-    await fields_of_body(request, service, body)
+    require_media_type(media_type_of(request.headers), ["application/json"])
+    body = await read_body(request, service.settings)
+    await parse_body(request, service, body)
     document = await _document(service, graph_id)
     claimed = idempotency_key, f"/v1/graphs/{graph_id}:transform", body
-    await anyio.to_thread.run_sync(service.demand_free, *claimed)
+    await anyio.to_thread.run_sync(service.require_key_free, *claimed)
     record, said = await service.transform(document, body)
     await anyio.to_thread.run_sync(service.claim, *claimed)
     if record is None:
@@ -107,13 +109,13 @@ async def transform_graph(
 @router.get(
     "/v1/graphs/{graph_id}/analysis",
     response_class=Response,
-    responses=answers(200, "The analysis", {"application/json": ref("Analysis")}, ETag="of this analysis")
-    | UNCHANGED
-    | problems(404, 422),
+    responses=response_docs(200, "The analysis", {"application/json": ref("Analysis")}, ETag="of this analysis")
+    | NOT_MODIFIED
+    | problem_docs(404, 422),
 )
 async def analyse_graph(
     request: Request,
-    service: Serving,
+    service: ServiceDep,
     graph_id: str,
     start: Annotated[list[str] | None, Query(description="version a name comes with: X=3")] = None,
     before: Annotated[
@@ -122,14 +124,14 @@ async def analyse_graph(
     ] = None,
 ) -> Response:
     """Versions of names, who writes and reads them, lives, the peak and who holds it, suspicious places."""
-    numbers = pairs(start or [], "query.start", True)
+    numbers = parse_named_lengths(start or [], "query.start", True)
     if any(number >= 2**31 for number in numbers.values()):
         raise BadRequest.one("bad_flag", "query.start", str(max(numbers.values()))[:80], "below 2^31", "write NAME=3")
     documents = [await _document(service, id) for id in (*(before or ()), graph_id)]
     analysis = await service.analyse(documents, numbers)
     etag = hashlib.sha256(analysis).hexdigest()
     headers = {"ETag": f'"{etag}"', "Cache-Control": "no-cache"}
-    if matches(request.headers.get("if-none-match", ""), headers["ETag"]):
+    if etag_matches(request.headers.get("if-none-match", ""), headers["ETag"]):
         return Response(status_code=304, headers=headers)
     return Response(analysis, headers=headers, media_type="application/json")
 
@@ -137,15 +139,15 @@ async def analyse_graph(
 @router.get(
     "/v1/graphs/{graph_id}",
     response_class=Response,
-    responses=answers(200, "The document", GRAPH_FORMS, ETag="of this form", Vary="Accept")
-    | UNCHANGED
-    | problems(404, 406, 422),
+    responses=response_docs(200, "The document", GRAPH_CONTENT, ETag="of this form", Vary="Accept")
+    | NOT_MODIFIED
+    | problem_docs(404, 406, 422),
 )
-async def get_graph(request: Request, service: Serving, graph_id: str) -> Response:
+async def get_graph(request: Request, service: ServiceDep, graph_id: str) -> Response:
     """The document, in the form that Accept asks for."""
     if graph_id.endswith(":transform"):
         raise HTTPException(405, headers={"Allow": "POST"})
-    return await negotiated(request, service, await _document(service, graph_id), graph_id)
+    return await graph_response(request, service, await _document(service, graph_id), graph_id)
 
 
 async def _document(service: Service, graph_id: str) -> bytes:

@@ -7,23 +7,23 @@ from typing import Annotated, Any
 import msgspec
 from fastapi import APIRouter, Depends, Request, Response
 
-from app.api.routes.dependencies import Serving
+from app.api.routes.dependencies import ServiceDep
 from app.api.routes.submit_or_wait import (
-    Asked,
-    Sent,
-    about_data,
-    answered,
-    answers_of_questions,
-    answers_of_results,
-    asked,
-    demand_time,
-    kept_result,
-    result,
+    RawFields,
+    Submission,
+    data_request,
+    get_submission,
+    require_search_time,
+    result_bytes,
+    result_docs,
+    result_response,
+    submit_docs,
+    submit_or_wait,
 )
 from app.api.service.service import Service
-from app.api.wire.openapi import bodies, ref
-from app.jobs.interface import Question
-from app.models.json_object import decoded
+from app.api.wire.openapi import body_docs, ref
+from app.jobs.interface import SolveRequest
+from app.models.json_object import decode_object
 from planner.layout.csv_buffers import parse_seconds
 
 router = APIRouter(tags=["layouts"])
@@ -35,23 +35,23 @@ EXAMPLE = {"buffers": [{"lower": 0, "upper": 2, "size": 4096}, {"lower": 1, "upp
     "/v1/layouts",
     status_code=201,
     response_class=Response,
-    responses=answers_of_questions("Where they lie", "PackedLayout"),
-    openapi_extra=bodies({"application/json": ref("LayoutQuestion")}, {"two buffers": EXAMPLE}),
+    responses=submit_docs("Where they lie", "PackedLayout"),
+    openapi_extra=body_docs({"application/json": ref("LayoutQuestion")}, {"two buffers": EXAMPLE}),
 )
-async def post_layout(asked: Annotated[Asked, Depends(asked)], service: Serving) -> Response:
+async def post_layout(asked: Annotated[Submission, Depends(get_submission)], service: ServiceDep) -> Response:
     """Pack buffers with known lifetimes into one arena."""
-    return await answered(asked, service, _question, result)
+    return await submit_or_wait(asked, service, _question, result_bytes)
 
 
-async def _question(service: Service, sent: Sent) -> Question:
-    seconds = parse_seconds({name: decoded(bytes(raw), Any) for name, raw in sent.items() if name == "search_seconds"})
-    demand_time(service, seconds)
-    return about_data(msgspec.json.encode(sent), {"search_seconds": seconds}, "layout")
+async def _question(service: Service, sent: RawFields) -> SolveRequest:
+    seconds = parse_seconds(
+        {name: decode_object(bytes(raw), Any) for name, raw in sent.items() if name == "search_seconds"}
+    )
+    require_search_time(service, seconds)
+    return data_request(msgspec.json.encode(sent), {"search_seconds": seconds}, "layout")
 
 
-@router.get(
-    "/v1/layouts/{layout_id}", response_class=Response, responses=answers_of_results("Where they lie", "PackedLayout")
-)
-async def get_packed(request: Request, service: Serving, layout_id: str) -> Response:
+@router.get("/v1/layouts/{layout_id}", response_class=Response, responses=result_docs("Where they lie", "PackedLayout"))
+async def get_packed(request: Request, service: ServiceDep, layout_id: str) -> Response:
     """Offsets, in the order of the buffers that were sent."""
-    return await kept_result(request, service, "layout", layout_id)
+    return await result_response(request, service, "layout", layout_id)

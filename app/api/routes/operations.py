@@ -10,15 +10,15 @@ import msgspec
 from fastapi import APIRouter, Header, HTTPException, Query, Response
 from starlette.responses import StreamingResponse
 
-from app.api.routes.dependencies import Serving
+from app.api.routes.dependencies import ServiceDep
 from app.api.service.service import Service
-from app.api.wire.openapi import answers, problems, ref
+from app.api.wire.openapi import problem_docs, ref, response_docs
 from app.jobs.interface import Operation
 
 router = APIRouter(tags=["operations"])
 
-State = Literal["queued", "running", "succeeded", "failed", "cancelled"]
-EVENT = {
+OperationState = Literal["queued", "running", "succeeded", "failed", "cancelled"]
+EVENT_SCHEMA = {
     "type": "object",
     "required": ["id", "event", "data"],
     "properties": {
@@ -27,7 +27,7 @@ EVENT = {
         "data": {"type": "string", "description": "JSON: an Operation, or its stage and progress"},
     },
 }
-ONE = {"application/json": ref("Operation")}
+OPERATION_CONTENT = {"application/json": ref("Operation")}
 
 
 def _said(operation: Operation) -> Response:
@@ -38,13 +38,13 @@ def _said(operation: Operation) -> Response:
 @router.get(
     "/v1/operations",
     response_class=Response,
-    responses=answers(200, "A page, newest first", {"application/json": ref("Operations")}) | problems(422),
+    responses=response_docs(200, "A page, newest first", {"application/json": ref("Operations")}) | problem_docs(422),
 )
 async def list_operations(
-    service: Serving,
+    service: ServiceDep,
     limit: Annotated[int, Query(ge=1, le=1000, description="of the page")] = 100,
     cursor: Annotated[str | None, Query(pattern="^op[0-9a-f]{26}$", description="`next` of the page before")] = None,
-    state: Annotated[State | None, Query(description="only those in this state")] = None,
+    state: Annotated[OperationState | None, Query(description="only those in this state")] = None,
 ) -> Response:
     """Operations, newest first."""
     page = await anyio.to_thread.run_sync(service.jobs.list, cursor, limit, state)
@@ -55,9 +55,9 @@ async def list_operations(
 @router.post(
     "/v1/operations/{operation_id}:cancel",
     response_class=Response,
-    responses=answers(200, "The operation; it ends soon", ONE) | problems(404, 422),
+    responses=response_docs(200, "The operation; it ends soon", OPERATION_CONTENT) | problem_docs(404, 422),
 )
-async def cancel_operation(service: Serving, operation_id: str) -> Response:
+async def cancel_operation(service: ServiceDep, operation_id: str) -> Response:
     """Ask an operation to stop. It keeps its best so far; one that has finished stays as it is."""
     return _said(await anyio.to_thread.run_sync(service.jobs.cancel, operation_id))
 
@@ -65,9 +65,10 @@ async def cancel_operation(service: Serving, operation_id: str) -> Response:
 @router.get(
     "/v1/operations/{operation_id}",
     response_class=Response,
-    responses=answers(200, "The operation", ONE, Retry_After="while it runs") | problems(404, 422),
+    responses=response_docs(200, "The operation", OPERATION_CONTENT, Retry_After="while it runs")
+    | problem_docs(404, 422),
 )
-async def get_operation(service: Serving, operation_id: str) -> Response:
+async def get_operation(service: ServiceDep, operation_id: str) -> Response:
     """State and progress; 200 whatever they are."""
     if operation_id.endswith(":cancel"):
         raise HTTPException(405, headers={"Allow": "POST"})
@@ -77,12 +78,12 @@ async def get_operation(service: Serving, operation_id: str) -> Response:
 @router.get(
     "/v1/operations/{operation_id}/events",
     response_class=Response,
-    responses=answers(200, "Events until the operation ends", {"text/event-stream": EVENT})
+    responses=response_docs(200, "Events until the operation ends", {"text/event-stream": EVENT_SCHEMA})
     | {204: {"description": "Nothing comes after Last-Event-ID: the operation has ended"}}
-    | problems(404, 422),
+    | problem_docs(404, 422),
 )
 async def stream_operation(
-    service: Serving,
+    service: ServiceDep,
     operation_id: str,
     last_event_id: Annotated[str, Header(alias="Last-Event-ID", description="id of the last event seen")] = "",
 ) -> Response:

@@ -8,21 +8,21 @@ import anyio.to_thread
 from fastapi import APIRouter, Depends, Query, Request, Response
 
 from app.api.auth.tenant_view import tenant_of
-from app.api.routes.dependencies import GRAPH_FORMS, Serving, immutable, negotiated
+from app.api.routes.dependencies import GRAPH_CONTENT, ServiceDep, graph_response, immutable_response
 from app.api.routes.submit_or_wait import (
-    Asked,
-    Sent,
-    about_graph,
-    answered,
-    answers_of_questions,
-    asked,
-    demand_time,
-    fields_of,
+    RawFields,
+    Submission,
+    get_submission,
+    graph_request,
+    request_fields,
+    require_search_time,
+    submit_docs,
+    submit_or_wait,
 )
 from app.api.schemas.plans import Section
 from app.api.service.service import Service
-from app.api.wire.openapi import UNCHANGED, answers, bodies, problems, ref
-from app.jobs.interface import Question
+from app.api.wire.openapi import NOT_MODIFIED, body_docs, problem_docs, ref, response_docs
+from app.jobs.interface import SolveRequest
 from app.store import records
 from planner.request.plan_request import parse_request
 
@@ -37,14 +37,14 @@ EXAMPLE = {
     },
     "budget": "50%",
 }
-Sections = Annotated[list[Section] | None, Query(alias="return", description="of the report; plan and timeline")]
+SectionsQuery = Annotated[list[Section] | None, Query(alias="return", description="of the report; plan and timeline")]
 
 
 @router.post(
     "/v1/plans",
     status_code=201,
     response_class=Response,
-    responses=answers_of_questions(
+    responses=submit_docs(
         "The plan",
         "Report",
         get_plan="plan_id",
@@ -53,20 +53,20 @@ Sections = Annotated[list[Section] | None, Query(alias="return", description="of
         get_layout="plan_id",
         get_timeline="plan_id",
     ),
-    openapi_extra=bodies({"application/json": ref("Question")}, {"one node": EXAMPLE}),
+    openapi_extra=body_docs({"application/json": ref("Question")}, {"one node": EXAMPLE}),
 )
-async def post_plan(asked: Annotated[Asked, Depends(asked)], service: Serving) -> Response:
+async def post_plan(asked: Annotated[Submission, Depends(get_submission)], service: ServiceDep) -> Response:
     """Plan a graph. The same question is answered from what is stored."""
-    return await answered(asked, service, _question, _shown)
+    return await submit_or_wait(asked, service, _question, _shown)
 
 
-async def _question(service: Service, sent: Sent) -> Question:
-    fields = fields_of(sent)
-    demand_time(service, parse_request(fields).search_seconds)
-    return await about_graph(service, sent, fields, "plan")
+async def _question(service: Service, sent: RawFields) -> SolveRequest:
+    fields = request_fields(sent)
+    require_search_time(service, parse_request(fields).search_seconds)
+    return await graph_request(service, sent, fields, "plan")
 
 
-async def _shown(service: Service, question: Question, plan_id: str) -> bytes:
+async def _shown(service: Service, question: SolveRequest, plan_id: str) -> bytes:
     return await _report(service, plan_id, parse_request(question.fields).returns)
 
 
@@ -83,26 +83,26 @@ async def _report(service: Service, plan_id: str, sections: tuple[str, ...]) -> 
 @router.get(
     "/v1/plans/{plan_id}",
     response_class=Response,
-    responses=answers(200, "The report", {"application/json": ref("Report")}, ETag="of these sections")
-    | UNCHANGED
-    | problems(404, 422),
+    responses=response_docs(200, "The report", {"application/json": ref("Report")}, ETag="of these sections")
+    | NOT_MODIFIED
+    | problem_docs(404, 422),
 )
-async def get_plan(request: Request, service: Serving, plan_id: str, sections: Sections = None) -> Response:
+async def get_plan(request: Request, service: ServiceDep, plan_id: str, sections: SectionsQuery = None) -> Response:
     """The report of a plan, with the sections asked for."""
     wanted = records.DEFAULT_SECTIONS if sections is None else tuple(sections)
     report = await _report(service, plan_id, wanted)
     etag = "-".join([plan_id, *sorted(set(wanted) - {"plan"})])
-    return immutable(request, report, etag, "application/json")
+    return immutable_response(request, report, etag, "application/json")
 
 
 @router.get(
     "/v1/plans/{plan_id}/graph",
     response_class=Response,
-    responses=answers(200, "The rewritten graph", GRAPH_FORMS, ETag="of this form", Vary="Accept")
-    | UNCHANGED
-    | problems(404, 406, 422),
+    responses=response_docs(200, "The rewritten graph", GRAPH_CONTENT, ETag="of this form", Vary="Accept")
+    | NOT_MODIFIED
+    | problem_docs(404, 406, 422),
 )
-async def get_rewritten(request: Request, service: Serving, plan_id: str) -> Response:
+async def get_rewritten(request: Request, service: ServiceDep, plan_id: str) -> Response:
     """The rewritten graph, in the form that Accept asks for."""
     return await _graph(request, service, plan_id, "graph")
 
@@ -110,11 +110,11 @@ async def get_rewritten(request: Request, service: Serving, plan_id: str) -> Res
 @router.get(
     "/v1/plans/{plan_id}/source",
     response_class=Response,
-    responses=answers(200, "The graph that was planned", GRAPH_FORMS, ETag="of this form", Vary="Accept")
-    | UNCHANGED
-    | problems(404, 406, 422),
+    responses=response_docs(200, "The graph that was planned", GRAPH_CONTENT, ETag="of this form", Vary="Accept")
+    | NOT_MODIFIED
+    | problem_docs(404, 406, 422),
 )
-async def get_source(request: Request, service: Serving, plan_id: str) -> Response:
+async def get_source(request: Request, service: ServiceDep, plan_id: str) -> Response:
     """The graph that was planned, after differentiation."""
     return await _graph(request, service, plan_id, "source")
 
@@ -122,11 +122,11 @@ async def get_source(request: Request, service: Serving, plan_id: str) -> Respon
 @router.get(
     "/v1/plans/{plan_id}/layout",
     response_class=Response,
-    responses=answers(200, "Addresses", {"application/json": ref("Layout")}, ETag="of the layout")
-    | UNCHANGED
-    | problems(404, 422),
+    responses=response_docs(200, "Addresses", {"application/json": ref("Layout")}, ETag="of the layout")
+    | NOT_MODIFIED
+    | problem_docs(404, 422),
 )
-async def get_layout(request: Request, service: Serving, plan_id: str) -> Response:
+async def get_layout(request: Request, service: ServiceDep, plan_id: str) -> Response:
     """Where every value lies."""
     return await _section(request, service, plan_id, "layout")
 
@@ -134,20 +134,20 @@ async def get_layout(request: Request, service: Serving, plan_id: str) -> Respon
 @router.get(
     "/v1/plans/{plan_id}/timeline",
     response_class=Response,
-    responses=answers(200, "Bytes of every step", {"application/json": ref("Timeline")}, ETag="of the timeline")
-    | UNCHANGED
-    | problems(404, 422),
+    responses=response_docs(200, "Bytes of every step", {"application/json": ref("Timeline")}, ETag="of the timeline")
+    | NOT_MODIFIED
+    | problem_docs(404, 422),
 )
-async def get_timeline(request: Request, service: Serving, plan_id: str) -> Response:
+async def get_timeline(request: Request, service: ServiceDep, plan_id: str) -> Response:
     """Bytes of every step, before and after."""
     return await _section(request, service, plan_id, "timeline")
 
 
 async def _graph(request: Request, service: Service, plan_id: str, section: str) -> Response:
     document = await anyio.to_thread.run_sync(records.section_of, service.store, plan_id, section)
-    return await negotiated(request, service, document, f"{plan_id}-{section}")
+    return await graph_response(request, service, document, f"{plan_id}-{section}")
 
 
 async def _section(request: Request, service: Service, plan_id: str, section: str) -> Response:
     data = await anyio.to_thread.run_sync(records.section_of, service.store, plan_id, section)
-    return immutable(request, data, f"{plan_id}-{section}", "application/json")
+    return immutable_response(request, data, f"{plan_id}-{section}", "application/json")

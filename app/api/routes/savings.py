@@ -9,31 +9,34 @@ import anyio.to_thread
 import msgspec
 from fastapi import APIRouter, Query, Response
 
-from app.api.auth.tenant_view import own_plans
-from app.api.routes.dependencies import Serving
-from app.api.wire.openapi import answers, problems, ref
+from app.api.auth.tenant_view import plan_scope
+from app.api.routes.dependencies import ServiceDep
+from app.api.wire.openapi import problem_docs, ref, response_docs
 from app.render.csv_table import as_csv
-from app.store.savings import FIGURES, GROUPS, savings
-from app.store.tables import wire
+from app.store.savings import AGGREGATES, GROUPS, savings
+from app.store.tables import to_timestamp
 from planner.errors import BadRequest
 
 router = APIRouter(tags=["savings"])
 
-ONE = "|".join(GROUPS)
-GroupBy = Annotated[str, Query(pattern=f"^({ONE})(,({ONE}))*$", max_length=200, description=f"of {', '.join(GROUPS)}")]
-WHEN = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}(T[0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]{1,6})?)?(Z|[+-][0-9]{2}:[0-9]{2})?)?$"
-From = Annotated[str | None, Query(alias="from", pattern=WHEN, description="plans first made then or later")]
-To = Annotated[str | None, Query(alias="to", pattern=WHEN, description="plans first made before then")]
+GROUP_PATTERN = "|".join(GROUPS)
+GroupBy = Annotated[
+    str,
+    Query(pattern=f"^({GROUP_PATTERN})(,({GROUP_PATTERN}))*$", max_length=200, description=f"of {', '.join(GROUPS)}"),
+]
+TIME_PATTERN = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}(T[0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]{1,6})?)?(Z|[+-][0-9]{2}:[0-9]{2})?)?$"
+From = Annotated[str | None, Query(alias="from", pattern=TIME_PATTERN, description="plans first made then or later")]
+To = Annotated[str | None, Query(alias="to", pattern=TIME_PATTERN, description="plans first made before then")]
 
 
 @router.get(
     "/v1/savings",
     response_class=Response,
-    responses=answers(200, "A row a group", {"application/json": ref("Savings"), "text/csv": {"type": "string"}})
-    | problems(422),
+    responses=response_docs(200, "A row a group", {"application/json": ref("Savings"), "text/csv": {"type": "string"}})
+    | problem_docs(422),
 )
 async def get_savings(
-    service: Serving,
+    service: ServiceDep,
     group_by: GroupBy = "model",
     since: From = None,
     until: To = None,
@@ -42,11 +45,11 @@ async def get_savings(
     """Bytes saved and time paid, of the tenant's plans, of all for operators. A day, or a time without zone, is UTC."""
     by = list(dict.fromkeys(group_by.split(",")))
     first, last = _utc(since, "query.from"), _utc(until, "query.to")
-    owned = await anyio.to_thread.run_sync(own_plans, service)
+    owned = await anyio.to_thread.run_sync(plan_scope, service)
     rows = await anyio.to_thread.run_sync(savings, service.store, by, first, last, owned)
     headers = {"Cache-Control": "no-store"}
     if format == "csv":
-        return Response(as_csv([*by, *(figure.name for figure in FIGURES)], rows), 200, headers, "text/csv")
+        return Response(as_csv([*by, *(figure.name for figure in AGGREGATES)], rows), 200, headers, "text/csv")
     body = {"group_by": by, "from": first, "to": last, "rows": rows}
     return Response(msgspec.json.encode(body), 200, headers, "application/json")
 
@@ -56,6 +59,6 @@ def _utc(said: str | None, path: str) -> str | None:
         return None
     try:
         moment = datetime.fromisoformat(said)
-        return wire(moment if moment.tzinfo else moment.replace(tzinfo=UTC))
+        return to_timestamp(moment if moment.tzinfo else moment.replace(tzinfo=UTC))
     except (ValueError, OverflowError):
         raise BadRequest.one("bad_parameter", path, said, "a time from the year 1 to 9999", "mend the time") from None

@@ -11,18 +11,18 @@ from typing import Any
 from app.errors import TooLarge
 from planner.errors import BadRequest, Finding
 from planner.request.budget import parse_budget
-from planner.request.field_parsers import MOST_FINDINGS
+from planner.request.field_parsers import MAX_FINDINGS
 from planner.request.plan_request import PARSERS, parse_request
 
 GRAPH_ID = re.compile(r"[0-9a-f]{64}")
 #: What varies -> the field of an item that it becomes.
 AXES = {"budgets": "budget", "planners": "planner", "seeds": "seed"}
-MOST_OF_ONE = 256  # budgets, planners or seeds
+MAX_PER_AXIS = 256  # budgets, planners or seeds
 Parse = Callable[[Any, str], Any]
 
 
 @dataclass(frozen=True, slots=True)
-class BatchAsked:
+class BatchRequest:
     """graphs x budgets x planners x seeds; an axis of which nothing was named is one None, and sets no field."""
 
     graph_ids: tuple[str, ...]
@@ -41,13 +41,13 @@ class BatchAsked:
         return itertools.product(self.graph_ids, self.budgets, self.planners, self.seeds)
 
 
-def fields_of(fields: Mapping[str, Any], budget: Any, planner: str | None, seed: int | None) -> dict[str, Any]:
+def item_fields(fields: Mapping[str, Any], budget: Any, planner: str | None, seed: int | None) -> dict[str, Any]:
     """The fields of the one plan an item asks for; what was not named is left out, as anybody would."""
     own = {"budget": budget, "planner": planner, "seed": seed}
     return {**fields, **{name: given for name, given in own.items() if given is not None}}
 
 
-def parse_batch(sent: Mapping[str, Any], most: int) -> BatchAsked:
+def parse_batch(sent: Mapping[str, Any], most: int) -> BatchRequest:
     """What a body asks for. Raises BadRequest with ten findings at most, TooLarge past `most` items."""
     findings: list[Finding] = []
     for name in sent:
@@ -62,18 +62,18 @@ def parse_batch(sent: Mapping[str, Any], most: int) -> BatchAsked:
         said = Finding("bad_field", "graph_ids", "nothing", "ids of graphs that were posted", "post a graph first")
         findings.append(said)
     parsers: dict[str, Parse] = {"budgets": parse_budget, **{f"{n}s": PARSERS[n] for n in ("planner", "seed")}}
-    axes = {axis: distinct(sent.get(axis), axis, parse, MOST_OF_ONE, findings) for axis, parse in parsers.items()}
+    axes = {axis: distinct(sent.get(axis), axis, parse, MAX_PER_AXIS, findings) for axis, parse in parsers.items()}
     budgets, planners, seeds = (axes[axis] or (None,) for axis in AXES)
     left_out = {"graph", "graph_id", "graph_ids", "return", *AXES, *AXES.values()}
     shared = {name: given for name, given in sent.items() if name not in left_out}
     seconds = 0.0
     try:
-        seconds = parse_request(fields_of(shared, budgets[0], planners[0], seeds[0])).search_seconds
+        seconds = parse_request(item_fields(shared, budgets[0], planners[0], seeds[0])).search_seconds
     except BadRequest as error:
         findings.extend(error.findings)
     if findings:
-        raise BadRequest(findings[:MOST_FINDINGS])
-    asked = BatchAsked(graph_ids or (), budgets, planners, seeds, shared, seconds)
+        raise BadRequest(findings[:MAX_FINDINGS])
+    asked = BatchRequest(graph_ids or (), budgets, planners, seeds, shared, seconds)
     if asked.total > most:
         finding = Finding(
             "too_many_items",

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from app.api.schemas.plans import Open, Problem
 
-State = Literal["queued", "running", "succeeded", "failed", "cancelled"]
+ItemState = Literal["queued", "running", "succeeded", "failed", "cancelled"]
 
 
 class ItemCounts(Open):
@@ -57,7 +57,7 @@ class Item(Open):
     budget: Any = Field(description="as it was asked; null: none was named")
     planner: str | None
     seed: int | None
-    state: State
+    state: ItemState
     plan: str | None = Field(description="path of the plan; a cancelled item keeps its best so far")
     operation: str | None = Field(description="path of the operation that solves it, or has")
     cached: bool = Field(description="answered from what was stored")

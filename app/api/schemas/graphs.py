@@ -62,7 +62,7 @@ class Versions(Open):
     gradients: list[list[tuple[str, int]]] = Field(description="a version, and the version of its gradient")
 
 
-class Holder(Open):
+class PeakHolder(Open):
     value: str
     bytes: int
     from_step: int
@@ -74,7 +74,7 @@ class Memory(Open):
 
     bytes_by_role: dict[str, int]
     baseline: Measured
-    holders: list[Holder]
+    holders: list[PeakHolder]
     smallest_possible_bytes: int
     binding_node: str | None
     nodes_by_phase: dict[str, int]

@@ -11,8 +11,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 Bytes = Annotated[int, Field(ge=0, le=2**63 - 1)]
 Length = Annotated[int, Field(ge=0, le=2**31 - 1)]
-Share = Annotated[str, Field(pattern=r"^\s*[0-9]{1,30}(\.[0-9]{1,30})?\s*%\s*$", examples=["50%"])]
-Sized = Annotated[
+Percentage = Annotated[str, Field(pattern=r"^\s*[0-9]{1,30}(\.[0-9]{1,30})?\s*%\s*$", examples=["50%"])]
+ByteSize = Annotated[
     str, Field(pattern=r"^\s*[0-9]{1,9}(\.[0-9]{1,9})?\s*([KMG]?B|[KMG]iB)\s*$", examples=["8GiB", "8GB"])
 ]
 PERCENT = r"^\s*(100|[1-9][0-9]?)(\.0{1,9})?\s*%\s*$"
@@ -120,10 +120,13 @@ class ShapeSet(Strict):
 class Request(Strict):
     """What to ask for; every field may be left out."""
 
-    budget: Annotated[str, Field(pattern=PERCENT)] | Sized | Bytes | Annotated[float, Field(gt=0, le=1)] | None = Field(
-        None, description="a share of the baseline peak, or bytes; 0: the lowest peak; a number with a point is a share"
+    budget: Annotated[str, Field(pattern=PERCENT)] | ByteSize | Bytes | Annotated[float, Field(gt=0, le=1)] | None = (
+        Field(
+            None,
+            description="a share of the baseline peak, or bytes; 0: the lowest peak; a number with a point is a share",
+        )
     )
-    max_overhead: Share | Annotated[float, Field(ge=0, le=1e9)] | None = Field(
+    max_overhead: Percentage | Annotated[float, Field(ge=0, le=1e9)] | None = Field(
         None, description="instead: the lowest peak within this much more time"
     )
     fits: str | Bytes | None = Field(None, description="instead: a device name or bytes", examples=["a100-80gb"])
@@ -133,7 +136,7 @@ class Request(Strict):
     phases: Literal["strict", "mixed"] | None = Field(None, description="strict: forward, backward, update")
     runtime: str = Field("arena", description="whose allocator is foreseen", examples=["arena", "torch-eager", "ort"])
     recipe: dict[str, Any] | None = Field(None, description="optimizer and its state: the whole step is planned")
-    reserve: Sized | Bytes = Field(0, description="bytes set aside besides")
+    reserve: ByteSize | Bytes = Field(0, description="bytes set aside besides")
     planner: str = Field("auto", description="a name that /v1/planners lists")
     search_seconds: Annotated[float, Field(gt=0, le=86_400)] = Field(10.0, description="planning time")
     iterations: Annotated[int, Field(ge=1, le=2**63 - 1)] | None = Field(

@@ -16,7 +16,7 @@ from app.api.schemas.plans import Strict
 
 Name = Annotated[str, Field(min_length=1, max_length=4096)]
 Names = Annotated[list[Name], Field(max_length=1_000_000)]
-Place = Annotated[int, Field(ge=0, le=2**31 - 1)]
+Index = Annotated[int, Field(ge=0, le=2**31 - 1)]
 Side = str | None
 
 
@@ -33,8 +33,8 @@ class Rename(Pass):
     to: Name
     value: Name | None = Field(None, description="its name, or y@2 for the second write of y")
     node: Name | None = Field(None, description="instead: the node that writes or reads it")
-    output: Place | None = Field(None, description="which output of the node")
-    input: Place | None = Field(None, description="which input; the node must be its only reader")
+    output: Index | None = Field(None, description="which output of the node")
+    input: Index | None = Field(None, description="which input; the node must be its only reader")
     from_producer: bool = Field(False, description="rename an input where it is written, for all its readers")
 
     @model_validator(mode="after")
@@ -154,10 +154,10 @@ class RunAgain(Pass):
     pass_: Literal["run_again"] = Field(alias="pass")
     loss: Name
     checkpoints: Names | None = Field(None, description="values that end segments")
-    segments: Annotated[list[list[Place]], Field(max_length=100_000)] | None = Field(
+    segments: Annotated[list[list[Index]], Field(max_length=100_000)] | None = Field(
         None, description="instead: half-open ranges of the forward nodes on the way to the loss"
     )
-    opt_out: list[Place] = Field([], description="numbers of segments that stay as they are")
+    opt_out: list[Index] = Field([], description="numbers of segments that stay as they are")
     unknown_checkpoints: Literal["warn", "error"] = Field("warn", description="checkpoints the graph does not have")
     nested: Literal["heavy", "error"] = Field("heavy", description="nested graphs in a segment are held, or refused")
     style: Literal["remat", "paddle"] = Field("remat", description="how copies are called and annotated")

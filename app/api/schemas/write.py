@@ -9,8 +9,8 @@ from pydantic import BaseModel
 
 from app.api.schemas.plans import Operation, Problem, Report, Request
 from app.api.schemas.transforms import Transform
-from app.atomic_files import write_whole
-from app.catalogue import SCHEMAS
+from app.atomic_files import write_atomic
+from app.catalogue import SCHEMA_FOLDER
 from graph.formats.document.schema import json_schemas as of_graphs
 
 #: Name on the wire -> record; "document" and "columns" come from `graph.formats`.
@@ -32,7 +32,7 @@ def json_schemas() -> dict[str, dict[str, Any]]:
 def main() -> None:
     """Write the checked-in schemas."""
     for name, schema in json_schemas().items():
-        write_whole(SCHEMAS / f"{name}.json", (json.dumps(schema, indent=2) + "\n").encode())
+        write_atomic(SCHEMA_FOLDER / f"{name}.json", (json.dumps(schema, indent=2) + "\n").encode())
 
 
 if __name__ == "__main__":

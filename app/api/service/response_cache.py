@@ -6,10 +6,10 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
 
-FRESH_S = 60.0  # what was collected since is shown no longer than that
+TTL_S = 60.0  # what was collected since is shown no longer than that
 
 
-class Kept:
+class ResponseCache:
     """Bytes under keys, the least used of them forgotten first. For one event loop."""
 
     def __init__(self, most_bytes: int, clock: Callable[[], float] = time.monotonic):
@@ -23,7 +23,7 @@ class Kept:
         if found is None:
             return None
         at, data = found
-        if self._clock() - at > FRESH_S:
+        if self._clock() - at > TTL_S:
             self._forget(key)
             return None
         self._entries.move_to_end(key)

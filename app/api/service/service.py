@@ -11,13 +11,13 @@ from typing import Any
 import anyio.to_thread
 import sqlalchemy as sa
 
-from app.api.service.admission import Admission, Turns
-from app.api.service.response_cache import Kept
+from app.api.service.admission import Admission, SlotPool
+from app.api.service.response_cache import ResponseCache
 from app.atomic_files import CannotWrite
 from app.errors import AppError, SolveFailed, Unavailable
-from app.jobs.attempt import Means
-from app.jobs.batches.operations import WithBatches
-from app.jobs.batches.scheduler import Feeder
+from app.jobs.attempt import WorkerContext
+from app.jobs.batches.operations import JobsWithBatches
+from app.jobs.batches.scheduler import BatchScheduler
 from app.jobs.durable_jobs import DurableJobs
 from app.jobs.interface import RETRY_S, Jobs
 from app.settings import Settings
@@ -32,7 +32,7 @@ from app.telemetry import metrics
 log = logging.getLogger(__name__)
 
 FIRST_COLLECTION_S = 600.0
-EXPANDED = 8  # bytes of memory that reading a byte of a document takes
+MEMORY_PER_DOCUMENT_BYTE = 8  # bytes of memory that reading a byte of a document takes
 NO_SHAPES: Mapping[str, Any] = {"inputs": {}, "batch": None, "dims": {}}
 
 
@@ -41,17 +41,19 @@ class Service:
 
     def __init__(self, settings: Settings):
         self.settings = settings
-        self.store = Store.to_serve(settings)
+        self.store = Store.open_for_serving(settings)
         self.runner = Runner(settings.solve_memory_bytes, settings.kill_seconds)
-        self.jobs: Jobs = WithBatches(DurableJobs(Means(self.store, self.runner, settings, Feeder)), self.store)
+        self.jobs: Jobs = JobsWithBatches(
+            DurableJobs(WorkerContext(self.store, self.runner, settings, BatchScheduler)), self.store
+        )
         self.draining = False
         self._closed = threading.Event()
         if settings.gc_hours:
             threading.Thread(target=self._collect, name="collector", daemon=True).start()
         self.admission = Admission(settings)
-        self.kept = Kept(settings.kept_bytes)
-        self._reads = Turns(settings.readers, settings.read_queue, settings.read_seconds, "REMAT_READ_QUEUE")
-        metrics.watch(self)
+        self.kept = ResponseCache(settings.kept_bytes)
+        self._reads = SlotPool(settings.readers, settings.read_queue, settings.read_seconds, "REMAT_READ_QUEUE")
+        metrics.register_service(self)
 
     def drain(self) -> None:
         """Refuse new work, and end event streams."""
@@ -60,7 +62,7 @@ class Service:
 
     def close(self) -> None:
         self.draining = True
-        metrics.unwatch(self)
+        metrics.unregister_service(self)
         self._closed.set()
         self.jobs.close()
         self.store.close()
@@ -85,34 +87,34 @@ class Service:
     async def read_graph(self, data: bytes, shapes: Mapping[str, Any] = NO_SHAPES) -> dict[str, Any]:
         """Record of the graph in `data`, read in a child and kept. Raises Problem, SolveFailed."""
         payload = {"data": data, "limits": asdict(self.settings.limits()), "shapes": shapes}
-        read = await self.in_child("read", payload)
-        return await anyio.to_thread.run_sync(records.keep_graph, self.store, read)
+        read = await self.run_in_child("read", payload)
+        return await anyio.to_thread.run_sync(records.save_graph, self.store, read)
 
     async def write_graph(self, document: bytes, format: str) -> bytes:
         """A stored document in another format."""
-        written: bytes = await self.in_child("write", {"data": document, "format": format})
+        written: bytes = await self.run_in_child("write", {"data": document, "format": format})
         return written
 
     async def analyse(self, documents: Sequence[bytes], start: Mapping[str, int]) -> bytes:
         """The analysis of the last document, numbered on from those before it."""
         *before, data = documents
-        analysis: bytes = await self.in_child("analyse", {"data": data, "before": before, "start": dict(start)})
+        analysis: bytes = await self.run_in_child("analyse", {"data": data, "before": before, "start": dict(start)})
         return analysis
 
     async def transform(self, document: bytes, asked: bytes) -> tuple[dict[str, Any] | None, Any]:
         """(record of the new graph or None for a pass that only answers, what the pass says)."""
-        made = await self.in_child("transform", {"data": document, "asked": asked})
+        made = await self.run_in_child("transform", {"data": document, "asked": asked})
         if "graph" not in made:
             return None, made["answer"]
-        return await anyio.to_thread.run_sync(records.keep_graph, self.store, made["graph"]), made["said"]
+        return await anyio.to_thread.run_sync(records.save_graph, self.store, made["graph"]), made["said"]
 
-    async def in_child(self, task: str, payload: Mapping[str, Any]) -> Any:
+    async def run_in_child(self, task: str, payload: Mapping[str, Any]) -> Any:
         """Result of a short task; so many run at a time as settings say.
 
         Raises Busy, Problem, SolveFailed, and Unavailable when its child has died twice.
         """
         async with self._reads.turn():
-            self.admission.demand_memory(EXPANDED * len(payload.get("data", b"")))
+            self.admission.require_memory(MEMORY_PER_DOCUMENT_BYTE * len(payload.get("data", b"")))
             try:
                 return await self._run(task, payload)
             except SolveFailed as died:
@@ -145,17 +147,17 @@ class Service:
 
     def claim(self, key: str | None, path: str, body: bytes) -> str | None:
         """Bind an idempotency key to this body; the operation it started before, if any. Raises Conflict."""
-        return None if key is None else records.claim(self.store, key, path, body)
+        return None if key is None else records.claim_key(self.store, key, path, body)
 
-    def demand_free(self, key: str | None, path: str, body: bytes) -> None:
+    def require_key_free(self, key: str | None, path: str, body: bytes) -> None:
         """Raises Conflict where an idempotency key is bound to another body already."""
         if key is not None:
-            records.demand_free(self.store, key, path, body)
+            records.require_key_free(self.store, key, path, body)
 
     def bind(self, key: str | None, path: str, operation_id: str) -> None:
         """Remember which operation the key started."""
         if key is not None:
-            records.bind(self.store, key, path, operation_id)
+            records.bind_key(self.store, key, path, operation_id)
 
     def has_graph(self, graph_id: str) -> None:
         """Raises NotFound."""

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from app.errors import NotAcceptable
 
 
-def chosen(accept: str, offers: Sequence[str]) -> str:
+def negotiate(accept: str, offers: Sequence[str]) -> str:
     """The offer the caller likes best; of equals the first. Raises NotAcceptable."""
     if not accept.strip():
         return offers[0]
@@ -20,7 +20,7 @@ def chosen(accept: str, offers: Sequence[str]) -> str:
     return best[2]
 
 
-def takes_gzip(accept: str) -> bool:
+def accepts_gzip(accept: str) -> bool:
     """Whether Accept-Encoding allows it."""
     said = dict(re.findall(r"([\w*-]+)\s*(?:;\s*q\s*=\s*([01](?:\.\d*)?))?", accept.lower()))
     return float(said.get("gzip", said.get("*", "0")) or 1) > 0
@@ -45,7 +45,7 @@ def _quality(offer: str, ranges: Sequence[tuple[str, float]]) -> float:
     return 0.0
 
 
-def wait_asked(prefer: Sequence[str]) -> int | None:
+def preferred_wait(prefer: Sequence[str]) -> int | None:
     """Seconds of `wait=N` among the preferences; None when it is not said, or not understood."""
     for header in prefer:
         for preference in header.split(","):
@@ -54,7 +54,7 @@ def wait_asked(prefer: Sequence[str]) -> int | None:
     return None
 
 
-def matches(if_none_match: str, etag: str) -> bool:
+def etag_matches(if_none_match: str, etag: str) -> bool:
     """Whether the caller has this very thing; weak and strong tags count alike."""
     tags = [tag.strip().removeprefix("W/") for tag in if_none_match.split(",")]
     return "*" in tags or etag in tags

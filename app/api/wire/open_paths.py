@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-OPEN = frozenset({"/livez", "/readyz", "/version", "/openapi.json", "/docs", "/login", "/logout"})
+OPEN_PATHS = frozenset({"/livez", "/readyz", "/version", "/openapi.json", "/docs", "/login", "/logout"})
 
 
 def is_open(path: str) -> bool:
-    return path in OPEN or path.startswith(("/docs/", "/assets/"))
+    return path in OPEN_PATHS or path.startswith(("/docs/", "/assets/"))

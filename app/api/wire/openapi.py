@@ -13,12 +13,12 @@ from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
 from app.api.schemas import batches, graphs, layouts, plans, transforms, write
-from app.api.schemas.batch_request import AXES, MOST_OF_ONE
-from app.errors import PROBLEM_TYPE, TABLE
+from app.api.schemas.batch_request import AXES, MAX_PER_AXIS
+from app.errors import ERROR_TABLE, PROBLEM_TYPE
 from planner.request import curve_and_fit_request
 
 REF = "#/components/schemas/"
-WHY = {
+ERROR_DESCRIPTIONS = {
     400: "The body is not what its content type says",
     401: "Where keys are asked for: none, or none that is good",
     403: "The key is not good for this",
@@ -36,22 +36,22 @@ WHY = {
 }
 Responses = dict[int | str, dict[str, Any]]
 #: Beside a good answer that has an ETag.
-UNCHANGED: Responses = {304: {"description": "The caller has it"}}
+NOT_MODIFIED: Responses = {304: {"description": "The caller has it"}}
 
 
 def ref(name: str) -> dict[str, str]:
     return {"$ref": REF + name}
 
 
-def problems(*statuses: int) -> Responses:
+def problem_docs(*statuses: int) -> Responses:
     """Documentation of error answers; those of keys and faults may come from anywhere."""
     return {
-        status: {"description": WHY[status], "content": {PROBLEM_TYPE: {"schema": ref("Problem")}}}
+        status: {"description": ERROR_DESCRIPTIONS[status], "content": {PROBLEM_TYPE: {"schema": ref("Problem")}}}
         for status in sorted({*statuses, 401, 403, 429, 500, 503})
     }
 
 
-def answers(status: int, description: str, content: Mapping[str, Any], **headers: str) -> Responses:
+def response_docs(status: int, description: str, content: Mapping[str, Any], **headers: str) -> Responses:
     """Documentation of one good answer: media type -> schema, header -> what it says."""
     return {
         status: {
@@ -65,7 +65,7 @@ def answers(status: int, description: str, content: Mapping[str, Any], **headers
     }
 
 
-def links(answer: Responses, pointer: str, **operations: str) -> Responses:
+def with_links(answer: Responses, pointer: str, **operations: str) -> Responses:
     """The answer with links: the id at `pointer` is the parameter that each operation takes."""
     (status,) = answer
     said = {
@@ -75,7 +75,7 @@ def links(answer: Responses, pointer: str, **operations: str) -> Responses:
     return {status: answer[status] | {"links": said}}
 
 
-def bodies(content: Mapping[str, Any], examples: Mapping[str, Any] | None = None) -> dict[str, Any]:
+def body_docs(content: Mapping[str, Any], examples: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """`openapi_extra` of an operation that reads its body itself."""
     media = {name: {"schema": schema} for name, schema in content.items()}
     if examples:
@@ -106,7 +106,7 @@ def components() -> dict[str, Any]:
         request,
         "CurveQuestion",
         "A graph and the budgets it is planned at.",
-        without=curve_and_fit_request.NOT_IN_A_CURVE,
+        without=curve_and_fit_request.NOT_IN_CURVE,
         needed=("budgets",),
         budgets=_budgets(request["properties"]["budget"]),
     )
@@ -114,9 +114,9 @@ def components() -> dict[str, Any]:
         request,
         "FitQuestion",
         "A graph, the memory to fit, in budget or fits, and what grows until it does not.",
-        without=curve_and_fit_request.NOT_IN_A_FIT,
+        without=curve_and_fit_request.NOT_IN_FIT,
         two_of=("budget", "fits"),
-        grow=GROW,
+        grow=GROW_SCHEMA,
     )
     all_schemas["BatchQuestion"] = _batch(request, _budgets(request["properties"]["budget"]))
     return all_schemas
@@ -128,13 +128,13 @@ def _batch(request: Mapping[str, Any], budgets: Mapping[str, Any]) -> dict[str, 
     said = {name: {**request["properties"][name], "description": None} for name in ("planner", "seed")}
     axes = {
         "graph_ids": {"type": "array", "items": one_graph, "minItems": 1, "uniqueItems": True},
-        "budgets": {**budgets, "maxItems": MOST_OF_ONE, "description": "each of every graph"},
+        "budgets": {**budgets, "maxItems": MAX_PER_AXIS, "description": "each of every graph"},
         **{
             f"{name}s": {
                 "type": "array",
                 "items": {key: field[key] for key in field if key not in ("default", "description")},
                 "minItems": 1,
-                "maxItems": MOST_OF_ONE,
+                "maxItems": MAX_PER_AXIS,
                 "uniqueItems": True,
                 "description": "each of every budget",
             }
@@ -147,7 +147,7 @@ def _batch(request: Mapping[str, Any], budgets: Mapping[str, Any]) -> dict[str, 
     return {**request, **named, "properties": {**axes, **fields}}
 
 
-GROW = {
+GROW_SCHEMA = {
     "type": "string",
     "minLength": 1,
     "default": "batch",
@@ -162,7 +162,7 @@ def _budgets(budget: Mapping[str, Any]) -> dict[str, Any]:
         "type": "array",
         "items": one,
         "minItems": 1,
-        "maxItems": curve_and_fit_request.MOST_BUDGETS,
+        "maxItems": curve_and_fit_request.MAX_BUDGETS,
         "uniqueItems": True,
         "description": "each a share of the baseline peak, or bytes; 0: the lowest peak",
     }
@@ -203,13 +203,13 @@ def _relocated(schema: Any) -> Any:
     return [_relocated(entry) for entry in schema] if isinstance(schema, list) else schema
 
 
-def document_of(app: FastAPI) -> dict[str, Any]:
+def openapi_document(app: FastAPI) -> dict[str, Any]:
     """The OpenAPI document of the app, made once."""
     if app.openapi_schema is None:
         made = get_openapi(title=app.title, version=app.version, description=app.description, routes=app.routes)
         made.setdefault("components", {})["schemas"] = components()
         made["components"]["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer"}}
         made["security"] = [{}, {"key": []}]  # the service says whether it asks for one
-        made["components"]["x-problems"] = {row.code: {"status": row.status, "title": row.title} for row in TABLE}
+        made["components"]["x-problems"] = {row.code: {"status": row.status, "title": row.title} for row in ERROR_TABLE}
         app.openapi_schema = made
     return app.openapi_schema

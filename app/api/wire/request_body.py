@@ -12,21 +12,21 @@ import msgspec
 import zstandard
 from starlette.requests import ClientDisconnect, Request
 
-from app.api.service.admission import Held, held_by
+from app.api.service.admission import RequestMemory, request_memory
 from app.errors import TooLarge, TooSlow, Unparseable, Unsupported
-from app.models.json_object import decoded
+from app.models.json_object import decode_object
 from app.settings import Settings
 from app.telemetry import metrics
 from graph.errors import Finding
 
 CODINGS = ("identity", "gzip", "zstd")
-CHUNK = 1 << 16  # bytes out of gzip at a time
-SIP = 1 << 10  # bytes into zstd at a time
+GZIP_CHUNK = 1 << 16  # bytes out of gzip at a time
+ZSTD_CHUNK = 1 << 10  # bytes into zstd at a time
 
 
-async def body_of(request: Request, settings: Settings) -> bytes:
+async def read_body(request: Request, settings: Settings) -> bytes:
     """The decompressed body. Raises TooLarge, TooSlow, Busy, Unsupported, Unparseable."""
-    coding, held = coding_of(request.headers.get("content-encoding", "")), held_by(request)
+    coding, held = content_coding(request.headers.get("content-encoding", "")), request_memory(request)
     raw = await _raw(request, settings, held)
     if coding == "identity":
         return raw
@@ -36,7 +36,7 @@ async def body_of(request: Request, settings: Settings) -> bytes:
     return data
 
 
-def coding_of(header: str) -> str:
+def content_coding(header: str) -> str:
     """The one coding a body comes in. Raises Unsupported."""
     codings = [word.strip().lower() for word in header.split(",") if word.strip()]
     known = [word for word in codings if word != "identity"]
@@ -49,7 +49,7 @@ def coding_of(header: str) -> str:
     return known[0].removeprefix("x-") if known else "identity"
 
 
-async def _raw(request: Request, settings: Settings, held: Held) -> bytes:
+async def _raw(request: Request, settings: Settings, held: RequestMemory) -> bytes:
     most = settings.body_bytes
     declared = request.headers.get("content-length", "")
     if declared.isdigit() and int(declared) > most:
@@ -66,7 +66,7 @@ async def _raw(request: Request, settings: Settings, held: Held) -> bytes:
                 whole.write(part)
                 patience.reschedule(began + size / settings.slowest_bytes)
     except TimeoutError:
-        metrics.refused("REMAT_BODY_SECONDS")
+        metrics.count_refused("REMAT_BODY_SECONDS")
         raise _too_slow(size, settings) from None
     except ClientDisconnect:
         raise Unparseable("the connection ended before the body did", code="truncated") from None
@@ -82,7 +82,7 @@ def _too_slow(size: int, settings: Settings) -> TooSlow:
     )
 
 
-def _decompressed(raw: bytes, coding: str, settings: Settings, held: Held) -> bytes:
+def _decompressed(raw: bytes, coding: str, settings: Settings, held: RequestMemory) -> bytes:
     most, whole, size = settings.decompressed_bytes, io.BytesIO(), 0
     try:
         for part in _gunzipped(raw) if coding == "gzip" else _unzstd(raw, settings.zstd_window_bytes):
@@ -103,7 +103,7 @@ def _gunzipped(raw: bytes) -> Iterator[bytes]:
         member = zlib.decompressobj(wbits=16 + zlib.MAX_WBITS)
         rest = raw
         while not member.eof:
-            part = member.decompress(rest, CHUNK)
+            part = member.decompress(rest, GZIP_CHUNK)
             rest = member.unconsumed_tail
             if not part and not rest and not member.eof:
                 raise zlib.error("the stream ends too early")
@@ -115,10 +115,10 @@ def _unzstd(raw: bytes, window: int) -> Iterator[bytes]:
     """Pieces of every frame. A block of four bytes may stand for 128 KiB, so little goes in at a time."""
     while raw:
         frame = zstandard.ZstdDecompressor(max_window_size=window).decompressobj()
-        for start in range(0, len(raw), SIP):
-            yield frame.decompress(raw[start : start + SIP])
+        for start in range(0, len(raw), ZSTD_CHUNK):
+            yield frame.decompress(raw[start : start + ZSTD_CHUNK])
             if frame.eof:
-                raw = frame.unused_data + raw[start + SIP :]
+                raw = frame.unused_data + raw[start + ZSTD_CHUNK :]
                 break
         else:
             raise zstandard.ZstdError("the stream ends too early")
@@ -135,15 +135,15 @@ class _Graph(msgspec.Struct):
     graph: msgspec.Raw = msgspec.Raw()
 
 
-def fields_in(data: bytes, settings: Settings) -> dict[str, msgspec.Raw]:
+def raw_fields(data: bytes, settings: Settings) -> dict[str, msgspec.Raw]:
     """The fields of a JSON object, not decoded yet. Raises Unparseable, BadRequest, and TooLarge past a limit.
 
     A body of nothing but short names would take a hundred times its bytes as a dict.
     """
     most = settings.fields_bytes
-    if len(data) > most and len(data) - len(memoryview(decoded(data, _Graph).graph)) > most:
+    if len(data) > most and len(data) - len(memoryview(decode_object(data, _Graph).graph)) > most:
         raise _too_large("body", f"more than {most} bytes beside the graph", "REMAT_FIELDS_BYTES", most)
-    fields: dict[str, msgspec.Raw] = decoded(data, dict[str, msgspec.Raw])
+    fields: dict[str, msgspec.Raw] = decode_object(data, dict[str, msgspec.Raw])
     return fields
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from app.catalogue import devices, planners, schema
 from app.cli.commands.files import to_json
-from app.render.text import size, table
+from app.render.text import format_bytes, table
 
 
 def run_planners(as_json: bool) -> int:
@@ -19,7 +19,7 @@ def run_devices(as_json: bool) -> int:
     rows = [
         (
             row["name"],
-            size(row["memory_bytes"]),
+            format_bytes(row["memory_bytes"]),
             f"{row['bytes_per_second'] / 1e9:.0f} GB/s",
             f"{row['flops_per_second']['float32'] / 1e12:g} TFLOPS",
             row["source"],

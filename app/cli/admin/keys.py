@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from app.api.auth.api_keys import Key
-    from app.api.auth.key_store import FileVault
+    from app.api.auth.api_keys import ApiKey
+    from app.api.auth.key_store import SqliteKeyStore
 
 # Imports inside functions: a command imports what it needs, so that `remat --help` answers in under 0.3 s.
 
@@ -21,9 +21,9 @@ Scope = Annotated[
     list[str],
     typer.Option("--scope", metavar="read|plan|operator", help="What it is good for; read and plan unless told."),
 ]
-UNITS = {"h": 3600, "d": 86_400, "w": 7 * 86_400}
-LONGEST = 100 * 365 * 86_400  # seconds; a later end is as good as none, and no calendar has it
-LONGEST_NAME = 200
+DURATION_UNITS = {"h": 3600, "d": 86_400, "w": 7 * 86_400}
+MAX_LIFETIME_S = 100 * 365 * 86_400  # seconds; a later end is as good as none, and no calendar has it
+MAX_NAME_CHARS = 200
 
 
 @keys.command()
@@ -46,24 +46,24 @@ def create(
     import sys
     import time
 
-    from app.api.auth.api_keys import SCOPES, USUAL, Quotas, new_key
+    from app.api.auth.api_keys import DEFAULT_SCOPES, SCOPES, Quotas, new_key
     from app.errors import BadUsage
 
     if unknown := set(scope) - set(SCOPES):
         raise BadUsage(f"scope {', '.join(sorted(unknown))}: name {' or '.join(SCOPES)}", code="unknown_scope")
     for said, text in (("NAME", name), ("--tenant", name if tenant is None else tenant)):
-        if not text.strip() or not text.isprintable() or len(text) > LONGEST_NAME:
-            raise BadUsage(f"{said} {text[:80]!r}: name it in 1 to {LONGEST_NAME} characters on one line")
+        if not text.strip() or not text.isprintable() or len(text) > MAX_NAME_CHARS:
+            raise BadUsage(f"{said} {text[:80]!r}: name it in 1 to {MAX_NAME_CHARS} characters on one line")
     now = time.time()
     text, key = new_key(
         name,
         tenant or name,
-        frozenset(scope or USUAL),
+        frozenset(scope or DEFAULT_SCOPES),
         Quotas(nodes, bytes, solves, solver_seconds),
         now,
         None if expires is None else now + _seconds(expires),
     )
-    _vault(data).add(key)
+    _key_store(data).add(key)
     print(f"key {key.id} of {key.tenant}; it is shown this once", file=sys.stderr)
     print(text)
     return 0
@@ -80,7 +80,7 @@ def list_keys(
     from app.render.text import table
 
     now = time.time()
-    found = [_shown(key, now) for key in _vault(data, there=True).every_key()]
+    found = [_shown(key, now) for key in _key_store(data, there=True).all_keys()]
     rows = [
         (
             row["id"],
@@ -104,35 +104,35 @@ def revoke(id: Annotated[str, typer.Argument(metavar="ID", help="As listed.")], 
     import sys
     import time
 
-    key = _vault(data, there=True).revoke(id, time.time())
+    key = _key_store(data, there=True).revoke(id, time.time())
     print(f"key {key.id} of {key.tenant} is revoked", file=sys.stderr)
     return 0
 
 
-def _vault(data: Path | None, there: bool = False) -> FileVault:
+def _key_store(data: Path | None, there: bool = False) -> SqliteKeyStore:
     """The keys of a data folder, which is `there` already, or made."""
-    from app.api.auth.key_store import FileVault
-    from app.cli.commands.files import demand_data
+    from app.api.auth.key_store import SqliteKeyStore
+    from app.cli.commands.files import demand_data_folder
     from app.settings import Settings
 
     given: dict[str, Any] = {} if data is None else {"data": data}
     folder = Settings(**given).data
     if there:
-        demand_data(folder)
-    return FileVault(folder)
+        demand_data_folder(folder)
+    return SqliteKeyStore(folder)
 
 
 def _seconds(text: str) -> float:
     from app.errors import BadUsage
 
     found = re.fullmatch(r"([0-9]{1,6})([hdw])", text)
-    seconds = int(found[1]) * UNITS[found[2]] if found else 0
-    if not 0 < seconds <= LONGEST:
+    seconds = int(found[1]) * DURATION_UNITS[found[2]] if found else 0
+    if not 0 < seconds <= MAX_LIFETIME_S:
         raise BadUsage(f"--expires {text!r}: write 12h, 90d or 52w, at most 100 years", code="bad_duration")
     return seconds
 
 
-def _shown(key: Key, now: float) -> dict[str, Any]:
+def _shown(key: ApiKey, now: float) -> dict[str, Any]:
     from dataclasses import asdict
     from datetime import UTC, datetime
 

@@ -13,20 +13,20 @@ from typing import Any
 
 import uvicorn
 
-from app.api.auth.key_store import FileVault
-from app.api.auth.tenant_view import Access
+from app.api.auth.key_store import SqliteKeyStore
+from app.api.auth.tenant_view import AccessControl
 from app.api.main import create_app
-from app.api.middleware.connection_limits import patient
+from app.api.middleware.connection_limits import limited_protocol
 from app.errors import BadUsage
 from app.settings import Settings
 from app.telemetry import logs
 
-LONGEST_GOODBYE_S = 60
-GONE_MS = 60_000
-SWITCH_S = 0.001  # a thread that parses gives way to who is waiting for an answer
+MAX_SHUTDOWN_S = 60
+TCP_TIMEOUT_MS = 60_000
+THREAD_SWITCH_S = 0.001  # a thread that parses gives way to who is waiting for an answer
 
 
-class Server(uvicorn.Server):
+class DrainingServer(uvicorn.Server):
     """uvicorn that says where it listens, and tells the service to drain when it is asked to stop."""
 
     def __init__(self, config: uvicorn.Config, app: Any, url: str):
@@ -52,28 +52,28 @@ def run(host: str, port: int, data: Path | None, auth: bool | None) -> int:
     settings = Settings(**given)
     access = _access(host, settings) if auth or (auth is None and not _is_loopback(host)) else None
     logs.start(settings.log_level)
-    sys.setswitchinterval(SWITCH_S)
+    sys.setswitchinterval(THREAD_SWITCH_S)
     listener = _listener(host, port)
     app = create_app(settings, access)
     config = uvicorn.Config(
         app,
-        http=patient(app.state.service.admission),
+        http=limited_protocol(app.state.service.admission),
         ws="none",
         log_config=None,
         access_log=False,
-        timeout_graceful_shutdown=LONGEST_GOODBYE_S,
+        timeout_graceful_shutdown=MAX_SHUTDOWN_S,
         server_header=False,
     )
     shown = f"[{host}]" if ":" in host else host
-    server = Server(config, app, f"http://{shown}:{listener.getsockname()[1]}")
+    server = DrainingServer(config, app, f"http://{shown}:{listener.getsockname()[1]}")
     server.run(sockets=[listener])
     return 0 if server.started else 4
 
 
-def _access(host: str, settings: Settings) -> Access:
+def _access(host: str, settings: Settings) -> AccessControl:
     """Keys as they are kept beside the data. Raises BadUsage when there is none that lets anybody in."""
-    access = Access(FileVault(settings.data))
-    if not any(key.state(access.clock()) == "good" for key in access.vault.every_key()):
+    access = AccessControl(SqliteKeyStore(settings.data))
+    if not any(key.state(access.clock()) == "good" for key in access.key_store.all_keys()):
         said = f"{host} may be reached by strangers, and there is no key to let others in"
         remedy = "make one with `remat keys create NAME`, listen on 127.0.0.1, or add --no-auth to let everybody in"
         raise BadUsage(f"{said}; {remedy}", code="open_to_strangers")
@@ -94,7 +94,7 @@ def _listener(host: str, port: int) -> socket.socket:
     try:
         listener = socket.create_server((host, port), family=family, backlog=512)
         # Of every connection: who acknowledges nothing of an answer for so long is gone.
-        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, GONE_MS)
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, TCP_TIMEOUT_MS)
         return listener
     except (OSError, OverflowError) as error:
         said = getattr(error, "strerror", None) or error

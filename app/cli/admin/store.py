@@ -8,13 +8,13 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from app.cli.commands.files import demand_data, to_json
+from app.cli.commands.files import demand_data_folder, to_json
 from app.jobs.queue import Queue
-from app.render.text import size
+from app.render.text import format_bytes
 from app.settings import Settings
-from app.store.database import demand_current, migrate
+from app.store.database import migrate, require_current_schema
 from app.store.garbage_collection import collect
-from app.store.integrity_check import walk
+from app.store.integrity_check import check_integrity
 from app.store.store import Store
 
 
@@ -33,14 +33,14 @@ def run_gc(data: Path | None, keep_days: float | None, as_json: bool) -> int:
     with _opened(data, there=True) as (store, settings):
         taken = collect(store, settings.keep_days if keep_days is None else keep_days, settings.idempotency_days)
     counts = asdict(taken)
-    print(to_json(counts) if as_json else f"{_listed(counts)}; {size(taken.blob_bytes)} freed")
+    print(to_json(counts) if as_json else f"{_listed(counts)}; {format_bytes(taken.blob_bytes)} freed")
     return 0
 
 
 def run_check(data: Path | None, as_json: bool) -> int:
     """Exit code: 0 when all fits together, 1 when something does not."""
     with _opened(data, there=True) as (store, _):
-        found = walk(store)
+        found = check_integrity(store)
     if as_json:
         print(to_json(asdict(found)))
     else:
@@ -55,11 +55,11 @@ def _opened(data: Path | None, there: bool = False) -> Iterator[tuple[Store, Set
     given: dict[str, Any] = {} if data is None else {"data": data}
     settings = Settings(**given)
     if there and settings.database_url is None:
-        demand_data(settings.data)
+        demand_data_folder(settings.data)
     store = Store(settings)
     try:
         if there:
-            demand_current(store.engine)
+            require_current_schema(store.engine)
         yield store, settings
     finally:
         store.close()

@@ -12,44 +12,44 @@ from typing import Any, NamedTuple
 
 import httpx2
 
-from app.client.asynchronous import HERE, URL
+from app.client.asynchronous import DEFAULT_URL, URL_VARIABLE
 from app.client.blocking import Client, ClientError, ServiceProblem, Unreachable
 from app.errors import BadUsage
-from app.render.text import share, size, table
+from app.render.text import format_bytes, format_percent, table
 
 # Imports inside functions: a command imports what it needs, so that `remat --help` answers in under 0.3 s.
 
-EVERY_S = 2.0
-ANSWER_S = 5.0
-WAITING, ENDED = 10, 10  # of these so many are shown, the next and the last
+REFRESH_S = 2.0
+TIMEOUT_S = 5.0
+MAX_QUEUED, MAX_ENDED = 10, 10  # of these so many are shown, the next and the last
 HEAD = ("job", "kind", "state", "stage", "model", "peak", "more time", "at least", "gap", "seconds")
-RIGHT = (5, 6, 7, 8, 9)
+RIGHT_ALIGNED = (5, 6, 7, 8, 9)
 
 
-class Shown(NamedTuple):
+class JobsSnapshot(NamedTuple):
     """One look: a headline, and a row a job."""
 
     said: str
     rows: list[tuple[str, ...]]
 
     def lines(self) -> list[str]:
-        return [self.said, *(table(HEAD, self.rows, RIGHT) if self.rows else [])]
+        return [self.said, *(table(HEAD, self.rows, RIGHT_ALIGNED) if self.rows else [])]
 
 
-class Top:
+class JobMonitor:
     """Looks at the jobs of one service; a look where nobody answers says so."""
 
     def __init__(self, client: Client, url: str):
         self.client, self.url = client, url
 
-    def look(self) -> Shown:
+    def look(self) -> JobsSnapshot:
         """What runs, what waits, and what ended last. Raises ClientError."""
         running = list(self.client.operations("running"))
         waiting = list(self.client.operations("queued"))
-        ended = itertools.islice((one for one in self.client.operations() if one["ended_at"]), ENDED)
-        jobs = [*running, *waiting[::-1][:WAITING], *ended]
+        ended = itertools.islice((one for one in self.client.operations() if one["ended_at"]), MAX_ENDED)
+        jobs = [*running, *waiting[::-1][:MAX_QUEUED], *ended]
         said = f"{self.url}: {len(running)} running, {len(waiting)} waiting"
-        return Shown(said, [_row(job) for job in jobs])
+        return JobsSnapshot(said, [_row(job) for job in jobs])
 
 
 def _row(job: dict[str, Any]) -> tuple[str, ...]:
@@ -64,17 +64,17 @@ def _row(job: dict[str, Any]) -> tuple[str, ...]:
         *(
             "" if value is None else form(value)
             for form, value in (
-                (size, best.get("peak_bytes")),
-                (share, best.get("overhead")),
-                (share, bound.get("overhead")),
-                (share, progress.get("gap")),
+                (format_bytes, best.get("peak_bytes")),
+                (format_percent, best.get("overhead")),
+                (format_percent, bound.get("overhead")),
+                (format_percent, progress.get("gap")),
             )
         ),
-        f"{since(job):.0f}",
+        f"{elapsed_seconds(job):.0f}",
     )
 
 
-def since(job: dict[str, Any]) -> float:
+def elapsed_seconds(job: dict[str, Any]) -> float:
     """Seconds a job has run, or has waited."""
     begin = datetime.fromisoformat(job["started_at"] or job["created_at"])
     end = datetime.fromisoformat(job["ended_at"]) if job["ended_at"] else datetime.now(UTC)
@@ -83,10 +83,10 @@ def since(job: dict[str, Any]) -> float:
 
 def run(server: str | None, once: bool) -> int:
     """Exit code: 0. Raises BadUsage where the service refuses, and with `once` where nobody answers."""
-    url = server or os.environ.get(URL) or HERE
+    url = server or os.environ.get(URL_VARIABLE) or DEFAULT_URL
     try:
-        with Client(url, timeout=ANSWER_S, retries=0) as client:
-            top = Top(client, url)
+        with Client(url, timeout=TIMEOUT_S, retries=0) as client:
+            top = JobMonitor(client, url)
             if once:
                 print("\n".join(_look(top).lines()))
             elif sys.stdout.isatty() and os.environ.get("TERM") != "dumb":
@@ -104,7 +104,7 @@ def _dead(url: str, error: Exception) -> str:
     return f"{url} does not answer ({error}); start it with `remat serve`, or name another with --server"
 
 
-def _look(top: Top) -> Shown:
+def _look(top: JobMonitor) -> JobsSnapshot:
     """One look. Raises Unreachable, BadUsage where the service refuses."""
     try:
         return top.look()
@@ -116,15 +116,15 @@ def _look(top: Top) -> Shown:
         raise Unreachable(str(error)) from error
 
 
-def _patient(top: Top) -> Shown:
+def _patient(top: JobMonitor) -> JobsSnapshot:
     """One look, or what to do while nobody answers."""
     try:
         return _look(top)
     except Unreachable as error:
-        return Shown(f"{_dead(top.url, error)}; trying again every {EVERY_S:g} s", [])
+        return JobsSnapshot(f"{_dead(top.url, error)}; trying again every {REFRESH_S:g} s", [])
 
 
-def _plain(top: Top) -> None:
+def _plain(top: JobMonitor) -> None:
     """The lines whenever something but the seconds has changed."""
     before: Sequence[Any] = ()
     while True:
@@ -133,20 +133,20 @@ def _plain(top: Top) -> None:
         if now != before:
             print("\n".join([datetime.now(UTC).strftime("%H:%M:%S UTC"), *shown.lines(), ""]), flush=True)
         before = now
-        time.sleep(EVERY_S)
+        time.sleep(REFRESH_S)
 
 
-def _live(top: Top) -> None:
+def _live(top: JobMonitor) -> None:
     """One table that changes in its place."""
     from rich.console import Console, Group
     from rich.live import Live
     from rich.table import Table
     from rich.text import Text
 
-    def drawn(shown: Shown) -> Group:
+    def drawn(shown: JobsSnapshot) -> Group:
         grid = Table(box=None, pad_edge=False, header_style="bold")
         for i, name in enumerate(HEAD):
-            grid.add_column(name, justify="right" if i in RIGHT else "left", no_wrap=True)
+            grid.add_column(name, justify="right" if i in RIGHT_ALIGNED else "left", no_wrap=True)
         for row in shown.rows:
             grid.add_row(*map(Text, row))
         return Group(Text(shown.said), *([grid] if shown.rows else []))
@@ -154,5 +154,5 @@ def _live(top: Top) -> None:
     console = Console()
     with Live(drawn(_patient(top)), console=console, screen=True, auto_refresh=False) as live:
         while True:
-            time.sleep(EVERY_S)
+            time.sleep(REFRESH_S)
             live.update(drawn(_patient(top)), refresh=True)

@@ -9,8 +9,8 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from app.jobs.attempt import Means
-from app.jobs.batches.scheduler import Feeder
+from app.jobs.attempt import WorkerContext
+from app.jobs.batches.scheduler import BatchScheduler
 from app.jobs.queue import Queue
 from app.jobs.worker import Worker
 from app.settings import Settings
@@ -32,7 +32,10 @@ def run(data: Path | None, slots: int | None) -> int:
     store.prepare()
     queue = Queue(store.engine)
     queue.prepare()
-    worker = Worker(Means(store, Runner(settings.solve_memory_bytes, settings.kill_seconds), settings, Feeder), queue)
+    worker = Worker(
+        WorkerContext(store, Runner(settings.solve_memory_bytes, settings.kill_seconds), settings, BatchScheduler),
+        queue,
+    )
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stop.set())

@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from app.cli.commands.files import read_bytes, ready, to_json
-from app.cli.commands.signals import STOPPED, stopping
+from app.cli.commands.files import demand_writable, read_bytes, to_json
+from app.cli.commands.signals import EXIT_STOPPED, stop_on_signal
 from app.render import svg, terminal_chart
 from app.render import text as terminal
-from app.render.text import seconds, share, size, table
+from app.render.text import format_bytes, format_percent, format_seconds, table
 from planner.pipeline.curve import curve
 from planner.request.curve_and_fit_request import parse_curve
 
@@ -25,11 +25,11 @@ def run(
     """
     asked = parse_curve(fields)
     if plot is not None:
-        svg.ready(plot)
-    ready(model, plot)
+        svg.demand_picture_path(plot)
+    demand_writable(model, plot)
     data = read_bytes(model)
-    progress = terminal.Progress()
-    with stopping() as stop:
+    progress = terminal.ProgressPrinter()
+    with stop_on_signal() as stop:
         try:
             found = curve(data, asked, on_progress=progress, cancel=stop)
         finally:
@@ -39,7 +39,7 @@ def run(
     print(to_json(found.document) if as_json else "\n".join(lines(found.document, draw)))
     if plot is not None:
         print(f"written: {plot}", file=sys.stderr)
-    return STOPPED if stop.is_set() else found.exit_code
+    return EXIT_STOPPED if stop.is_set() else found.exit_code
 
 
 def lines(document: Mapping[str, Any], draw: bool | None = None) -> list[str]:
@@ -48,10 +48,10 @@ def lines(document: Mapping[str, Any], draw: bool | None = None) -> list[str]:
     rows = [
         (
             point["budget"],
-            size(point["budget_bytes"]),
-            size(point["peak_bytes"]),
-            share(point["overhead"]),
-            share(point["bound_overhead"]),
+            format_bytes(point["budget_bytes"]),
+            format_bytes(point["peak_bytes"]),
+            format_percent(point["overhead"]),
+            format_percent(point["bound_overhead"]),
             point["status"].replace("_", " "),
             point["plan"]["planner"],
         )
@@ -59,10 +59,10 @@ def lines(document: Mapping[str, Any], draw: bool | None = None) -> list[str]:
     ]
     text = [
         f"{model['name'] or 'model'}: {model['nodes']} nodes, {model['values']} values; "
-        f"peak as it stands {size(base['peak_bytes'])}, {seconds(base['seconds'])} a step",
+        f"peak as it stands {format_bytes(base['peak_bytes'])}, {format_seconds(base['seconds'])} a step",
         "",
         *table(("budget", "", "peak", "more time", "at least", "status", "planner"), rows, (1, 2, 3, 4)),
     ]
-    if look := terminal_chart.look(draw):
+    if look := terminal_chart.chart_style(draw):
         text += ["", *terminal_chart.curve(document, look)]
     return text + [f"warning: {warning}" for warning in document["warnings"]]

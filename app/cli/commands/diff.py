@@ -9,16 +9,16 @@ import msgspec
 
 from app.cli.commands.files import STANDARD_INPUT, is_report, read_bytes, to_json
 from app.errors import BadUsage
-from app.models.diff import between
-from app.render.text import size, table
+from app.models.diff import find_differences
+from app.render.text import format_bytes, table
 from graph.errors import BadGraph
 from graph.formats.readers import load
 from graph.ir import Graph
 from graph.transforms.structural_equality import difference
 from planner.report.saved_schema import parts_of
 
-MOST_LINES = 40
-LONGEST_CELL = 60
+MAX_LINES = 40
+MAX_CELL_CHARS = 60
 
 
 def run(a: str, b: str, as_json: bool) -> int:
@@ -26,7 +26,7 @@ def run(a: str, b: str, as_json: bool) -> int:
     if a == b == STANDARD_INPUT:
         raise BadUsage("A and B are both standard input; name a file for one of them")
     one, other = _opened(a), _opened(b)
-    found = between(one, other)
+    found = find_differences(one, other)
     answer: dict[str, Any] = {"same": not found, "differences": found}
     if isinstance(one, Graph) and isinstance(other, Graph):
         answer["computed_differently"] = difference(one, other, repeats=True)
@@ -63,7 +63,7 @@ def lines(found: list[dict[str, Any]]) -> list[str]:
     """One line a difference, and the nodes they come from."""
     if not found:
         return ["no difference"]
-    text = listed(found, MOST_LINES)
+    text = difference_lines(found, MAX_LINES)
     blamed = list(dict.fromkeys(row["node"] for row in found if row.get("node")))
     if blamed:
         more = f" and {len(blamed) - 10} more" if len(blamed) > 10 else ""
@@ -71,10 +71,16 @@ def lines(found: list[dict[str, Any]]) -> list[str]:
     return text
 
 
-def listed(found: list[dict[str, Any]], most: int) -> list[str]:
+def difference_lines(found: list[dict[str, Any]], most: int) -> list[str]:
     """One line a difference, up to so many."""
     rows = [
-        (row["what"], row["where"], _cell(row["a"]), _cell(row["b"]), size(row["bytes"]) if "bytes" in row else "")
+        (
+            row["what"],
+            row["where"],
+            _cell(row["a"]),
+            _cell(row["b"]),
+            format_bytes(row["bytes"]) if "bytes" in row else "",
+        )
         for row in found[:most]
     ]
     text = table(("what", "where", "A", "B", "grown by"), rows, (4,))
@@ -85,4 +91,4 @@ def listed(found: list[dict[str, Any]], most: int) -> list[str]:
 
 def _cell(value: object) -> str:
     text = "absent" if value is None else str(value)
-    return text if len(text) <= LONGEST_CELL else text[: LONGEST_CELL - 3] + "..."
+    return text if len(text) <= MAX_CELL_CHARS else text[: MAX_CELL_CHARS - 3] + "..."

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from app.cli.commands.files import read_report, to_json
-from app.render.report_sections import besides, bound_by
-from app.render.text import headline, seconds, size, table
+from app.render.report_sections import limiting_op, optional_sections
+from app.render.text import format_bytes, format_seconds, headline, table
 from planner.report import saved_report
 
 
@@ -25,10 +25,10 @@ def lines(report: Mapping[str, Any], explained: Mapping[str, Any]) -> list[str]:
         (
             row["node"],
             row["runs"],
-            size(row["freed_bytes"]),
-            size(row["byte_steps"]),
-            seconds(row["seconds"]),
-            "" if row["if_kept"] is None else size(row["if_kept"]["peak_bytes"]),
+            format_bytes(row["freed_bytes"]),
+            format_bytes(row["byte_steps"]),
+            format_seconds(row["seconds"]),
+            "" if row["if_kept"] is None else format_bytes(row["if_kept"]["peak_bytes"]),
         )
         for row in explained["recomputed"]
     ]
@@ -36,6 +36,9 @@ def lines(report: Mapping[str, Any], explained: Mapping[str, Any]) -> list[str]:
     text = [headline(report), ""]
     text += table(head, rows, (1, 2, 3, 4, 5)) if rows else ["nothing is computed again"]
     for name, title in (("baseline_holders", "held at the peak before"), ("holders", "held at the peak after")):
-        held = [(f"  {row['value']}", size(row["bytes"]), row["from_step"], row["to_step"]) for row in explained[name]]
+        held = [
+            (f"  {row['value']}", format_bytes(row["bytes"]), row["from_step"], row["to_step"])
+            for row in explained[name]
+        ]
         text += ["", *table((title, "", "from", "to"), held, (1, 2, 3))]
-    return [*text, "", bound_by(explained["binding"]), *besides(report)]
+    return [*text, "", limiting_op(explained["binding"]), *optional_sections(report)]

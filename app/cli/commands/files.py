@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from app.atomic_files import writable, write_whole
+from app.atomic_files import check_writable, write_atomic
 from app.errors import BadUsage
 from app.models.formats import FORMATS, Format
 from graph.errors import BadGraph
@@ -19,7 +19,7 @@ from graph.limits import Limits
 STANDARD_INPUT = "-"
 
 
-def demand_data(folder: Path) -> None:
+def demand_data_folder(folder: Path) -> None:
     """Raises BadUsage where there is no data folder of a service: a command that only looks makes none."""
     if not folder.is_dir():
         said = "no data folder is there; name the one that the service was given (--data, REMAT_DATA)"
@@ -39,7 +39,7 @@ def read_bytes(name: str) -> bytes:
     return data
 
 
-def ready(model: str, *paths: Path | None) -> None:
+def demand_writable(model: str, *paths: Path | None) -> None:
     """Returns where each of the paths can take a file of its own; told before a search, not after it.
 
     Raises BadUsage for standard output, the model itself or two answers at one place, CannotWrite.
@@ -50,7 +50,7 @@ def ready(model: str, *paths: Path | None) -> None:
             continue
         if str(path) == STANDARD_INPUT:
             raise BadUsage("-: name a file; on standard output the answer is with --json")
-        writable(path)
+        check_writable(path)
         if other := taken.get(path.resolve()):
             raise BadUsage(f"{path}: that is {other}; name another file", code="conflicting_flags")
         taken[path.resolve()] = "where another answer goes"
@@ -96,7 +96,7 @@ def format_of(path: Path) -> Format:
 
 def write_graph(path: Path, graph: Graph) -> None:
     """Write the graph in the format of the file's extension, whole or not at all."""
-    write_whole(path, format_of(path).write(graph))
+    write_atomic(path, format_of(path).write(graph))
 
 
 def to_json(value: object) -> str:

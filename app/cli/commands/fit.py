@@ -6,33 +6,33 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from app.atomic_files import write_whole
-from app.cli.commands.files import read_bytes, ready, to_json
-from app.cli.commands.plan import EMBEDDED
-from app.cli.commands.signals import STOPPED, stopping
+from app.atomic_files import write_atomic
+from app.cli.commands.files import demand_writable, read_bytes, to_json
+from app.cli.commands.plan import SAVED_SECTIONS
+from app.cli.commands.signals import EXIT_STOPPED, stop_on_signal
 from app.render import text as terminal
-from app.render.text import share, size, table
+from app.render.text import format_bytes, format_percent, table
 from planner.pipeline.fit import fit
 from planner.request.curve_and_fit_request import parse_fit
 
-WHY = {"": "fits", "proven": "does not fit, proven", "not_found": "no plan found", "refused": "not a size it takes"}
+REASONS = {"": "fits", "proven": "does not fit, proven", "not_found": "no plan found", "refused": "not a size it takes"}
 
 
 def run(model: str, fields: Mapping[str, Any], output: Path | None, as_json: bool) -> int:
     """Exit code of the command: 0 done, 1 no size fits, 3 stopped, 4 our own fault."""
-    asked = parse_fit({"execute": "auto", **fields}, EMBEDDED if output is not None else ())
-    ready(model, output)
+    asked = parse_fit({"execute": "auto", **fields}, SAVED_SECTIONS if output is not None else ())
+    demand_writable(model, output)
     data = read_bytes(model)
-    progress = terminal.Progress()
-    with stopping() as stop:
+    progress = terminal.ProgressPrinter()
+    with stop_on_signal() as stop:
         try:
             found = fit(data, asked, on_progress=progress, cancel=stop)
         finally:
             progress.close()
     if output is not None and found.outcome is not None:
-        write_whole(output, (to_json(found.outcome.report) + "\n").encode())
+        write_atomic(output, (to_json(found.outcome.report) + "\n").encode())
     print(to_json(found.document) if as_json else "\n".join(lines(found.document)))
-    return STOPPED if stop.is_set() else found.exit_code
+    return EXIT_STOPPED if stop.is_set() else found.exit_code
 
 
 def lines(document: Mapping[str, Any]) -> list[str]:
@@ -41,21 +41,21 @@ def lines(document: Mapping[str, Any]) -> list[str]:
     rows = [
         (
             row["size"],
-            size(row["peak_bytes"]) if row.get("peak_bytes") else "",
-            share(row["overhead"]) if row.get("overhead") is not None else "",
-            WHY[row["why"]],
+            format_bytes(row["peak_bytes"]) if row.get("peak_bytes") else "",
+            format_percent(row["overhead"]) if row.get("overhead") is not None else "",
+            REASONS[row["why"]],
             row["said"],
         )
         for row in document["tried"]
     ]
-    limit = f"{size(document['budget_bytes'])} within {share(document['max_overhead'])} more time"
+    limit = f"{format_bytes(document['budget_bytes'])} within {format_percent(document['max_overhead'])} more time"
     if document["size"] is None:
         head = f"no {what} fits {limit}"
     else:
         plan = document["plan"]
         head = (
-            f"{what} {document['size']} fits {limit}: peak {size(plan['peak_bytes'])}, "
-            f"{share(plan['overhead'])} more time"
+            f"{what} {document['size']} fits {limit}: peak {format_bytes(plan['peak_bytes'])}, "
+            f"{format_percent(plan['overhead'])} more time"
         )
     text = [head, "", *table((what, "peak", "more time", "", ""), rows, (0, 1, 2))]
     return text + [f"warning: {warning}" for warning in document["warnings"]]

@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from app.cli.commands.files import read_bytes, to_json
-from app.render.text import seconds, size, table
-from planner.formulation.training_graph import read
+from app.render.text import format_bytes, format_seconds, table
+from planner.formulation.training_graph import load_model
 from planner.report.model_summary import info
 from planner.request.plan_request import parse_request
 
 # Imports inside functions: a command imports what it needs, so that `remat --help` answers in under 0.3 s.
 
-MOST_OPS = 12
+MAX_OPS = 12
 
 
 def run(model: str, fields: Mapping[str, Any], as_json: bool, versions: bool = False) -> int:
@@ -29,9 +29,9 @@ def lines(found: Mapping[str, Any]) -> list[str]:
     """The facts as text."""
     model, base = found["model"], found["baseline"]
     phases = ", ".join(f"{count} {phase}" for phase, count in found["nodes_by_phase"].items() if count)
-    ops = [f"{op} ×{count}" for op, count in list(found["ops"].items())[:MOST_OPS]]
+    ops = [f"{op} ×{count}" for op, count in list(found["ops"].items())[:MAX_OPS]]
     left_out = len(found["ops"]) - len(ops)
-    roles = [(f"  {role}", size(held)) for role, held in found["bytes_by_role"].items()]
+    roles = [(f"  {role}", format_bytes(held)) for role, held in found["bytes_by_role"].items()]
     binding = found["binding_node"] or "none"
     text = [
         f"{model['name'] or 'model'}: {model['nodes']} nodes ({phases or 'none'}), {model['values']} values",
@@ -39,8 +39,9 @@ def lines(found: Mapping[str, Any]) -> list[str]:
         "",
         *table(("bytes by role", ""), roles, (1,)),
         "",
-        f"peak as it stands: {size(base['peak_bytes'])} at step {base['peak_step']}, {seconds(base['seconds'])} a step",
-        f"no plan peaks below {size(found['smallest_possible_bytes'])}; binding node: {binding}",
+        f"peak as it stands: {format_bytes(base['peak_bytes'])} at step {base['peak_step']}, "
+        f"{format_seconds(base['seconds'])} a step",
+        f"no plan peaks below {format_bytes(found['smallest_possible_bytes'])}; binding node: {binding}",
         *table(("held at the peak", "", "from", "to"), _holders(found), (1, 2, 3)),
         "",
         *table(("input", "type"), found["inputs"].items()),
@@ -49,14 +50,16 @@ def lines(found: Mapping[str, Any]) -> list[str]:
 
 
 def _holders(found: Mapping[str, Any]) -> list[tuple[object, ...]]:
-    return [(f"  {row['value']}", size(row["bytes"]), row["from_step"], row["to_step"]) for row in found["holders"]]
+    return [
+        (f"  {row['value']}", format_bytes(row["bytes"]), row["from_step"], row["to_step"]) for row in found["holders"]
+    ]
 
 
 def _run_versions(model: str, fields: Mapping[str, Any], as_json: bool) -> int:
     from app.models.analysis import versions_and_lints
 
     request = parse_request(fields)
-    found = versions_and_lints(read(read_bytes(model), request))
+    found = versions_and_lints(load_model(read_bytes(model), request))
     print(to_json(found) if as_json else "\n".join(version_lines(found)))
     return 0
 

@@ -9,33 +9,33 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from app.atomic_files import write_whole
+from app.atomic_files import write_atomic
 from app.cli.commands.files import read_bytes, to_json
-from app.cli.commands.signals import STOPPED, stopping
-from app.render.text import size
+from app.cli.commands.signals import EXIT_STOPPED, stop_on_signal
+from app.render.text import format_bytes
 from planner.errors import BadRequest, Finding
-from planner.layout.csv_buffers import BUFFER, COLUMNS, pack, parse_buffers
+from planner.layout.csv_buffers import BUFFER_FIELDS, COLUMNS, pack, parse_buffers
 
-WHOLE = re.compile(r"\s*-?[0-9]{1,19}\s*")
+INTEGER = re.compile(r"\s*-?[0-9]{1,19}\s*")
 Table = tuple[Sequence[str], list[dict[str, str]]]
 
 
 def run(file: str, asked: Mapping[str, Any], output: Path | None, as_json: bool) -> int:
     """Exit code of the command: 0 done, 1 over the capacity, 2 bad input, 3 stopped."""
-    names, rows = read(file)
+    names, rows = read_table(file)
     given = {name: value for name, value in asked.items() if value is not None}
     buffers = parse_buffers({"buffers": [_numbers(row) for row in rows], **given})
-    with stopping() as stop:
+    with stop_on_signal() as stop:
         packed = pack(buffers, stop)
     if output is not None:
         offsets = [str(offset) for offset in packed.offsets.tolist()]
-        write_whole(output, written(names, rows, offsets).encode())
-    said = f"{len(rows)} buffers in {size(packed.arena_bytes)}, {packed.status}; no arena is below "
-    print(to_json(packed.document()) if as_json else f"{said}{size(packed.bound_bytes)}")
-    return STOPPED if stop.is_set() else int(packed.status == "over_capacity")
+        write_atomic(output, with_offsets(names, rows, offsets).encode())
+    said = f"{len(rows)} buffers in {format_bytes(packed.arena_bytes)}, {packed.status}; no arena is below "
+    print(to_json(packed.document()) if as_json else f"{said}{format_bytes(packed.bound_bytes)}")
+    return EXIT_STOPPED if stop.is_set() else int(packed.status == "over_capacity")
 
 
-def read(file: str) -> Table:
+def read_table(file: str) -> Table:
     """Names of the columns, and the rows as they stand. Raises BadRequest."""
     try:
         reader = csv.DictReader(io.StringIO(read_bytes(file).decode(), newline=""), strict=True)
@@ -57,15 +57,15 @@ def read(file: str) -> Table:
 
 
 def _numbers(row: Mapping[str, str]) -> dict[str, Any]:
-    """The cells that say something; others than `BUFFER` knows are kept in the file and mean nothing."""
+    """The cells that say something; others than `BUFFER_FIELDS` knows are kept in the file and mean nothing."""
     return {
-        name: int(cell) if name in COLUMNS and WHOLE.fullmatch(cell) else cell
+        name: int(cell) if name in COLUMNS and INTEGER.fullmatch(cell) else cell
         for name, cell in row.items()
-        if name in BUFFER and cell.strip()
+        if name in BUFFER_FIELDS and cell.strip()
     }
 
 
-def written(names: Sequence[str], rows: Sequence[Mapping[str, str]], offsets: Sequence[str]) -> str:
+def with_offsets(names: Sequence[str], rows: Sequence[Mapping[str, str]], offsets: Sequence[str]) -> str:
     """The table with its offsets, in their own column."""
     text = io.StringIO(newline="")
     writer = csv.DictWriter(text, dict.fromkeys([*names, "offset"]), lineterminator="\n")

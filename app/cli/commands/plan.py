@@ -8,21 +8,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from app.atomic_files import write_whole
-from app.cli.commands.files import format_of, read_bytes, ready, to_json, write_graph
-from app.cli.commands.signals import STOPPED, stopping
+from app.atomic_files import write_atomic
+from app.cli.commands.files import demand_writable, format_of, read_bytes, to_json, write_graph
+from app.cli.commands.signals import EXIT_STOPPED, stop_on_signal
 from app.render import svg, terminal_chart, text
-from app.render.report_sections import besides
+from app.render.report_sections import optional_sections
 from planner.pipeline.progress import Outcome
 from planner.pipeline.solve import solve
 from planner.request.plan_request import parse_request
 
 #: What a saved plan holds besides the figures, so that `verify`, `explain` and `diff` need one file.
-EMBEDDED = ("timeline", "layout", "source")
+SAVED_SECTIONS = ("timeline", "layout", "source")
 
 
 @dataclass(frozen=True, slots=True)
-class Files:
+class OutputFiles:
     """Where results go; None: nowhere."""
 
     report: Path | None = None
@@ -31,7 +31,7 @@ class Files:
     plot: Path | None = None
 
 
-def run(model: str, fields: Mapping[str, Any], files: Files, as_json: bool, draw: bool | None = None) -> int:
+def run(model: str, fields: Mapping[str, Any], files: OutputFiles, as_json: bool, draw: bool | None = None) -> int:
     """Exit code of the command: 0 done, 1 over budget, 3 stopped, 4 our own fault.
 
     `draw`: whether the timeline is shown in characters; None: where standard output is a terminal.
@@ -40,42 +40,42 @@ def run(model: str, fields: Mapping[str, Any], files: Files, as_json: bool, draw
         if path is not None:
             format_of(path)  # an extension nobody knows is told before the search, not after it
     if files.plot is not None:
-        svg.ready(files.plot)
-    ready(model, files.report, files.graph, files.source, files.plot)
+        svg.demand_picture_path(files.plot)
+    demand_writable(model, files.report, files.graph, files.source, files.plot)
     asked = {"execute": "auto", **fields}
     request = parse_request({**asked, "return": _sections(asked, files)})
     data = read_bytes(model)
-    progress = text.Progress()
-    with stopping() as stop:
+    progress = text.ProgressPrinter()
+    with stop_on_signal() as stop:
         try:
             outcome = solve(data, request, on_progress=progress, cancel=stop)
         finally:
             progress.close()
         _write(outcome, files)
     shown = _shown(outcome.report, asked, as_json)
-    print(to_json(shown) if as_json else "\n".join([*lines(shown, draw), *besides(shown)]))
+    print(to_json(shown) if as_json else "\n".join([*lines(shown, draw), *optional_sections(shown)]))
     for path in (files.report, files.graph, files.source, files.plot):
         if path is not None:
             print(f"written: {path}", file=sys.stderr)
-    return STOPPED if stop.is_set() else outcome.exit_code
+    return EXIT_STOPPED if stop.is_set() else outcome.exit_code
 
 
 def lines(report: Mapping[str, Any], draw: bool | None) -> list[str]:
     """The report as text, with its timeline where that is to be drawn."""
-    look = terminal_chart.look(draw)
+    look = terminal_chart.chart_style(draw)
     return text.plan_lines(report, terminal_chart.timeline(report, look) if look else ())
 
 
-def _sections(asked: Mapping[str, Any], files: Files) -> list[str]:
+def _sections(asked: Mapping[str, Any], files: OutputFiles) -> list[str]:
     """Sections to make: those asked for, and what the terminal and a saved plan show."""
     wanted = asked.get("return", ["plan", "timeline"])
     named = [wanted] if isinstance(wanted, str) else list(wanted)
-    return list(dict.fromkeys([*named, "timeline", *(EMBEDDED if files.report is not None else ())]))
+    return list(dict.fromkeys([*named, "timeline", *(SAVED_SECTIONS if files.report is not None else ())]))
 
 
-def _write(outcome: Outcome, files: Files) -> None:
+def _write(outcome: Outcome, files: OutputFiles) -> None:
     if files.report is not None:
-        write_whole(files.report, (to_json(outcome.report) + "\n").encode())
+        write_atomic(files.report, (to_json(outcome.report) + "\n").encode())
     if files.graph is not None:
         write_graph(files.graph, outcome.graph)
     if files.source is not None:
@@ -87,6 +87,6 @@ def _write(outcome: Outcome, files: Files) -> None:
 def _shown(report: Mapping[str, Any], asked: Mapping[str, Any], as_json: bool) -> dict[str, Any]:
     """The report without sections that were made for a file only."""
     wanted = asked.get("return", ["plan", "timeline"])
-    made_for_files = {"timeline", *EMBEDDED} - set([wanted] if isinstance(wanted, str) else wanted)
+    made_for_files = {"timeline", *SAVED_SECTIONS} - set([wanted] if isinstance(wanted, str) else wanted)
     left_out = made_for_files if as_json else set()
     return {name: section for name, section in report.items() if name not in left_out}

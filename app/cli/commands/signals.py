@@ -10,17 +10,17 @@ import threading
 from collections.abc import Iterator
 from types import FrameType
 
-STOPPED = 3  # exit code: the best so far is written
+EXIT_STOPPED = 3  # exit code: the best so far is written
 
 
 @contextlib.contextmanager
-def stopping() -> Iterator[threading.Event]:
+def stop_on_signal() -> Iterator[threading.Event]:
     """Set once somebody asks the process to stop; the handlers before are put back at the end."""
     stop = threading.Event()
 
     def asked(_number: int, _frame: FrameType | None) -> None:
         if stop.is_set():
-            os._exit(STOPPED)
+            os._exit(EXIT_STOPPED)
         stop.set()
         # os.write: a handler may run in the middle of a print.
         os.write(sys.__stderr__.fileno() if sys.__stderr__ else 2, b"\nstopping; the best plan so far will be kept\n")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from app.atomic_files import write_whole
+from app.atomic_files import write_atomic
 from app.cli.commands.files import is_report, read_format, read_report, to_json
-from app.render.text import share, size
+from app.render.text import format_bytes, format_percent
 from planner.errors import IllegalPlan
 from planner.report import saved_report
 from planner.verify import certificate
@@ -24,25 +24,25 @@ def run(plan: str, as_json: bool) -> int:
     elif found["valid"]:
         laid_out = ", addresses included" if found["layout"] else ""
         print(
-            f"valid: {found['steps']} steps, peak {size(found['peak_bytes'])} ({found['peak_bytes']} bytes), "
-            f"{share(found['overhead'])} more time{laid_out}"
+            f"valid: {found['steps']} steps, peak {format_bytes(found['peak_bytes'])} ({found['peak_bytes']} bytes), "
+            f"{format_percent(found['overhead'])} more time{laid_out}"
         )
     else:
         print(f"not valid: {found['why']}")
     return 0 if found["valid"] else 1
 
 
-def prove(name: str, output: Path | None, as_json: bool) -> int:
+def verify_certificate(name: str, output: Path | None, as_json: bool) -> int:
     """0 when the bound of a report, or the claims of a file that was written from one, are proven, else 1."""
     document = read_format(name, "remat-report/", certificate.FORMAT)
     try:
         if is_report(document):
             document = saved_report.certificate(document)
         proven, why = certificate.verify(document), ""
-    except (IllegalPlan, certificate.Refused) as error:
+    except (IllegalPlan, certificate.CertificateRejected) as error:
         proven, why = [], str(error)
     if output is not None and not why:
-        write_whole(output, to_json(document).encode())
+        write_atomic(output, to_json(document).encode())
     if as_json:
         print(to_json({"valid": not why, "proven": proven} | ({"why": why} if why else {})))
     else:

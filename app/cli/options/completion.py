@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 Completer = Callable[[str], list[str]]
 
 
-def of(*words: str) -> Completer:
+def complete_from(*words: str) -> Completer:
     """Those of fixed words that begin with what was typed."""
     return _among(lambda: words)
 

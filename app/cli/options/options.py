@@ -12,10 +12,10 @@ import typer
 
 from app.cli.options import completion
 from planner.errors import BadRequest
-from planner.request.named_lengths import WHOLE, pairs
+from planner.request.named_lengths import DIGITS, parse_named_lengths
 
 if TYPE_CHECKING:
-    from graph.limits import Shapes
+    from graph.limits import ShapeOverrides
 
 # Imports inside functions: a command imports what it needs, so that `remat --help` answers in under 0.3 s.
 
@@ -26,21 +26,21 @@ def _flag(help: str, metavar: str, *names: str, complete: completion.Completer |
 
 def _word(help: str, metavar: str, offered: str) -> Any:
     """A flag that takes one of a few words; a shell offers them."""
-    return _flag(help, metavar, complete=completion.of(*offered.split()))
+    return _flag(help, metavar, complete=completion.complete_from(*offered.split()))
 
 
-Model = Annotated[
+ModelFile = Annotated[
     str, typer.Argument(metavar="MODEL|-", help="A remat/1 document or an ONNX file; - reads standard input.")
 ]
-Plan = Annotated[str, typer.Argument(metavar="PLAN|-", help="A report written by `remat plan -o`.")]
+PlanFile = Annotated[str, typer.Argument(metavar="PLAN|-", help="A report written by `remat plan -o`.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON and nothing else on standard output.")]
 NoDifferentiate = Annotated[bool, typer.Option("--no-differentiate", help="Plan the model as it stands.")]
 
 Budget = Annotated[str | None, _flag('"50%", 0.5, 8GiB, 8GB or bytes; 0: lowest peak.', "SIZE")]
 Budgets = Annotated[str | None, _flag("Several of them: 90%,80%,8GiB.", "SIZE,SIZE,...")]
 MaxOverhead = Annotated[str | None, _flag("Instead: lowest peak within this much more time.", "SHARE")]
-Memory = Annotated[str | None, _flag("The memory to fit: 80GiB, 8GB or bytes.", "SIZE", "--budget")]
-MostOverhead = Annotated[str | None, _flag("Extra time it may cost; 10% unless told.", "SHARE", "--max-overhead")]
+FitBudget = Annotated[str | None, _flag("The memory to fit: 80GiB, 8GB or bytes.", "SIZE", "--budget")]
+FitMaxOverhead = Annotated[str | None, _flag("Extra time it may cost; 10% unless told.", "SHARE", "--max-overhead")]
 Grow = Annotated[str | None, _word("batch, sequence, or the name of a dimension left open.", "WHAT", "batch sequence")]
 Fits = Annotated[str | None, _flag("Instead: a device's memory, or bytes.", "DEVICE|SIZE", complete=completion.device)]
 FractionOf = Annotated[
@@ -123,7 +123,7 @@ SchemaName = Annotated[
 ]
 
 # What several commands share: the field of a request -> its option, in the order `--help` lists them.
-OF_MODEL = {
+MODEL_OPTIONS = {
     "loss": Loss,
     "loss_chunks": LossChunks,
     "fuse_attention": FuseAttention,
@@ -135,7 +135,7 @@ OF_MODEL = {
     "runtime": Runtime,
     "device": Device,
 }
-OF_SEARCH = OF_MODEL | {
+SEARCH_OPTIONS = MODEL_OPTIONS | {
     "order": Order,
     "phases": Phases,
     "reserve": Reserve,
@@ -148,9 +148,9 @@ OF_SEARCH = OF_MODEL | {
     "layout": Layout,
     "execute": Execute,
 }
-OF_PLAN = OF_SEARCH | {"fraction_of": FractionOf}
+PLAN_OPTIONS = SEARCH_OPTIONS | {"fraction_of": FractionOf}
 #: What a batch asks of all its plans; planners, seeds and batch sizes are its own.
-OF_BATCH = {name: option for name, option in OF_PLAN.items() if name not in ("planner", "seed", "batch")}
+BATCH_OPTIONS = {name: option for name, option in PLAN_OPTIONS.items() if name not in ("planner", "seed", "batch")}
 
 
 def with_options(shared: Mapping[str, Any]) -> Callable[[Callable[..., int]], Callable[..., int]]:
@@ -183,7 +183,7 @@ def request_fields(file: Path | None, flags: Mapping[str, Any]) -> dict[str, Any
     given = {name: value for name, value in flags.items() if value is not None and value is not False and value != []}
     for name in ("inputs", "dims"):  # one named on the command line beats just its own entry in the file
         if name in given:
-            named = pairs(given[name], "--input" if name == "inputs" else "--dim", name == "dims")
+            named = parse_named_lengths(given[name], "--input" if name == "inputs" else "--dim", name == "dims")
             of_file = fields.get(name)
             given[name] = {**of_file, **named} if isinstance(of_file, Mapping) else named
     if "shapes" in given:
@@ -203,31 +203,31 @@ def request_fields(file: Path | None, flags: Mapping[str, Any]) -> dict[str, Any
     return {**fields, **given}
 
 
-def not_both_json_and_drawn(as_json: bool, draw: bool | None) -> None:
+def reject_json_with_draw(as_json: bool, draw: bool | None) -> None:
     """Returns unless --json, which leaves standard output to the report, comes with --draw. Raises BadRequest."""
     if as_json and draw:
         raise BadRequest.one("conflicting_flags", "--draw", "--json as well", "one of them", "leave one of them out")
 
 
-def listed(text: str | None) -> list[str] | None:
+def split_list(text: str | None) -> list[str] | None:
     """The entries of a flag that takes several, separated by commas."""
     return None if text is None else [entry.strip() for entry in text.split(",")]
 
 
-def whole_numbers(text: str | None, flag: str) -> list[int]:
+def parse_integers(text: str | None, flag: str) -> list[int]:
     """The whole numbers of a flag that takes several. Raises BadRequest."""
-    entries = listed(text) or []
-    if wrong := [entry for entry in entries if not WHOLE.fullmatch(entry)]:
+    entries = split_list(text) or []
+    if wrong := [entry for entry in entries if not DIGITS.fullmatch(entry)]:
         raise BadRequest.one("bad_flag", flag, repr(wrong[0])[:80], "whole numbers such as 1,16", "write them so")
     return [int(entry) for entry in entries]
 
 
-def shapes(batch: int | None, inputs: Sequence[str], dims: Sequence[str]) -> Shapes:
+def parse_shapes(batch: int | None, inputs: Sequence[str], dims: Sequence[str]) -> ShapeOverrides:
     """Shapes named by flags alone. Raises BadRequest."""
-    from graph.limits import Shapes
+    from graph.limits import ShapeOverrides
 
-    named = {name: tuple(shape) for name, shape in pairs(inputs, "--input", False).items()}
-    return Shapes(named, batch, pairs(dims, "--dim", True))
+    named = {name: tuple(shape) for name, shape in parse_named_lengths(inputs, "--input", False).items()}
+    return ShapeOverrides(named, batch, parse_named_lengths(dims, "--dim", True))
 
 
 def _of_file(file: Path) -> dict[str, Any]:

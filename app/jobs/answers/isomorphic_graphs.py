@@ -12,12 +12,12 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from app.jobs.answers.relabel import fields_for
+from app.jobs.answers.relabel import relabel_fields
 from app.settings import Settings
 from app.store import records
 from app.store.batch_tables import batches, items
 from app.store.store import Store
-from app.store.tenancy import own_name
+from app.store.tenancy import scoped_name
 
 _TENANT = (
     sa.select(batches.c.tenant)
@@ -27,7 +27,7 @@ _TENANT = (
 )
 
 
-def answered(
+def relabel_payload(
     store: Store, settings: Settings, graph_id: str, fields: Mapping[str, Any], own: Callable[[str], str]
 ) -> dict[str, Any] | None:
     """What a child is told: the question, and the same about a twin of its graph with what answered it.
@@ -36,24 +36,24 @@ def answered(
     """
     ours = partial(records.document_of, store, graph_id)
     asked = {}
-    for twin in records.twins_of(store, graph_id):
-        same = fields_for(fields, ours, partial(store.blobs.get, twin))
+    for twin in records.equivalent_graphs(store, graph_id):
+        same = relabel_fields(fields, ours, partial(store.blobs.get, twin))
         if same is not None:
-            asked[own(records.question_key(twin, same))] = twin, same
-    found = records.answers_of(store, asked) if asked else {}
+            asked[own(records.request_key(twin, same))] = twin, same
+    found = records.find_answers(store, asked) if asked else {}
     for key, plan_id in found.items():
         told = records.solve_payload(store, graph_id, fields)
         theirs = records.solve_payload(store, *asked[key])
-        figures, sections = records.parts_of(store, plan_id)
+        figures, sections = records.plan_parts(store, plan_id)
         limits = asdict(settings.limits())
         return told | {"theirs": theirs, "figures": figures, "sections": sections, "limits": limits}
     return None
 
 
-def owner_of_item(store: Store, operation_id: str) -> Callable[[str], str] | None:
+def item_key_scope(store: Store, operation_id: str) -> Callable[[str], str] | None:
     """What makes the keys of questions those of the batch whose item the operation answers; None: it answers none."""
     with store.reading() as connection:
         row = connection.execute(_TENANT, {"asked": operation_id}).first()
     if row is None:
         return None
-    return str if row.tenant is None else partial(own_name, row.tenant)
+    return str if row.tenant is None else partial(scoped_name, row.tenant)

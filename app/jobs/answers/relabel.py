@@ -21,7 +21,7 @@ from graph.formats.native.writer import document, shape_hash
 from graph.ir import walk
 from graph.limits import Limits
 from graph.transforms.replay import replay
-from planner.formulation.training_graph import identity, read, training_graph
+from planner.formulation.training_graph import load_model, model_identity, training_graph
 from planner.report import saved_report
 from planner.request.plan_request import parse_request
 
@@ -29,10 +29,10 @@ if TYPE_CHECKING:
     from graph.ir import Graph
     from planner.request.plan_request import Request
 
-LISTED = frozenset({"checkpoints", "keep", "recompute"})  # fields that list values
-WANTED = frozenset({"of", "with_respect_to", "no_gradient"})  # those of `differentiate`
+VALUE_LIST_FIELDS = frozenset({"checkpoints", "keep", "recompute"})  # fields that list values
+DIFFERENTIATE_LISTS = frozenset({"of", "with_respect_to", "no_gradient"})  # those of `differentiate`
 #: Fields that name nothing of the graph. A field that stands nowhere here is not said in other names.
-NAMELESS = frozenset(
+NAME_FREE_FIELDS = frozenset(
     {
         "budget",
         "max_overhead",
@@ -60,7 +60,7 @@ NAMELESS = frozenset(
     }
 )
 #: What a report has that is told here; one with more is not.
-FIGURES = frozenset(
+REPORT_KEYS = frozenset(
     {
         "format",
         "id",
@@ -78,7 +78,7 @@ FIGURES = frozenset(
         "elapsed",
     }
 )
-PLAN = frozenset(
+PLAN_KEYS = frozenset(
     {
         "status",
         "planner",
@@ -108,17 +108,17 @@ PLAN = frozenset(
         "offloaded",
     }
 )
-SECTIONS = frozenset({"timeline", "layout", "explain", "source", "graph", "sketch"})
-FIXED = frozenset({"", "arena", "not asked for", "stopped"})  # words of ours, whatever nodes are called
+SECTION_KEYS = frozenset({"timeline", "layout", "explain", "source", "graph", "sketch"})
+NAME_FREE_TEXTS = frozenset({"", "arena", "not asked for", "stopped"})  # words of ours, whatever nodes are called
 Json = dict[str, Any]
-Name = Callable[[str], str]
+Renamer = Callable[[str], str]
 
 
-class Untold(Exception):
+class CannotRelabel(Exception):
     """It cannot be said in other names."""
 
 
-def form_of(graph: Graph) -> str | None:
+def form_hash(graph: Graph) -> str | None:
     """SHA-256 of the graph without names of nodes and values, with its own and its annotations.
 
     Equal for graphs that differ in those names alone; of the same nodes in another order it is another. None where an
@@ -160,61 +160,61 @@ class _Values(msgspec.Struct):
     values: list[_Value]
 
 
-def fields_for(fields: Mapping[str, Any], ours: Callable[[], bytes], theirs: Callable[[], bytes]) -> Json | None:
+def relabel_fields(fields: Mapping[str, Any], ours: Callable[[], bytes], theirs: Callable[[], bytes]) -> Json | None:
     """The fields of a request about our graph as they would be about theirs, of the same form; else None.
 
     Documents are asked for where a field names values.
     """
 
     @cache
-    def table() -> Name:
+    def table() -> Renamer:
         own, others = ours(), theirs()
         if "recompute" in fields and b'"bodies"' in own:  # it names what is inside them too
-            raise Untold("recompute")
+            raise CannotRelabel("recompute")
         decoded = (msgspec.json.decode(document, type=_Values).values for document in (own, others))
         return _renaming(*([value.name for value in values] for values in decoded))
 
     try:
         return {field: _field(field, given, lambda old: table()(old)) for field, given in fields.items()}
-    except Untold:
+    except CannotRelabel:
         return None
 
 
-def _field(field: str, given: Any, name: Name) -> Any:
-    if field in NAMELESS or given is None or given is False or (given is True and field == "differentiate"):
+def _field(field: str, given: Any, name: Renamer) -> Any:
+    if field in NAME_FREE_FIELDS or given is None or given is False or (given is True and field == "differentiate"):
         return given
     if field == "loss":
         return name(given)
-    if field in LISTED:
+    if field in VALUE_LIST_FIELDS:
         return [name(one) for one in given]
     if field == "inputs":
         return {name(value): shape for value, shape in given.items()}
     if field == "differentiate" and isinstance(given, Mapping):
-        return {key: _wanted(key, value, name) for key, value in given.items()}
-    raise Untold(field)
+        return {key: _differentiate_field(key, value, name) for key, value in given.items()}
+    raise CannotRelabel(field)
 
 
-def _wanted(key: str, given: Any, name: Name) -> Any:
-    if key in WANTED and isinstance(given, list):
+def _differentiate_field(key: str, given: Any, name: Renamer) -> Any:
+    if key in DIFFERENTIATE_LISTS and isinstance(given, list):
         return [name(one) for one in given]
     if given is None or key in ("unreachable", "update"):
         return given
-    raise Untold(key)
+    raise CannotRelabel(key)
 
 
-def _renaming(before: Sequence[str], after: Sequence[str]) -> Name:
+def _renaming(before: Sequence[str], after: Sequence[str]) -> Renamer:
     table = dict(zip(before, after, strict=True))
 
     def name(old: Any) -> str:
         if not isinstance(old, str) or old not in table:
-            raise Untold(old)
+            raise CannotRelabel(old)
         return table[old]
 
     return name
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Asked:
+class PreparedSolve:
     """One question: what would be planned, and what was done to get there."""
 
     request: Request
@@ -225,12 +225,12 @@ class Asked:
     def of(cls, payload: Mapping[str, Any], limits: Mapping[str, int]) -> Self:
         """As `pipeline.solve` begins. Raises BadGraph, BadRequest."""
         request = parse_request(payload["fields"])
-        source, notes = training_graph(payload["data"], read(payload["data"], request, Limits(**limits)), request)
+        source, notes = training_graph(payload["data"], load_model(payload["data"], request, Limits(**limits)), request)
         return cls(request, source, notes)
 
 
-def retold(
-    ours: Asked, theirs: Asked, figures: bytes, sections: Mapping[str, bytes]
+def relabel_report(
+    ours: PreparedSolve, theirs: PreparedSolve, figures: bytes, sections: Mapping[str, bytes]
 ) -> tuple[Json, dict[str, Any]] | None:
     """(figures, sections) of the report about their question, told of ours; None where that cannot be said.
 
@@ -240,22 +240,22 @@ def retold(
     report = msgspec.json.decode(figures)
     parts = {name: msgspec.json.decode(data) for name, data in sections.items()}
     plan = report["plan"]
-    known = report.keys() <= FIGURES and plan.keys() <= PLAN and parts.keys() <= SECTIONS
+    known = report.keys() <= REPORT_KEYS and plan.keys() <= PLAN_KEYS and parts.keys() <= SECTION_KEYS
     if not known or plan["choices"] or plan["offloaded"] or shape_hash(ours.source) != shape_hash(theirs.source):
         return None
     try:
-        figures_told, told = _Telling(ours, theirs).told(report, parts)
-    except Untold:
+        figures_told, told = _Relabeler(ours, theirs).told(report, parts)
+    except CannotRelabel:
         return None
     figures_told["elapsed"] = dict.fromkeys(report["elapsed"], 0.0) | {"rewrite": round(time.monotonic() - begun, 6)}
     saved_report.verify(figures_told | told)
     return figures_told, told
 
 
-class _Telling:
+class _Relabeler:
     """What is said of their source, said of ours."""
 
-    def __init__(self, ours: Asked, theirs: Asked):
+    def __init__(self, ours: PreparedSolve, theirs: PreparedSolve):
         self.ours, self.theirs = ours, theirs
         own, others = ours.source, theirs.source
         self.node = _renaming([node.name for node in others.nodes], [node.name for node in own.nodes])
@@ -273,7 +273,7 @@ class _Telling:
         }
         executed = report["executed"] | {key: self._text(report["executed"][key]) for key in ("how", "why")}
         figures = report | {
-            "model": identity(self.ours.source),
+            "model": model_identity(self.ours.source),
             "request": dict(self.ours.request.given),
             "plan": plan,
             "executed": executed,
@@ -300,7 +300,7 @@ class _Telling:
         # A copy that is not the one its storage leaves with has not kept its name.
         handed_out = {v: maker[name] if name == source.values[v].name else -1 for v, name in leaves if name in maker}
         if document(source) != parts["source"] or document(replay(source, runs, handed_out)) != rewritten:
-            raise Untold("graph")
+            raise CannotRelabel("graph")
         return document(self.ours.source), document(replay(self.ours.source, runs, handed_out))
 
     def _explained(self, said: Json) -> Json:
@@ -319,15 +319,15 @@ class _Telling:
         """What was done to get to the source, in our words; then what else was said."""
         begun = len(self.theirs.notes)
         if said[:begun] != self.theirs.notes:
-            raise Untold("warnings")
+            raise CannotRelabel("warnings")
         return [*self.ours.notes, *map(self._text, said[begun:])]
 
     def _text(self, said: str) -> str:
         """The text, which says none of their names that is not ours too. Raises Untold."""
-        if said not in FIXED:
+        if said not in NAME_FREE_TEXTS:
             for name in self._changed():
                 if name in said and re.search(rf"(?<!\w){re.escape(name)}(?!\w)", said):
-                    raise Untold(name)
+                    raise CannotRelabel(name)
         return said
 
     def _changed(self) -> set[str]:
@@ -337,5 +337,5 @@ class _Telling:
         return nodes | {old.name for new, old in zip(own.values, others.values, strict=True) if new.name != old.name}
 
 
-def _or_none(name: Name) -> Callable[[Any], Any]:
+def _or_none(name: Renamer) -> Callable[[Any], Any]:
     return lambda said: None if said is None else name(said)

@@ -9,11 +9,11 @@ from typing import Any
 
 from app.errors import NotFound
 from app.jobs.batches import repository
-from app.jobs.batches.repository import Batch
-from app.jobs.interface import Event, Jobs, Operation, Page, Question
+from app.jobs.batches.repository import BatchRecord
+from app.jobs.interface import JobEvent, Jobs, Operation, Page, SolveRequest
 from app.store.store import Store
 
-LOOK_S = 0.25  # between two looks at a batch that somebody follows
+POLL_S = 0.25  # between two looks at a batch that somebody follows
 KEEP_ALIVE_S = 15.0  # a quiet stream says so, or proxies close it
 
 
@@ -24,11 +24,11 @@ class BatchOperation(Operation):
     solver_seconds = 0.0  # that its solves have taken
 
     def wire(self) -> dict[str, Any]:
-        done = self.finished and f"/v1/batches/{repository.batch_of(self.id)}"
+        done = self.finished and f"/v1/batches/{repository.batch_id_of(self.id)}"
         return {**super().wire(), "result": done or None}
 
 
-def as_operation(batch: Batch) -> BatchOperation:
+def as_operation(batch: BatchRecord) -> BatchOperation:
     progress = {
         "seconds": batch.seconds(),
         "incumbent": None,
@@ -57,7 +57,7 @@ def as_operation(batch: Batch) -> BatchOperation:
     return operation
 
 
-class WithBatches:
+class JobsWithBatches:
     """Operations of `jobs`, and those of batches."""
 
     def __init__(self, jobs: Jobs, store: Store):
@@ -67,7 +67,7 @@ class WithBatches:
     def start(self) -> None:
         self._jobs.start()
 
-    def submit(self, question: Question) -> Operation:
+    def submit(self, question: SolveRequest) -> Operation:
         return self._jobs.submit(question)
 
     def status(self, id: str) -> Operation:
@@ -88,9 +88,9 @@ class WithBatches:
             left = until - time.monotonic()
             if operation.finished or self._draining or left <= 0:
                 return operation
-            await asyncio.sleep(min(LOOK_S, left))
+            await asyncio.sleep(min(POLL_S, left))
 
-    async def stream(self, id: str, after: int) -> AsyncIterator[Event | None]:
+    async def stream(self, id: str, after: int) -> AsyncIterator[JobEvent | None]:
         """Of a batch: where it stands each time something has happened; what happened in between is left out."""
         if await asyncio.to_thread(self._batch, id) is None:
             async for event in self._jobs.stream(id, after):
@@ -102,16 +102,16 @@ class WithBatches:
             if operation.last_event > after:
                 after, said = operation.last_event, time.monotonic()
                 if operation.state != state:
-                    yield Event(after, "state", operation.wire())
+                    yield JobEvent(after, "state", operation.wire())
                 else:
-                    yield Event(after, "progress", {"stage": operation.stage, **(operation.progress or {})})
+                    yield JobEvent(after, "progress", {"stage": operation.stage, **(operation.progress or {})})
                 state = operation.state
             if operation.finished or self._draining:
                 return
             if time.monotonic() > said + KEEP_ALIVE_S:
                 said = time.monotonic()
                 yield None
-            await asyncio.sleep(LOOK_S)
+            await asyncio.sleep(POLL_S)
 
     def cancel(self, id: str) -> Operation:
         batch = self._batch(id)
@@ -122,7 +122,7 @@ class WithBatches:
 
     def list(self, after: str | None, limit: int, state: str | None) -> Page:
         page = self._jobs.list(after, limit, state)
-        before = None if after is None else repository.batch_of(after)
+        before = None if after is None else repository.batch_id_of(after)
         found = [*page.operations, *map(as_operation, repository.page(self._store, None, before, limit + 1, state))]
         found.sort(key=lambda operation: operation.id, reverse=True)
         more = len(found) > limit or page.after is not None
@@ -135,8 +135,8 @@ class WithBatches:
     def close(self) -> None:
         self._jobs.close()
 
-    def _batch(self, id: str) -> Batch | None:
+    def _batch(self, id: str) -> BatchRecord | None:
         try:
-            return repository.find(self._store, repository.batch_of(id))
+            return repository.find(self._store, repository.batch_id_of(id))
         except NotFound:
             return None

@@ -14,21 +14,21 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from app.api.schemas.batch_request import BatchAsked
+from app.api.schemas.batch_request import BatchRequest
 from app.errors import Conflict, NotFound
 from app.jobs.interface import FINISHED
-from app.jobs.repository import ask_to_end
+from app.jobs.repository import request_cancel
 from app.store.batch_tables import batches, items
 from app.store.database import insert
 from app.store.records import now
 from app.store.states import STATES
-from app.store.store import ID, Store
-from app.store.tables import Moment, graphs, operations, plans
+from app.store.store import ID_PATTERN, Store
+from app.store.tables import Timestamp, graphs, operations, plans
 
-AT_A_TIME = 500
+CHUNK_SIZE = 500
 UNFINISHED = batches.c.ended_at.is_(None)
 #: What a plan says of the item it answers.
-FIGURES = (
+PLAN_COLUMNS = (
     "status",
     "fits",
     "budget_bytes",
@@ -46,7 +46,7 @@ FIGURES = (
 
 
 @dataclass(frozen=True, slots=True)
-class Owner:
+class BatchOwner:
     """Whose a batch is, and what it counts against; without keys nobody's."""
 
     tenant: str | None = None
@@ -55,7 +55,7 @@ class Owner:
 
 
 @dataclass(slots=True)
-class Batch:
+class BatchRecord:
     """One batch; `counts` says how many of its items are in each state."""
 
     id: str
@@ -79,7 +79,7 @@ class Batch:
 
     @property
     def operation_id(self) -> str:
-        return operation_of(self.id)
+        return operation_id_of(self.id)
 
     @property
     def finished(self) -> bool:
@@ -88,9 +88,9 @@ class Batch:
     @property
     def done(self) -> int:
         """Items that have ended, well or not."""
-        return self.items_in(*FINISHED)
+        return self.count_in(*FINISHED)
 
-    def items_in(self, *states: str) -> int:
+    def count_in(self, *states: str) -> int:
         return sum(self.counts.get(state, 0) for state in states)
 
     def seconds(self) -> float:
@@ -119,21 +119,21 @@ class Batch:
         }
 
 
-def operation_of(batch_id: str) -> str:
+def operation_id_of(batch_id: str) -> str:
     """Id of the operation that a batch is."""
     return f"op{batch_id[2:]}"
 
 
-def batch_of(operation_id: str) -> str:
+def batch_id_of(operation_id: str) -> str:
     """Id of the batch that an operation would be."""
     return f"ba{operation_id[2:]}"
 
 
-def create(store: Store, asked: BatchAsked, owner: Owner, idempotency: str | None, body: str) -> Batch:
+def create(store: Store, asked: BatchRequest, owner: BatchOwner, idempotency: str | None, body: str) -> BatchRecord:
     """The batch, kept with every item, or the one that came under the key before. Raises Conflict for another body."""
     axes = {"budgets": asked.budgets, "planners": asked.planners, "seeds": asked.seeds}
     said = {axis: None if given == (None,) else given for axis, given in axes.items()}
-    batch = Batch(
+    batch = BatchRecord(
         new_id("ba"),
         **asdict(owner),
         idempotency=idempotency,
@@ -163,15 +163,17 @@ def create(store: Store, asked: BatchAsked, owner: Owner, idempotency: str | Non
             connection.execute(sa.insert(items), rows)
             batch.counts = {"queued": batch.total}
             return batch
-    before = under(store, str(idempotency), body)  # of another who came with the key at the same time
+    before = find_by_idempotency_key(store, str(idempotency), body)  # of another who came with the key at the same time
     assert before is not None
     return before
 
 
-def under(store: Store, idempotency: str, body: str) -> Batch | None:
+def find_by_idempotency_key(store: Store, idempotency: str, body: str) -> BatchRecord | None:
     """The batch that came under the key before. Raises Conflict where it had another body."""
     with store.reading() as connection:
-        found = _counted(connection, dicts(connection, sa.select(batches).where(batches.c.idempotency == idempotency)))
+        found = _counted(
+            connection, row_dicts(connection, sa.select(batches).where(batches.c.idempotency == idempotency))
+        )
     if found and found[0].body != body:
         raise Conflict("the idempotency key came with another body before; take a new key for a new batch")
     return found[0] if found else None
@@ -182,17 +184,17 @@ def new_id(kind: str) -> str:
     return f"{kind}{time.time_ns() // 1_000:014x}{secrets.token_hex(6)}"
 
 
-def find(store: Store, id: str) -> Batch:
+def find(store: Store, id: str) -> BatchRecord:
     """The batch as it stands. Raises NotFound."""
-    if ID.fullmatch(id):
+    if ID_PATTERN.fullmatch(id):
         with store.reading() as connection:
-            found = _counted(connection, dicts(connection, sa.select(batches).where(batches.c.id == id)))
+            found = _counted(connection, row_dicts(connection, sa.select(batches).where(batches.c.id == id)))
         if found:
             return found[0]
     raise NotFound(f"there is no batch {id[:80]!r}")
 
 
-def page(store: Store, tenant: str | None, after: str | None, limit: int, state: str | None) -> list[Batch]:
+def page(store: Store, tenant: str | None, after: str | None, limit: int, state: str | None) -> list[BatchRecord]:
     """At most `limit` of them, newest first, older than `after`; of that tenant unless None."""
     asked = sa.select(batches).order_by(batches.c.id.desc()).limit(limit)
     if tenant is not None:
@@ -202,14 +204,14 @@ def page(store: Store, tenant: str | None, after: str | None, limit: int, state:
     if state is not None:
         asked = asked.where(batches.c.state == state)
     with store.reading() as connection:
-        return _counted(connection, dicts(connection, asked))
+        return _counted(connection, row_dicts(connection, asked))
 
 
-def _counted(connection: sa.Connection, rows: Sequence[Mapping[str, Any]]) -> list[Batch]:
+def _counted(connection: sa.Connection, rows: Sequence[Mapping[str, Any]]) -> list[BatchRecord]:
     """The batches with the counts of their items."""
-    found = {row["id"]: Batch(**row) for row in rows}
-    for start in range(0, len(rows), AT_A_TIME):
-        ids = [row["id"] for row in rows[start : start + AT_A_TIME]]
+    found = {row["id"]: BatchRecord(**row) for row in rows}
+    for start in range(0, len(rows), CHUNK_SIZE):
+        ids = [row["id"] for row in rows[start : start + CHUNK_SIZE]]
         counted = sa.select(items.c.batch_id, items.c.state, sa.func.count()).where(items.c.batch_id.in_(ids))
         for batch_id, state, count in connection.execute(counted.group_by(items.c.batch_id, items.c.state)):
             found[batch_id].counts[state] = count
@@ -219,7 +221,7 @@ def _counted(connection: sa.Connection, rows: Sequence[Mapping[str, Any]]) -> li
 def items_of(store: Store, batch_id: str, after: int, limit: int, state: str | None = None) -> list[dict[str, Any]]:
     """At most `limit` items with numbers above `after`, ascending, with what their plans say."""
     asked = (
-        sa.select(items, graphs.c.name.label("model"), *(plans.c[name] for name in FIGURES))
+        sa.select(items, graphs.c.name.label("model"), *(plans.c[name] for name in PLAN_COLUMNS))
         .join(graphs, graphs.c.id == items.c.graph_id)
         .join(plans, plans.c.id == items.c.plan_id, isouter=True)
         .where(items.c.batch_id == batch_id, items.c.number > after)
@@ -229,10 +231,10 @@ def items_of(store: Store, batch_id: str, after: int, limit: int, state: str | N
     if state is not None:
         asked = asked.where(items.c.state == state)
     with store.reading() as connection:
-        return dicts(connection, asked)
+        return row_dicts(connection, asked)
 
 
-def dicts(
+def row_dicts(
     connection: sa.Connection, asked: sa.Select[Any], given: Mapping[str, Any] | None = None
 ) -> list[dict[str, Any]]:
     """The rows by their columns' names."""
@@ -242,21 +244,21 @@ def dicts(
 def cancel(store: Store, id: str) -> None:
     """Ask for the end of a batch: what waits ends now, what runs soon, and what others wait for goes on without it."""
     with store.writing() as connection:
-        if held(connection, id).ended_at is not None:
+        if lock_batch(connection, id).ended_at is not None:
             return
         ours = items.c.batch_id == id, items.c.state == "running"
-        goes_on = items.c.operation_id.in_(_WANTED) | _SHARED
+        goes_on = items.c.operation_id.in_(_REQUESTED_ALONE) | _SHARED
         ends = items.c.batch_id == id, (items.c.state == "queued") | ((items.c.state == "running") & goes_on)
         connection.execute(sa.update(items).where(*ends).values(state="cancelled", ended_at=now()))
-        ask_to_end(connection, connection.scalars(sa.select(items.c.operation_id).where(*ours)).all())
-        changed(connection, [id], cancel_requested=True)
-        finish(connection, [id])
+        request_cancel(connection, connection.scalars(sa.select(items.c.operation_id).where(*ours)).all())
+        update_batches(connection, [id], cancel_requested=True)
+        finish_ended(connection, [id])
 
 
-def retry(store: Store, id: str) -> Batch:
+def retry(store: Store, id: str) -> BatchRecord:
     """The batch, whose failed and cancelled items wait again. Raises Conflict while it is being cancelled."""
     with store.writing() as connection:
-        batch = held(connection, id)
+        batch = lock_batch(connection, id)
         if batch.cancel_requested and batch.ended_at is None:
             raise Conflict(f"batch {id} is being cancelled; retry once it has ended", code="batch_ending")
         again = {
@@ -271,23 +273,23 @@ def retry(store: Store, id: str) -> Batch:
         if connection.execute(sa.update(items).where(*which).values(again)).rowcount:
             more = {"state": "queued", "started_at": None, "ended_at": None, "runs": batches.c.runs + 1}
             fresh = more | {"solver_seconds": 0.0} if batch.ended_at is not None else {}
-            changed(connection, [id], cancel_requested=False, **fresh)
+            update_batches(connection, [id], cancel_requested=False, **fresh)
     return find(store, id)
 
 
-def held(connection: sa.Connection, id: str) -> sa.Row[Any]:
+def lock_batch(connection: sa.Connection, id: str) -> sa.Row[Any]:
     """The row of a batch, which nobody else changes until the transaction ends."""
     return connection.execute(sa.select(batches).where(batches.c.id == id).with_for_update()).one()
 
 
-def changed(connection: sa.Connection, ids: Collection[str], **values: Any) -> None:
+def update_batches(connection: sa.Connection, ids: Collection[str], **values: Any) -> None:
     """Batches in their new state, and that something has happened to them."""
     if ids:
         said = values | {"last_event": batches.c.last_event + 1}
         connection.execute(sa.update(batches).where(batches.c.id.in_(list(ids))).values(said))
 
 
-def finish(connection: sa.Connection, ids: Collection[str]) -> None:
+def finish_ended(connection: sa.Connection, ids: Collection[str]) -> None:
     """End those of the batches whose items have all ended."""
     if ids:
         connection.execute(_FINISH, {"ids": list(ids), "at": now()})
@@ -299,13 +301,13 @@ _FINISH = (
     .where(batches.c.id.in_(sa.bindparam("ids", expanding=True)), UNFINISHED, ~_OPEN_ITEMS)
     .values(
         state=sa.case((batches.c.cancel_requested, "cancelled"), else_="succeeded"),
-        ended_at=sa.bindparam("at", type_=Moment()),
+        ended_at=sa.bindparam("at", type_=Timestamp()),
         last_event=batches.c.last_event + 1,
     )
 )
 
 
-_WANTED = sa.select(operations.c.id).where(
+_REQUESTED_ALONE = sa.select(operations.c.id).where(
     operations.c.ended_at.is_(None), ~operations.c.cancel_requested, operations.c.wanted
 )
 _OTHER = items.alias()
@@ -322,16 +324,16 @@ def operations_of(store: Store, tenant: str, ids: Collection[str]) -> set[str]:
     found: set[str] = set()
     listed = list(ids)
     with store.reading() as connection:
-        for start in range(0, len(listed), AT_A_TIME):
-            some = listed[start : start + AT_A_TIME]
+        for start in range(0, len(listed), CHUNK_SIZE):
+            some = listed[start : start + CHUNK_SIZE]
             which = items.c.operation_id.in_(some), batches.c.tenant == tenant
             found |= set(connection.scalars(sa.select(items.c.operation_id).join(batches).where(*which)))
-            own = batches.c.id.in_(list(map(batch_of, some))), batches.c.tenant == tenant
-            found |= {operation_of(id) for id in connection.scalars(sa.select(batches.c.id).where(*own))}
+            own = batches.c.id.in_(list(map(batch_id_of, some))), batches.c.tenant == tenant
+            found |= {operation_id_of(id) for id in connection.scalars(sa.select(batches.c.id).where(*own))}
     return found
 
 
-def every_operation_of(store: Store, tenant: str) -> list[str]:
+def item_operations_of(store: Store, tenant: str) -> list[str]:
     """Operations that solve items of the tenant's batches, or have."""
     asked = sa.select(items.c.operation_id).join(batches)
     with store.reading() as connection:

@@ -16,8 +16,8 @@ from app.store.store import Store
 
 # Imports inside functions: pyarrow is an extra.
 
-MEDIA = {"json": "application/json", "csv": "text/csv", "parquet": "application/vnd.apache.parquet"}
-PAGE = 1000
+MEDIA_TYPES = {"json": "application/json", "csv": "text/csv", "parquet": "application/vnd.apache.parquet"}
+PAGE_SIZE = 1000
 #: Columns in their order, and what each is to Parquet.
 COLUMNS = {
     "number": "int64",
@@ -49,7 +49,7 @@ COLUMNS = {
 }
 
 
-def wire(item: Mapping[str, Any]) -> dict[str, Any]:
+def item_json(item: Mapping[str, Any]) -> dict[str, Any]:
     """An item as people see it: `error` is a problem object."""
     plan, operation = item["plan_id"], item["operation_id"]
     said = {
@@ -59,31 +59,33 @@ def wire(item: Mapping[str, Any]) -> dict[str, Any]:
     return {name: said[name] if name in said else item[name] for name in COLUMNS}
 
 
-def flat(item: Mapping[str, Any]) -> dict[str, Any]:
+def flat_row(item: Mapping[str, Any]) -> dict[str, Any]:
     """The same in one line of a table: the budget as text, the error as code and words."""
-    said, error, budget = wire(item), item["error"], item["budget"]
+    said, error, budget = item_json(item), item["error"], item["budget"]
     words = None if error is None else f"{error.get('code')}: {error.get('detail')}"
     text = budget if budget is None or isinstance(budget, str) else json.dumps(budget)
     return said | {"budget": text, "error": words}
 
 
-def every(page: Callable[[int, int], list[dict[str, Any]]], after: int, limit: int) -> Iterator[list[dict[str, Any]]]:
+def item_pages(
+    page: Callable[[int, int], list[dict[str, Any]]], after: int, limit: int
+) -> Iterator[list[dict[str, Any]]]:
     """Items past number `after`, `limit` at most, some at a time."""
     while limit > 0:
-        some = page(after, min(limit, PAGE))
+        some = page(after, min(limit, PAGE_SIZE))
         if some:
             yield some
-        if len(some) < min(limit, PAGE):
+        if len(some) < min(limit, PAGE_SIZE):
             return
         after, limit = some[-1]["number"], limit - len(some)
 
 
-def table(store: Store, batch_id: str, form: str, after: int, limit: int, state: str | None) -> bytes:
+def export_table(store: Store, batch_id: str, form: str, after: int, limit: int, state: str | None) -> bytes:
     """The items as a file of that form, "csv" or "parquet". Raises NotAcceptable where nothing writes Parquet."""
-    pages = every(lambda last, most: repository.items_of(store, batch_id, last, most, state), after, limit)
+    pages = item_pages(lambda last, most: repository.items_of(store, batch_id, last, most, state), after, limit)
     if form == "parquet":
         return _parquet(pages)
-    return as_csv(COLUMNS, (flat(item) for page in pages for item in page)).encode()
+    return as_csv(COLUMNS, (flat_row(item) for page in pages for item in page)).encode()
 
 
 def _parquet(pages: Iterator[list[dict[str, Any]]]) -> bytes:
@@ -98,11 +100,13 @@ def _parquet(pages: Iterator[list[dict[str, Any]]]) -> bytes:
     file = io.BytesIO()
     with parquet.ParquetWriter(file, schema, compression="zstd") as writer:
         for page in pages:
-            writer.write_table(pyarrow.Table.from_pylist([flat(item) for item in page], schema))
+            writer.write_table(pyarrow.Table.from_pylist([flat_row(item) for item in page], schema))
     return file.getvalue()
 
 
 def as_json(items: list[dict[str, Any]], limit: int) -> bytes:
     """A page of at most `limit` items, of which `items` may have one more, and the cursor of the next."""
     after = items[limit - 1]["number"] if len(items) > limit else None
-    return msgspec.json.encode({"items": list(map(wire, items[:limit])), "next": None if after is None else str(after)})
+    return msgspec.json.encode(
+        {"items": list(map(item_json, items[:limit])), "next": None if after is None else str(after)}
+    )

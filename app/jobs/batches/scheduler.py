@@ -17,29 +17,29 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 
-from app.api.schemas.batch_request import fields_of
+from app.api.schemas.batch_request import item_fields
 from app.jobs import repository as operations_repository
 from app.jobs.batches import repository
 from app.jobs.interface import Operation
 from app.jobs.queue import Queue
 from app.settings import Settings
 from app.store.batch_tables import batches, items
-from app.store.records import now, question_key
+from app.store.records import now, request_key
 from app.store.store import Store
-from app.store.tables import Moment, answers, operations, workers
-from app.store.tenancy import own_name
+from app.store.tables import Timestamp, answers, operations, workers
+from app.store.tenancy import scoped_name
 
 log = logging.getLogger(__name__)
 
-AHEAD = 4  # items in the queue for every solve at a time: none has to wait for the next turn
-IDLE_S = 0.5  # between two looks for what others have begun or ended
-BUSY_S = 1.0  # the same while there are items in the queue: half of those ahead ending here is a turn at once
-PRIORITY = 200  # of items: whoever waits for a plan goes first
-MOST_FED = 50  # items of a batch in one turn, of which more may be answered already than there is room for
-MOST_ENDED = 500  # items that end in one turn
+ITEMS_AHEAD = 4  # items in the queue for every solve at a time: none has to wait for the next turn
+IDLE_POLL_S = 0.5  # between two looks for what others have begun or ended
+BUSY_POLL_S = 1.0  # the same while there are items in the queue: half of those ahead ending here is a turn at once
+ITEM_PRIORITY = 200  # of items: whoever waits for a plan goes first
+MAX_FED = 50  # items of a batch in one turn, of which more may be answered already than there is room for
+MAX_ENDED = 500  # items that end in one turn
 
 
-class Feeder:
+class BatchScheduler:
     """One a worker, which gives it a turn now and then."""
 
     def __init__(self, store: Store, queue: Queue, settings: Settings):
@@ -54,12 +54,12 @@ class Feeder:
         return self._is_due()
 
     def _is_due(self) -> bool:
-        return self._ended >= max(1, min(self._in_queue, AHEAD * self._settings.workers) // 2)
+        return self._ended >= max(1, min(self._in_queue, ITEMS_AHEAD * self._settings.workers) // 2)
 
     def turn(self) -> bool:
         """Whether something was fed, so that another turn may find more. Raises CannotWrite, Unavailable."""
         at = time.monotonic()
-        if not self._is_due() and at < self._looked_at + (BUSY_S if self._in_queue else IDLE_S):
+        if not self._is_due() and at < self._looked_at + (BUSY_POLL_S if self._in_queue else IDLE_POLL_S):
             return False
         self._looked_at, self._ended = at, 0
         if not self._has_work():
@@ -74,7 +74,7 @@ class Feeder:
         except IntegrityError:  # one of the questions was asked by somebody just now; the next turn joins them
             self._looked_at = -math.inf
             return True
-        if fed > asked or ended == MOST_ENDED:  # there is room still, or more to settle
+        if fed > asked or ended == MAX_ENDED:  # there is room still, or more to settle
             self._looked_at = -math.inf
         log.debug("event=batches_fed ended=%d fed=%d", ended, fed)
         return fed > 0
@@ -91,7 +91,7 @@ class Feeder:
         """Batch -> how many of its items there is room for, the batch with the fewest in the queue first."""
         in_queue: Counter[str] = Counter(dict(connection.execute(_IN_QUEUE).all()))
         self._in_queue = in_queue.total()
-        room = AHEAD * (connection.scalar(_SLOTS) or 0) - self._in_queue
+        room = ITEMS_AHEAD * (connection.scalar(_SLOTS) or 0) - self._in_queue
         if room <= 0:
             return {}
         every = connection.execute(_OPEN).all()
@@ -108,7 +108,7 @@ class Feeder:
                 for row in every
                 if row.id in waiting
                 and (row.at_once is None or of_key[row.key_id] < row.at_once)
-                and (turns is None or of_tenant[row.tenant] < AHEAD * turns)
+                and (turns is None or of_tenant[row.tenant] < ITEMS_AHEAD * turns)
             ]
             if not free:
                 break
@@ -122,7 +122,7 @@ class Feeder:
     def _feed(self, connection: sa.Connection, seconds: dict[str, float]) -> tuple[int, int]:
         """How many items were answered or went into the queue, and how many of them went; their batches come along."""
         shares, fed, asked = self._shares(connection), 0, 0
-        for row in repository.dicts(connection, _SHARING, {"ids": list(shares)}) if shares else []:
+        for row in repository.row_dicts(connection, _SHARING, {"ids": list(shares)}) if shares else []:
             done, left = self._feed_batch(connection, row, shares[row["id"]])
             fed, asked = fed + done, asked + shares[row["id"]] - left
             seconds.setdefault(row["id"], 0.0)
@@ -131,8 +131,8 @@ class Feeder:
     def _feed_batch(self, connection: sa.Connection, batch: Mapping[str, Any], room: int) -> tuple[int, int]:
         """How many items were answered or went into the queue, and how much room is left."""
         fed, at = 0, now()
-        while room and fed < MOST_FED:
-            some = repository.dicts(connection, _NEXT, {"of": batch["id"], "most": room})
+        while room and fed < MAX_FED:
+            some = repository.row_dicts(connection, _NEXT, {"of": batch["id"], "most": room})
             if not some:
                 break
             questions = [(row, *_question(batch, row)) for row in some]
@@ -159,8 +159,8 @@ class Feeder:
     def _ask(self, connection: sa.Connection, news: Sequence[Operation], batch: Mapping[str, Any]) -> list[Operation]:
         """The operations that answer the questions: these, or others that are at it already."""
         owner = batch["tenant"] or ""
-        return operations_repository.enter(
-            connection, news, lambda c, operation: self._queue.put(c, operation.id, PRIORITY, owner)
+        return operations_repository.insert_or_join(
+            connection, news, lambda c, operation: self._queue.put(c, operation.id, ITEM_PRIORITY, owner)
         )
 
 
@@ -171,9 +171,9 @@ def _held(*columns: Any) -> sa.Select[Any]:
 
 def _question(batch: Mapping[str, Any], item: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
     """(key, fields) of the plan that the item asks for, as its tenant's own."""
-    fields = fields_of(batch["fields"], item["budget"], item["planner"], item["seed"])
-    key = question_key(item["graph_id"], fields)
-    return key if batch["tenant"] is None else own_name(batch["tenant"], key), fields
+    fields = item_fields(batch["fields"], item["budget"], item["planner"], item["seed"])
+    key = request_key(item["graph_id"], fields)
+    return key if batch["tenant"] is None else scoped_name(batch["tenant"], key), fields
 
 
 def _settle(connection: sa.Connection) -> tuple[int, dict[str, float]]:
@@ -181,7 +181,7 @@ def _settle(connection: sa.Connection) -> tuple[int, dict[str, float]]:
 
     Those of an operation that is gone wait again.
     """
-    ended = repository.dicts(connection, _OVER_NOW)
+    ended = repository.row_dicts(connection, _OVER_NOW)
     seconds: dict[str, float] = {}
     over, gone = [], []
     for row in ended:
@@ -201,7 +201,7 @@ def _move(connection: sa.Connection, seconds: Mapping[str, float]) -> None:
     at = now()
     for id, taken in seconds.items():
         connection.execute(_MOVES, {"moved": id, "moved_at": at, "taken": taken})
-    repository.finish(connection, seconds)
+    repository.finish_ended(connection, seconds)
 
 
 def _is(item: Mapping[str, Any]) -> dict[str, Any]:
@@ -247,9 +247,9 @@ _MOVES = (
     .where(batches.c.id == sa.bindparam("moved"))
     .values(
         state="running",
-        started_at=sa.func.coalesce(batches.c.started_at, sa.bindparam("moved_at", type_=Moment())),
+        started_at=sa.func.coalesce(batches.c.started_at, sa.bindparam("moved_at", type_=Timestamp())),
         solver_seconds=batches.c.solver_seconds + sa.bindparam("taken", type_=sa.Double()),
         last_event=batches.c.last_event + 1,
     )
 )
-_ANY_OVER, _OVER_NOW = _OVER.limit(1), _OVER.limit(MOST_ENDED)
+_ANY_OVER, _OVER_NOW = _OVER.limit(1), _OVER.limit(MAX_ENDED)

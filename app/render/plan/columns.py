@@ -20,17 +20,17 @@ ALIGNED = 8
 KINDS = ("parameter", "input", "constant", "state", "activation", "gradient", "update", "workspace")
 BY_PHASE = {"forward": 4, "backward": 5, "update": 6}
 WORKSPACE = KINDS.index("workspace")
-ONCE, DROPPED, AGAIN = 0, 1, 2  # made once; given up and made again later; made again
+RUN_ONCE, EVICTED, RECOMPUTED = 0, 1, 2  # made once; given up and made again later; made again
 
 
-class Value(msgspec.Struct, gc=False):
+class SourceValue(msgspec.Struct, gc=False):
     """What pictures need of a value of a document."""
 
     name: str
     role: str = "activation"
 
 
-class Node(msgspec.Struct, gc=False):
+class SourceNode(msgspec.Struct, gc=False):
     """What pictures need of a node of a document."""
 
     name: str
@@ -39,14 +39,14 @@ class Node(msgspec.Struct, gc=False):
     phase: str = "forward"
 
 
-class Source(msgspec.Struct, gc=False):
+class SourceGraph(msgspec.Struct, gc=False):
     """What pictures need of a document in rows."""
 
-    values: list[Value]
-    nodes: list[Node]
+    values: list[SourceValue]
+    nodes: list[SourceNode]
 
 
-class Workspace(msgspec.Struct, gc=False):
+class WorkspaceColumns(msgspec.Struct, gc=False):
     """Where tasks work, by the step they run at."""
 
     step: list[int] = []
@@ -54,7 +54,7 @@ class Workspace(msgspec.Struct, gc=False):
     offset: list[int] = []
 
 
-class Layout(msgspec.Struct, gc=False):
+class LayoutColumns(msgspec.Struct, gc=False):
     """The section `layout` of a report; empty where the plan was made without one."""
 
     value: list[str] = []
@@ -63,17 +63,17 @@ class Layout(msgspec.Struct, gc=False):
     to_step: list[int] = []
     bytes: list[int] = []
     offset: list[int] = []
-    workspace: Workspace = msgspec.field(default_factory=Workspace)
+    workspace: WorkspaceColumns = msgspec.field(default_factory=WorkspaceColumns)
 
 
-class Timeline(msgspec.Struct, gc=False):
+class TimelineColumns(msgspec.Struct, gc=False):
     """The section `timeline` of a report."""
 
     step_bytes: list[int]
     baseline_step_bytes: list[int]
 
 
-class Planned(msgspec.Struct, gc=False):
+class PlanSummary(msgspec.Struct, gc=False):
     """What pictures need of a report's plan."""
 
     order: list[tuple[str, int]]
@@ -84,16 +84,18 @@ class Planned(msgspec.Struct, gc=False):
     kept: list[str] = []
 
 
-class Figures(msgspec.Struct, gc=False):
+class ReportSummary(msgspec.Struct, gc=False):
     """What pictures need of a report's figures."""
 
-    plan: Planned
+    plan: PlanSummary
     request: dict[str, Any] = {}
     runtime: str = "arena"
     device: str | dict[str, Any] = ""
 
 
-def packed(meta: Mapping[str, Any], arrays: Mapping[str, np.ndarray], lists: Mapping[str, Sequence[str]]) -> bytes:
+def encode_columns(
+    meta: Mapping[str, Any], arrays: Mapping[str, np.ndarray], lists: Mapping[str, Sequence[str]]
+) -> bytes:
     """The columns as one block of bytes; `lists` become columns of JSON. 53 bits of an integer arrive."""
     parts, said, at = [], {}, 0
     for name, array in arrays.items():
@@ -121,7 +123,7 @@ def _smallest(array: np.ndarray) -> str:
     return next((kind for kind, limit in limits.items() if limit.min <= low and most <= limit.max), "f64")
 
 
-def unpacked(data: bytes) -> tuple[dict[str, Any], dict[str, Any]]:
+def decode_columns(data: bytes) -> tuple[dict[str, Any], dict[str, Any]]:
     """(meta, columns) of what was packed: arrays, and lists of texts."""
     begin = 4 + int.from_bytes(data[:4], "little")
     header = msgspec.json.decode(data[4:begin])
@@ -143,10 +145,10 @@ def memory(figures: bytes, sections: Mapping[str, bytes]) -> bytes:
     `offset`, `bytes`, `value` (-1: workspace), `run`, `kind`, `again`, `away` (offloaded). What all this is called,
     `names` says: pictures stand the sooner without.
     """
-    plan = msgspec.json.decode(figures, type=Figures).plan
-    source = msgspec.json.decode(sections["source"], type=Source)
-    layout = msgspec.json.decode(sections["layout"], type=Layout) if "layout" in sections else Layout()
-    drawn = msgspec.json.decode(sections["timeline"], type=Timeline)
+    plan = msgspec.json.decode(figures, type=ReportSummary).plan
+    source = msgspec.json.decode(sections["source"], type=SourceGraph)
+    layout = msgspec.json.decode(sections["layout"], type=LayoutColumns) if "layout" in sections else LayoutColumns()
+    drawn = msgspec.json.decode(sections["timeline"], type=TimelineColumns)
     explained = msgspec.json.decode(sections.get("explain", b"{}"), type=dict[str, Any])
     columns = rectangles(plan, source, layout)
     meta = {
@@ -163,7 +165,7 @@ def memory(figures: bytes, sections: Mapping[str, bytes]) -> bytes:
         "after": np.asarray(drawn.step_bytes, np.int64),
         "before": np.asarray(drawn.baseline_step_bytes, np.int64),
     }
-    return packed(meta, columns, {})
+    return encode_columns(meta, columns, {})
 
 
 def names(figures: bytes, sections: Mapping[str, bytes]) -> bytes:
@@ -171,19 +173,19 @@ def names(figures: bytes, sections: Mapping[str, bytes]) -> bytes:
 
     And what runs at each step after: `step_node` (-1: a copy), `step_run`.
     """
-    order = msgspec.json.decode(figures, type=Figures).plan.order
-    source = msgspec.json.decode(sections["source"], type=Source)
-    layout = msgspec.json.decode(sections["layout"], type=Layout) if "layout" in sections else Layout()
+    order = msgspec.json.decode(figures, type=ReportSummary).plan.order
+    source = msgspec.json.decode(sections["source"], type=SourceGraph)
+    layout = msgspec.json.decode(sections["layout"], type=LayoutColumns) if "layout" in sections else LayoutColumns()
     nodes, ops = [node.name for node in source.nodes], [node.op for node in source.nodes]
     node_id = {name: n for n, name in enumerate(nodes)}
     ran = {
         "step_node": np.asarray([node_id.get(name, -1) for name, _ in order], np.int32),
         "step_run": np.asarray([run for _, run in order], np.int32),
     }
-    return packed({}, ran, {"values": _values(source, layout), "nodes": nodes, "ops": ops})
+    return encode_columns({}, ran, {"values": _values(source, layout), "nodes": nodes, "ops": ops})
 
 
-def _values(source: Source, layout: Layout) -> list[str]:
+def _values(source: SourceGraph, layout: LayoutColumns) -> list[str]:
     """Names of the values in their order, then of buffers whose value the graph has not."""
     return list(dict.fromkeys([*(value.name for value in source.values), *layout.value]))
 
@@ -192,7 +194,7 @@ def _held(row: Mapping[str, Any]) -> dict[str, Any]:
     return {"value": row["value"], "bytes": row["bytes"]}
 
 
-def _kinds(source: Source) -> np.ndarray:
+def _kinds(source: SourceGraph) -> np.ndarray:
     """uint8 per value: the index in `KINDS`."""
     phase_of = {name: node.phase for node in source.nodes for name in node.outputs}
     words = {kind: k for k, kind in enumerate(KINDS)}
@@ -205,7 +207,7 @@ def _kinds(source: Source) -> np.ndarray:
     )
 
 
-def rectangles(plan: Planned, source: Source, layout: Layout) -> dict[str, np.ndarray]:
+def rectangles(plan: PlanSummary, source: SourceGraph, layout: LayoutColumns) -> dict[str, np.ndarray]:
     """The columns of the address map, by first step; workspaces among them."""
     value_id = {name: v for v, name in enumerate(_values(source, layout))}
     kind_of, away = _kinds(source), set(plan.offloaded)
@@ -214,7 +216,7 @@ def rectangles(plan: Planned, source: Source, layout: Layout) -> dict[str, np.nd
     run = np.asarray(layout.run, np.int32)
     last_run = np.zeros(len(kind_of), np.int32)
     np.maximum.at(last_run, value, run)
-    again = np.where(run > 0, AGAIN, np.where(last_run[value] > 0, DROPPED, ONCE))
+    again = np.where(run > 0, RECOMPUTED, np.where(last_run[value] > 0, EVICTED, RUN_ONCE))
     space, many = layout.workspace, len(layout.workspace.step)
     columns: dict[str, np.ndarray] = {
         "first": np.asarray(layout.from_step + space.step, np.int32),

@@ -14,25 +14,25 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from app.render.plan.columns import Figures, Timeline, packed
-from graph.analysis.cost import device_of
+from app.render.plan.columns import ReportSummary, TimelineColumns, encode_columns
+from graph.analysis.cost import resolve_device
 from graph.formats.readers import load
 from graph.ir import Graph, Phase
 from planner.algorithms.blocks.detection import blocks_of
 from planner.errors import PlannerError
-from planner.lowering.lower import Lowered, lower
-from planner.lowering.realize import sequence
+from planner.lowering.lower import LoweredGraph, lower
+from planner.lowering.realize import node_sequence
 from planner.problem import RESIDENT, liveness
 from planner.problem.plan import Plan, Score
 from planner.request.target_runtime import runtime_named
 
-MOST_LAYERS = 400  # that names may make
-DEEPEST = 6  # parts of a name
+MAX_LAYERS = 400  # that names may make
+MAX_DEPTH = 6  # parts of a name
 PHASES = (Phase.FORWARD, Phase.BACKWARD, Phase.UPDATE)
-UNNAMED = "the rest"
+REST = "the rest"
 
 
-def blocks(figures: bytes, sections: Mapping[str, bytes]) -> bytes:
+def graph_columns(figures: bytes, sections: Mapping[str, bytes]) -> bytes:
     """Nodes in layers, and what is held before, step by step. O(n log n + reads).
 
     Columns per node: `layer`, `phase`, `seconds` of a run, `written` bytes, `runs`, and of those that run again
@@ -40,10 +40,10 @@ def blocks(figures: bytes, sections: Mapping[str, bytes]) -> bytes:
     (-1: no node makes it) as CSR; `layer_of` per value. `held_value`, `held_bytes`, `held_first`, `held_last` are
     what is held before; absent where it cannot be told.
     """
-    asked = msgspec.json.decode(figures, type=Figures)
+    asked = msgspec.json.decode(figures, type=ReportSummary)
     explained = msgspec.json.decode(sections.get("explain", b"{}"), type=dict[str, Any])
     graph = load(sections["source"])
-    lowered = lower(graph, device_of(asked.device), runtime_named(asked.runtime))
+    lowered = lower(graph, resolve_device(asked.device), runtime_named(asked.runtime))
     names, layer = layers_of(graph, lowered, asked.request.get("phases") != "mixed")
     maker, pointer, read = _reads(graph)
     node_id = {node.name: n for n, node in enumerate(graph.nodes)}
@@ -60,23 +60,23 @@ def blocks(figures: bytes, sections: Mapping[str, bytes]) -> bytes:
         **_why(explained.get("recomputed", ()), node_id),
         **_held_before(lowered, asked, sections["timeline"]),
     }
-    return packed({}, columns, {"layers": names})
+    return encode_columns({}, columns, {"layers": names})
 
 
-def layers_of(graph: Graph, lowered: Lowered, strict: bool) -> tuple[list[str], np.ndarray]:
+def layers_of(graph: Graph, lowered: LoweredGraph, strict: bool) -> tuple[list[str], np.ndarray]:
     """Names of the layers, and int32[nodes] the layer of each node; by names, else by the planner's blocks."""
-    return by_name([node.name for node in graph.nodes]) or by_block(lowered, strict)
+    return layers_by_name([node.name for node in graph.nodes]) or layers_by_block(lowered, strict)
 
 
-def by_name(names: Sequence[str]) -> tuple[list[str], np.ndarray] | None:
-    """Layers by the longest beginning of names that makes at most `MOST_LAYERS`; None where few names have parts."""
+def layers_by_name(names: Sequence[str]) -> tuple[list[str], np.ndarray] | None:
+    """Layers by the longest beginning of names that makes at most `MAX_LAYERS`; None where few names have parts."""
     paths = [path_of(name) for name in names]
     if not names or 2 * sum(map(bool, paths)) < len(names):
         return None
     chosen: list[tuple[str, ...]] = []
-    for depth in range(1, DEEPEST + 1):
+    for depth in range(1, MAX_DEPTH + 1):
         cut = [path[:depth] for path in paths]
-        if not 1 < len(set(cut)) <= MOST_LAYERS:
+        if not 1 < len(set(cut)) <= MAX_LAYERS:
             continue
         if chosen == cut:
             break
@@ -85,7 +85,7 @@ def by_name(names: Sequence[str]) -> tuple[list[str], np.ndarray] | None:
         return None
     number: dict[tuple[str, ...], int] = {}
     layer = np.asarray([number.setdefault(path, len(number)) for path in chosen], np.int32)
-    return ["/".join(path) or UNNAMED for path in number], layer
+    return ["/".join(path) or REST for path in number], layer
 
 
 def path_of(name: str) -> tuple[str, ...]:
@@ -98,7 +98,7 @@ def path_of(name: str) -> tuple[str, ...]:
     return tuple(parts[:-1])
 
 
-def by_block(lowered: Lowered, strict: bool) -> tuple[list[str], np.ndarray]:
+def layers_by_block(lowered: LoweredGraph, strict: bool) -> tuple[list[str], np.ndarray]:
     """Layers by the planner's blocks; what belongs to none comes last. Views are with what they show."""
     found = blocks_of(lowered.problem, strict)
     task_layer = np.full(lowered.problem.tasks, len(found), np.int32)
@@ -113,7 +113,7 @@ def by_block(lowered: Lowered, strict: bool) -> tuple[list[str], np.ndarray]:
         f"block {block}" + (f", one of {alike[kind]} alike" if alike[kind] > 1 else "")
         for block, kind in enumerate(found.kind.tolist())
     ]
-    return [*names, UNNAMED], layer
+    return [*names, REST], layer
 
 
 def _reads(graph: Graph) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -128,7 +128,7 @@ def _reads(graph: Graph) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return maker, pointer, np.asarray(list(itertools.chain.from_iterable(rows)), np.int32)
 
 
-def _work(graph: Graph, lowered: Lowered) -> dict[str, np.ndarray]:
+def _work(graph: Graph, lowered: LoweredGraph) -> dict[str, np.ndarray]:
     """Seconds of one run of each node, and bytes it writes."""
     problem = lowered.problem
     task = np.asarray(lowered.node_task, np.int64)
@@ -151,7 +151,7 @@ def _why(rows: Sequence[Mapping[str, Any]], node_id: Mapping[str, int]) -> dict[
     return figure
 
 
-def _held_before(lowered: Lowered, asked: Figures, timeline: bytes) -> dict[str, np.ndarray]:
+def _held_before(lowered: LoweredGraph, asked: ReportSummary, timeline: bytes) -> dict[str, np.ndarray]:
     """What is held at each step of the document's order, and from when to when, in entries of the baseline's timeline.
 
     Empty where the bytes of its steps are not those that the report says, as under body plans of their own.
@@ -163,8 +163,8 @@ def _held_before(lowered: Lowered, asked: Figures, timeline: bytes) -> dict[str,
         profile = liveness.profile(problem, order, lives)
     except PlannerError:
         return {}
-    runs = sequence(lowered, Plan(order, lives, profile, Score(0, 0, 0), "as_given", 0))
-    told = np.asarray(msgspec.json.decode(timeline, type=Timeline).baseline_step_bytes, np.int64)
+    runs = node_sequence(lowered, Plan(order, lives, profile, Score(0, 0, 0), "as_given", 0))
+    told = np.asarray(msgspec.json.decode(timeline, type=TimelineColumns).baseline_step_bytes, np.int64)
     if len(told) != len(runs.step_bytes) or not len(told) or np.ptp(told - runs.step_bytes):
         return {}
     shown = lives.stop > lives.start

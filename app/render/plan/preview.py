@@ -19,53 +19,56 @@ from app.render import axes
 from app.render.plan import columns as pictures
 
 SECTION = "sketch"  # of a plan in the store: JSON, as every section
-WIDE, HIGH = 1184, 418  # pixels; those of the map on a usual screen
-LEAST = 10_000  # rectangles: fewer are drawn before a sketch of them could be
+WIDTH, HEIGHT = 1184, 418  # pixels; those of the map on a usual screen
+MIN_RECTANGLES = 10_000  # rectangles: fewer are drawn before a sketch of them could be
 CLEAR, EDGE = 255, 64
-EDGED = 4  # pixels
+MIN_EDGED_PIXELS = 4  # pixels
 
 
-def sketched(report: Mapping[str, Any]) -> bytes | None:
+def encode_preview(report: Mapping[str, Any]) -> bytes | None:
     """The section for a report with timeline, layout and source; None where the plan is small or has no addresses."""
-    if len(report.get("layout", {}).get("value", ())) < LEAST:
+    if len(report.get("layout", {}).get("value", ())) < MIN_RECTANGLES:
         return None
-    layout = msgspec.convert(report["layout"], pictures.Layout)
-    plan = msgspec.convert(report["plan"], pictures.Planned)
-    source = msgspec.convert(report["source"], pictures.Source)
+    layout = msgspec.convert(report["layout"], pictures.LayoutColumns)
+    plan = msgspec.convert(report["plan"], pictures.PlanSummary)
+    source = msgspec.convert(report["source"], pictures.SourceGraph)
     rects = pictures.rectangles(plan, source, layout)
-    line, arena = msgspec.convert(report["timeline"], pictures.Timeline), plan.arena_bytes or 1
+    line, arena = msgspec.convert(report["timeline"], pictures.TimelineColumns), plan.arena_bytes or 1
     after, before = line.step_bytes, line.baseline_step_bytes
     meta = {
         "arena_bytes": arena,
         "budget_bytes": plan.budget_bytes,
-        "wide": WIDE,
-        "high": HIGH,
+        "wide": WIDTH,
+        "high": HEIGHT,
         "steps": {"after": len(after), "before": len(before)},
     }
     columns = {
-        "map": rastered(rects, max(1, len(after)), arena).reshape(-1),
-        **{name: np.array(axes.maxima(of, WIDE), np.int64) for name, of in (("after", after), ("before", before))},
+        "map": rasterize(rects, max(1, len(after)), arena).reshape(-1),
+        **{
+            name: np.array(axes.column_maxima(of, WIDTH), np.int64)
+            for name, of in (("after", after), ("before", before))
+        },
     }
-    small = gzip.compress(pictures.packed(meta, columns, {}), compresslevel=9, mtime=0)
+    small = gzip.compress(pictures.encode_columns(meta, columns, {}), compresslevel=9, mtime=0)
     return msgspec.json.encode(base64.b64encode(small).decode())
 
 
-def within_page(section: bytes) -> str:
+def inline_preview(section: bytes) -> str:
     """The columns of the section, in gzip and base 64, for a page that shows them before it asks for anything else."""
     return msgspec.json.decode(section, type=str)
 
 
-def rastered(rects: Mapping[str, np.ndarray], steps: int, arena: int) -> np.ndarray:
+def rasterize(rects: Mapping[str, np.ndarray], steps: int, arena: int) -> np.ndarray:
     """uint8 (HIGH, WIDE): the whole map, as raster.js paints it. O(pixels painted)."""
-    across, up = WIDE / steps, HIGH / arena
+    across, up = WIDTH / steps, HEIGHT / arena
     left = _rounded(rects["first"] * across)
     right = np.maximum(_rounded((rects["last"] + 1) * across), left + 1)
-    above = HIGH - _rounded((rects["offset"] + rects["bytes"]) * up)
-    below = HIGH - _rounded(rects["offset"] * up)
+    above = HEIGHT - _rounded((rects["offset"] + rects["bytes"]) * up)
+    below = HEIGHT - _rounded(rects["offset"] * up)
     above = np.where(below <= above, below - 1, above)
     tone = 2 * rects["kind"].astype(np.int64) + (rects["value"] & 1)
-    edged = (right - left >= EDGED) & (below - above >= EDGED)
-    grid = np.full((HIGH, WIDE), CLEAR, np.uint8)
+    edged = (right - left >= MIN_EDGED_PIXELS) & (below - above >= MIN_EDGED_PIXELS)
+    grid = np.full((HEIGHT, WIDTH), CLEAR, np.uint8)
     rows = zip(*(column.tolist() for column in (left, right, above.clip(0), below, tone, edged)), strict=True)
     for begin, end, high, low, ink, has_edge in rows:
         grid[high:low, begin:end] = ink

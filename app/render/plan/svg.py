@@ -13,21 +13,21 @@ from markupsafe import Markup
 from app.errors import Gone
 from app.render import axes
 from app.render import svg as plots
-from app.render.plan.columns import KINDS, memory, names, unpacked
-from app.render.plan.graph_layers import blocks
-from app.render.text import size
+from app.render.plan.columns import KINDS, decode_columns, memory, names
+from app.render.plan.graph_layers import graph_columns
+from app.render.text import format_bytes
 
 #: Colours of `KINDS` on light and on dark ground; as css/plan.css has them.
 LIGHT = ("#b25c00", "#6a707a", "#6a707a", "#7a6a2f", "#2563a8", "#8a4a9e", "#3f8a96", "#2b7d5b")
 DARK = ("#e0a050", "#9aa2af", "#9aa2af", "#c9b66a", "#6ea8e6", "#c693d6", "#79c4cf", "#69c09b")
-MOST_ROWS = 200  # layers of a picture
+MAX_ROWS = 200  # layers of a picture
 
 
-def addresses(figures: bytes, sections: Mapping[str, bytes], name: str) -> str:
+def address_map(figures: bytes, sections: Mapping[str, bytes], name: str) -> str:
     """The SVG of the address map: a path a kind, every rectangle in it."""
-    meta, columns = unpacked(memory(figures, sections))
+    meta, columns = decode_columns(memory(figures, sections))
     steps, arena = max(1, len(columns["after"])), max(1, meta["arena_bytes"] or 0)
-    frame = plots.Frame(86, 84, 846, 440, 0, steps, arena)
+    frame = plots.Panel(86, 84, 846, 440, 0, steps, arena)
     parts = frame.drawn(_steps(steps), _bytes(arena), "step", "offset in the arena")
     across, up = frame.wide / steps, frame.high / arena
     left = frame.x + columns["first"] * across
@@ -44,8 +44,8 @@ def addresses(figures: bytes, sections: Mapping[str, bytes], name: str) -> str:
         x = 92 + 105 * place
         parts.append(plots.tag("rect", None, class_=f"kind kind{kind}", x=x - 6, y=46, width=12, height=12))
         parts.append(plots.label(KINDS[kind], x + 12, 56))
-    title = f"{axes.shown(name)}: address map"
-    said = f"{len(columns['first'])} rectangles over {steps} steps in an arena of {size(arena)}"
+    title = f"{axes.printable(name)}: address map"
+    said = f"{len(columns['first'])} rectangles over {steps} steps in an arena of {format_bytes(arena)}"
     return plots.picture(960, 580, title, said, parts, _kind_rules())
 
 
@@ -68,41 +68,41 @@ def _bytes(top: float) -> dict[float, str]:
 def curve(points: Sequence[Mapping[str, Any]], chosen: str, name: str, *, linked: bool = True) -> str:
     """The SVG of plans of one graph, by budget; the chosen one has a ring, and each is a link where `linked`.
 
-    `points` as `front` gives them, and the chosen one among them or not.
+    `points` as `pareto_front` gives them, and the chosen one among them or not.
     """
-    shown = front(points)
+    shown = pareto_front(points)
     own = next(point for point in points if point["id"] == chosen)
     places = [axes.budget_of(point) for point in (*shown, own)]
     low, high = min(places), max(places)
     edge = 0.03 * (high - low) or 0.5
     times = [point["overhead"] for point in (*shown, own) if point["status"] != "over_budget"]
     top = 1.12 * (max(times, default=0.0) or 0.01)
-    frame = plots.Frame(86, 60, 846, 306, low - edge, high + edge, top)
+    frame = plots.Panel(86, 60, 846, 306, low - edge, high + edge, top)
     columns = {x: axes.byte_label(x, high) for x in axes.ticks(low, high, axes.byte_step(high - low or 1, 8))}
     rows = {y: axes.share_label(y) for y in axes.ticks(0, top, axes.round_up(top / 6))}
-    parts = frame.drawn(columns or {float(low): size(low)}, rows, "budget", "extra time")
+    parts = frame.drawn(columns or {float(low): format_bytes(low)}, rows, "budget", "extra time")
     parts += plots.curve_lines(frame, shown, axes.budget_of)
     missed = own["status"] == "over_budget"
-    x, y = frame.across(axes.budget_of(own)), frame.up(0 if missed else own["overhead"])
+    x, y = frame.x_of(axes.budget_of(own)), frame.up(0 if missed else own["overhead"])
     parts.append(plots.tag("circle", None, class_="ring", cx=x, cy=y, r=8))
     parts.append(plots.label("this plan", x + 12, y - 8) if x < 840 else plots.label("this plan", x - 12, y - 8, "end"))
     for point in shown if linked else ():
-        x, y = frame.across(axes.budget_of(point)), frame.up(point["overhead"])
+        x, y = frame.x_of(axes.budget_of(point)), frame.up(point["overhead"])
         hit = plots.tag("circle", None, class_="hit", cx=x, cy=y, r=9)
         parts.append(plots.tag("a", hit, href=f"/plans/{point['id']}", **{"tabindex": -1, "aria-hidden": "true"}))
-    said = f"{len(points)} plans; this one at {size(axes.budget_of(own))}"
+    said = f"{len(points)} plans; this one at {format_bytes(axes.budget_of(own))}"
     rules = (".ring{stroke:#333;stroke-width:2;fill:none}.hit{fill-opacity:0}", ".ring{stroke:#eee}")
-    return plots.picture(960, 424, f"{axes.shown(name)}: extra time over budget", said, parts, rules)
+    return plots.picture(960, 424, f"{axes.printable(name)}: extra time over budget", said, parts, rules)
 
 
-def within(svg: str) -> Markup:
+def inline_svg(svg: str) -> Markup:
     """A picture to stand in a page, whose style sheet has the style: the policy lets none stand inside."""
     head, _, rest = svg.partition("<style>")
     head = head.replace('role="img"', 'role="group"', 1)  # links may stand in a group
     return Markup(head + rest.partition("</style>")[2])  # what a picture says was escaped when it was drawn
 
 
-def front(points: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def pareto_front(points: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Of plans of one graph those that take less time than any within a tighter budget, and budgets missed.
 
     What a budget costs at least is what any looser one was shown to: bounds of short searches are lifted to that.
@@ -124,7 +124,7 @@ def front(points: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 def layers(figures: bytes, sections: Mapping[str, bytes], name: str) -> str:
     """The SVG of the graph by layers: a row each, how many of its nodes run again, what the way back keeps of it."""
-    _, columns = unpacked(blocks(figures, sections))
+    _, columns = decode_columns(graph_columns(figures, sections))
     called: list[str] = columns["layers"]
     layer, again, phase = columns["layer"], columns["runs"] > 1, columns["phase"]
     counts = np.bincount(layer, minlength=len(called))
@@ -137,7 +137,7 @@ def layers(figures: bytes, sections: Mapping[str, bytes], name: str) -> str:
         np.bincount(layer[of], weights=columns["written"][of], minlength=len(called))
         for of in (saved[~again[saved]], saved[again[saved]])
     )
-    rows = np.flatnonzero(counts)[:MOST_ROWS].tolist()
+    rows = np.flatnonzero(counts)[:MAX_ROWS].tolist()
     widest = max(1.0, float((kept + made_again).max(initial=0)))
     parts = [
         plots.label("block", 20, 56),
@@ -147,10 +147,10 @@ def layers(figures: bytes, sections: Mapping[str, bytes], name: str) -> str:
     parts.append(plots.label("what the way back reads: kept, made again", 450, 56))
     for place, k in enumerate(rows):
         y, split = 78 + 18 * place, round(360 * kept[k] / widest, 1)
-        saved_bytes = size(kept[k] + made_again[k]) if kept[k] + made_again[k] else ""
+        saved_bytes = format_bytes(kept[k] + made_again[k]) if kept[k] + made_again[k] else ""
         bars = (("kind4", 450, split), ("kind0", 450 + split, round(360 * made_again[k] / widest, 1)))
         parts += [
-            plots.label(axes.shown(called[k], 36), 20, y),
+            plots.label(axes.printable(called[k], 36), 20, y),
             plots.label(f"{counts[k]:,}", 330, y, "end"),
             plots.label(f"{twice[k]:,}" if twice[k] else "", 420, y, "end"),
             *(plots.tag("rect", None, class_=kind, x=x, y=y - 10, width=wide, height=11) for kind, x, wide in bars),
@@ -159,12 +159,12 @@ def layers(figures: bytes, sections: Mapping[str, bytes], name: str) -> str:
     left = int((counts > 0).sum()) - len(rows)
     if left:
         parts.append(plots.label(f"and {left:,} more", 20, 78 + 18 * len(rows)))
-    title = f"{axes.shown(name)}: graph by blocks"
+    title = f"{axes.printable(name)}: graph by blocks"
     said = f"{len(layer)} nodes in {int((counts > 0).sum())} blocks, {int(again.sum())} run again"
     return plots.picture(960, 100 + 18 * (len(rows) + bool(left)), title, said, parts, _kind_rules())
 
 
-def made(task: str, figures: bytes, sections: Mapping[str, bytes]) -> bytes:
+def render(task: str, figures: bytes, sections: Mapping[str, bytes]) -> bytes:
     """Columns (`memory`, `names`, `graph`) in gzip or a picture as a file; run by `app.solver.child_tasks`.
 
     Raises Gone for a map of a plan without addresses.
@@ -178,9 +178,9 @@ def made(task: str, figures: bytes, sections: Mapping[str, bytes]) -> bytes:
     else:
         if name == "map" and "layout" not in sections:
             raise Gone("the plan was made without addresses; ask again with a layout that is not none")
-        svg = DRAWN[name](figures, sections, str(report["model"].get("name") or "model"))
+        svg = PICTURES[name](figures, sections, str(report["model"].get("name") or "model"))
     return plots.png(svg) if form == "png" else svg.encode(errors="replace")
 
 
-COLUMNS = {"memory": memory, "names": names, "graph": blocks}
-DRAWN = {"map": addresses, "graph": layers}
+COLUMNS = {"memory": memory, "names": names, "graph": graph_columns}
+PICTURES = {"map": address_map, "graph": layers}

@@ -24,7 +24,7 @@ class Attention(nn.Module):
             layer(x).view(batch, length, self.key_heads, self.head).transpose(1, 2) for layer in (self.key, self.value)
         )
         if rotary is not None:
-            q, k = turned(q, *rotary), turned(k, *rotary)
+            q, k = rotate(q, *rotary), rotate(k, *rotary)
         if self.key_heads != self.heads:
             k, v = (_repeated(part, self.heads // self.key_heads) for part in (k, v))
         mixed = functional.scaled_dot_product_attention(q, k, v, is_causal=causal)
@@ -37,7 +37,7 @@ def _repeated(x: Tensor, times: int) -> Tensor:
     return x[:, :, None].expand(batch, heads, times, length, head).reshape(batch, heads * times, length, head)
 
 
-def turned(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     """Rotary positions, Su et al., RoFormer, 2021, section 3.4: halves of each head turned against each other."""
     left, right = x.chunk(2, -1)
     return x * cos + torch.cat((-right, left), -1) * sin

@@ -31,12 +31,12 @@ class Residual(nn.Module):
         return functional.relu(self.inside(x) + self.shortcut(x))
 
 
-def basic(of: int, width: int, stride: int) -> Residual:
+def basic_block(of: int, width: int, stride: int) -> Residual:
     inside = nn.Sequential(conv(of, width, 3, stride), nn.ReLU(), conv(width, width, 3))
     return Residual(inside, of, width, stride)
 
 
-def bottleneck(of: int, width: int, stride: int) -> Residual:
+def bottleneck_block(of: int, width: int, stride: int) -> Residual:
     """The stride is that of the middle convolution, as frameworks have it since 2017."""
     inside = nn.Sequential(
         conv(of, width, 1), nn.ReLU(), conv(width, width, 3, stride), nn.ReLU(), conv(width, 4 * width, 1)
@@ -49,7 +49,7 @@ class ResNet(nn.Module):
 
     def __init__(self, block: str, depths: Sequence[int], width: int = 64, classes: int = CLASSES):
         super().__init__()
-        make, wider = {"Basic": (basic, 1), "Bottleneck": (bottleneck, 4)}[block]
+        make, wider = {"Basic": (basic_block, 1), "Bottleneck": (bottleneck_block, 4)}[block]
         self.stem = nn.Sequential(conv(3, width, 7, 2), nn.ReLU(), nn.MaxPool2d(3, 2, 1))
         blocks, of = [], width
         for stage, depth in enumerate(depths):
@@ -117,7 +117,7 @@ class ConvNeXt(nn.Module):
         return self.head(self.norm(self.body(pixels).mean((2, 3))))
 
 
-def twice(of: int, to: int) -> nn.Sequential:
+def double_conv(of: int, to: int) -> nn.Sequential:
     return nn.Sequential(conv(of, to, 3), nn.ReLU(), conv(to, to, 3), nn.ReLU())
 
 
@@ -130,9 +130,9 @@ class UNet(nn.Module):
     def __init__(self, widths: Sequence[int], classes: int):
         super().__init__()
         pairs = list(itertools.pairwise(widths))
-        self.down = nn.ModuleList(twice(of, to) for of, to in [(3, widths[0]), *pairs])
+        self.down = nn.ModuleList(double_conv(of, to) for of, to in [(3, widths[0]), *pairs])
         self.up = nn.ModuleList(nn.ConvTranspose2d(to, of, 2, 2) for of, to in reversed(pairs))
-        self.join = nn.ModuleList(twice(2 * of, of) for of, _ in reversed(pairs))
+        self.join = nn.ModuleList(double_conv(2 * of, of) for of, _ in reversed(pairs))
         self.head = nn.Conv2d(widths[0], classes, 1)
 
     def forward(self, pixels: Tensor, labels: Tensor) -> Tensor:

@@ -1,7 +1,7 @@
 """Gradients under way: the contributions to each value's gradient, and the one place where they are summed.
 
 A value's gradient is complete when every reader on the path has been differentiated; it is summed
-there and then, so that its parts go early. Up to `FLAT` parts make one Sum; more are added as they
+there and then, so that its parts go early. Up to `MAX_SUM_OPERANDS` parts make one Sum; more are added as they
 come, so that never more than two of them are held.
 
     x ──▶ a ──▶ ...      parts of x: from a, b, c.  The walk meets c, b, a; after a: grad/x = Sum(c, b, a)
@@ -24,62 +24,62 @@ from graph.builder.emit import Emit
 from graph.errors import CannotDifferentiate, quoted
 from graph.ir import EMPTY, Node, Phase, Val, Value
 
-FLAT = 7  # operands of one Sum; from one more on, a chain of additions
-ZERO = -2  # stands for a gradient that is zero and that nobody has made yet
+MAX_SUM_OPERANDS = 7  # operands of one Sum; from one more on, a chain of additions
+SYMBOLIC_ZERO = -2  # stands for a gradient that is zero and that nobody has made yet
 
 #: Told a wanted value and its gradient at the moment it is complete; says what stands for it from then on.
-Ready = Callable[[int, int], int]
+GradientHook = Callable[[int, int], int]
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
+class IndexedSlices:
     """A row-sparse gradient: values[i] belongs to row indices[i]. Rows not named are zero, repeated ones add up."""
 
     indices: int  # value ids
     values: int
 
 
-Part = int | Rows
+Cotangent = int | IndexedSlices
 
 
 @dataclass(frozen=True, slots=True)
-class Policy:
+class AccumulationPolicy:
     """What becomes of parts that do not go together."""
 
     mixed: str = "error"  # rows and dense parts of one gradient: or "densify"
     devices: str = "error"  # parts made on different devices: or "copy" to the first part's
 
 
-class Contributions:
+class CotangentAccumulator:
     """Parts of the gradient of each value, by value id."""
 
-    def __init__(self, builder: Builder, expected: Sequence[int], producer: Sequence[int], policy: Policy):
+    def __init__(self, builder: Builder, expected: Sequence[int], producer: Sequence[int], policy: AccumulationPolicy):
         self.builder, self.producer, self.policy = builder, producer, policy
         self.waiting = list(expected)  # parts that may still come, one a slot that reads the value
-        self.chained = [count > FLAT for count in expected]
-        self.parts: dict[int, list[Part]] = {}
+        self.chained = [count > MAX_SUM_OPERANDS for count in expected]
+        self.parts: dict[int, list[Cotangent]] = {}
         self.device: dict[int, str] = {}  # value -> device of the first part that has one
         self.zeros: dict[int, int] = {}  # value -> a part that is zero, or ZERO
-        self.complete: dict[int, Part] = {}  # value -> its gradient, once nothing more can come
+        self.complete: dict[int, Cotangent] = {}  # value -> its gradient, once nothing more can come
 
-    def add(self, v: int, gradient: Part, device: str | None = None) -> None:
+    def add(self, v: int, gradient: Cotangent, device: str | None = None) -> None:
         """One more part of the gradient of `v`, made on a device. Raises CannotDifferentiate."""
         parts = self.parts.setdefault(v, [])
         if device is not None and self.device.setdefault(v, device) != device:
             gradient = self._moved(v, gradient, device)
-        if parts and isinstance(parts[-1], Rows) is not isinstance(gradient, Rows):
+        if parts and isinstance(parts[-1], IndexedSlices) is not isinstance(gradient, IndexedSlices):
             self._refuse_mixture(v)
             parts[:] = [self.dense(v, part) for part in parts]
             gradient = self.dense(v, gradient)
         parts.append(gradient)
-        if self.chained[v] and len(parts) == 2 and not isinstance(gradient, Rows):
+        if self.chained[v] and len(parts) == 2 and not isinstance(gradient, IndexedSlices):
             self.parts[v] = [self._sum(v, parts)]
 
-    def add_zero(self, v: int, gradient: int = ZERO) -> None:
+    def add_zero(self, v: int, gradient: int = SYMBOLIC_ZERO) -> None:
         """One more part that is known to be zero; it is kept only while there is no other."""
         self.zeros.setdefault(v, gradient)
 
-    def settle(self, v: int, slots: int) -> Part | None:
+    def settle(self, v: int, slots: int) -> Cotangent | None:
         """The gradient of `v` if it is complete after `slots` more slots were dealt with, else None."""
         self.waiting[v] -= slots
         if self.waiting[v] > 0:
@@ -91,21 +91,21 @@ class Contributions:
             self.complete[v] = self.zeros[v]
         return self.complete.get(v)
 
-    def dense(self, v: int, gradient: Part) -> int:
+    def dense(self, v: int, gradient: Cotangent) -> int:
         """The gradient of `v` in the shape of `v`; rows are added up by a node."""
-        if not isinstance(gradient, Rows):
+        if not isinstance(gradient, IndexedSlices):
             return gradient
         emit = self._emit(v)
         values, indices = emit.val(gradient.values), emit.val(gradient.indices)
         made: Val = emit.op("remat::GatherGrad", values, indices, axis=0, input_shape=list(emit.val(v).shape))
         return made.id
 
-    def _sum(self, v: int, parts: Sequence[Part]) -> Part:
-        if isinstance(parts[0], Rows):
-            return self._joined(v, [part for part in parts if isinstance(part, Rows)])
+    def _sum(self, v: int, parts: Sequence[Cotangent]) -> Cotangent:
+        if isinstance(parts[0], IndexedSlices):
+            return self._joined(v, [part for part in parts if isinstance(part, IndexedSlices)])
         value = self.builder.values[v]
-        total = same_size(self.builder, value, f"grad/{value.name}")
-        operands = tuple([part for part in parts if not isinstance(part, Rows)])
+        total = add_value_like(self.builder, value, f"grad/{value.name}")
+        operands = tuple([part for part in parts if not isinstance(part, IndexedSlices)])
         self.builder.append(
             Node(
                 f"grad/{value.name}",
@@ -119,14 +119,14 @@ class Contributions:
         )
         return total
 
-    def _joined(self, v: int, parts: Sequence[Rows]) -> Rows:
+    def _joined(self, v: int, parts: Sequence[IndexedSlices]) -> IndexedSlices:
         """Rows of all parts, in the order they came; repeated indices stay."""
         emit = self._emit(v)
         indices: Val = emit.op("Concat", *(emit.val(part.indices) for part in parts), axis=0)
         values: Val = emit.op("Concat", *(emit.val(part.values) for part in parts), axis=0)
-        return Rows(indices.id, values.id)
+        return IndexedSlices(indices.id, values.id)
 
-    def _moved(self, v: int, gradient: Part, device: str) -> Part:
+    def _moved(self, v: int, gradient: Cotangent, device: str) -> Cotangent:
         """The part on the device of the first one."""
         first, value = self.device[v], self.builder.values[v]
         if self.policy.devices != "copy":
@@ -138,7 +138,7 @@ class Contributions:
         fields = {**self._annotations(v), "copied_from": device, "device": first}
 
         def copied(part: int) -> int:
-            copy = same_size(self.builder, self.builder.values[part], f"grad/{value.name}/copy")
+            copy = add_value_like(self.builder, self.builder.values[part], f"grad/{value.name}/copy")
             self.builder.node(
                 "remat::Copy",
                 [part],
@@ -149,8 +149,8 @@ class Contributions:
             )
             return copy
 
-        if isinstance(gradient, Rows):
-            return Rows(copied(gradient.indices), copied(gradient.values))
+        if isinstance(gradient, IndexedSlices):
+            return IndexedSlices(copied(gradient.indices), copied(gradient.values))
         return copied(gradient)
 
     def _refuse_mixture(self, v: int) -> None:
@@ -172,7 +172,7 @@ class Contributions:
         return MappingProxyType({**found, "device": self.device[v]}) if v in self.device else found
 
 
-def same_size(builder: Builder, value: Value, name: str) -> int:
+def add_value_like(builder: Builder, value: Value, name: str) -> int:
     """Id of a new value of the type and bytes of `value`."""
     return builder.value(name, value.type, bytes=value.bytes, fixed_bytes=value.fixed_bytes)
 

@@ -16,9 +16,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from graph.autodiff.gradients.accumulation import ZERO, Part, Rows, same_size
+from graph.autodiff.gradients.accumulation import SYMBOLIC_ZERO, Cotangent, IndexedSlices, add_value_like
 from graph.autodiff.gradients.opaque import gradient_node
-from graph.autodiff.gradients.registry import GradientRule, State
+from graph.autodiff.gradients.registry import GradientRule, GradientStatus
 from graph.builder.builder import Builder
 from graph.errors import CannotDifferentiate, Findings, quoted
 from graph.ir import ABSENT, Node, TensorType
@@ -30,7 +30,7 @@ _MOST_ROWS = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class DeclaredOutput:
     """The gradient of one input, dense or as so many rows."""
 
     position: int
@@ -38,34 +38,38 @@ class Written:
 
 
 @dataclass(frozen=True, slots=True)
-class Declared:
+class DeclaredGradient:
     """What the gradient op of an op is called, reads and writes."""
 
     op: str = ""  # "": the op's own name and Grad
     reads: tuple[tuple[str, int | None], ...] = (("incoming", None),)  # (list, place in it; None: all of it)
-    writes: tuple[Written, ...] | None = None  # None: one for each input
+    writes: tuple[DeclaredOutput, ...] | None = None  # None: one for each input
     needs_all_incoming: bool = False  # a missing gradient of an output is an error, not an absent input
 
 
-AnyRule = Declared | GradientRule | State
+AnyGradientRule = DeclaredGradient | GradientRule | GradientStatus
 
 
-def parse_rules(given: Any, field: str, findings: Findings) -> dict[str, AnyRule]:
+def parse_rules(given: Any, field: str, findings: Findings) -> dict[str, AnyGradientRule]:
     """Rules by op type; a declaration of another form is a finding. Functions are rules as in `registry`."""
     if not isinstance(given, Mapping):
         findings.add("bad_request", field, repr(given)[:80], "an object from op to rule", "send an object")
         return {}
-    found: dict[str, AnyRule] = {}
+    found: dict[str, AnyGradientRule] = {}
     for op, rule in given.items():
         path = f"{field}.{op!s:.80}"
-        if isinstance(rule, Declared | GradientRule):
+        if isinstance(rule, DeclaredGradient | GradientRule):
             found[op] = rule
         elif callable(rule):
             found[op] = GradientRule(rule, zeros=False)
         elif isinstance(rule, Mapping):
             found[str(op)] = _declared(rule, path, findings)
-        elif isinstance(rule, str) and rule in (State.NOT_NEEDED, State.REFUSED, State.MISSING):
-            found[str(op)] = State(rule)
+        elif isinstance(rule, str) and rule in (
+            GradientStatus.NOT_NEEDED,
+            GradientStatus.REFUSED,
+            GradientStatus.MISSING,
+        ):
+            found[str(op)] = GradientStatus(rule)
         else:
             findings.add(
                 "bad_request",
@@ -77,7 +81,7 @@ def parse_rules(given: Any, field: str, findings: Findings) -> dict[str, AnyRule
     return found
 
 
-def _declared(rule: Mapping[str, Any], path: str, findings: Findings) -> Declared:
+def _declared(rule: Mapping[str, Any], path: str, findings: Findings) -> DeclaredGradient:
     for name in rule:
         if name not in _FIELDS:
             findings.add(
@@ -95,7 +99,7 @@ def _declared(rule: Mapping[str, Any], path: str, findings: Findings) -> Declare
     writes = None
     if rule.get("writes", "inputs") != "inputs":
         writes = tuple(_written(place, path, findings) for place in _listed(rule, "writes", [], path, findings))
-    return Declared(str(op), tuple(reads), writes, bool(insists))
+    return DeclaredGradient(str(op), tuple(reads), writes, bool(insists))
 
 
 def _listed(rule: Mapping[str, Any], name: str, default: list[Any], path: str, findings: Findings) -> Sequence[Any]:
@@ -120,7 +124,7 @@ def _read(place: Any, path: str, findings: Findings) -> tuple[str, int | None]:
     return match[1], None if match[2] is None else int(match[2])
 
 
-def _written(place: Any, path: str, findings: Findings) -> Written:
+def _written(place: Any, path: str, findings: Findings) -> DeclaredOutput:
     rows = None
     if isinstance(place, Mapping):
         rows, place = place.get("count"), place.get("rows_of")
@@ -136,19 +140,19 @@ def _written(place: Any, path: str, findings: Findings) -> Written:
             'an input such as inputs[0], or {"rows_of": "inputs[0]", "count": 64}',
             "name an input of the op",
         )
-        return Written(0)
-    return Written(int(match[1]), rows)
+        return DeclaredOutput(0)
+    return DeclaredOutput(int(match[1]), rows)
 
 
 def declared_gradients(
     builder: Builder,
     node: Node,
-    rule: Declared,
+    rule: DeclaredGradient,
     slots: Sequence[int],
     incoming: Sequence[int | None],
     needs: Sequence[bool],
     zeros: Callable[[int], int],
-) -> list[Part | None]:
+) -> list[Cotangent | None]:
     """Per slot the gradient written by one new node; `zeros` makes those of a value. Raises CannotDifferentiate."""
     given = [_given(builder, node, rule, i, gradient, zeros) for i, gradient in enumerate(incoming)]
     lists = {"inputs": node.inputs, "outputs": node.outputs, "incoming": tuple(given)}
@@ -156,13 +160,13 @@ def declared_gradients(
     for name, place in rule.reads:
         reads += lists[name] if place is None else (_at(lists[name], place, name, node.op),)
     made: list[int] = []
-    found: list[Part | None] = [None] * len(slots)
-    for written in rule.writes or [Written(i) for i in range(len(node.inputs))]:
+    found: list[Cotangent | None] = [None] * len(slots)
+    for written in rule.writes or [DeclaredOutput(i) for i in range(len(node.inputs))]:
         v = _at(slots, written.position, "inputs", node.op)
         if not needs[written.position]:
             made.append(ABSENT)
         elif written.rows is None:
-            made.append(same_size(builder, builder.values[v], f"grad/{node.name}:{written.position}"))
+            made.append(add_value_like(builder, builder.values[v], f"grad/{node.name}:{written.position}"))
             found[written.position] = made[-1]
         else:
             rows = _rows(builder, node, v, written)
@@ -173,12 +177,12 @@ def declared_gradients(
 
 
 def _given(
-    builder: Builder, node: Node, rule: Declared, i: int, gradient: int | None, zeros: Callable[[int], int]
+    builder: Builder, node: Node, rule: DeclaredGradient, i: int, gradient: int | None, zeros: Callable[[int], int]
 ) -> int:
     """What the gradient op gets as the gradient of output `i`."""
-    if gradient is None or gradient == ZERO:
+    if gradient is None or gradient == SYMBOLIC_ZERO:
         v = node.outputs[i]
-        if gradient == ZERO and rule.needs_all_incoming:
+        if gradient == SYMBOLIC_ZERO and rule.needs_all_incoming:
             return zeros(v)
         if rule.needs_all_incoming:
             name = "" if v == ABSENT else builder.values[v].name
@@ -191,12 +195,12 @@ def _given(
     return gradient
 
 
-def _rows(builder: Builder, node: Node, v: int, written: Written) -> Rows:
+def _rows(builder: Builder, node: Node, v: int, written: DeclaredOutput) -> IndexedSlices:
     value = builder.values[v]
     if value.type is None or not value.type.shape:
         raise CannotDifferentiate(f"{quoted(value.name)} has no rows", "declare its shape and dtype")
     prefix, count = f"grad/{node.name}:{written.position}", int(written.rows or 0)
-    return Rows(
+    return IndexedSlices(
         builder.value(f"{prefix}/indices", TensorType("int64", (count,))),
         builder.value(f"{prefix}/values", TensorType(value.type.dtype, (count, *value.type.shape[1:]))),
     )

@@ -43,13 +43,15 @@ class GradientEvent:
         }
 
 
-Callback = Callable[[GradientEvent], object]
+GradientCallback = Callable[[GradientEvent], object]
 
 FINALISES = "finalises_gradient_of"  # annotation of the node after which a wanted value's gradient is complete
 ROW_SPARSE = "row_sparse_gradients"  # annotation of the graph: value -> {"indices": name, "values": name}
 
 
-def described(graph: Graph, events: Sequence[GradientEvent], wanted: Sequence[str] | None = None) -> dict[str, Any]:
+def gradient_report(
+    graph: Graph, events: Sequence[GradientEvent], wanted: Sequence[str] | None = None
+) -> dict[str, Any]:
     """What a report says of gradients: a pair for each wanted value, every parameter by default, and the events.
 
     A value without gradient has null; a row-sparse gradient is {"indices": name, "values": name}.

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from graph.autodiff.gradients.accumulation import ZERO, Part, provenance, same_size
+from graph.autodiff.gradients.accumulation import SYMBOLIC_ZERO, Cotangent, add_value_like, provenance
 from graph.builder.builder import Builder
 from graph.ir import ABSENT, Cost, Effect, Node, Phase
-from graph.ops.registry import known
+from graph.ops.registry import find_op
 
 #: A repeat of the forward op is restricted by these for reasons that hold for its gradient too.
 _KEPT_EFFECTS = (Effect.COLLECTIVE, Effect.UNSTABLE)
@@ -19,14 +19,14 @@ _KEPT_EFFECTS = (Effect.COLLECTIVE, Effect.UNSTABLE)
 
 def opaque_gradients(
     builder: Builder, node: Node, slots: Sequence[int], incoming: Sequence[int | None], needs: Sequence[bool]
-) -> list[Part | None]:
+) -> list[Cotangent | None]:
     """Per slot the gradient written by a new opaque node; a value in two slots has one gradient, in its first."""
     wanted: dict[int, int] = {}  # value -> first slot
     for i, v in enumerate(slots):
         if needs[i]:
             wanted.setdefault(v, i)
-    made = [same_size(builder, builder.values[v], f"grad/{node.name}:{i}") for i, v in enumerate(wanted)]
-    given = [ABSENT if gradient is None or gradient == ZERO else gradient for gradient in incoming]
+    made = [add_value_like(builder, builder.values[v], f"grad/{node.name}:{i}") for i, v in enumerate(wanted)]
+    given = [ABSENT if gradient is None or gradient == SYMBOLIC_ZERO else gradient for gradient in incoming]
     gradient_node(builder, node, "", [*given, *dict.fromkeys(node.gradient_reads or ())], made)
     of_slot = dict(zip(wanted.values(), made, strict=True))
     return [of_slot.get(i) for i in range(len(slots))]
@@ -39,7 +39,7 @@ def gradient_node(builder: Builder, node: Node, op: str, reads: Sequence[int], w
     """
     name = f"{node.op}Grad"
     builder.node(
-        op or (name if known(name) is None else f"{node.op}_grad"),
+        op or (name if find_op(name) is None else f"{node.op}_grad"),
         reads,
         name=f"grad/{node.name}",
         outputs=writes,

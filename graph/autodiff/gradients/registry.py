@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from graph.autodiff.gradients.accumulation import Rows
+from graph.autodiff.gradients.accumulation import IndexedSlices
 from graph.builder.emit import Emit
 from graph.errors import CannotDifferentiate
 from graph.ir import Val
 
 
 @dataclass(frozen=True, slots=True)
-class Forward:
+class ForwardNode:
     """The forward node a rule differentiates. Reading an entry is what makes it saved."""
 
     op: str
@@ -22,7 +22,7 @@ class Forward:
     inputs: tuple[Any, ...]  # Val, or None where absent; a rule knows which its op requires
     outputs: tuple[Any, ...]  # Val, or None where the graph does not want it
     needs: tuple[bool, ...]  # per input: its gradient is wanted; a rule may return None elsewhere
-    want: Callable[[int], Val]  # makes an optional output that the graph leaves out
+    add_output: Callable[[int], Val]  # makes an optional output that the graph leaves out
     rows: tuple[bool, ...] = ()  # per input: its gradient may be given as rows
 
     def attribute(self, name: str, default: Any = None) -> Any:
@@ -35,20 +35,20 @@ class Forward:
     def output(self, position: int) -> Val:
         """The output at a position, made by the forward node from now on if the graph leaves it out."""
         found = self.outputs[position] if position < len(self.outputs) else None
-        return self.want(position) if found is None else found
+        return self.add_output(position) if found is None else found
 
     def needed(self, position: int) -> bool:
         return position < len(self.needs) and self.needs[position]
 
-    def takes_rows(self, position: int) -> bool:
+    def accepts_slices(self, position: int) -> bool:
         return position < len(self.rows) and self.rows[position]
 
 
-Gradients = tuple[Val | Rows | None, ...]
-Rule = Callable[..., Gradients]  # rule(emit, node, *incoming gradients)
+InputGradients = tuple[Val | IndexedSlices | None, ...]
+GradientFunction = Callable[..., InputGradients]  # rule(emit, node, *incoming gradients)
 
 
-class State(StrEnum):
+class GradientStatus(StrEnum):
     """What is known of the gradient of an op."""
 
     RULE = "rule"
@@ -59,23 +59,23 @@ class State(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class GradientRule:
-    rule: Rule
+    rule: GradientFunction
     zeros: bool  # missing incoming gradients come as zeros instead of None
 
 
-RULES: dict[str, GradientRule] = {}
-UNDIFFERENTIABLE: set[str] = set()  # end the path quietly: integer results, comparisons, shapes
-REFUSED: dict[str, str] = {}  # op -> why its gradient must not be asked for
+GRADIENT_RULES: dict[str, GradientRule] = {}
+NON_DIFFERENTIABLE: set[str] = set()  # end the path quietly: integer results, comparisons, shapes
+REFUSED_GRADIENTS: dict[str, str] = {}  # op -> why its gradient must not be asked for
 
 
-def gradient(*ops: str, zeros: bool = False) -> Callable[[Rule], Rule]:
+def gradient(*ops: str, zeros: bool = False) -> Callable[[GradientFunction], GradientFunction]:
     """Register the decorated rule for each op named."""
 
-    def register(rule: Rule) -> Rule:
+    def register(rule: GradientFunction) -> GradientFunction:
         for op in ops:
-            if op in RULES:
+            if op in GRADIENT_RULES:
                 raise ValueError(f"op {op} has two gradient rules")
-            RULES[op] = GradientRule(rule, zeros)
+            GRADIENT_RULES[op] = GradientRule(rule, zeros)
         return rule
 
     return register
@@ -83,37 +83,37 @@ def gradient(*ops: str, zeros: bool = False) -> Callable[[Rule], Rule]:
 
 def no_gradient(*ops: str) -> None:
     """Say that these ops end the gradient path quietly."""
-    UNDIFFERENTIABLE.update(ops)
+    NON_DIFFERENTIABLE.update(ops)
 
 
 def refused_gradient(*ops: str, why: str) -> None:
     """Say that asking for the gradient of these ops is a mistake."""
-    REFUSED.update(dict.fromkeys(ops, why))
+    REFUSED_GRADIENTS.update(dict.fromkeys(ops, why))
 
 
-def state_of(op: str) -> State:
+def gradient_status(op: str) -> GradientStatus:
     """What is known of the gradient of an op, before a request or document declares more."""
-    if op in RULES:
-        return State.RULE
-    if op in UNDIFFERENTIABLE:
-        return State.NOT_NEEDED
-    return State.REFUSED if op in REFUSED else State.MISSING
+    if op in GRADIENT_RULES:
+        return GradientStatus.RULE
+    if op in NON_DIFFERENTIABLE:
+        return GradientStatus.NOT_NEEDED
+    return GradientStatus.REFUSED if op in REFUSED_GRADIENTS else GradientStatus.MISSING
 
 
 __all__ = [
-    "REFUSED",
-    "RULES",
-    "UNDIFFERENTIABLE",
+    "GRADIENT_RULES",
+    "NON_DIFFERENTIABLE",
+    "REFUSED_GRADIENTS",
     "CannotDifferentiate",
     "Emit",
-    "Forward",
+    "ForwardNode",
     "GradientRule",
-    "Gradients",
-    "Rows",
-    "State",
+    "GradientStatus",
+    "IndexedSlices",
+    "InputGradients",
     "Val",
     "gradient",
+    "gradient_status",
     "no_gradient",
     "refused_gradient",
-    "state_of",
 ]

@@ -15,7 +15,7 @@ from graph.ir import Graph, Role, producers
 
 
 @dataclass(frozen=True, slots=True)
-class History:
+class VersionHistory:
     """Which values are versions of one name. A name given from outside begins with 0, any other with 1."""
 
     name: Mapping[int, str]  # value -> the name it shares with others; those of one version only are left out
@@ -37,7 +37,7 @@ class History:
         return ", ".join(told[:8]) + more
 
 
-def history_of(graph: Graph) -> History:
+def version_history(graph: Graph) -> VersionHistory:
     """The names of `graph` that are written more than once."""
     named = [v for v, value in enumerate(graph.values) if "version_of" in value.annotations]
     producer = producers(graph) if named else []
@@ -53,10 +53,10 @@ def history_of(graph: Graph) -> History:
         for k, v in enumerate(values, first):
             number[v], of[v] = k, name
             writer[v] = graph.nodes[producer[v]].name if producer[v] >= 0 else ""
-    return History(of, number, versions, writer)
+    return VersionHistory(of, number, versions, writer)
 
 
-def check_versions(history: History, builder: Builder, first: int, findings: Findings) -> None:
+def check_versions(history: VersionHistory, builder: Builder, first: int, findings: Findings) -> None:
     """Collect reads of backward nodes, from node `first` on, of values whose name was written again."""
     for n in range(first, len(builder.nodes)):
         node = builder.nodes[n]
@@ -65,7 +65,9 @@ def check_versions(history: History, builder: Builder, first: int, findings: Fin
                 _refuse(history, v, f"nodes[{n}]", f"the gradient {node.op} {quoted(node.name)}", findings)
 
 
-def check_gradient_versions(history: History, graph: Graph, complete: Collection[int], findings: Findings) -> None:
+def check_gradient_versions(
+    history: VersionHistory, graph: Graph, complete: Collection[int], findings: Findings
+) -> None:
     """Collect writes of a version without gradient while its name has that of a later one, not begun anew.
 
     `complete` are the values that have a gradient. A node that writes over a name it reads begins it anew.
@@ -92,7 +94,9 @@ def check_gradient_versions(history: History, graph: Graph, complete: Collection
                 known.pop(name, None)
 
 
-def _refuse(history: History, v: int, where: str, who: str, findings: Findings, current: int | None = None) -> None:
+def _refuse(
+    history: VersionHistory, v: int, where: str, who: str, findings: Findings, current: int | None = None
+) -> None:
     now = history.number[history.current(v) if current is None else current]
     findings.add(
         "version_conflict",

@@ -11,24 +11,24 @@ from typing import TYPE_CHECKING, Any
 
 from graph.errors import BadGraph, quoted
 from graph.formats.caffe2 import recurrent
-from graph.formats.caffe2.compat.scopes import Do, check_do
-from graph.formats.caffe2.nested_nets import Inside, missing_net, nested_net, undefined, visible
+from graph.formats.caffe2.compat.scopes import DoOp, check_do
+from graph.formats.caffe2.nested_nets import NestedNet, captures_of, missing_net_error, nested_net, undefined_error
 from graph.formats.caffe2.proto import caffe2
 from graph.formats.document.schema import NodeRow, ValueRow
 from graph.formats.shared.attributes import Attributes
 from graph.formats.shared.blocks import check_condition_written
-from graph.formats.shared.rows import Origin, mark
+from graph.formats.shared.rows import Origin, mark_origin
 
 if TYPE_CHECKING:
-    from graph.formats.caffe2.reader import Net
+    from graph.formats.caffe2.reader import NetReader
 
 
-def rows(
-    net: Net, op: Any, attributes: Mapping[str, Any], inputs: list[str], outputs: list[str], origin: Origin
+def control_flow_rows(
+    net: NetReader, op: Any, attributes: Mapping[str, Any], inputs: list[str], outputs: list[str], origin: Origin
 ) -> list[NodeRow]:
     """The rows of one op. Raises BadGraph naming the op."""
     before = len(net.program.nodes)
-    kinds = {"If": _if, "AsyncIf": _if, "While": _while, "Do": _do, "RecurrentNetwork": recurrent.add}
+    kinds = {"If": _if, "AsyncIf": _if, "While": _while, "Do": _do, "RecurrentNetwork": recurrent.add_recurrent_network}
     try:
         kinds[op.type](net, op.name or (outputs[0] if outputs else op.type), attributes, inputs, outputs)
     except (ValueError, LookupError) as error:
@@ -41,7 +41,7 @@ def rows(
         ) from None
     found = net.program.nodes[before:]
     origin.id = found[-1].name
-    mark(found, "caffe2", origin)
+    mark_origin(found, "caffe2", origin)
     return found
 
 
@@ -53,52 +53,54 @@ def check_condition(what: str, op: str, inputs: Sequence[str]) -> None:
         )
 
 
-def _if(net: Net, name: str, attributes: Mapping[str, Any], inputs: list[str], outputs: list[str]) -> None:
+def _if(net: NetReader, name: str, attributes: Mapping[str, Any], inputs: list[str], outputs: list[str]) -> None:
     """Outputs a branch does not write keep what they were."""
     check_condition(name, "If", inputs)
     if nested_net(attributes, "then_net") is None:
-        raise missing_net(name, "If", "then_net")
+        raise missing_net_error(name, "If", "then_net")
     outer, branches, types = net.program.types, {}, {}
     for key, net_name in (("then_branch", "then_net"), ("else_branch", "else_net")):
         nested = nested_net(attributes, net_name) or caffe2()["NetDef"]()
-        inside = Inside(net, nested, outer)
-        captures = visible(net, name, inside)
+        inside = NestedNet(net, nested, outer)
+        captures = captures_of(net, name, inside)
         for output in outputs:
             if output not in inside.written:
                 if output not in outer:
-                    raise undefined(name, f"{quoted(output)} is written by one branch only and did not exist before")
+                    raise undefined_error(
+                        name, f"{quoted(output)} is written by one branch only and did not exist before"
+                    )
                 captures[output] = output
         branches[key] = inside.body([], captures, outputs)
         types.update({output: inside.type_of(output) for output in outputs if inside.type_of(output) is not None})
-    condition = net.program.truth(inputs[0], name)
+    condition = net.program.as_bool(inputs[0], name)
     net.program.add(NodeRow(name, "If", [condition], outputs, bodies=branches), [types.get(o) for o in outputs])
 
 
-def _while(net: Net, name: str, attributes: Mapping[str, Any], inputs: list[str], outputs: list[str]) -> None:
+def _while(net: NetReader, name: str, attributes: Mapping[str, Any], inputs: list[str], outputs: list[str]) -> None:
     """The condition net runs before every test; without one the condition itself is tested again."""
     loop, cond = nested_net(attributes, "loop_net"), nested_net(attributes, "cond_net")
     check_condition(name, "While", inputs)
     if loop is None:
-        raise missing_net(name, "While", "loop_net")
+        raise missing_net_error(name, "While", "loop_net")
     program, condition = net.program, inputs[0]
     if cond is not None:
         check_condition_written(name, condition, [NodeRow(op.type, op.type, [], list(op.output)) for op in cond.op])
         net.ops(cond.op)
     if condition not in program.types:
-        raise undefined(name, f"the condition {quoted(condition)} does not exist before the loop")
-    inside = Inside(net, loop, program.types)
+        raise undefined_error(name, f"the condition {quoted(condition)} does not exist before the loop")
+    inside = NestedNet(net, loop, program.types)
     if cond is not None:
         inside.add(cond)
     states = [o for o in dict.fromkeys([*outputs, *inside.written]) if o != condition and o in program.types]
     states = [o for o in states if o in inside.written]
     held = f"{name}/held"
-    captures = visible(net, name, inside, [*states, condition])
-    again = inside.program.truth(condition, f"{name}/again")
+    captures = captures_of(net, name, inside, [*states, condition])
+    again = inside.program.as_bool(condition, f"{name}/again")
     if condition not in inside.written:
         captures[condition] = condition
     elif condition in inside.first_reads:  # read before it is written: it is handed from trip to trip
         raise ValueError(f"{quoted(condition)} is read in the loop before it is written")
-    first = program.truth(condition, f"{name}/first")
+    first = program.as_bool(condition, f"{name}/first")
     inside.program.values[f"{name}/trip"] = ValueRow(f"{name}/trip", [], "int64", "input")
     body = inside.body([f"{name}/trip", held, *states], captures, [again, *states])
     most = Attributes(attributes).maybe_integer("max_trips")
@@ -108,21 +110,21 @@ def _while(net: Net, name: str, attributes: Mapping[str, Any], inputs: list[str]
     program.add(row, [inside.type_of(state) for state in states])
 
 
-def _do(net: Net, name: str, attributes: Mapping[str, Any], inputs: list[str], outputs: list[str]) -> None:
+def _do(net: NetReader, name: str, attributes: Mapping[str, Any], inputs: list[str], outputs: list[str]) -> None:
     """Inner names are bound to outer ones, all inputs first and then all outputs; the last of each is the scope."""
     nested = nested_net(attributes, "net")
     inner = Attributes(attributes).raw(("inner_blobs",)) or []
     places = Attributes(attributes).integers("outer_blobs_idx", default=())
     inner = [inner] if isinstance(inner, str) else inner
-    do = Do(name, inputs, outputs, nested is not None, inner_names=inner, outer_index=places)
+    do = DoOp(name, inputs, outputs, nested is not None, inner_names=inner, outer_index=places)
     check_do(do)
     bound = do.bound()
     outer_types = net.program.types
-    inside = Inside(net, nested, {word: outer_types.get(outer) for word, outer in bound.items()})
+    inside = NestedNet(net, nested, {word: outer_types.get(outer) for word, outer in bound.items()})
     formal = [word for word in inside.first_reads if word in bound]
     unbound = [word for word in inside.first_reads if word not in bound]
     if unbound:
-        raise undefined(name, f"{quoted(unbound[0])} is read inside, where it is neither bound nor written")
+        raise undefined_error(name, f"{quoted(unbound[0])} is read inside, where it is neither bound nor written")
     inner_of = {outer: word for word, outer in bound.items()}
     results = []
     for output in outputs[:-1]:

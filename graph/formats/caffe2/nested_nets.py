@@ -11,7 +11,7 @@ from graph.formats.document.schema import BodyRow
 from graph.ir import TensorType
 
 if TYPE_CHECKING:
-    from graph.formats.caffe2.reader import Net
+    from graph.formats.caffe2.reader import NetReader
 
 
 def nested_net(attributes: Mapping[str, Any], *names: str) -> Any:
@@ -25,10 +25,10 @@ def nested_net(attributes: Mapping[str, Any], *names: str) -> Any:
     return None
 
 
-class Inside:
+class NestedNet:
     """A nested net walked with the types of the names around it."""
 
-    def __init__(self, net: Net, nested: Any, bound: Mapping[str, TensorType | None]):
+    def __init__(self, net: NetReader, nested: Any, bound: Mapping[str, TensorType | None]):
         self.program = net.program.nested()
         self.program.types.update(bound)
         self.walker = net.nested(self.program)
@@ -54,16 +54,16 @@ class Inside:
         return self.program.types.get(name)
 
 
-def visible(net: Net, what: str, inside: Inside, besides: Sequence[str] = ()) -> dict[str, str]:
+def captures_of(net: NetReader, what: str, inside: NestedNet, besides: Sequence[str] = ()) -> dict[str, str]:
     """Captures of a nested net: names it reads before writing them, without its formal inputs. Raises BadGraph."""
     reads = [name for name in inside.first_reads if name not in besides]
     for name in reads:
         if name not in net.program.types:
-            raise undefined(what, f"{quoted(name)} is read inside, and nothing outside defines it")
+            raise undefined_error(what, f"{quoted(name)} is read inside, and nothing outside defines it")
     return {name: name for name in reads}
 
 
-def undefined(what: str, found: str) -> BadGraph:
+def undefined_error(what: str, found: str) -> BadGraph:
     return BadGraph.one(
         "undefined_value",
         f"op {quoted(what)}",
@@ -73,7 +73,7 @@ def undefined(what: str, found: str) -> BadGraph:
     )
 
 
-def missing_net(what: str, op: str, net_name: str) -> BadGraph:
+def missing_net_error(what: str, op: str, net_name: str) -> BadGraph:
     return BadGraph.one(
         "missing_body", f"op {quoted(what)}", f"{op} without {net_name}", "a net to run", f"add the {net_name}"
     )

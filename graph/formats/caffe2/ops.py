@@ -28,11 +28,11 @@ from graph.formats.shared.op_helpers import (
     split,
     squared,
 )
-from graph.formats.shared.op_table import Table, Unmapped, Use
+from graph.formats.shared.op_table import OpTable, OpUse, Unmapped
 from graph.ir import TensorType, Val
 from graph.ops.registry.onnx_fallback import onnx_dtype
 
-CAFFE2 = Table("caffe2")
+CAFFE2 = OpTable("caffe2")
 
 #: TensorProto.DataType of Caffe2.
 DTYPES = {
@@ -58,7 +58,7 @@ def dtype_of(number: int) -> str:
 
 
 @CAFFE2.op("FC", "FCTransposed")
-def fc(e: Emit, use: Use, x: Val, w: Val, bias: Val) -> Val:
+def fc(e: Emit, use: OpUse, x: Val, w: Val, bias: Val) -> Val:
     """x · wᵀ + b, the dimensions from `axis` on as one, as are those of w from `axis_w` on."""
     a = use.attributes
     axis, w_axis = a.integer("axis", default=1), a.integer("axis_w", default=1)
@@ -68,7 +68,7 @@ def fc(e: Emit, use: Use, x: Val, w: Val, bias: Val) -> Val:
 
 
 @CAFFE2.op("MatMul")
-def matmul(e: Emit, use: Use, x: Val, y: Val) -> Val:
+def matmul(e: Emit, use: OpUse, x: Val, y: Val) -> Val:
     a = use.attributes
     left = x if x.rank == 2 else e.op("Flatten", x, axis=axis_of(x, a.integer("axis_a", default=1)))
     right = y if y.rank == 2 else e.op("Flatten", y, axis=axis_of(y, a.integer("axis_b", default=1)))
@@ -76,22 +76,22 @@ def matmul(e: Emit, use: Use, x: Val, y: Val) -> Val:
 
 
 @CAFFE2.op("BatchMatMul")
-def batch_matmul(e: Emit, use: Use, x: Val, y: Val) -> Val:
+def batch_matmul(e: Emit, use: OpUse, x: Val, y: Val) -> Val:
     return _product(e, use, x, y)
 
 
-def _product(e: Emit, use: Use, x: Val, y: Val) -> Val:
+def _product(e: Emit, use: OpUse, x: Val, y: Val) -> Val:
     a, b = use.attributes.flag("trans_a", default=False), use.attributes.flag("trans_b", default=False)
     return e.matmul(x, y) if not a and not b else e.op("remat::MatMul", x, y, trans_a=int(a), trans_b=int(b))
 
 
 @CAFFE2.op("DotProduct")
-def dot_product(e: Emit, use: Use, x: Val, y: Val) -> Val:
+def dot_product(e: Emit, use: OpUse, x: Val, y: Val) -> Val:
     """Per row the inner product of all other dimensions."""
     return reduced(e, "ReduceSum", e.mul(x, y), range(1, x.rank), False)
 
 
-def _window(use: Use, x: Val) -> dict[str, Any]:
+def _window(use: OpUse, x: Val) -> dict[str, Any]:
     """Kernel, strides, dilations and pads of a Caffe2 op, however they are written."""
     a, rank = use.attributes, x.rank - 2
     if rank < 1:
@@ -124,7 +124,7 @@ def _window(use: Use, x: Val) -> dict[str, Any]:
 
 
 @CAFFE2.op("Conv", "Conv1D", "Conv2D", "Conv3D")
-def conv(e: Emit, use: Use, x: Val, w: Val, bias: Val | None = None) -> Val:
+def conv(e: Emit, use: OpUse, x: Val, w: Val, bias: Val | None = None) -> Val:
     window = _window(use, x) | {"kernel_shape": list(w.shape[2:])}
     return e.op(
         "Conv", x, w, *([] if bias is None else [bias]), group=use.attributes.integer("group", default=1), **window
@@ -132,7 +132,7 @@ def conv(e: Emit, use: Use, x: Val, w: Val, bias: Val | None = None) -> Val:
 
 
 @CAFFE2.op("ConvTranspose")
-def conv_transpose(e: Emit, use: Use, x: Val, w: Val, bias: Val | None = None) -> Val:
+def conv_transpose(e: Emit, use: OpUse, x: Val, w: Val, bias: Val | None = None) -> Val:
     window = _window(use, x) | {"kernel_shape": list(w.shape[2:])}
     extra = same_each(
         use.attributes.integers("adjs", default=()) or (use.attributes.integer("adj", default=0),), x.rank - 2, 0
@@ -151,7 +151,7 @@ def conv_transpose(e: Emit, use: Use, x: Val, w: Val, bias: Val | None = None) -
 @CAFFE2.op(
     "MaxPool", "MaxPool1D", "MaxPool2D", "MaxPool3D", "AveragePool", "AveragePool1D", "AveragePool2D", "AveragePool3D"
 )
-def pool(e: Emit, use: Use, x: Val) -> Val:
+def pool(e: Emit, use: OpUse, x: Val) -> Val:
     kind = "MaxPool" if use.op.startswith("Max") else "AveragePool"
     if use.attributes.flag("global_pooling", default=False):
         return e.op(f"Global{kind}", x)
@@ -164,7 +164,7 @@ def pool(e: Emit, use: Use, x: Val) -> Val:
 
 
 @CAFFE2.op("SpatialBN")
-def spatial_bn(e: Emit, use: Use, x: Val, scale: Val, bias: Val, mean: Val, variance: Val, *sums: Val) -> Any:
+def spatial_bn(e: Emit, use: OpUse, x: Val, scale: Val, bias: Val, mean: Val, variance: Val, *sums: Val) -> Any:
     """Outputs: y, and in training the new running statistics and the batch's."""
     a = use.attributes
     if a.text("order", default="NCHW") != "NCHW" or sums:
@@ -181,7 +181,7 @@ def spatial_bn(e: Emit, use: Use, x: Val, scale: Val, bias: Val, mean: Val, vari
 
 
 @CAFFE2.op("LayerNorm")
-def layer_norm(e: Emit, use: Use, x: Val, scale: Val | None = None, bias: Val | None = None) -> Any:
+def layer_norm(e: Emit, use: OpUse, x: Val, scale: Val | None = None, bias: Val | None = None) -> Any:
     axis = axis_of(x, use.attributes.integer("axis", default=1))
     epsilon = use.attributes.number("epsilon", default=1e-5)
     shape = x.shape[axis:]
@@ -195,7 +195,7 @@ def layer_norm(e: Emit, use: Use, x: Val, scale: Val | None = None, bias: Val | 
 
 
 @CAFFE2.op("LRN")
-def lrn(e: Emit, use: Use, x: Val) -> Val:
+def lrn(e: Emit, use: OpUse, x: Val) -> Val:
     a = use.attributes
     if use.outputs > 1 or a.text("order", default="NCHW") != "NCHW":
         raise Unmapped
@@ -210,14 +210,14 @@ def lrn(e: Emit, use: Use, x: Val) -> Val:
 
 
 @CAFFE2.op("InstanceNorm")
-def instance_norm(e: Emit, use: Use, x: Val, scale: Val, bias: Val) -> Val:
+def instance_norm(e: Emit, use: OpUse, x: Val, scale: Val, bias: Val) -> Val:
     if use.outputs > 1 or use.attributes.text("order", default="NCHW") != "NCHW":
         raise Unmapped
     return e.op("InstanceNormalization", x, scale, bias, epsilon=use.attributes.number("epsilon", default=1e-5))
 
 
 @CAFFE2.op("Dropout")
-def dropout(e: Emit, use: Use, x: Val) -> Any:
+def dropout(e: Emit, use: OpUse, x: Val) -> Any:
     ratio = e.constant(use.attributes.number("ratio", default=0.5), "float32")
     if use.attributes.flag("is_test", default=False):
         return e.op("Dropout", x, ratio, e.constant(False, "bool"), outputs=(True, use.outputs > 1))
@@ -269,7 +269,7 @@ _BINARY = {
 
 
 @CAFFE2.op(*_UNARY)
-def unary(e: Emit, use: Use, x: Val) -> Val:
+def unary(e: Emit, use: OpUse, x: Val) -> Val:
     """Copies between devices are identities that write: a copy has bytes of its own."""
     if "Copy" in use.op:
         return e.op("remat::Copy", x)
@@ -277,64 +277,64 @@ def unary(e: Emit, use: Use, x: Val) -> Val:
 
 
 @CAFFE2.op(*_BINARY)
-def binary(e: Emit, use: Use, x: Val, y: Val) -> Val:
+def binary(e: Emit, use: OpUse, x: Val, y: Val) -> Val:
     """Ranks meet at the end, or with `broadcast` from `axis` on."""
     return e.op(_BINARY[use.op], x, _met(e, use, x, y))
 
 
 @CAFFE2.op("NE")
-def not_equal(e: Emit, use: Use, x: Val, y: Val) -> Val:
+def not_equal(e: Emit, use: OpUse, x: Val, y: Val) -> Val:
     return e.op("Not", e.op("Equal", x, _met(e, use, x, y)))
 
 
-def _met(e: Emit, use: Use, x: Val, y: Val) -> Val:
+def _met(e: Emit, use: OpUse, x: Val, y: Val) -> Val:
     a = use.attributes
     return aligned(e, x, y, a.integer("axis", default=-1)) if a.flag("broadcast", default=False) else y
 
 
 @CAFFE2.op("Sum", "Max", "Min", "Mean")
-def of_several(e: Emit, use: Use, *terms: Val) -> Val:
+def variadic(e: Emit, use: OpUse, *terms: Val) -> Val:
     return e.op(use.op, *terms)
 
 
 @CAFFE2.op("WeightedSum")
-def weighted_sum(e: Emit, use: Use, *pairs: Val) -> Val:
+def weighted_sum(e: Emit, use: OpUse, *pairs: Val) -> Val:
     return e.op("Sum", *(e.mul(x, w) for x, w in zip(pairs[::2], pairs[1::2], strict=True)))
 
 
 @CAFFE2.op("Pow")
-def power(e: Emit, use: Use, x: Val, exponent: Val | None = None) -> Val:
+def power(e: Emit, use: OpUse, x: Val, exponent: Val | None = None) -> Val:
     return e.op("Pow", x, e.scalar_like(use.attributes.number("exponent"), x) if exponent is None else exponent)
 
 
 @CAFFE2.op("Sqr")
-def square(e: Emit, use: Use, x: Val) -> Val:
+def square(e: Emit, use: OpUse, x: Val) -> Val:
     return squared(e, x)
 
 
 @CAFFE2.op("Scale")
-def scale(e: Emit, use: Use, x: Val) -> Val:
+def scale(e: Emit, use: OpUse, x: Val) -> Val:
     return scaled(e, x, use.attributes.number("scale", default=1.0))
 
 
 @CAFFE2.op("Rsqrt", "Cube")
-def root_or_cube(e: Emit, use: Use, x: Val) -> Val:
+def root_or_cube(e: Emit, use: OpUse, x: Val) -> Val:
     return e.op("Reciprocal", e.op("Sqrt", x)) if use.op == "Rsqrt" else e.mul(squared(e, x), x)
 
 
 @CAFFE2.op("Clip")
-def clip(e: Emit, use: Use, x: Val) -> Val:
+def clip(e: Emit, use: OpUse, x: Val) -> Val:
     low, high = use.attributes.number("min", default=-3.4028234e38), use.attributes.number("max", default=3.4028234e38)
     return e.op("Clip", x, e.scalar_like(low, x), e.scalar_like(high, x))
 
 
 @CAFFE2.op("LeakyRelu", "Elu")
-def leaky(e: Emit, use: Use, x: Val) -> Val:
+def leaky(e: Emit, use: OpUse, x: Val) -> Val:
     return e.op(use.op, x, alpha=use.attributes.number("alpha", default=0.01 if use.op == "LeakyRelu" else 1.0))
 
 
 @CAFFE2.op("Selu")
-def selu(e: Emit, use: Use, x: Val) -> Val:
+def selu(e: Emit, use: OpUse, x: Val) -> Val:
     a = use.attributes
     return e.op(
         "Selu",
@@ -345,49 +345,49 @@ def selu(e: Emit, use: Use, x: Val) -> Val:
 
 
 @CAFFE2.op("PRelu")
-def prelu(e: Emit, use: Use, x: Val, slope: Val) -> Val:
+def prelu(e: Emit, use: OpUse, x: Val, slope: Val) -> Val:
     return e.op("PRelu", x, aligned(e, x, slope, 1))
 
 
 @CAFFE2.op("Swish", "Gelu")
-def swish(e: Emit, use: Use, x: Val) -> Val:
+def swish(e: Emit, use: OpUse, x: Val) -> Val:
     return e.mul(x, e.op("Sigmoid", x)) if use.op == "Swish" else e.op("Gelu", x)
 
 
 @CAFFE2.op("Where")
-def where(e: Emit, use: Use, condition: Val, x: Val, y: Val) -> Val:
+def where(e: Emit, use: OpUse, condition: Val, x: Val, y: Val) -> Val:
     return e.where(aligned(e, x, condition, 0) if condition.rank < x.rank else condition, x, y)
 
 
 @CAFFE2.op("NegateGradient")
-def negate_gradient(e: Emit, use: Use, x: Val) -> Val:
+def negate_gradient(e: Emit, use: OpUse, x: Val) -> Val:
     return e.op("remat::GradientScale", x, scale=-1.0)
 
 
 @CAFFE2.op("StopGradient")
-def stop_gradient(e: Emit, use: Use, x: Val) -> Val:
+def stop_gradient(e: Emit, use: OpUse, x: Val) -> Val:
     return e.op("remat::StopGradient", x)
 
 
 @CAFFE2.op("Cast")
-def cast(e: Emit, use: Use, x: Val) -> Val:
+def cast(e: Emit, use: OpUse, x: Val) -> Val:
     return e.cast(x, dtype_of(use.attributes.integer("to")))
 
 
 @CAFFE2.op("FloatToHalf", "HalfToFloat")
-def half(e: Emit, use: Use, x: Val) -> Val:
+def half(e: Emit, use: OpUse, x: Val) -> Val:
     return e.cast(x, "float16" if use.op == "FloatToHalf" else "float32")
 
 
 @CAFFE2.op("Flatten", "FlattenToVec")
-def flatten(e: Emit, use: Use, x: Val) -> Val:
+def flatten(e: Emit, use: OpUse, x: Val) -> Val:
     if use.op == "FlattenToVec":
         return e.op("Reshape", x, e.ints([math.prod(x.shape)]), allowzero=1)
     return e.op("Flatten", x, axis=use.attributes.integer("axis", default=1))
 
 
 @CAFFE2.op("Reshape")
-def reshape(e: Emit, use: Use, x: Val, shape: Val | None = None) -> tuple[Val, ...]:
+def reshape(e: Emit, use: OpUse, x: Val, shape: Val | None = None) -> tuple[Val, ...]:
     """The value, and the shape it had."""
     codes = use.attributes.integers("shape", default=())
     if shape is not None and not codes:
@@ -403,12 +403,12 @@ def reshape(e: Emit, use: Use, x: Val, shape: Val | None = None) -> tuple[Val, .
 
 
 @CAFFE2.op("ResizeLike")
-def resize_like(e: Emit, use: Use, x: Val, like: Val) -> Val:
+def resize_like(e: Emit, use: OpUse, x: Val, like: Val) -> Val:
     return e.reshape(x, like.shape)
 
 
 @CAFFE2.op("ExpandDims", "Squeeze")
-def with_ones(e: Emit, use: Use, x: Val) -> Val:
+def with_ones(e: Emit, use: OpUse, x: Val) -> Val:
     dims = sorted(use.attributes.integers("dims"))
     if use.op == "Squeeze":
         return e.reshape(x, [n for i, n in enumerate(x.shape) if i not in dims])
@@ -421,19 +421,19 @@ def with_ones(e: Emit, use: Use, x: Val) -> Val:
 
 
 @CAFFE2.op("Transpose")
-def transpose(e: Emit, use: Use, x: Val) -> Val:
+def transpose(e: Emit, use: OpUse, x: Val) -> Val:
     axes = use.attributes.integers("axes", default=()) or tuple(range(x.rank))[::-1]
     return e.op("Transpose", x, perm=[axis_of(x, a) for a in axes])
 
 
 @CAFFE2.op("NCHW2NHWC", "NHWC2NCHW")
-def layout(e: Emit, use: Use, x: Val) -> Val:
+def layout(e: Emit, use: OpUse, x: Val) -> Val:
     behind = list(range(2, x.rank)) if use.op == "NCHW2NHWC" else list(range(1, x.rank - 1))
     return e.op("Transpose", x, perm=[0, *behind, 1] if use.op == "NCHW2NHWC" else [0, x.rank - 1, *behind])
 
 
 @CAFFE2.op("Concat")
-def concat(e: Emit, use: Use, *parts: Val) -> tuple[Val, ...]:
+def concat(e: Emit, use: OpUse, *parts: Val) -> tuple[Val, ...]:
     """The value, and the length of each part along the axis."""
     a = use.attributes
     adds = a.flag("add_axis", default=False)
@@ -453,13 +453,13 @@ def concat(e: Emit, use: Use, *parts: Val) -> tuple[Val, ...]:
 
 
 @CAFFE2.op("DepthConcat")
-def depth_concat(e: Emit, use: Use, *parts: Val) -> tuple[Val, ...]:
+def depth_concat(e: Emit, use: OpUse, *parts: Val) -> tuple[Val, ...]:
     joined = e.op("Concat", *parts, axis=1)
     return joined, e.op("Identity", e.constant([x.shape[1] for x in parts], "int32"))
 
 
 @CAFFE2.op("Split", "DepthSplit")
-def cut(e: Emit, use: Use, x: Val, lengths: Val | None = None) -> tuple[Val, ...]:
+def split_op(e: Emit, use: OpUse, x: Val, lengths: Val | None = None) -> tuple[Val, ...]:
     a = use.attributes
     axis = axis_of(x, a.integer("axis", default=1 if a.text("order", default="NCHW") == "NCHW" else x.rank - 1))
     sizes = a.integers("split", default=())
@@ -472,7 +472,7 @@ def cut(e: Emit, use: Use, x: Val, lengths: Val | None = None) -> tuple[Val, ...
 
 
 @CAFFE2.op("Slice")
-def slice_(e: Emit, use: Use, x: Val, starts: Val | None = None, ends: Val | None = None) -> Val:
+def slice_(e: Emit, use: OpUse, x: Val, starts: Val | None = None, ends: Val | None = None) -> Val:
     """Ends of -1 reach to the end, -2 leave one out, and so on."""
     a = use.attributes
     if starts is not None and ends is not None:
@@ -487,7 +487,7 @@ def slice_(e: Emit, use: Use, x: Val, starts: Val | None = None, ends: Val | Non
 
 
 @CAFFE2.op("Tile")
-def tile(e: Emit, use: Use, x: Val) -> Val:
+def tile(e: Emit, use: OpUse, x: Val) -> Val:
     axis, times = axis_of(x, use.attributes.integer("axis", default=0)), use.attributes.integer("tiles", default=1)
     repeats = [times if i == axis else 1 for i in range(x.rank)]
     checked_shape([n * k for n, k in zip(x.shape, repeats, strict=True)])
@@ -495,29 +495,29 @@ def tile(e: Emit, use: Use, x: Val) -> Val:
 
 
 @CAFFE2.op("Gather")
-def gather(e: Emit, use: Use, x: Val, indices: Val) -> Val:
+def gather(e: Emit, use: OpUse, x: Val, indices: Val) -> Val:
     return e.op("Gather", x, integral(e, indices), axis=use.attributes.integer("axis", default=0))
 
 
 @CAFFE2.op("BatchGather")
-def batch_gather(e: Emit, use: Use, x: Val, indices: Val) -> Val:
+def batch_gather(e: Emit, use: OpUse, x: Val, indices: Val) -> Val:
     return e.op("Gather", x, integral(e, indices), axis=1)
 
 
 @CAFFE2.op("OneHot")
-def one_hot(e: Emit, use: Use, indices: Val, size: Val) -> Val:
+def one_hot(e: Emit, use: OpUse, indices: Val, size: Val) -> Val:
     if e.known(size) is None:
         raise Unmapped
     return e.op("OneHot", indices, e.reshape(size, (1,)), e.constant([0, 1], "uint8"))
 
 
 @CAFFE2.op("Shape", "Size")
-def shape(e: Emit, use: Use, x: Val) -> Val:
+def shape(e: Emit, use: OpUse, x: Val) -> Val:
     return e.op(use.op, x)
 
 
 @CAFFE2.op("PadImage")
-def pad_image(e: Emit, use: Use, x: Val) -> Val:
+def pad_image(e: Emit, use: OpUse, x: Val) -> Val:
     window, mode = _window(use, x), use.attributes.text("mode", default="constant")
     pads = window["pads"]
     pads = [0, 0, *pads[: x.rank - 2], 0, 0, *pads[x.rank - 2 :]]
@@ -526,7 +526,7 @@ def pad_image(e: Emit, use: Use, x: Val) -> Val:
 
 
 @CAFFE2.op("ResizeNearest", "UpsampleNearest")
-def resize_nearest(e: Emit, use: Use, x: Val) -> Val:
+def resize_nearest(e: Emit, use: OpUse, x: Val) -> Val:
     a = use.attributes
     both = a.number("scale", default=1.0)
     scales = np.array([1, 1, a.number("height_scale", default=both), a.number("width_scale", default=both)], np.float32)
@@ -560,20 +560,20 @@ _ENDS = {
 
 
 @CAFFE2.op(*_REDUCTIONS)
-def reduction(e: Emit, use: Use, x: Val) -> Val:
+def reduction(e: Emit, use: OpUse, x: Val) -> Val:
     axes = use.attributes.integers("axes", default=()) or range(x.rank)
     return reduced(e, _REDUCTIONS[use.op], x, list(axes), use.attributes.flag("keepdims", default=True))
 
 
 @CAFFE2.op(*_ENDS)
-def reduction_of_ends(e: Emit, use: Use, x: Val) -> Val:
+def reduce_ends(e: Emit, use: OpUse, x: Val) -> Val:
     many = use.attributes.integer("num_reduce_dim", default=1)
     axes = range(many) if "Front" in use.op else range(x.rank - many, x.rank)
     return reduced(e, _ENDS[use.op], x, list(axes), False)
 
 
 @CAFFE2.op("SumElements", "AveragedLoss", "SumSqrElements")
-def over_everything(e: Emit, use: Use, x: Val) -> Val:
+def reduce_all(e: Emit, use: OpUse, x: Val) -> Val:
     """One element without dimensions."""
     mean = use.op == "AveragedLoss" or use.attributes.flag("average", default=False)
     if use.op == "SumSqrElements":
@@ -582,13 +582,13 @@ def over_everything(e: Emit, use: Use, x: Val) -> Val:
 
 
 @CAFFE2.op("ArgMax", "ArgMin")
-def arg_extreme(e: Emit, use: Use, x: Val) -> Val:
+def arg_extreme(e: Emit, use: OpUse, x: Val) -> Val:
     keepdims = int(use.attributes.flag("keepdims", default=True))
     return e.op(use.op, x, axis=axis_of(x, use.attributes.integer("axis", default=-1)), keepdims=keepdims)
 
 
 @CAFFE2.op("Softmax", "LogSoftmax")
-def softmax(e: Emit, use: Use, x: Val) -> Val:
+def softmax(e: Emit, use: OpUse, x: Val) -> Val:
     """Over all dimensions from `axis` on as one."""
     axis = axis_of(x, use.attributes.integer("axis", default=1)) if x.rank > 1 else 0
     if axis == x.rank - 1:
@@ -598,7 +598,7 @@ def softmax(e: Emit, use: Use, x: Val) -> Val:
 
 
 @CAFFE2.op("SoftmaxWithLoss")
-def softmax_with_loss(e: Emit, use: Use, x: Val, labels: Val, weights: Val | None = None) -> tuple[Val, ...]:
+def softmax_with_loss(e: Emit, use: OpUse, x: Val, labels: Val, weights: Val | None = None) -> tuple[Val, ...]:
     """Probabilities and their mean cross-entropy."""
     a = use.attributes
     if weights is not None or a.flag("label_prob", default=False) or a.text("order", default="NCHW") != "NCHW":
@@ -611,18 +611,18 @@ def softmax_with_loss(e: Emit, use: Use, x: Val, labels: Val, weights: Val | Non
 
 
 @CAFFE2.op("LabelCrossEntropy")
-def label_cross_entropy(e: Emit, use: Use, prob: Val, labels: Val) -> Val:
+def label_cross_entropy(e: Emit, use: OpUse, prob: Val, labels: Val) -> Val:
     """Per row -log of the probability of its label."""
     return e.reshape(picked_log(e, prob, labels), (prob.shape[0],))
 
 
 @CAFFE2.op("CrossEntropy")
-def cross_entropy(e: Emit, use: Use, prob: Val, wanted: Val) -> Val:
+def cross_entropy(e: Emit, use: OpUse, prob: Val, wanted: Val) -> Val:
     return e.neg(reduced(e, "ReduceSum", e.mul(wanted, e.op("Log", prob)), [1], False))
 
 
 @CAFFE2.op("SigmoidCrossEntropyWithLogits")
-def sigmoid_cross_entropy(e: Emit, use: Use, x: Val, target: Val) -> Val:
+def sigmoid_cross_entropy(e: Emit, use: OpUse, x: Val, target: Val) -> Val:
     """Per row the mean of softplus(x) - x · target."""
     if "log_D_trick" in use.attributes or "unjoined_lr_loss" in use.attributes:
         raise Unmapped
@@ -631,18 +631,18 @@ def sigmoid_cross_entropy(e: Emit, use: Use, x: Val, target: Val) -> Val:
 
 
 @CAFFE2.op("SquaredL2Distance")
-def squared_l2_distance(e: Emit, use: Use, x: Val, y: Val) -> Val:
+def squared_l2_distance(e: Emit, use: OpUse, x: Val, y: Val) -> Val:
     """Per row half the squared distance."""
     return scaled(e, reduced(e, "ReduceSum", squared(e, e.sub(x, y)), range(1, x.rank), False), 0.5)
 
 
 @CAFFE2.op("L1Distance")
-def l1_distance(e: Emit, use: Use, x: Val, y: Val) -> Val:
+def l1_distance(e: Emit, use: OpUse, x: Val, y: Val) -> Val:
     return reduced(e, "ReduceSum", e.op("Abs", e.sub(x, y)), range(1, x.rank), False)
 
 
 @CAFFE2.op("LSTMUnit")
-def lstm_unit(e: Emit, use: Use, hidden: Val, cell: Val, gates: Val, *rest: Val) -> tuple[Val, ...]:
+def lstm_unit(e: Emit, use: OpUse, hidden: Val, cell: Val, gates: Val, *rest: Val) -> tuple[Val, ...]:
     """One step from gates [1, batch, 4 · size], before their activations: input, forget, output and candidate."""
     a = use.attributes
     return e.op(
@@ -658,12 +658,12 @@ def lstm_unit(e: Emit, use: Use, hidden: Val, cell: Val, gates: Val, *rest: Val)
 
 
 @CAFFE2.op("GRUUnit")
-def gru_unit(e: Emit, use: Use, hidden: Val, gates: Val, *rest: Val) -> Val:
+def gru_unit(e: Emit, use: OpUse, hidden: Val, gates: Val, *rest: Val) -> Val:
     drop = int(use.attributes.flag("drop_states", default=False))
     return e.op("remat::GRUUnit", hidden, gates, *_time(e, use, hidden, rest), drop_states=drop)
 
 
-def _time(e: Emit, use: Use, hidden: Val, rest: tuple[Val, ...]) -> list[Val]:
+def _time(e: Emit, use: OpUse, hidden: Val, rest: tuple[Val, ...]) -> list[Val]:
     """Lengths of the sequences and the time, where a sequence may end early."""
     if len(rest) not in (1, 2):
         raise ValueError(f"{len(rest)} inputs behind the gates; lengths and the time, or the time alone")
@@ -673,14 +673,14 @@ def _time(e: Emit, use: Use, hidden: Val, rest: tuple[Val, ...]) -> list[Val]:
 
 
 @CAFFE2.op("CreateScope", "HasScope")
-def scope(e: Emit, use: Use, *inputs: Val) -> Any:
+def scope(e: Emit, use: OpUse, *inputs: Val) -> Any:
     """A handle to scopes, which has no bytes; whether it holds any."""
     type = TensorType("int32", (0,)) if use.op == "CreateScope" else TensorType("bool", (1,))
     return opaque(e, f"caffe2::{use.op}", inputs, [type], recompute="never")
 
 
 @CAFFE2.op("ConstantFill", "Const")
-def constant_fill(e: Emit, use: Use, like: Val | None = None) -> Val:
+def constant_fill(e: Emit, use: OpUse, like: Val | None = None) -> Val:
     """A shape of its own, of an input, or the content of an input."""
     a = use.attributes
     dtype = dtype_of(a.integer("dtype", default=1))
@@ -698,7 +698,7 @@ def constant_fill(e: Emit, use: Use, like: Val | None = None) -> Val:
 @CAFFE2.op(
     "GivenTensorFill", "GivenTensorIntFill", "GivenTensorInt64Fill", "GivenTensorBoolFill", "GivenTensorDoubleFill"
 )
-def given_tensor_fill(e: Emit, use: Use) -> Val:
+def given_tensor_fill(e: Emit, use: OpUse) -> Val:
     dtype = GIVEN_DTYPES[use.op]
     shape = checked_shape(use.attributes.integers("shape"))
     numbers = use.attributes.raw(("values",))
@@ -718,7 +718,7 @@ GIVEN_DTYPES = {
 
 
 @CAFFE2.op("UniformFill", "XavierFill", "MSRAFill", "GaussianFill")
-def random_fill(e: Emit, use: Use) -> Val:
+def random_fill(e: Emit, use: OpUse) -> Val:
     a = use.attributes
     shape = list(checked_shape(a.integers("shape")))
     fan_in = math.prod(shape[1:]) or 1
@@ -733,7 +733,7 @@ def random_fill(e: Emit, use: Use) -> Val:
     )
 
 
-def fill_type(op: str, use: Use) -> TensorType | None:
+def fill_type(op: str, use: OpUse) -> TensorType | None:
     """What a fill of an init net makes, from its arguments alone; None for an op that is no fill."""
     a = use.attributes
     if op in GIVEN_DTYPES:

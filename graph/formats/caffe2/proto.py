@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from graph.formats.shared.protobuf import LENGTH, VARINT, fields_of, is_text, messages, parsed, parsed_text
+from graph.formats.shared.protobuf import LENGTH, VARINT, fields_of, is_text, messages, parse_message, parse_text
 
 _TABLE = {
     "TensorProto": "dims 1 * int64, data_type 2 int32, byte_data 5 bytes, name 7 string, raw_data 13 bytes",
@@ -65,8 +65,8 @@ def net_of(data: bytes) -> Any:
     """The NetDef in the bytes, in whichever form. Raises BadGraph."""
     kind = caffe2()["NetDef"]
     if is_text(data, _WORDS):
-        return parsed_text(kind, data.replace(b"cuda_gpu_id:", b"device_id:"), "NetDef")
-    return parsed(kind, data, "NetDef")
+        return parse_text(kind, data.replace(b"cuda_gpu_id:", b"device_id:"), "NetDef")
+    return parse_message(kind, data, "NetDef")
 
 
 def value_of(argument: Any) -> Any:

@@ -17,12 +17,12 @@ from graph.formats.caffe2.ops import CAFFE2, GIVEN_DTYPES, fill_type
 from graph.formats.caffe2.proto import net_of, value_of
 from graph.formats.shared.attributes import integer_list
 from graph.formats.shared.op_helpers import checked_shape
-from graph.formats.shared.op_table import Unmapped, Use
+from graph.formats.shared.op_table import OpUse, Unmapped
 from graph.formats.shared.program import Program, declared_type
-from graph.formats.shared.protobuf import plain_of
+from graph.formats.shared.protobuf import message_to_dict
 from graph.formats.shared.rows import Origin
 from graph.ir import DTYPE_BITS, Graph, TensorType
-from graph.limits import Limits, Shapes
+from graph.limits import Limits, ShapeOverrides
 from graph.ops.registry.onnx_fallback import numpy_dtype
 
 #: Inputs of ops that are counted, not measured.
@@ -69,10 +69,10 @@ _UPDATES = frozenset(
 )
 #: Arguments of a net that a writer of ours adds: what a net has no field for.
 NOTES = ("shape/", "dtype/", "role/")
-CONTROL = frozenset({"If", "AsyncIf", "While", "Do", "RecurrentNetwork"})
+CONTROL_FLOW_OPS = frozenset({"If", "AsyncIf", "While", "Do", "RecurrentNetwork"})
 
 
-def load(data: bytes, limits: Limits, shapes: Shapes) -> Graph:
+def load(data: bytes, limits: Limits, shapes: ShapeOverrides) -> Graph:
     """The graph of a net in either form. Raises BadGraph with up to ten findings."""
     net = net_of(data)
     if len(net.op) > limits.nodes:
@@ -84,7 +84,7 @@ def load(data: bytes, limits: Limits, shapes: Shapes) -> Graph:
             "send a smaller model, or raise the limit",
         )
     findings = Findings()
-    reader = Net(Program(CAFFE2, limits, findings))
+    reader = NetReader(Program(CAFFE2, limits, findings))
     reader.externals(net, shapes)
     reader.ops(net.op[reader.filled :])
     note = {
@@ -97,17 +97,17 @@ def load(data: bytes, limits: Limits, shapes: Shapes) -> Graph:
     note = {key: value for key, value in note.items() if value}
     own = [argument for argument in net.arg if not argument.name.startswith(NOTES)]
     note |= {"arguments": arguments_json(own)} if own else {}
-    note |= {"device_option": plain_of(net.device_option)} if net.HasField("device_option") else {}
-    note |= {"fills": [plain_of(op) for op in net.op[: reader.filled]]} if reader.filled else {}
+    note |= {"device_option": message_to_dict(net.device_option)} if net.HasField("device_option") else {}
+    note |= {"fills": [message_to_dict(op) for op in net.op[: reader.filled]]} if reader.filled else {}
     outputs = [name for name in net.external_output if name in reader.program.types] or reader.last_written()
     return reader.program.graph(net.name, outputs, {"caffe2": note})
 
 
 def arguments_json(arguments: Sequence[Any]) -> list[dict[str, Any]]:
-    return [plain_of(argument) for argument in arguments]
+    return [message_to_dict(argument) for argument in arguments]
 
 
-class Net:
+class NetReader:
     """Walks the ops of one net, or of a nested one, into a program."""
 
     def __init__(self, program: Program):
@@ -119,11 +119,11 @@ class Net:
         self.said: dict[str, Any] = {}  # arguments of the net
         self.place: dict[str, list[tuple[str, int]]] = {}
 
-    def nested(self, program: Program) -> Net:
+    def nested(self, program: Program) -> NetReader:
         """A reader of a net inside an op of this one."""
-        return Net(program)
+        return NetReader(program)
 
-    def externals(self, net: Any, shapes: Shapes) -> None:
+    def externals(self, net: Any, shapes: ShapeOverrides) -> None:
         """Give the program the values that are there before it runs. Raises BadGraph."""
         fills = self._fills(net)
         self._places(net.op[self.filled :], 0)
@@ -134,7 +134,7 @@ class Net:
         for op in net.op[self.filled :]:
             names.update(dict.fromkeys(name for name in op.input if name and name not in written))
             written.update(op.output)
-        self.program.check_asked(shapes, sorted(names))
+        self.program.check_input_shapes(shapes, sorted(names))
         for name in names:
             self._external(name, fills.get(name), shapes)
 
@@ -158,7 +158,7 @@ class Net:
                 break
             attributes = {argument.name: value_of(argument) for argument in op.arg}
             try:
-                type = fill_type(op.type, Use(op.type, attributes))
+                type = fill_type(op.type, OpUse(op.type, attributes))
             except Unmapped:
                 type = None
             except (ValueError, TypeError) as error:
@@ -175,7 +175,9 @@ class Net:
             self.filled += 1
         return fills
 
-    def _external(self, name: str, fill: tuple[TensorType, np.ndarray | None, Any] | None, shapes: Shapes) -> None:
+    def _external(
+        self, name: str, fill: tuple[TensorType, np.ndarray | None, Any] | None, shapes: ShapeOverrides
+    ) -> None:
         uses = self.place.get(name, [])
         role = "input"
         if any(place in _WEIGHTS.get(type, ()) for type, place in uses):
@@ -220,12 +222,12 @@ class Net:
             "is_gradient_op": op.is_gradient_op,
             "domain": op.domain,
             "debug_info": op.debug_info,
-            "device_option": plain_of(op.device_option) if op.HasField("device_option") else None,
+            "device_option": message_to_dict(op.device_option) if op.HasField("device_option") else None,
         }
         origin.attributes |= {key: value for key, value in more.items() if value}
         name = op.name or (outputs[0] if outputs and outputs[0] else op.type)
-        if op.type in CONTROL:
-            rows = control_flow.rows(self, op, attributes, inputs, outputs, origin)
+        if op.type in CONTROL_FLOW_OPS:
+            rows = control_flow.control_flow_rows(self, op, attributes, inputs, outputs, origin)
         else:
             rows = self.program.op(
                 op.type,

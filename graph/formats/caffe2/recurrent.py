@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from graph.errors import BadGraph, quoted
-from graph.formats.caffe2.nested_nets import Inside, missing_net, nested_net, visible
+from graph.formats.caffe2.nested_nets import NestedNet, captures_of, missing_net_error, nested_net
 from graph.formats.document.schema import NodeRow
 from graph.formats.shared.attributes import Attributes
 from graph.formats.shared.program import Program
@@ -24,11 +24,11 @@ from graph.ir import TensorType
 from graph.recurrent.net import Alias, Link, RecurrentNet, StepOp
 
 if TYPE_CHECKING:
-    from graph.formats.caffe2.reader import Net
+    from graph.formats.caffe2.reader import NetReader
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class RecurrentNetworkState:
     """A value handed from step to step. `all` and `last` are names outside, "" where nobody asks for them."""
 
     initial: str
@@ -39,22 +39,24 @@ class State:
 
 
 @dataclass(frozen=True, slots=True)
-class Recurrence:
+class RecurrentNetworkArgs:
     """The lists of the op, sorted by what they mean."""
 
     sequences: Mapping[str, str]  # inner name -> outer
-    states: Sequence[State]
+    states: Sequence[RecurrentNetworkState]
     timestep: str
     recompute: frozenset[str]
 
 
-def add(net: Net, name: str, attributes: Mapping[str, Any], inputs: list[str], outputs: list[str]) -> None:
+def add_recurrent_network(
+    net: NetReader, name: str, attributes: Mapping[str, Any], inputs: list[str], outputs: list[str]
+) -> None:
     """Add the op to the net's program. Raises ValueError."""
     step = nested_net(attributes, "step_net")
     if step is None:
-        raise missing_net(name, "RecurrentNetwork", "step_net")
-    net_of(name, step, attributes, inputs).checked()
-    parts = recurrence_of(name, attributes, inputs, outputs)
+        raise missing_net_error(name, "RecurrentNetwork", "step_net")
+    to_recurrent_net(name, step, attributes, inputs).checked()
+    parts = parse_recurrent_args(name, attributes, inputs, outputs)
     program = net.program
     first = program.types.get(next(iter(parts.sequences.values())))
     bound: dict[str, TensorType | None] = {v: program.types.get(v) for v in inputs}
@@ -66,14 +68,14 @@ def add(net: Net, name: str, attributes: Mapping[str, Any], inputs: list[str], o
         value, bound[state.entering] = _begun(program, state.initial, first, f"{name}/{state.entering}")
         begun.append(value)
     bound[parts.timestep] = TensorType("int32", (1,))
-    inside = Inside(net, step, bound)
+    inside = NestedNet(net, step, bound)
     counts = parts.timestep in inside.first_reads
     for row in inside.program.nodes:
         if parts.recompute.intersection(row.outputs):
             row.recompute = "prefer"
     formal, results = _ends(inside, name, parts, counts)
     formal_names = {*parts.sequences, *(state.entering for state in parts.states), parts.timestep}
-    captures = visible(net, name, inside, sorted(formal_names))
+    captures = captures_of(net, name, inside, sorted(formal_names))
     if counts:
         begun.append(program.constant(f"{name}/zero", np.zeros(1, np.int32)))
     trips = None if first is None or not first.shape else first.shape[0]
@@ -92,7 +94,7 @@ def add(net: Net, name: str, attributes: Mapping[str, Any], inputs: list[str], o
     program.add(row, types)
 
 
-def net_of(name: str, step: Any, attributes: Mapping[str, Any], inputs: Sequence[str]) -> RecurrentNet:
+def to_recurrent_net(name: str, step: Any, attributes: Mapping[str, Any], inputs: Sequence[str]) -> RecurrentNet:
     """The net as `graph.recurrent` has it, to be checked by its rules."""
     a = Attributes(attributes)
     ops = tuple(StepOp(op.type, tuple(op.input), tuple(op.output)) for op in step.op)
@@ -106,9 +108,9 @@ def net_of(name: str, step: Any, attributes: Mapping[str, Any], inputs: Sequence
     return RecurrentNet(name, ops, sequences, buffers, links, aliases, timestep, recompute)
 
 
-def recurrence_of(
+def parse_recurrent_args(
     name: str, attributes: Mapping[str, Any], inputs: Sequence[str], outputs: Sequence[str]
-) -> Recurrence:
+) -> RecurrentNetworkArgs:
     """The op's lists by meaning. Raises BadGraph for links that no Scan of one step has, ValueError for other lists."""
     a = Attributes(attributes)
     links = _table(attributes, "link_internal", "link_external", "link_offset")
@@ -128,10 +130,10 @@ def recurrence_of(
         final = [dst for dst, offset in shown if offset == -1]
         if len(every) > 1 or len(final) > 1 or len(every) + len(final) < len(shown):
             raise _unread(name, f"state {quoted(buffer)} shown twice, or at other offsets than 1 and -1")
-        states.append(State(start, entering[0], leaving[0], "".join(every), "".join(final)))
+        states.append(RecurrentNetworkState(start, entering[0], leaving[0], "".join(every), "".join(final)))
     sequences = {inner: outer for inner, outer, _ in links if outer not in buffers}
     recompute = frozenset(_words(attributes, "recompute_blobs_on_backward"))
-    return Recurrence(sequences, states, a.text("timestep", default="timestep"), recompute)
+    return RecurrentNetworkArgs(sequences, states, a.text("timestep", default="timestep"), recompute)
 
 
 def _unread(name: str, found: str) -> BadGraph:
@@ -144,7 +146,7 @@ def _unread(name: str, found: str) -> BadGraph:
     )
 
 
-def _ends(inside: Inside, name: str, parts: Recurrence, counts: bool) -> tuple[list[str], list[str]]:
+def _ends(inside: NestedNet, name: str, parts: RecurrentNetworkArgs, counts: bool) -> tuple[list[str], list[str]]:
     """(formal inputs, results) of the body. Elements and rows have no leading dimension, what is inside has."""
     program, before = inside.program, []
     elements = []

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from graph.formats.shared.op_writer import Look, Spelling
+from graph.formats.shared.op_writer import NodeView, OpConverter
 
-Said = tuple[str, dict[str, Any], list[int]]
+Caffe2Op = tuple[str, dict[str, Any], list[int]]
 
 
 def argument(name: str, value: Any) -> dict[str, Any]:
@@ -19,18 +19,18 @@ def argument(name: str, value: Any) -> dict[str, Any]:
     return {"name": name, "f": value}
 
 
-def _said(op: str, inputs: list[int], **arguments: Any) -> Said:
+def _said(op: str, inputs: list[int], **arguments: Any) -> Caffe2Op:
     return op, {"arg": [argument(k, v) for k, v in arguments.items()]} if arguments else {}, inputs
 
 
-def _plain(op: str) -> Spelling:
-    def spelling(look: Look) -> Said | None:
+def _plain(op: str) -> OpConverter:
+    def spelling(look: NodeView) -> Caffe2Op | None:
         return _said(op, list(range(len(look.node.inputs)))) if not look.node.attributes else None
 
     return spelling
 
 
-def _gemm(look: Look) -> Said | None:
+def _gemm(look: NodeView) -> Caffe2Op | None:
     plain = look.attribute("alpha", 1.0) == look.attribute("beta", 1.0) == 1.0 and not look.attribute("transA", 0)
     bias, w = look.type(2), look.type(1)
     if not plain or bias is None or w is None:
@@ -41,12 +41,12 @@ def _gemm(look: Look) -> Said | None:
     )
 
 
-def _matmul(look: Look) -> Said | None:
+def _matmul(look: NodeView) -> Caffe2Op | None:
     x, y = look.type(0), look.type(1)
     return _said("MatMul", [0, 1]) if x is not None and y is not None and len(x.shape) == len(y.shape) == 2 else None
 
 
-def _window(look: Look) -> dict[str, Any] | None:
+def _window(look: NodeView) -> dict[str, Any] | None:
     x = look.type(0)
     if x is None or look.attribute("auto_pad", "NOTSET") not in ("NOTSET", b"NOTSET"):
         return None
@@ -58,15 +58,15 @@ def _window(look: Look) -> dict[str, Any] | None:
     }
 
 
-def _conv(look: Look) -> Said | None:
+def _conv(look: NodeView) -> Caffe2Op | None:
     window, w = _window(look), look.type(1)
     if window is None or w is None:
         return None
     return _said("Conv", [0, 1, 2], kernels=list(w.shape[2:]), group=look.attribute("group", 1), **window)
 
 
-def _pool(op: str) -> Spelling:
-    def spelling(look: Look) -> Said | None:
+def _pool(op: str) -> OpConverter:
+    def spelling(look: NodeView) -> Caffe2Op | None:
         window = _window(look)
         if window is None or look.attribute("ceil_mode", 0) or len(look.node.outputs) > 1:
             return None
@@ -76,8 +76,8 @@ def _pool(op: str) -> Spelling:
     return spelling
 
 
-def _softmax(op: str) -> Spelling:
-    def spelling(look: Look) -> Said | None:
+def _softmax(op: str) -> OpConverter:
+    def spelling(look: NodeView) -> Caffe2Op | None:
         x = look.type(0)
         axis = look.attribute("axis", -1)
         return _said(op, [0], axis=axis % len(x.shape)) if x is not None and axis in (-1, len(x.shape) - 1) else None
@@ -85,29 +85,29 @@ def _softmax(op: str) -> Spelling:
     return spelling
 
 
-def _reshape(look: Look) -> Said | None:
+def _reshape(look: NodeView) -> Caffe2Op | None:
     made = look.made
     return None if made is None or 0 in made.shape else _said("Reshape", [0], shape=list(made.shape))
 
 
-def _transpose(look: Look) -> Said | None:
+def _transpose(look: NodeView) -> Caffe2Op | None:
     x = look.type(0)
     return None if x is None else _said("Transpose", [0], axes=list(look.attribute("perm", range(len(x.shape))[::-1])))
 
 
-def _concat(look: Look) -> Said | None:
+def _concat(look: NodeView) -> Caffe2Op | None:
     return _said("Concat", list(range(len(look.node.inputs))), axis=look.attribute("axis"))
 
 
-def _split(look: Look) -> Said | None:
+def _split(look: NodeView) -> Caffe2Op | None:
     sizes = look.content(1)
     if sizes is None:
         return None
     return _said("Split", [0], axis=look.attribute("axis", 0), split=[int(n) for n in sizes.reshape(-1)])
 
 
-def _reduction(op: str) -> Spelling:
-    def spelling(look: Look) -> Said | None:
+def _reduction(op: str) -> OpConverter:
+    def spelling(look: NodeView) -> Caffe2Op | None:
         x, axes = look.type(0), look.content(1)
         if x is None or (axes is None and len(look.node.inputs) > 1):
             return None
@@ -117,7 +117,7 @@ def _reduction(op: str) -> Spelling:
     return spelling
 
 
-SPELLINGS: Mapping[str, Spelling] = {
+OP_CONVERTERS: Mapping[str, OpConverter] = {
     "Gemm": _gemm,
     "MatMul": _matmul,
     "Conv": _conv,

@@ -11,10 +11,10 @@ from typing import Any
 
 from graph.errors import BadGraph, Findings, quoted
 from graph.formats.caffe2.proto import caffe2
-from graph.formats.caffe2.write_ops import SPELLINGS
-from graph.formats.shared.groups import Group, groups_of, note_of
-from graph.formats.shared.op_writer import spelled
-from graph.formats.shared.protobuf import as_text, fill
+from graph.formats.caffe2.write_ops import OP_CONVERTERS
+from graph.formats.shared.groups import OpGroup, note_of, op_groups
+from graph.formats.shared.op_writer import with_framework_ops
+from graph.formats.shared.protobuf import fill_message, message_to_text
 from graph.formats.shared.rows import Origin
 from graph.ir import Graph, Node, Role, TensorType, Value
 
@@ -26,8 +26,8 @@ def dump(graph: Graph, form: str = "binary") -> bytes:
     """The net. Raises BadGraph naming what Caffe2 has no words for."""
     if form not in FORMS:
         raise ValueError(f"form {form!r}; use one of {', '.join(FORMS)}")
-    graph = spelled(graph, "caffe2", SPELLINGS)
-    groups = groups_of(graph, "caffe2")
+    graph = with_framework_ops(graph, "caffe2", OP_CONVERTERS)
+    groups = op_groups(graph, "caffe2")
     _check_repeats(graph, groups)
     note = note_of(graph, "caffe2")
     net = caffe2()["NetDef"](name=note.get("name") or graph.name)
@@ -35,11 +35,11 @@ def dump(graph: Graph, form: str = "binary") -> bytes:
         if field in note:
             setattr(net, field, note[field])
     if "device_option" in note:
-        fill(net.device_option, note["device_option"], "caffe2")
+        fill_message(net.device_option, note["device_option"], "caffe2")
     for argument in note.get("arguments", ()):
-        fill(net.arg.add(), argument, "caffe2")
+        fill_message(net.arg.add(), argument, "caffe2")
     for made in note.get("fills", ()):
-        fill(net.op.add(), made, "caffe2")
+        fill_message(net.op.add(), made, "caffe2")
     lists = _recomputed(graph)
     for group in groups:
         _operator(net.op.add(), group, lists.get(group.origin.id) or _preferred(graph, group))
@@ -50,15 +50,15 @@ def dump(graph: Graph, form: str = "binary") -> bytes:
     net.external_output.extend(outputs)
     for value in given:
         _note(net, value, value.name in filled)
-    return as_text(net) if form == "text" else net.SerializeToString(deterministic=True)
+    return message_to_text(net) if form == "text" else net.SerializeToString(deterministic=True)
 
 
-def _is_read(value: Value, groups: list[Group], graph: Graph) -> bool:
+def _is_read(value: Value, groups: list[OpGroup], graph: Graph) -> bool:
     """Whether an op of the net reads a given value; constants a reader made for itself are not there."""
     return value.role is not Role.CONSTANT or any(value.name in group.origin.inputs for group in groups)
 
 
-def _check_repeats(graph: Graph, groups: list[Group]) -> None:
+def _check_repeats(graph: Graph, groups: list[OpGroup]) -> None:
     findings = Findings()
     for group in groups:
         node = graph.nodes[group.nodes[-1]]
@@ -104,7 +104,7 @@ def _outputs_of(nodes: list[Node]) -> list[str]:
     return blobs
 
 
-def _preferred(graph: Graph, group: Group) -> list[str] | None:
+def _preferred(graph: Graph, group: OpGroup) -> list[str] | None:
     """Blobs of a recurrent op's step that its ops say to compute again; None where it is no such op."""
     if group.origin.op != "RecurrentNetwork":
         return None
@@ -112,14 +112,14 @@ def _preferred(graph: Graph, group: Group) -> list[str] | None:
     return _outputs_of([node for node in nodes if node.recompute == "prefer"])
 
 
-def _operator(operator: Any, group: Group, recomputed: list[str] | None) -> None:
+def _operator(operator: Any, group: OpGroup, recomputed: list[str] | None) -> None:
     origin: Origin = group.origin
     operator.type, operator.input[:], operator.output[:] = origin.op, origin.inputs, origin.outputs
     if origin.name:
         operator.name = origin.name
     rest = dict(origin.attributes)
     arguments = [a for a in rest.pop("arg", ()) if recomputed is None or a.get("name") != RECOMPUTE]
-    fill(operator, {**rest, "arg": arguments}, "caffe2")
+    fill_message(operator, {**rest, "arg": arguments}, "caffe2")
     if recomputed:
         operator.arg.add(name=RECOMPUTE).strings.extend(word.encode() for word in recomputed)
 

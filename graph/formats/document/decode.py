@@ -78,12 +78,12 @@ def _explain(
         findings.add(
             "unknown_format",
             "format",
-            "nothing" if "format" not in plain else faults.shown(named),
+            "nothing" if "format" not in plain else faults.describe_data(named),
             f"{ROWS!r} or {COLUMNS!r}",
             f'say "format": "{ROWS}"',
         )
     else:
-        faults.collect(_RECORDS[tried], plain, findings)
+        faults.collect_type_errors(_RECORDS[tried], plain, findings)
     findings.settle()
     raise _from_message(error)
 

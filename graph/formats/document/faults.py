@@ -17,12 +17,12 @@ from msgspec import inspect
 from graph.errors import Findings, quoted
 
 
-def collect(record: type[msgspec.Struct], data: Any, findings: Findings) -> None:
+def collect_type_errors(record: type[msgspec.Struct], data: Any, findings: Findings) -> None:
     """Add a finding for every place where `data` is not what `record` says."""
     _visit(inspect.type_info(record), data, "", findings)
 
 
-def shown(data: Any) -> str:
+def describe_data(data: Any) -> str:
     """A short description of a piece of data for a message."""
     if isinstance(data, str):
         return quoted(data)
@@ -81,7 +81,7 @@ def _visit(kind: inspect.Type, data: Any, path: str, findings: Findings) -> None
             findings.add(
                 "unknown_word",
                 path,
-                shown(data),
+                describe_data(data),
                 "one of " + ", ".join(words),
                 did_you_mean(data, words, "use one of these words"),
             )
@@ -124,7 +124,7 @@ def _bounds(kind: inspect.Type, data: Any, path: str, findings: Findings) -> Non
         if (low is not None and data < low) or (high is not None and data > high):
             top = "" if high is None else f" and at most {high}"
             code = "negative_number" if low is not None and data < low else "number_too_large"
-            findings.add(code, path, shown(data), f"a number of at least {low}{top}", "correct the number")
+            findings.add(code, path, describe_data(data), f"a number of at least {low}{top}", "correct the number")
 
 
 def _fits(kind: inspect.Type, data: Any) -> bool:
@@ -147,7 +147,9 @@ def _fits(kind: inspect.Type, data: Any) -> bool:
 
 
 def _wrong(kind: inspect.Type, data: Any, path: str, findings: Findings) -> None:
-    findings.add("wrong_type", path or "document", shown(data), _expected(kind), "correct the type of this field")
+    findings.add(
+        "wrong_type", path or "document", describe_data(data), _expected(kind), "correct the type of this field"
+    )
 
 
 _WORDS: dict[type[inspect.Type], str] = {

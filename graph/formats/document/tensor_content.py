@@ -16,7 +16,7 @@ import msgspec
 import numpy as np
 
 from graph.errors import Findings
-from graph.formats.document.faults import shown
+from graph.formats.document.faults import describe_data
 from graph.ir import DTYPE_BITS, EMPTY, TensorType
 from graph.limits import Limits
 from graph.ops.registry.onnx_fallback import dtype_name, numpy_dtype
@@ -26,7 +26,7 @@ _PLAIN = frozenset({str, int, bool})  # written as they are
 _LARGEST_INTEGER, _SMALLEST_INTEGER = 2**63 - 1, -(2**63)
 
 
-def array_of(data: str, type: TensorType) -> np.ndarray:
+def decode_array(data: str, type: TensorType) -> np.ndarray:
     """The array that base64 text holds; sub-byte elements are packed, low bits first. Raises ValueError."""
     try:
         raw = base64.b64decode(data, validate=True)
@@ -51,8 +51,8 @@ def array_of(data: str, type: TensorType) -> np.ndarray:
     return array.reshape(type.shape)
 
 
-def text_of(array: np.ndarray) -> str:
-    """Base64 text of an array, as `array_of` reads it."""
+def encode_array(array: np.ndarray) -> str:
+    """Base64 text of an array, as `decode_array` reads it."""
     array = np.ascontiguousarray(array)
     bits = DTYPE_BITS[dtype_name(array.dtype)]
     if bits >= 8:
@@ -81,14 +81,14 @@ def write_attributes(attributes: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value if type(value) in _PLAIN else _write(value) for key, value in attributes.items()}
 
 
-def judge(opaque: Mapping[str, Any], path: str, limits: Limits, findings: Findings) -> None:
+def check_attributes(opaque: Mapping[str, Any], path: str, limits: Limits, findings: Findings) -> None:
     """Collect what cannot be copied into a document: nests too deep, integers past 64 bits, raw bytes."""
     for key, value in opaque.items():
         if type(value) is not str:
             _read(value, f"{path}.{key}", limits.depth, findings)
 
 
-def judge_size(opaque: Mapping[str, Any], path: str, limits: Limits, findings: Findings) -> None:
+def check_attribute_sizes(opaque: Mapping[str, Any], path: str, limits: Limits, findings: Findings) -> None:
     """Collect attributes and annotations that are larger than allowed."""
     for key, value in opaque.items():
         if _is_surely_small(value, limits.attribute_bytes):
@@ -129,12 +129,12 @@ def _read(value: Any, path: str, depth: int, findings: Findings) -> Any:
         findings.add(
             "wrong_type",
             path,
-            shown(value) if isinstance(value, bytes) else type(value).__name__,
+            describe_data(value) if isinstance(value, bytes) else type(value).__name__,
             "a number, a string, true, false, null, a list or an object",
             'write raw bytes as {"bytes": "BASE64"}',
         )
     elif not _SMALLEST_INTEGER <= value <= _LARGEST_INTEGER:
-        findings.add("number_too_large", path, shown(value), "an integer of 64 bits", "write it as a string")
+        findings.add("number_too_large", path, describe_data(value), "an integer of 64 bits", "write it as a string")
     return value
 
 
@@ -155,12 +155,12 @@ def _read_object(value: dict[str, Any], path: str, depth: int, findings: Finding
 def _tensor(value: dict[str, Any]) -> np.ndarray:
     dtype, shape, data = value["dtype"], value["shape"], value["data"]
     if not isinstance(dtype, str) or dtype not in DTYPE_BITS:
-        raise ValueError(f"dtype {shown(dtype)}")
+        raise ValueError(f"dtype {describe_data(dtype)}")
     if not isinstance(shape, list) or not all(type(n) is int and n >= 0 for n in shape):
-        raise ValueError(f"shape {shown(shape)}")
+        raise ValueError(f"shape {describe_data(shape)}")
     if not isinstance(data, str):
-        raise ValueError(f"data {shown(data)}")
-    return array_of(data, TensorType(dtype, tuple(shape)))
+        raise ValueError(f"data {describe_data(data)}")
+    return decode_array(data, TensorType(dtype, tuple(shape)))
 
 
 def _write(value: Any) -> Any:
@@ -170,7 +170,7 @@ def _write(value: Any) -> Any:
     if kind is list and _PLAIN.issuperset(map(type, value)):
         return value.copy()
     if isinstance(value, np.ndarray):
-        return {"dtype": dtype_name(value.dtype), "shape": list(value.shape), "data": text_of(value)}
+        return {"dtype": dtype_name(value.dtype), "shape": list(value.shape), "data": encode_array(value)}
     if isinstance(value, np.generic):
         return _write(value.item())
     if isinstance(value, float) and not math.isfinite(value):

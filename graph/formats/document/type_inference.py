@@ -12,37 +12,37 @@ from typing import Any
 import numpy as np
 
 from graph.ir import ABSENT, Node, TensorType
-from graph.ops.registry.constant_folding import folded
+from graph.ops.registry.constant_folding import fold_constants
 from graph.ops.registry.dispatch import infer
 from graph.ops.registry.onnx_fallback import freeze, schema_of
 from graph.ops.registry.onnx_schemas import check_present
-from graph.ops.registry.registry import Call, known
+from graph.ops.registry.registry import Call, find_op
 
-Types = tuple[TensorType | None, ...]
+OutputTypes = tuple[TensorType | None, ...]
 #: What a type rule may raise on attributes nobody expected; told as a fault of the node.
-REFUSALS = (ValueError, TypeError, LookupError, ArithmeticError, AttributeError)
+TYPE_RULE_ERRORS = (ValueError, TypeError, LookupError, ArithmeticError, AttributeError)
 
 
-class Inference:
+class TypeInference:
     """Answers under one opset, and the contents that follow from known contents."""
 
     def __init__(self, opset: int, contents: Mapping[int, np.ndarray]):
         self.opset = opset
         self.contents = dict(contents)  # by value id; shape arithmetic adds to it
         #: Per question its answer and the input types, whose `id` is in the key and taken while they are kept.
-        self._answers: dict[tuple[Any, ...], tuple[Types | None, Types]] = {}
+        self._answers: dict[tuple[Any, ...], tuple[OutputTypes | None, OutputTypes]] = {}
         self._opaque: dict[str, bool] = {}
 
     def is_opaque(self, op: str) -> bool:
         """True for an op that neither the op table nor the standard types."""
         found = self._opaque.get(op)
         if found is None:
-            record = known(op)
+            record = find_op(op)
             found = (record is None or record.infer is None) and schema_of(op, self.opset) is None
             self._opaque[op] = found
         return found
 
-    def outputs(self, node: Node, types: list[TensorType | None]) -> Types | None:
+    def outputs(self, node: Node, types: list[TensorType | None]) -> OutputTypes | None:
         """Types of the node's outputs, or None for an opaque op. Raises one of REFUSALS."""
         if self.is_opaque(node.op):
             return None
@@ -65,11 +65,11 @@ class Inference:
         answer = found[0]
         return infer(_call(node, types, self.opset, True)) if answer is None else answer
 
-    def _with_contents(self, node: Node, types: list[TensorType | None]) -> Types:
+    def _with_contents(self, node: Node, types: list[TensorType | None]) -> OutputTypes:
         """As `outputs`, for a node that reads known contents or shapes; its own contents are kept when small."""
         call = _call(node, types, self.opset, True, tuple(self.contents.get(v) for v in node.inputs))
         answer = infer(call)
-        arrays = folded(call, answer)
+        arrays = fold_constants(call, answer)
         for v, array in zip(node.outputs, arrays or (), strict=False):
             if v != ABSENT and array is not None:
                 self.contents[v] = array

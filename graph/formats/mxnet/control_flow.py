@@ -16,16 +16,16 @@ import numpy as np
 
 from graph.errors import BadGraph, quoted
 from graph.formats.document.schema import BodyRow, NodeRow, ValueRow
-from graph.formats.mxnet.symbol import VARIABLE, NodeRecord, Symbol, decode, kept_attributes, recompute_of
+from graph.formats.mxnet.symbol import VARIABLE, NodeRecord, Symbol, decode, preserved_attributes, recompute_of
 from graph.formats.shared.attributes import Attributes
-from graph.formats.shared.rows import Origin, mark
+from graph.formats.shared.rows import Origin, mark_origin
 from graph.ir import TensorType
 
 if TYPE_CHECKING:
-    from graph.formats.mxnet.reader import Reader
+    from graph.formats.mxnet.reader import SymbolReader
 
 
-def rows(reader: Reader, node: NodeRecord, inputs: list[str], outputs: list[str]) -> list[NodeRow]:
+def control_flow_rows(reader: SymbolReader, node: NodeRecord, inputs: list[str], outputs: list[str]) -> list[NodeRow]:
     """The rows of an op with nested symbols. Raises BadGraph."""
     kinds = {"_foreach": (1, _foreach), "_while_loop": (2, _while_loop), "_cond": (3, _cond)}
     if node.op not in kinds or len(node.subgraphs) != kinds[node.op][0]:
@@ -54,15 +54,15 @@ def rows(reader: Reader, node: NodeRecord, inputs: list[str], outputs: list[str]
         made.recompute = recompute  # type: ignore[assignment]
     found = reader.program.nodes[before:]
     nested = [msgspec.json.decode(raw) for raw in node.subgraphs]
-    attributes = {**kept_attributes(node.attributes), "subgraphs": nested}
-    mark(found, "mxnet", Origin(found[-1].name, node.op, node.name, attributes, list(inputs), list(outputs)))
+    attributes = {**preserved_attributes(node.attributes), "subgraphs": nested}
+    mark_origin(found, "mxnet", Origin(found[-1].name, node.op, node.name, attributes, list(inputs), list(outputs)))
     return found
 
 
-class _Inside:
+class _NestedSymbol:
     """A nested symbol walked with the types of what is bound to its variables, in the order of its inputs."""
 
-    def __init__(self, reader: Reader, symbol: Symbol, types: Sequence[TensorType | None]):
+    def __init__(self, reader: SymbolReader, symbol: Symbol, types: Sequence[TensorType | None]):
         self.arguments = [n for n, node in enumerate(symbol.nodes) if node.op == VARIABLE]
         if len(self.arguments) != len(types):
             raise ValueError(f"{len(types)} inputs for a nested symbol that takes {len(self.arguments)}")
@@ -97,7 +97,9 @@ def _arguments(symbol: Symbol) -> int:
     return sum(node.op == VARIABLE for node in symbol.nodes)
 
 
-def _foreach(reader: Reader, node: NodeRecord, symbols: list[Symbol], inputs: list[str], outputs: list[str]) -> NodeRow:
+def _foreach(
+    reader: SymbolReader, node: NodeRecord, symbols: list[Symbol], inputs: list[str], outputs: list[str]
+) -> NodeRow:
     a = Attributes(node.attributes)
     data_at, state_at, rest_at = (a.integers(k, default=()) for k in ("in_data_locs", "in_state_locs", "remain_locs"))
     data = inputs[: len(data_at)]
@@ -109,7 +111,7 @@ def _foreach(reader: Reader, node: NodeRecord, symbols: list[Symbol], inputs: li
     for place in data_at:
         whole = types[place]
         types[place] = None if whole is None else TensorType(whole.dtype, whole.shape[1:])
-    inside = _Inside(reader, symbols[0], types)
+    inside = _NestedSymbol(reader, symbols[0], types)
     emitted = a.integer("num_out_data")
     if not 0 <= emitted <= len(inside.outputs) or len(inside.outputs) - emitted != len(states):
         raise ValueError(f"{len(inside.outputs)} outputs, {emitted} of them data, for {len(states)} states")
@@ -135,7 +137,7 @@ def _stacked(type: TensorType | None, trips: int | None) -> TensorType | None:
 
 
 def _while_loop(
-    reader: Reader, node: NodeRecord, symbols: list[Symbol], inputs: list[str], outputs: list[str]
+    reader: SymbolReader, node: NodeRecord, symbols: list[Symbol], inputs: list[str], outputs: list[str]
 ) -> NodeRow:
     """The condition is asked before the first trip and at the end of each."""
     a, program = Attributes(node.attributes), reader.program
@@ -147,10 +149,10 @@ def _while_loop(
         raise ValueError(f"max_iterations {most}")
     func = [inputs[p] for p in func_at]
     variables = [func[p] for p in var_at]
-    inside = _Inside(reader, symbols[1], [program.types.get(name) for name in func])
+    inside = _NestedSymbol(reader, symbols[1], [program.types.get(name) for name in func])
     if len(inside.outputs) - emitted != len(variables):
         raise ValueError(f"{len(inside.outputs)} outputs, {emitted} of them data, for {len(variables)} variables")
-    asked = _Inside(reader, symbols[0], [program.types.get(inputs[p]) for p in cond_at])
+    asked = _NestedSymbol(reader, symbols[0], [program.types.get(inputs[p]) for p in cond_at])
     name = node.name or node.op
     first = f"{name}/holds"
     _condition(program, asked, [inputs[p] for p in cond_at], first, f"{name}/ask")
@@ -172,7 +174,7 @@ def _while_loop(
             captures[known] = outer
             body.types[known] = program.types.get(outer)
         binding.append(known)
-    asked_again = _Inside(reader, symbols[0], [program.types.get(inputs[p]) for p in cond_at])
+    asked_again = _NestedSymbol(reader, symbols[0], [program.types.get(inputs[p]) for p in cond_at])
     again = f"{name}/again"
     _condition(body, asked_again, binding, again, f"{name}/ask_again")
     body.values[trip] = ValueRow(trip, [], "int64", "input")
@@ -195,7 +197,7 @@ def _while_loop(
     return row
 
 
-def _condition(program: Any, asked: _Inside, binding: list[str], output: str, prefix: str) -> None:
+def _condition(program: Any, asked: _NestedSymbol, binding: list[str], output: str, prefix: str) -> None:
     """The condition's nodes, inlined, ending in a truth value."""
     if len(asked.outputs) != 1:
         raise ValueError(f"a condition with {len(asked.outputs)} outputs")
@@ -224,11 +226,13 @@ def _condition(program: Any, asked: _Inside, binding: list[str], output: str, pr
     program.types[output] = TensorType("bool", ())
 
 
-def _cond(reader: Reader, node: NodeRecord, symbols: list[Symbol], inputs: list[str], outputs: list[str]) -> NodeRow:
+def _cond(
+    reader: SymbolReader, node: NodeRecord, symbols: list[Symbol], inputs: list[str], outputs: list[str]
+) -> NodeRow:
     a, program = Attributes(node.attributes), reader.program
     name = node.name or node.op
     asked_at = a.integers("cond_input_locs", default=())
-    asked = _Inside(reader, symbols[0], [program.types.get(inputs[p]) for p in asked_at])
+    asked = _NestedSymbol(reader, symbols[0], [program.types.get(inputs[p]) for p in asked_at])
     _condition(program, asked, [inputs[p] for p in asked_at], f"{name}/holds", f"{name}/ask")
     branches = {}
     types: list[TensorType | None] = []
@@ -237,7 +241,7 @@ def _cond(reader: Reader, node: NodeRecord, symbols: list[Symbol], inputs: list[
         ("else_branch", symbols[2], a.integers("else_input_locs", default=())),
     ):
         outer = [inputs[p] for p in places]
-        inside = _Inside(reader, symbol, [program.types.get(v) for v in outer])
+        inside = _NestedSymbol(reader, symbol, [program.types.get(v) for v in outer])
         if len(inside.outputs) != len(outputs):
             raise ValueError(f"{key} has {len(inside.outputs)} outputs for {len(outputs)}")
         branches[key] = inside.body([], dict(zip(inside.inputs, outer, strict=True)), inside.outputs)

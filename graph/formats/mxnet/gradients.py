@@ -15,20 +15,20 @@ from typing import Any
 
 import numpy as np
 
-from graph.autodiff.differentiate import answer, handed_out
-from graph.autodiff.gradients.accumulation import Rows
+from graph.autodiff.differentiate import append_all_gradients, with_gradient_outputs
+from graph.autodiff.gradients.accumulation import IndexedSlices
 from graph.autodiff.gradients.spec import carries_gradient
-from graph.autodiff.resolve_names import Options, resolve
+from graph.autodiff.resolve_names import GradientOptions, resolve_gradient_spec
 from graph.builder.builder import Builder
 from graph.errors import Findings, quoted
 from graph.ir import EMPTY, Graph, Phase
 from graph.ops.registry.onnx_fallback import numpy_dtype
 
-NONE: Mapping[str, Any] = EMPTY
+NO_RULES: Mapping[str, Any] = EMPTY
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class GradientEntry:
     """The gradient of one wanted value."""
 
     wanted: str
@@ -43,7 +43,7 @@ class GradientGraph:
     """The graph with its gradients, and the entries in the order asked."""
 
     graph: Graph
-    entries: list[Entry]
+    entries: list[GradientEntry]
 
 
 def gradient_graph(
@@ -53,7 +53,7 @@ def gradient_graph(
     head_gradients: Sequence[str | None] | None,
     *,
     copies: bool = False,
-    gradient_rules: Mapping[str, Any] = NONE,
+    gradient_rules: Mapping[str, Any] = NO_RULES,
 ) -> GradientGraph:
     """Gradients of targets by what is wanted, given one head gradient, or None for ones, for each target.
 
@@ -67,12 +67,12 @@ def gradient_graph(
     assert targets is not None and wanted is not None and head_gradients is not None
     ids = {value.name: v for v, value in enumerate(graph.values)}
     floating = [name for name in wanted if name not in ids or carries_gradient(graph.values[ids[name]])]
-    question = resolve(
+    question = resolve_gradient_spec(
         graph,
         targets,
         floating,
         list(head_gradients),
-        options=Options(gradient_rules=gradient_rules, shared="copies" if copies else "one"),
+        options=GradientOptions(gradient_rules=gradient_rules, shared="copies" if copies else "one"),
     )
     reaching = _reaching(graph, [v for v, _ in question.targets])
     for place, name in enumerate(wanted, 1):
@@ -85,12 +85,12 @@ def gradient_graph(
                 "leave it out",
             )
     findings.settle()
-    builder = Builder.onto(graph)
-    found = answer(builder, graph, question)
+    builder = Builder.from_graph(graph)
+    found = append_all_gradients(builder, graph, question)
     heads = {int(head) for _, head in question.targets if isinstance(head, int)}
     known: dict[int, list[int]] = {}
     for v, gradient in found:
-        known.setdefault(v, []).append(gradient.values if isinstance(gradient, Rows) else gradient)
+        known.setdefault(v, []).append(gradient.values if isinstance(gradient, IndexedSlices) else gradient)
     entries, shown = [], dict.fromkeys(heads, 0)
     for name in wanted:
         v = ids[name]
@@ -100,7 +100,7 @@ def gradient_graph(
         else:
             entries.append(_zeros(builder, graph, v, reaching))
             found.append((v, ids_of(builder)[entries[-1].gradient]))
-    return GradientGraph(handed_out(builder, graph, found), entries)
+    return GradientGraph(with_gradient_outputs(builder, graph, found), entries)
 
 
 def ids_of(builder: Builder) -> dict[str, int]:
@@ -116,19 +116,19 @@ def _reaching(graph: Graph, targets: Sequence[int]) -> set[int]:
     return found
 
 
-def _named(builder: Builder, wanted: str, gradient: int, shown: dict[int, int]) -> Entry:
+def _named(builder: Builder, wanted: str, gradient: int, shown: dict[int, int]) -> GradientEntry:
     """The entry of a gradient; copies of one are numbered from 1."""
     name = builder.values[gradient].name
     node = next((node for node in builder.nodes if gradient in node.writes), None)
     if node is None or node.op != "remat::Copy" or "copy" not in node.annotations:
         shown.setdefault(gradient, 0)
-        return Entry(wanted, name, name)
+        return GradientEntry(wanted, name, name)
     (source,) = node.inputs
     shown[source] = shown.get(source, 0) + 1
-    return Entry(wanted, name, f"{builder.values[source].name}_{shown[source]}_copy")
+    return GradientEntry(wanted, name, f"{builder.values[source].name}_{shown[source]}_copy")
 
 
-def _zeros(builder: Builder, graph: Graph, v: int, reaching: set[int]) -> Entry:
+def _zeros(builder: Builder, graph: Graph, v: int, reaching: set[int]) -> GradientEntry:
     """Zeros of the type of `v`, made by an op called after the first one that reads `v` on the way to a target."""
     value = graph.values[v]
     reader = next(node for node in graph.nodes if v in node.reads and not reaching.isdisjoint(node.writes))
@@ -146,4 +146,4 @@ def _zeros(builder: Builder, graph: Graph, v: int, reaching: set[int]) -> Entry:
         attributes={"value": np.zeros(1, numpy_dtype(value.type.dtype))},
         annotations={"gradient_of": reader.name},
     )
-    return Entry(value.name, builder.values[made].name, called, (value.name,), (written,))
+    return GradientEntry(value.name, builder.values[made].name, called, (value.name,), (written,))

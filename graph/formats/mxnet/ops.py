@@ -31,10 +31,10 @@ from graph.formats.shared.op_helpers import (
     split,
     squared,
 )
-from graph.formats.shared.op_table import Table, Unmapped, Use
+from graph.formats.shared.op_table import OpTable, OpUse, Unmapped
 from graph.ir import DTYPE_BITS, TensorType, Val
 
-MXNET = Table("mxnet")
+MXNET = OpTable("mxnet")
 
 #: MXNet's numbers of element types, where a file has them instead of names.
 DTYPES = {
@@ -59,17 +59,17 @@ def dtype_of(word: str) -> str:
 
 
 @MXNET.op("FullyConnected")
-def fully_connected(e: Emit, use: Use, x: Val, w: Val, bias: Val | None = None) -> Val:
+def fully_connected(e: Emit, use: OpUse, x: Val, w: Val, bias: Val | None = None) -> Val:
     return dense(e, x, w, bias, rows=1 if use.attributes.flag("flatten", default=True) else max(x.rank - 1, 1))
 
 
 @MXNET.op("dense")
-def nnvm_dense(e: Emit, use: Use, x: Val, w: Val, bias: Val | None = None) -> Val:
+def nnvm_dense(e: Emit, use: OpUse, x: Val, w: Val, bias: Val | None = None) -> Val:
     return dense(e, x, w, bias)
 
 
 @MXNET.op("dot")
-def dot(e: Emit, use: Use, x: Val, y: Val) -> Val:
+def dot(e: Emit, use: OpUse, x: Val, y: Val) -> Val:
     """Last dimension of x by first of y, after turning either around."""
     a, b = use.attributes.flag("transpose_a", default=False), use.attributes.flag("transpose_b", default=False)
     if x.rank > 2 or y.rank > 2:
@@ -89,7 +89,7 @@ def _dot_of_tensors(e: Emit, x: Val, y: Val, a: bool, b: bool) -> Val:
 
 
 @MXNET.op("batch_dot", "_linalg_gemm2", "linalg_gemm2")
-def batch_dot(e: Emit, use: Use, x: Val, y: Val) -> Val:
+def batch_dot(e: Emit, use: OpUse, x: Val, y: Val) -> Val:
     a, b = use.attributes.flag("transpose_a", default=False), use.attributes.flag("transpose_b", default=False)
     if not a and not b:
         product = e.matmul(x, y)
@@ -99,22 +99,22 @@ def batch_dot(e: Emit, use: Use, x: Val, y: Val) -> Val:
 
 
 @MXNET.op("Embedding")
-def embedding(e: Emit, use: Use, indices: Val, weight: Val) -> Val:
+def embedding(e: Emit, use: OpUse, indices: Val, weight: Val) -> Val:
     return e.op("Gather", weight, integral(e, indices), axis=0)
 
 
 @MXNET.op("Convolution", "Convolution_v1")
-def convolution(e: Emit, use: Use, x: Val, w: Val, bias: Val | None = None) -> Val:
+def convolution(e: Emit, use: OpUse, x: Val, w: Val, bias: Val | None = None) -> Val:
     return _convolution(e, use, x, w, bias, "kernel", "pad", "stride", "dilate", "num_group")
 
 
 @MXNET.op("conv2d")
-def conv2d(e: Emit, use: Use, x: Val, w: Val, bias: Val | None = None) -> Val:
+def conv2d(e: Emit, use: OpUse, x: Val, w: Val, bias: Val | None = None) -> Val:
     return _convolution(e, use, x, w, bias, "kernel_size", "padding", "strides", "dilation", "groups")
 
 
 def _convolution(
-    e: Emit, use: Use, x: Val, w: Val, bias: Val | None, kernel: str, pad: str, stride: str, dilate: str, groups: str
+    e: Emit, use: OpUse, x: Val, w: Val, bias: Val | None, kernel: str, pad: str, stride: str, dilate: str, groups: str
 ) -> Val:
     a, rank = use.attributes, x.rank - 2
     if a.text("layout", default="NC")[:2] != "NC":
@@ -136,7 +136,7 @@ def _convolution(
 
 
 @MXNET.op("Deconvolution")
-def deconvolution(e: Emit, use: Use, x: Val, w: Val, bias: Val | None = None) -> Val:
+def deconvolution(e: Emit, use: OpUse, x: Val, w: Val, bias: Val | None = None) -> Val:
     a, rank = use.attributes, x.rank - 2
     if a.text("layout", default="NC")[:2] != "NC" or "target_shape" in a:
         raise Unmapped
@@ -157,7 +157,7 @@ def deconvolution(e: Emit, use: Use, x: Val, w: Val, bias: Val | None = None) ->
 
 
 @MXNET.op("Pooling", "Pooling_v1")
-def pooling(e: Emit, use: Use, x: Val) -> Val:
+def pooling(e: Emit, use: OpUse, x: Val) -> Val:
     a, rank = use.attributes, x.rank - 2
     kind = a.text("pool_type", default="max")
     if a.text("layout", default="NC")[:2] != "NC" or kind not in ("max", "avg", "sum"):
@@ -185,7 +185,7 @@ def pooling(e: Emit, use: Use, x: Val) -> Val:
 
 
 @MXNET.op("max_pool2d", "avg_pool2d")
-def nnvm_pool(e: Emit, use: Use, x: Val) -> Val:
+def nnvm_pool(e: Emit, use: OpUse, x: Val) -> Val:
     a = use.attributes
     size = same_each(a.integers("pool_size", "pool"), 2, 1)
     window: dict[str, Any] = {
@@ -198,12 +198,12 @@ def nnvm_pool(e: Emit, use: Use, x: Val) -> Val:
 
 
 @MXNET.op("global_max_pool2d", "global_avg_pool2d")
-def nnvm_global_pool(e: Emit, use: Use, x: Val) -> Val:
+def nnvm_global_pool(e: Emit, use: OpUse, x: Val) -> Val:
     return e.op("GlobalMaxPool" if "max" in use.op else "GlobalAveragePool", x)
 
 
 @MXNET.op("BatchNorm", "BatchNorm_v1", "CuDNNBatchNorm", "batch_norm")
-def batch_norm(e: Emit, use: Use, x: Val, gamma: Val, beta: Val, mean: Val, variance: Val) -> Val:
+def batch_norm(e: Emit, use: OpUse, x: Val, gamma: Val, beta: Val, mean: Val, variance: Val) -> Val:
     """`fix_gamma`, MXNet's default, reads the scale as ones and does not train it."""
     a = use.attributes
     nnvm = use.op == "batch_norm"
@@ -224,19 +224,19 @@ def batch_norm(e: Emit, use: Use, x: Val, gamma: Val, beta: Val, mean: Val, vari
 
 
 @MXNET.op("LayerNorm")
-def layer_norm(e: Emit, use: Use, x: Val, gamma: Val, beta: Val) -> Val:
+def layer_norm(e: Emit, use: OpUse, x: Val, gamma: Val, beta: Val) -> Val:
     if axis_of(x, use.attributes.integer("axis", default=-1)) != x.rank - 1 or use.outputs > 1:
         raise Unmapped
     return e.op("LayerNormalization", x, gamma, beta, axis=-1, epsilon=use.attributes.number("eps", default=1e-5))
 
 
 @MXNET.op("InstanceNorm")
-def instance_norm(e: Emit, use: Use, x: Val, gamma: Val, beta: Val) -> Val:
+def instance_norm(e: Emit, use: OpUse, x: Val, gamma: Val, beta: Val) -> Val:
     return e.op("InstanceNormalization", x, gamma, beta, epsilon=use.attributes.number("eps", default=1e-3))
 
 
 @MXNET.op("GroupNorm")
-def group_norm(e: Emit, use: Use, x: Val, gamma: Val, beta: Val) -> Val:
+def group_norm(e: Emit, use: OpUse, x: Val, gamma: Val, beta: Val) -> Val:
     if gamma.shape != x.shape[1:2]:
         raise Unmapped  # older files scale by group
     return e.op(
@@ -250,7 +250,7 @@ def group_norm(e: Emit, use: Use, x: Val, gamma: Val, beta: Val) -> Val:
 
 
 @MXNET.op("LRN")
-def lrn(e: Emit, use: Use, x: Val) -> Val:
+def lrn(e: Emit, use: OpUse, x: Val) -> Val:
     a = use.attributes
     return e.op(
         "LRN",
@@ -263,7 +263,7 @@ def lrn(e: Emit, use: Use, x: Val) -> Val:
 
 
 @MXNET.op("L2Normalization")
-def l2_normalization(e: Emit, use: Use, x: Val) -> Val:
+def l2_normalization(e: Emit, use: OpUse, x: Val) -> Val:
     mode = use.attributes.text("mode", default="instance")
     axes = {"instance": range(1, x.rank), "channel": [1], "spatial": range(2, x.rank)}.get(mode)
     if axes is None:
@@ -273,7 +273,7 @@ def l2_normalization(e: Emit, use: Use, x: Val) -> Val:
 
 
 @MXNET.op("Dropout", "dropout")
-def dropout(e: Emit, use: Use, x: Val) -> tuple[Val | None, ...]:
+def dropout(e: Emit, use: OpUse, x: Val) -> tuple[Val | None, ...]:
     ratio = use.attributes.number("p", "rate", default=0.5)
     if use.attributes.integers("axes", default=()):
         raise Unmapped
@@ -409,12 +409,12 @@ _REVERSED = {
 
 
 @MXNET.op(*_UNARY)
-def unary(e: Emit, use: Use, x: Val) -> Val:
+def unary(e: Emit, use: OpUse, x: Val) -> Val:
     return e.op(_UNARY[use.op], x)
 
 
 @MXNET.op("Activation")
-def activation(e: Emit, use: Use, x: Val) -> Val:
+def activation(e: Emit, use: OpUse, x: Val) -> Val:
     kind = use.attributes.text("act_type")
     if kind == "log_sigmoid":
         return e.neg(e.op("Softplus", e.neg(x)))
@@ -424,7 +424,7 @@ def activation(e: Emit, use: Use, x: Val) -> Val:
 
 
 @MXNET.op("LeakyReLU")
-def leaky_relu(e: Emit, use: Use, x: Val, gamma: Val | None = None) -> Val:
+def leaky_relu(e: Emit, use: OpUse, x: Val, gamma: Val | None = None) -> Val:
     kind, slope = use.attributes.text("act_type", default="leaky"), use.attributes.number("slope", default=0.25)
     if kind == "prelu" and gamma is not None:
         return e.op("PRelu", x, aligned(e, x, gamma, 1))
@@ -441,61 +441,61 @@ def leaky_relu(e: Emit, use: Use, x: Val, gamma: Val | None = None) -> Val:
 
 
 @MXNET.op(*_BINARY)
-def binary(e: Emit, use: Use, x: Val, y: Val) -> Val:
+def binary(e: Emit, use: OpUse, x: Val, y: Val) -> Val:
     return e.op(_BINARY[use.op], x, y)
 
 
 @MXNET.op("broadcast_mod", "_mod", "_Mod")
-def modulo(e: Emit, use: Use, x: Val, y: Val) -> Val:
+def modulo(e: Emit, use: OpUse, x: Val, y: Val) -> Val:
     return e.op("Mod", x, y, fmod=int(x.dtype.startswith("float")))
 
 
 @MXNET.op(*(form + word for word in _COMPARISONS for form in ("broadcast_", "_")))
-def comparison(e: Emit, use: Use, x: Val, y: Val) -> Val:
+def comparison(e: Emit, use: OpUse, x: Val, y: Val) -> Val:
     return as_number(e, e.op(_COMPARISONS[use.op.removeprefix("broadcast_").removeprefix("_")], x, y), x)
 
 
 @MXNET.op("broadcast_not_equal", "_not_equal")
-def not_equal(e: Emit, use: Use, x: Val, y: Val) -> Val:
+def not_equal(e: Emit, use: OpUse, x: Val, y: Val) -> Val:
     return as_number(e, e.op("Not", e.op("Equal", x, y)), x)
 
 
 @MXNET.op(*(f"_{word}_scalar" for word in _COMPARISONS))
-def scalar_comparison(e: Emit, use: Use, x: Val) -> Val:
+def scalar_comparison(e: Emit, use: OpUse, x: Val) -> Val:
     number = e.scalar_like(use.attributes.number("scalar"), x)
     return as_number(e, e.op(_COMPARISONS[use.op.removeprefix("_").removesuffix("_scalar")], x, number), x)
 
 
 @MXNET.op("_not_equal_scalar")
-def scalar_not_equal(e: Emit, use: Use, x: Val) -> Val:
+def scalar_not_equal(e: Emit, use: OpUse, x: Val) -> Val:
     number = e.scalar_like(use.attributes.number("scalar"), x)
     return as_number(e, e.op("Not", e.op("Equal", x, number)), x)
 
 
 @MXNET.op(*_SCALARS)
-def by_scalar(e: Emit, use: Use, x: Val) -> Val:
+def by_scalar(e: Emit, use: OpUse, x: Val) -> Val:
     number = e.scalar_like(use.attributes.number("scalar", "exponent"), x)
     fmod = {"fmod": int(x.dtype.startswith("float"))} if use.op == "_mod_scalar" else {}
     return e.op(_SCALARS[use.op], x, number, **fmod)
 
 
 @MXNET.op(*_REVERSED)
-def scalar_by(e: Emit, use: Use, x: Val) -> Val:
+def scalar_by(e: Emit, use: OpUse, x: Val) -> Val:
     return e.op(_REVERSED[use.op], e.scalar_like(use.attributes.number("scalar"), x), x)
 
 
 @MXNET.op("add_n", "ElementWiseSum", "elemwise_sum", "_sum_n")
-def add_n(e: Emit, use: Use, *terms: Val) -> Val:
+def add_n(e: Emit, use: OpUse, *terms: Val) -> Val:
     return e.op("Sum", *terms)
 
 
 @MXNET.op("square")
-def square(e: Emit, use: Use, x: Val) -> Val:
+def square(e: Emit, use: OpUse, x: Val) -> Val:
     return squared(e, x)
 
 
 @MXNET.op("rsqrt", "rcbrt", "cbrt")
-def root(e: Emit, use: Use, x: Val) -> Val:
+def root(e: Emit, use: OpUse, x: Val) -> Val:
     if use.op == "rsqrt":
         return e.op("Reciprocal", e.op("Sqrt", x))
     power = e.scalar_like(1 / 3, x)
@@ -504,7 +504,7 @@ def root(e: Emit, use: Use, x: Val) -> Val:
 
 
 @MXNET.op("log2", "log10", "log1p", "expm1")
-def logarithm(e: Emit, use: Use, x: Val) -> Val:
+def logarithm(e: Emit, use: OpUse, x: Val) -> Val:
     if use.op == "log1p":
         return e.op("Log", shifted(e, x, 1))
     if use.op == "expm1":
@@ -513,13 +513,13 @@ def logarithm(e: Emit, use: Use, x: Val) -> Val:
 
 
 @MXNET.op("hard_sigmoid")
-def hard_sigmoid(e: Emit, use: Use, x: Val) -> Val:
+def hard_sigmoid(e: Emit, use: OpUse, x: Val) -> Val:
     a = use.attributes
     return e.op("HardSigmoid", x, alpha=a.number("alpha", default=0.2), beta=a.number("beta", default=0.5))
 
 
 @MXNET.op("smooth_l1")
-def smooth_l1(e: Emit, use: Use, x: Val) -> Val:
+def smooth_l1(e: Emit, use: OpUse, x: Val) -> Val:
     """(σx)²/2 within 1/σ² of zero, |x| - 1/(2σ²) outside."""
     sigma2 = use.attributes.number("scalar", default=1.0) ** 2
     size = e.op("Abs", x)
@@ -528,39 +528,39 @@ def smooth_l1(e: Emit, use: Use, x: Val) -> Val:
 
 
 @MXNET.op("clip")
-def clip(e: Emit, use: Use, x: Val) -> Val:
+def clip(e: Emit, use: OpUse, x: Val) -> Val:
     low, high = use.attributes.number("a_min"), use.attributes.number("a_max")
     return e.op("Clip", x, e.scalar_like(low, x), e.scalar_like(high, x))
 
 
 @MXNET.op("Cast", "cast", "amp_cast")
-def cast(e: Emit, use: Use, x: Val) -> Val:
+def cast(e: Emit, use: OpUse, x: Val) -> Val:
     return e.cast(x, dtype_of(use.attributes.text("dtype")))
 
 
 @MXNET.op("where")
-def where(e: Emit, use: Use, condition: Val, x: Val, y: Val) -> Val:
+def where(e: Emit, use: OpUse, condition: Val, x: Val, y: Val) -> Val:
     truth = e.cast(condition, "bool")
     return e.where(aligned(e, x, truth, 0) if truth.rank < x.rank else truth, x, y)
 
 
 @MXNET.op("BlockGrad", "stop_gradient", "block_grad")
-def block_gradient(e: Emit, use: Use, x: Val) -> Val:
+def block_gradient(e: Emit, use: OpUse, x: Val) -> Val:
     return e.op("remat::StopGradient", x)
 
 
 @MXNET.op("_identity_with_attr_like_rhs")
-def identity_like(e: Emit, use: Use, x: Val, like: Val) -> Val:
+def identity_like(e: Emit, use: OpUse, x: Val, like: Val) -> Val:
     return x
 
 
 @MXNET.op("Flatten", "flatten")
-def flatten(e: Emit, use: Use, x: Val) -> Val:
+def flatten(e: Emit, use: OpUse, x: Val) -> Val:
     return e.op("Flatten", x, axis=1)
 
 
 @MXNET.op("Reshape", "reshape")
-def reshape(e: Emit, use: Use, x: Val) -> Val:
+def reshape(e: Emit, use: OpUse, x: Val) -> Val:
     """Codes: 0 copies, -1 infers, -2 copies the rest, -3 joins two, -4 splits one in two."""
     codes, reverse = use.attributes.integers("shape", default=()), use.attributes.flag("reverse", default=False)
     if not codes:
@@ -609,20 +609,20 @@ def inferred_shape(shape: list[int], elements: int) -> tuple[int, ...]:
 
 
 @MXNET.op("reshape_like")
-def reshape_like(e: Emit, use: Use, x: Val, like: Val) -> Val:
+def reshape_like(e: Emit, use: OpUse, x: Val, like: Val) -> Val:
     if any(key in use.attributes for key in ("lhs_begin", "lhs_end", "rhs_begin", "rhs_end")):
         raise Unmapped
     return e.reshape(x, like.shape)
 
 
 @MXNET.op("transpose")
-def transpose(e: Emit, use: Use, x: Val) -> Val:
+def transpose(e: Emit, use: OpUse, x: Val) -> Val:
     axes = use.attributes.integers("axes", default=()) or tuple(range(x.rank))[::-1]
     return e.op("Transpose", x, perm=[axis_of(x, a) for a in axes])
 
 
 @MXNET.op("SwapAxis", "swapaxes")
-def swap_axes(e: Emit, use: Use, x: Val) -> Val:
+def swap_axes(e: Emit, use: OpUse, x: Val) -> Val:
     axes = list(range(x.rank))
     one, two = (axis_of(x, use.attributes.integer(key, default=0)) for key in ("dim1", "dim2"))
     axes[one], axes[two] = axes[two], axes[one]
@@ -630,7 +630,7 @@ def swap_axes(e: Emit, use: Use, x: Val) -> Val:
 
 
 @MXNET.op("expand_dims")
-def expand_dims(e: Emit, use: Use, x: Val) -> Val:
+def expand_dims(e: Emit, use: OpUse, x: Val) -> Val:
     axis = use.attributes.integer("axis")
     count = use.attributes.integer("num_newaxis", default=1)
     axis = axis + x.rank + 1 if axis < 0 else axis
@@ -640,20 +640,20 @@ def expand_dims(e: Emit, use: Use, x: Val) -> Val:
 
 
 @MXNET.op("squeeze")
-def squeeze(e: Emit, use: Use, x: Val) -> Val:
+def squeeze(e: Emit, use: OpUse, x: Val) -> Val:
     axes = [axis_of(x, a) for a in use.attributes.integers("axis", default=())]
     axes = axes or [i for i, n in enumerate(x.shape) if n == 1]
     return e.reshape(x, [n for i, n in enumerate(x.shape) if i not in axes])
 
 
 @MXNET.op("Concat", "concat", "concatenate", "_rnn_param_concat")
-def concat(e: Emit, use: Use, *parts: Val) -> Val:
+def concat(e: Emit, use: OpUse, *parts: Val) -> Val:
     axis = use.attributes.integer("dim", "axis", default=1)
     return e.op("Concat", *parts, axis=axis_of(parts[0], axis))
 
 
 @MXNET.op("stack")
-def stack(e: Emit, use: Use, *parts: Val) -> Val:
+def stack(e: Emit, use: OpUse, *parts: Val) -> Val:
     axis = use.attributes.integer("axis", default=0)
     axis = axis + parts[0].rank + 1 if axis < 0 else axis
     rows = [e.reshape(x, (*x.shape[:axis], 1, *x.shape[axis:])) for x in parts]
@@ -661,7 +661,7 @@ def stack(e: Emit, use: Use, *parts: Val) -> Val:
 
 
 @MXNET.op("SliceChannel", "split")
-def slice_channel(e: Emit, use: Use, x: Val) -> tuple[Val, ...]:
+def slice_channel(e: Emit, use: OpUse, x: Val) -> tuple[Val, ...]:
     a = use.attributes
     axis = axis_of(x, a.integer("axis", default=1))
     parts = split(e, x, a.integer("num_outputs", "indices_or_sections", default=use.outputs), axis)
@@ -671,7 +671,7 @@ def slice_channel(e: Emit, use: Use, x: Val) -> tuple[Val, ...]:
 
 
 @MXNET.op("_split_v2", "split_v2")
-def split_v2(e: Emit, use: Use, x: Val) -> tuple[Val, ...]:
+def split_v2(e: Emit, use: OpUse, x: Val) -> tuple[Val, ...]:
     a = use.attributes
     axis, sections = axis_of(x, a.integer("axis", default=0)), a.integer("sections", default=0)
     cuts = [0, *(i for i in a.integers("indices", default=()) if i), x.shape[axis]]
@@ -683,7 +683,7 @@ def split_v2(e: Emit, use: Use, x: Val) -> tuple[Val, ...]:
 
 
 @MXNET.op("slice", "crop")
-def slice_(e: Emit, use: Use, x: Val) -> Val:
+def slice_(e: Emit, use: OpUse, x: Val) -> Val:
     a = use.attributes
     begin, end = a.maybe_integers("begin") or (), a.maybe_integers("end") or ()
     step = a.maybe_integers("step") or ()
@@ -695,33 +695,33 @@ def slice_(e: Emit, use: Use, x: Val) -> Val:
 
 
 @MXNET.op("slice_axis")
-def slice_axis(e: Emit, use: Use, x: Val) -> Val:
+def slice_axis(e: Emit, use: OpUse, x: Val) -> Val:
     a = use.attributes
     axis, end = axis_of(x, a.integer("axis")), a.maybe_integer("end")
     return sliced(e, x, [axis], [a.integer("begin", default=0)], [x.shape[axis] if end is None else end], [1])
 
 
 @MXNET.op("slice_like")
-def slice_like(e: Emit, use: Use, x: Val, like: Val) -> Val:
+def slice_like(e: Emit, use: OpUse, x: Val, like: Val) -> Val:
     axes = [axis_of(x, a) for a in use.attributes.integers("axes", default=())] or list(range(x.rank))
     return sliced(e, x, axes, [0] * len(axes), [like.shape[a] for a in axes], [1] * len(axes))
 
 
 @MXNET.op("reverse", "flip")
-def reverse(e: Emit, use: Use, x: Val) -> Val:
+def reverse(e: Emit, use: OpUse, x: Val) -> Val:
     axes = [axis_of(x, a) for a in use.attributes.integers("axis")]
     return sliced(e, x, axes, [-1] * len(axes), [-(1 << 62)] * len(axes), [-1] * len(axes))
 
 
 @MXNET.op("broadcast_to", "_np_broadcast_to")
-def broadcast_to(e: Emit, use: Use, x: Val) -> Val:
+def broadcast_to(e: Emit, use: OpUse, x: Val) -> Val:
     shape = use.attributes.integers("shape")
     lengths = [n or x.shape[i + x.rank - len(shape)] for i, n in enumerate(shape)]
     return e.expand(x, checked_shape(lengths))
 
 
 @MXNET.op("broadcast_axis", "broadcast_axes")
-def broadcast_axis(e: Emit, use: Use, x: Val) -> Val:
+def broadcast_axis(e: Emit, use: OpUse, x: Val) -> Val:
     lengths = list(x.shape)
     axes, sizes = use.attributes.integers("axis", default=()), use.attributes.integers("size", default=())
     for axis, n in zip(axes, sizes, strict=True):
@@ -730,14 +730,14 @@ def broadcast_axis(e: Emit, use: Use, x: Val) -> Val:
 
 
 @MXNET.op("broadcast_like")
-def broadcast_like(e: Emit, use: Use, x: Val, like: Val) -> Val:
+def broadcast_like(e: Emit, use: OpUse, x: Val, like: Val) -> Val:
     if "lhs_axes" in use.attributes:
         raise Unmapped
     return e.expand(x, like.shape)
 
 
 @MXNET.op("tile")
-def tile(e: Emit, use: Use, x: Val) -> Val:
+def tile(e: Emit, use: OpUse, x: Val) -> Val:
     reps = use.attributes.integers("reps")
     rank = max(len(reps), x.rank)
     wide = e.reshape(x, (*[1] * (rank - x.rank), *x.shape))
@@ -747,7 +747,7 @@ def tile(e: Emit, use: Use, x: Val) -> Val:
 
 
 @MXNET.op("repeat")
-def repeat(e: Emit, use: Use, x: Val) -> Val:
+def repeat(e: Emit, use: OpUse, x: Val) -> Val:
     times, axis = use.attributes.integer("repeats"), use.attributes.maybe_integer("axis")
     if axis is None:
         x, axis = e.reshape(x, (math.prod(x.shape),)), 0
@@ -759,7 +759,7 @@ def repeat(e: Emit, use: Use, x: Val) -> Val:
 
 
 @MXNET.op("Pad", "pad")
-def pad(e: Emit, use: Use, x: Val) -> Val:
+def pad(e: Emit, use: OpUse, x: Val) -> Val:
     a = use.attributes
     width, mode = a.integers("pad_width"), a.text("mode")
     number = e.scalar_like(a.number("constant_value", default=0.0), x)
@@ -767,7 +767,7 @@ def pad(e: Emit, use: Use, x: Val) -> Val:
 
 
 @MXNET.op("UpSampling")
-def up_sampling(e: Emit, use: Use, x: Val, *more: Val) -> Val:
+def up_sampling(e: Emit, use: OpUse, x: Val, *more: Val) -> Val:
     scale = use.attributes.integer("scale")
     if use.attributes.text("sample_type") != "nearest" or more or x.rank != 4:
         raise Unmapped
@@ -778,18 +778,18 @@ def up_sampling(e: Emit, use: Use, x: Val, *more: Val) -> Val:
 
 
 @MXNET.op("take")
-def take(e: Emit, use: Use, x: Val, indices: Val) -> Val:
+def take(e: Emit, use: OpUse, x: Val, indices: Val) -> Val:
     axis = axis_of(x, use.attributes.integer("axis", default=0))
     return e.op("Gather", x, integral(e, indices), axis=axis)
 
 
 @MXNET.op("batch_take")
-def batch_take(e: Emit, use: Use, x: Val, indices: Val) -> Val:
+def batch_take(e: Emit, use: OpUse, x: Val, indices: Val) -> Val:
     return _picked(e, x, indices, 1, keepdims=False)
 
 
 @MXNET.op("pick", "choose_element_0index")
-def pick(e: Emit, use: Use, x: Val, indices: Val) -> Val:
+def pick(e: Emit, use: OpUse, x: Val, indices: Val) -> Val:
     axis = axis_of(x, use.attributes.integer("axis", default=-1))
     return _picked(e, x, indices, axis, use.attributes.flag("keepdims", default=False))
 
@@ -801,14 +801,14 @@ def _picked(e: Emit, x: Val, indices: Val, axis: int, keepdims: bool) -> Val:
 
 
 @MXNET.op("gather_nd")
-def gather_nd(e: Emit, use: Use, x: Val, indices: Val) -> Val:
+def gather_nd(e: Emit, use: OpUse, x: Val, indices: Val) -> Val:
     """MXNet lists coordinates along the first dimension, the standard along the last."""
     turned = e.transpose(e.cast(indices, "int64"), [*range(1, indices.rank), 0])
     return e.op("GatherND", x, turned)
 
 
 @MXNET.op("one_hot")
-def one_hot(e: Emit, use: Use, indices: Val) -> Val:
+def one_hot(e: Emit, use: OpUse, indices: Val) -> Val:
     a = use.attributes
     dtype = dtype_of(a.text("dtype", default="float32"))
     values = e.constant([a.number("off_value", default=0.0), a.number("on_value", default=1.0)], dtype)
@@ -818,7 +818,7 @@ def one_hot(e: Emit, use: Use, indices: Val) -> Val:
 
 
 @MXNET.op("SequenceMask")
-def sequence_mask(e: Emit, use: Use, x: Val, lengths: Val | None = None) -> Val:
+def sequence_mask(e: Emit, use: OpUse, x: Val, lengths: Val | None = None) -> Val:
     """Steps at or behind a sequence's length get the given number."""
     a = use.attributes
     if not a.flag("use_sequence_length", default=False) or lengths is None:
@@ -846,7 +846,7 @@ _REDUCTIONS = {
 }
 
 
-def _axes(use: Use, x: Val) -> list[int]:
+def _axes(use: OpUse, x: Val) -> list[int]:
     axes = [axis_of(x, a) for a in use.attributes.integers("axis", default=())] or list(range(x.rank))
     if use.attributes.flag("exclude", default=False):
         axes = [a for a in range(x.rank) if a not in axes]
@@ -854,7 +854,7 @@ def _axes(use: Use, x: Val) -> list[int]:
 
 
 @MXNET.op(*_REDUCTIONS)
-def reduction(e: Emit, use: Use, x: Val) -> Val:
+def reduction(e: Emit, use: OpUse, x: Val) -> Val:
     """A reduction over everything leaves one element in one dimension."""
     axes, keepdims = _axes(use, x), use.attributes.flag("keepdims", default=False)
     found = reduced(e, _REDUCTIONS[use.op], x, axes, keepdims)
@@ -862,14 +862,14 @@ def reduction(e: Emit, use: Use, x: Val) -> Val:
 
 
 @MXNET.op("norm")
-def norm(e: Emit, use: Use, x: Val) -> Val:
+def norm(e: Emit, use: OpUse, x: Val) -> Val:
     kind = {1: "ReduceL1", 2: "ReduceL2"}[use.attributes.integer("ord", default=2)]
     found = reduced(e, kind, x, _axes(use, x), use.attributes.flag("keepdims", default=False))
     return found if found.rank else e.reshape(found, (1,))
 
 
 @MXNET.op("argmax", "argmin")
-def arg_extreme(e: Emit, use: Use, x: Val) -> Val:
+def arg_extreme(e: Emit, use: OpUse, x: Val) -> Val:
     axis = use.attributes.maybe_integer("axis")
     if axis is None:
         x, axis = e.reshape(x, (math.prod(x.shape),)), 0
@@ -878,7 +878,7 @@ def arg_extreme(e: Emit, use: Use, x: Val) -> Val:
 
 
 @MXNET.op("softmax", "log_softmax", "softmin")
-def softmax(e: Emit, use: Use, x: Val, *lengths: Val) -> Val:
+def softmax(e: Emit, use: OpUse, x: Val, *lengths: Val) -> Val:
     if lengths:
         raise Unmapped
     x = scaled(e, x, 1 / use.attributes.number("temperature", default=1.0))
@@ -888,7 +888,7 @@ def softmax(e: Emit, use: Use, x: Val, *lengths: Val) -> Val:
 
 
 @MXNET.op("SoftmaxActivation")
-def softmax_activation(e: Emit, use: Use, x: Val) -> Val:
+def softmax_activation(e: Emit, use: OpUse, x: Val) -> Val:
     if use.attributes.text("mode", default="instance") == "channel":
         return e.op("Softmax", x, axis=1)
     flat = e.reshape(x, (x.shape[0], math.prod(x.shape[1:])))
@@ -896,7 +896,7 @@ def softmax_activation(e: Emit, use: Use, x: Val) -> Val:
 
 
 @MXNET.op("SoftmaxOutput", "Softmax")
-def softmax_output(e: Emit, use: Use, x: Val, labels: Val) -> Val:
+def softmax_output(e: Emit, use: OpUse, x: Val, labels: Val) -> Val:
     """Probabilities; what training minimises is the cross-entropy, summed unless `normalization` says otherwise.
 
     Its gradient is MXNet's own, (probability - one hot) · grad_scale, whatever arrives from above.
@@ -928,13 +928,13 @@ def softmax_output(e: Emit, use: Use, x: Val, labels: Val) -> Val:
 
 
 @MXNET.op("softmax_cross_entropy")
-def softmax_cross_entropy(e: Emit, use: Use, x: Val, labels: Val) -> Val:
+def softmax_cross_entropy(e: Emit, use: OpUse, x: Val, labels: Val) -> Val:
     loss = e.op("SoftmaxCrossEntropyLoss", x, integral(e, labels), reduction="sum")
     return e.reshape(loss, (1,))
 
 
 @MXNET.op("LinearRegressionOutput", "LogisticRegressionOutput", "MAERegressionOutput")
-def regression_output(e: Emit, use: Use, x: Val, labels: Val) -> Val:
+def regression_output(e: Emit, use: OpUse, x: Val, labels: Val) -> Val:
     """The prediction; its gradient is (prediction - label) · grad_scale over the outputs of a row, or its sign."""
     made = e.op("Sigmoid", x) if use.op.startswith("Logistic") else e.op("Identity", x)
     target = e.reshape(e.cast(labels, x.dtype), x.shape)
@@ -951,7 +951,7 @@ def regression_output(e: Emit, use: Use, x: Val, labels: Val) -> Val:
 
 
 @MXNET.op("MakeLoss", "make_loss")
-def make_loss(e: Emit, use: Use, x: Val) -> Val:
+def make_loss(e: Emit, use: OpUse, x: Val) -> Val:
     a = use.attributes
     how = a.text("normalization", default="null")
     factor = a.number("grad_scale", default=1.0) / (x.shape[0] if how == "batch" and x.rank else 1)
@@ -962,7 +962,7 @@ def make_loss(e: Emit, use: Use, x: Val) -> Val:
 
 
 @MXNET.op("_zeros", "_ones", "_full", "zeros", "ones", "full")
-def constant_fill(e: Emit, use: Use) -> Val:
+def constant_fill(e: Emit, use: OpUse) -> Val:
     a = use.attributes
     number = {"_zeros": 0.0, "zeros": 0.0, "_ones": 1.0, "ones": 1.0}.get(use.op)
     number = a.number("value", "fill_value") if number is None else number
@@ -970,14 +970,14 @@ def constant_fill(e: Emit, use: Use) -> Val:
 
 
 @MXNET.op("zeros_like", "ones_like", "full_like")
-def fill_like(e: Emit, use: Use, x: Val) -> Val:
+def fill_like(e: Emit, use: OpUse, x: Val) -> Val:
     number = {"zeros_like": 0.0, "ones_like": 1.0}.get(use.op)
     number = use.attributes.number("fill_value", "value") if number is None else number
     return filled(e, x.shape, number, x.dtype)
 
 
 @MXNET.op("_arange")
-def arange(e: Emit, use: Use) -> Val:
+def arange(e: Emit, use: OpUse) -> Val:
     a = use.attributes
     start, stop, step = a.number("start", default=0.0), a.raw(("stop",)), a.number("step", default=1.0)
     times = a.integer("repeat", default=1)
@@ -989,16 +989,16 @@ def arange(e: Emit, use: Use) -> Val:
 
 
 @MXNET.op("_random_uniform", "random_uniform", "uniform")
-def random_uniform(e: Emit, use: Use) -> Val:
+def random_uniform(e: Emit, use: OpUse) -> Val:
     return _random(e, use, "RandomUniform", low="low", high="high")
 
 
 @MXNET.op("_random_normal", "random_normal", "normal")
-def random_normal(e: Emit, use: Use) -> Val:
+def random_normal(e: Emit, use: OpUse) -> Val:
     return _random(e, use, "RandomNormal", mean="loc", scale="scale")
 
 
-def _random(e: Emit, use: Use, op: str, **attributes: str) -> Val:
+def _random(e: Emit, use: OpUse, op: str, **attributes: str) -> Val:
     """Numbers drawn by an op with two attributes, of which the first is 0 and the second 1 by default."""
     a, shape = use.attributes, list(checked_shape(use.attributes.integers("shape")))
     told: dict[str, Any] = {ours: a.number(name, default=float(k)) for k, (ours, name) in enumerate(attributes.items())}
@@ -1006,7 +1006,7 @@ def _random(e: Emit, use: Use, op: str, **attributes: str) -> Val:
 
 
 @MXNET.op("RNN")
-def fused_rnn(e: Emit, use: Use, x: Val, parameters: Val, state: Val, cell: Val | None = None) -> Any:
+def fused_rnn(e: Emit, use: OpUse, x: Val, parameters: Val, state: Val, cell: Val | None = None) -> Any:
     """The fused recurrent layer, whose packed weights stay packed: planned, not executed."""
     a = use.attributes
     ways = 2 if a.flag("bidirectional", default=False) else 1
@@ -1028,5 +1028,5 @@ def fused_rnn(e: Emit, use: Use, x: Val, parameters: Val, state: Val, cell: Val 
 
 
 @MXNET.op("_contrib_div_sqrt_dim")
-def div_sqrt_dim(e: Emit, use: Use, x: Val) -> Val:
+def div_sqrt_dim(e: Emit, use: OpUse, x: Val) -> Val:
     return scaled(e, x, 1 / math.sqrt(x.shape[-1]))

@@ -13,24 +13,24 @@ from graph.formats.document.decode import is_json
 from graph.formats.document.schema import NodeRow
 from graph.formats.mxnet import control_flow
 from graph.formats.mxnet.ops import MXNET, dtype_of
-from graph.formats.mxnet.shapes import role_by_name, role_by_place, shapes_of_inputs
+from graph.formats.mxnet.shapes import role_by_name, role_by_position, shapes_of_inputs
 from graph.formats.mxnet.symbol import (
     MIRRORING,
     VARIABLE,
     NodeRecord,
     Symbol,
+    attribute_text,
     decode,
-    kept_attributes,
+    preserved_attributes,
     recompute_of,
-    text_of,
 )
 from graph.formats.shared.attributes import Attributes, integer_list
 from graph.formats.shared.op_helpers import checked_shape
 from graph.formats.shared.program import Program, declared_type
 from graph.formats.shared.rows import Origin
 from graph.ir import Graph, TensorType
-from graph.ir.names import free_name
-from graph.limits import Limits, Shapes
+from graph.ir.names import reserve_name
+from graph.limits import Limits, ShapeOverrides
 
 
 def sniff(data: bytes) -> bool:
@@ -38,11 +38,11 @@ def sniff(data: bytes) -> bool:
     return is_json(data) and b'"nodes"' in data and b'"heads"' in data
 
 
-def load(data: bytes, limits: Limits, shapes: Shapes) -> Graph:
+def load(data: bytes, limits: Limits, shapes: ShapeOverrides) -> Graph:
     """The graph of a symbol. Raises BadGraph with up to ten findings."""
     symbol = decode(data, "document", limits)
-    reader = Reader(symbol, Program(MXNET, limits, Findings()), shapes)
-    reader.program.check_asked(shapes, sorted({node.name for node in symbol.nodes if node.op == VARIABLE}))
+    reader = SymbolReader(symbol, Program(MXNET, limits, Findings()), shapes)
+    reader.program.check_input_shapes(shapes, sorted({node.name for node in symbol.nodes if node.op == VARIABLE}))
     reader.read()
     outputs = [reader.entry(head) for head in symbol.heads]
     note: dict[str, Any] = {"attrs": symbol.attrs}
@@ -51,11 +51,15 @@ def load(data: bytes, limits: Limits, shapes: Shapes) -> Graph:
     return reader.program.graph("", [*outputs, *reader.program.losses], {"mxnet": note})
 
 
-class Reader:
+class SymbolReader:
     """Walks one symbol into a program. `given` are types of variables bound from outside, in a nested symbol."""
 
     def __init__(
-        self, symbol: Symbol, program: Program, shapes: Shapes, given: Mapping[int, TensorType | None] | None = None
+        self,
+        symbol: Symbol,
+        program: Program,
+        shapes: ShapeOverrides,
+        given: Mapping[int, TensorType | None] | None = None,
     ):
         self.symbol, self.program, self.shapes, self.given = symbol, program, shapes, given
         self.batch = shapes.batch
@@ -64,9 +68,9 @@ class Reader:
         self.roles = self._roles()
         self.last_row: list[str] = []  # per node the name of its last row; "" for variables
 
-    def nested(self, symbol: Symbol, program: Program, given: Mapping[int, TensorType | None]) -> Reader:
+    def nested(self, symbol: Symbol, program: Program, given: Mapping[int, TensorType | None]) -> SymbolReader:
         """A reader of a symbol inside an op of this one; `given` are types of its variables."""
-        return Reader(symbol, program, self.shapes, given)
+        return SymbolReader(symbol, program, self.shapes, given)
 
     def entry(self, entry: Sequence[int]) -> str:
         """Name of the value an input or head points at."""
@@ -95,7 +99,7 @@ class Reader:
         if self.given is not None:
             self.program.types[name] = self.given.get(n)
             return
-        kept = {k: text_of(v) for k, v in attributes.items() if k not in ("__shape__", "__dtype__", "__role__")}
+        kept = {k: attribute_text(v) for k, v in attributes.items() if k not in ("__shape__", "__dtype__", "__role__")}
         annotations = {"mxnet": {"attributes": kept}} if kept else None
         type = hints.get(name) or self._hinted(name, attributes, self.roles[n])
         role = str(attributes.get("__role__", self.roles[n]))
@@ -169,7 +173,7 @@ class Reader:
         outputs = [self.names[n, k] for k in range(self.counts[n])]
         recompute = recompute_of(attributes)
         if node.subgraphs:
-            return control_flow.rows(self, node, inputs, outputs)
+            return control_flow.control_flow_rows(self, node, inputs, outputs)
         parameters = {k: v for k, v in attributes.items() if not k.startswith("__") and k not in MIRRORING}
         if node.op in ("_zeros", "_ones", "_full") and self.batch is not None and "shape" in parameters:
             shape = Attributes(parameters).integers("shape")
@@ -182,7 +186,7 @@ class Reader:
             parameters,
             declared=[hints.get(name) for name in outputs],
             phase="backward" if node.op.startswith("_backward") else "forward",
-            origin=Origin("", node.op, node.name, kept_attributes(attributes), list(inputs), list(outputs)),
+            origin=Origin("", node.op, node.name, preserved_attributes(attributes), list(inputs), list(outputs)),
             fields={} if recompute is None else {"recompute": recompute},
         )
 
@@ -202,7 +206,7 @@ class Reader:
         for node in nodes:
             for place, (source, *_) in enumerate(node.inputs):
                 if roles[source] == "input":
-                    roles[source] = role_by_place(node.op, place)
+                    roles[source] = role_by_position(node.op, place)
         return roles
 
 
@@ -231,7 +235,7 @@ def _value_names(symbol: Symbol, counts: Sequence[int]) -> dict[tuple[int, int],
                 plain = name
             else:
                 plain = f"{name}_output" if counts[n] == 1 else f"{name}_output{k}"
-            names[n, k] = free_name(plain, taken)
+            names[n, k] = reserve_name(plain, taken)
     return names
 
 

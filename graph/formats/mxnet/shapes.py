@@ -13,7 +13,7 @@ from graph.formats.shared.op_helpers import checked_shape, same_each
 from graph.ir import TensorType
 
 Shape = tuple[int, ...]
-Known = Sequence[TensorType | None]
+InputTypes = Sequence[TensorType | None]
 
 _IN, _WEIGHT, _STATE = "input", "parameter", "state"
 _LAYER = (_IN, _WEIGHT, _WEIGHT)
@@ -62,13 +62,13 @@ def role_by_name(name: str) -> str:
     return _WEIGHT if name.endswith(_WEIGHT_WORDS) else _IN
 
 
-def role_by_place(op: str, place: int) -> str:
+def role_by_position(op: str, place: int) -> str:
     """What the place where an op reads a variable says of it."""
     roles = ROLES.get(op, (_IN,))
     return roles[min(place, len(roles) - 1)]
 
 
-def shapes_of_inputs(op: str, a: Attributes, known: Known) -> list[Shape | None]:
+def shapes_of_inputs(op: str, a: Attributes, known: InputTypes) -> list[Shape | None]:
     """Per input the shape that follows from the others and the attributes; None where nothing follows.
 
     Raises ValueError on attributes the op does not take.

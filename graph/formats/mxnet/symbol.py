@@ -135,17 +135,17 @@ def recompute_of(attributes: dict[str, Any]) -> str | None:
     return None
 
 
-def text_of(value: Any) -> str:
+def attribute_text(value: Any) -> str:
     """An attribute as MXNet writes it: the text of Python data."""
     if isinstance(value, str):
         return value
     return str(tuple(value) if isinstance(value, list) else value)
 
 
-def kept_attributes(attributes: dict[str, Any]) -> dict[str, str]:
+def preserved_attributes(attributes: dict[str, Any]) -> dict[str, str]:
     """Attributes as they are written again; what mirroring asks for is said by `recompute`."""
     asks = recompute_of(attributes) is not None
-    return {k: text_of(v) for k, v in attributes.items() if not (asks and k in MIRRORING)}
+    return {k: attribute_text(v) for k, v in attributes.items() if not (asks and k in MIRRORING)}
 
 
 MIRRORING = ("force_mirroring", "__force_mirroring__", "mirror_stage", "__mirror_stage__")

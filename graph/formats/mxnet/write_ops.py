@@ -7,26 +7,26 @@ from typing import Any
 
 import numpy as np
 
-from graph.formats.shared.op_writer import Look, Spelling
+from graph.formats.shared.op_writer import NodeView, OpConverter
 
-Said = tuple[str, dict[str, Any], list[int]]
+MxnetOp = tuple[str, dict[str, Any], list[int]]
 
 
-def _plain(op: str, **attributes: Any) -> Spelling:
-    def spelling(look: Look) -> Said | None:
+def _plain(op: str, **attributes: Any) -> OpConverter:
+    def spelling(look: NodeView) -> MxnetOp | None:
         return (op, dict(attributes), list(range(len(look.node.inputs)))) if not look.node.attributes else None
 
     return spelling
 
 
-def _activation(kind: str) -> Spelling:
+def _activation(kind: str) -> OpConverter:
     return lambda look: ("Activation", {"act_type": kind}, [0])
 
 
-def _scalar_or(op: str, scalar: str, reversed_scalar: str = "") -> Spelling:
+def _scalar_or(op: str, scalar: str, reversed_scalar: str = "") -> OpConverter:
     """By a value, or by a number where one operand is a constant of one element."""
 
-    def spelling(look: Look) -> Said | None:
+    def spelling(look: NodeView) -> MxnetOp | None:
         for position, word in ((1, scalar), (0, reversed_scalar)):
             number, other = look.content(position), look.type(1 - position)
             if number is not None and number.size == 1 and word and look.made == other:
@@ -36,7 +36,7 @@ def _scalar_or(op: str, scalar: str, reversed_scalar: str = "") -> Spelling:
     return spelling
 
 
-def _gemm(look: Look) -> Said | None:
+def _gemm(look: NodeView) -> MxnetOp | None:
     w, bias = look.type(1), look.type(2)
     plain = look.attribute("alpha", 1.0) == look.attribute("beta", 1.0) == 1.0 and not look.attribute("transA", 0)
     if not plain or not look.attribute("transB", 0) or w is None or (bias is not None and bias.shape != w.shape[:1]):
@@ -45,7 +45,7 @@ def _gemm(look: Look) -> Said | None:
     return "FullyConnected", attributes, [0, 1] if bias is None else [0, 1, 2]
 
 
-def _matmul(look: Look) -> Said | None:
+def _matmul(look: NodeView) -> MxnetOp | None:
     x, y = look.type(0), look.type(1)
     if x is None or y is None:
         return None
@@ -54,7 +54,7 @@ def _matmul(look: Look) -> Said | None:
     return ("batch_dot", {}, [0, 1]) if x.shape[:-2] == y.shape[:-2] and len(x.shape) == 3 else None
 
 
-def _window(look: Look) -> dict[str, Any] | None:
+def _window(look: NodeView) -> dict[str, Any] | None:
     """Kernel, stride and equal pads; None where the pads differ."""
     x = look.type(0)
     if x is None or look.attribute("auto_pad", "NOTSET") not in ("NOTSET", b"NOTSET"):
@@ -66,7 +66,7 @@ def _window(look: Look) -> dict[str, Any] | None:
     return {"stride": list(look.attribute("strides", [1] * rank)), "pad": pads[:rank]}
 
 
-def _conv(look: Look) -> Said | None:
+def _conv(look: NodeView) -> MxnetOp | None:
     window, w = _window(look), look.type(1)
     if window is None or w is None:
         return None
@@ -81,8 +81,8 @@ def _conv(look: Look) -> Said | None:
     return "Convolution", attributes, [0, 1, 2]
 
 
-def _pool(kind: str) -> Spelling:
-    def spelling(look: Look) -> Said | None:
+def _pool(kind: str) -> OpConverter:
+    def spelling(look: NodeView) -> MxnetOp | None:
         window = _window(look)
         dilated = any(d != 1 for d in look.attribute("dilations", []))
         if window is None or dilated or len(look.node.outputs) > 1:
@@ -97,55 +97,55 @@ def _pool(kind: str) -> Spelling:
     return spelling
 
 
-def _global(kind: str) -> Spelling:
+def _global(kind: str) -> OpConverter:
     return lambda look: ("Pooling", {"kernel": [1], "global_pool": True, "pool_type": kind}, [0])
 
 
-def _batch_norm(look: Look) -> Said | None:
+def _batch_norm(look: NodeView) -> MxnetOp | None:
     if len(look.node.outputs) > 1:
         return None
     momentum, eps = look.attribute("momentum", 0.9), look.attribute("epsilon", 1e-5)
     return "BatchNorm", {"eps": repr(eps), "momentum": repr(momentum), "fix_gamma": False}, [0, 1, 2, 3, 4]
 
 
-def _layer_norm(look: Look) -> Said | None:
+def _layer_norm(look: NodeView) -> MxnetOp | None:
     x = look.type(0)
     if x is None or len(look.node.outputs) > 1 or look.attribute("axis", -1) not in (-1, len(x.shape) - 1):
         return None
     return "LayerNorm", {"axis": -1, "eps": repr(look.attribute("epsilon", 1e-5))}, [0, 1, 2]
 
 
-def _reshape(look: Look) -> Said | None:
+def _reshape(look: NodeView) -> MxnetOp | None:
     made = look.made
     return None if made is None or 0 in made.shape else ("Reshape", {"shape": list(made.shape)}, [0])
 
 
-def _transpose(look: Look) -> Said | None:
+def _transpose(look: NodeView) -> MxnetOp | None:
     x = look.type(0)
     return None if x is None else ("transpose", {"axes": list(look.attribute("perm", range(len(x.shape))[::-1]))}, [0])
 
 
-def _flatten(look: Look) -> Said | None:
+def _flatten(look: NodeView) -> MxnetOp | None:
     return ("Flatten", {}, [0]) if look.attribute("axis", 1) == 1 else None
 
 
-def _concat(look: Look) -> Said | None:
+def _concat(look: NodeView) -> MxnetOp | None:
     return "Concat", {"dim": look.attribute("axis"), "num_args": len(look.node.inputs)}, [*range(len(look.node.inputs))]
 
 
-def _split(look: Look) -> Said | None:
+def _split(look: NodeView) -> MxnetOp | None:
     sizes = look.content(1)
     if sizes is not None and len(set(sizes.tolist())) > 1:
         return None
     return "SliceChannel", {"axis": look.attribute("axis", 0), "num_outputs": len(look.node.outputs)}, [0]
 
 
-def _softmax(op: str) -> Spelling:
+def _softmax(op: str) -> OpConverter:
     return lambda look: (op, {"axis": look.attribute("axis", -1)}, [0])
 
 
-def _reduction(op: str) -> Spelling:
-    def spelling(look: Look) -> Said | None:
+def _reduction(op: str) -> OpConverter:
+    def spelling(look: NodeView) -> MxnetOp | None:
         x, axes, keepdims = look.type(0), look.content(1), bool(look.attribute("keepdims", 1))
         if x is None or (axes is None and len(look.node.inputs) > 1):
             return None
@@ -157,18 +157,18 @@ def _reduction(op: str) -> Spelling:
     return spelling
 
 
-def _dropout(look: Look) -> Said | None:
+def _dropout(look: NodeView) -> MxnetOp | None:
     ratio = look.content(1)
     if len(look.node.inputs) > 2 and look.content(2) is None:
         return None
     return "Dropout", {"p": repr(0.5 if ratio is None else float(np.float32(ratio.reshape(-1)[0])))}, [0]
 
 
-def _gather(look: Look) -> Said | None:
+def _gather(look: NodeView) -> MxnetOp | None:
     return "take", {"axis": look.attribute("axis", 0)}, [0, 1]
 
 
-SPELLINGS: Mapping[str, Spelling] = {
+OP_CONVERTERS: Mapping[str, OpConverter] = {
     "Gemm": _gemm,
     "MatMul": _matmul,
     "Conv": _conv,

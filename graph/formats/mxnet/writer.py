@@ -13,11 +13,11 @@ from typing import Any
 import msgspec
 
 from graph.errors import quoted
-from graph.formats.mxnet.shapes import role_by_name, role_by_place
-from graph.formats.mxnet.symbol import MIRRORING, VARIABLE, text_of
-from graph.formats.mxnet.write_ops import SPELLINGS
-from graph.formats.shared.groups import Group, groups_of, not_representable, note_of
-from graph.formats.shared.op_writer import spelled
+from graph.formats.mxnet.shapes import role_by_name, role_by_position
+from graph.formats.mxnet.symbol import MIRRORING, VARIABLE, attribute_text
+from graph.formats.mxnet.write_ops import OP_CONVERTERS
+from graph.formats.shared.groups import OpGroup, not_representable, note_of, op_groups
+from graph.formats.shared.op_writer import with_framework_ops
 from graph.ir import Graph, Role, Value
 
 _DTYPES = {
@@ -36,10 +36,10 @@ VERSION = ["int", 10900]
 
 def dump(graph: Graph) -> bytes:
     """The symbol file. Raises BadGraph naming what MXNet has no words for."""
-    graph = spelled(graph, "mxnet", SPELLINGS)
-    groups = groups_of(graph, "mxnet")
+    graph = with_framework_ops(graph, "mxnet", OP_CONVERTERS)
+    groups = op_groups(graph, "mxnet")
     note = note_of(graph, "mxnet")
-    writer = _Writer(graph, groups)
+    writer = _SymbolWriter(graph, groups)
     for group in groups:
         writer.node(group)
     losses = set(note.get("losses", ()))
@@ -55,15 +55,15 @@ def dump(graph: Graph) -> bytes:
     return msgspec.json.format(msgspec.json.encode(symbol), indent=2)
 
 
-def _is_head(graph: Graph, v: int, losses: set[str], writer: _Writer) -> bool:
+def _is_head(graph: Graph, v: int, losses: set[str], writer: _SymbolWriter) -> bool:
     value = graph.values[v]
     return value.name not in losses and value.name in writer.written
 
 
-class _Writer:
+class _SymbolWriter:
     """Nodes in order; variables stand in front of their first reader."""
 
-    def __init__(self, graph: Graph, groups: Sequence[Group]):
+    def __init__(self, graph: Graph, groups: Sequence[OpGroup]):
         self.readers: dict[str, list[tuple[str, int]]] = {}
         for group in groups:
             for place, name in enumerate(group.origin.inputs):
@@ -84,7 +84,7 @@ class _Writer:
             self._add({"op": VARIABLE, "name": name, **self._hints(value), "inputs": []}, [name])
         return self.written[name]
 
-    def node(self, group: Group) -> None:
+    def node(self, group: OpGroup) -> None:
         origin = group.origin
         attributes = {k: v for k, v in origin.attributes.items() if k != "subgraphs"}
         if group.recompute is not None:
@@ -93,7 +93,7 @@ class _Writer:
         inputs = [self.entry(name) for name in origin.inputs]
         node: dict[str, Any] = {"op": origin.op, "name": origin.name}
         if attributes:
-            node["attrs"] = {key: text_of(value) for key, value in attributes.items()}
+            node["attrs"] = {key: attribute_text(value) for key, value in attributes.items()}
         node["inputs"] = inputs
         if "subgraphs" in origin.attributes:
             node["subgraphs"] = origin.attributes["subgraphs"]
@@ -111,7 +111,7 @@ class _Writer:
         found = role_by_name(value.name)
         for op, place in self.readers.get(value.name, []):
             if found == "input":
-                found = role_by_place(op, place)
+                found = role_by_position(op, place)
         return found
 
     def _hints(self, value: Value) -> dict[str, Any]:

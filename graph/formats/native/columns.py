@@ -11,19 +11,19 @@ import numpy as np
 
 from graph.errors import Findings, quoted
 from graph.formats.document.schema import Columns, NodeExtras
-from graph.formats.native.draft import Draft, declared, finish
-from graph.formats.native.rows import EFFECTS, PHASES, ROLES, Reader, bodies_of, gradient_reads_of
+from graph.formats.native.draft import Draft, declared_type, finish
+from graph.formats.native.rows import EFFECTS, PHASES, ROLES, DocumentReader, bodies_of, gradient_reads_of
 from graph.ir import ABSENT, EMPTY, UNKNOWN_COST, Cost, Graph, Node, Phase, Role, TensorType
-from graph.limits import Limits, Shapes
+from graph.limits import Limits, ShapeOverrides
 
 
-def graph_of(columns: Columns, limits: Limits, shapes: Shapes, size: int) -> Graph:
+def graph_of(columns: Columns, limits: Limits, shapes: ShapeOverrides, size: int) -> Graph:
     """The graph of columns sent in `size` bytes. Raises BadGraph."""
     findings = Findings()
     _judge_lengths(columns, findings)
     _judge_places(columns, findings)
     findings.settle()  # rows cut along wrong pointers would only tell more of the same
-    reader = Reader(limits, findings, size > limits.attribute_bytes // 8)
+    reader = DocumentReader(limits, findings, size > limits.attribute_bytes // 8)
     draft = Draft(
         name=columns.name,
         opset={"": 21, **(columns.opset or {})},
@@ -134,7 +134,7 @@ def _judge_places(columns: Columns, findings: Findings) -> None:
                 )
 
 
-def _values(columns: Columns, reader: Reader, draft: Draft) -> None:
+def _values(columns: Columns, reader: DocumentReader, draft: Draft) -> None:
     count, strings = len(columns.value_name), columns.strings
     draft.names = [strings[s] for s in columns.value_name]
     roles = columns.value_role
@@ -153,7 +153,7 @@ def _values(columns: Columns, reader: Reader, draft: Draft) -> None:
             draft.stop_gradient.add(v)
 
 
-def _types(columns: Columns, reader: Reader, draft: Draft, count: int) -> list[TensorType | None]:
+def _types(columns: Columns, reader: DocumentReader, draft: Draft, count: int) -> list[TensorType | None]:
     if columns.value_dtype is None:
         return [None] * count
     pointer = columns.value_shape_pointer or [0] * (count + 1)
@@ -166,7 +166,7 @@ def _types(columns: Columns, reader: Reader, draft: Draft, count: int) -> list[T
         shape = columns.value_shape[pointer[v] : pointer[v + 1]]
         type = known.get((dtype, *shape))
         if type is None:
-            found = declared(dtype, shape, f"value_dtype[{v}]", reader.findings)
+            found = declared_type(dtype, shape, f"value_dtype[{v}]", reader.findings)
             if isinstance(found, TensorType):
                 type = known[(dtype, *shape)] = found
             elif found is not None:
@@ -175,7 +175,7 @@ def _types(columns: Columns, reader: Reader, draft: Draft, count: int) -> list[T
     return types
 
 
-def _nodes(columns: Columns, reader: Reader, draft: Draft) -> None:
+def _nodes(columns: Columns, reader: DocumentReader, draft: Draft) -> None:
     """Node records row by row; a column that is left out is read as its default."""
     count, strings = len(columns.node_name), columns.strings
     names, ops = [strings[s] for s in columns.node_name], [strings[s] for s in columns.node_op]
@@ -213,7 +213,9 @@ def _nodes(columns: Columns, reader: Reader, draft: Draft) -> None:
     draft.nodes = plain
 
 
-def _with_extras(reader: Reader, draft: Draft, ids: dict[str, int], node: Node, n: int, extra: NodeExtras) -> Node:
+def _with_extras(
+    reader: DocumentReader, draft: Draft, ids: dict[str, int], node: Node, n: int, extra: NodeExtras
+) -> Node:
     """The node with its rare fields."""
     path = f"extras.nodes.{n}"
     reads: tuple[int, ...] | None = None
@@ -252,15 +254,15 @@ def _costs(columns: Columns, count: int) -> list[Cost]:
     return costs
 
 
-Pairs = dict[int, tuple[tuple[int, int], ...]]
+AliasPairs = dict[int, tuple[tuple[int, int], ...]]
 
 
 def _aliases(
     columns: Columns, inputs: list[tuple[int, ...]], outputs: list[tuple[int, ...]], findings: Findings
-) -> tuple[Pairs, Pairs]:
+) -> tuple[AliasPairs, AliasPairs]:
     """Per node (output, input) positions of its views, and of what it writes in place."""
-    views: Pairs = {}
-    in_place: Pairs = {}
+    views: AliasPairs = {}
+    in_place: AliasPairs = {}
     if not columns.alias_output:
         return views, in_place
     writer = {v: n for n, row in enumerate(outputs) for v in row}

@@ -9,23 +9,23 @@ from typing import Any
 import numpy as np
 
 from graph.builder.builder import Builder
-from graph.cancellation import until_stopped
+from graph.cancellation import cancellable
 from graph.errors import Findings, quoted
 from graph.formats.document.faults import did_you_mean
-from graph.formats.document.tensor_content import array_of
-from graph.formats.document.type_inference import REFUSALS, Inference
-from graph.formats.native.rebinding import Rebinding
+from graph.formats.document.tensor_content import decode_array
+from graph.formats.document.type_inference import TYPE_RULE_ERRORS, TypeInference
+from graph.formats.native.rebinding import ShapeRebinding
 from graph.ir import ABSENT, DTYPE_BITS, EMPTY, Body, Graph, Node, Role, TensorType, Value
-from graph.limits import Limits, Shapes
+from graph.limits import Limits, ShapeOverrides
 from graph.ops.control_flow import CONTROL_FLOW
 from graph.ops.control_flow.type_inference import formal_types, output_types
 
 #: Half a declaration: what is given of (dtype, shape); lengths may be the names of dimensions.
-Partial = tuple[str | None, tuple[int | str, ...] | None]
+PartialType = tuple[str | None, tuple[int | str, ...] | None]
 
 
 #: nested(types outside, types of the formal inputs where they are known) -> bodies by name
-Nested = Callable[[list[TensorType | None], "list[TensorType | None] | None"], dict[str, Body]]
+BodyBuilder = Callable[[list[TensorType | None], "list[TensorType | None] | None"], dict[str, Body]]
 
 
 @dataclass(slots=True)
@@ -43,7 +43,7 @@ class Draft:
     bytes: list[int | None] = field(default_factory=list)
     fixed: list[bool] = field(default_factory=list)
     value_annotations: list[Mapping[str, Any]] = field(default_factory=list)
-    partial: dict[int, Partial] = field(default_factory=dict)
+    partial: dict[int, PartialType] = field(default_factory=dict)
     data: dict[int, str] = field(default_factory=dict)
     nodes: list[Node] = field(default_factory=list)
     outputs: list[int] = field(default_factory=list)
@@ -52,8 +52,8 @@ class Draft:
     gradients: list[tuple[int, int]] = field(default_factory=list)
     gradient_rules: Mapping[str, Any] = field(default_factory=lambda: EMPTY)
     stop_gradient: set[int] = field(default_factory=set)
-    soft: set[int] = field(default_factory=set)  # declared once for several versions: yields to inference
-    bodies: dict[int, Nested] = field(default_factory=dict)
+    weakly_typed: set[int] = field(default_factory=set)  # declared once for several versions: yields to inference
+    bodies: dict[int, BodyBuilder] = field(default_factory=dict)
 
     def add_constant(self, like: int) -> int:
         """Id of a new constant of the same type as another, under a name of its own."""
@@ -69,7 +69,7 @@ class Draft:
         return len(self.names) - 1
 
 
-def declared(dtype: str | None, shape: Any, path: str, findings: Findings) -> TensorType | Partial | None:
+def declared_type(dtype: str | None, shape: Any, path: str, findings: Findings) -> TensorType | PartialType | None:
     """What a document says of a type: all, half or nothing of it. An unknown dtype is a finding."""
     if dtype is not None and dtype not in DTYPE_BITS:
         findings.add(
@@ -87,10 +87,10 @@ def declared(dtype: str | None, shape: Any, path: str, findings: Findings) -> Te
     return None if dtype is None and shape is None else (dtype, shape)
 
 
-def finish(draft: Draft, shapes: Shapes, limits: Limits, findings: Findings) -> Graph:
+def finish(draft: Draft, shapes: ShapeOverrides, limits: Limits, findings: Findings) -> Graph:
     """The checked graph. Raises BadGraph with what was found so far and what is found now."""
     findings.settle()
-    rebinding = Rebinding(draft, shapes, findings)
+    rebinding = ShapeRebinding(draft, shapes, findings)
     findings.settle()
     contents = _contents(draft, limits, findings)
     if is_in_order(draft):
@@ -109,14 +109,14 @@ def finish(draft: Draft, shapes: Shapes, limits: Limits, findings: Findings) -> 
     return builder.build(draft.outputs)
 
 
-def body_of(draft: Draft, outer: list[TensorType | None], limits: Limits, findings: Findings) -> Graph:
+def finish_body(draft: Draft, outer: list[TensorType | None], limits: Limits, findings: Findings) -> Graph:
     """The graph of a body, typed with what it captures; it is checked with the graph around it."""
     for inner, source in draft.captured.items():
         if draft.types[inner] is None:
             draft.types[inner] = outer[source]
     contents = _contents(draft, limits, findings)
     if is_in_order(draft):
-        infer_types(draft, Rebinding(draft, Shapes(), findings), contents, findings)
+        infer_types(draft, ShapeRebinding(draft, ShapeOverrides(), findings), contents, findings)
     return Graph(
         draft.name,
         tuple(values_of(draft, contents)),
@@ -141,11 +141,11 @@ def is_in_order(draft: Draft) -> bool:
     return True
 
 
-def infer_types(draft: Draft, rebinding: Rebinding, contents: dict[int, np.ndarray], findings: Findings) -> None:
+def infer_types(draft: Draft, rebinding: ShapeRebinding, contents: dict[int, np.ndarray], findings: Findings) -> None:
     """Fill in `draft.types` in one sweep; what the document declares must agree unless its shapes were changed."""
-    inference = Inference(draft.opset.get("", 21), contents)
+    inference = TypeInference(draft.opset.get("", 21), contents)
     types, following = draft.types, bool(rebinding.before)
-    for n, node in enumerate(until_stopped(draft.nodes)):
+    for n, node in enumerate(cancellable(draft.nodes)):
         changed = following and rebinding.touches(node)
         if n in draft.bodies or node.op in CONTROL_FLOW:
             if changed:
@@ -153,10 +153,10 @@ def infer_types(draft: Draft, rebinding: Rebinding, contents: dict[int, np.ndarr
             answer = _through_bodies(draft, n, inference.contents)
         else:
             if changed:
-                node = rebinding.followed(n, node, inference)
+                node = rebinding.follow_batch(n, node, inference)
             try:
                 answer = inference.outputs(node, types)
-            except REFUSALS as error:
+            except TYPE_RULE_ERRORS as error:
                 _refused(draft, rebinding, n, node, error if isinstance(error, ValueError) else None, findings)
                 continue
         if answer is None:
@@ -183,12 +183,12 @@ def _through_bodies(draft: Draft, n: int, contents: Mapping[int, np.ndarray]) ->
         if n in draft.bodies:
             node = draft.nodes[n] = replace(node, bodies=draft.bodies[n](types, formal_types(node, given)))
         return output_types(node, {v: Value("", types[v], data=contents.get(v)) for v in node.inputs if v != ABSENT})
-    except REFUSALS:  # attributes or bodies of another kind; the check says which
+    except TYPE_RULE_ERRORS:  # attributes or bodies of another kind; the check says which
         return None
 
 
 def _settle_type(
-    draft: Draft, rebinding: Rebinding, place: tuple[int, int, int], found: TensorType | None, findings: Findings
+    draft: Draft, rebinding: ShapeRebinding, place: tuple[int, int, int], found: TensorType | None, findings: Findings
 ) -> None:
     """Take the inferred type where the document left it open or yields; else it is a conflict."""
     n, i, v = place
@@ -209,7 +209,7 @@ def _settle_type(
             f"{found.nbytes} bytes, as {op} makes {found}",
             "correct `bytes`, or keep it with `fixed_bytes`",
         )
-    elif wanted is None or v in draft.soft or rebinding.touches(draft.nodes[n]):
+    elif wanted is None or v in draft.weakly_typed or rebinding.touches(draft.nodes[n]):
         rebinding.changed_to(v, found)
         draft.types[v] = found
     elif not draft.fixed[v]:
@@ -220,7 +220,7 @@ _CORRECT = "correct the declaration or leave it out"
 
 
 def _refused(
-    draft: Draft, rebinding: Rebinding, n: int, node: Node, error: ValueError | None, findings: Findings
+    draft: Draft, rebinding: ShapeRebinding, n: int, node: Node, error: ValueError | None, findings: Findings
 ) -> None:
     why = f": {error}" if error is not None else " has attributes the op cannot read"
     if rebinding.touches(node):
@@ -269,7 +269,7 @@ def _contents(draft: Draft, limits: Limits, findings: Findings) -> dict[int, np.
             break
         else:
             try:
-                contents[v] = array_of(data, type)
+                contents[v] = decode_array(data, type)
             except ValueError as error:
                 findings.add(
                     "bad_content",

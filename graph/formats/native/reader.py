@@ -7,7 +7,7 @@ from graph.formats.document.decode import decode, is_json, is_msgpack
 from graph.formats.document.schema import Document
 from graph.formats.native import columns, rows
 from graph.ir import Graph
-from graph.limits import Limits, Shapes
+from graph.limits import Limits, ShapeOverrides
 
 
 def sniff(data: bytes) -> bool:
@@ -17,7 +17,7 @@ def sniff(data: bytes) -> bool:
     return b"remat/" in data or (b'"values"' in data and b'"nodes"' in data)
 
 
-def load(data: bytes, limits: Limits, shapes: Shapes) -> Graph:
+def load(data: bytes, limits: Limits, shapes: ShapeOverrides) -> Graph:
     """The graph of a document. Raises BadGraph."""
     if len(data) > limits.document_bytes:
         raise BadGraph.one(

@@ -14,18 +14,18 @@ import numpy as np
 
 from graph.errors import Findings, quoted
 from graph.formats.document.faults import did_you_mean
-from graph.ir import ABSENT, LARGEST_BYTES, Node, Role, TensorType
-from graph.limits import Shapes
+from graph.ir import ABSENT, MAX_BYTES, Node, Role, TensorType
+from graph.limits import ShapeOverrides
 
 if TYPE_CHECKING:
-    from graph.formats.document.type_inference import Inference
+    from graph.formats.document.type_inference import TypeInference
     from graph.formats.native.draft import Draft
 
 
-class Rebinding:
+class ShapeRebinding:
     """The change from declared to asked shapes. Making one binds dimensions and inputs of the draft."""
 
-    def __init__(self, draft: Draft, shapes: Shapes, findings: Findings):
+    def __init__(self, draft: Draft, shapes: ShapeOverrides, findings: Findings):
         self.draft = draft
         self.asked: dict[int, TensorType] = {}  # inputs that get another type
         self.before: dict[int, TensorType] = {}  # values whose type has changed so far -> what it was
@@ -54,7 +54,7 @@ class Rebinding:
         if old is not None and old != type:
             self.before.setdefault(v, old)
 
-    def followed(self, n: int, node: Node, inference: Inference) -> Node:
+    def follow_batch(self, n: int, node: Node, inference: TypeInference) -> Node:
         """The node; the leading length of a constant shape it reshapes to becomes the new batch.
 
         `before` knows what the source was: [64, ...] then and a target that begins with 64 means the batch.
@@ -80,7 +80,7 @@ class Rebinding:
         changed.flags.writeable = False
         return self._with_constant(n, node, changed, inference)
 
-    def _with_constant(self, n: int, node: Node, content: np.ndarray, inference: Inference) -> Node:
+    def _with_constant(self, n: int, node: Node, content: np.ndarray, inference: TypeInference) -> Node:
         """The node reading a constant of its own with this content."""
         draft, constant, lead = self.draft, node.inputs[1], int(content[0])
         v = self._copies.get((constant, lead))
@@ -104,7 +104,7 @@ class Rebinding:
             'declare the shapes with a named dimension such as "N" and bind it with --dim N=8',
         )
 
-    def _bind_dimensions(self, shapes: Shapes, findings: Findings) -> None:
+    def _bind_dimensions(self, shapes: ShapeOverrides, findings: Findings) -> None:
         """Give every named dimension its length and complete the declarations that use it."""
         draft = self.draft
         lengths = dict(shapes.dims)
@@ -145,7 +145,7 @@ class Rebinding:
                 f"say --dim {symbol[:80]}=8",
             )
 
-    def _bind_inputs(self, shapes: Shapes, findings: Findings) -> None:
+    def _bind_inputs(self, shapes: ShapeOverrides, findings: Findings) -> None:
         """Give inputs the shapes asked for."""
         draft = self.draft
         led = shapes.batch is None
@@ -166,12 +166,12 @@ class Rebinding:
                     "an input with shape and dtype",
                     "declare shape and dtype of the input",
                 )
-            elif TensorType(type.dtype, tuple(asked)).nbytes > LARGEST_BYTES:
+            elif TensorType(type.dtype, tuple(asked)).nbytes > MAX_BYTES:
                 findings.add(
                     "size_too_large",
                     f"inputs.{draft.names[v]}",
                     "x".join(map(str, asked)),
-                    f"at most {LARGEST_BYTES} bytes (2^63 - 1)",
+                    f"at most {MAX_BYTES} bytes (2^63 - 1)",
                     "correct the shape",
                 )
             elif tuple(asked) != type.shape:
@@ -182,7 +182,7 @@ class Rebinding:
             )
 
 
-def _names_exist(draft: Draft, shapes: Shapes, findings: Findings) -> None:
+def _names_exist(draft: Draft, shapes: ShapeOverrides, findings: Findings) -> None:
     inputs = [name for name, role in zip(draft.names, draft.roles, strict=True) if role is Role.INPUT]
     symbols = {n for _, shape in draft.partial.values() for n in shape or () if isinstance(n, str)}
     for name in shapes.inputs:

@@ -6,15 +6,15 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from graph.cancellation import until_stopped
+from graph.cancellation import cancellable
 from graph.errors import Findings, quoted
 from graph.formats.document.faults import did_you_mean
 from graph.formats.document.schema import BodyRow, CostRow, Document, NodeRow, ValueRow
-from graph.formats.document.tensor_content import judge, judge_size, read_attributes
-from graph.formats.native.draft import Draft, Nested, body_of, declared, finish
+from graph.formats.document.tensor_content import check_attribute_sizes, check_attributes, read_attributes
+from graph.formats.native.draft import BodyBuilder, Draft, declared_type, finish, finish_body
 from graph.ir import ABSENT, EMPTY, UNKNOWN_COST, Body, Cost, Effect, Graph, Node, Phase, Role, TensorType
-from graph.limits import Limits, Shapes
-from graph.ssa.to_ssa import Shared, single_definition
+from graph.limits import Limits, ShapeOverrides
+from graph.ssa.to_ssa import SharedDeclarations, convert_to_ssa
 
 ROLES = {role.value: role for role in Role}
 PHASES = {phase.name.lower(): phase for phase in Phase}
@@ -23,12 +23,12 @@ _SLOT = re.compile(r"(inputs|outputs)\[(\d{1,9})\]\Z")
 _NO_IDS: tuple[int, ...] = ()
 
 
-def graph_of(document: Document, limits: Limits, shapes: Shapes, size: int) -> Graph:
+def graph_of(document: Document, limits: Limits, shapes: ShapeOverrides, size: int) -> Graph:
     """The graph of a document of `size` bytes. Raises BadGraph."""
     findings = Findings()
-    reader = Reader(limits, findings, size > limits.attribute_bytes // 8)
+    reader = DocumentReader(limits, findings, size > limits.attribute_bytes // 8)
     if document.naming == "mutable":
-        document, reader.shared = single_definition(document, findings, limits.depth)
+        document, reader.shared = convert_to_ssa(document, findings, limits.depth)
     draft = Draft(
         name=document.name,
         opset={"": 21, **(document.opset or {})} if document.opset else {"": 21},
@@ -47,13 +47,13 @@ def graph_of(document: Document, limits: Limits, shapes: Shapes, size: int) -> G
     return finish(draft, shapes, limits, findings)
 
 
-class Reader:
+class DocumentReader:
     """Turns rows into drafts under one set of limits, collecting faults."""
 
     def __init__(self, limits: Limits, findings: Findings, is_large: bool, depth: int = 0):
         self.limits, self.findings, self.is_large, self.depth = limits, findings, is_large, depth
         self.opset: Mapping[str, int] = {"": 21}
-        self.shared: Shared = {}  # declarations that stand for several versions of a name
+        self.shared: SharedDeclarations = {}  # declarations that stand for several versions of a name
 
     def fill(self, draft: Draft, values: list[ValueRow], nodes: list[NodeRow]) -> dict[str, int]:
         """Put values and nodes into the draft; ids of the values by name."""
@@ -67,7 +67,7 @@ class Reader:
         self.lengths(draft.path + "nodes", [row.name for row in nodes])
         self.lengths(draft.path + "nodes", [row.op for row in nodes])
         _Nodes(self, draft, ids, nodes).read()
-        draft.soft = {ids[name] for name in self.shared.get(draft.path, ()) if name in ids}
+        draft.weakly_typed = {ids[name] for name in self.shared.get(draft.path, ()) if name in ids}
         return ids
 
     def _values(self, draft: Draft, rows: list[ValueRow]) -> dict[str, int]:
@@ -79,7 +79,7 @@ class Reader:
                 key = (row.dtype, *row.shape) if row.shape is not None else (row.dtype, None)
                 type = types.get(key)
                 if type is None:
-                    found = declared(row.dtype, row.shape, f"{draft.path}values[{v}]", self.findings)
+                    found = declared_type(row.dtype, row.shape, f"{draft.path}values[{v}]", self.findings)
                     if isinstance(found, TensorType):
                         type = types[key] = found
                     elif found is not None:
@@ -137,14 +137,14 @@ class Reader:
     def opaque(self, given: Mapping[str, Any] | None, path: str) -> Mapping[str, Any]:
         if not given:
             return EMPTY
-        judge(given, path, self.limits, self.findings)
+        check_attributes(given, path, self.limits, self.findings)
         if self.is_large:
-            judge_size(given, path, self.limits, self.findings)
+            check_attribute_sizes(given, path, self.limits, self.findings)
         return given
 
     def attributes(self, given: Mapping[str, Any], path: str) -> Mapping[str, Any]:
         if self.is_large:
-            judge_size(given, path, self.limits, self.findings)
+            check_attribute_sizes(given, path, self.limits, self.findings)
         return read_attributes(given, path, self.limits, self.findings)
 
     def lengths(self, path: str, names: list[str]) -> None:
@@ -171,13 +171,13 @@ class Reader:
 class _Nodes:
     """The nodes of one graph: each row becomes a record whose names are ids."""
 
-    def __init__(self, reader: Reader, draft: Draft, ids: dict[str, int], rows: list[NodeRow]):
+    def __init__(self, reader: DocumentReader, draft: Draft, ids: dict[str, int], rows: list[NodeRow]):
         self.reader, self.draft, self.ids, self.rows = reader, draft, ids, rows
         self.node_ids: dict[str, int] | None = None
 
     def read(self) -> None:
         ids, append, forward = self.ids, self.draft.nodes.append, Phase.FORWARD
-        for n, row in enumerate(until_stopped(self.rows)):
+        for n, row in enumerate(cancellable(self.rows)):
             try:
                 inputs = tuple([ids[name] for name in row.inputs])
             except KeyError:
@@ -300,9 +300,9 @@ def cost_of(row: CostRow) -> Cost:
     return Cost(row.seconds, row.flops, row.traffic_bytes, row.workspace_bytes)
 
 
-def bodies_of(reader: Reader, rows: Mapping[str, BodyRow], ids: Mapping[str, int], path: str) -> Nested:
+def bodies_of(reader: DocumentReader, rows: Mapping[str, BodyRow], ids: Mapping[str, int], path: str) -> BodyBuilder:
     """Reads the bodies of a node once the types outside are known."""
-    inside = Reader(reader.limits, reader.findings, reader.is_large, reader.depth + 1)
+    inside = DocumentReader(reader.limits, reader.findings, reader.is_large, reader.depth + 1)
     inside.opset, inside.shared = reader.opset, reader.shared
     captures = {}
     for name, row in rows.items():
@@ -322,7 +322,7 @@ def bodies_of(reader: Reader, rows: Mapping[str, BodyRow], ids: Mapping[str, int
 
 
 def read_body(
-    reader: Reader,
+    reader: DocumentReader,
     row: BodyRow,
     outside: list[int],
     types: tuple[list[TensorType | None], list[TensorType | None]],
@@ -347,4 +347,4 @@ def read_body(
         if draft.types[v] is None and v not in draft.partial:
             draft.types[v] = type
     draft.outputs = reader.named(row.outputs, ids, f"{path}outputs")
-    return Body(body_of(draft, outer, reader.limits, reader.findings), tuple(draft.captured.items()))
+    return Body(finish_body(draft, outer, reader.limits, reader.findings), tuple(draft.captured.items()))

@@ -19,7 +19,7 @@ from graph.formats.document.schema import (
     ValueExtras,
     ValueRow,
 )
-from graph.formats.document.tensor_content import text_of, write_attributes
+from graph.formats.document.tensor_content import encode_array, write_attributes
 from graph.ir import ABSENT, UNKNOWN_COST, Body, Graph, Node, Role, Value
 from graph.ssa.naming import naming_of, own_annotations
 
@@ -30,7 +30,7 @@ PHASE_WORDS: tuple[Any, ...] = ("forward", "backward", "update")  # by number
 _ACTIVATION = Role.ACTIVATION
 
 
-class Names:
+class DocumentNames:
     """What values and nodes of a graph are called: by name, `anonymous` by place, or with `shared` names."""
 
     def __init__(self, graph: Graph, anonymous: bool, shared: bool = False):
@@ -84,7 +84,7 @@ def rows_of(graph: Graph, anonymous: bool = False, shared: bool = False) -> Docu
 
     With `shared` names, versions of one name have it where they may; see `graph.formats.native.mutable_names`.
     """
-    names = Names(graph, anonymous, shared)
+    names = DocumentNames(graph, anonymous, shared)
     return Document(
         ROWS,
         names.rows(),
@@ -105,7 +105,7 @@ def _inputs_in_order(graph: Graph) -> bool:
     return graph.inputs == tuple(v for v, value in enumerate(graph.values) if value.role is Role.INPUT)
 
 
-def _value(names: Names, v: int, value: Value) -> ValueRow:
+def _value(names: DocumentNames, v: int, value: Value) -> ValueRow:
     type = value.type
     return ValueRow(
         names.values[v],
@@ -114,13 +114,13 @@ def _value(names: Names, v: int, value: Value) -> ValueRow:
         "activation" if value.role is _ACTIVATION else value.role.value,
         value.bytes,
         value.fixed_bytes,
-        None if value.data is None else text_of(value.data),
+        None if value.data is None else encode_array(value.data),
         names.opaque(value.annotations) if value.annotations else None,
         value.stop_gradient,
     )
 
 
-def _node(names: Names, n: int, node: Node) -> NodeRow:
+def _node(names: DocumentNames, n: int, node: Node) -> NodeRow:
     inputs, outputs, cost = names.of(node.inputs), names.of(node.outputs), node.cost
     unknown = cost.seconds is None and cost == UNKNOWN_COST
     return NodeRow(
@@ -144,9 +144,9 @@ def _node(names: Names, n: int, node: Node) -> NodeRow:
     )
 
 
-def _body(names: Names, body: Body) -> BodyRow:
+def _body(names: DocumentNames, body: Body) -> BodyRow:
     graph = body.graph
-    inside = Names(graph, names.anonymous, names.naming is not None)
+    inside = DocumentNames(graph, names.anonymous, names.naming is not None)
     inside.streams = names.streams
     return BodyRow(
         inside.of(graph.inputs),
@@ -161,7 +161,7 @@ def _body(names: Names, body: Body) -> BodyRow:
 
 def columns_of(graph: Graph) -> Columns:
     """The graph as columns; a column that holds only defaults is left out."""
-    names = Names(graph, False)
+    names = DocumentNames(graph, False)
     strings: dict[str, int] = {}
 
     def string(text: str) -> int:
@@ -216,12 +216,14 @@ def _aliases(node: Node) -> list[tuple[int, int, bool]]:
     return [(o, i, False) for o, i in node.views] + [(o, i, True) for o, i in node.in_place]
 
 
-def _extras(names: Names) -> Extras:
+def _extras(names: DocumentNames) -> Extras:
     """The rare fields of values and nodes that have any."""
     graph = names.graph
     values = {
         str(v): ValueExtras(
-            None if value.data is None else text_of(value.data), names.opaque(value.annotations), value.stop_gradient
+            None if value.data is None else encode_array(value.data),
+            names.opaque(value.annotations),
+            value.stop_gradient,
         )
         for v, value in enumerate(graph.values)
         if value.data is not None or value.annotations or value.stop_gradient

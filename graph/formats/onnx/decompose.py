@@ -12,10 +12,10 @@ from graph.builder.builder import Builder
 from graph.builder.emit import Emit
 from graph.formats.onnx.read import load
 from graph.ir import ABSENT, Graph, Node, Role, Val
-from graph.limits import Limits, Shapes
-from graph.ops.registry import known
+from graph.limits import Limits, ShapeOverrides
+from graph.ops.registry import find_op
 from graph.ops.registry.onnx_fallback import attribute_proto, onnx_dtype, schema_of
-from graph.ops.registry.registry import call_of
+from graph.ops.registry.registry import make_call
 
 #: Standard ops onnxruntime 1.31 expands (found by profiling each function op of the standard).
 _EXPANDED = frozenset(
@@ -32,7 +32,7 @@ _EXPANDED = frozenset(
 _IR_VERSION = 10
 
 
-def spelled_out(graph: Graph, node: Node) -> Graph | None:
+def decomposed(graph: Graph, node: Node) -> Graph | None:
     """A graph of what the node does, or None when it stands as it is.
 
     Its inputs are the node's present inputs in order, its outputs the node's wanted outputs in order,
@@ -40,7 +40,7 @@ def spelled_out(graph: Graph, node: Node) -> Graph | None:
     """
     if node.op in _EXPANDED:
         return _by_standard(graph, node)
-    record = known(node.op)
+    record = find_op(node.op)
     if record is None or record.body is None or node.bodies:
         return None
     builder = Builder(node.name, graph.opset)
@@ -49,7 +49,7 @@ def spelled_out(graph: Graph, node: Node) -> Graph | None:
     for v in node.inputs:
         value = None if v == ABSENT else graph.values[v]
         inputs.append(None if value is None else emit.val(builder.value(value.name, value.type, Role.INPUT)))
-    made = record.body(emit, call_of(graph, node), *inputs)
+    made = record.body(emit, make_call(graph, node), *inputs)
     results = made if isinstance(made, tuple) else (made,)
     outputs: list[int] = []
     written = {v for part in builder.nodes for v in part.writes}
@@ -90,7 +90,7 @@ def _by_standard(graph: Graph, node: Node) -> Graph | None:
         ir_version=_IR_VERSION,
     )
     expanded = inliner.inline_selected_functions(one, [("", node.op)], inline_schema_functions=True)
-    found = load(expanded.SerializeToString(), Limits(), Shapes())
+    found = load(expanded.SerializeToString(), Limits(), ShapeOverrides())
     parts = _read(list(found.nodes), list(found.outputs))
     if any(part.op == node.op for part in parts) or any(v.role is Role.PARAMETER for v in found.values):
         return None  # the standard does not define it for these types

@@ -20,22 +20,22 @@ import numpy as np
 from onnx import GraphProto, ModelProto, NodeProto, ValueInfoProto, helper, numpy_helper
 
 from graph.errors import BadGraph, quoted
-from graph.execution.sample_inputs import drawn
-from graph.formats.onnx.decompose import spelled_out
+from graph.execution.sample_inputs import sample_arrays
+from graph.formats.onnx.decompose import decomposed
 from graph.formats.onnx.read.metadata import (
-    KEY,
+    METADATA_KEY,
     Expansion,
     ModelNote,
     NodeNote,
     ValueNote,
-    of_node,
-    of_value,
+    encode_note,
+    node_note,
     packed_attributes,
-    text_of,
+    value_note,
 )
 from graph.ir import ABSENT, Body, Graph, Node, Role, TensorType, Value
-from graph.ir.names import free_name
-from graph.loop_remat.to_standard_ops import in_standard_ops
+from graph.ir.names import reserve_name
+from graph.loop_remat.to_standard_ops import lower_to_standard_ops
 from graph.ops.registry.onnx_fallback import attribute_proto, onnx_dtype, schema_of
 from graph.transforms.inline_calls import without_calls
 
@@ -59,11 +59,11 @@ def dump(graph: Graph, *, weights: str = "inputs", seed: int = 0) -> bytes:
     content: Mapping[int, np.ndarray] = {}
     if weights == "random":
         _fits(sum(v.nbytes for v in graph.values if v.role in (Role.PARAMETER, Role.CONSTANT)))
-        content = {v: a for v, a in drawn(graph, seed).items() if graph.values[v].role is not Role.STATE}
-    graph = without_calls(in_standard_ops(graph))
+        content = {v: a for v, a in sample_arrays(graph, seed).items() if graph.values[v].role is not Role.STATE}
+    graph = without_calls(lower_to_standard_ops(graph))
     file = _File({value.name for value in graph.values}, graph.opset.get("", 21))
     model = ModelProto(producer_name="remat")
-    writer = _Writer(file, graph, [value.name for value in graph.values], content)
+    writer = _GraphWriter(file, graph, [value.name for value in graph.values], content)
     writer.write(model.graph)
     opsets = {"": file.opset, **{d: v for d, v in graph.opset.items() if d}}
     for domain in sorted(file.domains):
@@ -93,11 +93,11 @@ class _File:
 
     def free(self, name: str) -> str:
         """`name`, or `name/1`, ... when a value has it; taken from now on."""
-        return free_name(name, self.taken)
+        return reserve_name(name, self.taken)
 
 
 @dataclass(frozen=True, slots=True)
-class _Line:
+class _OnnxNode:
     """One node of the file."""
 
     op: str
@@ -106,7 +106,7 @@ class _Line:
     attributes: Mapping[str, Any]
 
 
-class _Writer:
+class _GraphWriter:
     """Writes one graph of the file."""
 
     def __init__(self, file: _File, graph: Graph, names: list[str], content: Mapping[int, np.ndarray] | None):
@@ -160,7 +160,7 @@ class _Writer:
             self.proto.input.append(self._value_info(v))
             return False
         tensor = numpy_helper.from_array(np.asarray(array), self.names[v])
-        _annotate(tensor, of_value(value))
+        _annotate(tensor, value_note(value))
         self.proto.initializer.append(tensor)
         return True
 
@@ -169,14 +169,14 @@ class _Writer:
         value = self.graph.values[v]
         type = value.type or TensorType("uint8", (value.nbytes,))
         info = helper.make_tensor_value_info(self.names[v], onnx_dtype(type.dtype), type.shape)
-        note = of_value(value)
+        note = value_note(value)
         if note not in (ValueNote(), ValueNote(Role.INPUT)):
             _annotate(info, note)
         return info
 
     def _node(self, node: Node) -> None:
         """One node as one line or several; its note stands with the first."""
-        note = of_node(self.graph, node)
+        note = node_note(self.graph, node)
         note.after = tuple(self.graph.nodes[n].name for n in node.after)
         names = dict(enumerate(self.names))
         lines = self._lines(self.graph, node, names)
@@ -192,9 +192,11 @@ class _Writer:
             )
         elif node.stream is not None and node.op in _DRAWS and "seed" not in node.attributes:
             note.seeded = True
-            lines = [_Line(node.op, whole.inputs, whole.outputs, {**node.attributes, "seed": _seed_of(node.stream)})]
+            lines = [
+                _OnnxNode(node.op, whole.inputs, whole.outputs, {**node.attributes, "seed": _seed_of(node.stream)})
+            ]
         for k, line in enumerate(lines):
-            name = node.name if k == 0 else free_name(f"{node.name}/{line.op}", self.file.ops)
+            name = node.name if k == 0 else reserve_name(f"{node.name}/{line.op}", self.file.ops)
             proto = self._proto(line, name)
             self.proto.node.append(proto)
             if k == 0:
@@ -202,11 +204,11 @@ class _Writer:
         for name, body in node.bodies.items():
             self._body(self.proto.node[-1], node, name, body)
 
-    def _lines(self, graph: Graph, node: Node, names: dict[int, str]) -> list[_Line]:
+    def _lines(self, graph: Graph, node: Node, names: dict[int, str]) -> list[_OnnxNode]:
         """The nodes that stand for a node of `graph`, whose values are called `names`."""
-        whole = spelled_out(graph, node)
+        whole = decomposed(graph, node)
         if whole is None:
-            return [_Line(node.op, _named(node.inputs, names), _named(node.outputs, names), node.attributes)]
+            return [_OnnxNode(node.op, _named(node.inputs, names), _named(node.outputs, names), node.attributes)]
         inner = dict(zip(whole.inputs, _named([v for v in node.inputs if v != ABSENT], names), strict=True))
         inner.update(zip(whole.outputs, _named([v for v in node.outputs if v != ABSENT], names), strict=True))
         for v in dict.fromkeys(v for part in whole.nodes for v in (*part.reads, *part.writes)):
@@ -224,7 +226,7 @@ class _Writer:
             self.proto.initializer.append(numpy_helper.from_array(array, self.shared[key]))
         return self.shared[key]
 
-    def _proto(self, line: _Line, name: str) -> NodeProto:
+    def _proto(self, line: _OnnxNode, name: str) -> NodeProto:
         domain, _, op = line.op.rpartition("::")
         if domain:
             self.file.domains.add(domain)
@@ -250,7 +252,7 @@ class _Writer:
                     "hold the value outside and capture it",
                 )
         attribute = proto.attribute.add(name=name, type=5)  # AttributeProto.GRAPH
-        _Writer(self.file, body.graph, names, None).write(attribute.g, frozenset(captured))
+        _GraphWriter(self.file, body.graph, names, None).write(attribute.g, frozenset(captured))
 
 
 def _named(ids: Sequence[int], names: Mapping[int, str]) -> tuple[str, ...]:
@@ -259,7 +261,7 @@ def _named(ids: Sequence[int], names: Mapping[int, str]) -> tuple[str, ...]:
 
 def _annotate(proto: Any, note: ModelNote | NodeNote | ValueNote) -> None:
     entry = proto.metadata_props.add()
-    entry.key, entry.value = KEY, text_of(note)
+    entry.key, entry.value = METADATA_KEY, encode_note(note)
 
 
 def _seed_of(stream: str) -> int:

@@ -12,15 +12,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from graph.autodiff.differentiate import check_callbacks, differentiate
-from graph.autodiff.gradients.events import Callback
+from graph.autodiff.gradients.events import GradientCallback
 from graph.autodiff.gradients.spec import carries_gradient
-from graph.autodiff.resolve_names import Options
+from graph.autodiff.resolve_names import GradientOptions
 from graph.errors import BadGraph
 from graph.ir import Graph, Node, Phase
 
 DOMAIN = "paddle::"
 #: Ops without a gradient maker: sources of numbers, integer results, comparisons.
-WITHOUT_GRADIENT = frozenset(
+NON_DIFFERENTIABLE = frozenset(
     {
         "one_hot",
         "one_hot_v2",
@@ -49,7 +49,7 @@ _MARKER = re.compile(r"(?:@GRAD)+(?=@|$)")
 
 
 @dataclass(frozen=True, slots=True)
-class Backward:
+class BackwardProgram:
     """The extended program, pairs of parameter and gradient, and the types of gradient ops in order."""
 
     graph: Graph
@@ -62,8 +62,8 @@ def append_backward(
     loss: Sequence[str],
     parameters: Sequence[str] | None = None,
     no_grad: Collection[str] = (),
-    callbacks: Sequence[Callback] = (),
-) -> Backward:
+    callbacks: Sequence[GradientCallback] = (),
+) -> BackwardProgram:
     """Gradients of the loss, a list of one name, by parameters; by default by all that do not stop gradients.
 
     Values that stop gradients and those of `no_grad` end the path, as do ops without gradient. Parameters that
@@ -80,28 +80,28 @@ def append_backward(
         parameters,
         no_gradient=no_grad,
         callbacks=callbacks,
-        options=Options(gradient_rules=rules(graph), skip=without_gradient(graph)),
+        options=GradientOptions(gradient_rules=paddle_rules(graph), skip=has_no_gradient(graph)),
     )
     pairs = made.gradients[len(graph.gradients) :]
-    return Backward(
+    return BackwardProgram(
         made,
         [(made.values[v].name, made.values[gradient].name) for v, gradient in pairs],
         [op_type(node) for node in made.nodes[len(graph.nodes) :]],
     )
 
 
-def rules(graph: Graph) -> dict[str, Any]:
+def paddle_rules(graph: Graph) -> dict[str, Any]:
     """The gradient op of every op type of the graph, its own included for differentiating again."""
     types = {node.op for node in graph.nodes if node.op.startswith(DOMAIN)}
     return {op: {"op": f"{op}_grad", "reads": ["incoming", "inputs", "outputs"]} for op in types}
 
 
-def without_gradient(graph: Graph) -> Callable[[Node], bool]:
+def has_no_gradient(graph: Graph) -> Callable[[Node], bool]:
     """Says of a node that it has no gradient maker, or nothing a gradient could go to."""
 
     def has_none(node: Node) -> bool:
         floating = any(v >= 0 and carries_gradient(graph.values[v]) for v in node.inputs)
-        return node.op.removeprefix(DOMAIN) in WITHOUT_GRADIENT or not floating
+        return node.op.removeprefix(DOMAIN) in NON_DIFFERENTIABLE or not floating
 
     return has_none
 

@@ -10,7 +10,7 @@ from graph.formats.document.decode import is_json
 from graph.formats.paddle import pir_reader, program_reader
 from graph.formats.paddle.proto import is_program
 from graph.ir import Graph
-from graph.limits import Limits, Shapes
+from graph.limits import Limits, ShapeOverrides
 
 
 def sniff(data: bytes) -> bool:
@@ -20,7 +20,7 @@ def sniff(data: bytes) -> bool:
     return is_program(data)
 
 
-def load(data: bytes, limits: Limits, shapes: Shapes) -> Graph:
+def load(data: bytes, limits: Limits, shapes: ShapeOverrides) -> Graph:
     """The graph of a program in either form. Raises BadGraph."""
     if is_json(data):
         return pir_reader.load(data, limits, shapes)

@@ -11,19 +11,19 @@ from typing import Any
 
 from graph.errors import BadGraph, quoted
 from graph.formats.document.schema import NodeRow
-from graph.formats.shared.blocks import Block, State, add_loop
+from graph.formats.shared.blocks import Block, CarriedState, add_loop
 from graph.formats.shared.program import Program
 
 #: condition(where its ops go, variable -> its name there) -> name of what it returns
-Condition = Callable[[Program, Mapping[str, str]], str]
-Body = Callable[[Block], Any]
+LoopCondition = Callable[[Program, Mapping[str, str]], str]
+LoopBody = Callable[[Block], Any]
 
 
 def while_loop(
     program: Program,
     name: str,
-    condition: Condition,
-    body: Body,
+    condition: LoopCondition,
+    body: LoopBody,
     variables: Any,
     results: Sequence[str],
     max_trips: int | None = None,
@@ -46,7 +46,7 @@ def while_loop(
     returned = body(block)
     after = _like(name, variables, returned)
     again = _tested(block.program, name, condition(block.program, dict(zip(flat, after, strict=True))))
-    states = [State(v, v, new, result) for v, new, result in zip(flat, after, results, strict=True)]
+    states = [CarriedState(v, v, new, result) for v, new, result in zip(flat, after, results, strict=True)]
     return add_loop(program, name, first, block, again, states, max_trips)
 
 

@@ -15,27 +15,37 @@ from graph.formats.document.schema import NodeRow
 from graph.ir import TensorType
 from graph.training.device_mesh import MAPPING, MESH
 
-__all__ = ["CHECKPOINT", "MAPPING", "MESH", "SEPARATE", "SHAPE", "flat", "marks_of", "nested", "spread"]
+__all__ = [
+    "AUTO_PARALLEL_SUFFIX",
+    "CHECKPOINT",
+    "MAPPING",
+    "MESH",
+    "MESH_SHAPE",
+    "annotate_mesh",
+    "flat_mesh",
+    "mesh_annotations",
+    "nested_mesh",
+]
 
-SEPARATE = "@AUTO_PARALLEL"
-SHAPE = f"process_mesh_shape{SEPARATE}"
+AUTO_PARALLEL_SUFFIX = "@AUTO_PARALLEL"
+MESH_SHAPE = f"process_mesh_shape{AUTO_PARALLEL_SUFFIX}"
 CHECKPOINT = "recompute_checkpoint"
 _INTS = 3  # AttrType
 
 
-def marks_of(attrs: Sequence[Any]) -> dict[str, Any]:
+def mesh_annotations(attrs: Sequence[Any]) -> dict[str, Any]:
     """Annotations of a variable, or of an op without what it says of its arguments."""
     found: dict[str, Any] = {}
     ints = {attr.name: list(attr.ints) for attr in attrs if len(attr.ints)}
-    mesh = ints.get(MESH + SEPARATE)
+    mesh = ints.get(MESH + AUTO_PARALLEL_SUFFIX)
     if mesh is not None:
-        found[MESH] = nested(mesh, ints.get(SHAPE, [len(mesh)]))
-    if MAPPING + SEPARATE in ints:
-        found[MAPPING] = ints[MAPPING + SEPARATE]
+        found[MESH] = nested_mesh(mesh, ints.get(MESH_SHAPE, [len(mesh)]))
+    if MAPPING + AUTO_PARALLEL_SUFFIX in ints:
+        found[MAPPING] = ints[MAPPING + AUTO_PARALLEL_SUFFIX]
     return found
 
 
-def nested(ids: list[int], shape: list[int]) -> Any:
+def nested_mesh(ids: list[int], shape: list[int]) -> Any:
     """Process numbers as nested lists of a shape; as they stand where the shape does not hold them."""
     count = 1
     for length in shape:
@@ -48,7 +58,7 @@ def nested(ids: list[int], shape: list[int]) -> Any:
     return found
 
 
-def flat(mesh: Any) -> tuple[list[int], list[int]]:
+def flat_mesh(mesh: Any) -> tuple[list[int], list[int]]:
     """(process numbers, shape) of a mesh as nested lists."""
     shape: list[int] = []
     while isinstance(mesh, list | tuple) and mesh and isinstance(mesh[0], list | tuple):
@@ -61,7 +71,7 @@ def flat(mesh: Any) -> tuple[list[int], list[int]]:
     return ids, [*shape, len(ids) // max(count, 1)]
 
 
-def spread(
+def annotate_mesh(
     rows: Sequence[NodeRow],
     op: Any,
     attributes: Mapping[str, Any],
@@ -69,17 +79,17 @@ def spread(
     of_values: Mapping[str, Any],
 ) -> None:
     """Annotate the rows of an op that says its mesh; values made inside are whole on each process."""
-    marks = marks_of(op.attrs)
+    marks = mesh_annotations(op.attrs)
     if MESH not in marks:
         return
-    suffix = SEPARATE
+    suffix = AUTO_PARALLEL_SUFFIX
     said = {
         name.removesuffix(suffix).partition("@")[2]: list(attribute.ints)
         for name, attribute in attributes.items()
         if name.startswith(f"{MAPPING}@") and name.endswith(suffix) and name != MAPPING + suffix
     }
     for name, attrs in of_values.items():
-        mapping = marks_of(attrs).get(MAPPING)
+        mapping = mesh_annotations(attrs).get(MAPPING)
         if mapping is not None:
             said.setdefault(name, mapping)
     for row in rows:

@@ -30,11 +30,11 @@ from graph.formats.shared.op_helpers import (
     split,
     squared,
 )
-from graph.formats.shared.op_table import Table, Unmapped, Use
+from graph.formats.shared.op_table import OpTable, OpUse, Unmapped
 from graph.ir import DTYPE_BITS, Val
-from graph.ops.training.seeded_random import SEED
+from graph.ops.training.seeded_random import SEED_TYPE
 
-PADDLE = Table("paddle")
+PADDLE = OpTable("paddle")
 
 #: VarType.Type numbers of element types.
 DTYPES = {
@@ -160,13 +160,13 @@ def dtype_of(word: Any) -> str:
     return DTYPES[int(word)]
 
 
-def _dtype(use: Use, name: str, default: str) -> str:
+def _dtype(use: OpUse, name: str, default: str) -> str:
     raw = use.attributes.raw((name,))
     return default if raw is None or raw == -1 else dtype_of(raw)
 
 
 @PADDLE.op("mul")
-def mul(e: Emit, use: Use, x: Val, y: Val) -> Val:
+def mul(e: Emit, use: OpUse, x: Val, y: Val) -> Val:
     """x · y as matrices: x's first `x_num_col_dims` dimensions are rows, y's first `y_num_col_dims`."""
     rows, inner = (
         use.attributes.integer("x_num_col_dims", default=1),
@@ -178,7 +178,7 @@ def mul(e: Emit, use: Use, x: Val, y: Val) -> Val:
 
 
 @PADDLE.op("fc")
-def fc(e: Emit, use: Use, x: Val, w: Val, bias: Val | None = None) -> Val:
+def fc(e: Emit, use: OpUse, x: Val, w: Val, bias: Val | None = None) -> Val:
     rows = use.attributes.integer("in_num_col_dims", "num_flatten_dims", default=1)
     y = dense(e, x, w, bias, rows=rows, outputs_first=False)
     act = use.attributes.text("activation_type", "act", default="")
@@ -188,7 +188,7 @@ def fc(e: Emit, use: Use, x: Val, w: Val, bias: Val | None = None) -> Val:
 
 
 @PADDLE.op("matmul", "matmul_v2", "bmm")
-def matmul(e: Emit, use: Use, x: Val, y: Val) -> Val:
+def matmul(e: Emit, use: OpUse, x: Val, y: Val) -> Val:
     a = use.attributes
     left = a.flag("trans_x", "transpose_X", "transpose_x", default=False) and x.rank > 1
     right = a.flag("trans_y", "transpose_Y", "transpose_y", default=False) and y.rank > 1
@@ -197,12 +197,12 @@ def matmul(e: Emit, use: Use, x: Val, y: Val) -> Val:
 
 
 @PADDLE.op("dot")
-def dot(e: Emit, use: Use, x: Val, y: Val) -> Val:
+def dot(e: Emit, use: OpUse, x: Val, y: Val) -> Val:
     return reduced(e, "ReduceSum", e.mul(x, y), [x.rank - 1], False)
 
 
 @PADDLE.op("lookup_table", "lookup_table_v2")
-def lookup_table(e: Emit, use: Use, w: Val, ids: Val) -> Val:
+def lookup_table(e: Emit, use: OpUse, w: Val, ids: Val) -> Val:
     """The first version drops the last dimension, of one element, from the ids."""
     if use.op == "lookup_table" and ids.rank and ids.shape[-1] == 1:
         ids = e.reshape(ids, ids.shape[:-1])
@@ -210,14 +210,14 @@ def lookup_table(e: Emit, use: Use, w: Val, ids: Val) -> Val:
 
 
 @PADDLE.op("embedding")
-def embedding(e: Emit, use: Use, x: Val, y: Val) -> Val:
+def embedding(e: Emit, use: OpUse, x: Val, y: Val) -> Val:
     """The older dialect names (W, Ids), the newer gives (ids, weight)."""
     w, ids = (x, y) if x.dtype.startswith(("float", "bfloat")) else (y, x)
     return e.op("Gather", w, integral(e, ids), axis=0)
 
 
 @PADDLE.op("conv2d", "depthwise_conv2d", "conv3d", "conv2d_transpose")
-def conv(e: Emit, use: Use, x: Val, w: Val, bias: Val | None = None) -> Val:
+def conv(e: Emit, use: OpUse, x: Val, w: Val, bias: Val | None = None) -> Val:
     a, rank = use.attributes, x.rank - 2
     if a.text("data_format", default="NCHW") not in ("NCHW", "AnyLayout", "NCDHW") or rank < 1:
         raise Unmapped
@@ -242,7 +242,7 @@ def conv(e: Emit, use: Use, x: Val, w: Val, bias: Val | None = None) -> Val:
 
 
 @PADDLE.op("pool2d")
-def pool2d(e: Emit, use: Use, x: Val) -> Val:
+def pool2d(e: Emit, use: OpUse, x: Val) -> Val:
     a = use.attributes
     kind = {"max": "MaxPool", "avg": "AveragePool"}[a.text("pooling_type")]
     if a.text("data_format", default="NCHW") not in ("NCHW", "AnyLayout") or (
@@ -265,7 +265,7 @@ def pool2d(e: Emit, use: Use, x: Val) -> Val:
 
 
 @PADDLE.op("batch_norm", "sync_batch_norm")
-def batch_norm(e: Emit, use: Use, x: Val, scale: Val, bias: Val, mean: Val, variance: Val) -> Any:
+def batch_norm(e: Emit, use: OpUse, x: Val, scale: Val, bias: Val, mean: Val, variance: Val) -> Any:
     """(y, running mean, running variance, the batch's mean, its inverse deviation)."""
     a = use.attributes
     if a.text("data_layout", "data_format", default="NCHW") not in ("NCHW", "AnyLayout"):
@@ -282,7 +282,7 @@ def batch_norm(e: Emit, use: Use, x: Val, scale: Val, bias: Val, mean: Val, vari
 
 
 @PADDLE.op("layer_norm")
-def layer_norm(e: Emit, use: Use, x: Val, scale: Val | None = None, bias: Val | None = None) -> Any:
+def layer_norm(e: Emit, use: OpUse, x: Val, scale: Val | None = None, bias: Val | None = None) -> Any:
     """(y, mean, variance); statistics of the dimensions from `begin_norm_axis` on."""
     axis = axis_of(x, use.attributes.integer("begin_norm_axis", default=1))
     shape, rows = x.shape[axis:], (math.prod(x.shape[:axis]),)
@@ -299,7 +299,7 @@ def layer_norm(e: Emit, use: Use, x: Val, scale: Val | None = None, bias: Val | 
 
 
 @PADDLE.op("rms_norm")
-def rms_norm(e: Emit, use: Use, x: Val, scale: Val) -> Any:
+def rms_norm(e: Emit, use: OpUse, x: Val, scale: Val) -> Any:
     axis = axis_of(x, use.attributes.integer("begin_norm_axis", default=x.rank - 1))
     if use.outputs > 1:
         raise Unmapped
@@ -309,7 +309,7 @@ def rms_norm(e: Emit, use: Use, x: Val, scale: Val) -> Any:
 
 
 @PADDLE.op("group_norm", "instance_norm")
-def group_norm(e: Emit, use: Use, x: Val, scale: Val, bias: Val) -> Val:
+def group_norm(e: Emit, use: OpUse, x: Val, scale: Val, bias: Val) -> Val:
     epsilon = use.attributes.number("epsilon", default=1e-5)
     if use.outputs > 1 or use.attributes.text("data_layout", default="NCHW") not in ("NCHW", "AnyLayout"):
         raise Unmapped
@@ -319,7 +319,7 @@ def group_norm(e: Emit, use: Use, x: Val, scale: Val, bias: Val) -> Val:
 
 
 @PADDLE.op("dropout")
-def dropout(e: Emit, use: Use, x: Val, seed: Val | None = None) -> Any:
+def dropout(e: Emit, use: OpUse, x: Val, seed: Val | None = None) -> Any:
     """(y, mask); the mask is uint8. With a seed among the inputs the op draws nothing itself."""
     a = use.attributes
     ratio = a.number("dropout_prob", "p", default=0.5)
@@ -328,7 +328,7 @@ def dropout(e: Emit, use: Use, x: Val, seed: Val | None = None) -> Any:
     wanted = (True, use.outputs > 1)
     if a.flag("is_test", default=False):
         y, mask = e.op("Dropout", *given, e.constant(False, "bool"), outputs=wanted)
-    elif seed is not None and seed.type == SEED:
+    elif seed is not None and seed.type == SEED_TYPE:
         y, mask = e.op("remat::SeededDropout", x, seed, outputs=wanted, ratio=ratio)
     else:
         y, mask = e.op("Dropout", *given, outputs=wanted)
@@ -338,7 +338,7 @@ def dropout(e: Emit, use: Use, x: Val, seed: Val | None = None) -> Any:
 
 
 @PADDLE.op("seed")
-def seed(e: Emit, use: Use) -> Any:
+def seed(e: Emit, use: OpUse) -> Any:
     """The state of a draw: one int32, drawn once and held."""
     return e.op("remat::Seed", seed=use.attributes.integer("seed", default=0) or None)
 
@@ -392,32 +392,32 @@ _BINARY = {
 
 
 @PADDLE.op(*_UNARY)
-def unary(e: Emit, use: Use, x: Val) -> Val:
+def unary(e: Emit, use: OpUse, x: Val) -> Val:
     return e.op(_UNARY[use.op], x)
 
 
 @PADDLE.op(*_BINARY)
-def binary(e: Emit, use: Use, x: Val, y: Val) -> Val:
+def binary(e: Emit, use: OpUse, x: Val, y: Val) -> Val:
     return e.op(_BINARY[use.op], x, aligned(e, x, y, use.attributes.integer("axis", default=-1)))
 
 
 @PADDLE.op("not_equal")
-def not_equal(e: Emit, use: Use, x: Val, y: Val) -> Val:
+def not_equal(e: Emit, use: OpUse, x: Val, y: Val) -> Val:
     return e.op("Not", e.op("Equal", x, aligned(e, x, y, use.attributes.integer("axis", default=-1))))
 
 
 @PADDLE.op("elementwise_mod")
-def elementwise_mod(e: Emit, use: Use, x: Val, y: Val) -> Val:
+def elementwise_mod(e: Emit, use: OpUse, x: Val, y: Val) -> Val:
     return e.op("Mod", x, y, fmod=int(x.dtype.startswith("float")))
 
 
 @PADDLE.op("sum", "add_n")
-def total(e: Emit, use: Use, *terms: Val) -> Val:
+def variadic_sum(e: Emit, use: OpUse, *terms: Val) -> Val:
     return e.op("Sum", *terms)
 
 
 @PADDLE.op("scale")
-def scale(e: Emit, use: Use, x: Val) -> Val:
+def scale(e: Emit, use: OpUse, x: Val) -> Val:
     """scale · x + bias, or scale · (x + bias)."""
     a = use.attributes
     factor, bias = a.number("scale", default=1.0), a.number("bias", default=0.0)
@@ -427,7 +427,7 @@ def scale(e: Emit, use: Use, x: Val) -> Val:
 
 
 @PADDLE.op("AddScalar", "SubScalar", "MulScalar", "RSubScalar")
-def by_scalar(e: Emit, use: Use, x: Val) -> Val:
+def by_scalar(e: Emit, use: OpUse, x: Val) -> Val:
     number = e.scalar_like(use.attributes.number("scalar"), x)
     if use.op == "RSubScalar":
         return e.op("Sub", number, x)
@@ -435,41 +435,41 @@ def by_scalar(e: Emit, use: Use, x: Val) -> Val:
 
 
 @PADDLE.op("pow")
-def power(e: Emit, use: Use, x: Val) -> Val:
+def power(e: Emit, use: OpUse, x: Val) -> Val:
     return e.op("Pow", x, e.scalar_like(use.attributes.number("factor", "y", default=1.0), x))
 
 
 @PADDLE.op("square")
-def square(e: Emit, use: Use, x: Val) -> Val:
+def square(e: Emit, use: OpUse, x: Val) -> Val:
     return squared(e, x)
 
 
 @PADDLE.op("rsqrt")
-def rsqrt(e: Emit, use: Use, x: Val) -> Val:
+def rsqrt(e: Emit, use: OpUse, x: Val) -> Val:
     return e.op("Reciprocal", e.op("Sqrt", x))
 
 
 @PADDLE.op("gelu")
-def gelu(e: Emit, use: Use, x: Val) -> Val:
+def gelu(e: Emit, use: OpUse, x: Val) -> Val:
     return e.op("Gelu", x, approximate="tanh" if use.attributes.flag("approximate", default=False) else "none")
 
 
 @PADDLE.op("silu", "swish")
-def silu(e: Emit, use: Use, x: Val) -> Val:
+def silu(e: Emit, use: OpUse, x: Val) -> Val:
     return e.mul(
         x, e.op("Sigmoid", scaled(e, x, use.attributes.number("beta", default=1.0) if use.op == "swish" else 1.0))
     )
 
 
 @PADDLE.op("swiglu")
-def swiglu(e: Emit, use: Use, x: Val, y: Val | None = None) -> Val:
+def swiglu(e: Emit, use: OpUse, x: Val, y: Val | None = None) -> Val:
     if y is None:
         x, y = split(e, x, 2, -1)
     return e.mul(e.mul(x, e.op("Sigmoid", x)), y)
 
 
 @PADDLE.op("leaky_relu", "elu", "hard_sigmoid", "hard_swish", "relu6", "prelu")
-def rectifier(e: Emit, use: Use, x: Val, slope: Val | None = None) -> Val:
+def rectifier(e: Emit, use: OpUse, x: Val, slope: Val | None = None) -> Val:
     a = use.attributes
     if use.op == "prelu":
         return e.op("PRelu", x, aligned(e, x, slope, 1) if slope is not None and slope.rank == 1 else slope)
@@ -485,13 +485,13 @@ def rectifier(e: Emit, use: Use, x: Val, slope: Val | None = None) -> Val:
 
 
 @PADDLE.op("clip")
-def clip(e: Emit, use: Use, x: Val) -> Val:
+def clip(e: Emit, use: OpUse, x: Val) -> Val:
     a = use.attributes
     return e.op("Clip", x, e.scalar_like(a.number("min"), x), e.scalar_like(a.number("max"), x))
 
 
 @PADDLE.op("cast")
-def cast(e: Emit, use: Use, x: Val) -> Val:
+def cast(e: Emit, use: OpUse, x: Val) -> Val:
     raw = use.attributes.raw(("out_dtype", "dtype"))
     if raw is None:
         raise ValueError("attribute out_dtype is missing")
@@ -499,7 +499,7 @@ def cast(e: Emit, use: Use, x: Val) -> Val:
 
 
 @PADDLE.op("where")
-def where(e: Emit, use: Use, condition: Val, x: Val, y: Val) -> Val:
+def where(e: Emit, use: OpUse, condition: Val, x: Val, y: Val) -> Val:
     return e.where(condition, x, y)
 
 
@@ -514,7 +514,7 @@ def _reshaped(shape: tuple[int, ...], codes: tuple[int, ...]) -> tuple[int, ...]
 
 
 @PADDLE.op("reshape", "reshape2")
-def reshape(e: Emit, use: Use, x: Val, shape: Val | None = None) -> tuple[Val | None, ...]:
+def reshape(e: Emit, use: OpUse, x: Val, shape: Val | None = None) -> tuple[Val | None, ...]:
     """(the value, its old shape, which only names bytes that nobody holds)."""
     known = None if shape is None else e.known(shape)
     codes = use.attributes.integers("shape", default=()) if known is None else tuple(int(n) for n in known.reshape(-1))
@@ -524,7 +524,7 @@ def reshape(e: Emit, use: Use, x: Val, shape: Val | None = None) -> tuple[Val | 
 
 
 @PADDLE.op("flatten", "flatten2", "flatten_contiguous_range")
-def flatten(e: Emit, use: Use, x: Val) -> tuple[Val | None, ...]:
+def flatten(e: Emit, use: OpUse, x: Val) -> tuple[Val | None, ...]:
     a = use.attributes
     if use.op != "flatten_contiguous_range" and "start_axis" not in a:
         return e.op("Flatten", x, axis=a.integer("axis", default=1)), None
@@ -534,12 +534,12 @@ def flatten(e: Emit, use: Use, x: Val) -> tuple[Val | None, ...]:
 
 
 @PADDLE.op("transpose", "transpose2")
-def transpose(e: Emit, use: Use, x: Val) -> tuple[Val | None, ...]:
+def transpose(e: Emit, use: OpUse, x: Val) -> tuple[Val | None, ...]:
     return e.op("Transpose", x, perm=[axis_of(x, a) for a in use.attributes.integers("axis", "perm")]), None
 
 
 @PADDLE.op("squeeze", "squeeze2", "unsqueeze", "unsqueeze2")
-def with_ones(e: Emit, use: Use, x: Val) -> tuple[Val | None, ...]:
+def with_ones(e: Emit, use: OpUse, x: Val) -> tuple[Val | None, ...]:
     axes = use.attributes.integers("axes", "axis", default=())
     if use.op.startswith("squeeze"):
         gone = [axis_of(x, a) for a in axes] or range(x.rank)
@@ -554,19 +554,19 @@ def with_ones(e: Emit, use: Use, x: Val) -> tuple[Val | None, ...]:
 
 
 @PADDLE.op("concat")
-def concat(e: Emit, use: Use, *parts: Val) -> Val:
+def concat(e: Emit, use: OpUse, *parts: Val) -> Val:
     return e.op("Concat", *parts, axis=axis_of(parts[0], use.attributes.integer("axis", default=0)))
 
 
 @PADDLE.op("stack")
-def stack(e: Emit, use: Use, *parts: Val) -> Val:
+def stack(e: Emit, use: OpUse, *parts: Val) -> Val:
     axis = use.attributes.integer("axis", default=0)
     at = axis + parts[0].rank + 1 if axis < 0 else axis
     return e.op("Concat", *(e.reshape(x, (*x.shape[:at], 1, *x.shape[at:])) for x in parts), axis=at)
 
 
 @PADDLE.op("split", "unstack")
-def cut(e: Emit, use: Use, x: Val) -> tuple[Val, ...]:
+def split_op(e: Emit, use: OpUse, x: Val) -> tuple[Val, ...]:
     a = use.attributes
     axis = axis_of(x, a.integer("axis", default=0))
     sections = list(a.integers("sections", default=()))
@@ -579,7 +579,7 @@ def cut(e: Emit, use: Use, x: Val) -> tuple[Val, ...]:
 
 
 @PADDLE.op("slice", "strided_slice")
-def slice_(e: Emit, use: Use, x: Val) -> Val:
+def slice_(e: Emit, use: OpUse, x: Val) -> Val:
     a = use.attributes
     axes, begin, end = a.integers("axes"), a.integers("starts"), a.integers("ends")
     steps = a.integers("strides", default=()) or (1,) * len(axes)
@@ -589,7 +589,7 @@ def slice_(e: Emit, use: Use, x: Val) -> Val:
 
 
 @PADDLE.op("expand_v2", "expand_as_v2")
-def expand(e: Emit, use: Use, x: Val, like: Val | None = None) -> Val:
+def expand(e: Emit, use: OpUse, x: Val, like: Val | None = None) -> Val:
     if use.op == "expand_as_v2" and like is not None:
         return e.expand(x, like.shape)
     codes = use.attributes.integers("shape")
@@ -598,7 +598,7 @@ def expand(e: Emit, use: Use, x: Val, like: Val | None = None) -> Val:
 
 
 @PADDLE.op("tile")
-def tile(e: Emit, use: Use, x: Val) -> Val:
+def tile(e: Emit, use: OpUse, x: Val) -> Val:
     times = use.attributes.integers("repeat_times")
     rank = max(x.rank, len(times))
     wide = e.reshape(x, (*[1] * (rank - x.rank), *x.shape))
@@ -608,18 +608,18 @@ def tile(e: Emit, use: Use, x: Val) -> Val:
 
 
 @PADDLE.op("gather")
-def gather(e: Emit, use: Use, x: Val, index: Val) -> Val:
+def gather(e: Emit, use: OpUse, x: Val, index: Val) -> Val:
     flat = e.reshape(index, (index.shape[0],)) if index.rank == 2 and index.shape[1] == 1 else index
     return e.op("Gather", x, flat, axis=axis_of(x, use.attributes.integer("axis", default=0)))
 
 
 @PADDLE.op("gather_nd")
-def gather_nd(e: Emit, use: Use, x: Val, index: Val) -> Val:
+def gather_nd(e: Emit, use: OpUse, x: Val, index: Val) -> Val:
     return e.op("GatherND", x, e.cast(index, "int64"))
 
 
 @PADDLE.op("one_hot", "one_hot_v2")
-def one_hot(e: Emit, use: Use, x: Val) -> Val:
+def one_hot(e: Emit, use: OpUse, x: Val) -> Val:
     depth = use.attributes.integer("depth", "num_classes")
     if use.op == "one_hot" and x.rank > 1 and x.shape[-1] == 1:
         x = e.reshape(x, x.shape[:-1])
@@ -628,7 +628,7 @@ def one_hot(e: Emit, use: Use, x: Val) -> Val:
 
 
 @PADDLE.op("top_k_v2", "topk")
-def top_k(e: Emit, use: Use, x: Val) -> tuple[Val, ...]:
+def top_k(e: Emit, use: OpUse, x: Val) -> tuple[Val, ...]:
     a = use.attributes
     return e.op(
         "TopK",
@@ -641,7 +641,7 @@ def top_k(e: Emit, use: Use, x: Val) -> tuple[Val, ...]:
 
 
 @PADDLE.op("cumsum")
-def cumsum(e: Emit, use: Use, x: Val) -> Val:
+def cumsum(e: Emit, use: OpUse, x: Val) -> Val:
     a = use.attributes
     if a.flag("flatten", default=False):
         raise Unmapped
@@ -655,7 +655,7 @@ def cumsum(e: Emit, use: Use, x: Val) -> Val:
 
 
 @PADDLE.op("arg_max", "arg_min", "argmax", "argmin")
-def arg_extreme(e: Emit, use: Use, x: Val) -> Val:
+def arg_extreme(e: Emit, use: OpUse, x: Val) -> Val:
     a = use.attributes
     if a.flag("flatten", default=False):
         x = e.reshape(x, (math.prod(x.shape),))
@@ -680,7 +680,7 @@ _REDUCTIONS = {
 
 
 @PADDLE.op(*_REDUCTIONS)
-def reduction(e: Emit, use: Use, x: Val) -> Val:
+def reduction(e: Emit, use: OpUse, x: Val) -> Val:
     """Older programs keep one dimension where everything is reduced; the declared output says which."""
     a = use.attributes
     axes = list(a.integers("dim", "axis", default=()))
@@ -689,7 +689,7 @@ def reduction(e: Emit, use: Use, x: Val) -> Val:
     return _as_declared(e, use, found)
 
 
-def _as_declared(e: Emit, use: Use, found: Val) -> Val:
+def _as_declared(e: Emit, use: OpUse, found: Val) -> Val:
     said = use.declared[0] if use.declared else None
     if said is not None and said.shape == (1,) and found.shape == ():
         return e.reshape(found, (1,))
@@ -697,7 +697,7 @@ def _as_declared(e: Emit, use: Use, found: Val) -> Val:
 
 
 @PADDLE.op("mean")
-def mean(e: Emit, use: Use, x: Val) -> Val:
+def mean(e: Emit, use: OpUse, x: Val) -> Val:
     """Of everything; with `axis` of some dimensions, as the newer dialect has it."""
     axes = use.attributes.integers("axis", default=()) or tuple(range(x.rank))
     keepdims = use.attributes.flag("keepdim", default=False)
@@ -705,7 +705,7 @@ def mean(e: Emit, use: Use, x: Val) -> Val:
 
 
 @PADDLE.op("squared_l2_norm", "p_norm", "frobenius_norm")
-def norm(e: Emit, use: Use, x: Val) -> Val:
+def norm(e: Emit, use: OpUse, x: Val) -> Val:
     a = use.attributes
     if use.op == "squared_l2_norm":
         return _as_declared(e, use, reduced(e, "ReduceSumSquare", x, range(x.rank), False))
@@ -716,13 +716,13 @@ def norm(e: Emit, use: Use, x: Val) -> Val:
 
 
 @PADDLE.op("softmax", "log_softmax")
-def softmax(e: Emit, use: Use, x: Val) -> Val:
+def softmax(e: Emit, use: OpUse, x: Val) -> Val:
     axis = axis_of(x, use.attributes.integer("axis", default=-1))
     return e.op("Softmax" if use.op == "softmax" else "LogSoftmax", x, axis=axis)
 
 
 @PADDLE.op("cross_entropy", "cross_entropy2")
-def cross_entropy(e: Emit, use: Use, prob: Val, labels: Val) -> Val:
+def cross_entropy(e: Emit, use: OpUse, prob: Val, labels: Val) -> Val:
     """-log of the probability at each row's label, as a column."""
     if use.attributes.flag("soft_label", default=False):
         return e.neg(reduced(e, "ReduceSum", e.mul(labels, e.op("Log", prob)), [prob.rank - 1], True))
@@ -730,7 +730,7 @@ def cross_entropy(e: Emit, use: Use, prob: Val, labels: Val) -> Val:
 
 
 @PADDLE.op("softmax_with_cross_entropy", "cross_entropy_with_softmax")
-def softmax_with_cross_entropy(e: Emit, use: Use, x: Val, labels: Val) -> tuple[Val, ...]:
+def softmax_with_cross_entropy(e: Emit, use: OpUse, x: Val, labels: Val) -> tuple[Val, ...]:
     """(loss per row as a column, probabilities); the newer dialect gives them the other way round."""
     a = use.attributes
     axis = axis_of(x, a.integer("axis", default=-1))
@@ -758,17 +758,17 @@ def softmax_with_cross_entropy(e: Emit, use: Use, x: Val, labels: Val) -> tuple[
 
 
 @PADDLE.op("sigmoid_cross_entropy_with_logits")
-def sigmoid_cross_entropy(e: Emit, use: Use, x: Val, target: Val) -> Val:
+def sigmoid_cross_entropy(e: Emit, use: OpUse, x: Val, target: Val) -> Val:
     return e.sub(e.op("Softplus", x), e.mul(x, target))
 
 
 @PADDLE.op("square_error_cost")
-def square_error_cost(e: Emit, use: Use, x: Val, y: Val) -> Val:
+def square_error_cost(e: Emit, use: OpUse, x: Val, y: Val) -> Val:
     return squared(e, e.sub(x, y))
 
 
 @PADDLE.op("fill_constant", "full")
-def fill_constant(e: Emit, use: Use, shape: Val | None = None) -> Val:
+def fill_constant(e: Emit, use: OpUse, shape: Val | None = None) -> Val:
     a = use.attributes
     known = None if shape is None else e.known(shape)
     if shape is not None and known is None:
@@ -780,7 +780,7 @@ def fill_constant(e: Emit, use: Use, shape: Val | None = None) -> Val:
 
 
 @PADDLE.op("fill_constant_batch_size_like")
-def fill_like_batch(e: Emit, use: Use, like: Val) -> Val:
+def fill_like_batch(e: Emit, use: OpUse, like: Val) -> Val:
     a = use.attributes
     lengths = list(a.integers("shape"))
     lengths[a.integer("output_dim_idx", default=0)] = like.shape[a.integer("input_dim_idx", default=0)]
@@ -788,12 +788,12 @@ def fill_like_batch(e: Emit, use: Use, like: Val) -> Val:
 
 
 @PADDLE.op("fill_any_like", "full_like", "fill_zeros_like")
-def fill_like(e: Emit, use: Use, x: Val, *_: Val) -> Val:
+def fill_like(e: Emit, use: OpUse, x: Val, *_: Val) -> Val:
     return filled(e, x.shape, use.attributes.number("value", default=0.0), _dtype(use, "dtype", x.dtype))
 
 
 @PADDLE.op("assign_value")
-def assign_value(e: Emit, use: Use) -> Val:
+def assign_value(e: Emit, use: OpUse) -> Val:
     a, dtype = use.attributes, _dtype(use, "dtype", "float32")
     shape = checked_shape(a.integers("shape"))
     for key in ("values", "fp32_values", "int32_values", "int64_values", "bool_values"):
@@ -804,7 +804,7 @@ def assign_value(e: Emit, use: Use) -> Val:
 
 
 @PADDLE.op("gaussian_random", "uniform_random")
-def random(e: Emit, use: Use) -> Val:
+def random(e: Emit, use: OpUse) -> Val:
     a = use.attributes
     shape = list(checked_shape(a.integers("shape")))
     if use.op == "gaussian_random":
@@ -813,10 +813,10 @@ def random(e: Emit, use: Use) -> Val:
 
 
 @PADDLE.op("shape")
-def shape(e: Emit, use: Use, x: Val) -> Val:
+def shape(e: Emit, use: OpUse, x: Val) -> Val:
     return e.cast(e.op("Shape", x), "int32")
 
 
 @PADDLE.op("increment")
-def increment(e: Emit, use: Use, x: Val) -> Val:
+def increment(e: Emit, use: OpUse, x: Val) -> Val:
     return e.add(x, e.scalar_like(use.attributes.number("step", default=1.0), x))

@@ -20,12 +20,12 @@ from graph.errors import BadGraph, Findings, quoted
 from graph.formats.document.schema import NodeRow
 from graph.formats.paddle.ops import PADDLE
 from graph.formats.paddle.pir_ops import CONSTANTS, translated
-from graph.formats.shared.blocks import Block, State, add_if, add_loop
+from graph.formats.shared.blocks import Block, CarriedState, add_if, add_loop
 from graph.formats.shared.op_helpers import checked_shape
 from graph.formats.shared.program import Program
-from graph.formats.shared.rows import Origin, mark
+from graph.formats.shared.rows import Origin, mark_origin
 from graph.ir import DTYPE_BITS, Graph, TensorType
-from graph.limits import Limits, Shapes
+from graph.limits import Limits, ShapeOverrides
 
 _TYPES = {
     "t_bf16": "bfloat16",
@@ -49,7 +49,7 @@ PARAMETER, YIELD = "p", "yield"
 CHECKPOINT = "recompute_checkpoint"
 
 
-def load(data: bytes, limits: Limits, shapes: Shapes) -> Graph:
+def load(data: bytes, limits: Limits, shapes: ShapeOverrides) -> Graph:
     """The graph of a program in JSON. Raises BadGraph with up to ten findings."""
     try:
         document = msgspec.json.decode(data)
@@ -62,7 +62,7 @@ def load(data: bytes, limits: Limits, shapes: Shapes) -> Graph:
     try:
         (region, *_) = document["program"]["regions"]
         (block, *_) = region["blocks"]
-        reader = Reader(Program(PADDLE, limits, Findings()), shapes)
+        reader = PirReader(Program(PADDLE, limits, Findings()), shapes)
         reader.program.limits = limits
         if len(block["ops"]) > limits.nodes:
             raise BadGraph.one("too_many_nodes", "ops", f"{len(block['ops'])}", f"at most {limits.nodes}", "send less")
@@ -101,10 +101,10 @@ def _plain(attribute: Any, depth: int) -> Any:
     return data
 
 
-class Reader:
+class PirReader:
     """Walks the ops of a block, and of those in its regions."""
 
-    def __init__(self, program: Program, shapes: Shapes):
+    def __init__(self, program: Program, shapes: ShapeOverrides):
         self.program, self.shapes = program, shapes
         self.names: dict[int, str] = {}
         self.lists: dict[int, list[int]] = {}  # values that stand for several
@@ -127,7 +127,7 @@ class Reader:
                 name = str(attributes_of(op).get("name", f"input{len(inputs)}"))
                 inputs.append(name)
                 self._give(op, name, "input")
-        self.program.check_asked(self.shapes, inputs)
+        self.program.check_input_shapes(self.shapes, inputs)
 
     def _give(self, op: Mapping[str, Any], name: str, role: str) -> None:
         (out, *_) = op["O"] if isinstance(op["O"], list) else [op["O"]]
@@ -250,7 +250,7 @@ class Reader:
         blocks = [region["blocks"][0] for region in op["regions"]]
         self.read.update(self._name(v) for v in operands)
         if word == "if" and len(blocks) == 2:
-            condition = program.truth(self._name(operands[0]), f"{name}/if")
+            condition = program.as_bool(self._name(operands[0]), f"{name}/if")
             sides = []
             for block in blocks:
                 side = Block(program)
@@ -271,7 +271,7 @@ class Reader:
             )
         rows = program.nodes[before:]
         self.written += [self.names[v] for v in results]
-        mark(rows, "paddle", Origin(rows[-1].name, word, "", {"json": dict(op)}, [], []))
+        mark_origin(rows, "paddle", Origin(rows[-1].name, word, "", {"json": dict(op)}, [], []))
 
     def _while(
         self, block: Mapping[str, Any], name: str, operands: list[int], results: list[int], program: Program
@@ -282,10 +282,10 @@ class Reader:
             self.names[v] = f"{name}/{v}"
             inside.program.types[self.names[v]] = program.types.get(self._name(source))
         handed = [self._name(v) for v in self.ops(block["ops"], inside.program)]
-        again = inside.program.truth(handed[0], f"{name}/again")
-        first = program.truth(self._name(operands[0]), f"{name}/first")
+        again = inside.program.as_bool(handed[0], f"{name}/again")
+        first = program.as_bool(self._name(operands[0]), f"{name}/first")
         states = [
-            State(self._name(source), self.names[v], after, self.names[result])
+            CarriedState(self._name(source), self.names[v], after, self.names[result])
             for source, v, after, result in zip(operands[1:], arguments, handed[1:], results, strict=True)
         ]
         add_loop(program, name, first, inside, again, states)

@@ -13,15 +13,15 @@ import numpy as np
 
 from graph.errors import BadGraph, Findings, quoted
 from graph.formats.document.schema import NodeRow, ValueRow
-from graph.formats.paddle.mesh_attributes import CHECKPOINT, SEPARATE, marks_of, spread
+from graph.formats.paddle.mesh_attributes import AUTO_PARALLEL_SUFFIX, CHECKPOINT, annotate_mesh, mesh_annotations
 from graph.formats.paddle.ops import DTYPES, PADDLE, slots_of
 from graph.formats.paddle.proto import LOD_TENSOR, program_of, value_of
-from graph.formats.shared.blocks import Block, add_if, add_loop, carried
-from graph.formats.shared.program import Program, declared_type, tensor
-from graph.formats.shared.protobuf import plain_of
-from graph.formats.shared.rows import Origin, mark
+from graph.formats.shared.blocks import Block, add_if, add_loop, carried_states
+from graph.formats.shared.program import Program, declared_type, zero_tensor
+from graph.formats.shared.protobuf import message_to_dict
+from graph.formats.shared.rows import Origin, mark_origin
 from graph.ir import Graph, TensorType
-from graph.limits import Limits, Shapes
+from graph.limits import Limits, ShapeOverrides
 
 #: Bits of `op_role`.
 BACKWARD, OPTIMIZE, SCHEDULE = 1, 2, 16
@@ -30,7 +30,7 @@ _DOORS = frozenset({"feed", "fetch"})
 _BODIES = frozenset({"while", "conditional_block", "conditional_block_infer"})
 
 
-def load(data: bytes, limits: Limits, shapes: Shapes) -> Graph:
+def load(data: bytes, limits: Limits, shapes: ShapeOverrides) -> Graph:
     """The graph of a program. Raises BadGraph with up to ten findings."""
     message = program_of(data)
     ops = sum(len(block.ops) for block in message.blocks)
@@ -43,17 +43,17 @@ def load(data: bytes, limits: Limits, shapes: Shapes) -> Graph:
             "send a smaller model, or raise the limit",
         )
     findings = Findings()
-    reader = Reader(message, Program(PADDLE, limits, findings), shapes)
+    reader = ProgramReader(message, Program(PADDLE, limits, findings), shapes)
     reader.given()
     reader.ops(message.blocks[0].ops, reader.program)
     findings.settle()
     return reader.program.graph("", reader.outputs(), reader.note())
 
 
-class Reader:
+class ProgramReader:
     """Walks the blocks of one program."""
 
-    def __init__(self, message: Any, program: Program, shapes: Shapes):
+    def __init__(self, message: Any, program: Program, shapes: ShapeOverrides):
         self.message, self.program, self.shapes = message, program, shapes
         self.blocks = {block.idx: block for block in message.blocks}
         self.vars = {var.name: var for block in reversed(message.blocks) for var in block.vars}
@@ -80,7 +80,7 @@ class Reader:
         names = dict.fromkeys([*fed, *(v.name for v in self.message.blocks[0].vars if v.persistable), *read_first])
         names = {name: None for name in names if name in self.vars and self._is_tensor(self.vars[name])}
         inputs = [name for name in names if not self.vars[name].persistable]
-        self.program.check_asked(self.shapes, inputs)
+        self.program.check_input_shapes(self.shapes, inputs)
         for name in names:
             if name not in self.read and name not in fed:
                 continue
@@ -100,7 +100,7 @@ class Reader:
             declared = declared_type(name, dtype, type)
         if declared is None:
             self.program.untyped(name, f"the program ({list(var.type.lod_tensor.tensor.dims)})")
-        annotations = marks_of(var.attrs)
+        annotations = mesh_annotations(var.attrs)
         self.program.give(name, declared, role, annotations=annotations or None)
         if var.stop_gradient and role != "state":
             self.program.values[name].stop_gradient = True
@@ -153,14 +153,14 @@ class Reader:
         if op.type in _BODIES:
             rows = self._body(op, attributes, name, program)
             origin.id = rows[-1].name
-            mark(rows, "paddle", origin)
+            mark_origin(rows, "paddle", origin)
         else:
-            parameters = {k: v for k, v in attributes.items() if v is not None and SEPARATE not in k}
+            parameters = {k: v for k, v in attributes.items() if v is not None and AUTO_PARALLEL_SUFFIX not in k}
             declared = [None if not name else self._of(name) for name in outputs]
             rows = program.op(op.type, name, inputs, outputs, parameters, declared=declared, phase=phase, origin=origin)
         for row in rows:
             row.phase = phase  # type: ignore[assignment]
-        spread(
+        annotate_mesh(
             rows,
             op,
             given,
@@ -178,7 +178,7 @@ class Reader:
         var = self.vars.get(name)
         if var is None or name in program.values or program is not self.program:
             return
-        annotations = marks_of(var.attrs)
+        annotations = mesh_annotations(var.attrs)
         if annotations:
             program.values[name] = ValueRow(name, annotations=annotations)
 
@@ -208,14 +208,14 @@ class Reader:
         if op.type == "while":
             block = Block(program)
             self.ops(self.blocks[index].ops, block.program)
-            first = program.truth(condition, f"{name}/first")
-            again = block.program.truth(condition, f"{name}/again")
-            add_loop(program, name, first, block, again, [s for s in carried(block) if s.before != condition])
+            first = program.as_bool(condition, f"{name}/first")
+            again = block.program.as_bool(condition, f"{name}/again")
+            add_loop(program, name, first, block, again, [s for s in carried_states(block) if s.before != condition])
         else:
             self._defined(op, program)
             block = Block(program)
             self.ops(self.blocks[index].ops, block.program)
-            add_if(program, name, program.truth(condition, f"{name}/if"), block)
+            add_if(program, name, program.as_bool(condition, f"{name}/if"), block)
         self.under_way.pop()
         return program.nodes[before:]
 
@@ -225,7 +225,7 @@ class Reader:
             type = self._of(name)
             if name and name not in program.types and type is not None:
                 lengths = program.constant(f"{name}/shape", np.array(type.shape, np.int64))
-                row = NodeRow(f"{name}/unset", "ConstantOfShape", [lengths], [name], {"value": tensor(type.dtype)})
+                row = NodeRow(f"{name}/unset", "ConstantOfShape", [lengths], [name], {"value": zero_tensor(type.dtype)})
                 program.add(row, [type])
 
     def outputs(self) -> list[str]:
@@ -243,7 +243,7 @@ class Reader:
             del block.ops[:]
             block.ops.extend(kept)
         checkpoints = [var.name for var in self.vars.values() if any(a.name == CHECKPOINT for a in var.attrs)]
-        note: dict[str, Any] = {"paddle": {"program": plain_of(rest)}}
+        note: dict[str, Any] = {"paddle": {"program": message_to_dict(rest)}}
         if checkpoints:
             note["checkpoints"] = checkpoints
         return note
@@ -265,7 +265,7 @@ def _ordered(slots: Sequence[Any], wanted: Sequence[str]) -> list[str]:
 
 def _kept(op: Any) -> dict[str, Any]:
     """The op as plain data, to be written again."""
-    found = plain_of(op)
+    found = message_to_dict(op)
     found.pop("type", None)
     return found
 

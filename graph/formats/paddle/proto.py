@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from graph.formats.shared.protobuf import LENGTH, VARINT, fields_of, messages, parsed
+from graph.formats.shared.protobuf import LENGTH, VARINT, fields_of, messages, parse_message
 
 _TABLE = {
     "Version": "version 1 int64",
@@ -71,7 +71,7 @@ def is_program(data: bytes) -> bool:
 
 def program_of(data: bytes) -> Any:
     """The ProgramDesc in the bytes. Raises BadGraph."""
-    return parsed(paddle()["ProgramDesc"], data, "ProgramDesc")
+    return parse_message(paddle()["ProgramDesc"], data, "ProgramDesc")
 
 
 def value_of(attribute: Any) -> Any:

@@ -14,29 +14,37 @@ from itertools import pairwise
 from typing import Any
 
 from graph.ir import Graph, Node
-from graph.training.device_mesh import check_mesh, renamed_mapping, trimmed
-from graph.training.recompute_segments import RECOMPUTED, Rerun, rerun, written_value
-from graph.training.segments import Range, Segments, Statistics, between_checkpoints, chosen, in_order, settled
+from graph.training.device_mesh import check_mesh, renamed_mapping, without_stale_mappings
+from graph.training.recompute_segments import RECOMPUTED_ANNOTATION, RecomputedGraph, with_recomputation, written_value
+from graph.training.segments import (
+    ForwardPath,
+    SegmentRange,
+    Segments,
+    normalized_segments,
+    ordered_checkpoints,
+    segments_between,
+    select_segments,
+)
 
 ROLE = "op_role"  # annotation of a node: "forward", "backward", "optimize", ...
 
 
-def append_backward_segments(statistics: Statistics, names: Sequence[str], unknown: str = "warn") -> Segments:
+def append_backward_segments(statistics: ForwardPath, names: Sequence[str], unknown: str = "warn") -> Segments:
     """One checkpoint not written by the first op gives [0, its writer]; several give one segment for each two
     neighbours, and one in front of the first of these unless that starts at 0.
     """
-    ordered, notes = in_order(statistics, names, unknown)
-    ranges: list[Range] = [pair for a, b in pairwise(ordered) if (pair := statistics.between(a, b)) is not None]
+    ordered, notes = ordered_checkpoints(statistics, names, unknown)
+    ranges: list[SegmentRange] = [pair for a, b in pairwise(ordered) if (pair := statistics.between(a, b)) is not None]
     if len(ordered) == 1 and statistics.writer.get(ordered[0], 0) > 0:
         ranges = [(0, statistics.writer[ordered[0]] + 1)]
     elif ranges and ranges[0][0] > 0:
         ranges.insert(0, (0, ranges[0][0]))
-    return settled(statistics, ranges, ordered, notes)
+    return normalized_segments(statistics, ranges, ordered, notes)
 
 
 #: The two ways Paddle builds segments from checkpoints.
-RULES: dict[str, Callable[[Statistics, Sequence[str], str], Segments]] = {
-    "pass": between_checkpoints,
+SEGMENT_BUILDERS: dict[str, Callable[[ForwardPath, Sequence[str], str], Segments]] = {
+    "pass": segments_between,
     "append_backward": append_backward_segments,
 }
 
@@ -52,17 +60,17 @@ def recompute_pass(
     opt_out: Collection[int] = (),
     needed_only: bool = False,
     nested: str = "error",
-) -> Rerun:
+) -> RecomputedGraph:
     """The training graph with segments run again, named and annotated as Paddle does.
 
     Segments are those of `graph.training.segments.chosen`, from checkpoints by one of `RULES`. Distribution
     annotations are copied to what is copied and renamed, and must be complete and consistent. Raises
     BadGraph for an unknown loss, faulty annotations and nested graphs in segments.
     """
-    statistics = Statistics.of(graph, [written_value(graph, loss)])
-    check_mesh(trimmed(graph))
-    segments = chosen(statistics, checkpoints, ranges, opt_out, unknown, RULES[rule])
-    found = rerun(
+    statistics = ForwardPath.of(graph, [written_value(graph, loss)])
+    check_mesh(without_stale_mappings(graph))
+    segments = select_segments(statistics, checkpoints, ranges, opt_out, unknown, SEGMENT_BUILDERS[rule])
+    found = with_recomputation(
         graph,
         statistics,
         segments,
@@ -71,7 +79,7 @@ def recompute_pass(
         suffix=".subprog_{}".format,
         annotated=_annotated,
     )
-    found = replace(found, graph=_with_roles(trimmed(found.graph)))
+    found = replace(found, graph=_with_roles(without_stale_mappings(found.graph)))
     check_mesh(found.graph)
     return found
 
@@ -85,7 +93,9 @@ def _with_roles(graph: Graph) -> Graph:
     if not any(ROLE in node.annotations for node in graph.nodes):
         return graph
     nodes = [
-        replace(node, annotations={**node.annotations, ROLE: "backward"}) if node.annotations.get(RECOMPUTED) else node
+        replace(node, annotations={**node.annotations, ROLE: "backward"})
+        if node.annotations.get(RECOMPUTED_ANNOTATION)
+        else node
         for node in graph.nodes
     ]
     return replace(graph, nodes=tuple(nodes))

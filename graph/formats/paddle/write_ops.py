@@ -8,15 +8,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from graph.formats.paddle.mesh_attributes import MAPPING, MESH, SEPARATE, SHAPE, flat
+from graph.formats.paddle.mesh_attributes import AUTO_PARALLEL_SUFFIX, MAPPING, MESH, MESH_SHAPE, flat_mesh
 from graph.formats.paddle.ops import DTYPES, slots_of
-from graph.formats.shared.op_writer import Look, Spelling
+from graph.formats.shared.op_writer import NodeView, OpConverter
 from graph.ir import ABSENT, Phase
 from graph.ops.registry.onnx_fallback import dtype_name
 
 _ROLE = {Phase.FORWARD: 0, Phase.BACKWARD: 1, Phase.UPDATE: 2}
 _NUMBERS = {name: number for number, name in DTYPES.items()}
-Attributes = dict[str, Any]
+AttributeDict = dict[str, Any]
 
 
 def attribute(name: str, value: Any) -> dict[str, Any]:
@@ -32,7 +32,7 @@ def attribute(name: str, value: Any) -> dict[str, Any]:
     return {"name": name, "type": 3, "ints": list(value)}
 
 
-def said(look: Look, op: str, kept: list[int], **attributes: Any) -> tuple[str, dict[str, Any], list[int]]:
+def paddle_op(look: NodeView, op: str, kept: list[int], **attributes: Any) -> tuple[str, dict[str, Any], list[int]]:
     """The op with its slots filled by the inputs kept and all outputs."""
     graph, node = look.graph, look.node
     ins, outs = slots_of(op)
@@ -47,10 +47,10 @@ def said(look: Look, op: str, kept: list[int], **attributes: Any) -> tuple[str, 
 def _distribution(annotations: Mapping[str, Any]) -> list[dict[str, Any]]:
     if MESH not in annotations:
         return []
-    ids, shape = flat(annotations[MESH])
-    found = [attribute(MESH + SEPARATE, ids), attribute(SHAPE, shape)]
+    ids, shape = flat_mesh(annotations[MESH])
+    found = [attribute(MESH + AUTO_PARALLEL_SUFFIX, ids), attribute(MESH_SHAPE, shape)]
     mappings = annotations.get(MAPPING, {})
-    return found + [attribute(f"{MAPPING}@{name}{SEPARATE}", mapping) for name, mapping in mappings.items()]
+    return found + [attribute(f"{MAPPING}@{name}{AUTO_PARALLEL_SUFFIX}", mapping) for name, mapping in mappings.items()]
 
 
 def _slots(slots: list[str], names: list[str]) -> list[dict[str, Any]]:
@@ -62,28 +62,28 @@ def _slots(slots: list[str], names: list[str]) -> list[dict[str, Any]]:
     return found
 
 
-def _plain(op: str) -> Spelling:
-    return lambda look: said(look, op, list(range(len(look.node.inputs)))) if not look.node.attributes else None
+def _plain(op: str) -> OpConverter:
+    return lambda look: paddle_op(look, op, list(range(len(look.node.inputs)))) if not look.node.attributes else None
 
 
-def _with(op: str, attributes: Callable[[Look], Attributes | None], kept: int = 1) -> Spelling:
-    def spelling(look: Look) -> tuple[str, dict[str, Any], list[int]] | None:
+def _with(op: str, attributes: Callable[[NodeView], AttributeDict | None], kept: int = 1) -> OpConverter:
+    def spelling(look: NodeView) -> tuple[str, dict[str, Any], list[int]] | None:
         found = attributes(look)
-        return None if found is None else said(look, op, list(range(kept)), **found)
+        return None if found is None else paddle_op(look, op, list(range(kept)), **found)
 
     return spelling
 
 
-def _reshape(look: Look) -> Attributes | None:
+def _reshape(look: NodeView) -> AttributeDict | None:
     return None if look.made is None or 0 in look.made.shape else {"shape": list(look.made.shape)}
 
 
-def _transpose(look: Look) -> Attributes | None:
+def _transpose(look: NodeView) -> AttributeDict | None:
     x = look.type(0)
     return None if x is None else {"axis": list(look.attribute("perm", range(len(x.shape))[::-1]))}
 
 
-def _reduction(look: Look) -> Attributes | None:
+def _reduction(look: NodeView) -> AttributeDict | None:
     x, axes = look.type(0), look.content(1)
     if x is None or (axes is None and len(look.node.inputs) > 1):
         return None
@@ -92,7 +92,7 @@ def _reduction(look: Look) -> Attributes | None:
     return {"dim": over, "keep_dim": keeps, "reduce_all": len(over) == len(x.shape)}
 
 
-def _layer_norm(look: Look) -> Attributes | None:
+def _layer_norm(look: NodeView) -> AttributeDict | None:
     x = look.type(0)
     if x is None or len(look.node.outputs) > 1:
         return None
@@ -102,35 +102,35 @@ def _layer_norm(look: Look) -> Attributes | None:
     }
 
 
-def _cast(look: Look) -> Attributes | None:
+def _cast(look: NodeView) -> AttributeDict | None:
     x = look.type(0)
     to = dtype_name(look.attribute("to"))
     return {"in_dtype": _NUMBERS[x.dtype], "out_dtype": _NUMBERS[to]} if x is not None and to in _NUMBERS else None
 
 
-def _gelu(look: Look) -> Attributes | None:
+def _gelu(look: NodeView) -> AttributeDict | None:
     return {"approximate": look.attribute("approximate", "none") in ("tanh", b"tanh")}
 
 
-def _matmul(look: Look) -> Attributes | None:
+def _matmul(look: NodeView) -> AttributeDict | None:
     return {"trans_x": bool(look.attribute("trans_a", 0)), "trans_y": bool(look.attribute("trans_b", 0))}
 
 
-def _split(look: Look) -> Attributes | None:
+def _split(look: NodeView) -> AttributeDict | None:
     sizes = look.content(1)
     if sizes is None:
         return None
     return {"axis": look.attribute("axis", 0), "sections": [int(n) for n in sizes.reshape(-1)], "num": 0}
 
 
-SPELLINGS: Mapping[str, Spelling] = {
+OP_CONVERTERS: Mapping[str, OpConverter] = {
     "MatMul": _with("matmul_v2", _matmul, 2),
     "remat::MatMul": _with("matmul_v2", _matmul, 2),
     "Reshape": _with("reshape2", _reshape),
     "Transpose": _with("transpose2", _transpose),
     "Softmax": _with("softmax", lambda look: {"axis": look.attribute("axis", -1)}),
     "LogSoftmax": _with("log_softmax", lambda look: {"axis": look.attribute("axis", -1)}),
-    "Concat": lambda look: said(look, "concat", list(range(len(look.node.inputs))), axis=look.attribute("axis")),
+    "Concat": lambda look: paddle_op(look, "concat", list(range(len(look.node.inputs))), axis=look.attribute("axis")),
     "Split": _with("split", _split),
     "ReduceSum": _with("reduce_sum", _reduction),
     "ReduceMean": _with("reduce_mean", _reduction),
@@ -138,7 +138,7 @@ SPELLINGS: Mapping[str, Spelling] = {
     "LayerNormalization": _with("layer_norm", _layer_norm, 3),
     "Cast": _with("cast", _cast),
     "Gelu": _with("gelu", _gelu),
-    "Sum": lambda look: said(look, "sum", list(range(len(look.node.inputs)))),
+    "Sum": lambda look: paddle_op(look, "sum", list(range(len(look.node.inputs)))),
     **{
         op: _plain(word)
         for op, word in (

@@ -12,13 +12,13 @@ from typing import Any
 import msgspec
 
 from graph.errors import BadGraph, quoted
-from graph.formats.paddle.mesh_attributes import CHECKPOINT, MAPPING, MESH, SEPARATE, SHAPE, flat
+from graph.formats.paddle.mesh_attributes import AUTO_PARALLEL_SUFFIX, CHECKPOINT, MAPPING, MESH, MESH_SHAPE, flat_mesh
 from graph.formats.paddle.ops import DTYPES
 from graph.formats.paddle.proto import LOD_TENSOR, paddle
-from graph.formats.paddle.write_ops import SPELLINGS
-from graph.formats.shared.groups import Group, groups_of, not_representable, note_of
-from graph.formats.shared.op_writer import spelled
-from graph.formats.shared.protobuf import fill
+from graph.formats.paddle.write_ops import OP_CONVERTERS
+from graph.formats.shared.groups import OpGroup, not_representable, note_of, op_groups
+from graph.formats.shared.op_writer import with_framework_ops
+from graph.formats.shared.protobuf import fill_message
 from graph.ir import ABSENT, Graph, Phase, Role, Value
 
 _NUMBERS = {name: number for number, name in DTYPES.items()}
@@ -34,8 +34,8 @@ def dump(graph: Graph, checkpoints: Collection[str] | None = None, form: str | N
     """
     if form is not None and form not in FORMS:
         raise ValueError(f"form {form!r}; use one of {', '.join(FORMS)}")
-    graph = spelled(graph, "paddle", SPELLINGS)
-    groups = groups_of(graph, "paddle")
+    graph = with_framework_ops(graph, "paddle", OP_CONVERTERS)
+    groups = op_groups(graph, "paddle")
     note = note_of(graph, "paddle")
     marked = set(checkpoints_of(graph) if checkpoints is None else checkpoints)
     if form is not None and form != ("json" if "json" in note else "protobuf"):
@@ -44,7 +44,7 @@ def dump(graph: Graph, checkpoints: Collection[str] | None = None, form: str | N
         return _json(graph, groups, note, marked)
     program = paddle()["ProgramDesc"]()
     if "program" in note:
-        fill(program, note["program"], "paddle")
+        fill_message(program, note["program"], "paddle")
     else:
         _outline(program, graph, groups)
     block = program.blocks[0]
@@ -54,7 +54,7 @@ def dump(graph: Graph, checkpoints: Collection[str] | None = None, form: str | N
         if op.type == "feed":
             block.ops.add().CopyFrom(op)
     for group in groups:
-        fill(block.ops.add(), {**group.origin.attributes, "type": group.origin.op}, "paddle")
+        fill_message(block.ops.add(), {**group.origin.attributes, "type": group.origin.op}, "paddle")
     for op in doors:
         if op.type == "fetch":
             block.ops.add().CopyFrom(op)
@@ -103,7 +103,7 @@ def _mark(program: Any, checkpoints: set[str]) -> None:
         raise _unknown_checkpoint(min(missing))
 
 
-def _outline(program: Any, graph: Graph, groups: list[Group]) -> None:
+def _outline(program: Any, graph: Graph, groups: list[OpGroup]) -> None:
     """Block 0 with a variable for each value that an op touches, and doors for inputs and outputs."""
     block = program.blocks.add(idx=0, parent_idx=-1)
     program.version.version = 0
@@ -151,14 +151,14 @@ def _variable(var: Any, value: Value) -> None:
     if value.stop_gradient:
         var.stop_gradient = True
     if MESH in value.annotations:
-        ids, shape = flat(value.annotations[MESH])
-        var.attrs.add(name=MESH + SEPARATE, type=3).ints.extend(ids)
-        var.attrs.add(name=SHAPE, type=3).ints.extend(shape)
+        ids, shape = flat_mesh(value.annotations[MESH])
+        var.attrs.add(name=MESH + AUTO_PARALLEL_SUFFIX, type=3).ints.extend(ids)
+        var.attrs.add(name=MESH_SHAPE, type=3).ints.extend(shape)
     if MAPPING in value.annotations:
-        var.attrs.add(name=MAPPING + SEPARATE, type=3).ints.extend(value.annotations[MAPPING])
+        var.attrs.add(name=MAPPING + AUTO_PARALLEL_SUFFIX, type=3).ints.extend(value.annotations[MAPPING])
 
 
-def _json(graph: Graph, groups: list[Group], note: Mapping[str, Any], checkpoints: set[str]) -> bytes:
+def _json(graph: Graph, groups: list[OpGroup], note: Mapping[str, Any], checkpoints: set[str]) -> bytes:
     """The newer form, of a graph that was read from it; ops of checkpoints are marked. Raises BadGraph."""
     by_id = {group.origin.id: group for group in groups}
     ops: list[Any] = []

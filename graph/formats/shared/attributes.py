@@ -30,10 +30,10 @@ class Attributes:
         return None
 
     def integer(self, *names: str, default: Any = _REQUIRED) -> int:
-        return self._read(names, default, whole, "an integer")  # type: ignore[no-any-return]
+        return self._read(names, default, parse_integer, "an integer")  # type: ignore[no-any-return]
 
     def maybe_integer(self, *names: str) -> int | None:
-        return self._read(names, None, whole, "an integer")  # type: ignore[no-any-return]
+        return self._read(names, None, parse_integer, "an integer")  # type: ignore[no-any-return]
 
     def number(self, *names: str, default: Any = _REQUIRED) -> float:
         return self._read(names, default, _number, "a number")  # type: ignore[no-any-return]
@@ -64,7 +64,7 @@ class Attributes:
             raise ValueError(f"attribute {names[0]} is {str(value)[:80]!r}; it must be {expected}") from None
 
 
-def whole(value: Any) -> int:
+def parse_integer(value: Any) -> int:
     """An integer from itself, a whole float, or text. Raises ValueError."""
     if isinstance(value, str):
         value = value.strip().rstrip("L")
@@ -89,7 +89,7 @@ def _flag(value: Any) -> bool:
         if word not in _TRUE | _FALSE:
             raise ValueError(value)
         return word in _TRUE
-    return bool(whole(value))
+    return bool(parse_integer(value))
 
 
 def _items(value: Any) -> list[Any]:
@@ -100,11 +100,11 @@ def _items(value: Any) -> list[Any]:
 
 def integer_list(value: Any) -> tuple[int, ...]:
     """A list of integers in any spelling. Raises ValueError."""
-    return tuple(whole(item) for item in _items(value))
+    return tuple(parse_integer(item) for item in _items(value))
 
 
 def _integer_list_or_none(value: Any) -> tuple[int | None, ...]:
     return tuple(
-        None if item is None or (isinstance(item, str) and item.strip() == "None") else whole(item)
+        None if item is None or (isinstance(item, str) and item.strip() == "None") else parse_integer(item)
         for item in _items(value)
     )

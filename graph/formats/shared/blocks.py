@@ -20,14 +20,14 @@ from graph.ir import TensorType
 
 
 @dataclass(frozen=True, slots=True)
-class Names:
+class NameUses:
     """What a list of rows does with names."""
 
     reads: tuple[str, ...]  # before they are written, in order
     writes: tuple[str, ...]
 
 
-def names_of(rows: Sequence[NodeRow], own: Mapping[str, ValueRow]) -> Names:
+def name_uses(rows: Sequence[NodeRow], own: Mapping[str, ValueRow]) -> NameUses:
     """Names read before any row writes them, and names written; `own` are there from the start."""
     reads: dict[str, None] = {}
     writes: dict[str, None] = {}
@@ -37,7 +37,7 @@ def names_of(rows: Sequence[NodeRow], own: Mapping[str, ValueRow]) -> Names:
             if name and name not in writes and name not in own:
                 reads[name] = None
         writes.update((name, None) for name in row.outputs if name)
-    return Names(tuple(reads), tuple(writes))
+    return NameUses(tuple(reads), tuple(writes))
 
 
 class Block:
@@ -59,8 +59,8 @@ class Block:
         self.program.types.update(self.formals)
 
     @property
-    def names(self) -> Names:
-        return names_of(self.program.nodes, self.program.values)
+    def names(self) -> NameUses:
+        return name_uses(self.program.nodes, self.program.values)
 
     def handed_out(self) -> list[str]:
         """Names it writes that are visible outside."""
@@ -120,7 +120,7 @@ def add_if(
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class CarriedState:
     """What a loop carries from trip to trip, under its names: they may all be one."""
 
     before: str  # outside, before the loop
@@ -135,7 +135,7 @@ def add_loop(
     first: str,
     block: Block,
     again: str,
-    states: Sequence[State],
+    states: Sequence[CarriedState],
     max_trips: int | None = None,
 ) -> NodeRow:
     """Add a Loop that goes on while `first`, then what the body leaves under `again`, holds. Raises BadGraph.
@@ -168,9 +168,9 @@ def add_loop(
     return row
 
 
-def carried(block: Block) -> list[State]:
+def carried_states(block: Block) -> list[CarriedState]:
     """States of a loop whose body writes the names around it."""
-    return [State(name, name, name, name) for name in block.handed_out()]
+    return [CarriedState(name, name, name, name) for name in block.handed_out()]
 
 
 def check_condition_written(name: str, condition: str, rows: Sequence[NodeRow]) -> None:

@@ -19,7 +19,7 @@ from graph.ir import Graph, Node, Phase
 
 
 @dataclass(slots=True)
-class Group:
+class OpGroup:
     """One op to be written. `recompute` is "prefer", "never" or None where nothing is said."""
 
     origin: Origin
@@ -28,13 +28,13 @@ class Group:
     recompute: str | None = None
 
 
-def groups_of(graph: Graph, framework: str) -> list[Group]:
+def op_groups(graph: Graph, framework: str) -> list[OpGroup]:
     """The ops of the framework's file in order. Raises BadGraph naming nodes that no file said.
 
     Of a graph rewritten by a plan the first runs stand for the file; ops whose last part runs again are
     "prefer", all others "never". What differentiation added is left out: the framework does it itself.
     """
-    found: dict[str, Group] = {}
+    found: dict[str, OpGroup] = {}
     parts: dict[str, list[int]] = {}
     repeated: set[str] = set()
     findings = Findings()
@@ -56,7 +56,7 @@ def groups_of(graph: Graph, framework: str) -> list[Group]:
         elif origin.part_of:
             parts.setdefault(key, []).append(n)
         elif key not in found:
-            found[key] = Group(origin, [n], node.phase, node.recompute)
+            found[key] = OpGroup(origin, [n], node.phase, node.recompute)
     findings.settle()
     for key, group in found.items():
         group.nodes[:0] = parts.get(key, [])

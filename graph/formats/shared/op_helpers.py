@@ -10,15 +10,15 @@ import numpy as np
 
 from graph.builder.emit import Emit
 from graph.formats.shared.op_table import Unmapped
-from graph.ir import ABSENT, DTYPE_BITS, FLOATS, TensorType, Val
+from graph.ir import ABSENT, DTYPE_BITS, FLOAT_DTYPES, TensorType, Val
 from graph.ops.registry.onnx_fallback import numpy_dtype
 
-LARGEST_LENGTH = 2**31 - 1
+MAX_LENGTH = 2**31 - 1
 
 
 def checked_shape(shape: Sequence[int]) -> tuple[int, ...]:
     """The shape, of lengths a tensor can have. Raises ValueError."""
-    if any(not 0 <= n <= LARGEST_LENGTH for n in shape) or math.prod(shape) >= 1 << 60:
+    if any(not 0 <= n <= MAX_LENGTH for n in shape) or math.prod(shape) >= 1 << 60:
         raise ValueError(f"shape {list(shape)[:8]} is not one a tensor can have")
     return tuple(shape)
 
@@ -103,7 +103,7 @@ def rows_of_matrix(x: Val) -> int:
 
 def floating(x: Val) -> str:
     """The element type of `x`, which must be floating."""
-    if x.dtype not in FLOATS:
+    if x.dtype not in FLOAT_DTYPES:
         raise ValueError(f"{x.type} is not floating")
     return x.dtype
 

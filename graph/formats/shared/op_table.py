@@ -24,7 +24,7 @@ from graph.formats.shared.attributes import Attributes
 from graph.ir import EMPTY, Graph, Phase, Role, TensorType, Val
 
 #: What a rule may raise on attributes or types it was not made for.
-REFUSALS = (ValueError, TypeError, LookupError, ArithmeticError, AttributeError)
+OP_RULE_ERRORS = (ValueError, TypeError, LookupError, ArithmeticError, AttributeError)
 
 
 class Unmapped(Exception):
@@ -32,7 +32,7 @@ class Unmapped(Exception):
 
 
 @dataclass(slots=True)
-class Use:
+class OpUse:
     """One use of another framework's op, as a rule sees it."""
 
     op: str
@@ -63,20 +63,20 @@ class Translation:
     losses: tuple[int, ...]  # values the op's framework would minimise, beside the outputs
 
 
-Rule = Callable[..., Any]  # rule(emit, use, *inputs: Val or None) -> Val, or tuple of Val or None
+TranslationRule = Callable[..., Any]  # rule(emit, use, *inputs: Val or None) -> Val, or tuple of Val or None
 
 
-class Table:
+class OpTable:
     """Rules by op type of one framework."""
 
     def __init__(self, framework: str):
         self.framework = framework
-        self.rules: dict[str, Rule] = {}
+        self.rules: dict[str, TranslationRule] = {}
 
-    def op(self, *types: str) -> Callable[[Rule], Rule]:
+    def op(self, *types: str) -> Callable[[TranslationRule], TranslationRule]:
         """Register the decorated rule for each op type named."""
 
-        def register(rule: Rule) -> Rule:
+        def register(rule: TranslationRule) -> TranslationRule:
             for type in types:
                 if type in self.rules:
                     raise ValueError(f"{self.framework} op {type} has two rules")
@@ -105,7 +105,7 @@ class Table:
         if rule is None:
             return None
         builder = Builder(name)
-        emit, use = Emit(builder, name or type, Phase.FORWARD), Use(type, attributes, outputs, tuple(declared))
+        emit, use = Emit(builder, name or type, Phase.FORWARD), OpUse(type, attributes, outputs, tuple(declared))
         given: list[Val | None] = []
         for i, t in enumerate(inputs):
             data = contents[i] if i < len(contents) else None
@@ -119,7 +119,7 @@ class Table:
             return None
         except BadGraph as error:
             raise self._refused(type, name, str(error.findings[0].found)) from None
-        except REFUSALS as error:
+        except OP_RULE_ERRORS as error:
             why = str(error)[:300] if isinstance(error, ValueError) else "inputs the op does not take"
             raise self._refused(type, name, why) from None
         losses = tuple(v.id for v in use.losses)

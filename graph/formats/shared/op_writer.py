@@ -19,7 +19,7 @@ from graph.ir import ABSENT, Graph, Node, Phase, TensorType
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class NodeView:
     """A node as a spelling sees it."""
 
     graph: Graph
@@ -42,17 +42,17 @@ class Look:
 
 
 #: spelling(look) -> (op, attributes, positions of the inputs that stay), or None
-Spelling = Callable[[Look], "tuple[str, dict[str, Any], list[int]] | None"]
+OpConverter = Callable[[NodeView], "tuple[str, dict[str, Any], list[int]] | None"]
 
 
-def spelled(graph: Graph, framework: str, spellings: Mapping[str, Spelling]) -> Graph:
+def with_framework_ops(graph: Graph, framework: str, spellings: Mapping[str, OpConverter]) -> Graph:
     """The graph with the framework's words noted on forward nodes that have none. O(nodes)."""
     nodes = list(graph.nodes)
     for n, node in enumerate(nodes):
         spelling = spellings.get(node.op)
         if framework in node.annotations or node.phase is not Phase.FORWARD or spelling is None or not node.outputs:
             continue
-        said = spelling(Look(graph, node))
+        said = spelling(NodeView(graph, node))
         if said is None:
             continue
         op, attributes, kept = said

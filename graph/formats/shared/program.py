@@ -14,21 +14,21 @@ import numpy as np
 
 from graph.errors import BadGraph, Findings, quoted
 from graph.formats.document.schema import ROWS, Document, NodeRow, ValueRow
-from graph.formats.document.tensor_content import text_of, write_attributes
+from graph.formats.document.tensor_content import encode_array, write_attributes
 from graph.formats.native.rows import graph_of
 from graph.formats.shared.op_helpers import checked_shape
-from graph.formats.shared.op_table import Table, Translation
-from graph.formats.shared.rows import Origin, mark, rows_of
+from graph.formats.shared.op_table import OpTable, Translation
+from graph.formats.shared.rows import Origin, mark_origin, translation_rows
 from graph.ir import Graph, TensorType
-from graph.ir.names import free_name
-from graph.limits import Limits, Shapes
+from graph.ir.names import reserve_name
+from graph.limits import Limits, ShapeOverrides
 from graph.ops.registry.onnx_fallback import numpy_dtype, type_of_array
 
 
 class Program:
     """Collects values and nodes. `nested` ones share the limits, findings and translations of the outer one."""
 
-    def __init__(self, table: Table, limits: Limits, findings: Findings, outer: Program | None = None):
+    def __init__(self, table: OpTable, limits: Limits, findings: Findings, outer: Program | None = None):
         self.table, self.limits, self.findings = table, limits, findings
         self.depth: int = 0 if outer is None else outer.depth + 1
         self.values: dict[str, ValueRow] = {}
@@ -61,7 +61,7 @@ class Program:
         if type is not None:
             row.shape, row.dtype = list(type.shape), type.dtype
         if data is not None:
-            row.data = text_of(data)
+            row.data = encode_array(data)
             self.contents[name] = data
         self.values[name] = row
         self.types[name] = type
@@ -92,7 +92,7 @@ class Program:
         else:
             losses = [f"{name}_loss{i or ''}" for i in range(len(made.losses))]
             self.losses += losses
-            values, rows = rows_of(made, name, inputs, outputs, losses=losses, phase=phase, types=self.types)
+            values, rows = translation_rows(made, name, inputs, outputs, losses=losses, phase=phase, types=self.types)
             self.values.update((value.name, value) for value in values)
             for v, output in zip((*made.outputs, *made.losses), (*outputs, *losses), strict=True):
                 if output and v is not None:
@@ -103,7 +103,7 @@ class Program:
         if origin is None:
             origin = Origin("", type, name, dict(attributes), list(inputs), list(outputs))
         origin.id = name
-        mark(rows, self.table.framework, origin)
+        mark_origin(rows, self.table.framework, origin)
         for row in rows:
             for field, value in (fields or {}).items():
                 setattr(row, field, value)
@@ -120,7 +120,7 @@ class Program:
 
     def free_name(self, name: str) -> str:
         """The node name, or `name/1`, ... when another node has it."""
-        return free_name(name, self._names)
+        return reserve_name(name, self._names)
 
     def untyped(self, value: str, who: str) -> None:
         """Tell that nothing says what type a value has."""
@@ -142,10 +142,11 @@ class Program:
         self.types[output] = made
         fill = self.constant(f"{name}/none{len(rows)}", np.array(made.shape, np.int64))
         rows.insert(
-            0, NodeRow(f"{name}/none{len(rows)}", "ConstantOfShape", [fill], [output], {"value": tensor(made.dtype)})
+            0,
+            NodeRow(f"{name}/none{len(rows)}", "ConstantOfShape", [fill], [output], {"value": zero_tensor(made.dtype)}),
         )
 
-    def check_asked(self, shapes: Shapes, names: Sequence[str]) -> None:
+    def check_input_shapes(self, shapes: ShapeOverrides, names: Sequence[str]) -> None:
         """Raise BadGraph for shapes of inputs the file does not have; these files name no dimensions."""
         for name in shapes.inputs:
             if name not in names:
@@ -161,7 +162,7 @@ class Program:
             )
         self.findings.settle()
 
-    def truth(self, condition: str, name: str) -> str:
+    def as_bool(self, condition: str, name: str) -> str:
         """The condition as a truth value without dimensions, which If and Loop ask for."""
         type = self.types.get(condition)
         if type is None or type == TensorType("bool", ()):
@@ -178,7 +179,7 @@ class Program:
 
     def constant(self, name: str, data: np.ndarray) -> str:
         type = type_of_array(data)
-        self.values[name] = ValueRow(name, list(type.shape), type.dtype, "constant", data=text_of(data))
+        self.values[name] = ValueRow(name, list(type.shape), type.dtype, "constant", data=encode_array(data))
         self.types[name] = type
         return name
 
@@ -200,7 +201,7 @@ class Program:
         """The program as a graph of single definitions. Raises BadGraph."""
         document = self.document(name, outputs)
         document.annotations = dict(annotations) or None
-        return graph_of(document, self.limits, Shapes(), 0)
+        return graph_of(document, self.limits, ShapeOverrides(), 0)
 
     def _translated(
         self,
@@ -252,7 +253,7 @@ class Program:
             f"{self.table.framework}::{type}",
             list(inputs),
             list(outputs),
-            plain(attributes) or None,
+            plain_attributes(attributes) or None,
             phase,  # type: ignore[arg-type]
         )
 
@@ -277,13 +278,13 @@ def declared_type(name: str, dtype: str, shape: Sequence[int]) -> TensorType:
         ) from None
 
 
-def tensor(dtype: str) -> dict[str, Any]:
+def zero_tensor(dtype: str) -> dict[str, Any]:
     """A tensor attribute: one zero of an element type."""
     found: dict[str, Any] = write_attributes({"value": np.zeros(1, numpy_dtype(dtype))})["value"]
     return found
 
 
-def plain(attributes: Mapping[str, Any]) -> dict[str, Any]:
+def plain_attributes(attributes: Mapping[str, Any]) -> dict[str, Any]:
     """Attributes a document can hold; nested graphs and what else is no data are left out."""
     kinds = (str, int, float, bool, list, tuple, bytes)
     found = {}

@@ -17,7 +17,7 @@ from google.protobuf.message import DecodeError, Message  # type: ignore[import-
 
 from graph.errors import BadGraph
 
-LARGEST_TEXT = 64 << 20  # bytes; text is read slowly
+MAX_TEXT_BYTES = 64 << 20  # bytes; text is read slowly
 
 _FIELD = descriptor_pb2.FieldDescriptorProto
 _TYPES = {
@@ -55,7 +55,7 @@ def messages(package: str, table: Mapping[str, str]) -> dict[str, Callable[..., 
     return {name: message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{package}.{name}")) for name in table}
 
 
-def parsed(kind: Callable[..., Any], data: bytes, what: str) -> Any:
+def parse_message(kind: Callable[..., Any], data: bytes, what: str) -> Any:
     """The message in the bytes. Raises BadGraph."""
     message = kind()
     try:
@@ -65,11 +65,11 @@ def parsed(kind: Callable[..., Any], data: bytes, what: str) -> Any:
     return message
 
 
-def parsed_text(kind: Callable[..., Any], data: bytes, what: str) -> Any:
+def parse_text(kind: Callable[..., Any], data: bytes, what: str) -> Any:
     """The message in the text form. Raises BadGraph with the line."""
-    if len(data) > LARGEST_TEXT:
+    if len(data) > MAX_TEXT_BYTES:
         raise BadGraph.one(
-            "too_large", "document", f"{len(data)} bytes of text", f"at most {LARGEST_TEXT}", "send the binary form"
+            "too_large", "document", f"{len(data)} bytes of text", f"at most {MAX_TEXT_BYTES}", "send the binary form"
         )
     message = kind()
     try:
@@ -81,13 +81,13 @@ def parsed_text(kind: Callable[..., Any], data: bytes, what: str) -> Any:
     return message
 
 
-def plain_of(message: Message) -> dict[str, Any]:
+def message_to_dict(message: Message) -> dict[str, Any]:
     """A message as plain data, for annotations."""
     found: dict[str, Any] = json_format.MessageToDict(message, preserving_proto_field_name=True)
     return found
 
 
-def fill(message: Message, plain: Mapping[str, Any], framework: str) -> None:
+def fill_message(message: Message, plain: Mapping[str, Any], framework: str) -> None:
     """Put plain data into a message. Raises BadGraph when it was changed by hand."""
     try:
         json_format.ParseDict(dict(plain), message)
@@ -97,7 +97,7 @@ def fill(message: Message, plain: Mapping[str, Any], framework: str) -> None:
         ) from None
 
 
-def as_text(message: Message) -> bytes:
+def message_to_text(message: Message) -> bytes:
     return str(text_format.MessageToString(message)).encode()
 
 

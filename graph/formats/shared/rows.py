@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from graph.formats.document.schema import NodeRow, ValueRow
-from graph.formats.document.tensor_content import text_of, write_attributes
+from graph.formats.document.tensor_content import encode_array, write_attributes
 from graph.formats.native.write import PHASE_WORDS
 from graph.formats.shared.op_table import Translation
 from graph.ir import ABSENT, Node, Role, TensorType
@@ -31,7 +31,7 @@ class Origin(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=True):
     part_of: str = ""  # on all but the last row: the id
 
 
-def rows_of(
+def translation_rows(
     translation: Translation,
     name: str,
     inputs: Sequence[str],
@@ -73,7 +73,7 @@ def rows_of(
             types[names[v]] = value.type
         if value.role is Role.CONSTANT and value.data is not None and value.type is not None:
             values.append(
-                ValueRow(names[v], list(value.type.shape), value.type.dtype, "constant", data=text_of(value.data))
+                ValueRow(names[v], list(value.type.shape), value.type.dtype, "constant", data=encode_array(value.data))
             )
         elif value.type is not None and "::" in graph.nodes[writer[v]].op:
             values.append(ValueRow(names[v], list(value.type.shape), value.type.dtype))
@@ -85,7 +85,7 @@ def rows_of(
     return values, nodes
 
 
-def mark(rows: Sequence[NodeRow], framework: str, origin: Origin) -> None:
+def mark_origin(rows: Sequence[NodeRow], framework: str, origin: Origin) -> None:
     """Say on the rows of one op what they stand for, on the last one in full."""
     for row in rows[:-1]:
         row.annotations = {**(row.annotations or {}), framework: {"part_of": origin.id}}
@@ -103,7 +103,7 @@ def _row(node: Node, name: str, names: Mapping[int, str], phase: str) -> NodeRow
         [names[v] for v in node.outputs],
         write_attributes(node.attributes) if node.attributes else None,
         phase if node.phase == 0 else PHASE_WORDS[node.phase],  # type: ignore[arg-type]
-        effect=effect,
-        recompute=node.recompute,
-        gradient_reads=reads,  # type: ignore[arg-type]
+        effect=effect,  # type: ignore[arg-type]
+        recompute=node.recompute,  # type: ignore[arg-type]
+        gradient_reads=reads,
     )

@@ -11,19 +11,21 @@ import numpy as np
 
 from graph.errors import CannotExecute
 from graph.ir import Body, Graph, Node
-from graph.ops.control_flow.interface import CALL, Trips
-from graph.ops.control_flow.snapshot_scan import SNAPSHOT_GRAD, SNAPSHOT_SCAN, Rows, go_back
-from graph.ops.control_flow.tail_scan import TAIL_GRAD, TAIL_SCAN, go_back_from_tail, tail_rows
+from graph.ops.control_flow.interface import CALL, LoopInterface
+from graph.ops.control_flow.snapshot_scan import SNAPSHOT_GRAD, SNAPSHOT_SCAN, SnapshotRows, run_snapshot_backward
+from graph.ops.control_flow.tail_scan import TAIL_GRAD, TAIL_SCAN, run_tail_backward, tail_stack_counts
 from graph.ops.registry.onnx_fallback import numpy_dtype
 
 #: run(body's graph, arrays by value of it, trip) -> its outputs
 RunBody = Callable[[Graph, Mapping[int, np.ndarray], int], list[np.ndarray]]
-Read = Callable[[int], np.ndarray]
+ReadValue = Callable[[int], np.ndarray]
 
 LAST_TRIP_FIRST = "last_trip_first"  # annotation of a node that goes through another's trips backwards
 
 
-def run(node: Node, inputs: Sequence[np.ndarray | None], read: Read, run_body: RunBody) -> Sequence[np.ndarray | None]:
+def run(
+    node: Node, inputs: Sequence[np.ndarray | None], read: ReadValue, run_body: RunBody
+) -> Sequence[np.ndarray | None]:
     """Outputs of a node with bodies. Raises CannotExecute for an op that is no control flow."""
     if node.op == "If":
         return _if(node, inputs, read, run_body)
@@ -34,16 +36,16 @@ def run(node: Node, inputs: Sequence[np.ndarray | None], read: Read, run_body: R
     if node.op == CALL:
         return _call(node, inputs, read, run_body)
     if node.op == SNAPSHOT_SCAN:
-        rows = Rows(node)
+        rows = SnapshotRows(node)
         return [*_scan(node, inputs, read, run_body, rows.keep), *rows.stacks]
     if node.op == TAIL_SCAN:
-        return _scan(node, inputs, read, run_body, tail=tail_rows(node))
+        return _scan(node, inputs, read, run_body, tail=tail_stack_counts(node))
     if node.op in (SNAPSHOT_GRAD, TAIL_GRAD):
         return _scheduled(node, inputs, read, run_body)
     raise CannotExecute(f"op {node.op} has bodies, and only If, Loop, Scan and {CALL} are executed")
 
 
-def _given(body: Body, arrays: Sequence[np.ndarray], read: Read) -> dict[int, np.ndarray]:
+def _given(body: Body, arrays: Sequence[np.ndarray], read: ReadValue) -> dict[int, np.ndarray]:
     """Formal inputs and captures of a body by value id."""
     if len(arrays) != len(body.graph.inputs):
         raise CannotExecute(f"the body takes {len(body.graph.inputs)} inputs, but {len(arrays)} are bound to them")
@@ -53,7 +55,7 @@ def _given(body: Body, arrays: Sequence[np.ndarray], read: Read) -> dict[int, np
     }
 
 
-def _if(node: Node, inputs: Sequence[np.ndarray | None], read: Read, run_body: RunBody) -> list[np.ndarray]:
+def _if(node: Node, inputs: Sequence[np.ndarray | None], read: ReadValue, run_body: RunBody) -> list[np.ndarray]:
     holds = _flag(inputs[0])
     if not holds and "else_branch" not in node.bodies:
         return [array for array in inputs[1:] if array is not None]
@@ -61,14 +63,14 @@ def _if(node: Node, inputs: Sequence[np.ndarray | None], read: Read, run_body: R
     return run_body(body.graph, _given(body, (), read), 0)
 
 
-def _call(node: Node, inputs: Sequence[np.ndarray | None], read: Read, run_body: RunBody) -> list[np.ndarray]:
+def _call(node: Node, inputs: Sequence[np.ndarray | None], read: ReadValue, run_body: RunBody) -> list[np.ndarray]:
     body = node.bodies["body"]
     return run_body(body.graph, _given(body, [array for array in inputs if array is not None], read), 0)
 
 
-def _loop(node: Node, inputs: Sequence[np.ndarray | None], read: Read, run_body: RunBody) -> list[np.ndarray]:
+def _loop(node: Node, inputs: Sequence[np.ndarray | None], read: ReadValue, run_body: RunBody) -> list[np.ndarray]:
     """Final states, then what each trip emitted, stacked."""
-    trips = Trips.of(node)
+    trips = LoopInterface.of(node)
     body, limit = trips.body, inputs[0]
     most = node.annotations.get("max_trips", node.attributes.get("max_trips"))
     states = [state for state in inputs[2:] if state is not None]
@@ -108,7 +110,7 @@ def _stacked(graph: Graph, v: int, rows: Sequence[np.ndarray], axis: int) -> np.
 def _scan(
     node: Node,
     inputs: Sequence[np.ndarray | None],
-    read: Read,
+    read: ReadValue,
     run_body: RunBody,
     before: Callable[[int, Sequence[np.ndarray]], None] = lambda trip, states: None,
     tail: tuple[int, int] = (0, 0),
@@ -120,7 +122,7 @@ def _scan(
     Sequences have one length; where it is bounded only, one made in full is read as far as the others go.
     `before` sees the states before each trip.
     """
-    trips = Trips.of(node)
+    trips = LoopInterface.of(node)
     body, arrays = trips.body, [array for array in inputs if array is not None]
     states, scanned = arrays[: trips.states], arrays[trips.states :]
     axes, backwards = trips.input_axes(), trips.input_directions()
@@ -147,13 +149,13 @@ def _scan(
     return [*states, *stacked]
 
 
-def _scheduled(node: Node, inputs: Sequence[np.ndarray | None], read: Read, run_body: RunBody) -> list[np.ndarray]:
+def _scheduled(node: Node, inputs: Sequence[np.ndarray | None], read: ReadValue, run_body: RunBody) -> list[np.ndarray]:
     """Gradients after the first trip, what each trip emitted, stacked, and the rows it got as they are left."""
 
     def run_one(body: Body, arrays: Sequence[np.ndarray], trip: int) -> list[np.ndarray]:
         return run_body(body.graph, _given(body, arrays, read), trip)
 
-    way = go_back if node.op == SNAPSHOT_GRAD else go_back_from_tail
+    way = run_snapshot_backward if node.op == SNAPSHOT_GRAD else run_tail_backward
     gradients, emitted, rows = way(node, [array for array in inputs if array is not None], run_one)
     graph, first = node.bodies["body"].graph, len(gradients)
     axes, directions = (node.attributes.get(f"scan_output_{name}", ()) for name in ("axes", "directions"))

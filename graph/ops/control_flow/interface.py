@@ -29,7 +29,7 @@ SCANS = frozenset({"Scan", SNAPSHOT_SCAN, TAIL_SCAN})
 
 
 @dataclass(frozen=True, slots=True)
-class Trips:
+class LoopInterface:
     """A Loop or Scan, its inputs and outputs sorted by what they are."""
 
     node: Node
@@ -39,7 +39,7 @@ class Trips:
     scanned: int  # sequences
 
     @classmethod
-    def of(cls, node: Node) -> Trips:
+    def of(cls, node: Node) -> LoopInterface:
         """The parts of a Loop or Scan."""
         if node.op == "Loop":
             return cls(node, 2, 1, max(0, len(node.inputs) - 2), 0)
@@ -89,26 +89,26 @@ class Trips:
 
 
 @dataclass(frozen=True, slots=True)
-class Count:
+class TripCount:
     """How many trips: at most `most`, None where nothing bounds it; exactly so where `exact`."""
 
     most: int | None
     exact: bool
 
 
-def trips_of(values: Values, node: Node) -> Count:
+def trip_count(values: Values, node: Node) -> TripCount:
     """Trips of a Loop or Scan as far as constants, shapes and `max_trips` tell."""
     if node.op in SCANS:
-        trips = Trips.of(node)
+        trips = LoopInterface.of(node)
         for k, axis in enumerate(trips.input_axes()):
             type = values[trips.sequence(k)].type
             if type is not None and -len(type.shape) <= axis < len(type.shape):
-                return Count(type.shape[axis], True)
-        return Count(None, False)
+                return TripCount(type.shape[axis], True)
+        return TripCount(None, False)
     said = node.annotations.get("max_trips", node.attributes.get("max_trips"))
     count = _content(values, node, 0)
     bounds = [max(0, int(number)) for number in (said, count) if number is not None]
-    return Count(min(bounds, default=None), count is not None and _always_goes_on(values, node))
+    return TripCount(min(bounds, default=None), count is not None and _always_goes_on(values, node))
 
 
 def _content(values: Values, node: Node, position: int) -> Any:
@@ -133,7 +133,7 @@ def _always_goes_on(values: Values, node: Node) -> bool:
     return passes or (data is not None and data.size == 1 and bool(data.reshape(-1)[0]))
 
 
-def both_branches(node: Node, types: Sequence[TensorType | None]) -> Node:
+def with_else_branch(node: Node, types: Sequence[TensorType | None]) -> Node:
     """An If with an else branch: where it has none, one that hands out what the further inputs hold.
 
     `types` are those of the node's inputs.

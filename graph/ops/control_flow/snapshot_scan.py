@@ -60,7 +60,7 @@ class SnapshotGrad:
         flat = iter(self.node.attributes["schedule"])
         return zip(flat, flat, flat, strict=True)
 
-    def advanced(self) -> int:
+    def recomputed_trips(self) -> int:
         """Trips that advances run."""
         return sum(end - begin for kind, begin, end in self.schedule() if kind == ADVANCE)
 
@@ -75,10 +75,10 @@ class SnapshotGrad:
 
 
 #: run(body, what its formal inputs get, trip) -> its outputs
-Run = Callable[[Body, Sequence[np.ndarray], int], list[np.ndarray]]
+RunTrip = Callable[[Body, Sequence[np.ndarray], int], list[np.ndarray]]
 
 
-class Rows:
+class SnapshotRows:
     """Rows of states, filled as a Scan goes along."""
 
     def __init__(self, node: Node):
@@ -96,8 +96,8 @@ class Rows:
                 stack[self.trip_row[trip]] = states[i]
 
 
-def go_back(
-    node: Node, inputs: Sequence[np.ndarray], run: Run
+def run_snapshot_backward(
+    node: Node, inputs: Sequence[np.ndarray], run: RunTrip
 ) -> tuple[list[np.ndarray], list[list[np.ndarray]], list[np.ndarray]]:
     """(gradients, per emission its rows from the last trip to the first, rows of states)."""
     parts = SnapshotGrad.of(node)

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from graph.ir import Body, Node
-from graph.ops.control_flow.snapshot_scan import Run
+from graph.ops.control_flow.snapshot_scan import RunTrip
 
 TAIL_SCAN, TAIL_GRAD = "remat::TailScan", "remat::TailScanGrad"
 
@@ -66,18 +66,18 @@ class TailGrad:
         return list(self.node.attributes.get(f"{key}_scan_inputs", ()))
 
     @property
-    def laid(self) -> list[int]:
+    def refilled_stacks(self) -> list[int]:
         """Stacks of the last trips that `body` lays what it makes into, in the order of its outputs."""
         return list(self.node.attributes.get("laid_rows", ()))
 
 
-def tail_rows(node: Node) -> tuple[int, int]:
+def tail_stack_counts(node: Node) -> tuple[int, int]:
     """(how many of the stacks of a TailScan are those of the last trips, how many trips those are)."""
     return int(node.attributes["num_tail_stacks"]), int(node.attributes["tail_trips"])
 
 
-def go_back_from_tail(
-    node: Node, inputs: Sequence[np.ndarray], run: Run
+def run_tail_backward(
+    node: Node, inputs: Sequence[np.ndarray], run: RunTrip
 ) -> tuple[list[np.ndarray], list[list[np.ndarray]], list[np.ndarray]]:
     """(gradients, per emission its rows from the last trip to the first, stacks of the last trips)."""
     parts = TailGrad.of(node)
@@ -97,6 +97,8 @@ def go_back_from_tail(
         gradients = made[: parts.states]
         for row, array in zip(emitted, made[parts.states : parts.states + parts.emitted], strict=True):
             row.append(array)
-        for k, array in zip(parts.laid if place < 0 else (), made[parts.states + parts.emitted :], strict=True):
+        for k, array in zip(
+            parts.refilled_stacks if place < 0 else (), made[parts.states + parts.emitted :], strict=True
+        ):
             rows[k][0] = array
     return gradients, emitted, rows

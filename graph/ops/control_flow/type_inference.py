@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from graph.ir import Body, Node, TensorType
-from graph.ops.control_flow.interface import CALL, Trips, Values, trips_of
+from graph.ops.control_flow.interface import CALL, LoopInterface, Values, trip_count
 
-TRIP, FLAG = TensorType("int64", ()), TensorType("bool", ())
+TRIP_INDEX_TYPE, CONDITION_TYPE = TensorType("int64", ()), TensorType("bool", ())
 Types = list[TensorType | None]
 
 
@@ -19,7 +19,7 @@ def formal_types(node: Node, given: Sequence[TensorType | None]) -> Types | None
     if node.op == "If":
         return []
     if node.op == "Loop":
-        return [TRIP, FLAG, *given[2:]]
+        return [TRIP_INDEX_TYPE, CONDITION_TYPE, *given[2:]]
     if node.op == CALL:
         return list(given)
     if node.op != "Scan":
@@ -43,10 +43,10 @@ def output_types(node: Node, values: Values) -> Types | None:
         return made
     if node.op not in ("Loop", "Scan"):
         return None
-    trips = Trips.of(node)
+    trips = LoopInterface.of(node)
     given = [values[v].type if v >= 0 else None for v in node.inputs[trips.lead : trips.lead + trips.states]]
     after = made[trips.lead_out : trips.lead_out + trips.states]
-    length = trips_of(values, node).most
+    length = trip_count(values, node).most
     axes = trips.output_axes()
     rows = made[trips.lead_out + trips.states :]
     return [a or b for a, b in zip(given, after, strict=False)] + [
@@ -74,4 +74,4 @@ def _with(type: TensorType | None, axis: int, length: int | None) -> TensorType 
     return TensorType(type.dtype, (*type.shape[:axis], length, *type.shape[axis:]))
 
 
-__all__ = ["FLAG", "TRIP", "formal_types", "output_types"]
+__all__ = ["CONDITION_TYPE", "TRIP_INDEX_TYPE", "formal_types", "output_types"]

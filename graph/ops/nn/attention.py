@@ -19,15 +19,17 @@ import numpy as np
 from graph.builder.emit import Emit
 from graph.ir import TensorType, Val
 from graph.ops.numeric.elementwise_helpers import TRANSCENDENTAL, broadcast
-from graph.ops.numeric.precision import given, narrow, statistics_dtype, wide, wide_or_none
+from graph.ops.numeric.precision import downcast_like, require_input_type, statistics_dtype, upcast, upcast_or_none
 from graph.ops.registry.registry import HEAVY, Call, Work, op
 
-BLOCK = 128  # queries whose scores are there at one time
+QUERY_BLOCK = 128  # queries whose scores are there at one time
 
 
 def _shapes(call: Call, first: int) -> tuple[TensorType, TensorType, TensorType, tuple[int, ...]]:
     """Types of q, kt and v, which stand from input `first` on, and the shape of their scores. Raises ValueError."""
-    q, kt, v = (given(call.inputs[first + i], f"{call.op}: {name}") for i, name in enumerate(("q", "kt", "v")))
+    q, kt, v = (
+        require_input_type(call.inputs[first + i], f"{call.op}: {name}") for i, name in enumerate(("q", "kt", "v"))
+    )
     if not (len(q.shape) == len(kt.shape) == len(v.shape) >= 2 and q.dtype == kt.dtype == v.dtype):
         raise ValueError(f"{q}, {kt} and {v} are not stacks of matrices of one rank and dtype")
     if not q.shape[:-2] == kt.shape[:-2] == v.shape[:-2] or q.shape[-1] != kt.shape[-2] or kt.shape[-1] != v.shape[-2]:
@@ -57,7 +59,7 @@ def _infer_grad(call: Call) -> tuple[TensorType | None, ...]:
 
 def _block_bytes(scores: tuple[int, ...], dtype: str) -> int:
     """Bytes of the scores of one block of queries."""
-    return min(BLOCK, scores[-2]) * scores[-1] * (8 if dtype == "float64" else 4)
+    return min(QUERY_BLOCK, scores[-2]) * scores[-1] * (8 if dtype == "float64" else 4)
 
 
 def _work(call: Call) -> Work:
@@ -86,7 +88,7 @@ class _Blocks:
         self.bias = None if bias is None else np.broadcast_to(bias, scores)
         self.keep = None if keep is None else np.broadcast_to(keep, scores)
         self.stack = list(np.ndindex(*q.shape[:-2]))
-        self.rows = [slice(begin, begin + BLOCK) for begin in range(0, q.shape[-2], BLOCK)]
+        self.rows = [slice(begin, begin + QUERY_BLOCK) for begin in range(0, q.shape[-2], QUERY_BLOCK)]
 
     def scores(self, place: tuple[int, ...], rows: slice) -> np.ndarray:
         s = np.asarray(self.q[place][rows] @ self.kt[place])
@@ -135,7 +137,7 @@ def fused_attention(
     bias: np.ndarray | None = None,
     keep: np.ndarray | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
-    blocks, values = _Blocks(call, wide(q), wide(kt), wide_or_none(bias), keep), wide(v)
+    blocks, values = _Blocks(call, upcast(q), upcast(kt), upcast_or_none(bias), keep), upcast(v)
     y = np.empty((*q.shape[:-1], v.shape[-1]), values.dtype)
     lse = np.empty(q.shape[:-1], values.dtype)
     with np.errstate(all="ignore"):
@@ -147,7 +149,7 @@ def fused_attention(
                 total = np.sum(s, axis=-1, keepdims=True)
                 y[place][rows] = s @ values[place] / total
                 lse[place][rows] = (top + np.log(total))[:, 0]
-    return narrow(y, q), lse
+    return downcast_like(y, q), lse
 
 
 def _grad_body(
@@ -199,10 +201,10 @@ def fused_attention_grad(
     bias: np.ndarray | None = None,
     keep: np.ndarray | None = None,
 ) -> tuple[np.ndarray | None, ...]:
-    queries, keys, values, incoming = wide(q), wide(kt), wide(v), wide(dy)
-    blocks = _Blocks(call, queries, keys, wide_or_none(bias), keep)
+    queries, keys, values, incoming = upcast(q), upcast(kt), upcast(v), upcast(dy)
+    blocks = _Blocks(call, queries, keys, upcast_or_none(bias), keep)
     with np.errstate(all="ignore"):
-        row = np.sum(incoming * wide(y), axis=-1) - (0 if dlse is None else dlse)
+        row = np.sum(incoming * upcast(y), axis=-1) - (0 if dlse is None else dlse)
     dq, dkt, dv = np.zeros_like(queries), np.zeros_like(keys), np.zeros_like(values)
     of_bias = _BiasSum(bias, queries.ndim, queries.dtype) if len(call.wanted) > 3 and call.wanted[3] else None
     with np.errstate(all="ignore"):
@@ -222,8 +224,8 @@ def fused_attention_grad(
                 ds *= blocks.scale
                 dq[place][rows] = ds @ keys[place].T
                 dkt[place] += queries[place][rows].T @ ds
-    dbias = None if bias is None or of_bias is None else narrow(of_bias.total.reshape(bias.shape), bias)
-    return narrow(dq, q), narrow(dkt, kt), narrow(dv, v), dbias
+    dbias = None if bias is None or of_bias is None else downcast_like(of_bias.total.reshape(bias.shape), bias)
+    return downcast_like(dq, q), downcast_like(dkt, kt), downcast_like(dv, v), dbias
 
 
 class _BiasSum:

@@ -13,7 +13,7 @@ import numpy as np
 
 from graph.ir import TensorType
 from graph.ops.nn.windows import Index, Windows, auto_pad, axis_attribute, split_padding, windows
-from graph.ops.numeric.precision import chunks, narrow, wide
+from graph.ops.numeric.precision import chunks, downcast_like, upcast
 from graph.ops.registry.registry import HEAVY, Call, Work, op
 
 
@@ -149,17 +149,17 @@ def _conv_work(call: Call) -> Work:
     w, y = call.inputs[1], call.outputs[0]
     if w is None or y is None:
         return Work()
-    return Work(2 * y.elements * multiplies(w) + (y.elements if len(call.inputs) > 2 else 0))
+    return Work(2 * y.elements * multiply_adds(w) + (y.elements if len(call.inputs) > 2 else 0))
 
 
 def _conv_transpose_work(call: Call) -> Work:
     x, w, y = call.inputs[0], call.inputs[1], call.outputs[0]
     if x is None or w is None or y is None:
         return Work()
-    return Work(2 * x.elements * multiplies(w) + (y.elements if len(call.inputs) > 2 else 0))
+    return Work(2 * x.elements * multiply_adds(w) + (y.elements if len(call.inputs) > 2 else 0))
 
 
-def multiplies(w: TensorType) -> int:
+def multiply_adds(w: TensorType) -> int:
     """Multiply-adds one cell of the narrow side costs."""
     return w.elements // w.shape[0] if w.shape[0] else 0
 
@@ -167,18 +167,18 @@ def multiplies(w: TensorType) -> int:
 @op("Conv", work=_conv_work, recompute=HEAVY, gradient_reads=("i0", "i1"))
 def conv(call: Call, x: np.ndarray, w: np.ndarray, bias: np.ndarray | None = None) -> np.ndarray:
     view = windows(call.attributes, x.shape[2:], w.shape[2:])
-    return narrow(_biased(forward(wide(x), wide(w), group_of(call), view), bias), x)
+    return downcast_like(_biased(forward(upcast(x), upcast(w), group_of(call), view), bias), x)
 
 
 @op("ConvTranspose", work=_conv_transpose_work, recompute=HEAVY, gradient_reads=("i0", "i1"))
 def conv_transpose(call: Call, x: np.ndarray, w: np.ndarray, bias: np.ndarray | None = None) -> np.ndarray:
     view = transpose_windows(call, x.shape[2:], w.shape[2:])
-    return narrow(_biased(grad_input(wide(x), wide(w), group_of(call), view), bias), x)
+    return downcast_like(_biased(grad_input(upcast(x), upcast(w), group_of(call), view), bias), x)
 
 
 def _biased(y: np.ndarray, bias: np.ndarray | None) -> np.ndarray:
     if bias is not None:
-        y += wide(bias).reshape(-1, *(1,) * (y.ndim - 2))
+        y += upcast(bias).reshape(-1, *(1,) * (y.ndim - 2))
     return y
 
 

@@ -14,9 +14,9 @@ import numpy as np
 
 from graph.builder.emit import Emit
 from graph.ir import TensorType, Val
-from graph.ops.nn.convolution import grad_input, grad_weight, group_of, multiplies
+from graph.ops.nn.convolution import grad_input, grad_weight, group_of, multiply_adds
 from graph.ops.nn.windows import Windows, windows
-from graph.ops.numeric.precision import attribute_shape, given, narrow, wide
+from graph.ops.numeric.precision import attribute_shape, downcast_like, require_input_type, upcast
 from graph.ops.registry.registry import HEAVY, Call, Work, op
 
 
@@ -30,12 +30,12 @@ def grad_windows(call: Call, spatial: tuple[int, ...], kernel: tuple[int, ...], 
 
 def _grad_input_work(call: Call) -> Work:
     dy, w = call.inputs[0], call.inputs[1]
-    return Work(2 * dy.elements * multiplies(w)) if dy is not None and w is not None else Work()
+    return Work(2 * dy.elements * multiply_adds(w)) if dy is not None and w is not None else Work()
 
 
 def _grad_weight_work(call: Call) -> Work:
     dy, w = call.inputs[0], call.outputs[0]
-    return Work(2 * dy.elements * multiplies(w)) if dy is not None and w is not None else Work()
+    return Work(2 * dy.elements * multiply_adds(w)) if dy is not None and w is not None else Work()
 
 
 def _grad_input_body(emit: Emit, call: Call, dy: Val, w: Val) -> tuple[Val, ...]:
@@ -89,7 +89,7 @@ def _grad_weight_body(emit: Emit, call: Call, dy: Val, x: Val) -> tuple[Val, ...
 
 
 def _infer_grad_input(call: Call) -> tuple[TensorType | None, ...]:
-    dy, w = given(call.inputs[0], "dy"), given(call.inputs[1], "w")
+    dy, w = require_input_type(call.inputs[0], "dy"), require_input_type(call.inputs[1], "w")
     shape = attribute_shape(call.attributes, "input_shape", call.op)
     group = group_of(call)
     if len({len(dy.shape), len(w.shape), len(shape)}) != 1 or len(shape) < 3:
@@ -104,11 +104,11 @@ def _infer_grad_input(call: Call) -> tuple[TensorType | None, ...]:
 def conv_grad_input(call: Call, dy: np.ndarray, w: np.ndarray) -> np.ndarray:
     shape = attribute_shape(call.attributes, "input_shape", call.op)
     view = grad_windows(call, shape[2:], w.shape[2:], dy.shape[2:])
-    return narrow(grad_input(wide(dy), wide(w), group_of(call), view), dy)
+    return downcast_like(grad_input(upcast(dy), upcast(w), group_of(call), view), dy)
 
 
 def _infer_grad_weight(call: Call) -> tuple[TensorType | None, ...]:
-    dy, x = given(call.inputs[0], "dy"), given(call.inputs[1], "x")
+    dy, x = require_input_type(call.inputs[0], "dy"), require_input_type(call.inputs[1], "x")
     shape = attribute_shape(call.attributes, "weight_shape", call.op)
     group = group_of(call)
     if len({len(dy.shape), len(x.shape), len(shape)}) != 1 or len(shape) < 3:
@@ -123,4 +123,4 @@ def _infer_grad_weight(call: Call) -> tuple[TensorType | None, ...]:
 def conv_grad_weight(call: Call, dy: np.ndarray, x: np.ndarray) -> np.ndarray:
     shape = attribute_shape(call.attributes, "weight_shape", call.op)
     view = grad_windows(call, x.shape[2:], shape[2:], dy.shape[2:])
-    return narrow(grad_weight(wide(dy), wide(x), group_of(call), view), dy)
+    return downcast_like(grad_weight(upcast(dy), upcast(x), group_of(call), view), dy)

@@ -14,7 +14,7 @@ import numpy as np
 from graph.builder.emit import Emit
 from graph.ir import TensorType, Val
 from graph.ops.nn.softmax import log_softmax
-from graph.ops.numeric.elementwise_helpers import TRANSCENDENTAL, computable, elementwise_work, fresh
+from graph.ops.numeric.elementwise_helpers import TRANSCENDENTAL, as_computable, as_new_array, elementwise_work
 from graph.ops.numeric.precision import attribute_shape
 from graph.ops.registry.registry import Call, Work, op
 
@@ -30,7 +30,7 @@ def _label_weights(
     """(labels with ignored ones as 0, weight of each label)"""
     ignored = labels == call.attribute("ignore_index", np.iinfo(np.int64).min)
     safe = np.where(ignored, 0, labels).astype(np.int64)
-    each = np.ones(labels.shape, dtype) if weights is None else computable(weights).astype(dtype)[safe]
+    each = np.ones(labels.shape, dtype) if weights is None else as_computable(weights).astype(dtype)[safe]
     return safe, np.where(ignored, np.zeros((), dtype), each)
 
 
@@ -53,21 +53,22 @@ def _loss(call: Call, log_prob: np.ndarray, labels: np.ndarray, weights: np.ndar
 def softmax_cross_entropy_loss(
     call: Call, scores: np.ndarray, labels: np.ndarray, weights: np.ndarray | None = None
 ) -> tuple[np.ndarray | None, ...]:
-    log_prob = log_softmax(computable(scores), 1)
+    log_prob = log_softmax(as_computable(scores), 1)
     found = (_loss(call, log_prob, labels, weights), log_prob)
     return tuple(
-        fresh(array, scores.dtype, scores) if want else None for array, want in zip(found, call.wanted, strict=False)
+        as_new_array(array, scores.dtype, scores) if want else None
+        for array, want in zip(found, call.wanted, strict=False)
     )
 
 
 @op("NegativeLogLikelihoodLoss", work=_read_once, gradient_reads=("i1", "i2"))
 def nll_loss(call: Call, x: np.ndarray, labels: np.ndarray, weights: np.ndarray | None = None) -> np.ndarray:
-    return fresh(_loss(call, computable(x), labels, weights), x.dtype, x)
+    return as_new_array(_loss(call, as_computable(x), labels, weights), x.dtype, x)
 
 
 def _scale(call: Call, dloss: np.ndarray, labels: np.ndarray, weights: np.ndarray | None) -> tuple[Any, Any]:
     """(safe labels, what each label's row of the gradient is multiplied with, axis 1 put in)"""
-    wide = computable(dloss)
+    wide = as_computable(dloss)
     safe, weight = _label_weights(call, labels, weights, wide.dtype)
     scale = weight * wide
     if call.attribute("reduction", "mean") == "mean":
@@ -122,10 +123,10 @@ def softmax_cross_entropy_loss_grad(
 ) -> np.ndarray:
     with np.errstate(all="ignore"):
         safe, scale = _scale(call, dloss, labels, weights)
-        dscores = np.exp(computable(log_prob))
+        dscores = np.exp(as_computable(log_prob))
         hot = np.take_along_axis(dscores, safe, 1) - 1
         np.put_along_axis(dscores, safe, hot, 1)
-        return fresh(dscores * scale, log_prob.dtype)
+        return as_new_array(dscores * scale, log_prob.dtype)
 
 
 def _input_type(call: Call) -> tuple[TensorType | None, ...]:
@@ -148,4 +149,4 @@ def nll_loss_grad(call: Call, dloss: np.ndarray, labels: np.ndarray, weights: np
         safe, scale = _scale(call, dloss, labels, weights)
         dx = np.zeros(attribute_shape(call.attributes, "input_shape", call.op), scale.dtype)
         np.put_along_axis(dx, safe, -scale, 1)
-        return fresh(dx, dloss.dtype)
+        return as_new_array(dx, dloss.dtype)

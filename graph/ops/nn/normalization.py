@@ -14,9 +14,9 @@ import numpy as np
 
 from graph.errors import CannotExecute
 from graph.ir import TensorType
-from graph.ops.nn.pooling import sums
+from graph.ops.nn.pooling import window_sums
 from graph.ops.nn.windows import Windows
-from graph.ops.numeric.precision import given, narrow, statistics_dtype, wide
+from graph.ops.numeric.precision import downcast_like, require_input_type, statistics_dtype, upcast
 from graph.ops.registry.onnx_fallback import numpy_dtype
 from graph.ops.registry.registry import Call, Work, WorkRule, op
 
@@ -54,7 +54,7 @@ def scaled(xhat: np.ndarray, scale: np.ndarray, bias: np.ndarray | None) -> np.n
 
 def per_channel(v: np.ndarray, rank: int) -> np.ndarray:
     """A vector over the channels, to be broadcast against a tensor of `rank`."""
-    return wide(v).reshape(-1, *(1,) * (rank - 2))
+    return upcast(v).reshape(-1, *(1,) * (rank - 2))
 
 
 def batch_axes(rank: int) -> Axes:
@@ -92,7 +92,7 @@ def lrn_base(call: Call, x: np.ndarray) -> np.ndarray:
     """bias + alpha/size · Σ x² over the window, of x as (N, C, cells)."""
     view = lrn_windows(call, x.shape)
     flat = x.reshape(x.shape[0], *view.input)
-    total = sums(flat * flat, view)
+    total = window_sums(flat * flat, view)
     total *= total.dtype.type(call.attribute("alpha", 1e-4) / call.attribute("size", 1))
     total += total.dtype.type(call.attribute("bias", 1.0))
     return total
@@ -118,7 +118,7 @@ def batch_normalization(
     call: Call, x: np.ndarray, scale: np.ndarray, bias: np.ndarray, mean: np.ndarray, variance: np.ndarray
 ) -> tuple[np.ndarray | None, ...]:
     """Y; in training mode by the batch's own statistics, with the running mean and variance after it."""
-    cells, rank, epsilon = wide(x), x.ndim, call.attribute("epsilon", 1e-5)
+    cells, rank, epsilon = upcast(x), x.ndim, call.attribute("epsilon", 1e-5)
     training = bool(call.attribute("training_mode", 0))
     if any(call.wanted[1:]) and not training:
         raise CannotExecute(
@@ -132,7 +132,7 @@ def batch_normalization(
         running = (_moved(mean, used_mean, keep), _moved(variance, used_variance, keep))
     xhat = normalised(cells, used_mean.astype(cells.dtype), _inverse(used_variance, epsilon, cells))
     y = scaled(xhat, per_channel(scale, rank).astype(cells.dtype), per_channel(bias, rank).astype(cells.dtype))
-    return (narrow(y, x), *running)[: len(call.wanted)]
+    return (downcast_like(y, x), *running)[: len(call.wanted)]
 
 
 def _inverse(variance: np.ndarray, epsilon: float, like: np.ndarray) -> np.ndarray:
@@ -140,12 +140,12 @@ def _inverse(variance: np.ndarray, epsilon: float, like: np.ndarray) -> np.ndarr
 
 
 def _moved(running: np.ndarray, batch: np.ndarray, keep: float) -> np.ndarray:
-    before, now = wide(running), wide(batch.reshape(-1))
-    return narrow(before * before.dtype.type(keep) + now * now.dtype.type(1 - keep), running)
+    before, now = upcast(running), upcast(batch.reshape(-1))
+    return downcast_like(before * before.dtype.type(keep) + now * now.dtype.type(1 - keep), running)
 
 
 def _infer_batch_norm(call: Call) -> tuple[TensorType | None, ...]:
-    x, scale, bias = (given(t, name) for t, name in zip(call.inputs, ("x", "scale", "bias"), strict=True))
+    x, scale, bias = (require_input_type(t, name) for t, name in zip(call.inputs, ("x", "scale", "bias"), strict=True))
     if len(x.shape) < 2 or scale.shape != x.shape[1:2] or bias.shape != scale.shape:
         raise ValueError(f"scale {scale} and bias {bias} must have one entry a channel of x {x}")
     statistics = TensorType(statistics_dtype(x.dtype), scale.shape)
@@ -161,13 +161,13 @@ def _infer_batch_norm(call: Call) -> tuple[TensorType | None, ...]:
 )
 def batch_norm(call: Call, x: np.ndarray, scale: np.ndarray, bias: np.ndarray) -> tuple[np.ndarray | None, ...]:
     """y, mean, inv_std by the batch's own statistics."""
-    cells = wide(x)
+    cells = upcast(x)
     mean, variance = moments(cells, batch_axes(x.ndim))
     inv_std = inverse_deviation(variance, call.attribute("epsilon", 1e-5))
     y = None
     if call.wanted[0]:
         xhat = normalised(cells, mean, inv_std)
-        y = narrow(scaled(xhat, per_channel(scale, x.ndim), per_channel(bias, x.ndim)), x)
+        y = downcast_like(scaled(xhat, per_channel(scale, x.ndim), per_channel(bias, x.ndim)), x)
     return y, mean.reshape(-1), inv_std.reshape(-1)
 
 
@@ -176,20 +176,22 @@ def layer_normalization(
     call: Call, x: np.ndarray, scale: np.ndarray, bias: np.ndarray | None = None
 ) -> tuple[np.ndarray | None, ...]:
     """Y, Mean, InvStdDev; the last two in the type `stash_type` says."""
-    cells = wide(x)
+    cells = upcast(x)
     mean, variance = moments(cells, trailing_axes(call, x.ndim))
     inv_std = inverse_deviation(variance, call.attribute("epsilon", 1e-5))
-    y = narrow(scaled(normalised(cells, mean, inv_std), wide(scale), None if bias is None else wide(bias)), x)
+    y = downcast_like(
+        scaled(normalised(cells, mean, inv_std), upcast(scale), None if bias is None else upcast(bias)), x
+    )
     stash = numpy_dtype(_STASH[int(call.attribute("stash_type", 1))])
     return (y, mean.astype(stash, copy=False), inv_std.astype(stash, copy=False))[: len(call.wanted)]
 
 
 @op("RMSNormalization", work=norm_work(4), takeover=((0, 0),), gradient_reads=("i0", "i1"))
 def rms_normalization(call: Call, x: np.ndarray, scale: np.ndarray) -> np.ndarray:
-    cells = wide(x)
+    cells = upcast(x)
     y = cells * root_mean_square(cells, trailing_axes(call, x.ndim), call.attribute("epsilon", 1e-5))
-    y *= wide(scale)
-    return narrow(y, scale)
+    y *= upcast(scale)
+    return downcast_like(y, scale)
 
 
 def root_mean_square(x: np.ndarray, axes: Axes, epsilon: float) -> np.ndarray:
@@ -222,16 +224,16 @@ def instance_normalization(call: Call, x: np.ndarray, scale: np.ndarray, bias: n
 
 
 def _by_group(call: Call, x: np.ndarray, scale: np.ndarray, bias: np.ndarray, groups: int) -> np.ndarray:
-    cells = grouped(wide(x), groups)
+    cells = grouped(upcast(x), groups)
     mean, variance = moments(cells, (2,))
     xhat = normalised(cells, mean, inverse_deviation(variance, call.attribute("epsilon", 1e-5))).reshape(x.shape)
     scale, bias = (per_channel(channel_scale(v, x.shape[1]), x.ndim) for v in (scale, bias))
-    return narrow(scaled(xhat, scale, bias), x)
+    return downcast_like(scaled(xhat, scale, bias), x)
 
 
 @op("LRN", work=_lrn_work, gradient_reads=("i0",))
 def lrn(call: Call, x: np.ndarray) -> np.ndarray:
-    cells = wide(x)
+    cells = upcast(x)
     base = lrn_base(call, cells)
     power = base ** base.dtype.type(-call.attribute("beta", 0.75))
-    return narrow(cells * power.reshape(x.shape), x)
+    return downcast_like(cells * power.reshape(x.shape), x)

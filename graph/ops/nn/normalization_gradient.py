@@ -30,13 +30,13 @@ from graph.ops.nn.normalization import (
     root_mean_square,
     trailing_axes,
 )
-from graph.ops.nn.pooling import spread
-from graph.ops.numeric.precision import given, narrow, statistics_dtype, wide
-from graph.ops.registry.registry import OPS, Call, Pairs, body, op
+from graph.ops.nn.pooling import window_sums_adjoint
+from graph.ops.numeric.precision import downcast_like, require_input_type, statistics_dtype, upcast
+from graph.ops.registry.registry import OPS, Call, OutputInputPairs, body, op
 
 Arrays = tuple[np.ndarray | None, ...]
 Vals = tuple[Val | None, ...]
-OVER_DY_OR_X: Pairs = ((0, 0), (0, 1))
+OVER_DY_OR_X: OutputInputPairs = ((0, 0), (0, 1))
 
 
 def _input_gradient(
@@ -61,7 +61,7 @@ def _sum_to(array: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
 
 def _infer(call: Call) -> tuple[TensorType | None, ...]:
     """dx like x, dscale and dbias like scale."""
-    dy, x, scale = (given(t, name) for t, name in zip(call.inputs[:3], ("dy", "x", "scale"), strict=True))
+    dy, x, scale = (require_input_type(t, name) for t, name in zip(call.inputs[:3], ("dy", "x", "scale"), strict=True))
     if dy.shape != x.shape:
         raise ValueError(f"dy {dy} and x {x} must have one shape")
     return x, scale, scale
@@ -71,7 +71,7 @@ def _infer(call: Call) -> tuple[TensorType | None, ...]:
 def batch_norm_grad(
     call: Call, dy: np.ndarray, x: np.ndarray, scale: np.ndarray, mean: np.ndarray, inv_std: np.ndarray
 ) -> Arrays:
-    cells, incoming, axes = wide(x), wide(dy), batch_axes(x.ndim)
+    cells, incoming, axes = upcast(x), upcast(dy), batch_axes(x.ndim)
     inverse = per_channel(inv_std, x.ndim)
     xhat = normalised(cells, per_channel(mean, x.ndim), inverse)
     count = cells.dtype.type(max(1, math.prod(x.shape[a] for a in axes)))
@@ -83,39 +83,39 @@ def batch_norm_grad(
         xhat += incoming
         xhat -= dbias / count
         xhat *= per_channel(scale, x.ndim) * inverse
-        dx = narrow(xhat, x)
-    return dx, narrow(dscale.reshape(-1), scale), narrow(dbias.reshape(-1), scale)
+        dx = downcast_like(xhat, x)
+    return dx, downcast_like(dscale.reshape(-1), scale), downcast_like(dbias.reshape(-1), scale)
 
 
 @op("remat::LayerNormGrad", infer=_infer, work=norm_work(11), takeover=OVER_DY_OR_X)
 def layer_norm_grad(
     call: Call, dy: np.ndarray, x: np.ndarray, scale: np.ndarray, mean: np.ndarray, inv_std: np.ndarray
 ) -> Arrays:
-    cells, incoming = wide(x), wide(dy)
-    inverse = wide(inv_std).astype(cells.dtype)
-    xhat = normalised(cells, wide(mean).astype(cells.dtype), inverse)
-    dscale = narrow(_sum_to(incoming * xhat, scale.shape), scale)
-    dbias = narrow(_sum_to(incoming, scale.shape), scale)
+    cells, incoming = upcast(x), upcast(dy)
+    inverse = upcast(inv_std).astype(cells.dtype)
+    xhat = normalised(cells, upcast(mean).astype(cells.dtype), inverse)
+    dscale = downcast_like(_sum_to(incoming * xhat, scale.shape), scale)
+    dbias = downcast_like(_sum_to(incoming, scale.shape), scale)
     dx = None
     if call.wanted[0]:
-        dx = narrow(_input_gradient(incoming * wide(scale), xhat, inverse, trailing_axes(call, x.ndim)), x)
+        dx = downcast_like(_input_gradient(incoming * upcast(scale), xhat, inverse, trailing_axes(call, x.ndim)), x)
     return dx, dscale, dbias
 
 
 @op("remat::RMSNormGrad", infer=_infer, work=norm_work(10), takeover=OVER_DY_OR_X)
 def rms_norm_grad(call: Call, dy: np.ndarray, x: np.ndarray, scale: np.ndarray) -> Arrays:
     """dx, dscale; a third output is the gradient of a bias added after it."""
-    cells, incoming, axes = wide(x), wide(dy), trailing_axes(call, x.ndim)
+    cells, incoming, axes = upcast(x), upcast(dy), trailing_axes(call, x.ndim)
     inverse = root_mean_square(cells, axes, call.attribute("epsilon", 1e-5))
     xhat = cells * inverse
-    dscale = narrow(_sum_to(incoming * xhat, scale.shape), scale)
-    dbias = narrow(_sum_to(incoming, scale.shape), scale)
-    dx = narrow(_input_gradient(incoming * wide(scale), xhat, inverse, axes, centred=False), x)
+    dscale = downcast_like(_sum_to(incoming * xhat, scale.shape), scale)
+    dbias = downcast_like(_sum_to(incoming, scale.shape), scale)
+    dx = downcast_like(_input_gradient(incoming * upcast(scale), xhat, inverse, axes, centred=False), x)
     return dx, dscale, dbias
 
 
 def _by_group(call: Call, dy: np.ndarray, x: np.ndarray, scale: np.ndarray, groups: int) -> Arrays:
-    cells, incoming, channels = grouped(wide(x), groups), wide(dy), x.shape[1]
+    cells, incoming, channels = grouped(upcast(x), groups), upcast(dy), x.shape[1]
     mean, variance = moments(cells, (2,))
     inverse = inverse_deviation(variance, call.attribute("epsilon", 1e-5))
     xhat = normalised(cells, mean, inverse)
@@ -125,7 +125,7 @@ def _by_group(call: Call, dy: np.ndarray, x: np.ndarray, scale: np.ndarray, grou
     dscale, dbias = (incoming * xhat.reshape(x.shape)).sum(axis=axes), incoming.sum(axis=axes)
     if len(scale) != channels:
         dscale, dbias = (v.reshape(len(scale), channels // len(scale)).sum(axis=1) for v in (dscale, dbias))
-    return narrow(dx, x), narrow(dscale, scale), narrow(dbias, scale)
+    return downcast_like(dx, x), downcast_like(dscale, scale), downcast_like(dbias, scale)
 
 
 @op("remat::GroupNormGrad", infer=_infer, work=norm_work(14), takeover=OVER_DY_OR_X)
@@ -139,7 +139,7 @@ def instance_norm_grad(call: Call, dy: np.ndarray, x: np.ndarray, scale: np.ndar
 
 
 def _infer_lrn_grad(call: Call) -> tuple[TensorType | None, ...]:
-    dy, x = given(call.inputs[0], "dy"), given(call.inputs[1], "x")
+    dy, x = require_input_type(call.inputs[0], "dy"), require_input_type(call.inputs[1], "x")
     if dy != x:
         raise ValueError(f"dy {dy} and x {x} must have one type")
     return (x,)
@@ -148,16 +148,16 @@ def _infer_lrn_grad(call: Call) -> tuple[TensorType | None, ...]:
 @op("remat::LRNGrad", infer=_infer_lrn_grad, work=OPS["LRN"].work)
 def lrn_grad(call: Call, dy: np.ndarray, x: np.ndarray) -> np.ndarray:
     """dx = dy s^-beta - 2 alpha beta / size · x · Σ dy x s^(-beta-1) over the windows a channel lies in."""
-    cells, view = wide(x), lrn_windows(call, x.shape)
-    flat, incoming = cells.reshape(x.shape[0], *view.input), wide(dy).reshape(x.shape[0], *view.input)
+    cells, view = upcast(x), lrn_windows(call, x.shape)
+    flat, incoming = cells.reshape(x.shape[0], *view.input), upcast(dy).reshape(x.shape[0], *view.input)
     base, beta = lrn_base(call, cells), call.attribute("beta", 0.75)
     real = base.dtype.type
     power = base ** real(-beta)
-    shares = spread(incoming * flat * power / base, view)
+    shares = window_sums_adjoint(incoming * flat * power / base, view)
     shares *= flat
     shares *= real(-2 * call.attribute("alpha", 1e-4) * beta / call.attribute("size", 1))
     shares += incoming * power
-    return narrow(shares.reshape(x.shape), x)
+    return downcast_like(shares.reshape(x.shape), x)
 
 
 class _Wide:

@@ -14,11 +14,11 @@ import numpy as np
 
 from graph.ir import TensorType
 from graph.ops.nn.windows import Windows, windows
-from graph.ops.numeric.precision import attribute_shape, chunks, narrow, wide
+from graph.ops.numeric.precision import attribute_shape, chunks, downcast_like, upcast
 from graph.ops.registry import onnx_fallback
 from graph.ops.registry.registry import Call, Work, op
 
-Places = np.ndarray  # int64[..., cells]: flat spatial place of the maximum, -1 in a window of padding only
+MaxIndices = np.ndarray  # int64[..., cells]: flat spatial place of the maximum, -1 in a window of padding only
 
 
 def pool_windows(call: Call, spatial: tuple[int, ...]) -> Windows:
@@ -27,7 +27,7 @@ def pool_windows(call: Call, spatial: tuple[int, ...]) -> Windows:
     return windows(call.attributes, spatial, kernel, ceil=bool(call.attribute("ceil_mode", 0)))
 
 
-def maxima(x: np.ndarray, view: Windows) -> np.ndarray:
+def window_max(x: np.ndarray, view: Windows) -> np.ndarray:
     """Largest cell of each window; NaN where one is among them."""
     for axis in reversed(range(view.rank)):
         first, outside = _firsts(view, axis)
@@ -35,7 +35,7 @@ def maxima(x: np.ndarray, view: Windows) -> np.ndarray:
     return x
 
 
-def maxima_with_places(x: np.ndarray, view: Windows) -> tuple[np.ndarray, Places]:
+def window_max_indices(x: np.ndarray, view: Windows) -> tuple[np.ndarray, MaxIndices]:
     """Largest cell of each window and where in `x`'s spatial cells it stands, row-major."""
     y = np.empty((*x.shape[:2], *view.output), x.dtype)
     places = np.empty(y.shape, np.int64)
@@ -47,7 +47,7 @@ def maxima_with_places(x: np.ndarray, view: Windows) -> tuple[np.ndarray, Places
 
 
 def _places_in(x: np.ndarray, view: Windows) -> tuple[np.ndarray, np.ndarray]:
-    """`maxima_with_places` of one image, (C, cells)."""
+    """`window_max_indices` of one image, (C, cells)."""
     places: np.ndarray | None = None
     for axis in reversed(range(view.rank)):
         at, (first, outside) = axis - view.rank + x.ndim, _firsts(view, axis)
@@ -95,7 +95,7 @@ def _lowest(dtype: np.dtype[Any]) -> Any:
     return np.iinfo(dtype).min if np.issubdtype(dtype, np.integer) else -np.inf
 
 
-def sums(x: np.ndarray, view: Windows) -> np.ndarray:
+def window_sums(x: np.ndarray, view: Windows) -> np.ndarray:
     """Sum of the cells of each window, padding left out."""
     for axis in reversed(range(view.rank)):
         total = np.zeros(_resized(x, view, axis, view.output[axis]), x.dtype)
@@ -106,8 +106,8 @@ def sums(x: np.ndarray, view: Windows) -> np.ndarray:
     return x
 
 
-def spread(dy: np.ndarray, view: Windows) -> np.ndarray:
-    """The adjoint of `sums`: each cell gets the sum of the windows it lies in."""
+def window_sums_adjoint(dy: np.ndarray, view: Windows) -> np.ndarray:
+    """The adjoint of `window_sums`: each cell gets the sum of the windows it lies in."""
     for axis in range(view.rank):
         total = np.zeros(_resized(dy, view, axis, view.input[axis]), dy.dtype)
         for tap in range(view.kernel[axis]):
@@ -117,7 +117,7 @@ def spread(dy: np.ndarray, view: Windows) -> np.ndarray:
     return dy
 
 
-def counts(view: Windows, include_pad: bool, dtype: np.typing.DTypeLike) -> np.ndarray:
+def window_counts(view: Windows, include_pad: bool, dtype: np.typing.DTypeLike) -> np.ndarray:
     """Cells each window averages over; cells past the declared padding never count."""
     total: np.ndarray = np.ones((), np.float64)
     for axis in range(view.rank):
@@ -128,7 +128,7 @@ def counts(view: Windows, include_pad: bool, dtype: np.typing.DTypeLike) -> np.n
     return np.asarray(np.maximum(total, 1), dtype)
 
 
-def scatter(dy: np.ndarray, places: Places, view: Windows) -> np.ndarray:
+def scatter_to_max(dy: np.ndarray, places: MaxIndices, view: Windows) -> np.ndarray:
     """Each cell's sum of the dy whose maximum it was; sums are made in float64, in row-major order of dy."""
     rows, cells = math.prod(dy.shape[:2]), math.prod(view.input)
     incoming, targets = dy.reshape(rows, math.prod(view.output)), places.reshape(rows, math.prod(view.output))
@@ -144,7 +144,7 @@ def scatter(dy: np.ndarray, places: Places, view: Windows) -> np.ndarray:
 
 
 def _along(view: Windows, axis: int, tap: int, ndim: int) -> tuple[tuple[slice, ...], tuple[slice, ...]]:
-    out, into = view.along(axis, tap)
+    out, into = view.tap_slices(axis, tap)
     at = axis - view.rank + ndim
     whole = (slice(None),) * at
     return (*whole, out), (*whole, into)
@@ -165,9 +165,9 @@ def _resized(x: np.ndarray, view: Windows, axis: int, length: int | None = None)
     return (*x.shape[:at], view.output[axis] if length is None else length, *x.shape[at + 1 :])
 
 
-def comparable(x: np.ndarray) -> np.ndarray:
+def to_comparable(x: np.ndarray) -> np.ndarray:
     """`x` as an array maxima can be taken of: integers as they are, floats in computing precision."""
-    return np.ascontiguousarray(x) if np.issubdtype(x.dtype, np.integer) else wide(x)
+    return np.ascontiguousarray(x) if np.issubdtype(x.dtype, np.integer) else upcast(x)
 
 
 def _pool_work(call: Call) -> Work:
@@ -190,34 +190,34 @@ def max_pool(call: Call, x: np.ndarray) -> tuple[np.ndarray | None, ...]:
     """Y, and Indices into the whole flattened x where wanted."""
     view = pool_windows(call, x.shape[2:])
     if len(call.wanted) < 2 or not call.wanted[1]:
-        return (narrow(maxima(comparable(x), view), x),)
-    y, places = maxima_with_places(comparable(x), view)
+        return (downcast_like(window_max(to_comparable(x), view), x),)
+    y, places = window_max_indices(to_comparable(x), view)
     if call.attribute("storage_order", 0):
         inside = np.unravel_index(np.maximum(places, 0), view.input)
         places = np.asarray(np.ravel_multi_index(inside[::-1], view.input[::-1]), np.int64)
     rows = np.arange(math.prod(x.shape[:2]), dtype=np.int64).reshape(*x.shape[:2], *(1,) * view.rank)
-    return narrow(y, x), places + rows * math.prod(view.input)
+    return downcast_like(y, x), places + rows * math.prod(view.input)
 
 
 @op("AveragePool", infer=_infer, work=_pool_work)
 def average_pool(call: Call, x: np.ndarray) -> np.ndarray:
     view = pool_windows(call, x.shape[2:])
-    total = sums(wide(x), view)
-    total /= counts(view, bool(call.attribute("count_include_pad", 0)), total.dtype)
-    return narrow(total, x)
+    total = window_sums(upcast(x), view)
+    total /= window_counts(view, bool(call.attribute("count_include_pad", 0)), total.dtype)
+    return downcast_like(total, x)
 
 
 @op("LpPool", infer=_infer, work=_pool_work, gradient_reads=("i0", "o0"))
 def lp_pool(call: Call, x: np.ndarray) -> np.ndarray:
     power = call.attribute("p", 2)
-    total = sums(np.abs(wide(x)) ** power, pool_windows(call, x.shape[2:]))
-    return narrow(total ** (1 / power), x)
+    total = window_sums(np.abs(upcast(x)) ** power, pool_windows(call, x.shape[2:]))
+    return downcast_like(total ** (1 / power), x)
 
 
 @op("GlobalAveragePool", work=_global_work)
 def global_average_pool(call: Call, x: np.ndarray) -> np.ndarray:
     cells = max(1, math.prod(x.shape[2:]))
-    return narrow(wide(x).sum(axis=tuple(range(2, x.ndim)), keepdims=True) / wide(x).dtype.type(cells), x)
+    return downcast_like(upcast(x).sum(axis=tuple(range(2, x.ndim)), keepdims=True) / upcast(x).dtype.type(cells), x)
 
 
 @op("GlobalMaxPool", work=_global_work, gradient_reads=("i0",))
@@ -228,5 +228,5 @@ def global_max_pool(call: Call, x: np.ndarray) -> np.ndarray:
 @op("GlobalLpPool", work=_global_work, gradient_reads=("i0", "o0"))
 def global_lp_pool(call: Call, x: np.ndarray) -> np.ndarray:
     power = call.attribute("p", 2)
-    total = (np.abs(wide(x)) ** power).sum(axis=tuple(range(2, x.ndim)), keepdims=True)
-    return narrow(total ** (1 / power), x)
+    total = (np.abs(upcast(x)) ** power).sum(axis=tuple(range(2, x.ndim)), keepdims=True)
+    return downcast_like(total ** (1 / power), x)

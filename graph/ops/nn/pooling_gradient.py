@@ -12,9 +12,16 @@ import numpy as np
 
 from graph.builder.emit import Emit
 from graph.ir import TensorType, Val
-from graph.ops.nn.pooling import comparable, counts, maxima_with_places, pool_windows, scatter, spread
+from graph.ops.nn.pooling import (
+    pool_windows,
+    scatter_to_max,
+    to_comparable,
+    window_counts,
+    window_max_indices,
+    window_sums_adjoint,
+)
 from graph.ops.nn.windows import Windows
-from graph.ops.numeric.precision import attribute_shape, given, narrow, wide
+from graph.ops.numeric.precision import attribute_shape, downcast_like, require_input_type, upcast
 from graph.ops.registry.registry import Call, Work, op
 
 
@@ -58,7 +65,7 @@ def _spread_body(emit: Emit, dy: Val, view: Windows) -> Val:
 def _average_body(emit: Emit, call: Call, dy: Val) -> tuple[Val, ...]:
     shape = attribute_shape(call.attributes, "input_shape", call.op)
     view = pool_windows(call, shape[2:])
-    share = emit.constant(counts(view, bool(call.attribute("count_include_pad", 0)), np.float64), dy.dtype)
+    share = emit.constant(window_counts(view, bool(call.attribute("count_include_pad", 0)), np.float64), dy.dtype)
     return (_spread_body(emit, emit.div(dy, share), view),)
 
 
@@ -80,7 +87,7 @@ def _check_incoming(call: Call, dy: TensorType, shape: tuple[int, ...]) -> None:
 
 
 def _infer_from_x(call: Call) -> tuple[TensorType | None, ...]:
-    dy, x = given(call.inputs[0], "dy"), given(call.inputs[1], "x")
+    dy, x = require_input_type(call.inputs[0], "dy"), require_input_type(call.inputs[1], "x")
     _check_incoming(call, dy, x.shape)
     return (TensorType(dy.dtype, x.shape),)
 
@@ -89,12 +96,12 @@ def _infer_from_x(call: Call) -> tuple[TensorType | None, ...]:
 def max_pool_grad(call: Call, dy: np.ndarray, x: np.ndarray) -> np.ndarray:
     """dx: dy at the first maximum of each window, which is found again."""
     view = pool_windows(call, x.shape[2:])
-    _, places = maxima_with_places(comparable(x), view)
-    return narrow(scatter(wide(dy), places, view), dy)
+    _, places = window_max_indices(to_comparable(x), view)
+    return downcast_like(scatter_to_max(upcast(dy), places, view), dy)
 
 
 def _infer_average_grad(call: Call) -> tuple[TensorType | None, ...]:
-    dy, shape = given(call.inputs[0], "dy"), attribute_shape(call.attributes, "input_shape", call.op)
+    dy, shape = require_input_type(call.inputs[0], "dy"), attribute_shape(call.attributes, "input_shape", call.op)
     _check_incoming(call, dy, shape)
     return (TensorType(dy.dtype, shape),)
 
@@ -103,14 +110,14 @@ def _infer_average_grad(call: Call) -> tuple[TensorType | None, ...]:
 def average_pool_grad(call: Call, dy: np.ndarray) -> np.ndarray:
     shape = attribute_shape(call.attributes, "input_shape", call.op)
     view = pool_windows(call, shape[2:])
-    shares = wide(dy) / counts(view, bool(call.attribute("count_include_pad", 0)), wide(dy).dtype)
-    return narrow(spread(shares, view), dy)
+    shares = upcast(dy) / window_counts(view, bool(call.attribute("count_include_pad", 0)), upcast(dy).dtype)
+    return downcast_like(window_sums_adjoint(shares, view), dy)
 
 
 @op("remat::LpPoolGrad", infer=_infer_from_x, work=_pool_grad_work, body=_lp_body)
 def lp_pool_grad(call: Call, dy: np.ndarray, x: np.ndarray, y: np.ndarray) -> np.ndarray:
     """dx = sign(x) |x|^(p-1) · Σ over its windows of dy y^(1-p); zero where a window is all zero."""
     power, view = call.attribute("p", 2), pool_windows(call, x.shape[2:])
-    norm, cells = wide(y), wide(x)
-    shares = wide(dy) * np.where(norm > 0, norm, 1) ** (1 - power) * (norm > 0)
-    return narrow(np.sign(cells) * np.abs(cells) ** (power - 1) * spread(shares, view), dy)
+    norm, cells = upcast(y), upcast(x)
+    shares = upcast(dy) * np.where(norm > 0, norm, 1) ** (1 - power) * (norm > 0)
+    return downcast_like(np.sign(cells) * np.abs(cells) ** (power - 1) * window_sums_adjoint(shares, view), dy)

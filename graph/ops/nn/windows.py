@@ -50,7 +50,7 @@ class Windows:
         """Each output cell reads the input cell of its own place, and nothing else."""
         return self.taps == 1 and self.input == self.output and not any(self.begin) and set(self.stride) <= {1}
 
-    def along(self, axis: int, tap: int) -> tuple[slice, slice]:
+    def tap_slices(self, axis: int, tap: int) -> tuple[slice, slice]:
         """(output cells, input cells) that kernel place `tap` of `axis` joins; padding is left out."""
         stride, offset = self.stride[axis], tap * self.dilation[axis] - self.begin[axis]
         low = max(0, -(offset // stride))
@@ -62,7 +62,7 @@ class Windows:
 
     def places(self) -> Iterator[tuple[Index, Index, Index]]:
         """Per kernel place, row-major: the indices into (N, C, ...) of the place, the output and the input cells."""
-        axes = [[(tap, *self.along(axis, tap)) for tap in range(k)] for axis, k in enumerate(self.kernel)]
+        axes = [[(tap, *self.tap_slices(axis, tap)) for tap in range(k)] for axis, k in enumerate(self.kernel)]
         for place in itertools.product(*axes):
             yield ((*WHOLE, *(p[0] for p in place)), (*WHOLE, *(p[1] for p in place)), (*WHOLE, *(p[2] for p in place)))
 

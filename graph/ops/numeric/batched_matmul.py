@@ -8,7 +8,7 @@ import numpy as np
 
 from graph.builder.emit import Emit
 from graph.ir import TensorType, Val
-from graph.ops.numeric.precision import narrow, wide
+from graph.ops.numeric.precision import downcast_like, upcast
 from graph.ops.registry.registry import HEAVY, Call, Work, body, op
 
 
@@ -39,8 +39,8 @@ def _work(call: Call) -> Work:
 
 
 @op("remat::MatMul", infer=_infer, work=_work, recompute=HEAVY, gradient_reads=("i0", "i1"))
-def stacked_matmul(call: Call, a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    left, right = wide(a), wide(b)
+def batched_matmul(call: Call, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    left, right = upcast(a), upcast(b)
     if call.attribute("trans_a"):
         left = left.swapaxes(-1, -2)
     if call.attribute("trans_b"):
@@ -49,7 +49,7 @@ def stacked_matmul(call: Call, a: np.ndarray, b: np.ndarray) -> np.ndarray:
         return np.zeros(
             (*np.broadcast_shapes(left.shape[:-2], right.shape[:-2]), left.shape[-2], right.shape[-1]), a.dtype
         )
-    return narrow(np.matmul(left, right), a)
+    return downcast_like(np.matmul(left, right), a)
 
 
 @body("remat::MatMul")

@@ -11,9 +11,16 @@ from typing import Any
 
 import numpy as np
 
-from graph.ir import FLOATS
-from graph.ops.numeric.elementwise_helpers import ANY, EITHER, TRANSCENDENTAL, elementwise_work, fresh, pointwise
-from graph.ops.numeric.precision import wide as wide_float
+from graph.ir import FLOAT_DTYPES
+from graph.ops.numeric.elementwise_helpers import (
+    ANY_INPUT,
+    EITHER_INPUT,
+    TRANSCENDENTAL,
+    as_new_array,
+    elementwise_work,
+    pointwise,
+)
+from graph.ops.numeric.precision import upcast as wide_float
 from graph.ops.numeric.special_functions import erf
 from graph.ops.registry import onnx_fallback
 from graph.ops.registry.onnx_fallback import dtype_name, numpy_dtype
@@ -123,12 +130,12 @@ _BINARY: _Rows = (
     ("BitwiseXor", np.bitwise_xor, 1, ()),
 )
 for _name, _function, _flops, _saves in _BINARY:
-    pointwise(_name, lambda call, x, y, f=_function: np.asarray(f(x, y)), takeover=EITHER, saves=_saves)
+    pointwise(_name, lambda call, x, y, f=_function: np.asarray(f(x, y)), takeover=EITHER_INPUT, saves=_saves)
 
-pointwise("Div", _divide, takeover=EITHER, saves=("i1", "o0"))
-pointwise("Pow", _power, takeover=EITHER, flops=TRANSCENDENTAL, saves=("i0", "i1", "o0"))
-pointwise("Mod", _remainder, takeover=EITHER, flops=2, saves=("i0", "i1", "o0"))
-pointwise("BitShift", _shift, takeover=EITHER)
+pointwise("Div", _divide, takeover=EITHER_INPUT, saves=("i1", "o0"))
+pointwise("Pow", _power, takeover=EITHER_INPUT, flops=TRANSCENDENTAL, saves=("i0", "i1", "o0"))
+pointwise("Mod", _remainder, takeover=EITHER_INPUT, flops=2, saves=("i0", "i1", "o0"))
+pointwise("BitShift", _shift, takeover=EITHER_INPUT)
 
 _COMPARISONS: _Rows = (
     ("Equal", np.equal, 1, ()),
@@ -142,18 +149,18 @@ for _name, _function, _flops, _saves in _COMPARISONS:
         _name,
         lambda call, x, y, f=_function: np.asarray(f(x, y)),
         result="bool",
-        takeover=EITHER if _name == "Equal" else (),
+        takeover=EITHER_INPUT if _name == "Equal" else (),
     )
 
 _VARIADIC: _Rows = (("Sum", np.add, 1, ()), ("Max", np.maximum, 1, ("i0", "o0")), ("Min", np.minimum, 1, ("i0", "o0")))
 for _name, _function, _flops, _saves in _VARIADIC:
-    pointwise(_name, lambda call, *xs, f=_function: functools.reduce(f, xs), takeover=ANY, saves=_saves)
-pointwise("Mean", _mean, takeover=ANY)
+    pointwise(_name, lambda call, *xs, f=_function: functools.reduce(f, xs), takeover=ANY_INPUT, saves=_saves)
+pointwise("Mean", _mean, takeover=ANY_INPUT)
 
 
 @op("Where", takeover=((0, 1), (0, 2)), work=elementwise_work(1), gradient_reads=("i0",))
 def where(call: Call, condition: np.ndarray, x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    return fresh(np.where(condition, x, y), x.dtype, x, y)
+    return as_new_array(np.where(condition, x, y), x.dtype, x, y)
 
 
 @op("Cast", work=elementwise_work(1))
@@ -167,7 +174,7 @@ def cast_like(call: Call, x: np.ndarray, like: np.ndarray) -> np.ndarray:
 
 
 #: Dtypes numpy converts between as the standard does.
-_PLAIN = FLOATS & {"float16", "bfloat16", "float32", "float64"} | {
+_PLAIN = FLOAT_DTYPES & {"float16", "bfloat16", "float32", "float64"} | {
     "bool",
     "int8",
     "uint8",
@@ -185,12 +192,12 @@ def _converted(call: Call, x: np.ndarray, to: str) -> np.ndarray:
     source = dtype_name(x.dtype)
     if source in _PLAIN and to in _PLAIN:
         with np.errstate(all="ignore"):
-            wide = wide_float(x) if source in FLOATS else x
-            return np.asarray(wide != 0) if to == "bool" else fresh(wide, numpy_dtype(to), x)
+            wide = wide_float(x) if source in FLOAT_DTYPES else x
+            return np.asarray(wide != 0) if to == "bool" else as_new_array(wide, numpy_dtype(to), x)
     attributes: dict[str, Any] = {"to": onnx_fallback.onnx_dtype(to)}
     if to.startswith("float8"):
         attributes["saturate"] = call.attribute("saturate", 1)
     one = Call("Cast", attributes, call.inputs[:1], call.outputs, (True,), (), call.opset)
     (result,) = onnx_fallback.run(one, (x,))
     assert result is not None
-    return fresh(result, numpy_dtype(to), x)
+    return as_new_array(result, numpy_dtype(to), x)

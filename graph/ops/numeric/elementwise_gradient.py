@@ -6,7 +6,7 @@ import numpy as np
 
 from graph.builder.emit import Emit
 from graph.ir import TensorType, Val
-from graph.ops.numeric.elementwise_helpers import TRANSCENDENTAL, broadcast, computable, fresh
+from graph.ops.numeric.elementwise_helpers import TRANSCENDENTAL, as_computable, as_new_array, broadcast
 from graph.ops.numeric.elementwise_helpers import pointwise_gradient as gradient_op
 from graph.ops.registry.registry import Call, Work, op
 
@@ -150,19 +150,21 @@ def _prelu_work(call: Call) -> Work:
 @op("remat::PReluGrad", infer=_prelu_types, work=_prelu_work, takeover=((0, 0), (0, 1)), body=_prelu_body)
 def prelu_grad(call: Call, dy: np.ndarray, x: np.ndarray, slope: np.ndarray) -> tuple[np.ndarray | None, ...]:
     """Gradients of x and of the slope, the second summed down to the slope's shape."""
-    wide_dy, wide_x, wide_slope = (computable(a) for a in (dy, x, slope))
+    wide_dy, wide_x, wide_slope = (as_computable(a) for a in (dy, x, slope))
     found: list[np.ndarray | None] = []
     for position, want in enumerate(call.wanted):
         if not want:
             found.append(None)
         elif position == 0:
-            found.append(fresh(np.where(wide_x >= 0, wide_dy, wide_slope * wide_dy), dy.dtype, dy))
+            found.append(as_new_array(np.where(wide_x >= 0, wide_dy, wide_slope * wide_dy), dy.dtype, dy))
         else:
-            found.append(fresh(summed_to(np.where(wide_x >= 0, 0, wide_x * wide_dy), slope.shape), slope.dtype))
+            found.append(
+                as_new_array(sum_to_shape(np.where(wide_x >= 0, 0, wide_x * wide_dy), slope.shape), slope.dtype)
+            )
     return tuple(found)
 
 
-def summed_to(x: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+def sum_to_shape(x: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
     """`x` summed down to the shape it was broadcast from."""
     lead = x.ndim - len(shape)
     axes = (*range(lead), *(lead + i for i, n in enumerate(shape) if n == 1 != x.shape[lead + i]))

@@ -1,6 +1,6 @@
 """How elementwise ops enter the table: a formula on arrays, and for our own ops its twin in standard ops.
 
-A formula sees contiguous arrays in the precision computed in (`precision.wide`; integers as they
+A formula sees contiguous arrays in the precision computed in (`precision.upcast`; integers as they
 are) and never writes to them. What the table keeps rounds the result and makes it fresh, so it
 depends on shapes and contents alone.
 """
@@ -13,17 +13,17 @@ from typing import Any
 import numpy as np
 
 from graph.builder.emit import Emit
-from graph.ir import FLOATS, TensorType, Val
-from graph.ops.numeric.precision import wide
+from graph.ir import FLOAT_DTYPES, TensorType, Val
+from graph.ops.numeric.precision import upcast
 from graph.ops.registry.onnx_fallback import dtype_name, numpy_dtype
-from graph.ops.registry.registry import Call, Kernel, Pairs, Work, WorkRule, op
+from graph.ops.registry.registry import Call, Kernel, OutputInputPairs, Work, WorkRule, op
 
 #: formula(call, *arrays) -> array
 Formula = Callable[..., np.ndarray]
 
-FIRST: Pairs = ((0, 0),)
-EITHER: Pairs = ((0, 0), (0, 1))
-ANY: Pairs = tuple((0, i) for i in range(16))  # of ops with any number of inputs
+FIRST_INPUT: OutputInputPairs = ((0, 0),)
+EITHER_INPUT: OutputInputPairs = ((0, 0), (0, 1))
+ANY_INPUT: OutputInputPairs = tuple((0, i) for i in range(16))  # of ops with any number of inputs
 
 # Flops of one element of functions that take more than one operation, in the order of a vector library's cost.
 TRANSCENDENTAL = 10
@@ -33,7 +33,7 @@ def pointwise(
     name: str,
     formula: Formula,
     *,
-    takeover: Pairs = FIRST,
+    takeover: OutputInputPairs = FIRST_INPUT,
     flops: int = 1,
     saves: tuple[str, ...] = (),
     result: str | None = None,
@@ -48,7 +48,7 @@ def pointwise_gradient(
     body: Callable[..., Val],
     *,
     flops: int = 2,
-    takeover: Pairs = EITHER,
+    takeover: OutputInputPairs = EITHER_INPUT,
     infer: Callable[[Call], tuple[TensorType | None, ...]] | None = None,
 ) -> None:
     """Register remat::`name`Grad of (dy, x or y, ...): the formula on arrays and `body(emit, call, *vals)`."""
@@ -93,7 +93,7 @@ def elementwise_work(flops: int) -> WorkRule:
     return work
 
 
-def fresh(result: Any, dtype: np.dtype[Any], *inputs: np.ndarray | None) -> np.ndarray:
+def as_new_array(result: Any, dtype: np.dtype[Any], *inputs: np.ndarray | None) -> np.ndarray:
     """`result` in `dtype`, contiguous, and never the memory of an input."""
     array = np.asarray(result).astype(dtype, order="C", copy=False)
     if any(x is not None and np.may_share_memory(array, x) for x in inputs):
@@ -101,11 +101,11 @@ def fresh(result: Any, dtype: np.dtype[Any], *inputs: np.ndarray | None) -> np.n
     return array
 
 
-def computable(array: np.ndarray) -> np.ndarray:
+def as_computable(array: np.ndarray) -> np.ndarray:
     """Narrow floats widened, everything else as it is; contiguous."""
     if array.dtype.kind in "biuc":
         return np.asarray(array, order="C")
-    return wide(array) if dtype_name(array.dtype) in FLOATS else array.astype(np.int8)  # sub-byte integers
+    return upcast(array) if dtype_name(array.dtype) in FLOAT_DTYPES else array.astype(np.int8)  # sub-byte integers
 
 
 def _kernel(formula: Formula, result: str | None) -> Kernel:
@@ -113,9 +113,9 @@ def _kernel(formula: Formula, result: str | None) -> Kernel:
 
     def kernel(call: Call, *arrays: np.ndarray | None) -> np.ndarray:
         with np.errstate(all="ignore"):
-            found = formula(call, *[None if a is None else computable(a) for a in arrays])
+            found = formula(call, *[None if a is None else as_computable(a) for a in arrays])
             like = next(a for a in arrays if a is not None).dtype if made is None else made
-            return fresh(found, like, *arrays)
+            return as_new_array(found, like, *arrays)
 
     return kernel
 

@@ -10,8 +10,8 @@ import math
 
 import numpy as np
 
-from graph.ops.numeric.elementwise_helpers import computable, fresh
-from graph.ops.registry.registry import HEAVY, Call, Work, op, standard
+from graph.ops.numeric.elementwise_helpers import as_computable, as_new_array
+from graph.ops.registry.registry import HEAVY, Call, Work, op, register_standard
 
 
 def _products(call: Call) -> Work:
@@ -25,21 +25,21 @@ def _products(call: Call) -> Work:
 
 @op("MatMul", work=_products, recompute=HEAVY, gradient_reads=("i0", "i1"))
 def matmul(call: Call, a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    return fresh(product(computable(a), computable(b)), a.dtype)
+    return as_new_array(product(as_computable(a), as_computable(b)), a.dtype)
 
 
 @op("Gemm", work=_products, recompute=HEAVY, gradient_reads=("i0", "i1"))
 def gemm(call: Call, a: np.ndarray, b: np.ndarray, c: np.ndarray | None = None) -> np.ndarray:
     """alpha · A · B + beta · C, either operand transposed on request."""
-    left = computable(a).T if call.attribute("transA", 0) else computable(a)
-    right = computable(b).T if call.attribute("transB", 0) else computable(b)
+    left = as_computable(a).T if call.attribute("transA", 0) else as_computable(a)
+    right = as_computable(b).T if call.attribute("transB", 0) else as_computable(b)
     alpha, beta = call.attribute("alpha", 1.0), call.attribute("beta", 1.0)
     y = product(left, right)
     if alpha != 1:
         y = y * np.asarray(alpha, np.float64 if y.dtype.kind in "iu" else y.dtype)
     if c is not None:
-        y = y + (computable(c) if beta == 1 else computable(c) * np.asarray(beta, y.dtype))
-    return fresh(y, a.dtype, a, b, c)
+        y = y + (as_computable(c) if beta == 1 else as_computable(c) * np.asarray(beta, y.dtype))
+    return as_new_array(y, a.dtype, a, b, c)
 
 
 def _contraction(call: Call) -> Work:
@@ -65,9 +65,9 @@ def _contraction(call: Call) -> Work:
 
 @op("Einsum", work=_contraction, recompute=HEAVY, gradient_reads=("i0",))
 def einsum(call: Call, *arrays: np.ndarray) -> np.ndarray:
-    wide = [computable(array) for array in arrays]
+    wide = [as_computable(array) for array in arrays]
     order = np.einsum_path(call.attributes["equation"], *wide, optimize="greedy")[0] if len(wide) > 1 else False
-    return fresh(np.einsum(call.attributes["equation"], *wide, optimize=order), arrays[0].dtype, *arrays)
+    return as_new_array(np.einsum(call.attributes["equation"], *wide, optimize=order), arrays[0].dtype, *arrays)
 
 
 def product(a: np.ndarray, b: np.ndarray) -> np.ndarray:
@@ -78,4 +78,4 @@ def product(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return np.asarray(np.matmul(a, b))
 
 
-standard("MatMulInteger", "QLinearMatMul", work=_products, recompute=HEAVY)
+register_standard("MatMulInteger", "QLinearMatMul", work=_products, recompute=HEAVY)

@@ -16,16 +16,16 @@ from graph.ir import TensorType
 CHUNK_BYTES = 8 << 20  # of temporaries a kernel makes at once; about a cache
 
 
-def wide(array: np.ndarray) -> np.ndarray:
+def upcast(array: np.ndarray) -> np.ndarray:
     """`array` in the precision computed in, contiguous; itself when it is that already."""
     return np.asarray(array, np.float64 if array.dtype == np.float64 else np.float32, order="C")
 
 
-def wide_or_none(array: np.ndarray | None) -> np.ndarray | None:
-    return None if array is None else wide(array)
+def upcast_or_none(array: np.ndarray | None) -> np.ndarray | None:
+    return None if array is None else upcast(array)
 
 
-def narrow(result: np.ndarray, like: np.ndarray) -> np.ndarray:
+def downcast_like(result: np.ndarray, like: np.ndarray) -> np.ndarray:
     """`result` rounded to the element type of `like`."""
     return np.asarray(result.astype(like.dtype, copy=False))
 
@@ -42,7 +42,7 @@ def statistics_dtype(dtype: str) -> str:
     return "float64" if dtype == "float64" else "float32"
 
 
-def given(type: TensorType | None, what: str) -> TensorType:
+def require_input_type(type: TensorType | None, what: str) -> TensorType:
     """`type`, which must be known. Raises ValueError naming the input."""
     if type is None:
         raise ValueError(f"{what} has no type; declare its shape and dtype")

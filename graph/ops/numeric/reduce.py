@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 
 from graph.ir import TensorType
-from graph.ops.numeric.elementwise_helpers import TRANSCENDENTAL, computable, fresh
+from graph.ops.numeric.elementwise_helpers import TRANSCENDENTAL, as_computable, as_new_array
 from graph.ops.registry import onnx_fallback
-from graph.ops.registry.registry import Call, Work, op, standard
+from graph.ops.registry.registry import Call, Work, op, register_standard
 
 
-def axes_of(call: Call, rank: int, given: np.ndarray | None) -> tuple[int, ...] | None:
+def reduction_axes(call: Call, rank: int, given: np.ndarray | None) -> tuple[int, ...] | None:
     """Axes a reduction runs over, not negative; None when it is the identity.
 
     They are an attribute or the second input; left out or empty they are all, unless `noop_with_empty_axes`.
@@ -37,12 +37,12 @@ def _reducer(name: str, formula: Callable[..., Any], saves: tuple[str, ...], flo
 
     @op(name, work=work, gradient_reads=saves)
     def kernel(call: Call, x: np.ndarray, axes: np.ndarray | None = None) -> np.ndarray:
-        over = axes_of(call, x.ndim, axes)
+        over = reduction_axes(call, x.ndim, axes)
         with np.errstate(all="ignore"):
-            wide = computable(x)
+            wide = as_computable(x)
             if over is None:
-                return fresh(_alone(name, wide), x.dtype, x)
-            return fresh(formula(wide, over, bool(call.attribute("keepdims", 1))), x.dtype, x)
+                return as_new_array(_alone(name, wide), x.dtype, x)
+            return as_new_array(formula(wide, over, bool(call.attribute("keepdims", 1))), x.dtype, x)
 
 
 def _alone(name: str, x: Any) -> Any:
@@ -104,7 +104,7 @@ _reducer("ReduceLogSumExp", _log_sum_exp, ("i0", "o0"), TRANSCENDENTAL)
 def _position(function: Callable[..., Any]) -> Callable[..., np.ndarray]:
     def kernel(call: Call, x: np.ndarray) -> np.ndarray:
         axis = call.attribute("axis", 0) % x.ndim
-        wide: Any = computable(x)
+        wide: Any = as_computable(x)
         if call.attribute("select_last_index", 0):
             found = x.shape[axis] - 1 - function(np.flip(wide, axis), axis=axis)
         else:
@@ -122,7 +122,7 @@ op("ArgMin", work=_reduction)(_position(np.argmin))
 @op("CumSum", work=_reduction, takeover=((0, 0),), gradient_reads=("i1",))
 def cumulative_sum(call: Call, x: np.ndarray, axis: np.ndarray) -> np.ndarray:
     along = int(axis.reshape(-1)[0]) % x.ndim
-    wide: Any = computable(x)
+    wide: Any = as_computable(x)
     if call.attribute("reverse", 0):
         wide = np.flip(wide, along)
     total = np.cumsum(wide, axis=along, dtype=wide.dtype)
@@ -130,7 +130,7 @@ def cumulative_sum(call: Call, x: np.ndarray, axis: np.ndarray) -> np.ndarray:
         total = total - wide if wide.dtype.kind in "iu" else _shifted(total, along)
     if call.attribute("reverse", 0):
         total = np.flip(total, along)
-    return fresh(total, x.dtype, x)
+    return as_new_array(total, x.dtype, x)
 
 
 def _shifted(total: np.ndarray, axis: int) -> np.ndarray:
@@ -150,23 +150,23 @@ def _as_input(call: Call) -> tuple[TensorType | None, ...]:
 @op("MeanVarianceNormalization", work=_reduction, infer=_as_input, takeover=((0, 0),), gradient_reads=("i0", "o0"))
 def mean_variance_normalization(call: Call, x: np.ndarray) -> np.ndarray:
     """(x - mean) / (deviation + 1e-9) over `axes`, all but the channels when left out."""
-    axes, wide = tuple(call.attribute("axes", (0, 2, 3))), computable(x)
+    axes, wide = tuple(call.attribute("axes", (0, 2, 3))), as_computable(x)
     centred = wide - np.mean(wide, axis=axes, keepdims=True)
     deviation = np.sqrt(np.mean(centred * centred, axis=axes, keepdims=True))
-    return fresh(centred / (deviation + np.asarray(1e-9, wide.dtype)), x.dtype, x)
+    return as_new_array(centred / (deviation + np.asarray(1e-9, wide.dtype)), x.dtype, x)
 
 
 @op("LpNormalization", work=_reduction, takeover=((0, 0),), gradient_reads=("i0", "o0"))
 def lp_normalization(call: Call, x: np.ndarray) -> np.ndarray:
     """x over its 1-norm or 2-norm along an axis; 0 where the norm is."""
-    axis, wide = call.attribute("axis", -1), computable(x)
+    axis, wide = call.attribute("axis", -1), as_computable(x)
     if call.attribute("p", 2) == 1:
         norm = np.sum(np.abs(wide), axis=axis, keepdims=True)
     else:
         norm = np.sqrt(np.sum(wide * wide, axis=axis, keepdims=True))
     with np.errstate(all="ignore"):
-        return fresh(np.where(norm == 0, 0, wide / norm), x.dtype, x)
+        return as_new_array(np.where(norm == 0, 0, wide / norm), x.dtype, x)
 
 
-standard("TopK", work=_reduction, gradient_reads=("o1",))
-standard("CumProd", work=_reduction)
+register_standard("TopK", work=_reduction, gradient_reads=("o1",))
+register_standard("CumProd", work=_reduction)

@@ -5,14 +5,14 @@
     arrays = run(call, *inputs)      # numpy kernel, or `onnx.reference` for a standard operator
 
 A family registers its operators by decorating their kernels; standard operators without a kernel here are
-listed with `standard(...)`. `FAMILIES` names the families, loaded at the first look-up.
+listed with `register_standard(...)`. `FAMILIES` names the families, loaded at the first look-up.
 May import ir and errors. Start at `registry.py`.
 """
 
 from __future__ import annotations
 
 from graph.ops.registry.dispatch import infer, run, work
-from graph.ops.registry.registry import CHEAP, HEAVY, NEVER, Call, Op, Work, all_ops, known, op, standard
+from graph.ops.registry.registry import CHEAP, HEAVY, NEVER, Call, Op, Work, all_ops, find_op, op, register_standard
 
 __all__ = [
     "CHEAP",
@@ -22,10 +22,10 @@ __all__ = [
     "Op",
     "Work",
     "all_ops",
+    "find_op",
     "infer",
-    "known",
     "op",
+    "register_standard",
     "run",
-    "standard",
     "work",
 ]

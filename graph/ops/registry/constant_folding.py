@@ -15,8 +15,8 @@ from graph.ops.registry import infer, run
 from graph.ops.registry.dtypes import numpy_dtype
 from graph.ops.registry.registry import Call
 
-MOST_INTEGERS = 1024  # elements of an integer or bool tensor that is computed ahead
-MOST_FLOATS = 64  # shape arithmetic passes through floats (Resize scales); tables and masks stay nodes
+MAX_INTEGER_ELEMENTS = 1024  # elements of an integer or bool tensor that is computed ahead
+MAX_FLOAT_ELEMENTS = 64  # shape arithmetic passes through floats (Resize scales); tables and masks stay nodes
 #: Ops whose output's length follows from content, bounded by the input's elements.
 _BOUNDED = frozenset({"NonZero", "Unique", "Compress"})
 #: Ops that shapes are computed with. All take time and memory in proportion to what they read and write: others
@@ -116,11 +116,11 @@ _REFUSALS = (CannotExecute, ArithmeticError, ValueError, TypeError, LookupError,
 
 def is_small(type: TensorType) -> bool:
     """True when a tensor of this type may be computed ahead."""
-    most = MOST_FLOATS if type.dtype.startswith(("float", "bfloat", "complex")) else MOST_INTEGERS
+    most = MAX_FLOAT_ELEMENTS if type.dtype.startswith(("float", "bfloat", "complex")) else MAX_INTEGER_ELEMENTS
     return type.elements <= most and all(length <= most for length in type.shape)
 
 
-def folded(call: Call, types: tuple[TensorType | None, ...]) -> tuple[np.ndarray | None, ...] | None:
+def fold_constants(call: Call, types: tuple[TensorType | None, ...]) -> tuple[np.ndarray | None, ...] | None:
     """Arrays of the call's outputs when they can be known now and are small, else None.
 
     `types` are the output types inferred. Nothing large is computed to find that it is large.

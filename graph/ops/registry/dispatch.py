@@ -9,12 +9,12 @@ import numpy as np
 from graph.errors import CannotExecute
 from graph.ir import TensorType
 from graph.ops.registry import onnx_fallback
-from graph.ops.registry.registry import Call, Work, known
+from graph.ops.registry.registry import Call, Work, find_op
 
 
 def infer(call: Call) -> tuple[TensorType | None, ...]:
     """Types of the call's outputs, None where nothing can be said. Raises ValueError on contradiction."""
-    record = known(call.op)
+    record = find_op(call.op)
     if record is not None and record.infer is not None:
         try:
             return record.infer(call)
@@ -25,7 +25,7 @@ def infer(call: Call) -> tuple[TensorType | None, ...]:
 
 def run(call: Call, *arrays: np.ndarray | None) -> tuple[np.ndarray | None, ...]:
     """Arrays of the call's outputs. Raises CannotExecute for an op nobody knows."""
-    record = known(call.op)
+    record = find_op(call.op)
     if record is not None and record.kernel is not None:
         result = record.kernel(call, *arrays)
         return result if isinstance(result, tuple) else (result,)
@@ -36,7 +36,7 @@ def run(call: Call, *arrays: np.ndarray | None) -> tuple[np.ndarray | None, ...]
 
 def work(call: Call) -> Work:
     """Flops, traffic and workspace of one run, every field filled in."""
-    record = known(call.op)
+    record = find_op(call.op)
     found = record.work(call) if record is not None and record.work is not None else Work(_elements(call.outputs))
     if found.traffic_bytes is not None:
         return found

@@ -18,16 +18,16 @@ from onnx.reference import ReferenceEvaluator
 from graph.errors import CannotExecute
 from graph.ir import EMPTY, TensorType
 from graph.ops.registry.dtypes import dtype_name, numpy_dtype, onnx_dtype, type_of_array
-from graph.ops.registry.onnx_guards import MOST_AXES, check_ranks, refuse_crashes
+from graph.ops.registry.onnx_guards import MAX_RANK, check_ranks, reject_crashing_calls
 from graph.ops.registry.onnx_schemas import attribute_proto, check_arity, check_dtypes, node_proto, one_line, schema_of
 from graph.ops.registry.registry import Call
 
 __all__ = [
     "attribute_proto",
+    "call_key",
     "dtype_name",
     "freeze",
     "infer",
-    "key_of",
     "numpy_dtype",
     "onnx_dtype",
     "run",
@@ -36,7 +36,7 @@ __all__ = [
 ]
 
 _IR_VERSION = 10
-_MOST_SHAPE_ELEMENTS = 4096  # a longer constant is data, never a shape
+_MAX_SHAPE_ELEMENTS = 4096  # a longer constant is data, never a shape
 _CACHED_CALLS = 100_000
 #: Ops whose output shapes may follow from the content of float constants.
 _SHAPED_BY_FLOATS = frozenset({"Resize", "Upsample", "Range", "OneHot", "HannWindow"})
@@ -52,10 +52,10 @@ def infer(call: Call) -> tuple[TensorType | None, ...]:
 
     Raises ValueError with one line when inputs, attributes and declaration do not fit together.
     """
-    key = key_of(call)
+    key = call_key(call)
     found = _types.get(key)
     if found is None:
-        found = _ask(call)
+        found = _infer_with_onnx(call)
         if len(_types) >= _CACHED_CALLS:
             _types.clear()
             _complete.clear()
@@ -83,7 +83,7 @@ def run(call: Call, arrays: tuple[np.ndarray | None, ...]) -> tuple[np.ndarray |
     return tuple(np.asarray(next(results)) if wanted else None for wanted in call.wanted)
 
 
-def key_of(call: Call) -> Any:
+def call_key(call: Call) -> Any:
     """What the types of a call depend on, hashable."""
     return (
         call.op,
@@ -122,11 +122,11 @@ def _shape_constants(call: Call) -> tuple[Any, ...]:
 
 
 def _is_shape(op: str, constant: np.ndarray) -> bool:
-    small = constant.ndim <= 1 and constant.size <= _MOST_SHAPE_ELEMENTS
+    small = constant.ndim <= 1 and constant.size <= _MAX_SHAPE_ELEMENTS
     return small and (constant.dtype.kind in "iu" or op in _SHAPED_BY_FLOATS)
 
 
-def _ask(call: Call) -> tuple[Any, ...]:
+def _infer_with_onnx(call: Call) -> tuple[Any, ...]:
     """What `onnx` says of a call: per output a TensorType, None when absent, or a partial type."""
     schema = schema_of(call.op, call.opset)
     unknown: _Partial = (None, None)
@@ -160,7 +160,7 @@ def _ask(call: Call) -> tuple[Any, ...]:
 def _inferred(call: Call, node: Any, schema: Any) -> Mapping[str, Any]:
     """Output types as protos by name. Raises ValueError, or whatever `onnx` raises."""
     check_dtypes(call.inputs, schema)
-    refuse_crashes(call)
+    reject_crashing_calls(call)
     types = {
         f"i{i}": helper.make_tensor_type_proto(onnx_dtype(t.dtype), t.shape)
         for i, t in enumerate(call.inputs)
@@ -198,8 +198,8 @@ def _of_proto(position: int, proto: Any | None) -> TensorType | _Partial:
     if not tensor.HasField("shape"):
         return (dtype, None)
     lengths = tuple(d.dim_value if d.HasField("dim_value") else None for d in tensor.shape.dim)
-    if len(lengths) > MOST_AXES:
-        raise ValueError(f"output {position} would have {len(lengths)} axes; tensors have at most {MOST_AXES}")
+    if len(lengths) > MAX_RANK:
+        raise ValueError(f"output {position} would have {len(lengths)} axes; tensors have at most {MAX_RANK}")
     known = tuple([length for length in lengths if length is not None])
     if any(length < 0 for length in known):
         shown = ",".join("?" if length is None else str(length) for length in lengths)

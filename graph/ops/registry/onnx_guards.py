@@ -11,16 +11,16 @@ from collections.abc import Callable
 
 from graph.ops.registry.registry import Call
 
-MOST_AXES = 64  # of a tensor; numpy's own bound
+MAX_RANK = 64  # of a tensor; numpy's own bound
 _TERM = re.compile(r"[A-Za-z]*(\.\.\.)?[A-Za-z]*")
 
 
-def refuse_crashes(call: Call) -> None:
+def reject_crashing_calls(call: Call) -> None:
     """Nothing for a call that may be asked. Raises ValueError, saying what contradicts what."""
     name = call.op.removeprefix("ai.onnx::")
     for i, type in enumerate(call.inputs):
-        if type is not None and len(type.shape) > MOST_AXES:
-            raise ValueError(f"input {i} has {len(type.shape)} axes; tensors have at most {MOST_AXES}")
+        if type is not None and len(type.shape) > MAX_RANK:
+            raise ValueError(f"input {i} has {len(type.shape)} axes; tensors have at most {MAX_RANK}")
     for i in _PER_AXIS.get(name, ()):
         _listed_per_axis(call, i)
     guard = _GUARDS.get(name)
@@ -40,8 +40,8 @@ def check_ranks(call: Call) -> None:
 def _listed_per_axis(call: Call, position: int) -> None:
     """The input has one number for each axis of some tensor; inference makes as many lengths as it has elements."""
     type = call.inputs[position] if position < len(call.inputs) else None
-    if type is not None and len(type.shape) == 1 and type.shape[0] > 2 * MOST_AXES:
-        raise ValueError(f"input {position} is {type}, a number or two for each axis; tensors have at most {MOST_AXES}")
+    if type is not None and len(type.shape) == 1 and type.shape[0] > 2 * MAX_RANK:
+        raise ValueError(f"input {position} is {type}, a number or two for each axis; tensors have at most {MAX_RANK}")
 
 
 def _rank(call: Call, position: int) -> int:
@@ -107,7 +107,7 @@ _PER_AXIS: dict[str, tuple[int, ...]] = {
 }
 #: Ranks the standard asks for in words, where its inference looks at some of the inputs only.
 _SEQUENCE = ((3, 3), (3, 3), (3, 3), (2, 2), (1, 1), (3, 3))
-_PICTURE = (2, MOST_AXES)
+_PICTURE = (2, MAX_RANK)
 _RANKS: dict[str, tuple[tuple[int, int], ...]] = {
     "Conv": (_PICTURE, _PICTURE),
     "ConvInteger": (_PICTURE, _PICTURE),

@@ -12,7 +12,7 @@ from onnx import defs, helper, numpy_helper
 
 from graph.ir import TensorType
 
-_LONGEST = 240
+_MAX_CHARS = 240
 
 
 @functools.lru_cache(maxsize=4096)
@@ -106,7 +106,7 @@ def attribute_proto(key: str, value: Any, kind: Any | None) -> Any:
     try:
         return helper.make_attribute(key, list(value) if isinstance(value, tuple) else value, attr_type=number)
     except (TypeError, ValueError, AssertionError) as error:
-        raise ValueError(f"attribute {key} is {cut(repr(value))}: {one_line(error)}") from None
+        raise ValueError(f"attribute {key} is {truncate(repr(value))}: {one_line(error)}") from None
 
 
 def one_line(error: BaseException) -> str:
@@ -115,9 +115,9 @@ def one_line(error: BaseException) -> str:
     first = lines[0] if lines else type(error).__name__
     for prefix in ("[ShapeInferenceError]", "[TypeInferenceError]"):
         first = first.replace(prefix, "").strip()
-    return cut(first.partition(" ==> ")[0].rstrip("."))
+    return truncate(first.partition(" ==> ")[0].rstrip("."))
 
 
-def cut(text: str) -> str:
+def truncate(text: str) -> str:
     """The text, its end left out when it is long."""
-    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}... ({len(text)} characters)"
+    return text if len(text) <= _MAX_CHARS else f"{text[:_MAX_CHARS]}... ({len(text)} characters)"

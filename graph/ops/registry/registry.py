@@ -49,9 +49,9 @@ class Work:
 Kernel = Callable[..., "np.ndarray | tuple[np.ndarray | None, ...]"]  # kernel(call, *arrays or None)
 Infer = Callable[[Call], "tuple[TensorType | None, ...]"]
 WorkRule = Callable[[Call], Work]
-Pairs = tuple[tuple[int, int], ...]
+OutputInputPairs = tuple[tuple[int, int], ...]
 #: body(emit, node's attributes and types as a Call, *inputs) -> outputs, in standard ops only
-Body = Callable[..., tuple[Val | None, ...]]
+Decomposition = Callable[..., tuple[Val | None, ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,15 +64,15 @@ class Op:
     work: WorkRule | None = None  # None: elementwise, one flop an output element
     effect: Effect = Effect.PURE
     idle: Callable[[Call], bool] | None = None  # says of a call that it has no effect after all
-    views: Pairs = ()  # (output, input): the output is the input's storage under another type
-    takeover: Pairs = ()  # (output, input): the output may take over the input's storage, first fit
+    views: OutputInputPairs = ()  # (output, input): the output is the input's storage under another type
+    takeover: OutputInputPairs = ()  # (output, input): the output may take over the input's storage, first fit
     recompute: str = CHEAP  # CHEAP, HEAVY (mirroring leaves it alone) or NEVER
     shape_only: tuple[int, ...] = ()  # inputs of which only the type is read
     gradient_reads: tuple[str, ...] = ()  # of "i0", "o1": forward inputs and outputs its gradient reads
-    body: Body | None = None  # the op in standard ops, for export and as a second opinion
+    body: Decomposition | None = None  # the op in standard ops, for export and as a second opinion
 
 
-OPS: dict[str, Op] = {}  # filled by the families; read it through `known` and `all_ops`
+OPS: dict[str, Op] = {}  # filled by the families; read it through `find_op` and `all_ops`
 
 #: Modules below `graph.ops` that register operators. A new family is one line here.
 FAMILIES = (
@@ -118,16 +118,16 @@ def op(name: str, **fields: Any) -> Callable[[Kernel], Kernel]:
     return register
 
 
-def standard(*names: str, **fields: Any) -> None:
+def register_standard(*names: str, **fields: Any) -> None:
     """Register standard ops that `onnx.reference` runs."""
     for name in names:
         _add(Op(name, **fields))
 
 
-def body(name: str) -> Callable[[Body], Body]:
+def body(name: str) -> Callable[[Decomposition], Decomposition]:
     """Attach the decorated body of standard ops to op `name`, which must be registered before."""
 
-    def attach(function: Body) -> Body:
+    def attach(function: Decomposition) -> Decomposition:
         OPS[name] = replace(OPS[name], body=function)
         return function
 
@@ -154,12 +154,12 @@ def all_ops() -> Mapping[str, Op]:
     return OPS
 
 
-def known(name: str) -> Op | None:
+def find_op(name: str) -> Op | None:
     """The record of an operator, or None for one outside the registry."""
     return all_ops().get(name)
 
 
-def call_of(graph: Graph, node: Node, seed: int = 0) -> Call:
+def make_call(graph: Graph, node: Node, seed: int = 0) -> Call:
     """The node as the op table sees it."""
     return Call(
         node.op,
@@ -174,6 +174,6 @@ def call_of(graph: Graph, node: Node, seed: int = 0) -> Call:
     )
 
 
-def attributes_of(**given: Any) -> Mapping[str, Any]:
+def drop_none(**given: Any) -> Mapping[str, Any]:
     """Attributes without those that are None."""
     return {k: v for k, v in given.items() if v is not None} or EMPTY

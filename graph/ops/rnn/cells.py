@@ -2,7 +2,7 @@
 
 A step sees zx = W x + biases of its moment, (batch, gates*hidden), and the state before it; it
 returns the state after it and what its way back needs. A way back gets the gradient of the state
-after the step and returns that of zx and of the state before; weights add up in `Sums`.
+after the step and returns that of zx and of the state before; weights add up in `WeightGradients`.
 
     LSTM  i, o, f, c~ = gates;  c' = f c + i c~;  h' = o h(c')         rows of W: i o f c
     GRU   z, r, h~ = gates;     h' = (1 - z) h~ + z h                  rows of W: z r h
@@ -15,17 +15,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
-Function = Callable[[np.ndarray, float, float], np.ndarray]
-Slope = Callable[[np.ndarray, np.ndarray, float, float], np.ndarray]  # of (argument, result, alpha, beta)
-State = tuple[np.ndarray, np.ndarray | None]  # h and, in an LSTM, c
+ActivationFn = Callable[[np.ndarray, float, float], np.ndarray]
+DerivativeFn = Callable[[np.ndarray, np.ndarray, float, float], np.ndarray]  # of (argument, result, alpha, beta)
+CellState = tuple[np.ndarray, np.ndarray | None]  # h and, in an LSTM, c
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class ActivationFunction:
     """An activation the standard names; alpha and beta are its defaults, None where it takes none."""
 
-    function: Function
-    slope: Slope
+    function: ActivationFn
+    derivative: DerivativeFn
     alpha: float | None = None
     beta: float | None = None
 
@@ -38,22 +38,24 @@ def _elu(x: np.ndarray, a: float) -> np.ndarray:
     return np.where(x < 0, a * np.expm1(np.minimum(x, 0)), x)
 
 
-KINDS: dict[str, Kind] = {
-    "relu": Kind(lambda x, a, b: np.maximum(x, 0), lambda x, y, a, b: x > 0),
-    "tanh": Kind(lambda x, a, b: np.tanh(x), lambda x, y, a, b: 1 - y * y),
-    "sigmoid": Kind(lambda x, a, b: _sigmoid(x), lambda x, y, a, b: y * (1 - y)),
-    "affine": Kind(lambda x, a, b: a * x + b, lambda x, y, a, b: np.full_like(x, a), 1.0, 0.0),
-    "leakyrelu": Kind(lambda x, a, b: np.where(x < 0, a * x, x), lambda x, y, a, b: np.where(x < 0, a, 1), 0.01),
-    "thresholdedrelu": Kind(lambda x, a, b: np.where(x > a, x, 0), lambda x, y, a, b: x > a, 1.0),
-    "scaledtanh": Kind(
+ACTIVATION_FUNCTIONS: dict[str, ActivationFunction] = {
+    "relu": ActivationFunction(lambda x, a, b: np.maximum(x, 0), lambda x, y, a, b: x > 0),
+    "tanh": ActivationFunction(lambda x, a, b: np.tanh(x), lambda x, y, a, b: 1 - y * y),
+    "sigmoid": ActivationFunction(lambda x, a, b: _sigmoid(x), lambda x, y, a, b: y * (1 - y)),
+    "affine": ActivationFunction(lambda x, a, b: a * x + b, lambda x, y, a, b: np.full_like(x, a), 1.0, 0.0),
+    "leakyrelu": ActivationFunction(
+        lambda x, a, b: np.where(x < 0, a * x, x), lambda x, y, a, b: np.where(x < 0, a, 1), 0.01
+    ),
+    "thresholdedrelu": ActivationFunction(lambda x, a, b: np.where(x > a, x, 0), lambda x, y, a, b: x > a, 1.0),
+    "scaledtanh": ActivationFunction(
         lambda x, a, b: a * np.tanh(b * x), lambda x, y, a, b: a * b * (1 - np.tanh(b * x) ** 2), 1.0, 1.0
     ),
-    "hardsigmoid": Kind(
+    "hardsigmoid": ActivationFunction(
         lambda x, a, b: np.clip(a * x + b, 0, 1), lambda x, y, a, b: np.where((y > 0) & (y < 1), a, 0), 0.2, 0.5
     ),
-    "elu": Kind(lambda x, a, b: _elu(x, a), lambda x, y, a, b: np.where(x < 0, y + a, 1), 1.0),
-    "softsign": Kind(lambda x, a, b: x / (1 + np.abs(x)), lambda x, y, a, b: 1 / (1 + np.abs(x)) ** 2),
-    "softplus": Kind(lambda x, a, b: np.logaddexp(x, np.zeros_like(x)), lambda x, y, a, b: _sigmoid(x)),
+    "elu": ActivationFunction(lambda x, a, b: _elu(x, a), lambda x, y, a, b: np.where(x < 0, y + a, 1), 1.0),
+    "softsign": ActivationFunction(lambda x, a, b: x / (1 + np.abs(x)), lambda x, y, a, b: 1 / (1 + np.abs(x)) ** 2),
+    "softplus": ActivationFunction(lambda x, a, b: np.logaddexp(x, np.zeros_like(x)), lambda x, y, a, b: _sigmoid(x)),
 }
 
 
@@ -61,7 +63,7 @@ KINDS: dict[str, Kind] = {
 class Activation:
     """A kind with its parameters, its argument first bounded to [-clip, clip]."""
 
-    kind: Kind
+    kind: ActivationFunction
     alpha: float
     beta: float
     clip: float | None
@@ -71,7 +73,7 @@ class Activation:
 
     def back(self, dy: np.ndarray, x: np.ndarray, y: np.ndarray) -> np.ndarray:
         """Gradient of the argument; zero where it was out of bounds."""
-        dx = dy * self.kind.slope(self._bounded(x), y, self.alpha, self.beta)
+        dx = dy * self.kind.derivative(self._bounded(x), y, self.alpha, self.beta)
         if self.clip is not None:
             dx = dx * (np.abs(x) <= self.clip)
         return dx.astype(x.dtype, copy=False)
@@ -86,9 +88,9 @@ def activations(
     """The activations named; each takes its alpha and beta from the front of the lists, else its defaults."""
     alpha, beta, found = list(alphas), list(betas), []
     for name in names:
-        kind = KINDS.get(name.lower())
+        kind = ACTIVATION_FUNCTIONS.get(name.lower())
         if kind is None:
-            raise ValueError(f"activation {name!r} must be one of {', '.join(KINDS)}, in any case")
+            raise ValueError(f"activation {name!r} must be one of {', '.join(ACTIVATION_FUNCTIONS)}, in any case")
         a = alpha.pop(0) if kind.alpha is not None and alpha else kind.alpha
         b = beta.pop(0) if kind.beta is not None and beta else kind.beta
         found.append(Activation(kind, a or 0.0, b or 0.0, clip))
@@ -96,7 +98,7 @@ def activations(
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
+class RnnCell:
     """What the steps of one direction share."""
 
     r: np.ndarray  # (gates*hidden, hidden)
@@ -112,7 +114,7 @@ class Cell:
 
 
 @dataclass(slots=True)
-class Sums:
+class WeightGradients:
     """Gradients a direction adds up over its steps."""
 
     r: np.ndarray
@@ -120,19 +122,21 @@ class Sums:
     peephole: np.ndarray | None
 
 
-Saved = tuple[np.ndarray, ...]
-Step = Callable[[Cell, np.ndarray, State], tuple[State, Saved]]
-Back = Callable[[Cell, Saved, State, Sums], tuple[np.ndarray, State]]
+SavedArrays = tuple[np.ndarray, ...]
+StepFn = Callable[[RnnCell, np.ndarray, CellState], tuple[CellState, SavedArrays]]
+StepBackwardFn = Callable[[RnnCell, SavedArrays, CellState, WeightGradients], tuple[np.ndarray, CellState]]
 
 
-def rnn_step(cell: Cell, zx: np.ndarray, state: State) -> tuple[State, Saved]:
+def rnn_step(cell: RnnCell, zx: np.ndarray, state: CellState) -> tuple[CellState, SavedArrays]:
     h = state[0]
     z = zx + h @ cell.r.T
     y = cell.act[0](z)
     return (y, None), (h, z, y)
 
 
-def rnn_back(cell: Cell, saved: Saved, gradient: State, sums: Sums) -> tuple[np.ndarray, State]:
+def rnn_backward(
+    cell: RnnCell, saved: SavedArrays, gradient: CellState, sums: WeightGradients
+) -> tuple[np.ndarray, CellState]:
     h, z, y = saved
     dz = cell.act[0].back(gradient[0], z, y)
     sums.r += dz.T @ h
@@ -140,7 +144,7 @@ def rnn_back(cell: Cell, saved: Saved, gradient: State, sums: Sums) -> tuple[np.
     return dz, (dz @ cell.r, None)
 
 
-def gru_step(cell: Cell, zx: np.ndarray, state: State) -> tuple[State, Saved]:
+def gru_step(cell: RnnCell, zx: np.ndarray, state: CellState) -> tuple[CellState, SavedArrays]:
     h, n = state[0], cell.hidden
     gates = zx[:, : 2 * n] + h @ cell.r[: 2 * n].T
     z_in, r_in = gates[:, :n], gates[:, n:]
@@ -155,7 +159,9 @@ def gru_step(cell: Cell, zx: np.ndarray, state: State) -> tuple[State, Saved]:
     return ((1 - z) * new + z * h, None), (h, z_in, r_in, new_in, z, r, new, inner)
 
 
-def gru_back(cell: Cell, saved: Saved, gradient: State, sums: Sums) -> tuple[np.ndarray, State]:
+def gru_backward(
+    cell: RnnCell, saved: SavedArrays, gradient: CellState, sums: WeightGradients
+) -> tuple[np.ndarray, CellState]:
     h, z_in, r_in, new_in, z, r, new, inner = saved
     dh, n = gradient[0], cell.hidden
     dz = cell.act[0].back(dh * (h - new), z_in, z)
@@ -178,7 +184,7 @@ def gru_back(cell: Cell, saved: Saved, gradient: State, sums: Sums) -> tuple[np.
     return np.concatenate([dgates, dnew], axis=1), (before, None)
 
 
-def lstm_step(cell: Cell, zx: np.ndarray, state: State) -> tuple[State, Saved]:
+def lstm_step(cell: RnnCell, zx: np.ndarray, state: CellState) -> tuple[CellState, SavedArrays]:
     h, c = state
     assert c is not None
     i_in, o_in, f_in, g_in = np.split(zx + h @ cell.r.T, 4, axis=1)
@@ -196,7 +202,9 @@ def lstm_step(cell: Cell, zx: np.ndarray, state: State) -> tuple[State, Saved]:
     return (o * shown, after), (h, c, i_in, o_in, f_in, g_in, i, o, f, g, after, shown)
 
 
-def lstm_back(cell: Cell, saved: Saved, gradient: State, sums: Sums) -> tuple[np.ndarray, State]:
+def lstm_backward(
+    cell: RnnCell, saved: SavedArrays, gradient: CellState, sums: WeightGradients
+) -> tuple[np.ndarray, CellState]:
     h, c, i_in, o_in, f_in, g_in, i, o, f, g, after, shown = saved
     dh, dc = gradient
     assert dc is not None

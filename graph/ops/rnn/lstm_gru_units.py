@@ -17,8 +17,8 @@ import numpy as np
 from graph.builder.emit import Emit
 from graph.ir import TensorType, Val
 from graph.ops.numeric.elementwise_helpers import TRANSCENDENTAL
-from graph.ops.numeric.precision import given as known_type
-from graph.ops.numeric.precision import narrow, wide, wide_or_none
+from graph.ops.numeric.precision import downcast_like, upcast, upcast_or_none
+from graph.ops.numeric.precision import require_input_type as known_type
 from graph.ops.numeric.special_functions import sigmoid
 from graph.ops.registry.registry import Call, Work, op
 
@@ -122,10 +122,10 @@ def lstm_unit(
     call: Call, h: Array, c: Array, gates: Array, lengths: Array | None = None, time: Array | None = None
 ) -> tuple[Array, ...]:
     """hidden, cell, gates, lengths, time -> hidden, cell."""
-    _, _, o, _, cell = _cell(call, wide(c), wide(gates))
+    _, _, o, _, cell = _cell(call, upcast(c), upcast(gates))
     going = _going(h, lengths, time)
-    new = _kept(call, going, o * np.tanh(cell), wide(h)), _kept(call, going, cell, wide(c))
-    return narrow(new[0], h), narrow(new[1], c)
+    new = _kept(call, going, o * np.tanh(cell), upcast(h)), _kept(call, going, cell, upcast(c))
+    return downcast_like(new[0], h), downcast_like(new[1], c)
 
 
 def _lstm_grad_body(
@@ -171,9 +171,9 @@ def lstm_unit_grad(
     dc: Array | None = None,
 ) -> tuple[Array | None, ...]:
     """cell, gates, lengths, time, dhidden, dcell -> gradients of hidden, cell and gates."""
-    cell, zero = wide(c), np.zeros(c.shape, wide(c).dtype)
-    h_in, c_in = (zero if d is None else wide(d) for d in (dh, dc))
-    i, f, o, g, new = _cell(call, cell, wide(gates))
+    cell, zero = upcast(c), np.zeros(c.shape, upcast(c).dtype)
+    h_in, c_in = (zero if d is None else upcast(d) for d in (dh, dc))
+    i, f, o, g, new = _cell(call, cell, upcast(gates))
     t = np.tanh(new)
     dcell = c_in + h_in * o * (1 - t * t)
     parts = (dcell * g * i * (1 - i), dcell * cell * f * (1 - f), h_in * t * o * (1 - o), dcell * i * (1 - g * g))
@@ -181,7 +181,8 @@ def lstm_unit_grad(
     dgates = np.concatenate([p if going is None else np.where(going, p, 0) for p in parts], axis=-1)
     found = (_kept(call, going, zero, h_in), _kept(call, going, dcell * f, c_in), dgates)
     return tuple(
-        narrow(np.array(a, order="C"), c) if wanted else None for a, wanted in zip(found, call.wanted, strict=False)
+        downcast_like(np.array(a, order="C"), c) if wanted else None
+        for a, wanted in zip(found, call.wanted, strict=False)
     )
 
 
@@ -197,10 +198,10 @@ def gru_unit(
     call: Call, h: Array, gates: Array, lengths: Array | None = None, time: Array | None = None
 ) -> tuple[Array, ...]:
     """hidden, gates, lengths, time -> hidden."""
-    _, u, g = np.split(wide(gates), 3, axis=-1)
+    _, u, g = np.split(upcast(gates), 3, axis=-1)
     u = sigmoid(u)
-    new = u * wide(h) + (1 - u) * np.tanh(g)
-    return (narrow(_kept(call, _going(h, lengths, time), new, wide(h)), h),)
+    new = u * upcast(h) + (1 - u) * np.tanh(g)
+    return (downcast_like(_kept(call, _going(h, lengths, time), new, upcast(h)), h),)
 
 
 def _gru_grad_body(
@@ -222,15 +223,16 @@ def gru_unit_grad(
     call: Call, h: Array, gates: Array, lengths: Array | None = None, time: Array | None = None, dh: Array | None = None
 ) -> tuple[Array | None, ...]:
     """hidden, gates, lengths, time, dhidden -> gradients of hidden and gates."""
-    state, zero = wide(h), np.zeros(h.shape, wide(h).dtype)
-    incoming = wide_or_none(dh)
+    state, zero = upcast(h), np.zeros(h.shape, upcast(h).dtype)
+    incoming = upcast_or_none(dh)
     d = zero if incoming is None else incoming
-    _, u, g = np.split(wide(gates), 3, axis=-1)
+    _, u, g = np.split(upcast(gates), 3, axis=-1)
     u, g = sigmoid(u), np.tanh(g)
     parts = (zero, d * (state - g) * u * (1 - u), d * (1 - u) * (1 - g * g))
     going = _going(h, lengths, time)
     dgates = np.concatenate([p if going is None else np.where(going, p, 0) for p in parts], axis=-1)
     found = (_kept(call, going, d * u, d), dgates)
     return tuple(
-        narrow(np.array(a, order="C"), h) if wanted else None for a, wanted in zip(found, call.wanted, strict=False)
+        downcast_like(np.array(a, order="C"), h) if wanted else None
+        for a, wanted in zip(found, call.wanted, strict=False)
     )

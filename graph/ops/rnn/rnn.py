@@ -12,17 +12,17 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from graph.ir import DTYPE_BITS
-from graph.ops.numeric.precision import narrow, statistics_dtype, wide
+from graph.ops.numeric.precision import downcast_like, statistics_dtype, upcast
 from graph.ops.registry.registry import HEAVY, Call, Work, op
 from graph.ops.rnn import cells
 
 Array = np.ndarray
 GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
 _DEFAULTS = {"RNN": ["Tanh"], "GRU": ["Sigmoid", "Tanh"], "LSTM": ["Sigmoid", "Tanh", "Tanh"]}
-STEPS: dict[str, tuple[cells.Step, cells.Back]] = {
-    "RNN": (cells.rnn_step, cells.rnn_back),
-    "GRU": (cells.gru_step, cells.gru_back),
-    "LSTM": (cells.lstm_step, cells.lstm_back),
+CELL_FUNCTIONS: dict[str, tuple[cells.StepFn, cells.StepBackwardFn]] = {
+    "RNN": (cells.rnn_step, cells.rnn_backward),
+    "GRU": (cells.gru_step, cells.gru_backward),
+    "LSTM": (cells.lstm_step, cells.lstm_backward),
 }
 
 
@@ -31,17 +31,17 @@ class Direction:
     """One direction's share of the inputs, wide, moments first, in the order it sees them."""
 
     index: int
-    cell: cells.Cell
+    cell: cells.RnnCell
     x: Array  # (moments, batch, input)
     w: Array  # (gates*hidden, input)
     bias: Array  # (gates*hidden,): added to w·x
-    state: cells.State  # before the first moment
+    state: cells.CellState  # before the first moment
     there: Array | None  # bool (moments, batch, 1): the sequence reaches this moment; None: all do
     turn: Array | None  # int64 (moments, batch): moment seen at this place; None: as they come
 
 
 @dataclass(frozen=True, slots=True)
-class Sequences:
+class RnnInputs:
     """The inputs of a recurrent op as they came, optional ones None."""
 
     kind: str
@@ -59,39 +59,41 @@ class Sequences:
         return int(self.r.shape[2])
 
 
-def directions(call: Call, given: Sequences) -> Iterator[Direction]:
+def directions(call: Call, given: RnnInputs) -> Iterator[Direction]:
     """Each direction the op runs in. Raises ValueError for attributes that do not suit."""
     reversals = {"forward": [False], "reverse": [True], "bidirectional": [False, True]}
     name = _text(call.attribute("direction", "forward"))
     if name not in reversals or len(reversals[name]) != given.w.shape[0]:
         raise ValueError(f"direction {name!r} does not suit weights for {given.w.shape[0]} directions")
     act = _activations(call, given)
-    x = moments_first(call, wide(given.x))
+    x = time_major(call, upcast(given.x))
     there = _there(given.lengths, x.shape[0])
     for d, is_reversed in enumerate(reversals[name]):
         turn = _turn(given.lengths, *x.shape[:2]) if is_reversed else None
-        w, r = wide(given.w[d]), wide(given.r[d])
+        w, r = upcast(given.w[d]), upcast(given.r[d])
         rows = len(w)
-        both = np.zeros(2 * rows, x.dtype) if given.b is None else wide(given.b[d])
+        both = np.zeros(2 * rows, x.dtype) if given.b is None else upcast(given.b[d])
         bias, recurrent = both[:rows].copy(), both[rows:]
         resets_after = given.kind == "GRU" and bool(call.attribute("linear_before_reset", 0))
         added = 2 * given.hidden if resets_after else rows
         bias[:added] += recurrent[:added]
-        cell = cells.Cell(
+        cell = cells.RnnCell(
             r,
             recurrent,
-            None if given.p is None else wide(given.p[d]),
+            None if given.p is None else upcast(given.p[d]),
             act[d * len(act) // given.w.shape[0] : (d + 1) * len(act) // given.w.shape[0]],
             bool(call.attribute("input_forget", 0)),
             resets_after,
         )
         state = (_start(call, given.h, d, x, given), _start(call, given.c, d, x, given))
-        yield Direction(d, cell, turned(x, turn), w, bias, state, there, turn)
+        yield Direction(d, cell, permute_steps(x, turn), w, bias, state, there, turn)
 
 
-def run_direction(kind: str, direction: Direction, saved: list[cells.Saved] | None = None) -> tuple[Array, cells.State]:
+def run_direction(
+    kind: str, direction: Direction, saved: list[cells.SavedArrays] | None = None
+) -> tuple[Array, cells.CellState]:
     """Y of one direction in the order it sees its moments, and its last state; steps append to `saved`."""
-    step, (moments, batch, width) = STEPS[kind][0], direction.x.shape
+    step, (moments, batch, width) = CELL_FUNCTIONS[kind][0], direction.x.shape
     zx = direction.x.reshape(moments * batch, width) @ direction.w.T
     zx = (zx + direction.bias).reshape(moments, batch, len(direction.w))
     state = direction.state
@@ -113,18 +115,18 @@ def _where(there: Array, a: Array | None, b: Array | None) -> Array | None:
     return None if a is None or b is None else np.where(there, a, b)
 
 
-def _start(call: Call, given: Array | None, d: int, x: Array, of: Sequences) -> Array:
+def _start(call: Call, given: Array | None, d: int, x: Array, of: RnnInputs) -> Array:
     """The state a direction starts from, zeros where it is not given."""
     if given is None:
         return np.zeros((x.shape[1], of.hidden), x.dtype)
-    return wide(given[:, d] if call.attribute("layout", 0) else given[d])
+    return upcast(given[:, d] if call.attribute("layout", 0) else given[d])
 
 
-def moments_first(call: Call, x: Array) -> Array:
+def time_major(call: Call, x: Array) -> Array:
     return np.ascontiguousarray(x.swapaxes(0, 1)) if call.attribute("layout", 0) else x
 
 
-def turned(x: Array, turn: Array | None) -> Array:
+def permute_steps(x: Array, turn: Array | None) -> Array:
     """Moments in the order a direction sees them; the same again turns them back."""
     return x if turn is None else np.ascontiguousarray(x[turn, np.arange(x.shape[1])])
 
@@ -141,7 +143,7 @@ def _there(lengths: Array | None, moments: int) -> Array | None:
     return np.asarray((np.arange(moments)[:, None] < lengths)[..., None])
 
 
-def _activations(call: Call, given: Sequences) -> list[cells.Activation]:
+def _activations(call: Call, given: RnnInputs) -> list[cells.Activation]:
     """Those of every direction, one after the other."""
     count = given.w.shape[0] * len(_DEFAULTS[given.kind])
     names = [_text(n) for n in call.attribute("activations", None) or _DEFAULTS[given.kind] * given.w.shape[0]]
@@ -163,23 +165,23 @@ def _text(name: str | bytes) -> str:
     return name.decode() if isinstance(name, bytes) else name
 
 
-def outputs(call: Call, given: Sequences) -> tuple[Array | None, ...]:
+def rnn_outputs(call: Call, given: RnnInputs) -> tuple[Array | None, ...]:
     """Y, Y_h and, in an LSTM, Y_c."""
     ys, hs, cs = [], [], []
     for direction in directions(call, given):
         y, (h, c) = run_direction(given.kind, direction)
-        ys.append(turned(y, direction.turn))
+        ys.append(permute_steps(y, direction.turn))
         hs.append(h)
         if c is not None:
             cs.append(c)
     layout = bool(call.attribute("layout", 0))
     y = np.stack(ys, axis=2).swapaxes(0, 1) if layout else np.stack(ys, axis=1)
     states = [np.stack(s, axis=1 if layout else 0) for s in ([hs, cs] if given.kind == "LSTM" else [hs])]
-    results = [narrow(np.ascontiguousarray(a), given.x) for a in (y, *states)]
+    results = [downcast_like(np.ascontiguousarray(a), given.x) for a in (y, *states)]
     return tuple(results[: len(call.wanted)])
 
 
-def sizes(call: Call) -> tuple[int, int, int, int] | None:
+def rnn_sizes(call: Call) -> tuple[int, int, int, int] | None:
     """(moments times batch times directions, gates*hidden, hidden, input); None without types."""
     x, w, r = call.inputs[:3]
     if x is None or w is None or r is None:
@@ -195,7 +197,7 @@ def float_bytes(call: Call) -> int:
 
 def _work(call: Call) -> Work:
     """Both products and some work a gate; workspace: the input product of one direction, all moments."""
-    found = sizes(call)
+    found = rnn_sizes(call)
     if found is None:
         return Work()
     runs, rows, hidden, width = found
@@ -214,7 +216,7 @@ def rnn(
     lengths: Array | None = None,
     h: Array | None = None,
 ) -> tuple[Array | None, ...]:
-    return outputs(call, Sequences("RNN", x, w, r, b, lengths, h))
+    return rnn_outputs(call, RnnInputs("RNN", x, w, r, b, lengths, h))
 
 
 @op("GRU", work=_work, recompute=HEAVY, gradient_reads=("i0", "i1", "i2", "i3", "i4", "i5"))
@@ -227,7 +229,7 @@ def gru(
     lengths: Array | None = None,
     h: Array | None = None,
 ) -> tuple[Array | None, ...]:
-    return outputs(call, Sequences("GRU", x, w, r, b, lengths, h))
+    return rnn_outputs(call, RnnInputs("GRU", x, w, r, b, lengths, h))
 
 
 @op("LSTM", work=_work, recompute=HEAVY, gradient_reads=("i0", "i1", "i2", "i3", "i4", "i5", "i6", "i7"))
@@ -242,4 +244,4 @@ def lstm(
     c: Array | None = None,
     p: Array | None = None,
 ) -> tuple[Array | None, ...]:
-    return outputs(call, Sequences("LSTM", x, w, r, b, lengths, h, c, p))
+    return rnn_outputs(call, RnnInputs("LSTM", x, w, r, b, lengths, h, c, p))

@@ -13,21 +13,21 @@ from __future__ import annotations
 import numpy as np
 
 from graph.ir import TensorType
-from graph.ops.numeric.precision import given as known_type
-from graph.ops.numeric.precision import narrow, wide
+from graph.ops.numeric.precision import downcast_like, upcast
+from graph.ops.numeric.precision import require_input_type as known_type
 from graph.ops.registry.registry import HEAVY, Call, Work, op
 from graph.ops.rnn import cells
 from graph.ops.rnn.rnn import (
+    CELL_FUNCTIONS,
     GATES,
-    STEPS,
     Direction,
-    Sequences,
+    RnnInputs,
     directions,
     float_bytes,
-    moments_first,
+    permute_steps,
+    rnn_sizes,
     run_direction,
-    sizes,
-    turned,
+    time_major,
 )
 
 Array = np.ndarray
@@ -37,17 +37,17 @@ _OF = {"RNN": (0, 1, 2, 3, 5), "GRU": (0, 1, 2, 3, 5), "LSTM": (0, 1, 2, 3, 5, 6
 _KEPT = {"RNN": 1, "GRU": 2, "LSTM": 2}
 
 
-def back_through(
+def backward_direction(
     kind: str, direction: Direction, dy: Array | None, dh: Array, dc: Array | None
-) -> tuple[Array, cells.Sums, cells.State]:
+) -> tuple[Array, cells.WeightGradients, cells.CellState]:
     """(dzx of every moment, sums over moments, gradient of the first state); dy as the direction sees it."""
-    saved: list[cells.Saved] = []
+    saved: list[cells.SavedArrays] = []
     run_direction(kind, direction, saved)
-    cell, back = direction.cell, STEPS[kind][1]
+    cell, back = direction.cell, CELL_FUNCTIONS[kind][1]
     peephole = None if cell.peephole is None else np.zeros_like(cell.peephole)
-    sums = cells.Sums(np.zeros_like(cell.r), np.zeros_like(cell.recurrent_bias), peephole)
+    sums = cells.WeightGradients(np.zeros_like(cell.r), np.zeros_like(cell.recurrent_bias), peephole)
     dzx = np.empty((*direction.x.shape[:2], len(direction.w)), direction.x.dtype)
-    state: cells.State = (dh, dc)
+    state: cells.CellState = (dh, dc)
     for t in reversed(range(len(dzx))):
         h, c = state
         there = None if direction.there is None else direction.there[t]
@@ -62,25 +62,27 @@ def back_through(
     return dzx, sums, state
 
 
-def gradients(
-    call: Call, given: Sequences, dy: Array | None, dh: Array | None, dc: Array | None
+def rnn_gradients(
+    call: Call, given: RnnInputs, dy: Array | None, dh: Array | None, dc: Array | None
 ) -> dict[str, list[Array]]:
     """Per input letter its gradient in each direction, wide; x in the order of its moments."""
     layout = bool(call.attribute("layout", 0))
     found: dict[str, list[Array]] = {letter: [] for letter in ("x", "w", "r", "b", "h", "c", "p")}
     # dY is (moments, directions, batch, hidden), or (batch, moments, directions, hidden)
-    arranged = None if dy is None else moments_first(call, wide(dy))
+    arranged = None if dy is None else time_major(call, upcast(dy))
     for direction in directions(call, given):
         d, start = direction.index, direction.state[0]
-        seen = None if arranged is None else turned(arranged[:, :, d] if layout else arranged[:, d], direction.turn)
-        ends = [np.zeros_like(start) if end is None else wide(end[:, d] if layout else end[d]) for end in (dh, dc)]
-        dzx, sums, (h, c) = back_through(
+        seen = (
+            None if arranged is None else permute_steps(arranged[:, :, d] if layout else arranged[:, d], direction.turn)
+        )
+        ends = [np.zeros_like(start) if end is None else upcast(end[:, d] if layout else end[d]) for end in (dh, dc)]
+        dzx, sums, (h, c) = backward_direction(
             given.kind, direction, seen, ends[0], ends[1] if given.kind == "LSTM" else None
         )
         moments, batch, width = direction.x.shape
         rows = dzx.reshape(moments * batch, len(direction.w))
         dx = (rows @ direction.w).reshape(direction.x.shape)
-        found["x"].append(turned(dx, direction.turn))
+        found["x"].append(permute_steps(dx, direction.turn))
         found["w"].append(rows.T @ direction.x.reshape(moments * batch, width))
         found["r"].append(sums.r)
         found["b"].append(np.concatenate([rows.sum(axis=0), sums.recurrent_bias]))
@@ -92,7 +94,7 @@ def gradients(
     return found
 
 
-def _results(call: Call, given: Sequences, found: dict[str, list[Array]]) -> tuple[Array | None, ...]:
+def _results(call: Call, given: RnnInputs, found: dict[str, list[Array]]) -> tuple[Array | None, ...]:
     """The wanted gradients in the op's order, each like its input."""
     layout = bool(call.attribute("layout", 0))
     inputs = {"x": given.x, "w": given.w, "r": given.r, "b": given.b, "h": given.h, "c": given.c, "p": given.p}
@@ -103,9 +105,9 @@ def _results(call: Call, given: Sequences, found: dict[str, list[Array]]) -> tup
             results.append(None)
         elif letter == "x":
             total = parts[0] if len(parts) == 1 else parts[0] + parts[1]
-            results.append(narrow(moments_first(call, total), like))
+            results.append(downcast_like(time_major(call, total), like))
         else:
-            results.append(narrow(np.stack(parts, axis=1 if layout and letter in "hc" else 0), like))
+            results.append(downcast_like(np.stack(parts, axis=1 if layout and letter in "hc" else 0), like))
     return tuple(results)
 
 
@@ -129,7 +131,7 @@ def _infer(call: Call) -> tuple[TensorType | None, ...]:
 
 def _work(call: Call) -> Work:
     """A run forward and twice as much back; workspace: what the steps of one direction keep."""
-    found = sizes(call)
+    found = rnn_sizes(call)
     if found is None:
         return Work()
     runs, rows, hidden, width = found
@@ -151,8 +153,8 @@ def rnn_grad(
     dy: Array | None = None,
     dh: Array | None = None,
 ) -> tuple[Array | None, ...]:
-    given = Sequences("RNN", x, w, r, b, lengths, h)
-    return _results(call, given, gradients(call, given, dy, dh, None))
+    given = RnnInputs("RNN", x, w, r, b, lengths, h)
+    return _results(call, given, rnn_gradients(call, given, dy, dh, None))
 
 
 @op("remat::GRUGrad", infer=_infer, work=_work, recompute=HEAVY)
@@ -168,8 +170,8 @@ def gru_grad(
     dh: Array | None = None,
 ) -> tuple[Array | None, ...]:
     """X, W, R, B, sequence_lens, initial_h, dY, dY_h -> dX, dW, dR, dB, dinitial_h."""
-    given = Sequences("GRU", x, w, r, b, lengths, h)
-    return _results(call, given, gradients(call, given, dy, dh, None))
+    given = RnnInputs("GRU", x, w, r, b, lengths, h)
+    return _results(call, given, rnn_gradients(call, given, dy, dh, None))
 
 
 @op("remat::LSTMGrad", infer=_infer, work=_work, recompute=HEAVY)
@@ -188,5 +190,5 @@ def lstm_grad(
     dc: Array | None = None,
 ) -> tuple[Array | None, ...]:
     """X, W, R, B, sequence_lens, initial_h, initial_c, P, dY, dY_h, dY_c -> dX, dW, dR, dB, dinitial_h, ..._c, dP."""
-    given = Sequences("LSTM", x, w, r, b, lengths, h, c, p)
-    return _results(call, given, gradients(call, given, dy, dh, dc))
+    given = RnnInputs("LSTM", x, w, r, b, lengths, h, c, p)
+    return _results(call, given, rnn_gradients(call, given, dy, dh, dc))

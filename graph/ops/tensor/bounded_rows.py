@@ -7,7 +7,7 @@ import numpy as np
 from graph.builder.emit import Emit
 from graph.ir import TensorType, Val
 from graph.ops.registry.registry import Call, body, op
-from graph.ops.tensor.shape import moved
+from graph.ops.tensor.shape import copy_work
 
 
 def _same_type(call: Call) -> tuple[TensorType | None, ...]:
@@ -16,7 +16,7 @@ def _same_type(call: Call) -> tuple[TensorType | None, ...]:
     return (call.inputs[0],)
 
 
-@op("remat::RowsLike", infer=_same_type, work=moved, shape_only=(1,), takeover=((0, 0),))
+@op("remat::RowsLike", infer=_same_type, work=copy_work, shape_only=(1,), takeover=((0, 0),))
 def rows_like(call: Call, x: np.ndarray, like: np.ndarray) -> np.ndarray:
     """The first rows of `x` along every axis, as many as `like` has."""
     return np.array(x[tuple(slice(length) for length in like.shape)], order="C")
@@ -35,7 +35,7 @@ def _first_rows_type(call: Call) -> tuple[TensorType | None, ...]:
     return (call.inputs[0],)
 
 
-@op("remat::FirstRows", infer=_first_rows_type, work=moved, gradient_reads=("o0",))
+@op("remat::FirstRows", infer=_first_rows_type, work=copy_work, gradient_reads=("o0",))
 def first_rows(call: Call, x: np.ndarray, lengths: np.ndarray) -> np.ndarray:
     """The first rows of `x` along every axis, as many as `lengths` says; its type is the most there may be.
 
@@ -57,7 +57,7 @@ def _padded_type(call: Call) -> tuple[TensorType | None, ...]:
     return (call.inputs[0],)
 
 
-@op("remat::PadRows", infer=_padded_type, work=moved)
+@op("remat::PadRows", infer=_padded_type, work=copy_work)
 def pad_rows(call: Call, x: np.ndarray) -> np.ndarray:
     """`x` with zeros behind its rows, up to `shape`."""
     full = np.zeros(tuple(call.attributes["shape"]), x.dtype)

@@ -7,19 +7,19 @@ import numpy as np
 from graph.builder.emit import Emit
 from graph.ir import TensorType, Val
 from graph.ops.registry.registry import Call, body, op
-from graph.ops.tensor.shape import moved, nothing
+from graph.ops.tensor.shape import copy_work, no_work
 
 
 def _same(call: Call) -> tuple[TensorType | None, ...]:
     return (call.inputs[0],)
 
 
-@op("remat::StopGradient", infer=_same, views=((0, 0),), work=nothing)
+@op("remat::StopGradient", infer=_same, views=((0, 0),), work=no_work)
 def stop_gradient(call: Call, x: np.ndarray) -> np.ndarray:
     return x
 
 
-@op("remat::Copy", infer=_same, work=moved)
+@op("remat::Copy", infer=_same, work=copy_work)
 def copy(call: Call, x: np.ndarray) -> np.ndarray:
     return x.copy()
 

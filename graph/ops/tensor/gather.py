@@ -9,10 +9,10 @@ import numpy as np
 
 from graph.builder.emit import Emit
 from graph.ir import TensorType, Val
-from graph.ops.numeric.elementwise_helpers import computable, fresh
+from graph.ops.numeric.elementwise_helpers import as_computable, as_new_array
 from graph.ops.numeric.precision import attribute_shape
 from graph.ops.registry.registry import Call, Work, op
-from graph.ops.tensor.shape import written_twice
+from graph.ops.tensor.shape import output_copy_work
 
 _ADDING: dict[str, Callable[..., Any]] = {
     "add": np.add.at,
@@ -32,18 +32,18 @@ def _whole(indices: np.ndarray, length: int) -> np.ndarray:
     return found
 
 
-@op("Gather", work=written_twice, gradient_reads=("i1",))
+@op("Gather", work=output_copy_work, gradient_reads=("i1",))
 def gather(call: Call, x: np.ndarray, indices: np.ndarray) -> np.ndarray:
     axis = call.attribute("axis", 0) % x.ndim
     return np.array(np.take(x, _whole(indices, x.shape[axis]), axis=axis), order="C")
 
 
-@op("GatherElements", work=written_twice, gradient_reads=("i1",))
+@op("GatherElements", work=output_copy_work, gradient_reads=("i1",))
 def gather_elements(call: Call, x: np.ndarray, indices: np.ndarray) -> np.ndarray:
     return np.array(x[_element_index(x.shape, indices, call.attribute("axis", 0))], order="C")
 
 
-@op("GatherND", work=written_twice, gradient_reads=("i1",))
+@op("GatherND", work=output_copy_work, gradient_reads=("i1",))
 def gather_nd(call: Call, x: np.ndarray, indices: np.ndarray) -> np.ndarray:
     return np.array(x[_tuple_index(x.shape, indices, call.attribute("batch_dims", 0))], order="C")
 
@@ -71,9 +71,9 @@ def _scattered(call: Call, x: np.ndarray, index: tuple[np.ndarray, ...], updates
         result = np.array(x, order="C")
         result[index] = updates
         return result
-    wide = computable(x).copy()
-    _ADDING[reduction](wide, index, computable(updates))
-    return fresh(wide, x.dtype, x)
+    wide = as_computable(x).copy()
+    _ADDING[reduction](wide, index, as_computable(updates))
+    return as_new_array(wide, x.dtype, x)
 
 
 def _scatter_work(call: Call) -> Work:
@@ -121,10 +121,10 @@ def _gradient_work(call: Call) -> Work:
 
 
 def _added(call: Call, dy: np.ndarray, index: tuple[Any, ...], shape: tuple[int, ...]) -> np.ndarray:
-    wide = computable(dy)
+    wide = as_computable(dy)
     dx = np.zeros(shape, wide.dtype)
     np.add.at(dx, index, wide)
-    return fresh(dx, dy.dtype)
+    return as_new_array(dx, dy.dtype)
 
 
 def _gather_axes(call: Call, indices_shape: tuple[int, ...]) -> tuple[tuple[int, ...], int, tuple[int, ...]]:

@@ -7,14 +7,14 @@ import numpy as np
 from graph.builder.emit import Emit
 from graph.ir import TensorType, Val
 from graph.ops.registry.registry import Call, body, op
-from graph.ops.tensor.shape import nothing
+from graph.ops.tensor.shape import no_work
 
 
 def _same(call: Call) -> tuple[TensorType | None, ...]:
     return (call.inputs[0],)
 
 
-@op("remat::GradientScale", infer=_same, views=((0, 0),), work=nothing)
+@op("remat::GradientScale", infer=_same, views=((0, 0),), work=no_work)
 def gradient_scale(call: Call, x: np.ndarray) -> np.ndarray:
     """The input; its gradient is `scale` times that of the output. -1, the default, turns a gradient round."""
     return x
@@ -29,7 +29,7 @@ def _none(call: Call) -> tuple[TensorType | None, ...]:
     return ()
 
 
-@op("remat::ZeroGradient", infer=_none, work=nothing, shape_only=(0,))
+@op("remat::ZeroGradient", infer=_none, work=no_work, shape_only=(0,))
 def zero_gradient(call: Call, x: np.ndarray) -> tuple[np.ndarray, ...]:
     """Nothing; its input has a gradient of zeros, for rules that insist on one."""
     return ()

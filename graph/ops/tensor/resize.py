@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from graph.ir import TensorType
-from graph.ops.numeric.precision import narrow, wide
+from graph.ops.numeric.precision import downcast_like, upcast
 from graph.ops.registry import onnx_fallback
 from graph.ops.registry.registry import Call, Work, op
 
@@ -38,7 +38,7 @@ class Taps:
 
     def gather(self, x: np.ndarray) -> np.ndarray:
         """The axis of `x` resized."""
-        if self.is_pick:
+        if self.is_selection:
             return x.take(self.cell[:, 0], axis=self.axis)
         y = np.zeros((*x.shape[: self.axis], len(self.cell), *x.shape[self.axis + 1 :]), x.dtype)
         for tap in range(self.cell.shape[1]):
@@ -65,7 +65,7 @@ class Taps:
         return dense
 
     @property
-    def is_pick(self) -> bool:
+    def is_selection(self) -> bool:
         """Each output is one cell, unchanged."""
         return self.cell.shape[1] == 1 and bool((self.weight == 1).all())
 
@@ -80,7 +80,7 @@ class Taps:
         return v.astype(like.dtype).reshape(-1, *(1,) * (like.ndim - self.axis - 1))
 
 
-def plan(
+def resize_taps(
     attributes: Mapping[str, Any],
     shape: Sequence[int],
     scales: Sequence[float] | None,
@@ -97,7 +97,7 @@ def plan(
     scale, output = _lengths(attributes, shape, axes, scales, sizes)
     if made is not None:
         output = list(made)
-    crops = text(attributes, "coordinate_transformation_mode", "half_pixel") == "tf_crop_and_resize"
+    crops = text_attribute(attributes, "coordinate_transformation_mode", "half_pixel") == "tf_crop_and_resize"
     if crops and (roi is None or len(roi) != 2 * len(axes)):
         raise ValueError(f"tf_crop_and_resize needs roi with {2 * len(axes)} entries, two an axis")
     found = []
@@ -128,7 +128,7 @@ def _lengths(
         return scale, output
     for axis, n in zip(axes, sizes or (), strict=True):
         scale[axis], output[axis] = n / max(1, shape[axis]), int(n)
-    policy = text(attributes, "keep_aspect_ratio_policy", "stretch")
+    policy = text_attribute(attributes, "keep_aspect_ratio_policy", "stretch")
     if policy != "stretch":
         if policy not in _POLICIES:
             raise ValueError(f"keep_aspect_ratio_policy {policy!r} must be stretch, not_larger or not_smaller")
@@ -142,11 +142,14 @@ def _taps(
     attributes: Mapping[str, Any], axis: int, length: int, count: int, scale: float, roi: tuple[float, float]
 ) -> Taps:
     x = _coordinates(attributes, length, count, scale, roi)
-    crops = text(attributes, "coordinate_transformation_mode", "half_pixel") == "tf_crop_and_resize"
+    crops = text_attribute(attributes, "coordinate_transformation_mode", "half_pixel") == "tf_crop_and_resize"
     outside = (x < 0) | (x > length - 1) if crops else np.zeros(count, bool)
-    mode = text(attributes, "mode", "nearest")
+    mode = text_attribute(attributes, "mode", "nearest")
     if mode == "nearest":
-        cell, weight = _nearest(x, text(attributes, "nearest_mode", "round_prefer_floor"))[:, None], np.ones((count, 1))
+        cell, weight = (
+            _nearest(x, text_attribute(attributes, "nearest_mode", "round_prefer_floor"))[:, None],
+            np.ones((count, 1)),
+        )
     elif mode in _TAPS:
         base = np.ceil(x).astype(np.int64) - 1
         narrowing = min(scale, 1.0) if attributes.get("antialias", 0) else 1.0
@@ -169,7 +172,7 @@ def _coordinates(
     attributes: Mapping[str, Any], length: int, count: int, scale: float, roi: tuple[float, float]
 ) -> np.ndarray:
     """Where each output cell lies among the input cells, float64[count]."""
-    mode = text(attributes, "coordinate_transformation_mode", "half_pixel")
+    mode = text_attribute(attributes, "coordinate_transformation_mode", "half_pixel")
     o = np.arange(count, dtype=np.float64)
     target = scale * length  # may be a fraction
     if mode == "half_pixel" or (mode == "pytorch_half_pixel" and target != 1):
@@ -218,24 +221,24 @@ def _cubic(a: float) -> Callable[[np.ndarray], np.ndarray]:
     return kernel
 
 
-def text(attributes: Mapping[str, Any], name: str, default: str) -> str:
+def text_attribute(attributes: Mapping[str, Any], name: str, default: str) -> str:
     found = attributes.get(name, default)
     return found.decode() if isinstance(found, bytes) else str(found)
 
 
-def apply(x: np.ndarray, taps: Sequence[Taps], extrapolation: float) -> np.ndarray:
+def apply_taps(x: np.ndarray, taps: Sequence[Taps], extrapolation: float) -> np.ndarray:
     """`x` resized, in its own type: floats in computing precision, integers rounded to even and clipped."""
-    if all(t.is_pick for t in taps):
+    if all(t.is_selection for t in taps):
         for t in taps:
             x = t.gather(x)
         return x.copy() if not taps else x
     whole = np.issubdtype(x.dtype, np.integer) or x.dtype == np.bool_
-    y = np.asarray(x, np.float64, order="C") if whole else wide(x)
+    y = np.asarray(x, np.float64, order="C") if whole else upcast(x)
     for t in taps:
         y = t.gather(y)
         t.fill_outside(y, extrapolation)
     if not whole:
-        return narrow(y, x)
+        return downcast_like(y, x)
     bounds = (0, 1) if x.dtype == np.bool_ else (np.iinfo(x.dtype).min, np.iinfo(x.dtype).max)
     return np.asarray(np.clip(np.rint(y), *bounds).astype(x.dtype))
 
@@ -246,7 +249,7 @@ def resize_work(call: Call) -> Work:
     if x is None or y is None:
         return Work()
     changed = sum(a != b for a, b in zip(x.shape, y.shape, strict=True))
-    taps = _TAPS.get(text(call.attributes, "mode", "nearest"), 4)
+    taps = _TAPS.get(text_attribute(call.attributes, "mode", "nearest"), 4)
     return Work(max(1, 2 * taps * changed) * max(x.elements, y.elements))
 
 
@@ -269,14 +272,14 @@ def resize(
 ) -> np.ndarray:
     made = call.outputs[0].shape if call.outputs and call.outputs[0] is not None else None
     factors, lengths = (None if v is None or v.size == 0 else v.tolist() for v in (scales, sizes))
-    taps = plan(call.attributes, x.shape, factors, lengths, roi, made)
-    return apply(x, taps, call.attribute("extrapolation_value", 0.0))
+    taps = resize_taps(call.attributes, x.shape, factors, lengths, roi, made)
+    return apply_taps(x, taps, call.attribute("extrapolation_value", 0.0))
 
 
 @op("Upsample", work=resize_work)
 def upsample(call: Call, x: np.ndarray, scales: np.ndarray | None = None) -> np.ndarray:
     """The ancestor of Resize (opset 7 to 9): asymmetric coordinates, rounded down when nearest."""
-    mode = text(call.attributes, "mode", "nearest")
+    mode = text_attribute(call.attributes, "mode", "nearest")
     how = {"mode": mode, "coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
     factors = call.attribute("scales") if scales is None else scales.tolist()  # an attribute before opset 9
-    return apply(x, plan(how, x.shape, factors, None, None), 0.0)
+    return apply_taps(x, resize_taps(how, x.shape, factors, None, None), 0.0)

@@ -6,12 +6,12 @@ import numpy as np
 
 from graph.builder.emit import Emit
 from graph.ir import TensorType, Val
-from graph.ops.numeric.precision import attribute_shape, given, narrow, statistics_dtype, wide
+from graph.ops.numeric.precision import attribute_shape, downcast_like, require_input_type, statistics_dtype, upcast
 from graph.ops.registry.registry import Call, op
-from graph.ops.tensor.resize import Taps, plan, resize_work
+from graph.ops.tensor.resize import Taps, resize_taps, resize_work
 
 
-def taps_of(call: Call, made: tuple[int, ...]) -> list[Taps]:
+def forward_taps(call: Call, made: tuple[int, ...]) -> list[Taps]:
     """Taps of the forward op. Without attributes `scales` and `sizes` the scale is dy's length over x's."""
     attributes, shape = call.attributes, attribute_shape(call.attributes, "input_shape", call.op)
     scales, sizes = attributes.get("scales"), attributes.get("sizes")
@@ -19,14 +19,14 @@ def taps_of(call: Call, made: tuple[int, ...]) -> list[Taps]:
         axes = attributes.get("axes") or range(len(shape))
         sizes = [made[int(a) % len(shape)] for a in axes]
     roi = None if attributes.get("roi") is None else np.asarray(attributes["roi"], np.float32)
-    return plan(attributes, shape, scales, sizes, roi, made)
+    return resize_taps(attributes, shape, scales, sizes, roi, made)
 
 
 def _infer(call: Call) -> tuple[TensorType | None, ...]:
-    dy, shape = given(call.inputs[0], "dy"), attribute_shape(call.attributes, "input_shape", call.op)
+    dy, shape = require_input_type(call.inputs[0], "dy"), attribute_shape(call.attributes, "input_shape", call.op)
     if len(dy.shape) != len(shape):
         raise ValueError(f"dy {dy} and input_shape {list(shape)} must have one rank")
-    taps = taps_of(call, dy.shape)
+    taps = forward_taps(call, dy.shape)
     changed = {t.axis for t in taps}
     for axis, (a, b) in enumerate(zip(dy.shape, shape, strict=True)):
         if a != b and axis not in changed:
@@ -37,7 +37,7 @@ def _infer(call: Call) -> tuple[TensorType | None, ...]:
 def _body(emit: Emit, call: Call, dy: Val) -> tuple[Val, ...]:
     """One product with a dense matrix an axis."""
     dx = emit.cast(dy, statistics_dtype(dy.dtype))
-    for taps in reversed(taps_of(call, dy.shape)):
+    for taps in reversed(forward_taps(call, dy.shape)):
         swap = list(range(dx.rank))
         swap[taps.axis], swap[-1] = swap[-1], swap[taps.axis]
         product = emit.matmul(emit.transpose(dx, swap), emit.constant(taps.matrix(), dx.dtype))
@@ -48,7 +48,7 @@ def _body(emit: Emit, call: Call, dy: Val) -> tuple[Val, ...]:
 @op("remat::ResizeGrad", infer=_infer, work=resize_work, body=_body)
 def resize_grad(call: Call, dy: np.ndarray) -> np.ndarray:
     """dx; cells that took the extrapolation value hand nothing back."""
-    dx = wide(dy)
-    for taps in reversed(taps_of(call, dy.shape)):
+    dx = upcast(dy)
+    for taps in reversed(forward_taps(call, dy.shape)):
         dx = taps.scatter(dx)
-    return narrow(dx.copy() if dx is dy else dx, dy)
+    return downcast_like(dx.copy() if dx is dy else dx, dy)

@@ -8,32 +8,32 @@ import numpy as np
 
 from graph.ir import TensorType
 from graph.ops.registry import onnx_fallback
-from graph.ops.registry.onnx_schemas import cut
-from graph.ops.registry.registry import Call, Pairs, Work, op, standard
+from graph.ops.registry.onnx_schemas import truncate
+from graph.ops.registry.registry import Call, OutputInputPairs, Work, op, register_standard
 
-_VIEW: Pairs = ((0, 0),)
+_VIEW: OutputInputPairs = ((0, 0),)
 
 
-def nothing(call: Call) -> Work:
+def no_work(call: Call) -> Work:
     return Work(0, 0)
 
 
-def moved(call: Call) -> Work:
+def copy_work(call: Call) -> Work:
     """No arithmetic; inputs and outputs cross memory."""
     return Work(0)
 
 
-def written_twice(call: Call) -> Work:
+def output_copy_work(call: Call) -> Work:
     """No arithmetic; what is written was read, once each."""
     return Work(0, 2 * sum(t.nbytes for t in call.outputs if t is not None))
 
 
-@op("Identity", views=_VIEW, work=nothing)
+@op("Identity", views=_VIEW, work=no_work)
 def identity(call: Call, x: np.ndarray) -> np.ndarray:
     return x
 
 
-@op("Reshape", views=_VIEW, work=nothing)
+@op("Reshape", views=_VIEW, work=no_work)
 def reshape(call: Call, x: np.ndarray, shape: np.ndarray) -> np.ndarray:
     """0 keeps a length unless `allowzero`; -1 is what is left."""
     lengths = [int(n) for n in shape]
@@ -45,20 +45,20 @@ def reshape(call: Call, x: np.ndarray, shape: np.ndarray) -> np.ndarray:
     return x.reshape(lengths)
 
 
-@op("Flatten", views=_VIEW, work=nothing)
+@op("Flatten", views=_VIEW, work=no_work)
 def flatten(call: Call, x: np.ndarray) -> np.ndarray:
     axis = call.attribute("axis", 1)
     axis = axis + x.ndim if axis < 0 else axis
     return x.reshape(math.prod(x.shape[:axis]), math.prod(x.shape[axis:]))
 
 
-@op("Squeeze", views=_VIEW, work=nothing)
+@op("Squeeze", views=_VIEW, work=no_work)
 def squeeze(call: Call, x: np.ndarray, axes: np.ndarray | None = None) -> np.ndarray:
     named = call.attribute("axes") if axes is None else axes.reshape(-1).tolist()
     return np.squeeze(x) if named is None else np.squeeze(x, tuple(int(axis) for axis in named))
 
 
-@op("Unsqueeze", views=_VIEW, work=nothing)
+@op("Unsqueeze", views=_VIEW, work=no_work)
 def unsqueeze(call: Call, x: np.ndarray, axes: np.ndarray | None = None) -> np.ndarray:
     named = call.attribute("axes") if axes is None else axes.reshape(-1).tolist()
     return np.expand_dims(x, tuple(int(axis) for axis in named))
@@ -69,21 +69,23 @@ def _transposed_type(call: Call) -> tuple[TensorType | None, ...]:
     x, perm = call.inputs[0] if call.inputs else None, call.attribute("perm")
     named = perm if isinstance(perm, list | tuple) and all(type(axis) is int for axis in perm) else None
     if x is not None and named is not None and sorted(named) != list(range(len(x.shape))):
-        raise ValueError(f"perm is {cut(str(list(named)))}; it must name each of the {len(x.shape)} axes of {x} once")
+        raise ValueError(
+            f"perm is {truncate(str(list(named)))}; it must name each of the {len(x.shape)} axes of {x} once"
+        )
     return onnx_fallback.infer(call)
 
 
-@op("Transpose", work=moved, infer=_transposed_type)
+@op("Transpose", work=copy_work, infer=_transposed_type)
 def transpose(call: Call, x: np.ndarray) -> np.ndarray:
     return np.array(x.transpose(call.attribute("perm")), order="C")
 
 
-@op("Concat", work=moved)
+@op("Concat", work=copy_work)
 def concat(call: Call, *xs: np.ndarray) -> np.ndarray:
     return np.concatenate(xs, axis=call.attributes["axis"])
 
 
-@op("Split", work=moved)
+@op("Split", work=copy_work)
 def split(call: Call, x: np.ndarray, lengths: np.ndarray | None = None) -> tuple[np.ndarray | None, ...]:
     """Pieces of the given lengths, else of equal ones, the last shorter."""
     axis, count = call.attribute("axis", 0) % x.ndim, len(call.wanted)
@@ -96,7 +98,7 @@ def split(call: Call, x: np.ndarray, lengths: np.ndarray | None = None) -> tuple
     return tuple(np.array(piece, order="C") if want else None for piece, want in zip(pieces, call.wanted, strict=True))
 
 
-@op("Slice", work=written_twice)
+@op("Slice", work=output_copy_work)
 def slice_(
     call: Call,
     x: np.ndarray,
@@ -122,35 +124,35 @@ def slice_(
     return np.array(x[tuple(index)], order="C")
 
 
-@op("Expand", work=moved)
+@op("Expand", work=copy_work)
 def expand(call: Call, x: np.ndarray, shape: np.ndarray) -> np.ndarray:
     full = np.broadcast_shapes(x.shape, tuple(int(n) for n in shape))
     return np.array(np.broadcast_to(x, full), order="C")
 
 
-@op("Tile", work=moved)
+@op("Tile", work=copy_work)
 def tile(call: Call, x: np.ndarray, repeats: np.ndarray) -> np.ndarray:
     return np.array(np.tile(x, repeats.tolist()), order="C")
 
 
-@op("Shape", shape_only=(0,), work=moved)
+@op("Shape", shape_only=(0,), work=copy_work)
 def shape(call: Call, x: np.ndarray) -> np.ndarray:
     return np.asarray(x.shape[call.attribute("start", 0) : call.attribute("end")], np.int64)
 
 
-@op("Size", shape_only=(0,), work=moved)
+@op("Size", shape_only=(0,), work=copy_work)
 def size(call: Call, x: np.ndarray) -> np.ndarray:
     return np.asarray(x.size, np.int64)
 
 
-@op("ConstantOfShape", work=moved)
+@op("ConstantOfShape", work=copy_work)
 def constant_of_shape(call: Call, lengths: np.ndarray) -> np.ndarray:
     value = call.attribute("value")
     fill = np.zeros(1, np.float32) if value is None else np.asarray(value).reshape(-1)
     return np.full(tuple(int(n) for n in lengths), fill[0], fill.dtype)
 
 
-@op("EyeLike", shape_only=(0,), work=moved)
+@op("EyeLike", shape_only=(0,), work=copy_work)
 def eye_like(call: Call, x: np.ndarray) -> np.ndarray:
     to = call.attribute("dtype")
     dtype = x.dtype if to is None else onnx_fallback.numpy_dtype(onnx_fallback.dtype_name(int(to)))
@@ -158,7 +160,7 @@ def eye_like(call: Call, x: np.ndarray) -> np.ndarray:
     return np.eye(rows, columns, call.attribute("k", 0)).astype(dtype)
 
 
-@op("Trilu", takeover=((0, 0),), work=moved, gradient_reads=("i1",))
+@op("Trilu", takeover=((0, 0),), work=copy_work, gradient_reads=("i1",))
 def trilu(call: Call, x: np.ndarray, k: np.ndarray | None = None) -> np.ndarray:
     diagonal = 0 if k is None else int(k.reshape(-1)[0])
     rows, columns = np.ogrid[: x.shape[-2], : x.shape[-1]]
@@ -166,7 +168,7 @@ def trilu(call: Call, x: np.ndarray, k: np.ndarray | None = None) -> np.ndarray:
     return np.where(keep, x, np.zeros((), x.dtype))
 
 
-@op("OneHot", work=moved, gradient_reads=("i0", "i1"))
+@op("OneHot", work=copy_work, gradient_reads=("i0", "i1"))
 def one_hot(call: Call, indices: np.ndarray, depth: np.ndarray, values: np.ndarray) -> np.ndarray:
     """values[1] where an index says, values[0] elsewhere and everywhere for one out of range."""
     count = int(depth.reshape(-1)[0])
@@ -178,7 +180,7 @@ def one_hot(call: Call, indices: np.ndarray, depth: np.ndarray, values: np.ndarr
     return np.asarray(np.where(hot, values[1], values[0]))
 
 
-@op("Pad", work=moved)
+@op("Pad", work=copy_work)
 def pad(
     call: Call, x: np.ndarray, pads: np.ndarray, value: np.ndarray | None = None, axes: np.ndarray | None = None
 ) -> np.ndarray:
@@ -201,6 +203,6 @@ def pad(
     return result
 
 
-standard("Constant", "Range", work=moved)
-standard("DepthToSpace", "SpaceToDepth", "CenterCropPad", "NonZero", "Compress", "Unique", work=moved)
-standard("ReverseSequence", work=moved, gradient_reads=("i1",))
+register_standard("Constant", "Range", work=copy_work)
+register_standard("DepthToSpace", "SpaceToDepth", "CenterCropPad", "NonZero", "Compress", "Unique", work=copy_work)
+register_standard("ReverseSequence", work=copy_work, gradient_reads=("i1",))

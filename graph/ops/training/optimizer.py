@@ -11,7 +11,7 @@ import numpy as np
 
 from graph.builder.emit import Emit
 from graph.ir import TensorType, Val
-from graph.ops.numeric.elementwise_helpers import computable, elementwise_work, fresh
+from graph.ops.numeric.elementwise_helpers import as_computable, as_new_array, elementwise_work
 from graph.ops.registry.registry import Call, op
 
 
@@ -58,18 +58,18 @@ def sgd(call: Call, w: np.ndarray, g: np.ndarray, velocity: np.ndarray | None = 
     Sutskever, Martens, Dahl, Hinton, "On the importance of initialization and momentum", ICML 2013.
     """
     lr, momentum, dampening, decay = _numbers(call, lr=0.01, momentum=0, dampening=0, weight_decay=0)
-    wide, step = computable(w), computable(g)
+    wide, step = as_computable(w), as_computable(g)
     kind = wide.dtype.type
     if decay:
         step = step + kind(decay) * wide
     moved = None
     if velocity is not None:
-        moved = kind(momentum) * computable(velocity) + kind(1 - dampening) * step
+        moved = kind(momentum) * as_computable(velocity) + kind(1 - dampening) * step
         step = step + kind(momentum) * moved if call.attribute("nesterov", 0) else moved
-    new = fresh(wide - kind(lr) * step, w.dtype, w)
+    new = as_new_array(wide - kind(lr) * step, w.dtype, w)
     if velocity is None or moved is None:
         return (new,)
-    return (new, fresh(moved, velocity.dtype))[: len(call.wanted)]
+    return (new, as_new_array(moved, velocity.dtype))[: len(call.wanted)]
 
 
 _ADAM = {"lr": 0.001, "beta1": 0.9, "beta2": 0.999, "epsilon": 1e-8, "weight_decay": 0.0}
@@ -109,12 +109,12 @@ def adam(
     Kingma, Ba, "Adam", ICLR 2015, algorithm 1; Loshchilov, Hutter, "Decoupled Weight Decay", ICLR 2019.
     """
     lr, beta1, beta2, epsilon, decay = _numbers(call, **_ADAM)
-    wide, slope = computable(w), computable(g)
-    kind, count = wide.dtype.type, computable(step).astype(wide.dtype).reshape(())
-    mean = kind(beta1) * computable(m) + kind(1 - beta1) * slope
-    square = kind(beta2) * computable(v) + kind(1 - beta2) * (slope * slope)
+    wide, slope = as_computable(w), as_computable(g)
+    kind, count = wide.dtype.type, as_computable(step).astype(wide.dtype).reshape(())
+    mean = kind(beta1) * as_computable(m) + kind(1 - beta1) * slope
+    square = kind(beta2) * as_computable(v) + kind(1 - beta2) * (slope * slope)
     width = np.sqrt(square / (1 - kind(beta2) ** count)) + kind(epsilon)
     kept = kind(1 - lr * decay) * wide if decay else wide
     new = kept - kind(lr) * (mean / (1 - kind(beta1) ** count) / width)
-    found = (fresh(new, w.dtype, w), fresh(mean, m.dtype), fresh(square, v.dtype))
+    found = (as_new_array(new, w.dtype, w), as_new_array(mean, m.dtype), as_new_array(square, v.dtype))
     return tuple(array if want else None for array, want in zip(found, call.wanted, strict=False))

@@ -12,7 +12,7 @@ import numpy as np
 
 from graph.builder.emit import Emit
 from graph.ir import Effect, TensorType, Val
-from graph.ops.numeric.elementwise_helpers import TRANSCENDENTAL, computable, elementwise_work, fresh
+from graph.ops.numeric.elementwise_helpers import TRANSCENDENTAL, as_computable, as_new_array, elementwise_work
 from graph.ops.registry import onnx_fallback
 from graph.ops.registry.registry import NEVER, Call, op
 
@@ -47,9 +47,9 @@ def dropout(
     p = _ratio(ratio) if call.opset >= 12 else float(call.attribute("ratio", 0.5))
     active = training is not None and bool(training.reshape(-1)[0]) and p > 0
     mask = generator(call).random(x.shape, np.float32) >= p if active else np.ones(x.shape, bool)
-    wide = computable(x)
+    wide = as_computable(x)
     y = np.where(mask, wide * wide.dtype.type(_inverse(p)), 0) if active else wide
-    return tuple((fresh(y, x.dtype, x), mask)[: len(call.wanted)])
+    return tuple((as_new_array(y, x.dtype, x), mask)[: len(call.wanted)])
 
 
 def _inverse(ratio: float) -> float:
@@ -79,9 +79,9 @@ def _dropout_grad_body(e: Emit, call: Call, dy: Val, mask: Val) -> tuple[Val, ..
     body=_dropout_grad_body,
 )
 def dropout_grad(call: Call, dy: np.ndarray, mask: np.ndarray) -> np.ndarray:
-    wide = computable(dy)
+    wide = as_computable(dy)
     scale = wide.dtype.type(_inverse(call.attribute("ratio", 0.5)))
-    return fresh(np.where(mask, wide * scale, 0), dy.dtype, dy)
+    return as_new_array(np.where(mask, wide * scale, 0), dy.dtype, dy)
 
 
 def _drawn(call: Call, shape: tuple[int, ...], like: np.dtype[Any] | None) -> np.ndarray:
@@ -94,7 +94,7 @@ def _drawn(call: Call, shape: tuple[int, ...], like: np.dtype[Any] | None) -> np
         numbers = draws.normal(call.attribute("mean", 0.0), call.attribute("scale", 1.0), shape)
     else:
         numbers = draws.uniform(call.attribute("low", 0.0), call.attribute("high", 1.0), shape)
-    return fresh(numbers, dtype)
+    return as_new_array(numbers, dtype)
 
 
 def _random(call: Call) -> np.ndarray:
@@ -115,14 +115,14 @@ def bernoulli(call: Call, x: np.ndarray) -> np.ndarray:
     """1 with the probability each element says."""
     to = call.attribute("dtype")
     dtype = x.dtype if to is None else onnx_fallback.numpy_dtype(onnx_fallback.dtype_name(int(to)))
-    return fresh(generator(call).random(x.shape) < computable(x), dtype)
+    return as_new_array(generator(call).random(x.shape) < as_computable(x), dtype)
 
 
 @op("Multinomial", work=elementwise_work(TRANSCENDENTAL), **_RANDOM)
 def multinomial(call: Call, x: np.ndarray) -> np.ndarray:
     """Classes drawn by unnormalised log-probabilities, row by row."""
     dtype = onnx_fallback.numpy_dtype(onnx_fallback.dtype_name(int(call.attribute("dtype", 6))))
-    weight = np.exp(computable(x).astype(np.float64) - np.max(computable(x), axis=1, keepdims=True))
+    weight = np.exp(as_computable(x).astype(np.float64) - np.max(as_computable(x), axis=1, keepdims=True))
     share = np.cumsum(weight, axis=1) / np.sum(weight, axis=1, keepdims=True)
     draws = generator(call).random((x.shape[0], call.attribute("sample_size", 1)))
     chosen = (share[:, None, :] <= draws[:, :, None]).sum(axis=2)

@@ -10,15 +10,15 @@ import numpy as np
 
 from graph.builder.emit import Emit
 from graph.ir import Effect, TensorType, Val
-from graph.ops.numeric.elementwise_helpers import computable, elementwise_work, fresh
+from graph.ops.numeric.elementwise_helpers import as_computable, as_new_array, elementwise_work
 from graph.ops.registry.onnx_fallback import onnx_dtype
 from graph.ops.registry.registry import CHEAP, NEVER, Call, Work, op
 from graph.ops.training.random import generator
 
-SEED = TensorType("int32", (1,))
+SEED_TYPE = TensorType("int32", (1,))
 #: x ^= x >> shift, then x *= factor; the last step only shifts.
-STEPS: tuple[tuple[int, int | None], ...] = ((16, 0x7FEB352D), (15, 0x846CA68B), (16, None))
-GOLDEN = 0x9E3779B9  # keeps neighbouring seeds apart
+MIX_ROUNDS: tuple[tuple[int, int | None], ...] = ((16, 0x7FEB352D), (15, 0x846CA68B), (16, None))
+GOLDEN_RATIO = 0x9E3779B9  # keeps neighbouring seeds apart
 
 
 def _seed_body(e: Emit, call: Call) -> tuple[Val, ...]:
@@ -31,7 +31,7 @@ def _seed_body(e: Emit, call: Call) -> tuple[Val, ...]:
 
 @op(
     "remat::Seed",
-    infer=lambda call: (SEED,),
+    infer=lambda call: (SEED_TYPE,),
     work=lambda call: Work(1),
     effect=Effect.RANDOM,
     recompute=NEVER,
@@ -47,18 +47,20 @@ def _seeded_dropout_type(call: Call) -> tuple[TensorType | None, ...]:
     if len(call.inputs) != 2:
         raise ValueError(f"{call.op} has {len(call.inputs)} inputs; it takes the value and the seed")
     x, given = call.inputs
-    if given is not None and given != SEED:
-        raise ValueError(f"the seed is {given}; it must be {SEED}")
+    if given is not None and given != SEED_TYPE:
+        raise ValueError(f"the seed is {given}; it must be {SEED_TYPE}")
     return x, None if x is None else TensorType("bool", x.shape)
 
 
 def _uniform(places: np.ndarray, given: np.ndarray) -> np.ndarray:
     """float32 in [0, 1) per place, in 24 bits."""
-    return (_mixed(places ^ _mixed(given.astype(np.uint32) * np.uint32(GOLDEN))) >> np.uint32(8)) * np.float32(2**-24)
+    return (_mixed(places ^ _mixed(given.astype(np.uint32) * np.uint32(GOLDEN_RATIO))) >> np.uint32(8)) * np.float32(
+        2**-24
+    )
 
 
 def _mixed(x: np.ndarray) -> np.ndarray:
-    for shift, factor in STEPS:
+    for shift, factor in MIX_ROUNDS:
         x = x ^ (x >> np.uint32(shift))
         x = x if factor is None else x * np.uint32(factor)
     return x
@@ -71,12 +73,12 @@ def _seeded_dropout_body(e: Emit, call: Call, x: Val, given: Val) -> tuple[Val, 
         return e.constant([n], "uint32")
 
     def mixed(y: Val) -> Val:
-        for shift, factor in STEPS:
+        for shift, factor in MIX_ROUNDS:
             y = e.op("BitwiseXor", y, e.op("BitShift", y, number(shift), direction="RIGHT"))
             y = y if factor is None else e.mul(y, number(factor))
         return y
 
-    key = mixed(e.mul(e.cast(given, "uint32"), number(GOLDEN)))
+    key = mixed(e.mul(e.cast(given, "uint32"), number(GOLDEN_RATIO)))
     count = e.op("Range", e.constant(0, "int64"), e.constant(x.type.elements, "int64"), e.constant(1, "int64"))
     bits = mixed(e.op("BitwiseXor", e.cast(count, "uint32"), key))
     drawn = e.mul(
@@ -104,6 +106,6 @@ def seeded_dropout(call: Call, x: np.ndarray, given: np.ndarray) -> tuple[np.nda
     """(y, mask) of Dropout in training, with the attribute `ratio`."""
     ratio = float(call.attribute("ratio", 0.5))
     mask = _uniform(np.arange(x.size, dtype=np.uint32), given).reshape(x.shape) >= np.float32(ratio)
-    wide = computable(x)
+    wide = as_computable(x)
     y = np.where(mask, wide * wide.dtype.type(_inverse(ratio)), 0)
-    return tuple((fresh(y, x.dtype, x), mask)[: len(call.wanted)])
+    return tuple((as_new_array(y, x.dtype, x), mask)[: len(call.wanted)])

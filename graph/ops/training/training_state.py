@@ -9,14 +9,14 @@ import numpy as np
 
 from graph.builder.emit import Emit
 from graph.ir import TensorType, Val
-from graph.ops.numeric.precision import given, narrow, wide
+from graph.ops.numeric.precision import downcast_like, require_input_type, upcast
 from graph.ops.registry.onnx_fallback import onnx_dtype
 from graph.ops.registry.registry import Call, Work, WorkRule, op
 
 
 def _like_first(call: Call) -> tuple[TensorType | None, ...]:
     """The type of the state; what it is made from has its shape."""
-    first = given(call.inputs[0], "the state")
+    first = require_input_type(call.inputs[0], "the state")
     for i, type in enumerate(call.inputs[1:], 1):
         if type is not None and type.shape != first.shape:
             raise ValueError(f"input {i} is {type}; the state has shape {list(first.shape)}")
@@ -31,7 +31,10 @@ def _work(flops: int) -> WorkRule:
 
 
 def _infer_statistics(call: Call) -> tuple[TensorType | None, ...]:
-    types = [given(t, name) for t, name in zip(call.inputs, ("mean", "variance", "batch mean", "inv_std"), strict=True)]
+    types = [
+        require_input_type(t, name)
+        for t, name in zip(call.inputs, ("mean", "variance", "batch mean", "inv_std"), strict=True)
+    ]
     if len({t.shape for t in types}) != 1:
         raise ValueError(f"running statistics and the batch's must have one shape: {', '.join(map(str, types))}")
     return types[0], types[1]
@@ -54,13 +57,13 @@ def running_statistics(
     call: Call, mean: np.ndarray, variance: np.ndarray, now: np.ndarray, inv_std: np.ndarray
 ) -> tuple[np.ndarray, ...]:
     """(mean', variance') = momentum · old + (1 - momentum) · the batch's, as BatchNormalization says of training."""
-    batch, deviation = wide(now), 1 / wide(inv_std)
+    batch, deviation = upcast(now), 1 / upcast(inv_std)
     kind = batch.dtype.type
     momentum, rest = kind(call.attribute("momentum", 0.9)), kind(1 - call.attribute("momentum", 0.9))
     spread = deviation * deviation - kind(call.attribute("epsilon", 1e-5))
     return (
-        narrow(momentum * wide(mean) + rest * batch, mean),
-        narrow(momentum * wide(variance) + rest * spread, variance),
+        downcast_like(momentum * upcast(mean) + rest * batch, mean),
+        downcast_like(momentum * upcast(variance) + rest * spread, variance),
     )
 
 
@@ -75,7 +78,7 @@ def _number_of(x: Val) -> int:
 @op("remat::Assign", infer=_like_first, work=_work(0), body=_assign_body)
 def assign(call: Call, old: np.ndarray, new: np.ndarray) -> np.ndarray:
     """The new content in the old one's dtype."""
-    return np.array(narrow(wide(new), old))
+    return np.array(downcast_like(upcast(new), old))
 
 
 @op("remat::Clear", infer=_like_first, work=_work(0), body=lambda e, call, x: (e.zeros(TensorType(x.dtype, x.shape)),))
@@ -96,17 +99,17 @@ def moving_average(call: Call, average: np.ndarray, now: np.ndarray) -> np.ndarr
 
     Polyak, Juditsky, "Acceleration of Stochastic Approximation by Averaging", 1992, with exponential weights.
     """
-    old = wide(average)
+    old = upcast(average)
     decay = old.dtype.type(call.attribute("decay", 0.999))
-    return narrow(decay * old + (1 - decay) * wide(now), average)
+    return downcast_like(decay * old + (1 - decay) * upcast(now), average)
 
 
 def _infer_norm(call: Call) -> tuple[TensorType | None, ...]:
-    return (TensorType("float64" if given(call.inputs[0], "x").dtype == "float64" else "float32", ()),)
+    return (TensorType("float64" if require_input_type(call.inputs[0], "x").dtype == "float64" else "float32", ()),)
 
 
 def _norm_work(call: Call) -> Work:
-    return Work(2 * given(call.inputs[0], "x").elements)
+    return Work(2 * require_input_type(call.inputs[0], "x").elements)
 
 
 def _norm_body(e: Emit, call: Call, x: Val) -> tuple[Val | None, ...]:
@@ -117,5 +120,5 @@ def _norm_body(e: Emit, call: Call, x: Val) -> tuple[Val | None, ...]:
 @op("remat::SquaredNorm", infer=_infer_norm, work=_norm_work, body=_norm_body)
 def squared_norm(call: Call, x: np.ndarray) -> np.ndarray:
     """The sum of squares in float32 at least, so that half precision does not overflow."""
-    cells = wide(x).reshape(-1)
+    cells = upcast(x).reshape(-1)
     return np.asarray(np.dot(cells, cells), cells.dtype)

@@ -7,7 +7,7 @@ from typing import Any
 
 from planner.algorithms.annealing import reorder_kernels
 from planner.algorithms.annealing import timeline_kernels as on
-from planner.algorithms.annealing.reorder_kernels import chance, drawn, is_repeat, try_move_first
+from planner.algorithms.annealing.reorder_kernels import is_repeat, random_below, random_unit, try_move_first
 from planner.algorithms.annealing.timeline import timeline_type
 from planner.algorithms.annealing.timeline_kernels import (
     add_repeat,
@@ -23,11 +23,11 @@ from planner.algorithms.annealing.timeline_kernels import (
 from planner.problem.jit import Kernels
 
 # Runs that one move may add beside its first.
-DEEPEST = 24
+MAX_DEPTH = 24
 # Chance that a later repeat is pulled forward instead of adding one.
-PULLED = 0.7
+PULL_CHANCE = 0.7
 # Draws for a slot over the limit.
-TRIES = 16
+MAX_TRIES = 16
 
 
 def is_idle(t: Any, run: int) -> bool:
@@ -78,7 +78,7 @@ def is_affordable(t: Any, task: int) -> bool:
     return bool(t.counters[on.TICKS] + t.tasks[task, on.COST] <= t.counters[on.ALLOWED])
 
 
-def supply(t: Any, run: int, depth_chance: float, stack: Any) -> None:
+def recompute_inputs(t: Any, run: int, depth_chance: float, stack: Any) -> None:
     """Let inputs of a new run be made again too, or a later repeat of them be pulled forward, instead of held."""
     stack[0] = run
     depth = 1
@@ -90,18 +90,18 @@ def supply(t: Any, run: int, depth_chance: float, stack: Any) -> None:
         begin = t.runs[user, on.USE]
         for k in range(t.tasks[task, on.WRITE] - t.tasks[task, on.READ]):
             use = begin + k
-            maker_task = t.buffers[t.uses[use, on.BUFFER], on.MAKER]
+            maker_task = t.buffers[t.uses[use, on.BUFFER], on.PRODUCER]
             before, following = t.uses[use, on.BEFORE], t.uses[use, on.NEXT]
-            if maker_task < 0 or t.tasks[maker_task, on.AGAIN] == 0 or is_read(t, following) or before < 0:
+            if maker_task < 0 or t.tasks[maker_task, on.RECOMPUTABLE] == 0 or is_read(t, following) or before < 0:
                 continue
-            if t.runs[user, on.SLOT] - slot_of(t, before) < 2 or chance(t) >= depth_chance:
+            if t.runs[user, on.SLOT] - slot_of(t, before) < 2 or random_unit(t) >= depth_chance:
                 continue
             if not may_stand(t, maker_task, t.runs[user, on.SLOT]):
                 continue
             later = t.uses[following, on.RUN] if following >= 0 else on.END
-            if is_repeat(t, later) and chance(t) < PULLED and move_run(t, later, user):
+            if is_repeat(t, later) and random_unit(t) < PULL_CHANCE and move_run(t, later, user):
                 continue
-            if made >= DEEPEST or not is_affordable(t, maker_task):
+            if made >= MAX_DEPTH or not is_affordable(t, maker_task):
                 continue
             made += 1
             extra = add_repeat(t, maker_task, user)
@@ -110,11 +110,11 @@ def supply(t: Any, run: int, depth_chance: float, stack: Any) -> None:
                 depth += 1
 
 
-def crowded_slot(t: Any) -> int:
+def slot_over_limit(t: Any) -> int:
     """A slot over the limit if one of some is, else any."""
     slot = 0
-    for _ in range(TRIES):
-        slot = drawn(t, len(t.slot_run))
+    for _ in range(MAX_TRIES):
+        slot = random_below(t, len(t.slot_run))
         if t.bytes[slot] > t.counters[on.LIMIT]:
             break
     return slot
@@ -123,39 +123,39 @@ def crowded_slot(t: Any) -> int:
 def gap_across(t: Any, slot: int) -> int:
     """A read behind `slot` of something last used before it, that may be made again; -1: none found."""
     slots = len(t.slot_run)
-    for _ in range(2 * TRIES):
-        run = run_after(t, slot + drawn(t, slots - slot))
+    for _ in range(2 * MAX_TRIES):
+        run = run_after(t, slot + random_below(t, slots - slot))
         if run == on.END:
             continue
         task = t.runs[run, on.TASK]
         count = t.tasks[task, on.WRITE] - t.tasks[task, on.READ]
         if count == 0:
             continue
-        use = t.runs[run, on.USE] + drawn(t, count)
-        before, maker = t.uses[use, on.BEFORE], t.buffers[t.uses[use, on.BUFFER], on.MAKER]
-        if before >= 0 and slot_of(t, before) < slot and maker >= 0 and t.tasks[maker, on.AGAIN] == 1:
+        use = t.runs[run, on.USE] + random_below(t, count)
+        before, maker = t.uses[use, on.BEFORE], t.buffers[t.uses[use, on.BUFFER], on.PRODUCER]
+        if before >= 0 and slot_of(t, before) < slot and maker >= 0 and t.tasks[maker, on.RECOMPUTABLE] == 1:
             return int(use)
     return -1
 
 
 def try_insert(t: Any, stack: Any) -> bool:
     """Make something again that is held over the limit without being used."""
-    use = gap_across(t, crowded_slot(t))
+    use = gap_across(t, slot_over_limit(t))
     if use < 0:
         return False
-    task, reader, before = t.buffers[t.uses[use, on.BUFFER], on.MAKER], t.uses[use, on.RUN], t.uses[use, on.BEFORE]
+    task, reader, before = t.buffers[t.uses[use, on.BUFFER], on.PRODUCER], t.uses[use, on.RUN], t.uses[use, on.BEFORE]
     if not is_affordable(t, task):
         return False
-    if chance(t) < 0.2:  # anywhere in the gap instead of right before its end
+    if random_unit(t) < 0.2:  # anywhere in the gap instead of right before its end
         first, last = slot_of(t, before), t.runs[reader, on.SLOT]
         if last - first > 2:
-            reader = run_after(t, first + drawn(t, last - first - 1))
+            reader = run_after(t, first + random_below(t, last - first - 1))
     if not may_stand(t, task, t.runs[reader, on.SLOT]):
         return False
     run = add_repeat(t, task, reader)
     if run < 0:
         return False
-    supply(t, run, 0.2 + 0.8 * chance(t), stack)
+    recompute_inputs(t, run, 0.2 + 0.8 * random_unit(t), stack)
     maker = t.uses[before, on.RUN]
     if t.uses[before, on.READS] == 0 and is_repeat(t, maker) and is_idle(t, maker):
         prune(t, maker, stack)
@@ -166,7 +166,7 @@ def try_drop(t: Any, stack: Any) -> bool:
     """Hold instead of making again."""
     if t.counters[on.REPEATS] == 0:
         return False
-    prune(t, t.runs[drawn(t, t.counters[on.REPEATS]), on.REPEAT], stack)
+    prune(t, t.runs[random_below(t, t.counters[on.REPEATS]), on.REPEAT], stack)
     return True
 
 
@@ -174,37 +174,37 @@ def try_move_repeat(t: Any, stack: Any) -> bool:
     """Let a repeat run earlier or later: near where it stands, or right before the next use of what it makes."""
     if t.counters[on.REPEATS] == 0:
         return False
-    run = t.runs[drawn(t, t.counters[on.REPEATS]), on.REPEAT]
+    run = t.runs[random_below(t, t.counters[on.REPEATS]), on.REPEAT]
     task = t.runs[run, on.TASK]
     count = t.tasks[task, on.WRITE] - t.tasks[task, on.READ]
-    written = t.runs[run, on.USE] + count + drawn(t, max(t.tasks[task, on.DEGREE] - count, 1))
+    written = t.runs[run, on.USE] + count + random_below(t, max(t.tasks[task, on.DEGREE] - count, 1))
     following = t.uses[written, on.NEXT]
-    if chance(t) < 0.4 and is_read(t, following):
+    if random_unit(t) < 0.4 and is_read(t, following):
         target = t.uses[following, on.RUN]
-        if chance(t) < 0.3 and is_read(t, t.uses[following, on.NEXT]):
+        if random_unit(t) < 0.3 and is_read(t, t.uses[following, on.NEXT]):
             target = t.uses[t.uses[following, on.NEXT], on.RUN]
     else:
         slots = len(t.slot_run)
-        reach = 2 + int(math.exp(chance(t) * math.log(slots)))
-        slot = t.runs[run, on.SLOT] + drawn(t, 2 * reach + 1) - reach
+        reach = 2 + int(math.exp(random_unit(t) * math.log(slots)))
+        slot = t.runs[run, on.SLOT] + random_below(t, 2 * reach + 1) - reach
         target = run_after(t, min(max(slot, 0), slots - 1))
     slot = t.runs[target, on.SLOT]
     if target == run or not may_stand(t, task, slot) or not move_run(t, run, target):
         return False
     if is_idle(t, run):
         prune(t, run, stack)
-    elif chance(t) < 0.5:
-        supply(t, run, 0.5, stack)
+    elif random_unit(t) < 0.5:
+        recompute_inputs(t, run, 0.5, stack)
     return True
 
 
 # In the row of factors: temperature in mean tasks, mean tasks per byte over the limit, mean tasks per tick, bytes over
 # the limit, summed over slots, that the penalty leaves.
-HEAT, PENALTY, PER_TICK, SLACK, FACTORS = range(5)
+TEMPERATURE, PENALTY, PER_TICK, SLACK, FACTORS = range(5)
 # The penalty is looked at so often, and made so much larger or smaller.
 ADAPT, LARGER, SMALLER = 200, 1.05, 0.97
 # Ticks that a move may add at the most.
-LARGEST = 2.0**60
+MAX_PENALTY = 2.0**60
 
 
 def keep_best(t: Any, best: Any) -> None:
@@ -220,10 +220,10 @@ def keep_best(t: Any, best: Any) -> None:
 
 def try_any(t: Any, free: int, stack: Any) -> bool:
     """One move; `free` is the chance in 100 that it moves a first run."""
-    draw = drawn(t, 100)
+    draw = random_below(t, 100)
     if draw < free:
         return try_move_first(t, stack)
-    draw = drawn(t, 100)
+    draw = random_below(t, 100)
     if (draw < 45 and t.counters[on.OVER] > 0) or draw < 20:
         return try_insert(t, stack)
     if draw < 75:
@@ -240,8 +240,8 @@ def anneal(t: Any, moves: int, free: int, factors: Any, stack: Any, best: Any) -
     taken = 0
     for move in range(moves):
         ticks, over = t.counters[on.TICKS], t.counters[on.OVER]
-        most = -math.log(chance(t)) * factors[HEAT]
-        t.counters[on.ALLOWED] = ticks + int(min((most + over * factors[PENALTY]) / factors[PER_TICK], LARGEST))
+        most = -math.log(random_unit(t)) * factors[TEMPERATURE]
+        t.counters[on.ALLOWED] = ticks + int(min((most + over * factors[PENALTY]) / factors[PER_TICK], MAX_PENALTY))
         if not try_any(t, free, stack):
             undo(t)
             continue
@@ -295,23 +295,23 @@ def _signatures() -> dict[str, Any]:
         "undo": nothing(t),
         "commit": nothing(t),
         "fill": nothing(t, row, whole),
-        "drawn": whole(t, whole),
-        "chance": real(t),
+        "random_below": whole(t, whole),
+        "random_unit": real(t),
         "is_idle": flag(t, whole),
         "is_repeat": flag(t, whole),
         "prune": nothing(t, whole, row),
         "may_stand": flag(t, whole, whole),
         "is_affordable": flag(t, whole),
-        "supply": nothing(t, whole, real, row),
-        "crowded_slot": whole(t),
+        "recompute_inputs": nothing(t, whole, real, row),
+        "slot_over_limit": whole(t),
         "gap_across": whole(t, whole),
         "try_insert": flag(t, row),
         "try_drop": flag(t, row),
         "try_move_repeat": flag(t, row),
-        "near": whole(t, whole),
-        "next_crowded": whole(t, whole),
+        "nearby_slot": whole(t, whole),
+        "next_over_limit": whole(t, whole),
         "window": two(t, whole),
-        "joined": whole(t, whole, whole, row),
+        "collect_group": whole(t, whole, whole, row),
         "move_group_before": flag(t, whole, whole, row),
         "move_group_behind": flag(t, whole, whole, row),
         "try_move_first": flag(t, row),
@@ -329,8 +329,8 @@ KERNELS = Kernels(
         prune,
         may_stand,
         is_affordable,
-        supply,
-        crowded_slot,
+        recompute_inputs,
+        slot_over_limit,
         gap_across,
         try_insert,
         try_drop,

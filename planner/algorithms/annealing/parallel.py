@@ -19,31 +19,31 @@ from contextlib import contextmanager
 
 from planner.algorithms.annealing import move_kernels
 from planner.algorithms.annealing.search import Annealing
-from planner.algorithms.annealing.timeline_kernels import NEVER_YET
+from planner.algorithms.annealing.timeline_kernels import NO_BEST
 from planner.problem import Problem, liveness, liveness_kernels
 from planner.problem.monitor import Monitor
 from planner.problem.plan import Goal, Order, Score
 from planner.problem.recompute import base_order
 
-ARMS = 2
+WORKERS = 2
 # Chance in 100 that a move is one of a first run, where those are free.
-FIRST_RUNS = 60
+FIRST_RUN_PERCENT = 60
 # Shares of the whole race at which rounds end, and the least share of a round; rounds may end before.
-ENDS, LEAST = (0.1, 0.2, 1.0), 0.05
+ROUND_ENDS, MIN_ROUND_SHARE = (0.1, 0.2, 1.0), 0.05
 # Rounds without a better order until the race is over; each is given twice the moves of the one before.
-IDLE = 3
+MAX_IDLE_ROUNDS = 3
 # Mean tasks that a move may cost at the start of a round where first runs move, and where they stay: the first round's,
 # then one of all. The least and most that a later round's limit is of the budget at first, where first runs stay.
-FREE_HEAT, HEATS, ASTRAY = 0.3, (0.1, 0.03, 0.3), (0.85, 1.1)
+FREE_HEAT, HEATS, LIMIT_SHARES = 0.3, (0.1, 0.03, 0.3), (0.85, 1.1)
 # The part of the first round for the order alone.
-ORDER_PART = 0.4
+ORDER_SHARE = 0.4
 # Timelines that one arm may make in a round, each with random numbers of its own.
-TIMELINES = 64
+MAX_TIMELINES = 64
 
 
-def raced(problem: Problem, goal: Goal, monitor: Monitor, order: Order) -> Order:
+def anneal_in_parallel(problem: Problem, goal: Goal, monitor: Monitor, order: Order) -> Order:
     """The best order found from `order`, by the monitor's score."""
-    race = _Race(problem, goal, monitor, order)
+    race = _ParallelAnnealing(problem, goal, monitor, order)
     with _second_thread() as pool:
         while not race.is_over():
             parts = race.parts()
@@ -60,22 +60,22 @@ def _second_thread() -> Iterator[ThreadPoolExecutor]:
         yield pool
 
 
-class _Race:
+class _ParallelAnnealing:
     def __init__(self, problem: Problem, goal: Goal, monitor: Monitor, order: Order):
         self.problem, self.goal, self.monitor = problem, goal, monitor
         self.best, self.score = order, monitor.judge(order)
-        self.first_runs = [0, 0] if goal.order_is_given else [FIRST_RUNS, 0]
+        self.first_runs = [0, 0] if goal.order_is_given else [FIRST_RUN_PERCENT, 0]
         self.begin = monitor.progress()
         self.round = self.idle = 0
         self.once = int(problem.cost[~problem.optional].sum())
 
     def is_over(self) -> bool:
-        return self.idle >= IDLE or self.is_proven(self.score) or self.monitor.should_stop()
+        return self.idle >= MAX_IDLE_ROUNDS or self.is_proven(self.score) or self.monitor.should_stop()
 
     def is_proven(self, score: Score) -> bool:
         """Whether nothing can cost less."""
         return (
-            self.has_budget() and not score.bytes_over_budget and score.cost <= max(self.once, self.monitor.least_cost)
+            self.has_budget() and not score.bytes_over_budget and score.cost <= max(self.once, self.monitor.cost_bound)
         )
 
     def has_budget(self) -> bool:
@@ -85,39 +85,39 @@ class _Race:
         """Monitors of the arms for the next round."""
         monitor = self.monitor
         now = (monitor.progress() - self.begin) / max(1 - self.begin, 1e-9)
-        end = next((end for end in ENDS if end >= now + LEAST), 1.0)
+        end = next((end for end in ROUND_ENDS if end >= now + MIN_ROUND_SHARE), 1.0)
         part = min(1.0, (end - now) / max(1 - now, 1e-9))
-        share = part if monitor.iterations is None else part / ARMS
-        return [monitor.beside(monitor.judge, share) for _ in range(ARMS)]
+        share = part if monitor.iterations is None else part / WORKERS
+        return [monitor.beside(monitor.judge, share) for _ in range(WORKERS)]
 
     def leg(self, arm: int, monitor: Monitor) -> Order:
         """What an arm makes of the best order in one round."""
         problem, goal, order = self.problem, self.goal, self.best
-        turn = self.round * ARMS + arm
-        annealing = Annealing(problem, goal, monitor, self.first_runs[arm], turn * TIMELINES)
+        turn = self.round * WORKERS + arm
+        annealing = Annealing(problem, goal, monitor, self.first_runs[arm], turn * MAX_TIMELINES)
         if not goal.budget_bytes:
             return annealing.lowered(order, 0, cost_limit(problem, goal))
         budget, start, heat, astray = goal.budget_bytes, order, FREE_HEAT, 1.0
         if not self.first_runs[arm]:
             chance = random.Random(f"{goal.seed} {turn}")
-            heat, astray = (chance.choice(HEATS), chance.uniform(*ASTRAY)) if self.round else (HEATS[0], 1.0)
+            heat, astray = (chance.choice(HEATS), chance.uniform(*LIMIT_SHARES)) if self.round else (HEATS[0], 1.0)
         elif not self.round:
-            start = annealing.reordered(base_order(problem, goal.strict_phases), budget, ORDER_PART)
+            start = annealing.reorder(base_order(problem, goal.strict_phases), budget, ORDER_SHARE)
             if liveness.peak(problem, start) <= budget:
                 return start
         found = annealing.within(start, budget, 1.0, heat, self.once, astray, 2**self.idle)
         if liveness.peak(problem, found) <= budget:
             return found
-        return annealing.lowered(order, budget, NEVER_YET)
+        return annealing.lowered(order, budget, NO_BEST)
 
     def exchange(self, orders: list[Order], parts: list[Monitor]) -> None:
         """Both arms go on from the best, from the second round on in the way that found it; ties go to the first."""
         scores = [self.monitor.judge(order) for order in orders]
         for part in parts:
             self.monitor.spent(part)
-        arm = min(range(ARMS), key=scores.__getitem__)
+        arm = min(range(WORKERS), key=scores.__getitem__)
         if self.round and scores[arm] < max(scores):
-            self.first_runs = [self.first_runs[arm]] * ARMS
+            self.first_runs = [self.first_runs[arm]] * WORKERS
         self.round += 1
         self.idle += 1
         if scores[arm] < self.score:
@@ -128,5 +128,5 @@ class _Race:
 def cost_limit(problem: Problem, goal: Goal) -> int:
     """Ticks that the lowest peak may cost: any number when nothing but the peak is asked for."""
     if goal.budget_bytes == 0:
-        return NEVER_YET
+        return NO_BEST
     return int(problem.cost.sum() * (1 + (0.1 if goal.max_overhead is None else goal.max_overhead)))

@@ -5,7 +5,7 @@ See `annealing.py` for a walk and `race.py` for the two.
 
 from __future__ import annotations
 
-from planner.algorithms.annealing.parallel import raced
+from planner.algorithms.annealing.parallel import anneal_in_parallel
 from planner.algorithms.greedy import planner
 from planner.problem import Problem
 from planner.problem.monitor import Monitor
@@ -14,4 +14,4 @@ from planner.problem.plan import Goal, Order
 
 def plan(problem: Problem, goal: Goal, monitor: Monitor) -> Order:
     """The best order found from the monitor's, or from what `greedy` finds in a part of the time."""
-    return raced(problem, goal, monitor, planner.started(problem, goal, monitor))
+    return anneal_in_parallel(problem, goal, monitor, planner.initial_order(problem, goal, monitor))

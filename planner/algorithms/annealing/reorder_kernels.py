@@ -22,13 +22,13 @@ GROUP = 12
 MODULUS = 2147483647
 
 
-def drawn(t: Any, count: int) -> int:
+def random_below(t: Any, count: int) -> int:
     """A number in [0, count), by the generator of Park and Miller (1988)."""
     t.counters[on.RANDOM] = t.counters[on.RANDOM] * 48271 % MODULUS
     return int(t.counters[on.RANDOM] % count)
 
 
-def chance(t: Any) -> float:
+def random_unit(t: Any) -> float:
     """A number in (0, 1)."""
     t.counters[on.RANDOM] = t.counters[on.RANDOM] * 48271 % MODULUS
     return float(t.counters[on.RANDOM] / MODULUS)
@@ -38,13 +38,13 @@ def is_repeat(t: Any, run: int) -> bool:
     return bool(run > on.END and t.tasks[t.runs[run, on.TASK], on.FIRST_RUN] != run)
 
 
-def near(t: Any, slot: int) -> int:
+def nearby_slot(t: Any, slot: int) -> int:
     """A slot at a distance drawn so that each doubling of it is as likely; it may be outside."""
-    distance = int(math.exp(chance(t) * math.log(len(t.slot_run))))
-    return int(slot - distance if drawn(t, 2) == 0 else slot + distance)
+    distance = int(math.exp(random_unit(t) * math.log(len(t.slot_run))))
+    return int(slot - distance if random_below(t, 2) == 0 else slot + distance)
 
 
-def next_crowded(t: Any, slot: int) -> int:
+def next_over_limit(t: Any, slot: int) -> int:
     """The first slot over the limit of some from `slot` on; -1: none of them is."""
     for at in range(slot, min(slot + SEEN, len(t.slot_run))):
         if t.bytes[at] > t.counters[on.LIMIT]:
@@ -74,12 +74,12 @@ def window(t: Any, run: int) -> tuple[int, int]:
     return int(low), int(high)
 
 
-def joined(t: Any, run: int, count: int, stack: Any) -> int:
+def collect_group(t: Any, run: int, count: int, stack: Any) -> int:
     """How many runs are in the group with `run`; -1: it may not move, or they are too many."""
     for k in range(count):
         if stack[k] == run:
             return count
-    if run <= on.END or is_repeat(t, run) or t.tasks[t.runs[run, on.TASK], on.MOVES] == 0 or count == GROUP:
+    if run <= on.END or is_repeat(t, run) or t.tasks[t.runs[run, on.TASK], on.MOVABLE] == 0 or count == GROUP:
         return -1
     at = count
     while at > 0 and t.runs[stack[at - 1], on.SLOT] > t.runs[run, on.SLOT]:
@@ -110,13 +110,13 @@ def move_group_before(t: Any, run: int, target: int, stack: Any) -> bool:
         for use in range(begin, begin + t.tasks[task, on.WRITE] - t.tasks[task, on.READ]):
             first = t.buffers[t.uses[use, on.BUFFER], on.FIRST]
             if slot_of(t, first) >= slot:
-                count = joined(t, t.uses[first, on.RUN], count, stack)
+                count = collect_group(t, t.uses[first, on.RUN], count, stack)
                 if count < 0:
                     return False
         for entry in range(t.tasks[task, on.EARLIER], t.tasks[task, on.LATER]):
             other = t.tasks[t.rows[entry], on.FIRST_RUN]
             if t.runs[other, on.SLOT] >= slot:
-                count = joined(t, other, count, stack)
+                count = collect_group(t, other, count, stack)
                 if count < 0:
                     return False
     moved = bool(stack[0] != target)
@@ -149,14 +149,14 @@ def move_group_behind(t: Any, run: int, target: int, stack: Any) -> bool:
             while use >= 0 and slot_of(t, use) < slot:
                 if t.uses[use, on.READS] == 0:
                     return False
-                count = joined(t, t.uses[use, on.RUN], count, stack)
+                count = collect_group(t, t.uses[use, on.RUN], count, stack)
                 if count < 0:
                     return False
                 use = t.uses[use, on.NEXT]
         for entry in range(t.tasks[task, on.LATER], t.tasks[task, on.ENTRIES_END]):
             other = t.tasks[t.rows[entry], on.FIRST_RUN]
             if t.runs[other, on.SLOT] < slot:
-                count = joined(t, other, count, stack)
+                count = collect_group(t, other, count, stack)
                 if count < 0:
                     return False
     for k in range(count - 1, -1, -1):
@@ -169,39 +169,39 @@ def move_group_behind(t: Any, run: int, target: int, stack: Any) -> bool:
 def try_move_first(t: Any, stack: Any) -> bool:
     """Let a first run stand elsewhere, with those it needs or that need it where they are in the way."""
     slots, crowded = len(t.slot_run), -1
-    at = drawn(t, slots)
-    if t.counters[on.OVER] > 0 and drawn(t, 100) < FOCUS:
-        crowded = next_crowded(t, at)
-        at = at if crowded < 0 else min(max(near(t, crowded), 0), slots - 1)
+    at = random_below(t, slots)
+    if t.counters[on.OVER] > 0 and random_below(t, 100) < FOCUS:
+        crowded = next_over_limit(t, at)
+        at = at if crowded < 0 else min(max(nearby_slot(t, crowded), 0), slots - 1)
     run = run_after(t, at)
-    if run == on.END or is_repeat(t, run) or t.tasks[t.runs[run, on.TASK], on.MOVES] == 0:
+    if run == on.END or is_repeat(t, run) or t.tasks[t.runs[run, on.TASK], on.MOVABLE] == 0:
         return False
     here = t.runs[run, on.SLOT]
     low, high = window(t, run)
-    if drawn(t, 100) < GROUPED:
-        slot = min(max(near(t, here), 0), slots - 1)
+    if random_below(t, 100) < GROUPED:
+        slot = min(max(nearby_slot(t, here), 0), slots - 1)
         if slot <= low:
             return move_group_before(t, run, run_after(t, slot), stack)
         if slot >= high:
             return move_group_behind(t, run, run_after(t, slot), stack)
     if high - low < 2:
         return False
-    slot = low + drawn(t, high - low)  # right behind the run at `low` up to right before the one at `high`
+    slot = low + random_below(t, high - low)  # right behind the run at `low` up to right before the one at `high`
     if low < crowded < high:
-        slot = low + drawn(t, crowded - low) if here >= crowded else crowded + drawn(t, high - crowded)
+        slot = low + random_below(t, crowded - low) if here >= crowded else crowded + random_below(t, high - crowded)
     target = run_after(t, slot)
     return bool(target != run and t.runs[target, on.SLOT] <= high and move_run(t, run, target))
 
 
 #: Each after the ones it calls.
 KERNELS = (
-    drawn,
-    chance,
+    random_below,
+    random_unit,
     is_repeat,
-    near,
-    next_crowded,
+    nearby_slot,
+    next_over_limit,
     window,
-    joined,
+    collect_group,
     move_group_before,
     move_group_behind,
     try_move_first,

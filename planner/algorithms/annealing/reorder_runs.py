@@ -19,26 +19,28 @@ from planner.algorithms.annealing import order_only
 from planner.problem import ALLOW, NEVER, NO_CHOICES, RESIDENT, TO_LAST_READ, TO_THE_END, Csr, Problem, liveness
 from planner.problem.monitor import Monitor
 from planner.problem.plan import Goal, Lifetimes, Order, Score
-from planner.problem.recompute import first_step
+from planner.problem.recompute import first_run_step
 
 
-def reordered(problem: Problem, goal: Goal, order: Order, judge: Callable[[Order], Score], monitor: Monitor) -> Order:
+def reorder_runs(
+    problem: Problem, goal: Goal, order: Order, judge: Callable[[Order], Score], monitor: Monitor
+) -> Order:
     """The best order found of the same runs, `order` itself where none is better; by annealing, see `search_order`.
 
-    `monitor` says how long to look; what it is offered are orders of `unrolled`.
+    `monitor` says how long to look; what it is offered are orders of `unroll_runs`.
     """
     if goal.order_is_given or not len(order):
         return order
     lives = liveness.lifetimes(problem, order)
-    plain = unrolled(problem, order, lives, goal.strict_phases)
+    plain = unroll_runs(problem, order, lives, goal.strict_phases)
     monitor.judge = lambda steps: liveness.score(plain, steps, goal.budget_bytes or 0)
     steps = order_only.plan(plain, replace(goal, max_overhead=None), monitor)
     found = order[steps]
     is_better = judge(found) < judge(order)
-    return found if is_better and has_the_same_runs(problem, order, found) else order
+    return found if is_better and same_runs(problem, order, found) else order
 
 
-def has_the_same_runs(problem: Problem, one: Order, two: Order) -> bool:
+def same_runs(problem: Problem, one: Order, two: Order) -> bool:
     """Whether both orders run each task as often, every run reading what the same runs write."""
     return _bindings(problem, one) == _bindings(problem, two)
 
@@ -53,10 +55,10 @@ def _bindings(problem: Problem, order: Order) -> list[list[tuple[int, ...]]]:
     return found
 
 
-def unrolled(problem: Problem, order: Order, lives: Lifetimes, strict_phases: bool) -> Problem:
+def unroll_runs(problem: Problem, order: Order, lives: Lifetimes, strict_phases: bool) -> Problem:
     """A task a step and a buffer an instance, in the sequence they stand; edges keep every run its inputs. O(reads)."""
     steps, buffer = len(order), lives.buffer
-    first = first_step(problem, order)
+    first = first_run_step(problem, order)
     hold = np.where(lives.stop == steps, TO_THE_END, TO_LAST_READ)
     hold = np.where(problem.hold[buffer] == TO_LAST_READ, TO_LAST_READ, hold)
     hold = np.where(problem.hold[buffer] == RESIDENT, RESIDENT, hold).astype(np.int8)

@@ -17,9 +17,9 @@ import numpy as np
 
 from planner.algorithms.annealing import move_kernels
 from planner.algorithms.annealing import timeline_kernels as on
-from planner.algorithms.annealing.move_kernels import FACTORS, HEAT, PENALTY, PER_TICK, SLACK
-from planner.algorithms.annealing.timeline import Timeline, sequence, timeline_of
-from planner.algorithms.greedy.gap_closing import without_unread
+from planner.algorithms.annealing.move_kernels import FACTORS, PENALTY, PER_TICK, SLACK, TEMPERATURE
+from planner.algorithms.annealing.timeline import AnnealingTimeline, fenced_sequence, timeline_of
+from planner.algorithms.greedy.gap_closing import without_unread_repeats
 from planner.problem import DEVICE, RESIDENT, Problem, liveness
 from planner.problem.monitor import Monitor
 from planner.problem.plan import Goal, Order
@@ -27,21 +27,21 @@ from planner.problem.plan import Goal, Order
 # Mean tasks that a move may cost at the end of a cooling, where first runs stay and where they move.
 COLD, FREE_COLD = 0.01, 0.003
 # Downwards: the heat of a try, its share of what is left, the first part of the peak to go down, and the least.
-WARM, TRY, FIRST_STEP, LEAST_STEP = 0.1, 0.15, 0.05, 0.001
+WARM, TRY, FIRST_STEP, MIN_STEP = 0.1, 0.15, 0.05, 0.001
 # Of the order alone: the heat.
-LOOSE = 0.3
+ORDER_TEMPERATURE = 0.3
 # Slots looked at between two questions whether to stop, about 10 ms, in moves.
-WORK, FEWEST, MOST = 2_000_000, 200, 5_000
+WORK, MIN_MOVES, MAX_MOVES = 2_000_000, 200, 5_000
 # Moves a step in one cooling, where first runs stay and where they move.
 MOVES_A_STEP, FREE_MOVES_A_STEP = 1_500, 5_000
 # The part of a cooling during which its limit is not yet the one it is for.
-ASTRAY = 0.3
+RELAXED_SHARE = 0.3
 # Slots from one run to the next in a new timeline.
 STRIDE = 3
 # Bytes over the limit that are left where first runs move, as a part of limit · runs at heat 1, and the power of
 # the heat that they fall with; the part of a cooling after which none are; the least part of the first penalty that is
 # left till then.
-OVER, FALL, TIGHT, LEAST_PENALTY = 0.06, 1.5, 0.9, 1e-3
+OVER, FALL, TIGHT, MIN_PENALTY = 0.06, 1.5, 0.9, 1e-3
 # Depth of the stack of runs that one move looks at.
 STACK = 256
 # So many steps over the limit by a mean buffer weigh as much as a mean task at first.
@@ -66,7 +66,7 @@ class Annealing:
     def lowered(self, order: Order, floor: int, cost_limit: int) -> Order:
         """The order with a lower peak, down to `floor`, as long as it costs at most `cost_limit` ticks."""
         part, peak = FIRST_STEP, liveness.peak(self.problem, order)
-        while part >= LEAST_STEP and peak > floor and not self.monitor.should_stop():
+        while part >= MIN_STEP and peak > floor and not self.monitor.should_stop():
             limit = max(floor, int(peak * (1 - part)))
             until = self.monitor.progress() + TRY * (1 - self.monitor.progress())
             found = self.within(order, limit, until, WARM, cost_limit)
@@ -78,11 +78,11 @@ class Annealing:
                 part /= 2
         return order
 
-    def reordered(self, order: Order, limit: int, until: float, heat: float = LOOSE) -> Order:
+    def reorder(self, order: Order, limit: int, until: float, heat: float = ORDER_TEMPERATURE) -> Order:
         """The first runs in an order that lies less above `limit`, taken whether or not it is within."""
         t = self.timeline(order, limit, FIRST_RUNS_ALONE)
-        self.cooled(t, np.zeros(len(t.slot_run) + 1, np.int64), limit, until, heat, 0, FIRST_RUNS_ALONE)
-        return order_in(self.problem, t)
+        self.cool(t, np.zeros(len(t.slot_run) + 1, np.int64), limit, until, heat, 0, FIRST_RUNS_ALONE)
+        return order_without_unread(self.problem, t)
 
     def within(
         self, order: Order, limit: int, until: float, heat: float, enough: int, astray: float = 1.0, patience: int = 1
@@ -97,13 +97,13 @@ class Annealing:
         if t.counters[on.OVER] == 0:
             t.counters[on.BEST] = t.counters[on.TICKS]
         best = np.zeros(len(t.slot_run) + 1, np.int64)
-        self.cooled(t, best, limit, until, heat, enough, self.first_runs, astray, patience)
+        self.cool(t, best, limit, until, heat, enough, self.first_runs, astray, patience)
         tasks = best[1 : best[0] + 1]
-        return without_unread(self.problem, tasks[tasks < self.problem.tasks]).order if len(tasks) else order
+        return without_unread_repeats(self.problem, tasks[tasks < self.problem.tasks]).order if len(tasks) else order
 
-    def cooled(
+    def cool(
         self,
-        t: Timeline,
+        t: AnnealingTimeline,
         best: np.ndarray,
         limit: int,
         until: float,
@@ -116,10 +116,10 @@ class Annealing:
         """Anneal a timeline from `heat` until it is cold."""
         anneal, monitor = self.kernels["anneal"], self.monitor
         stack, factors = np.zeros(STACK, np.int64), self.factors()
-        moves = min(MOST, max(FEWEST, WORK // len(t.slot_run)))
+        moves = min(MAX_MOVES, max(MIN_MOVES, WORK // len(t.slot_run)))
         cold, a_step = (FREE_COLD, FREE_MOVES_A_STEP) if first_runs else (COLD, MOVES_A_STEP)
         runs = int((t.slot_run >= 0).sum())
-        enough_moves, least_penalty = patience * a_step * runs, LEAST_PENALTY * factors[PENALTY]
+        enough_moves, least_penalty = patience * a_step * runs, MIN_PENALTY * factors[PENALTY]
         if not self.problem.tasks:
             return  # nothing to move
         start, made, known, limit = monitor.progress(), 0, int(t.counters[on.BEST]), limit - self.resident_bytes
@@ -130,13 +130,13 @@ class Annealing:
             if done >= 1:
                 break
             if astray != 1.0:
-                now = limit if done >= ASTRAY else int(limit * (astray + (1 - astray) * done / ASTRAY))
+                now = limit if done >= RELAXED_SHARE else int(limit * (astray + (1 - astray) * done / RELAXED_SHARE))
                 t.counters[[on.LIMIT, on.OVER]] = now, np.maximum(t.bytes - now, 0).sum()
-                if done >= ASTRAY:
+                if done >= RELAXED_SHARE:
                     t.counters[on.BEST], astray = known, 1.0
-            factors[HEAT], factors[SLACK] = heat * (cold / heat) ** done, 0
+            factors[TEMPERATURE], factors[SLACK] = heat * (cold / heat) ** done, 0
             if 0 < first_runs < FIRST_RUNS_ALONE and done < TIGHT:
-                factors[SLACK] = limit * runs * OVER * factors[HEAT] ** FALL
+                factors[SLACK] = limit * runs * OVER * factors[TEMPERATURE] ** FALL
                 factors[PENALTY] = max(factors[PENALTY], least_penalty)
             anneal(t, moves, first_runs, factors, stack, best)
             made += moves
@@ -145,13 +145,13 @@ class Annealing:
             if first_runs == FIRST_RUNS_ALONE and t.counters[on.OVER] == 0:
                 break
 
-    def timeline(self, order: Order, limit: int, first_runs: int) -> Timeline:
+    def timeline(self, order: Order, limit: int, first_runs: int) -> AnnealingTimeline:
         """The order on a new timeline; each has random numbers of its own."""
         problem, strict = self.problem, self.goal.strict_phases
         seed = self.goal.seed + NEXT_SEED * self.rounds
         self.rounds += 1
         t = timeline_of(problem, order, limit - self.resident_bytes, first_runs > 0, strict, seed)
-        self.kernels["fill"](t, sequence(problem, order, strict), STRIDE)
+        self.kernels["fill"](t, fenced_sequence(problem, order, strict), STRIDE)
         return t
 
     def factors(self) -> np.ndarray:
@@ -163,7 +163,7 @@ class Annealing:
         return factors
 
 
-def order_in(problem: Problem, t: Timeline) -> Order:
+def order_without_unread(problem: Problem, t: AnnealingTimeline) -> Order:
     """What stands on a timeline, without repeats that nobody reads."""
     tasks = t.runs[t.slot_run[t.slot_run >= 0], on.TASK]
-    return without_unread(problem, tasks[tasks < problem.tasks]).order
+    return without_unread_repeats(problem, tasks[tasks < problem.tasks]).order

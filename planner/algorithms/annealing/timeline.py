@@ -18,7 +18,7 @@ from planner.algorithms.annealing import timeline_kernels as on
 from planner.problem import DEVICE, HANDED_OUT, RESIDENT, TO_LAST_READ, Csr, Problem
 from planner.problem.liveness import phase_ends
 from planner.problem.plan import Order
-from planner.problem.recompute import may_repeat
+from planner.problem.recompute import can_recompute
 
 #: Slots and runs for each run of the first sequence, and some more.
 ROOM, SPARE = 3, 256
@@ -26,7 +26,7 @@ ROOM, SPARE = 3, 256
 LOG = 256
 
 
-class Timeline(NamedTuple):
+class AnnealingTimeline(NamedTuple):
     """One sequence as the kernels of `timeline_kernels.py` see and change it; int64 arrays throughout.
 
     Of n tasks and two fences between phases, m buffers, c slots, r runs and u uses. Columns are named in
@@ -50,11 +50,11 @@ def timeline_type() -> Any:
 
     row, table = numba.int64[::1], numba.int64[:, ::1]
     return numba.types.NamedTuple(  # type: ignore[no-untyped-call]
-        (table, table, row, table, table, row, row, table, row, row), Timeline
+        (table, table, row, table, table, row, row, table, row, row), AnnealingTimeline
     )
 
 
-def timeline_of(problem: Problem, order: Order, limit: int, free: bool, strict: bool, seed: int) -> Timeline:
+def timeline_of(problem: Problem, order: Order, limit: int, free: bool, strict: bool, seed: int) -> AnnealingTimeline:
     """The empty timeline a legal sequence is to be put into; runs stand nowhere yet.
 
     `limit` is on the bytes that are not resident. `free`: first runs may move, within their phase when
@@ -71,30 +71,32 @@ def timeline_of(problem: Problem, order: Order, limit: int, free: bool, strict: 
     fixed = np.zeros(count, bool)
     fixed[problem.writes.row_of_entry()[shared[problem.writes.index]]] = True
     fixed[problem.tasks :] = True
-    again = np.append(may_repeat(problem), [False, False]) & ~fixed
+    again = np.append(can_recompute(problem), [False, False]) & ~fixed
     again[writer[problem.hold[written] == HANDED_OUT]] = False
     moves = ~fixed & free
     moves[problem.after_every.index] = False
     tasks = np.full((count, on.TASK_COLUMNS), -1, np.int64)
     tasks[:, on.COST], tasks[:, on.WORKSPACE] = np.append(problem.cost, [0, 0]), np.append(problem.workspace, [0, 0])
     tasks[:, on.PHASE] = np.append(problem.phase if strict else problem.phase * 0, [0, 0])
-    tasks[:, on.AGAIN], tasks[:, on.MOVES], tasks[:, on.TAKES] = again, moves, 0
+    tasks[:, on.RECOMPUTABLE], tasks[:, on.MOVABLE], tasks[:, on.TAKES] = again, moves, 0
     tasks[writer[np.diff(takeover.pointer)[written] > 0], on.TAKES] = 1
     tasks[:, on.DEGREE] = np.append(np.diff(reads.pointer) + np.diff(writes.pointer), [0, 0])
     rows = (reads, writes, problem.after_every, earlier, later)
     index = _laid_out(tasks[:, on.READ : on.ENTRIES_END + 1], rows)
     buffers = np.full((problem.buffers, on.BUFFER_COLUMNS), -1, np.int64)
     buffers[:, on.SIZE] = np.where((problem.space == DEVICE) & kept, problem.size, 0)
-    buffers[:, on.MAKER] = problem.producer()
+    buffers[:, on.PRODUCER] = problem.producer()
     buffers[:, on.TAKE] = takeover.pointer[:-1] + len(index)
     buffers[:, on.TAKE_END] = takeover.pointer[1:] + len(index)
-    at_start = np.flatnonzero(kept & (buffers[:, on.MAKER] < 0))
-    made = (buffers[:, on.MAKER] < 0) | np.isin(buffers[:, on.MAKER], order)  # not what an optional task would make
+    at_start = np.flatnonzero(kept & (buffers[:, on.PRODUCER] < 0))
+    made = (buffers[:, on.PRODUCER] < 0) | np.isin(
+        buffers[:, on.PRODUCER], order
+    )  # not what an optional task would make
     at_end = np.flatnonzero(kept & made & (problem.hold != TO_LAST_READ))
     slots = ROOM * (len(order) + 2) + SPARE
     degree = tasks[:, on.DEGREE]
     uses = ROOM * int(degree[order].sum()) + len(at_start) + len(at_end) + SPARE * int(degree.max(initial=1))
-    timeline = Timeline(
+    timeline = AnnealingTimeline(
         tasks,
         buffers,
         np.append(index, takeover.index),
@@ -109,18 +111,18 @@ def timeline_of(problem: Problem, order: Order, limit: int, free: bool, strict: 
     _stand(timeline, on.START, at_start, reads=0, slot=-1)
     _stand(timeline, on.END, at_end, reads=1, slot=slots)
     timeline.counters[[on.LIMIT, on.RUNS, on.RANDOM]] = limit, 2, seed % 2147483646 + 1
-    timeline.counters[[on.BEST, on.ALLOWED]] = on.NEVER_YET
+    timeline.counters[[on.BEST, on.ALLOWED]] = on.NO_BEST
     return timeline
 
 
-def sequence(problem: Problem, order: Order, strict: bool) -> np.ndarray:
+def fenced_sequence(problem: Problem, order: Order, strict: bool) -> np.ndarray:
     """The order with a fence behind each of two phases, task n and n + 1; both at the end unless `strict`."""
     ends = phase_ends(problem, order) if strict else np.full(3, len(order))
     first, second = int(ends[0]), int(max(ends[0], ends[1]))
     return np.insert(order, [first, second], [problem.tasks, problem.tasks + 1])
 
 
-def order_of(problem: Problem, timeline: Timeline) -> Order:
+def order_of(problem: Problem, timeline: AnnealingTimeline) -> Order:
     """The tasks in the order of the slots."""
     tasks = timeline.runs[timeline.slot_run[timeline.slot_run >= 0], on.TASK]
     return np.asarray(tasks[tasks < problem.tasks])
@@ -164,7 +166,7 @@ def _laid_out(begin: np.ndarray, tables: Sequence[Csr]) -> np.ndarray:
     return index
 
 
-def _stand(timeline: Timeline, run: int, buffers: np.ndarray, reads: int, slot: int) -> None:
+def _stand(timeline: AnnealingTimeline, run: int, buffers: np.ndarray, reads: int, slot: int) -> None:
     """Put START or END into its place; its uses are not listed yet."""
     begin = int(timeline.counters[on.USES])
     uses = slice(begin, begin + len(buffers))

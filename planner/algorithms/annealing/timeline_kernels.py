@@ -11,8 +11,8 @@ from typing import Any
     COST,
     WORKSPACE,
     PHASE,
-    AGAIN,
-    MOVES,
+    RECOMPUTABLE,
+    MOVABLE,
     TAKES,
     DEGREE,
     READ,
@@ -26,7 +26,7 @@ from typing import Any
     TASK_COLUMNS,
 ) = range(16)
 # Columns of `Timeline.buffers`: bytes, the task that makes it, its first and last use, what its storage may come from.
-SIZE, MAKER, FIRST, LAST, TAKE, TAKE_END, BUFFER_COLUMNS = range(7)
+SIZE, PRODUCER, FIRST, LAST, TAKE, TAKE_END, BUFFER_COLUMNS = range(7)
 # Columns of `Timeline.uses`: the buffer, 1 for a read, the run, the buffer's next use and the one before.
 BUFFER, READS, RUN, NEXT, BEFORE, USE_COLUMNS = range(6)
 # Columns of `Timeline.runs`: its task (-1: START and END) and slot, its first use (reads come before writes), bytes its
@@ -38,7 +38,7 @@ FREE, HELD = 0, 1
 # changes since the last commit, the state of the random numbers, ticks of the best sequence, ticks that the move under
 # way may come to.
 LIMIT, OVER, TICKS, RUNS, USES, REPEATS, LOGGED, RANDOM, BEST, ALLOWED, COUNTERS = range(11)
-NEVER_YET = 2**62
+NO_BEST = 2**62
 # Runs that stand for what is there from the start, and for what is held at the end.
 START, END = 0, 1
 # What the log tells.

@@ -7,35 +7,47 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from planner.algorithms.blocks.detection import Blocks
-from planner.algorithms.blocks.kernels import BACK, BEATEN, COLUMNS, COST, FROM, KEPT, PLACE, PLAN, SAVED, STATE, TICKS
-from planner.algorithms.blocks.subproblem import Part, part_of
+from planner.algorithms.blocks.kernels import (
+    BACK,
+    COLUMNS,
+    COST,
+    DOMINATED,
+    FROM,
+    KEPT,
+    PLACE,
+    PLAN,
+    SAVED,
+    STATE,
+    TICKS,
+)
+from planner.algorithms.blocks.subproblem import Subproblem, subproblem_of
 from planner.problem.jit import Kernels
 from planner.problem.plan import Order
 
 #: Sets tried for all distinct parts together, for one at most, and for one by tasks; plans found for one at most.
-SETS, MOST_SETS, SETS_EACH, MOST_PLANS = 600_000, 30_000, 20, 1_500
+MAX_TOTAL_SETS, MAX_SETS, SETS_PER_TASK, MAX_PLANS = 600_000, 30_000, 20, 1_500
 #: Pairs of a state and a plan looked at in one chain, and by tasks; states in front of a block, and plans of a part.
-PAIRS_EACH = 2_000
-PAIRS, STATES, PLANS = 4_000_000, (60, 4_000), (12, 400)
+PAIRS_PER_TASK = 2_000
+MAX_PAIRS, STATES, PLANS = 4_000_000, (60, 4_000), (12, 400)
 #: Parts of a chain between which a stop is heard.
 SLICES = 24
 #: Less than any bytes: nothing of the part lies there.
-NOTHING = -(2**60)
+NO_BYTES = -(2**60)
 #: Steps of the search for the price of a byte, and what parts of it are tried.
-PRICED, PRICES = 60, (1.0, 0.97)
+MULTIPLIER_STEPS, MULTIPLIER_FACTORS = 60, (1.0, 0.97)
 
 
 def _never() -> bool:
     return False
 
 
-class Chain:
+class BlockChainDp:
     """Plans of the distinct parts of one problem, and chains of them."""
 
     def __init__(self, blocks: Blocks, kernels: Kernels, fast: bool):
         self.blocks, self.fast = blocks, fast
         self.kernels = kernels.compiled() if fast else kernels.interpreted()
-        self.parts: list[Part] = []
+        self.parts: list[Subproblem] = []
         self.tables: list[np.ndarray] = []  # per part its plans, int64[plans, COLUMNS], SAVED against the base order
         self.under: list[tuple[np.ndarray, np.ndarray]] = []  # per part its begins, and [begins, 2] bytes under it
         self.known: dict[tuple[int, ...], int] = {}
@@ -52,7 +64,9 @@ class Chain:
             kinds = self.blocks.kind.tolist()
             for k in range(len(kinds) - length + 1):
                 begins.setdefault(tuple(kinds[k : k + length]), []).append(k)
-            limit = min(MOST_SETS, SETS_EACH * self.blocks.frame.problem.tasks, SETS // max(1, len(begins)))
+            limit = min(
+                MAX_SETS, SETS_PER_TASK * self.blocks.frame.problem.tasks, MAX_TOTAL_SETS // max(1, len(begins))
+            )
             for rows in begins.values():
                 if should_stop():
                     break
@@ -60,21 +74,21 @@ class Chain:
         return len(self.parts) > before
 
     def _add(self, begins: list[int], length: int, limit: int) -> None:
-        part = part_of(self.blocks, begins[0], begins[0] + length, not self.fast)
+        part = subproblem_of(self.blocks, begins[0], begins[0] + length, not self.fast)
         if length > 1 and part.kept == part.base:
             return  # nothing leads from one of its blocks to the next that could be made again
         tasks = len(part.task)
-        steps, plans = np.zeros(8 * tasks + 64, np.int64), np.zeros((MOST_PLANS, COLUMNS), np.int64)
-        count = self.kernels["searched"](part.sheet, part.kept, limit, steps, plans)
-        plans = plans[:count][plans[:count, BEATEN] == 0]
+        steps, plans = np.zeros(8 * tasks + 64, np.int64), np.zeros((MAX_PLANS, COLUMNS), np.int64)
+        count = self.kernels["enumerate_plans"](part.sheet, part.kept, limit, steps, plans)
+        plans = plans[:count][plans[:count, DOMINATED] == 0]
         plans[:, SAVED] -= part.step_bytes[part.turn]
         at = np.array(begins)
         frame, blocks = self.blocks.frame, self.blocks
         out = blocks.out[at][:, None] + np.arange(part.turn - 1)
         back = blocks.back[at + length][:, None] + np.arange(tasks - part.turn - 2)
-        under = np.full((len(at), 2), NOTHING)
-        under[:, 0] = (frame.step_bytes[out] - part.step_bytes[: part.turn - 1]).max(axis=1, initial=NOTHING)
-        under[:, 1] = (frame.step_bytes[back] - part.step_bytes[part.turn + 1 : -1]).max(axis=1, initial=NOTHING)
+        under = np.full((len(at), 2), NO_BYTES)
+        under[:, 0] = (frame.step_bytes[out] - part.step_bytes[: part.turn - 1]).max(axis=1, initial=NO_BYTES)
+        under[:, 1] = (frame.step_bytes[back] - part.step_bytes[part.turn + 1 : -1]).max(axis=1, initial=NO_BYTES)
         self.parts.append(part)
         self.tables.append(plans)
         self.under.append((at, under))
@@ -82,7 +96,7 @@ class Chain:
     def order(self, budget: int, is_cancelled: Callable[[], bool] = _never) -> Order | None:
         """The base order with the runs of the cheapest chain within the budget; None: none found, or cancelled."""
         price = self._price(budget)
-        chains = (self._chained(budget, price * part, is_cancelled) for part in PRICES)
+        chains = (self._chained(budget, price * part, is_cancelled) for part in MULTIPLIER_FACTORS)
         found = [chain for chain in chains if chain is not None]
         return min(found, key=lambda chain: chain[0])[1]() if found else None
 
@@ -91,7 +105,7 @@ class Chain:
     ) -> tuple[int, Callable[[], Order]] | None:
         """Ticks of the cheapest chain where a byte is worth `price` ticks, and the order it stands for."""
         count = len(self.blocks)
-        looked = min(PAIRS, PAIRS_EACH * self.blocks.frame.problem.tasks)
+        looked = min(MAX_PAIRS, PAIRS_PER_TASK * self.blocks.frame.problem.tasks)
         plans_each = int(np.clip(looked // (count * STATES[0]), *PLANS))
         tables = [_fewer(table, plans_each, price) for table in self.tables]
         first_plan = np.append(0, np.cumsum([len(table) for table in tables]))
@@ -115,7 +129,7 @@ class Chain:
         for begin in range(0, count + 1, slice_of):
             if is_cancelled():
                 return None
-            self.kernels["chained"](
+            self.kernels["run_chain_dp"](
                 items,
                 first_item,
                 reach,
@@ -148,15 +162,15 @@ class Chain:
         single = [i for i, part in enumerate(self.parts) if part.end - part.begin == 1]
         missing = int(self.blocks.frame.step_bytes.max()) - budget
         low, high = 0.0, 1.0
-        for step in range(PRICED):
-            price = high if step < PRICED // 2 else (low + high) / 2
+        for step in range(MULTIPLIER_STEPS):
+            price = high if step < MULTIPLIER_STEPS // 2 else (low + high) / 2
             saved = 0
             for i in single:
                 table = self.tables[i]
                 saved -= int(table[np.argmin(table[:, TICKS] + price * table[:, SAVED]), SAVED]) * len(self.under[i][0])
             if saved >= missing:
                 high = price
-            elif step < PRICED // 2:
+            elif step < MULTIPLIER_STEPS // 2:
                 low, high = high, high * 4
             else:
                 low = price
@@ -183,7 +197,7 @@ class Chain:
         for p, begins in sorted(taken.items()):
             part = self.parts[int(np.searchsorted(first_plan, p, side="right")) - 1]
             steps = np.zeros(8 * len(part.task) + 64, np.int64)
-            count = self.kernels["walked"](part.sheet, int(plans[p, KEPT]), steps)
+            count = self.kernels["write_order"](part.sheet, int(plans[p, KEPT]), steps)
             run, before = _repeats(steps[:count], len(part.task))
             if not len(run):
                 continue
@@ -197,7 +211,7 @@ class Chain:
         by = np.lexsort((rank, step))
         return np.insert(self.blocks.frame.order, step[by], what[by])
 
-    def _steps(self, part: Part, begin: int) -> np.ndarray:
+    def _steps(self, part: Subproblem, begin: int) -> np.ndarray:
         """int64[n]: step of each task of the part where it begins with block `begin`."""
         blocks, end = self.blocks, begin + part.end - part.begin
         back = int(blocks.back[end])

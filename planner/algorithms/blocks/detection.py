@@ -18,18 +18,18 @@ import numpy as np
 
 from planner.problem import RESIDENT, TO_LAST_READ, Csr, Problem, liveness
 from planner.problem.plan import Order
-from planner.problem.recompute import base_order, first_step, may_repeat, turning_point
+from planner.problem.recompute import backward_start, base_order, can_recompute, first_run_step
 
 #: Tasks of a block on the way out: at least, at most unless it repeats, and about, where nothing repeats.
-LEAST, MOST, ABOUT = 10, 48, 16
+MIN_TASKS, MAX_TASKS, TARGET_TASKS = 10, 48, 16
 #: Rounds of refinement, and distances between tasks of equal colour that are tried as periods.
-REFINED, PERIODS = 3, 12
+REFINEMENT_ROUNDS, MAX_PERIODS = 3, 12
 #: A block shorter than this is put together with the one before it.
-SHORT = 4
+MIN_BLOCK_TASKS = 4
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Frame:
+class BaseSchedule:
     """The base order and what blocks ask about it, per buffer in steps; -1: none."""
 
     problem: Problem
@@ -38,16 +38,16 @@ class Frame:
     again: np.ndarray  # bool[n]  may run again, and is the only writer of what it writes
     latest: np.ndarray  # int64[n]  step before which the task may run again at the latest
     made: np.ndarray  # int64[m]  step of the producer
-    last_out: np.ndarray  # int64[m]  last read on the way out
-    first_back: np.ndarray  # int64[m]  first read on the way back; the number of steps when there is none
+    last_forward_read: np.ndarray  # int64[m]  last read on the way out
+    first_backward_read: np.ndarray  # int64[m]  first read on the way back; the number of steps when there is none
     last: np.ndarray  # int64[m]  last read; the number of steps when it is held
     step_bytes: np.ndarray  # int64[steps]
 
     @classmethod
-    def of(cls, problem: Problem, strict_phases: bool) -> Frame:
+    def of(cls, problem: Problem, strict_phases: bool) -> BaseSchedule:
         order = base_order(problem, strict_phases)
-        turn, steps = turning_point(problem, order), len(order)
-        first = np.append(first_step(problem, order), -1)
+        turn, steps = backward_start(problem, order), len(order)
+        first = np.append(first_run_step(problem, order), -1)
         made = first[problem.producer()]
         made[made == steps] = -1
         step, read = problem.reads.entries(order)
@@ -58,7 +58,7 @@ class Frame:
         np.minimum.at(first_back, read[back], step[back])
         np.maximum.at(last, read, step)
         last[(problem.hold != TO_LAST_READ) & (problem.hold != RESIDENT)] = steps
-        again = may_repeat(problem)
+        again = can_recompute(problem)
         shared = np.bincount(problem.writes.index, minlength=problem.buffers) > 1
         again[problem.writes.row_of_entry()[shared[problem.writes.index]]] = False
         latest = np.full(problem.tasks, steps, np.int64)
@@ -72,7 +72,7 @@ class Frame:
 class Blocks:
     """k blocks: block i is the steps [out[i], out[i + 1]) and [back[i + 1], back[i]) of the base order."""
 
-    frame: Frame
+    frame: BaseSchedule
     out: np.ndarray  # int64[k + 1]  ascending
     back: np.ndarray  # int64[k + 1]  descending to the turning point
     kind: np.ndarray  # int64[k]  blocks of one kind are isomorphic; the first of each kind in ascending order
@@ -89,19 +89,19 @@ class Blocks:
 
 def blocks_of(problem: Problem, strict_phases: bool) -> Blocks:
     """The blocks of the base order; one alone where the way out has no place to cut. O(n log n + reads)."""
-    frame = Frame.of(problem, strict_phases)
+    frame = BaseSchedule.of(problem, strict_phases)
     out = np.append(_begins(frame), frame.turn)
     back = _backs(frame, out)
     return Blocks(frame, out, back, _kinds(frame, out, back))
 
 
-def colours(problem: Problem) -> np.ndarray:
+def refine_colours(problem: Problem) -> np.ndarray:
     """int64[n]: tasks with equal neighbourhoods have equal colours; which number is which says nothing."""
     with np.errstate(over="ignore"):
         task = _mixed(problem.cost) + _ODD * _mixed(problem.workspace) + _mixed(_flags(problem))
         buffer = _mixed(problem.size) + _ODD * _mixed(problem.hold.astype(np.int64) * 2 + problem.space)
         readers, writers = problem.reads.transposed(problem.buffers), problem.writes.transposed(problem.buffers)
-        for _ in range(REFINED):
+        for _ in range(REFINEMENT_ROUNDS):
             task, buffer = (
                 _mixed(
                     task + _mixed(_sums(problem.reads, _mixed(buffer))) + _sums(problem.writes, _mixed(buffer + _ODD))
@@ -111,7 +111,7 @@ def colours(problem: Problem) -> np.ndarray:
     return np.asarray(np.unique(task, return_inverse=True)[1], np.int64)
 
 
-def repeats(colour: np.ndarray) -> list[tuple[int, int, int]]:
+def repeated_stretches(colour: np.ndarray) -> list[tuple[int, int, int]]:
     """(begin, end, period) of stretches that repeat at least twice, none overlapping, the longest first.
 
     Inside a stretch every entry equals the one a period later; of equally long ones the shorter period is taken.
@@ -120,7 +120,7 @@ def repeats(colour: np.ndarray) -> list[tuple[int, int, int]]:
     by = np.argsort(colour, kind="stable")
     apart = np.diff(by)[colour[by[1:]] == colour[by[:-1]]]
     period, count = np.unique(apart, return_counts=True)
-    for p in period[np.argsort(-count, kind="stable")][:PERIODS].tolist():
+    for p in period[np.argsort(-count, kind="stable")][:MAX_PERIODS].tolist():
         same = np.concatenate([[False], colour[:-p] == colour[p:], [False]])
         begin, end = np.flatnonzero(~same[:-1] & same[1:]), np.flatnonzero(same[:-1] & ~same[1:])
         found += [(a, b + p, p) for a, b in zip(begin.tolist(), end.tolist(), strict=True) if b - a >= p]
@@ -128,20 +128,20 @@ def repeats(colour: np.ndarray) -> list[tuple[int, int, int]]:
     for a, b, p in sorted(found, key=lambda run: (run[0] - run[1], run[2], run[0])):
         free = np.concatenate([[False], ~taken[a:b], [False]])
         for x, y in zip(np.flatnonzero(~free[:-1] & free[1:]), np.flatnonzero(free[:-1] & ~free[1:]), strict=True):
-            if y - x >= 2 * max(p, LEAST):
+            if y - x >= 2 * max(p, MIN_TASKS):
                 chosen.append((a + int(x), a + int(y), p))
                 taken[a + x : a + y] = True
     return chosen
 
 
-def _begins(frame: Frame) -> np.ndarray:
+def _begins(frame: BaseSchedule) -> np.ndarray:
     """Steps at which blocks begin, the first one 0."""
     crossing = _crossing(frame)
     begins = [np.zeros(1, np.int64)]
     if not frame.turn:
         return begins[0][:0]
-    for a, b, period in repeats(colours(frame.problem)[frame.order[: frame.turn]]):
-        length = period * -(-LEAST // period)
+    for a, b, period in repeated_stretches(refine_colours(frame.problem)[frame.order[: frame.turn]]):
+        length = period * -(-MIN_TASKS // period)
         if b - a < 2 * length:
             continue
         cuts = [crossing[a + phase : b - 1 : length] for phase in range(length)]
@@ -151,33 +151,33 @@ def _begins(frame: Frame) -> np.ndarray:
     whole = whole[whole < frame.turn]
     result = [0]
     for begin, end in zip(whole.tolist(), np.append(whole[1:], frame.turn).tolist(), strict=True):
-        if begin - result[-1] >= SHORT and (end - begin >= SHORT or end < frame.turn):
+        if begin - result[-1] >= MIN_BLOCK_TASKS and (end - begin >= MIN_BLOCK_TASKS or end < frame.turn):
             result.append(begin)
-        if end - begin > MOST:
+        if end - begin > MAX_TASKS:
             result += _narrow(crossing, begin, end)
     return np.array(result, np.int64)
 
 
 def _narrow(crossing: np.ndarray, begin: int, end: int) -> list[int]:
-    """Steps within [begin, end), about `ABOUT` apart, in front of which few bytes cross."""
+    """Steps within [begin, end), about `TARGET_TASKS` apart, in front of which few bytes cross."""
     found, at = [], begin
-    while end - at > 2 * ABOUT:
-        window = crossing[at + ABOUT // 2 : at + ABOUT * 3 // 2]
-        at += ABOUT // 2 + int(np.argmin(window)) + 1
+    while end - at > 2 * TARGET_TASKS:
+        window = crossing[at + TARGET_TASKS // 2 : at + TARGET_TASKS * 3 // 2]
+        at += TARGET_TASKS // 2 + int(np.argmin(window)) + 1
         found.append(at)
     return found
 
 
-def _crossing(frame: Frame) -> np.ndarray:
+def _crossing(frame: BaseSchedule) -> np.ndarray:
     """int64[turn]: bytes made on the way out up to each step and read on it behind."""
     problem, change = frame.problem, np.zeros(frame.turn + 1, np.int64)
-    moving = (frame.made >= 0) & (frame.made < frame.last_out) & (problem.hold != RESIDENT)
+    moving = (frame.made >= 0) & (frame.made < frame.last_forward_read) & (problem.hold != RESIDENT)
     np.add.at(change, frame.made[moving], problem.size[moving])
-    np.subtract.at(change, frame.last_out[moving], problem.size[moving])
+    np.subtract.at(change, frame.last_forward_read[moving], problem.size[moving])
     return np.cumsum(change)[: frame.turn]
 
 
-def _backs(frame: Frame, out: np.ndarray) -> np.ndarray:
+def _backs(frame: BaseSchedule, out: np.ndarray) -> np.ndarray:
     """Per block the step behind the last read of what it, or a later one, made; the turning point for the end."""
     ends = np.full(frame.turn + 1, frame.turn, np.int64)
     made = (frame.made >= 0) & (frame.made < frame.turn) & (frame.problem.hold != RESIDENT)
@@ -186,7 +186,7 @@ def _backs(frame: Frame, out: np.ndarray) -> np.ndarray:
     return np.append(np.maximum.accumulate(ends[::-1])[::-1][out[:-1]], frame.turn)
 
 
-def _kinds(frame: Frame, out: np.ndarray, back: np.ndarray) -> np.ndarray:
+def _kinds(frame: BaseSchedule, out: np.ndarray, back: np.ndarray) -> np.ndarray:
     """Number of the kind of each block, by what the bijection in order has to preserve."""
     problem, count = frame.problem, len(out) - 1
     steps = np.concatenate([np.arange(out[-1]), np.arange(frame.turn, back[0])])
@@ -221,7 +221,7 @@ def _kinds(frame: Frame, out: np.ndarray, back: np.ndarray) -> np.ndarray:
         resident = problem.hold[buffer] == RESIDENT
         made = frame.made[buffer]
         known = (made >= 0) & (home[made] >= 0)
-        uses = outside(frame, buffer, out[of + 1], out[np.minimum(of + 2, count)], back[of + 1], back[of])
+        uses = outside_reads(frame, buffer, out[of + 1], out[np.minimum(of + 2, count)], back[of + 1], back[of])
         row = np.stack(
             [
                 np.where(resident, 0, np.where(known, of - home[made], buffer + count)),
@@ -241,8 +241,8 @@ def _kinds(frame: Frame, out: np.ndarray, back: np.ndarray) -> np.ndarray:
     return np.array([number.setdefault(tuple(key), len(number)) for key in keys], np.int64)
 
 
-def outside(
-    frame: Frame, buffer: np.ndarray, end: np.ndarray, far: np.ndarray, back: np.ndarray, back_end: np.ndarray
+def outside_reads(
+    frame: BaseSchedule, buffer: np.ndarray, end: np.ndarray, far: np.ndarray, back: np.ndarray, back_end: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Who reads the buffers outside a block: later ones on the way out, those not next to it, later ones on the way
     back, and whoever comes behind it; bool each.
@@ -250,9 +250,9 @@ def outside(
     The block ends before the step `end` on the way out, the next one before `far`; its way back is [back, back_end).
     """
     return (
-        frame.last_out[buffer] >= end,
-        frame.last_out[buffer] >= far,
-        frame.first_back[buffer] < back,
+        frame.last_forward_read[buffer] >= end,
+        frame.last_forward_read[buffer] >= far,
+        frame.first_backward_read[buffer] < back,
         frame.last[buffer] >= back_end,
     )
 

@@ -10,18 +10,18 @@ from typing import Any
 
 import numpy as np
 
-from planner.algorithms.blocks.subproblem import Sheet
+from planner.algorithms.blocks.subproblem import SubproblemArrays
 from planner.problem.jit import Kernels
 
 # Columns of a plan: extra ticks, bytes saved across TURN, highest bytes on the way out and on the way back, leads that
 # are dropped and leads that are needed as bits, the buffers that stay as bits, 1 when another plan beats it.
-TICKS, SAVED, OUT, BACK, DROPS, NEEDS, KEPT, BEATEN = range(8)
+TICKS, SAVED, OUT, BACK, DROPS, NEEDS, KEPT, DOMINATED = range(8)
 COLUMNS = 8
 # In `there`: an input whose storage was taken over.
 TAKEN = 2
 
 
-def walked(sheet: Any, kept: int, steps: Any) -> int:
+def write_order(sheet: Any, kept: int, steps: Any) -> int:
     """Write the tasks of the part in the order they run into `steps`; how many there are, or 0: no room."""
     there, stack, turn, count = sheet.there, sheet.stack, sheet.turn[0], 0
     for b in range(len(there)):
@@ -52,7 +52,7 @@ def walked(sheet: Any, kept: int, steps: Any) -> int:
     return int(count)
 
 
-def taken_over(sheet: Any, task: int) -> int:
+def takeover_bytes(sheet: Any, task: int) -> int:
     """Bytes of outputs that lie in inputs read for the last time; those inputs are marked in `there`."""
     needed, result = sheet.there, 0
     for entry in range(sheet.write_pointer[task], sheet.write_pointer[task + 1]):
@@ -66,7 +66,7 @@ def taken_over(sheet: Any, task: int) -> int:
     return result
 
 
-def weighed(sheet: Any, steps: Any, count: int, plan: Any) -> None:
+def measure_plan(sheet: Any, steps: Any, count: int, plan: Any) -> None:
     """Fill all columns of the plan but KEPT and BEATEN, from the last step to the first."""
     needed, turn, highest = sheet.there, sheet.turn[0], 0
     for b in range(len(needed)):
@@ -89,7 +89,7 @@ def weighed(sheet: Any, steps: Any, count: int, plan: Any) -> None:
             else:
                 here += sheet.size[b]
         if task != turn:
-            here -= taken_over(sheet, task)
+            here -= takeover_bytes(sheet, task)
         for entry in range(sheet.read_pointer[task], sheet.read_pointer[task + 1]):
             b = sheet.read_index[entry]
             if needed[b] == 0 or needed[b] == TAKEN:
@@ -107,7 +107,7 @@ def weighed(sheet: Any, steps: Any, count: int, plan: Any) -> None:
         plan[TICKS] -= sheet.cost[t]
 
 
-def beats(a: Any, b: Any, quantum: int) -> bool:
+def dominates(a: Any, b: Any, quantum: int) -> bool:
     """Whether plan a is nowhere worse than plan b; peaks are told apart by `quantum` bytes."""
     return bool(
         a[TICKS] <= b[TICKS]
@@ -119,40 +119,40 @@ def beats(a: Any, b: Any, quantum: int) -> bool:
     )
 
 
-def tried(sheet: Any, kept: int, steps: Any, plans: Any, count: int) -> int:
+def add_plan(sheet: Any, kept: int, steps: Any, plans: Any, count: int) -> int:
     """Add the plan that keeps these bits unless one is as good; how many plans there are now."""
     plan = plans[count]
-    length = walked(sheet, kept, steps)
+    length = write_order(sheet, kept, steps)
     if length == 0:
         return count
-    weighed(sheet, steps, length, plan)
-    plan[KEPT], plan[BEATEN] = kept, 0
+    measure_plan(sheet, steps, length, plan)
+    plan[KEPT], plan[DOMINATED] = kept, 0
     for i in range(count):
-        if not plans[i][BEATEN] and beats(plans[i], plan, sheet.turn[1]):
+        if not plans[i][DOMINATED] and dominates(plans[i], plan, sheet.turn[1]):
             return count
     for i in range(count):
-        if beats(plan, plans[i], sheet.turn[1]):
-            plans[i][BEATEN] = 1
+        if dominates(plan, plans[i], sheet.turn[1]):
+            plans[i][DOMINATED] = 1
     return count + 1
 
 
-def searched(sheet: Any, kept: int, limit: int, steps: Any, plans: Any) -> int:
+def enumerate_plans(sheet: Any, kept: int, limit: int, steps: Any, plans: Any) -> int:
     """Fill `plans` from those that keep `kept` on, trying about `limit` sets; how many plans there are."""
-    count, looked = tried(sheet, kept, steps, plans, 0), 1
+    count, looked = add_plan(sheet, kept, steps, plans, 0), 1
     flips, room = len(sheet.flips), len(plans) - 1
     for pairs in range(2):
         i = 0
         while i < count and looked < limit and count < room:
-            if not plans[i][BEATEN]:
+            if not plans[i][DOMINATED]:
                 before = plans[i][KEPT]
                 for x in range(flips):
                     one = before ^ (1 << sheet.flips[x])
                     if pairs == 0 and count < room:
-                        count = tried(sheet, one, steps, plans, count)
+                        count = add_plan(sheet, one, steps, plans, count)
                         looked += 1
                     for y in range(x + 1, flips if pairs else 0):
                         if count < room and looked < limit:
-                            count = tried(sheet, one ^ (1 << sheet.flips[y]), steps, plans, count)
+                            count = add_plan(sheet, one ^ (1 << sheet.flips[y]), steps, plans, count)
                             looked += 1
             i += 1
     return int(count)
@@ -166,7 +166,7 @@ STATE = 6
 EQUAL = 1e-10
 
 
-def thinned(states: Any, count: int, most: int, price: float, aim: float) -> int:
+def prune_states(states: Any, count: int, most: int, price: float, aim: float) -> int:
     """Keep states that no other beats, the cheaper first, at most `most`; how many are left.
 
     Of more, those stay that cost least when a byte is worth `price` ticks, of equal ones those nearest to `aim` bytes.
@@ -207,7 +207,7 @@ def highest_worth(states: Any, count: int, price: float) -> float:
     return float(highest)
 
 
-def extended(
+def extend_states(
     states: Any,
     count: int,
     place: int,
@@ -235,7 +235,7 @@ def extended(
             if states[s, COST] + plans[p, TICKS] + price * (states[s, BYTES] + plans[p, SAVED]) > bars[ring]:
                 continue
             if begin == len(found):
-                begin = thinned(found, begin, most, price, aim)
+                begin = prune_states(found, begin, most, price, aim)
                 if begin >= most:
                     bars[ring] = highest_worth(found, begin, price)
             row = found[begin]
@@ -245,7 +245,7 @@ def extended(
     return int(begin)
 
 
-def chained(
+def run_chain_dp(
     items: Any,
     first_item: Any,
     reach: Any,
@@ -270,14 +270,14 @@ def chained(
     last, ring = len(first_item) - 1, len(waiting)
     for k in range(begin, end):
         here = k % ring
-        rows[k] = thinned(waiting[here], counts[here], most, price, aims[k])
+        rows[k] = prune_states(waiting[here], counts[here], most, price, aims[k])
         states[k, : rows[k]] = waiting[here, : rows[k]]
         counts[here], bars[here] = 0, np.inf
         if k == last:
             break
         for i in range(first_item[k], first_item[k + 1]):
             to = (k + reach[i]) % ring
-            counts[to] = extended(
+            counts[to] = extend_states(
                 states[k],
                 rows[k],
                 k,
@@ -299,26 +299,39 @@ def _signatures() -> dict[str, Any]:
 
     row, table, cube, whole = numba.int64[::1], numba.int64[:, ::1], numba.int64[:, :, ::1], numba.int64
     real = numba.float64
-    sheet = numba.types.NamedUniTuple(row, len(Sheet._fields), Sheet)  # type: ignore[no-untyped-call]
+    sheet = numba.types.NamedUniTuple(row, len(SubproblemArrays._fields), SubproblemArrays)  # type: ignore[no-untyped-call]
     return {
-        "walked": whole(sheet, whole, row),
-        "taken_over": whole(sheet, whole),
-        "weighed": numba.void(sheet, row, whole, row),
-        "beats": numba.boolean(row, row, whole),
-        "tried": whole(sheet, whole, row, table, whole),
-        "searched": whole(sheet, whole, whole, row, table),
-        "thinned": whole(table, whole, whole, real, real),
+        "write_order": whole(sheet, whole, row),
+        "takeover_bytes": whole(sheet, whole),
+        "measure_plan": numba.void(sheet, row, whole, row),
+        "dominates": numba.boolean(row, row, whole),
+        "add_plan": whole(sheet, whole, row, table, whole),
+        "enumerate_plans": whole(sheet, whole, whole, row, table),
+        "prune_states": whole(table, whole, whole, real, real),
         "highest_worth": real(table, whole, real),
-        "extended": whole(table, whole, whole, row, table, whole, table, whole, whole, real, real, real[::1], whole),
-        "chained": numba.void(
+        "extend_states": whole(
+            table, whole, whole, row, table, whole, table, whole, whole, real, real, real[::1], whole
+        ),
+        "run_chain_dp": numba.void(
             table, row, row, table, whole, whole, real, real[::1], whole, whole, row, cube, cube, row, real[::1]
         ),
     }
 
 
 KERNELS = Kernels(
-    (walked, taken_over, weighed, beats, tried, searched, thinned, highest_worth, extended, chained),
+    (
+        write_order,
+        takeover_bytes,
+        measure_plan,
+        dominates,
+        add_plan,
+        enumerate_plans,
+        prune_states,
+        highest_worth,
+        extend_states,
+        run_chain_dp,
+    ),
     _signatures,
     {},
-    frozenset({"thinned", "extended", "chained"}),
+    frozenset({"prune_states", "extend_states", "run_chain_dp"}),
 )

@@ -15,11 +15,11 @@ from __future__ import annotations
 import numpy as np
 
 from planner.algorithms.blocks import kernels as block_kernels
-from planner.algorithms.blocks.chain_dp import Chain
+from planner.algorithms.blocks.chain_dp import BlockChainDp
 from planner.algorithms.blocks.detection import blocks_of
 from planner.algorithms.greedy import planner
-from planner.algorithms.greedy.gap_closing import Closing
-from planner.algorithms.greedy.gaps import evaluated
+from planner.algorithms.greedy.gap_closing import GapCloser
+from planner.algorithms.greedy.gaps import evaluate_order
 from planner.bounds import largest_task
 from planner.problem import Problem
 from planner.problem.liveness import cost, peak
@@ -27,26 +27,26 @@ from planner.problem.monitor import Monitor
 from planner.problem.plan import Goal, Order, Score
 
 #: Lengths of rows of blocks that keep nothing between them, added one after the other.
-REACHES = ((1,), (1, 2), (1, 2, 3, 4))
+PART_LENGTHS = ((1,), (1, 2), (1, 2, 3, 4))
 #: Chains within a mended budget, which part of it is left alone, and steps of the search for the lowest.
-MENDED, NEAR, HALVED = 4, 500, 14
+MAX_BUDGET_FIXES, NEAR, BISECTION_STEPS = 4, 500, 14
 #: Above so many tasks kernels that are on the disk are loaded.
-INTERPRETED = 60
+MAX_INTERPRETED = 60
 #: Above so many tasks `greedy` is asked only where blocks found nothing.
-MOST_GREEDY = 20_000
+MAX_GREEDY_TASKS = 20_000
 
 
 def plan(problem: Problem, goal: Goal, monitor: Monitor) -> Order:
     """The cheapest order found within the budget, or the lowest within the overhead."""
-    return _Search(problem, goal, monitor).order()
+    return _BlockSearch(problem, goal, monitor).order()
 
 
-class _Search:
+class _BlockSearch:
     """One problem, and the best order so far by the monitor's score."""
 
     def __init__(self, problem: Problem, goal: Goal, monitor: Monitor):
         self.problem, self.goal, self.monitor = problem, goal, monitor
-        self.closing = Closing(problem, monitor.should_stop)
+        self.closing = GapCloser(problem, monitor.should_stop)
         self.best: Order = np.zeros(0, np.int64)
         self.score: Score | None = None
 
@@ -60,11 +60,11 @@ class _Search:
         highest = int(blocks.frame.step_bytes.max(initial=0))
         if (goal.budget_bytes is not None and highest <= goal.budget_bytes) or monitor.should_stop():
             return self.best
-        if problem.tasks <= MOST_GREEDY and not known:
+        if problem.tasks <= MAX_GREEDY_TASKS and not known:
             self.offer(planner.plan(problem, goal, monitor))
         if blocks.out[-1] > 0:
-            chain = Chain(blocks, block_kernels.KERNELS, self.uses_compiled())
-            for reaches in REACHES:
+            chain = BlockChainDp(blocks, block_kernels.KERNELS, self.uses_compiled())
+            for reaches in PART_LENGTHS:
                 before = self.score
                 if monitor.should_stop() or not chain.reach(reaches, monitor.should_stop):
                     break
@@ -76,14 +76,14 @@ class _Search:
                     break
             self.trim()
         assert self.score is not None
-        if problem.tasks > MOST_GREEDY and self.score.bytes_over_budget > 0 and not monitor.should_stop():
+        if problem.tasks > MAX_GREEDY_TASKS and self.score.bytes_over_budget > 0 and not monitor.should_stop():
             self.offer(planner.plan(problem, goal, monitor))
         return self.best
 
     def uses_compiled(self) -> bool:
         """Whether machine code is there, or pays; the plans are the same."""
         kernels, tasks = block_kernels.KERNELS, self.problem.tasks
-        return self.closing.fast or kernels.is_compiled() or (tasks > INTERPRETED and kernels.is_on_disk())
+        return self.closing.fast or kernels.is_compiled() or (tasks > MAX_INTERPRETED and kernels.is_on_disk())
 
     def is_cancelled(self) -> bool:
         """Asked within a chain, which counts as no iteration."""
@@ -95,10 +95,10 @@ class _Search:
             self.best, self.score = order, score
         return score
 
-    def within(self, chain: Chain, budget: int) -> None:
+    def within(self, chain: BlockChainDp, budget: int) -> None:
         """Offer the chain's order; where its peak is not what was asked for, ask for as much more or less."""
         asked, last = budget, -1
-        for _ in range(MENDED):
+        for _ in range(MAX_BUDGET_FIXES):
             order = chain.order(asked, self.is_cancelled)
             if order is None:
                 return
@@ -107,11 +107,11 @@ class _Search:
                 return
             asked, last = asked + budget - highest, highest
 
-    def lowest(self, chain: Chain, low: int, high: int) -> None:
+    def lowest(self, chain: BlockChainDp, low: int, high: int) -> None:
         """Halve between a budget that is too low and one that the chain keeps within the time allowed."""
         extra = self.goal.max_overhead if self.goal.max_overhead is not None else 0.1
         limit = None if self.goal.budget_bytes is not None else int(self.problem.cost.sum() * (1 + extra))
-        for _ in range(HALVED):
+        for _ in range(BISECTION_STEPS):
             if high - low < 2 or self.monitor.should_stop():
                 return
             middle = (low + high) // 2
@@ -128,6 +128,6 @@ class _Search:
         if self.monitor.should_stop() or not budget or len(self.best) == 0:
             return
         if peak(self.problem, self.best) > budget:
-            self.offer(self.closing.down_to(self.best, budget)[0])
+            self.offer(self.closing.reduce_to(self.best, budget)[0])
         else:
-            self.offer(self.closing.trimmed(evaluated(self.problem, self.best), budget).order)
+            self.offer(self.closing.trim_repeats(evaluate_order(self.problem, self.best), budget).order)

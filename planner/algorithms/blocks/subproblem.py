@@ -15,14 +15,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from planner.algorithms.blocks.detection import Blocks, outside
+from planner.algorithms.blocks.detection import Blocks, outside_reads
 from planner.problem import DEVICE, RESIDENT, TO_LAST_READ, Csr
 
 #: Bits of a part, of what leads into the next block, and steps of peaks that are told apart.
-BITS, LEADS, PEAKS = 62, 5, 48
+MAX_BITS, LEADS, PEAKS = 62, 5, 48
 
 
-class Sheet(NamedTuple):
+class SubproblemArrays(NamedTuple):
     """A part of n tasks, m buffers and r reads as the kernels see it. Lists or int64 arrays throughout."""
 
     cost: list[int]  # n
@@ -45,12 +45,12 @@ class Sheet(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Part:
+class Subproblem:
     """Blocks begin .. end - 1 as a sheet, and which tasks of the problem its tasks are."""
 
     begin: int
     end: int
-    sheet: Sheet
+    sheet: SubproblemArrays
     task: np.ndarray  # int64[n]  -1 for OUT, TURN and END
     step_bytes: np.ndarray  # int64[n]  of each task where nothing runs again
     base: int  # bits of what the way back reads
@@ -61,7 +61,7 @@ class Part:
         return int(self.sheet.turn[0])
 
 
-def part_of(blocks: Blocks, begin: int, end: int, as_lists: bool) -> Part:
+def subproblem_of(blocks: Blocks, begin: int, end: int, as_lists: bool) -> Subproblem:
     """The blocks begin .. end - 1 as one part. O(tasks + reads) of the part."""
     frame, problem, last = blocks.frame, blocks.frame.problem, len(blocks)
     out, back = (int(blocks.out[begin]), int(blocks.out[end])), (int(blocks.back[end]), int(blocks.back[begin]))
@@ -77,7 +77,7 @@ def part_of(blocks: Blocks, begin: int, end: int, as_lists: bool) -> Part:
     own = (made >= out[0]) & (made < out[1])
     ends = (blocks.out[end], blocks.out[min(end + 1, last)], back[0], back[1])
     on, far, between, behind = (
-        use & ~resident for use in outside(frame, buffer, *(np.full(len(buffer), e) for e in ends))
+        use & ~resident for use in outside_reads(frame, buffer, *(np.full(len(buffer), e) for e in ends))
     )
     plain = problem.hold[buffer] == TO_LAST_READ
     leads = _numbered(own & on & ~far & ~between & plain)
@@ -88,15 +88,17 @@ def part_of(blocks: Blocks, begin: int, end: int, as_lists: bool) -> Part:
     may = np.append(again, False)[np.where(own & (producer >= 0) & (producer < count), producer, -1)]
     size = np.where(resident | (problem.space[buffer] != DEVICE), 0, problem.size[buffer])
     droppable = np.flatnonzero(own & plain & may & ~stays & (size > 0))
-    droppable = droppable[np.argsort(-size[droppable], kind="stable")][:BITS]
+    droppable = droppable[np.argsort(-size[droppable], kind="stable")][:MAX_BITS]
     bit = np.full(len(buffer), -1, np.int64)
     bit[droppable] = np.arange(len(droppable))
-    inner = own & (frame.last_out[buffer] >= _end_of_block(blocks, made)) & ~on & (bit >= 0)
+    inner = own & (frame.last_forward_read[buffer] >= _end_of_block(blocks, made)) & ~on & (bit >= 0)
     inner &= np.full(len(buffer), end - begin > 1)
     came = np.zeros(len(buffer), bool)
     if begin:
         came = (made >= blocks.out[begin - 1]) & (made < out[0]) & plain
-        came &= (frame.last_out[buffer] < blocks.out[begin + 1]) & (frame.first_back[buffer] >= blocks.back[begin])
+        came &= (frame.last_forward_read[buffer] < blocks.out[begin + 1]) & (
+            frame.first_backward_read[buffer] >= blocks.back[begin]
+        )
     incoming = ~own & (made >= out[1]) & (made < back[0]) & ~resident
     rows = [
         (local[reader], read),
@@ -108,7 +110,7 @@ def part_of(blocks: Blocks, begin: int, end: int, as_lists: bool) -> Part:
     reads = Csr.of_pairs(n, np.concatenate([r for r, _ in rows]), np.concatenate([c for _, c in rows]))
     entering = np.flatnonzero(incoming)
     writes = Csr.of_pairs(n, np.append(local[writer], np.full(len(entering), turn)), np.append(written, entering))
-    crosses = (frame.first_back[buffer] < len(frame.order)) & (bit >= 0)
+    crosses = (frame.first_backward_read[buffer] < len(frame.order)) & (bit >= 0)
     base, kept = (sum(1 << int(i) for i in bit[chosen]) for chosen in (crosses, crosses & ~inner))
 
     def column(values: np.ndarray) -> list[int]:
@@ -125,7 +127,7 @@ def part_of(blocks: Blocks, begin: int, end: int, as_lists: bool) -> Part:
     fits = (buffer[at] == wanted) & plain[at] & (size[at] >= size[of]) & (size[of] > 0) if len(of) else of == 0
     takeover = Csr.of_pairs(len(buffer), of[fits], at[fits])
     quantum = max(1, int(size.sum()) // PEAKS)
-    sheet = Sheet(
+    sheet = SubproblemArrays(
         column(of_tasks(problem.cost[tasks], (0, 0, 0))),
         column(of_tasks(problem.workspace[tasks], (0, 0, 0))),
         column(reads.pointer),
@@ -145,7 +147,7 @@ def part_of(blocks: Blocks, begin: int, end: int, as_lists: bool) -> Part:
         column(np.array([turn, quantum])),
     )
     step_bytes = _step_bytes(reads, writes, size, np.asarray(sheet.workspace), takeover)
-    return Part(begin, end, sheet, of_tasks(tasks, (-1, -1, -1)), step_bytes, base, kept)
+    return Subproblem(begin, end, sheet, of_tasks(tasks, (-1, -1, -1)), step_bytes, base, kept)
 
 
 def _step_bytes(reads: Csr, writes: Csr, size: np.ndarray, workspace: np.ndarray, takeover: Csr) -> np.ndarray:

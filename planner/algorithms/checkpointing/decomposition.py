@@ -16,16 +16,16 @@ import numpy as np
 
 from planner.problem import TO_LAST_READ, Problem
 from planner.problem.plan import Order
-from planner.problem.recompute import base_order, may_repeat, turning_point
+from planner.problem.recompute import backward_start, base_order, can_recompute
 
 #: Buffers that may cross a cut.
-MOST_CROSSING = 16
+MAX_CROSSING = 16
 #: A task that reads so many droppable buffers puts together what a whole chain made: its result stays.
-COLLECTS = 6
+COLLECTOR_READS = 6
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Chain:
+class SegmentChain:
     """k segments of the way out of n tasks and m buffers."""
 
     order: Order  # the base order
@@ -37,29 +37,29 @@ class Chain:
     def segments(self) -> int:
         return len(self.states)
 
-    def coarser(self, every: int) -> Chain:
+    def coarser(self, every: int) -> SegmentChain:
         """The chain whose segments are `every` of these, the first one being the shorter."""
         start = (self.segments - 1) % every + 1
         return self._of(np.append(0, np.arange(start, self.segments, every)))
 
-    def with_tail(self, segments: int) -> Chain:
+    def with_tail(self, segments: int) -> SegmentChain:
         """The chain whose last so many segments are one."""
         return self._of(np.arange(self.segments - segments + 1))
 
-    def _of(self, begins: np.ndarray) -> Chain:
+    def _of(self, begins: np.ndarray) -> SegmentChain:
         """The chain whose segments begin where the given ones do."""
         place = np.searchsorted(begins, self.segment, side="right") - 1
         states = tuple(self.states[k] for k in begins.tolist())
-        return Chain(self.order, self.turn, states, np.where(self.segment < 0, -1, place))
+        return SegmentChain(self.order, self.turn, states, np.where(self.segment < 0, -1, place))
 
 
-def chain_of(problem: Problem, strict_phases: bool) -> Chain:
+def chain_of(problem: Problem, strict_phases: bool) -> SegmentChain:
     """The finest chain of the way out; a problem that cannot be cut has one segment. O(n + m + reads)."""
     order = base_order(problem, strict_phases)
-    turn = turning_point(problem, order)
+    turn = backward_start(problem, order)
     way_out = order[:turn]
     early = np.zeros(problem.tasks + 1, bool)  # the last entry stands for "nobody", which is number -1
-    early[way_out] = may_repeat(problem)[way_out]
+    early[way_out] = can_recompute(problem)[way_out]
     droppable = early[problem.producer()] & (problem.hold == TO_LAST_READ)
     collectors = _collectors(problem, way_out, droppable)
     droppable[problem.writes.gather(collectors)] = False
@@ -76,14 +76,14 @@ def chain_of(problem: Problem, strict_phases: bool) -> Chain:
     cuts = cuts[new]
     made = np.searchsorted(np.append(0, cuts + 1), first, side="right") - 1
     segment = np.where(droppable & (first < turn), made, -1)
-    return Chain(order, turn, ((), *(states[k] for k in new)), segment)
+    return SegmentChain(order, turn, ((), *(states[k] for k in new)), segment)
 
 
 def _collectors(problem: Problem, way_out: np.ndarray, droppable: np.ndarray) -> np.ndarray:
     """Tasks of the way out that read many droppable buffers."""
     step, read = problem.reads.entries(way_out)
     count = np.bincount(step[droppable[read]], minlength=len(way_out))
-    return way_out[count >= COLLECTS]
+    return way_out[count >= COLLECTOR_READS]
 
 
 def _cuts(problem: Problem, crossing: np.ndarray, first: np.ndarray, last: np.ndarray, turn: int) -> np.ndarray:
@@ -97,7 +97,7 @@ def _cuts(problem: Problem, crossing: np.ndarray, first: np.ndarray, last: np.nd
     if len(single) >= 2 or not len(size):
         return single
     before, behind = np.append(size[0] + 1, size[:-1]), np.append(size[1:], size[-1])
-    return np.flatnonzero((count <= MOST_CROSSING) & (size < before) & (size <= behind))
+    return np.flatnonzero((count <= MAX_CROSSING) & (size < before) & (size <= behind))
 
 
 def _states(crossing: np.ndarray, first: np.ndarray, last: np.ndarray, cuts: np.ndarray) -> list[tuple[int, ...]]:

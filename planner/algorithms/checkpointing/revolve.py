@@ -20,19 +20,19 @@ from typing import NamedTuple
 
 import numpy as np
 
-from planner.algorithms.checkpointing.decomposition import Chain, chain_of
+from planner.algorithms.checkpointing.decomposition import SegmentChain, chain_of
 from planner.problem import Problem
 from planner.problem.monitor import Monitor
 from planner.problem.plan import Goal, Order
-from planner.problem.recompute import Rerun
+from planner.problem.recompute import RecomputeBuilder
 
 #: A schedule that runs more tasks than this is not tried.
-MOST_RUNS = 2_000_000
+MAX_RUNS = 2_000_000
 #: Orders of so many tasks altogether are tried, and a few at least: one of this many takes seconds.
-TASKS_TRIED, LEAST_TRIES = 1_000_000, 4
+TASKS_TRIED, MIN_TRIES = 1_000_000, 4
 
 
-class Kind(StrEnum):
+class ActionKind(StrEnum):
     """What an action does; `begin` and `end` are states, and step k leads from state k to state k + 1."""
 
     ADVANCE = "advance"  # run steps begin .. end - 1 from state `begin`, keeping only state `end`
@@ -44,7 +44,7 @@ class Kind(StrEnum):
 
 
 class Action(NamedTuple):
-    kind: Kind
+    kind: ActionKind
     begin: int
     end: int
 
@@ -56,29 +56,29 @@ def schedule(steps: int, slots: int) -> list[Action]:
     least there is; the run within each BACKWARD comes on top. Raises ValueError without steps or slots.
     """
     _check(steps, slots)
-    actions = [_at(Kind.STORE, 0)]
+    actions = [_at(ActionKind.STORE, 0)]
     at_hand = 0  # -1: none
     # Stretches to undo, the last one on top; no slots: the slot of `begin` is to be emptied.
     stretches = [(0, 0, 0), (0, steps, slots)]
     while stretches:
         begin, end, free = stretches.pop()
         if free == 0:
-            actions.append(_at(Kind.FREE, begin))
+            actions.append(_at(ActionKind.FREE, begin))
             continue
         if at_hand != begin:
-            actions.append(_at(Kind.RESTORE, begin))
+            actions.append(_at(ActionKind.RESTORE, begin))
         if end - begin == 1:
-            actions.append(_at(Kind.BACKWARD, begin))
+            actions.append(_at(ActionKind.BACKWARD, begin))
             at_hand = -1
             continue
         middle = begin + _first_advance(end - begin, free)
-        actions.append(Action(Kind.ADVANCE, begin, middle))
+        actions.append(Action(ActionKind.ADVANCE, begin, middle))
         if free == 1:  # nowhere to put it: undo one step, and come again
-            actions.append(_at(Kind.BACKWARD, middle))
+            actions.append(_at(ActionKind.BACKWARD, middle))
             at_hand = -1
             stretches.append((begin, middle, 1))
             continue
-        actions.append(_at(Kind.STORE, middle))
+        actions.append(_at(ActionKind.STORE, middle))
         at_hand = middle
         stretches += [(begin, middle, free), (middle, middle, 0), (middle, end, free - 1)]
     return actions
@@ -130,7 +130,7 @@ def _first_advance(steps: int, slots: int) -> int:
     return max(1, min(left, steps - right))
 
 
-def _at(kind: Kind, state: int) -> Action:
+def _at(kind: ActionKind, state: int) -> Action:
     return Action(kind, state, state)
 
 
@@ -145,7 +145,7 @@ def plan(problem: Problem, goal: Goal, monitor: Monitor) -> Order:
     monitor.offer(chain.order)
     if chain.segments < 3:
         monitor.note(NO_CHAIN)
-    every, left = 1, [max(LEAST_TRIES, TASKS_TRIED // max(1, len(chain.order)))]
+    every, left = 1, [max(MIN_TRIES, TASKS_TRIED // max(1, len(chain.order)))]
     while chain.segments // every >= 3 and left[0] > 0 and not monitor.should_stop():
         _search(problem, goal, monitor, chain.coarser(every), left)
         every *= 2
@@ -159,7 +159,7 @@ NO_CHAIN = (
 )
 
 
-def _search(problem: Problem, goal: Goal, monitor: Monitor, chain: Chain, left: list[int]) -> None:
+def _search(problem: Problem, goal: Goal, monitor: Monitor, chain: SegmentChain, left: list[int]) -> None:
     """Offer the orders of one chain on the way to the most slots, or the longest tail, that the goal allows.
 
     `left` is how many orders may still be tried.
@@ -173,13 +173,15 @@ def _search(problem: Problem, goal: Goal, monitor: Monitor, chain: Chain, left: 
             return score.bytes_over_budget == 0
         return bool(problem.cost[order].sum() > problem.cost.sum() * (1 + (goal.max_overhead or 0.1)))
 
-    if more_memory(scheduled(problem, chain, chain.segments)):
+    if more_memory(order_from_slots(problem, chain, chain.segments)):
         tail = chain.segments - 1
-        _bisect(1, tail, lambda k: more_memory(scheduled(problem, chain.with_tail(k), tail - k + 1)), monitor, left)
+        _bisect(
+            1, tail, lambda k: more_memory(order_from_slots(problem, chain.with_tail(k), tail - k + 1)), monitor, left
+        )
         return
     tasks = chain.turn / chain.segments
-    low = slots_within(chain.segments, max(chain.segments, int(MOST_RUNS / tasks)))
-    _bisect(low, chain.segments - 1, lambda slots: more_memory(scheduled(problem, chain, slots)), monitor, left)
+    low = slots_within(chain.segments, max(chain.segments, int(MAX_RUNS / tasks)))
+    _bisect(low, chain.segments - 1, lambda slots: more_memory(order_from_slots(problem, chain, slots)), monitor, left)
 
 
 def _bisect(low: int, high: int, more: Callable[[int], bool], monitor: Monitor, left: list[int]) -> None:
@@ -192,22 +194,22 @@ def _bisect(low: int, high: int, more: Callable[[int], bool], monitor: Monitor, 
             high = middle - 1
 
 
-def scheduled(problem: Problem, chain: Chain, slots: int) -> Order:
+def order_from_slots(problem: Problem, chain: SegmentChain, slots: int) -> Order:
     """The order that undoes the chain's segments by the schedule; state 0 takes no bytes, so it takes no slot."""
-    return carried_out(problem, chain, schedule(chain.segments, slots + 1))
+    return order_from_actions(problem, chain, schedule(chain.segments, slots + 1))
 
 
-def carried_out(problem: Problem, chain: Chain, actions: Iterable[Action]) -> Order:
+def order_from_actions(problem: Problem, chain: SegmentChain, actions: Iterable[Action]) -> Order:
     """The order that undoes the chain's segments by these actions."""
-    return _Scheduled(problem, chain, actions).order()
+    return _ScheduleExecutor(problem, chain, actions).order()
 
 
-class _Scheduled:
+class _ScheduleExecutor:
     """A way back under way, action by action, each taken when something is read that needs it."""
 
-    def __init__(self, problem: Problem, chain: Chain, actions: Iterable[Action]):
+    def __init__(self, problem: Problem, chain: SegmentChain, actions: Iterable[Action]):
         self.chain, self.actions = chain, iter(actions)
-        self.rerun = Rerun(problem, chain.order, chain.turn)
+        self.rerun = RecomputeBuilder(problem, chain.order, chain.turn)
         self.states, self.segment = chain.states, chain.segment.tolist()
         self.stored: set[int] = set()
         self.whole: set[int] = set()  # segments whose inside stays
@@ -228,16 +230,16 @@ class _Scheduled:
         """Take actions up to the next segment to be undone; states are made only to be stored."""
         way_out = self.undoing == self.chain.segments
         for kind, begin, _ in self.actions:
-            if kind is Kind.BACKWARD:
+            if kind is ActionKind.BACKWARD:
                 self.undoing = begin
                 self._settle(begin if way_out else -1)
                 self.whole.discard(begin)
                 return
-            if kind is Kind.KEEP:
+            if kind is ActionKind.KEEP:
                 self.whole.add(begin)
-            if kind is Kind.FREE:
+            if kind is ActionKind.FREE:
                 self.stored.discard(begin)
-            elif kind is Kind.STORE:
+            elif kind is ActionKind.STORE:
                 self.stored.add(begin)
                 if not way_out:
                     self.rerun.make(self.states[begin], step)
@@ -254,5 +256,5 @@ class _Scheduled:
         self.rerun.made.clear()
         stays = {-1, segment, *self.whole}
         gone = [b for b in self.live if b not in kept and self.segment[b] not in stays]
-        self.rerun.drop(gone)
+        self.rerun.evict(gone)
         self.live = [b for b in self.live if self.rerun.there[b]]

@@ -19,21 +19,21 @@ from typing import NamedTuple
 
 import numpy as np
 
-from planner.algorithms.checkpointing.decomposition import Chain, chain_of
-from planner.algorithms.checkpointing.revolve import Action, Kind, carried_out
+from planner.algorithms.checkpointing.decomposition import SegmentChain, chain_of
+from planner.algorithms.checkpointing.revolve import Action, ActionKind, order_from_actions
 from planner.problem import DEVICE, Problem, liveness
 from planner.problem.monitor import Monitor
 from planner.problem.plan import Goal, Order
-from planner.problem.recompute import may_repeat
+from planner.problem.recompute import can_recompute
 
 #: Units of bytes in the table, and segments at most.
-UNITS, MOST_SEGMENTS = 400, 80
+UNITS, MAX_SEGMENTS = 400, 80
 #: Budgets of the table tried: even steps over its range, then halvings between two of them.
 STEPS, TRIES = 12, 7
 #: In the table: cannot be done.
-NEVER = 1 << 61
+INFEASIBLE = 1 << 61
 #: In the table of choices: keep the segment whole.
-WHOLE = -1
+KEEP_WHOLE = -1
 
 
 def plan(problem: Problem, goal: Goal, monitor: Monitor) -> Order:
@@ -42,7 +42,7 @@ def plan(problem: Problem, goal: Goal, monitor: Monitor) -> Order:
     monitor.offer(chain.order)
     if chain.segments < 3:
         monitor.note("chain: the way out is no chain of three segments at least, so nothing is recomputed")
-    every = -(-chain.segments // MOST_SEGMENTS)
+    every = -(-chain.segments // MAX_SEGMENTS)
     while chain.segments // every >= 3 and not monitor.should_stop():
         for beside in (True, False):
             _search(problem, goal, monitor, chain.coarser(every), beside)
@@ -51,24 +51,24 @@ def plan(problem: Problem, goal: Goal, monitor: Monitor) -> Order:
     return monitor.best
 
 
-def _search(problem: Problem, goal: Goal, monitor: Monitor, chain: Chain, beside: bool) -> None:
+def _search(problem: Problem, goal: Goal, monitor: Monitor, chain: SegmentChain, beside: bool) -> None:
     """Offer the orders on the way to the most bytes that the goal allows.
 
     The table knows the bytes `beside` a segment, or only what is stored; the latter knows tighter schedules.
     """
-    costs = measured(problem, chain)
-    table = Table(costs if beside else costs._replace(forth=costs.forth * 0, back=costs.back * 0), monitor)
+    costs = measure_segments(problem, chain)
+    table = CostTable(costs if beside else costs._replace(forth=costs.forth * 0, back=costs.back * 0), monitor)
     limit = int(problem.cost.sum() * (1 + (0.1 if goal.max_overhead is None else goal.max_overhead)))
 
     def has_room(units: int) -> bool:
         """Whether the goal allows, or needs, more bytes than this many units."""
-        order = carried_out(problem, chain, table.actions(units))
+        order = order_from_actions(problem, chain, table.actions(units))
         score = monitor.offer(order)
         if goal.budget_bytes is not None:
             return score.bytes_over_budget == 0
         return bool(problem.cost[order].sum() > limit)
 
-    least = table.least_units
+    least = table.min_units
     low, high = -1, UNITS + 1
     for units in np.unique(np.linspace(least, UNITS, STEPS).astype(int)).tolist() if least <= UNITS else ():
         if monitor.should_stop():
@@ -84,7 +84,7 @@ def _search(problem: Problem, goal: Goal, monitor: Monitor, chain: Chain, beside
         low, high = (middle, high) if has_room(middle) else (low, middle)
 
 
-class Costs(NamedTuple):
+class SegmentCosts(NamedTuple):
     """Of each of k segments."""
 
     ticks: np.ndarray  # int64[k]  to run it once more
@@ -94,7 +94,7 @@ class Costs(NamedTuple):
     back: np.ndarray  # int64[k]  and while it is undone
 
 
-def measured(problem: Problem, chain: Chain) -> Costs:
+def measure_segments(problem: Problem, chain: SegmentChain) -> SegmentCosts:
     """What the segments take, read off the base order, in which all is kept."""
     order, turn, k = chain.order, chain.turn, chain.segments
     size = np.where(problem.space == DEVICE, problem.size, 0)
@@ -122,15 +122,15 @@ def measured(problem: Problem, chain: Chain) -> Costs:
     forth, beside = np.zeros(k, np.int64), np.zeros(k, np.int64)
     np.maximum.at(forth, at[:turn], rest[:turn])
     np.maximum.at(beside, at[turn:], rest[turn:])
-    again = np.where(may_repeat(problem)[order[:turn]], problem.cost[order[:turn]], 0)
+    again = np.where(can_recompute(problem)[order[:turn]], problem.cost[order[:turn]], 0)
     ticks = np.bincount(at[:turn], again, k).astype(np.int64)
-    return Costs(ticks, state, inside, forth, beside)
+    return SegmentCosts(ticks, state, inside, forth, beside)
 
 
-class Table:
+class CostTable:
     """C(s, t, m) for all segments s ≤ t and m = 0 .. UNITS units, and what each is reached by."""
 
-    def __init__(self, costs: Costs, monitor: Monitor):
+    def __init__(self, costs: SegmentCosts, monitor: Monitor):
         ticks, k = costs.ticks, len(costs.ticks)
         largest = int(costs.inside.sum() + costs.state.max() + max(costs.forth.max(), costs.back.max()))
         unit = max(1, -(-largest // UNITS))
@@ -138,8 +138,8 @@ class Table:
         until = np.append(0, np.cumsum(ticks))
         room = np.arange(UNITS + 1)
         self.segments = k
-        self.ticks = np.full((k, k, UNITS + 1), NEVER, np.int64)
-        self.choice = np.full((k, k, UNITS + 1), WHOLE, np.int16)
+        self.ticks = np.full((k, k, UNITS + 1), INFEASIBLE, np.int64)
+        self.choice = np.full((k, k, UNITS + 1), KEEP_WHOLE, np.int16)
         following = np.append(state[1:], 0)
         for s in range(k - 1, -1, -1):
             fits = room >= np.maximum(inside[s] + back[s], state[s] + forth[s])
@@ -147,25 +147,25 @@ class Table:
             if monitor.should_stop():
                 break
             for t in range(s + 1, k):
-                best = np.where(fits, ticks[s] + _shifted(self.ticks[s + 1, t], inside[s]), NEVER)
+                best = np.where(fits, ticks[s] + _shifted(self.ticks[s + 1, t], inside[s]), INFEASIBLE)
                 for j in range(s + 1, t + 1):
                     moves = room >= state[s] + int((forth[s:j] + following[s:j]).max())
                     taken = until[j] - until[s] + _shifted(self.ticks[j, t], state[j]) + self.ticks[s, j - 1]
                     better = moves & (taken < best)
                     best[better] = taken[better]
                     self.choice[s, t, better] = j
-                self.ticks[s, t] = np.minimum(best, NEVER)
+                self.ticks[s, t] = np.minimum(best, INFEASIBLE)
         self.state, self.inside = state.tolist(), inside.tolist()
 
     @property
-    def least_units(self) -> int:
+    def min_units(self) -> int:
         """The fewest units within which the whole chain can be undone; more than UNITS when none are enough."""
-        done = np.flatnonzero(self.ticks[0, self.segments - 1] < NEVER)
+        done = np.flatnonzero(self.ticks[0, self.segments - 1] < INFEASIBLE)
         return int(done[0]) if len(done) else UNITS + 1
 
     def actions(self, units: int) -> Iterator[Action]:
         """The actions of the schedule within so many units."""
-        yield Action(Kind.STORE, 0, 0)
+        yield Action(ActionKind.STORE, 0, 0)
         waiting: list[Action | tuple[int, int, int]] = [(0, self.segments - 1, units)]
         while waiting:
             now = waiting.pop()
@@ -175,17 +175,19 @@ class Table:
             s, t, m = now
             j = int(self.choice[s, t, m])
             if s == t:
-                yield Action(Kind.BACKWARD, s, s)
-            elif j == WHOLE:
-                yield Action(Kind.KEEP, s, s)
-                waiting += [Action(Kind.BACKWARD, s, s), (s + 1, t, m - self.inside[s])]
+                yield Action(ActionKind.BACKWARD, s, s)
+            elif j == KEEP_WHOLE:
+                yield Action(ActionKind.KEEP, s, s)
+                waiting += [Action(ActionKind.BACKWARD, s, s), (s + 1, t, m - self.inside[s])]
             else:
-                yield Action(Kind.STORE, j, j)
-                waiting += [(s, j - 1, m), Action(Kind.FREE, j, j), (j, t, m - self.state[j])]
+                yield Action(ActionKind.STORE, j, j)
+                waiting += [(s, j - 1, m), Action(ActionKind.FREE, j, j), (j, t, m - self.state[j])]
 
 
 def _shifted(row: np.ndarray, units: int) -> np.ndarray:
     """The row with `units` less room everywhere."""
     if units == 0:
         return row
-    return np.asarray(np.concatenate([np.full(min(units, len(row)), NEVER, np.int64), row[: max(0, len(row) - units)]]))
+    return np.asarray(
+        np.concatenate([np.full(min(units, len(row)), INFEASIBLE, np.int64), row[: max(0, len(row) - units)]])
+    )

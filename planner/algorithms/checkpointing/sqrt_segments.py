@@ -16,7 +16,7 @@ import numpy as np
 from planner.problem import RESIDENT, Problem
 from planner.problem.monitor import Monitor
 from planner.problem.plan import Goal, Order, Score
-from planner.problem.recompute import base_order, order_keeping, turning_point
+from planner.problem.recompute import backward_start, base_order, order_keeping
 
 # A try at this many tasks takes about half a second; there are at least three.
 TASKS_TRIED = 400_000
@@ -27,7 +27,7 @@ def plan(problem: Problem, goal: Goal, monitor: Monitor) -> Order:
     if problem.checkpoint.any():
         return order_keeping(problem, np.flatnonzero(problem.checkpoint), goal.strict_phases)
     order = base_order(problem, goal.strict_phases)
-    way_out = order[: turning_point(problem, order)]
+    way_out = order[: backward_start(problem, order)]
     crossing, first, last = _crossings(problem, way_out)
     best, best_score = order, monitor.offer(order)
     for length in _lengths(len(way_out), max(3, TASKS_TRIED // max(1, len(order)))):

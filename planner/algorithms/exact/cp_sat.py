@@ -22,38 +22,40 @@ from typing import Any
 import numpy as np
 
 from planner.algorithms.greedy import planner
-from planner.algorithms.greedy.gap_closing import without_unread
-from planner.bounds.solvers.checkmate_model import EVER, Stages
-from planner.bounds.solvers.linear import LOOK
+from planner.algorithms.greedy.gap_closing import without_unread_repeats
+from planner.bounds.solvers.checkmate_model import MAX_TICKS, CheckmateModel
+from planner.bounds.solvers.linear import POLL_SECONDS
 from planner.problem import DEVICE, HANDED_OUT, RESIDENT, TO_LAST_READ, Problem, liveness
-from planner.problem.monitor import Cancelled, Monitor
+from planner.problem.monitor import Monitor, SearchCancelled
 from planner.problem.plan import Goal, Order
 from planner.problem.recompute import is_first_run
 
 #: Tasks up to which first runs may move, and up to which anything is solved.
-MOST_FREE, MOST_TASKS = 24, 250
+MAX_FREE_TASKS, MAX_TASKS = 24, 250
 #: Runs of one task, at first and at most.
-RUNS, MOST_RUNS = 2, 6
+INITIAL_RUNS, MAX_RUNS = 2, 6
 #: CP-SAT's own clock for one iteration of the quota, and its memory.
-EFFORT, MOST_MEGABYTES = 0.002, 1_500
+SECONDS_PER_ITERATION, MAX_MEGABYTES = 0.002, 1_500
 
 
 def plan(problem: Problem, goal: Goal, monitor: Monitor) -> Order:
     """The cheapest order within the budget, or the lowest within the overhead; in small graphs over all orders."""
-    best = planner.started(problem, goal, monitor)
-    if problem.tasks > MOST_TASKS:
-        monitor.note(f"cp_sat: more than {MOST_TASKS} tasks, so nothing is solved")
+    best = planner.initial_order(problem, goal, monitor)
+    if problem.tasks > MAX_TASKS:
+        monitor.note(f"cp_sat: more than {MAX_TASKS} tasks, so nothing is solved")
         return best
-    search = _Search(problem, goal, monitor, best)
+    search = _CpSatSearch(problem, goal, monitor, best)
     if problem.tasks and not monitor.should_stop():
-        if not goal.order_is_given and problem.tasks > MOST_FREE:
-            monitor.note(f"cp_sat: more than {MOST_FREE} tasks, so first runs stay in the order that is best so far")
-        with suppress(Cancelled):
+        if not goal.order_is_given and problem.tasks > MAX_FREE_TASKS:
+            monitor.note(
+                f"cp_sat: more than {MAX_FREE_TASKS} tasks, so first runs stay in the order that is best so far"
+            )
+        with suppress(SearchCancelled):
             search.run()
     return search.best
 
 
-class _Search:
+class _CpSatSearch:
     """One problem, and the best sequence so far by the monitor's score."""
 
     def __init__(self, problem: Problem, goal: Goal, monitor: Monitor, best: Order):
@@ -61,30 +63,30 @@ class _Search:
         self.best, self.score = best, monitor.judge(best)
         self.first_runs = best[is_first_run(problem, best)]
         self.once_ticks = liveness.cost(problem, self.first_runs)
-        self.free = not goal.order_is_given and problem.tasks <= MOST_FREE
+        self.free = not goal.order_is_given and problem.tasks <= MAX_FREE_TASKS
 
     def run(self) -> None:
         self.offer(self.first_runs)
         budget = self.goal.budget_bytes
-        if budget and self.grown(budget, EVER if self.score.peak_bytes > budget else self.score.cost):
+        if budget and self.grown(budget, MAX_TICKS if self.score.peak_bytes > budget else self.score.cost):
             return
         if budget and self.score.bytes_over_budget == 0:
             return  # nothing is cheaper
         extra = 0.1 if self.goal.max_overhead is None else self.goal.max_overhead
-        limit = EVER if budget is not None else int(self.problem.cost.sum() * (1 + extra)) + 1
+        limit = MAX_TICKS if budget is not None else int(self.problem.cost.sum() * (1 + extra)) + 1
         if self.grown(None, limit) or budget is not None:
             self.grown(self.score.peak_bytes, self.score.cost)
 
     def grown(self, budget: int | None, most_ticks: int) -> bool:
         """Whether a better sequence was found, one more run given to each task that used all; None: the lowest."""
-        runs, found = np.full(self.problem.tasks, RUNS), False
+        runs, found = np.full(self.problem.tasks, INITIAL_RUNS), False
         while not self.monitor.should_stop():
             before = self.score
             if budget is not None and before.peak_bytes <= budget:
                 most_ticks = min(most_ticks, before.cost)
-            model = _Model(self, budget, most_ticks, runs)
+            model = _CpSatModel(self, budget, most_ticks, runs)
             ended = model.solve()
-            full = model.again & (np.bincount(self.best, minlength=len(runs)) >= runs) & (runs < MOST_RUNS)
+            full = model.again & (np.bincount(self.best, minlength=len(runs)) >= runs) & (runs < MAX_RUNS)
             if self.score == before or not ended or not full.any():
                 return found or self.score < before
             runs, found = np.where(full, runs + 1, runs), True
@@ -97,7 +99,7 @@ class _Search:
 
 
 @dataclass(slots=True)
-class _Run:
+class _TaskRun:
     """One run of a task: whether and when, and the copies it makes."""
 
     task: int
@@ -106,10 +108,10 @@ class _Run:
     ends: dict[int, Any]  # buffer -> last time its copy is read
 
 
-class _Model:
+class _CpSatModel:
     """The constraints for a number of runs of each task."""
 
-    def __init__(self, search: _Search, budget: int | None, most_ticks: int, runs: np.ndarray):
+    def __init__(self, search: _CpSatSearch, budget: int | None, most_ticks: int, runs: np.ndarray):
         from ortools.sat.python import cp_model  # heavy: imported by those who solve
 
         self.search, self.problem = search, search.problem
@@ -133,7 +135,7 @@ class _Model:
         self._fit(budget)
         ticks = [(run.there, int(problem.cost[task])) for task, rows in self.runs.items() for run in rows[1:]]
         cost = sum(there * cost for there, cost in ticks) if ticks else 0
-        if most_ticks < EVER and ticks:
+        if most_ticks < MAX_TICKS and ticks:
             self.model.add(cost <= most_ticks - 1 - search.once_ticks)
         self.model.minimize(self.top if budget is None else cost)
         self._hint()
@@ -142,9 +144,9 @@ class _Model:
         """bool[n]: tasks that may repeat, and in a given order the times at which."""
         search = self.search
         once = search.once_ticks
-        room = self.peak if search.score.bytes_over_budget or most_ticks >= EVER else min(self.peak, 1 << 62)
-        most = EVER if most_ticks >= EVER or search.free else most_ticks - once
-        stages = Stages(self.problem, search.first_runs, room, max(most, 0))
+        room = self.peak if search.score.bytes_over_budget or most_ticks >= MAX_TICKS else min(self.peak, 1 << 62)
+        most = MAX_TICKS if most_ticks >= MAX_TICKS or search.free else most_ticks - once
+        stages = CheckmateModel(self.problem, search.first_runs, room, max(most, 0))
         n = len(search.first_runs)
         self.again = np.zeros(self.problem.tasks, bool)
         handed = np.zeros(self.problem.buffers, bool)
@@ -162,10 +164,10 @@ class _Model:
         """Buffers with bytes that nobody makes."""
         return [b for b, maker in enumerate(self.problem.producer().tolist()) if maker < 0 and self.size[b]]
 
-    def _runs_of(self, task: int, count: int) -> list[_Run]:
+    def _runs_of(self, task: int, count: int) -> list[_TaskRun]:
         from ortools.sat.python import cp_model  # heavy: imported by those who solve
 
-        model, rows = self.model, list[_Run]()
+        model, rows = self.model, list[_TaskRun]()
         for r in range(count):
             there: Any = True if r == 0 else model.new_bool_var("")
             if self.search.free:
@@ -183,13 +185,13 @@ class _Model:
                 model.add(time > rows[-1].time).only_enforce_if(there)
                 if r >= 2:
                     model.add_implication(there, rows[-1].there)
-            rows.append(_Run(task, there, time, ends))
+            rows.append(_TaskRun(task, there, time, ends))
         return rows
 
     def _supply(self) -> None:
         """Every read has one supplier, whose copy lasts until then; what is held has one at the end."""
         problem, model = self.problem, self.model
-        self.makers: dict[int, list[_Run]] = {}
+        self.makers: dict[int, list[_TaskRun]] = {}
         for rows in self.runs.values():
             for run in rows:
                 for b in run.ends:
@@ -219,7 +221,7 @@ class _Model:
                 length = model.new_int_var(0, self.horizon + 1, "")
                 self._add(begin, length, end + 1, run.there, self.size[b])
 
-    def _supplied(self, buffer: int, time: Any, there: Any, reader: _Run | None) -> list[tuple[Any, Any]]:
+    def _supplied(self, buffer: int, time: Any, there: Any, reader: _TaskRun | None) -> list[tuple[Any, Any]]:
         self.search.monitor.check()
         model, rows = self.model, list[tuple[Any, Any]]()
         if buffer in self.start:
@@ -238,7 +240,7 @@ class _Model:
         model.add(sum(chosen for chosen, _ in rows) == there)
         return rows
 
-    def _taken_over(self, run: _Run) -> dict[int, Any]:
+    def _taken_over(self, run: _TaskRun) -> dict[int, Any]:
         """Per output that may take an input's storage over, the Boolean whether it does."""
         problem, size, model = self.problem, self.size, self.model
         pairs = [
@@ -340,12 +342,12 @@ class _Model:
         monitor.check()
         part = monitor.beside(monitor.judge)
         solver.parameters.random_seed = self.search.goal.seed % (1 << 31)
-        solver.parameters.max_memory_in_mb = MOST_MEGABYTES
+        solver.parameters.max_memory_in_mb = MAX_MEGABYTES
         if part.iterations is None:
             solver.parameters.max_time_in_seconds = max(0.01, part.seconds)
             solver.parameters.num_workers = 2
         else:
-            solver.parameters.max_deterministic_time = EFFORT * max(1, part.iterations)
+            solver.parameters.max_deterministic_time = SECONDS_PER_ITERATION * max(1, part.iterations)
             solver.parameters.num_workers = 1
         status: list[Any] = []
         watcher = _Watcher(self)
@@ -353,24 +355,24 @@ class _Model:
         thread = threading.Thread(target=lambda: status.append(solver.solve(self.model, watcher.callback)), daemon=True)
         thread.start()
         while thread.is_alive():
-            thread.join(LOOK)
+            thread.join(POLL_SECONDS)
             if monitor.cancelled:
                 solver.stop_search()
-        monitor.calls += int(solver.response_proto.deterministic_time / EFFORT)
+        monitor.calls += int(solver.response_proto.deterministic_time / SECONDS_PER_ITERATION)
         return bool(status) and status[0] in (cp_model.OPTIMAL, cp_model.INFEASIBLE)
 
     def found(self, value: Any) -> Order:
         """The sequence of a solution; `value` reads an expression."""
-        runs: Sequence[_Run] = [run for rows in self.runs.values() for run in rows]
+        runs: Sequence[_TaskRun] = [run for rows in self.runs.values() for run in rows]
         there = [run for run in runs if run.there is True or value(run.there)]
         there.sort(key=lambda run: run.time if isinstance(run.time, int) else value(run.time))
-        return without_unread(self.problem, np.array([run.task for run in there], np.int64)).order
+        return without_unread_repeats(self.problem, np.array([run.task for run in there], np.int64)).order
 
 
 class _Watcher:
     """Offers each solution when CP-SAT has it."""
 
-    def __init__(self, model: _Model):
+    def __init__(self, model: _CpSatModel):
         from ortools.sat.python import cp_model  # heavy: imported by those who solve
 
         class Callback(cp_model.CpSolverSolutionCallback):

@@ -17,28 +17,28 @@ from itertools import combinations
 
 import numpy as np
 
-from planner.algorithms.exact.states import State, States
+from planner.algorithms.exact.states import ExecutionState, StateSpace
 from planner.algorithms.greedy import planner
 from planner.bounds import held_at_end, largest_task
-from planner.bounds.solvers.checkmate_model import EVER
+from planner.bounds.solvers.checkmate_model import MAX_TICKS
 from planner.problem import Problem
 from planner.problem.monitor import Monitor
 from planner.problem.plan import Goal, Order
 from planner.problem.recompute import base_order
 
 #: Tasks, and tasks that may be left out, up to which anything is searched.
-MOST_TASKS, MOST_OPTIONAL = 30, 5
+MAX_TASKS, MAX_OPTIONAL = 30, 5
 #: States that are looked at for one plan at most, and those for one iteration of the quota.
-MOST_STATES, STATES = 60_000, 500
+MAX_STATES, STATES = 60_000, 500
 
 
 def plan(problem: Problem, goal: Goal, monitor: Monitor) -> Order:
     """The best order there is, which the monitor is told; or the best known with a note, where states do not end."""
-    best = planner.started(problem, goal, monitor)
-    if problem.tasks > MOST_TASKS or int(problem.optional.sum()) > MOST_OPTIONAL:
-        monitor.note(f"exact: more than {MOST_TASKS} tasks, or {MOST_OPTIONAL} of them optional: nothing is searched")
+    best = planner.initial_order(problem, goal, monitor)
+    if problem.tasks > MAX_TASKS or int(problem.optional.sum()) > MAX_OPTIONAL:
+        monitor.note(f"exact: more than {MAX_TASKS} tasks, or {MAX_OPTIONAL} of them optional: nothing is searched")
         return best
-    search = _Search(problem, goal, monitor, best)
+    search = _DijkstraSearch(problem, goal, monitor, best)
     search.run()
     monitor.is_optimal = search.ended
     if not search.ended:
@@ -46,7 +46,7 @@ def plan(problem: Problem, goal: Goal, monitor: Monitor) -> Order:
     return search.best
 
 
-class _Search:
+class _DijkstraSearch:
     """One problem, and the best order so far by the monitor's score."""
 
     def __init__(self, problem: Problem, goal: Goal, monitor: Monitor, best: Order):
@@ -54,18 +54,18 @@ class _Search:
         self.best, self.score = best, monitor.judge(best)
         must, may = np.flatnonzero(~problem.optional).tolist(), np.flatnonzero(problem.optional).tolist()
         some = [[*must, *more] for k in range(len(may) + 1) for more in combinations(may, k)]
-        self.states = [States(problem, goal, sorted(tasks)) for tasks in some]
+        self.states = [StateSpace(problem, goal, sorted(tasks)) for tasks in some]
         self.looked_at, self.ended = 0, True
 
     def run(self) -> None:
         budget = self.goal.budget_bytes
         if budget:
             fits = self.score.bytes_over_budget == 0
-            if not self.within(budget, self.score.cost if fits else EVER) and not fits:
-                self.lowest(EVER)
+            if not self.within(budget, self.score.cost if fits else MAX_TICKS) and not fits:
+                self.lowest(MAX_TICKS)
             return
         extra = 0.1 if self.goal.max_overhead is None else self.goal.max_overhead
-        limit = EVER if budget == 0 else int(self.problem.cost.sum() * (1 + extra)) + 1
+        limit = MAX_TICKS if budget == 0 else int(self.problem.cost.sum() * (1 + extra)) + 1
         if self.score.cost >= limit:
             self.offer(base_order(self.problem, self.goal.strict_phases))
         self.lowest(limit)
@@ -93,18 +93,18 @@ class _Search:
                 self.offer(order)
         return found
 
-    def _cheapest(self, states: States, budget: int, most_ticks: int) -> Order | None:
+    def _cheapest(self, states: StateSpace, budget: int, most_ticks: int) -> Order | None:
         """The order whose repeats take least, and less than `most_ticks`; None where there is none, or no end."""
         if most_ticks <= 0 or (not states.chosen and states.always > budget):
             return None
         begin = states.begin()
-        queue, rows, seen = [(0, 0, 0)], [(begin, -1, -1)], _Seen()
+        queue, rows, seen = [(0, 0, 0)], [(begin, -1, -1)], _VisitedStates()
         while queue and self.ended:
             ticks, _, number = heapq.heappop(queue)
             state, number = rows[-number][0], -number
             if not seen.add(state):
                 continue
-            if states.is_end(state):
+            if states.is_final(state):
                 return np.array(list(_back(rows, number))[::-1], np.int64)
             for task, behind in states.moves(state, budget):
                 if not self._goes_on():
@@ -118,7 +118,7 @@ class _Search:
     def _goes_on(self) -> bool:
         """Whether one more state may be looked at."""
         self.looked_at += 1
-        if self.looked_at > MOST_STATES or (self.looked_at % STATES == 0 and self.monitor.should_stop()):
+        if self.looked_at > MAX_STATES or (self.looked_at % STATES == 0 and self.monitor.should_stop()):
             self.ended = False
         return self.ended
 
@@ -128,17 +128,17 @@ class _Search:
             self.best, self.score = order, score
 
 
-class _Seen:
+class _VisitedStates:
     """States that were looked at."""
 
     def __init__(self) -> None:
         self.live: dict[tuple[int, int], list[int]] = {}
 
-    def covers(self, state: State) -> bool:
+    def covers(self, state: ExecutionState) -> bool:
         """Whether one of them has run the same and has all copies that this one has."""
         return any(state.live & ~more == 0 for more in self.live.get((state.ran, state.past), ()))
 
-    def add(self, state: State) -> bool:
+    def add(self, state: ExecutionState) -> bool:
         """Whether it was not covered; then it is one of them."""
         if self.covers(state):
             return False
@@ -146,7 +146,7 @@ class _Seen:
         return True
 
 
-def _back(rows: list[tuple[State, int, int]], number: int) -> Iterator[int]:
+def _back(rows: list[tuple[ExecutionState, int, int]], number: int) -> Iterator[int]:
     """The tasks that led to a state, the last one first."""
     while number > 0:
         _, number, task = rows[number]

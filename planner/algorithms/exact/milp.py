@@ -13,17 +13,17 @@ from __future__ import annotations
 from contextlib import suppress
 
 from planner.algorithms.greedy import planner
-from planner.algorithms.greedy.gap_closing import without_unread
+from planner.algorithms.greedy.gap_closing import without_unread_repeats
 from planner.bounds import held_at_end, largest_task
-from planner.bounds.solvers.checkmate_model import EVER, Stages
-from planner.bounds.solvers.linear import cheapest
+from planner.bounds.solvers.checkmate_model import MAX_TICKS, CheckmateModel
+from planner.bounds.solvers.linear import solve_integer
 from planner.problem import Problem, liveness
-from planner.problem.monitor import Cancelled, Monitor
+from planner.problem.monitor import Monitor, SearchCancelled
 from planner.problem.plan import Goal, Order
 from planner.problem.recompute import is_first_run
 
 #: Tasks, repeats in a form, and its rows, up to which it is solved.
-MOST_TASKS, MOST_REPEATS, MOST_ROWS = 400, 20_000, 40_000
+MAX_TASKS, MAX_REPEATS, MAX_ROWS = 400, 20_000, 40_000
 #: Repeats where nothing within the budget is known, or no clock ends a search.
 LARGE = 3_000
 #: Forms solved for one budget at most: each has more rows than the one before.
@@ -34,19 +34,19 @@ CLOSE = 0.001
 
 def plan(problem: Problem, goal: Goal, monitor: Monitor) -> Order:
     """The cheapest order within the budget, or the lowest within the overhead; first runs stay as in the best known."""
-    best = planner.started(problem, goal, monitor)
-    if len(best) > 2 * MOST_TASKS or problem.tasks > MOST_TASKS:
-        monitor.note(f"milp: more than {MOST_TASKS} tasks, so the form is not solved")
+    best = planner.initial_order(problem, goal, monitor)
+    if len(best) > 2 * MAX_TASKS or problem.tasks > MAX_TASKS:
+        monitor.note(f"milp: more than {MAX_TASKS} tasks, so the form is not solved")
         return best
     if problem.tasks and not monitor.should_stop():
-        search = _Search(problem, goal, monitor, best)
-        with suppress(Cancelled):
+        search = _MilpSearch(problem, goal, monitor, best)
+        with suppress(SearchCancelled):
             search.run()
         best = search.best
     return best
 
 
-class _Search:
+class _MilpSearch:
     """One problem with one order of first runs, and the best sequence so far by the monitor's score."""
 
     def __init__(self, problem: Problem, goal: Goal, monitor: Monitor, best: Order):
@@ -60,13 +60,13 @@ class _Search:
         budget = self.goal.budget_bytes
         if budget:
             over = self.score.peak_bytes > budget
-            most = EVER if over else self.score.cost - self.once_ticks
+            most = MAX_TICKS if over else self.score.cost - self.once_ticks
             if not self.within(budget, most) and over:
-                self.lowest(EVER)
+                self.lowest(MAX_TICKS)
             return
         extra = 0.1 if self.goal.max_overhead is None else self.goal.max_overhead
         limit = int(self.problem.cost.sum() * (1 + extra))
-        self.lowest(EVER if budget == 0 else limit - self.once_ticks + 1)
+        self.lowest(MAX_TICKS if budget == 0 else limit - self.once_ticks + 1)
 
     def lowest(self, most_ticks: int) -> None:
         """Halve the way from the lowest peak known to what no order goes below, as long as repeats take less."""
@@ -83,25 +83,25 @@ class _Search:
         """Whether a sequence was found within the budget whose repeats take less than `most_ticks`; it is offered."""
         if most_ticks <= 0:
             return False
-        stages = Stages(self.problem, self.first_runs, budget, most_ticks)
+        stages = CheckmateModel(self.problem, self.first_runs, budget, most_ticks)
         if not stages.repeats:
             return False
-        most = LARGE if most_ticks == EVER or self.monitor.iterations is not None else MOST_REPEATS
+        most = LARGE if most_ticks == MAX_TICKS or self.monitor.iterations is not None else MAX_REPEATS
         if stages.repeats > most:
             self.note(f"milp: more than {most} repeats may be worth it, so the form is not solved")
             return False
-        rows, fitted = stages.form(self.monitor.check), set[tuple[int, int]]()
-        if most_ticks < EVER:
-            rows.at_least([(i, -ticks) for i, ticks in enumerate(rows.ticks) if ticks], 1 - most_ticks)
+        rows, fitted = stages.build(self.monitor.check), set[tuple[int, int]]()
+        if most_ticks < MAX_TICKS:
+            rows.add_row([(i, -ticks) for i, ticks in enumerate(rows.ticks) if ticks], 1 - most_ticks)
         for _ in range(ROUNDS):
-            if len(rows.least) > MOST_ROWS:
-                self.note(f"milp: the form has more than {MOST_ROWS} rows and is not solved")
+            if len(rows.least) > MAX_ROWS:
+                self.note(f"milp: the form has more than {MAX_ROWS} rows and is not solved")
                 return False
-            found = cheapest(rows, self.monitor)
+            found = solve_integer(rows, self.monitor)
             if found.values is None:
                 return False
             order, places = stages.sequence(found.values)
-            self.offer(without_unread(self.problem, order).order)
+            self.offer(without_unread_repeats(self.problem, order).order)
             profile = liveness.profile(self.problem, order)
             over = [place for place, held in zip(places, profile.tolist(), strict=True) if held > budget]
             if not over:
@@ -110,11 +110,11 @@ class _Search:
                 return False
             for stage, position in over:
                 if stage == position:
-                    stages.take_nothing_over(stage)
+                    stages.add_no_takeover_memory(stage)
                 elif (stage, position) in fitted:
                     rows.high[stages.repeat[stage, position]] = 0  # more than the form knows: rather not there
                 else:
-                    stages.fit_repeat(stage, position)
+                    stages.add_repeat_memory(stage, position)
                     fitted.add((stage, position))
         return False
 

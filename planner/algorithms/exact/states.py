@@ -14,10 +14,10 @@ from typing import NamedTuple
 
 from planner.problem import DEVICE, HANDED_OUT, RESIDENT, TO_THE_END, Problem
 from planner.problem.plan import Goal
-from planner.problem.recompute import may_repeat
+from planner.problem.recompute import can_recompute
 
 
-class State(NamedTuple):
+class ExecutionState(NamedTuple):
     ran: int  # tasks
     live: int  # buffers of which the newest copy is there
     past: int  # buffers handed out of which a newer copy was made; what was handed out stays beside it
@@ -33,7 +33,7 @@ class _After:
     handed: int  # handed out by now
 
 
-class States:
+class StateSpace:
     """The states of one problem in which the tasks `chosen` run, each at least once, and no others."""
 
     def __init__(self, problem: Problem, goal: Goal, chosen: Sequence[int]):
@@ -44,7 +44,7 @@ class States:
         self.bytes = [s if at == DEVICE else 0 for s, at in zip(self.size, space, strict=True)]
         self.always = self.bytes_of(resident)
         self.cost, self.workspace = problem.cost.tolist(), problem.workspace.tolist()
-        self.repeatable = _set(t for t, may in enumerate(may_repeat(problem).tolist()) if may) & self.all
+        self.repeatable = _set(t for t, may in enumerate(can_recompute(problem).tolist()) if may) & self.all
         self.reads = [_set(row) & ~resident for row in problem.reads.lists()]
         self.writes = [_set(row) & ~resident for row in problem.writes.lists()]
         self.producer = problem.producer().tolist()
@@ -113,14 +113,14 @@ class States:
         """Ticks of one run of each task."""
         return sum(self.cost[t] for t in self.chosen)
 
-    def begin(self) -> State:
+    def begin(self) -> ExecutionState:
         """Nothing has run."""
         return self._reached(0, self.start, 0)
 
-    def is_end(self, state: State) -> bool:
+    def is_final(self, state: ExecutionState) -> bool:
         return state.ran == self.all and self.end & ~state.live == 0
 
-    def moves(self, state: State, budget: int) -> Iterator[tuple[int, State]]:
+    def moves(self, state: ExecutionState, budget: int) -> Iterator[tuple[int, ExecutionState]]:
         """(task, state behind it) of every run that fits the budget and may be worth it."""
         ran, live, _ = state
         lasting = self._known(ran).handed & ~state.past  # copies that were handed out and are the newest
@@ -133,7 +133,7 @@ class States:
             if self.reads[t] & ~live == 0 and not self.last[t] & ran:
                 yield from ((t, behind) for behind in self._runs(state, t, lasting, budget))
 
-    def _runs(self, state: State, t: int, lasting: int, budget: int) -> Iterator[State]:
+    def _runs(self, state: ExecutionState, t: int, lasting: int, budget: int) -> Iterator[ExecutionState]:
         """The states behind a run of the task, for each smallest set of copies to drop or to give away."""
         reads, writes, ran = self.reads[t], self.writes[t], state.ran | 1 << t
         past = state.past | (writes & lasting)
@@ -191,9 +191,9 @@ class States:
             else:
                 waiting.append((i + 1, taken | 1 << b, left - self.bytes[b]))
 
-    def _reached(self, ran: int, live: int, past: int) -> State:
+    def _reached(self, ran: int, live: int, past: int) -> ExecutionState:
         """The state, without copies that nobody can read again."""
-        return State(ran, live & ~self._idle(self._known(ran), past), past)
+        return ExecutionState(ran, live & ~self._idle(self._known(ran), past), past)
 
     def _needed(self, known: _After, past: int) -> int:
         """Buffers that must be there: nobody can make them again, and they are read later, or held in the end."""

@@ -8,43 +8,45 @@ import numpy as np
 
 from planner.algorithms.greedy import gap_kernels, trim_kernels
 from planner.algorithms.greedy.byte_ledger import highest
-from planner.algorithms.greedy.gaps import CHAIN, Board, Evaluated, board_of, evaluated
+from planner.algorithms.greedy.gaps import CHAIN, EvaluatedOrder, GapTable, evaluate_order, gap_table_of
 from planner.problem import HANDED_OUT, TO_THE_END, Problem, liveness
 from planner.problem.jit import Kernel, Kernels
 from planner.problem.plan import Order
-from planner.problem.recompute import is_first_run, may_repeat
+from planner.problem.recompute import can_recompute, is_first_run
 
 # Above this many tasks compiled kernels pay for numba's start.
-INTERPRETED = 300
+MAX_INTERPRETED = 300
 # A price this much below the next best is looked at again later.
 SLACK = 0.95
 # Closing a gap may make others worth closing that were not; they are all priced again so often.
 ROUNDS = 8
 
 
-class Closing:
+class GapCloser:
     """Steps for one problem."""
 
     def __init__(self, problem: Problem, should_stop: Callable[[], bool] = lambda: False):
         self.problem, self.should_stop = problem, should_stop
-        self.repeatable = may_repeat(problem)
+        self.repeatable = can_recompute(problem)
         self.degree = np.diff(problem.reads.pointer) + np.diff(problem.writes.pointer)
         self.fast = self.uses_compiled()
 
     def uses_compiled(self) -> bool:
-        return self.problem.tasks > INTERPRETED or gap_kernels.KERNELS.is_compiled()
+        return self.problem.tasks > MAX_INTERPRETED or gap_kernels.KERNELS.is_compiled()
 
-    def down_to(self, order: Order, limit: int) -> tuple[Order, int]:
+    def reduce_to(self, order: Order, limit: int) -> tuple[Order, int]:
         """The order with runs added so that it is within `limit`, or nearer to it, and its peak."""
-        closed = self.closed(order, limit)
-        lowest = self.trimmed(closed, max(limit, closed.peak))
+        closed = self.close_gaps(order, limit)
+        lowest = self.trim_repeats(closed, max(limit, closed.peak))
         return lowest.order, lowest.peak
 
-    def closed(self, order: Order, limit: int) -> Evaluated:
+    def close_gaps(self, order: Order, limit: int) -> EvaluatedOrder:
         """The order with gaps closed where it is over `limit`, the best price first."""
         kernels, margin = self._kernels(gap_kernels.KERNELS), CHAIN * int(self.degree.max(initial=0))
         room = 2 * int(self.degree[order].sum()) + margin
-        board, ledger = board_of(self.problem, self.repeatable, evaluated(self.problem, order), room, not self.fast)
+        board, ledger = gap_table_of(
+            self.problem, self.repeatable, evaluate_order(self.problem, order), room, not self.fast
+        )
         for _ in range(ROUNDS):
             uses = _with_gap(board)
             prices = np.zeros(len(uses))
@@ -57,22 +59,22 @@ class Closing:
         added = board.counters[1]
         at, task = np.asarray(board.added_at[:added], np.int64), np.asarray(board.added_task[:added], np.int64)
         by = np.lexsort((task, at))
-        return without_unread(self.problem, np.insert(order, at[by], task[by]))
+        return without_unread_repeats(self.problem, np.insert(order, at[by], task[by]))
 
-    def trimmed(self, sequence: Evaluated, limit: int) -> Evaluated:
+    def trim_repeats(self, sequence: EvaluatedOrder, limit: int) -> EvaluatedOrder:
         """The sequence without repeats that the limit does not need, the dearest taken out first."""
         while not self.should_stop():
             order = sequence.order
             steps = np.flatnonzero(~is_first_run(self.problem, order))
             steps = steps[np.lexsort((steps, -self.problem.cost[order[steps]]))]
-            board, ledger = board_of(self.problem, self.repeatable, sequence, 0, not self.fast)
+            board, ledger = gap_table_of(self.problem, self.repeatable, sequence, 0, not self.fast)
             dropped = np.zeros(len(steps), np.int64)
             self._kernels(trim_kernels.KERNELS)["drop_runs"](
                 board, ledger, self._row(steps), self._row(order[steps]), limit, dropped
             )
             if not dropped.any():
                 break
-            shorter = without_unread(self.problem, np.delete(order, steps[dropped > 0]))
+            shorter = without_unread_repeats(self.problem, np.delete(order, steps[dropped > 0]))
             if shorter.peak > limit:
                 break
             sequence = shorter
@@ -85,14 +87,14 @@ class Closing:
         return row if self.fast else row.tolist()
 
 
-def _with_gap(board: Board) -> np.ndarray:
+def _with_gap(board: GapTable) -> np.ndarray:
     """The uses before which there is a gap that may be closed."""
     uses = board.counters[0]
     place, before = np.asarray(board.place[:uses], np.int64), np.asarray(board.before[:uses], np.int64)
     return np.flatnonzero((np.asarray(board.free[:uses], np.int64) > 0) & (place // 2 * 2 > place[before] + 1))
 
 
-def without_unread(problem: Problem, order: Order) -> Evaluated:
+def without_unread_repeats(problem: Problem, order: Order) -> EvaluatedOrder:
     """The order without repeats whose outputs nobody needs."""
     while True:
         lives = liveness.lifetimes(problem, order)
@@ -103,5 +105,5 @@ def without_unread(problem: Problem, order: Order) -> Evaluated:
         written = lives.written_instance
         keep[written.row_of_entry()[needed[written.index]]] = True
         if keep.all():
-            return evaluated(problem, order, lives)
+            return evaluate_order(problem, order, lives)
         order = order[keep]

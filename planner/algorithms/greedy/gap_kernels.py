@@ -18,7 +18,7 @@ from planner.algorithms.greedy.byte_ledger import (
     count_part,
     count_part_loop,
 )
-from planner.algorithms.greedy.gaps import CHAIN, board_types
+from planner.algorithms.greedy.gaps import CHAIN, gap_table_types
 from planner.algorithms.greedy.use_list_kernels import (
     ADDED,
     EXTRA,
@@ -242,7 +242,7 @@ def _signatures() -> dict[str, Any]:
 
     row, prices = numba.int64[::1], numba.float64[::1]
     whole, real = numba.int64, numba.float64
-    board, ledger = board_types()
+    board, ledger = gap_table_types()
     pair = numba.types.UniTuple(real, 2)  # type: ignore[no-untyped-call]
     return {
         "add": numba.void(ledger, whole, whole, whole),

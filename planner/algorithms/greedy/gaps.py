@@ -19,13 +19,13 @@ import numpy as np
 from planner.algorithms.greedy.byte_ledger import Ledger, ledger_of
 from planner.problem import DEVICE, HANDED_OUT, RESIDENT, TO_LAST_READ, TO_THE_END, Problem, liveness
 from planner.problem.plan import Lifetimes, Order
-from planner.problem.recompute import last_repeat
+from planner.problem.recompute import last_recompute_step
 
 #: Longest chain of runs that one gap may cost.
 CHAIN = 64
 
 
-class Board(NamedTuple):
+class GapTable(NamedTuple):
     """One sequence as the kernels of `gap_kernels.py` see and change it. Lists or int64 arrays throughout.
 
     Of n tasks, m buffers, s steps and u uses; u leaves room for the uses that kernels add.
@@ -61,7 +61,7 @@ class Board(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Evaluated:
+class EvaluatedOrder:
     """An order and what the evaluator says of it, asked once."""
 
     order: Order
@@ -70,27 +70,29 @@ class Evaluated:
     peak: int  # bytes
 
 
-def evaluated(problem: Problem, order: Order, lives: Lifetimes | None = None) -> Evaluated:
+def evaluate_order(problem: Problem, order: Order, lives: Lifetimes | None = None) -> EvaluatedOrder:
     """The order with its lifetimes, which are worked out unless they are given, and its bytes."""
     order = np.asarray(order, np.int64)
     lives = liveness.lifetimes(problem, order) if lives is None else lives
     step_bytes = liveness.profile(problem, order, lives)
-    return Evaluated(order, lives, step_bytes, int(step_bytes.max()) if len(order) else liveness.peak(problem, order))
+    return EvaluatedOrder(
+        order, lives, step_bytes, int(step_bytes.max()) if len(order) else liveness.peak(problem, order)
+    )
 
 
-def board_types() -> tuple[Any, Any]:
+def gap_table_types() -> tuple[Any, Any]:
     """The numba types of a board of arrays and of a ledger."""
     import numba  # heavy: half a second, and not needed where nothing is compiled
 
     row = numba.int64[::1]
-    board = numba.types.NamedUniTuple(row, len(Board._fields), Board)  # type: ignore[no-untyped-call]
+    board = numba.types.NamedUniTuple(row, len(GapTable._fields), GapTable)  # type: ignore[no-untyped-call]
     ledger = numba.types.NamedTuple((*(row,) * 8, numba.int64), Ledger)  # type: ignore[no-untyped-call]
     return board, ledger
 
 
-def board_of(
-    problem: Problem, repeatable: np.ndarray, sequence: Evaluated, room: int, as_lists: bool
-) -> tuple[Board, Ledger]:
+def gap_table_of(
+    problem: Problem, repeatable: np.ndarray, sequence: EvaluatedOrder, room: int, as_lists: bool
+) -> tuple[GapTable, Ledger]:
     """The board of a sequence with room for `room` more uses, and its ledger of places.
 
     `repeatable` is bool[n]: the task may run again.
@@ -110,7 +112,7 @@ def board_of(
         return array.tolist() if as_lists else array  # type: ignore[return-value]
 
     empty = np.zeros(0, np.int64)
-    board = Board(
+    board = GapTable(
         column(order),
         column(problem.cost),
         column(problem.workspace),
@@ -144,7 +146,7 @@ def board_of(
 
 def _latest(problem: Problem, repeatable: np.ndarray, order: Order) -> np.ndarray:
     """int64[n]: boundary at which each task may run again at the latest; -1 when never."""
-    latest = last_repeat(problem, order)
+    latest = last_recompute_step(problem, order)
     writer, written = problem.writes.row_of_entry(), problem.writes.index
     handed = problem.hold[written] == HANDED_OUT
     if handed.any():  # a copy made after the hand-out lies beside what was handed out
@@ -192,7 +194,7 @@ def _uses(problem: Problem, order: Order, lives: Lifetimes) -> tuple[np.ndarray,
     return place[by], buffer[by], is_read[by], free[by], bytes_taken[by]
 
 
-def _places(problem: Problem, sequence: Evaluated) -> np.ndarray:
+def _places(problem: Problem, sequence: EvaluatedOrder) -> np.ndarray:
     """int64[2s + 2]: bytes of each step, and at each boundary the bytes that are held across it."""
     lives, steps = sequence.lives, len(sequence.order)
     size = np.where(problem.space[lives.buffer] == DEVICE, problem.size[lives.buffer], 0)

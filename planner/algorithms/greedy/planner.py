@@ -9,7 +9,7 @@ About O(k log k) time a step for k uses.
 
 from __future__ import annotations
 
-from planner.algorithms.greedy.gap_closing import Closing
+from planner.algorithms.greedy.gap_closing import GapCloser
 from planner.bounds import largest_task
 from planner.problem import Problem
 from planner.problem.liveness import cost, peak
@@ -18,21 +18,21 @@ from planner.problem.plan import Goal, Order
 from planner.problem.recompute import base_order
 
 # Steps to the budget, one way after the other; the best is taken.
-WAYS = (2, 10, 20, 5)
+DESCENT_STEPS = (2, 10, 20, 5)
 # Large problems get only as many steps altogether as this many tasks allow, two at least.
 TASK_STEPS = 250_000
 # After so many steps one after the other that gained nothing, the way ends.
-GIVE_UP = 3
+MAX_IDLE_STEPS = 3
 # A smaller part of the peak is not worth another step down.
-LEAST_STEP = 0.002
+MIN_STEP = 0.002
 # Share of another planner's search that the start from here may take.
-START_PART = 0.3
+START_SHARE = 0.3
 
 
 def plan(problem: Problem, goal: Goal, monitor: Monitor) -> Order:
     """The cheapest order found within the budget, or the lowest within the overhead."""
     base = base_order(problem, goal.strict_phases)
-    search = _Search(problem, monitor, base)
+    search = _GreedySearch(problem, monitor, base)
     if goal.budget_bytes is None:
         extra = 0.1 if goal.max_overhead is None else goal.max_overhead
         search.lowest_within(int(problem.cost.sum() * (1 + extra)))
@@ -41,10 +41,10 @@ def plan(problem: Problem, goal: Goal, monitor: Monitor) -> Order:
     return search.best
 
 
-def started(problem: Problem, goal: Goal, monitor: Monitor) -> Order:
+def initial_order(problem: Problem, goal: Goal, monitor: Monitor) -> Order:
     """What a planner that improves an order starts from: the monitor's best, else one from `plan`, which it is told."""
     if monitor.best is None:
-        part = monitor.beside(monitor.judge, START_PART)
+        part = monitor.beside(monitor.judge, START_SHARE)
         order = plan(problem, goal, part)
         monitor.spent(part)
         monitor.offer(order)
@@ -52,12 +52,12 @@ def started(problem: Problem, goal: Goal, monitor: Monitor) -> Order:
     return monitor.best
 
 
-class _Search:
+class _GreedySearch:
     """One problem, and the best order so far by the monitor's score."""
 
     def __init__(self, problem: Problem, monitor: Monitor, base: Order):
         self.problem, self.monitor, self.base = problem, monitor, base
-        self.closing = Closing(problem, monitor.should_stop)
+        self.closing = GapCloser(problem, monitor.should_stop)
         self.floor = largest_task.bound(problem).bytes
         self.best, self.score = base, monitor.offer(base)
         self.base_peak = self.score.peak_bytes
@@ -72,12 +72,12 @@ class _Search:
         if self.base_peak <= budget:
             return
         if budget < self.floor:
-            for steps in WAYS:
+            for steps in DESCENT_STEPS:
                 self.offer(self.lowered(self.floor, steps))
             self.lowest_within(None)
             return
         left = TASK_STEPS // len(self.base)
-        for steps in WAYS if left >= sum(WAYS) else (min(max(left, 1), 10),):
+        for steps in DESCENT_STEPS if left >= sum(DESCENT_STEPS) else (min(max(left, 1), 10),):
             self.offer(self.lowered(budget, steps))
             if self.monitor.should_stop():
                 return
@@ -93,12 +93,12 @@ class _Search:
                 if limit == budget:
                     break
                 continue
-            tried, reached = self.closing.down_to(order, limit)
+            tried, reached = self.closing.reduce_to(order, limit)
             if reached < highest:
                 order, highest, failed = tried, reached, 0
             else:
                 failed += 1
-            if (failed and limit == budget) or failed > GIVE_UP:
+            if (failed and limit == budget) or failed > MAX_IDLE_STEPS:
                 break
             if self.monitor.should_stop():
                 break
@@ -107,8 +107,8 @@ class _Search:
     def sink(self, order: Order, floor: int, cost_limit: int | None) -> None:
         """Go down from the order in small steps, smaller ones where they fail, while the cost allows it."""
         highest, part = peak(self.problem, order), 0.1
-        while part >= LEAST_STEP and highest > floor and not self.monitor.should_stop():
-            tried, reached = self.closing.down_to(order, max(floor, int(highest * (1 - part))))
+        while part >= MIN_STEP and highest > floor and not self.monitor.should_stop():
+            tried, reached = self.closing.reduce_to(order, max(floor, int(highest * (1 - part))))
             if reached < highest and self.affords(tried, cost_limit):
                 order, highest = tried, reached
                 self.offer(order)
@@ -123,10 +123,10 @@ class _Search:
         self.sink(self.base, self.floor, cost_limit)
         self.sink(self.best, self.floor, cost_limit)
         part = 0.04
-        while part >= LEAST_STEP and not self.monitor.should_stop():
+        while part >= MIN_STEP and not self.monitor.should_stop():
             highest = self.score.peak_bytes
             target = int(highest * (1 - part))
-            tried = self.lowered(target, WAYS[1])
+            tried = self.lowered(target, DESCENT_STEPS[1])
             if peak(self.problem, tried) < highest and self.affords(tried, cost_limit):
                 self.offer(tried)
                 self.sink(self.best, self.floor, cost_limit)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from planner.algorithms.greedy.byte_ledger import add, highest_in
-from planner.algorithms.greedy.gaps import board_types
+from planner.algorithms.greedy.gaps import gap_table_types
 from planner.algorithms.greedy.use_list_kernels import remove_use, use_before
 from planner.problem.jit import Kernels
 
@@ -68,7 +68,7 @@ def _signatures() -> dict[str, Any]:
     import numba  # heavy: half a second, and not needed where nothing is compiled
 
     row, whole = numba.int64[::1], numba.int64
-    board, ledger = board_types()
+    board, ledger = gap_table_types()
     return {
         "add": numba.void(ledger, whole, whole, whole),
         "highest_in": whole(ledger, whole, whole),

@@ -7,7 +7,7 @@ from typing import Any
 # In `Board.counters`.
 USES, ADDED, LOOKED, RUNS, EXTRA = range(5)
 # In `Board.reads`: a use that was taken out; its `before` still leads back to one that is there.
-GONE = 2
+REMOVED = 2
 
 
 def use_before(board: Any, buffer: int, place: int) -> int:
@@ -21,7 +21,7 @@ def use_before(board: Any, buffer: int, place: int) -> int:
             low = middle
         else:
             high = middle
-    while board.reads[low] == GONE:
+    while board.reads[low] == REMOVED:
         low = board.before[low]
     while board.next[low] >= 0 and board.place[board.next[low]] < place:
         low = board.next[low]
@@ -51,7 +51,7 @@ def remove_use(board: Any, use: int) -> None:
     board.next[last] = following
     if following >= 0:
         board.before[following] = last
-    board.reads[use] = GONE
+    board.reads[use] = REMOVED
 
 
 def sort_chain(board: Any) -> None:

@@ -15,16 +15,16 @@ from collections import Counter
 
 import numpy as np
 
-from planner.algorithms.greedy.gap_closing import without_unread
+from planner.algorithms.greedy.gap_closing import without_unread_repeats
 from planner.problem import DEVICE, RESIDENT, TO_LAST_READ, Problem
 from planner.problem.monitor import Monitor
 from planner.problem.plan import Goal, Order
-from planner.problem.recompute import base_order, last_repeat, may_repeat
+from planner.problem.recompute import base_order, can_recompute, last_recompute_step
 
 #: Tasks up to which it is simulated.
-MOST_TASKS = 5_000
+MAX_TASKS = 5_000
 #: A simulation that runs so many times the tasks there are has gone round in circles.
-MOST_RUNS = 4
+MAX_RUNS = 4
 #: Halvings of the budget it is given, where the goal is a limit on time, or where it ends above the budget.
 TRIES = 10
 
@@ -32,8 +32,8 @@ TRIES = 10
 def plan(problem: Problem, goal: Goal, monitor: Monitor) -> Order:
     """What it does within the budget, or within the least budget it meets, or that keeps the overhead."""
     base = base_order(problem, goal.strict_phases)
-    if problem.tasks > MOST_TASKS:
-        monitor.note(f"dtr: more than {MOST_TASKS} tasks, so nothing is evicted")
+    if problem.tasks > MAX_TASKS:
+        monitor.note(f"dtr: more than {MAX_TASKS} tasks, so nothing is evicted")
         return base
     score = monitor.offer(base)
     best, budget = base, goal.budget_bytes
@@ -48,7 +48,7 @@ def plan(problem: Problem, goal: Goal, monitor: Monitor) -> Order:
         if order is None:
             low = tried + 1
         else:
-            order = without_unread(problem, order).order
+            order = without_unread_repeats(problem, order).order
             found = monitor.offer(order)
             if found < score:
                 best, score = order, found
@@ -96,7 +96,7 @@ class _Simulation:
         What can be made again is freed with its last reader; what cannot stays for all that may be made from it.
         """
         base = self.base.tolist()
-        again, latest = may_repeat(problem).tolist(), last_repeat(problem, self.base).tolist()
+        again, latest = can_recompute(problem).tolist(), last_recompute_step(problem, self.base).tolist()
         alone = (np.bincount(problem.writes.index, minlength=problem.buffers) <= 1).tolist()
         held = (problem.hold != TO_LAST_READ).tolist()
         self.last_read = [len(base) if held[b] else -1 for b in range(problem.buffers)]
@@ -134,7 +134,7 @@ class _Simulation:
             if missing:
                 waiting.append(self.maker[missing[0]])
                 pinned.update(self.reads[waiting[-1]])
-            elif len(self.steps) > MOST_RUNS * len(self.base) or not self._make_room(now, pinned):
+            elif len(self.steps) > MAX_RUNS * len(self.base) or not self._make_room(now, pinned):
                 return None
             else:
                 waiting.pop()

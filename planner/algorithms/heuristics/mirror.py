@@ -18,15 +18,15 @@ import numpy as np
 
 from planner.algorithms.heuristics.mirror_regions import ForwardTasks, regions
 from planner.problem import FORWARD, HANDED_OUT, RESIDENT, Csr, Problem
-from planner.problem.monitor import Cancelled, Monitor
+from planner.problem.monitor import Monitor, SearchCancelled
 from planner.problem.plan import Goal, Order
 from planner.problem.recompute import base_order
 
-KEPT, RERUN, UNDECIDED = 0, 1, 2
+KEPT, RECOMPUTED, UNDECIDED = 0, 1, 2
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class MirrorGroup:
     """Tasks judged together: what keeping them allocates against what it releases."""
 
     tasks: tuple[int, ...]
@@ -46,7 +46,7 @@ class MirrorDecisions:
     """What the heuristic decided, and which of the decided copies anybody needs."""
 
     stage: np.ndarray  # int8[n]  KEPT or RERUN; KEPT outside the forward phase
-    groups: tuple[Group, ...]  # as decided, region by region; tasks behind a mirrored group are in none
+    groups: tuple[MirrorGroup, ...]  # as decided, region by region; tasks behind a mirrored group are in none
     materialised: np.ndarray  # bool[n]  RERUN, and a later phase reads its copy or a copy that needs it
     inputs_releasable: bool  # whether buffers that are always there were counted
 
@@ -59,7 +59,7 @@ def plan(problem: Problem, goal: Goal, monitor: Monitor) -> Order:
     try:
         again = decide(problem, check=monitor.check).materialised
         monitor.check()
-    except Cancelled:
+    except SearchCancelled:
         return base_order(problem, goal.strict_phases)
     return mirrored_order(problem, again, goal.strict_phases)
 
@@ -79,19 +79,19 @@ def decide(
     forward = ForwardTasks.of(problem)
     readers = np.bincount(problem.reads.index, minlength=problem.buffers)
     frontier = _Frontier(forward, size.tolist(), readers.tolist())
-    stage = [UNDECIDED if again else KEPT for again in forward.rerunnable]
-    groups: list[Group] = []
+    stage = [UNDECIDED if again else KEPT for again in forward.recomputable]
+    groups: list[MirrorGroup] = []
     if (problem.phase != FORWARD).any():
         for region in regions(forward):
-            groups += _judge(region, forward, frontier, stage, check)
+            groups += _decide_region(region, forward, frontier, stage, check)
     decided = np.array(stage, np.int8)
     decided[decided == UNDECIDED] = KEPT  # only without a backward part
     return MirrorDecisions(decided, tuple(groups), _materialised(problem, decided), inputs_releasable)
 
 
-def _judge(
+def _decide_region(
     region: list[int], forward: ForwardTasks, frontier: _Frontier, stage: list[int], check: Callable[[], None]
-) -> list[Group]:
+) -> list[MirrorGroup]:
     """Groups of one region: kept ones as they are found, then those left when no other can be kept.
 
     The frontier is every undecided task that reads and waits for nothing undecided or re-run. Keeping
@@ -100,7 +100,7 @@ def _judge(
     undecided = [t for t in region if stage[t] == UNDECIDED]
     waits_for = {t: sum(stage[p] != KEPT for p in forward.before[t]) for t in undecided}
     ready = [t for t in undecided if waits_for[t] == 0]
-    kept: list[Group] = []
+    kept: list[MirrorGroup] = []
     while True:
         check()
         for t in sorted(ready):
@@ -119,7 +119,7 @@ def _judge(
                         ready.append(after)
     for t in undecided:
         if stage[t] == UNDECIDED:
-            stage[t] = RERUN
+            stage[t] = RECOMPUTED
     return kept + frontier.leave_all()
 
 
@@ -156,7 +156,7 @@ def mirrored_order(problem: Problem, materialised: np.ndarray, strict_phases: bo
 
 def _materialised(problem: Problem, stage: np.ndarray) -> np.ndarray:
     """bool[n]: re-run tasks whose copy a later phase needs."""
-    needs = _copies_needed(problem, stage == RERUN).lists()
+    needs = _copies_needed(problem, stage == RECOMPUTED).lists()
     found = np.zeros(problem.tasks, bool)
     pending = [copy for t in np.flatnonzero(problem.phase != FORWARD).tolist() for copy in needs[t]]
     while pending:
@@ -228,7 +228,7 @@ class _Frontier:
             heapq.heappop(self.to_keep)
         return None
 
-    def leave(self, group: int) -> Group:
+    def leave(self, group: int) -> MirrorGroup:
         """Take the group out of the frontier: the record of its price."""
         tasks = sorted(self.tasks.pop(group))
         inputs = list(dict.fromkeys(b for t in tasks for b in self.reads[t]))
@@ -241,7 +241,7 @@ class _Frontier:
                 self.outside[b] += 1
                 self.reader_here.pop(b, None)
         del self.cost[group], self.lowest[group]
-        return Group(
+        return MirrorGroup(
             tuple(tasks),
             tuple(allocated),
             tuple(released),
@@ -249,7 +249,7 @@ class _Frontier:
             sum(self.size[b] for b in released),
         )
 
-    def leave_all(self) -> list[Group]:
+    def leave_all(self) -> list[MirrorGroup]:
         """Empty the frontier: the groups that were in it, by their lowest task."""
         return [self.leave(group) for group in sorted(self.tasks, key=self.lowest.__getitem__)]
 

@@ -19,7 +19,7 @@ from planner.problem import FORWARD, PREFER, RESIDENT, TO_LAST_READ, Csr, Proble
 class ForwardTasks:
     """The forward part of a problem as lists, for walks that visit single tasks. Others have empty rows."""
 
-    rerunnable: list[bool]  # task: may be run again, and is cheap or preferred
+    recomputable: list[bool]  # task: may be run again, and is cheap or preferred
     target: list[bool]  # task: writes what is held, or what no forward task reads
     reads: list[list[int]]  # task -> buffers
     writes: list[list[int]]  # task -> buffers
@@ -38,7 +38,7 @@ class ForwardTasks:
         target = forward & (np.diff(behind.pointer) == 0)
         target[writes.row_of_entry()[held]] = True
         return cls(
-            (forward & rerunnable(problem)).tolist(),
+            (forward & mirror_recomputable(problem)).tolist(),
             target.tolist(),
             reads.lists(),
             writes.lists(),
@@ -48,7 +48,7 @@ class ForwardTasks:
         )
 
 
-def rerunnable(problem: Problem) -> np.ndarray:
+def mirror_recomputable(problem: Problem) -> np.ndarray:
     """bool[n]: cheap enough to be run again, or preferred, and allowed to be, also late.
 
     A forward task must stand before every run of the tasks in its row of `after_every`; when one of
@@ -90,7 +90,7 @@ def _grown(forward: ForwardTasks, start: int, seen: list[bool], starts: deque[in
         seen[t] = True
         members.append(t)
         for p in forward.before[t]:
-            (pending if forward.rerunnable[p] else starts).append(p)
+            (pending if forward.recomputable[p] else starts).append(p)
         for b in forward.reads[t]:
             if b not in looked_at:
                 looked_at.add(b)
@@ -108,7 +108,7 @@ def _ends(forward: ForwardTasks, task: int, walked: set[int]) -> list[int]:
         if t in walked:
             continue
         walked.add(t)
-        if forward.target[t] or not forward.rerunnable[t]:
+        if forward.target[t] or not forward.recomputable[t]:
             found.append(t)
         else:
             pending += forward.behind[t]

@@ -12,14 +12,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from planner.bounds.solvers.max_flow import UNCUT, Network
+from planner.bounds.solvers.max_flow import UNCUTTABLE, FlowNetwork
 from planner.problem import DEVICE, TO_LAST_READ, Problem
 from planner.problem.monitor import Monitor
 from planner.problem.plan import Goal, Order
-from planner.problem.recompute import base_order, may_repeat, order_keeping, turning_point
+from planner.problem.recompute import backward_start, base_order, can_recompute, order_keeping
 
 #: Even parts tried first, at least and at most, as many as so many tasks allow; then halvings of one of them.
-LEAST_PARTS, PARTS, TASKS_TRIED, TRIES = 4, 32, 100_000, 6
+MIN_PARTS, PARTS, TASKS_TRIED, TRIES = 4, 32, 100_000, 6
 #: Units in which the knapsack counts bytes.
 UNITS = 1_000
 
@@ -28,7 +28,7 @@ def plan(problem: Problem, goal: Goal, monitor: Monitor) -> Order:
     """The best order tried: even parts of all that could be saved, then between the most that fits and the next."""
     base = base_order(problem, goal.strict_phases)
     best, score = base, monitor.offer(base)
-    partition = Partition(problem, base)
+    partition = MinCutPartition(problem, base)
     limit = int(problem.cost.sum() * (1 + (0.1 if goal.max_overhead is None else goal.max_overhead)))
 
     def has_room(saved_bytes: int) -> bool:
@@ -44,7 +44,7 @@ def plan(problem: Problem, goal: Goal, monitor: Monitor) -> Order:
 
     # Nothing saved may peak as high as all saved: what is run again then lies there at one time.
     low, high = 0, partition.most_bytes
-    parts = min(PARTS, max(LEAST_PARTS, TASKS_TRIED // max(1, problem.tasks)))
+    parts = min(PARTS, max(MIN_PARTS, TASKS_TRIED // max(1, problem.tasks)))
     for part in range(parts + 1):
         saved_bytes = partition.most_bytes * part // parts
         if monitor.should_stop():
@@ -59,15 +59,15 @@ def plan(problem: Problem, goal: Goal, monitor: Monitor) -> Order:
     return best
 
 
-class Partition:
+class MinCutPartition:
     """The network of one problem, and the values a knapsack may choose from."""
 
     def __init__(self, problem: Problem, base: Order):
-        self.problem, turn = problem, turning_point(problem, base)
+        self.problem, turn = problem, backward_start(problem, base)
         self.way_out = base[:turn]
         early = np.zeros(problem.tasks + 1, bool)  # the last entry stands for "nobody", which is number -1
         early[self.way_out] = True
-        again = np.append(may_repeat(problem), False)
+        again = np.append(can_recompute(problem), False)
         maker = problem.producer()
         self.size = np.where(problem.space == DEVICE, problem.size, 0)
         self.made = early[maker] & (problem.hold == TO_LAST_READ)
@@ -84,21 +84,21 @@ class Partition:
         stays = self.made & ~self.makes
         stays[self.items[knapsack(self.size[self.items], self.ticks, most_bytes)]] = True
         count = self.problem.buffers
-        network = Network(2 + 2 * count)
+        network = FlowNetwork(2 + 2 * count)
         inside, outside = range(2, 2 + count), range(2 + count, 2 + 2 * count)
         for b in np.flatnonzero(self.made).tolist():
             network.arc(inside[b], outside[b], int(self.size[b]))
             if stays[b]:
-                network.arc(0, inside[b], UNCUT)
+                network.arc(0, inside[b], UNCUTTABLE)
         reads, writes = self.problem.reads.lists(), self.problem.writes.lists()
         for task in self.way_out.tolist():
             for b in writes[task]:
                 if self.made[b] and not stays[b]:
                     for a in reads[task]:
                         if self.made[a] and a != b:
-                            network.arc(outside[a], inside[b], UNCUT)
+                            network.arc(outside[a], inside[b], UNCUTTABLE)
         for b in self.wanted.tolist():
-            network.arc(outside[b], 1, UNCUT)
+            network.arc(outside[b], 1, UNCUTTABLE)
         side = np.array(network.source_side())
         return np.flatnonzero(self.made & side[2 : 2 + count] & ~side[2 + count :])
 

@@ -18,17 +18,17 @@ from dataclasses import replace
 
 import numpy as np
 
-from graph.cancellation import Stopped, heeding
+from graph.cancellation import CancellationError, cancellation_scope
 from planner.algorithms.annealing.search import FIRST_RUNS_ALONE, FREE_COLD, Annealing
-from planner.algorithms.greedy.gap_closing import Closing
+from planner.algorithms.greedy.gap_closing import GapCloser
 from planner.bounds import first_of_set, step_cut
-from planner.bounds.step_branch_and_bound import around
-from planner.bounds.step_cut import MomentCut
-from planner.bounds.step_network import Moments, Network, reached
+from planner.bounds.step_branch_and_bound import bracket_budget
+from planner.bounds.step_cut import StepCut
+from planner.bounds.step_network import StepModel, StepNetwork, reachable_from
 from planner.problem import TO_LAST_READ, Csr, Problem
 from planner.problem.monitor import Monitor
 from planner.problem.plan import Goal, Order
-from planner.problem.recompute import Rerun, base_order, first_step, may_repeat
+from planner.problem.recompute import RecomputeBuilder, base_order, can_recompute, first_run_step
 from planner.problem.topological import edges
 
 # Times at which tasks that come late may begin, and of how many orders, those nearest to the goal, gaps are closed.
@@ -44,7 +44,7 @@ def plan(problem: Problem, goal: Goal, monitor: Monitor) -> Order:
     base = base_order(problem, goal.strict_phases)
     score = monitor.offer(base)
     if problem.tasks and goal.budget_bytes and score.bytes_over_budget:
-        with suppress(Stopped), heeding(monitor.cancelled_by):
+        with suppress(CancellationError), cancellation_scope(monitor.cancel_event):
             _search(problem, goal, goal.budget_bytes, monitor, base)
     assert monitor.best is not None
     return monitor.best
@@ -52,16 +52,16 @@ def plan(problem: Problem, goal: Goal, monitor: Monitor) -> Order:
 
 def _search(problem: Problem, goal: Goal, budget: int, monitor: Monitor, base: Order) -> None:
     """Offer what cuts suggest, and what first runs moved and gaps closed make of the cheapest."""
-    closing = Closing(problem, monitor.should_stop)
+    closing = GapCloser(problem, monitor.should_stop)
     found = [(monitor.offer(order), order) for order in _cut(problem, goal, budget, monitor, base)]
     found.sort(key=lambda pair: (pair[0].cost, pair[0].peak_bytes))
     for score, order in found[:CLOSED]:
         if score.bytes_over_budget and not goal.order_is_given and not monitor.should_stop():
             annealing = Annealing(problem, goal, monitor, FIRST_RUNS_ALONE)
             until = monitor.progress() + MOVED * (1 - monitor.progress())
-            score = monitor.offer(annealing.reordered(order, budget, until, FREE_COLD))
+            score = monitor.offer(annealing.reorder(order, budget, until, FREE_COLD))
         if score.bytes_over_budget and not monitor.should_stop():
-            monitor.offer(closing.down_to(order, budget)[0])
+            monitor.offer(closing.reduce_to(order, budget)[0])
 
 
 def _cut(problem: Problem, goal: Goal, budget: int, monitor: Monitor, base: Order) -> Iterator[Order]:
@@ -71,15 +71,15 @@ def _cut(problem: Problem, goal: Goal, budget: int, monitor: Monitor, base: Orde
     def is_over() -> bool:
         return monitor.progress() >= 1
 
-    for cut in step_cut.best(problem, as_given, budget, 1, is_over):
-        yield _kept(Moments(problem, as_given, budget), base, cut, is_over)
-    for tasks in () if goal.order_is_given else first_of_set.sets(Moments(problem, goal, budget)):
+    for cut in step_cut.best_cuts(problem, as_given, budget, 1, is_over):
+        yield _kept(StepModel(problem, as_given, budget), base, cut, is_over)
+    for tasks in () if goal.order_is_given else first_of_set.candidate_sets(StepModel(problem, goal, budget)):
         for order, task in _late(problem, goal, budget, base, tasks):
             if monitor.should_stop():
                 return
-            moments = Moments(problem, as_given, budget, order=order)
-            cut = step_cut.of_one(moments, task)
-            if cut.task >= 0 and cut.reachable:
+            moments = StepModel(problem, as_given, budget, order=order)
+            cut = step_cut.cut_of_task(moments, task)
+            if cut.task >= 0 and cut.feasible:
                 yield _kept(moments, order, cut, is_over)
 
 
@@ -88,17 +88,17 @@ def _late(problem: Problem, goal: Goal, budget: int, base: Order, tasks: list[in
 
     At the time one of them can run and the next but one cannot; what else has run is the choice of a cut.
     """
-    after, moments = edges(problem), Moments(problem, goal, budget, firsts=tasks)
+    after, moments = edges(problem), StepModel(problem, goal, budget, firsts=tasks)
     ahead, maker = after.transposed(problem.tasks), moments.maker
     undone, now = moments.undone, (problem.phase == problem.phase[tasks[0]]) | (not goal.strict_phases)
     for i in range(0, len(tasks), max(1, len(tasks) // TIMES)):
-        moments.done = reached(ahead, *tasks[: i + 1]) & ~undone
+        moments.done = reachable_from(ahead, *tasks[: i + 1]) & ~undone
         makers = maker[problem.reads.gather(np.array(tasks[i + 2 :], np.int64))]
-        moments.undone = undone | reached(after, *makers[(makers >= 0) & (now & ~moments.done)[makers]])
-        cut = step_cut.of_one(moments, tasks[i])
-        if cut.task < 0 or not cut.reachable:
+        moments.undone = undone | reachable_from(after, *makers[(makers >= 0) & (now & ~moments.done)[makers]])
+        cut = step_cut.cut_of_task(moments, tasks[i])
+        if cut.task < 0 or not cut.feasible:
             continue
-        chosen = Network(moments, tasks[i]).done(cut.price)
+        chosen = StepNetwork(moments, tasks[i]).done(cut.price)
         done = _runnable(ahead, base[chosen[base]], set())
         begun = _runnable(ahead, base[(undone & now)[base]], set(done))
         if begun:
@@ -116,34 +116,34 @@ def _runnable(ahead: Csr, tasks: Order, done: set[int]) -> list[int]:
     return found
 
 
-def _kept(moments: Moments, order: Order, cut: MomentCut, is_over: Callable[[], bool]) -> Order:
+def _kept(moments: StepModel, order: Order, cut: StepCut, is_over: Callable[[], bool]) -> Order:
     """The order with runs behind the moment for what the cut does not keep there."""
     problem = moments.problem
-    turn = int(first_step(problem, order)[cut.task])
+    turn = int(first_run_step(problem, order)[cut.task])
     maker, early = problem.producer(), np.zeros(problem.tasks + 1, bool)  # the last entry: "nobody", number -1
-    early[order[:turn]] = may_repeat(problem)[order[:turn]]
+    early[order[:turn]] = can_recompute(problem)[order[:turn]]
     gone = early[maker] & (problem.hold == TO_LAST_READ)
     gone[problem.reads[cut.task]] = False
     gone[list(_live(moments, cut, is_over))] = False
-    rerun = Rerun(problem, order, turn)
-    rerun.drop(np.flatnonzero(gone).tolist())
+    rerun = RecomputeBuilder(problem, order, turn)
+    rerun.evict(np.flatnonzero(gone).tolist())
     for step, task in enumerate(order[turn:].tolist(), start=turn):
         rerun.run(task, step)
     return np.array(rerun.steps, np.int64)
 
 
-def _live(moments: Moments, cut: MomentCut, is_over: Callable[[], bool]) -> tuple[int, ...]:
+def _live(moments: StepModel, cut: StepCut, is_over: Callable[[], bool]) -> tuple[int, ...]:
     """Buffers that lie at the moment, so few that they fit: of choices within the budget, one that costs little."""
     fixed, price, best = dict[int, int](), max(1, cut.price), None
     for _ in range(ROUNDS):
-        network = Network(moments, cut.task, fixed)
-        cheap, dear = network.line(max(1, price - 1)), network.line(min(price + 1, moments.dearest))
+        network = StepNetwork(moments, cut.task, fixed)
+        cheap, dear = network.line(max(1, price - 1)), network.line(min(price + 1, moments.max_multiplier))
         if cheap.bytes <= 0:
             cheap = network.line(1)
         if dear.bytes > 0:
-            dear = network.line(moments.dearest)
+            dear = network.line(moments.max_multiplier)
         if cheap.bytes > 0 >= dear.bytes:
-            cheap, dear, (_, price) = around(network, cheap, dear)
+            cheap, dear, (_, price) = bracket_budget(network, cheap, dear)
         fitting = cheap if cheap.bytes <= 0 else dear
         if fitting.bytes <= 0 and (best is None or fitting.ticks < best.ticks):
             best = fitting

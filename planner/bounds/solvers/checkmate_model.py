@@ -25,16 +25,16 @@ import numpy as np
 from planner.problem import DEVICE, HANDED_OUT, RESIDENT, TO_LAST_READ, Problem
 from planner.problem.liveness import phase_ends
 from planner.problem.plan import Order
-from planner.problem.recompute import last_repeat, may_repeat
+from planner.problem.recompute import can_recompute, last_recompute_step
 
 #: In place of a column: the value is 0, or 1.
-NO, YES = -1, -2
+FIXED_ZERO, FIXED_ONE = -1, -2
 #: More ticks than anything takes.
-EVER = 1 << 62
+MAX_TICKS = 1 << 62
 
 
 @dataclass(eq=False, slots=True)
-class Rows:
+class LinearModel:
     """Columns with bounds and ticks, and rows Σ factor · column ≥ least over them, as they grow."""
 
     low: list[int] = field(default_factory=list)
@@ -49,31 +49,31 @@ class Rows:
         self.ticks.append(ticks)
         return len(self.low) - 1
 
-    def at_least(self, terms: list[tuple[int, int]], least: int) -> None:
+    def add_row(self, terms: list[tuple[int, int]], least: int) -> None:
         """Σ factor · column ≥ `least` over (column, factor); NO and YES count as what they are."""
-        least -= sum(factor for column, factor in terms if column == YES)
+        least -= sum(factor for column, factor in terms if column == FIXED_ONE)
         kept = [(column, factor) for column, factor in terms if column >= 0]
         if least > sum(min(0, factor) for _, factor in kept):
             self.terms.append(([column for column, _ in kept], [factor for _, factor in kept]))
             self.least.append(least)
 
 
-class Stages:
+class CheckmateModel:
     """The form of one problem for one order of first runs within `room` bytes; n tasks of that order, m buffers."""
 
-    def __init__(self, problem: Problem, first_runs: Order, budget_bytes: int, most_ticks: int = EVER):
+    def __init__(self, problem: Problem, first_runs: Order, budget_bytes: int, most_ticks: int = MAX_TICKS):
         """Repeats that cannot take less than `most_ticks` altogether are left out."""
         self.problem, self.first_runs = problem, np.asarray(first_runs, np.int64)
-        self.stages, self.most_ticks = len(first_runs) + 1, most_ticks
+        self.stages, self.max_ticks = len(first_runs) + 1, most_ticks
         resident = problem.hold == RESIDENT
         self.size = np.where((problem.space == DEVICE) & ~resident, problem.size, 0)
         self.room = budget_bytes - int(problem.size[resident & (problem.space == DEVICE)].sum())
         self._tabulate()
         self._choose_repeats()
         self.repeats = int(self.again.sum())
-        self.rows = Rows()
+        self.rows = LinearModel()
 
-    def form(self, check: Callable[[], None] = lambda: None) -> Rows:
+    def build(self, check: Callable[[], None] = lambda: None) -> LinearModel:
         """Columns and rows, a few for each of `repeats` and its reads; `fit_repeat` and others add to them.
 
         `check` is called now and then, and may raise what ends it.
@@ -111,10 +111,10 @@ class Stages:
     def _choose_repeats(self) -> None:
         """Fill `again`: bool[stages, n + 1], the repeats that may pay; and `crowded`: bool[stages]."""
         problem, order, n = self.problem, self.first_runs, self.stages - 1
-        may = np.append(may_repeat(problem)[order], False) if n else np.zeros(1, bool)
-        may &= np.array(self.ticks) < self.most_ticks
+        may = np.append(can_recompute(problem)[order], False) if n else np.zeros(1, bool)
+        may &= np.array(self.ticks) < self.max_ticks
         self.may = may
-        until = np.append(np.minimum(last_repeat(problem, order)[order], n), 0) if n else np.zeros(1, np.int64)
+        until = np.append(np.minimum(last_recompute_step(problem, order)[order], n), 0) if n else np.zeros(1, np.int64)
         stage = np.arange(self.stages)[:, None]
         stays = self.read_at | self.written_at  # whatever becomes of the buffer behind the stage
         for i in range(n):
@@ -124,7 +124,7 @@ class Stages:
         while True:
             count = int(self.again.sum())
             self._measure()
-            dropped = np.where(self.crowded[:, None] & ~stays, stage, self.stages)
+            dropped = np.where(self.over_budget[:, None] & ~stays, stage, self.stages)
             for b in np.flatnonzero(self.first_write >= 0).tolist():
                 dropped[: self.first_write[b] + 1, b] = self.stages
             since = dropped.min(0, initial=self.stages)  # the first stage a buffer may be dropped in
@@ -147,7 +147,7 @@ class Stages:
         begin = np.where(self.first_write >= 0, self.first_write, from_start)
         self.spans = (stage >= begin) & (stage < self.last_use)  # held from stage k into k + 1, maybe
         beside = self.spans & ~(self.read_at | self.written_at)
-        self.crowded = self.own + beside @ self.size > self.room
+        self.over_budget = self.own + beside @ self.size > self.room
 
     def _joined(self, stage: int) -> np.ndarray:
         """bool[n + 1]: repeats that share droppable buffers with the first run of the stage or of the one before, or
@@ -167,7 +167,7 @@ class Stages:
                     continue
                 seen.add(b)
                 for j in (*self.readers[b], *self.writers[b]):
-                    if allowed[j] and taken + ticks[j] < min(self.most_ticks, spent.get(j, self.most_ticks)):
+                    if allowed[j] and taken + ticks[j] < min(self.max_ticks, spent.get(j, self.max_ticks)):
                         spent[j] = taken + ticks[j]
                         heapq.heappush(queue, (spent[j], j))
         joined = np.zeros(self.stages, bool)
@@ -180,18 +180,18 @@ class Stages:
 
     def _number(self) -> None:
         """Columns: R of `again`, and one of S for each stretch of stages that neither use nor make the buffer."""
-        self.repeat = np.full((self.stages, self.stages), NO, np.int64)
+        self.repeat = np.full((self.stages, self.stages), FIXED_ZERO, np.int64)
         for k, i in zip(*np.nonzero(self.again), strict=True):
             self.repeat[k, i] = self.rows.column(self.ticks[i])
-        self.keep = np.full((self.stages + 1, self.problem.buffers), NO, np.int64)  # S; row 0: from the start
+        self.keep = np.full((self.stages + 1, self.problem.buffers), FIXED_ZERO, np.int64)  # S; row 0: from the start
         for b in np.flatnonzero(self.spans.any(0)).tolist():
             remade = np.asarray(self.again[:, self.writers[b]].any(1))
-            column = NO
+            column = FIXED_ZERO
             for k in np.flatnonzero(self.spans[:, b]).tolist():
                 if column < 0 or self.used[k, b] or self.made[k, b]:
-                    column = YES if self._must_stay(b, k, remade) else self.rows.column()
+                    column = FIXED_ONE if self._must_stay(b, k, remade) else self.rows.column()
                 self.keep[k + 1, b] = column
-        self.keep[0, self.at_start & (self.last_use >= 0)] = YES
+        self.keep[0, self.at_start & (self.last_use >= 0)] = FIXED_ONE
 
     def _must_stay(self, buffer: int, stage: int, remade: np.ndarray) -> bool:
         """Whether nothing makes the buffer again before a first run reads it, or it was handed out."""
@@ -209,23 +209,23 @@ class Stages:
             for j in [*np.flatnonzero(again[k]).tolist(), k]:
                 for b in self.reads[j]:
                     makers = [(int(repeat[k, w]), 1) for w in self.writers[b] if again[k, w] and w != j]
-                    self.rows.at_least([(self._kept(k, b), 1), *makers, (self._run(k, j), -1)], 0)
+                    self.rows.add_row([(self._kept(k, b), 1), *makers, (self._run(k, j), -1)], 0)
             # (1c) what is held on from the stage was held into it or made in it
-            for b in np.flatnonzero(keep[k + 1] != NO).tolist():
+            for b in np.flatnonzero(keep[k + 1] != FIXED_ZERO).tolist():
                 if keep[k + 1, b] != keep[k, b] and not (k < self.stages - 1 and self.written_at[k, b]):
                     makers = [(int(repeat[k, w]), 1) for w in self.writers[b] if again[k, w]]
-                    self.rows.at_least([(int(keep[k + 1, b]), -1), (self._kept(k, b), 1), *makers], 0)
+                    self.rows.add_row([(int(keep[k + 1, b]), -1), (self._kept(k, b), 1), *makers], 0)
             # (1d) at the first run of the stage its inputs, its outputs and what is held on fit
-            if self.crowded[k]:
-                beside = np.flatnonzero((keep[k + 1] != NO) & ~self.read_at[k] & ~self.written_at[k])
+            if self.over_budget[k]:
+                beside = np.flatnonzero((keep[k + 1] != FIXED_ZERO) & ~self.read_at[k] & ~self.written_at[k])
                 terms = [(int(keep[k + 1, b]), -int(self.size[b])) for b in beside]
-                self.rows.at_least([*terms, *self._credits(k, k)], int(self.own[k]) - self.room)
+                self.rows.add_row([*terms, *self._credits(k, k)], int(self.own[k]) - self.room)
 
     def _kept(self, stage: int, buffer: int) -> int:
         return int(self.keep[stage, buffer])
 
     def _run(self, stage: int, position: int) -> int:
-        return YES if stage == position else int(self.repeat[stage, position])
+        return FIXED_ONE if stage == position else int(self.repeat[stage, position])
 
     def _credits(self, stage: int, position: int) -> list[tuple[int, int]]:
         """Columns that say which outputs of a run take an input's storage over, with their bytes."""
@@ -235,12 +235,12 @@ class Stages:
             for b in {pair[end] for pair in pairs}:
                 of = [columns[pair] for pair in pairs if pair[end] == b]
                 if len(of) > 1:
-                    self.rows.at_least([(column, -1) for column in of], -1)
+                    self.rows.add_row([(column, -1) for column in of], -1)
         for (_, source), column in columns.items():
             for stays in self._needed_behind(stage, position, source):
-                self.rows.at_least([(column, -1), *[(c, -f) for c, f in stays]], -1)
+                self.rows.add_row([(column, -1), *[(c, -f) for c, f in stays]], -1)
             if stage != position:
-                self.rows.at_least([(column, -1), (self._run(stage, position), 1)], 0)
+                self.rows.add_row([(column, -1), (self._run(stage, position), 1)], 0)
         return [(column, int(self.size[out])) for (out, _), column in columns.items()]
 
     def _takers(self, position: int) -> list[tuple[int, int]]:
@@ -265,9 +265,9 @@ class Stages:
             if position < j <= stage and (j == stage or self.again[stage, j]):
                 between = [(int(self.repeat[stage, w]), -1) for w in later if w < j]
                 needs.append([(self._run(stage, j), 1), *between])
-        return [need for need in needs if need[0][0] != NO]
+        return [need for need in needs if need[0][0] != FIXED_ZERO]
 
-    def fit_repeat(self, stage: int, position: int) -> None:
+    def add_repeat_memory(self, stage: int, position: int) -> None:
         """Add that the bytes fit where that repeat runs, if it does: (2) of the paper, for one place."""
         terms = [(self._run(stage, position), -int(self.own[position])), *self._credits(stage, position)]
         for b in np.flatnonzero(self.size > 0).tolist():
@@ -275,18 +275,18 @@ class Stages:
                 continue
             before = [w for w in self.writers[b] if w < position and self.again[stage, w]]
             needs = self._needed_behind(stage, position, b)
-            if needs and (self.keep[stage, b] != NO or before):
+            if needs and (self.keep[stage, b] != FIXED_ZERO or before):
                 live = self.rows.column()
                 for need in needs:
-                    self.rows.at_least([(live, 1), *[(column, -factor) for column, factor in need]], 0)
+                    self.rows.add_row([(live, 1), *[(column, -factor) for column, factor in need]], 0)
                 terms.append((live, -int(self.size[b])))
-        self.rows.at_least(terms, -self.room)
+        self.rows.add_row(terms, -self.room)
 
-    def take_nothing_over(self, stage: int) -> None:
+    def add_no_takeover_memory(self, stage: int) -> None:
         """Add that the bytes of a first run fit though no output takes an input's storage over."""
-        beside = np.flatnonzero((self.keep[stage + 1] != NO) & ~self.read_at[stage] & ~self.written_at[stage])
+        beside = np.flatnonzero((self.keep[stage + 1] != FIXED_ZERO) & ~self.read_at[stage] & ~self.written_at[stage])
         terms = [(self._kept(stage + 1, b), -int(self.size[b])) for b in beside.tolist()]
-        self.rows.at_least(terms, int(self.own[stage]) - self.room)
+        self.rows.add_row(terms, int(self.own[stage]) - self.room)
 
     def sequence(self, values: np.ndarray) -> tuple[Order, list[tuple[int, int]]]:
         """The order that the columns say, and (stage, position) of each of its steps."""

@@ -8,12 +8,12 @@ from __future__ import annotations
 import numpy as np
 
 #: More than any sum of finite capacities: an arc that is never cut.
-UNCUT = 1 << 160
+UNCUTTABLE = 1 << 160
 #: Of all finite capacities together, as the solver counts; larger ones are told in larger units, rounded up.
-MOST_BITS = 48
+MAX_BITS = 48
 
 
-class Network:
+class FlowNetwork:
     """Arcs with capacities between nodes 0 .. n - 1; node 0 is the source, node 1 the sink."""
 
     def __init__(self, nodes: int):
@@ -31,10 +31,10 @@ class Network:
 
     def source_side(self) -> list[bool]:
         """Per node whether a minimum cut leaves it with the source: the smallest such side."""
-        shift = max(0, sum(c for c in self.capacity if c < UNCUT).bit_length() - MOST_BITS)
-        told = [-(-c >> shift) if c < UNCUT else 0 for c in self.capacity]
+        shift = max(0, sum(c for c in self.capacity if c < UNCUTTABLE).bit_length() - MAX_BITS)
+        told = [-(-c >> shift) if c < UNCUTTABLE else 0 for c in self.capacity]
         uncut = sum(told) + 1
-        told = [uncut if c >= UNCUT else new for c, new in zip(self.capacity, told, strict=True)]
+        told = [uncut if c >= UNCUTTABLE else new for c, new in zip(self.capacity, told, strict=True)]
         side = source_side(self.nodes, np.array(self.tail), np.array(self.head), np.array(told))
         cut = [c for t, h, c in zip(self.tail, self.head, self.capacity, strict=True) if side[t] and not side[h]]
         self.flow = sum(cut)

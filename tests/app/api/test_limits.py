@@ -18,11 +18,11 @@ import zstandard
 from starlette.testclient import TestClient
 
 from app.api.main import create_app
-from app.api.middleware.admission import Door
-from app.api.middleware.connection_limits import patient
+from app.api.middleware.admission import AdmissionMiddleware
+from app.api.middleware.connection_limits import limited_protocol
 from app.api.service import free_memory
-from app.api.service.admission import Admission, Held, Turns
-from app.api.wire.request_body import fields_in
+from app.api.service.admission import Admission, RequestMemory, SlotPool
+from app.api.wire.request_body import raw_fields
 from app.errors import Busy, TooLarge
 from app.settings import Settings
 from tests.app.conftest import chain
@@ -93,7 +93,7 @@ def test_fields_of_a_question_are_limited_and_its_graph_is_not_one(small: Any) -
 def test_a_body_of_nothing_but_names_is_never_a_dict() -> None:
     data = b'{"graph":{},' + b",".join(b'"%d":0' % n for n in range(100_000)) + b"}"
     with pytest.raises(TooLarge, match="REMAT_FIELDS_BYTES"):
-        fields_in(data, Settings(fields_bytes=100_000))
+        raw_fields(data, Settings(fields_bytes=100_000))
 
 
 @pytest.mark.parametrize(
@@ -163,7 +163,7 @@ def test_a_post_is_refused_while_memory_runs_low_and_what_is_kept_is_still_shown
 
 def test_bodies_share_one_limit() -> None:
     admission = Admission(Settings(bodies_bytes=100, spare_bytes=0))
-    first, second = Held(admission), Held(admission)
+    first, second = RequestMemory(admission), RequestMemory(admission)
     first.take(60)
     with pytest.raises(Busy, match="REMAT_BODIES_BYTES"):
         second.take(60)
@@ -176,9 +176,9 @@ def test_bodies_share_one_limit() -> None:
 
 def test_memory_is_asked_for_before_it_is_taken() -> None:
     admission = Admission(Settings(spare_bytes=100), free=lambda: 150)
-    Held(admission).take(50)
+    RequestMemory(admission).take(50)
     with pytest.raises(Busy, match="REMAT_SPARE_BYTES"):
-        Held(admission).take(51)
+        RequestMemory(admission).take(51)
 
 
 def test_requests_past_the_limit_are_turned_away_and_the_next_one_is_not() -> None:
@@ -195,7 +195,7 @@ def test_requests_past_the_limit_are_turned_away_and_the_next_one_is_not() -> No
             if message["type"] == "http.response.start":
                 statuses.append(message["status"])
 
-        door = Door(app, Admission(Settings(requests=1)))
+        door = AdmissionMiddleware(app, Admission(Settings(requests=1)))
 
         async def ask(path: str) -> None:
             await door({"type": "http", "method": "GET", "path": path}, None, send)  # type: ignore[arg-type]
@@ -214,7 +214,7 @@ def test_requests_past_the_limit_are_turned_away_and_the_next_one_is_not() -> No
 
 def test_a_turn_comes_in_order_and_not_for_too_many() -> None:
     async def scenario() -> list[str]:
-        turns, said = Turns(1, 1, 60, "REMAT_READ_QUEUE"), []
+        turns, said = SlotPool(1, 1, 60, "REMAT_READ_QUEUE"), []
         leave = asyncio.Event()
 
         async def take(name: str) -> None:
@@ -238,7 +238,7 @@ def test_a_turn_comes_in_order_and_not_for_too_many() -> None:
 
 def test_who_waits_too_long_for_a_turn_is_told() -> None:
     async def scenario() -> None:
-        turns = Turns(1, 9, 0.01, "REMAT_READ_QUEUE")
+        turns = SlotPool(1, 9, 0.01, "REMAT_READ_QUEUE")
         async with turns.turn():
             with pytest.raises(Busy, match="no turn came"):
                 async with turns.turn():
@@ -275,7 +275,9 @@ def listening(tmp_path: Path) -> Iterator[Callable[..., int]]:
         settings = Settings(data=tmp_path, workers=1, drain_seconds=0, gc_hours=0, **limits)
         app = create_app(settings)
         server = uvicorn.Server(
-            uvicorn.Config(app, http=patient(app.state.service.admission), ws="none", log_config=None, lifespan="on")
+            uvicorn.Config(
+                app, http=limited_protocol(app.state.service.admission), ws="none", log_config=None, lifespan="on"
+            )
         )
         listener = socket.create_server(("127.0.0.1", 0))
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
@@ -347,7 +349,7 @@ def test_connections_past_the_limit_are_closed(listening: Any) -> None:
 
 def test_an_answer_that_nobody_takes_is_given_up(listening: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     given_up = threading.Event()
-    monkeypatch.setattr("app.api.middleware.connection_limits.LOOK_S", 0.1)
+    monkeypatch.setattr("app.api.middleware.connection_limits.STALL_CHECK_S", 0.1)
     monkeypatch.setattr("app.api.middleware.connection_limits.instruments.refused", lambda limit: given_up.set())
     port = listening()
     document = json.dumps({**chain(1), "annotations": {"note": "x" * (8 << 20)}}).encode()

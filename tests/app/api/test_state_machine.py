@@ -29,19 +29,19 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, precondition, rule
 from starlette.testclient import TestClient
 
-from app.api.auth.api_keys import USUAL, Quotas, new_key
-from app.api.auth.key_store import FileVault
-from app.api.auth.tenant_view import Access
+from app.api.auth.api_keys import DEFAULT_SCOPES, Quotas, new_key
+from app.api.auth.key_store import SqliteKeyStore
+from app.api.auth.tenant_view import AccessControl
 from app.api.main import create_app
-from app.api.service.response_cache import Kept
+from app.api.service.response_cache import ResponseCache
 from app.api.service.service import NO_SHAPES
-from app.errors import Problem, problem_of
+from app.errors import ProblemDetails, to_problem
 from app.jobs.interface import FINISHED
 from app.settings import Settings
 from app.solver import child_tasks
-from app.solver.child_process import Answer
+from app.solver.child_process import ChildResult
 from app.store.garbage_collection import collect
-from app.store.integrity_check import walk
+from app.store.integrity_check import check_integrity
 from tests.app.conftest import chain
 
 Json = dict[str, Any]
@@ -72,7 +72,7 @@ class Inside:
         seconds: float,
         on_progress: Callable[[Mapping[str, Any]], None] = lambda told: None,
         stop: threading.Event | None = None,
-    ) -> Answer:
+    ) -> ChildResult:
         stop = stop or threading.Event()
         if task == "solve" and payload["fields"].get("seed", 0) >= ENDLESS:
             stop.wait()
@@ -80,8 +80,8 @@ class Inside:
         try:
             made = child_tasks.TASKS[task](sent, lambda message: on_progress(message["progress"]), stop)
         except Exception as error:
-            raise Problem(problem_of(error)) from error
-        return Answer(msgspec.msgpack.decode(msgspec.msgpack.encode(made)), hurried=False)
+            raise ProblemDetails(to_problem(error)) from error
+        return ChildResult(msgspec.msgpack.decode(msgspec.msgpack.encode(made)), hit_deadline=False)
 
 
 @dataclass(frozen=True)
@@ -164,7 +164,7 @@ class Machine(stateful.RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.now = 1_800_000_000.0
+        self.after = 1_800_000_000.0
         self.keys: dict[str, list[str]] = {tenant: [] for tenant in TENANTS}
         self.graphs: dict[str, bytes] = {}  # kept: id -> canonical document
         self.owned: dict[str, set[str]] = {tenant: set() for tenant in TENANTS}  # ids, also of what was collected
@@ -189,16 +189,18 @@ class Machine(stateful.RuleBasedStateMachine):
         self.operator = self._key("operator", frozenset({"operator"}))
 
     def _start(self) -> None:
-        self.access = Access(FileVault(self.folder), lambda: self.now)
+        self.access = AccessControl(SqliteKeyStore(self.folder), lambda: self.after)
         given = Settings(data=self.folder, workers=2, drain_seconds=0, kill_seconds=PATIENCE_S, gc_hours=0, queue=1000)
         with patch("app.api.service.service.Runner", lambda *_: Inside()):
             app = create_app(given, self.access)
         self.service = app.state.service
         self.client = self.running.enter_context(TestClient(app, raise_server_exceptions=False))
 
-    def _key(self, tenant: str, scopes: frozenset[str] = USUAL, seconds: float | None = None) -> str:
-        text, key = new_key("test", tenant, scopes, Quotas(), self.now, None if seconds is None else self.now + seconds)
-        self.access.vault.add(key)
+    def _key(self, tenant: str, scopes: frozenset[str] = DEFAULT_SCOPES, seconds: float | None = None) -> str:
+        text, key = new_key(
+            "test", tenant, scopes, Quotas(), self.after, None if seconds is None else self.after + seconds
+        )
+        self.access.key_store.add(key)
         return text
 
     def _ask(self, tenant: str, method: str, path: str, key: str | None = None, **more: Any) -> httpx2.Response:
@@ -225,7 +227,7 @@ class Machine(stateful.RuleBasedStateMachine):
             shutil.rmtree(self.folder)
 
     def _walks(self) -> None:
-        found = walk(self.service.store)
+        found = check_integrity(self.service.store)
         assert found.faults == []
         assert found.graphs == len(self.graphs)
 
@@ -606,12 +608,12 @@ class Machine(stateful.RuleBasedStateMachine):
 
     @rule(tenant=tenants, how=st.sampled_from(("revoked", "expired", "read only", "made up")))
     def a_key_that_is_not_good_opens_nothing(self, tenant: str, how: str) -> None:
-        text = self._key(tenant, frozenset({"read"}) if how == "read only" else USUAL, 1.0)
+        text = self._key(tenant, frozenset({"read"}) if how == "read only" else DEFAULT_SCOPES, 1.0)
         status, code = 401, f"{how}_key"
         if how == "revoked":
-            self.access.vault.revoke(text.split("_")[1], self.now)
+            self.access.key_store.revoke(text.split("_")[1], self.after)
         elif how == "expired":
-            self.now += 1
+            self.after += 1
         elif how == "read only":
             status, code = 403, "out_of_scope"
         else:
@@ -633,7 +635,7 @@ class Machine(stateful.RuleBasedStateMachine):
             self._walks()
             return
         collect(store, -1.0, -1.0)  # until tomorrow
-        self.service.kept = Kept(self.service.settings.kept_bytes)  # a minute later
+        self.service.kept = ResponseCache(self.service.settings.kept_bytes)  # a minute later
         self.operations = {id: made for id, made in self.operations.items() if not made.ended}
         self.plans.clear()
         self.answers.clear()

@@ -16,15 +16,15 @@ from hypothesis import given, settings
 from onnx import helper, numpy_helper
 from starlette.testclient import TestClient
 
-from app.client.anonymize import TOKEN
-from app.client.blocking import Client, Home, ServiceProblem
+from app.client.anonymize import HASHED_NAME
+from app.client.blocking import Client, PreparedModel, ServiceProblem
 from graph.builder.builder import Builder
 from graph.errors import BadGraph
 from graph.execution.interpreter import execute
 from graph.formats.native.writer import canonical, document
 from graph.formats.readers import load
 from graph.ir import ABSENT, Graph, Role, TensorType
-from planner.formulation.training_graph import read, training_graph
+from planner.formulation.training_graph import load_model, training_graph
 from planner.pipeline.solve import solve
 from planner.request.plan_request import parse_request
 from tests.app.clients import Recording
@@ -112,14 +112,14 @@ def test_neither_weights_nor_names_leave_and_the_answer_speaks_of_the_callers_mo
     assert {"encode", "attend", "grad/decode"} <= {name for name, _ in report["plan"]["order"]}
     assert report["model"]["name"] == "our_secret_network"
     assert report["request"]["keep"] == ["attention"]
-    assert not [word for word in words_of(report) if TOKEN.search(word)]
+    assert not [word for word in words_of(report) if HASHED_NAME.search(word)]
     assert_runs_as_the_original(report, model(), {"batch": 8, "loss": "training_loss", "recompute": ["placed"]})
 
 
 def assert_runs_as_the_original(report: dict[str, Any], original: bytes, fields: dict[str, Any]) -> None:
     """The rewritten graph, with the caller's own weights, gives what the caller's own training step gives."""
     request = parse_request(fields)
-    step, _ = training_graph(original, read(original, request), request)
+    step, _ = training_graph(original, load_model(original, request), request)
     rewritten = load(msgspec.json.encode(report["graph"]))
     mine = {value.name for value in step.values if value.role is Role.PARAMETER}
     weights = {name: array for name, array in WEIGHTS.items() if name in mine}
@@ -145,22 +145,22 @@ def test_a_problem_speaks_of_the_callers_names(client: TestClient) -> None:
 
 def sent_and_back(graph: Graph, **fields: Any) -> tuple[Any, Any]:
     """What a service reads of a graph under hidden names, and its report as the caller sees it."""
-    home = Home(graph, KEY)
+    home = PreparedModel(graph, KEY)
     request = parse_request({**home.fields(fields), "return": ["plan", "graph", "source"]})
     report = solve(home.document, request).report
-    return msgspec.json.decode(home.document), home.restored(json.loads(json.dumps(report)))
+    return msgspec.json.decode(home.document), home.restore(json.loads(json.dumps(report)))
 
 
 @settings(max_examples=40)
 @given(documents())
 def test_whatever_is_hidden_comes_back_as_it_was(made: dict[str, Any]) -> None:
     graph = load(msgspec.json.encode(made))
-    home = Home(graph, KEY)
+    home = PreparedModel(graph, KEY)
     sent = msgspec.json.decode(home.document)
     names = {item["name"] for item in (*made["values"], *made["nodes"])} | {"déjà", "my::Op", "Strange"}
     assert not names & set(words_of(sent))
     assert load(home.document)  # a legal document
-    back = load(msgspec.json.encode(home.restored(sent)))
+    back = load(msgspec.json.encode(home.restore(sent)))
     assert canonical(back) == canonical(graph)
 
 
@@ -208,9 +208,9 @@ def test_constants_of_bodies_stay_and_come_back_each_to_its_place() -> None:
 
 def test_contents_stay_under_plain_names_too() -> None:
     graph = looped(np.array([0.25, -0.5, 0.125]))
-    home = Home(graph)
+    home = PreparedModel(graph)
     assert_none_of(np.array([0.25, -0.5, 0.125]), home.document)
-    back = home.restored(msgspec.json.decode(home.document))
+    back = home.restore(msgspec.json.decode(home.document))
     assert execute(load(msgspec.json.encode(back))).outputs["loss"] == execute(graph).outputs["loss"]
     assert {value["name"] for value in back["values"]} == {value.name for value in graph.values}
 
@@ -221,10 +221,10 @@ def test_shapes_axes_and_single_numbers_go_along() -> None:
     (flat,) = b.node("Reshape", [x, b.constant(np.array([3, 2]), "shape")])
     (power,) = b.node("Pow", [flat, b.constant(np.float32(2), "two")])
     graph = b.build([power])
-    assert home_data(Home(graph)) == home_data_of(graph)
+    assert home_data(PreparedModel(graph)) == home_data_of(graph)
 
 
-def home_data(home: Home) -> list[Any]:
+def home_data(home: PreparedModel) -> list[Any]:
     return [value.get("data") for value in msgspec.json.decode(home.document)["values"]]
 
 
@@ -238,7 +238,7 @@ def test_numbers_in_an_attribute_are_refused_with_a_remedy() -> None:
     type = TensorType("float32", (2, 3))
     b.node("own::Linear", [x], name="linear", attributes={"weights": np.ones((2, 3), np.float32)}, types=[type])
     with pytest.raises(BadGraph, match=r"nodes.linear.attributes.weights.*make them a constant"):
-        Home(b.build([]))
+        PreparedModel(b.build([]))
 
 
 def test_names_made_of_hashes_never_meet_a_name_of_the_caller() -> None:
@@ -267,7 +267,7 @@ def test_versions_of_a_name_are_found_at_home() -> None:
         ],
     }
     graph = load(msgspec.json.encode(made))
-    home = Home(graph, KEY)
+    home = PreparedModel(graph, KEY)
     by_version, by_name = (home.fields({"keep": [name]})["keep"] for name in ("y@1", graph.values[1].name))
     assert by_version == by_name
     assert by_version[0] in home.document.decode()
@@ -277,7 +277,7 @@ def test_every_field_that_holds_names_is_hidden() -> None:
     b = Builder("fields")
     x = b.value("width", TensorType("float32", (2, 3)), Role.PARAMETER)
     b.node("own::Op", [x], name="height", outputs=["depth"], types=[TensorType("float32", (2, 3))])
-    home = Home(b.build([1]), KEY)
+    home = PreparedModel(b.build([1]), KEY)
     rule = {"op": "own::OpGrad", "reads": ["inputs[0]", "incoming"]}
     asked = {
         "loss": "depth",
@@ -298,7 +298,7 @@ def test_every_field_that_holds_names_is_hidden() -> None:
     sent = home.fields(asked)
     assert not {"width", "height", "depth", "own::Op", "own::OpGrad"} & set(words_of(sent))
     assert {"inputs[0]", "incoming", "value", "zeros"} <= set(words_of(sent))
-    assert home.restored(sent) == asked
+    assert home.restore(sent) == asked
     assert home.fields({"differentiate": {"row_sparse": "all", "skip": {"first": 2}}})["differentiate"] == {
         "row_sparse": "all",
         "skip": {"first": 2},
@@ -311,5 +311,5 @@ def test_another_key_gives_other_hashes_and_the_same_the_same() -> None:
             {"format": "remat/1", "values": [{"name": "x", "bytes": 4, "role": "input"}], "nodes": [], "outputs": []}
         )
     )
-    first, again, other = (Home(graph, key).document for key in (KEY, KEY, b"another"))
+    first, again, other = (PreparedModel(graph, key).document for key in (KEY, KEY, b"another"))
     assert first == again != other

@@ -17,7 +17,7 @@ from starlette.testclient import TestClient
 
 import remat
 from app.client.blocking import AsyncClient, Client
-from app.client.transport import Blocking
+from app.client.transport import BlockingTransport
 from tests.app.client.test_anonymize import model
 from tests.app.clients import Forgetful, Recording, Threaded
 from tests.app.conftest import chain, one_layer
@@ -81,10 +81,10 @@ def test_who_submits_follows_the_operation_to_its_report(asking: Client) -> None
 def test_an_answer_that_is_lost_is_asked_for_again_and_nothing_is_done_twice(
     client: TestClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def pause(self: Blocking, seconds: float) -> None:
+    async def pause(self: BlockingTransport, seconds: float) -> None:
         pass
 
-    monkeypatch.setattr(Blocking, "pause", pause)
+    monkeypatch.setattr(BlockingTransport, "pause", pause)
     before = {operation["id"] for operation in Client(URL, transport=Recording(client)).operations()}
     wire = Forgetful(client, 2)
     forgetful = Client(URL, transport=wire)

@@ -9,8 +9,8 @@ from typing import Any
 import httpx2
 import pytest
 
-from app.client.blocking import Cancelled, Client, OperationFailed, ServiceProblem, TimedOut, Unreachable
-from app.client.transport import Blocking, retry_after
+from app.client.blocking import Client, OperationCancelled, OperationFailed, ServiceProblem, TimedOut, Unreachable
+from app.client.transport import BlockingTransport, retry_after
 from tests.app.conftest import chain
 
 REPORT = {"format": "remat-report/1", "id": "a"}
@@ -70,10 +70,10 @@ def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """Seconds that clients would have waited."""
     told: list[float] = []
 
-    async def pause(self: Blocking, seconds: float) -> None:
+    async def pause(self: BlockingTransport, seconds: float) -> None:
         told.append(seconds)
 
-    monkeypatch.setattr(Blocking, "pause", pause)
+    monkeypatch.setattr(BlockingTransport, "pause", pause)
     return told
 
 
@@ -154,7 +154,7 @@ def test_who_was_cancelled_has_the_best_so_far(pauses: list[float]) -> None:
     script = Script(
         httpx2.Response(202, json=operation()), httpx2.Response(200, json=ended), httpx2.Response(200, json=REPORT)
     )
-    with pytest.raises(Cancelled) as told:
+    with pytest.raises(OperationCancelled) as told:
         client(script).curve(chain(), ["50%"])
     assert (told.value.operation, told.value.best) == ("op1", REPORT)
 

@@ -7,16 +7,16 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from app.jobs.attempt import Means
-from app.jobs.batches.scheduler import Feeder
+from app.jobs.attempt import WorkerContext
+from app.jobs.batches.scheduler import BatchScheduler
 from app.jobs.durable_jobs import DurableJobs
-from app.jobs.interface import Operation, Question
+from app.jobs.interface import Operation, SolveRequest
 from app.settings import Settings
-from app.solver.child_process import Answer
+from app.solver.child_process import ChildResult
 from app.store.store import Store
 from tests.app.stores import GRAPH_ID, solved
 
-QUESTION = Question("k1", GRAPH_ID, {"budget": "50%"})
+QUESTION = SolveRequest("k1", GRAPH_ID, {"budget": "50%"})
 
 
 class Pretender:
@@ -34,7 +34,7 @@ class Pretender:
         seconds: float,
         on_progress: Callable[[Mapping[str, Any]], None],
         stop: threading.Event,
-    ) -> Answer:
+    ) -> ChildResult:
         def tell(peak: int) -> None:
             on_progress(
                 {
@@ -50,7 +50,7 @@ class Pretender:
         self.runs += 1
         self.started.set()
         order = self.act(stop, tell)
-        return Answer(solved(order) | {"exit_code": 4 if order == "different" else 0}, hurried=False)
+        return ChildResult(solved(order) | {"exit_code": 4 if order == "different" else 0}, hit_deadline=False)
 
 
 def until_stopped(stop: threading.Event, tell: Callable[..., None]) -> str:
@@ -63,16 +63,16 @@ class Here(DurableJobs):
     """The port with a worker, over a store that is closed with it."""
 
     def __init__(self, store: Store, runner: Pretender, settings: Settings):
-        self.means = Means(store, runner, settings, Feeder)  # type: ignore[arg-type]
-        super().__init__(self.means)
+        self.context = WorkerContext(store, runner, settings, BatchScheduler)  # type: ignore[arg-type]
+        super().__init__(self.context)
         self.start()
 
     def close(self) -> None:
         super().close()
-        self.means.store.close()
+        self.context.store.close()
 
     def ask(self, key: str, **more: Any) -> str:
-        return self.submit(Question(key, GRAPH_ID, {}, **more)).id
+        return self.submit(SolveRequest(key, GRAPH_ID, {}, **more)).id
 
 
 def finished(jobs: DurableJobs, id: str) -> Operation:

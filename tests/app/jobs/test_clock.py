@@ -13,7 +13,7 @@ import pytest
 
 from app.store import records
 from app.store.garbage_collection import collect
-from app.store.integrity_check import walk
+from app.store.integrity_check import check_integrity
 from app.store.store import Store
 from tests.app.jobs.here import Here, Pretender, finished, until_stopped
 from tests.app.stores import GRAPH_ID, opened, solved
@@ -67,13 +67,13 @@ def test_operations_asked_for_under_a_jumping_clock_all_end_and_are_all_listed(s
         assert finished(jobs, ids[-1]).state == "succeeded"
     jobs = started(runner)
     assert sorted(listed(jobs)) == sorted(ids) and runner.runs == len(ids)
-    assert walk(jobs.means.store).faults == []
+    assert check_integrity(jobs.context.store).faults == []
 
 
 def test_a_clock_that_jumps_while_a_solve_runs_ends_it_neither_sooner_nor_twice(
     started: Any, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("app.jobs.worker.BEAT_S", 0.05)
+    monkeypatch.setattr("app.jobs.worker.HEARTBEAT_S", 0.05)
     runner = Pretender(until_stopped)
     jobs = started(runner, lost_seconds=1)
     id = jobs.ask("k1")
@@ -93,18 +93,18 @@ def test_a_clock_that_jumps_while_a_solve_runs_ends_it_neither_sooner_nor_twice(
 
 
 def worker_beats(jobs: Here) -> int:
-    with jobs.means.store.reading() as connection:
+    with jobs.context.store.reading() as connection:
         return int(connection.exec_driver_sql("SELECT max(beats) FROM workers").scalar() or 0)
 
 
 @pytest.mark.parametrize("wrong", [3650, -3650])
 def test_a_wrong_clock_takes_no_blob_that_a_row_names(store: Store, clock: Clock, wrong: int) -> None:
-    before = records.keep_plan(store, solved("before"), GRAPH_ID)
+    before = records.save_plan(store, solved("before"), GRAPH_ID)
     clock.wrong = wrong * DAY
-    during = records.keep_plan(store, solved("during"), GRAPH_ID)
+    during = records.save_plan(store, solved("during"), GRAPH_ID)
     taken = collect(store, None, 7.0)
     assert (taken.plans, taken.graphs, taken.blobs) == (0, 0, 0)
     clock.wrong = timedelta()
     for plan_id in (before, during):
         assert records.report_of(store, plan_id)
-    assert walk(store).faults == []
+    assert check_integrity(store).faults == []

@@ -20,11 +20,11 @@ from app.errors import Busy, NotFound, SolveFailed, Unavailable
 from app.jobs import repository
 from app.jobs.attempt import Attempt
 from app.jobs.durable_jobs import DurableJobs
-from app.jobs.interface import Event, Question
+from app.jobs.interface import JobEvent, SolveRequest
 from app.jobs.queue import POLL_S
-from app.jobs.worker import _born, _host
-from app.store.integrity_check import walk
-from app.store.records import answer_of, report_of
+from app.jobs.worker import _host, _process_start
+from app.store.integrity_check import check_integrity
+from app.store.records import find_answer, report_of
 from app.store.tables import operations
 from tests.app.jobs.here import QUESTION, Here, Pretender, finished, until_stopped
 from tests.app.stores import GRAPH_ID
@@ -34,8 +34,8 @@ def test_a_job_succeeds_and_its_answer_is_found_again(started: Any) -> None:
     jobs = started(Pretender())
     operation = finished(jobs, jobs.submit(QUESTION).id)
     assert (operation.state, operation.error) == ("succeeded", None)
-    assert operation.result == answer_of(jobs.means.store, "k1")
-    assert json.loads(report_of(jobs.means.store, operation.result))["id"] == operation.result
+    assert operation.result == find_answer(jobs.context.store, "k1")
+    assert json.loads(report_of(jobs.context.store, operation.result))["id"] == operation.result
     assert operation.created_at <= str(operation.started_at) <= str(operation.ended_at)
 
 
@@ -55,8 +55,8 @@ def test_a_cancelled_job_keeps_its_best_so_far_and_answers_nobody_else(started: 
     jobs.cancel(id)
     operation = finished(jobs, id)
     assert operation.state == "cancelled"
-    assert json.loads(report_of(jobs.means.store, str(operation.result)))["plan"]["order"] == "best so far"
-    assert answer_of(jobs.means.store, "k1") is None
+    assert json.loads(report_of(jobs.context.store, str(operation.result)))["plan"]["order"] == "best so far"
+    assert find_answer(jobs.context.store, "k1") is None
 
 
 def test_a_waiting_job_is_cancelled_at_once(started: Any) -> None:
@@ -64,7 +64,7 @@ def test_a_waiting_job_is_cancelled_at_once(started: Any) -> None:
     jobs = started(runner)
     first = jobs.submit(QUESTION).id
     runner.started.wait(90)
-    second = jobs.submit(Question("k2", GRAPH_ID, {})).id
+    second = jobs.submit(SolveRequest("k2", GRAPH_ID, {})).id
     assert jobs.cancel(second).state in ("cancelled", "queued")
     assert jobs.status(second).state == "cancelled"
     assert jobs.status(first).state == "running"
@@ -80,9 +80,9 @@ def test_cancelling_what_has_ended_changes_nothing(started: Any) -> None:
 def test_a_full_queue_says_when_to_come_back(started: Any) -> None:
     jobs = started(Pretender(until_stopped), queue=1)
     for key in ("k1", "k2"):
-        jobs.submit(Question(key, GRAPH_ID, {}))
+        jobs.submit(SolveRequest(key, GRAPH_ID, {}))
     with pytest.raises(Busy, match="REMAT_QUEUE") as caught:
-        jobs.submit(Question("k3", GRAPH_ID, {}))
+        jobs.submit(SolveRequest("k3", GRAPH_ID, {}))
     assert caught.value.headers["Retry-After"]
 
 
@@ -107,9 +107,9 @@ def test_a_child_that_fails_fails_its_job_and_no_other(started: Any, act: Any, c
     operation = finished(jobs, jobs.submit(QUESTION).id)
     assert (operation.state, operation.result) == ("failed", None)
     assert operation.error is not None and operation.error["code"] == code
-    assert answer_of(jobs.means.store, "k1") is None
+    assert find_answer(jobs.context.store, "k1") is None
     runner.act = lambda stop, tell: "plan"
-    assert finished(jobs, jobs.submit(Question("k2", GRAPH_ID, {})).id).state == "succeeded"
+    assert finished(jobs, jobs.submit(SolveRequest("k2", GRAPH_ID, {})).id).state == "succeeded"
 
 
 def test_a_full_disk_fails_the_job_and_the_operation_says_so(started: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -126,7 +126,7 @@ def test_a_full_disk_fails_the_job_and_the_operation_says_so(started: Any, monke
     monkeypatch.undo()
     assert operation.state == "failed"
     assert "No space left" in str(operation.error)
-    assert not list(Path(jobs.means.settings.data).rglob("*.part"))
+    assert not list(Path(jobs.context.settings.data).rglob("*.part"))
 
 
 def test_what_a_stop_of_the_service_interrupts_runs_again_after_a_restart(started: Any) -> None:
@@ -141,7 +141,7 @@ def test_what_a_stop_of_the_service_interrupts_runs_again_after_a_restart(starte
 def left_running(jobs: Here, id: str, **columns: Any) -> None:
     """Make the row what a worker leaves that is killed at once."""
     left = {"state": "running", "worker": "one that is gone", "ended_at": None, "result": None} | columns
-    with jobs.means.store.writing() as connection:
+    with jobs.context.store.writing() as connection:
         connection.execute(sa.update(operations).where(operations.c.id == id).values(left))
 
 
@@ -213,8 +213,8 @@ def test_what_another_worker_has_taken_over_is_not_kept_twice(started: Any) -> N
     runner.act = ended.act
     operation = finished(jobs, id)
     assert (operation.state, operation.attempts) == ("succeeded", 3)
-    assert walk(jobs.means.store).plans == 1
-    assert json.loads(report_of(jobs.means.store, str(operation.result)))["plan"]["order"] == "plan"
+    assert check_integrity(jobs.context.store).plans == 1
+    assert json.loads(report_of(jobs.context.store, str(operation.result)))["plan"]["order"] == "plan"
 
 
 def test_what_waits_for_a_restart_does_not_begin_all_at_once(started: Any) -> None:
@@ -250,7 +250,7 @@ def test_what_a_worker_could_not_give_back_is_taken_over_by_the_next_of_its_proc
     jobs = started(runner)
     id = jobs.submit(QUESTION).id
     runner.started.wait(90)
-    monkeypatch.setattr(repository, "give_back", fails)
+    monkeypatch.setattr(repository, "requeue_of_workers", fails)
     operation = finished(started(Pretender()), id)
     assert (operation.state, operation.attempts) == ("succeeded", 2)
 
@@ -286,7 +286,7 @@ def test_one_owner_has_no_more_turns_than_settings_say(started: Any) -> None:
 def test_a_process_without_workers_asks_follows_and_ends_what_another_runs(started: Any) -> None:
     runner = Pretender(until_stopped)
     here = started(runner)
-    there = DurableJobs(replace(here.means, settings=here.means.settings.model_copy(update={"workers": 0})))
+    there = DurableJobs(replace(here.context, settings=here.context.settings.model_copy(update={"workers": 0})))
     there.start()
     id = there.submit(QUESTION).id
     runner.started.wait(90)
@@ -303,12 +303,12 @@ def test_every_end_leaves_rows_and_blobs_that_fit_together(started: Any) -> None
     jobs = started(runner)
     finished(jobs, jobs.submit(QUESTION).id)
     runner.act = until_stopped
-    stopped = jobs.submit(Question("k2", GRAPH_ID, {})).id
+    stopped = jobs.submit(SolveRequest("k2", GRAPH_ID, {})).id
     jobs.cancel(stopped)
     finished(jobs, stopped)
     runner.act = lambda stop, tell: "plan"
-    finished(jobs, jobs.submit(Question("k3", GRAPH_ID, {})).id)
-    found = walk(jobs.means.store)
+    finished(jobs, jobs.submit(SolveRequest("k3", GRAPH_ID, {})).id)
+    found = check_integrity(jobs.context.store)
     assert (found.faults, found.operations) == ([], 3)
 
 
@@ -321,7 +321,7 @@ def test_draining_refuses_new_work(started: Any) -> None:
 
 def test_pages_lead_through_every_operation_newest_first(started: Any) -> None:
     jobs = started(Pretender())
-    ids = [finished(jobs, jobs.submit(Question(f"k{i}", GRAPH_ID, {})).id).id for i in range(5)]
+    ids = [finished(jobs, jobs.submit(SolveRequest(f"k{i}", GRAPH_ID, {})).id).id for i in range(5)]
     seen: list[str] = []
     after = None
     while True:
@@ -364,7 +364,7 @@ def test_a_stream_resumes_after_the_last_event_seen_and_ends_with_the_state(star
     assert asyncio.run(follow(jobs, id, rest[-1].id)) == []
 
 
-async def follow(jobs: DurableJobs, id: str, after: int, most: int = 100) -> list[Event]:
+async def follow(jobs: DurableJobs, id: str, after: int, most: int = 100) -> list[JobEvent]:
     seen = []
     async for event in jobs.stream(id, after):
         if event is not None:
@@ -375,7 +375,7 @@ async def follow(jobs: DurableJobs, id: str, after: int, most: int = 100) -> lis
 
 
 def test_of_a_long_search_the_latest_events_are_kept(started: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("app.jobs.repository.MOST_EVENTS", 5)
+    monkeypatch.setattr("app.jobs.repository.MAX_EVENTS", 5)
 
     def improves(stop: threading.Event, tell: Callable[..., None]) -> str:
         for peak in range(100, 50, -1):
@@ -392,11 +392,11 @@ def test_of_a_long_search_the_latest_events_are_kept(started: Any, monkeypatch: 
 
 def test_a_worker_elsewhere_is_gone_once_it_is_silent_and_one_here_once_its_process_is(started: Any) -> None:
     worker = started(Pretender(), lost_seconds=0.2)._worker
-    here = {"id": "a", "host": _host(), "pid": os.getppid(), "born": _born(os.getppid()), "beats": 1}
+    here = {"id": "a", "host": _host(), "pid": os.getppid(), "born": _process_start(os.getppid()), "beats": 1}
     there = here | {"id": "b", "host": "elsewhere"}
     assert not worker._is_gone(here) and not worker._is_gone(there)
     time.sleep(0.3)
     assert not worker._is_gone(here) and worker._is_gone(there)
     assert not worker._is_gone(there | {"beats": 2})
     assert worker._is_gone(here | {"born": "0"})  # the number is another's by now
-    assert worker._is_gone(here | {"pid": os.getpid(), "born": _born(os.getpid())})  # its process has another
+    assert worker._is_gone(here | {"pid": os.getpid(), "born": _process_start(os.getpid())})  # its process has another

@@ -13,7 +13,7 @@ from starlette.testclient import TestClient
 
 from app.api.main import create_app
 from app.settings import Settings
-from app.store.integrity_check import walk
+from app.store.integrity_check import check_integrity
 from tests.app.api.test_state_machine import Inside
 from tests.app.conftest import chain
 from tests.app.jobs.here import Pretender, until_stopped
@@ -76,4 +76,4 @@ def test_a_database_that_is_gone_for_half_a_minute_is_told_and_nothing_is_lost(
         assert runner.solving.runs == 1
         listed = client.get("/v1/operations").json()["operations"]
         assert [operation["id"] for operation in listed] == [waiting, running]  # what was refused is not there
-        assert walk(app.state.service.store).faults == []
+        assert check_integrity(app.state.service.store).faults == []

@@ -10,7 +10,7 @@ from starlette.testclient import TestClient
 
 from app import catalogue
 from app.api.wire import openapi
-from app.models.transforms import TABLE, Pass, parse
+from app.models.transforms import PASS_FUNCTIONS, Pass, parse_pass
 from planner.errors import BadRequest
 from tests.app.conftest import one_layer
 from tests.graph.ssa.programs import program
@@ -252,7 +252,7 @@ def test_a_pass_asked_for_wrongly_is_refused_with_the_field(
     assert (answer.status_code, answer.json()["code"]) == (422, "bad_field")
     assert all(finding["path"] for finding in answer.json()["errors"])
     with pytest.raises(BadRequest):
-        parse(asked)
+        parse_pass(asked)
 
 
 def test_bodies_and_ids_that_are_none_are_refused(client: TestClient, rewritten: str) -> None:
@@ -277,7 +277,7 @@ def test_an_idempotency_key_is_bound_to_its_pass(client: TestClient, rewritten: 
 def test_every_pass_is_in_the_schema_and_on_the_service_page() -> None:
     schema = catalogue.schema("transform")
     named = set(schema["discriminator"]["mapping"])
-    assert len(named) == len(TABLE) == len(Pass.__subclasses__())
+    assert len(named) == len(PASS_FUNCTIONS) == len(Pass.__subclasses__())
     assert not [name for name in named if f"`{name}`" not in page("service.md")]
 
 

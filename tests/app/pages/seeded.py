@@ -10,7 +10,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from app.store.store import Store
-from app.store.tables import graphs, plans, result_plans, results, wire
+from app.store.tables import graphs, plans, result_plans, results, to_timestamp
 
 GIB = 2**30
 NETWORKS = ("resnet50", "vit_base", "bert_large", "gpt2_medium", "unet", "convnext_tiny", "llama_decoder", "lstm")
@@ -29,7 +29,7 @@ def fill(store: Store, count: int, names: Sequence[str] = NETWORKS, seed: int = 
         if within == 0:
             name = names[which] if which < len(names) else f"{names[which % len(names)]}_b{which // len(names)}"
             graph_id = f"{which:064x}"
-            at = wire(began + (datetime.now(UTC) - began) * (place / count))
+            at = to_timestamp(began + (datetime.now(UTC) - began) * (place / count))
             rows_of_graphs.append(
                 {
                     "id": graph_id,
@@ -48,7 +48,7 @@ def fill(store: Store, count: int, names: Sequence[str] = NETWORKS, seed: int = 
         part = 8 * GIB / baseline if budget == "8GiB" else float(budget[:-1]) / 100
         reached = max(part, draw.uniform(0.2, 0.45)) if part < 1 else 1.0
         overhead = paid * max(0.0, 1 - reached) * draw.uniform(0.5, 1.5)
-        at = wire(began + (datetime.now(UTC) - began) * (place / count))
+        at = to_timestamp(began + (datetime.now(UTC) - began) * (place / count))
         executed = draw.choice(["equal", "not executed"])
         rows.append(
             {
@@ -92,7 +92,7 @@ def fill(store: Store, count: int, names: Sequence[str] = NETWORKS, seed: int = 
 def fit(store: Store, model: str, planner: str, size: int | None, grow: str = "batch") -> str:
     """Id of the plan of that model and planner that a fit is said to have found."""
     which = sa.select(plans.c.id).join(graphs).where(graphs.c.name == model, plans.c.planner == planner)
-    at, id = wire(datetime.now(UTC)), f"{model}{planner}{size}{grow}"
+    at, id = to_timestamp(datetime.now(UTC)), f"{model}{planner}{size}{grow}"
     row = {"id": id, "kind": "fit", "grow": grow, "size": size, "blob": "0" * 64, "created_at": at, "seen_at": at}
     with store.writing() as connection:
         plan: str = connection.execute(which.order_by(plans.c.id)).scalars().first()  # type: ignore[assignment]

@@ -13,7 +13,7 @@ import sqlalchemy as sa
 from starlette.testclient import TestClient
 
 from app.api.main import create_app
-from app.errors import problem
+from app.errors import problem_body
 from app.jobs.batches import repository
 from app.pages import batches as pages
 from app.pages import format_values
@@ -21,13 +21,13 @@ from app.settings import Settings
 from app.store import records
 from app.store.batch_tables import items
 from app.store.store import Store
-from app.store.tables import wire
+from app.store.tables import to_timestamp
 from tests.app.pages.conftest import MARKUP
 from tests.app.pages.html import Element, parsed
 from tests.app.stores import graph_read, solved
 
 GRAPHS = [graph_read(b"{}", MARKUP), graph_read(b"{ }", "second")]
-PROBLEM = problem(422, "unknown_value", f"About {MARKUP}", "keep: found nothing of that name")
+PROBLEM = problem_body(422, "unknown_value", f"About {MARKUP}", "keep: found nothing of that name")
 PERSON = {"Accept": "text/html"}
 
 
@@ -36,13 +36,13 @@ class Shown:
 
     def __init__(self, client: TestClient, store: Store):
         self.client, self.store = client, store
-        self.plan = records.keep_plan(store, solved(1), GRAPHS[0]["id"])
+        self.plan = records.save_plan(store, solved(1), GRAPHS[0]["id"])
 
     def batch(self, *states: str, **asked: Any) -> str:
         """Id of a batch of two graphs at two budgets that began a minute ago, its items in those states."""
         fields = {"graph_ids": [graph["id"] for graph in GRAPHS], "budgets": ["90%", "50%"], **asked}
         id = str(self.client.post("/v1/batches", json=fields).json()["id"])
-        began, now = (wire(datetime.now(UTC) - timedelta(seconds=ago)) for ago in (60, 0))
+        began, now = (to_timestamp(datetime.now(UTC) - timedelta(seconds=ago)) for ago in (60, 0))
         ends: dict[str, dict[str, Any]] = {
             "queued": {},
             "running": {},
@@ -57,7 +57,9 @@ class Shown:
                 connection.execute(sa.update(items).where(*which).values(state=state, started_at=began, **ends[state]))
             if states:
                 state = ("cancelled" if "cancelled" in states else "succeeded") if over else "running"
-                repository.changed(connection, [id], state=state, started_at=began, ended_at=now if over else None)
+                repository.update_batches(
+                    connection, [id], state=state, started_at=began, ended_at=now if over else None
+                )
         return id
 
     def page(self, path: str) -> Element:
@@ -70,7 +72,7 @@ class Shown:
 def shown(tmp_path: Path) -> Iterator[Shown]:
     app = create_app(Settings(data=tmp_path, workers=0, drain_seconds=1))
     for graph in GRAPHS:
-        records.keep_graph(app.state.service.store, graph)
+        records.save_graph(app.state.service.store, graph)
     with TestClient(app, raise_server_exceptions=False) as client:
         yield Shown(client, app.state.service.store)
 
@@ -105,17 +107,22 @@ def test_a_line_a_batch_says_how_far_it_is(shown: Shown) -> None:
 
 
 def test_what_is_left_takes_as_long_an_item_as_what_has_ended() -> None:
-    batch = repository.Batch("ba0", None, None, None, None, "", {"budgets": ["90%", "50%"]}, {}, 8, "", state="running")
-    batch.started_at, batch.counts = wire(datetime.now(UTC) - timedelta(seconds=600)), {"succeeded": 5, "queued": 3}
+    batch = repository.BatchRecord(
+        "ba0", None, None, None, None, "", {"budgets": ["90%", "50%"]}, {}, 8, "", state="running"
+    )
+    batch.started_at, batch.counts = (
+        to_timestamp(datetime.now(UTC) - timedelta(seconds=600)),
+        {"succeeded": 5, "queued": 3},
+    )
     left = pages._row(batch, "net", 2)["left"]  # three were there before it was begun again
     assert 900 <= left <= 1200
     assert pages._row(batch, "net", 0)["left"] is None
     assert pages._row(batch, "net", 0)["name"] == "net and 3 more"
-    assert (format_values.about(900), format_values.about(50.4), format_values.about(9000)) == (
-        "15 min",
-        "50 s",
-        "2.5 h",
-    )
+    assert (
+        format_values.format_estimate(900),
+        format_values.format_estimate(50.4),
+        format_values.format_estimate(9000),
+    ) == ("15 min", "50 s", "2.5 h")
 
 
 @pytest.mark.parametrize(
@@ -169,7 +176,7 @@ def test_a_page_says_what_became_of_the_batch(shown: Shown, states: tuple[str, .
 
 
 def test_items_come_a_page_at_a_time(shown: Shown, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pages, "ITEMS", 3)
+    monkeypatch.setattr(pages, "ITEMS_PER_PAGE", 3)
     id = shown.batch()
     first = shown.page(f"/batches/{id}")
     (next,) = first.all("a", rel="next")
@@ -194,9 +201,9 @@ def test_a_batch_stands_among_the_jobs_and_its_page_is_its_own(shown: Shown) -> 
     id = shown.batch("succeeded", "failed", "running", "queued")
     (row,) = cells(shown.page("/jobs"))
     assert row[1] == "batch: 4 plans" and "2 of 4 ended, 1 failed" in row[4]
-    answer = shown.client.get(f"/jobs/{repository.operation_of(id)}", headers=PERSON, follow_redirects=False)
+    answer = shown.client.get(f"/jobs/{repository.operation_id_of(id)}", headers=PERSON, follow_redirects=False)
     assert (answer.status_code, answer.headers["location"]) == (303, f"/batches/{id}")
-    assert shown.client.post(f"/jobs/{repository.operation_of(id)}/retry").status_code == 409
+    assert shown.client.post(f"/jobs/{repository.operation_id_of(id)}/retry").status_code == 409
 
 
 @pytest.mark.parametrize(

@@ -12,10 +12,10 @@ import pytest
 import sqlalchemy as sa
 from starlette.testclient import TestClient
 
-from app.pages.fit_query import fitted
-from app.pages.savings_query import SORTS, Asked, Board
+from app.pages.fit_query import largest_batches
+from app.pages.savings_query import SORTS, SavingsFilter, SavingsQuery
 from app.settings import Settings
-from app.store.savings import Owned
+from app.store.savings import OperationScope
 from app.store.store import Store
 from app.store.tables import plans
 from tests.app.pages.conftest import MARKUP
@@ -80,8 +80,11 @@ def test_rows_are_sorted_by_every_column_with_unknown_ones_last(shown: TestClien
 
 
 def test_an_address_has_what_differs_from_the_first_view_only() -> None:
-    assert Asked().query() == {}
-    assert Asked(planner="auto", since="2026-01-01", page=2).query(page=1) == {"planner": "auto", "from": "2026-01-01"}
+    assert SavingsFilter().query() == {}
+    assert SavingsFilter(planner="auto", since="2026-01-01", page=2).query(page=1) == {
+        "planner": "auto",
+        "from": "2026-01-01",
+    }
 
 
 def test_what_was_not_measured_is_said_to_be_so(shown: TestClient) -> None:
@@ -135,15 +138,15 @@ def test_what_nobody_asks_for_is_refused(shown: TestClient, query: str) -> None:
 
 @pytest.fixture
 def board_of(store_settings: dict[str, Any], tmp_path: Path) -> Iterator[Store]:
-    store = Store.to_serve(Settings(**store_settings))
+    store = Store.open_for_serving(Settings(**store_settings))
     fill(store, 40, ("net", "other"))
     yield store
     store.close()
 
 
 def test_sums_are_those_of_the_rows(board_of: Store) -> None:
-    board = Board(board_of, None)
-    every, sums = board.rows(Asked(), 1000), board.sums(Asked())
+    board = SavingsQuery(board_of, None)
+    every, sums = board.rows(SavingsFilter(), 1000), board.sums(SavingsFilter())
     assert (sums["rows"], sums["models"]) == (40, 2)
     assert sums["fit"] == sum(row["outcome"] != "over_budget" for row in every)
     assert sums["saved_bytes"] == sum(row["saved_bytes"] for row in every)
@@ -157,12 +160,12 @@ def test_sums_are_those_of_the_rows(board_of: Store) -> None:
     ]
     assert sums["compared"] == len(both)
     assert sums["checkpointing_seconds"] == pytest.approx(sum(row["checkpointing_seconds"] for row in both))
-    assert [day["plans"] for day in board.days(Asked())]
+    assert [day["plans"] for day in board.by_day(SavingsFilter())]
 
 
 def test_checkpointing_is_that_of_the_same_question(board_of: Store) -> None:
-    board = Board(board_of, None)
-    every = board.rows(Asked(), 1000)
+    board = SavingsQuery(board_of, None)
+    every = board.rows(SavingsFilter(), 1000)
     own = {(row["model"], row["goal"]): row for row in every if row["planner"] == "segments"}
     for row in every:
         same = own[row["model"], row["goal"]]
@@ -180,7 +183,7 @@ def test_a_question_asked_twice_has_its_better_plan(board_of: Store) -> None:
         worse = first | {"id": "w" * 64, "overhead": first["overhead"] + 0.5, "peak_bytes": 1}
         over = first | {"id": "o" * 64, "status": "over_budget", "overhead": 0.0}
         connection.execute(sa.insert(plans), [worse, over])
-    found = {row["plan_id"] for row in Board(board_of, None).rows(Asked(), 1000)}
+    found = {row["plan_id"] for row in SavingsQuery(board_of, None).rows(SavingsFilter(), 1000)}
     assert len(found) == 40 and first["id"] in found
 
 
@@ -193,7 +196,9 @@ def test_fits_of_batches_stand_beside_plans_on_the_same_terms(board_of: Store) -
         ("greedy", None, "batch"),
     ):
         fit(board_of, "net", planner, size, grow)
-    every = fitted(board_of, None, Asked()).joined(Board(board_of, None).rows(Asked(), 1000))
+    every = largest_batches(board_of, None, SavingsFilter()).with_largest_batch(
+        SavingsQuery(board_of, None).rows(SavingsFilter(), 1000)
+    )
     sizes = {(row["model"], row["planner"]): row["largest_batch"] for row in every}
     assert {planner: sizes["net", planner] for planner in PLANNERS} == {
         "auto": 48,
@@ -204,24 +209,28 @@ def test_fits_of_batches_stand_beside_plans_on_the_same_terms(board_of: Store) -
     assert {sizes["other", planner] for planner in PLANNERS} == {None}
     assert {row["fit"]["plan_id"] for row in every if row["largest_batch"] == 48} == {found}
     for asked in (
-        Asked(sort="largest_batch"),
-        Asked(sort="largest_batch", planner="segments"),
-        Asked(sort="largest_batch", direction="asc"),
+        SavingsFilter(sort="largest_batch"),
+        SavingsFilter(sort="largest_batch", planner="segments"),
+        SavingsFilter(sort="largest_batch", direction="asc"),
     ):
-        ordered = Board(board_of, None).rows(asked, 1000)
+        ordered = SavingsQuery(board_of, None).rows(asked, 1000)
         by_sql = [row["largest_batch"] for row in ordered]
-        assert by_sql == [row["largest_batch"] for row in fitted(board_of, None, asked).joined(ordered)]
+        assert by_sql == [
+            row["largest_batch"] for row in largest_batches(board_of, None, asked).with_largest_batch(ordered)
+        ]
         known = [size for size in by_sql if size is not None]
         assert known == sorted(known, reverse=asked.direction == "desc") and None not in by_sql[: len(known)]
         assert len(set(known)) == (1 if asked.planner else 2)
-    (largest,) = fitted(board_of, None, Asked(planner="segments")).largest()
+    (largest,) = largest_batches(board_of, None, SavingsFilter(planner="segments")).largest()
     assert (largest["model"], largest["size"]) == ("net", 32)
-    assert fitted(board_of, None, Asked(model="other")).largest() == []
+    assert largest_batches(board_of, None, SavingsFilter(model="other")).largest() == []
 
 
 def test_a_tenant_sees_their_own_only(board_of: Store) -> None:
     fit(board_of, "net", "auto", 48)
-    assert fitted(board_of, Owned([]), Asked()).largest() == []
-    none = Board(board_of, Owned([]))
-    assert none.rows(Asked(), 10) == [] and none.days(Asked()) == [] and not any(none.choices().values())
-    assert none.sums(Asked())["rows"] == 0
+    assert largest_batches(board_of, OperationScope([]), SavingsFilter()).largest() == []
+    none = SavingsQuery(board_of, OperationScope([]))
+    assert (
+        none.rows(SavingsFilter(), 10) == [] and none.by_day(SavingsFilter()) == [] and not any(none.choices().values())
+    )
+    assert none.sums(SavingsFilter())["rows"] == 0

@@ -6,8 +6,8 @@ import re
 
 from starlette.testclient import TestClient
 
-from app.api.routes.dependencies import FOREVER
-from app.pages.assets import address, files
+from app.api.routes.dependencies import CACHE_FOREVER
+from app.pages.assets import asset_files, asset_url
 
 ELSEWHERE = re.compile(rb"""(?:https?:)?//[A-Za-z0-9-]+\.[A-Za-z]""")
 #: Addresses in texts that nobody fetches: a name space, and the homes of vendored scripts.
@@ -26,8 +26,8 @@ def test_a_page_lets_nothing_in_from_elsewhere(client: TestClient) -> None:
 
 
 def test_every_file_that_is_served_names_no_other_host(client: TestClient) -> None:
-    for name in files():
-        answer = client.get(address(name))
+    for name in asset_files():
+        answer = client.get(asset_url(name))
         assert answer.status_code == 200, name
         text = answer.content
         for known in NAMED:
@@ -36,9 +36,9 @@ def test_every_file_that_is_served_names_no_other_host(client: TestClient) -> No
 
 
 def test_a_file_is_kept_for_good_under_the_address_of_its_content(client: TestClient) -> None:
-    now = address("css/remat.css")
+    now = asset_url("css/remat.css")
     first = client.get(now)
-    assert first.headers["cache-control"] == FOREVER
+    assert first.headers["cache-control"] == CACHE_FOREVER
     assert client.get(now, headers={"If-None-Match": first.headers["etag"]}).status_code == 304
     assert client.get("/assets/older/css/remat.css").headers["cache-control"] == "no-cache"
 

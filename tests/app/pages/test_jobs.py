@@ -10,7 +10,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from app.api.main import create_app
-from app.errors import problem
+from app.errors import problem_body
 from app.jobs import repository
 from app.jobs.interface import Operation
 from app.settings import Settings
@@ -20,7 +20,7 @@ from tests.app.pages.html import Element, parsed
 from tests.app.stores import add, graph_read, solved
 
 GRAPH = graph_read(b"{}", MARKUP)
-PROBLEM = problem(422, "unknown_value", f"About {MARKUP}", "keep: found nothing of that name")
+PROBLEM = problem_body(422, "unknown_value", f"About {MARKUP}", "keep: found nothing of that name")
 
 
 def id_of(place: int) -> str:
@@ -32,9 +32,9 @@ def client(tmp_path: Path) -> Iterator[TestClient]:
     """One job of each state, one over budget, and a curve; nothing runs them."""
     app = create_app(Settings(data=tmp_path, workers=0, drain_seconds=1))
     store = app.state.service.store
-    records.keep_graph(store, GRAPH)
-    over = records.keep_plan(store, solved(1, status="over_budget", peak_bytes=60, gap=None), GRAPH["id"])
-    plan = records.keep_plan(store, solved(2), GRAPH["id"])
+    records.save_graph(store, GRAPH)
+    over = records.save_plan(store, solved(1, status="over_budget", peak_bytes=60, gap=None), GRAPH["id"])
+    plan = records.save_plan(store, solved(2), GRAPH["id"])
     now, fields = records.now(), {"budget": "50%", "planner": "greedy"}
     rows: list[dict[str, Any]] = [
         {"state": "queued"},
@@ -123,7 +123,7 @@ def test_every_kind_is_asked_again_as_it_was_asked(client: TestClient, kind: str
 def ended(client: TestClient, kind: str, document: dict[str, Any], *plans: dict[str, Any]) -> Element:
     """The page of a job that has found that."""
     store = client.app.state.service.store  # type: ignore[attr-defined]
-    found = records.keep_result(store, kind, {"document": document, "plans": plans}, GRAPH["id"])
+    found = records.save_result(store, kind, {"document": document, "plans": plans}, GRAPH["id"])
     now, fields = records.now(), {"budget": "80B", "grow": "batch"}
     add(
         store, Operation(id_of(99), "found", None, fields, now, kind=kind, state="succeeded", ended_at=now, found=found)

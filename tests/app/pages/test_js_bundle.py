@@ -6,8 +6,8 @@ import re
 
 import pytest
 
-from app.pages.assets import OWN, files
-from app.pages.js_bundle import bundled
+from app.pages.assets import STATIC, asset_files
+from app.pages.js_bundle import bundle
 
 SCRIPTS = {
     "entry": 'import { twice, three as third } from "./sums.js";\nimport "./hello.js";\nexport const six = 2 * third;',
@@ -18,7 +18,7 @@ SCRIPTS = {
 
 
 def test_what_is_imported_comes_first_and_once() -> None:
-    made = bundled("entry", SCRIPTS)
+    made = bundle("entry", SCRIPTS)
     places = [made.index(f"const ${name} = ") for name in ("ones", "sums", "hello")]
     assert places == sorted(places) and made.count("const $ones = ") == 1
     assert "const { twice, three: third } = $sums;" in made and "return { twice, three };" in made
@@ -28,13 +28,13 @@ def test_what_is_imported_comes_first_and_once() -> None:
 
 def test_a_script_that_is_not_there_is_an_error() -> None:
     with pytest.raises(KeyError):
-        bundled("a", {"a": 'import { b } from "./b.js";'})
+        bundle("a", {"a": 'import { b } from "./b.js";'})
 
 
-@pytest.mark.parametrize("path", sorted(path.name for path in (OWN / "js").glob("*.js")))
+@pytest.mark.parametrize("path", sorted(path.name for path in (STATIC / "js").glob("*.js")))
 def test_no_script_of_ours_asks_for_another_when_it_is_read(path: str) -> None:
-    served = files()[f"js/{path}"].decode()
+    served = asset_files()[f"js/{path}"].decode()
     assert not re.search(r"^\s*(import|export)\b.*\bfrom ", served, re.MULTILINE)
     assert not re.search(r'^import "', served, re.MULTILINE)
-    own = (OWN / "js" / path).read_text()
+    own = (STATIC / "js" / path).read_text()
     assert len(re.findall(r"^export ", own, re.MULTILINE)) == len(re.findall(r"^export ", served, re.MULTILINE))

@@ -8,10 +8,10 @@ import msgspec
 import numpy as np
 import pytest
 
-from app.render.plan.columns import packed, unpacked
-from app.render.plan.graph_layers import by_name, layers_of, path_of
+from app.render.plan.columns import decode_columns, encode_columns
+from app.render.plan.graph_layers import layers_by_name, layers_of, path_of
 from bench import generators
-from graph.analysis.cost import device_of
+from graph.analysis.cost import resolve_device
 from graph.formats.readers import load
 from graph.ir import Phase
 from planner.lowering.lower import lower
@@ -35,7 +35,7 @@ def test_a_gradient_belongs_where_its_node_does(name: str, path: tuple[str, ...]
 
 def test_names_are_cut_where_they_make_few_layers() -> None:
     names = [f"net/layer{k // 10}/op{k}" for k in range(100)]
-    found = by_name([*names, *(f"grad/{name}" for name in reversed(names)), "loss"])
+    found = layers_by_name([*names, *(f"grad/{name}" for name in reversed(names)), "loss"])
     assert found is not None
     layers, layer = found
     assert layers == [*(f"net/layer{k}" for k in range(10)), "the rest"]
@@ -43,14 +43,14 @@ def test_names_are_cut_where_they_make_few_layers() -> None:
 
 
 def test_names_that_say_nothing_make_no_layers() -> None:
-    assert by_name([f"n{k}" for k in range(20)]) is None
-    assert by_name([]) is None
-    assert by_name(["a/b", "a/c"]) is None  # one layer is none
+    assert layers_by_name([f"n{k}" for k in range(20)]) is None
+    assert layers_by_name([]) is None
+    assert layers_by_name(["a/b", "a/c"]) is None  # one layer is none
 
 
 def test_a_net_without_names_falls_into_the_planner_s_blocks() -> None:
     graph = load(json.dumps(generators.transformer(600)).encode())
-    lowered = lower(graph, device_of("a100-80gb"), runtime_named("arena"))
+    lowered = lower(graph, resolve_device("a100-80gb"), runtime_named("arena"))
     names, layer = layers_of(graph, lowered, True)
     assert len(layer) == len(graph.nodes) and set(layer.tolist()) <= set(range(len(names)))
     assert any("alike" in name for name in names)
@@ -70,11 +70,11 @@ def test_columns_come_out_as_they_went_in() -> None:
         "below": np.asarray([-1, 2**31 - 1]),
         "word": np.asarray([2**32 - 1]),
     }
-    meta, columns = unpacked(packed({"a": [1]}, arrays, {"names": ["é", "\0", ""]}))
+    meta, columns = decode_columns(encode_columns({"a": [1]}, arrays, {"names": ["é", "\0", ""]}))
     assert meta == {"a": [1]} and columns["names"] == ["é", "\0", ""]
     assert all(columns[name].tolist() == array.tolist() for name, array in arrays.items())
     assert (columns["bytes"] + 1).tolist() == [256]
-    data = packed({}, arrays, {})
+    data = encode_columns({}, arrays, {})
     header = msgspec.json.decode(data[4 : 4 + int.from_bytes(data[:4], "little")])
     assert (4 + int.from_bytes(data[:4], "little")) % 8 == 0
     assert all(said["at"] % 8 == 0 for said in header["columns"].values())

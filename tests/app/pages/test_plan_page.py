@@ -15,8 +15,8 @@ from starlette.testclient import TestClient
 
 from app.api.main import create_app
 from app.pages import assets, plan
-from app.render.plan.columns import unpacked
-from app.render.plan.svg import front
+from app.render.plan.columns import decode_columns
+from app.render.plan.svg import pareto_front
 from app.settings import Settings
 from planner.report import saved_report
 from tests.app.api.auth.conftest import Gated, gated, tenant
@@ -28,7 +28,7 @@ MARKUP = '<script>alert("&1")</script>'
 
 def read(client: TestClient, id: str, *parts: str) -> tuple[dict[str, Any], dict[str, Any]]:
     """The columns of several answers, and what the first says besides."""
-    found = [unpacked(client.get(f"/plans/{id}/{part}.bin").content) for part in parts]
+    found = [decode_columns(client.get(f"/plans/{id}/{part}.bin").content) for part in parts]
     return found[0][0], {name: column for _, columns in found for name, column in columns.items()}
 
 
@@ -97,9 +97,9 @@ def test_what_is_held_before_adds_up_to_the_timeline(client: TestClient, plans: 
 
 
 def test_columns_are_kept_by_who_has_them(client: TestClient, plans: list[str]) -> None:
-    path = plan.data_of(plans[0])["memory"]
+    path = plan.data_url(plans[0])["memory"]
     first = client.get(path)
-    assert assets.digest() in path and "immutable" in first.headers["cache-control"]
+    assert assets.assets_digest() in path and "immutable" in first.headers["cache-control"]
     assert client.get(path, headers={"If-None-Match": first.headers["etag"]}).status_code == 304
 
 
@@ -261,7 +261,7 @@ def test_the_front_leaves_out_what_is_beaten_and_lifts_bounds() -> None:
             "status": status,
         }
 
-    rows = front([row(10, 0.5, 0.1), row(20, 0.6, 0.2), row(30, 0.2, 0.0), row(5, 0.9, 0.0, "over_budget")])
+    rows = pareto_front([row(10, 0.5, 0.1), row(20, 0.6, 0.2), row(30, 0.2, 0.0), row(5, 0.9, 0.0, "over_budget")])
     assert [(found["budget_bytes"], found["overhead"], found["bound_overhead"]) for found in rows] == [
         (5, 0.9, 0.2),
         (10, 0.5, 0.2),

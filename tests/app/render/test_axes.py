@@ -8,14 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.render.axes import (
-    FINE,
+    FINE_DIGITS,
     byte_label,
     byte_step,
+    column_maxima,
     drawn_budget,
-    maxima,
+    printable,
     round_up,
     series_of,
-    shown,
     ticks,
     unit_of,
 )
@@ -28,7 +28,7 @@ NUMBERS = st.lists(st.integers(0, 2**50), min_size=1, max_size=400)
 def test_every_step_is_in_one_column_and_a_column_is_the_highest_of_its_steps(
     values: list[int], columns: int, whole: int
 ) -> None:
-    heights = maxima(values, columns, whole)
+    heights = column_maxima(values, columns, whole)
     whole = max(whole, len(values))
     count = min(columns, whole)
     column = [((step + 1) * count - 1) // whole for step in range(len(values))]
@@ -39,12 +39,12 @@ def test_a_single_high_step_of_a_hundred_thousand_is_kept() -> None:
     for at in (0, 1, 49_999, 99_999):
         steps = [7] * 100_000
         steps[at] = 8
-        assert maxima(steps, 70).count(8) == 1
+        assert column_maxima(steps, 70).count(8) == 1
 
 
 @given(st.floats(1e-9, 1e18))
 def test_a_round_number_is_at_most_a_third_above_with_fine_digits(least: float) -> None:
-    found = round_up(least, FINE)
+    found = round_up(least, FINE_DIGITS)
     assert least * (1 - 1e-9) <= found <= least * 4 / 3 * (1 + 1e-9)
 
 
@@ -72,6 +72,6 @@ def test_the_first_of_equal_peaks_is_named_with_its_holder() -> None:
 
 
 def test_a_name_brings_no_control_characters_and_is_cut() -> None:
-    assert shown("a\x1b[31m\n\u202eb") == "a\ufffd[31m\ufffd\ufffdb"
-    assert len(shown("x" * 500)) == 48
+    assert printable("a\x1b[31m\n\u202eb") == "a\ufffd[31m\ufffd\ufffdb"
+    assert len(printable("x" * 500)) == 48
     assert math.isclose(round_up(0.03), 0.05)

@@ -142,8 +142,8 @@ def test_a_png_without_the_extra_names_it(tmp_path: Path, monkeypatch: pytest.Mo
     real = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "resvg_py" else real(name))
     with pytest.raises(BadUsage, match=r"pip install 'remat\[png\]'"):
-        plots.ready(tmp_path / "a.PNG")
-    plots.ready(tmp_path / "a.SVG")
+        plots.demand_picture_path(tmp_path / "a.PNG")
+    plots.demand_picture_path(tmp_path / "a.SVG")
 
 
 def test_an_svg_needs_no_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ import re
 
 import pytest
 
-from app.render.text import Progress, plan_lines, seconds, share, size, table
+from app.render.text import ProgressPrinter, format_bytes, format_percent, format_seconds, plan_lines, table
 from planner.pipeline.progress import Progress as Told
 from planner.pipeline.solve import solve
 from planner.request.plan_request import parse_request
@@ -27,12 +27,12 @@ from tests.app.conftest import chain
     ],
 )
 def test_sizes_are_said_in_binary_units(count: int | None, text: str) -> None:
-    assert size(count) == text
+    assert format_bytes(count) == text
 
 
 def test_shares_and_times_are_said_as_people_do() -> None:
-    assert (share(0.034), share(None)) == ("3.4%", "unknown")
-    assert [seconds(x) for x in (2.5, 0.012, 3e-6, 4e-9, None)] == ["2.5 s", "12 ms", "3 us", "4 ns", "unknown"]
+    assert (format_percent(0.034), format_percent(None)) == ("3.4%", "unknown")
+    assert [format_seconds(x) for x in (2.5, 0.012, 3e-6, 4e-9, None)] == ["2.5 s", "12 ms", "3 us", "4 ns", "unknown"]
 
 
 def test_columns_of_a_table_stand_under_each_other() -> None:
@@ -72,7 +72,7 @@ def test_the_text_says_split_savings_reference_and_execution_and_shows_the_pictu
 
 def test_progress_is_one_line_a_stage_where_nobody_looks() -> None:
     stream = io.StringIO()
-    progress = Progress(stream)
+    progress = ProgressPrinter(stream)
     for stage in ("read", "plan", "plan", "layout"):
         progress(Told(stage, 0.5, 0.1, 2048, 0.05, 0.05))
     progress.close()

@@ -14,10 +14,10 @@ import pytest
 
 from app.jobs import repository
 from app.solver import child_tasks
-from app.store.integrity_check import walk
+from app.store.integrity_check import check_integrity
 from bench.generators import layered
 from bench.service_stops import LONG, Case, Serving, buffers, forward
-from graph.cancellation import SPARE
+from graph.cancellation import GRACE_CHECKS
 from tests.app.held import NEVER_S, Held
 
 TRAINED = {**LONG, "planner": "greedy", "loss": "loss", "execute": "yes"}
@@ -40,10 +40,10 @@ def cancelled(serving: Serving, case: Case, monkeypatch: pytest.MonkeyPatch, dea
     assert operation.state == "cancelled" and operation.error is None and operation.ended_at is not None
     assert ended.children == []
     assert (operation.answer is not None) == case.best
-    assert repository.waiting(service.store) == [] and not any(
+    assert repository.queued_ids(service.store) == [] and not any(
         page_of(serving, state) for state in ("queued", "running")
     )
-    assert walk(service.store).faults == []
+    assert check_integrity(service.store).faults == []
 
 
 def page_of(serving: Serving, state: str) -> tuple[object, ...]:
@@ -54,7 +54,9 @@ def page_of(serving: Serving, state: str) -> tuple[object, ...]:
 def test_a_cancel_before_the_first_plan_of_a_large_model_keeps_nothing(
     serving: Serving, stage: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    cancelled(serving, Case(f"large, {stage}", stage, lambda: forward(SPARE, 4, 4), TRAINED, best=False), monkeypatch)
+    cancelled(
+        serving, Case(f"large, {stage}", stage, lambda: forward(GRACE_CHECKS, 4, 4), TRAINED, best=False), monkeypatch
+    )
 
 
 @pytest.mark.parametrize("stage", ["plan", "layout", "rewrite", "execute"])
@@ -71,7 +73,7 @@ def test_a_child_that_hears_nothing_before_its_first_plan_is_killed(
 
 @pytest.mark.parametrize("stage", ["queued", "between"])
 def test_a_cancel_ends_what_waits_for_its_turn(serving: Serving, stage: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    cancelled(serving, Case(stage, stage, lambda: forward(SPARE, 4, 4), TRAINED, best=False), monkeypatch)
+    cancelled(serving, Case(stage, stage, lambda: forward(GRACE_CHECKS, 4, 4), TRAINED, best=False), monkeypatch)
 
 
 @pytest.mark.heavy

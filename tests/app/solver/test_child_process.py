@@ -15,10 +15,10 @@ from typing import Any
 
 import pytest
 
-from app.errors import Problem, SolveFailed
+from app.errors import ProblemDetails, SolveFailed
 from app.solver import child_tasks
 from app.solver.child_process import Runner
-from app.solver.child_tasks import TASKS, Tell
+from app.solver.child_tasks import TASKS, SendMessage
 from app.solver.child_tasks import main as real_main
 from graph.limits import Limits
 from tests.app.conftest import chain
@@ -37,37 +37,37 @@ def test_a_solve_tells_its_stages_and_gives_every_section() -> None:
     stages = list(dict.fromkeys(message["stage"] for message in told))
     assert stages == ["read", "differentiate", "plan", "layout", "rewrite", "execute"]
     assert set(answer.result["sections"]) == {"timeline", "layout", "explain", "source", "graph"}
-    assert not answer.hurried
+    assert not answer.hit_deadline
 
 
 def test_a_problem_comes_back_as_it_was_put() -> None:
-    with pytest.raises(Problem) as caught:
+    with pytest.raises(ProblemDetails) as caught:
         RUNNER.run("solve", payload(loss="nothing"), 60)
     assert caught.value.body["status"] == 422
 
 
-def sleeps(payload: Mapping[str, Any], tell: Tell, stop: threading.Event) -> str:
+def sleeps(payload: Mapping[str, Any], tell: SendMessage, stop: threading.Event) -> str:
     time.sleep(60)
     return "late"
 
 
-def heeds(payload: Mapping[str, Any], tell: Tell, stop: threading.Event) -> str:
+def heeds(payload: Mapping[str, Any], tell: SendMessage, stop: threading.Event) -> str:
     return "best so far" if stop.wait(60) else "late"
 
 
-def dies(payload: Mapping[str, Any], tell: Tell, stop: threading.Event) -> None:
+def dies(payload: Mapping[str, Any], tell: SendMessage, stop: threading.Event) -> None:
     os.kill(os.getpid(), signal.SIGSEGV)
 
 
-def devours(payload: Mapping[str, Any], tell: Tell, stop: threading.Event) -> int:
+def devours(payload: Mapping[str, Any], tell: SendMessage, stop: threading.Event) -> int:
     return len(bytearray(2 * GIB))
 
 
-def nests(payload: Mapping[str, Any], tell: Tell, stop: threading.Event) -> Any:
+def nests(payload: Mapping[str, Any], tell: SendMessage, stop: threading.Event) -> Any:
     return nests(payload, tell, stop)
 
 
-def calls(payload: Mapping[str, Any], tell: Tell, stop: threading.Event) -> Any:
+def calls(payload: Mapping[str, Any], tell: SendMessage, stop: threading.Event) -> Any:
     """What the children below run: the function of this module that the payload names."""
     return globals()[payload["name"]](payload, tell, stop)
 
@@ -88,12 +88,12 @@ def test_a_stop_gives_the_best_so_far(run: Callable[..., Any]) -> None:
     stop = threading.Event()
     threading.Timer(0.2, stop.set).start()
     answer = run("heeds", stop=stop)
-    assert (answer.result, answer.hurried) == ("best so far", False)
+    assert (answer.result, answer.hit_deadline) == ("best so far", False)
 
 
 def test_a_deadline_hurries_the_child(run: Callable[..., Any]) -> None:
     answer = run("heeds", seconds=0.2)
-    assert (answer.result, answer.hurried) == ("best so far", True)
+    assert (answer.result, answer.hit_deadline) == ("best so far", True)
 
 
 def test_a_child_that_does_not_heed_is_killed(run: Callable[..., Any]) -> None:
@@ -109,14 +109,14 @@ def test_a_child_that_dies_says_by_which_signal(run: Callable[..., Any]) -> None
 
 
 def test_memory_past_the_limit_is_a_problem_that_names_the_setting(run: Callable[..., Any]) -> None:
-    with pytest.raises(Problem) as caught:
+    with pytest.raises(ProblemDetails) as caught:
         run("devours", runner=Runner(GIB // 2, 1.0))
     assert caught.value.body["code"] == "out_of_memory"
     assert caught.value.body["limit"]["name"] == "REMAT_SOLVE_MEMORY_BYTES"
 
 
 def test_nesting_without_end_is_a_problem(run: Callable[..., Any]) -> None:
-    with pytest.raises(Problem) as caught:
+    with pytest.raises(ProblemDetails) as caught:
         run("nests")
     assert caught.value.body["code"] == "too_deep"
 

@@ -14,11 +14,11 @@ import pytest
 from app.atomic_files import CannotWrite
 from app.errors import SolveFailed, Unavailable
 from app.jobs import repository
-from app.jobs.interface import Question
+from app.jobs.interface import SolveRequest
 from app.settings import Settings
 from app.store import records
 from app.store.garbage_collection import collect
-from app.store.integrity_check import walk
+from app.store.integrity_check import check_integrity
 from tests.app.jobs.here import Here, Pretender, finished
 from tests.app.stores import GRAPH_ID, opened, solved
 from tests.postgres import Cluster
@@ -71,7 +71,7 @@ def test_what_was_kept_before_a_kill_is_there_and_nothing_is_half_there(
     store = opened(**store_settings)
     for id in ids:
         records.report_of(store, id)
-    found = walk(store)
+    found = check_integrity(store)
     assert found.faults == []
     assert found.plans in (len(ids), len(ids) + 1)  # the last one may have been kept and not said
     store.close()
@@ -145,9 +145,9 @@ def test_rows_and_blobs_fit_together_while_others_write_and_collect(store_settin
                 broken.append(error)
 
     def read() -> None:
-        records.report_of(store, records.keep_plan(store, solved("read"), GRAPH_ID))
+        records.report_of(store, records.save_plan(store, solved("read"), GRAPH_ID))
 
-    acts = [lambda: records.keep_plan(store, solved(time.time_ns()), GRAPH_ID), read, lambda: collect(store, 1e-6, 1)]
+    acts = [lambda: records.save_plan(store, solved(time.time_ns()), GRAPH_ID), read, lambda: collect(store, 1e-6, 1)]
     threads = [threading.Thread(target=repeat, args=(act,)) for act in acts for _ in range(2)]
     for thread in threads:
         thread.start()
@@ -156,7 +156,7 @@ def test_rows_and_blobs_fit_together_while_others_write_and_collect(store_settin
     for thread in threads:
         thread.join()
     assert [error for error in broken if not _row_has_gone(error)] == []
-    assert walk(store).faults == []
+    assert check_integrity(store).faults == []
     store.close()
 
 
@@ -178,10 +178,10 @@ def test_a_database_that_crashes_is_told_and_used_again_by_itself(
         return "plan"
 
     store = opened(**store_settings)
-    kept = [records.keep_plan(store, solved(n), GRAPH_ID) for n in range(5)]
+    kept = [records.save_plan(store, solved(n), GRAPH_ID) for n in range(5)]
     jobs = Here(store, Pretender(crashes), Settings(workers=1, drain_seconds=0, **store_settings))
     try:
-        id = jobs.submit(Question("k1", GRAPH_ID, {})).id
+        id = jobs.submit(SolveRequest("k1", GRAPH_ID, {})).id
         while True:
             try:
                 records.report_of(store, kept[0])
@@ -193,17 +193,17 @@ def test_a_database_that_crashes_is_told_and_used_again_by_itself(
         assert gone.wait(60)  # who stops it waits for its end, and would for that of a new one
         postgres.start()
         operation = finished(jobs, id)
-        assert (operation.state, records.answer_of(store, "k1")) == ("succeeded", operation.result)
+        assert (operation.state, records.find_answer(store, "k1")) == ("succeeded", operation.result)
         for plan_id in kept:
             records.report_of(store, plan_id)
-        assert walk(store).faults == []
+        assert check_integrity(store).faults == []
     finally:
         jobs.close()
         store.close()
 
 
 def test_an_end_that_cannot_be_saved_is_saved_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    full, refused, end = threading.Event(), threading.Event(), repository.end
+    full, refused, end = threading.Event(), threading.Event(), repository.finish
     full.set()
 
     def ends(*said: Any) -> None:
@@ -215,13 +215,13 @@ def test_an_end_that_cannot_be_saved_is_saved_later(tmp_path: Path, monkeypatch:
     def fails(stop: threading.Event, tell: Any) -> str:
         raise SolveFailed("no plan")
 
-    monkeypatch.setattr("app.jobs.repository.end", ends)
-    monkeypatch.setattr("app.jobs.attempt.PATIENCE_S", 0.01)
+    monkeypatch.setattr("app.jobs.repository.finish", ends)
+    monkeypatch.setattr("app.jobs.attempt.RETRY_DELAY_S", 0.01)
     jobs = Here(opened(tmp_path), Pretender(fails), Settings(data=tmp_path, workers=1, drain_seconds=0))
     id = jobs.ask("k1")
     assert refused.wait(90)
     assert jobs.status(id).state == "running"
     full.clear()
     assert finished(jobs, id).state == "failed"
-    assert walk(jobs.means.store).faults == []
+    assert check_integrity(jobs.context.store).faults == []
     jobs.close()

@@ -14,7 +14,7 @@ from app.errors import NotFound, Unavailable
 from app.store import records
 from app.store.blobs import GRACE, Blobs
 from app.store.garbage_collection import collect
-from app.store.integrity_check import walk
+from app.store.integrity_check import check_integrity
 from tests.app.stores import GRAPH_ID, opened, solved
 from tests.s3 import Objects, serving
 
@@ -34,12 +34,12 @@ def objects(monkeypatch: pytest.MonkeyPatch) -> Iterator[Objects]:
 
 def test_blobs_lie_under_the_prefix_and_not_in_the_folder(objects: Objects, tmp_path: Path) -> None:
     store = opened(tmp_path, blobs_url=URL)
-    plan_id = records.keep_plan(store, solved(), GRAPH_ID)
+    plan_id = records.save_plan(store, solved(), GRAPH_ID)
     assert json.loads(records.report_of(store, plan_id))["timeline"] == {"step_bytes": ["plan"]}
     assert len(objects) == 3 and f"/bucket/some/prefix/{GRAPH_ID[:2]}/{GRAPH_ID}.zst" in objects
     assert not (tmp_path / "blobs").exists()
     store.check()
-    assert walk(store).faults == []
+    assert check_integrity(store).faults == []
     with pytest.raises(NotFound):
         store.blobs.get("0" * 64)
     store.close()
@@ -63,7 +63,7 @@ def test_an_object_store_that_does_not_answer_is_told(
 ) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
     blobs = Blobs(URL, tmp_path)
-    for ask in (lambda: blobs.put(b"x"), lambda: blobs.get("0" * 64), lambda: list(blobs.listed())):
+    for ask in (lambda: blobs.put(b"x"), lambda: blobs.get("0" * 64), lambda: list(blobs.scan())):
         with pytest.raises(Unavailable, match="s3://bucket/some/prefix does not answer"):
             ask()
 
@@ -73,8 +73,8 @@ def test_an_object_store_that_does_not_answer_is_told(
 def test_with_rows_and_blobs_elsewhere_no_folder_is_needed(objects: Objects, store_settings: dict[str, Any]) -> None:
     folder = store_settings["data"] / "none"
     store = opened(**store_settings | {"data": folder, "blobs_url": URL})
-    records.keep_plan(store, solved(), GRAPH_ID)
+    records.save_plan(store, solved(), GRAPH_ID)
     store.check()
-    assert walk(store).faults == []
+    assert check_integrity(store).faults == []
     assert not folder.exists()
     store.close()

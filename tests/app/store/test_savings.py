@@ -16,7 +16,7 @@ from app.api.main import create_app
 from app.jobs.interface import Operation
 from app.settings import Settings
 from app.store import records
-from app.store.savings import Owned, savings
+from app.store.savings import OperationScope, savings
 from app.store.store import Store
 from app.store.tables import plans
 from tests.app.stores import GRAPH_ID, add, graph_read, solved
@@ -25,14 +25,14 @@ from tests.app.stores import GRAPH_ID, add, graph_read, solved
 @pytest.fixture
 def store(store_settings: dict[str, Any]) -> Iterator[Store]:
     """Four plans: two of `net` with greedy, on two days; one over budget with milp; one of another model."""
-    made = Store.to_serve(Settings(**store_settings))
-    other = records.keep_graph(made, graph_read(b'{"name": "other, \\"quoted\\""}', 'other, "quoted"'))
-    records.keep_graph(made, graph_read())
+    made = Store.open_for_serving(Settings(**store_settings))
+    other = records.save_graph(made, graph_read(b'{"name": "other, \\"quoted\\""}', 'other, "quoted"'))
+    records.save_graph(made, graph_read())
     days = {
-        records.keep_plan(made, solved(1), GRAPH_ID): "2026-01-01T23:59:59.999Z",
-        records.keep_plan(made, solved(2, saved_bytes=30, saved=0.3, gap=None), GRAPH_ID): "2026-01-02T00:00:00.000Z",
-        records.keep_plan(made, solved(3, planner="milp", status="over_budget"), GRAPH_ID): "2026-01-02T12:00:00.000Z",
-        records.keep_plan(made, solved(4, budget="30%", status="proven"), other["id"]): "2026-01-03T00:00:00.000Z",
+        records.save_plan(made, solved(1), GRAPH_ID): "2026-01-01T23:59:59.999Z",
+        records.save_plan(made, solved(2, saved_bytes=30, saved=0.3, gap=None), GRAPH_ID): "2026-01-02T00:00:00.000Z",
+        records.save_plan(made, solved(3, planner="milp", status="over_budget"), GRAPH_ID): "2026-01-02T12:00:00.000Z",
+        records.save_plan(made, solved(4, budget="30%", status="proven"), other["id"]): "2026-01-03T00:00:00.000Z",
     }
     with made.writing() as connection:
         for id, at in days.items():
@@ -93,11 +93,11 @@ def test_only_plans_that_are_owned_are_summed(store: Store) -> None:
     at, first = records.now(), ids["2026-01-01T23:59:59.999Z"]
     add(store, Operation("op1", "k", GRAPH_ID, {}, at, state="succeeded", ended_at=at, result=first))
     curve = {"document": {"points": [{}, {}]}, "plans": [solved(3, planner="milp", status="over_budget"), solved(1)]}
-    found = records.keep_result(store, "curve", curve, GRAPH_ID)
+    found = records.save_result(store, "curve", curve, GRAPH_ID)
     add(store, Operation("op2", "l", GRAPH_ID, {}, at, "curve", "succeeded", ended_at=at, found=found))
 
     def days(*operations: str) -> list[str]:
-        return [row["day"] for row in savings(store, ["day"], None, None, Owned(operations))]
+        return [row["day"] for row in savings(store, ["day"], None, None, OperationScope(operations))]
 
     assert days("op1", "op0", "x\"'") == ["2026-01-01"]
     assert days("op2") == ["2026-01-01", "2026-01-02"]
@@ -133,6 +133,6 @@ def test_what_is_not_known_is_refused(asked: Any, query: dict[str, str]) -> None
 
 
 def test_more_groups_than_an_answer_holds_are_refused(asked: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("app.store.savings.MOST_ROWS", 1)
+    monkeypatch.setattr("app.store.savings.MAX_ROWS", 1)
     answer = asked()
     assert (answer.status_code, answer.json()["code"]) == (422, "too_many_rows")

@@ -21,15 +21,25 @@ from hypothesis import strategies as st
 from app.atomic_files import CannotWrite
 from app.errors import BadUsage, Conflict, NotFound, Unavailable
 from app.jobs import repository
-from app.jobs.interface import Event, Operation
+from app.jobs.interface import JobEvent, Operation
 from app.settings import Settings
 from app.store import records
 from app.store.blobs import GRACE, Blobs
 from app.store.database import SQLITE_WRITES, _config, migrate
 from app.store.garbage_collection import collect
-from app.store.integrity_check import walk
+from app.store.integrity_check import check_integrity
 from app.store.store import Store
-from app.store.tables import events, graphs, idempotency_keys, metadata, operations, plans, result_plans, results, wire
+from app.store.tables import (
+    events,
+    graphs,
+    idempotency_keys,
+    metadata,
+    operations,
+    plans,
+    result_plans,
+    results,
+    to_timestamp,
+)
 from tests.app.stores import GRAPH_ID, add, graph_read, opened, solved
 
 
@@ -57,36 +67,36 @@ def test_a_damaged_blob_is_told_found_and_mended_by_who_has_its_bytes(store: Sto
     path.write_bytes(damage)
     with pytest.raises(Unavailable, match="damaged"):
         records.document_of(store, GRAPH_ID)
-    assert any(GRAPH_ID in said for said in walk(store).faults)
-    records.keep_graph(store, graph_read())
+    assert any(GRAPH_ID in said for said in check_integrity(store).faults)
+    records.save_graph(store, graph_read())
     assert records.document_of(store, GRAPH_ID) == b"{}"
-    assert not walk(store).faults
+    assert not check_integrity(store).faults
 
 
 def test_what_is_kept_is_there_after_a_restart(store_settings: dict[str, Any]) -> None:
     first = opened(**store_settings)
-    plan_id = records.keep_plan(first, solved(), GRAPH_ID, "k1")
+    plan_id = records.save_plan(first, solved(), GRAPH_ID, "k1")
     first.close()
     second = opened(**store_settings)
-    assert records.answer_of(second, "k1") == plan_id
+    assert records.find_answer(second, "k1") == plan_id
     assert json.loads(records.report_of(second, plan_id))["timeline"] == {"step_bytes": ["plan"]}
     assert records.document_of(second, GRAPH_ID) == b"{}"
     second.close()
 
 
 def test_the_same_plan_has_one_row_and_the_first_answer_stays(store: Store) -> None:
-    ids = [records.keep_plan(store, solved(), GRAPH_ID, "k1") for _ in range(2)]
-    other = records.keep_plan(store, solved("other"), GRAPH_ID, "k1")
+    ids = [records.save_plan(store, solved(), GRAPH_ID, "k1") for _ in range(2)]
+    other = records.save_plan(store, solved("other"), GRAPH_ID, "k1")
     assert ids[0] == ids[1] != other
-    assert records.answer_of(store, "k1") == ids[0]
-    assert walk(store).plans == 2
+    assert records.find_answer(store, "k1") == ids[0]
+    assert check_integrity(store).plans == 2
 
 
 def test_a_plan_of_a_graph_nobody_has_leaves_nothing(store: Store) -> None:
     with pytest.raises(sa.exc.IntegrityError):
-        records.keep_plan(store, solved(), "0" * 64, "k1")
-    assert records.answer_of(store, "k1") is None
-    assert walk(store).plans == 0
+        records.save_plan(store, solved(), "0" * 64, "k1")
+    assert records.find_answer(store, "k1") is None
+    assert check_integrity(store).plans == 0
 
 
 def test_a_second_process_is_kept_out_of_a_folder_and_may_read(store: Store, store_settings: dict[str, Any]) -> None:
@@ -110,7 +120,7 @@ def test_what_a_client_sends_never_becomes_another_place(store: Store, id: str) 
 
 
 def test_a_name_with_a_nul_is_kept_by_every_database(store: Store) -> None:
-    made = records.keep_graph(store, graph_read(b'{"name": "a\\u0000b"}', "a\0b"))
+    made = records.save_graph(store, graph_read(b'{"name": "a\\u0000b"}', "a\0b"))
     assert made["name"] == "a�b"
     operation = Operation("op1", "k", made["id"], {"loss": "a\0b"}, records.now())
     add(store, operation)
@@ -124,16 +134,16 @@ def claimed(store: Store, id: str, worker: str) -> Operation:
 
 
 def test_an_operation_is_a_row(store: Store) -> None:
-    assert {field.name for field in fields(Operation)} - {repository.MODEL.name} == set(operations.c.keys())
+    assert {field.name for field in fields(Operation)} - {repository.MODEL_NAME.name} == set(operations.c.keys())
     operation = add(store, Operation("op2", "k", GRAPH_ID, {"budget": 0.5}, records.now()))
     assert repository.find(store, "op2") == operation
     begun = claimed(store, "op2", "worker")
     assert (begun.state, begun.attempts, begun.worker) == ("running", 1, "worker")
     assert repository.claim(store, "op2", "another") is None
     begun.stage, begun.progress = "plan", {"seconds": 0.1}
-    assert repository.look(store, [(begun, [Event(3, "progress", begun.progress)])]) == {"op2": False}
-    assert repository.cancel(store, "op2") and repository.look(store, [(begun, [])]) == {"op2": True}
-    told, now = repository.since(store, "op2", 1)
+    assert repository.save_progress(store, [(begun, [JobEvent(3, "progress", begun.progress)])]) == {"op2": False}
+    assert repository.cancel(store, "op2") and repository.save_progress(store, [(begun, [])]) == {"op2": True}
+    told, now = repository.events_since(store, "op2", 1)
     assert [(event.id, event.name) for event in told] == [(2, "state"), (3, "progress")]
     assert (now.progress, now.stage, now.last_event) == (begun.progress, "plan", 3)
     with pytest.raises(NotFound, match="post it"):
@@ -143,23 +153,25 @@ def test_an_operation_is_a_row(store: Store) -> None:
 def test_who_lost_an_operation_changes_nothing_of_it(store: Store) -> None:
     add(store, Operation("op8", "k", GRAPH_ID, {}, records.now()))
     lost = claimed(store, "op8", "one")
-    assert repository.give_back(store, ["one"]) == 1
+    assert repository.requeue_of_workers(store, ["one"]) == 1
     mine = claimed(store, "op8", "two")
     assert mine.attempts == 2
-    for told in ([], [Event(9, "progress", {})]):
-        assert repository.look(store, [(lost, told), (mine, [])]) == {"op8": False}  # of the second alone
-        assert repository.look(store, [(lost, told)]) == {}
-    assert [event.id for event in repository.since(store, "op8", 0)[0]] == [1, 2, 3, 4]
-    told = [Event(4, "progress", {})]  # as another has told since
-    with pytest.raises(repository.Lost):
-        records.keep_plan(store, solved(), GRAPH_ID, "k", lambda c, id: repository.end(c, lost, told, "succeeded", id))
-    assert (walk(store).plans, records.answer_of(store, "k"), repository.find(store, "op8").state) == (
+    for told in ([], [JobEvent(9, "progress", {})]):
+        assert repository.save_progress(store, [(lost, told), (mine, [])]) == {"op8": False}  # of the second alone
+        assert repository.save_progress(store, [(lost, told)]) == {}
+    assert [event.id for event in repository.events_since(store, "op8", 0)[0]] == [1, 2, 3, 4]
+    told = [JobEvent(4, "progress", {})]  # as another has told since
+    with pytest.raises(repository.ClaimLost):
+        records.save_plan(
+            store, solved(), GRAPH_ID, "k", lambda c, id: repository.finish(c, lost, told, "succeeded", id)
+        )
+    assert (check_integrity(store).plans, records.find_answer(store, "k"), repository.find(store, "op8").state) == (
         0,
         None,
         "running",
     )
-    records.keep_plan(store, solved(), GRAPH_ID, "k", lambda c, id: repository.end(c, mine, [], "succeeded", id))
-    assert repository.find(store, "op8").result == records.answer_of(store, "k")
+    records.save_plan(store, solved(), GRAPH_ID, "k", lambda c, id: repository.finish(c, mine, [], "succeeded", id))
+    assert repository.find(store, "op8").result == records.find_answer(store, "k")
 
 
 def test_what_was_kept_as_the_database_went_away_is_told_again_and_there_once(store: Store) -> None:
@@ -167,12 +179,12 @@ def test_what_was_kept_as_the_database_went_away_is_told_again_and_there_once(st
     claimed(store, "op8", "one")
     mine = claimed(store, "op8", "one")
     assert mine.attempts == 2
-    told = [Event(4, "progress", {"seconds": 0.1}), Event(5, "progress", {"seconds": 0.2})]
+    told = [JobEvent(4, "progress", {"seconds": 0.1}), JobEvent(5, "progress", {"seconds": 0.2})]
     for heard in (told[:1], told):
-        assert repository.look(store, [(mine, heard)]) == {"op8": False}
+        assert repository.save_progress(store, [(mine, heard)]) == {"op8": False}
     with store.writing() as connection:
-        repository.end(connection, mine, told, "cancelled")
-    events, ended = repository.since(store, "op8", 3)
+        repository.finish(connection, mine, told, "cancelled")
+    events, ended = repository.events_since(store, "op8", 3)
     assert [event.id for event in events] == [4, 5, 6]
     assert (ended.state, ended.last_event) == ("cancelled", 6)
 
@@ -186,13 +198,13 @@ def test_a_question_has_one_unfinished_operation(store: Store) -> None:
 
 
 def test_an_idempotency_key_belongs_to_one_body(store: Store) -> None:
-    assert records.claim(store, "key", "/v1/plans", b"one") is None
+    assert records.claim_key(store, "key", "/v1/plans", b"one") is None
     add(store, Operation("op4", "k", GRAPH_ID, {}, records.now()))
-    records.bind(store, "key", "/v1/plans", "op4")
-    assert records.claim(store, "key", "/v1/plans", b"one") == "op4"
-    assert records.claim(store, "key", "/v1/graphs", b"two") is None
+    records.bind_key(store, "key", "/v1/plans", "op4")
+    assert records.claim_key(store, "key", "/v1/plans", b"one") == "op4"
+    assert records.claim_key(store, "key", "/v1/graphs", b"two") is None
     with pytest.raises(Conflict):
-        records.claim(store, "key", "/v1/plans", b"two")
+        records.claim_key(store, "key", "/v1/plans", b"two")
 
 
 def test_the_tables_are_what_the_migrations_make(store: Store) -> None:
@@ -240,7 +252,7 @@ def test_operations_of_an_older_program_keep_their_events_and_keys(tmp_path: Pat
         bound = {"id": "i", "body": "b", "operation_id": "op1", "created_at": at}
         connection.execute(sa.insert(idempotency_keys).values(bound))
     migrate(older.engine)
-    told, kept = repository.since(older, "op1", 0)
+    told, kept = repository.events_since(older, "op1", 0)
     assert ([event.id for event in told], kept.state, kept.graph_id) == ([1], "queued", GRAPH_ID)
     assert older.row(idempotency_keys, "i")["operation_id"] == "op1"
     with pytest.raises(sa.exc.IntegrityError), older.writing() as connection:  # which is looked at again
@@ -254,8 +266,8 @@ def curve_found(*orders: str) -> dict[str, Any]:
 
 
 def test_a_result_is_kept_once_with_the_plans_it_names(store: Store) -> None:
-    ids = [records.keep_result(store, "curve", curve_found("a", "b", "a"), GRAPH_ID, "k1") for _ in range(2)]
-    assert ids[0] == ids[1] == records.answer_of(store, "k1")
+    ids = [records.save_result(store, "curve", curve_found("a", "b", "a"), GRAPH_ID, "k1") for _ in range(2)]
+    assert ids[0] == ids[1] == records.find_answer(store, "k1")
     document = json.loads(records.result_of(store, "curve", ids[0]))
     paths = [point["plan"] for point in document["points"]]
     assert paths[0] == paths[2] != paths[1]
@@ -263,36 +275,36 @@ def test_a_result_is_kept_once_with_the_plans_it_names(store: Store) -> None:
     for kind, id in (("fit", ids[0]), ("curve", "0" * 64)):
         with pytest.raises(NotFound, match=f"no {kind}"):
             records.result_of(store, kind, id)
-    packed = records.keep_result(store, "layout", {"document": {"offsets": [0]}, "plans": []}, None)
+    packed = records.save_result(store, "layout", {"document": {"offsets": [0]}, "plans": []}, None)
     assert json.loads(records.result_of(store, "layout", packed)) == {"offsets": [0]}
-    found = walk(store)
+    found = check_integrity(store)
     assert (found.faults, found.results, found.plans) == ([], 2, 2)
     with store.writing() as connection:
         connection.execute(sa.delete(result_plans).where(result_plans.c.result_id == ids[0]))
-    assert any("names 2 plans" in said for said in walk(store).faults)
+    assert any("names 2 plans" in said for said in check_integrity(store).faults)
 
 
 def test_a_result_holds_its_plans_and_an_operation_its_question(store: Store) -> None:
-    curve = records.keep_result(store, "curve", curve_found("a"), GRAPH_ID, "k1")
+    curve = records.save_result(store, "curve", curve_found("a"), GRAPH_ID, "k1")
     at = records.now()
     done = Operation("op1", "k1", GRAPH_ID, {}, at, "curve", "succeeded", ended_at=at, found=curve)
     add(store, done)
     asked = Operation("op2", "k2", None, {}, at, "layout")
-    repository.add(store, asked, 1, 100, lambda connection: None, b"buffers")
+    repository.submit(store, asked, 1, 100, lambda connection: None, b"buffers")
     aged(store, timedelta(days=10))
     with store.writing() as connection:
         connection.execute(sa.update(operations).where(operations.c.id == "op1").values(ended_at=at))
-    assert (collect(store, 9, 9).results, walk(store).plans) == (0, 1)
+    assert (collect(store, 9, 9).results, check_integrity(store).plans) == (0, 1)
     assert records.solve_payload(store, None, {}, asked.asked)["data"] == b"buffers"
     aged(store, timedelta(days=10))
     repository.cancel(store, "op2")
     aged(store, timedelta(days=10))
     taken = collect(store, 9, 9)
     assert (taken.operations, taken.results, taken.plans) == (2, 1, 1)
-    assert records.answer_of(store, "k1") is None
+    assert records.find_answer(store, "k1") is None
     aged(store, 2 * GRACE)
     collect(store, 9, 9)
-    found = walk(store)
+    found = check_integrity(store)
     assert (found.faults, found.blobs, found.unnamed_blobs) == ([], 0, 0)
 
 
@@ -322,14 +334,14 @@ def test_blobs_may_lie_in_another_folder(tmp_path: Path) -> None:
     store = opened(tmp_path / "rows", blobs_url=(tmp_path / "my blobs").as_uri())
     assert len(list((tmp_path / "my blobs").rglob("*.zst"))) == 1
     assert not (tmp_path / "rows" / "blobs").exists()
-    assert walk(store).faults == []
+    assert check_integrity(store).faults == []
     store.close()
 
 
 def test_savings_are_columns_and_views(store: Store) -> None:
-    records.keep_plan(store, solved(budget="50%"), GRAPH_ID)
-    records.keep_plan(store, solved(budget="30%", status="proven", saved_bytes=70, saved=0.7), GRAPH_ID)
-    records.keep_plan(store, solved(planner="milp", saved_bytes=60, saved=0.6, overhead=None), GRAPH_ID)
+    records.save_plan(store, solved(budget="50%"), GRAPH_ID)
+    records.save_plan(store, solved(budget="30%", status="proven", saved_bytes=70, saved=0.7), GRAPH_ID)
+    records.save_plan(store, solved(planner="milp", saved_bytes=60, saved=0.6, overhead=None), GRAPH_ID)
     with store.reading() as connection:
         by_planner = connection.execute(sa.text("SELECT * FROM savings_by_planner ORDER BY planner")).mappings().all()
         models = connection.execute(sa.text("SELECT model, plans, saved_bytes FROM savings_by_model")).all()
@@ -344,14 +356,14 @@ def test_savings_are_columns_and_views(store: Store) -> None:
 
 
 def test_the_walk_finds_what_does_not_fit_together(store: Store) -> None:
-    plan_id = records.keep_plan(store, solved(), GRAPH_ID)
-    gone = records.keep_plan(store, solved("gone"), GRAPH_ID)
-    assert not walk(store).faults
+    plan_id = records.save_plan(store, solved(), GRAPH_ID)
+    gone = records.save_plan(store, solved("gone"), GRAPH_ID)
+    assert not check_integrity(store).faults
     with store.writing() as connection:
         connection.execute(sa.update(plans).where(plans.c.id == plan_id).values(saved_bytes=51))
     store.blobs.remove(store.row(plans, gone)["figures"])
     add(store, Operation("op5", "k", GRAPH_ID, {}, records.now(), state="succeeded"))
-    found = walk(store)
+    found = check_integrity(store)
     assert found.fault_count == 4
     for said in (f"plan {plan_id}: column saved_bytes is 51", f"plan {gone}: there is no blob", "op5: succeeded, and"):
         assert any(said in fault for fault in found.faults), found.faults
@@ -363,7 +375,7 @@ def aged(store: Store, by: timedelta) -> None:
         for table in (graphs, plans, results, operations, idempotency_keys):
             for name in {"created_at", "seen_at", "ended_at"} & set(table.c.keys()):
                 for id, at in connection.execute(sa.select(table.c.id, table.c[name])).all():
-                    moved = None if at is None else wire(datetime.fromisoformat(at) - by)
+                    moved = None if at is None else to_timestamp(datetime.fromisoformat(at) - by)
                     connection.execute(sa.update(table).where(table.c.id == id).values({name: moved}))
     assert store.blobs.folder is not None
     for path in store.blobs.folder.glob("*/*"):
@@ -372,21 +384,21 @@ def aged(store: Store, by: timedelta) -> None:
 
 
 def test_old_things_go_and_what_they_name_goes_with_them(store: Store) -> None:
-    plan_id = records.keep_plan(store, solved(), GRAPH_ID, "k1")
+    plan_id = records.save_plan(store, solved(), GRAPH_ID, "k1")
     at = records.now()
     add(store, Operation("op6", "k1", GRAPH_ID, {}, at, state="succeeded", result=plan_id, ended_at=at))
     add(store, Operation("op7", "k2", GRAPH_ID, {}, records.now()))
-    records.claim(store, "key", "/v1/plans", b"one")
+    records.claim_key(store, "key", "/v1/plans", b"one")
     aged(store, timedelta(days=10))
-    fresh = records.keep_plan(store, solved("fresh"), GRAPH_ID, "k3")
+    fresh = records.save_plan(store, solved("fresh"), GRAPH_ID, "k3")
     assert collect(store, None, 30).plans == 0
-    assert walk(store).plans == 2
+    assert check_integrity(store).plans == 2
     taken = collect(store, 9, 9)
     assert (taken.operations, taken.plans, taken.graphs, taken.idempotency_keys) == (1, 1, 0, 1)
     assert taken.blobs == 2  # figures and timeline of the old plan
-    assert records.answer_of(store, "k1") is None
+    assert records.find_answer(store, "k1") is None
     assert json.loads(records.report_of(store, fresh))["id"] == fresh
-    found = walk(store)
+    found = check_integrity(store)
     assert (found.faults, found.unnamed_blobs, found.operations) == ([], 0, 1)  # the queued one stays, and its graph
 
 
@@ -411,7 +423,7 @@ def test_half_written_files_are_never_seen_and_go_in_time(store: Store) -> None:
     assert store.blobs.folder is not None
     half = store.blobs.folder / GRAPH_ID[:2] / f"{GRAPH_ID}.zst#1"
     half.write_bytes(b"half")
-    assert walk(store).faults == []
+    assert check_integrity(store).faults == []
     assert collect(store, None, 1).unfinished_files == 0
     aged(store, 2 * GRACE)
     assert collect(store, None, 1).unfinished_files == 1
@@ -432,9 +444,9 @@ def test_a_database_that_somebody_writes_to_for_long_is_told(tmp_path: Path, mon
     other = sqlite3.connect(tmp_path / "remat.sqlite", isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
     with pytest.raises(Unavailable, match="ask again"):
-        records.keep_plan(store, solved(), GRAPH_ID)
+        records.save_plan(store, solved(), GRAPH_ID)
     other.close()
-    records.keep_plan(store, solved(), GRAPH_ID)
+    records.save_plan(store, solved(), GRAPH_ID)
     store.close()
 
 

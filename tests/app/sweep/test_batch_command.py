@@ -27,7 +27,7 @@ def made_up(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         asked.append(question["key"])
         return answer(status="over_budget" if question["fields"]["budget"] == "1%" else "found")
 
-    monkeypatch.setattr(executors, "at_home", work)
+    monkeypatch.setattr(executors, "solve_locally", work)
     return asked
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from app.sweep import table
-from app.sweep.html_report import html
-from app.sweep.run import NOTHING, figures
+from app.sweep.html_report import render_html
+from app.sweep.run import EMPTY_SUMMARY, summary_columns
 from tests.app.sweep.conftest import report
 
 EVIL = '</script><img src=x onerror=alert(1)>&"'
@@ -17,16 +17,23 @@ EVIL = '</script><img src=x onerror=alert(1)>&"'
 
 def row(name: str = "one", state: str = "succeeded", **said: Any) -> dict[str, Any]:
     key = {"key": name, "model": name, "batch": 2, "budget": "60%", "planner": "greedy", "seed": 0, "error": None}
-    return {**key, **figures(report(name)), "state": state, "plan": f"plans/{name}.json", "seconds": 0.5, **said}
+    return {
+        **key,
+        **summary_columns(report(name)),
+        "state": state,
+        "plan": f"plans/{name}.json",
+        "seconds": 0.5,
+        **said,
+    }
 
 
 def failed(name: str) -> dict[str, Any]:
     error = {"code": "bad_graph", "title": "The model breaks a rule", "detail": EVIL, "status": 422}
-    return row(name, "failed", **NOTHING, error=error) | {"plan": None}
+    return row(name, "failed", **EMPTY_SUMMARY, error=error) | {"plan": None}
 
 
 def page(rows: list[dict[str, Any]], asked: int | None = None) -> str:
-    return html(
+    return render_html(
         rows, lambda row: None if row["plan"] is None else report(row["model"]), len(rows) if asked is None else asked
     )
 
@@ -114,7 +121,7 @@ def test_a_page_is_closed_as_it_was_opened() -> None:
 
 def test_a_table_and_csv_have_every_row(tmp_path: Path) -> None:
     rows = [row("=1+1"), failed("two"), row("three", "over_budget")]
-    lines = table.lines(rows)
+    lines = table.table_lines(rows)
     assert lines[-1] == "3 plans: 1 within budget, 1 over it, 1 failed"
     assert lines[3].endswith("failed: bad_graph")
     text = table.as_csv(rows).splitlines()

@@ -7,48 +7,48 @@ from pathlib import Path
 import pytest
 
 from app.errors import BadUsage
-from app.sweep.items import items_of, models_of
-from app.zoo.manifest import Manifest, Model, sha256, written
+from app.sweep.items import expand_items, find_models
+from app.zoo.manifest import Manifest, ManifestModel, encode_manifest, sha256
 from planner.errors import BadRequest
 
 
 def test_models_are_those_of_a_folder_a_file_or_a_pattern(folder: Path) -> None:
-    assert [model.name for model in models_of(folder)] == ["one", "two"]
-    assert [model.name for model in models_of(folder / "two.json")] == ["two"]
-    assert [model.name for model in models_of(f"{folder}/o*.json")] == ["one"]
-    assert all(Path(model.file).is_absolute() for model in models_of(folder))
+    assert [model.name for model in find_models(folder)] == ["one", "two"]
+    assert [model.name for model in find_models(folder / "two.json")] == ["two"]
+    assert [model.name for model in find_models(f"{folder}/o*.json")] == ["one"]
+    assert all(Path(model.file).is_absolute() for model in find_models(folder))
     with pytest.raises(BadUsage, match="no models there"):
-        models_of(f"{folder}/*.onnx")
+        find_models(f"{folder}/*.onnx")
 
 
 def test_files_of_one_stem_keep_their_places_in_their_names(folder: Path) -> None:
     (folder / "one.onnx").write_bytes(b"")
-    names = [model.name for model in models_of(folder)]
+    names = [model.name for model in find_models(folder)]
     assert names == [str(folder / "one.json"), str(folder / "one.onnx"), "two"]
 
 
 def test_a_manifest_in_a_folder_says_which_models_and_sizes(folder: Path) -> None:
-    listed = Model("first", "one.json", batches=(2, 4), dims={"n": 3}, loss="l")
-    (folder / "manifest.json").write_bytes(written(Manifest((listed,))))
+    listed = ManifestModel("first", "one.json", batches=(2, 4), dims={"n": 3}, loss="l")
+    (folder / "manifest.json").write_bytes(encode_manifest(Manifest((listed,))))
     for named in (folder, folder / "manifest.json"):
-        models = models_of(named)
+        models = find_models(named)
         assert [(model.name, model.file) for model in models] == [("first", str(folder / "one.json"))]
-        items = items_of(models, ["50%"], fields={"device": "h100-sxm"})
+        items = expand_items(models, ["50%"], fields={"device": "h100-sxm"})
         assert [item.fields["batch"] for item in items] == [2, 4]
         assert items[0].fields["dims"] == {"n": 3} and items[0].fields["loss"] == "l"
-    assert [item.fields["batch"] for item in items_of(models, ["50%"], batches=[7])] == [7]
+    assert [item.fields["batch"] for item in expand_items(models, ["50%"], batches=[7])] == [7]
 
 
 def test_every_combination_is_an_item_with_a_key_of_its_own(folder: Path) -> None:
-    items = items_of(models_of(folder), ["90%", "8GiB"], ["auto", "greedy"], [0, 1], [1, 2])
+    items = expand_items(find_models(folder), ["90%", "8GiB"], ["auto", "greedy"], [0, 1], [1, 2])
     assert len(items) == len({item.key for item in items}) == 32
-    again = items_of(models_of(folder), ["90%", "8GiB"], ["auto", "greedy"], [0, 1], [1, 2])
+    again = expand_items(find_models(folder), ["90%", "8GiB"], ["auto", "greedy"], [0, 1], [1, 2])
     assert [item.key for item in again] == [item.key for item in items]
 
 
 def test_a_key_is_of_the_content_and_the_question(folder: Path) -> None:
     def key(**fields: object) -> str:
-        return items_of(models_of(folder / "one.json"), ["50%"], fields=fields)[0].key
+        return expand_items(find_models(folder / "one.json"), ["50%"], fields=fields)[0].key
 
     before = key()
     assert key(iterations=5) != before
@@ -59,28 +59,28 @@ def test_a_key_is_of_the_content_and_the_question(folder: Path) -> None:
 @pytest.mark.parametrize("fields", [{"batch": 3}, {"seed": 1}, {"iterations": 0}, {"nonsense": 1}])
 def test_a_bad_field_is_told_before_anything_begins(folder: Path, fields: dict[str, int]) -> None:
     with pytest.raises(BadRequest):
-        items_of(models_of(folder), ["50%"], fields=fields)
+        expand_items(find_models(folder), ["50%"], fields=fields)
 
 
 def test_what_means_the_same_twice_is_told(folder: Path) -> None:
     with pytest.raises(BadRequest) as told:
-        items_of(models_of(folder), ["50%", "50.0%"], seeds=[1, 1], batches=[4, 4])
+        expand_items(find_models(folder), ["50%", "50.0%"], seeds=[1, 1], batches=[4, 4])
     assert [finding.path for finding in told.value.findings] == ["budgets[1]", "seeds[1]", "batch_sizes[1]"]
 
 
 def test_a_file_that_is_not_the_manifests_is_told(folder: Path) -> None:
-    model = Model("one", str(folder / "one.json"), sha256(b"another"))
+    model = ManifestModel("one", str(folder / "one.json"), sha256(b"another"))
     with pytest.raises(BadUsage, match="not the file that its manifest names"):
-        items_of([model], ["50%"])
+        expand_items([model], ["50%"])
 
 
 def test_a_manifest_names_no_two_models_alike(folder: Path) -> None:
-    twice = Manifest((Model("net", "one.json"), Model("net", "two.json")))
-    (folder / "manifest.json").write_bytes(written(twice))
+    twice = Manifest((ManifestModel("net", "one.json"), ManifestModel("net", "two.json")))
+    (folder / "manifest.json").write_bytes(encode_manifest(twice))
     with pytest.raises(BadUsage, match="2 models are called 'net'"):
-        models_of(folder)
+        find_models(folder)
 
 
 def test_a_batch_of_nothing_is_told(folder: Path) -> None:
     with pytest.raises(BadUsage, match="0 plans"):
-        items_of(models_of(folder), [])
+        expand_items(find_models(folder), [])

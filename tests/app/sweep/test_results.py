@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from app.errors import BadUsage
-from app.sweep.results import opened
+from app.sweep.results import open_results
 
 
 def row(key: str, state: str = "succeeded", **said: Any) -> dict[str, Any]:
@@ -17,22 +17,22 @@ def row(key: str, state: str = "succeeded", **said: Any) -> dict[str, Any]:
 
 
 def test_a_row_and_its_report_are_there_after_a_new_start(tmp_path: Path) -> None:
-    with opened(tmp_path, resume=False) as results:
+    with open_results(tmp_path, resume=False) as results:
         kept = results.add(row("a"), b'{"plan": 1}')
         assert kept["plan"] == "plans/a.json"
-    with opened(tmp_path, resume=True) as results:
+    with open_results(tmp_path, resume=True) as results:
         assert results.is_finished("a") and not results.is_finished("b")
         assert results.report(results.rows["a"]) == {"plan": 1}
 
 
 @pytest.mark.parametrize("torn", [b"{", b'{"key": "b", "state": "succ', b'{"key": "b", "state": "succeeded"}', b"\0\0"])
 def test_a_line_that_a_kill_cut_short_is_dropped(tmp_path: Path, torn: bytes) -> None:
-    with opened(tmp_path, resume=False) as results:
+    with open_results(tmp_path, resume=False) as results:
         results.add(row("a"), None)
     path = tmp_path / "results.jsonl"
     whole = path.read_bytes()
     path.write_bytes(whole + torn)
-    with opened(tmp_path, resume=True) as results:
+    with open_results(tmp_path, resume=True) as results:
         assert list(results.rows) == ["a"]
         results.add(row("b"), None)
     lines = path.read_bytes().splitlines()
@@ -41,19 +41,23 @@ def test_a_line_that_a_kill_cut_short_is_dropped(tmp_path: Path, torn: bytes) ->
 
 def test_a_line_in_the_middle_that_is_none_is_told(tmp_path: Path) -> None:
     (tmp_path / "results.jsonl").write_text('{"key": "a", "state": "succeeded"}\nrubbish\n{"key": "b"}\n')
-    with pytest.raises(BadUsage, match="line 2"), opened(tmp_path, resume=True):
+    with pytest.raises(BadUsage, match="line 2"), open_results(tmp_path, resume=True):
         pass
 
 
 def test_results_are_not_mixed_with_others_unasked(tmp_path: Path) -> None:
-    with opened(tmp_path, resume=False) as results:
+    with open_results(tmp_path, resume=False) as results:
         results.add(row("a"), None)
-    with pytest.raises(BadUsage, match="--resume"), opened(tmp_path, resume=False):
+    with pytest.raises(BadUsage, match="--resume"), open_results(tmp_path, resume=False):
         pass
 
 
 def test_two_batches_do_not_write_to_one_folder(tmp_path: Path) -> None:
-    with opened(tmp_path, False), pytest.raises(BadUsage, match="another batch writes"), opened(tmp_path, True):
+    with (
+        open_results(tmp_path, False),
+        pytest.raises(BadUsage, match="another batch writes"),
+        open_results(tmp_path, True),
+    ):
         pass
 
 
@@ -63,7 +67,7 @@ def test_two_batches_do_not_write_to_one_folder(tmp_path: Path) -> None:
 )
 def test_what_may_end_better_is_asked_again(tmp_path: Path, state: str, status: int | None, finished: bool) -> None:
     error = None if status is None else {"status": status}
-    with opened(tmp_path, False) as results:
+    with open_results(tmp_path, False) as results:
         results.add(row("a") | {"state": state, "error": error}, None)
         assert results.is_finished("a") is finished
 
@@ -71,5 +75,5 @@ def test_what_may_end_better_is_asked_again(tmp_path: Path, state: str, status: 
 def test_a_report_half_written_by_a_killed_batch_goes(tmp_path: Path) -> None:
     (tmp_path / "plans").mkdir()
     (tmp_path / "plans" / ".a.json.0123.part").write_bytes(b"{")
-    with opened(tmp_path, False):
+    with open_results(tmp_path, False):
         assert not list((tmp_path / "plans").iterdir())

@@ -16,10 +16,10 @@ from starlette.testclient import TestClient
 from app.client.blocking import Client, ServiceProblem
 from app.store.states import STATES
 from app.sweep import executors, service_executor
-from app.sweep.executors import Engine, at_home
-from app.sweep.items import Item, items_of, models_of
-from app.sweep.run import Outcome, outcomes
-from app.sweep.tasks import question_of
+from app.sweep.executors import SweepEngine, solve_locally
+from app.sweep.items import SweepItem, expand_items, find_models
+from app.sweep.run import ItemOutcome, run_items
+from app.sweep.tasks import task_of
 from tests.app.clients import Recording
 from tests.app.sweep.conftest import report
 
@@ -35,17 +35,19 @@ def there(wire: Recording) -> Client:
     return Client("http://testserver", transport=wire)
 
 
-def items(folder: Path, *budgets: str, planner: str = "greedy", **fields: Any) -> list[Item]:
-    return items_of(models_of(folder), budgets or ["80%"], [planner], fields={"iterations": 20, **fields})
+def items(folder: Path, *budgets: str, planner: str = "greedy", **fields: Any) -> list[SweepItem]:
+    return expand_items(find_models(folder), budgets or ["80%"], [planner], fields={"iterations": 20, **fields})
 
 
-def at(there: Client, every: list[Item], folder: Path, **given: Any) -> Engine:
-    return executors.server(there, every, **{"token": str(folder), "told": None, "stop": threading.Event(), **given})
+def at(there: Client, every: list[SweepItem], folder: Path, **given: Any) -> SweepEngine:
+    return executors.service_engine(
+        there, every, **{"token": str(folder), "told": None, "stop": threading.Event(), **given}
+    )
 
 
-def asked(engine: Engine, wanted: list[Item], stop: threading.Event | None = None) -> dict[str, Outcome]:
+def asked(engine: SweepEngine, wanted: list[SweepItem], stop: threading.Event | None = None) -> dict[str, ItemOutcome]:
     """Key -> what came of it."""
-    found = {one.item.key: one for one in outcomes(wanted, engine, stop or threading.Event())}
+    found = {one.item.key: one for one in run_items(wanted, engine, stop or threading.Event())}
     engine.executor.shutdown()
     return found
 
@@ -68,7 +70,7 @@ def test_a_service_makes_the_plans_that_are_made_here(folder: Path, there: Clien
     for item in every:
         ours, theirs = (
             msgspec.json.decode(report)
-            for report in (at_home(question_of(item))["report"], found[item.key].report or b"{}")
+            for report in (solve_locally(task_of(item))["report"], found[item.key].report or b"{}")
         )
         assert ours["plan"] == theirs["plan"] and ours["layout"] == theirs["layout"]
         assert ours["source"]["nodes"] == theirs["source"]["nodes"]
@@ -165,7 +167,7 @@ class Slow:
 
     def batch_status(self, id: str) -> dict[str, Any]:
         counts = Counter(dict.fromkeys(STATES, 0)) + Counter(item["state"] for item in self.items_there)
-        done = sum(counts[state] for state in service_executor.ENDED)
+        done = sum(counts[state] for state in service_executor.FINISHED)
         whole = {"id": "ba", "items": {state: counts[state] for state in STATES}, "total": len(self.items_there)}
         return whole | {"done": done, "state": "cancelled" if done == len(self.items_there) else "running"}
 

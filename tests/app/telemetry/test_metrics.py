@@ -16,8 +16,8 @@ from starlette.testclient import TestClient
 from app.api.main import create_app
 from app.errors import BadUsage, Unavailable
 from app.settings import Settings
-from app.store.database import explained
-from app.store.records import keep_plan
+from app.store.database import translate_errors
+from app.store.records import save_plan
 from app.telemetry import export
 from tests.app.api.auth.conftest import Gated
 from tests.app.conftest import chain
@@ -74,7 +74,7 @@ def test_a_plan_is_counted_with_its_planner_its_seconds_and_what_it_saves(client
     told = "remat_solve_duration_seconds_sum", "remat_plan_saved_bytes_total"
     before = [value(client, name, planner="min_cut") for name in told]
     store = opened(tmp_path)
-    keep_plan(store, solved(planner="min_cut"), GRAPH_ID)
+    save_plan(store, solved(planner="min_cut"), GRAPH_ID)
     store.close()
     after = [value(client, name, planner="min_cut") for name in told]
     assert [now - then for now, then in zip(after, before, strict=True)] == [2.0, 50.0]
@@ -91,7 +91,7 @@ def test_a_question_asked_again_is_a_hit(client: TestClient) -> None:
 
 
 def test_jobs_are_counted_by_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("app.telemetry.metrics.FRESH_S", 0.0)
+    monkeypatch.setattr("app.telemetry.metrics.JOB_COUNTS_TTL_S", 0.0)
     app = create_app(Settings(data=tmp_path, workers=1, wait_seconds=60, drain_seconds=0))
     with TestClient(app) as client:
         before = value(client, "remat_jobs", state="succeeded")
@@ -103,10 +103,10 @@ def test_jobs_are_counted_by_state(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 def test_who_looks_often_does_not_ask_the_store_as_often(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
     service, asked = client.app.state.service, []  # type: ignore[attr-defined]
-    monkeypatch.setattr("app.telemetry.metrics.FRESH_S", 0.0)
+    monkeypatch.setattr("app.telemetry.metrics.JOB_COUNTS_TTL_S", 0.0)
     monkeypatch.setattr(service, "jobs_by_state", lambda: asked.append(1) or {})
     samples(client)
-    monkeypatch.setattr("app.telemetry.metrics.FRESH_S", 1e9)
+    monkeypatch.setattr("app.telemetry.metrics.JOB_COUNTS_TTL_S", 1e9)
     for _ in range(5):
         samples(client)
     assert len(asked) == 1
@@ -120,7 +120,7 @@ def test_a_store_that_fails_is_counted(client: TestClient, tmp_path: Path) -> No
     with pytest.raises(Unavailable):
         store.blobs.get(path.stem)
     assert value(client, "remat_store_errors_total", part="blobs", code="damaged") == before + 1
-    with pytest.raises(sa.exc.OperationalError), explained(store.engine), store.engine.begin() as connection:
+    with pytest.raises(sa.exc.OperationalError), translate_errors(store.engine), store.engine.begin() as connection:
         connection.exec_driver_sql("SELECT * FROM nothing")
     store.close()
     assert value(client, "remat_store_errors_total", part="database") >= 1

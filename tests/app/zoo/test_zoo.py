@@ -11,12 +11,12 @@ from app.cli import typer_app
 from app.errors import BadUsage
 from app.zoo import build
 from app.zoo.catalogue import networks
-from app.zoo.manifest import Manifest, Model, is_manifest, parse, sha256, written
+from app.zoo.manifest import Manifest, ManifestModel, encode_manifest, is_manifest, parse, sha256
 
 
 @pytest.fixture
 def no_torch(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(build, "with_torch", lambda: False)
+    monkeypatch.setattr(build, "has_torch", lambda: False)
 
 
 def test_the_nine_of_the_wheel_are_in_the_zoo_and_ten_written_from_papers() -> None:
@@ -90,7 +90,7 @@ def test_what_is_wrong_in_a_manifest_is_told(data: bytes, said: str) -> None:
 
 def test_a_manifest_is_known_by_its_format(tmp_path: Path) -> None:
     manifest, model = tmp_path / "a.json", tmp_path / "b.json"
-    manifest.write_bytes(written(Manifest((Model("m", "m.onnx"),))))
+    manifest.write_bytes(encode_manifest(Manifest((ManifestModel("m", "m.onnx"),))))
     model.write_text('{"format": "remat/1", "values": [], "nodes": [], "outputs": []}')
     assert is_manifest(manifest)
     assert not is_manifest(model)

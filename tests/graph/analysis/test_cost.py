@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from graph.analysis.cost import DEVICES, device_of, seconds_of, trips_of, work_of, workspace_of
+from graph.analysis.cost import DEVICES, expected_trips, resolve_device, seconds_of, work_of, workspace_of
 from graph.analysis.devices import DEFAULT_DEVICE, device_named
 from graph.builder.builder import Builder
 from graph.ir import Body, Cost, Graph, Role, TensorType
 
-PLAIN = device_of({"bandwidth": 1e9, "flops": {"float32": 1e12, "float16": 4e12}, "kernel_seconds": 1e-6})
+PLAIN = resolve_device({"bandwidth": 1e9, "flops": {"float32": 1e12, "float16": 4e12}, "kernel_seconds": 1e-6})
 
 
 def one(op: str, *shapes: tuple[int, ...], dtype: str = "float32", **rest: object) -> Graph:
@@ -78,7 +78,7 @@ def test_a_loop_costs_its_body_once_a_trip():
     outer = Builder("loop")
     x = outer.value("x", small, Role.INPUT)
     graph = outer.build(outer.node("Loop", [outer.constant(np.int64(5)), -1, x], types=[small], bodies={"body": body}))
-    assert trips_of(graph, graph.nodes[0]) == 5
+    assert expected_trips(graph, graph.nodes[0]) == 5
     assert seconds(graph) == pytest.approx(1e-6 + 5 * 2 * (1e-6 + 2e6 / 1e9))
     # Beside the state it carries and hands out, a trip holds `grown`, the trip's number and the condition.
     assert workspace_of(graph, graph.nodes[0]) == 2 * small.nbytes + 8
@@ -97,11 +97,11 @@ def test_a_profile_is_whole_and_says_where_its_numbers_are_from(name: str):
 
 
 def test_a_device_may_be_given_as_an_object():
-    assert DEFAULT_DEVICE in DEVICES and device_of(DEFAULT_DEVICE) is DEVICES[DEFAULT_DEVICE]
-    faster = device_of({"like": "a100-80gb", "bandwidth": 4e12, "name": "mine"})
+    assert DEFAULT_DEVICE in DEVICES and resolve_device(DEFAULT_DEVICE) is DEVICES[DEFAULT_DEVICE]
+    faster = resolve_device({"like": "a100-80gb", "bandwidth": 4e12, "name": "mine"})
     assert faster.name == "mine" and faster.bytes_per_second == 4e12
     assert faster.peak("bfloat16") == DEVICES["a100-80gb"].peak("bfloat16")
-    assert device_of({"bandwidth": 1e9, "flops": 1e12}).peak("float64") == 1e12
+    assert resolve_device({"bandwidth": 1e9, "flops": 1e12}).peak("float64") == 1e12
 
 
 @pytest.mark.parametrize(
@@ -128,4 +128,4 @@ def test_a_device_may_be_given_as_an_object():
 )
 def test_a_wrong_device_is_told_what_is_wrong(given: object, message: str):
     with pytest.raises(ValueError, match=message.replace("[", r"\[")):
-        device_of(given)  # type: ignore[arg-type]
+        resolve_device(given)  # type: ignore[arg-type]

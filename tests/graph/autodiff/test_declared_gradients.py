@@ -93,9 +93,9 @@ def test_an_op_that_needs_no_gradient_ends_the_path():
 
 def test_a_request_says_more_than_the_document():
     graph = load(document())
-    from graph.autodiff.resolve_names import Options
+    from graph.autodiff.resolve_names import GradientOptions
 
-    found = differentiate(graph, ["y"], options=Options(gradient_rules={"acme::Scan": {"op": "acme::Other"}}))
+    found = differentiate(graph, ["y"], options=GradientOptions(gradient_rules={"acme::Scan": {"op": "acme::Other"}}))
     assert "acme::Other" in {node.op for node in found.nodes}
     assert names(found) == {"x": "grad/scan:0", "w": "grad/scan:1"}
     assert replace(graph, name="") != found

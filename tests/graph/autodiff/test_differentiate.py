@@ -198,14 +198,14 @@ def test_forward_values_are_not_read_for_their_shape_alone():
 
 @pytest.mark.parametrize(("mode", "expected"), [("null", {"w"}), ("zeros", {"w", "unused"})])
 def test_an_unreached_parameter_gets_what_was_asked(mode, expected):
-    builder = Builder.onto(chain("Tanh"))
+    builder = Builder.from_graph(chain("Tanh"))
     builder.value("unused", SQUARE, Role.PARAMETER)
     graph = differentiate(builder.build([builder.nodes[-1].outputs[0]]), ["loss"], unreachable=mode)
     assert set(gradients(graph)) == expected
 
 
 def test_an_unreached_parameter_is_an_error_when_asked():
-    builder = Builder.onto(chain("Tanh"))
+    builder = Builder.from_graph(chain("Tanh"))
     builder.value("unused", SQUARE, Role.PARAMETER)
     with pytest.raises(BadGraph, match="'unused', on which no target depends"):
         differentiate(builder.build([builder.nodes[-1].outputs[0]]), ["loss"], unreachable="error")

@@ -10,10 +10,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from graph.autodiff.differentiate import differentiate
-from graph.autodiff.gradients.events import GradientEvent, described
-from graph.autodiff.gradients.registry import REFUSED, RULES, UNDIFFERENTIABLE, State, state_of
-from graph.autodiff.resolve_names import Options
-from graph.autodiff.rule_cache import Templates
+from graph.autodiff.gradients.events import GradientEvent, gradient_report
+from graph.autodiff.gradients.registry import (
+    GRADIENT_RULES,
+    NON_DIFFERENTIABLE,
+    REFUSED_GRADIENTS,
+    GradientStatus,
+    gradient_status,
+)
+from graph.autodiff.resolve_names import GradientOptions
+from graph.autodiff.rule_cache import TemplateCache
 from graph.builder.builder import Builder
 from graph.errors import BadGraph, NoGradient
 from graph.formats.readers import load
@@ -37,9 +43,11 @@ def one_op(op: str, *, type: TensorType = SQUARE, wanted: int = 1, **fields: obj
 
 
 def test_an_op_is_in_one_state():
-    assert state_of("Relu") is State.RULE and state_of("Shape") is State.NOT_NEEDED
-    assert state_of("remat::SGD") is State.REFUSED and state_of("acme::F") is State.MISSING
-    assert not REFUSED.keys() & (RULES.keys() | UNDIFFERENTIABLE)
+    assert gradient_status("Relu") is GradientStatus.RULE and gradient_status("Shape") is GradientStatus.NOT_NEEDED
+    assert (
+        gradient_status("remat::SGD") is GradientStatus.REFUSED and gradient_status("acme::F") is GradientStatus.MISSING
+    )
+    assert not REFUSED_GRADIENTS.keys() & (GRADIENT_RULES.keys() | NON_DIFFERENTIABLE)
 
 
 def test_the_gradient_of_an_update_must_not_be_asked_for():
@@ -132,7 +140,7 @@ def looked_up(*more: str) -> tuple[Graph, dict[str, np.ndarray]]:
 def test_rows_are_joined_and_mean_what_the_dense_gradient_means():
     graph, given_ = looked_up()
     dense = differentiate(graph, ["loss"])
-    rows = differentiate(graph, ["loss"], options=Options(row_sparse=["table"]))
+    rows = differentiate(graph, ["loss"], options=GradientOptions(row_sparse=["table"]))
     expected = evaluate(dense, given_)[gradients(dense)["table"]]
     pair = rows.annotations["row_sparse_gradients"]["table"]
     found = evaluate(rows, given_)
@@ -146,10 +154,10 @@ def test_rows_are_joined_and_mean_what_the_dense_gradient_means():
 def test_rows_and_dense_parts_do_not_mix_unless_told():
     graph, given_ = looked_up("Tanh")
     with pytest.raises(NoGradient, match="'table' are rows, others are dense") as raised:
-        differentiate(graph, ["more"], options=Options(row_sparse="all"))
+        differentiate(graph, ["more"], options=GradientOptions(row_sparse="all"))
     assert set(codes(raised)) == {"mixed_gradients"}
     dense = differentiate(graph, ["more"])
-    mixed = differentiate(graph, ["more"], options=Options(row_sparse="all", mixed="densify"))
+    mixed = differentiate(graph, ["more"], options=GradientOptions(row_sparse="all", mixed="densify"))
     found, expected = (evaluate(one, given_)[gradients(one)["table"]] for one in (mixed, dense))
     np.testing.assert_allclose(found, expected)
 
@@ -162,7 +170,7 @@ def test_rows_are_added_up_before_a_rule_reads_them():
     (y,) = builder.node("Gather", [table, i], name="y", outputs=["y"])
     graph = builder.build([y])
     given_ = {"w": np.linspace(-1, 1, 8).reshape(4, 2), "i": np.array([2, 2, 0])}
-    dense, rows = (differentiate(graph, ["y"], options=Options(row_sparse=names)) for names in ((), ["table"]))
+    dense, rows = (differentiate(graph, ["y"], options=GradientOptions(row_sparse=names)) for names in ((), ["table"]))
     found = [evaluate(one, given_)[gradients(one)["w"]] for one in (dense, rows)]
     np.testing.assert_allclose(found[0], found[1])
 
@@ -173,7 +181,7 @@ def test_shared_gradients_are_copied_on_request():
     (y,) = builder.node("Add", [a, b], name="y", outputs=["y"])
     graph = builder.build([y])
     shared = differentiate(graph, ["y"], ["a", "b"])
-    copied = differentiate(graph, ["y"], ["a", "b", "a"], options=Options(shared="copies"))
+    copied = differentiate(graph, ["y"], ["a", "b", "a"], options=GradientOptions(shared="copies"))
     assert len(set(gradients(shared).values())) == 1
     assert len({gradient for _, gradient in copied.gradients}) == len(copied.gradients) == 3
     assert [node.op for node in backward(copied)].count("remat::Copy") == 2
@@ -203,7 +211,7 @@ def test_parts_on_different_devices_are_refused_or_copied():
     with pytest.raises(NoGradient, match=r"'w' are made on devices gpu:1 and gpu:0") as raised:
         differentiate(graph, ["y"])
     assert codes(raised) == ["device_conflict"]
-    copied = differentiate(graph, ["y"], options=Options(devices="copy"))
+    copied = differentiate(graph, ["y"], options=GradientOptions(devices="copy"))
     (copy,) = [node for node in backward(copied) if node.op == "remat::Copy"]
     assert (copy.annotations["copied_from"], copy.annotations["device"]) == ("gpu:0", "gpu:1")
 
@@ -231,7 +239,7 @@ def test_a_value_whose_name_was_written_again_is_kept_or_refused():
     kept = differentiate(graph, ["s"])
     np.testing.assert_allclose(evaluate(kept, {"w": w})[gradients(kept)["w"]], np.cos(np.exp(w)) * np.exp(w))
     with pytest.raises(NoGradient) as raised:
-        differentiate(graph, ["s"], options=Options(versions="strict"))
+        differentiate(graph, ["s"], options=GradientOptions(versions="strict"))
     assert set(codes(raised)) == {"version_conflict"}
     told = "needs 'h' at version 1, it is now at version 2 (version 1 by 'exp', version 2 by 'tanh')"
     assert told in str(raised.value)
@@ -270,7 +278,7 @@ def insisting(*, anchored: bool) -> Graph:
 
 
 def test_a_rule_may_insist_on_the_gradient_of_every_output():
-    options = Options(gradient_rules={"acme::Cell": {"needs_all_incoming": True}})
+    options = GradientOptions(gradient_rules={"acme::Cell": {"needs_all_incoming": True}})
     with pytest.raises(NoGradient, match="output 1, 'c', has none") as raised:
         differentiate(insisting(anchored=False), ["h"], options=options)
     assert codes(raised) == ["missing_output_gradient"]
@@ -283,21 +291,27 @@ def test_a_rule_of_ones_own_gives_a_gradient_for_each_input():
     def doubled(emit, node, dz):
         return (emit.add(dz, dz),)
 
-    graph = differentiate(one_op("acme::Twice"), ["y"], options=Options(gradient_rules={"acme::Twice": doubled}))
+    graph = differentiate(
+        one_op("acme::Twice"), ["y"], options=GradientOptions(gradient_rules={"acme::Twice": doubled})
+    )
     assert [node.op for node in backward(graph)] == ["Expand", "Add"]
     with pytest.raises(NoGradient, match=r"acme::Twice.*gives 2 gradients for 1 inputs") as raised:
         differentiate(
-            one_op("acme::Twice"), ["y"], options=Options(gradient_rules={"acme::Twice": lambda e, n, dz: (dz, dz)})
+            one_op("acme::Twice"),
+            ["y"],
+            options=GradientOptions(gradient_rules={"acme::Twice": lambda e, n, dz: (dz, dz)}),
         )
     assert codes(raised) == ["gradient_rule_count"]
 
 
 def test_a_rule_reads_its_own_node_only():
-    builder = Builder.onto(one_op("acme::Twice"))
+    builder = Builder.from_graph(one_op("acme::Twice"))
     other = builder.value("other", SQUARE, Role.INPUT)
     rule = {"acme::Twice": lambda emit, node, dz: (emit.mul(dz, emit.val(other)),)}
     with pytest.raises(NoGradient, match="its gradient rule reads 'other'") as raised:
-        differentiate(builder.build([builder.nodes[-1].outputs[0]]), ["y"], options=Options(gradient_rules=rule))
+        differentiate(
+            builder.build([builder.nodes[-1].outputs[0]]), ["y"], options=GradientOptions(gradient_rules=rule)
+        )
     assert codes(raised) == ["foreign_gradient_read"]
 
 
@@ -305,19 +319,19 @@ def test_a_rule_reads_its_own_node_only():
 def test_nodes_that_are_skipped_end_the_path(skip: object):
     graph = chain("Tanh", "Sin")  # fc, Tanh0, Sin1, loss
     skip = ["Sin1"] if isinstance(skip, list) else skip
-    assert gradients(differentiate(graph, ["loss"], options=Options(skip=skip))) == {}
+    assert gradients(differentiate(graph, ["loss"], options=GradientOptions(skip=skip))) == {}
 
 
 @pytest.mark.parametrize("skip", [["nobody"], "Sin1", {"first": -1}, {"range": [1]}, {"last": 3}, 7, [["Sin1"]]])
 def test_a_skip_nobody_understands_is_refused(skip: object):
     with pytest.raises(BadGraph):
-        differentiate(chain("Tanh", "Sin"), ["loss"], options=Options(skip=skip))
+        differentiate(chain("Tanh", "Sin"), ["loss"], options=GradientOptions(skip=skip))
 
 
 @pytest.mark.parametrize("field", ["mixed", "devices", "shared", "versions"])
 def test_a_word_nobody_knows_is_refused(field: str):
     with pytest.raises(BadGraph, match=f"differentiate.{field}"):
-        differentiate(chain("Tanh"), ["loss"], options=Options(**{field: "perhaps"}))
+        differentiate(chain("Tanh"), ["loss"], options=GradientOptions(**{field: "perhaps"}))
 
 
 def test_events_tell_of_every_new_node_and_of_every_gradient_once():
@@ -329,7 +343,7 @@ def test_events_tell_of_every_new_node_and_of_every_gradient_once():
     finalised = {event.value: (event.gradient, event.node) for event in events if event.event == "finalised"}
     writer = {made.values[v].name: node.name for node in backward(made) for v in node.writes}
     assert finalised == {name: (gradient, writer[gradient]) for name, gradient in gradients(made).items()}
-    report = described(made, events, ["w", "x"])
+    report = gradient_report(made, events, ["w", "x"])
     last = writer[gradients(made)["w"]]
     assert [(pair["value"], pair["finalised_by"]) for pair in report["pairs"]] == [("w", last), ("x", None)]
     assert len(report["events"]) == len(events)
@@ -352,7 +366,7 @@ def test_nodes_that_look_alike_have_the_gradient_their_rule_gives(steps):
     graph = program(steps)
     replayed = differentiate(graph, ["loss"])
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Templates, "key", lambda *anything: None)
+        patch.setattr(TemplateCache, "key", lambda *anything: None)
         asked = differentiate(graph, ["loss"])
     assert [_seen(asked, node) for node in asked.nodes] == [_seen(replayed, node) for node in replayed.nodes]
     assert gradients(asked) == gradients(replayed)

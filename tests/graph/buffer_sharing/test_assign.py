@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from graph.buffer_sharing import assign as buffers
-from graph.buffer_sharing.assign import share
+from graph.buffer_sharing.assign import assign_buffers
 
 
 def columns(lives):
@@ -34,25 +34,25 @@ def test_a_buffer_has_the_size_of_its_largest_member():
     #   b  1           ├───────┤
     #   c  1                   ├───┤
     #   d 10                   ├───────┤
-    found = share(*columns([(1, 3, 10), (3, 4, 1), (5, 6, 1), (5, 7, 10)]))
+    found = assign_buffers(*columns([(1, 3, 10), (3, 4, 1), (5, 6, 1), (5, 7, 10)]))
     assert found.buffer.tolist() == [0, 1, 1, 0]
     assert found.size.tolist() == [10, 1]
     assert found.bytes == found.bound_bytes == 11
 
 
 def test_lives_that_touch_in_a_step_do_not_share():
-    assert share(*columns([(0, 1, 4), (1, 2, 4)])).bytes == 8
-    assert share(*columns([(0, 1, 4), (2, 2, 4)])).bytes == 4
+    assert assign_buffers(*columns([(0, 1, 4), (1, 2, 4)])).bytes == 8
+    assert assign_buffers(*columns([(0, 1, 4), (2, 2, 4)])).bytes == 4
 
 
 def test_groups_do_not_mix():
     start, stop, size = columns([(0, 0, 4), (1, 1, 4), (2, 2, 4)])
-    assert share(start, stop, size, np.array([0, 1, 0])).buffer.tolist() == [0, 1, 0]
-    assert share(start, stop, size, np.array([-1, -1, 0])).buffer.tolist() == [0, 1, 2]
+    assert assign_buffers(start, stop, size, np.array([0, 1, 0])).buffer.tolist() == [0, 1, 0]
+    assert assign_buffers(start, stop, size, np.array([-1, -1, 0])).buffer.tolist() == [0, 1, 2]
 
 
 def test_nothing_to_share_takes_nothing():
-    assert share(*columns([])).bytes == 0
+    assert assign_buffers(*columns([])).bytes == 0
 
 
 @pytest.mark.parametrize("seed", range(150))
@@ -62,7 +62,7 @@ def test_few_storages_share_as_well_as_any_partition(seed):
         (first, first + rng.randint(0, 3), rng.randint(0, 9)) for first in rng.choices(range(7), k=rng.randint(1, 7))
     ]
     start, stop, size = columns(lives)
-    found = share(start, stop, size)
+    found = assign_buffers(start, stop, size)
     legal(found, start, stop, size)
     assert found.bytes == least_bytes(start.tolist(), stop.tolist(), size.tolist()) >= found.bound_bytes
 
@@ -77,13 +77,13 @@ def legal(found, start, stop, size):
 
 @pytest.mark.parametrize("seed", range(20))
 def test_many_storages_are_shared_in_one_sweep(seed, monkeypatch):
-    monkeypatch.setattr(buffers, "LOOKED", 0)
-    monkeypatch.setattr(buffers, "FEW", 0)
+    monkeypatch.setattr(buffers, "MAX_BUFFER_PROBES", 0)
+    monkeypatch.setattr(buffers, "MAX_EXACT_STORAGES", 0)
     rng = random.Random(seed)
     lives = [(first, first + rng.randint(0, 9), rng.randint(0, 99)) for first in rng.choices(range(60), k=80)]
     start, stop, size = columns(lives)
     group = np.array(rng.choices([0, 1, -1], [5, 4, 1], k=80))
-    found = share(start, stop, size, group)
+    found = assign_buffers(start, stop, size, group)
     legal(found, start, stop, size)
     assert found.bound_bytes <= found.bytes < size.sum()
     for b in range(len(found.size)):
@@ -93,5 +93,5 @@ def test_many_storages_are_shared_in_one_sweep(seed, monkeypatch):
 
 def test_a_hundred_thousand_storages_that_all_live_at_once_are_told_apart():
     count = 100_000
-    found = share(np.arange(count), np.full(count, count), np.ones(count, np.int64))
+    found = assign_buffers(np.arange(count), np.full(count, count), np.ones(count, np.int64))
     assert found.bytes == found.bound_bytes == count

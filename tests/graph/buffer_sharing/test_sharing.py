@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from graph.buffer_sharing.live_ranges import free_points
-from graph.buffer_sharing.shared_program import check_names, shared_document
-from graph.buffer_sharing.sharing import described, devices_of, shared
+from graph.buffer_sharing.shared_program import check_shared_names, shared_document
+from graph.buffer_sharing.sharing import share_buffers, sharing_report, value_devices
 from graph.builder.builder import Builder
 from graph.errors import BadGraph
 from graph.execution.interpreter import execute
@@ -51,14 +51,14 @@ def renamed(graph, **names):
 
 def codes(graph, **names):
     with pytest.raises(BadGraph) as refusal:
-        check_names(graph, renamed(graph, **names))
+        check_shared_names(graph, renamed(graph, **names))
     return [finding.code for finding in refusal.value.findings]
 
 
 @pytest.mark.parametrize("seed", range(60))
 def test_a_graph_under_shared_names_is_the_same_computation(seed):
     graph = random_graph(random.Random(seed), 14)
-    sharing = shared(graph, in_place=seed % 3 > 0)
+    sharing = share_buffers(graph, in_place=seed % 3 > 0)
     again = reloaded(graph, sharing.names)
     assert difference(graph, again) is None
     assert sharing.bound_bytes <= sharing.bytes <= sharing.separate_bytes
@@ -69,7 +69,7 @@ def test_a_graph_under_shared_names_is_the_same_computation(seed):
 
 def test_a_chain_of_unknown_ops_needs_two_buffers():
     #   x ── a ── b ── c ── d        no op may write over what it reads: two names take turns
-    sharing = shared(drawn("x>a a>b b>c c>d", "d"))
+    sharing = share_buffers(drawn("x>a a>b b>c c>d", "d"))
     assert sharing.names == ["x", "a", "d", "a", "d"]
     assert sharing.buffers == {"a": 32, "d": 32}
     assert (sharing.separate_bytes, sharing.bytes, sharing.bound_bytes) == (128, 64, 64)
@@ -83,32 +83,32 @@ def test_an_op_writes_over_its_input_only_as_its_last_reader():
     (d,) = b.node("Neg", [a], outputs=["d"])
     (e,) = b.node("Add", [c, d], outputs=["e"])
     graph = b.build([e])
-    sharing = shared(graph)
+    sharing = share_buffers(graph)
     assert sharing.names[d] == sharing.names[a] != sharing.names[c]
     assert sharing.names[e] == "e"
     assert codes(graph, c="a") == ["shared_while_live"]
-    apart = shared(graph, in_place=False)
+    apart = share_buffers(graph, in_place=False)
     assert apart.names[d] != apart.names[a]
 
 
 def test_results_and_kept_values_keep_their_names():
     graph = drawn("x>a a>b b>c c>d", "b,d")
-    sharing = shared(graph, keep=["c"])
+    sharing = share_buffers(graph, keep=["c"])
     assert sharing.names == ["x", "c", "b", "c", "d"]  # a is gone when c is written, and lives on from then
 
 
 def test_values_of_two_devices_never_share():
     on = {name: {"device": device} for name, device in zip("abcd", ["gpu", "cpu", "gpu", "cpu"], strict=True)}
     graph = drawn("x>a a>b b>c c>d", "d", on)
-    assert devices_of(graph)[1:] == ["gpu", "cpu", "gpu", "cpu"]
-    sharing = shared(graph)
+    assert value_devices(graph)[1:] == ["gpu", "cpu", "gpu", "cpu"]
+    sharing = share_buffers(graph)
     assert sharing.names == ["x", "a", "d", "a", "d"]
     assert codes(graph, c="b") == ["not_in_place", "shared_across_devices"]
 
 
 def test_one_op_never_writes_one_name_twice():
     graph = drawn("x>a,b a,b>c", "c")
-    assert shared(graph).names[1] != shared(graph).names[2]
+    assert share_buffers(graph).names[1] != share_buffers(graph).names[2]
     assert codes(graph, b="a")[0] == "output_twice"
 
 
@@ -136,11 +136,11 @@ def test_bytes_are_freed_after_the_last_reader_once_and_never_under_an_alias_or_
 
 
 def test_the_section_of_a_report_lists_lives_buffers_and_the_peak():
-    section = described(drawn("x>a a>b b>c c>d", "d"))
+    section = sharing_report(drawn("x>a a>b b>c c>d", "d"))
     assert section["value"] == ["a", "b", "c", "d"]
     assert section["buffer"] == ["a", "d", "a", "d"]
     assert list(zip(section["from_step"], section["to_step"], strict=True)) == [(0, 1), (1, 2), (2, 3), (3, 3)]
     assert (section["bytes"], section["bound_bytes"], section["peak_node"]) == (64, 64, "b")
     assert section["free_after"] == [["a", "b"], ["b", "c"], ["c", "d"]]
-    nothing = described(drawn("", ""))
+    nothing = sharing_report(drawn("", ""))
     assert (nothing["bytes"], nothing["peak_node"], nothing["value"]) == (0, None, [])

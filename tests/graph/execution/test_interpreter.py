@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from graph.analysis.aliasing import storage_roots, takeovers_of, views_of
+from graph.analysis.aliasing import inplace_candidates, storage_roots, views_of
 from graph.analysis.cost import workspace_of
 from graph.builder.builder import Builder
 from graph.errors import ArenaFault, CannotExecute
 from graph.execution.interpreter import Arena, Execution, execute
-from graph.execution.sample_inputs import drawn
+from graph.execution.sample_inputs import sample_arrays
 from graph.ir import ABSENT, Body, Cost, Graph, Role, TensorType
-from graph.ops.registry import known
+from graph.ops.registry import find_op
 from tests.graph.evaluate import evaluate
 from tests.strategies import random_graph
 
@@ -42,7 +42,7 @@ class Slow:
 
     def uses(self, n: int) -> set[int]:
         node = self.graph.nodes[n]
-        record = known(node.op)
+        record = find_op(node.op)
         skipped = record.shape_only if record is not None else ()
         shown = {i for _, i in views_of(self.graph, node)}
         read = [v for i, v in enumerate(node.inputs) if v != ABSENT and i not in skipped and (not shown or i in shown)]
@@ -60,7 +60,7 @@ class Slow:
         """Output -> the input whose storage it takes."""
         node, found = self.graph.nodes[n], {}
         if self.takes_over:
-            for output, source in takeovers_of(self.graph, node):
+            for output, source in inplace_candidates(self.graph, node):
                 v, old = node.outputs[output], self.root[node.inputs[source]]
                 if v not in found and old not in found.values() and old in self.uses(n) and self.ends(old, n):
                     found[v] = old
@@ -103,7 +103,7 @@ def packed_tightly(graph: Graph, takes_over: bool) -> Arena:
 @given(seeds)
 def test_a_run_computes_what_plain_evaluation_does(seed: int):
     graph = random_graph(random.Random(seed))
-    fed = {graph.values[v].name: array for v, array in drawn(graph, 0).items()}
+    fed = {graph.values[v].name: array for v, array in sample_arrays(graph, 0).items()}
     ran = execute(graph, fed, keep=[value.name for value in graph.values])
     streams = {node.name for node in graph.nodes if node.op == "Dropout"}
     if not streams:  # plain evaluation draws without a name
@@ -265,10 +265,10 @@ def test_drawn_numbers_stay_where_their_readers_want_them():
     (scores,) = builder.node("Mul", [found, scale])
     (loss,) = builder.node("SoftmaxCrossEntropyLoss", [scores, labels])
     graph = builder.build([loss])
-    arrays = {graph.values[v].name: a for v, a in drawn(graph, 1).items()}
+    arrays = {graph.values[v].name: a for v, a in sample_arrays(graph, 1).items()}
     assert set(arrays["rows"].tolist()) == {0, 1, 2} and set(arrays["labels"].tolist()) == set(range(7))
     assert np.isfinite(execute(graph, seed=1).outputs[graph.values[loss].name])
-    other = {graph.values[v].name: a for v, a in drawn(graph, 2).items()}
+    other = {graph.values[v].name: a for v, a in sample_arrays(graph, 2).items()}
     assert (other["table"] != arrays["table"]).all()
 
 

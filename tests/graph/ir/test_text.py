@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 import graph.ir.text
 from graph.builder.builder import Builder
 from graph.ir import Body, Cost, Effect, Graph, Phase, Role, TensorType
-from graph.ir.text import around, excerpt, text
+from graph.ir.text import excerpt, format_graph, format_node_context
 from tests.documents import executable_graphs
 
 
@@ -19,7 +19,7 @@ def test_a_graph_is_one_line_a_node() -> None:
     x = b.value("x", TensorType("float32", (64, 784)), Role.INPUT)
     w = b.value("w", TensorType("float32", (784, 512)), Role.PARAMETER)
     (h,) = b.node("MatMul", [x, w], name="fc1", outputs=["h"])
-    assert text(b.build([h])).splitlines() == [
+    assert format_graph(b.build([h])).splitlines() == [
         "graph 'one layer', opset 21",
         "input x: float32[64,784]",
         "parameter w: float32[784,512]",
@@ -49,7 +49,7 @@ def test_what_differs_from_the_defaults_is_said() -> None:
         cost=Cost(seconds=0.5),
         bodies={"body": Body(inside)},
     )
-    shown = text(b.build())
+    shown = format_graph(b.build())
     for part in (
         "state 'x y': 8 bytes",
         "= my::Op('x y', _) axis=1",
@@ -70,10 +70,10 @@ def test_what_differs_from_the_defaults_is_said() -> None:
 @settings(max_examples=30)
 @given(executable_graphs())
 def test_every_node_has_its_line_and_can_be_pointed_at(drawn: Graph) -> None:
-    lines = text(drawn).splitlines()
+    lines = format_graph(drawn).splitlines()
     for n, node in enumerate(drawn.nodes):
         assert sum(line.startswith(f"{n}  {node.name}: ") for line in lines) == 1
-        assert f"--> {n}  {node.name}: " in around(drawn, n)
+        assert f"--> {n}  {node.name}: " in format_node_context(drawn, n)
 
 
 @given(st.lists(st.text("ab{é", max_size=200), min_size=1, max_size=5), st.data())

@@ -14,7 +14,7 @@ from graph.autodiff.differentiate import differentiate
 from graph.errors import BadGraph
 from graph.execution.interpreter import execute
 from graph.ir import Graph
-from graph.loop_remat import Pair, find_pairs, joints_of, structure_of, with_saved
+from graph.loop_remat import BodyPair, find_pairs, joint_graphs, structure_key, with_saved_values
 from tests.graph.autodiff.gradients.control_flow.test_branch_and_call import called, nested_if, two_branches
 from tests.graph.autodiff.gradients.control_flow.test_loop import powers
 from tests.graph.autodiff.gradients.control_flow.test_scan import recurrence
@@ -24,19 +24,19 @@ def step_of(graph: Graph) -> Graph:
     return differentiate(graph, ["loss"], unreachable="zeros")
 
 
-def pair_of(graph: Graph) -> Pair:
+def pair_of(graph: Graph) -> BodyPair:
     (pair,) = find_pairs(graph)
     return pair
 
 
-def savable(graph: Graph, pair: Pair) -> list[str]:
+def savable(graph: Graph, pair: BodyPair) -> list[str]:
     """Names of what a trip can save."""
     return sorted(
         {
             joint.graph.values[v].name
-            for joint in joints_of(graph, pair)
+            for joint in joint_graphs(graph, pair)
             for v in range(joint.forward_values)
-            if joint.crosses(v)
+            if joint.must_be_saved(v)
         }
     )
 
@@ -67,7 +67,7 @@ def test_whatever_a_scan_saves_it_computes_the_same_bits(kind: str):
     graph = step_of(recurrence(**SCANS[kind]))
     pair = pair_of(graph)
     for keep in subsets(savable(graph, pair)):
-        assert_equal_bits(graph, with_saved(graph, pair, keep))
+        assert_equal_bits(graph, with_saved_values(graph, pair, keep))
 
 
 OTHERS = {
@@ -90,20 +90,20 @@ def test_whatever_another_node_saves_it_computes_the_same_bits(kind: str):
     pair = pair_of(graph)
     names = savable(graph, pair)
     for keep in subsets(names if len(names) < 7 else names[:5]):
-        assert_equal_bits(graph, with_saved(graph, pair, keep), at)
+        assert_equal_bits(graph, with_saved_values(graph, pair, keep), at)
 
 
 def test_nothing_kept_saves_the_states_alone():
     #   h ── MatMul ── Add ── Dropout ── Tanh ── h'        the mask is drawn again, the state is what a trip starts with
     graph = step_of(recurrence(dropout=True))
-    saved = with_saved(graph, pair_of(graph), [])
+    saved = with_saved_values(graph, pair_of(graph), [])
     assert [v.name for v in saved.values if v.name.startswith("steps/saved/")] == ["steps/saved/h"]
 
 
 def test_what_is_saved_by_the_gradient_already_changes_nothing_else():
     graph = step_of(recurrence(dropout=True))
     pair = pair_of(graph)
-    saved = with_saved(graph, pair, ["h", "drop:1", "h_next"])
+    saved = with_saved_values(graph, pair, ["h", "drop:1", "h_next"])
     assert {graph.values[v].name for v in pair.droppable} <= {value.name for value in saved.values}
     assert len(saved.values) == len(graph.values) and len(saved.nodes) == len(graph.nodes)
 
@@ -111,7 +111,7 @@ def test_what_is_saved_by_the_gradient_already_changes_nothing_else():
 def test_nodes_that_only_dropped_values_need_leave_the_forward_body():
     graph = step_of(recurrence(dropout=True))
     pair = pair_of(graph)
-    body = with_saved(graph, pair, ["sum"]).nodes[pair.forward].bodies["body"].graph
+    body = with_saved_values(graph, pair, ["sum"]).nodes[pair.forward].bodies["body"].graph
     assert "sum" in {body.values[v].name for v in body.outputs}
 
 
@@ -122,22 +122,22 @@ def test_a_state_saved_as_each_trip_finds_it_is_there_as_the_one_before_left_it(
     graph = step_of(over_time(trips, 2, 4))
     pair = pair_of(graph)
     for keep in subsets(savable(graph, pair)):
-        assert_equal_bits(graph, with_saved(graph, pair, keep))
-    once = with_saved(graph, pair, ["h", "h_next"])
+        assert_equal_bits(graph, with_saved_values(graph, pair, keep))
+    once = with_saved_values(graph, pair, ["h", "h_next"])
     assert [v.name for v in once.values if v.name.startswith("steps/saved/")] == ["steps/saved/h"]
 
 
 def test_a_name_that_is_no_value_of_the_body_is_refused():
     graph = step_of(recurrence())
     with pytest.raises(BadGraph, match="nowhere"):
-        with_saved(graph, pair_of(graph), ["nowhere"])
+        with_saved_values(graph, pair_of(graph), ["nowhere"])
 
 
 def test_equal_pairs_have_equal_structures_and_other_ones_have_not():
     one, other, turned = (step_of(g) for g in (recurrence(), recurrence(), recurrence(backwards=True)))
-    assert structure_of(one, pair_of(one)) == structure_of(other, pair_of(other))
-    assert structure_of(one, pair_of(one)) != structure_of(turned, pair_of(turned))
-    assert hash(structure_of(one, pair_of(one)))
+    assert structure_key(one, pair_of(one)) == structure_key(other, pair_of(other))
+    assert structure_key(one, pair_of(one)) != structure_key(turned, pair_of(turned))
+    assert hash(structure_key(one, pair_of(one)))
 
 
 def test_a_forward_graph_has_no_pair():

@@ -13,10 +13,10 @@ from graph.formats.native.writer import document
 from graph.formats.onnx.writer import dump
 from graph.formats.readers import load
 from graph.ir import Graph
-from graph.loop_remat import Saving, Snapshots, joints_of, just_in_time, with_savings
+from graph.loop_remat import SavePolicy, SnapshotPolicy, joint_graphs, just_in_time_backward, with_save_policies
 from graph.ops.control_flow import SNAPSHOT_GRAD, SNAPSHOT_SCAN, SnapshotGrad
 from planner.algorithms.checkpointing.revolve import forward_steps
-from planner.body_plans.snapshot_schedules import row_counts, way_back
+from planner.body_plans.snapshot_schedules import backward_schedule, row_counts
 from tests.graph.autodiff.gradients.control_flow.test_loop import powers
 from tests.graph.autodiff.gradients.control_flow.test_scan import recurrence
 from tests.graph.loop_remat.test_saved_values import SCANS, assert_equal_bits, pair_of, step_of
@@ -25,10 +25,12 @@ from tests.graph.loop_remat.test_saved_values import SCANS, assert_equal_bits, p
 def kept(graph: Graph, trips: int, rows: int, *names: str) -> Graph:
     """The pair with so many rows of states; its way back is given `names` beside what is emitted."""
     pair = pair_of(graph)
-    (joint,) = joints_of(graph, pair)
+    (joint,) = joint_graphs(graph, pair)
     named = [v for v in range(joint.forward_values) if joint.graph.values[v].name in names]
-    saving = Saving((just_in_time(joint, [*joint.emitted, *named]),), (), Snapshots(*way_back(trips, rows)))
-    return with_savings(graph, {pair: saving})
+    saving = SavePolicy(
+        (just_in_time_backward(joint, [*joint.emitted, *named]),), (), SnapshotPolicy(*backward_schedule(trips, rows))
+    )
+    return with_save_policies(graph, {pair: saving})
 
 
 @pytest.mark.parametrize("kind", [kind for kind in SCANS if kind != "of one trip"])
@@ -77,7 +79,7 @@ def test_the_trips_run_altogether_are_within_two_percent_of_revolve(trips: int):
     for rows in row_counts(trips):
         node = next(node for node in kept(step, trips, rows).nodes if node.op == SNAPSHOT_GRAD)
         optimum = forward_steps(trips, rows) + trips  # its advances, and each trip once more to go back
-        assert trips + SnapshotGrad.of(node).advanced() + trips <= 1.02 * optimum
+        assert trips + SnapshotGrad.of(node).recomputed_trips() + trips <= 1.02 * optimum
 
 
 def test_offered_numbers_of_rows_are_dense_enough_for_any_memory():
@@ -91,7 +93,7 @@ def test_offered_numbers_of_rows_are_dense_enough_for_any_memory():
 def test_a_loop_keeps_something_of_each_trip():
     graph = step_of(powers(4, None))
     pair = pair_of(graph)
-    (joint,) = joints_of(graph, pair)
-    saving = Saving((just_in_time(joint, ()),), (), Snapshots(*way_back(4, 2)))
+    (joint,) = joint_graphs(graph, pair)
+    saving = SavePolicy((just_in_time_backward(joint, ()),), (), SnapshotPolicy(*backward_schedule(4, 2)))
     with pytest.raises(BadGraph, match="Loop"):
-        with_savings(graph, {pair: saving})
+        with_save_policies(graph, {pair: saving})

@@ -17,7 +17,7 @@ from graph.execution.interpreter import execute
 from graph.formats.native.writer import document
 from graph.formats.readers import load
 from graph.ir import Graph, Role
-from graph.loop_remat import Saving, Tail, find_pairs, joints_of, just_in_time, with_savings
+from graph.loop_remat import SavePolicy, TailPolicy, find_pairs, joint_graphs, just_in_time_backward, with_save_policies
 from graph.ops.control_flow import TAIL_GRAD, TAIL_SCAN
 from tests.graph.autodiff.gradients.control_flow.test_loop import powers
 from tests.graph.autodiff.gradients.control_flow.test_scan import recurrence
@@ -29,14 +29,16 @@ from tests.graph.ops.control_flow.test_bytes import arena_of
 def with_tail(graph: Graph, trips: int, keep: list[str], earlier: tuple[str, ...] = ()) -> Graph:
     """The last `trips` save `keep`, those before `earlier`."""
     pair = pair_of(graph)
-    (joint,) = joints_of(graph, pair)
+    (joint,) = joint_graphs(graph, pair)
     number = {value.name: v for v, value in enumerate(joint.graph.values[: joint.forward_values])}
-    ways = [just_in_time(joint, [*joint.emitted, *(number[name] for name in names)]) for names in (earlier, keep)]
-    return with_savings(graph, {pair: Saving((ways[0],), tail=Tail(trips, ways[1]))})
+    ways = [
+        just_in_time_backward(joint, [*joint.emitted, *(number[name] for name in names)]) for names in (earlier, keep)
+    ]
+    return with_save_policies(graph, {pair: SavePolicy((ways[0],), tail=TailPolicy(trips, ways[1]))})
 
 
 def savable(graph: Graph) -> list[str]:
-    (joint,) = joints_of(graph, pair_of(graph))
+    (joint,) = joint_graphs(graph, pair_of(graph))
     return [joint.graph.values[v].name for v in joint.saved]
 
 
@@ -73,8 +75,9 @@ def test_the_bodies_hold_what_the_nodes_are_charged(trips: int):
 
 def test_what_the_earlier_trips_make_anew_lies_in_the_rows_of_the_last():
     graph = small_step()
-    plain = with_savings(
-        graph, {pair: Saving((just_in_time(joints_of(graph, pair)[0], ()),)) for pair in find_pairs(graph)}
+    plain = with_save_policies(
+        graph,
+        {pair: SavePolicy((just_in_time_backward(joint_graphs(graph, pair)[0], ()),)) for pair in find_pairs(graph)},
     )
     other = with_tail(graph, 1, ["q", "k", "v"])
     back, tail = (

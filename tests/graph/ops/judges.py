@@ -12,7 +12,7 @@ from onnx import helper
 from graph.builder.builder import Builder
 from graph.builder.emit import Emit
 from graph.ir import Graph, Role
-from graph.ops.registry import infer, known, onnx_fallback, run
+from graph.ops.registry import find_op, infer, onnx_fallback, run
 from graph.ops.registry.onnx_fallback import numpy_dtype, onnx_dtype, type_of_array
 from graph.ops.registry.registry import Call
 from tests.graph.evaluate import evaluate
@@ -74,7 +74,7 @@ def body_graph(
     op: str, arrays: Sequence[Array], attributes: Mapping[str, Any] = NONE, outputs: int = 1
 ) -> tuple[Graph, dict[str, Array]]:
     """The op's body as a graph of standard ops, and its inputs by name."""
-    call, builder, record = call_for(op, arrays, attributes, outputs), Builder("body"), known(op)
+    call, builder, record = call_for(op, arrays, attributes, outputs), Builder("body"), find_op(op)
     assert record is not None and record.body is not None
     emit = Emit(builder, "body")
     given = {f"x{i}": a for i, a in enumerate(arrays)}

@@ -8,9 +8,9 @@ import pytest
 from graph.autodiff.differentiate import differentiate
 from graph.builder.builder import Builder
 from graph.execution.interpreter import execute
-from graph.ir import ABSENT, FLOATS, Graph, Role, TensorType
+from graph.ir import ABSENT, FLOAT_DTYPES, Graph, Role, TensorType
 from graph.ops.registry.onnx_fallback import type_of_array
-from graph.recurrent.expand_rnn_ops import GATES, expanded
+from graph.recurrent.expand_rnn_ops import GATES, expand_rnns
 from tests.contracts.gradient_examples import EXAMPLES, Example, real
 from tests.contracts.op_examples import MORE
 
@@ -35,8 +35,8 @@ def graph_of(example: Example) -> tuple[Graph, dict[str, np.ndarray], list[str]]
 @pytest.mark.parametrize("example", USES, ids=str)
 def test_an_expanded_op_is_equal_forward_and_backward(example):
     graph, given, targets = graph_of(example)
-    wanted = [name for name, array in given.items() if type_of_array(array).dtype in FLOATS]
-    plain, scans = (differentiate(g, targets, wanted) for g in (graph, expanded(graph)))
+    wanted = [name for name, array in given.items() if type_of_array(array).dtype in FLOAT_DTYPES]
+    plain, scans = (differentiate(g, targets, wanted) for g in (graph, expand_rnns(graph)))
     gone = {*GATES, *(f"remat::{op}Grad" for op in GATES)}
     assert not gone.intersection(node.op for node in scans.nodes)
     assert any(node.op == "Scan" for node in scans.nodes)
@@ -78,4 +78,4 @@ def test_a_graph_without_such_ops_stays_the_same():
     builder = Builder("plain")
     x = builder.value("x", TensorType("float32", (2,)), Role.INPUT)
     graph = builder.build(builder.node("Tanh", [x]))
-    assert expanded(graph) is graph
+    assert expand_rnns(graph) is graph

@@ -12,7 +12,16 @@ from graph.execution.interpreter import execute
 from graph.formats.caffe2.ops import CAFFE2
 from graph.ir import Graph, Node, Role
 from graph.ops.registry.onnx_fallback import type_of_array
-from graph.recurrent import Alias, Link, RecurrentNet, add_recurrent, add_unrolled, hints, recomputed, recurrence_of
+from graph.recurrent import (
+    Alias,
+    Link,
+    RecurrentNet,
+    add_recurrent,
+    add_unrolled,
+    describe_recurrence,
+    recompute_hints,
+    recompute_values,
+)
 from tests.recurrent_cells import CELLS, Cell, gru, lstm, multiplicative, op
 
 EVERY = pytest.mark.parametrize("name", CELLS)
@@ -72,8 +81,8 @@ def test_what_is_made_again_is_not_held_and_changes_nothing(name):
     if not of.recompute:
         return
     graph = trained(of, of.outputs)
-    again = recomputed(graph, "rnn", of.recompute)
-    before, after = (recurrence_of(g, "rnn") for g in (graph, again))
+    again = recompute_values(graph, "rnn", of.recompute)
+    before, after = (describe_recurrence(g, "rnn") for g in (graph, again))
     assert before.backward is not None and after.backward is not None
     assert not {held.name for held in after.backward.held} & set(of.recompute)
     assert after.held_bytes < before.held_bytes
@@ -85,8 +94,8 @@ def test_what_is_made_again_is_not_held_and_changes_nothing(name):
 @EVERY
 def test_what_is_held_is_what_the_forward_node_hands_to_the_backward_one(name):
     of = CELLS[name]()
-    for graph in (trained(of, of.outputs), recomputed(trained(of, of.outputs), "rnn", of.recompute)):
-        found = recurrence_of(graph, "rnn")
+    for graph in (trained(of, of.outputs), recompute_values(trained(of, of.outputs), "rnn", of.recompute)):
+        found = describe_recurrence(graph, "rnn")
         assert found.backward is not None
         handed = {value.name: value.nbytes for value in graph.values if value.name.startswith("rnn/saved/")}
         assert found.held_bytes == sum(handed.values())
@@ -119,24 +128,24 @@ def test_an_initial_value_of_one_dimension_is_repeated_and_its_gradient_summed_o
 
 def test_a_step_op_written_in_place_brings_all_its_writers_along():
     of = lstm()
-    graph = recomputed(trained(of, ["hidden_0_all"]), "rnn", ["gates_0"])
-    back = recurrence_of(graph, "rnn").backward
+    graph = recompute_values(trained(of, ["hidden_0_all"]), "rnn", ["gates_0"])
+    back = describe_recurrence(graph, "rnn").backward
     assert back is not None
     assert [row.of for row in back.ops if row.kind == "again"] == ["FC", "Sum"]
 
 
 def test_forward_only_there_is_no_way_back_and_nothing_is_held():
     of = lstm()
-    found = recurrence_of(of.graph(), "rnn")
+    found = describe_recurrence(of.graph(), "rnn")
     assert found.backward is None and found.held_bytes == 0
     assert found.as_dict()["memory"]["training_bytes"] == found.step_bytes
-    trained_bytes = recurrence_of(trained(of, ["hidden_0_all"]), "rnn").as_dict()["memory"]["training_bytes"]
+    trained_bytes = describe_recurrence(trained(of, ["hidden_0_all"]), "rnn").as_dict()["memory"]["training_bytes"]
     assert trained_bytes > found.step_bytes
 
 
 def test_roles_links_and_aliases_are_told():
     of = lstm(lengths=[4, 3, 2])
-    found = recurrence_of(of.graph(), "rnn")
+    found = describe_recurrence(of.graph(), "rnn")
     assert found.references == ("gates_0_w", "gates_0_b", "seq_lengths")
     assert found.sequences == ("input",) and found.timestep == "timestep"
     assert ("hidden_0", "rnn/hidden_0_prev_states", 1, 1) in found.links
@@ -181,7 +190,7 @@ def test_a_recompute_list_names_what_an_op_writes_and_all_of_it():
         (["hidden_0"], "recompute_undeclared", "'cell_0'"),
         (["gates_0", "gate"], "recompute_unknown", "'gate'"),
     ):
-        for ask in (lambda names: recomputed(graph, "rnn", names), lambda names: of.graph(recompute=names)):
+        for ask in (lambda names: recompute_values(graph, "rnn", names), lambda names: of.graph(recompute=names)):
             with pytest.raises(BadGraph) as refused:
                 ask(listed)
             assert refused.value.findings[0].code == code
@@ -191,7 +200,7 @@ def test_a_recompute_list_names_what_an_op_writes_and_all_of_it():
 def test_a_state_that_is_listed_keeps_its_value():
     of = lstm()
     graph = trained(of, of.outputs)
-    again = recomputed(graph, "rnn", ["gates_0", "hidden_0", "cell_0"])
+    again = recompute_values(graph, "rnn", ["gates_0", "hidden_0", "cell_0"])
     for key, array in gradients(graph, feeds(of)).items():
         np.testing.assert_array_equal(array, gradients(again, feeds(of))[key], key)
 
@@ -258,16 +267,19 @@ def test_gates_and_the_attention_block_are_hinted_and_may_be_made_again():
         "multiplicative": {},
     }
     for name, kinds in expected.items():
-        assert hints(scan_of(CELLS[name]())) == kinds
-    found = hints(scan_of(CELLS["attention"]()))
+        assert recompute_hints(scan_of(CELLS[name]())) == kinds
+    found = recompute_hints(scan_of(CELLS["attention"]()))
     assert {"gates", "seen"} <= set(found["gates"])
     assert {"query", "scored", "logits", "by_row", "weights", "context_by_row"} <= set(found["attention"])
     assert not {"hidden", "cell", "context"} & {*found["gates"], *found["attention"]}
     for name in ("lstm", "milstm", "gru", "attention"):
         of = CELLS[name]()
-        names = [each for kind in hints(scan_of(of)).values() for each in kind]
+        names = [each for kind in recompute_hints(scan_of(of)).values() for each in kind]
         graph = trained(of, of.outputs)
-        assert recurrence_of(recomputed(graph, "rnn", names), "rnn").held_bytes < recurrence_of(graph, "rnn").held_bytes
+        assert (
+            describe_recurrence(recompute_values(graph, "rnn", names), "rnn").held_bytes
+            < describe_recurrence(graph, "rnn").held_bytes
+        )
 
 
 def scan_of(of: Cell) -> Node:

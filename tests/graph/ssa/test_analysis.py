@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from graph.errors import BadGraph
 from graph.formats.caffe2.compat.names import with_version_names
-from graph.ssa.analysis import analysis_of, analysis_of_document, described
+from graph.ssa.analysis import analysis_json, analysis_of, analysis_of_document
 from graph.ssa.free_names import external_names
 from graph.ssa.lookup import find_value
 from graph.transforms.dead_code import without_dead_nodes
@@ -37,7 +37,7 @@ def test_explicit_order_keeps_what_must_run_before():
 
 def test_the_description_of_a_graph_says_names_and_places():
     document = program("a: x w -> y", "b: y -> y", given=ROLES, outputs=["y"])
-    found = described(read(document))
+    found = analysis_json(read(document))
     assert found["final"] == {"x": 0, "w": 0, "y": 2}
     last = found["value"].index("y/2")
     assert (found["name"][last], found["version"][last], found["producer"][last]) == ("y", 2, [1, 0])

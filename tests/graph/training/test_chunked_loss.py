@@ -15,9 +15,9 @@ from graph.execution.interpreter import execute
 from graph.formats.onnx.writer import dump
 from graph.formats.readers import load
 from graph.ir import Graph, Phase, Role, TensorType
-from graph.limits import Shapes
-from graph.training.chunk_interleaving import in_turn
-from graph.training.chunked_loss import CHUNK, with_chunked_loss
+from graph.limits import ShapeOverrides
+from graph.training.chunk_interleaving import interleave_chunks
+from graph.training.chunked_loss import CHUNK_ANNOTATION, with_chunked_loss
 from graph.training.step import training_step
 from tests.graph.formats.onnx.onnx_runs import run
 
@@ -58,15 +58,15 @@ def steps(forward: Graph, chunks: int, **more: Any) -> tuple[Graph, Graph]:
     """Its training step as it stands, and in chunks that go back in turn."""
     plain, _ = training_step(forward, **more)
     cut, _ = training_step(forward, rewrite=lambda graph: with_chunked_loss(graph, chunks), **more)
-    return plain, in_turn(cut)
+    return plain, interleave_chunks(cut)
 
 
 def assert_agree(plain: Graph, cut: Graph, **given: np.ndarray) -> None:
-    fed = {**compare_outputs.fed_to(plain, 0), **given}
-    expected = compare_outputs.results_of(plain, fed)
-    found = compare_outputs.results_of(cut, fed)
+    fed = {**compare_outputs.sample_feeds(plain, 0), **given}
+    expected = compare_outputs.run_results(plain, fed)
+    found = compare_outputs.run_results(cut, fed)
     assert set(found) == set(expected)
-    worst = compare_outputs.apart(found, expected)
+    worst = compare_outputs.worst_discrepancy(found, expected)
     assert worst.agrees, worst
 
 
@@ -109,10 +109,10 @@ def test_scores_of_one_chunk_are_there_at_a_time() -> None:
 
 def test_every_chunk_goes_back_before_the_next_comes_forward() -> None:
     _, cut = steps(head(), 4)
-    turns = [node.annotations[CHUNK] for node in cut.nodes if CHUNK in node.annotations]
+    turns = [node.annotations[CHUNK_ANNOTATION] for node in cut.nodes if CHUNK_ANNOTATION in node.annotations]
     assert turns == sorted(turns) and set(turns) == {0, 1, 2, 3}
     assert [node.phase for node in cut.nodes] == sorted(node.phase for node in cut.nodes)
-    back = [node for node in cut.nodes if node.annotations.get("gradient_of") and CHUNK in node.annotations]
+    back = [node for node in cut.nodes if node.annotations.get("gradient_of") and CHUNK_ANNOTATION in node.annotations]
     assert back and {node.phase for node in back} == {Phase.FORWARD}
 
 
@@ -127,7 +127,7 @@ def test_weights_get_a_running_sum(chunks: int) -> None:
 
 
 def test_a_loss_whose_rows_need_one_another_keeps_its_way_back_where_it_was() -> None:
-    b = Builder.onto(head(reduction="none"))
+    b = Builder.from_graph(head(reduction="none"))
     loss = next(v for v, value in enumerate(b.values) if value.name == "loss")
     (power,) = b.node("Softmax", [loss], name="focus", attributes={"axis": 0})
     (product,) = b.node("Mul", [loss, power], name="focused")
@@ -140,21 +140,21 @@ def test_a_loss_whose_rows_need_one_another_keeps_its_way_back_where_it_was() ->
 
 @pytest.mark.parametrize(("name", "loss"), [("gpt", None), ("decoder", "loss"), ("encoder", "loss")])
 def test_exported_models_agree(name: str, loss: str | None) -> None:
-    forward = load((MODELS / f"{name}.onnx").read_bytes(), None, Shapes({}, 4, {"sequence": 8}))
+    forward = load((MODELS / f"{name}.onnx").read_bytes(), None, ShapeOverrides({}, 4, {"sequence": 8}))
     plain, cut = steps(forward, 4, loss=loss)
     assert_agree(plain, cut)
-    products = [node for node in cut.nodes if node.op in ("MatMul", "Gemm") and CHUNK in node.annotations]
+    products = [node for node in cut.nodes if node.op in ("MatMul", "Gemm") and CHUNK_ANNOTATION in node.annotations]
     assert bool(products) is (name == "gpt")  # the others hand their scores out, so only the loss itself is cut
 
 
 def test_other_runtimes_run_chunks_in_turn() -> None:
     _, cut = steps(head(weighted=True, ignore_index=3), 4)
-    fed = compare_outputs.fed_to(cut, 0)
-    assert compare_outputs.apart(run(dump(cut), fed), execute(cut, fed).outputs).agrees
+    fed = compare_outputs.sample_feeds(cut, 0)
+    assert compare_outputs.worst_discrepancy(run(dump(cut), fed), execute(cut, fed).outputs).agrees
 
 
 def test_tied_embeddings_get_the_parts_of_both_uses() -> None:
-    forward = load((MODELS / "gpt.onnx").read_bytes(), None, Shapes({}, 4, {"sequence": 8}))
+    forward = load((MODELS / "gpt.onnx").read_bytes(), None, ShapeOverrides({}, 4, {"sequence": 8}))
     _, cut = steps(forward, 4)
     (gradient,) = [g for v, g in cut.gradients if cut.values[v].name == "words.weight"]
     (last,) = [node for node in cut.nodes if gradient in node.outputs]
@@ -163,10 +163,10 @@ def test_tied_embeddings_get_the_parts_of_both_uses() -> None:
 
 def test_optimizers_update_from_the_running_sum() -> None:
     plain, cut = steps(head(), 4, recipe={"optimizer": "adam", "update": "as_ready", "accumulate": 2})
-    fed = compare_outputs.fed_to(plain, 0)
+    fed = compare_outputs.sample_feeds(plain, 0)
     found = [execute(graph, fed, keep=["w/gradient_sum"]).values for graph in (plain, cut)]
     assert set(found[0]) == set(found[1])
-    assert compare_outputs.apart(*found).agrees
+    assert compare_outputs.worst_discrepancy(*found).agrees
 
 
 @pytest.mark.parametrize(("chunks", "said"), [(5, "24 rows"), (48, "24 rows")])

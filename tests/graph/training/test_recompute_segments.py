@@ -11,8 +11,8 @@ from graph.errors import BadGraph
 from graph.execution.interpreter import execute
 from graph.ir import Body, Effect, Phase, Role, TensorType
 from graph.training.random_seeds import with_seeds
-from graph.training.recompute_segments import rerun
-from graph.training.segments import Statistics, between_checkpoints
+from graph.training.recompute_segments import with_recomputation
+from graph.training.segments import ForwardPath, segments_between
 from graph.training.step import training_step
 from graph.training.train_mode import in_training_mode
 from graph.transforms.structural_equality import difference
@@ -36,8 +36,8 @@ def perceptron(layers=6, dropout=False, rows=6):
 
 
 def recomputed(graph, checkpoints, loss="loss", **options):
-    statistics = Statistics.of(graph, [graph.value_named(loss)])
-    return rerun(graph, statistics, between_checkpoints(statistics, checkpoints), **options)
+    statistics = ForwardPath.of(graph, [graph.value_named(loss)])
+    return with_recomputation(graph, statistics, segments_between(statistics, checkpoints), **options)
 
 
 def same_results(before, after):

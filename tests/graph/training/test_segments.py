@@ -5,7 +5,7 @@ import pytest
 from graph.builder.builder import Builder
 from graph.errors import BadGraph
 from graph.ir import Role, TensorType
-from graph.training.segments import Statistics, between_checkpoints, of_ranges, tagged
+from graph.training.segments import ForwardPath, segments_between, segments_from_annotations, segments_from_ranges
 
 F4 = TensorType("float32", (4,))
 
@@ -36,7 +36,7 @@ SKIP = "x>a a>b b>c c,a>d d>e"  # a is read again by d
 
 
 def ranges(graph, *checkpoints, **options):
-    return list(between_checkpoints(Statistics.of(graph), checkpoints, **options).ranges)
+    return list(segments_between(ForwardPath.of(graph), checkpoints, **options).ranges)
 
 
 def test_segments_lie_between_checkpoints():
@@ -48,24 +48,24 @@ def test_segments_lie_between_checkpoints():
 
 
 def test_nothing_to_segment_says_why():
-    found = between_checkpoints(Statistics.of(chain(SKIP)), [])
+    found = segments_between(ForwardPath.of(chain(SKIP)), [])
     assert found.ranges == () and "no checkpoint" in found.notes[-1]
-    found = between_checkpoints(Statistics.of(chain("x>a a>e")), ["x"])
+    found = segments_between(ForwardPath.of(chain("x>a a>e")), ["x"])
     assert found.ranges == () and "no run of ops" in found.notes[-1]
 
 
 def test_an_unknown_checkpoint_is_told_or_refused():
-    statistics = Statistics.of(chain(SKIP))
-    assert "'zz'" in between_checkpoints(statistics, ["zz", "c"]).notes[0]
+    statistics = ForwardPath.of(chain(SKIP))
+    assert "'zz'" in segments_between(statistics, ["zz", "c"]).notes[0]
     with pytest.raises(BadGraph) as refusal:
-        between_checkpoints(statistics, ["zz", "c"], unknown="error")
+        segments_between(statistics, ["zz", "c"], unknown="error")
     assert [finding.code for finding in refusal.value.findings] == ["unknown_checkpoint"]
     assert "zz" in str(refusal.value)
 
 
 def test_what_crosses_a_segment_is_written_in_it_and_read_behind_or_the_other_way():
     graph = chain(SKIP)
-    statistics = Statistics.of(graph)
+    statistics = ForwardPath.of(graph)
 
     def crossing(*segment):
         return [graph.values[v].name for v in statistics.crossing(segment)]
@@ -87,20 +87,20 @@ def test_casts_of_weights_in_front_of_a_segment_belong_to_it_without_overlap():
 
 def test_only_ops_on_the_way_to_the_targets_are_counted():
     graph = chain("x>a x>side a>b b>e", outputs=("e", "side"))
-    statistics = Statistics.of(graph, [graph.value_named("e")])
+    statistics = ForwardPath.of(graph, [graph.value_named("e")])
     assert [graph.nodes[n].name for n in statistics.path] == ["a", "b", "e"]
-    assert list(between_checkpoints(statistics, ["b"]).ranges) == [(0, 2)]
+    assert list(segments_between(statistics, ["b"]).ranges) == [(0, 2)]
 
 
 def test_tags_name_segments_of_ops_in_a_row():
     tags = {"a": "one", "b": "one", "c": "two", "d": "three", "e": "three"}
-    statistics = Statistics.of(chain(SKIP, tags))
-    found = tagged(statistics)
+    statistics = ForwardPath.of(chain(SKIP, tags))
+    found = segments_from_annotations(statistics)
     assert found.ranges == ((0, 2), (3, 5))  # one op alone is no segment
     names = [statistics.graph.values[v].name for v in found.checkpoints]
     assert names == ["b", "c", "e"]
-    assert tagged(statistics, opt_out=[0]).ranges == ((3, 5),)
-    assert tagged(statistics, opt_out=[0, 1]).notes[-1].startswith("nothing is recomputed")
+    assert segments_from_annotations(statistics, opt_out=[0]).ranges == ((3, 5),)
+    assert segments_from_annotations(statistics, opt_out=[0, 1]).notes[-1].startswith("nothing is recomputed")
 
 
 def test_scattered_tags_and_numbers_out_of_range_are_refused():
@@ -108,22 +108,22 @@ def test_scattered_tags_and_numbers_out_of_range_are_refused():
     for options, code, name in (({}, "scattered_segment", "'c'"), ({"opt_out": [5]}, "unknown_segment", "segment 5")):
         graph = chain(SKIP, tags if code == "scattered_segment" else {"a": "one", "b": "one"})
         with pytest.raises(BadGraph) as refusal:
-            tagged(Statistics.of(graph), **options)
+            segments_from_annotations(ForwardPath.of(graph), **options)
         assert [finding.code for finding in refusal.value.findings] == [code]
         assert name in str(refusal.value)
 
 
 def test_segments_may_be_listed_as_ranges():
-    statistics = Statistics.of(chain(SKIP))
-    found = of_ranges(statistics, [[3, 5], [0, 2]])
+    statistics = ForwardPath.of(chain(SKIP))
+    found = segments_from_ranges(statistics, [[3, 5], [0, 2]])
     assert found.ranges == ((0, 2), (3, 5))
     assert [statistics.graph.values[v].name for v in found.checkpoints] == ["e", "b"]
-    assert of_ranges(statistics, [[3, 5], [0, 2]], opt_out=[0]).ranges == ((0, 2),)
-    assert "nothing is recomputed" in of_ranges(statistics, []).notes[-1]
+    assert segments_from_ranges(statistics, [[3, 5], [0, 2]], opt_out=[0]).ranges == ((0, 2),)
+    assert "nothing is recomputed" in segments_from_ranges(statistics, []).notes[-1]
 
 
 @pytest.mark.parametrize("ranges", [[[2, 2]], [[0, 9]], [[-1, 2]], [[0, 3], [2, 4]], [[0]], [[0, 1, 2]]])
 def test_ranges_that_are_no_segments_are_refused(ranges):
     with pytest.raises(BadGraph) as refusal:
-        of_ranges(Statistics.of(chain(SKIP)), ranges)
+        segments_from_ranges(ForwardPath.of(chain(SKIP)), ranges)
     assert {finding.code for finding in refusal.value.findings} == {"bad_segment"}

@@ -126,7 +126,7 @@ def test_the_cross_entropy_is_the_mean_over_the_labels():
 
 
 def test_a_softmax_somebody_else_reads_stays():
-    builder = Builder.onto(classifier(("Softmax", {})))
+    builder = Builder.from_graph(classifier(("Softmax", {})))
     probability = builder.nodes[-1].outputs[0]
     builder.node("Log", [probability], name="log")
     step, notes = training_step(builder.build([probability]))
@@ -154,7 +154,7 @@ def test_an_output_that_is_no_scores_asks_for_a_loss(tail, shape):
 
 
 def test_several_outputs_ask_for_a_loss():
-    builder = Builder.onto(classifier(("Neg", {})))
+    builder = Builder.from_graph(classifier(("Neg", {})))
     with pytest.raises(BadGraph, match=r"2 outputs .*'scores'.*--loss"):
         training_step(builder.build([builder.nodes[0].outputs[0], builder.nodes[1].outputs[0]]))
 
@@ -217,7 +217,7 @@ def test_a_normalisation_used_twice_updates_its_statistics_twice_in_order():
 
 
 def test_running_statistics_that_are_not_its_own_are_left_alone():
-    builder = Builder.onto(normalised())
+    builder = Builder.from_graph(normalised())
     builder.node("Neg", [builder.nodes[0].inputs[3]], name="other")
     step, notes = training_step(builder.build([builder.nodes[1].outputs[0]]), "loss")
     assert not any(node.op == "remat::RunningStatistics" for node in step.nodes)

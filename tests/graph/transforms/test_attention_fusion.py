@@ -15,9 +15,9 @@ from graph.execution.interpreter import execute
 from graph.formats.onnx.writer import dump
 from graph.formats.readers import load
 from graph.ir import Graph, Role, TensorType
-from graph.limits import Shapes
+from graph.limits import ShapeOverrides
 from graph.training.step import training_step
-from graph.transforms.attention_fusion import FUSED, with_fused_attention
+from graph.transforms.attention_fusion import FUSED_ATTENTION, with_fused_attention
 from tests.graph.formats.onnx.onnx_runs import run
 
 MODELS = Path(__file__).parents[2] / "models"
@@ -57,10 +57,10 @@ def steps(forward: Graph, loss: str | None = "total") -> tuple[Graph, Graph]:
 
 
 def assert_agree(plain: Graph, fused: Graph, seed: int = 0) -> None:
-    fed = compare_outputs.fed_to(plain, seed)
-    expected, found = (compare_outputs.results_of(graph, fed) for graph in (plain, fused))
+    fed = compare_outputs.sample_feeds(plain, seed)
+    expected, found = (compare_outputs.run_results(graph, fed) for graph in (plain, fused))
     assert set(found) == set(expected)
-    worst = compare_outputs.apart(found, expected)
+    worst = compare_outputs.worst_discrepancy(found, expected)
     assert worst.agrees, worst
 
 
@@ -81,13 +81,13 @@ def assert_agree(plain: Graph, fused: Graph, seed: int = 0) -> None:
 def test_one_node_gives_the_same_output_and_gradients(between: tuple[str, ...], dtype: str) -> None:
     plain, fused = steps(attention(*between, dtype=dtype))
     ops = [node.op for node in fused.nodes]
-    assert FUSED in ops and not {"Softmax", "Where", "remat::SoftmaxGrad"} & set(ops)
+    assert FUSED_ATTENTION in ops and not {"Softmax", "Where", "remat::SoftmaxGrad"} & set(ops)
     assert_agree(plain, fused)
 
 
 def test_a_bias_is_told_from_the_scores_on_either_side() -> None:
     plain, fused = steps(attention("times", "bias", swapped=True))
-    (node,) = [node for node in fused.nodes if node.op == FUSED]
+    (node,) = [node for node in fused.nodes if node.op == FUSED_ATTENTION]
     assert fused.values[node.inputs[3]].name == "bias"
     assert_agree(plain, fused)
 
@@ -103,7 +103,7 @@ def test_what_is_no_attention_stays(between: tuple[str, ...]) -> None:
 @pytest.mark.parametrize("name", ["scores", "softmax"])
 def test_scores_that_are_handed_out_stay(name: str) -> None:
     graph = attention("times")
-    b = Builder.onto(graph)
+    b = Builder.from_graph(graph)
     shown = next(v for v, value in enumerate(graph.values) if value.name == name)
     with pytest.raises(BadGraph, match="read elsewhere"):
         with_fused_attention(b.build([*graph.outputs, shown]))
@@ -118,15 +118,15 @@ def test_no_scores_are_kept() -> None:
 
 @pytest.mark.parametrize(("name", "loss", "layers"), [("gpt", None, 2), ("decoder", "loss", 2), ("encoder", "loss", 2)])
 def test_exported_models_agree(name: str, loss: str | None, layers: int) -> None:
-    forward = load((MODELS / f"{name}.onnx").read_bytes(), None, Shapes({}, 3, {"sequence": 8}))
+    forward = load((MODELS / f"{name}.onnx").read_bytes(), None, ShapeOverrides({}, 3, {"sequence": 8}))
     plain, fused = steps(forward, loss)
-    assert sum(node.op == FUSED for node in fused.nodes) == layers
+    assert sum(node.op == FUSED_ATTENTION for node in fused.nodes) == layers
     assert_agree(plain, fused)
 
 
 def test_other_runtimes_get_it_in_standard_ops() -> None:
     _, fused = steps(attention("times", "bias", "mask"))
-    fed = compare_outputs.fed_to(fused, 0)
+    fed = compare_outputs.sample_feeds(fused, 0)
     expected = execute(fused, fed).outputs
     found = run(dump(fused), fed)
-    assert compare_outputs.apart(found, expected).agrees
+    assert compare_outputs.worst_discrepancy(found, expected).agrees

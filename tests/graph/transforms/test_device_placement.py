@@ -7,17 +7,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from graph.errors import BadGraph
-from graph.formats.caffe2.compat.devices import copy_name, copy_op, device_rule, placed_names, sides
+from graph.formats.caffe2.compat.devices import copy_name, copy_op, device_prefix, device_rule, operand_devices
 from graph.formats.native.mutable_names import mutable_document
 from graph.transforms.copy_fusion import without_round_trips
-from graph.transforms.device_placement import Copies, check_placement, copy_route, with_copies
+from graph.transforms.device_placement import CopyStyle, check_placement, copy_route, with_copies
 from graph.transforms.status_propagation import infer_status, same_status
 from graph.transforms.structural_equality import difference
 from tests.graph.ssa.programs import Program, program, read
 from tests.graph.transforms.test_rename import drawn, refused
 
 DOWN, UP = "CopyGPUToCPU", "CopyCPUToGPU"
-CAFFE2 = Copies(copy_op, copy_name, sides)
+CAFFE2 = CopyStyle(copy_op, copy_name, operand_devices)
 
 
 def named(*lines: str, **rest) -> Program:
@@ -182,7 +182,7 @@ def test_layouts_follow_a_table_of_the_ops_that_change_them():
 
 
 def test_devices_have_other_names_elsewhere():
-    assert [placed_names(device) for device in ("gpu", "gpu:1", "cpu")] == ["cuda", "cuda:1", "cpu"]
+    assert [device_prefix(device) for device in ("gpu", "gpu:1", "cpu")] == ["cuda", "cuda:1", "cpu"]
 
 
 def test_no_data_flow_changes_when_a_round_trip_goes():

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from graph.transforms.lint import lints
+from graph.transforms.lint import lint_findings
 from tests.graph.ssa.programs import Program, program, read
 
 GIVEN = {"x": "input"}
 
 
 def codes(document: Program) -> list[tuple[str, str]]:
-    return [(finding.code, finding.path) for finding in lints(read(document))]
+    return [(finding.code, finding.path) for finding in lint_findings(read(document))]
 
 
 def test_a_graph_in_which_everything_is_for_something_has_none():

@@ -13,7 +13,7 @@ from graph.errors import BadGraph
 from graph.formats.native.mutable_names import mutable_document
 from graph.ssa.naming import naming_of, without_name_order
 from graph.transforms.boundary import boundary
-from graph.transforms.dead_code import needed, without_dead_nodes, without_identities
+from graph.transforms.dead_code import required_nodes, without_dead_nodes, without_identities
 from graph.transforms.extract import extract
 from graph.transforms.remove_group import replace_by_identity
 from graph.transforms.remove_reshapes import reshape_groups, without_reshapes
@@ -104,7 +104,7 @@ def test_a_part_computes_what_the_whole_does(document, data):
     graph = read(document)
     wanted = data.draw(st.sampled_from([v for v, value in enumerate(graph.values) if value.role == "activation"]))
     part = extract(graph, [graph.values[wanted].name], prefix="p/")
-    assert part.nodes and len(part.nodes) == len(needed(without_name_order(graph), [wanted]))
+    assert part.nodes and len(part.nodes) == len(required_nodes(without_name_order(graph), [wanted]))
     whole = {**document, "outputs": []}
     table = naming_of(graph)
     # The interpreter runs up to the op that writes the wanted version.

@@ -13,7 +13,7 @@ from graph.errors import BadGraph
 from graph.execution import compare_outputs
 from graph.formats.native.writer import document
 from graph.ir import Graph, Role, TensorType
-from graph.training.chunk_interleaving import in_turn
+from graph.training.chunk_interleaving import interleave_chunks
 from graph.training.chunked_loss import with_chunked_loss
 from graph.training.step import training_step
 from graph.transforms.attention_fusion import with_fused_attention
@@ -119,11 +119,11 @@ def attention(seed: int) -> Graph:
 
 
 def assert_agree(plain: Graph, changed: Graph, seed: int) -> None:
-    fed = compare_outputs.fed_to(plain, seed)
+    fed = compare_outputs.sample_feeds(plain, seed)
     with np.errstate(all="ignore"):
-        expected, found = (compare_outputs.results_of(graph, fed) for graph in (plain, changed))
+        expected, found = (compare_outputs.run_results(graph, fed) for graph in (plain, changed))
     assert set(found) == set(expected)
-    worst = compare_outputs.apart(found, expected)
+    worst = compare_outputs.worst_discrepancy(found, expected)
     assert worst.agrees, worst
 
 
@@ -139,7 +139,7 @@ def check_head(seed: int) -> None:
     graph, chunks = head(seed)
     plain, _ = training_step(graph, loss="loss")
     cut, _ = training_step(graph, loss="loss", rewrite=lambda graph: with_chunked_loss(graph, chunks))
-    assert_agree(plain, in_turn(cut), seed)
+    assert_agree(plain, interleave_chunks(cut), seed)
     if seed % 4 == 0:
         assert_plans_run(graph, loss_chunks=chunks)
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from graph.errors import BadGraph
 from graph.formats.native.mutable_names import mutable_document
 from graph.ir import Graph
-from graph.transforms.rename import rename_in, rename_input, rename_output, rename_value
+from graph.transforms.rename import rename_initial_graph, rename_input, rename_output, rename_value
 from graph.transforms.structural_equality import difference
 from tests.graph.ssa.programs import mutable_programs, program, ran, read
 
@@ -63,7 +63,7 @@ def test_the_graph_that_makes_a_parameter_follows():
     graph = read(program("a: x w -> y", given=ROLES, outputs=["y"]))
     after = rename_input(graph, 0, 1, "w2")
     assert drawn(after) == ["x w2 -> y"]
-    assert drawn(rename_in(graph, after, initial)) == [" -> w2"]
+    assert drawn(rename_initial_graph(graph, after, initial)) == [" -> w2"]
 
 
 @pytest.mark.parametrize("taken", ["x", "y", "y/2", "z"])

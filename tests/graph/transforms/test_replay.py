@@ -49,14 +49,14 @@ def test_an_output_keeps_its_name_on_its_last_run() -> None:
 
 
 def test_a_copy_belongs_to_the_phase_it_runs_in() -> None:
-    b = Builder.onto(chain())
+    b = Builder.from_graph(chain())
     (d,) = b.node("Mul", [b.values.index(next(v for v in b.values if v.name == "c")), 1], phase=Phase.BACKWARD)
     again = replay(b.build([d]), [0, 1, 2, 0, 3])
     assert [node.phase for node in again.nodes] == [0, 0, 1, 1, 1]
 
 
 def test_names_taken_by_the_graph_are_not_given_to_copies() -> None:
-    b = Builder.onto(chain())
+    b = Builder.from_graph(chain())
     (d,) = b.node("Neg", [1], name="exp/1", outputs=["a/1"])
     again = replay(b.build([2, d]), [0, 1, 3, 0, 2])
     check(again)

@@ -13,11 +13,11 @@ import pytest
 from bench.generators import unet
 from graph.builder.builder import Builder
 from graph.ir import Graph
-from planner.advice.advice import worth
-from planner.advice.techniques import LEVER_PART, LEVERS
+from planner.advice.advice import recompute_worth
+from planner.advice.techniques import TECHNIQUE_PART, TECHNIQUES
 from planner.formulation import training_graph as source
-from planner.formulation.formulate import question_of
-from planner.formulation.training_graph import read, training_graph
+from planner.formulation.formulate import formulate
+from planner.formulation.training_graph import load_model, training_graph
 from planner.pipeline import solve as pipeline
 from planner.problem import liveness
 from planner.request.budget import Budget
@@ -62,10 +62,10 @@ def left_out(found: dict[str, Any], name: str) -> str:
 def test_without_its_repeats_a_node_costs_bytes_and_saves_time():
     request = Request(budget=Budget(bytes=0), iterations=20, layout="none")
     model = json.dumps(unet(3)).encode()
-    question = question_of(training_graph(model, read(model, request), request)[0], request)
+    question = formulate(training_graph(model, load_model(model, request), request)[0], request)
     outcome = pipeline.solve(model, request)
     plan, problem = outcome.plan, question.lowered.problem
-    rows = worth(question, plan)
+    rows = recompute_worth(question, plan)
     assert rows
     for row in rows:
         (task,) = [t for t in range(problem.tasks) if question.lowered.name_of_task(t) == row["node"]]
@@ -82,7 +82,7 @@ def test_micro_batches_are_planned_and_can_be_asked_for():
     row = lever(advice(), "micro_batches")
     assert row["parts"] == 2
     assert row["request"]["inputs"]["ids"] == [4, 8] and row["request"]["recipe"] == {"accumulate": 2}
-    asked = {**row["request"], "iterations": int(20 * LEVER_PART), "layout": "none"}
+    asked = {**row["request"], "iterations": int(20 * TECHNIQUE_PART), "layout": "none"}
     whole = pipeline.solve(DECODER, parse_request({"budget": "80%", "iterations": 20, "layout": "none", **SHAPES}))
     budget = whole.report["plan"]["budget_bytes"]
     alone = pipeline.solve(DECODER, parse_request({**asked, "budget": budget})).report
@@ -93,7 +93,7 @@ def test_micro_batches_are_planned_and_can_be_asked_for():
 
 def test_the_update_runs_once_for_all_micro_batches():
     row = lever(advice(recipe={"optimizer": "adam"}), "micro_batches")
-    asked = {**row["request"], "iterations": int(20 * LEVER_PART), "layout": "none", "return": ["plan", "source"]}
+    asked = {**row["request"], "iterations": int(20 * TECHNIQUE_PART), "layout": "none", "return": ["plan", "source"]}
     report = pipeline.solve(DECODER, parse_request({**asked, "budget": row["peak_bytes"]})).report
     assert row["seconds"] < 2 * report["plan"]["seconds"]
 
@@ -119,7 +119,7 @@ def test_a_rewritten_graph_is_planned_and_can_be_asked_for(name: str, field: dic
     asked = {
         **field,
         **SHAPES,
-        "iterations": int(20 * LEVER_PART),
+        "iterations": int(20 * TECHNIQUE_PART),
         "execute": "yes",
         "budget": budget,
         "layout": "none",
@@ -141,7 +141,7 @@ def test_levers_that_change_the_graph_are_run_beside_the_step_as_it_was():
 
 def test_a_rewrite_that_computes_something_else_is_our_defect(monkeypatch: pytest.MonkeyPatch):
     def doubled(graph: Graph, chunks: int) -> Graph:
-        b = Builder.onto(graph)
+        b = Builder.from_graph(graph)
         loss = next(v for v, value in enumerate(b.values) if value.name == "loss")
         b.nodes = [
             replace(node, outputs=(b.value("half", b.values[loss].type),)) if loss in node.outputs else node
@@ -183,7 +183,7 @@ def test_what_cannot_be_done_is_said():
     asked = {"budget": "80%", "iterations": 10, "advise": True, "layout": "none"}
     found = pipeline.solve(json.dumps(chain()).encode(), parse_request(asked)).report["advice"]
     assert [row["lever"] for row in found["levers"]] == ["offload"]
-    assert [row["lever"] for row in found["left_out"]] == list(LEVERS)
+    assert [row["lever"] for row in found["left_out"]] == list(TECHNIQUES)
     odd = advice(batch=7)
     assert "divided" in left_out(odd, "micro_batches")
     assert "tpu-v4" in left_out(advice(device="tpu-v4"), "offload")

@@ -8,11 +8,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from planner.advice.offload import order_within, with_copies
+from planner.advice.offload import order_within, with_offload_tasks
 from planner.problem import BACKWARD, FORWARD, FROM_HOST, HOST, TO_HOST, Problem, liveness
 from planner.problem.plan import Goal
 from planner.verify.checker import check_order
-from planner.verify.replay import Walk
+from planner.verify.replay import Replay
 from tests.planner.drawn import drawn
 from tests.planner.random_problems import random_problem, training_problem
 
@@ -25,7 +25,7 @@ def test_what_nobody_looks_at_goes_to_the_host_and_back():
     #   a ── b ── c ── d      a: 5 bytes, read by b and, on the way back, by d
     #    ╰─────────────╯
     problem = drawn("a>b b>c c>d a>d", size={"a": 5, "b": 2, "c": 4, "d": 1}, backward="d", never="abcd")
-    copies = with_copies(problem, bytes_per_second=2.0, launch_seconds=1.0, strict_phases=True)
+    copies = with_offload_tasks(problem, bytes_per_second=2.0, launch_seconds=1.0, strict_phases=True)
     assert copies.buffer.tolist() == [0]
     (out,), (back,) = copies.offload.tolist(), copies.fetch.tolist()
     a, b, c, d = copies.task.tolist()
@@ -45,7 +45,7 @@ def test_what_nobody_looks_at_goes_to_the_host_and_back():
 
 def test_the_better_price_goes_first():
     problem = drawn("a>b b>c c>d d>e e>f a>f b>f", size={"a": 4, "b": 4, "c": 1, "d": 9, "e": 1, "f": 1}, backward="f")
-    copies = with_copies(problem, bytes_per_second=1.0, launch_seconds=0.0, strict_phases=True)
+    copies = with_offload_tasks(problem, bytes_per_second=1.0, launch_seconds=0.0, strict_phases=True)
     order = order_within(copies, 14, never)  # 17 at d; both are over the budget there and at e, a one step longer
     assert copies.fetch[copies.buffer == 0][0] in order and copies.fetch[copies.buffer == 1][0] not in order
 
@@ -62,13 +62,13 @@ def check_one(seed: int) -> int:
     for strict in (True, False):
         if strict and (np.diff(problem.phase) < 0).any():
             continue
-        copies = with_copies(problem, 1.0, 1.0, strict)
+        copies = with_offload_tasks(problem, 1.0, 1.0, strict)
         base = liveness.peak(problem, copies.base)
         for limit in (0, base // 2, base - 1, base):
             order = order_within(copies, limit, never)
             for given in (True, False):
                 check_order(copies.problem, Goal(strict_phases=strict, order_is_given=given), order.tolist())
-            assert Walk(copies.problem, order.tolist()).step_bytes == liveness.profile(copies.problem, order).tolist()
+            assert Replay(copies.problem, order.tolist()).step_bytes == liveness.profile(copies.problem, order).tolist()
             assert limit < base or len(order) == problem.tasks
             alone = order[np.isin(order, copies.task)]
             assert liveness.profile(copies.problem, alone).tolist() == liveness.profile(problem, copies.base).tolist()
@@ -86,9 +86,9 @@ def test_orders_with_copies_are_legal_on_many_random_problems():
 
 
 def test_nothing_to_copy_is_no_copy():
-    slow = with_copies(drawn("a>b b>c a>c", size=2**40), 1e-9, 1.0, True)
+    slow = with_offload_tasks(drawn("a>b b>c a>c", size=2**40), 1e-9, 1.0, True)
     assert not len(slow.buffer) and slow.problem.cost.tolist() == [1, 1, 1]
     for problem in (drawn(""), drawn("a"), drawn("a>b", size=0)):
-        copies = with_copies(problem, 1.0, 1.0, True)
+        copies = with_offload_tasks(problem, 1.0, 1.0, True)
         assert not len(copies.buffer)
         assert order_within(copies, 0, never).tolist() == list(range(problem.tasks))

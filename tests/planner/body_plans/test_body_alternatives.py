@@ -13,16 +13,16 @@ from bench.scans import recurrence, transformer
 from graph.analysis.cost import device_named
 from graph.autodiff.differentiate import differentiate
 from graph.builder.builder import Builder
-from graph.cancellation import Stopped, heeding
+from graph.cancellation import CancellationError, cancellation_scope
 from graph.formats.onnx.writer import dump
 from graph.ir import Graph, Role
-from graph.loop_remat import find_pairs, with_saved
+from graph.loop_remat import find_pairs, with_saved_values
 from graph.ops.control_flow import SNAPSHOT_SCAN
-from planner.body_plans.body_alternatives import MOST, MOST_TAILS, with_body_plans
-from planner.lowering.lower import Lowered, lower
+from planner.body_plans.body_alternatives import MAX_PER_PAIR, MAX_TAILS, with_body_plans
+from planner.lowering.lower import LoweredGraph, lower
 from planner.pipeline.solve import solve
 from planner.problem import liveness
-from planner.problem.alternatives import resolved
+from planner.problem.alternatives import resolve_choices
 from planner.report.saved_report import explain, verify
 from planner.request.plan_request import parse_request
 from planner.request.target_runtime import runtime_named
@@ -34,7 +34,7 @@ from tests.graph.ops.control_flow.building import ROW, ROWS, bodies, body_of, lo
 DEVICE, RUNTIME = device_named("a100-80gb"), runtime_named("arena")
 
 
-def lowered_of(graph: Graph) -> Lowered:
+def lowered_of(graph: Graph) -> LoweredGraph:
     return with_body_plans(lower(graph, DEVICE, RUNTIME), DEVICE, RUNTIME)
 
 
@@ -108,8 +108,8 @@ def test_a_pair_has_few_alternatives_for_a_trip_and_more_over_time():
     (group,) = lowered_of(step_of(recurrence(100, 2, 8))).groups
     over_time = [saving for saving in group.savings if saving is not None and saving.snapshots is not None]
     tails = [saving for saving in group.savings if saving is not None and saving.tail is not None]
-    assert len(group.savings) - len(over_time) - len(tails) <= MOST < len(over_time)
-    assert len(tails) <= MOST_TAILS
+    assert len(group.savings) - len(over_time) - len(tails) <= MAX_PER_PAIR < len(over_time)
+    assert len(tails) <= MAX_TAILS
 
 
 def two_recurrences() -> Graph:
@@ -147,7 +147,7 @@ def test_a_trip_saves_its_states_once_where_it_can():
     #   tanh reads what the trip leaves, the product what it finds: one state behind the other
     graph = step_of(recurrence(12, 2, 8))
     (pair,) = find_pairs(graph)
-    every, once = as_given(graph), as_given(with_saved(graph, pair, ["h", "h_next"]))
+    every, once = as_given(graph), as_given(with_saved_values(graph, pair, ["h", "h_next"]))
     assert once[0] < every[0] and once[1] <= every[1]
 
 
@@ -165,7 +165,7 @@ def test_planned_bodies_beat_storing_and_recomputing_everything(model: Graph):
 def test_a_recurrence_goes_below_storing_its_states_within_two_percent_of_revolve():
     step = step_of(recurrence(100, 2, 8))
     (pair,) = find_pairs(step)
-    peak, _ = as_given(with_saved(step, pair, []))
+    peak, _ = as_given(with_saved_values(step, pair, []))
     row = planned(step, peak * 2 // 3, "planned", 3.0, True)
     assert row.executed.endswith("equal")
     assert row.trips is not None and row.least_trips is not None and row.trips <= 1.02 * row.least_trips
@@ -176,7 +176,7 @@ def test_auto_needs_no_planner_for_nets_over_time(share: float):
     #   `recurrent` cuts the net into parts and runs whole parts again; auto's plans of bodies take less time
     step = step_of(recurrence(300, 8, 8))
     (pair,) = find_pairs(step)
-    resident, least = resident_bytes(step), as_given(with_saved(step, pair, []))[0]
+    resident, least = resident_bytes(step), as_given(with_saved_values(step, pair, []))[0]
     budget = round(resident + share * (least - resident))
     request = {"budget": budget, "iterations": 60, "execute": "no"}
     auto, parts = (
@@ -213,7 +213,7 @@ def test_between_two_ways_to_save_any_number_of_trips_may_save_more():
     savings, order = low.groups[0].savings, np.arange(low.problem.tasks)
     tails = {saving.tail.trips for saving in savings if saving is not None and saving.tail}
     assert len(tails) > 4 and max(tails) < 9
-    plain = [resolved(low.problem, (k,)) for k in range(len(savings))]
+    plain = [resolve_choices(low.problem, (k,)) for k in range(len(savings))]
     at = [(liveness.peak(columns, order), liveness.cost(columns, order)) for columns in plain]
     whole = [at[k] for k, saving in enumerate(savings) if saving is None or not saving.tail]
     unbeaten = [here for here in at if all(other[0] > here[0] or other[1] > here[1] for other in whole)]
@@ -222,10 +222,10 @@ def test_between_two_ways_to_save_any_number_of_trips_may_save_more():
 
 def test_a_stop_is_heard_while_bodies_are_planned():
     low, stop = lower(two_recurrences(), DEVICE, RUNTIME), threading.Event()
-    with heeding(stop):
+    with cancellation_scope(stop):
         assert len(with_body_plans(low, DEVICE, RUNTIME).groups) == 2
         stop.set()
-        with pytest.raises(Stopped):
+        with pytest.raises(CancellationError):
             with_body_plans(low, DEVICE, RUNTIME)
 
 

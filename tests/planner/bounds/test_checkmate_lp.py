@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from planner.bounds import checkmate_lp
-from planner.bounds.solvers.checkmate_model import Stages
+from planner.bounds.solvers.checkmate_model import CheckmateModel
 from planner.problem import liveness
 from planner.problem.plan import Goal
 from planner.problem.recompute import base_order
@@ -42,10 +42,10 @@ def test_any_prices_give_a_bound():
     order = base_order(problem)
     budget = liveness.peak(problem, order) - 4
     least = least_cost(problem, Goal(budget, order_is_given=True), budget)
-    rows = Stages(problem, order, budget).form()
+    rows = CheckmateModel(problem, order, budget).build()
     chance = np.random.default_rng(1)
     for scale in (0.01, 0.1, 1.0, 10.0):
-        assert checkmate_lp.certified(rows, scale * chance.random(len(rows.least))) <= least - problem.cost.sum()
+        assert checkmate_lp.certified_ticks(rows, scale * chance.random(len(rows.least))) <= least - problem.cost.sum()
     assert checkmate_lp.bound(problem, budget, True) == 2
 
 

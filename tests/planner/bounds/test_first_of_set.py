@@ -45,8 +45,8 @@ def test_no_set_proves_more_than_the_optimum_and_each_is_accepted(count: int):
         if claim is None:
             continue
         least = least_cost(problem, goal, budget)
-        assert claims.refused(problem, [claim]) == ""
-        assert "is claimed" in claims.refused(problem, [{**claim, "value": claim["value"] + 1}])
+        assert claims.rejection_reason(problem, [claim]) == ""
+        assert "is claimed" in claims.rejection_reason(problem, [{**claim, "value": claim["value"] + 1}])
         assert least is None or alone < claim["value"] <= least
         more += least is not None
     assert more > count // 20
@@ -84,4 +84,4 @@ def test_a_set_that_proves_something_else_is_refused(wrong: str):
         "a task twice": ([2, 2], [first, first]),
         "of others": ([0, 1], [first, second]),
     }[wrong]
-    assert claims.refused(problem, [{**claim, "moments": moments, "proof": {"first_of": proofs}}])
+    assert claims.rejection_reason(problem, [{**claim, "moments": moments, "proof": {"first_of": proofs}}])

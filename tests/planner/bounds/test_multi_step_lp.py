@@ -7,7 +7,7 @@ import random
 import pytest
 
 from planner.bounds import claims, multi_step_lp, step_cut
-from planner.bounds.step_network import Moments
+from planner.bounds.step_network import StepModel
 from planner.problem import Problem, liveness
 from planner.problem.plan import Goal
 from planner.problem.recompute import base_order
@@ -26,10 +26,10 @@ def all_windows(end: int) -> list[tuple[int, int]]:
 
 def strongest(problem: Problem, goal: Goal, budget: int, rng: random.Random) -> tuple[int, int]:
     """(ticks that every task once takes, the most that moments of random tasks and all their windows prove)."""
-    moments, once = Moments(problem, goal, budget), int(problem.cost[~problem.optional].sum())
-    chain = multi_step_lp.chosen(moments, [rng.choice(moments.order.tolist())], rng.randint(1, 6))
-    claim = multi_step_lp.prove(moments, chain, all_windows(len(chain)))
-    assert claim is None or claims.refused(problem, [claim]) == ""
+    moments, once = StepModel(problem, goal, budget), int(problem.cost[~problem.optional].sum())
+    chain = multi_step_lp.choose_steps(moments, [rng.choice(moments.order.tolist())], rng.randint(1, 6))
+    claim = multi_step_lp.prove_bound(moments, chain, all_windows(len(chain)))
+    assert claim is None or claims.rejection_reason(problem, [claim]) == ""
     return once, once if claim is None else claim["value"]
 
 

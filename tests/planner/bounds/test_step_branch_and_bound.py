@@ -29,7 +29,7 @@ def test_no_tree_proves_more_than_the_optimum_and_each_is_accepted(count: int):
         if claim is None:
             continue
         least = least_cost(problem, goal, budget)
-        assert claims.refused(problem, [claim]) == ""
+        assert claims.rejection_reason(problem, [claim]) == ""
         assert least is None or problem.cost.sum() + one.ticks < claim["value"] <= least
         more += 1
     assert more > count // 20
@@ -45,4 +45,4 @@ def test_a_byte_too_many_costs_a_whole_repeat():
     assert one.ticks == 2
     assert claim["value"] == problem.cost.sum() + 7 == least_cost(problem, Goal(budget), budget)
     assert "branch" in claim["proof"]
-    assert "is claimed" in claims.refused(problem, [{**claim, "value": claim["value"] + 1}])
+    assert "is claimed" in claims.rejection_reason(problem, [{**claim, "value": claim["value"] + 1}])

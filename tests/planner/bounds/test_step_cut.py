@@ -50,7 +50,7 @@ def compare(problem: Problem) -> tuple[int, int]:
             least, found = least_cost(problem, goal, budget), step_cut.bound(problem, goal, budget)
             if least is None:
                 continue
-            assert found.reachable
+            assert found.feasible
             assert whole + found.ticks <= least
             asked += least > whole
             met += least == whole + found.ticks > whole
@@ -82,14 +82,14 @@ def test_the_moments_that_cost_most_are_looked_for_beyond_the_fullest(monkeypatc
     for _ in range(20):
         problem = there_and_back(rng)
         budget = liveness.peak(problem, base_order(problem)) * 7 // 10
-        cuts = step_cut.best(problem, Goal(budget), budget, 3)
+        cuts = step_cut.best_cuts(problem, Goal(budget), budget, 3)
         assert sorted(cuts, key=lambda cut: -cut.ticks) == cuts
         assert len({cut.task for cut in cuts}) == len(cuts) <= 3
         assert [cut.claim is not None for cut in cuts] == [True, False, False][: len(cuts)]
         with monkeypatch.context() as patched:
-            patched.setattr(step_network, "CUTS", 1)
+            patched.setattr(step_network, "MAX_CUTS", 1)
             first = step_cut.bound(problem, Goal(budget), budget)
-            cuts = step_cut.best(problem, Goal(budget), budget, 1)
+            cuts = step_cut.best_cuts(problem, Goal(budget), budget, 1)
         if cuts:
             assert cuts[0].ticks >= first.ticks
             better += cuts[0].ticks > first.ticks
@@ -99,10 +99,10 @@ def test_the_moments_that_cost_most_are_looked_for_beyond_the_fullest(monkeypatc
 def test_what_one_task_needs_cannot_be_gone_below():
     problem = drawn("a>c b>c", size=dict.fromkeys("ab", 4))
     found = step_cut.bound(problem, Goal(7), 7)
-    assert not found.reachable
+    assert not found.feasible
     assert least_cost(problem, Goal(7), 7) is None
 
 
 def test_nothing_to_run_takes_no_time():
     assert step_cut.bound(problem_of([], []), Goal(1), 1).ticks == 0
-    assert step_cut.best(problem_of([], []), Goal(1), 1, 2) == []
+    assert step_cut.best_cuts(problem_of([], []), Goal(1), 1, 2) == []

@@ -12,15 +12,15 @@ import pytest
 from bench.generators import layered, transformer
 from graph.formats.readers import load
 from planner.formulation import arena_repair
-from planner.formulation.arena_repair import charged, fitted
-from planner.formulation.formulate import question_of
-from planner.formulation.formulation import Question
+from planner.formulation.arena_repair import repair_arena, with_extra_workspace
+from planner.formulation.formulate import formulate
+from planner.formulation.formulation import Formulation
 from planner.pipeline import solve as pipeline
 from planner.problem import Choices, Csr
-from planner.problem.alternatives import resolved
+from planner.problem.alternatives import resolve_choices
 from planner.problem.plan import Plan
 from planner.request.plan_request import parse_request
-from planner.search.portfolio import Found
+from planner.search.portfolio import Candidate
 from tests.planner.drawn import drawn
 
 DOCUMENT = json.dumps(layered(100, seed=10)).encode()
@@ -51,31 +51,31 @@ def test_a_runtime_with_an_allocator_of_its_own_gives_nothing_up() -> None:
     assert plan["peak_bytes"] <= plan["budget_bytes"] < plan["arena_bytes"] and not given_up(found)
 
 
-def question() -> Question:
+def question() -> Formulation:
     """One that the document's order answers."""
-    return question_of(load(json.dumps(transformer(60)).encode()), parse_request({"budget": "100%", "iterations": 9}))
+    return formulate(load(json.dumps(transformer(60)).encode()), parse_request({"budget": "100%", "iterations": 9}))
 
 
-def as_given(question: Question) -> Plan:
-    return question.judged(np.arange(question.lowered.problem.tasks), "as_given")
+def as_given(question: Formulation) -> Plan:
+    return question.evaluated(np.arange(question.lowered.problem.tasks), "as_given")
 
 
 def test_a_plan_that_fits_is_not_searched_again() -> None:
     asked = question()
 
-    def search(question: Question, seed: Found) -> Plan:
+    def search(question: Formulation, seed: Candidate) -> Plan:
         raise AssertionError("nothing is to be searched")
 
-    plan, said = fitted(asked, as_given(asked), "fast", search, threading.Event())
+    plan, said = repair_arena(asked, as_given(asked), "fast", search, threading.Event())
     assert plan.offsets is not None and np.array_equal(plan.order, as_given(asked).order) and said == ()
 
 
 def test_charged_is_who_runs_while_something_sticks_out_and_where_none_fits_the_plan_stays(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    asked, place, searched = question(), Question.placed, []
+    asked, place, searched = question(), Formulation.placed, []
 
-    def stacked(self: Question, plan: Plan, layout: str, cancel: threading.Event) -> Plan:
+    def stacked(self: Formulation, plan: Plan, layout: str, cancel: threading.Event) -> Plan:
         """One instance, live for some steps, 1,000 bytes above the highest place that fits."""
         good = place(self, plan, "fast")
         assert good.offsets is not None and good.arena_bytes is not None and asked.goal.budget_bytes is not None
@@ -84,25 +84,25 @@ def test_charged_is_who_runs_while_something_sticks_out_and_where_none_fits_the_
         offsets[moved] = top - asked.lowered.problem.size[lives.buffer[moved]]
         return replace(good, offsets=offsets, arena_bytes=top)
 
-    def search(tight: Question, seed: Found) -> Plan:
+    def search(tight: Formulation, seed: Candidate) -> Plan:
         searched.append(tight.lowered.problem.workspace - asked.lowered.problem.workspace)
-        return tight.judged(seed.order, seed.planner)
+        return tight.evaluated(seed.order, seed.planner)
 
     lives = place(asked, as_given(asked), "fast").lifetimes
     length = lives.stop - lives.start
     moved = int(np.flatnonzero((length > 2) & (length < 9) & (lives.writer_step >= 0))[0])
-    monkeypatch.setattr(Question, "placed", stacked)
-    plan, said = fitted(asked, as_given(asked), "fast", search, threading.Event())
+    monkeypatch.setattr(Formulation, "placed", stacked)
+    plan, said = repair_arena(asked, as_given(asked), "fast", search, threading.Event())
     assert said == () and np.array_equal(plan.order, as_given(asked).order)
     first, *everywhere = searched
     searched.clear()
     stopped = threading.Event()
     stopped.set()
-    fitted(asked, as_given(asked), "fast", search, stopped)
+    repair_arena(asked, as_given(asked), "fast", search, stopped)
     assert searched == []
     assert np.flatnonzero(first).tolist() == list(range(lives.start[moved], lives.stop[moved]))
     assert [set(more.tolist()) for more in everywhere] == [
-        {arena_repair.wasted_past_budget(asked, plan) * times} for times in arena_repair.EVERYWHERE
+        {arena_repair.fragmentation_over_budget(asked, plan) * times} for times in arena_repair.UNIFORM_CHARGES
     ]
 
 
@@ -121,7 +121,10 @@ def test_a_charge_holds_under_every_alternative() -> None:
     problem = replace(problem, choices=table)
     more = np.array([5, 6, 0])
     for vector in ((0,), (1,)):
-        difference = resolved(charged(problem, more), vector).workspace - resolved(problem, vector).workspace
+        difference = (
+            resolve_choices(with_extra_workspace(problem, more), vector).workspace
+            - resolve_choices(problem, vector).workspace
+        )
         assert difference.tolist() == more.tolist()
 
 
@@ -130,26 +133,26 @@ def test_searches_for_a_plan_whose_addresses_fit_end_with_the_time_that_was_aske
 ) -> None:
     #   until      10                   each search takes all of its time: 30% of what is left at most
     #   now    0 ── 3 ── 5.1 ── ... < 10
-    asked, now, seconds, place = question(), [0.0], [], Question.placed
+    asked, now, seconds, place = question(), [0.0], [], Formulation.placed
     asked = replace(asked, goal=replace(asked.goal, iterations=None, seconds=80.0))
     good = place(asked, as_given(asked), "fast")
 
-    def stacked(self: Question, plan: Plan, layout: str, cancel: threading.Event) -> Plan:
+    def stacked(self: Formulation, plan: Plan, layout: str, cancel: threading.Event) -> Plan:
         assert asked.goal.budget_bytes is not None
         if layout == "best":
             now[0] += self.goal.seconds
         return replace(good, arena_bytes=asked.goal.budget_bytes * 5 // 4)
 
-    def search(tight: Question, seed: Found) -> Plan:
+    def search(tight: Formulation, seed: Candidate) -> Plan:
         seconds.append(tight.goal.seconds)
         now[0] += tight.goal.seconds
-        return tight.judged(seed.order, seed.planner)
+        return tight.evaluated(seed.order, seed.planner)
 
-    monkeypatch.setattr(Question, "placed", stacked)
+    monkeypatch.setattr(Formulation, "placed", stacked)
     monkeypatch.setattr(arena_repair.time, "monotonic", lambda: now[0])
-    fitted(asked, as_given(asked), "fast", search, threading.Event(), 10.0)
-    assert len(seconds) == 1 + len(arena_repair.EVERYWHERE) and 0 < now[0] <= 10
+    repair_arena(asked, as_given(asked), "fast", search, threading.Event(), 10.0)
+    assert len(seconds) == 1 + len(arena_repair.UNIFORM_CHARGES) and 0 < now[0] <= 10
     seconds.clear()
     now[0] = 10.0
-    fitted(asked, as_given(asked), "fast", search, threading.Event(), 10.0)
+    repair_arena(asked, as_given(asked), "fast", search, threading.Event(), 10.0)
     assert seconds == [] and now[0] == 10

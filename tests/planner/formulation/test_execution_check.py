@@ -37,7 +37,7 @@ def test_what_the_run_held_is_what_was_planned_counted_alike(counts: str) -> Non
 
 
 def test_a_smaller_run_says_nothing_of_the_peak(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(execution_check, "MOST_BYTES", 1 << 20)
+    monkeypatch.setattr(execution_check, "MAX_RUN_BYTES", 1 << 20)
     ran = report(2**12)["executed"]
     assert "batch cut to" in ran["how"] and ran["peak_bytes"] is None
 

@@ -9,15 +9,15 @@ import pytest
 
 from graph.formats.readers import load
 from planner.errors import BadRequest
-from planner.formulation.formulate import question_of
-from planner.formulation.formulation import Question
+from planner.formulation.formulate import formulate
+from planner.formulation.formulation import Formulation
 from planner.problem import FORBID, PREFER
 from planner.request.plan_request import parse_request
 from tests.app.conftest import chain
 
 
-def asked(document: dict[str, Any], **fields: Any) -> Question:
-    return question_of(load(json.dumps(document).encode()), parse_request({"budget": "80%", **fields}))
+def asked(document: dict[str, Any], **fields: Any) -> Formulation:
+    return formulate(load(json.dumps(document).encode()), parse_request({"budget": "80%", **fields}))
 
 
 def test_what_is_kept_is_forbidden_and_what_is_made_again_preferred() -> None:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from planner.layout import canonical_kernels, canonical_search
-from planner.layout.canonical_kernels import ANYWHERE, KERNELS, NOT_POSSIBLE, PACKED, WHERE_IT_FAILED
+from planner.layout.canonical_kernels import ANY_SECTION, FAILED_SECTION, INFEASIBLE, KERNELS, PACKED
 from planner.layout.canonical_search import Packing
 from planner.layout.storages import Storages
 
@@ -59,7 +59,7 @@ def is_apart(given: Storages, offset: np.ndarray) -> bool:
 
 
 @pytest.mark.parametrize("whole", [0, 400])
-@pytest.mark.parametrize("choice", [ANYWHERE, WHERE_IT_FAILED])
+@pytest.mark.parametrize("choice", [ANY_SECTION, FAILED_SECTION])
 def test_what_is_possible_is_found_and_what_is_not_is_told(
     choice: int, whole: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -73,7 +73,7 @@ def test_what_is_possible_is_found_and_what_is_not_is_told(
         for rank in packing.ranks():
             for capacity in range(max(1, least - 2), least + 2):
                 said, offset = packing.within(capacity, rank, choice, 1_000_000, lambda: False)
-                assert said == (PACKED if capacity >= least else NOT_POSSIBLE)
+                assert said == (PACKED if capacity >= least else INFEASIBLE)
                 if said == PACKED:
                     assert is_apart(given, offset) and given.arena(offset) <= capacity
 
@@ -81,9 +81,9 @@ def test_what_is_possible_is_found_and_what_is_not_is_told(
 def test_equal_ones_lie_in_their_order() -> None:
     given = storages([(0, 2, 3), (0, 2, 1), (0, 2, 3), (2, 4, 3), (0, 2, 3)])
     packing = Packing.of(given)
-    assert packing.twin.tolist() == [-1, -1, 0, -1, 2]
+    assert packing.equal_before.tolist() == [-1, -1, 0, -1, 2]
     rank = np.array([4, 3, 2, 1, 0])
-    said, offset = packing.within(10, rank, ANYWHERE, 1_000_000, lambda: False)
+    said, offset = packing.within(10, rank, ANY_SECTION, 1_000_000, lambda: False)
     assert said == PACKED and offset[0] < offset[2] < offset[4]
 
 
@@ -94,7 +94,7 @@ def test_a_search_goes_on_where_it_was_asked_whether_to_stop(monkeypatch: pytest
         monkeypatch.setattr(canonical_search, "SLICE", slice_)
         packing, asked = Packing.of(given), itertools.count()
         rank, capacity = next(packing.ranks()), int(packing.profile().max()) + 1
-        said, offset = packing.within(capacity, rank, ANYWHERE, 1_000_000, lambda: next(asked) < 0)  # noqa: B023
+        said, offset = packing.within(capacity, rank, ANY_SECTION, 1_000_000, lambda: next(asked) < 0)  # noqa: B023
         found.append((said, offset.tolist()))
     assert found[0] == found[1] and next(asked) > 2
 
@@ -110,22 +110,25 @@ def test_tries_get_smaller_up_to_the_smallest() -> None:
     rng = random.Random(5)
     for _ in range(100):
         given = drawn(rng, 6)
-        arenas = [given.arena(o) for o in canonical_search.tries(given, int(given.size.sum()) + 1, 12, lambda: False)]
+        arenas = [
+            given.arena(o)
+            for o in canonical_search.shrinking_packings(given, int(given.size.sum()) + 1, 12, lambda: False)
+        ]
         assert arenas == sorted(set(arenas), reverse=True)
         assert arenas[-1] == smallest(given)
 
 
 def test_nothing_is_tried_where_nothing_is_wasted_or_a_stop_was_asked_for() -> None:
     given = storages([(0, 2, 3), (1, 3, 4)])
-    assert list(canonical_search.tries(given, 7, 5, lambda: False)) == []
-    assert list(canonical_search.tries(given, 100, 5, lambda: True)) == []
-    assert list(canonical_search.tries(storages([]), 100, 5, lambda: False)) == []
+    assert list(canonical_search.shrinking_packings(given, 7, 5, lambda: False)) == []
+    assert list(canonical_search.shrinking_packings(given, 100, 5, lambda: True)) == []
+    assert list(canonical_search.shrinking_packings(storages([]), 100, 5, lambda: False)) == []
 
 
 def test_looks_at_sections_are_limited() -> None:
     given = storages([(random.Random(i).randrange(30), 31 + i % 7, 7 + i % 11) for i in range(60)])
-    none = list(canonical_search.tries(given, int(given.size.sum()) + 1, 6, lambda: False, -1))
-    assert none == [] and list(canonical_search.tries(given, int(given.size.sum()) + 1, 6, lambda: False))
+    none = list(canonical_search.shrinking_packings(given, int(given.size.sum()) + 1, 6, lambda: False, -1))
+    assert none == [] and list(canonical_search.shrinking_packings(given, int(given.size.sum()) + 1, 6, lambda: False))
 
 
 def test_a_large_one_is_packed_without_waste() -> None:
@@ -138,7 +141,7 @@ def test_a_large_one_is_packed_without_waste() -> None:
             rows += [(100 * _ + a, 100 * _ + b, high - low) for a, b in itertools.pairwise(cuts)]
             low = high
     given = storages(rows)
-    *_, last = canonical_search.tries(given, int(given.size.sum()), 6, lambda: False)
+    *_, last = canonical_search.shrinking_packings(given, int(given.size.sum()), 6, lambda: False)
     assert given.arena(last) == 60 and is_apart(given, last)
 
 
@@ -150,7 +153,7 @@ def test_interpreted_and_compiled_say_the_same(monkeypatch: pytest.MonkeyPatch) 
         found = []
         for given in drawings:
             packing = Packing.of(given)
-            for choice in (ANYWHERE, WHERE_IT_FAILED):
+            for choice in (ANY_SECTION, FAILED_SECTION):
                 rank, capacity = next(packing.ranks()), int(packing.profile().max())
                 said, offset = packing.within(capacity, rank, choice, 500, lambda: False)
                 found.append((said, offset.tolist()))

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from planner.errors import BadRequest
-from planner.layout.csv_buffers import MOST_APART, pack, parse_buffers
+from planner.layout.csv_buffers import MAX_MIXED_BUFFERS, pack, parse_buffers
 
 
 def buffer(lower: int, upper: int, size: int, **more: int) -> dict[str, int]:
@@ -112,5 +112,5 @@ def test_pinned_buffers_that_share_bytes_are_told():
 
 
 def test_more_than_can_be_placed_one_by_one_are_refused():
-    rows = [buffer(0, 1, 1)] * MOST_APART + [buffer(0, 1, 1, offset=5)]
+    rows = [buffer(0, 1, 1)] * MAX_MIXED_BUFFERS + [buffer(0, 1, 1, offset=5)]
     assert findings({"buffers": rows}) == [("too_many_buffers", "buffers")]

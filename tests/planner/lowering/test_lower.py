@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import numpy as np
 
-from graph.analysis.devices import device_of
+from graph.analysis.devices import resolve_device
 from graph.builder.builder import Builder
 from graph.ir import Cost, Effect, Graph, Phase, Role, TensorType
 from planner import problem as columns
-from planner.lowering.lower import CATEGORIES, Lowered, lower
+from planner.lowering.lower import CATEGORIES, LoweredGraph, lower
 from planner.request.target_runtime import runtime_named
 
 F8 = TensorType("float32", (8,))
-ARENA, EAGER, DEVICE = runtime_named("arena"), runtime_named("torch-eager"), device_of("a100-80gb")
+ARENA, EAGER, DEVICE = runtime_named("arena"), runtime_named("torch-eager"), resolve_device("a100-80gb")
 
 
-def lowered(graph: Graph) -> Lowered:
+def lowered(graph: Graph) -> LoweredGraph:
     return lower(graph, DEVICE, ARENA)
 
 
-def buffer_of(low: Lowered, name: str) -> int:
+def buffer_of(low: LoweredGraph, name: str) -> int:
     return low.value_buffer[low.graph.value_named(name)]
 
 

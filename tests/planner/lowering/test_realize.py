@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from graph.analysis.devices import device_of
+from graph.analysis.devices import resolve_device
 from graph.builder.builder import Builder
 from graph.ir import Graph, Role, TensorType
-from planner.lowering.lower import Lowered, lower
-from planner.lowering.realize import instances, realize, sequence
+from planner.lowering.lower import LoweredGraph, lower
+from planner.lowering.realize import node_sequence, realize, value_instances
 from planner.problem import liveness
 from planner.problem.evaluate import evaluate
 from planner.problem.plan import Goal, Plan
@@ -17,12 +17,12 @@ from planner.request.target_runtime import runtime_named
 F8 = TensorType("float32", (8,))
 
 
-def lowered(graph: Graph) -> Lowered:
-    return lower(graph, device_of("a100-80gb"), runtime_named("arena"))
+def lowered(graph: Graph) -> LoweredGraph:
+    return lower(graph, resolve_device("a100-80gb"), runtime_named("arena"))
 
 
-def plan_of(low: Lowered, order: list[int]) -> Plan:
-    return evaluate(low.problem, Goal(), np.asarray(order), "drawn")
+def plan_of(low: LoweredGraph, order: list[int]) -> Plan:
+    return evaluate(low.problem, Goal(), np.asarray(order), "random_below")
 
 
 def viewed() -> Graph:
@@ -38,8 +38,8 @@ def viewed() -> Graph:
     return b.build([d])
 
 
-def runs(low: Lowered, order: list[int]) -> list[tuple[str, int]]:
-    return sequence(low, plan_of(low, order)).runs(low)
+def runs(low: LoweredGraph, order: list[int]) -> list[tuple[str, int]]:
+    return node_sequence(low, plan_of(low, order)).runs(low)
 
 
 def test_a_view_stands_right_after_the_run_it_shows() -> None:
@@ -63,7 +63,7 @@ def test_a_view_nobody_reads_runs_once_and_keeps_its_storage_that_long() -> None
     (a,) = b.node("acme::Make", [x], name="make", outputs=["a"], types=[F8])
     b.node("acme::View", [a], name="view", outputs=["v"], types=[F8], views=((0, 0),))
     low = lowered(b.build([]))
-    whole = sequence(low, plan_of(low, [0]))
+    whole = node_sequence(low, plan_of(low, [0]))
     assert whole.runs(low) == [("make", 0), ("view", 0)]
     assert whole.step_bytes.tolist() == [64, 64]
 
@@ -74,7 +74,7 @@ def test_views_of_residents_stand_at_the_start() -> None:
     (v,) = b.node("acme::View", [w], name="view", outputs=["v"], types=[F8], views=((0, 0),))
     (y,) = b.node("acme::Use", [v], name="use", outputs=["y"], types=[F8])
     low = lowered(b.build([y]))
-    whole = sequence(low, plan_of(low, [0]))
+    whole = node_sequence(low, plan_of(low, [0]))
     assert whole.runs(low) == [("view", 0), ("use", 0)]
     assert whole.step_bytes.tolist() == [32, 64]
 
@@ -93,15 +93,15 @@ def test_the_rewritten_graph_planned_again_has_the_same_peak() -> None:
     low = lowered(viewed())
     for order in ([0, 1, 2, 3], [0, 2, 0, 1, 3], [0, 1, 0, 2, 3], [0, 1, 0, 2, 0, 1, 3]):
         plan = plan_of(low, order)
-        again = lowered(realize(sequence(low, plan)))
+        again = lowered(realize(node_sequence(low, plan)))
         assert liveness.peak(again.problem, np.arange(again.problem.tasks)) == plan.score.peak_bytes
 
 
 def test_every_value_of_the_rewritten_graph_has_its_instance() -> None:
     low = lowered(viewed())
     plan = plan_of(low, [0, 2, 0, 1, 3])
-    order = sequence(low, plan)
+    order = node_sequence(low, plan)
     rewritten = realize(order)
-    of = dict(zip((v.name for v in rewritten.values), instances(low, plan, order, rewritten), strict=True))
+    of = dict(zip((v.name for v in rewritten.values), value_instances(low, plan, order, rewritten), strict=True))
     assert len({of["a"], of["a/1"], of["c"], of["d"], of["x"]}) == 5
     assert of["v"] == of["a/1"]

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from graph.cancellation import SPARE, Stopped, check
+from graph.cancellation import GRACE_CHECKS, CancellationError, check_cancelled
 from graph.formats.readers import load
 from planner.bounds import step_cut
 from planner.formulation import formulation
@@ -22,11 +22,11 @@ from planner.problem.monitor import Monitor
 from planner.request.curve_and_fit_request import parse_curve, parse_fit
 from planner.request.plan_request import parse_request
 from planner.search import portfolio
-from planner.search.portfolio import Found
+from planner.search.portfolio import Candidate
 from tests.graph.stopping import document, set_event
 
 #: So many nodes that a stop at the first of them is heard within each stage.
-MANY = document(SPARE)
+MANY = document(GRACE_CHECKS)
 FEW = document(5)
 ASKED = {"loss": "loss", "budget": "60%", "iterations": 5, "planner": "greedy"}
 
@@ -46,7 +46,7 @@ def stopped_at(stage: str, model: bytes, **fields: Any) -> tuple[Outcome, list[s
 
 @pytest.mark.parametrize("stage", ["read", "differentiate", "plan"])
 def test_a_stop_before_the_first_plan_of_a_large_model_ends_it(stage: str) -> None:
-    with pytest.raises(Stopped):
+    with pytest.raises(CancellationError):
         stopped_at(stage, MANY)
 
 
@@ -62,7 +62,7 @@ def test_a_seed_is_kept_however_large_the_model() -> None:
     graph = load(MANY)
     order = np.arange(len(graph.nodes))
     request = parse_request({"budget": "60%", "iterations": 5, "planner": "greedy"})
-    outcome = solve(MANY, request, cancel=set_event(), seeds=[Found(order, "as_given")])
+    outcome = solve(MANY, request, cancel=set_event(), seeds=[Candidate(order, "as_given")])
     assert outcome.report["plan"]["stopped"] and outcome.report["checked"]
 
 
@@ -81,7 +81,7 @@ def test_a_stop_within_the_bound_leaves_the_bound_as_it_was(monkeypatch: pytest.
 def test_a_stop_within_the_search_for_the_smallest_peak_is_heard(monkeypatch: pytest.MonkeyPatch) -> None:
     stop, real, monitors = threading.Event(), portfolio.search, []
 
-    def stopping(problem: Any, goal: Any, planner: str, monitor: Monitor, *more: Any) -> Found:
+    def stopping(problem: Any, goal: Any, planner: str, monitor: Monitor, *more: Any) -> Candidate:
         if planner == "auto":
             stop.set()
             monitors.append(monitor)
@@ -97,7 +97,7 @@ def test_a_stop_within_the_bounds_of_more_moments_leaves_the_first(monkeypatch: 
 
     def stopping(given: Any, plan: Any) -> Any:
         stop.set()
-        check()
+        check_cancelled()
         raise AssertionError("not heard")
 
     monkeypatch.setattr(pipeline, "with_more_moments", stopping)
@@ -132,7 +132,7 @@ def test_a_stop_within_the_run_of_a_smaller_batch_is_heard(monkeypatch: pytest.M
 
 def test_sets_of_shapes_hear_a_stop() -> None:
     shapes = [{"inputs": {"h0": [4, 4]}}, {"inputs": {"h0": [8, 4]}}]
-    with pytest.raises(Stopped):
+    with pytest.raises(CancellationError):
         stopped_at("differentiate", MANY, shapes=shapes)
     outcome, _ = stopped_at("plan", FEW, shapes=shapes)
     assert outcome.report["plan"]["stopped"] and len(outcome.report["shapes"]["sets"]) == 2
@@ -148,7 +148,7 @@ def of_fit(model: bytes, cancel: threading.Event) -> Any:
 
 @pytest.mark.parametrize("make", [of_curve, of_fit])
 def test_curves_and_fits_hear_a_stop_before_their_first_plan(make: Callable[..., Any]) -> None:
-    with pytest.raises(Stopped):
+    with pytest.raises(CancellationError):
         make(MANY, set_event())
     assert make(FEW, set_event()).exit_code == 3
 

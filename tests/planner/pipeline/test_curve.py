@@ -15,17 +15,17 @@ from bench.generators import unet
 from planner.errors import BadRequest
 from planner.pipeline import curve as curves
 from planner.pipeline import solve as pipeline
-from planner.pipeline.curve import Curve, curve, violations
+from planner.pipeline.curve import CurveResult, curve, violations
 from planner.report import saved_report
 from planner.request.curve_and_fit_request import parse_curve
-from planner.search.portfolio import Found
+from planner.search.portfolio import Candidate
 from tests.app.conftest import chain
 
 MODEL = json.dumps(unet(3)).encode()
 BUDGETS = ["90%", "30%", "70%", "50%"]
 
 
-def curve_of(model: bytes = MODEL, budgets: list[Any] = BUDGETS, **fields: Any) -> Curve:
+def curve_of(model: bytes = MODEL, budgets: list[Any] = BUDGETS, **fields: Any) -> CurveResult:
     return curve(model, parse_curve({"budgets": budgets, "iterations": 40, **fields}))
 
 
@@ -59,7 +59,7 @@ def test_a_plan_is_handed_to_looser_budgets(monkeypatch: pytest.MonkeyPatch):
     def search(problem, goal, planner, monitor, seeds):
         calls.append(goal.budget_bytes)
         assert len(seeds) == (len(calls) > 1)
-        return real(problem, goal, planner, monitor, seeds) if len(calls) == 1 else Found(base(problem), "as_given")
+        return real(problem, goal, planner, monitor, seeds) if len(calls) == 1 else Candidate(base(problem), "as_given")
 
     def base(problem):
         return np.arange(problem.tasks)
@@ -83,15 +83,15 @@ def test_what_lies_above_the_line_or_else_above_its_bound_is_searched_again(
         seeds.append(goal.seed)
         if len(calls) <= 3 and len(calls) - 1 in well:
             return real(problem, goal, planner, monitor, known)
-        return Found(np.arange(problem.tasks), "as_given")
+        return Candidate(np.arange(problem.tasks), "as_given")
 
     monkeypatch.setattr(curves.goals, "search", search)
     curve_of(budgets=["80%", "60%", "70%"], planner="greedy")
     first, more = calls[:3], calls[3:]
-    assert len(more) == curves.AGAIN
+    assert len(more) == curves.EXTRA_SEARCHES
     if again is not None:
         assert set(more) == {first[again]}
-        assert len(set(seeds[3:]) | {seeds[0]}) == curves.AGAIN + 1  # each goes another way
+        assert len(set(seeds[3:]) | {seeds[0]}) == curves.EXTRA_SEARCHES + 1  # each goes another way
 
 
 def test_the_same_question_has_the_same_curve():
@@ -169,7 +169,7 @@ def test_a_bound_of_a_looser_budget_holds_for_tighter_ones(monkeypatch: pytest.M
     def with_bound(question, quick):
         assert quick
         ticks = 1 + question.goal.budget_bytes // 1000  # more at a looser budget, which no proof could mean
-        return replace(question, bound=replace(question.bound, cost=question.bound.once_cost + ticks))
+        return replace(question, bound=replace(question.bound, cost=question.bound.single_run_cost + ticks))
 
     monkeypatch.setattr(pipeline, "with_time_bound", with_bound)
     monkeypatch.setattr(pipeline, "with_more_moments", lambda question, plan: question)

@@ -12,7 +12,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from planner.errors import BadRequest
-from planner.pipeline.fit import MOST_TRIES, Fit, fit
+from planner.pipeline.fit import MAX_TRIALS, FitResult, fit
 from planner.request.curve_and_fit_request import parse_fit
 
 DECODER = (Path(__file__).parents[2] / "models" / "decoder.onnx").read_bytes()
@@ -37,11 +37,11 @@ def layers(count: int = 6, lead: str | int = "N") -> bytes:
     return model
 
 
-def fit_of(model: bytes, **fields: Any) -> Fit:
+def fit_of(model: bytes, **fields: Any) -> FitResult:
     return fit(model, parse_fit({"iterations": 30, **fields}))
 
 
-def check(found: Fit) -> None:
+def check(found: FitResult) -> None:
     """What every answer promises."""
     document = found.document
     plan, size = document["plan"], document["size"]
@@ -49,7 +49,7 @@ def check(found: Fit) -> None:
     assert plan["overhead"] <= document["max_overhead"]
     assert [row["size"] for row in document["tried"] if row["fits"]][-1] == size
     assert not document["next"]["fits"] and document["next"]["why"] and document["next"]["said"]
-    assert len(document["tried"]) <= MOST_TRIES
+    assert len(document["tried"]) <= MAX_TRIALS
 
 
 def test_without_room_for_recomputation_the_batch_is_what_the_step_as_given_allows():

@@ -12,8 +12,8 @@ import pytest
 from graph.errors import BadGraph
 from graph.formats.readers import load
 from planner.errors import BadRequest
-from planner.formulation.formulate import question_of
-from planner.formulation.training_graph import read, training_graph
+from planner.formulation.formulate import formulate
+from planner.formulation.training_graph import load_model, training_graph
 from planner.pipeline.progress import Outcome
 from planner.pipeline.solve import solve
 from planner.report import saved_report
@@ -65,13 +65,13 @@ def test_the_plan_of_each_set_can_be_had_from_the_order_alone():
     request = parse_request({"iterations": 20, "shapes": shapes, "budget": "80%"})
     report = solve(DECODER, request).report
     rows = report["shapes"]["sets"]
-    names = set().union(*({n.name for n in read(DECODER, request.under(one)).nodes} for one in request.shapes))
+    names = set().union(*({n.name for n in load_model(DECODER, request.under(one)).nodes} for one in request.shapes))
     for one, row in zip(request.shapes, rows, strict=True):
         alone = request.under(one)
-        source, _ = training_graph(DECODER, read(DECODER, alone, None, names), alone)
-        question = question_of(source, parse_request({"budget": row["budget_bytes"]}))
-        order = np.array(saved_report.tasks(question, row["order"] or report["plan"]["order"]), np.int64)
-        plan = question.judged(order, "replayed")
+        source, _ = training_graph(DECODER, load_model(DECODER, alone, None, names), alone)
+        question = formulate(source, parse_request({"budget": row["budget_bytes"]}))
+        order = np.array(saved_report.parse_order(question, row["order"] or report["plan"]["order"]), np.int64)
+        plan = question.evaluated(order, "replayed")
         check(question.lowered.problem, question.goal, plan)
         assert plan.score.bytes_over_budget == 0 and plan.score.peak_bytes == row["peak_bytes"]
 

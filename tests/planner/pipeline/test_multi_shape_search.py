@@ -10,19 +10,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from planner.algorithms.annealing.reorder_runs import has_the_same_runs, reordered
+from planner.algorithms.annealing.reorder_runs import reorder_runs, same_runs
 from planner.bounds import step_cut
-from planner.formulation.formulation import Question
-from planner.formulation.metrics import Bound, Count
-from planner.lowering.lower import Lowered
-from planner.pipeline.multi_shape_search import Deciding, Decision
+from planner.formulation.formulation import Formulation
+from planner.formulation.metrics import LowerBound, MemoryAccounting
+from planner.lowering.lower import LoweredGraph
+from planner.pipeline.multi_shape_search import Decision, MultiShapeSearch
 from planner.problem import NEVER, Problem, liveness
-from planner.problem.alternatives import resolved
+from planner.problem.alternatives import resolve_choices
 from planner.problem.evaluate import evaluate
 from planner.problem.monitor import Monitor
 from planner.problem.plan import Goal
 from planner.problem.recompute import base_order
-from planner.search.portfolio import judge
+from planner.search.portfolio import goal_score
 from planner.verify.checker import check, check_order
 from tests.contracts.test_every_planner import is_runnable
 from tests.planner.drawn import drawn, problem_of
@@ -30,22 +30,22 @@ from tests.planner.problem.test_alternatives import with_random_choices
 from tests.planner.random_problems import random_problem, returning_problem
 
 
-def question(problem: Problem, goal: Goal) -> Question:
+def question(problem: Problem, goal: Goal) -> Formulation:
     """A question with the bound of one moment; there is no graph behind it."""
     nothing: Any = None
-    lowered = Lowered(problem, nothing, [], [], [], [], [], nothing)
-    once = int(resolved(problem).cost[~problem.optional].sum())
+    lowered = LoweredGraph(problem, nothing, [], [], [], [], [], nothing)
+    once = int(resolve_choices(problem).cost[~problem.optional].sum())
     plain = not len(problem.choices)
     least = step_cut.bound(problem, goal, goal.budget_bytes).ticks if goal.budget_bytes and plain else 0
-    bound = Bound(once if plain else 0, once if plain else 0, 0, "", "free", "solver", -1)
-    bound = replace(bound, cost=bound.once_cost + least)
+    bound = LowerBound(once if plain else 0, once if plain else 0, 0, "", "free", "solver", -1)
+    bound = replace(bound, cost=bound.single_run_cost + least)
     baseline = evaluate(lowered.problem, goal, base_order(problem, goal.strict_phases), "as_given")
-    return Question(lowered, goal, Count("everything", 0, 0), goal.budget_bytes, bound, baseline, 0)
+    return Formulation(lowered, goal, MemoryAccounting("everything", 0, 0), goal.budget_bytes, bound, baseline, 0)
 
 
-def decided(problems: list[Problem], goal: Goal) -> tuple[Decision, Deciding]:
-    deciding = Deciding([question(p, goal) for p in problems], "auto", threading.Event(), lambda *_: None)
-    return deciding.decision(), deciding
+def decided(problems: list[Problem], goal: Goal) -> tuple[Decision, MultiShapeSearch]:
+    deciding = MultiShapeSearch([question(p, goal) for p in problems], "auto", threading.Event(), lambda *_: None)
+    return deciding.run(), deciding
 
 
 def other_sizes(rng: random.Random, problem: Problem) -> Problem:
@@ -67,21 +67,21 @@ def test_a_decision_has_the_same_runs_in_every_set_and_each_order_is_legal(seed:
         first = with_random_choices(rng, first)
     problems = [first, *(other_sizes(rng, first) for _ in range(2))]
     mode = Goal(order_is_given=seed % 5 == 0, strict_phases=seed % 3 > 0, iterations=60)
-    peaks = [liveness.peak(resolved(p), base_order(p, mode.strict_phases)) for p in problems]
+    peaks = [liveness.peak(resolve_choices(p), base_order(p, mode.strict_phases)) for p in problems]
     for part in (0, 0.6, 0.8):
         goal = replace(mode, budget_bytes=int(part * max(peaks)))
         decision, deciding = decided(problems, goal)
-        for problem, asked, order in zip(problems, deciding.questions, decision.orders, strict=True):
-            plain = resolved(problem, decision.choices)
+        for problem, asked, order in zip(problems, deciding.formulations, decision.orders, strict=True):
+            plain = resolve_choices(problem, decision.choices)
             check_order(plain, goal, order.tolist())
-            check(problem, goal, asked.judged(order, decision.planner, decision.choices))
-            assert has_the_same_runs(plain, decision.orders[0], order)
+            check(problem, goal, asked.evaluated(order, decision.planner, decision.choices))
+            assert same_runs(plain, decision.orders[0], order)
         assert deciding.worst is not None
-        given = [deciding.measured(k, q.baseline.order, ()) for k, q in enumerate(deciding.questions)]
+        given = [deciding.measured(k, q.baseline.order, ()) for k, q in enumerate(deciding.formulations)]
         assert deciding.worst <= tuple(max(column) for column in zip(*given, strict=True))
         if goal.budget_bytes and not deciding.worst.bytes_over_budget:
-            assert deciding.worst.overhead >= max(deciding.floors)
-            scores = [judge(p, goal, o, decision.choices) for p, o in zip(problems, decision.orders, strict=True)]
+            assert deciding.worst.overhead >= max(deciding.lower_bounds)
+            scores = [goal_score(p, goal, o, decision.choices) for p, o in zip(problems, decision.orders, strict=True)]
             assert max(score.peak_bytes for score in scores) <= goal.budget_bytes
 
 
@@ -102,7 +102,9 @@ def test_what_one_set_has_to_run_again_and_what_another_has_to_runs_again_in_bot
     goal = Goal(89, order_is_given=True, iterations=400)  # c and p, and the smaller of a and b
     alone, _ = decided([one], goal)
     assert (
-        judge(one, goal, alone.orders[0]).bytes_over_budget == 0 < judge(two, goal, alone.orders[0]).bytes_over_budget
+        goal_score(one, goal, alone.orders[0]).bytes_over_budget
+        == 0
+        < goal_score(two, goal, alone.orders[0]).bytes_over_budget
     )
     both, deciding = decided([one, two], goal)
     assert deciding.worst is not None and deciding.worst.bytes_over_budget == 0
@@ -126,7 +128,7 @@ def test_a_set_may_need_an_order_of_its_own():
     problems = [two_branches(False), two_branches(True)]
     goal = Goal(12, iterations=2000)
     for order in ([0, 1, 2, 3, 4], [2, 3, 0, 1, 4]):
-        assert max(judge(p, goal, np.array(order)).bytes_over_budget for p in problems) > 0
+        assert max(goal_score(p, goal, np.array(order)).bytes_over_budget for p in problems) > 0
     decision, deciding = decided(problems, goal)
     assert deciding.worst is not None and deciding.worst[:2] == (0, 0)
     assert not decision.has_one_order
@@ -144,25 +146,25 @@ def test_another_order_of_the_same_runs_is_legal_and_no_worse(seed: int):
     budget = Goal(liveness.peak(problem, base_order(problem, goal.strict_phases)) * 7 // 10, iterations=60)
     decision, _ = decided([problem], replace(budget, strict_phases=goal.strict_phases))
     order = decision.orders[0]
-    monitor = Monitor(lambda o: judge(problem, goal, o), iterations=60)
-    found = reordered(problem, goal, order, lambda o: judge(problem, goal, o), monitor)
+    monitor = Monitor(lambda o: goal_score(problem, goal, o), iterations=60)
+    found = reorder_runs(problem, goal, order, lambda o: goal_score(problem, goal, o), monitor)
     check_order(problem, goal, found.tolist())
-    assert has_the_same_runs(problem, order, found)
+    assert same_runs(problem, order, found)
     assert liveness.peak(problem, found) <= liveness.peak(problem, order)
 
 
 def test_runs_that_read_other_copies_are_not_the_same():
     problem = drawn("a>b a>c b>d c>d")
     one = np.array([0, 1, 0, 2, 3])
-    assert has_the_same_runs(problem, one, one)
-    assert not has_the_same_runs(problem, one, np.array([0, 0, 1, 2, 3]))
-    assert not has_the_same_runs(problem, one, np.array([0, 1, 2, 3]))
+    assert same_runs(problem, one, one)
+    assert not same_runs(problem, one, np.array([0, 0, 1, 2, 3]))
+    assert not same_runs(problem, one, np.array([0, 1, 2, 3]))
 
 
 def test_a_stop_gives_the_best_decision_so_far():
     one, two = two_buffers_over_a_peak()
     stop = threading.Event()
-    deciding = Deciding(
+    deciding = MultiShapeSearch(
         [question(p, Goal(84, order_is_given=True)) for p in (one, two)], "auto", stop, lambda *_: stop.set()
     )
-    assert len(deciding.decision().orders) == 2
+    assert len(deciding.run().orders) == 2

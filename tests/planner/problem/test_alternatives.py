@@ -12,12 +12,12 @@ import pytest
 from planner.bounds import held_at_end, largest_task
 from planner.errors import IllegalPlan
 from planner.problem import BACKWARD, NEVER, Choices, Csr, Problem, liveness
-from planner.problem.alternatives import relaxed, resolved
+from planner.problem.alternatives import relax_choices, resolve_choices
 from planner.problem.monitor import Monitor
 from planner.problem.plan import Goal, Plan
 from planner.problem.recompute import base_order
 from planner.search import portfolio
-from planner.verify.checker import check, chosen
+from planner.verify.checker import apply_choices, check
 from tests.planner.drawn import problem_of
 from tests.planner.random_problems import random_problem
 
@@ -76,7 +76,7 @@ def test_evaluator_and_checker_resolve_a_choice_to_the_same_columns():
     for _ in range(150):
         problem = with_random_choices(rng, random_problem(rng))
         for vector in vectors(problem):
-            one, other = resolved(problem, vector), chosen(problem, vector)
+            one, other = resolve_choices(problem, vector), apply_choices(problem, vector)
             assert all(getattr(one, name).tolist() == getattr(other, name).tolist() for name in COLUMNS)
             assert one.reads.lists() == other.reads.lists()
 
@@ -84,7 +84,7 @@ def test_evaluator_and_checker_resolve_a_choice_to_the_same_columns():
 def test_the_first_alternative_of_every_group_is_what_the_columns_say():
     rng = random.Random(4)
     problem = with_random_choices(rng, random_problem(rng))
-    plain = resolved(problem)
+    plain = resolve_choices(problem)
     assert all(getattr(plain, name).tolist() == getattr(problem, name).tolist() for name in COLUMNS)
     assert len(plain.choices) == 0
 
@@ -93,9 +93,9 @@ def test_bounds_of_the_relaxed_columns_hold_for_every_choice():
     rng = random.Random(5)
     for _ in range(150):
         problem = with_random_choices(rng, random_problem(rng))
-        low = relaxed(problem)
+        low = relax_choices(problem)
         for vector in vectors(problem):
-            plain = resolved(problem, vector)
+            plain = resolve_choices(problem, vector)
             assert largest_task.bound(low).bytes <= largest_task.bound(plain).bytes
             assert held_at_end.bound(low) <= held_at_end.bound(plain)
             assert low.cost.sum() <= plain.cost.sum()
@@ -105,9 +105,9 @@ def test_a_vector_of_another_length_or_an_unknown_alternative_is_refused():
     problem = dataclasses.replace(problem_of([[]], [[0]]), choices=table_of([[{}, {"sizes": {0: 5}}]], [0]))
     for wrong in ((0, 0), (2,), (-1,)):
         with pytest.raises(IllegalPlan):
-            resolved(problem, wrong)
+            resolve_choices(problem, wrong)
         with pytest.raises(IllegalPlan):
-            chosen(problem, wrong)
+            apply_choices(problem, wrong)
 
 
 def layers(count: int) -> Problem:
@@ -140,8 +140,8 @@ def layers(count: int) -> Problem:
     return dataclasses.replace(problem, choices=table_of(groups, [0] * count))
 
 
-def found(problem: Problem, goal: Goal) -> portfolio.Found:
-    monitor = Monitor(lambda order: portfolio.judge(problem, goal, order), iterations=20)
+def found(problem: Problem, goal: Goal) -> portfolio.Candidate:
+    monitor = Monitor(lambda order: portfolio.goal_score(problem, goal, order), iterations=20)
     return portfolio.search(problem, goal, "auto", monitor)
 
 
@@ -149,10 +149,10 @@ def found(problem: Problem, goal: Goal) -> portfolio.Found:
 def test_layers_are_chosen_to_the_budget_at_nearly_the_least_time(budget: int):
     problem = layers(8)
     here = found(problem, Goal(budget_bytes=budget))
-    plain = resolved(problem, here.choices)
+    plain = resolve_choices(problem, here.choices)
     peak, cost = liveness.peak(plain, here.order), liveness.cost(plain, here.order)
     order = base_order(problem)
-    every = [resolved(problem, v) for v in itertools.product(range(3), repeat=8) if list(v) == sorted(v)]
+    every = [resolve_choices(problem, v) for v in itertools.product(range(3), repeat=8) if list(v) == sorted(v)]
     fitting = [liveness.cost(p, order) for p in every if liveness.peak(p, order) <= budget]
     assert peak <= budget
     assert cost <= min(fitting) + 3
@@ -162,7 +162,7 @@ def test_a_choice_is_reproducible_and_its_plan_passes_the_checker():
     problem, goal = layers(6), Goal(budget_bytes=30)
     one, other = found(problem, goal), found(problem, goal)
     assert one.choices == other.choices and one.order.tolist() == other.order.tolist()
-    plain = resolved(problem, one.choices)
+    plain = resolve_choices(problem, one.choices)
     lives = liveness.lifetimes(plain, one.order)
     plan = Plan(
         one.order,
@@ -181,14 +181,14 @@ def test_a_choice_is_reproducible_and_its_plan_passes_the_checker():
 def test_an_overhead_is_counted_from_the_first_alternatives():
     problem = layers(8)
     here = found(problem, Goal(max_overhead=0.5))
-    plain = resolved(problem, here.choices)
+    plain = resolve_choices(problem, here.choices)
     assert liveness.cost(plain, here.order) <= problem.cost.sum() * 1.5
     assert liveness.peak(plain, here.order) <= 70
 
 
 def test_planners_that_know_no_budget_plan_the_first_alternatives():
     problem, goal = layers(4), Goal(budget_bytes=5)
-    monitor = Monitor(lambda order: portfolio.judge(problem, goal, order))
+    monitor = Monitor(lambda order: portfolio.goal_score(problem, goal, order))
     assert portfolio.search(problem, goal, "as_given", monitor).choices == ()
 
 
@@ -199,5 +199,5 @@ def test_alternatives_of_tasks_that_need_not_run_change_nothing():
     )
     for planner in ("auto", "greedy"):
         for goal in (Goal(0), Goal(1), Goal(max_overhead=0.1)):
-            monitor = Monitor(lambda order, goal=goal: portfolio.judge(problem, goal, order), iterations=20)
+            monitor = Monitor(lambda order, goal=goal: portfolio.goal_score(problem, goal, order), iterations=20)
             assert portfolio.search(problem, goal, planner, monitor).order.tolist() == []

@@ -16,7 +16,7 @@ def kernel_only(problem: Problem, order: np.ndarray) -> int:
     """What the kernel says, interpreted; HANDED_OUT is not for it."""
     made = np.isin(np.arange(problem.buffers), problem.writes.index)
     always = problem.hold == RESIDENT
-    return liveness_kernels.highest_step(
+    return liveness_kernels.peak_step_bytes(
         order,
         problem.reads.pointer,
         problem.reads.index,
@@ -52,5 +52,7 @@ def test_the_compiled_peak_is_the_highest_step_of_the_profile(seed: int):
             continue
         assert liveness.peak(problem, order) == expected
         legal += 1
-        judged += not (problem.hold == HANDED_OUT).any() and kernel_only(problem, order) != liveness_kernels.UNKNOWN
+        judged += (
+            not (problem.hold == HANDED_OUT).any() and kernel_only(problem, order) != liveness_kernels.UNDEFINED_PEAK
+        )
     assert legal > 100 and judged > 40

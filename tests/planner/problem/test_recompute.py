@@ -8,7 +8,7 @@ import numpy as np
 
 from planner.problem import RESIDENT, TO_THE_END, UPDATE, liveness
 from planner.problem.plan import Goal
-from planner.problem.recompute import base_order, may_repeat, order_keeping, turning_point
+from planner.problem.recompute import backward_start, base_order, can_recompute, order_keeping
 from planner.verify.checker import check_order
 from tests.planner.drawn import drawn, letters_of, problem_of
 from tests.planner.random_problems import training_problem
@@ -59,13 +59,13 @@ def test_a_task_with_two_outputs_is_run_again_once_for_both():
 
 def test_a_task_that_overwrites_what_it_reads_may_not_repeat():
     problem = problem_of(reads=[[], [0], [0]], writes=[[0], [0], [1]])
-    assert may_repeat(problem).tolist() == [True, False, True]
+    assert can_recompute(problem).tolist() == [True, False, True]
 
 
 def test_without_phases_the_way_back_begins_after_the_peak():
     problem = drawn(CHAIN)
     order = base_order(problem)
-    assert turning_point(problem, order) == int(np.argmax(liveness.profile(problem, order))) + 1
+    assert backward_start(problem, order) == int(np.argmax(liveness.profile(problem, order))) + 1
 
 
 def test_every_set_of_kept_buffers_gives_a_legal_order_with_one_copy_at_most():

@@ -9,7 +9,7 @@ from planner.problem import Csr, liveness
 from planner.problem.monitor import Monitor
 from planner.problem.plan import Goal
 from planner.problem.topological import depth_first, edges, longest_path_first
-from planner.search.portfolio import judge
+from planner.search.portfolio import goal_score
 from tests.planner.drawn import problem_of
 
 
@@ -47,10 +47,12 @@ def test_a_short_branch_is_computed_right_before_it_is_joined():
     #   3 ────────────────▶ 4
     problem = problem_of([[], [], [1], [2], [0, 3]], [[0], [1], [2], [3], [4]], size=[100, 10, 10, 10, 1])
     goal = Goal(budget_bytes=0)
-    order = longest_path.plan(problem, goal, Monitor(lambda order: judge(problem, goal, order)))
+    order = longest_path.plan(problem, goal, Monitor(lambda order: goal_score(problem, goal, order)))
     assert order.tolist() == [1, 2, 3, 0, 4]
     assert liveness.peak(problem, order) < liveness.peak(problem, np.arange(5))
-    kept = longest_path.plan(problem, Goal(0, order_is_given=True), Monitor(lambda order: judge(problem, goal, order)))
+    kept = longest_path.plan(
+        problem, Goal(0, order_is_given=True), Monitor(lambda order: goal_score(problem, goal, order))
+    )
     assert kept.tolist() == [0, 1, 2, 3, 4]
 
 

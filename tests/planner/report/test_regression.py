@@ -106,9 +106,9 @@ def test_a_node_that_came_runs_behind_the_one_it_stands_behind() -> None:
     found = drift(plan, json.dumps(with_node(chain(6), "f2", "f3")).encode(), 0.02)
     assert found.document["replay"] == {"runs": True, "why": "", "came": ["drop"], "went": []}
     assert found.document["blame"] == ["drop"]
-    assert found.now.plan is not None
-    lowered = found.now.question.lowered
-    names = [lowered.name_of_task(task) for task in found.now.plan.order.tolist()]
+    assert found.after.plan is not None
+    lowered = found.after.question.lowered
+    names = [lowered.name_of_task(task) for task in found.after.plan.order.tolist()]
     assert names.index("drop") == names.index("f2") + 1
     assert [name for name in names if name != "drop"] == [name for name, _ in plan["plan"]["order"]]
 
@@ -133,7 +133,7 @@ def test_a_first_run_waits_for_what_it_newly_needs_without_a_further_run() -> No
     plan = report(document(""), planner="as_given", budget="100%")
     plan["plan"]["order"] = [["C", 0], ["A", 0], ["B", 0]]
     found = drift(plan, json.dumps(document("a")).encode(), 10.0)
-    assert found.now.plan is not None and found.now.plan.order.tolist() == [0, 2, 1]
+    assert found.after.plan is not None and found.after.plan.order.tolist() == [0, 2, 1]
     assert growth(found.document)["plan.seconds"] == 0.0
 
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from bench.generators import transformer
-from planner.formulation.formulation import Question
+from planner.formulation.formulation import Formulation
 from planner.pipeline import solve as pipeline
 from planner.problem.plan import Plan
 from planner.request.plan_request import parse_request
@@ -23,14 +23,14 @@ def warnings() -> list[str]:
 
 def test_addresses_that_need_more_than_the_budget_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
     assert warnings() == []
-    place = Question.placed
+    place = Formulation.placed
 
-    def loose(self: Question, plan: Plan, layout: str, *cancel: object) -> Plan:
+    def loose(self: Formulation, plan: Plan, layout: str, *cancel: object) -> Plan:
         good = place(self, plan, layout)
         assert good.arena_bytes is not None
         return replace(good, arena_bytes=good.arena_bytes * 3 // 2)
 
-    monkeypatch.setattr(Question, "placed", loose)
+    monkeypatch.setattr(Formulation, "placed", loose)
     monkeypatch.setattr(pipeline, "check", lambda *_: None)
     (said,) = warnings()
     assert "more than the budget" in said and "layout `best`" in said

@@ -13,13 +13,13 @@ from planner.search import lexicographic, portfolio
 from tests.planner.random_problems import training_problem
 
 ITERATIONS = 80
-BEFORE = int(lexicographic.PEAK_PART * ITERATIONS)  # of them the search for the peak has these
+BEFORE = int(lexicographic.PEAK_SHARE * ITERATIONS)  # of them the search for the peak has these
 
 
 def score(search, problem: Problem, goal: Goal, planner: str = "anneal", iterations: int = ITERATIONS) -> Score:
-    monitor = Monitor(lambda order: portfolio.judge(problem, goal, order), iterations=iterations)
+    monitor = Monitor(lambda order: portfolio.goal_score(problem, goal, order), iterations=iterations)
     found = search(problem, goal, planner, monitor)
-    return portfolio.judge(problem, goal, found.order, found.choices)
+    return portfolio.goal_score(problem, goal, found.order, found.choices)
 
 
 def test_the_lowest_peak_is_had_for_less_time_than_the_search_for_it_took():

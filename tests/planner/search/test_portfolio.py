@@ -13,21 +13,21 @@ from bench.catalogue import Instance
 from graph.formats.readers import load
 from planner.algorithms import planner_named
 from planner.errors import BadRequest
-from planner.formulation.formulate import question_of
+from planner.formulation.formulate import formulate
 from planner.problem import Problem, liveness
 from planner.problem.monitor import Monitor
 from planner.problem.plan import Goal
 from planner.problem.recompute import base_order
 from planner.request.plan_request import parse_request
 from planner.search import lexicographic, portfolio
-from planner.search.portfolio import Found, judge, search
+from planner.search.portfolio import Candidate, goal_score, search
 from tests.contracts.test_every_planner import is_runnable
 from tests.planner.drawn import drawn
 from tests.planner.random_problems import random_problem, training_problem
 
 
-def found(problem: Problem, goal: Goal, planner: str = "auto", iterations: int = 60, seeds=()) -> Found:
-    monitor = Monitor(lambda order: judge(problem, goal, order), iterations=iterations)
+def found(problem: Problem, goal: Goal, planner: str = "auto", iterations: int = 60, seeds=()) -> Candidate:
+    monitor = Monitor(lambda order: goal_score(problem, goal, order), iterations=iterations)
     return search(problem, goal, planner, monitor, seeds)
 
 
@@ -36,12 +36,12 @@ def test_a_seed_is_kept_unless_something_better_is_found():
     peak = liveness.peak(problem, np.arange(problem.tasks))
     tight = Goal(peak * 85 // 100)
     seed = found(problem, tight, "anneal", 400)
-    assert judge(problem, tight, seed.order).bytes_over_budget == 0
+    assert goal_score(problem, tight, seed.order).bytes_over_budget == 0
     loose = Goal(peak * 86 // 100, iterations=0)
     for planner in ("as_given", "auto"):
-        assert judge(problem, loose, found(problem, loose, planner, 0).order).bytes_over_budget > 0
+        assert goal_score(problem, loose, found(problem, loose, planner, 0).order).bytes_over_budget > 0
         kept = found(problem, loose, planner, 0, [seed])
-        assert judge(problem, loose, kept.order) <= judge(problem, loose, seed.order)
+        assert goal_score(problem, loose, kept.order) <= goal_score(problem, loose, seed.order)
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -53,7 +53,7 @@ def test_auto_is_no_worse_than_any_planner_with_as_many_iterations(seed: int):
     peak = liveness.peak(problem, base_order(problem))
     for goal in (Goal(peak * 9 // 10), Goal(peak * 6 // 10), Goal(0), Goal(max_overhead=0.2)):
         goal = replace(goal, order_is_given=seed % 3 == 0, seed=seed)
-        if not portfolio.is_out_of_reach(problem, goal):
+        if not portfolio.is_infeasible(problem, goal):
             assert_no_worse(problem, goal, lexicographic.search, 15)
 
 
@@ -63,25 +63,25 @@ def test_auto_is_no_worse_than_any_planner_with_as_many_iterations(seed: int):
 def test_auto_is_no_worse_on_instances(name: str, order: str):
     graph = load(Instance(name).bytes)
     for budget in ("90%", "70%", "50%"):
-        asked = question_of(graph, parse_request({"budget": budget, "order": order}))
-        if not portfolio.is_out_of_reach(asked.lowered.problem, asked.goal):
+        asked = formulate(graph, parse_request({"budget": budget, "order": order}))
+        if not portfolio.is_infeasible(asked.lowered.problem, asked.goal):
             assert_no_worse(asked.lowered.problem, asked.goal, search, 30)
 
 
-def assert_no_worse(problem: Problem, goal: Goal, asked: Callable[..., Found], iterations: int) -> None:
+def assert_no_worse(problem: Problem, goal: Goal, asked: Callable[..., Candidate], iterations: int) -> None:
     """What `auto` finds is as near to the goal as what any planner finds alone, and takes no longer."""
     reached = {}
-    for planner in ("auto", *portfolio.ALONE):
-        monitor = Monitor(lambda order: judge(problem, goal, order), iterations=iterations)
+    for planner in ("auto", *portfolio.STANDALONE_PLANNERS):
+        monitor = Monitor(lambda order: goal_score(problem, goal, order), iterations=iterations)
         best = asked(problem, goal, planner, monitor)
-        reached[planner] = judge(problem, goal, best.order, best.choices)[:2]
+        reached[planner] = goal_score(problem, goal, best.order, best.choices)[:2]
     assert reached["auto"] == min(reached.values()), reached
 
 
 def test_time_does_not_rise_with_the_budget_when_plans_are_handed_up():
     problem = training_problem(random.Random(2), 12)
     peak = liveness.peak(problem, base_order(problem))
-    seeds: list[Found] = []
+    seeds: list[Candidate] = []
     for part in (0.8, 0.85, 0.9, 0.95, 1.0):
         goal = Goal(int(peak * part), iterations=15)
         seeds.append(found(problem, goal, iterations=15, seeds=seeds))
@@ -94,24 +94,24 @@ def test_a_budget_below_one_task_is_refused_without_annealing(monkeypatch):
     #   a ── b ── c      b needs a and itself
     problem = drawn("a>b b>c")
     goal = Goal(int(problem.size[:2].sum()) - 1, iterations=1000)
-    assert portfolio.is_out_of_reach(problem, goal)
-    assert not portfolio.is_out_of_reach(problem, Goal(int(problem.size[:2].sum())))
-    monkeypatch.setattr(portfolio, "IMPROVE", (("no such planner", 1.0),))
-    monkeypatch.setattr(portfolio, "SOLVE", ("no such planner", 1.0))
-    monitor = Monitor(lambda order: judge(problem, goal, order), iterations=1000)
+    assert portfolio.is_infeasible(problem, goal)
+    assert not portfolio.is_infeasible(problem, Goal(int(problem.size[:2].sum())))
+    monkeypatch.setattr(portfolio, "IMPROVERS", (("no such planner", 1.0),))
+    monkeypatch.setattr(portfolio, "SOLVER", ("no such planner", 1.0))
+    monitor = Monitor(lambda order: goal_score(problem, goal, order), iterations=1000)
     assert search(problem, goal, "auto", monitor).order.tolist() == [0, 1, 2]
 
 
 def test_a_budget_below_a_proven_peak_is_refused_without_annealing(monkeypatch):
     problem = training_problem(random.Random(0), 6)
     goal = Goal(liveness.peak(problem, base_order(problem)) * 7 // 10)
-    monkeypatch.setattr(portfolio, "IMPROVE", (("no such planner", 1.0),))
-    monkeypatch.setattr(portfolio, "SOLVE", ("no such planner", 1.0))
-    assert not portfolio.is_out_of_reach(problem, goal)
+    monkeypatch.setattr(portfolio, "IMPROVERS", (("no such planner", 1.0),))
+    monkeypatch.setattr(portfolio, "SOLVER", ("no such planner", 1.0))
+    assert not portfolio.is_infeasible(problem, goal)
     for least_peak, refused in ((goal.budget_bytes, False), (goal.budget_bytes + 1, True)):
-        monitor = Monitor(lambda order: judge(problem, goal, order), iterations=10, least_peak=least_peak)
+        monitor = Monitor(lambda order: goal_score(problem, goal, order), iterations=10, peak_bound=least_peak)
         if refused:
-            assert judge(problem, goal, search(problem, goal, "auto", monitor).order).bytes_over_budget > 0
+            assert goal_score(problem, goal, search(problem, goal, "auto", monitor).order).bytes_over_budget > 0
         else:
             with pytest.raises(BadRequest, match="no such planner"):
                 search(problem, goal, "auto", monitor)
@@ -121,18 +121,18 @@ def test_a_budget_below_a_proven_peak_is_refused_without_annealing(monkeypatch):
 def test_where_nothing_fits_a_model_of_a_small_problem_is_solved():
     problem = training_problem(random.Random(0), 6)
     goal = Goal(liveness.peak(problem, base_order(problem)) * 7 // 10)
-    monitor = Monitor(lambda order: judge(problem, goal, order), iterations=300)
-    ours = judge(problem, goal, search(problem, goal, "auto", monitor).order)
+    monitor = Monitor(lambda order: goal_score(problem, goal, order), iterations=300)
+    ours = goal_score(problem, goal, search(problem, goal, "auto", monitor).order)
     for name in ("greedy", "chain", "min_cut", "dtr", "blocks", "cp_sat"):
-        monitor = Monitor(lambda order: judge(problem, goal, order), iterations=300)
-        assert ours[:2] <= judge(problem, goal, planner_named(name)(problem, goal, monitor))[:2], name
+        monitor = Monitor(lambda order: goal_score(problem, goal, order), iterations=300)
+        assert ours[:2] <= goal_score(problem, goal, planner_named(name)(problem, goal, monitor))[:2], name
 
 
 def test_a_proven_plan_ends_the_search():
     problem = training_problem(random.Random(4), 8)
     goal = Goal(liveness.peak(problem, base_order(problem)) * 9 // 10, iterations=10_000)
     first = found(problem, goal, "anneal", 400)
-    monitor = Monitor(lambda order: judge(problem, goal, order), iterations=10_000)
-    monitor.least_cost = int(problem.cost[first.order].sum())
+    monitor = Monitor(lambda order: goal_score(problem, goal, order), iterations=10_000)
+    monitor.cost_bound = int(problem.cost[first.order].sum())
     again = search(problem, goal, "auto", monitor, [first])
-    assert judge(problem, goal, again.order).cost <= monitor.least_cost and monitor.calls < 5_000
+    assert goal_score(problem, goal, again.order).cost <= monitor.cost_bound and monitor.calls < 5_000

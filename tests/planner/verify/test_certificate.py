@@ -15,7 +15,7 @@ import pytest
 
 from planner.bounds import claims, held_at_end, largest_task, peak_cut, step_cut
 from planner.problem import Problem, liveness
-from planner.problem.alternatives import relaxed, resolved
+from planner.problem.alternatives import relax_choices, resolve_choices
 from planner.problem.plan import Goal
 from planner.problem.recompute import base_order
 from planner.verify import certificate
@@ -48,8 +48,8 @@ def test_what_the_bounds_claim_is_accepted_and_one_more_is_not(count: int):
         if not is_runnable(problem):
             continue
         for claim in claimed(problem, rng.choice(MODES)):
-            assert claims.refused(problem, [claim]) == ""
-            assert "is claimed" in claims.refused(problem, [{**claim, "value": claim["value"] + 1}])
+            assert claims.rejection_reason(problem, [claim]) == ""
+            assert "is claimed" in claims.rejection_reason(problem, [{**claim, "value": claim["value"] + 1}])
 
 
 @pytest.mark.parametrize("count", [25, pytest.param(500, marks=pytest.mark.heavy)])
@@ -58,14 +58,14 @@ def test_what_is_claimed_holds_under_every_choice_of_alternatives(count: int):
     claimed_more = 0
     for i in range(count):
         problem, goal = with_random_choices(rng, suited(rng, 5) if i % 5 else there_and_back(rng)), rng.choice(MODES)
-        plain = relaxed(problem)
+        plain = relax_choices(problem)
         budget = liveness.peak(plain, base_order(plain, goal.strict_phases)) * rng.randint(15, 19) // 20
         claim = step_cut.bound(plain, goal, budget).claim
         if claim is None:
             continue
-        assert claims.refused(problem, [claim]) == ""
+        assert claims.rejection_reason(problem, [claim]) == ""
         for vector in vectors(problem):
-            least = least_cost(resolved(problem, vector), goal, budget)
+            least = least_cost(resolve_choices(problem, vector), goal, budget)
             assert least is None or (claim["of"] == "cost" and claim["value"] <= least)
         claimed_more += claim["of"] == "cost"
     assert claimed_more > count // 20
@@ -77,7 +77,7 @@ def held_across() -> dict[str, Any]:
     budget = liveness.peak(problem, base_order(problem)) - 4
     claim = step_cut.bound(problem, Goal(budget), budget).claim
     assert claim is not None
-    return claims.document(problem, [claim])
+    return claims.certificate_document(problem, [claim])
 
 
 def changed(path: list[Any], value: Any) -> dict[str, Any]:
@@ -112,7 +112,7 @@ def changed(path: list[Any], value: Any) -> dict[str, Any]:
     ],
 )
 def test_what_does_not_hold_is_refused_with_the_reason(path: list[Any], value: Any, why: str):
-    with pytest.raises(certificate.Refused, match=why):
+    with pytest.raises(certificate.CertificateRejected, match=why):
         certificate.verify(changed(path, value))
 
 

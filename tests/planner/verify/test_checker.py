@@ -10,7 +10,7 @@ import pytest
 from planner.errors import IllegalPlan
 from planner.problem import FORBID, Csr, Problem, liveness
 from planner.problem.plan import Goal, Plan
-from planner.verify.checker import Names, check, check_order
+from planner.verify.checker import DisplayNames, check, check_order
 from tests.planner.drawn import drawn, order_of, problem_of
 
 
@@ -77,7 +77,7 @@ def test_the_given_order_holds_for_first_runs_only():
 
 
 def test_messages_use_the_names_they_are_given():
-    names = Names(lambda task: "conv1", lambda buffer: "activation")
+    names = DisplayNames(lambda task: "conv1", lambda buffer: "activation")
     with pytest.raises(IllegalPlan, match="conv1 reads activation"):
         check_order(drawn("a>b"), Goal(), [1, 0], names)
 

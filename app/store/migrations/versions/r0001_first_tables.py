@@ -30,7 +30,7 @@ FROM savings GROUP BY {by}
 """
 
 
-def moment() -> sa.types.TypeEngine[str]:
+def timestamp() -> sa.types.TypeEngine[str]:
     return sa.Text().with_variant(postgresql.TIMESTAMP(timezone=True), "postgresql")
 
 
@@ -44,8 +44,8 @@ def upgrade() -> None:
         sa.Column("format", sa.Text, nullable=False),
         sa.Column("forward_only", sa.Boolean, nullable=False),
         sa.Column("blob", sa.Text, nullable=False),
-        sa.Column("created_at", moment(), nullable=False),
-        sa.Column("seen_at", moment(), nullable=False),
+        sa.Column("created_at", timestamp(), nullable=False),
+        sa.Column("seen_at", timestamp(), nullable=False),
         sa.PrimaryKeyConstraint("id", name="pk_graphs"),
     )
     op.create_index("ix_graphs_blob", "graphs", ["blob"])
@@ -78,8 +78,8 @@ def upgrade() -> None:
         sa.Column("executed", sa.Text, nullable=False),
         sa.Column("solver_seconds", sa.Double, nullable=False),
         sa.Column("figures", sa.Text, nullable=False),
-        sa.Column("created_at", moment(), nullable=False),
-        sa.Column("seen_at", moment(), nullable=False),
+        sa.Column("created_at", timestamp(), nullable=False),
+        sa.Column("seen_at", timestamp(), nullable=False),
         sa.PrimaryKeyConstraint("id", name="pk_plans"),
     )
     op.create_index("ix_plans_created_at", "plans", ["created_at"])
@@ -91,7 +91,7 @@ def upgrade() -> None:
         sa.Column(
             "plan_id", sa.Text, sa.ForeignKey("plans.id", name="fk_answers_plan_id", ondelete="CASCADE"), nullable=False
         ),
-        sa.Column("created_at", moment(), nullable=False),
+        sa.Column("created_at", timestamp(), nullable=False),
         sa.PrimaryKeyConstraint("key", name="pk_answers"),
     )
     op.create_index("ix_answers_plan_id", "answers", ["plan_id"])
@@ -101,12 +101,12 @@ def upgrade() -> None:
         sa.Column("key", sa.Text, nullable=False),
         sa.Column("graph_id", sa.Text, sa.ForeignKey("graphs.id", name="fk_operations_graph_id"), nullable=False),
         sa.Column("fields", sa.JSON, nullable=False),
-        sa.Column("created_at", moment(), nullable=False),
+        sa.Column("created_at", timestamp(), nullable=False),
         sa.Column("kind", sa.Text, nullable=False),
         sa.Column("state", sa.Text, nullable=False),
         sa.Column("stage", sa.Text),
-        sa.Column("started_at", moment()),
-        sa.Column("ended_at", moment()),
+        sa.Column("started_at", timestamp()),
+        sa.Column("ended_at", timestamp()),
         sa.Column("progress", sa.JSON),
         sa.Column("result", sa.Text, sa.ForeignKey("plans.id", name="fk_operations_result")),
         sa.Column("error", sa.JSON),
@@ -135,7 +135,7 @@ def upgrade() -> None:
             sa.Text,
             sa.ForeignKey("operations.id", name="fk_idempotency_keys_operation_id", ondelete="CASCADE"),
         ),
-        sa.Column("created_at", moment(), nullable=False),
+        sa.Column("created_at", timestamp(), nullable=False),
         sa.PrimaryKeyConstraint("id", name="pk_idempotency_keys"),
     )
     op.create_index("ix_idempotency_keys_created_at", "idempotency_keys", ["created_at"])

@@ -8,7 +8,7 @@ revision = "0002"
 down_revision = "0001"
 
 
-def moment() -> sa.types.TypeEngine[str]:
+def timestamp() -> sa.types.TypeEngine[str]:
     return sa.Text().with_variant(postgresql.TIMESTAMP(timezone=True), "postgresql")
 
 
@@ -32,8 +32,8 @@ def upgrade() -> None:
         sa.Column("born", sa.Text, nullable=False),
         sa.Column("slots", sa.BigInteger, nullable=False),
         sa.Column("beats", sa.BigInteger, nullable=False),
-        sa.Column("started_at", moment(), nullable=False),
-        sa.Column("beat_at", moment(), nullable=False),
+        sa.Column("started_at", timestamp(), nullable=False),
+        sa.Column("beat_at", timestamp(), nullable=False),
         sa.PrimaryKeyConstraint("id", name="pk_workers"),
     )
     op.create_table(

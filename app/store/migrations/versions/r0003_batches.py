@@ -8,7 +8,7 @@ revision = "0003"
 down_revision = "0002"
 
 
-def moment() -> sa.types.TypeEngine[str]:
+def timestamp() -> sa.types.TypeEngine[str]:
     return sa.Text().with_variant(postgresql.TIMESTAMP(timezone=True), "postgresql")
 
 
@@ -24,9 +24,9 @@ def upgrade() -> None:
         sa.Column("asked", sa.JSON, nullable=False),
         sa.Column("fields", sa.JSON, nullable=False),
         sa.Column("total", sa.BigInteger, nullable=False),
-        sa.Column("created_at", moment(), nullable=False),
-        sa.Column("started_at", moment()),
-        sa.Column("ended_at", moment()),
+        sa.Column("created_at", timestamp(), nullable=False),
+        sa.Column("started_at", timestamp()),
+        sa.Column("ended_at", timestamp()),
         sa.Column("state", sa.Text, nullable=False),
         sa.Column("runs", sa.BigInteger, nullable=False),
         sa.Column("solver_seconds", sa.Double, nullable=False),
@@ -50,8 +50,8 @@ def upgrade() -> None:
         sa.Column("plan_id", sa.Text, sa.ForeignKey("plans.id", name="fk_items_plan_id")),
         sa.Column("cached", sa.Boolean, nullable=False),
         sa.Column("error", sa.JSON),
-        sa.Column("started_at", moment()),
-        sa.Column("ended_at", moment()),
+        sa.Column("started_at", timestamp()),
+        sa.Column("ended_at", timestamp()),
         sa.PrimaryKeyConstraint("batch_id", "number", name="pk_items"),
     )
     op.create_index("ix_items_graph_id", "items", ["graph_id"])

@@ -8,7 +8,7 @@ revision = "0004"
 down_revision = "0003"
 
 
-def moment() -> sa.types.TypeEngine[str]:
+def timestamp() -> sa.types.TypeEngine[str]:
     return sa.Text().with_variant(postgresql.TIMESTAMP(timezone=True), "postgresql")
 
 
@@ -18,8 +18,8 @@ def upgrade() -> None:
         sa.Column("id", sa.Text),
         sa.Column("kind", sa.Text, nullable=False),
         sa.Column("blob", sa.Text, nullable=False),
-        sa.Column("created_at", moment(), nullable=False),
-        sa.Column("seen_at", moment(), nullable=False),
+        sa.Column("created_at", timestamp(), nullable=False),
+        sa.Column("seen_at", timestamp(), nullable=False),
         sa.PrimaryKeyConstraint("id", name="pk_results"),
     )
     op.create_index("ix_results_blob", "results", ["blob"])
@@ -35,7 +35,7 @@ def upgrade() -> None:
     op.create_table(
         "questions",
         sa.Column("id", sa.Text),
-        sa.Column("created_at", moment(), nullable=False),
+        sa.Column("created_at", timestamp(), nullable=False),
         sa.PrimaryKeyConstraint("id", name="pk_questions"),
     )
     with op.batch_alter_table("answers") as answers:

@@ -14,22 +14,22 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 from graph.analysis.aliasing import is_view
-from graph.autodiff.gradients.spec import Question
+from graph.autodiff.gradients.spec import GradientSpec
 from graph.builder.builder import Builder
 from graph.builder.emit import Emit
 from graph.errors import CannotDifferentiate, NoGradient, quoted
 from graph.ir import ABSENT, Body, Graph, Node, Phase, Role, TensorType, Value
-from graph.ir.renumber import captured_from, renumbered
-from graph.ops.registry.registry import known
+from graph.ir.renumber import remap_captures, remap_node
+from graph.ops.registry.registry import find_op
 
 EMPTY_IDS: Mapping[int, int] = MappingProxyType({})
 
 #: append_gradients(builder, graph, question) -> (wanted value, its gradient) pairs
-Differentiate = Callable[[Builder, Graph, Question], list[tuple[int, int]]]
+DifferentiateBody = Callable[[Builder, Graph, GradientSpec], list[tuple[int, int]]]
 
 
 @dataclass(slots=True)
-class Backward:
+class BackwardBody:
     """A backward body under way, and what it asks of the forward one. Ids are of `body` unless said otherwise."""
 
     forward: Graph  # the body, its outputs as they were, with what the backward part wants made
@@ -63,7 +63,7 @@ class Backward:
         graph = Graph(
             b.name,
             tuple(b.values[v] for v in place if v != ABSENT),
-            tuple(renumbered(node, place.__getitem__) for node in b.nodes) if unread else tuple(b.nodes),
+            tuple(remap_node(node, place.__getitem__) for node in b.nodes) if unread else tuple(b.nodes),
             tuple(place[v] for v in outputs),
             tuple(place[v] for v in inputs),
             b.opset,
@@ -74,34 +74,34 @@ class Backward:
         return Emit(self.body, prefix, Phase.BACKWARD)
 
 
-def backward_of(
+def build_backward_body(
     key: str,
     body: Body,
     heads: Sequence[int],
     wanted: Sequence[int],
-    differentiate: Differentiate,
+    differentiate: DifferentiateBody,
     again: Sequence[int],
-) -> Backward:
+) -> BackwardBody:
     """The backward part of the body called `key` for incoming gradients of its outputs at positions `heads`.
 
     `wanted` are values of the body; `again` are formal inputs that the backward body can be given anew.
     Raises CannotDifferentiate where a value has no type, NoGradient where a node inside has no gradient.
     """
     graph = body.graph
-    builder = Builder.onto(graph)
+    builder = Builder.from_graph(graph)
     incoming = {}
     for position in heads:
         v = graph.outputs[position]
-        incoming[position] = builder.value(f"grad/{graph.values[v].name}", typed(graph, v), Role.INPUT)
-    question = Question(tuple((graph.outputs[p], h) for p, h in incoming.items()), tuple(dict.fromkeys(wanted)))
+        incoming[position] = builder.value(f"grad/{graph.values[v].name}", require_type(graph, v), Role.INPUT)
+    question = GradientSpec(tuple((graph.outputs[p], h) for p, h in incoming.items()), tuple(dict.fromkeys(wanted)))
     try:
         pairs = differentiate(builder, graph, question)
     except NoGradient as error:
         raise error.inside(f"bodies.{key}.") from None
-    return _Apart(body, builder, incoming, again).taken(pairs)
+    return _BodySplitter(body, builder, incoming, again).taken(pairs)
 
 
-def typed(graph: Graph, v: int) -> TensorType:
+def require_type(graph: Graph, v: int) -> TensorType:
     """Type of a value of a body. Raises CannotDifferentiate when it is a size only."""
     type = graph.values[v].type
     if type is None:
@@ -111,7 +111,7 @@ def typed(graph: Graph, v: int) -> TensorType:
     return type
 
 
-class _Apart:
+class _BodySplitter:
     """Moves the nodes a differentiation added to a builder of their own."""
 
     def __init__(self, body: Body, whole: Builder, heads: Mapping[int, int], again: Sequence[int]):
@@ -121,12 +121,12 @@ class _Apart:
         self.producer = {v: node for node in whole.nodes[: self.count] for v in node.writes}
         self.place: dict[int, int] = {}  # value of `whole` -> value of the backward body
         made = Builder(f"grad/{body.graph.name}", whole.opset)
-        self.taking = Backward(body.graph, made, {}, {})
+        self.taking = BackwardBody(body.graph, made, {}, {})
         for position, v in heads.items():
             value = whole.values[v]
             self.taking.heads[position] = self.place[v] = made.value(value.name, value.type, Role.INPUT)
 
-    def taken(self, pairs: Sequence[tuple[int, int]]) -> Backward:
+    def taken(self, pairs: Sequence[tuple[int, int]]) -> BackwardBody:
         backward, taking = self.whole.nodes[self.count :], self.taking
         number: dict[int, int] = {}
         for n, node in enumerate(backward, self.count):
@@ -157,10 +157,10 @@ class _Apart:
 
     def _moved(self, node: Node, number: Mapping[int, int]) -> Node:
         """A backward node that reads and writes values of the backward body."""
-        record = known(node.op)
+        record = find_op(node.op)
         shapes = record.shape_only if record is not None and not node.bodies else ()
         inputs = tuple([self._shaped(v) if i in shapes else self._bring(v) for i, v in enumerate(node.inputs)])
-        bodies = {key: captured_from(inner, self._bring) for key, inner in node.bodies.items()}
+        bodies = {key: remap_captures(inner, self._bring) for key, inner in node.bodies.items()}
         outputs = tuple([ABSENT if v == ABSENT else self._copied(v) for v in node.outputs])
         reads = node.gradient_reads
         return replace(
@@ -236,7 +236,7 @@ class _Apart:
         """Stands for a value of which only the shape is read: itself where it is there, else zeros."""
         if v == ABSENT or v in self.place or v not in self.producer:
             return self._bring(v)
-        return self.taking.emit(f"{self.whole.values[v].name}/shape").zeros(typed(self._whole(), v)).id
+        return self.taking.emit(f"{self.whole.values[v].name}/shape").zeros(require_type(self._whole(), v)).id
 
     def _whole(self) -> Graph:
         return Graph("", tuple(self.whole.values), ())

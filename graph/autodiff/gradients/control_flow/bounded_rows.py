@@ -10,8 +10,8 @@ from dataclasses import replace
 
 from graph.builder.builder import Builder
 from graph.ir import ABSENT, Graph, Node, Phase, Role, TensorType
-from graph.ops.control_flow.interface import FIRST_ROWS, Trips, both_branches, trips_of
-from graph.ops.registry.registry import known
+from graph.ops.control_flow.interface import FIRST_ROWS, LoopInterface, trip_count, with_else_branch
+from graph.ops.registry.registry import find_op
 
 PAD_ROWS = "remat::PadRows"
 #: Ops whose gradient does not depend on how many rows there are, beside elementwise ones.
@@ -36,13 +36,13 @@ def _of_bodies(graph: Graph, node: Node, outside: Collection[int]) -> list[int]:
     short: list[int] = []
     lead = 0
     if node.op in ("Loop", "Scan"):
-        trips = Trips.of(node)
+        trips = LoopInterface.of(node)
         lead = trips.lead_out
-        if node.op == "Loop" and not trips_of(graph.values, node).exact:
+        if node.op == "Loop" and not trip_count(graph.values, node).exact:
             short += node.outputs[trips.states :]
         formal = zip(trips.body.graph.inputs[trips.lead :], node.inputs[trips.lead :], strict=False)
     elif node.op == "If":
-        node, formal = both_branches(node, graph.types_of(node.inputs)), zip((), (), strict=True)
+        node, formal = with_else_branch(node, graph.types_of(node.inputs)), zip((), (), strict=True)
     else:
         formal = zip(next(iter(node.bodies.values())).graph.inputs, node.inputs, strict=False)
     given = [inner for inner, outer in formal if outer in outside]
@@ -55,13 +55,13 @@ def _of_bodies(graph: Graph, node: Node, outside: Collection[int]) -> list[int]:
 
 def is_rowwise(node: Node) -> bool:
     """True when the gradient of an op is right however many rows its inputs have."""
-    record = known(node.op)
+    record = find_op(node.op)
     if node.op in (FIRST_ROWS, PAD_ROWS, "remat::RowsLike"):
         return True
     return bool(node.bodies) or node.op in _ROWWISE or (record is not None and bool(record.takeover))
 
 
-def cut(builder: Builder, gradient: int, v: int) -> int:
+def trim_rows(builder: Builder, gradient: int, v: int) -> int:
     """The gradient of a bounded value, with as many rows as the value has; only its shape is read."""
     value = builder.values[v]
     (rows,) = builder.node(
@@ -74,12 +74,12 @@ def cut(builder: Builder, gradient: int, v: int) -> int:
     return rows
 
 
-def padded(graph: Graph, v: int) -> tuple[Graph, int, int]:
+def with_padded_rows(graph: Graph, v: int) -> tuple[Graph, int, int]:
     """(a body that also makes `v` with all the rows it may have, and its lengths; the ids of both).
 
     What is stacked over trips has as many rows in each.
     """
-    builder, value = Builder.onto(graph), graph.values[v]
+    builder, value = Builder.from_graph(graph), graph.values[v]
     assert value.type is not None
     (full,) = builder.node(
         PAD_ROWS, [v], name=f"{value.name}/padded", outputs=[value.name], attributes={"shape": list(value.type.shape)}
@@ -88,7 +88,7 @@ def padded(graph: Graph, v: int) -> tuple[Graph, int, int]:
     return replace(graph, values=tuple(builder.values), nodes=tuple(builder.nodes)), full, lengths
 
 
-def restored(builder: Builder, v: int) -> tuple[int, int]:
+def add_padded_inputs(builder: Builder, v: int) -> tuple[int, int]:
     """Ids of two formal inputs of a body, rows and lengths, of which its formal input `v` is made from now on."""
     value = builder.values[v]
     assert value.type is not None

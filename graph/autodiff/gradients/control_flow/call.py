@@ -6,26 +6,27 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from graph.autodiff.gradients.accumulation import provenance
-from graph.autodiff.gradients.control_flow.backward_body import backward_of, typed
-from graph.autodiff.gradients.control_flow.registry import Asked, Found, gradient_of_bodies
+from graph.autodiff.gradients.control_flow.backward_body import build_backward_body, require_type
+from graph.autodiff.gradients.control_flow.registry import BodyGradientContext, BodyGradients, body_gradient
 from graph.ir import ABSENT, Body, Phase
 from graph.ops.control_flow.interface import CALL
 
 
-@gradient_of_bodies(CALL)
-def call(asked: Asked) -> Found:
+@body_gradient(CALL)
+def call_gradient(asked: BodyGradientContext) -> BodyGradients:
     """Gradients of the arguments and of what the body captures."""
     node, body = asked.node, asked.node.bodies["body"]
     graph, outside, builder = body.graph, dict(body.captures), asked.builder
     heads = {p: gradient for p, gradient in enumerate(asked.incoming) if gradient is not None}
     owner = {**dict(zip(graph.inputs, node.inputs, strict=True)), **outside}  # value inside -> outside
     wanted = [inner for inner, outer in owner.items() if outer in asked.needed]
-    part = backward_of("body", body, list(heads), wanted, asked.differentiate, again=graph.inputs)
+    part = build_backward_body("body", body, list(heads), wanted, asked.differentiate, again=graph.inputs)
     made = [v for v in wanted if v in part.results]
     if not made:
         return []
     stored = [
-        builder.value(f"{node.name}/saved/{part.forward.values[v].name}", typed(part.forward, v)) for v in part.saved
+        builder.value(f"{node.name}/saved/{part.forward.values[v].name}", require_type(part.forward, v))
+        for v in part.saved
     ]
     missing = len(graph.outputs) - len(node.outputs)
     extended = Body(replace(part.forward, outputs=(*graph.outputs, *part.saved)), body.captures)

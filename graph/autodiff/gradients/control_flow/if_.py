@@ -11,26 +11,26 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from graph.autodiff.gradients.accumulation import provenance
-from graph.autodiff.gradients.control_flow.backward_body import Backward, backward_of, typed
-from graph.autodiff.gradients.control_flow.registry import Asked, Found, gradient_of_bodies
+from graph.autodiff.gradients.control_flow.backward_body import BackwardBody, build_backward_body, require_type
+from graph.autodiff.gradients.control_flow.registry import BodyGradientContext, BodyGradients, body_gradient
 from graph.builder.builder import Builder
 from graph.builder.emit import Emit
 from graph.ir import ABSENT, Body, Graph, Node, Phase, TensorType
-from graph.ops.control_flow.interface import both_branches
+from graph.ops.control_flow.interface import with_else_branch
 
 _BRANCHES = ("then_branch", "else_branch")
 
 
-@gradient_of_bodies("If")
-def branches(asked: Asked) -> Found:
+@body_gradient("If")
+def if_gradient(asked: BodyGradientContext) -> BodyGradients:
     """Gradients of what either branch captures; a branch that does not touch a value gives zeros."""
-    node = both_branches(asked.node, [None if v == ABSENT else asked.type_of(v) for v in asked.node.inputs])
+    node = with_else_branch(asked.node, [None if v == ABSENT else asked.type_of(v) for v in asked.node.inputs])
     heads = {p: gradient for p, gradient in enumerate(asked.incoming) if gradient is not None}
     parts = {}
     for key in _BRANCHES:
         body = node.bodies[key]
         wanted = [inner for inner, outer in body.captures if outer in asked.needed]
-        parts[key] = backward_of(key, body, list(heads), wanted, asked.differentiate, again=())
+        parts[key] = build_backward_body(key, body, list(heads), wanted, asked.differentiate, again=())
     found = {key: _by_outside(part, dict(node.bodies[key].captures)) for key, part in parts.items()}
     owners = list(dict.fromkeys(v for of_branch in found.values() for v in of_branch))
     if not owners:
@@ -57,7 +57,7 @@ def branches(asked: Asked) -> Found:
     return list(zip(owners, gradients, strict=True))
 
 
-def _by_outside(part: Backward, captures: Mapping[int, int]) -> dict[int, int]:
+def _by_outside(part: BackwardBody, captures: Mapping[int, int]) -> dict[int, int]:
     """Value outside -> its gradient in the branch, summed over the names it has inside."""
     found: dict[int, int] = {}
     for inner, gradient in part.results.items():
@@ -69,7 +69,9 @@ def _by_outside(part: Backward, captures: Mapping[int, int]) -> dict[int, int]:
     return found
 
 
-def _hand_out_saved(asked: Asked, node: Node, parts: Mapping[str, Backward]) -> dict[str, dict[int, int]]:
+def _hand_out_saved(
+    asked: BodyGradientContext, node: Node, parts: Mapping[str, BackwardBody]
+) -> dict[str, dict[int, int]]:
     """Per branch and saved value the output of the forward node that hands it out; branches share by type."""
     slots: list[tuple[TensorType, int]] = []
     of_branch: dict[str, dict[int, int]] = {}  # branch -> saved value -> slot
@@ -77,7 +79,7 @@ def _hand_out_saved(asked: Asked, node: Node, parts: Mapping[str, Backward]) -> 
         taken: set[int] = set()
         of_branch[key] = {}
         for v in part.saved:
-            type = typed(part.forward, v)
+            type = require_type(part.forward, v)
             free = [i for i, (made, _) in enumerate(slots) if made == type and i not in taken]
             if not free:
                 name = f"{node.name}/saved/{part.forward.values[v].name}"
@@ -98,7 +100,7 @@ def _hand_out_saved(asked: Asked, node: Node, parts: Mapping[str, Backward]) -> 
 
 def _with_outputs(graph: Graph, saved: list[int | None], types: list[TensorType], name: str) -> Graph:
     """The branch with further outputs: saved values, and zeros where only the other branch saves something."""
-    builder = Builder.onto(graph)
+    builder = Builder.from_graph(graph)
     emit = Emit(builder, f"{name}/unsaved", Phase.FORWARD)
     more = [emit.zeros(type).id if v is None else v for v, type in zip(saved, types, strict=True)]
     return replace(graph, values=tuple(builder.values), nodes=tuple(builder.nodes), outputs=(*graph.outputs, *more))

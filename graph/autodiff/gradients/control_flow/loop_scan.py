@@ -7,15 +7,15 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from graph.autodiff.gradients.accumulation import provenance
-from graph.autodiff.gradients.control_flow.backward_body import Backward, backward_of, typed
-from graph.autodiff.gradients.control_flow.bounded_rows import bounded_values, padded, restored
-from graph.autodiff.gradients.control_flow.registry import Asked, Found, gradient_of_bodies
-from graph.autodiff.gradients.registry import UNDIFFERENTIABLE
+from graph.autodiff.gradients.control_flow.backward_body import BackwardBody, build_backward_body, require_type
+from graph.autodiff.gradients.control_flow.bounded_rows import add_padded_inputs, bounded_values, with_padded_rows
+from graph.autodiff.gradients.control_flow.registry import BodyGradientContext, BodyGradients, body_gradient
+from graph.autodiff.gradients.registry import NON_DIFFERENTIABLE
 from graph.autodiff.gradients.spec import carries_gradient
 from graph.errors import CannotDifferentiate
 from graph.ir import ABSENT, Body, Graph, Phase, Role, TensorType
 from graph.ops.control_flow.execution import LAST_TRIP_FIRST
-from graph.ops.control_flow.interface import Trips, trips_of
+from graph.ops.control_flow.interface import LoopInterface, trip_count
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,30 +28,30 @@ class _Sequence:
     direction: int
 
 
-@gradient_of_bodies("Scan", "Loop")
-def trips(asked: Asked) -> Found:
+@body_gradient("Scan", "Loop")
+def loop_gradient(asked: BodyGradientContext) -> BodyGradients:
     """A Scan over what the trips saved, last trip first."""
-    return _OfTrips(asked).found()
+    return _LoopGradient(asked).found()
 
 
-class _OfTrips:
+class _LoopGradient:
     """The gradient of a Loop or Scan under way. States carried are those a gradient reaches and is needed through."""
 
-    def __init__(self, asked: Asked):
-        self.asked, self.trips = asked, Trips.of(asked.node)
+    def __init__(self, asked: BodyGradientContext):
+        self.asked, self.trips = asked, LoopInterface.of(asked.node)
         node, needed, trips = asked.node, asked.needed, self.trips
         self.graph, self.outside = trips.body.graph, dict(trips.body.captures)
-        self.count = trips_of(asked.builder.values, node)
+        self.count = trip_count(asked.builder.values, node)
         given = [*asked.incoming, *[None] * (trips.states + trips.emitted - len(asked.incoming))]
         self.of_state, self.of_stack = given[: trips.states], given[trips.states :]
         self.stacks = [k for k, gradient in enumerate(self.of_stack) if gradient is not None]
         self.elements = [k for k in range(trips.scanned) if trips.sequence(k) in needed]
         self.captured = [inner for inner, outer in self.outside.items() if outer in needed]
-        depending = closed(
+        depending = fixed_point(
             {i for i in range(trips.states) if node.inputs[trips.lead + i] in needed},
             lambda states: self._depending(states, [*map(trips.element, self.elements), *self.captured]),
         )
-        reached = closed(
+        reached = fixed_point(
             {i for i, gradient in enumerate(self.of_state) if gradient is not None},
             lambda states: self._reached(states, map(trips.emission, self.stacks)),
         )
@@ -60,21 +60,21 @@ class _OfTrips:
     def _depending(self, states: set[int], others: Iterable[int]) -> set[int]:
         """States whose content after a trip depends on these states before it, or on other values."""
         trips = self.trips
-        depends = depending(self.graph, [*map(trips.state_in, states), *others])
+        depends = differentiable_descendants(self.graph, [*map(trips.state_in, states), *others])
         return {i for i in range(trips.states) if depends[trips.state_out(i)]}
 
     def _reached(self, states: set[int], others: Iterable[int]) -> set[int]:
         """States on whose content before a trip these states after it depend, or other values do."""
         trips = self.trips
-        reaches = reaching(self.graph, [*map(trips.state_out, states), *others])
+        reaches = differentiable_ancestors(self.graph, [*map(trips.state_out, states), *others])
         return {i for i in range(trips.states) if reaches[trips.state_in(i)]}
 
-    def found(self) -> Found:
+    def found(self) -> BodyGradients:
         if not self.carried and not self.stacks:
             return []
         trips, asked = self.trips, self.asked
         wanted = [*map(trips.state_in, self.carried), *map(trips.element, self.elements), *self.captured]
-        part = backward_of(
+        part = build_backward_body(
             "body",
             trips.body,
             [trips.lead_out + i for i in self.carried] + [self._position(k) for k in self.stacks],
@@ -89,7 +89,7 @@ class _OfTrips:
         owners = [asked.node.inputs[trips.lead + i] for i in self.carried]
         for v in self.captured:
             if v in part.results:
-                type = typed(self.graph, v)
+                type = require_type(self.graph, v)
                 sum_ = part.body.value(f"grad/{self.graph.values[v].name}/sum", type, Role.INPUT)
                 states.append(sum_)
                 outputs.append(emit.add(emit.val(sum_), emit.val(part.results[v])).id)
@@ -114,15 +114,15 @@ class _OfTrips:
         """The gradient of a state after the last trip."""
         gradient = self.of_state[i]
         if gradient is None:
-            return self.asked.emit.zeros(typed(self.graph, self.trips.state_in(i))).id
+            return self.asked.emit.zeros(require_type(self.graph, self.trips.state_in(i))).id
         return gradient
 
-    def _result(self, part: Backward, v: int) -> int:
+    def _result(self, part: BackwardBody, v: int) -> int:
         if v in part.results:
             return part.results[v]
-        return part.emit(f"grad/{self.graph.values[v].name}").zeros(typed(self.graph, v)).id
+        return part.emit(f"grad/{self.graph.values[v].name}").zeros(require_type(self.graph, v)).id
 
-    def _sequences(self, part: Backward) -> list[_Sequence]:
+    def _sequences(self, part: BackwardBody) -> list[_Sequence]:
         """What the backward body is given element by element; the forward node makes it from now on."""
         trips, node = self.trips, self.asked.node
         axes, turned = trips.output_axes(), [1 - direction for direction in trips.output_directions()]
@@ -151,13 +151,13 @@ class _OfTrips:
                 fresh[v] = here
         if not (self.count.exact or len(sequences) > bounded or fresh):
             condition = self.graph.inputs[1]
-            fresh[condition] = part.body.value("going", typed(self.graph, condition), Role.INPUT)
+            fresh[condition] = part.body.value("going", require_type(self.graph, condition), Role.INPUT)
         short = bounded_values(
             part.forward, [inner for inner, outer in self.outside.items() if outer in self.asked.bounded]
         )
         for v in [v for v in fresh if v in short]:
-            part.forward, full, lengths = padded(part.forward, v)
-            fresh[full], fresh[lengths] = restored(part.body, fresh.pop(v))
+            part.forward, full, lengths = with_padded_rows(part.forward, v)
+            fresh[full], fresh[lengths] = add_padded_inputs(part.body, fresh.pop(v))
         stacks = self._stacked(part.forward, list(fresh))
         sequences += [_Sequence(here, stack, 0, 1) for here, stack in zip(fresh.values(), stacks, strict=True)]
         if not sequences:
@@ -182,7 +182,7 @@ class _OfTrips:
         asked, trips, node = self.asked, self.trips, self.asked.node
         stacks = []
         for v in saved:
-            type = typed(forward, v)
+            type = require_type(forward, v)
             stack = TensorType(type.dtype, (self._length(), *type.shape))
             stacks.append(asked.builder.value(f"{node.name}/saved/{forward.values[v].name}", stack))
         attributes = dict(node.attributes)
@@ -232,7 +232,7 @@ class _OfTrips:
         )
 
 
-def closed(start: set[int], more: Callable[[set[int]], set[int]]) -> set[int]:
+def fixed_point(start: set[int], more: Callable[[set[int]], set[int]]) -> set[int]:
     """The smallest set with `start` to which `more` adds nothing."""
     found = set(start)
     while not (added := more(found)) <= found:
@@ -240,25 +240,25 @@ def closed(start: set[int], more: Callable[[set[int]], set[int]]) -> set[int]:
     return found
 
 
-def depending(graph: Graph, sources: Iterable[int]) -> bytearray:
+def differentiable_descendants(graph: Graph, sources: Iterable[int]) -> bytearray:
     """Per value 1 where a gradient can pass from it back to one of the sources."""
     depends = bytearray(len(graph.values) + 1)
     for v in sources:
         depends[v] = 1
     for node in graph.nodes:
-        if node.op not in UNDIFFERENTIABLE and any(depends[v] for v in node.reads):
+        if node.op not in NON_DIFFERENTIABLE and any(depends[v] for v in node.reads):
             for output in node.writes:
                 depends[output] = carries_gradient(graph.values[output])
     return depends
 
 
-def reaching(graph: Graph, targets: Iterable[int]) -> bytearray:
+def differentiable_ancestors(graph: Graph, targets: Iterable[int]) -> bytearray:
     """Per value 1 where a gradient of one of the targets comes to it."""
     reaches = bytearray(len(graph.values) + 1)
     for v in targets:
         reaches[v] = 1
     for node in reversed(graph.nodes):
-        if node.op not in UNDIFFERENTIABLE and any(reaches[v] for v in node.writes):
+        if node.op not in NON_DIFFERENTIABLE and any(reaches[v] for v in node.writes):
             for source in node.reads:
                 reaches[source] = carries_gradient(graph.values[source])
     return reaches

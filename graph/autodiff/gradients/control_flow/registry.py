@@ -11,17 +11,17 @@ from dataclasses import dataclass
 from typing import Any
 
 from graph.autodiff.gradients.accumulation import provenance
-from graph.autodiff.gradients.control_flow.backward_body import Differentiate
+from graph.autodiff.gradients.control_flow.backward_body import DifferentiateBody
 from graph.builder.builder import Builder
 from graph.builder.emit import Emit
 from graph.errors import CannotDifferentiate, quoted
 from graph.ir import Node, Phase, TensorType, Val
 
-Found = list[tuple[int, int]]  # (value outside, a part of its gradient), at most one a slot
+BodyGradients = list[tuple[int, int]]  # (value outside, a part of its gradient), at most one a slot
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class BodyGradientContext:
     """A node with bodies that is differentiated, and the graph around it."""
 
     builder: Builder
@@ -29,7 +29,7 @@ class Asked:
     incoming: Sequence[int | None]  # gradient of each output
     needed: frozenset[int]  # values outside whose gradient is wanted
     constants: dict[Any, Val]
-    differentiate: Differentiate
+    differentiate: DifferentiateBody
     bounded: frozenset[int] = frozenset()  # values outside that may have fewer rows than their types say
 
     @property
@@ -54,11 +54,11 @@ class Asked:
         return value.type
 
 
-BodyRule = Callable[[Asked], Found]
+BodyRule = Callable[[BodyGradientContext], BodyGradients]
 BODY_RULES: dict[str, BodyRule] = {}
 
 
-def gradient_of_bodies(*ops: str) -> Callable[[BodyRule], BodyRule]:
+def body_gradient(*ops: str) -> Callable[[BodyRule], BodyRule]:
     """Register the decorated rule for each op named."""
 
     def register(rule: BodyRule) -> BodyRule:
@@ -68,7 +68,7 @@ def gradient_of_bodies(*ops: str) -> Callable[[BodyRule], BodyRule]:
     return register
 
 
-def body_gradients(asked: Asked, slots: Sequence[int]) -> list[int | None]:
+def body_gradients(asked: BodyGradientContext, slots: Sequence[int]) -> list[int | None]:
     """Per slot the part of the gradient that goes to it."""
     parts: dict[int, list[int]] = {}
     for v, gradient in BODY_RULES[asked.node.op](asked):

@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-from graph.autodiff.gradients.registry import Forward, Gradients, gradient
+from graph.autodiff.gradients.registry import ForwardNode, InputGradients, gradient
 from graph.builder.emit import Emit
 from graph.errors import CannotDifferentiate
 from graph.ir import Val
 
 
 @gradient("Add")
-def add(emit: Emit, node: Forward, dz: Val) -> Gradients:
+def add(emit: Emit, node: ForwardNode, dz: Val) -> InputGradients:
     return tuple(emit.sum_to(dz, x) if needed else None for x, needed in zip(node.inputs, node.needs, strict=True))
 
 
 @gradient("Sub")
-def sub(emit: Emit, node: Forward, dz: Val) -> Gradients:
+def sub(emit: Emit, node: ForwardNode, dz: Val) -> InputGradients:
     x, y = node.inputs
     return (emit.sum_to(dz, x) if node.needs[0] else None, emit.neg(emit.sum_to(dz, y)) if node.needs[1] else None)
 
 
 @gradient("Mul")
-def mul(emit: Emit, node: Forward, dz: Val) -> Gradients:
+def mul(emit: Emit, node: ForwardNode, dz: Val) -> InputGradients:
     x, y = node.inputs
     return (
         emit.sum_to(emit.mul(dz, y), x) if node.needs[0] else None,
@@ -29,7 +29,7 @@ def mul(emit: Emit, node: Forward, dz: Val) -> Gradients:
 
 
 @gradient("Div")
-def div(emit: Emit, node: Forward, dz: Val) -> Gradients:
+def div(emit: Emit, node: ForwardNode, dz: Val) -> InputGradients:
     """z = x / y: dx = dz / y and dy = -dx z, so that x is not read."""
     x, y = node.inputs
     dx = emit.div(dz, y)
@@ -40,7 +40,7 @@ def div(emit: Emit, node: Forward, dz: Val) -> Gradients:
 
 
 @gradient("Pow")
-def pow(emit: Emit, node: Forward, dz: Val) -> Gradients:
+def pow(emit: Emit, node: ForwardNode, dz: Val) -> InputGradients:
     """z = x^y: dx = dz y x^(y-1) and dy = dz z log x, zero where x is not positive."""
     x, y = node.inputs
     dx = dy = None
@@ -52,7 +52,7 @@ def pow(emit: Emit, node: Forward, dz: Val) -> Gradients:
 
 
 @gradient("Mod")
-def mod(emit: Emit, node: Forward, dz: Val) -> Gradients:
+def mod(emit: Emit, node: ForwardNode, dz: Val) -> InputGradients:
     """z = x - y trunc(x / y): dx = dz, dy = -dz trunc(x / y)."""
     x, y = node.inputs
     dy = None
@@ -63,18 +63,18 @@ def mod(emit: Emit, node: Forward, dz: Val) -> Gradients:
 
 
 @gradient("Sum")
-def sum_of_all(emit: Emit, node: Forward, dz: Val) -> Gradients:
+def variadic_sum(emit: Emit, node: ForwardNode, dz: Val) -> InputGradients:
     return tuple(emit.sum_to(dz, x) if needed else None for x, needed in zip(node.inputs, node.needs, strict=True))
 
 
 @gradient("Mean")
-def mean_of_all(emit: Emit, node: Forward, dz: Val) -> Gradients:
+def variadic_mean(emit: Emit, node: ForwardNode, dz: Val) -> InputGradients:
     share = emit.mul(dz, emit.scalar_like(1 / len(node.inputs), dz))
     return tuple(emit.sum_to(share, x) if needed else None for x, needed in zip(node.inputs, node.needs, strict=True))
 
 
 @gradient("Max", "Min")
-def extreme_of_all(emit: Emit, node: Forward, dz: Val) -> Gradients:
+def variadic_extremum(emit: Emit, node: ForwardNode, dz: Val) -> InputGradients:
     """The gradient goes to the operand chosen; to the first of those that tie."""
     if len(node.inputs) == 1:
         return (dz,)
@@ -97,7 +97,7 @@ def extreme_of_all(emit: Emit, node: Forward, dz: Val) -> Gradients:
 
 
 @gradient("Where")
-def where(emit: Emit, node: Forward, dz: Val) -> Gradients:
+def where(emit: Emit, node: ForwardNode, dz: Val) -> InputGradients:
     condition, x, y = node.inputs
     zero = emit.scalar_like(0, dz)
     return (
@@ -108,7 +108,7 @@ def where(emit: Emit, node: Forward, dz: Val) -> Gradients:
 
 
 @gradient("Cast", "CastLike")
-def cast(emit: Emit, node: Forward, dz: Val) -> Gradients:
+def cast(emit: Emit, node: ForwardNode, dz: Val) -> InputGradients:
     if not dz.dtype.startswith(("float16", "float32", "float64", "bfloat16")):
         raise CannotDifferentiate(f"a cast to {dz.dtype}", "list its output under `no_gradient`")
     return (emit.cast(dz, node.inputs[0].dtype), *[None] * (len(node.inputs) - 1))

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from graph.autodiff.gradients.registry import Forward, Gradients, gradient
+from graph.autodiff.gradients.registry import ForwardNode, InputGradients, gradient
 from graph.builder.emit import Emit
 from graph.ir import Val
 
 
 @gradient("remat::FusedAttention")
-def fused_attention(emit: Emit, node: Forward, dy: Val | None, dlse: Val | None = None) -> Gradients:
+def fused_attention(emit: Emit, node: ForwardNode, dy: Val | None, dlse: Val | None = None) -> InputGradients:
     """dq, dkt, dv and what bias gets, from the output and the logarithm of each row's sum."""
     q, kt, v = node.inputs[:3]
     y, lse = node.output(0), node.output(1)

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from graph.autodiff.gradients.registry import Forward, Gradients, gradient
-from graph.autodiff.gradients.rules.shape import cut
+from graph.autodiff.gradients.registry import ForwardNode, InputGradients, gradient
+from graph.autodiff.gradients.rules.shape import slice_axis
 from graph.builder.emit import Emit
 from graph.errors import CannotDifferentiate
 from graph.ir import Val
 
 
 @gradient("Conv")
-def conv(emit: Emit, node: Forward, dz: Val) -> Gradients:
+def conv(emit: Emit, node: ForwardNode, dz: Val) -> InputGradients:
     x, w = node.inputs[0], node.inputs[1]
     dx = dw = None
     if node.needs[0]:
@@ -23,7 +23,7 @@ def conv(emit: Emit, node: Forward, dz: Val) -> Gradients:
 
 
 @gradient("ConvTranspose")
-def conv_transpose(emit: Emit, node: Forward, dz: Val) -> Gradients:
+def conv_transpose(emit: Emit, node: ForwardNode, dz: Val) -> InputGradients:
     """The op is the input gradient of a convolution from dz's place to x's, so that convolution is its gradient."""
     x, w = node.inputs[0], node.inputs[1]
     attributes = _convolution_back(node, dz)
@@ -31,17 +31,17 @@ def conv_transpose(emit: Emit, node: Forward, dz: Val) -> Gradients:
     if node.needs[0]:
         dx = emit.op("Conv", dz, w, **attributes)
         for axis in range(2, x.rank):  # cells that only output padding made
-            dx = cut(emit, dx, axis, 0, x.shape[axis])
+            dx = slice_axis(emit, dx, axis, 0, x.shape[axis])
     if node.needs[1]:
         dw = emit.op("remat::ConvGradWeight", x, dz, **attributes, weight_shape=list(w.shape))
     return (dx, dw, _bias(emit, node, dz))[: len(node.inputs)]
 
 
-def _bias(emit: Emit, node: Forward, dz: Val) -> Val | None:
+def _bias(emit: Emit, node: ForwardNode, dz: Val) -> Val | None:
     return emit.reduce_sum(dz, [0, *range(2, dz.rank)], keepdims=False) if node.needed(2) else None
 
 
-def _convolution_back(node: Forward, dz: Val) -> dict[str, Any]:
+def _convolution_back(node: ForwardNode, dz: Val) -> dict[str, Any]:
     """Attributes of the convolution from the output of a transposed one back to its input, pads written out."""
     x, w = node.inputs[0], node.inputs[1]
     rank = x.rank - 2

@@ -5,7 +5,7 @@ Where the derivative can be told from the output, the output is read: the input 
 
 from __future__ import annotations
 
-from graph.autodiff.gradients.registry import Forward, Gradients, gradient
+from graph.autodiff.gradients.registry import ForwardNode, InputGradients, gradient
 from graph.builder.emit import Emit
 from graph.ir import Val
 
@@ -40,38 +40,38 @@ _OF_INPUT = (
 
 
 @gradient(*_OF_OUTPUT)
-def of_output(emit: Emit, node: Forward, dz: Val) -> Gradients:
+def gradient_from_output(emit: Emit, node: ForwardNode, dz: Val) -> InputGradients:
     return (emit.op(f"remat::{node.op}Grad", dz, node.outputs[0], **node.attributes),)
 
 
 @gradient(*_OF_INPUT)
-def of_input(emit: Emit, node: Forward, dz: Val) -> Gradients:
+def gradient_from_input(emit: Emit, node: ForwardNode, dz: Val) -> InputGradients:
     return (emit.op(f"remat::{node.op}Grad", dz, node.inputs[0], **node.attributes),)
 
 
 @gradient("Neg")
-def neg(emit: Emit, node: Forward, dz: Val) -> Gradients:
+def neg(emit: Emit, node: ForwardNode, dz: Val) -> InputGradients:
     return (emit.neg(dz),)
 
 
 @gradient("Exp")
-def exp(emit: Emit, node: Forward, dz: Val) -> Gradients:
+def exp(emit: Emit, node: ForwardNode, dz: Val) -> InputGradients:
     return (emit.mul(dz, node.outputs[0]),)
 
 
 @gradient("Log")
-def log(emit: Emit, node: Forward, dz: Val) -> Gradients:
+def log(emit: Emit, node: ForwardNode, dz: Val) -> InputGradients:
     return (emit.div(dz, node.inputs[0]),)
 
 
 @gradient("Sinh", "Cosh")
-def hyperbolic(emit: Emit, node: Forward, dz: Val) -> Gradients:
+def hyperbolic(emit: Emit, node: ForwardNode, dz: Val) -> InputGradients:
     other = "Cosh" if node.op == "Sinh" else "Sinh"
     return (emit.mul(dz, emit.op(other, node.inputs[0])),)
 
 
 @gradient("Clip")
-def clip(emit: Emit, node: Forward, dz: Val) -> Gradients:
+def clip(emit: Emit, node: ForwardNode, dz: Val) -> InputGradients:
     """Inside the bounds dz goes to x, beyond one of them to that bound."""
     x, low, high = node.inputs[0], node.input(1), node.input(2)
     zero = emit.scalar_like(0, dz)
@@ -85,19 +85,19 @@ def clip(emit: Emit, node: Forward, dz: Val) -> Gradients:
 
 
 @gradient("PRelu")
-def prelu(emit: Emit, node: Forward, dz: Val) -> Gradients:
+def prelu(emit: Emit, node: ForwardNode, dz: Val) -> InputGradients:
     x, slope = node.inputs
     return emit.op("remat::PReluGrad", dz, x, slope, outputs=node.needs)  # type: ignore[no-any-return]
 
 
 @gradient("Softmax", "LogSoftmax")
-def softmax(emit: Emit, node: Forward, dz: Val) -> Gradients:
+def softmax(emit: Emit, node: ForwardNode, dz: Val) -> InputGradients:
     axis = int(node.attribute("axis", -1))
     return (emit.op(f"remat::{node.op}Grad", dz, node.outputs[0], axis=axis),)
 
 
 @gradient("Dropout")
-def dropout(emit: Emit, node: Forward, dz: Val, _: Val | None = None) -> Gradients:
+def dropout(emit: Emit, node: ForwardNode, dz: Val, _: Val | None = None) -> InputGradients:
     """In training mode the kept elements are scaled; else the op is the identity."""
     training = emit.known(node.input(2))
     if node.input(2) is None or (training is not None and not training.any()):
@@ -111,12 +111,12 @@ def dropout(emit: Emit, node: Forward, dz: Val, _: Val | None = None) -> Gradien
 
 
 @gradient("remat::SeededDropout")
-def seeded_dropout(emit: Emit, node: Forward, dz: Val, _: Val | None = None) -> Gradients:
+def seeded_dropout(emit: Emit, node: ForwardNode, dz: Val, _: Val | None = None) -> InputGradients:
     ratio = float(node.attributes.get("ratio", 0.5))
     return emit.op("remat::DropoutGrad", dz, node.output(1), ratio=ratio), None
 
 
-def _scaled(emit: Emit, node: Forward, dz: Val, mask: Val) -> Val:
+def _scaled(emit: Emit, node: ForwardNode, dz: Val, mask: Val) -> Val:
     """dz mask / (1 - ratio), or dz, where ratio or mode are only known when the step runs."""
     one = emit.scalar_like(1, dz)
     ratio = node.input(1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from graph.autodiff.gradients.registry import Forward, Gradients, Rows, gradient
+from graph.autodiff.gradients.registry import ForwardNode, IndexedSlices, InputGradients, gradient
 from graph.autodiff.gradients.rules.shape import zeros_like
 from graph.builder.emit import Emit
 from graph.errors import CannotDifferentiate
@@ -12,31 +12,31 @@ from graph.ir import Val
 
 
 @gradient("Gather")
-def gather(emit: Emit, node: Forward, dz: Val) -> Gradients:
+def gather(emit: Emit, node: ForwardNode, dz: Val) -> InputGradients:
     x, indices = node.inputs
     axis = int(node.attribute("axis", 0))
-    if axis % x.rank == 0 and node.takes_rows(0):
+    if axis % x.rank == 0 and node.accepts_slices(0):
         count = math.prod(indices.shape)
-        return Rows(emit.reshape(indices, (count,)).id, emit.reshape(dz, (count, *x.shape[1:])).id), None
+        return IndexedSlices(emit.reshape(indices, (count,)).id, emit.reshape(dz, (count, *x.shape[1:])).id), None
     return emit.op("remat::GatherGrad", dz, indices, axis=axis, input_shape=list(x.shape)), None
 
 
 @gradient("GatherElements")
-def gather_elements(emit: Emit, node: Forward, dz: Val) -> Gradients:
+def gather_elements(emit: Emit, node: ForwardNode, dz: Val) -> InputGradients:
     x, indices = node.inputs
     axis = int(node.attribute("axis", 0))
     return emit.op("remat::GatherElementsGrad", dz, indices, axis=axis, input_shape=list(x.shape)), None
 
 
 @gradient("GatherND")
-def gather_nd(emit: Emit, node: Forward, dz: Val) -> Gradients:
+def gather_nd(emit: Emit, node: ForwardNode, dz: Val) -> InputGradients:
     x, indices = node.inputs
     batch = int(node.attribute("batch_dims", 0))
     return emit.op("remat::GatherNDGrad", dz, indices, batch_dims=batch, input_shape=list(x.shape)), None
 
 
 @gradient("ScatterElements", "ScatterND")
-def scatter(emit: Emit, node: Forward, dz: Val) -> Gradients:
+def scatter(emit: Emit, node: ForwardNode, dz: Val) -> InputGradients:
     """Data that were overwritten get nothing; with reduction `add` they get everything."""
     _, indices, updates = node.inputs
     reduction = node.attribute("reduction", "none")
@@ -52,13 +52,13 @@ def scatter(emit: Emit, node: Forward, dz: Val) -> Gradients:
 
 
 @gradient("TopK")
-def top_k(emit: Emit, node: Forward, dz: Val, _: Val | None = None) -> Gradients:
+def top_k(emit: Emit, node: ForwardNode, dz: Val, _: Val | None = None) -> InputGradients:
     x, axis = node.inputs[0], int(node.attribute("axis", -1))
     return emit.op("remat::GatherElementsGrad", dz, node.output(1), axis=axis % x.rank, input_shape=list(x.shape)), None
 
 
 @gradient("OneHot")
-def one_hot(emit: Emit, node: Forward, dz: Val) -> Gradients:
+def one_hot(emit: Emit, node: ForwardNode, dz: Val) -> InputGradients:
     """values = [off, on]: each gets the sum of the places it stands at."""
     indices, depth, values = node.inputs
     ones = emit.op("OneHot", indices, depth, emit.constant([0, 1], dz.dtype), axis=node.attribute("axis", -1))

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from graph.autodiff.gradients.registry import Forward, Gradients, gradient, refused_gradient
+from graph.autodiff.gradients.registry import ForwardNode, InputGradients, gradient, refused_gradient
 from graph.builder.emit import Emit
 from graph.ir import Val
 
 
 @gradient("remat::GradientScale")
-def gradient_scale(emit: Emit, node: Forward, dz: Val) -> Gradients:
+def gradient_scale(emit: Emit, node: ForwardNode, dz: Val) -> InputGradients:
     scale = float(node.attribute("scale", -1.0))
     if scale == 1:
         return (dz,)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from graph.autodiff.gradients.registry import Forward, Gradients, gradient
+from graph.autodiff.gradients.registry import ForwardNode, InputGradients, gradient
 from graph.builder.emit import Emit
 from graph.ir import Val
 
 
 @gradient("SoftmaxCrossEntropyLoss")
-def softmax_cross_entropy(emit: Emit, node: Forward, dz: Val | None, dlog: Val | None = None) -> Gradients:
+def softmax_cross_entropy(emit: Emit, node: ForwardNode, dz: Val | None, dlog: Val | None = None) -> InputGradients:
     """From the log-probabilities the op hands out; a gradient of those goes through the softmax."""
     labels, weights = node.inputs[1], node.input(2)
     log_prob = node.output(1)
@@ -29,7 +29,7 @@ def softmax_cross_entropy(emit: Emit, node: Forward, dz: Val | None, dlog: Val |
 
 
 @gradient("NegativeLogLikelihoodLoss")
-def negative_log_likelihood(emit: Emit, node: Forward, dz: Val) -> Gradients:
+def negative_log_likelihood(emit: Emit, node: ForwardNode, dz: Val) -> InputGradients:
     x, labels, weights = node.inputs[0], node.inputs[1], node.input(2)
     dx = emit.op(
         "remat::NllLossGrad", dz, labels, *([weights] if weights else []), **node.attributes, input_shape=list(x.shape)

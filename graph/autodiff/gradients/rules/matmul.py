@@ -9,14 +9,14 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from graph.autodiff.gradients.registry import Forward, Gradients, gradient
+from graph.autodiff.gradients.registry import ForwardNode, InputGradients, gradient
 from graph.builder.emit import Emit
 from graph.errors import CannotDifferentiate
 from graph.ir import Val
 
 
 @gradient("MatMul")
-def matmul(emit: Emit, node: Forward, dz: Val) -> Gradients:
+def matmul(emit: Emit, node: ForwardNode, dz: Val) -> InputGradients:
     """Z = X Y: dX = dZ Yᵀ, dY = Xᵀ dZ. A vector is a matrix of one row, or of one column."""
     x, y = node.inputs
     rows = (1, *x.shape) if x.rank == 1 else x.shape
@@ -43,7 +43,7 @@ def matmul(emit: Emit, node: Forward, dz: Val) -> Gradients:
 
 
 @gradient("remat::MatMul")
-def stacked_matmul(emit: Emit, node: Forward, dz: Val) -> Gradients:
+def stacked_matmul(emit: Emit, node: ForwardNode, dz: Val) -> InputGradients:
     """Z = op(A) op(B) with optional transposes; each gradient is a product of the same kind."""
     a, b = node.inputs
     ta, tb = int(node.attribute("trans_a", 0)), int(node.attribute("trans_b", 0))
@@ -72,7 +72,7 @@ def _gemm(emit: Emit, a: Val, b: Val, **attributes: Any) -> Val:
 
 
 @gradient("Gemm")
-def gemm(emit: Emit, node: Forward, dz: Val) -> Gradients:
+def gemm(emit: Emit, node: ForwardNode, dz: Val) -> InputGradients:
     """Y = alpha A' B' + beta C, where ' is an optional transpose."""
     a, b, c = node.inputs[0], node.inputs[1], node.input(2)
     ta, tb = int(node.attribute("transA", 0)), int(node.attribute("transB", 0))
@@ -99,7 +99,7 @@ def gemm(emit: Emit, node: Forward, dz: Val) -> Gradients:
 
 
 @gradient("Einsum")
-def einsum(emit: Emit, node: Forward, dz: Val) -> Gradients:
+def einsum(emit: Emit, node: ForwardNode, dz: Val) -> InputGradients:
     """For each operand the same contraction with dz in its place; indices summed in it alone are repeated."""
     terms, result = _terms(node)
     gradients: list[Val | None] = []
@@ -121,7 +121,7 @@ def einsum(emit: Emit, node: Forward, dz: Val) -> Gradients:
     return tuple(gradients)
 
 
-def _terms(node: Forward) -> tuple[list[str], str]:
+def _terms(node: ForwardNode) -> tuple[list[str], str]:
     """Index letters of each operand and of the result. Raises CannotDifferentiate for ellipses and diagonals."""
     equation = node.attribute("equation", "")
     equation = (equation.decode() if isinstance(equation, bytes) else equation).replace(" ", "")

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from graph.autodiff.gradients.registry import Forward, Gradients, gradient
+from graph.autodiff.gradients.registry import ForwardNode, InputGradients, gradient
 from graph.builder.emit import Emit
 from graph.errors import CannotDifferentiate
 from graph.ir import Val
 
 
 @gradient("LayerNormalization")
-def layer_normalization(emit: Emit, node: Forward, dz: Val, *statistics: Val | None) -> Gradients:
+def layer_normalization(emit: Emit, node: ForwardNode, dz: Val, *statistics: Val | None) -> InputGradients:
     _unread(statistics)
     x, scale = node.inputs[0], node.inputs[1]
     axis = int(node.attribute("axis", -1))
@@ -19,21 +19,21 @@ def layer_normalization(emit: Emit, node: Forward, dz: Val, *statistics: Val | N
 
 
 @gradient("RMSNormalization")
-def rms_normalization(emit: Emit, node: Forward, dz: Val) -> Gradients:
+def rms_normalization(emit: Emit, node: ForwardNode, dz: Val) -> InputGradients:
     return _inside(emit, "remat::RMSNormGrad", node, dz)
 
 
 @gradient("GroupNormalization")
-def group_normalization(emit: Emit, node: Forward, dz: Val) -> Gradients:
+def group_normalization(emit: Emit, node: ForwardNode, dz: Val) -> InputGradients:
     return _inside(emit, "remat::GroupNormGrad", node, dz)
 
 
 @gradient("InstanceNormalization")
-def instance_normalization(emit: Emit, node: Forward, dz: Val) -> Gradients:
+def instance_normalization(emit: Emit, node: ForwardNode, dz: Val) -> InputGradients:
     return _inside(emit, "remat::InstanceNormGrad", node, dz)
 
 
-def _inside(emit: Emit, op: str, node: Forward, dz: Val) -> Gradients:
+def _inside(emit: Emit, op: str, node: ForwardNode, dz: Val) -> InputGradients:
     """(dx, dscale, dbias) of a gradient op that finds the statistics again."""
     wanted = (node.needs[0], node.needs[1], node.needed(2))
     found = emit.op(op, dz, node.inputs[0], node.inputs[1], outputs=wanted, **node.attributes)
@@ -48,7 +48,7 @@ def _unread(statistics: tuple[Val | None, ...]) -> None:
 
 
 @gradient("remat::BatchNorm")
-def batch_norm(emit: Emit, node: Forward, dz: Val, *statistics: Val | None) -> Gradients:
+def batch_norm(emit: Emit, node: ForwardNode, dz: Val, *statistics: Val | None) -> InputGradients:
     _unread(statistics)
     x, scale, _ = node.inputs
     statistics = (node.output(1), node.output(2))
@@ -56,7 +56,7 @@ def batch_norm(emit: Emit, node: Forward, dz: Val, *statistics: Val | None) -> G
 
 
 @gradient("BatchNormalization")
-def batch_normalization(emit: Emit, node: Forward, dz: Val, *running: Val | None) -> Gradients:
+def batch_normalization(emit: Emit, node: ForwardNode, dz: Val, *running: Val | None) -> InputGradients:
     """In training mode by the batch's statistics, found again; else an affine map by the running ones."""
     _unread(running)
     x, scale = node.inputs[:2]
@@ -69,7 +69,7 @@ def batch_normalization(emit: Emit, node: Forward, dz: Val, *running: Val | None
     return _affine(emit, node, dz)
 
 
-def _affine(emit: Emit, node: Forward, dz: Val) -> Gradients:
+def _affine(emit: Emit, node: ForwardNode, dz: Val) -> InputGradients:
     """y = (x - mean) r scale + bias with r = (var + epsilon)^(-1/2), all of shape [C]."""
     x, scale, _, mean, variance = node.inputs
     axes = [0, *range(2, x.rank)]
@@ -98,5 +98,5 @@ def _affine(emit: Emit, node: Forward, dz: Val) -> Gradients:
 
 
 @gradient("LRN")
-def lrn(emit: Emit, node: Forward, dz: Val) -> Gradients:
+def lrn(emit: Emit, node: ForwardNode, dz: Val) -> InputGradients:
     return (emit.op("remat::LRNGrad", dz, node.inputs[0], **node.attributes),)

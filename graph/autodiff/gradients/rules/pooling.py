@@ -4,42 +4,42 @@ from __future__ import annotations
 
 import math
 
-from graph.autodiff.gradients.registry import Forward, Gradients, gradient
+from graph.autodiff.gradients.registry import ForwardNode, InputGradients, gradient
 from graph.builder.emit import Emit
 from graph.ir import Val
 
 
 @gradient("MaxPool")
-def max_pool(emit: Emit, node: Forward, dz: Val, _: Val | None = None) -> Gradients:
+def max_pool(emit: Emit, node: ForwardNode, dz: Val, _: Val | None = None) -> InputGradients:
     return (emit.op("remat::MaxPoolGrad", dz, node.inputs[0], **node.attributes),)
 
 
 @gradient("AveragePool")
-def average_pool(emit: Emit, node: Forward, dz: Val) -> Gradients:
+def average_pool(emit: Emit, node: ForwardNode, dz: Val) -> InputGradients:
     shape = list(node.inputs[0].shape)
     return (emit.op("remat::AveragePoolGrad", dz, **node.attributes, input_shape=shape),)
 
 
 @gradient("LpPool")
-def lp_pool(emit: Emit, node: Forward, dz: Val) -> Gradients:
+def lp_pool(emit: Emit, node: ForwardNode, dz: Val) -> InputGradients:
     return (emit.op("remat::LpPoolGrad", dz, node.inputs[0], node.outputs[0], **node.attributes),)
 
 
 @gradient("GlobalAveragePool")
-def global_average_pool(emit: Emit, node: Forward, dz: Val) -> Gradients:
+def global_average_pool(emit: Emit, node: ForwardNode, dz: Val) -> InputGradients:
     shape = node.inputs[0].shape
     share = emit.mul(dz, emit.scalar_like(1 / max(1, math.prod(shape[2:])), dz))
     return (emit.expand(share, shape),)
 
 
 @gradient("GlobalMaxPool")
-def global_max_pool(emit: Emit, node: Forward, dz: Val) -> Gradients:
+def global_max_pool(emit: Emit, node: ForwardNode, dz: Val) -> InputGradients:
     x = node.inputs[0]
     return (emit.op("remat::MaxPoolGrad", dz, x, kernel_shape=list(x.shape[2:])),)
 
 
 @gradient("GlobalLpPool")
-def global_lp_pool(emit: Emit, node: Forward, dz: Val) -> Gradients:
+def global_lp_pool(emit: Emit, node: ForwardNode, dz: Val) -> InputGradients:
     x = node.inputs[0]
     window = list(x.shape[2:])
     return (emit.op("remat::LpPoolGrad", dz, x, node.outputs[0], kernel_shape=window, p=node.attribute("p", 2)),)

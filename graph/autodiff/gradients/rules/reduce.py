@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from graph.autodiff.gradients.registry import Forward, Gradients, gradient
+from graph.autodiff.gradients.registry import ForwardNode, InputGradients, gradient
 from graph.builder.emit import Emit
 from graph.errors import CannotDifferentiate
 from graph.ir import TensorType, Val
 
 
-def reduced_axes(emit: Emit, node: Forward) -> list[int]:
+def reduced_axes(emit: Emit, node: ForwardNode) -> list[int]:
     """The axes a reduction runs over, from its input or its attribute; all of them when none are said."""
     rank = node.inputs[0].rank
     axes = node.attribute("axes")
@@ -25,17 +25,17 @@ def reduced_axes(emit: Emit, node: Forward) -> list[int]:
     return sorted(axis % rank for axis in axes)
 
 
-def kept(emit: Emit, node: Forward, reduced: Val) -> Val:
+def keep_dims(emit: Emit, node: ForwardNode, reduced: Val) -> Val:
     """A result of the reduction under the input's rank: reduced axes of length one (a view)."""
     axes = reduced_axes(emit, node)
     return emit.reshape(reduced, [1 if i in axes else n for i, n in enumerate(node.inputs[0].shape)])
 
 
-def _spread(rule: Callable[[Emit, Forward, Val], Val]) -> Callable[..., Gradients]:
+def _spread(rule: Callable[[Emit, ForwardNode, Val], Val]) -> Callable[..., InputGradients]:
     """A rule for a reduction from one that sees the incoming gradient with reduced axes of length one."""
 
-    def reduction(emit: Emit, node: Forward, dz: Val) -> Gradients:
-        dx = rule(emit, node, kept(emit, node, dz))
+    def reduction(emit: Emit, node: ForwardNode, dz: Val) -> InputGradients:
+        dx = rule(emit, node, keep_dims(emit, node, dz))
         return (emit.expand(dx, node.inputs[0].shape), *[None] * (len(node.inputs) - 1))
 
     reduction.__doc__ = rule.__doc__
@@ -44,34 +44,34 @@ def _spread(rule: Callable[[Emit, Forward, Val], Val]) -> Callable[..., Gradient
 
 @gradient("ReduceSum")
 @_spread
-def reduce_sum(emit: Emit, node: Forward, dz: Val) -> Val:
+def reduce_sum(emit: Emit, node: ForwardNode, dz: Val) -> Val:
     return dz
 
 
 @gradient("ReduceMean")
 @_spread
-def reduce_mean(emit: Emit, node: Forward, dz: Val) -> Val:
+def reduce_mean(emit: Emit, node: ForwardNode, dz: Val) -> Val:
     count = math.prod(node.inputs[0].shape[axis] for axis in reduced_axes(emit, node))
     return emit.mul(dz, emit.scalar_like(1 / max(1, count), dz))
 
 
 @gradient("ReduceSumSquare")
 @_spread
-def reduce_sum_square(emit: Emit, node: Forward, dz: Val) -> Val:
+def reduce_sum_square(emit: Emit, node: ForwardNode, dz: Val) -> Val:
     return emit.mul(emit.mul(dz, emit.scalar_like(2, dz)), node.inputs[0])
 
 
 @gradient("ReduceL1")
 @_spread
-def reduce_l1(emit: Emit, node: Forward, dz: Val) -> Val:
+def reduce_l1(emit: Emit, node: ForwardNode, dz: Val) -> Val:
     return emit.mul(dz, emit.op("Sign", node.inputs[0]))
 
 
 @gradient("ReduceL2")
 @_spread
-def reduce_l2(emit: Emit, node: Forward, dz: Val) -> Val:
+def reduce_l2(emit: Emit, node: ForwardNode, dz: Val) -> Val:
     """dx = x dz / z, zero where the norm is."""
-    z = kept(emit, node, node.outputs[0])
+    z = keep_dims(emit, node, node.outputs[0])
     zero = emit.scalar_like(0, z)
     empty = emit.op("Equal", z, zero)
     share = emit.where(empty, zero, emit.div(dz, emit.where(empty, emit.scalar_like(1, z), z)))
@@ -80,28 +80,28 @@ def reduce_l2(emit: Emit, node: Forward, dz: Val) -> Val:
 
 @gradient("ReduceLogSum")
 @_spread
-def reduce_log_sum(emit: Emit, node: Forward, dz: Val) -> Val:
-    return emit.mul(dz, emit.op("Exp", emit.neg(kept(emit, node, node.outputs[0]))))
+def reduce_log_sum(emit: Emit, node: ForwardNode, dz: Val) -> Val:
+    return emit.mul(dz, emit.op("Exp", emit.neg(keep_dims(emit, node, node.outputs[0]))))
 
 
 @gradient("ReduceLogSumExp")
 @_spread
-def reduce_log_sum_exp(emit: Emit, node: Forward, dz: Val) -> Val:
-    return emit.mul(dz, emit.op("Exp", emit.sub(node.inputs[0], kept(emit, node, node.outputs[0]))))
+def reduce_log_sum_exp(emit: Emit, node: ForwardNode, dz: Val) -> Val:
+    return emit.mul(dz, emit.op("Exp", emit.sub(node.inputs[0], keep_dims(emit, node, node.outputs[0]))))
 
 
 @gradient("ReduceMax", "ReduceMin")
 @_spread
-def reduce_extreme(emit: Emit, node: Forward, dz: Val) -> Val:
+def reduce_extreme(emit: Emit, node: ForwardNode, dz: Val) -> Val:
     """Elements that tie share the gradient."""
-    hit = emit.cast(emit.op("Equal", node.inputs[0], kept(emit, node, node.outputs[0])), dz.dtype)
+    hit = emit.cast(emit.op("Equal", node.inputs[0], keep_dims(emit, node, node.outputs[0])), dz.dtype)
     share = emit.div(dz, emit.reduce_sum(hit, reduced_axes(emit, node)))
     return emit.mul(hit, share)
 
 
 @gradient("ReduceProd")
 @_spread
-def reduce_prod(emit: Emit, node: Forward, dz: Val) -> Val:
+def reduce_prod(emit: Emit, node: ForwardNode, dz: Val) -> Val:
     """dx = dz times the product of all before and of all behind: no division, so zeros are like other numbers."""
     x, axes = node.inputs[0], reduced_axes(emit, node)
     perm = [*(i for i in range(x.rank) if i not in axes), *axes]
@@ -131,14 +131,14 @@ def _shifted(emit: Emit, x: Val, by: int) -> Val:
 
 
 @gradient("CumSum")
-def cum_sum(emit: Emit, node: Forward, dz: Val) -> Gradients:
+def cum_sum(emit: Emit, node: ForwardNode, dz: Val) -> InputGradients:
     """The running sum from the other end."""
     turned = 1 - int(node.attribute("reverse", 0))
     return emit.op("CumSum", dz, node.inputs[1], reverse=turned, exclusive=node.attribute("exclusive")), None
 
 
 @gradient("LpNormalization")
-def lp_normalization(emit: Emit, node: Forward, dz: Val) -> Gradients:
+def lp_normalization(emit: Emit, node: ForwardNode, dz: Val) -> InputGradients:
     """y = x / n: dx = (dz - s sum(dz y)) / n, with s = y for p = 2 and s = sign x for p = 1."""
     (x,), (y,) = node.inputs, node.outputs
     axis, p = int(node.attribute("axis", -1)) % x.rank, int(node.attribute("p", 2))
@@ -151,7 +151,7 @@ def lp_normalization(emit: Emit, node: Forward, dz: Val) -> Gradients:
 
 
 @gradient("MeanVarianceNormalization")
-def mean_variance_normalization(emit: Emit, node: Forward, dz: Val) -> Gradients:
+def mean_variance_normalization(emit: Emit, node: ForwardNode, dz: Val) -> InputGradients:
     """y = (x - mean) / deviation: dx = (dz - mean(dz) - y mean(dz y)) / deviation; the deviation is found again."""
     (x,), (y,) = node.inputs, node.outputs
     axes = sorted(axis % x.rank for axis in node.attribute("axes", [0, 2, 3]))

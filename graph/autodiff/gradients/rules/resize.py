@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from graph.autodiff.gradients.registry import Forward, Gradients, gradient
+from graph.autodiff.gradients.registry import ForwardNode, InputGradients, gradient
 from graph.autodiff.gradients.rules.shape import constant_of
 from graph.builder.emit import Emit
 from graph.ir import Val
 
 
 @gradient("Resize")
-def resize(emit: Emit, node: Forward, dz: Val) -> Gradients:
+def resize(emit: Emit, node: ForwardNode, dz: Val) -> InputGradients:
     given = {
         name: constant_of(emit, node.input(position), name).tolist()
         for position, name in ((1, "roi"), (2, "scales"), (3, "sizes"))
@@ -20,7 +20,7 @@ def resize(emit: Emit, node: Forward, dz: Val) -> Gradients:
 
 
 @gradient("Upsample")
-def upsample(emit: Emit, node: Forward, dz: Val) -> Gradients:
+def upsample(emit: Emit, node: ForwardNode, dz: Val) -> InputGradients:
     """The ancestor of Resize: asymmetric coordinates, rounded down when nearest."""
     scales = node.attribute("scales") or constant_of(emit, node.input(1), "scales").tolist()
     dx = emit.op(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from graph.autodiff.gradients.registry import Forward, Gradients, gradient
+from graph.autodiff.gradients.registry import ForwardNode, InputGradients, gradient
 from graph.builder.emit import Emit
 from graph.errors import CannotDifferentiate
 from graph.ir import Val
@@ -12,7 +12,7 @@ _LENGTHS = 4  # place of `sequence_lens`, which has no gradient
 
 
 @gradient("RNN", "GRU", "LSTM")
-def recurrent(emit: Emit, node: Forward, *incoming: Val | None) -> Gradients:
+def recurrent(emit: Emit, node: ForwardNode, *incoming: Val | None) -> InputGradients:
     """X, W, R, B, lengths, initial states and gradients of Y, Y_h, Y_c -> gradients of all but the lengths."""
     count = _INPUTS[node.op]
     inputs = [node.input(i) for i in range(count)]
@@ -24,17 +24,17 @@ def recurrent(emit: Emit, node: Forward, *incoming: Val | None) -> Gradients:
 
 
 @gradient("remat::RNNGrad", "remat::GRUGrad", "remat::LSTMGrad")
-def again(emit: Emit, node: Forward, *incoming: Val | None) -> Gradients:
+def double_backward(emit: Emit, node: ForwardNode, *incoming: Val | None) -> InputGradients:
     """Not known: the steps run inside one node. Raises CannotDifferentiate with the form that has one."""
     op = node.op.removeprefix("remat::").removesuffix("Grad")
     raise CannotDifferentiate(
         f"the gradient of a whole {op}, whose steps run inside one node",
-        "write the net as a Scan first: the pass `expand_recurrent`, or `graph.recurrent.expanded`",
+        "write the net as a Scan first: the pass `expand_recurrent`, or `graph.recurrent.expand_rnns`",
     )
 
 
 @gradient("remat::LSTMUnit")
-def lstm_unit(emit: Emit, node: Forward, dh: Val | None, dc: Val | None = None) -> Gradients:
+def lstm_unit(emit: Emit, node: ForwardNode, dh: Val | None, dc: Val | None = None) -> InputGradients:
     _, cell, gates, *_ = node.inputs
     wanted = tuple(node.needed(i) for i in range(3))
     found = emit.op(
@@ -44,7 +44,7 @@ def lstm_unit(emit: Emit, node: Forward, dh: Val | None, dc: Val | None = None) 
 
 
 @gradient("remat::GRUUnit")
-def gru_unit(emit: Emit, node: Forward, dh: Val | None) -> Gradients:
+def gru_unit(emit: Emit, node: ForwardNode, dh: Val | None) -> InputGradients:
     hidden, gates, *_ = node.inputs
     wanted = tuple(node.needed(i) for i in range(2))
     found = emit.op(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from graph.autodiff.gradients.registry import Forward, Gradients, gradient
+from graph.autodiff.gradients.registry import ForwardNode, InputGradients, gradient
 from graph.builder.emit import Emit
 from graph.errors import CannotDifferentiate
 from graph.ir import TensorType, Val
@@ -19,38 +19,38 @@ def constant_of(emit: Emit, x: Val | None, what: str) -> np.ndarray:
 
 
 @gradient("Identity", "remat::Copy")
-def identity(emit: Emit, node: Forward, dz: Val) -> Gradients:
+def identity(emit: Emit, node: ForwardNode, dz: Val) -> InputGradients:
     return (dz,)
 
 
 @gradient("remat::RowsLike", "remat::FirstRows")
-def rows_like(emit: Emit, node: Forward, dz: Val) -> Gradients:
+def rows_like(emit: Emit, node: ForwardNode, dz: Val) -> InputGradients:
     return dz, None
 
 
 @gradient("remat::PadRows")
-def pad_rows(emit: Emit, node: Forward, dz: Val) -> Gradients:
+def pad_rows(emit: Emit, node: ForwardNode, dz: Val) -> InputGradients:
     return (dz,)
 
 
 @gradient("Reshape", "Flatten", "Squeeze", "Unsqueeze")
-def reshape(emit: Emit, node: Forward, dz: Val) -> Gradients:
+def reshape(emit: Emit, node: ForwardNode, dz: Val) -> InputGradients:
     return (emit.reshape(dz, node.inputs[0].shape), *[None] * (len(node.inputs) - 1))
 
 
 @gradient("Transpose")
-def transpose(emit: Emit, node: Forward, dz: Val) -> Gradients:
+def transpose(emit: Emit, node: ForwardNode, dz: Val) -> InputGradients:
     perm = list(node.attribute("perm", range(dz.rank)[::-1]))
     return (emit.transpose(dz, [perm.index(i) for i in range(dz.rank)]),)
 
 
 @gradient("Expand")
-def expand(emit: Emit, node: Forward, dz: Val) -> Gradients:
+def expand(emit: Emit, node: ForwardNode, dz: Val) -> InputGradients:
     return emit.sum_to(dz, node.inputs[0]), None
 
 
 @gradient("Tile")
-def tile(emit: Emit, node: Forward, dz: Val) -> Gradients:
+def tile(emit: Emit, node: ForwardNode, dz: Val) -> InputGradients:
     """Each axis as (repeats, length), summed over the repeats."""
     x = node.inputs[0]
     pairs = [part for whole, n in zip(dz.shape, x.shape, strict=True) for part in (whole // max(1, n), n)]
@@ -59,19 +59,19 @@ def tile(emit: Emit, node: Forward, dz: Val) -> Gradients:
 
 
 @gradient("Concat")
-def concat(emit: Emit, node: Forward, dz: Val) -> Gradients:
+def concat(emit: Emit, node: ForwardNode, dz: Val) -> InputGradients:
     """Each operand's part cut out when it is needed, not all of them at once."""
     axis = int(node.attribute("axis", 0)) % dz.rank
     gradients: list[Val | None] = []
     start = 0
     for x, needed in zip(node.inputs, node.needs, strict=True):
         stop = start + x.shape[axis]
-        gradients.append(cut(emit, dz, axis, start, stop) if needed else None)
+        gradients.append(slice_axis(emit, dz, axis, start, stop) if needed else None)
         start = stop
     return tuple(gradients)
 
 
-def cut(emit: Emit, x: Val, axis: int, start: int, stop: int) -> Val:
+def slice_axis(emit: Emit, x: Val, axis: int, start: int, stop: int) -> Val:
     """`x[start:stop]` along an axis; `x` itself when that is all of it."""
     if start == 0 and stop == x.shape[axis]:
         return x
@@ -79,13 +79,13 @@ def cut(emit: Emit, x: Val, axis: int, start: int, stop: int) -> Val:
 
 
 @gradient("Split", zeros=True)
-def split(emit: Emit, node: Forward, *dz: Val) -> Gradients:
+def split(emit: Emit, node: ForwardNode, *dz: Val) -> InputGradients:
     axis = int(node.attribute("axis", 0))
     return (emit.op("Concat", *dz, axis=axis) if len(dz) > 1 else dz[0], *[None] * (len(node.inputs) - 1))
 
 
 @gradient("Slice")
-def slice_(emit: Emit, node: Forward, dz: Val) -> Gradients:
+def slice_(emit: Emit, node: ForwardNode, dz: Val) -> InputGradients:
     """Zeros around the part that was cut out; along a strided axis its elements are scattered."""
     x = node.inputs[0]
     starts, ends = (constant_of(emit, node.input(i), "bounds of the slice") for i in (1, 2))
@@ -113,7 +113,7 @@ def scatter_along(emit: Emit, dz: Val, axis: int, places: list[int], length: int
 
 
 @gradient("Pad")
-def pad(emit: Emit, node: Forward, dz: Val) -> Gradients:
+def pad(emit: Emit, node: ForwardNode, dz: Val) -> InputGradients:
     """What lies inside; for modes that copy elements outwards those are added to where they came from."""
     x = node.inputs[0]
     pads = constant_of(emit, node.input(1), "pads").tolist()
@@ -130,12 +130,14 @@ def pad(emit: Emit, node: Forward, dz: Val) -> Gradients:
         if before == after == 0:
             continue
         if mode == "constant" and before >= 0 and after >= 0:
-            inner = cut(emit, inner, axis, before, before + length)
+            inner = slice_axis(emit, inner, axis, before, before + length)
             continue
         places = _padded_places(mode, before, after, length)
         hits = [i for i, place in enumerate(places) if place >= 0]
         if len(hits) < len(places):
-            inner = cut(emit, inner, axis, hits[0], hits[-1] + 1) if hits else cut(emit, inner, axis, 0, 0)
+            inner = (
+                slice_axis(emit, inner, axis, hits[0], hits[-1] + 1) if hits else slice_axis(emit, inner, axis, 0, 0)
+            )
         inner = scatter_along(emit, inner, axis, [places[i] for i in hits], length)
     fill = None
     if node.needed(2):
@@ -161,7 +163,7 @@ def _padded_places(mode: str, before: int, after: int, length: int) -> list[int]
 
 
 @gradient("Trilu")
-def trilu(emit: Emit, node: Forward, dz: Val) -> Gradients:
+def trilu(emit: Emit, node: ForwardNode, dz: Val) -> InputGradients:
     k = node.input(1)
     return (
         emit.op("Trilu", dz, *([k] if k else []), upper=node.attribute("upper", 1)),
@@ -170,7 +172,7 @@ def trilu(emit: Emit, node: Forward, dz: Val) -> Gradients:
 
 
 @gradient("DepthToSpace")
-def depth_to_space(emit: Emit, node: Forward, dz: Val) -> Gradients:
+def depth_to_space(emit: Emit, node: ForwardNode, dz: Val) -> InputGradients:
     """[N, C, H, W] is moved as [N, b, b, C/b², H, W], or with C/b² before the blocks in mode CRD."""
     n, c, h, w = node.inputs[0].shape
     b = int(node.attribute("blocksize"))
@@ -181,19 +183,19 @@ def depth_to_space(emit: Emit, node: Forward, dz: Val) -> Gradients:
 
 
 @gradient("SpaceToDepth")
-def space_to_depth(emit: Emit, node: Forward, dz: Val) -> Gradients:
+def space_to_depth(emit: Emit, node: ForwardNode, dz: Val) -> InputGradients:
     return (emit.op("DepthToSpace", dz, blocksize=int(node.attribute("blocksize"))),)
 
 
 @gradient("ReverseSequence")
-def reverse_sequence(emit: Emit, node: Forward, dz: Val) -> Gradients:
+def reverse_sequence(emit: Emit, node: ForwardNode, dz: Val) -> InputGradients:
     """Reversing again."""
     attributes = {name: node.attribute(name) for name in ("batch_axis", "time_axis")}
     return emit.op("ReverseSequence", dz, node.inputs[1], **attributes), None
 
 
 @gradient("CenterCropPad")
-def center_crop_pad(emit: Emit, node: Forward, dz: Val) -> Gradients:
+def center_crop_pad(emit: Emit, node: ForwardNode, dz: Val) -> InputGradients:
     """The same op back to the input's lengths, whose odd element lies on the same side."""
     x = node.inputs[0]
     axes = [axis % x.rank for axis in node.attribute("axes", range(x.rank))]
@@ -201,7 +203,7 @@ def center_crop_pad(emit: Emit, node: Forward, dz: Val) -> Gradients:
         here, there = dz.shape[axis], x.shape[axis]
         if here > there:  # it was padded: half of it, rounded down, in front
             front = (here - there) // 2
-            dz = cut(emit, dz, axis, front, front + there)
+            dz = slice_axis(emit, dz, axis, front, front + there)
         elif here < there:
             front = (there - here) // 2
             pads = [0] * (2 * x.rank)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from graph.ir import Node
-from graph.transforms.device_placement import Sides, copy_route, device_of, kind, on_one_device
+from graph.transforms.device_placement import OperandDevices, base_op, copy_route, device_of, uniform_devices
 
 HOST, ACCELERATOR = "cpu", "gpu"
 #: Input slots that stay on the host whatever the device of the op: iteration counts and lengths.
@@ -17,15 +17,15 @@ HOST_OUTPUTS = ("EnsureCPUOutput",)
 COPY_OPS = {(HOST, ACCELERATOR): "CopyCPUToGPU", (ACCELERATOR, HOST): "CopyGPUToCPU"}
 
 
-def sides(node: Node, device: str) -> Sides:
+def operand_devices(node: Node, device: str) -> OperandDevices:
     """Where the op has its inputs and outputs when it is placed on `device`."""
     route = copy_route(node)
     if route is not None:
-        return on_one_device(node, *(end if end != ACCELERATOR else device for end in route))
-    inputs, outputs = on_one_device(node, device, device)
-    for slot in HOST_INPUTS.get(kind(node), ()):
+        return uniform_devices(node, *(end if end != ACCELERATOR else device for end in route))
+    inputs, outputs = uniform_devices(node, device, device)
+    for slot in HOST_INPUTS.get(base_op(node), ()):
         inputs[slot : slot + 1] = [HOST] * len(inputs[slot : slot + 1])
-    if kind(node) in HOST_OUTPUTS:
+    if base_op(node) in HOST_OUTPUTS:
         outputs = [HOST] * len(outputs)
     return inputs, outputs
 
@@ -57,7 +57,7 @@ def device_rule(
     return [one] * len(inputs), [one] * len(outputs)
 
 
-def placed_names(device: str) -> str:
+def device_prefix(device: str) -> str:
     """The name another framework has for the device: cuda for gpu."""
     return device.replace(ACCELERATOR, "cuda", 1) if _family(device) == ACCELERATOR else device
 
@@ -66,4 +66,4 @@ def _family(device: str) -> str:
     return device.partition(":")[0]
 
 
-__all__ = ["COPY_OPS", "copy_name", "copy_op", "device_of", "device_rule", "placed_names", "sides"]
+__all__ = ["COPY_OPS", "copy_name", "copy_op", "device_of", "device_prefix", "device_rule", "operand_devices"]

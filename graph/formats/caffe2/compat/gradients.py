@@ -18,12 +18,12 @@ from graph.autodiff.active_path import ZERO_GRADIENT
 from graph.autodiff.differentiate import differentiate
 from graph.autodiff.gradients.events import ROW_SPARSE, GradientEvent
 from graph.autodiff.gradients.spec import carries_gradient
-from graph.autodiff.resolve_names import Options
+from graph.autodiff.resolve_names import GradientOptions
 from graph.errors import BadGraph, Findings
-from graph.formats.caffe2.compat.rules import DOMAIN, check_signatures, rules
+from graph.formats.caffe2.compat.rules import DOMAIN, caffe2_rules, check_signatures
 from graph.ir import ABSENT, Graph, Node
 
-Sparse = dict[str, str]  # {"indices": name, "values": name}
+SparseNames = dict[str, str]  # {"indices": name, "values": name}
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,17 +38,17 @@ class GradientOp:
 
 
 @dataclass(frozen=True, slots=True)
-class Gradients:
+class Caffe2Gradients:
     """What `AddGradientOperators` answers."""
 
     ops: list[GradientOp]
-    by_name: dict[str, str | Sparse]  # of several versions of a name, the one differentiated last
+    by_name: dict[str, str | SparseNames]  # of several versions of a name, the one differentiated last
     graph: Graph  # the same as a graph
 
 
 def add_gradient_operators(
     graph: Graph, targets: list[str] | dict[str, str | None], gradient_rules: Mapping[str, Any] = {}, skip: int = 0
-) -> Gradients:
+) -> Caffe2Gradients:
     """Gradients of `targets`, all together, by every value there is; `graph` has ops named `caffe2::Type`.
 
     A list of targets, or a map with null, means ones. The first `skip` ops are left out. Names stand for their
@@ -64,7 +64,7 @@ def add_gradient_operators(
         )
     findings = Findings()
     check_signatures(graph, findings)
-    declared = rules(dict(gradient_rules), findings)
+    declared = caffe2_rules(dict(gradient_rules), findings)
     findings.settle()
     last = last_versions(graph)
     given = {last.get(name, name): head for name, head in _with_heads(targets).items()}
@@ -74,10 +74,10 @@ def add_gradient_operators(
         graph,
         given,
         wanted,
-        options=Options(gradient_rules=declared, skip={"first": skip}, row_sparse="all", versions="strict"),
+        options=GradientOptions(gradient_rules=declared, skip={"first": skip}, row_sparse="all", versions="strict"),
         callbacks=[events.append],
     )
-    return _View(graph, made, given, events).gradients()
+    return _Caffe2Names(graph, made, given, events).gradients()
 
 
 def _with_heads(targets: list[str] | dict[str, str | None]) -> dict[str, str | None]:
@@ -89,7 +89,7 @@ def last_versions(graph: Graph) -> dict[str, str]:
     return {str(v.annotations.get("version_of", v.name)): v.name for v in graph.values}
 
 
-class _View:
+class _Caffe2Names:
     """Names of the engine's values as Caffe2 gives them."""
 
     def __init__(self, graph: Graph, made: Graph, targets: Mapping[str, Any], events: Sequence[GradientEvent]):
@@ -110,14 +110,14 @@ class _View:
             self.of.setdefault(gradient, v)
         self.partial: dict[int, list[int]] = {}  # value of an addition in a chain -> what it adds up
 
-    def gradients(self) -> Gradients:
+    def gradients(self) -> Caffe2Gradients:
         for target, head in self.targets.items():
             v = self.ids[target]
             if head is None:
                 self._seed(v)
         for node in self.made.nodes[len(self.graph.nodes) :]:
             self._translate(node)
-        return Gradients(self.ops, self._by_name(), self.made)
+        return Caffe2Gradients(self.ops, self._by_name(), self.made)
 
     def _seed(self, v: int) -> None:
         name = f"{self.blob[v]}_autogen_grad"
@@ -208,7 +208,7 @@ class _View:
     def _is_part_of(self, v: int, gradient: int) -> bool:
         return gradient in self.writer and self.of.get(gradient) == v
 
-    def _by_name(self) -> dict[str, str | Sparse]:
+    def _by_name(self) -> dict[str, str | SparseNames]:
         """Per name the gradient that was known last while ops were read backwards.
 
         A reader without gradient leaves what is known, unless it writes the name itself.
@@ -224,11 +224,11 @@ class _View:
                     found[self.blob[v]] = v if v in has else None
         return {name: self._shown(v) for name, v in found.items() if v is not None and v in has}
 
-    def _shown(self, v: int) -> str | Sparse:
+    def _shown(self, v: int) -> str | SparseNames:
         if v in self.rows:
             indices, values = self.rows[v]
             return {"indices": self.name[indices], "values": self.name[values]}
         return self.name[self.gradient[v]]
 
 
-__all__ = ["GradientOp", "Gradients", "add_gradient_operators"]
+__all__ = ["Caffe2Gradients", "GradientOp", "add_gradient_operators"]

@@ -13,22 +13,22 @@ from dataclasses import dataclass
 
 from graph.errors import BadGraph, quoted
 from graph.ir import Graph
-from graph.ssa.naming import base_name, renamed, versions_of_graph, without_name_order
-from graph.ssa.version_table import Version
+from graph.ssa.naming import base_name, versions_of_graph, with_names, without_name_order
+from graph.ssa.version_table import NameVersion
 
 STYLES = ("all", "needed")
 
 
 @dataclass(frozen=True, slots=True)
-class Versioned:
+class VersionedProgram:
     """A program in which every name is written once."""
 
     graph: Graph
     initial: Graph | None  # what makes its parameters, under the same names
-    names: dict[Version, str]
+    names: dict[NameVersion, str]
 
 
-def with_version_names(graph: Graph, style: str = "all", initial: Graph | None = None) -> Versioned:
+def with_version_names(graph: Graph, style: str = "all", initial: Graph | None = None) -> VersionedProgram:
     """`graph` with `NAME_VERSION` for each version, the order that only shared names asked for left out.
 
     Raises BadGraph for an unknown style, and for an initial graph with anything but fills of one output.
@@ -51,11 +51,11 @@ def with_version_names(graph: Graph, style: str = "all", initial: Graph | None =
         names.append(f"{name}_{k}")
         taken.add(names[-1])
     mapping = {table.version(v): names[v] for v in range(len(names))}
-    result = renamed(without_name_order(graph), names)
-    return Versioned(result, None if initial is None else _named_like(initial, mapping), mapping)
+    result = with_names(without_name_order(graph), names)
+    return VersionedProgram(result, None if initial is None else _named_like(initial, mapping), mapping)
 
 
-def _named_like(initial: Graph, names: dict[Version, str]) -> Graph:
+def _named_like(initial: Graph, names: dict[NameVersion, str]) -> Graph:
     """The initial graph with the names its outputs have as inputs of the graph behind it."""
     for n, node in enumerate(initial.nodes):
         if node.reads or len(node.writes) != 1:
@@ -67,4 +67,4 @@ def _named_like(initial: Graph, names: dict[Version, str]) -> Graph:
                 "compute it in the graph behind it",
             )
     made = {v: names.get((base_name(value), 0)) for v, value in enumerate(initial.values)}
-    return renamed(initial, {v: name for v, name in made.items() if name is not None})
+    return with_names(initial, {v: name for v, name in made.items() if name is not None})

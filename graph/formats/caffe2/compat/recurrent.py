@@ -13,16 +13,16 @@ from graph.builder.builder import Builder
 from graph.builder.emit import Emit
 from graph.errors import BadGraph, Findings, quoted
 from graph.ir import Graph, Phase
-from graph.loop_remat import Saving, joints_of, with_savings
-from graph.recurrent import RecurrentNet, State, StepOp, cell
-from graph.recurrent.recompute import pair_called, rerun_values
+from graph.loop_remat import SavePolicy, joint_graphs, with_save_policies
+from graph.recurrent import RecurrentNet, RecurrentState, StepOp, cell_net
+from graph.recurrent.recompute import find_scan_pair, recomputed_values
 
 
 def recurrent_net(
     name: str,
     ops: Sequence[StepOp],
     sequences: Mapping[str, str],
-    states: Sequence[State],
+    states: Sequence[RecurrentState],
     outputs: Sequence[str] = (),
     *,
     timestep: str | None = None,
@@ -39,11 +39,11 @@ def recurrent_net(
             f"{name}.sequences",
             f"{len(sequences)} sequences: {', '.join(map(quoted, sequences))}",
             "one sequence",
-            "concatenate them, or make the net with `graph.recurrent.cell`, which takes several",
+            "concatenate them, or make the net with `graph.recurrent.cell_net`, which takes several",
         )
-    net = cell(name, ops, sequences, states, outputs, timestep=timestep, recompute=recompute)
+    net = cell_net(name, ops, sequences, states, outputs, timestep=timestep, recompute=recompute)
     findings = Findings()
-    for reference in net.read_first():
+    for reference in net.read_before_write():
         if prefix is not None and not reference.startswith(prefix):
             findings.add(
                 "name_outside_scope",
@@ -73,18 +73,18 @@ def gradient_outputs(net: RecurrentNet, outputs: Sequence[str], positions: Seque
     return [outputs[position] for position in positions]
 
 
-def recomputed_in_front(graph: Graph, node: str, names: Collection[str]) -> Graph:
+def recompute_before_step(graph: Graph, node: str, names: Collection[str]) -> Graph:
     """As `graph.recurrent.recomputed`, with all ops that write a listed name in front of the step on the way back.
 
     They run in the order of the step, also where nothing reads what they make.
     """
-    pair = pair_called(graph, node)
-    (joint,) = joints_of(graph, pair)
-    again = rerun_values(joint, node, names)
+    pair = find_scan_pair(graph, node)
+    (joint,) = joint_graphs(graph, pair)
+    again = recomputed_values(joint, node, names)
     nodes = joint.graph.nodes
     front = {n for n in range(joint.split) if again.intersection(nodes[n].writes)}
     front |= {n for n in range(joint.split) if is_view(joint.graph, nodes[n])}
-    return with_savings(graph, {pair: Saving(((*sorted(front), *range(joint.split, len(nodes))),))})
+    return with_save_policies(graph, {pair: SavePolicy(((*sorted(front), *range(joint.split, len(nodes))),))})
 
 
 def step_blobs(builder: Builder, stack: int, name: str, prefix: str) -> list[int]:

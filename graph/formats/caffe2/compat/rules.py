@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from graph.autodiff.gradients.declared import AnyRule, parse_rules
-from graph.autodiff.gradients.registry import Forward, GradientRule, Gradients, Rows, State
+from graph.autodiff.gradients.declared import AnyGradientRule, parse_rules
+from graph.autodiff.gradients.registry import ForwardNode, GradientRule, GradientStatus, IndexedSlices, InputGradients
 from graph.builder.emit import Emit
 from graph.errors import Findings, quoted
 from graph.ir import Graph, Phase, Val
@@ -122,29 +122,29 @@ def _negative(emit: Emit, x: Val) -> Val:
     return emit.val(made[0])
 
 
-def _passed_on(emit: Emit, node: Forward, dz: Val) -> Gradients:
+def _passed_on(emit: Emit, node: ForwardNode, dz: Val) -> InputGradients:
     """Add, Sum: the incoming gradient itself, for every input."""
     return (dz,) * len(node.inputs)
 
 
-def _difference(emit: Emit, node: Forward, dz: Val) -> Gradients:
+def _difference(emit: Emit, node: ForwardNode, dz: Val) -> InputGradients:
     return dz, _negative(emit, dz) if node.needed(1) else None
 
 
-def _gathered(emit: Emit, node: Forward, dz: Val) -> Gradients:
-    """Rows of the table: what was looked up, and the incoming gradient. No op is made."""
-    return Rows(node.inputs[1].id, dz.id), None
+def _gathered(emit: Emit, node: ForwardNode, dz: Val) -> InputGradients:
+    """IndexedSlices of the table: what was looked up, and the incoming gradient. No op is made."""
+    return IndexedSlices(node.inputs[1].id, dz.id), None
 
 
-def rules(declared: dict[str, Any], findings: Findings) -> dict[str, AnyRule]:
+def caffe2_rules(declared: dict[str, Any], findings: Findings) -> dict[str, AnyGradientRule]:
     """The rule of each op type, those `declared` beside Caffe2's own first."""
-    own: dict[str, AnyRule] = {
+    own: dict[str, AnyGradientRule] = {
         "Add": GradientRule(_passed_on, zeros=False),
         "Sum": GradientRule(_passed_on, zeros=False),
         "EnsureDense": GradientRule(_passed_on, zeros=False),
         "Sub": GradientRule(_difference, zeros=False),
         "Gather": GradientRule(_gathered, zeros=False),
-        "Nogradient": State.NOT_NEEDED,
+        "Nogradient": GradientStatus.NOT_NEEDED,
         **parse_rules(_DECLARED, "caffe2", findings),
         **parse_rules(declared, "gradient_rules", findings),
     }

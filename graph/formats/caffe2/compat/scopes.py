@@ -22,7 +22,7 @@ from graph.ops.control_flow.interface import CALL
 
 
 @dataclass(frozen=True, slots=True)
-class Do:
+class DoOp:
     """A Do as a file has it; None is what the file leaves out. The last input and output are the handle."""
 
     name: str
@@ -47,7 +47,7 @@ class Do:
         return dict(pairs)
 
 
-def check_do(do: Do) -> None:
+def check_do(do: DoOp) -> None:
     """Nothing when the op is sound. Raises BadGraph with one finding a cause, naming the blob."""
     findings = Findings()
     where = f"op {quoted(do.name)}"
@@ -109,7 +109,7 @@ def _repeated(names: Sequence[str]) -> list[str]:
     return [name for name, count in Counter(names).items() if count > 1]
 
 
-def _pairs(do: Do, findings: Findings) -> list[tuple[str, str]]:
+def _pairs(do: DoOp, findings: Findings) -> list[tuple[str, str]]:
     """(inner, outer) of every binding that can be told; what is wrong with the lists is collected."""
     where = f"op {quoted(do.name)}"
     lists = do.inner_names is not None or do.outer_index is not None
@@ -166,7 +166,7 @@ def _pairs(do: Do, findings: Findings) -> list[tuple[str, str]]:
     return pairs
 
 
-def check_do_gradient(do: Do, gradients: Sequence[str | None]) -> None:
+def check_do_gradient(do: DoOp, gradients: Sequence[str | None]) -> None:
     """Raise BadGraph where the gradient of a Do may not be asked for with these gradients of its outputs."""
     findings = Findings()
     where = f"op {quoted(do.name)}"
@@ -194,7 +194,7 @@ def check_while_gradient(
     name: str,
     inputs: Sequence[str],
     outputs: Sequence[str],
-    body: Sequence[Do | None] | None,
+    body: Sequence[DoOp | None] | None,
     gradients: Sequence[str | None],
 ) -> None:
     """Raise BadGraph where the gradient of a While may not be asked for.
@@ -289,7 +289,7 @@ def distinct_gradients(
 
 
 @dataclass(slots=True)
-class Scopes:
+class SavedScopes:
     """The saved scopes of a program while it is read: per handle, where each local name of a scope can be read."""
 
     reused: Collection[str] = ()  # handles whose scopes some Do looks into again
@@ -299,7 +299,7 @@ class Scopes:
         """Empty the stack of a handle."""
         self.saved[handle] = []
 
-    def block(self, program: Program, do: Do) -> Block:
+    def block(self, program: Program, do: DoOp) -> Block:
         """The body of a Do, to be filled with its ops: it sees what is bound, and the scope it re-uses."""
         check_do(do)
         bound = do.bound()
@@ -309,7 +309,7 @@ class Scopes:
                 given.setdefault(inner, program.types[outer])
         return Block(program, given, sees=False)
 
-    def add(self, program: Program, do: Do, block: Block) -> NodeRow:
+    def add(self, program: Program, do: DoOp, block: Block) -> NodeRow:
         """Add the call of a body that `block` made and that is filled now."""
         handle, bound = do.inputs[-1], do.bound()
         inner_of = {outer: inner for inner, outer in bound.items()}
@@ -333,7 +333,7 @@ class Scopes:
             self.saved.setdefault(handle, []).append(kept)
         return row
 
-    def _newest(self, do: Do) -> dict[str, str]:
+    def _newest(self, do: DoOp) -> dict[str, str]:
         saved = self.saved.get(do.inputs[-1])
         if not saved:
             raise BadGraph.one(

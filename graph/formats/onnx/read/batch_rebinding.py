@@ -17,10 +17,10 @@ from onnx import ModelProto, ValueInfoProto
 from onnx.defs import onnx_opset_version
 
 from graph.errors import BadGraph
-from graph.formats.onnx.read.input_shapes import Input
-from graph.formats.onnx.read.protos import Raw, array_of, is_external, raw_node, type_of
+from graph.formats.onnx.read.input_shapes import GraphInput
+from graph.formats.onnx.read.protos import RawNode, array_of, is_external, raw_node, type_of
 from graph.ir import TensorType
-from graph.ops.registry.constant_folding import folded
+from graph.ops.registry.constant_folding import fold_constants
 from graph.ops.registry.dispatch import infer
 from graph.ops.registry.onnx_fallback import dtype_name, type_of_array
 from graph.ops.registry.registry import Call
@@ -29,10 +29,10 @@ _CONTENTS = ("value", "value_int", "value_ints")  # attributes of Constant that 
 _MOST_KEPT_BYTES = 4096  # initialisers above this hold no shapes
 
 
-class Batch:
+class BatchRebinding:
     """The change of leading lengths between file and request."""
 
-    def __init__(self, model: ModelProto, inputs: Sequence[Input]):
+    def __init__(self, model: ModelProto, inputs: Sequence[GraphInput]):
         pairs = {
             (item.declared[0], item.shape[0])
             for item in inputs
@@ -44,7 +44,7 @@ class Batch:
         static = any(isinstance(old, int) for old, _ in pairs)
         self.old = _shapes_in_file(model, inputs) if static else {}
 
-    def followed(self, target: np.ndarray, source: str, elements: int, lead: int | None) -> np.ndarray | None:
+    def follow_batch(self, target: np.ndarray, source: str, elements: int, lead: int | None) -> np.ndarray | None:
         """The shape constant of a Reshape with its leading batch replaced, or None when it stays.
 
         `source` is what is reshaped, now of `elements` elements and leading length `lead`.
@@ -68,7 +68,7 @@ def _led_by(target: np.ndarray, lead: int) -> np.ndarray:
     return changed
 
 
-def _shapes_in_file(model: ModelProto, inputs: Sequence[Input]) -> dict[str, tuple[int, ...]]:
+def _shapes_in_file(model: ModelProto, inputs: Sequence[GraphInput]) -> dict[str, tuple[int, ...]]:
     """Per name the shape the file implies, where it is static; lengths of symbols as bound now.
 
     Asked node by node through the op table, which refuses what would end the process in `onnx`'s own sweep; what
@@ -97,7 +97,7 @@ def _shapes_in_file(model: ModelProto, inputs: Sequence[Input]) -> dict[str, tup
     return {name: type.shape for name, type in types.items() if type is not None}
 
 
-def _settle(raw: Raw, opset: int, types: dict[str, TensorType | None], contents: dict[str, np.ndarray]) -> None:
+def _settle(raw: RawNode, opset: int, types: dict[str, TensorType | None], contents: dict[str, np.ndarray]) -> None:
     """Add what follows of the node's outputs; nothing when its types contradict, which the walk tells."""
     call = Call(
         raw.op,
@@ -112,7 +112,7 @@ def _settle(raw: Raw, opset: int, types: dict[str, TensorType | None], contents:
         found = infer(call)
     except ValueError:
         return
-    arrays = folded(call, found)
+    arrays = fold_constants(call, found)
     types.update((name, type) for name, type in zip(raw.outputs, found, strict=False) if name and type is not None)
     pairs = zip(raw.outputs, arrays or (), strict=False)
     contents.update((name, array) for name, array in pairs if name and array is not None)

@@ -14,19 +14,19 @@ from onnx import GraphProto
 
 from graph.builder.builder import Builder
 from graph.errors import BadGraph, quoted
-from graph.formats.onnx.read.faults import wrong_arity
-from graph.formats.onnx.read.protos import Raw
-from graph.formats.onnx.read.scope import Frame, Scope, Slot
+from graph.formats.onnx.read.faults import arity_error
+from graph.formats.onnx.read.protos import RawNode
+from graph.formats.onnx.read.scope import GraphFrame, Scope, Slot
 from graph.ir import Body, Role, TensorType
 
 if TYPE_CHECKING:
-    from graph.formats.onnx.read.node_walk import Walk
+    from graph.formats.onnx.read.node_walk import NodeWalk
 
 _COUNTER, _CONDITION = TensorType("int64", ()), TensorType("bool", ())
-Types = list[TensorType]
+TypeList = list[TensorType]
 
 
-def control_flow(walk: Walk, raw: Raw, slots: Sequence[Slot | None], scope: Scope) -> None:
+def control_flow(walk: NodeWalk, raw: RawNode, slots: Sequence[Slot | None], scope: Scope) -> None:
     """Inline or make a node with bodies. Raises BadGraph where shapes depend on data."""
     if raw.op == "If" and slots and slots[0] is not None and slots[0].known is not None:
         _inline(walk, raw, bool(slots[0].known.all()), scope)
@@ -44,7 +44,7 @@ def control_flow(walk: Walk, raw: Raw, slots: Sequence[Slot | None], scope: Scop
     walk.make(raw, slots, types, scope, made)
 
 
-def nested(walk: Walk, raw: Raw, slots: Sequence[Slot | None], scope: Scope) -> dict[str, Body]:
+def nested_bodies(walk: NodeWalk, raw: RawNode, slots: Sequence[Slot | None], scope: Scope) -> dict[str, Body]:
     """Bodies of a node of a file of ours, whose formal inputs and outputs are declared by the file itself."""
     found = {}
     for name, graph in raw.bodies.items():
@@ -53,7 +53,7 @@ def nested(walk: Walk, raw: Raw, slots: Sequence[Slot | None], scope: Scope) -> 
     return found
 
 
-def _inline(walk: Walk, raw: Raw, taken: bool, scope: Scope) -> None:
+def _inline(walk: NodeWalk, raw: RawNode, taken: bool, scope: Scope) -> None:
     branch = "then_branch" if taken else "else_branch"
     graph = _graph(raw, branch)
     if graph.input:
@@ -65,7 +65,7 @@ def _inline(walk: Walk, raw: Raw, taken: bool, scope: Scope) -> None:
             "correct the nested graph",
         )
     if len(raw.outputs) > len(graph.output):
-        raise wrong_arity(raw, 1, len(graph.output))
+        raise arity_error(raw, 1, len(graph.output))
     inner = scope.inner(scope.frame, scope.prefix)
     inner.renamed = {v.name: scope.value_name(out) for v, out in zip(graph.output, raw.outputs, strict=False)}
     walk.model.hold(graph, inner, f"{raw.path}.{branch}")
@@ -76,7 +76,7 @@ def _inline(walk: Walk, raw: Raw, taken: bool, scope: Scope) -> None:
 
 
 def _if(
-    walk: Walk, raw: Raw, slots: Sequence[Slot | None], scope: Scope
+    walk: NodeWalk, raw: RawNode, slots: Sequence[Slot | None], scope: Scope
 ) -> tuple[dict[str, Body], list[TensorType | None]]:
     then, first = _body(walk, _graph(raw, "then_branch"), [], scope, f"{raw.path}.then_branch")
     other, second = _body(walk, _graph(raw, "else_branch"), [], scope, f"{raw.path}.else_branch")
@@ -93,7 +93,7 @@ def _if(
 
 
 def _loop(
-    walk: Walk, raw: Raw, slots: Sequence[Slot | None], scope: Scope
+    walk: NodeWalk, raw: RawNode, slots: Sequence[Slot | None], scope: Scope
 ) -> tuple[dict[str, Body], list[TensorType | None]]:
     carried = _typed(raw, slots[2:])
     body, types = _body(walk, _graph(raw, "body"), [_COUNTER, _CONDITION, *carried], scope, f"{raw.path}.body")
@@ -115,7 +115,7 @@ def _loop(
 
 
 def _scan(
-    walk: Walk, raw: Raw, slots: Sequence[Slot | None], scope: Scope
+    walk: NodeWalk, raw: RawNode, slots: Sequence[Slot | None], scope: Scope
 ) -> tuple[dict[str, Body], list[TensorType | None]]:
     given = _typed(raw, slots)
     scanned = raw.attribute("num_scan_inputs", 1)
@@ -141,7 +141,7 @@ def _scan(
     return {"body": body}, [*carried, *(_with(t, axis, length) for t, axis in zip(stacked, places, strict=True))]
 
 
-def _body(walk: Walk, graph: GraphProto, formals: Types, scope: Scope, path: str) -> tuple[Body, Types]:
+def _body(walk: NodeWalk, graph: GraphProto, formals: TypeList, scope: Scope, path: str) -> tuple[Body, TypeList]:
     """A nested graph and the types of its outputs."""
     if len(graph.input) != len(formals):
         raise BadGraph.one(
@@ -151,14 +151,14 @@ def _body(walk: Walk, graph: GraphProto, formals: Types, scope: Scope, path: str
             f"{len(formals)}, as the node around it gives",
             "correct the nested graph",
         )
-    frame = Frame(Builder(graph.name, scope.frame.builder.opset), scope.frame)
+    frame = GraphFrame(Builder(graph.name, scope.frame.builder.opset), scope.frame)
     inner = scope.inner(frame, "")
     for proto, type in zip(graph.input, formals, strict=True):
         frame.id_of(inner.define(proto.name, type, role=Role.INPUT))
     walk.model.hold(graph, inner, path)
     walk.nodes(graph.node, inner, path)
     outputs: list[int] = []
-    types: Types = []
+    types: TypeList = []
     for proto in graph.output:
         slot = inner.find(proto.name)
         if slot is None or slot.type is None:
@@ -176,15 +176,15 @@ def _body(walk: Walk, graph: GraphProto, formals: Types, scope: Scope, path: str
     return frame.body(outputs), types
 
 
-def _copied(walk: Walk, slot: Slot, scope: Scope, name: str, path: str) -> Slot:
+def _copied(walk: NodeWalk, slot: Slot, scope: Scope, name: str, path: str) -> Slot:
     """The output of a node for a value that no node of the body makes: a body returns what it computes."""
-    walk.make(Raw("Identity", "", [name], [name], path), [slot], [slot.type], scope)
+    walk.make(RawNode("Identity", "", [name], [name], path), [slot], [slot.type], scope)
     copy = scope.find(name)
     assert copy is not None
     return copy
 
 
-def _graph(raw: Raw, name: str) -> GraphProto:
+def _graph(raw: RawNode, name: str) -> GraphProto:
     if name not in raw.bodies:
         raise BadGraph.one(
             "bad_attribute", raw.path, f"{raw.shown} without {name}", f"a graph as attribute {name}", "add it"
@@ -192,7 +192,7 @@ def _graph(raw: Raw, name: str) -> GraphProto:
     return raw.bodies[name]
 
 
-def _typed(raw: Raw, slots: Sequence[Slot | None]) -> Types:
+def _typed(raw: RawNode, slots: Sequence[Slot | None]) -> TypeList:
     found = [slot.type for slot in slots if slot is not None and slot.type is not None]
     if len(found) != len(slots):
         raise BadGraph.one(
@@ -201,7 +201,7 @@ def _typed(raw: Raw, slots: Sequence[Slot | None]) -> Types:
     return found
 
 
-def _carries(raw: Raw, before: Types, after: Types) -> None:
+def _carries(raw: RawNode, before: TypeList, after: TypeList) -> None:
     for i, (a, b) in enumerate(zip(before, after, strict=False)):
         if a != b:
             raise BadGraph.one(
@@ -221,7 +221,7 @@ def _carries(raw: Raw, before: Types, after: Types) -> None:
         )
 
 
-def _axes(raw: Raw, name: str, types: Types, more: int) -> list[int]:
+def _axes(raw: RawNode, name: str, types: TypeList, more: int) -> list[int]:
     """An attribute that names an axis of each type, of tensors with `more` axes than the types have."""
     axes = raw.attribute(name, [0] * len(types))
     fits = isinstance(axes, list) and len(axes) == len(types) and all(type(axis) is int for axis in axes)
@@ -233,7 +233,7 @@ def _axes(raw: Raw, name: str, types: Types, more: int) -> list[int]:
     return list(axes)
 
 
-def _bad_attribute(raw: Raw, found: str, expected: str) -> BadGraph:
+def _bad_attribute(raw: RawNode, found: str, expected: str) -> BadGraph:
     return BadGraph.one("bad_attribute", raw.path, f"{raw.shown} with {found}", expected, "correct the node")
 
 

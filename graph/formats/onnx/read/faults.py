@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from graph.errors import BadGraph, quoted
-from graph.formats.onnx.read.protos import Raw
+from graph.formats.onnx.read.protos import RawNode
 from graph.formats.onnx.read.scope import Slot
 from graph.ops.registry.onnx_fallback import schema_of
 
 
-def untyped(raw: Raw, name: str, opset: int) -> BadGraph:
+def untyped_error(raw: RawNode, name: str, opset: int) -> BadGraph:
     """An output whose type nobody knows: of an op that makes no tensors, or whose shape data decides."""
     schema = schema_of(raw.op, opset)
     makes = {t for output in schema.outputs for t in output.types} if schema is not None else {"tensor()"}
@@ -32,7 +32,7 @@ def untyped(raw: Raw, name: str, opset: int) -> BadGraph:
     )
 
 
-def conflict(raw: Raw, slots: Sequence[Slot | None], reason: str) -> BadGraph:
+def conflict_error(raw: RawNode, slots: Sequence[Slot | None], reason: str) -> BadGraph:
     """The node, what it reads, and which of that is a constant of the file."""
     read = []
     for name, slot in zip(raw.inputs, slots, strict=True):
@@ -51,7 +51,7 @@ def conflict(raw: Raw, slots: Sequence[Slot | None], reason: str) -> BadGraph:
     )
 
 
-def wrong_arity(raw: Raw, inputs: int, outputs: int) -> BadGraph:
+def arity_error(raw: RawNode, inputs: int, outputs: int) -> BadGraph:
     """A call or branch that is given or asked for more than it has."""
     return BadGraph.one(
         "bad_body",

@@ -11,20 +11,20 @@ from onnx import ValueInfoProto
 from graph.errors import BadGraph, Findings, quoted
 from graph.formats.onnx.read.protos import checked
 from graph.ir import TensorType
-from graph.limits import Shapes
+from graph.limits import ShapeOverrides
 from graph.ops.registry.onnx_fallback import dtype_name
 
 #: A length as the file gives it: a number, the name of a symbol, or None.
-Length = int | str | None
+Dimension = int | str | None
 
 
 @dataclass(frozen=True, slots=True)
-class Input:
+class GraphInput:
     """A graph input that is not a weight: as the file declares it and as it is bound."""
 
     name: str
     dtype: str
-    declared: tuple[Length, ...] | None  # None: the file gives no rank
+    declared: tuple[Dimension, ...] | None  # None: the file gives no rank
     shape: tuple[int, ...] = ()
 
     @property
@@ -32,7 +32,7 @@ class Input:
         return TensorType(self.dtype, self.shape)
 
 
-def declared_type(proto: Any, name: str, path: str) -> tuple[str, tuple[Length, ...] | None]:
+def declared_type(proto: Any, name: str, path: str) -> tuple[str, tuple[Dimension, ...] | None]:
     """(dtype, lengths) a TypeProto declares. Raises BadGraph for what is no tensor."""
     kind = proto.WhichOneof("value")
     if kind != "tensor_type":
@@ -56,12 +56,12 @@ def declared_type(proto: Any, name: str, path: str) -> tuple[str, tuple[Length, 
     )
 
 
-def bind(protos: Sequence[ValueInfoProto], shapes: Shapes) -> tuple[list[Input], dict[str, int]]:
+def bind_shapes(protos: Sequence[ValueInfoProto], shapes: ShapeOverrides) -> tuple[list[GraphInput], dict[str, int]]:
     """The inputs with every length bound, and the length of every symbol. Raises BadGraph listing all that is not.
 
     What is said of one input wins over `dims`, `dims` over `batch`, `batch` over the file.
     """
-    inputs = [Input(p.name, *declared_type(p.type, p.name, f"graph.input[{i}]")) for i, p in enumerate(protos)]
+    inputs = [GraphInput(p.name, *declared_type(p.type, p.name, f"graph.input[{i}]")) for i, p in enumerate(protos)]
     findings = Findings()
     _names_exist(inputs, shapes, findings)
     lengths = dict(shapes.dims)
@@ -79,7 +79,7 @@ def bind(protos: Sequence[ValueInfoProto], shapes: Shapes) -> tuple[list[Input],
     return bound, lengths
 
 
-def _names_exist(inputs: Sequence[Input], shapes: Shapes, findings: Findings) -> None:
+def _names_exist(inputs: Sequence[GraphInput], shapes: ShapeOverrides, findings: Findings) -> None:
     names = [item.name for item in inputs]
     symbols = list(dict.fromkeys(d for item in inputs for d in item.declared or () if isinstance(d, str)))
     for name in shapes.inputs:
@@ -105,7 +105,7 @@ def _names_exist(inputs: Sequence[Input], shapes: Shapes, findings: Findings) ->
             findings.add("negative_size", path, str(length), "a length of 0 or more", "correct it")
 
 
-def _take_symbols(item: Input, shape: tuple[int, ...], lengths: dict[str, int], findings: Findings) -> None:
+def _take_symbols(item: GraphInput, shape: tuple[int, ...], lengths: dict[str, int], findings: Findings) -> None:
     """Bind the symbols of an input whose shape is said."""
     if item.declared is None:
         return
@@ -129,9 +129,11 @@ def _take_symbols(item: Input, shape: tuple[int, ...], lengths: dict[str, int], 
             )
 
 
-def _symbols_bound(inputs: Sequence[Input], shapes: Shapes, lengths: dict[str, int], findings: Findings) -> None:
+def _symbols_bound(
+    inputs: Sequence[GraphInput], shapes: ShapeOverrides, lengths: dict[str, int], findings: Findings
+) -> None:
     """Every symbol without a length is one finding that says where it stands and what to say."""
-    where: dict[str, list[Input]] = {}
+    where: dict[str, list[GraphInput]] = {}
     for item in inputs:
         if item.name not in shapes.inputs:
             for symbol in dict.fromkeys(n for n in item.declared or () if isinstance(n, str) and n not in lengths):
@@ -149,7 +151,7 @@ def _symbols_bound(inputs: Sequence[Input], shapes: Shapes, lengths: dict[str, i
         )
 
 
-def _bound(item: Input, shapes: Shapes, lengths: dict[str, int], findings: Findings) -> Input:
+def _bound(item: GraphInput, shapes: ShapeOverrides, lengths: dict[str, int], findings: Findings) -> GraphInput:
     """The input with its lengths; what is missing is a finding."""
     path = f"inputs.{item.name}"
     if item.name in shapes.inputs:
@@ -178,12 +180,12 @@ def _bound(item: Input, shapes: Shapes, lengths: dict[str, int], findings: Findi
                 )
         shape = tuple(0 if n is None else n for n in found)
     checked(TensorType(item.dtype, shape), f"input {quoted(item.name)}", path)
-    return Input(item.name, item.dtype, item.declared, shape)
+    return GraphInput(item.name, item.dtype, item.declared, shape)
 
 
-def _shown(declared: Sequence[Length]) -> str:
+def _shown(declared: Sequence[Dimension]) -> str:
     return "x".join("?" if d is None else str(d) for d in declared)
 
 
-def _example(declared: Sequence[Length], lengths: dict[str, int]) -> str:
+def _example(declared: Sequence[Dimension], lengths: dict[str, int]) -> str:
     return "x".join(str(lengths.get(d, 8) if isinstance(d, str) else 8 if d is None else d) for d in declared)

@@ -18,9 +18,9 @@ from graph.errors import BadGraph
 from graph.ir import UNKNOWN_COST, Cost, Effect, Graph, Node, Phase, Role, Value
 from graph.ops.registry.onnx_fallback import dtype_name, numpy_dtype
 
-KEY = "remat"
+METADATA_KEY = "remat"
 PhaseName = Literal["forward", "backward", "update"]
-Recompute = Literal["allow", "never", "prefer"] | None
+RecomputeHint = Literal["allow", "never", "prefer"] | None
 _Pairs = tuple[tuple[int, int], ...]
 
 
@@ -45,7 +45,7 @@ class NodeNote(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=True):
     stream: str | None = None
     views: _Pairs = ()
     in_place: _Pairs = ()
-    recompute: Recompute = None
+    recompute: RecomputeHint = None
     heavy: bool | None = None
     gradient_reads: tuple[str, ...] | None = None
     annotations: dict[str, Any] = {}
@@ -77,26 +77,26 @@ class ModelNote(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=True):
 _Note = TypeVar("_Note", NodeNote, ValueNote, ModelNote)
 
 
-def text_of(note: msgspec.Struct) -> str:
+def encode_note(note: msgspec.Struct) -> str:
     """The note as it stands in a file."""
     return msgspec.json.encode(note, enc_hook=_plain).decode()
 
 
-def note_from(text: str, kind: type[_Note], path: str) -> _Note:
+def decode_note(text: str, kind: type[_Note], path: str) -> _Note:
     """The note in a file. Raises BadGraph."""
     try:
         return msgspec.json.decode(text, type=kind)
     except (msgspec.DecodeError, RecursionError) as error:
         raise BadGraph.one(
             "bad_note",
-            f"{path}.metadata_props[{KEY}]",
+            f"{path}.metadata_props[{METADATA_KEY}]",
             str(error),
             "what a file of ours says there",
             "export the graph again, or remove the entry",
         ) from None
 
 
-def of_node(graph: Graph, node: Node) -> NodeNote:
+def node_note(graph: Graph, node: Node) -> NodeNote:
     """What of a node ONNX cannot say."""
     names = graph.values
     return NodeNote(
@@ -107,14 +107,14 @@ def of_node(graph: Graph, node: Node) -> NodeNote:
         node.stream,
         node.views,
         node.in_place,
-        cast(Recompute, node.recompute),
+        cast(RecomputeHint, node.recompute),
         node.heavy,
         None if node.gradient_reads is None else tuple(names[v].name for v in node.gradient_reads),
         dict(node.annotations),
     )
 
 
-def of_value(value: Value) -> ValueNote:
+def value_note(value: Value) -> ValueNote:
     return ValueNote(
         value.role, value.bytes, value.fixed_bytes, value.type is None, dict(value.annotations), value.stop_gradient
     )

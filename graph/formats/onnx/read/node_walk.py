@@ -10,29 +10,29 @@ from onnx import AttributeProto, FunctionProto, NodeProto
 
 from graph.errors import BadGraph, quoted
 from graph.formats.onnx.read import control_flow, weights
-from graph.formats.onnx.read.faults import conflict, untyped, wrong_arity
+from graph.formats.onnx.read.faults import arity_error, conflict_error, untyped_error
 from graph.formats.onnx.read.metadata import NodeNote, ValueNote, node_fields
 from graph.formats.onnx.read.opset_upgrade import check_old, is_old, opset_of, upgrade
-from graph.formats.onnx.read.protos import Raw, checked, raw_node
-from graph.formats.onnx.read.restore import apart
+from graph.formats.onnx.read.protos import RawNode, checked, raw_node
+from graph.formats.onnx.read.restore import restore_node
 from graph.formats.onnx.read.scope import Scope, Slot
-from graph.formats.onnx.read.upgrade_context import Place
-from graph.ir import ABSENT, EMPTY, FLOATS, Body, Role, TensorType
-from graph.ir.names import unlike
+from graph.formats.onnx.read.upgrade_context import NodeUpgradeContext
+from graph.ir import ABSENT, EMPTY, FLOAT_DTYPES, Body, Role, TensorType
+from graph.ir.names import unique_name
 from graph.ops.registry import infer
-from graph.ops.registry.constant_folding import folded
+from graph.ops.registry.constant_folding import fold_constants
 from graph.ops.registry.onnx_fallback import type_of_array
 from graph.ops.registry.onnx_schemas import check_present
 from graph.ops.registry.registry import Call
 
 if TYPE_CHECKING:
-    from graph.formats.onnx.read.reader import Model
+    from graph.formats.onnx.read.reader import OnnxModel
 
 
-class Walk:
+class NodeWalk:
     """Makes the nodes of one model."""
 
-    def __init__(self, model: Model):
+    def __init__(self, model: OnnxModel):
         self.model = model
         self.steps = 0
         self.calls: list[str] = []  # functions under way
@@ -46,11 +46,11 @@ class Walk:
                 self._step(raw, protos[n], scope)
                 n += 1
             else:
-                whole, note, parts = apart(raw, protos, n)
+                whole, note, parts = restore_node(raw, protos, n)
                 self._exact(whole, note, scope)
                 n += parts
 
-    def _step(self, raw: Raw, proto: NodeProto, scope: Scope) -> None:
+    def _step(self, raw: RawNode, proto: NodeProto, scope: Scope) -> None:
         self.steps += 1
         if self.steps > self.model.limits.nodes:
             raise BadGraph.one(
@@ -66,12 +66,12 @@ class Walk:
             return
         if is_old(raw.op, scope.opset):
             check_old(proto, scope.opset, raw)
-            for node in upgrade(raw, scope.opset, Place(raw, scope)):
+            for node in upgrade(raw, scope.opset, NodeUpgradeContext(raw, scope)):
                 self._one(node, scope)
         else:
             self._one(raw, scope)
 
-    def _one(self, raw: Raw, scope: Scope) -> None:
+    def _one(self, raw: RawNode, scope: Scope) -> None:
         """Fold the node, or make it one of the graph."""
         if raw.op == "Constant":
             self._constant(raw, scope)
@@ -87,7 +87,7 @@ class Walk:
         if self._is_weight(raw, slots, types, scope):
             self.model.keep(raw.outputs[0], _known(types[0]), None, Role.PARAMETER, scope, ValueNote())
             return
-        arrays = None if raw.name in self.model.shapes.nodes else folded(call, types)
+        arrays = None if raw.name in self.model.shapes.nodes else fold_constants(call, types)
         if arrays is None:
             self.make(raw, slots, types, scope)
             return
@@ -98,7 +98,7 @@ class Walk:
 
     def make(
         self,
-        raw: Raw,
+        raw: RawNode,
         slots: Sequence[Slot | None],
         types: Sequence[TensorType | None],
         scope: Scope,
@@ -110,7 +110,7 @@ class Walk:
         types = [*types, *[None] * len(raw.outputs)][: len(raw.outputs)]
         for name, type in zip(raw.outputs, types, strict=True):
             if name and type is None and not self.model.notes.get(name, ValueNote()).untyped:
-                raise untyped(raw, name, self.model.opset)
+                raise untyped_error(raw, name, self.model.opset)
             if type is not None:
                 checked(type, f"output {quoted(name)} of {raw.shown}", raw.path)
         ids = [ABSENT if slot is None else frame.id_of(slot) for slot in slots]
@@ -135,7 +135,7 @@ class Walk:
         if raw.name:
             frame.node_ids[raw.name] = len(frame.builder.nodes) - 1
 
-    def inputs(self, raw: Raw, scope: Scope) -> list[Slot | None]:
+    def inputs(self, raw: RawNode, scope: Scope) -> list[Slot | None]:
         """What the node reads, None where absent."""
         return [scope.find(name) if name else None for name in raw.inputs]
 
@@ -145,7 +145,7 @@ class Walk:
         assert slot is not None  # only inputs of function calls may be absent
         if slot.name == name:
             return scope.frame.id_of(slot)
-        self.make(Raw("Identity", "", [name], [name], "graph.output"), [slot], [slot.type], scope)
+        self.make(RawNode("Identity", "", [name], [name], "graph.output"), [slot], [slot.type], scope)
         return self.value_id(name, scope)
 
     def value_id(self, name: str, scope: Scope) -> int:
@@ -164,10 +164,10 @@ class Walk:
             )
         return scope.frame.id_of(slot)
 
-    def _exact(self, raw: Raw, note: NodeNote, scope: Scope) -> None:
+    def _exact(self, raw: RawNode, note: NodeNote, scope: Scope) -> None:
         """A node of a file of ours: made as it stands, never folded."""
         slots = self.inputs(raw, scope)
-        nested = control_flow.nested(self, raw, slots, scope) if raw.bodies else None
+        nested = control_flow.nested_bodies(self, raw, slots, scope) if raw.bodies else None
         types: Sequence[TensorType | None]
         if nested is None:
             types = self._types(raw, self._call_of(raw, slots, scope), slots)
@@ -176,7 +176,7 @@ class Walk:
         fields = node_fields(note, lambda name: _node_id(scope, name, raw), lambda name: self.value_id(name, scope))
         self.make(raw, slots, types, scope, nested, fields)
 
-    def _call_of(self, raw: Raw, slots: Sequence[Slot | None], scope: Scope) -> Call:
+    def _call_of(self, raw: RawNode, slots: Sequence[Slot | None], scope: Scope) -> Call:
         declared = tuple(self.model.declared_type(name, scope.is_model) for name in raw.outputs)
         return Call(
             raw.op,
@@ -188,7 +188,7 @@ class Walk:
             self.model.opset,
         )
 
-    def _types(self, raw: Raw, call: Call, slots: Sequence[Slot | None]) -> tuple[TensorType | None, ...]:
+    def _types(self, raw: RawNode, call: Call, slots: Sequence[Slot | None]) -> tuple[TensorType | None, ...]:
         """Types of the outputs. Raises BadGraph with the inputs' types and the constants among them."""
         try:
             if None in slots:
@@ -198,35 +198,37 @@ class Walk:
             if raw.op == "Reshape" and first is not None and out is not None and first.elements != out.elements:
                 raise ValueError(f"{first} cannot become {out}")
         except ValueError as error:
-            raise conflict(raw, slots, str(error)) from None
+            raise conflict_error(raw, slots, str(error)) from None
         for name, found, said in zip(raw.outputs, types, call.outputs, strict=False):
             if found is not None and said is not None and found != said:
-                raise conflict(raw, slots, f"output {quoted(name)} is declared as {said}, but the op makes {found}")
+                raise conflict_error(
+                    raw, slots, f"output {quoted(name)} is declared as {said}, but the op makes {found}"
+                )
         return types
 
     def _is_weight(
-        self, raw: Raw, slots: Sequence[Slot | None], types: Sequence[TensorType | None], scope: Scope
+        self, raw: RawNode, slots: Sequence[Slot | None], types: Sequence[TensorType | None], scope: Scope
     ) -> bool:
         """True for a tensor filled by the file itself in place of a weight whose values were taken out."""
         if raw.op != "ConstantOfShape" or not scope.is_model or not slots or slots[0] is None or types[0] is None:
             return False
         readers = self.model.uses.get(raw.outputs[0], set())
-        return slots[0].is_held and types[0].dtype in FLOATS and weights.is_filled_weight(readers)
+        return slots[0].is_held and types[0].dtype in FLOAT_DTYPES and weights.is_filled_weight(readers)
 
-    def _batch_followed(self, raw: Raw, slots: list[Slot | None], scope: Scope) -> list[Slot | None]:
+    def _batch_followed(self, raw: RawNode, slots: list[Slot | None], scope: Scope) -> list[Slot | None]:
         """The Reshape's inputs, the baked shape replaced where its leading length was the batch."""
         source, target = slots
         if source is None or source.type is None or target is None or target.known is None or not target.is_baked:
             return slots
         name = raw.inputs[0] if scope.is_model else ""
         lead = source.type.shape[0] if source.type.shape else None
-        changed = self.model.batch.followed(target.known, name, source.type.elements, lead)
+        changed = self.model.batch.follow_batch(target.known, name, source.type.elements, lead)
         if changed is None:
             return slots
         follower = Slot(f"{target.name}/batch", type_of_array(changed), scope.frame, Role.CONSTANT, changed)
         return [source, follower]
 
-    def _constant(self, raw: Raw, scope: Scope) -> None:
+    def _constant(self, raw: RawNode, scope: Scope) -> None:
         """A Constant node is a tensor of the file like an initialiser."""
         found = next(iter(raw.attributes.items()), ("", None))
         content = found[1]
@@ -254,7 +256,7 @@ class Walk:
             role = weights.role_of(raw.outputs[0], type, content, self.model.uses, self.model.signature)
         self.model.keep(raw.outputs[0], type, content, role, scope, ValueNote())
 
-    def _call(self, raw: Raw, proto: NodeProto, function: FunctionProto, scope: Scope) -> None:
+    def _call(self, raw: RawNode, proto: NodeProto, function: FunctionProto, scope: Scope) -> None:
         """Inline a call of a function the model defines."""
         if raw.op in self.calls or len(self.calls) >= self.model.limits.depth:
             raise BadGraph.one(
@@ -265,7 +267,7 @@ class Walk:
                 "inline the functions before sending the model",
             )
         if len(raw.outputs) > len(function.output) or len(raw.inputs) > len(function.input):
-            raise wrong_arity(raw, len(function.input), len(function.output))
+            raise arity_error(raw, len(function.input), len(function.output))
         given: dict[str, AttributeProto] = {a.name: a for a in function.attribute_proto}
         for attribute in proto.attribute:
             actual = scope.given.get(attribute.ref_attr_name) if attribute.ref_attr_name else attribute
@@ -284,16 +286,16 @@ class Walk:
         for inside, out in pairs:
             scope.slots[out] = inner.find(inside)
 
-    def _node_name(self, raw: Raw, scope: Scope) -> str:
+    def _node_name(self, raw: RawNode, scope: Scope) -> str:
         """The file's name of the node, or `Op_index` when it has none or it is taken."""
         builder = scope.frame.builder
         name = scope.prefix + raw.name if raw.name else ""
         if name and builder.free_node_name(name) == name:
             return name
-        return unlike(f"{raw.op.rpartition('::')[2]}_{len(builder.nodes)}", self.model.node_names)
+        return unique_name(f"{raw.op.rpartition('::')[2]}_{len(builder.nodes)}", self.model.node_names)
 
 
-def _node_id(scope: Scope, name: str, raw: Raw) -> int:
+def _node_id(scope: Scope, name: str, raw: RawNode) -> int:
     """Id of an earlier node of the same graph by its name in the file."""
     found = scope.frame.node_ids.get(name)
     if found is None:

@@ -17,16 +17,16 @@ import onnx
 from onnx import NodeProto
 
 from graph.errors import BadGraph
-from graph.formats.onnx.read.protos import Raw
+from graph.formats.onnx.read.protos import RawNode
 from graph.ir import TensorType
 from graph.ops.registry.onnx_fallback import numpy_dtype, schema_of
 from graph.ops.registry.onnx_schemas import one_line
 
-TARGET = 21
+TARGET_OPSET = 21
 _IR_VERSION = 10
 
 
-class Place(Protocol):
+class UpgradeContext(Protocol):
     """What a rule may ask of the walk."""
 
     def type(self, name: str) -> TensorType:
@@ -39,17 +39,17 @@ class Place(Protocol):
         """A name nothing has yet."""
 
 
-Rule = Callable[[Raw, Place], Sequence[Raw]]
+UpgradeRule = Callable[[RawNode, UpgradeContext], Sequence[RawNode]]
 #: op -> [(below this opset, rule)]; of several that apply the first is taken.
-RULES: dict[str, list[tuple[int, Rule]]] = {}
+UPGRADE_RULES: dict[str, list[tuple[int, UpgradeRule]]] = {}
 
 
 def is_old(op: str, opset: int) -> bool:
     """True when some rule rewrites the op of that opset."""
-    return any(opset < below for below, _ in RULES.get(op, ()))
+    return any(opset < below for below, _ in UPGRADE_RULES.get(op, ()))
 
 
-def check_old(proto: NodeProto, opset: int, raw: Raw) -> None:
+def check_old(proto: NodeProto, opset: int, raw: RawNode) -> None:
     """Nothing when the node fits its op as the old opset has it. Raises BadGraph; rules rely on it."""
     schema = schema_of(raw.op, opset)
     if raw.bodies or any(attribute.ref_attr_name for attribute in proto.attribute):
@@ -75,11 +75,11 @@ def _context(opset: int) -> Any:
     return context
 
 
-def upgrade(raw: Raw, opset: int, place: Place) -> Sequence[Raw]:
+def upgrade(raw: RawNode, opset: int, place: UpgradeContext) -> Sequence[RawNode]:
     """An old node in ops of opset 21."""
     if raw.bodies and raw.op != "Scan":
         return (raw,)  # no op with a rule holds graphs
-    rule = next(rule for below, rule in RULES[raw.op] if opset < below)
+    rule = next(rule for below, rule in UPGRADE_RULES[raw.op] if opset < below)
     try:
         return rule(raw, place)
     except (ValueError, TypeError, LookupError, ArithmeticError, AttributeError) as error:
@@ -93,29 +93,29 @@ def upgrade(raw: Raw, opset: int, place: Place) -> Sequence[Raw]:
         ) from None
 
 
-def _rule(below: int, *ops: str) -> Callable[[Rule], Rule]:
-    def register(rule: Rule) -> Rule:
+def _rule(below: int, *ops: str) -> Callable[[UpgradeRule], UpgradeRule]:
+    def register(rule: UpgradeRule) -> UpgradeRule:
         for op in ops:
-            RULES.setdefault(op, []).append((below, rule))
+            UPGRADE_RULES.setdefault(op, []).append((below, rule))
         return rule
 
     return register
 
 
-def _changed(raw: Raw, *, drop: Sequence[str] = (), **fields: Any) -> Raw:
+def _changed(raw: RawNode, *, drop: Sequence[str] = (), **fields: Any) -> RawNode:
     """A copy with attributes `drop` removed and `fields` replaced."""
     attributes = {k: v for k, v in fields.pop("attributes", raw.attributes).items() if k not in drop}
     return dataclasses.replace(raw, attributes=attributes, **fields)
 
 
-def _with_input(raw: Raw, position: int, name: str) -> list[str]:
+def _with_input(raw: RawNode, position: int, name: str) -> list[str]:
     """The node's inputs with `name` at `position`, absent ones filled in before it."""
     inputs = [*raw.inputs, *[""] * (position + 1 - len(raw.inputs))]
     inputs[position] = name
     return inputs
 
 
-def _to_inputs(raw: Raw, place: Place, *moves: tuple[str, int, Any]) -> list[Raw]:
+def _to_inputs(raw: RawNode, place: UpgradeContext, *moves: tuple[str, int, Any]) -> list[RawNode]:
     """Attributes that became inputs: (attribute, input position, dtype)."""
     inputs = raw
     for attribute, position, dtype in moves:
@@ -134,60 +134,60 @@ def _numpy(type: TensorType) -> np.dtype[Any]:
 @_rule(13, "Squeeze", "Unsqueeze", "ReduceSum")
 @_rule(18, "ReduceMax", "ReduceMin", "ReduceMean", "ReduceProd", "ReduceL1", "ReduceL2", "ReduceLogSum")
 @_rule(18, "ReduceLogSumExp", "ReduceSumSquare")
-def _axes(raw: Raw, place: Place) -> Sequence[Raw]:
+def _axes(raw: RawNode, place: UpgradeContext) -> Sequence[RawNode]:
     return _to_inputs(raw, place, ("axes", 1, np.int64))
 
 
 @_rule(11, "Clip")
-def _clip(raw: Raw, place: Place) -> Sequence[Raw]:
+def _clip(raw: RawNode, place: UpgradeContext) -> Sequence[RawNode]:
     dtype = _numpy(place.type(raw.inputs[0]))
     return _to_inputs(raw, place, ("min", 1, dtype), ("max", 2, dtype))
 
 
 @_rule(11, "Pad")
-def _pad(raw: Raw, place: Place) -> Sequence[Raw]:
+def _pad(raw: RawNode, place: UpgradeContext) -> Sequence[RawNode]:
     return _to_inputs(raw, place, ("pads", 1, np.int64), ("value", 2, _numpy(place.type(raw.inputs[0]))))
 
 
 @_rule(10, "Slice")
-def _slice(raw: Raw, place: Place) -> Sequence[Raw]:
+def _slice(raw: RawNode, place: UpgradeContext) -> Sequence[RawNode]:
     return _to_inputs(raw, place, ("starts", 1, np.int64), ("ends", 2, np.int64), ("axes", 3, np.int64))
 
 
 @_rule(10, "TopK")
-def _top_k(raw: Raw, place: Place) -> Sequence[Raw]:
+def _top_k(raw: RawNode, place: UpgradeContext) -> Sequence[RawNode]:
     attributes = {**raw.attributes, "k": [raw.attribute("k", 0)]}
     return _to_inputs(_changed(raw, attributes=attributes), place, ("k", 1, np.int64))
 
 
 @_rule(13, "Split")
-def _split_sizes(raw: Raw, place: Place) -> Sequence[Raw]:
+def _split_sizes(raw: RawNode, place: UpgradeContext) -> Sequence[RawNode]:
     if "split" not in raw.attributes:
         return _split_equally(raw, place)
     return _to_inputs(raw, place, ("split", 1, np.int64))
 
 
 @_rule(18, "Split")
-def _split_equally(raw: Raw, place: Place) -> Sequence[Raw]:
+def _split_equally(raw: RawNode, place: UpgradeContext) -> Sequence[RawNode]:
     if len(raw.inputs) > 1:
         return (raw,)
     return (_changed(raw, attributes={**raw.attributes, "num_outputs": len(raw.outputs)}),)
 
 
 @_rule(11, "Scatter")
-def _scatter(raw: Raw, place: Place) -> Sequence[Raw]:
+def _scatter(raw: RawNode, place: UpgradeContext) -> Sequence[RawNode]:
     return (_changed(raw, op="ScatterElements"),)
 
 
 @_rule(12, "Dropout")
-def _dropout(raw: Raw, place: Place) -> Sequence[Raw]:
+def _dropout(raw: RawNode, place: UpgradeContext) -> Sequence[RawNode]:
     ratio = np.float32(raw.attribute("ratio", 0.5))
     inputs = [raw.inputs[0], place.constant(np.asarray(ratio), "ratio")]
     return (_changed(raw, drop=("ratio", "is_test"), inputs=inputs),)
 
 
 @_rule(9, "BatchNormalization")
-def _batch_norm_spatial(raw: Raw, place: Place) -> Sequence[Raw]:
+def _batch_norm_spatial(raw: RawNode, place: UpgradeContext) -> Sequence[RawNode]:
     """With spatial = 0 each place of the picture has own statistics; written out in elementwise ops."""
     if raw.attribute("spatial", 1):
         return _batch_norm(raw, place)
@@ -203,11 +203,11 @@ def _batch_norm_spatial(raw: Raw, place: Place) -> Sequence[Raw]:
         ("Mul", [divided, scale], scaled),
         ("Add", [scaled, bias], raw.outputs[0]),
     ]
-    return [Raw(op, raw.name and f"{raw.name}/{op}", inputs, [out], raw.path) for op, inputs, out in steps]
+    return [RawNode(op, raw.name and f"{raw.name}/{op}", inputs, [out], raw.path) for op, inputs, out in steps]
 
 
 @_rule(14, "BatchNormalization")
-def _batch_norm(raw: Raw, place: Place) -> Sequence[Raw]:
+def _batch_norm(raw: RawNode, place: UpgradeContext) -> Sequence[RawNode]:
     """Further outputs asked for training mode; then the running statistics were updated in place."""
     if any(raw.outputs[1:]):
         raise BadGraph.one(
@@ -221,7 +221,7 @@ def _batch_norm(raw: Raw, place: Place) -> Sequence[Raw]:
 
 
 @_rule(13, "Softmax", "LogSoftmax", "Hardmax")
-def _softmax(raw: Raw, place: Place) -> Sequence[Raw]:
+def _softmax(raw: RawNode, place: UpgradeContext) -> Sequence[RawNode]:
     """The old ops worked on rows of a matrix: all axes before `axis` against all from it on."""
     shape = place.type(raw.inputs[0]).shape
     axis = raw.attribute("axis", 1)
@@ -235,14 +235,14 @@ def _softmax(raw: Raw, place: Place) -> Sequence[Raw]:
     flat, soft = place.fresh(f"{raw.outputs[0]}/rows"), place.fresh(f"{raw.outputs[0]}/soft")
     back = place.constant(np.array(shape, np.int64), "shape")
     return [
-        Raw("Flatten", raw.name and f"{raw.name}/Flatten", raw.inputs, [flat], raw.path, {"axis": axis}),
-        Raw(raw.op, raw.name, [flat], [soft], raw.path, {"axis": 1}),
-        Raw("Reshape", raw.name and f"{raw.name}/Reshape", [soft, back], raw.outputs, raw.path, {"allowzero": 1}),
+        RawNode("Flatten", raw.name and f"{raw.name}/Flatten", raw.inputs, [flat], raw.path, {"axis": axis}),
+        RawNode(raw.op, raw.name, [flat], [soft], raw.path, {"axis": 1}),
+        RawNode("Reshape", raw.name and f"{raw.name}/Reshape", [soft, back], raw.outputs, raw.path, {"allowzero": 1}),
     ]
 
 
 @_rule(22, "Upsample")
-def _upsample(raw: Raw, place: Place) -> Sequence[Raw]:
+def _upsample(raw: RawNode, place: UpgradeContext) -> Sequence[RawNode]:
     if "scales" in raw.attributes:
         scales = place.constant(np.asarray(raw.attributes["scales"], np.float32), "scales")
     elif len(raw.inputs) == 2:
@@ -254,11 +254,11 @@ def _upsample(raw: Raw, place: Place) -> Sequence[Raw]:
 
 
 @_rule(11, "Resize")
-def _resize(raw: Raw, place: Place) -> Sequence[Raw]:
+def _resize(raw: RawNode, place: UpgradeContext) -> Sequence[RawNode]:
     return (_old_resize(raw, raw.inputs[1], raw.attribute("mode", "nearest")),)
 
 
-def _old_resize(raw: Raw, scales: str, mode: str) -> Raw:
+def _old_resize(raw: RawNode, scales: str, mode: str) -> RawNode:
     """Before opset 11 place i of the output looked at i / scale of the input, rounded down."""
     attributes = {"mode": mode, "coordinate_transformation_mode": "asymmetric"}
     if mode == "nearest":
@@ -267,31 +267,31 @@ def _old_resize(raw: Raw, scales: str, mode: str) -> Raw:
 
 
 @_rule(16, "RoiAlign")
-def _roi_align(raw: Raw, place: Place) -> Sequence[Raw]:
+def _roi_align(raw: RawNode, place: UpgradeContext) -> Sequence[RawNode]:
     return (_changed(raw, attributes={**raw.attributes, "coordinate_transformation_mode": "output_half_pixel"}),)
 
 
 @_rule(20, "GridSample")
-def _grid_sample(raw: Raw, place: Place) -> Sequence[Raw]:
+def _grid_sample(raw: RawNode, place: UpgradeContext) -> Sequence[RawNode]:
     mode = raw.attribute("mode", "bilinear")
     modes = {"bilinear": "linear", "bicubic": "cubic"}
     return (_changed(raw, attributes={**raw.attributes, "mode": modes.get(mode, mode)}),)
 
 
 @_rule(20, "DFT")
-def _dft(raw: Raw, place: Place) -> Sequence[Raw]:
+def _dft(raw: RawNode, place: UpgradeContext) -> Sequence[RawNode]:
     axis = place.constant(np.asarray(raw.attribute("axis", 1), np.int64), "axis")
     return (_changed(raw, drop=("axis",), inputs=_with_input(raw, 2, axis)),)
 
 
 @_rule(21, "GroupNormalization")
-def _group_norm(raw: Raw, place: Place) -> Sequence[Raw]:
+def _group_norm(raw: RawNode, place: UpgradeContext) -> Sequence[RawNode]:
     """Scale and bias were given per group; each is repeated for the channels of its group."""
     groups, channels = raw.attribute("num_groups", 1), place.type(raw.inputs[0]).shape[1]
     column = place.constant(np.array([groups, 1], np.int64), "column")
     matrix = place.constant(np.array([groups, channels // max(groups, 1)], np.int64), "matrix")
     flat = place.constant(np.array([channels], np.int64), "flat")
-    before: list[Raw] = []
+    before: list[RawNode] = []
     wide: list[str] = []
     for name in raw.inputs[1:3]:
         outs = [place.fresh(f"{name}/{part}") for part in ("column", "matrix", "channels")]
@@ -300,13 +300,13 @@ def _group_norm(raw: Raw, place: Place) -> Sequence[Raw]:
             ("Expand", [outs[0], matrix], outs[1]),
             ("Reshape", [outs[1], flat], outs[2]),
         ]
-        before += [Raw(op, "", inputs, [out], raw.path) for op, inputs, out in steps]
+        before += [RawNode(op, "", inputs, [out], raw.path) for op, inputs, out in steps]
         wide.append(outs[2])
     return [*before, _changed(raw, inputs=[raw.inputs[0], *wide])]
 
 
 @_rule(9, "Scan")
-def _scan(raw: Raw, place: Place) -> Sequence[Raw]:
+def _scan(raw: RawNode, place: UpgradeContext) -> Sequence[RawNode]:
     raise BadGraph.one(
         "unsupported_op",
         raw.path,
@@ -317,5 +317,5 @@ def _scan(raw: Raw, place: Place) -> Sequence[Raw]:
 
 
 def opset_of(imports: Iterable[object]) -> int:
-    """The standard's opset among the imports; `TARGET` when only other domains are imported."""
-    return next((o.version for o in imports if o.domain in ("", "ai.onnx")), TARGET)  # type: ignore[attr-defined]
+    """The standard's opset among the imports; `TARGET_OPSET` when only other domains are imported."""
+    return next((o.version for o in imports if o.domain in ("", "ai.onnx")), TARGET_OPSET)  # type: ignore[attr-defined]

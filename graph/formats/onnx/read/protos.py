@@ -10,7 +10,7 @@ import numpy as np
 from onnx import AttributeProto, GraphProto, NodeProto, TensorProto, numpy_helper
 
 from graph.errors import BadGraph, quoted
-from graph.ir import LARGEST_BYTES, TensorType
+from graph.ir import MAX_BYTES, TensorType
 from graph.ops.registry.onnx_fallback import dtype_name
 
 _KINDS = AttributeProto.AttributeType
@@ -18,7 +18,7 @@ _STANDARD = ("", "ai.onnx")
 
 
 @dataclass(slots=True)
-class Raw:
+class RawNode:
     """One node of the file, its op named as the graph names ops."""
 
     op: str
@@ -43,9 +43,9 @@ def op_name(domain: str, op_type: str) -> str:
     return op_type if domain in _STANDARD else f"{domain}::{op_type}"
 
 
-def raw_node(proto: NodeProto, path: str, given: Mapping[str, AttributeProto] | None = None) -> Raw:
+def raw_node(proto: NodeProto, path: str, given: Mapping[str, AttributeProto] | None = None) -> RawNode:
     """The node as a record. `given` holds the attributes of the function call around it, for references to them."""
-    raw = Raw(
+    raw = RawNode(
         op_name(proto.domain, proto.op_type),
         proto.name,
         list(proto.input),
@@ -136,12 +136,12 @@ def checked(type: TensorType, name: str, path: str) -> TensorType:
             "lengths of 0 or more",
             "correct the shape, or give it with --input",
         )
-    if type.nbytes > LARGEST_BYTES:
+    if type.nbytes > MAX_BYTES:
         raise BadGraph.one(
             "size_too_large",
             path,
             f"{name} of {type}, {type.nbytes} bytes",
-            f"at most {LARGEST_BYTES} (2^63 - 1)",
+            f"at most {MAX_BYTES} (2^63 - 1)",
             "correct the shape",
         )
     return type

@@ -12,47 +12,47 @@ from onnx.defs import onnx_opset_version
 from graph.builder.builder import Builder
 from graph.errors import BadGraph, quoted
 from graph.formats.onnx.read import weights
-from graph.formats.onnx.read.batch_rebinding import Batch
-from graph.formats.onnx.read.input_shapes import bind, declared_type
-from graph.formats.onnx.read.metadata import ModelNote, ValueNote, note_from
-from graph.formats.onnx.read.node_walk import Walk
-from graph.formats.onnx.read.opset_upgrade import TARGET, opset_of
+from graph.formats.onnx.read.batch_rebinding import BatchRebinding
+from graph.formats.onnx.read.input_shapes import bind_shapes, declared_type
+from graph.formats.onnx.read.metadata import ModelNote, ValueNote, decode_note
+from graph.formats.onnx.read.node_walk import NodeWalk
+from graph.formats.onnx.read.opset_upgrade import TARGET_OPSET, opset_of
 from graph.formats.onnx.read.protos import array_of, checked, is_external, note_of, op_name, type_of
-from graph.formats.onnx.read.restore import renumbered
-from graph.formats.onnx.read.scope import Frame, Scope
-from graph.formats.onnx.read.structure import Structure
+from graph.formats.onnx.read.restore import with_value_ids
+from graph.formats.onnx.read.scope import GraphFrame, Scope
+from graph.formats.onnx.read.structure import StructureChecker
 from graph.formats.onnx.read.wire import parse
-from graph.ir import FLOATS, Graph, Role, TensorType
-from graph.limits import Limits, Shapes
+from graph.ir import FLOAT_DTYPES, Graph, Role, TensorType
+from graph.limits import Limits, ShapeOverrides
 
 
-def load(data: bytes, limits: Limits, shapes: Shapes) -> Graph:
+def load(data: bytes, limits: Limits, shapes: ShapeOverrides) -> Graph:
     """The model in the bytes, of static shapes, in ops of opset 21 or newer. Raises BadGraph."""
     model = parse(data)
-    Structure(model, limits).check()
-    return Model(model, limits, shapes).graph()
+    StructureChecker(model, limits).check()
+    return OnnxModel(model, limits, shapes).graph()
 
 
-class Model:
+class OnnxModel:
     """A parsed model, the shapes asked for, and what is kept of its tensors."""
 
-    def __init__(self, proto: ModelProto, limits: Limits, shapes: Shapes):
+    def __init__(self, proto: ModelProto, limits: Limits, shapes: ShapeOverrides):
         self.proto, self.limits, self.shapes = proto, limits, shapes
-        self.uses = weights.uses_of(proto.graph.node)
+        self.uses = weights.tensor_uses(proto.graph.node)
         self.signature = weights.signature_of(proto.graph)
         self.constant_bytes = 0
         self.functions = {(op_name(f.domain, f.name), f.overload): f for f in proto.functions}
         self.node_names = {node.name for node in proto.graph.node}
         versions = [opset_of(proto.opset_import), *(opset_of(f.opset_import) for f in proto.functions)]
-        self.opset = min(max(TARGET, *versions), onnx_opset_version())
+        self.opset = min(max(TARGET_OPSET, *versions), onnx_opset_version())
         held = {t.name for t in proto.graph.initializer} | {t.values.name for t in proto.graph.sparse_initializer}
         self.is_ours = note_of(proto) is not None
         self.notes = self._value_notes() if self.is_ours else {}
         given = [v for v in proto.graph.input if v.name not in held]
         own = [v for v in given if self.notes.get(v.name, ValueNote()).role not in (Role.ACTIVATION, Role.INPUT)]
         self.resident = own  # parameters, constants and states a file of ours lists as inputs
-        self.inputs, self.lengths = bind([v for v in given if v not in own], shapes)
-        self.batch = Batch(proto, self.inputs)
+        self.inputs, self.lengths = bind_shapes([v for v in given if v not in own], shapes)
+        self.batch = BatchRebinding(proto, self.inputs)
         graphs = list(_graphs(proto.graph)) if self.is_ours else [proto.graph]
         self.declared = {v.name: v for graph in graphs for v in (*graph.value_info, *graph.output)}
 
@@ -61,7 +61,7 @@ class Model:
         source = self.proto.graph
         opsets = {op.domain: op.version for op in self.proto.opset_import if op.domain not in ("", "ai.onnx")}
         builder = Builder(source.name, {"": self.opset, **opsets})
-        scope = Scope(Frame(builder), opset_of(self.proto.opset_import), is_model=True)
+        scope = Scope(GraphFrame(builder), opset_of(self.proto.opset_import), is_model=True)
         for item in self.inputs:
             note = self.notes.get(item.name, ValueNote())
             slot = scope.define(item.name, item.type, role=Role.INPUT, note=note)
@@ -69,17 +69,17 @@ class Model:
         for proto in self.resident:
             self._resident(proto, scope)
         self.hold(source, scope, "graph")
-        walk = Walk(self)
+        walk = NodeWalk(self)
         walk.nodes(source.node, scope, "graph")
         outputs = [walk.output(proto.name, scope) for proto in source.output]
         if not self.is_ours:
             return builder.build(outputs)
-        whole = note_from(note_of(self.proto) or "{}", ModelNote, "model")
+        whole = decode_note(note_of(self.proto) or "{}", ModelNote, "model")
         builder.order_is_given = whole.order_is_given
         builder.annotations = MappingProxyType(whole.annotations)
         builder.gradient_rules = whole.gradient_rules
         builder.gradients = [(walk.value_id(p, scope), walk.value_id(g, scope)) for p, g in whole.gradients]
-        return renumbered(builder.build(outputs), whole.value_ids)
+        return with_value_ids(builder.build(outputs), whole.value_ids)
 
     def hold(self, graph: GraphProto, scope: Scope, path: str) -> None:
         """Define the tensors a graph holds."""
@@ -97,7 +97,7 @@ class Model:
         note = self.notes.get(name, ValueNote())
         readers = {op for op, _ in self.uses.get(name, ())}
         looks_like_mask = len(type.shape) > 1 and readers <= {"Add", "Where", "Sub", "Slice", "Gather"}
-        worth = type.dtype not in FLOATS or type.elements <= 64 or looks_like_mask
+        worth = type.dtype not in FLOAT_DTYPES or type.elements <= 64 or looks_like_mask
         content = array_of(proto, path) if here and worth and proto is not None else None
         role = note.role
         if role is Role.ACTIVATION:
@@ -167,7 +167,7 @@ class Model:
         graphs = _graphs(self.proto.graph)
         protos = [p for g in graphs for p in (*g.input, *g.initializer, *g.value_info, *g.output)]
         found = ((p.name, note_of(p)) for p in protos)
-        return {name: note_from(text, ValueNote, quoted(name)) for name, text in found if text is not None}
+        return {name: decode_note(text, ValueNote, quoted(name)) for name, text in found if text is not None}
 
 
 def _graphs(graph: GraphProto) -> Iterator[GraphProto]:

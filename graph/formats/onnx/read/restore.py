@@ -7,15 +7,15 @@ from collections.abc import Sequence
 from onnx import NodeProto
 
 from graph.errors import BadGraph
-from graph.formats.onnx.read.metadata import NodeNote, note_from, unpacked_attributes
-from graph.formats.onnx.read.protos import Raw, op_name
+from graph.formats.onnx.read.metadata import NodeNote, decode_note, unpacked_attributes
+from graph.formats.onnx.read.protos import RawNode, op_name
 from graph.ir import Graph
-from graph.ir.renumber import on_values
+from graph.ir.renumber import restrict_values
 
 
-def apart(raw: Raw, protos: Sequence[NodeProto], n: int) -> tuple[Raw, NodeNote, int]:
+def restore_node(raw: RawNode, protos: Sequence[NodeProto], n: int) -> tuple[RawNode, NodeNote, int]:
     """(the node as the graph had it, its note, how many nodes of the file stand for it) for node `n`."""
-    note = note_from(raw.note or "{}", NodeNote, raw.path)
+    note = decode_note(raw.note or "{}", NodeNote, raw.path)
     if note.seeded:
         raw.attributes.pop("seed", None)
     whole = note.expands
@@ -33,11 +33,11 @@ def apart(raw: Raw, protos: Sequence[NodeProto], n: int) -> tuple[Raw, NodeNote,
             "export the graph again, or remove the entry `remat` of this node",
         )
     attributes = unpacked_attributes(whole.attributes, raw.path)
-    made = Raw(whole.op, whole.name, list(whole.inputs), list(whole.outputs), raw.path, attributes)
+    made = RawNode(whole.op, whole.name, list(whole.inputs), list(whole.outputs), raw.path, attributes)
     return made, note, len(whole.parts)
 
 
-def renumbered(graph: Graph, ids: Sequence[int]) -> Graph:
+def with_value_ids(graph: Graph, ids: Sequence[int]) -> Graph:
     """The graph with value k called `ids[k]`, as it was before it was written; ties between equals go by id."""
     if not ids:
         return graph
@@ -49,4 +49,4 @@ def renumbered(graph: Graph, ids: Sequence[int]) -> Graph:
             f"each of the {len(graph.values)} value ids once",
             "export the graph again",
         )
-    return on_values(graph, sorted(range(len(ids)), key=ids.__getitem__))
+    return restrict_values(graph, sorted(range(len(ids)), key=ids.__getitem__))

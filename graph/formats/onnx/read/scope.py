@@ -28,7 +28,7 @@ class Slot:
 
     name: str  # of the value it becomes
     type: TensorType | None
-    frame: Frame
+    frame: GraphFrame
     role: Role = Role.ACTIVATION
     data: np.ndarray | None = None  # content known now
     is_held: bool = False  # an initialiser of the file
@@ -42,10 +42,10 @@ class Slot:
         return self.data if self.role is not Role.PARAMETER else None
 
 
-class Frame:
+class GraphFrame:
     """One graph being built and what it takes from the graph around it."""
 
-    def __init__(self, builder: Builder, outer: Frame | None = None):
+    def __init__(self, builder: Builder, outer: GraphFrame | None = None):
         self.builder, self.outer = builder, outer
         self.captures: list[tuple[int, int]] = []
         self.node_ids: dict[str, int] = {}  # name in the file -> node
@@ -105,7 +105,7 @@ class Frame:
 class Scope:
     """Names seen from one list of nodes."""
 
-    frame: Frame
+    frame: GraphFrame
     opset: int  # of the standard, for the nodes in this list
     outer: Scope | None = None  # None: nothing is seen outside (the model, a function)
     prefix: str = ""  # of values and nodes made for this list
@@ -135,6 +135,6 @@ class Scope:
         self.slots[name] = slot
         return slot
 
-    def inner(self, frame: Frame, prefix: str) -> Scope:
+    def inner(self, frame: GraphFrame, prefix: str) -> Scope:
         """A scope for nodes nested in this one."""
         return Scope(frame, self.opset, self, prefix, given=self.given)

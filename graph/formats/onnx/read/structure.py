@@ -11,10 +11,10 @@ from onnx.defs import onnx_opset_version
 from graph.errors import Findings, quoted
 from graph.limits import Limits
 
-OLDEST_OPSET = 7
+MIN_OPSET = 7
 
 
-class Structure:
+class StructureChecker:
     """Judges a model and remembers, per graph that was out of order, the order its nodes can run in."""
 
     def __init__(self, model: ModelProto, limits: Limits):
@@ -47,14 +47,14 @@ class Structure:
         for path, opsets, nodes in imports:
             version = next((o.version for o in opsets if o.domain in ("", "ai.onnx")), None)
             uses = any(node.domain in ("", "ai.onnx") for node in nodes)
-            if uses and (version is None or not OLDEST_OPSET <= version <= onnx_opset_version()):
+            if uses and (version is None or not MIN_OPSET <= version <= onnx_opset_version()):
                 self.findings.add(
                     "unsupported_opset",
                     path,
                     "no opset of the standard" if version is None else f"opset {version}",
-                    f"opset {OLDEST_OPSET} to {onnx_opset_version()}",
+                    f"opset {MIN_OPSET} to {onnx_opset_version()}",
                     "export the model again with a newer opset"
-                    if version is None or version < OLDEST_OPSET
+                    if version is None or version < MIN_OPSET
                     else "export it with an older opset, or update onnx",
                 )
 
@@ -137,7 +137,7 @@ class Structure:
         late = False
         for n, node in enumerate(nodes):
             needed = []
-            for where, name in reads(node):
+            for where, name in node_reads(node):
                 if not name or name in given:
                     continue
                 if name not in written:
@@ -257,7 +257,7 @@ def _entries(proto: Any) -> list[object]:
     return [text for entry in proto.metadata_props for text in (entry.key, entry.value)]
 
 
-def reads(node: NodeProto) -> list[tuple[str, str]]:
+def node_reads(node: NodeProto) -> list[tuple[str, str]]:
     """(place, name) of all the node reads: its inputs, and what its nested graphs take from outside."""
     found = [(f"input[{i}]", name) for i, name in enumerate(node.input)]
     for attribute in node.attribute:
@@ -272,5 +272,5 @@ def free_names(graph: GraphProto) -> list[str]:
     own.update(t.values.name for t in graph.sparse_initializer)
     for node in graph.node:
         own.update(node.output)
-    read = [name for node in graph.node for _, name in reads(node)] + [v.name for v in graph.output]
+    read = [name for node in graph.node for _, name in node_reads(node)] + [v.name for v in graph.output]
     return list(dict.fromkeys(name for name in read if name and name not in own))

@@ -5,17 +5,17 @@ from __future__ import annotations
 import numpy as np
 
 from graph.errors import BadGraph, quoted
-from graph.formats.onnx.read.protos import Raw
+from graph.formats.onnx.read.protos import RawNode
 from graph.formats.onnx.read.scope import Scope
 from graph.ir import Role, TensorType
-from graph.ir.names import unlike
+from graph.ir.names import unique_name
 from graph.ops.registry.onnx_fallback import type_of_array
 
 
-class Place:
+class NodeUpgradeContext:
     """What an upgrade rule may ask, for one node in its scope."""
 
-    def __init__(self, raw: Raw, scope: Scope):
+    def __init__(self, raw: RawNode, scope: Scope):
         self.raw, self.scope = raw, scope
 
     def type(self, name: str) -> TensorType:
@@ -41,4 +41,4 @@ class Place:
         return name
 
     def fresh(self, like: str) -> str:
-        return unlike(like, self.scope.slots)
+        return unique_name(like, self.scope.slots)

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 import numpy as np
 from onnx import GraphProto, NodeProto
 
-from graph.ir import FLOATS, Role, TensorType
+from graph.ir import FLOAT_DTYPES, Role, TensorType
 
 #: Ops whose tensors are weights even when they hold one number.
 _WEIGHT_OPS = frozenset(
@@ -55,17 +55,17 @@ _SIGNATURE_LINE = re.compile(r"^\w+: (PARAMETER|BUFFER) target='([^']+)'", re.MU
 _MOST_MASK_ELEMENTS = 1 << 24
 _MASKED = 1e30  # no weight is this large
 
-Uses = dict[str, set[tuple[str, int]]]
+TensorUses = dict[str, set[tuple[str, int]]]
 
 
-def uses_of(nodes: Iterable[NodeProto]) -> Uses:
+def tensor_uses(nodes: Iterable[NodeProto]) -> TensorUses:
     """Per name the (op, input position) pairs that read it, nested graphs included."""
-    uses: Uses = {}
+    uses: TensorUses = {}
     for node in nodes:
         for i, name in enumerate(node.input):
             uses.setdefault(name, set()).add((node.op_type, i))
         for attribute in node.attribute:
-            for name, more in uses_of(attribute.g.node).items() if attribute.HasField("g") else ():
+            for name, more in tensor_uses(attribute.g.node).items() if attribute.HasField("g") else ():
                 uses.setdefault(name, set()).update(more)
     return uses
 
@@ -76,7 +76,9 @@ def signature_of(graph: GraphProto) -> dict[str, str]:
     return {name: kind for kind, name in _SIGNATURE_LINE.findall(text)}
 
 
-def role_of(name: str, type: TensorType, content: np.ndarray | None, uses: Uses, signature: dict[str, str]) -> Role:
+def role_of(
+    name: str, type: TensorType, content: np.ndarray | None, uses: TensorUses, signature: dict[str, str]
+) -> Role:
     """PARAMETER for what training would change, else CONSTANT.
 
     Integers, settings of ops, single numbers outside layers, masks (they hold infinities or nearly so), and the
@@ -84,7 +86,7 @@ def role_of(name: str, type: TensorType, content: np.ndarray | None, uses: Uses,
     """
     readers = uses.get(name, set())
     layer = any(op in _WEIGHT_OPS for op, _ in readers)
-    if type.dtype not in FLOATS or (readers and all(i in _SETTINGS.get(op, ()) for op, i in readers)):
+    if type.dtype not in FLOAT_DTYPES or (readers and all(i in _SETTINGS.get(op, ()) for op, i in readers)):
         return Role.CONSTANT
     if signature:
         kind = signature.get(name, "PARAMETER" if layer else "BUFFER")

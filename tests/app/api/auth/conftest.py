@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
-from app.api.auth.api_keys import USUAL, Quotas, new_key
-from app.api.auth.key_store import FileVault
-from app.api.auth.tenant_view import Access
+from app.api.auth.api_keys import DEFAULT_SCOPES, Quotas, new_key
+from app.api.auth.key_store import SqliteKeyStore
+from app.api.auth.tenant_view import AccessControl
 from app.api.main import create_app
 from app.settings import Settings
 
@@ -20,25 +20,25 @@ class Clock:
     """Time that stands still until it is told to go."""
 
     def __init__(self) -> None:
-        self.now = 1_800_000_000.0
+        self.after = 1_800_000_000.0
 
     def __call__(self) -> float:
-        return self.now
+        return self.after
 
 
 class Gated:
     """A service behind its gate, and keys to it."""
 
-    def __init__(self, client: TestClient, access: Access, clock: Clock, folder: Path):
+    def __init__(self, client: TestClient, access: AccessControl, clock: Clock, folder: Path):
         self.client, self.access, self.clock, self.folder = client, access, clock, folder
 
     def key(
-        self, tenant: str = "a", scopes: frozenset[str] = USUAL, seconds: float | None = None, **quotas: Any
+        self, tenant: str = "a", scopes: frozenset[str] = DEFAULT_SCOPES, seconds: float | None = None, **quotas: Any
     ) -> dict[str, str]:
         """The header of a new key."""
-        expires = None if seconds is None else self.clock.now + seconds
-        text, key = new_key("test", tenant, scopes, Quotas(**quotas), self.clock.now, expires)
-        self.access.vault.add(key)
+        expires = None if seconds is None else self.clock.after + seconds
+        text, key = new_key("test", tenant, scopes, Quotas(**quotas), self.clock.after, expires)
+        self.access.key_store.add(key)
         return {"Authorization": f"Bearer {text}"}
 
     def plan(self, headers: dict[str, str], **fields: Any) -> Any:
@@ -48,7 +48,7 @@ class Gated:
 @pytest.fixture(scope="package")
 def gated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gated]:
     folder, clock = tmp_path_factory.mktemp("gated"), Clock()
-    access = Access(FileVault(folder), clock)
+    access = AccessControl(SqliteKeyStore(folder), clock)
     app = create_app(Settings(data=folder, workers=1, queue=4, wait_seconds=60, drain_seconds=1), access)
     with TestClient(app, raise_server_exceptions=False) as client:
         yield Gated(client, access, clock, folder)

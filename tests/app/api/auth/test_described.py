@@ -7,22 +7,22 @@ from pathlib import Path
 import schemathesis
 
 from app.api.auth.api_keys import SCOPES, Quotas, new_key
-from app.api.auth.key_store import FileVault
-from app.api.auth.tenant_view import Access
+from app.api.auth.key_store import SqliteKeyStore
+from app.api.auth.tenant_view import AccessControl
 from app.api.main import create_app
 from app.settings import Settings
 from tests.app.api.test_schemathesis import faults
 
 
 def test_answers_with_a_key_are_as_documented(tmp_path: Path) -> None:
-    access = Access(FileVault(tmp_path))
+    access = AccessControl(SqliteKeyStore(tmp_path))
     text, key = new_key("n", "t", frozenset(SCOPES), Quotas(solves=2, solver_seconds=1e6), access.clock())
-    access.vault.add(key)
+    access.key_store.add(key)
     app = create_app(Settings(data=tmp_path, search_seconds=1, wait_seconds=5, drain_seconds=0), access)
     schema = schemathesis.openapi.from_asgi("/openapi.json", app)
     schema.config.headers = {"Authorization": f"Bearer {text}"}
     try:
         assert faults(schema, 3, ["fuzzing"]) == []
-        assert all(entry.status != 401 for entry in access.vault.entries(10**6))
+        assert all(entry.status != 401 for entry in access.key_store.entries(10**6))
     finally:
         app.state.service.close()

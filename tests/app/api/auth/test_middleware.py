@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from starlette.websockets import WebSocketDisconnect
 
-from app.api.auth.key_store import FILE, FileVault
-from app.api.auth.middleware import STRANGERS
-from app.api.wire.open_paths import OPEN
+from app.api.auth.key_store import DATABASE_FILE, SqliteKeyStore
+from app.api.auth.middleware import MAX_ANONYMOUS_AUDITS
+from app.api.wire.open_paths import OPEN_PATHS
 from app.client.blocking import Client, ServiceProblem
 from tests.app.api.auth.conftest import Gated
 from tests.app.clients import Recording
@@ -30,7 +30,7 @@ def test_every_path_but_those_about_the_service_itself_needs_a_key(gated: Gated,
         path = re.sub(r"\{\w+\}", "x", template)
         for method in methods:
             answer = gated.client.request(method, path)
-            if path in OPEN:
+            if path in OPEN_PATHS:
                 assert answer.status_code == 200, path
             else:
                 assert told(answer) == (401, "no_key"), path
@@ -75,7 +75,7 @@ def test_a_guessed_key_is_told_as_one_that_never_was(gated: Gated) -> None:
 def test_a_key_is_good_until_it_expires(gated: Gated) -> None:
     headers = gated.key(seconds=60)
     assert gated.client.get("/v1/operations", headers=headers).status_code == 200
-    gated.clock.now += 60
+    gated.clock.after += 60
     assert told(gated.client.get("/v1/operations", headers=headers)) == (401, "expired_key")
 
 
@@ -83,7 +83,7 @@ def test_a_key_revoked_by_another_process_opens_nothing_more(gated: Gated) -> No
     headers = gated.key()
     assert gated.client.get("/v1/operations", headers=headers).status_code == 200
     id = headers["Authorization"].split("_")[1]
-    FileVault(gated.folder).revoke(id, gated.clock())
+    SqliteKeyStore(gated.folder).revoke(id, gated.clock())
     assert told(gated.client.get("/v1/operations", headers=headers)) == (401, "revoked_key")
     assert id in gated.client.get("/v1/operations", headers=headers).json()["detail"]
 
@@ -151,32 +151,32 @@ def test_no_shared_cache_keeps_what_a_key_opened(gated: Gated, tenant: Tenant) -
 def test_what_changes_something_or_is_refused_is_written_down_without_any_secret(gated: Gated) -> None:
     headers = gated.key("audited")
     id, secret = headers["Authorization"].removeprefix("Bearer remat_").split("_", 1)
-    before = len(gated.access.vault.entries(10**6))
+    before = len(gated.access.key_store.entries(10**6))
     gated.client.post("/v1/graphs", json=chain(), headers=headers)
     gated.client.get("/v1/planners", headers=headers)
     gated.client.get("/v1/graphs/x", headers=headers)
     gated.client.get("/v1/planners")
-    entries = gated.access.vault.entries(10**6)
+    entries = gated.access.key_store.entries(10**6)
     written = entries[: len(entries) - before]
     assert [(entry.key_id, entry.tenant, entry.method, entry.path, entry.status) for entry in reversed(written)] == [
         (id, "audited", "POST", "/v1/graphs", 201),
         (id, "audited", "GET", "/v1/graphs/x", 404),
         (None, None, "GET", "/v1/planners", 401),
     ]
-    kept = b"".join(path.read_bytes() for path in gated.folder.glob(f"{FILE}*"))
+    kept = b"".join(path.read_bytes() for path in gated.folder.glob(f"{DATABASE_FILE}*"))
     assert secret.encode() not in kept
 
 
 def test_who_knocks_again_and_again_does_not_fill_the_log(gated: Gated, tenant: Tenant) -> None:
-    gated.clock.now += 60
-    before = len(gated.access.vault.entries(10**6))
-    for _ in range(STRANGERS + 20):
+    gated.clock.after += 60
+    before = len(gated.access.key_store.entries(10**6))
+    for _ in range(MAX_ANONYMOUS_AUDITS + 20):
         assert gated.client.get("/v1/planners").status_code == 401
-    assert len(gated.access.vault.entries(10**6)) - before == STRANGERS
+    assert len(gated.access.key_store.entries(10**6)) - before == MAX_ANONYMOUS_AUDITS
     assert gated.client.get("/v1/graphs/x", headers=tenant("a")).status_code == 404  # who has a key is written down
-    gated.clock.now += 60
+    gated.clock.after += 60
     assert gated.client.get("/v1/planners").status_code == 401
-    assert len(gated.access.vault.entries(10**6)) - before == STRANGERS + 2
+    assert len(gated.access.key_store.entries(10**6)) - before == MAX_ANONYMOUS_AUDITS + 2
 
 
 def test_no_other_protocol_leads_around_the_gate(gated: Gated) -> None:

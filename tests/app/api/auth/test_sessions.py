@@ -91,20 +91,20 @@ def test_a_session_ends_with_leaving_with_time_and_with_its_key(gated: Gated, br
     browser.cookies.clear()
 
     enter(browser, headers)
-    gated.clock.now += sessions.LASTS_S - 1
+    gated.clock.after += sessions.SESSION_S - 1
     assert browser.get("/v1/operations").status_code == 200
-    gated.clock.now += 1
+    gated.clock.after += 1
     assert browser.get("/v1/operations").json()["code"] == "no_session"
     browser.cookies.clear()
 
     enter(browser, headers)
-    gated.access.vault.revoke(key_text(headers).split("_")[1], gated.clock.now)
+    gated.access.key_store.revoke(key_text(headers).split("_")[1], gated.clock.after)
     assert browser.get("/v1/operations").json()["code"] == "revoked_key"
 
 
 def test_a_session_does_not_outlive_its_key(gated: Gated, browser: TestClient) -> None:
     enter(browser, gated.key(seconds=5))
-    gated.clock.now += 5
+    gated.clock.after += 5
     assert browser.get("/v1/operations").status_code == 401
 
 

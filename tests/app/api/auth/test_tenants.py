@@ -206,10 +206,10 @@ def test_a_key_spends_the_solver_seconds_of_its_day_and_no_more(gated: Gated) ->
     # what it took is counted now, not what it might have taken
     assert gated.plan(headers, graph=chain(2, "spent"), search_seconds=40, seed=1).status_code == 201
     key_id = headers["Authorization"].split("_")[1]
-    gated.access.vault.charge(key_id, "direct/earlier", 40, gated.clock())
-    gated.access.vault.settle(key_id, "direct/earlier", 40)
+    gated.access.key_store.charge(key_id, "direct/earlier", 40, gated.clock())
+    gated.access.key_store.settle(key_id, "direct/earlier", 40)
     assert gated.plan(headers, graph=chain(2, "spent"), search_seconds=40, seed=2).status_code == 429
-    gated.clock.now += 86_400
+    gated.clock.after += 86_400
     assert gated.plan(headers, graph=chain(2, "spent"), search_seconds=40, seed=2).status_code == 201
 
 
@@ -233,8 +233,8 @@ def test_what_is_kept_already_costs_no_quota(answered: bool, gated: Gated) -> No
     asked = {"graph": chain(2, "frugal"), "search_seconds": 10}
     assert gated.plan(headers, **asked).status_code == 201
     key_id = headers["Authorization"].split("_")[1]
-    gated.access.vault.charge(key_id, "direct/earlier", 10, gated.clock())
-    gated.access.vault.settle(key_id, "direct/earlier", 10)
+    gated.access.key_store.charge(key_id, "direct/earlier", 10, gated.clock())
+    gated.access.key_store.settle(key_id, "direct/earlier", 10)
     again = gated.plan(headers, **asked, **({} if answered else {"seed": 9}))
     assert again.status_code == (201 if answered else 429)
 

@@ -15,7 +15,7 @@ import zstandard
 from starlette.testclient import TestClient
 from starlette.types import Receive, Scope, Send
 
-from app.api.middleware.head import Heads
+from app.api.middleware.head import HeadMiddleware
 from app.jobs.durable_jobs import DurableJobs
 from app.settings import Settings
 from tests.app.conftest import chain, one_layer
@@ -252,7 +252,7 @@ def test_head_of_a_stream_ends() -> None:
             await send({"type": "http.response.body", "body": scope["method"].encode(), "more_body": True})
             await anyio.sleep(0.001)
 
-    assert TestClient(Heads(endless)).head("/").content == b""
+    assert TestClient(HeadMiddleware(endless)).head("/").content == b""
 
 
 def test_a_fault_of_ours_has_the_name_of_its_request_and_leaves_the_connection(

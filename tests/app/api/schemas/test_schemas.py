@@ -9,7 +9,7 @@ import pytest
 
 from app import catalogue
 from app.api.schemas import write
-from app.errors import TABLE, NotFound, problem_of
+from app.errors import ERROR_TABLE, NotFound, to_problem
 from graph.errors import BadGraph
 from planner.pipeline.solve import solve
 from planner.request.plan_request import PARSERS, parse_request
@@ -55,11 +55,11 @@ def test_a_report_is_what_its_schema_says() -> None:
 
 @pytest.mark.parametrize("error", [NotFound("x"), BadGraph.one("a", "b", "c", "d", "e"), ValueError("secret")])
 def test_a_problem_is_what_its_schema_says(error: Exception) -> None:
-    problem = problem_of(error, "/v1/graphs")
+    problem = to_problem(error, "/v1/graphs")
     jsonschema_rs.validate(catalogue.schema("problem"), problem)
     assert "secret" not in json.dumps(problem)
 
 
 def test_a_child_stands_before_its_parent_in_the_table_of_errors() -> None:
-    for place, row in enumerate(TABLE):
-        assert not any(issubclass(row.error, before.error) for before in TABLE[:place])
+    for place, row in enumerate(ERROR_TABLE):
+        assert not any(issubclass(row.error, before.error) for before in ERROR_TABLE[:place])

@@ -8,7 +8,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from app.api.main import create_app
-from app.api.service.response_cache import FRESH_S, Kept
+from app.api.service.response_cache import TTL_S, ResponseCache
 from app.settings import Settings
 from app.store import records
 from tests.app.api.auth.conftest import Gated, gated, tenant
@@ -18,7 +18,7 @@ __all__ = ["gated", "tenant"]
 
 
 def test_the_least_used_goes_first_and_no_more_is_held_than_may_be() -> None:
-    kept = Kept(100)
+    kept = ResponseCache(100)
     for key in "abcd":
         kept.put(key, bytes(25))
     assert kept.get("a") is not None
@@ -31,9 +31,9 @@ def test_the_least_used_goes_first_and_no_more_is_held_than_may_be() -> None:
 
 def test_what_is_old_is_read_again() -> None:
     now = [0.0]
-    kept = Kept(100, lambda: now[0])
+    kept = ResponseCache(100, lambda: now[0])
     kept.put("a", b"1")
-    now[0] = FRESH_S
+    now[0] = TTL_S
     assert kept.get("a") == b"1"
     now[0] += 1
     assert kept.get("a") is None and kept.bytes == 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from app.api.wire.negotiation import chosen, matches, takes_gzip, wait_asked
+from app.api.wire.negotiation import accepts_gzip, etag_matches, negotiate, preferred_wait
 from app.errors import NotAcceptable
 
 OFFERS = ["application/json", "application/onnx", "text/plain"]
@@ -24,13 +24,13 @@ OFFERS = ["application/json", "application/onnx", "text/plain"]
     ],
 )
 def test_the_most_specific_range_rates_an_offer(accept: str, best: str) -> None:
-    assert chosen(accept, OFFERS) == best
+    assert negotiate(accept, OFFERS) == best
 
 
 @pytest.mark.parametrize("accept", ["text/html", "*/*;q=0", "nonsense"])
 def test_nothing_acceptable_names_what_there_is(accept: str) -> None:
     with pytest.raises(NotAcceptable, match="application/onnx"):
-        chosen(accept, OFFERS)
+        negotiate(accept, OFFERS)
 
 
 @pytest.mark.parametrize(
@@ -38,14 +38,14 @@ def test_nothing_acceptable_names_what_there_is(accept: str) -> None:
     [([], None), (["wait=5"], 5), (["respond-async, Wait = 10"], 10), (["wait=soon"], None), (["a", "wait=0"], 0)],
 )
 def test_preferences_that_are_not_understood_are_passed_over(prefer: list[str], seconds: int | None) -> None:
-    assert wait_asked(prefer) == seconds
+    assert preferred_wait(prefer) == seconds
 
 
 def test_weak_and_strong_tags_count_alike() -> None:
-    assert matches('W/"a", "b"', '"a"')
-    assert matches("*", '"a"')
-    assert not matches('"ab"', '"a"')
-    assert not matches("", '"a"')
+    assert etag_matches('W/"a", "b"', '"a"')
+    assert etag_matches("*", '"a"')
+    assert not etag_matches('"ab"', '"a"')
+    assert not etag_matches("", '"a"')
 
 
 @pytest.mark.parametrize(
@@ -62,4 +62,4 @@ def test_weak_and_strong_tags_count_alike() -> None:
     ],
 )
 def test_gzip_is_sent_to_who_takes_it(accept: str, takes: bool) -> None:
-    assert takes_gzip(accept) is takes
+    assert accepts_gzip(accept) is takes

@@ -9,15 +9,15 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.api.service.admission import Admission, Held
-from app.api.wire.request_body import _decompressed, coding_of
+from app.api.service.admission import Admission, RequestMemory
+from app.api.wire.request_body import _decompressed, content_coding
 from app.errors import TooLarge, Unparseable, Unsupported
 from app.settings import Settings
 
 PACK = {"gzip": gzip.compress, "zstd": zstandard.ZstdCompressor().compress}
 CODINGS = pytest.mark.parametrize("coding", PACK)
 SMALL = Settings(decompressed_bytes=1 << 20)
-HELD = Held(Admission(Settings(bodies_bytes=1 << 40, spare_bytes=0)))  # as much as one likes
+HELD = RequestMemory(Admission(Settings(bodies_bytes=1 << 40, spare_bytes=0)))  # as much as one likes
 
 
 @CODINGS
@@ -53,7 +53,7 @@ def test_a_window_past_the_limit_is_refused() -> None:
 @pytest.mark.parametrize("header", ["br", "gzip, zstd", "gzip,gzip", "nonsense"])
 def test_other_codings_are_refused_with_those_that_are_read(header: str) -> None:
     with pytest.raises(Unsupported) as caught:
-        coding_of(header)
+        content_coding(header)
     assert caught.value.headers == {"Accept-Encoding": "identity, gzip, zstd"}
 
 
@@ -61,4 +61,4 @@ def test_other_codings_are_refused_with_those_that_are_read(header: str) -> None
     ("header", "coding"), [("", "identity"), ("identity", "identity"), ("GZIP", "gzip"), ("x-gzip", "gzip")]
 )
 def test_codings_are_read_as_rfc_9110_says(header: str, coding: str) -> None:
-    assert coding_of(header) == coding
+    assert content_coding(header) == coding

@@ -61,11 +61,11 @@ def test_a_folder_that_is_not_there_is_told_and_not_made(
 
 
 def test_old_plans_are_dropped_beside_a_service(run: Run, served: Store) -> None:
-    records.keep_plan(served, solved(), GRAPH_ID, "k1")
+    records.save_plan(served, solved(), GRAPH_ID, "k1")
     assert run("gc")[1]["plans"] == 0
     code, taken = run("gc", "--keep-days", "0")
     assert (code, taken["plans"], taken["graphs"]) == (0, 1, 1)
-    assert records.answer_of(served, "k1") is None
+    assert records.find_answer(served, "k1") is None
 
 
 def test_a_store_is_looked_at_beside_a_service(run: Run, served: Store) -> None:

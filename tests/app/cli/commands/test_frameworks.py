@@ -12,7 +12,7 @@ from starlette.testclient import TestClient
 
 from bench.paddle_program import transformer
 from graph.formats.readers import importer_of, load
-from graph.limits import Shapes
+from graph.limits import ShapeOverrides
 from tests.graph.formats.caffe2.nets import LSTM_SHAPES, lstm
 from tests.graph.formats.mxnet.symbols import lenet
 
@@ -47,7 +47,7 @@ def test_a_plan_of_a_symbol_is_written_as_mirroring(tmp_path: Path) -> None:
     said = {name: attrs["force_mirroring"] for name, attrs in nodes.items() if "force_mirroring" in attrs}
     assert set(said) == {"conv1", "bn1", "act1", "pool1", "fc1", "softmax"}
     assert {name for name, word in said.items() if word == "True"} == again & set(said)
-    assert load(target.read_bytes(), shapes=Shapes(batch=8)).nodes
+    assert load(target.read_bytes(), shapes=ShapeOverrides(batch=8)).nodes
 
 
 @pytest.mark.parametrize(

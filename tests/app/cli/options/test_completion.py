@@ -46,14 +46,14 @@ def test_a_shell_is_offered_what_there_is(line: str, words: list[str]) -> None:
 
 
 def test_every_planner_device_runtime_and_schema_is_offered() -> None:
-    assert completion.of("yes", "no")("n") == ["no"]
+    assert completion.complete_from("yes", "no")("n") == ["no"]
     assert completion.planner("") == ["auto", *PLANNERS]
     assert completion.device("") == list(DEVICES)
     assert completion.runtime("") == list(RUNTIMES)
     assert completion.schema("") == list(SCHEMA_NAMES)
 
 
-FEW = {name: option for name, option in options.OF_PLAN.items() if name not in ("device", "loss")}
+FEW = {name: option for name, option in options.PLAN_OPTIONS.items() if name not in ("device", "loss")}
 
 
 @pytest.mark.parametrize("name", [name for name in FEW if name in PARSERS])

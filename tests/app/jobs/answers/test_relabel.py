@@ -17,10 +17,10 @@ from starlette.testclient import TestClient
 
 from app.api.service.service import Service
 from app.errors import SolveFailed
-from app.jobs.answers.relabel import fields_for, form_of
+from app.jobs.answers.relabel import form_hash, relabel_fields
 from app.solver import child_tasks
-from app.solver.child_process import EMPTY_STAGES, Runner
-from app.store.records import question_key
+from app.solver.child_process import NO_PLAN_STAGES, Runner
+from app.store.records import request_key
 from graph.formats.native.writer import canonical
 from graph.formats.readers import load
 from graph.ir import Graph
@@ -49,12 +49,12 @@ def told(
     theirs: Graph,
     fields: Mapping[str, Any],
     others: Mapping[str, Any],
-    tell: child_tasks.Tell = lambda _: None,
+    tell: child_tasks.SendMessage = lambda _: None,
 ) -> Any:
     """What is told about ours from a solve of theirs."""
     found = solved(theirs, others)
     answered = {"theirs": about(theirs, others), "figures": found["report"], "sections": found["sections"]}
-    return child_tasks.retell(about(ours, fields) | answered, tell, threading.Event())
+    return child_tasks.relabel(about(ours, fields) | answered, tell, threading.Event())
 
 
 def timeless(made: Any) -> Any:
@@ -66,15 +66,15 @@ def timeless(made: Any) -> Any:
 @given(documents(), st.sampled_from(["", MARKUP]), st.sampled_from(["free", "given"]), st.data())
 def test_what_is_told_is_what_solving_it_says(document: Json, form: str, order: str, data: st.DataObject) -> None:
     theirs = load(json.dumps(document).encode())
-    assume(theirs.values and form_of(theirs) is not None)
+    assume(theirs.values and form_hash(theirs) is not None)
     number = {name: f"#{i}" for i, name in enumerate(n.name for n in (*theirs.values, *theirs.nodes))}
     name = form.format if form else number.__getitem__
     ours = renamed(theirs, name)
-    assert form_of(ours) == form_of(theirs)
+    assert form_hash(ours) == form_hash(theirs)
     kept = data.draw(st.lists(st.sampled_from([value.name for value in theirs.values]), max_size=2, unique=True))
     others = QUICK | {"order": order, "checkpoints": kept}
     fields = QUICK | {"order": order, "checkpoints": [name(one) for one in kept]}
-    assert fields_for(fields, lambda: canonical(ours), lambda: canonical(theirs)) == others
+    assert relabel_fields(fields, lambda: canonical(ours), lambda: canonical(theirs)) == others
     found, own = told(ours, theirs, fields, others), solved(ours, fields)
     if found is None:  # it says something in words, which may be names
         assert timeless(own)[0]["warnings"]
@@ -106,12 +106,12 @@ def test_names_that_mean_something_keep_graphs_apart() -> None:
     plain = load(json.dumps(chain(3)).encode())
     rows = chain(3)["values"]
     other_order = load(json.dumps(chain(3) | {"values": [rows[0], rows[2], rows[1], *rows[3:]]}).encode())
-    assert form_of(plain) != form_of(load(json.dumps(chain(4)).encode()))
-    assert form_of(plain) != form_of(other_order)
-    assert form_of(plain) != form_of(replace(plain, name="another model"))
+    assert form_hash(plain) != form_hash(load(json.dumps(chain(4)).encode()))
+    assert form_hash(plain) != form_hash(other_order)
+    assert form_hash(plain) != form_hash(replace(plain, name="another model"))
     noted = replace(plain, annotations={"checkpoints": ["h1"]})
-    assert form_of(noted) is None
-    assert form_of(renamed(noted, "own {}".format)) not in (None, form_of(plain))
+    assert form_hash(noted) is None
+    assert form_hash(renamed(noted, "own {}".format)) not in (None, form_hash(plain))
 
 
 @pytest.mark.parametrize(
@@ -134,11 +134,11 @@ def test_a_field_is_said_in_their_names_or_the_question_is_another(field: str, g
     theirs = load(json.dumps(chain(3)).encode())
     documents = canonical(renamed(theirs, "our {}".format)), canonical(theirs)
     expected = None if there is None else {field: there}
-    assert fields_for({field: given}, *(lambda document=document: document for document in documents)) == expected
+    assert relabel_fields({field: given}, *(lambda document=document: document for document in documents)) == expected
 
 
 def test_every_field_of_a_request_is_said_to_name_something_or_nothing() -> None:
-    from app.jobs.answers.relabel import LISTED, NAMELESS
+    from app.jobs.answers.relabel import NAME_FREE_FIELDS, VALUE_LIST_FIELDS
 
     naming = {
         "loss",
@@ -150,7 +150,7 @@ def test_every_field_of_a_request_is_said_to_name_something_or_nothing() -> None
         "share_buffers",
         "gradient_events",
     }
-    assert PARSERS.keys() == NAMELESS | LISTED | naming
+    assert PARSERS.keys() == NAME_FREE_FIELDS | VALUE_LIST_FIELDS | naming
 
 
 # ── over HTTP ──
@@ -182,14 +182,14 @@ def test_the_same_graph_under_other_names_starts_no_operation(client: TestClient
 
 def test_what_cannot_be_told_is_solved(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
     ask(client, chain(6))
-    before, in_child = operations(client), Service.in_child
+    before, in_child = operations(client), Service.run_in_child
 
     async def dies(service: Service, task: str, payload: Mapping[str, Any]) -> Any:
         if task == "retell":
             raise SolveFailed("it died", code="child_died")
         return await in_child(service, task, payload)
 
-    monkeypatch.setattr(Service, "in_child", dies)
+    monkeypatch.setattr(Service, "run_in_child", dies)
     ask(client, under(chain(6), "own {}".format))
     assert operations(client) == before + 1
 
@@ -198,7 +198,7 @@ def test_a_child_that_tells_again_has_no_plan_yet_for_whoever_stops_it() -> None
     theirs, messages = load(json.dumps(chain(3)).encode()), list[Mapping[str, Any]]()
     assert told(renamed(theirs, "own {}".format), theirs, QUICK, QUICK, messages.append) is not None
     (message,) = messages
-    assert message["progress"]["stage"] in EMPTY_STAGES
+    assert message["progress"]["stage"] in NO_PLAN_STAGES
     assert message["progress"]["incumbent_peak_bytes"] is None
 
 
@@ -227,4 +227,4 @@ def test_an_item_is_told_from_another_with_other_names(
 
 
 def test_a_key_of_a_question_is_of_the_names_it_came_with() -> None:
-    assert question_key("a", QUICK) != question_key("b", QUICK)
+    assert request_key("a", QUICK) != request_key("b", QUICK)

@@ -11,34 +11,34 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from app.api.schemas.batch_request import BatchAsked, parse_batch
+from app.api.schemas.batch_request import BatchRequest, parse_batch
 from app.errors import Conflict, SolveFailed
 from app.jobs import repository as operations_repository
 from app.jobs.batches import repository
 from app.jobs.batches import scheduler as feeder_module
-from app.jobs.batches.operations import WithBatches
-from app.jobs.batches.repository import Batch, Owner
-from app.jobs.batches.scheduler import AHEAD, Feeder
-from app.jobs.interface import Question
+from app.jobs.batches.operations import JobsWithBatches
+from app.jobs.batches.repository import BatchOwner, BatchRecord
+from app.jobs.batches.scheduler import ITEMS_AHEAD, BatchScheduler
+from app.jobs.interface import SolveRequest
 from app.store.batch_tables import batches, items
 from app.store.garbage_collection import collect
-from app.store.integrity_check import walk
-from app.store.records import keep_graph, keep_plan, question_key
+from app.store.integrity_check import check_integrity
+from app.store.records import request_key, save_graph, save_plan
 from app.store.tables import operations
 from tests.app.jobs.here import Here, Pretender, finished, until_stopped
 from tests.app.store.test_store import aged
 from tests.app.stores import GRAPH_ID, graph_read, solved
 
 PATIENCE_S = 90.0
-NOBODY = Owner()
+NOBODY = BatchOwner()
 
 
-def asked_of(count: int, **fields: Any) -> BatchAsked:
+def asked_of(count: int, **fields: Any) -> BatchRequest:
     return parse_batch({"graph_ids": [GRAPH_ID], "seeds": list(range(count)), **fields}, 10_000)
 
 
-def begun(jobs: Here, count: int, owner: Owner = NOBODY, **fields: Any) -> Batch:
-    return repository.create(jobs.means.store, asked_of(count, **fields), owner, None, "body")
+def begun(jobs: Here, count: int, owner: BatchOwner = NOBODY, **fields: Any) -> BatchRecord:
+    return repository.create(jobs.context.store, asked_of(count, **fields), owner, None, "body")
 
 
 def until(jobs: Here, holds: Callable[[], bool]) -> None:
@@ -48,14 +48,14 @@ def until(jobs: Here, holds: Callable[[], bool]) -> None:
         time.sleep(0.01)
 
 
-def ended(jobs: Here, batch: Batch) -> Batch:
-    until(jobs, lambda: repository.find(jobs.means.store, batch.id).finished)
-    return repository.find(jobs.means.store, batch.id)
+def ended(jobs: Here, batch: BatchRecord) -> BatchRecord:
+    until(jobs, lambda: repository.find(jobs.context.store, batch.id).finished)
+    return repository.find(jobs.context.store, batch.id)
 
 
 def solves(jobs: Here) -> Counter[str]:
     """Question -> how often it became an operation."""
-    with jobs.means.store.reading() as connection:
+    with jobs.context.store.reading() as connection:
         return Counter(connection.scalars(sa.select(operations.c.key)))
 
 
@@ -69,7 +69,7 @@ def test_every_item_is_solved_once_and_the_batch_ends_with_the_last(started: Any
     batch = ended(jobs, begun(jobs, 11))
     assert (batch.state, batch.counts) == ("succeeded", {"succeeded": 11})
     assert sorted(solves(jobs).values()) == [1] * 11
-    found = walk(jobs.means.store)
+    found = check_integrity(jobs.context.store)
     assert (found.faults, found.batches, found.items) == ([], 1, 11)
 
 
@@ -79,15 +79,17 @@ def test_a_few_items_wait_at_a_time_and_whoever_asks_goes_before_them(started: A
     jobs = started(runner, queue=0)
     batch = begun(jobs, 30)
     runner.started.wait(PATIENCE_S)
-    until(jobs, lambda: repository.find(jobs.means.store, batch.id).counts.get("running") == AHEAD)
-    assert sum(solves(jobs).values()) == AHEAD
-    mine = jobs.submit(Question("mine", GRAPH_ID, {})).id
-    first = repository.items_of(jobs.means.store, batch.id, -1, 30)
+    until(jobs, lambda: repository.find(jobs.context.store, batch.id).counts.get("running") == ITEMS_AHEAD)
+    assert sum(solves(jobs).values()) == ITEMS_AHEAD
+    mine = jobs.submit(SolveRequest("mine", GRAPH_ID, {})).id
+    first = repository.items_of(jobs.context.store, batch.id, -1, 30)
     jobs.cancel(next(item["operation_id"] for item in first if jobs.status(item["operation_id"]).state == "running"))
     began = str(finished(jobs, mine).started_at)
     ended(jobs, batch)
     after = [
-        item["started_at"] for item in repository.items_of(jobs.means.store, batch.id, -1, 30) if item["number"] > AHEAD
+        item["started_at"]
+        for item in repository.items_of(jobs.context.store, batch.id, -1, 30)
+        if item["number"] > ITEMS_AHEAD
     ]
     assert began <= min(after)
 
@@ -109,31 +111,33 @@ def test_a_turn_that_dies_half_way_has_done_nothing(started: Any, monkeypatch: p
     jobs = started(Pretender(until_stopped))
     jobs._worker.drain()
     batch = begun(jobs, 3)
-    feeder = Feeder(jobs.means.store, jobs._queue, jobs.means.settings)
+    feeder = BatchScheduler(jobs.context.store, jobs._queue, jobs.context.settings)
 
     def dies(*_: Any) -> None:
         raise KeyboardInterrupt
 
-    operations_repository.beat(jobs.means.store, {"id": "elsewhere", "host": "h", "pid": 1, "born": "", "slots": 1})
-    monkeypatch.setattr(repository, "finish", dies)
+    operations_repository.heartbeat(
+        jobs.context.store, {"id": "elsewhere", "host": "h", "pid": 1, "born": "", "slots": 1}
+    )
+    monkeypatch.setattr(repository, "finish_ended", dies)
     with pytest.raises(KeyboardInterrupt):
         feeder.turn()
     monkeypatch.undo()
     assert not solves(jobs)
-    assert repository.find(jobs.means.store, batch.id).counts == {"queued": 3}
+    assert repository.find(jobs.context.store, batch.id).counts == {"queued": 3}
     jobs = started(Pretender())
     assert ended(jobs, batch).counts == {"succeeded": 3}
 
 
 def test_two_who_feed_at_once_feed_no_item_twice(started: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(feeder_module, "BUSY_S", 0.0)
+    monkeypatch.setattr(feeder_module, "BUSY_POLL_S", 0.0)
     jobs = started(Pretender(), workers=2)
     batch = begun(jobs, 24)
-    others = [Feeder(jobs.means.store, jobs._queue, jobs.means.settings) for _ in range(2)]
+    others = [BatchScheduler(jobs.context.store, jobs._queue, jobs.context.settings) for _ in range(2)]
     ends = time.monotonic() + PATIENCE_S
 
-    def feed(feeder: Feeder) -> None:
-        while not repository.find(jobs.means.store, batch.id).finished and time.monotonic() < ends:
+    def feed(feeder: BatchScheduler) -> None:
+        while not repository.find(jobs.context.store, batch.id).finished and time.monotonic() < ends:
             feeder.nudge()
             feeder.turn()
 
@@ -149,12 +153,12 @@ def test_two_who_feed_at_once_feed_no_item_twice(started: Any, monkeypatch: pyte
 def test_nobody_looks_at_batches_again_before_something_has_ended_here(
     started: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(feeder_module, "IDLE_S", 1e9)
+    monkeypatch.setattr(feeder_module, "IDLE_POLL_S", 1e9)
     jobs = started(Pretender(until_stopped))
     jobs._worker.drain()
-    store = jobs.means.store
-    operations_repository.beat(store, {"id": "elsewhere", "host": "h", "pid": 1, "born": "", "slots": 1})
-    feeder = Feeder(store, jobs._queue, jobs.means.settings)
+    store = jobs.context.store
+    operations_repository.heartbeat(store, {"id": "elsewhere", "host": "h", "pid": 1, "born": "", "slots": 1})
+    feeder = BatchScheduler(store, jobs._queue, jobs.context.settings)
     assert not feeder.turn()  # there is no batch
     batch = begun(jobs, 1)
     assert not feeder.turn()
@@ -166,29 +170,29 @@ def test_nobody_looks_at_batches_again_before_something_has_ended_here(
 def test_what_is_cancelled_ends_now_or_keeps_its_best_and_may_be_tried_again(started: Any) -> None:
     runner = Pretender(until_stopped)
     jobs = started(runner)
-    port, batch = WithBatches(jobs, jobs.means.store), begun(jobs, 6)
+    port, batch = JobsWithBatches(jobs, jobs.context.store), begun(jobs, 6)
     runner.started.wait(PATIENCE_S)
     port.cancel(batch.operation_id)
     batch = ended(jobs, batch)
     assert (batch.state, batch.counts) == ("cancelled", {"cancelled": 6})
-    kept = [item["plan_id"] for item in repository.items_of(jobs.means.store, batch.id, -1, 6)]
+    kept = [item["plan_id"] for item in repository.items_of(jobs.context.store, batch.id, -1, 6)]
     assert kept[0] is not None and kept[-1] is None
     runner.act = lambda stop, tell: "plan"
-    again = repository.retry(jobs.means.store, batch.id)
+    again = repository.retry(jobs.context.store, batch.id)
     assert (again.state, again.runs, again.counts) == ("queued", 2, {"queued": 6})
     assert ended(jobs, batch).counts == {"succeeded": 6}
-    assert repository.retry(jobs.means.store, batch.id).runs == 2
-    assert walk(jobs.means.store).faults == []
+    assert repository.retry(jobs.context.store, batch.id).runs == 2
+    assert check_integrity(jobs.context.store).faults == []
 
 
 def test_a_batch_that_is_being_cancelled_cannot_be_tried_again_yet(started: Any) -> None:
     goes_on = threading.Event()
     jobs = started(Pretender(lambda stop, tell: str(goes_on.wait(PATIENCE_S))))
     batch = begun(jobs, 2)
-    until(jobs, lambda: bool(jobs.means.runner.runs))
-    repository.cancel(jobs.means.store, batch.id)
+    until(jobs, lambda: bool(jobs.context.runner.runs))
+    repository.cancel(jobs.context.store, batch.id)
     with pytest.raises(Conflict, match="being cancelled"):
-        repository.retry(jobs.means.store, batch.id)
+        repository.retry(jobs.context.store, batch.id)
     goes_on.set()
     assert ended(jobs, batch).state == "cancelled"
 
@@ -197,22 +201,22 @@ def test_a_batch_that_is_being_cancelled_cannot_be_tried_again_yet(started: Any)
 def test_what_somebody_asked_for_by_itself_goes_on_when_a_batch_is_cancelled(started: Any, asked_first: bool) -> None:
     runner = Pretender(until_stopped)
     jobs = started(runner)
-    question = Question(question_key(GRAPH_ID, {"seed": 0}), GRAPH_ID, {"seed": 0})
+    question = SolveRequest(request_key(GRAPH_ID, {"seed": 0}), GRAPH_ID, {"seed": 0})
     if asked_first:
         jobs.submit(question)
     batch = begun(jobs, 2)
-    until(jobs, lambda: repository.find(jobs.means.store, batch.id).counts == {"running": 2})
+    until(jobs, lambda: repository.find(jobs.context.store, batch.id).counts == {"running": 2})
     mine = jobs.submit(question).id
-    of_items = [item["operation_id"] for item in repository.items_of(jobs.means.store, batch.id, -1, 2)]
+    of_items = [item["operation_id"] for item in repository.items_of(jobs.context.store, batch.id, -1, 2)]
     assert of_items[0] == mine
-    repository.cancel(jobs.means.store, batch.id)
+    repository.cancel(jobs.context.store, batch.id)
     batch = ended(jobs, batch)
     assert (batch.state, batch.counts) == ("cancelled", {"cancelled": 2})
     assert jobs.status(of_items[1]).state == "cancelled"
     assert not jobs.status(mine).cancel_requested
     jobs.cancel(mine)
     assert finished(jobs, mine).answer is not None
-    assert walk(jobs.means.store).faults == []
+    assert check_integrity(jobs.context.store).faults == []
 
 
 def test_an_item_that_fails_says_why_and_the_others_go_on(started: Any) -> None:
@@ -227,9 +231,9 @@ def test_an_item_that_fails_says_why_and_the_others_go_on(started: Any) -> None:
     jobs = started(runner)
     batch = ended(jobs, begun(jobs, 4))
     assert (batch.state, batch.counts) == ("succeeded", {"succeeded": 3, "failed": 1})
-    (failed,) = repository.items_of(jobs.means.store, batch.id, -1, 4, "failed")
+    (failed,) = repository.items_of(jobs.context.store, batch.id, -1, 4, "failed")
     assert (failed["error"]["code"], failed["plan_id"]) == ("killed", None)
-    assert ended(jobs, repository.retry(jobs.means.store, batch.id)).counts == {"succeeded": 4}
+    assert ended(jobs, repository.retry(jobs.context.store, batch.id)).counts == {"succeeded": 4}
 
 
 def test_two_batches_that_ask_the_same_share_a_solve_and_neither_ends_it_for_the_other(started: Any) -> None:
@@ -237,13 +241,13 @@ def test_two_batches_that_ask_the_same_share_a_solve_and_neither_ends_it_for_the
     runner.act = stopping_once(runner)
     jobs = started(runner)
     first, second = begun(jobs, 1), begun(jobs, 1)
-    until(jobs, lambda: repository.find(jobs.means.store, second.id).counts == {"running": 1})
+    until(jobs, lambda: repository.find(jobs.context.store, second.id).counts == {"running": 1})
     (shared,) = solves(jobs)
-    repository.cancel(jobs.means.store, first.id)
+    repository.cancel(jobs.context.store, first.id)
     assert ended(jobs, first).state == "cancelled"
-    (item,) = repository.items_of(jobs.means.store, second.id, -1, 1)
+    (item,) = repository.items_of(jobs.context.store, second.id, -1, 1)
     assert (item["state"], jobs.status(item["operation_id"]).cancel_requested) == ("running", False)
-    repository.cancel(jobs.means.store, second.id)
+    repository.cancel(jobs.context.store, second.id)
     assert jobs.status(item["operation_id"]).cancel_requested
     assert ended(jobs, second).state == "cancelled"
     assert solves(jobs) == {shared: 1}
@@ -253,21 +257,21 @@ def test_batches_take_turns(started: Any) -> None:
     runner = Pretender(until_stopped)
     jobs = started(runner)
     begun(jobs, 20)
-    other = Owner("b", "key", at_once=1)
+    other = BatchOwner("b", "key", at_once=1)
     runner.started.wait(PATIENCE_S)
-    second = repository.create(jobs.means.store, asked_of(8, budgets=["50%"]), other, None, "body")
+    second = repository.create(jobs.context.store, asked_of(8, budgets=["50%"]), other, None, "body")
     runner.act = lambda stop, tell: time.sleep(0.01) or f"plan {runner.runs}"
     (item,) = repository.items_of(
-        jobs.means.store, repository.page(jobs.means.store, None, None, 9, "running")[0].id, -1, 1
+        jobs.context.store, repository.page(jobs.context.store, None, None, 9, "running")[0].id, -1, 1
     )
     jobs.cancel(item["operation_id"])
     most = 0
-    while not (found := repository.find(jobs.means.store, second.id)).finished:
+    while not (found := repository.find(jobs.context.store, second.id)).finished:
         most = max(most, found.counts.get("running", 0))
         time.sleep(0.005)
     assert most == 1  # as many as its key may have
-    first = repository.page(jobs.means.store, None, second.id, 9, None)[0]
-    begins = [item["started_at"] for item in repository.items_of(jobs.means.store, second.id, -1, 1)]
+    first = repository.page(jobs.context.store, None, second.id, 9, None)[0]
+    begins = [item["started_at"] for item in repository.items_of(jobs.context.store, second.id, -1, 1)]
     assert begins[0] <= str(ended(jobs, first).ended_at)
 
 
@@ -277,7 +281,7 @@ def test_an_operation_that_is_gone_is_asked_again(started: Any) -> None:
     batch = begun(jobs, 1)
     runner.started.wait(PATIENCE_S)
     jobs._worker.drain()
-    with jobs.means.store.writing() as connection:
+    with jobs.context.store.writing() as connection:
         connection.execute(sa.update(items).values(operation_id="op that somebody has collected"))
     jobs = started(Pretender())
     assert ended(jobs, batch).counts == {"succeeded": 1}
@@ -288,7 +292,7 @@ def test_what_is_known_is_not_solved(started: Any) -> None:
     jobs = started(runner)
     ended(jobs, begun(jobs, 3))
     batch = ended(jobs, begun(jobs, 5))
-    cached = [item["cached"] for item in repository.items_of(jobs.means.store, batch.id, -1, 9)]
+    cached = [item["cached"] for item in repository.items_of(jobs.context.store, batch.id, -1, 9)]
     assert (cached, runner.runs) == ([True] * 3 + [False] * 2, 5)
 
 
@@ -296,7 +300,7 @@ def test_a_batch_is_an_operation_with_events(started: Any) -> None:
     import asyncio
 
     jobs = started(Pretender())
-    port, batch = WithBatches(jobs, jobs.means.store), begun(jobs, 3)
+    port, batch = JobsWithBatches(jobs, jobs.context.store), begun(jobs, 3)
 
     async def follow() -> list[Any]:
         return [event async for event in port.stream(batch.operation_id, 0) if event is not None]
@@ -318,7 +322,7 @@ def test_old_batches_go_with_their_items_and_hold_their_plans_until_then(started
     from datetime import timedelta
 
     jobs = started(Pretender())
-    store = jobs.means.store
+    store = jobs.context.store
     old = ended(jobs, begun(jobs, 2))
     jobs._worker.drain()
     open_one = begun(jobs, 1)
@@ -329,19 +333,19 @@ def test_old_batches_go_with_their_items_and_hold_their_plans_until_then(started
         connection.execute(sa.update(batches).where(batches.c.id == old.id).values(ended_at="2020-01-01T00:00:00.000Z"))
     taken = collect(store, 9, 9)
     assert (taken.batches, taken.plans) == (1, 1)  # the pretender makes one and the same plan
-    found = walk(store)
+    found = check_integrity(store)
     assert (found.faults, found.batches, found.items) == ([], 1, 1)
     assert repository.find(store, open_one.id).state == "queued"
 
 
 def test_the_walk_finds_what_is_wrong_with_a_batch(started: Any) -> None:
     jobs = started(Pretender())
-    batch, store = ended(jobs, begun(jobs, 4)), jobs.means.store
+    batch, store = ended(jobs, begun(jobs, 4)), jobs.context.store
     with store.writing() as connection:
         connection.execute(sa.delete(items).where(items.c.number == 1))
         connection.execute(sa.update(items).where(items.c.number == 2).values(state="queued"))
         connection.execute(sa.update(items).where(items.c.number == 3).values(plan_id=None))
-    said = walk(store).faults
+    said = check_integrity(store).faults
     for part in ("item 1 is not there", "item 2: queued, and ended at", "item 3: succeeded, and has no plan"):
         assert any(part in fault for fault in said), said
     assert all(batch.id in fault for fault in said)
@@ -349,9 +353,9 @@ def test_the_walk_finds_what_is_wrong_with_a_batch(started: Any) -> None:
 
 def test_items_of_several_graphs_have_numbers_in_the_order_of_the_product(started: Any) -> None:
     jobs = started(Pretender())
-    store = jobs.means.store
-    other = keep_graph(store, graph_read(b"{ }", "other"))["id"]
-    keep_plan(store, solved(), other)
+    store = jobs.context.store
+    other = save_graph(store, graph_read(b"{ }", "other"))["id"]
+    save_plan(store, solved(), other)
     asked = parse_batch({"graph_ids": [GRAPH_ID, other], "budgets": [0.5, "90%"], "seeds": [1, 2]}, 8)
     batch = ended(jobs, repository.create(store, asked, NOBODY, None, "body"))
     found = repository.items_of(store, batch.id, -1, 9)

@@ -15,42 +15,42 @@ from starlette.testclient import TestClient
 
 from app.render import axes
 from app.render.plan import preview
-from app.render.plan.columns import memory, unpacked
+from app.render.plan.columns import decode_columns, memory
 from app.solver import child_tasks
-from app.store.records import keep_plan
+from app.store.records import save_plan
 from tests.app.conftest import chain
 
 
 @pytest.fixture
 def solved(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> tuple[dict[str, Any], str]:
     """A plan that was large enough for a sketch as it was made, and its id."""
-    monkeypatch.setattr(preview, "LEAST", 5)
+    monkeypatch.setattr(preview, "MIN_RECTANGLES", 5)
     graph = client.post("/v1/graphs", json=chain(30, "of the sketch")).json()["id"]
     fields = {"budget": "60%", "planner": "greedy", "iterations": 20}
     data = client.get(f"/v1/graphs/{graph}").content
     told = {"data": data, "fields": fields, "limits": {}}
     made = child_tasks.solve(told, lambda _: None, threading.Event())
-    return made, keep_plan(client.app.state.service.store, made, graph)  # type: ignore[attr-defined]
+    return made, save_plan(client.app.state.service.store, made, graph)  # type: ignore[attr-defined]
 
 
 def read(made: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    return columns_of(preview.within_page(made["sections"]["sketch"]))
+    return columns_of(preview.inline_preview(made["sections"]["sketch"]))
 
 
 def columns_of(said: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    return unpacked(gzip.decompress(base64.b64decode(said)))
+    return decode_columns(gzip.decompress(base64.b64decode(said)))
 
 
 def test_the_map_has_every_rectangle_where_the_columns_have_it(solved: tuple[dict[str, Any], str]) -> None:
     meta, columns = read(solved[0])
-    full, rects = unpacked(memory(solved[0]["report"], solved[0]["sections"]))
+    full, rects = decode_columns(memory(solved[0]["report"], solved[0]["sections"]))
     steps, arena = len(rects["after"]), full["arena_bytes"]
     shown = columns["map"].reshape(meta["high"], meta["wide"])
     wanted = np.full_like(shown, preview.CLEAR)
     for k in range(len(rects["first"])):
-        left, right = (floor(at * preview.WIDE / steps + 0.5) for at in (rects["first"][k], rects["last"][k] + 1))
+        left, right = (floor(at * preview.WIDTH / steps + 0.5) for at in (rects["first"][k], rects["last"][k] + 1))
         low, high = rects["offset"][k], rects["offset"][k] + rects["bytes"][k]
-        above, below = (preview.HIGH - floor(at * preview.HIGH / arena + 0.5) for at in (high, low))
+        above, below = (preview.HEIGHT - floor(at * preview.HEIGHT / arena + 0.5) for at in (high, low))
         tone = 2 * rects["kind"][k] + rects["value"][k] % 2
         for y in range(min(above, below - 1), below):
             for x in range(left, max(right, left + 1)):
@@ -62,14 +62,14 @@ def test_the_map_has_every_rectangle_where_the_columns_have_it(solved: tuple[dic
 
 def test_lines_keep_their_peaks(solved: tuple[dict[str, Any], str]) -> None:
     meta, columns = read(solved[0])
-    _, full = unpacked(memory(solved[0]["report"], solved[0]["sections"]))
+    _, full = decode_columns(memory(solved[0]["report"], solved[0]["sections"]))
     for name in ("after", "before"):
         assert meta["steps"][name] == len(full[name])
         assert columns[name].tolist() == full[name].tolist()  # fewer steps than parts
     steps = np.arange(10_007) * 7919 % 10_007
-    parts = axes.maxima(steps.tolist(), preview.WIDE)
-    assert len(parts) == preview.WIDE and max(parts) == steps.max()
-    ends = (np.arange(1, preview.WIDE + 1) * len(steps)) // preview.WIDE
+    parts = axes.column_maxima(steps.tolist(), preview.WIDTH)
+    assert len(parts) == preview.WIDTH and max(parts) == steps.max()
+    ends = (np.arange(1, preview.WIDTH + 1) * len(steps)) // preview.WIDTH
     assert parts == [steps[a:b].max() for a, b in zip([0, *ends[:-1]], ends, strict=True)]
 
 

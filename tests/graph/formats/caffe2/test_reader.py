@@ -14,11 +14,11 @@ from graph.execution.interpreter import execute
 from graph.formats.caffe2.proto import caffe2, net_of
 from graph.formats.native.writer import content_hash
 from graph.formats.readers import importer_of, load
-from graph.formats.shared.protobuf import as_text
+from graph.formats.shared.protobuf import message_to_text
 from graph.formats.writers import dump
 from graph.ir import Graph, Phase, Role
-from graph.limits import Limits, Shapes
-from graph.loop_remat import find_pairs, with_saved
+from graph.limits import Limits, ShapeOverrides
+from graph.loop_remat import find_pairs, with_saved_values
 from graph.training.step import training_step
 from graph.transforms.structural_equality import difference
 from tests.graph.formats.caffe2.nets import LSTM_SHAPES, fill, lstm, net, op
@@ -26,7 +26,7 @@ from tests.graph.formats.damaged import damaged
 
 
 def read(message: Any, **inputs: tuple[int, ...]) -> Graph:
-    return load(message.SerializeToString(), shapes=Shapes(inputs=inputs))
+    return load(message.SerializeToString(), shapes=ShapeOverrides(inputs=inputs))
 
 
 def types(graph: Graph) -> dict[str, str]:
@@ -47,9 +47,9 @@ def mlp() -> Any:
 
 @pytest.mark.parametrize("form", ["binary", "text"])
 def test_both_forms_are_recognised_and_read_alike(form: str) -> None:
-    data = mlp().SerializeToString() if form == "binary" else as_text(mlp())
+    data = mlp().SerializeToString() if form == "binary" else message_to_text(mlp())
     assert importer_of(data) == "caffe2"
-    graph = load(data, shapes=Shapes(inputs={"x": (4, 6), "label": (4,)}))
+    graph = load(data, shapes=ShapeOverrides(inputs={"x": (4, 6), "label": (4,)}))
     assert [node.op for node in graph.nodes] == ["Gemm", "Relu", "SoftmaxCrossEntropyLoss", "Exp"]
     assert types(graph)["label"] == "int32[4]" and types(graph)["loss"] == "float32[]"
 
@@ -65,7 +65,7 @@ def test_an_init_net_and_a_net_written_one_after_the_other_are_one_model() -> No
     init = net(fill("w", 5, 6), fill("b", 5), name="init")
     main = net(op("FC", "x w b", "y"), inputs="x w b", outputs="y", name="main")
     data = init.SerializeToString() + main.SerializeToString()
-    assert types(load(data, shapes=Shapes(inputs={"x": (4, 6)})))["y"] == "float32[4,5]"
+    assert types(load(data, shapes=ShapeOverrides(inputs={"x": (4, 6)})))["y"] == "float32[4,5]"
 
 
 def test_a_name_written_again_is_a_new_version_and_reads_stay_in_order() -> None:
@@ -194,7 +194,7 @@ def test_a_recompute_list_is_read_and_written_again() -> None:
 def test_what_a_plan_computes_again_on_the_way_back_is_the_recompute_list(kept: list[str], again: list[bytes]) -> None:
     step, _ = training_step(read(lstm(), **LSTM_SHAPES), "s")
     (pair,) = find_pairs(step)
-    written = net_of(dump(with_saved(step, pair, kept), "caffe2"))
+    written = net_of(dump(with_saved_values(step, pair, kept), "caffe2"))
     (argument,) = (a for o in written.op for a in o.arg if a.name == "recompute_blobs_on_backward")
     assert list(argument.strings) == again
 
@@ -294,17 +294,17 @@ def test_nested_nets_have_a_depth() -> None:
         inner = net(op("If", "c x", "x", then_net=inner))
     inner.external_input.extend(["c", "x"])
     with pytest.raises(BadGraph) as caught:
-        load(inner.SerializeToString(), Limits(depth=4), Shapes(inputs={"c": (1,), "x": (2,)}))
+        load(inner.SerializeToString(), Limits(depth=4), ShapeOverrides(inputs={"c": (1,), "x": (2,)}))
     assert caught.value.findings[0].code == "too_deep"
 
 
-_BINARY, _TEXT = lstm("gates").SerializeToString(), as_text(mlp())
+_BINARY, _TEXT = lstm("gates").SerializeToString(), message_to_text(mlp())
 
 
 @given(st.data())
 def test_damaged_files_are_refused_or_read_but_never_break(data: st.DataObject) -> None:
     raw = damaged(data, data.draw(st.sampled_from([_BINARY, _TEXT])))
-    shapes = Shapes(inputs={name: shape for name, shape in LSTM_SHAPES.items() if name.encode() in raw})
+    shapes = ShapeOverrides(inputs={name: shape for name, shape in LSTM_SHAPES.items() if name.encode() in raw})
     try:
         load(raw, shapes=shapes)
     except BadGraph as error:

@@ -17,7 +17,7 @@ from graph.formats.native.writer import content_hash
 from graph.formats.readers import importer_of, load
 from graph.formats.writers import dump
 from graph.ir import Graph, Role
-from graph.limits import Limits, Shapes
+from graph.limits import Limits, ShapeOverrides
 from graph.training.step import training_step
 from graph.transforms.structural_equality import difference
 from tests.graph.formats.damaged import damaged
@@ -36,19 +36,19 @@ def types(graph: Graph) -> dict[str, str]:
 
 @pytest.mark.parametrize("spelling", ["attrs", "attr", "param"])
 def test_attributes_are_read_in_every_spelling(spelling: str) -> None:
-    graph = load(lenet(spelling), shapes=Shapes(batch=32))
+    graph = load(lenet(spelling), shapes=ShapeOverrides(batch=32))
     assert [n.op for n in graph.nodes if n.op in ("Conv", "Gemm", "MaxPool")] == ["Conv", "MaxPool", "Gemm"]
     assert types(graph)["softmax_output"] == "float32[32,10]"
 
 
 def test_shapes_of_weights_follow_from_the_ops_that_read_them() -> None:
-    found = types(load(lenet(), shapes=Shapes(batch=8)))
+    found = types(load(lenet(), shapes=ShapeOverrides(batch=8)))
     assert found["conv1_weight"] == "float32[20,1,5,5]" and found["bn1_moving_var"] == "float32[20]"
     assert found["fc1_weight"] == "float32[10,2880]" and found["softmax_label"] == "float32[8]"
 
 
 def test_places_and_names_tell_inputs_weights_and_states() -> None:
-    graph = load(lenet(), shapes=Shapes(batch=8))
+    graph = load(lenet(), shapes=ShapeOverrides(batch=8))
     role = {value.name: value.role for value in graph.values}
     assert role["data"] is role["softmax_label"] is Role.INPUT
     assert role["conv1_weight"] is role["bn1_gamma"] is Role.PARAMETER
@@ -56,19 +56,19 @@ def test_places_and_names_tell_inputs_weights_and_states() -> None:
 
 
 def test_the_caller_says_shapes_a_file_leaves_open() -> None:
-    graph = load(lenet(__dtype__=2), shapes=Shapes(inputs={"data": (4, 1, 28, 28)}))
+    graph = load(lenet(__dtype__=2), shapes=ShapeOverrides(inputs={"data": (4, 1, 28, 28)}))
     assert types(graph)["data"] == "float16[4,1,28,28]" and types(graph)["fc1_weight"] == "float16[10,2880]"
 
 
 def test_a_layout_says_where_the_batch_is() -> None:
     s = Symbols()
     x = s.variable("data", __shape__="(7, 0, 3)", __layout__="TNC")
-    graph = load(s.data(s.op("relu", "r", x)), shapes=Shapes(batch=5))
+    graph = load(s.data(s.op("relu", "r", x)), shapes=ShapeOverrides(batch=5))
     assert types(graph)["data"] == "float32[7,5,3]"
 
 
 def test_mirroring_attributes_become_recompute_and_are_written_again() -> None:
-    graph = load(lenet(), shapes=Shapes(batch=8))
+    graph = load(lenet(), shapes=ShapeOverrides(batch=8))
     asked = {node.name: node.recompute for node in graph.nodes}
     assert asked["bn1"] == "prefer" and asked["act1"] == "never" and asked["conv1"] is None
     nodes = {node["name"]: node for node in json.loads(dump(graph, "mxnet"))["nodes"]}
@@ -78,13 +78,13 @@ def test_mirroring_attributes_become_recompute_and_are_written_again() -> None:
 
 
 def test_a_file_read_and_written_is_read_as_the_same_graph() -> None:
-    graph = load(lenet(), shapes=Shapes(batch=8))
+    graph = load(lenet(), shapes=ShapeOverrides(batch=8))
     again = load(dump(graph, "mxnet"))
     assert content_hash(again) == content_hash(graph)
 
 
 def test_a_training_step_is_written_as_its_forward_part() -> None:
-    graph = load(lenet(), shapes=Shapes(batch=8))
+    graph = load(lenet(), shapes=ShapeOverrides(batch=8))
     step, _ = training_step(graph)
     written = json.loads(dump(step, "mxnet"))
     assert [node["name"] for node in written["nodes"] if node["op"] != "null"] == [
@@ -298,15 +298,15 @@ def test_a_broken_symbol_is_refused_by_name(change: Any, code: str) -> None:
     symbol = json.loads(lenet())
     change(symbol)
     with pytest.raises(BadGraph) as caught:
-        load(json.dumps(symbol).encode(), shapes=Shapes(batch=2))
+        load(json.dumps(symbol).encode(), shapes=ShapeOverrides(batch=2))
     assert caught.value.findings[0].code == code
 
 
 def test_unknown_inputs_and_names_of_dimensions_are_refused() -> None:
     with pytest.raises(BadGraph, match="expected one of"):
-        load(lenet(), shapes=Shapes(inputs={"nobody": (1,)}))
+        load(lenet(), shapes=ShapeOverrides(inputs={"nobody": (1,)}))
     with pytest.raises(BadGraph, match="numbers only"):
-        load(lenet(), shapes=Shapes(dims={"N": 1}))
+        load(lenet(), shapes=ShapeOverrides(dims={"N": 1}))
 
 
 def test_nested_symbols_have_a_depth() -> None:
@@ -353,7 +353,7 @@ def test_damaged_files_are_refused_or_read_but_never_break(data: st.DataObject) 
     """Bytes changed, cut out and repeated: a graph or a BadGraph, nothing else."""
     raw = damaged(data, lenet(), least=32)
     try:
-        load(raw, shapes=Shapes(batch=2))
+        load(raw, shapes=ShapeOverrides(batch=2))
     except BadGraph as error:
         assert error.findings
 

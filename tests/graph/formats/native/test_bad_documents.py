@@ -10,22 +10,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from graph.errors import MOST_FINDINGS, BadGraph
+from graph.errors import MAX_FINDINGS, BadGraph
 from graph.formats.native import reader
 from graph.formats.native.writer import document as document_of
-from graph.limits import Limits, Shapes
+from graph.limits import Limits, ShapeOverrides
 from graph.validate.check import check
 from tests.documents import documents, executable_graphs, mutated
 
 SETTINGS = settings(max_examples=150)
 
 
-def answers_cleanly(data: bytes, shapes: Shapes | None = None) -> None:
+def answers_cleanly(data: bytes, shapes: ShapeOverrides | None = None) -> None:
     """Fails when reading ends in anything but a legal graph or an error that says what, where and what to do."""
     try:
-        graph = reader.load(data, Limits(), shapes or Shapes())
+        graph = reader.load(data, Limits(), shapes or ShapeOverrides())
     except BadGraph as error:
-        assert 0 < len(error.findings) <= MOST_FINDINGS
+        assert 0 < len(error.findings) <= MAX_FINDINGS
         for finding in error.findings:
             assert all((finding.code, finding.path, finding.found, finding.expected, finding.remedy)), finding
         assert len(str(error)) < 30_000
@@ -42,7 +42,7 @@ def test_mutated_rows_give_an_error_or_a_legal_graph(data: st.DataObject) -> Non
 @SETTINGS
 @given(st.data())
 def test_mutated_columns_give_an_error_or_a_legal_graph(data: st.DataObject) -> None:
-    legal = reader.load(json.dumps(data.draw(documents(4))).encode(), Limits(), Shapes())
+    legal = reader.load(json.dumps(data.draw(documents(4))).encode(), Limits(), ShapeOverrides())
     answers_cleanly(json.dumps(data.draw(mutated(document_of(legal, "columns")))).encode())
 
 
@@ -50,7 +50,7 @@ def test_mutated_columns_give_an_error_or_a_legal_graph(data: st.DataObject) -> 
 @given(st.data())
 def test_mutated_graphs_of_standard_ops_give_an_error_or_a_legal_graph(data: st.DataObject) -> None:
     broken = data.draw(mutated(document_of(data.draw(executable_graphs(5)))))
-    shapes = Shapes(batch=data.draw(st.sampled_from([None, 3, 6, 0])))
+    shapes = ShapeOverrides(batch=data.draw(st.sampled_from([None, 3, 6, 0])))
     answers_cleanly(json.dumps(broken).encode(), shapes)
 
 
@@ -71,7 +71,7 @@ def sent(**fields: Any) -> bytes:
 
 def codes_of(data: bytes, limits: Limits | None = None) -> list[str]:
     with pytest.raises(BadGraph) as caught:
-        reader.load(data, limits or Limits(), Shapes())
+        reader.load(data, limits or Limits(), ShapeOverrides())
     return [finding.code for finding in caught.value.findings]
 
 
@@ -183,27 +183,27 @@ def test_each_limit_is_held(code: str, limits: Limits, document: bytes) -> None:
 def test_ten_faults_are_told_at_once_and_the_rest_counted() -> None:
     nodes = [node(f"n{i}", [f"missing{i}"], []) for i in range(25)]
     with pytest.raises(BadGraph) as caught:
-        reader.load(sent(nodes=nodes), Limits(), Shapes())
+        reader.load(sent(nodes=nodes), Limits(), ShapeOverrides())
     assert [finding.path for finding in caught.value.findings] == [f"nodes[{i}].inputs[0]" for i in range(10)]
     assert caught.value.left_out == 15
 
 
 def test_a_word_nearly_right_is_proposed() -> None:
     with pytest.raises(BadGraph) as caught:
-        reader.load(sent(nodes=[node("a", [], [], atributes={})]), Limits(), Shapes())
+        reader.load(sent(nodes=[node("a", [], [], atributes={})]), Limits(), ShapeOverrides())
     assert caught.value.findings[0].remedy == "did you mean 'attributes'?"
 
 
 def test_broken_text_is_quoted_with_its_line() -> None:
     with pytest.raises(BadGraph) as caught:
-        reader.load(b'{"format": "remat/1",\n "values": [\n  NaN]}', Limits(), Shapes())
+        reader.load(b'{"format": "remat/1",\n "values": [\n  NaN]}', Limits(), ShapeOverrides())
     assert "line 3, column 3" in caught.value.findings[0].path
     assert "3 |   NaN]}\n     |   ^" in str(caught.value)
 
 
 def test_a_gigantic_name_is_cut_in_the_message() -> None:
     with pytest.raises(BadGraph) as caught:
-        reader.load(sent(values=[X | {"name": "x" * 3_000_000}]), Limits(), Shapes())
+        reader.load(sent(values=[X | {"name": "x" * 3_000_000}]), Limits(), ShapeOverrides())
     assert len(str(caught.value)) < 500
 
 
@@ -212,7 +212,7 @@ def test_bodies_nested_deeper_than_allowed_are_refused() -> None:
     for _ in range(5):
         inner = node("a", [], [], bodies={"body": {"inputs": [], "nodes": [inner], "outputs": []}})
     assert "too_deep" in codes_of(sent(nodes=[inner]), Limits(depth=3))
-    reader.load(sent(nodes=[inner]), Limits(), Shapes())
+    reader.load(sent(nodes=[inner]), Limits(), ShapeOverrides())
 
 
 def test_an_op_without_a_name_is_told_in_columns_as_in_rows() -> None:
@@ -236,6 +236,6 @@ def test_an_op_without_a_name_is_told_in_columns_as_in_rows() -> None:
     }
     for document, path in ((columns, "node_op[0]"), (rows, "nodes[0].op")):
         with pytest.raises(BadGraph) as caught:
-            reader.load(json.dumps(document).encode(), Limits(), Shapes())
+            reader.load(json.dumps(document).encode(), Limits(), ShapeOverrides())
         (finding,) = caught.value.findings
         assert (finding.code, finding.path) == ("empty_name", path)

@@ -16,11 +16,11 @@ import graph.formats.document.schema
 from graph.builder.builder import Builder
 from graph.errors import BadGraph
 from graph.formats.document.schema import json_schemas
-from graph.formats.document.tensor_content import array_of, text_of
+from graph.formats.document.tensor_content import decode_array, encode_array
 from graph.formats.native.writer import FORMS, canonical, content_hash, document, dump, shape_hash
 from graph.formats.readers import load
 from graph.ir import DTYPE_BITS, Cost, Effect, Graph, Phase, Role, TensorType
-from graph.limits import Limits, Shapes
+from graph.limits import Limits, ShapeOverrides
 from graph.ops.registry.onnx_fallback import numpy_dtype
 from tests.documents import documents, executable_graphs
 
@@ -39,7 +39,7 @@ LAYER: dict[str, Any] = {
 }
 
 
-def read(given: dict[str, Any], shapes: Shapes | None = None) -> Graph:
+def read(given: dict[str, Any], shapes: ShapeOverrides | None = None) -> Graph:
     return load(json.dumps(given).encode(), None, shapes)
 
 
@@ -129,7 +129,7 @@ def test_contents_of_every_dtype_survive() -> None:
             array = rng.integers(0, 2, type.shape).astype(bool)
         else:
             array = rng.integers(0, 5, type.shape).astype(numpy_dtype(name))
-        back = array_of(text_of(array), type)
+        back = decode_array(encode_array(array), type)
         assert back.dtype == array.dtype and back.tobytes() == array.tobytes(), name
 
 
@@ -208,14 +208,14 @@ def test_half_a_declaration_must_agree_with_what_is_inferred(field: str, wrong: 
 
 
 def test_a_batch_is_followed_through_declared_shapes() -> None:
-    graph = read(LAYER, Shapes(batch=8))
+    graph = read(LAYER, ShapeOverrides(batch=8))
     assert [graph.values[v].type.shape for v in (0, 2)] == [(8, 784), (8, 512)]  # type: ignore[union-attr]
-    assert same(graph, read(LAYER, Shapes(inputs={"x": (8, 784)})))
+    assert same(graph, read(LAYER, ShapeOverrides(inputs={"x": (8, 784)})))
 
 
 def test_a_named_dimension_is_bound_wherever_it_stands() -> None:
     given = json.loads(json.dumps(LAYER).replace("[64,", '["N",').replace("MatMul", "my::Gemm"))
-    for shapes in (Shapes(dims={"N": 3}), Shapes(batch=3), Shapes(inputs={"x": (3, 784)})):
+    for shapes in (ShapeOverrides(dims={"N": 3}), ShapeOverrides(batch=3), ShapeOverrides(inputs={"x": (3, 784)})):
         assert read(given, shapes).values[2].type == TensorType("float32", (3, 512))
 
 
@@ -226,7 +226,7 @@ def test_a_baked_reshape_follows_the_batch() -> None:
     (y,) = b.node("Reshape", [x, target], outputs=["y"])
     (z,) = b.node("Reshape", [y, b.constant(np.array([64, -1]), "flat")], outputs=["z"])
     (total,) = b.node("ReduceSum", [z], outputs=["total"], attributes={"keepdims": 0})
-    graph = load(dump(b.build([total])), None, Shapes(batch=8))
+    graph = load(dump(b.build([total])), None, ShapeOverrides(batch=8))
     types = {value.name: value.type for value in graph.values}
     assert types["y"] == TensorType("float32", (8, 28, 28)) and types["z"] == TensorType("float32", (8, 784))
     read_by = graph.values[graph.nodes[0].inputs[1]]
@@ -236,15 +236,15 @@ def test_a_baked_reshape_follows_the_batch() -> None:
 @pytest.mark.parametrize(
     ("code", "op", "shapes"),
     [
-        ("cannot_rebind", "my::Gemm", Shapes(batch=8)),
-        ("unknown_input", "MatMul", Shapes(inputs={"y": (1, 2)})),
-        ("unknown_dimension", "MatMul", Shapes(dims={"N": 8})),
-        ("negative_size", "MatMul", Shapes(batch=-1)),
-        ("cannot_rebind", "MatMul", Shapes(inputs={"x": (64, 783)})),
-        ("size_too_large", "MatMul", Shapes(inputs={"x": (2**62, 784)})),
+        ("cannot_rebind", "my::Gemm", ShapeOverrides(batch=8)),
+        ("unknown_input", "MatMul", ShapeOverrides(inputs={"y": (1, 2)})),
+        ("unknown_dimension", "MatMul", ShapeOverrides(dims={"N": 8})),
+        ("negative_size", "MatMul", ShapeOverrides(batch=-1)),
+        ("cannot_rebind", "MatMul", ShapeOverrides(inputs={"x": (64, 783)})),
+        ("size_too_large", "MatMul", ShapeOverrides(inputs={"x": (2**62, 784)})),
     ],
 )
-def test_shapes_a_document_cannot_take_are_refused(code: str, op: str, shapes: Shapes) -> None:
+def test_shapes_a_document_cannot_take_are_refused(code: str, op: str, shapes: ShapeOverrides) -> None:
     with pytest.raises(BadGraph) as caught:
         read(json.loads(json.dumps(LAYER).replace("MatMul", op)), shapes)
     assert caught.value.findings[0].code == code
@@ -253,7 +253,7 @@ def test_shapes_a_document_cannot_take_are_refused(code: str, op: str, shapes: S
 def test_a_dimension_with_two_lengths_is_refused() -> None:
     given = json.loads(json.dumps(LAYER).replace("[64,", '["N",'))
     with pytest.raises(BadGraph) as caught:
-        read(given, Shapes(inputs={"x": (3, 784)}, dims={"N": 4}))
+        read(given, ShapeOverrides(inputs={"x": (3, 784)}, dims={"N": 4}))
     assert caught.value.findings[0].code == "dimension_conflict"
 
 

@@ -12,13 +12,13 @@ from onnx import numpy_helper
 from graph.formats.onnx.read import load
 from graph.formats.onnx.writer import dump
 from graph.ir import Graph
-from graph.limits import Limits, Shapes
+from graph.limits import Limits, ShapeOverrides
 
 Arrays = Mapping[str, np.ndarray]
 
 
 def read(data: bytes, **shapes: object) -> Graph:
-    return load(data, Limits(), Shapes(**shapes))  # type: ignore[arg-type]
+    return load(data, Limits(), ShapeOverrides(**shapes))  # type: ignore[arg-type]
 
 
 def session(data: bytes) -> onnxruntime.InferenceSession:

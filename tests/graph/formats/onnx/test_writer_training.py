@@ -9,10 +9,10 @@ import onnx
 import pytest
 
 from graph.execution.interpreter import execute
-from graph.execution.sample_inputs import drawn
+from graph.execution.sample_inputs import sample_arrays
 from graph.formats.onnx.writer import dump
 from graph.ir import Effect, Graph, Phase
-from graph.ops.registry import known
+from graph.ops.registry import find_op
 from graph.training.step import training_step
 from graph.transforms.replay import replay
 from tests.graph.formats.onnx.onnx_runs import Arrays, read, run
@@ -36,7 +36,7 @@ def with_repeats(graph: Graph, every: int = 2) -> Graph:
 
 def repeatable(graph: Graph, n: int) -> bool:
     node = graph.nodes[n]
-    record = known(node.op)
+    record = find_op(node.op)
     effect = node.effect or (record.effect if record is not None else Effect.PURE)
     return not node.in_place and effect is Effect.PURE
 
@@ -48,7 +48,7 @@ def step_of(name: str, **options: Any) -> Graph:
 
 
 def fed(graph: Graph) -> dict[str, np.ndarray]:
-    return {graph.values[v].name: array for v, array in drawn(graph, 0).items()}
+    return {graph.values[v].name: array for v, array in sample_arrays(graph, 0).items()}
 
 
 def equal_bits(one: Arrays, other: Arrays) -> None:

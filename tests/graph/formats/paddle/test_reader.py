@@ -19,7 +19,7 @@ from graph.formats.paddle.writer import checkpoints_of
 from graph.formats.readers import importer_of, load
 from graph.formats.writers import dump
 from graph.ir import Graph, Phase, Role
-from graph.limits import Limits, Shapes
+from graph.limits import Limits, ShapeOverrides
 from graph.training.device_mesh import check_mesh
 from graph.training.step import training_step
 from graph.transforms.structural_equality import difference
@@ -92,8 +92,8 @@ def test_open_lengths_are_bound_by_the_batch() -> None:
     p.variable("w", (4, 3), weight=True)
     p.op("mul", ["x", "w"], (-1, 3))
     data = p.message.SerializeToString()
-    assert types(load(data, shapes=Shapes(batch=7)))["mul_1.tmp_0"] == "float32[7,3]"
-    assert types(load(data, shapes=Shapes(inputs={"x": (5, 4)})))["mul_1.tmp_0"] == "float32[5,3]"
+    assert types(load(data, shapes=ShapeOverrides(batch=7)))["mul_1.tmp_0"] == "float32[7,3]"
+    assert types(load(data, shapes=ShapeOverrides(inputs={"x": (5, 4)})))["mul_1.tmp_0"] == "float32[5,3]"
     with pytest.raises(BadGraph, match="'x'"):
         load(data)
 
@@ -224,7 +224,7 @@ def _pir() -> dict[str, Any]:
 def test_the_newer_form_is_read() -> None:
     data = json.dumps(_pir()).encode()
     assert importer_of(data) == "paddle"
-    graph = load(data, shapes=Shapes(batch=4))
+    graph = load(data, shapes=ShapeOverrides(batch=4))
     assert [n.op for n in graph.nodes if n.op in ("MatMul", "Relu", "Reshape")] == ["MatMul", "Relu", "Reshape"]
     assert [types(graph)[graph.values[v].name] for v in graph.outputs] == ["float32[4,1,3]"]
     assert {value.name: value.role for value in graph.values}["w"] is Role.PARAMETER
@@ -232,11 +232,11 @@ def test_the_newer_form_is_read() -> None:
 
 def test_the_newer_form_is_written_again() -> None:
     data = json.dumps(_pir()).encode()
-    graph = load(data, shapes=Shapes(batch=4))
+    graph = load(data, shapes=ShapeOverrides(batch=4))
     written = dump(graph, "paddle")
     assert json.loads(written) == _pir()
     marked = dump(graph, "paddle", checkpoints=["relu_4"])
-    assert list(load(marked, shapes=Shapes(batch=4)).annotations["checkpoints"]) == ["relu_4"]
+    assert list(load(marked, shapes=ShapeOverrides(batch=4)).annotations["checkpoints"]) == ["relu_4"]
 
 
 def test_a_graph_from_elsewhere_is_written_in_paddles_words() -> None:
@@ -258,7 +258,7 @@ def test_without_a_plan_the_checkpoints_are_those_noted() -> None:
 def test_damaged_files_are_refused_or_read_but_never_break(data: st.DataObject) -> None:
     raw = damaged(data, data.draw(st.sampled_from([_BINARY, _JSON])))
     try:
-        load(raw, Limits(depth=16), Shapes(batch=2))
+        load(raw, Limits(depth=16), ShapeOverrides(batch=2))
     except BadGraph as error:
         assert error.findings
 

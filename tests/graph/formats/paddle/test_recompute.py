@@ -8,11 +8,11 @@ import pytest
 from graph.builder.builder import Builder
 from graph.errors import BadGraph
 from graph.execution.interpreter import execute
-from graph.formats.paddle.recompute import RULES, recompute_pass
+from graph.formats.paddle.recompute import SEGMENT_BUILDERS, recompute_pass
 from graph.ir import Phase, Role, TensorType
-from graph.training.device_mesh import MAPPING, MESH, check_mesh, mesh_shape, trimmed
+from graph.training.device_mesh import MAPPING, MESH, check_mesh, mesh_shape, without_stale_mappings
 from graph.training.random_seeds import with_seeds
-from graph.training.segments import Statistics
+from graph.training.segments import ForwardPath
 from graph.training.step import training_step
 from graph.transforms.structural_equality import difference
 
@@ -80,9 +80,9 @@ def found(training):
 
 
 def test_there_is_a_segment_for_each_checkpoint(training):
-    statistics = Statistics.of(training, [training.value_named("loss")])
+    statistics = ForwardPath.of(training, [training.value_named("loss")])
     for rule in ("pass", "append_backward"):
-        segments = RULES[rule](statistics, CHECKPOINTS, "warn")
+        segments = SEGMENT_BUILDERS[rule](statistics, CHECKPOINTS, "warn")
         assert len(segments.ranges) == 4
         assert segments.ranges[0][0] == 0
         assert all(a[1] <= b[0] for a, b in zip(segments.ranges, segments.ranges[1:], strict=False))
@@ -195,7 +195,7 @@ def test_faulty_annotations_are_refused_by_name(training):
     for mapping in ([0], [2, -1, -1], [0, 0, -1], [-1, 1, 0], "rows"):
         graph = changed(training, "block1/q", mapped("block1/q", mapping))
         if mapping == [-1, 1, 0]:
-            check_mesh(trimmed(graph))  # 6 and 8 are divided by 2
+            check_mesh(without_stale_mappings(graph))  # 6 and 8 are divided by 2
         else:
             codes, text = refused(graph)
             assert codes == {"bad_mapping"} and "'block1/q'" in text
@@ -215,10 +215,10 @@ def test_a_loss_nobody_writes_is_refused(training):
 
 def test_the_two_ways_to_build_segments_differ():
     graph = transformer(2)
-    statistics = Statistics.of(graph, [graph.value_named("loss")])
+    statistics = ForwardPath.of(graph, [graph.value_named("loss")])
     first = graph.nodes[0].name
-    assert RULES["pass"](statistics, [first], "warn").ranges == ((0, 1),)
-    assert RULES["append_backward"](statistics, [first], "warn").ranges == ()
+    assert SEGMENT_BUILDERS["pass"](statistics, [first], "warn").ranges == ((0, 1),)
+    assert SEGMENT_BUILDERS["append_backward"](statistics, [first], "warn").ranges == ()
 
 
 MESHES = [

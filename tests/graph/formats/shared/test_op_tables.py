@@ -15,8 +15,8 @@ from graph.formats.document.schema import Document, ValueRow
 from graph.formats.mxnet.ops import MXNET
 from graph.formats.paddle.ops import PADDLE
 from graph.formats.readers import load
-from graph.formats.shared.op_table import Table, Translation
-from graph.formats.shared.rows import rows_of
+from graph.formats.shared.op_table import OpTable, Translation
+from graph.formats.shared.rows import translation_rows
 from graph.ir import TensorType
 from graph.ops.registry.onnx_fallback import type_of_array
 from tests.graph.evaluate import evaluate
@@ -29,7 +29,7 @@ def real(*shape: int, dtype: str = "float32") -> np.ndarray:
     return _chance.uniform(-1, 1, shape).astype(dtype)
 
 
-def computed(table: Table, op: str, attributes: dict[str, Any], *arrays: np.ndarray | None, outputs: int = 1) -> Any:
+def computed(table: OpTable, op: str, attributes: dict[str, Any], *arrays: np.ndarray | None, outputs: int = 1) -> Any:
     types = [None if a is None else type_of_array(a) for a in arrays]
     made = table.translate(op, attributes, types, name="op", outputs=outputs)
     assert made is not None, f"{op} has no counterpart"
@@ -125,7 +125,7 @@ def _softmax(x: np.ndarray) -> np.ndarray:
     ],
 )
 def test_an_op_computes_what_its_framework_says(
-    table: Table, op: str, attributes: dict[str, Any], inputs: list[np.ndarray], expected: np.ndarray | None
+    table: OpTable, op: str, attributes: dict[str, Any], inputs: list[np.ndarray], expected: np.ndarray | None
 ) -> None:
     (found, *_) = computed(table, op, attributes, *inputs)
     if op == "batch_dot":
@@ -172,7 +172,7 @@ def test_an_lstm_unit_keeps_the_state_of_a_sequence_that_has_ended() -> None:
     ],
 )
 def test_what_an_op_does_not_take_is_refused_with_its_name(
-    table: Table, op: str, attributes: dict[str, Any], shapes: list[tuple[int, ...]]
+    table: OpTable, op: str, attributes: dict[str, Any], shapes: list[tuple[int, ...]]
 ) -> None:
     with pytest.raises(BadGraph) as caught:
         table.translate(op, attributes, [TensorType("float32", s) for s in shapes], name="the op")
@@ -186,7 +186,7 @@ def test_rows_of_an_op_load_as_part_of_a_document() -> None:
         "FullyConnected", {}, [TensorType("float32", s) for s in ((4, 2, 3), (5, 6), (5,))], name="fc"
     )
     assert isinstance(made, Translation)
-    values, nodes = rows_of(made, "fc", ["x", "w", "b"], ["y"])
+    values, nodes = translation_rows(made, "fc", ["x", "w", "b"], ["y"])
     given = [ValueRow(n, list(s), "float32", "input") for n, s in (("x", (4, 2, 3)), ("w", (5, 6)), ("b", (5,)))]
     graph = load(msgspec.json.encode(Document("remat/1", given + values, nodes, ["y"])))
     assert [node.op for node in graph.nodes] == ["Flatten", "Gemm"]
@@ -197,7 +197,7 @@ def test_rows_of_an_op_load_as_part_of_a_document() -> None:
 def test_an_op_over_its_own_input_writes_it_when_nothing_reads_it_any_more() -> None:
     made = CAFFE2.translate("Swish", {}, [TensorType("float32", (4,))], name="act")
     assert made is not None
-    values, nodes = rows_of(made, "act", ["x"], ["x"])
+    values, nodes = translation_rows(made, "act", ["x"], ["x"])
     document = Document("remat/1", [ValueRow("x", [4], "float32", "input"), *values], nodes, ["x"], naming="mutable")
     graph = load(msgspec.json.encode(document))
     found = evaluate(graph, {"x": np.arange(4, dtype=np.float32)})[graph.values[graph.outputs[0]].name]

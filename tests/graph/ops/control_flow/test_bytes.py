@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from graph.analysis.cost import device_of, seconds_of, workspace_of
+from graph.analysis.cost import resolve_device, seconds_of, workspace_of
 from graph.autodiff.differentiate import differentiate
 from graph.builder.builder import Builder
 from graph.errors import ArenaFault
@@ -40,7 +40,7 @@ def test_an_if_is_charged_for_its_larger_branch():
 
 
 def test_a_loop_takes_its_body_once_a_trip():
-    device = device_of({"bandwidth": 1e3, "flops": 1e3})
+    device = resolve_device({"bandwidth": 1e3, "flops": 1e3})
     seconds = [seconds_of(g, n, device) for g in (recurrence(2), recurrence(4)) for n in g.nodes if n.bodies]
     assert seconds[1] == pytest.approx(2 * seconds[0], rel=1e-3)
 

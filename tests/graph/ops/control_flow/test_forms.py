@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from graph.execution.interpreter import execute
-from graph.execution.sample_inputs import drawn
+from graph.execution.sample_inputs import sample_arrays
 from graph.formats.native.writer import dump as dump_native
 from graph.formats.onnx.writer import dump
 from graph.formats.readers import load
 from graph.ir import Graph, walk
-from graph.ir.text import text
+from graph.ir.text import format_graph
 from graph.ops.control_flow import CALL
 from graph.training.step import training_step
 from graph.transforms.inline_calls import without_calls
@@ -23,7 +23,7 @@ MAKERS = [scanned, looped, branched, nested]
 
 def step_and_feeds(make, dropout: bool) -> tuple[Graph, dict[str, np.ndarray]]:
     step, _ = training_step(make(dropout), "loss")
-    feeds = {step.values[v].name: array for v, array in drawn(step, 0).items() if step.values[v].data is None}
+    feeds = {step.values[v].name: array for v, array in sample_arrays(step, 0).items() if step.values[v].data is None}
     return step, {name: np.array(3) if name == "count" else array for name, array in feeds.items()}
 
 
@@ -58,5 +58,5 @@ def test_a_call_written_out_draws_the_same(make):
 @pytest.mark.parametrize("make", MAKERS)
 def test_bodies_are_shown_in_text(make):
     step, _ = step_and_feeds(make, dropout=True)
-    assert "gradient_of" in text(step) or "backward" in text(step)
-    assert "Dropout" in text(step)
+    assert "gradient_of" in format_graph(step) or "backward" in format_graph(step)
+    assert "Dropout" in format_graph(step)

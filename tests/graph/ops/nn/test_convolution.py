@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from graph.ops.numeric import precision
-from graph.ops.registry import HEAVY, known, work
+from graph.ops.registry import HEAVY, find_op, work
 from tests.graph.ops.judges import body_of, call_for, moved, ours, real, reference, runtime, same
 
 Example = tuple[np.ndarray, np.ndarray, dict[str, Any]]
@@ -135,4 +135,4 @@ def test_a_convolution_costs_two_flops_a_multiply_add_and_no_workspace():
     ):
         found = work(call_for(op, arrays, {"group": 2} | attributes))
         assert (found.flops, found.workspace_bytes) == (2 * (2 * 16 * 8 * 8) * (4 * 3 * 3), 0)
-        assert known(op).recompute == HEAVY
+        assert find_op(op).recompute == HEAVY

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from graph.ir import TensorType
 from graph.ops.registry import infer, run
-from graph.ops.registry.constant_folding import MOST_FLOATS, MOST_INTEGERS, folded
+from graph.ops.registry.constant_folding import MAX_FLOAT_ELEMENTS, MAX_INTEGER_ELEMENTS, fold_constants
 from graph.ops.registry.onnx_fallback import type_of_array
 from graph.ops.registry.registry import Call
 
@@ -20,7 +20,7 @@ def call(op: str, *arrays: np.ndarray | None, outputs: int = 1, **attributes: ob
 
 
 def fold(made: Call) -> tuple[np.ndarray | None, ...] | None:
-    return folded(made, infer(made))
+    return fold_constants(made, infer(made))
 
 
 small = st.lists(st.integers(-5, 5), min_size=1, max_size=6).map(lambda x: np.array(x, np.int64))
@@ -49,7 +49,8 @@ def _clamp(place: int, shape: list[int]) -> int:
 
 
 @pytest.mark.parametrize(
-    ("dtype", "most"), [(np.int64, MOST_INTEGERS), (np.bool_, MOST_INTEGERS), (np.float32, MOST_FLOATS)]
+    ("dtype", "most"),
+    [(np.int64, MAX_INTEGER_ELEMENTS), (np.bool_, MAX_INTEGER_ELEMENTS), (np.float32, MAX_FLOAT_ELEMENTS)],
 )
 def test_only_small_tensors_are_computed_ahead(dtype: type, most: int) -> None:
     assert fold(call("Identity", np.zeros(most, dtype))) is not None
@@ -68,6 +69,8 @@ def test_what_is_not_known_or_draws_numbers_stays_a_node() -> None:
     assert fold(call("Bernoulli", np.full(3, 0.5, np.float32))) is None
     assert fold(call("Dropout", np.ones(3, np.float32))) is None
     assert (
-        folded(Call("mine::Op", {}, (TensorType("int64", (1,)),), (None,), (True,), (np.zeros(1, np.int64),)), (None,))
+        fold_constants(
+            Call("mine::Op", {}, (TensorType("int64", (1,)),), (None,), (True,), (np.zeros(1, np.int64),)), (None,)
+        )
         is None
     )

@@ -18,9 +18,9 @@ from onnx import GraphProto, NodeProto, helper, numpy_helper
 from graph.errors import BadGraph
 from graph.formats.readers import load
 from graph.ir import TensorType
-from graph.limits import Shapes
+from graph.limits import ShapeOverrides
 from graph.ops.registry import infer, work
-from graph.ops.registry.constant_folding import folded
+from graph.ops.registry.constant_folding import fold_constants
 from graph.ops.registry.dtypes import onnx_dtype
 from graph.ops.registry.onnx_fallback import type_of_array
 from graph.ops.registry.registry import Call
@@ -170,13 +170,13 @@ def ask_folded(name: str) -> str:
     except ValueError:
         return ""
     work(call)
-    return "" if folded(call, types) is None else "computed"
+    return "" if fold_constants(call, types) is None else "computed"
 
 
 def ask_file(name: str) -> str:
     for batch in (None, 3):
         try:
-            load(FILES[name], shapes=Shapes(batch=batch))
+            load(FILES[name], shapes=ShapeOverrides(batch=batch))
         except BadGraph as error:
             if not all(f.path and f.found and f.expected and f.remedy for f in error.findings):
                 return f"batch {batch}: {error}"
@@ -227,7 +227,7 @@ def test_the_same_ops_are_answered_when_they_are_used_well() -> None:
     assert infer(of("Expand", (1,), np.array([4, 5]))) == (TensorType("float32", (4, 5)),)
     assert infer(of("GroupNormalization", (2, 4), (4,), (4,), num_groups=2)) == (TensorType("float32", (2, 4)),)
     made = of("Range", *[np.array(x, np.int64) for x in (0, 4, 1)])
-    arrays = folded(made, infer(made))
+    arrays = fold_constants(made, infer(made))
     assert arrays is not None and arrays[0] is not None and arrays[0].tolist() == [0, 1, 2, 3]
 
 

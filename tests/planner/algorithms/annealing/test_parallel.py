@@ -7,12 +7,12 @@ import random
 import numpy as np
 import pytest
 
-from planner.algorithms.annealing.parallel import ARMS, FIRST_RUNS, _Race, raced
+from planner.algorithms.annealing.parallel import FIRST_RUN_PERCENT, WORKERS, _ParallelAnnealing, anneal_in_parallel
 from planner.problem import Problem, liveness
 from planner.problem.monitor import Monitor
 from planner.problem.plan import Goal, Order
 from planner.problem.recompute import base_order
-from planner.search.portfolio import judge
+from planner.search.portfolio import goal_score
 from tests.planner.drawn import drawn
 from tests.planner.random_problems import training_problem
 
@@ -24,11 +24,11 @@ def problem_and_goal(part: float, given: bool, iterations: int) -> tuple[Problem
 
 
 def monitor_of(problem: Problem, goal: Goal) -> Monitor:
-    return Monitor(lambda order: judge(problem, goal, order), iterations=goal.iterations)
+    return Monitor(lambda order: goal_score(problem, goal, order), iterations=goal.iterations)
 
 
 def race(problem: Problem, goal: Goal) -> Order:
-    return raced(problem, goal, monitor_of(problem, goal), base_order(problem))
+    return anneal_in_parallel(problem, goal, monitor_of(problem, goal), base_order(problem))
 
 
 @pytest.mark.parametrize("given", [True, False])
@@ -36,23 +36,26 @@ def test_iterations_and_seed_alone_decide_what_two_threads_find(given: bool):
     problem, goal = problem_and_goal(0.85, given, 200)
     first, second = race(problem, goal), race(problem, goal)
     assert first.tolist() == second.tolist()
-    assert judge(problem, goal, first).bytes_over_budget == 0 < judge(problem, goal, base_order(problem))[0]
+    assert goal_score(problem, goal, first).bytes_over_budget == 0 < goal_score(problem, goal, base_order(problem))[0]
 
 
 def test_a_race_keeps_to_its_iterations():
     problem, goal = problem_and_goal(0.85, False, 100)
     monitor = monitor_of(problem, goal)
-    raced(problem, goal, monitor, base_order(problem))
-    assert monitor.calls <= 100 + 3 * ARMS + 3  # each arm's last question is answered with no
+    anneal_in_parallel(problem, goal, monitor, base_order(problem))
+    assert monitor.calls <= 100 + 3 * WORKERS + 3  # each arm's last question is answered with no
 
 
 def test_both_arms_go_on_in_the_better_way_from_the_second_round_on():
     problem, goal = problem_and_goal(0.85, False, 100)
-    race = _Race(problem, goal, monitor_of(problem, goal), base_order(problem))
-    assert race.first_runs == [FIRST_RUNS, 0]
-    worse, better = base_order(problem), raced(problem, goal, monitor_of(problem, goal), base_order(problem))
+    race = _ParallelAnnealing(problem, goal, monitor_of(problem, goal), base_order(problem))
+    assert race.first_runs == [FIRST_RUN_PERCENT, 0]
+    worse, better = (
+        base_order(problem),
+        anneal_in_parallel(problem, goal, monitor_of(problem, goal), base_order(problem)),
+    )
     race.exchange([worse, better], [])
-    assert race.first_runs == [FIRST_RUNS, 0] and race.best is better
+    assert race.first_runs == [FIRST_RUN_PERCENT, 0] and race.best is better
     race.exchange([worse, better], [])
     assert race.first_runs == [0, 0]
 
@@ -62,5 +65,5 @@ def test_a_proven_plan_ends_the_race():
     problem = drawn("a>b b>c")
     goal = Goal(liveness.peak(problem, np.arange(3)), iterations=1000)
     monitor = monitor_of(problem, goal)
-    raced(problem, goal, monitor, np.arange(3))
+    anneal_in_parallel(problem, goal, monitor, np.arange(3))
     assert monitor.calls == 0

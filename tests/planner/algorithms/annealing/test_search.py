@@ -9,19 +9,19 @@ import pytest
 
 from planner.algorithms.annealing import move_kernels
 from planner.algorithms.annealing import timeline_kernels as on
-from planner.algorithms.annealing.move_kernels import FACTORS, HEAT, PENALTY, PER_TICK, SLACK
+from planner.algorithms.annealing.move_kernels import FACTORS, PENALTY, PER_TICK, SLACK, TEMPERATURE
 from planner.algorithms.annealing.search import FIRST_RUNS_ALONE, STACK, TIGHT, Annealing
 from planner.problem import Problem, liveness
 from planner.problem.monitor import Monitor
 from planner.problem.plan import Goal
 from planner.problem.recompute import base_order
-from planner.search.portfolio import judge
+from planner.search.portfolio import goal_score
 from tests.planner.random_problems import training_problem
 
 
 def annealing(problem: Problem, first_runs: int, iterations: int = 200) -> Annealing:
     goal = Goal(liveness.peak(problem, base_order(problem)) * 7 // 10)
-    monitor = Monitor(lambda order: judge(problem, goal, order), iterations=iterations)
+    monitor = Monitor(lambda order: goal_score(problem, goal, order), iterations=iterations)
     return Annealing(problem, goal, monitor, first_runs)
 
 
@@ -37,7 +37,7 @@ def test_what_may_lie_over_the_limit_falls_to_nothing_where_first_runs_move(firs
     walk.kernels = {**walk.kernels, "anneal": recorded}
     limit = walk.goal.budget_bytes
     t = walk.timeline(base_order(problem), limit, first_runs)
-    walk.cooled(t, np.zeros(1, np.int64), limit, 1.0, 0.3, 0, first_runs, patience=100)
+    walk.cool(t, np.zeros(1, np.int64), limit, 1.0, 0.3, 0, first_runs, patience=100)
     slack = [float(factors[SLACK]) for factors in told]
     assert len(slack) > 20
     if first_runs != 60:
@@ -55,7 +55,7 @@ def test_the_penalty_grows_only_with_more_over_the_limit_than_may_be(slack: floa
     t = walk.timeline(base_order(problem), 1, 60)  # nothing fits
     factors = walk.factors()
     assert len(factors) == FACTORS and factors[PER_TICK] > 0
-    factors[HEAT], factors[SLACK], before = 0.01, slack, float(factors[PENALTY])
+    factors[TEMPERATURE], factors[SLACK], before = 0.01, slack, float(factors[PENALTY])
     move_kernels.anneal(t, 2000, 60, factors, np.zeros(STACK, np.int64), np.zeros(len(t.slot_run) + 1, np.int64))
     assert t.counters[on.OVER] > 0
     assert (factors[PENALTY] < before) == (slack > 0)
@@ -73,7 +73,7 @@ def test_a_penalty_that_nothing_calls_for_stays_within_reach():
 
     walk.kernels = {**walk.kernels, "anneal": falling}
     limit = walk.goal.budget_bytes
-    walk.cooled(
+    walk.cool(
         walk.timeline(base_order(problem), limit, 60), np.zeros(1, np.int64), limit, 1.0, 0.3, 0, 60, patience=100
     )
     assert len(least) > 20 and min(least) > 0

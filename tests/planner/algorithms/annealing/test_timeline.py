@@ -9,26 +9,26 @@ import pytest
 
 from planner.algorithms.annealing import move_kernels, reorder_kernels
 from planner.algorithms.annealing import timeline_kernels as on
-from planner.algorithms.annealing.timeline import Timeline, order_of, sequence, timeline_of
+from planner.algorithms.annealing.timeline import AnnealingTimeline, fenced_sequence, order_of, timeline_of
 from planner.problem import DEVICE, RESIDENT, Problem, liveness
 from planner.problem.monitor import Monitor
 from planner.problem.plan import Goal, Plan
 from planner.problem.recompute import base_order
-from planner.search.portfolio import judge
+from planner.search.portfolio import goal_score
 from planner.verify.checker import check
 from tests.contracts.test_every_planner import is_runnable
 from tests.planner.drawn import drawn
 from tests.planner.random_problems import random_problem, training_problem
 
 
-def timeline(problem: Problem, limit: int, free: bool, strict: bool) -> Timeline:
+def timeline(problem: Problem, limit: int, free: bool, strict: bool) -> AnnealingTimeline:
     order = base_order(problem, strict)
     t = timeline_of(problem, order, limit, free, strict, seed=3)
-    on.fill(t, sequence(problem, order, strict), 3)
+    on.fill(t, fenced_sequence(problem, order, strict), 3)
     return t
 
 
-def agree(problem: Problem, t: Timeline, strict: bool, given: bool) -> None:
+def agree(problem: Problem, t: AnnealingTimeline, strict: bool, given: bool) -> None:
     """Bytes, bytes over the limit and ticks are those of the order, and the checker accepts it."""
     order = order_of(problem, t)
     runs = t.slot_run[t.slot_run >= 0]
@@ -76,7 +76,7 @@ def test_a_full_timeline_refuses_another_run():
     problem = training_problem(random.Random(1), 3)
     t = timeline(problem, 0, False, True)
     spare = len(t.runs) - int(t.counters[on.RUNS])
-    task = int(np.flatnonzero(t.tasks[:, on.AGAIN])[0])
+    task = int(np.flatnonzero(t.tasks[:, on.RECOMPUTABLE])[0])
     added = 0
     while on.add_repeat(t, task, on.END) >= 0:
         on.commit(t)
@@ -91,7 +91,7 @@ def test_what_is_found_does_not_depend_on_the_clock():
     peak = liveness.peak(problem, base_order(problem))
     goal = Goal(peak * 85 // 100, iterations=60)
     plans = [
-        planner.plan(problem, goal, Monitor(lambda order: judge(problem, goal, order), iterations=60)).tolist()
+        planner.plan(problem, goal, Monitor(lambda order: goal_score(problem, goal, order), iterations=60)).tolist()
         for _ in range(2)
     ]
     assert plans[0] == plans[1]
@@ -122,6 +122,6 @@ def test_a_run_that_may_not_move_keeps_its_group_where_it_is():
     problem = drawn("a>b c>d d>e")
     t = timeline(problem, 10, True, False)
     first, last = (int(t.tasks[task, on.FIRST_RUN]) for task in (0, 4))
-    t.tasks[3, on.MOVES] = 0
+    t.tasks[3, on.MOVABLE] = 0
     assert not reorder_kernels.move_group_before(t, last, first, np.zeros(64, np.int64))
     assert order_of(problem, t).tolist() == [0, 1, 2, 3, 4]

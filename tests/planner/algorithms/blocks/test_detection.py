@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from planner.algorithms.blocks.detection import Blocks, blocks_of, colours, repeats
+from planner.algorithms.blocks.detection import Blocks, blocks_of, refine_colours, repeated_stretches
 from planner.problem import TO_THE_END, Problem
 from tests.planner.random_problems import training_problem
 from tests.planner.stacks import stack
@@ -107,7 +107,7 @@ def test_behind_its_way_back_nobody_reads_what_a_block_made():
     ],
 )
 def test_repeats_are_the_longest_periodic_stretches(row, found):
-    assert repeats(np.array(row, np.int64)) == found
+    assert repeated_stretches(np.array(row, np.int64)) == found
 
 
 def test_every_repeat_found_in_random_rows_is_one():
@@ -117,7 +117,7 @@ def test_every_repeat_found_in_random_rows_is_one():
         row = [rng.randrange(4) for _ in range(rng.randint(0, 20))] + unit * rng.randint(2, 12)
         row += [rng.randrange(4) for _ in range(rng.randint(0, 20))]
         taken: set[int] = set()
-        for begin, end, period in repeats(np.array(row)):
+        for begin, end, period in repeated_stretches(np.array(row)):
             assert end - begin >= 2 * period
             assert not taken & set(range(begin, end))
             taken |= set(range(begin, end))
@@ -135,10 +135,10 @@ def test_colours_do_not_depend_on_the_numbers_of_buffers():
         reads=replace(problem.reads, index=place[problem.reads.index]),
         writes=replace(problem.writes, index=place[problem.writes.index]),
     )
-    assert colours(renamed).tolist() == colours(problem).tolist()
+    assert refine_colours(renamed).tolist() == refine_colours(problem).tolist()
 
 
 def test_layers_have_the_same_colours_away_from_the_ends():
-    colour = colours(stack(9))[1 : 1 + 90].reshape(9, 10)
+    colour = refine_colours(stack(9))[1 : 1 + 90].reshape(9, 10)
     assert (colour[3:6] == colour[3]).all()
     assert len(set(colour[4].tolist())) == 10

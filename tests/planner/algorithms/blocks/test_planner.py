@@ -9,34 +9,34 @@ import numpy as np
 import pytest
 
 from planner.algorithms.blocks import kernels, planner
-from planner.algorithms.blocks.chain_dp import Chain
+from planner.algorithms.blocks.chain_dp import BlockChainDp
 from planner.algorithms.blocks.detection import blocks_of
-from planner.algorithms.blocks.kernels import BACK, BEATEN, COLUMNS, DROPS, KEPT, NEEDS, OUT, SAVED, TICKS
-from planner.algorithms.blocks.subproblem import Part, part_of
+from planner.algorithms.blocks.kernels import BACK, COLUMNS, DOMINATED, DROPS, KEPT, NEEDS, OUT, SAVED, TICKS
+from planner.algorithms.blocks.subproblem import Subproblem, subproblem_of
 from planner.algorithms.greedy import planner as greedy
 from planner.problem import Csr, Problem, liveness
 from planner.problem.monitor import Monitor
 from planner.problem.plan import Goal, Score
 from planner.problem.recompute import base_order
-from planner.search.portfolio import judge
+from planner.search.portfolio import goal_score
 from tests.planner.drawn import problem_of
 from tests.planner.random_problems import training_problem
 from tests.planner.stacks import stack
 
 
 def planned(problem: Problem, goal: Goal, by=planner) -> Score:
-    monitor = Monitor(lambda order: judge(problem, goal, order), iterations=1000)
+    monitor = Monitor(lambda order: goal_score(problem, goal, order), iterations=1000)
     return monitor.judge(by.plan(problem, goal, monitor))
 
 
-def chain_of(problem: Problem, *lengths: int) -> Chain:
-    chain = Chain(blocks_of(problem, True), kernels.KERNELS, True)
+def chain_of(problem: Problem, *lengths: int) -> BlockChainDp:
+    chain = BlockChainDp(blocks_of(problem, True), kernels.KERNELS, True)
     for length in lengths:
         chain.reach((length,), lambda: False)
     return chain
 
 
-def as_problem(part: Part) -> Problem:
+def as_problem(part: Subproblem) -> Problem:
     """The part's sheet as columns, for the evaluator."""
     sheet = part.sheet
     reads, writes = (
@@ -48,21 +48,21 @@ def as_problem(part: Part) -> Problem:
     )
 
 
-def walked(part: Part, kept: int) -> np.ndarray:
+def walked(part: Subproblem, kept: int) -> np.ndarray:
     steps = np.zeros(500, np.int64)
-    return steps[: kernels.walked(part.sheet, kept, steps)]
+    return steps[: kernels.write_order(part.sheet, kept, steps)]
 
 
-def plans_of(part: Part) -> np.ndarray:
+def plans_of(part: Subproblem) -> np.ndarray:
     steps, plans = np.zeros(500, np.int64), np.zeros((600, COLUMNS), np.int64)
-    count = kernels.searched(part.sheet, part.kept, 2000, steps, plans)
-    return plans[:count][plans[:count, BEATEN] == 0]
+    count = kernels.enumerate_plans(part.sheet, part.kept, 2000, steps, plans)
+    return plans[:count][plans[:count, DOMINATED] == 0]
 
 
 def test_what_a_plan_of_a_part_costs_saves_and_peaks_at_is_what_the_evaluator_says():
     blocks = blocks_of(stack(6), True)
     for begin, end in ((1, 2), (2, 4), (0, 1), (4, 5)):
-        part = part_of(blocks, begin, end, True)
+        part = subproblem_of(blocks, begin, end, True)
         problem = as_problem(part)
         for plan in plans_of(part):
             order = walked(part, int(plan[KEPT]))
@@ -75,14 +75,14 @@ def test_what_a_plan_of_a_part_costs_saves_and_peaks_at_is_what_the_evaluator_sa
 
 def test_no_set_of_kept_buffers_beats_the_plans_found():
     blocks = blocks_of(stack(5), True)
-    part = part_of(blocks, 2, 3, True)
+    part = subproblem_of(blocks, 2, 3, True)
     found = plans_of(part)
     bits = len(part.sheet.flips)
     assert bits == 10
     plan, quantum = np.zeros(COLUMNS, np.int64), part.sheet.turn[1]
     for kept in range(1 << bits):
         order = walked(part, kept)
-        kernels.weighed(part.sheet, order, len(order), plan)
+        kernels.measure_plan(part.sheet, order, len(order), plan)
         as_good = (found[:, [TICKS, SAVED]] <= plan[[TICKS, SAVED]]).all(axis=1)
         as_good &= (found[:, [OUT, BACK]] // quantum <= plan[[OUT, BACK]] // quantum).all(axis=1)
         as_good &= (found[:, [DROPS, NEEDS]] | plan[[DROPS, NEEDS]] == plan[[DROPS, NEEDS]]).all(axis=1)
@@ -173,14 +173,14 @@ def test_an_overhead_is_spent_on_a_lower_peak():
 
 
 def test_compiled_and_interpreted_kernels_choose_the_same_runs(monkeypatch):
-    monkeypatch.setattr("planner.algorithms.blocks.chain_dp.SETS_EACH", 4)
-    monkeypatch.setattr("planner.algorithms.blocks.chain_dp.PAIRS_EACH", 50)
+    monkeypatch.setattr("planner.algorithms.blocks.chain_dp.SETS_PER_TASK", 4)
+    monkeypatch.setattr("planner.algorithms.blocks.chain_dp.PAIRS_PER_TASK", 50)
     problem = stack(3)
     blocks = blocks_of(problem, True)
     budget = liveness.peak(problem, base_order(problem)) * 3 // 4
     orders = []
     for fast in (False, True):
-        chain = Chain(blocks, kernels.KERNELS, fast)
+        chain = BlockChainDp(blocks, kernels.KERNELS, fast)
         chain.reach((1, 2), lambda: False)
         order = chain.order(budget)
         assert order is not None

@@ -8,12 +8,12 @@ import pytest
 
 from planner.algorithms.checkpointing import revolve
 from planner.algorithms.checkpointing.decomposition import chain_of
-from planner.algorithms.checkpointing.revolve import Kind, forward_steps, repetitions, schedule, slots_within
+from planner.algorithms.checkpointing.revolve import ActionKind, forward_steps, repetitions, schedule, slots_within
 from planner.problem import Problem, liveness
 from planner.problem.monitor import Monitor
 from planner.problem.plan import Goal, Order
 from planner.problem.recompute import base_order
-from planner.search.portfolio import judge
+from planner.search.portfolio import goal_score
 from tests.planner.drawn import drawn, letters_of, problem_of
 
 
@@ -32,16 +32,16 @@ def played(steps: int, slots: int) -> tuple[int, list[int]]:
     stored: set[int] = set()
     at_hand, advanced, undone = 0, 0, []
     for kind, begin, end in schedule(steps, slots):
-        if kind is Kind.STORE:
+        if kind is ActionKind.STORE:
             assert at_hand == begin and begin not in stored
             stored.add(begin)
             assert len(stored) <= slots
-        elif kind is Kind.FREE:
+        elif kind is ActionKind.FREE:
             stored.remove(begin)
-        elif kind is Kind.RESTORE:
+        elif kind is ActionKind.RESTORE:
             assert begin in stored
             at_hand = begin
-        elif kind is Kind.ADVANCE:
+        elif kind is ActionKind.ADVANCE:
             assert at_hand == begin < end <= steps
             at_hand, advanced = end, advanced + end - begin
         else:
@@ -93,7 +93,7 @@ def training_chain(steps: int, reads_output: bool = False) -> Problem:
 
 
 def planned(problem: Problem, goal: Goal, iterations: int = 400) -> tuple[Order, list[str]]:
-    monitor = Monitor(lambda order: judge(problem, goal, order), iterations=iterations)
+    monitor = Monitor(lambda order: goal_score(problem, goal, order), iterations=iterations)
     return revolve.plan(problem, goal, monitor), monitor.notes
 
 
@@ -102,8 +102,8 @@ def test_a_drawn_chain_keeps_one_state_on_the_way_and_runs_the_rest_again():
     problem = drawn("a>b b>c c>d d>e e>f c>f f>g b>g g>h a>h", backward="efgh")
     chain = chain_of(problem, True)
     assert chain.segments == 4 and chain.states == ((), (0,), (1,), (2,))
-    assert letters_of(revolve.scheduled(problem, chain, 1)) == "abcdefagh"
-    assert letters_of(revolve.scheduled(problem, chain, 4)) == "abcdefgh"
+    assert letters_of(revolve.order_from_slots(problem, chain, 1)) == "abcdefagh"
+    assert letters_of(revolve.order_from_slots(problem, chain, 4)) == "abcdefgh"
 
 
 @pytest.mark.parametrize("slots", [1, 2, 3, 5, 9])
@@ -112,7 +112,7 @@ def test_the_runs_added_to_a_chain_are_at_most_those_of_the_closed_form(slots):
     steps = 60
     problem = training_chain(steps, reads_output=True)
     chain = chain_of(problem, True)
-    order = revolve.scheduled(problem, chain, slots)
+    order = revolve.order_from_slots(problem, chain, slots)
     assert chain.segments == steps
     assert len(order) - 2 * steps <= forward_steps(steps, slots + 1)
     assert liveness.peak(problem, order) <= slots + 5
@@ -149,7 +149,7 @@ def test_blocks_with_branches_inside_are_segments():
     problem = drawn("a>b a>c b>d c>d d>e d>f e>g f>g g>h h>i e>i f>i d>i i>j b>j c>j a>j", backward="hij")
     chain = chain_of(problem, True)
     assert chain.states == ((), (0,), (3,))
-    assert letters_of(revolve.scheduled(problem, chain, 1)) == "abcdefghicbj"
+    assert letters_of(revolve.order_from_slots(problem, chain, 1)) == "abcdefghicbj"
 
 
 def test_a_recurrence_of_two_states_is_cut_where_both_cross_alone():

@@ -9,12 +9,12 @@ from planner.problem import Problem, liveness
 from planner.problem.monitor import Monitor
 from planner.problem.plan import Goal, Order
 from planner.problem.recompute import base_order
-from planner.search.portfolio import judge
+from planner.search.portfolio import goal_score
 from tests.planner.drawn import drawn, letters_of, problem_of
 
 
 def plan(problem: Problem, goal: Goal) -> Order:
-    return sqrt_segments.plan(problem, goal, Monitor(lambda order: judge(problem, goal, order), iterations=100))
+    return sqrt_segments.plan(problem, goal, Monitor(lambda order: goal_score(problem, goal, order), iterations=100))
 
 
 def test_the_users_checkpoints_are_kept_and_the_rest_is_run_again():

@@ -11,7 +11,7 @@ from planner.problem import Problem, liveness
 from planner.problem.monitor import Monitor
 from planner.problem.plan import Goal, Order, Score
 from planner.problem.recompute import base_order
-from planner.search.portfolio import judge
+from planner.search.portfolio import goal_score
 from planner.verify.order_rules import check_order
 from tests.planner.bounds.test_step_cut import suited, there_and_back
 from tests.planner.drawn import drawn, letters_of
@@ -20,9 +20,9 @@ from tests.planner.random_problems import training_problem
 
 
 def planned(problem: Problem, goal: Goal) -> tuple[Order, Score, list[str]]:
-    monitor = Monitor(lambda order: judge(problem, goal, order), seconds=60)
+    monitor = Monitor(lambda order: goal_score(problem, goal, order), seconds=60)
     order = cp_sat.plan(problem, goal, monitor)
-    return order, judge(problem, goal, order), monitor.notes
+    return order, goal_score(problem, goal, order), monitor.notes
 
 
 @pytest.mark.parametrize("given", [True, False])
@@ -68,14 +68,14 @@ def test_without_a_budget_the_lowest_peak_within_the_overhead_is_found():
 
 def test_a_problem_too_large_comes_back_as_greedy_plans_it_with_a_note(monkeypatch):
     problem = training_problem(random.Random(1), 8)
-    monkeypatch.setattr(cp_sat, "MOST_TASKS", 10)
+    monkeypatch.setattr(cp_sat, "MAX_TASKS", 10)
     assert "more than 10 tasks" in planned(problem, Goal(0))[2][0]
 
 
 def test_a_stop_while_the_model_is_built_ends_with_what_is_known(monkeypatch):
     problem = training_problem(random.Random(1), 6)
     goal = Goal(liveness.peak(problem, base_order(problem)) * 9 // 10)
-    monitor = Monitor(lambda order: judge(problem, goal, order), seconds=60)
+    monitor = Monitor(lambda order: goal_score(problem, goal, order), seconds=60)
 
     class Stopped(cp_sat.Stages):
         def __init__(self, *arguments):

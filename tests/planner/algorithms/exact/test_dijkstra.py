@@ -11,13 +11,13 @@ from planner.problem import HANDED_OUT, TO_THE_END, Problem, liveness
 from planner.problem.monitor import Monitor
 from planner.problem.plan import Goal, Order
 from planner.problem.recompute import base_order
-from planner.search.portfolio import judge
+from planner.search.portfolio import goal_score
 from tests.planner.drawn import drawn, letters_of
 from tests.planner.random_problems import training_problem
 
 
 def planned(problem: Problem, goal: Goal, iterations: int = 1000) -> tuple[Order, Monitor]:
-    monitor = Monitor(lambda order: judge(problem, goal, order), iterations=iterations)
+    monitor = Monitor(lambda order: goal_score(problem, goal, order), iterations=iterations)
     return dijkstra.plan(problem, goal, monitor), monitor
 
 
@@ -32,9 +32,9 @@ def test_a_task_runs_three_times_where_that_is_cheapest():
 def test_of_two_orders_the_one_that_needs_no_repeat_is_found():
     #   both chains end large to small; one after the other they fit
     problem = drawn("a>c b>d c>e d>e", size={"a": 9, "b": 9, "c": 1, "d": 1, "e": 0})
-    assert judge(problem, Goal(11), planned(problem, Goal(11))[0]) == (0, 5, 11)
+    assert goal_score(problem, Goal(11), planned(problem, Goal(11))[0]) == (0, 5, 11)
     given = Goal(11, order_is_given=True)
-    assert judge(problem, given, planned(problem, given)[0]).cost > 5
+    assert goal_score(problem, given, planned(problem, given)[0]).cost > 5
 
 
 def test_what_is_held_may_be_taken_over_first_and_made_again_at_the_end():
@@ -46,10 +46,10 @@ def test_what_is_handed_out_is_made_again_before_its_phase_ends():
     #   a is wanted by nobody and held across b, which needs workspace, unless it is made again before c
     problem = drawn("a b>c c>d", size={"a": 5}, workspace={"b": 5}, hold={"a": HANDED_OUT}, backward="d")
     assert letters_of(planned(problem, Goal(7, order_is_given=True))[0]) == "abacd"
-    assert judge(problem, Goal(7), planned(problem, Goal(7))[0]).cost == 4
+    assert goal_score(problem, Goal(7), planned(problem, Goal(7))[0]).cost == 4
     #   with c on the way back the phase ends with b: what is handed out is held across it
     late = drawn("a b>c c>d", size={"a": 5}, workspace={"b": 5}, hold={"a": HANDED_OUT}, backward="cd")
-    assert judge(late, Goal(0), planned(late, Goal(0, order_is_given=True))[0]).peak_bytes == 11
+    assert goal_score(late, Goal(0), planned(late, Goal(0, order_is_given=True))[0]).peak_bytes == 11
 
 
 def test_the_lowest_peak_is_found_with_the_least_time_at_it():
@@ -63,7 +63,7 @@ def test_the_lowest_peak_is_found_with_the_least_time_at_it():
 def test_a_budget_nothing_reaches_gives_the_lowest_peak():
     problem = drawn("a>b b>c a>c", size={"a": 4, "b": 4, "c": 4})
     order, monitor = planned(problem, Goal(5))
-    assert judge(problem, Goal(5), order) == (7, 3, 12) and monitor.is_optimal
+    assert goal_score(problem, Goal(5), order) == (7, 3, 12) and monitor.is_optimal
 
 
 @pytest.mark.parametrize("most", ["MOST_TASKS", "MOST_STATES"])

@@ -8,18 +8,18 @@ import numpy as np
 import pytest
 
 from planner.algorithms.greedy import gap_closing, planner
-from planner.algorithms.greedy.gaps import evaluated
+from planner.algorithms.greedy.gaps import evaluate_order
 from planner.problem import TO_THE_END, Problem, liveness
 from planner.problem.monitor import Monitor
 from planner.problem.plan import Goal, Order
 from planner.problem.recompute import base_order
-from planner.search.portfolio import judge
+from planner.search.portfolio import goal_score
 from tests.planner.drawn import drawn, letters_of
 from tests.planner.random_problems import training_problem
 
 
 def plan(problem: Problem, goal: Goal) -> Order:
-    return planner.plan(problem, goal, Monitor(lambda order: judge(problem, goal, order), iterations=200))
+    return planner.plan(problem, goal, Monitor(lambda order: goal_score(problem, goal, order), iterations=200))
 
 
 def test_a_budget_of_the_peak_changes_nothing():
@@ -76,7 +76,7 @@ def test_compiled_and_interpreted_kernels_give_the_same_plan(monkeypatch):
         goal = Goal(liveness.peak(problem, base_order(problem)) * 6 // 10)
         orders = []
         for fast in (False, True):
-            monkeypatch.setattr(gap_closing.Closing, "uses_compiled", lambda self, fast=fast: fast)
+            monkeypatch.setattr(gap_closing.GapCloser, "uses_compiled", lambda self, fast=fast: fast)
             orders.append(plan(problem, goal).tolist())
         assert orders[0] == orders[1]
 
@@ -84,10 +84,10 @@ def test_compiled_and_interpreted_kernels_give_the_same_plan(monkeypatch):
 def test_trimming_takes_out_what_the_limit_does_not_need():
     problem = training_problem(random.Random(3), 8)
     base = base_order(problem)
-    step = gap_closing.Closing(problem)
-    low, peak = step.down_to(base, liveness.peak(problem, base) * 7 // 10)
+    step = gap_closing.GapCloser(problem)
+    low, peak = step.reduce_to(base, liveness.peak(problem, base) * 7 // 10)
     assert peak == liveness.peak(problem, low)
-    trimmed = step.trimmed(evaluated(problem, low), liveness.peak(problem, base))
+    trimmed = step.trim_repeats(evaluate_order(problem, low), liveness.peak(problem, base))
     assert trimmed.order.tolist() == base.tolist()
 
 
@@ -99,4 +99,4 @@ def test_a_problem_whose_repeats_are_all_forbidden_comes_back_as_given():
 def test_unread_repeats_are_removed():
     problem = drawn("a>b b>c")
     order = np.array([0, 1, 0, 0, 2])
-    assert gap_closing.without_unread(problem, order).order.tolist() == [0, 1, 2]
+    assert gap_closing.without_unread_repeats(problem, order).order.tolist() == [0, 1, 2]

@@ -9,14 +9,14 @@ from planner.problem import Problem, liveness
 from planner.problem.monitor import Monitor
 from planner.problem.plan import Goal
 from planner.problem.recompute import base_order
-from planner.search.portfolio import judge
+from planner.search.portfolio import goal_score
 from tests.planner.drawn import drawn, letters_of
 
 
 def planned(problem: Problem, under: int) -> str:
     """The plan with so many bytes less than the peak."""
     goal = Goal(liveness.peak(problem, base_order(problem)) - under)
-    return letters_of(dtr.plan(problem, goal, Monitor(lambda order: judge(problem, goal, order))))
+    return letters_of(dtr.plan(problem, goal, Monitor(lambda order: goal_score(problem, goal, order))))
 
 
 #: a and b are both wanted at the end, and four bytes too many while d runs

@@ -12,21 +12,21 @@ from planner.problem import liveness
 from planner.problem.monitor import Monitor
 from planner.problem.plan import Goal
 from planner.problem.recompute import base_order
-from planner.search.portfolio import judge
+from planner.search.portfolio import goal_score
 from tests.planner.drawn import drawn
 
 
 def test_the_small_value_between_two_large_ones_is_saved():
     #   a ── b ── c   d reads c, e reads a; a and c can be made from b's little output or from nothing
     problem = drawn("a>b b>c c>d d>e c>e", size={"a": 9, "b": 1, "c": 9}, backward="de", never="a")
-    partition = pytorch_min_cut.Partition(problem, base_order(problem))
+    partition = pytorch_min_cut.MinCutPartition(problem, base_order(problem))
     assert partition.saved(0).tolist() == [1]
     assert partition.saved(9).tolist() == [2]
 
 
 def test_what_may_not_repeat_and_is_read_is_saved():
     problem = drawn("a>b b>c a>c", size={"a": 5}, backward="c", never="ab")
-    assert pytorch_min_cut.Partition(problem, base_order(problem)).saved(0).tolist() == [0, 1]
+    assert pytorch_min_cut.MinCutPartition(problem, base_order(problem)).saved(0).tolist() == [0, 1]
 
 
 def test_the_knapsack_takes_what_is_worth_most():
@@ -49,7 +49,7 @@ def test_a_looser_budget_saves_more_and_costs_less():
 
     def cost(budget: int) -> int:
         goal = Goal(budget)
-        order = pytorch_min_cut.plan(problem, goal, Monitor(lambda order: judge(problem, goal, order)))
+        order = pytorch_min_cut.plan(problem, goal, Monitor(lambda order: goal_score(problem, goal, order)))
         assert liveness.peak(problem, order) <= budget
         return liveness.cost(problem, order)
 

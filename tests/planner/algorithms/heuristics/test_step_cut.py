@@ -10,20 +10,20 @@ from bench.catalogue import Instance
 from graph.formats.readers import load
 from planner.algorithms.heuristics import step_cut
 from planner.bounds import step_cut as step_cut_bound
-from planner.formulation.formulate import question_of
+from planner.formulation.formulate import formulate
 from planner.problem import RESIDENT, Problem, liveness
 from planner.problem.monitor import Monitor
 from planner.problem.plan import Goal, Order
 from planner.problem.recompute import base_order
 from planner.request.plan_request import parse_request
-from planner.search.portfolio import judge
+from planner.search.portfolio import goal_score
 from tests.planner.bounds.test_step_cut import there_and_back
 from tests.planner.drawn import drawn, problem_of
 from tests.planner.optimum import least_cost
 
 
 def planned(problem: Problem, goal: Goal, iterations: int = 200) -> Order:
-    return step_cut.plan(problem, goal, Monitor(lambda order: judge(problem, goal, order), iterations=iterations))
+    return step_cut.plan(problem, goal, Monitor(lambda order: goal_score(problem, goal, order), iterations=iterations))
 
 
 def test_what_the_cut_keeps_is_most_often_the_optimum():
@@ -55,10 +55,10 @@ def test_the_largest_that_is_not_too_much_is_dropped_beside_the_cut():
 
 def test_gradients_of_the_weights_of_an_unrolled_net_come_late():
     request = parse_request({"budget": 0.6, "order": "free"})
-    question = question_of(load(Instance("lstm_T30x2").bytes), request)
+    question = formulate(load(Instance("lstm_T30x2").bytes), request)
     problem, goal = question.lowered.problem, question.goal
     order = planned(problem, goal)
-    score = judge(problem, goal, order)
+    score = goal_score(problem, goal, order)
     assert not score.bytes_over_budget
     assert score.cost < 1.0625 * question.baseline_cost
     # No plan in the document's order is as good, as the bound of that order says.

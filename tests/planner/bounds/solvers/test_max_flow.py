@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from planner.bounds.solvers.max_flow import UNCUT, Network
+from planner.bounds.solvers.max_flow import UNCUTTABLE, FlowNetwork
 
 
 @pytest.mark.parametrize("largest", [9, 1 << 90])
@@ -16,10 +16,14 @@ def test_no_cut_is_smaller_and_no_smaller_side_as_good(largest: int):
     for _ in range(60):
         nodes = rng.randint(2, 6)
         arcs = [
-            (rng.randrange(nodes), rng.randrange(nodes), UNCUT if rng.random() < 0.15 else rng.randint(0, 9) * largest)
+            (
+                rng.randrange(nodes),
+                rng.randrange(nodes),
+                UNCUTTABLE if rng.random() < 0.15 else rng.randint(0, 9) * largest,
+            )
             for _ in range(rng.randint(0, 12))
         ]
-        network = Network(nodes)
+        network = FlowNetwork(nodes)
         for arc in arcs:
             network.arc(*arc)
         side = network.source_side()
@@ -29,8 +33,8 @@ def test_no_cut_is_smaller_and_no_smaller_side_as_good(largest: int):
             if chosen[0] and not chosen[1]
         }
         least = min(cuts.values())
-        if least >= UNCUT:
-            assert network.flow >= UNCUT
+        if least >= UNCUTTABLE:
+            assert network.flow >= UNCUTTABLE
             continue
         assert network.flow == cuts[tuple(side)] == least
         assert sum(side) == min(sum(chosen) for chosen, cut in cuts.items() if cut == least)

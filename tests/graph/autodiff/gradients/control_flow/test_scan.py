@@ -112,7 +112,7 @@ def test_states_that_only_pass_elements_that_are_unused_and_outputs_nobody_wants
     step = check_gradients(loss_of(b, k, m, echoed, kept_rows))
     saved = [v.name for v in step.values if "/saved/" in v.name]
     assert len(saved) == 2  # m and the product, which the reshaped square shows
-    graph = loss_of(Builder.onto(step), k, name="passed")
+    graph = loss_of(Builder.from_graph(step), k, name="passed")
     check_gradients(graph, loss="passed", wanted=["moved", "kept"])
 
 
@@ -162,4 +162,4 @@ def test_a_gradient_of_a_gradient():
     graph = recurrence(squash="Mul")
     once = differentiate(graph, ["loss"], ["w"])
     (gradient,) = [dv for _, dv in once.gradients]
-    check_gradients(loss_of(Builder.onto(once), gradient, name="second"), loss="second", wanted=["w", "h0"])
+    check_gradients(loss_of(Builder.from_graph(once), gradient, name="second"), loss="second", wanted=["w", "h0"])

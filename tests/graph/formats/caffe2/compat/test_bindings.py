@@ -6,14 +6,14 @@ import pytest
 
 from graph.errors import BadGraph
 from graph.formats.caffe2.compat.bindings import NamedOp, inferred_bindings
-from graph.formats.caffe2.compat.scopes import Do, check_do
+from graph.formats.caffe2.compat.scopes import DoOp, check_do
 
 
 def test_what_is_inferred_is_a_sound_do():
     ops = [NamedOp(["x", "w"], ["t"]), NamedOp(["t"], ["y"]), NamedOp(["y", "t"], ["y"])]
     found = inferred_bindings(ops, ["x", "w", "y", "do/scope"])
     assert (found.inputs, found.outputs, found.local) == (("x", "w"), ("y",), ("t",))
-    check_do(Do("do", [*found.inputs, found.scope], [*found.outputs, found.scope], bindings=found.bindings))
+    check_do(DoOp("do", [*found.inputs, found.scope], [*found.outputs, found.scope], bindings=found.bindings))
 
 
 def test_every_name_that_is_nowhere_is_told():

@@ -11,8 +11,8 @@ import pytest
 from graph.errors import BadGraph, Findings
 from graph.execution.interpreter import execute
 from graph.formats.caffe2.compat.scopes import (
-    Do,
-    Scopes,
+    DoOp,
+    SavedScopes,
     check_do,
     check_do_gradient,
     check_if_gradient,
@@ -21,16 +21,16 @@ from graph.formats.caffe2.compat.scopes import (
 )
 from graph.formats.caffe2.ops import CAFFE2
 from graph.formats.paddle.loops import while_loop
-from graph.formats.shared.blocks import Block, add_if, add_loop, carried, check_condition_written
+from graph.formats.shared.blocks import Block, add_if, add_loop, carried_states, check_condition_written
 from graph.formats.shared.program import Program
 from graph.ir import TensorType
 from graph.limits import Limits
 
 NUMBER = TensorType("float32", (1,))
-SOUND = Do("do", ["oX", "oY", "W"], ["oZ", "W"], inner_names=["X", "Y", "Z"], outer_index=[0, 1, 2])
+SOUND = DoOp("do", ["oX", "oY", "W"], ["oZ", "W"], inner_names=["X", "Y", "Z"], outer_index=[0, 1, 2])
 PAIRS = replace(SOUND, inner_names=None, outer_index=None, bindings={"X": "oX", "Y": "oY", "Z": "oZ"})
 
-FAULTS: dict[str, tuple[str, Do, str]] = {
+FAULTS: dict[str, tuple[str, DoOp, str]] = {
     "no graph": ("missing_body", replace(SOUND, has_graph=False), "do"),
     "no list": ("missing_bindings", replace(SOUND, inner_names=None), "do"),
     "no places": ("missing_bindings", replace(SOUND, outer_index=None), "do"),
@@ -51,7 +51,7 @@ FAULTS: dict[str, tuple[str, Do, str]] = {
 
 
 @pytest.mark.parametrize(("code", "do", "named"), FAULTS.values(), ids=FAULTS)
-def test_a_fault_of_a_scoped_subgraph_has_its_code(code: str, do: Do, named: str):
+def test_a_fault_of_a_scoped_subgraph_has_its_code(code: str, do: DoOp, named: str):
     with pytest.raises(BadGraph) as refused:
         check_do(do)
     assert [finding.code for finding in refused.value.findings] == [code]
@@ -59,14 +59,14 @@ def test_a_fault_of_a_scoped_subgraph_has_its_code(code: str, do: Do, named: str
 
 
 @pytest.mark.parametrize("do", [SOUND, PAIRS, replace(SOUND, reuses_scope=False)])
-def test_a_sound_one_is_let_through(do: Do):
+def test_a_sound_one_is_let_through(do: DoOp):
     check_do(do)
     check_do_gradient(do, ["g", None])
 
 
 def test_an_outer_name_may_be_input_and_output_and_its_place_either():
     for place in (0, 1):
-        do = Do("do", ["x", "W"], ["x", "W"], inner_names=["a"], outer_index=[place])
+        do = DoOp("do", ["x", "W"], ["x", "W"], inner_names=["a"], outer_index=[place])
         check_do(do)
         assert do.bound() == {"a": "x"}
 
@@ -113,14 +113,14 @@ def program(**types: TensorType) -> Program:
 
 
 def test_a_scope_that_was_never_made_cannot_be_looked_into():
-    do = Do("do", ["x", "W"], ["y", "W"], bindings={"a": "x", "b": "y"}, reuses_scope=True)
+    do = DoOp("do", ["x", "W"], ["y", "W"], bindings={"a": "x", "b": "y"}, reuses_scope=True)
     with pytest.raises(BadGraph, match="no saved scope") as refused:
-        Scopes().block(program(x=NUMBER), do)
+        SavedScopes().block(program(x=NUMBER), do)
     assert refused.value.findings[0].code == "scope_empty"
 
 
 def test_bound_names_are_renamed_and_the_rest_is_local():
-    p, scopes = program(oX=NUMBER, oY=NUMBER, local=NUMBER), Scopes()
+    p, scopes = program(oX=NUMBER, oY=NUMBER, local=NUMBER), SavedScopes()
     block = scopes.block(p, PAIRS)
     block.program.op("Mul", "mul", ["X", "Y"], ["local"], {})
     block.program.op("Add", "add", ["local", "X"], ["Z"], {})
@@ -146,7 +146,7 @@ def test_a_state_exists_before_the_loop():
     block.outside.add("s")
     block.program.op("Copy", "copy", ["x"], ["s"], {})
     with pytest.raises(BadGraph, match=r"'s'.*before the loop") as refused:
-        add_loop(p, "loop", "c", block, "c", carried(block))
+        add_loop(p, "loop", "c", block, "c", carried_states(block))
     assert refused.value.findings[0].code == "undefined_value"
 
 

@@ -12,7 +12,7 @@ from onnx import AttributeProto, TensorProto, helper, numpy_helper
 from graph.errors import BadGraph
 from graph.formats.onnx.read import load, sniff
 from graph.formats.onnx.writer import dump
-from graph.limits import Limits, Shapes
+from graph.limits import Limits, ShapeOverrides
 from tests.graph.formats.damaged import damaged
 from tests.graph.formats.onnx.onnx_runs import read
 from tests.graph.formats.onnx.read.test_reader import light, model, ours
@@ -28,7 +28,7 @@ SMALL = model(
 def code_of(data: bytes, limits: Limits | None = None, **shapes: object) -> str:
     """Code of the first finding; its texts are filled in."""
     with pytest.raises(BadGraph) as caught:
-        load(data, limits or Limits(), Shapes(**shapes))  # type: ignore[arg-type]
+        load(data, limits or Limits(), ShapeOverrides(**shapes))  # type: ignore[arg-type]
     for finding in caught.value.findings:
         assert all((finding.code, finding.path, finding.found, finding.expected, finding.remedy))
         assert len(str(finding)) < 3000
@@ -230,6 +230,6 @@ def test_mutated_files_are_graphs_or_clean_errors(data: st.DataObject) -> None:
     mutated = damaged(data, data.draw(st.sampled_from([SMALL, nested(2), NOTED])), longest=8)
     limits = Limits(constant_bytes=1 << 20)
     try:
-        load(mutated, limits, Shapes())
+        load(mutated, limits, ShapeOverrides())
     except BadGraph as error:
         assert error.findings

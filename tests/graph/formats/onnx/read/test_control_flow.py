@@ -10,7 +10,7 @@ from onnx import TensorProto, helper, numpy_helper, parser
 from graph.errors import BadGraph
 from graph.formats.onnx.read import load
 from graph.ir import Role, TensorType
-from graph.limits import Limits, Shapes
+from graph.limits import Limits, ShapeOverrides
 from tests.graph.formats.onnx.onnx_runs import both, read
 
 
@@ -77,7 +77,7 @@ def test_functions_that_double_again_and_again_stop_at_the_limit() -> None:
     f30 (a) => (b) {{ b = Neg (a) }}
     """
     with pytest.raises(BadGraph, match="once functions are inlined"):
-        load(written(text), Limits(nodes=1000), Shapes())
+        load(written(text), Limits(nodes=1000), ShapeOverrides())
 
 
 BRANCH = """

@@ -14,7 +14,7 @@ from onnx import TensorProto, helper, numpy_helper
 from graph.errors import BadGraph
 from graph.formats import readers as importers
 from graph.ir import Role, TensorType
-from graph.limits import Shapes
+from graph.limits import ShapeOverrides
 from tests.graph.formats.onnx.onnx_runs import both, drawn, read, run
 
 LIGHT = Path(onnx.__file__).parent / "backend/test/data/light"
@@ -166,7 +166,7 @@ def test_shapes_that_do_not_fit_the_model_are_refused(shapes: dict[str, object],
 
 def test_every_format_is_found_by_its_bytes() -> None:
     assert importers.importer_of(light("squeezenet")) == "onnx"
-    assert len(importers.load(light("squeezenet"), shapes=Shapes(batch=2)).nodes) == 66
+    assert len(importers.load(light("squeezenet"), shapes=ShapeOverrides(batch=2)).nodes) == 66
 
 
 def test_a_reshape_of_a_weight_does_not_follow_the_batch() -> None:
