@@ -1,6 +1,6 @@
 """Draws the trade-off curve of every training graph, and counts what a curve must not do.
 
-    python bench/curves.py                        # all training instances, given order; writes docs/curves.svg
+    python bench/curves.py                        # all training instances, given order; writes docs/pictures/curves.svg
     python bench/curves.py --instances unet_b4 --seconds 20 --order free --picture /tmp/curves.svg
     python bench/curves.py --told                 # nothing is planned: the last run is counted and told again
     python bench/curves.py --models               # models of the onnx wheel and exported ones at batch 32, executed
@@ -33,7 +33,7 @@ from planner.request.curve_and_fit_request import parse_curve
 from tests.end_to_end.models import MODELS
 
 RESULTS = Path(__file__).parent / "results" / "curves.json"
-PICTURE = Path(__file__).parents[1] / "docs" / "curves.svg"
+PICTURE = Path(__file__).parents[1] / "docs" / "pictures" / "curves.svg"
 BUDGETS = [f"{percent}%" for percent in range(100, 10, -10)]
 BATCH = 32
 #: Random layered graphs are no training graphs.

@@ -3,7 +3,7 @@
     python bench/pages.py [--plans 10000] [--requests 20]
 
 The store is SQLite in a new folder, filled with rows as plans leave them; requests come one after the other, in this
-process. The goal is 300 ms over 10,000 plans, see docs/dashboard.md.
+process. The goal is 300 ms over 10,000 plans, see docs/guides/pages.md.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ def quoted(text: str) -> str:
 class Finding:
     """One fault: where it is, what stands there, what was expected and how to mend it."""
 
-    code: str  # one word of `docs/errors.md`, such as "undefined_value"
+    code: str  # one word of `docs/reference/errors.md`, such as "undefined_value"
     path: str  # place in the sender's terms: "nodes[41].inputs[0]", "values.x.shape"
     found: str
     expected: str

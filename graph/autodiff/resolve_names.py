@@ -26,7 +26,7 @@ UNREACHABLE_POLICIES = ("null", "error", "zeros")
 
 @dataclass(frozen=True, slots=True)
 class GradientOptions:
-    """How gradients are made, in the words of a request. `docs/gradients.md` explains each."""
+    """How gradients are made, in the words of a request. `docs/concepts/gradients.md` explains each."""
 
     #: op -> declaration, or a rule as in `graph.autodiff.gradients.registry`
     gradient_rules: Mapping[str, Any] = field(default_factory=lambda: EMPTY)

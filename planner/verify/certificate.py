@@ -1,8 +1,8 @@
 """Whether claims of bounds are proven: `python certificate.py FILE`. Uses the standard library, and nothing of ours.
 
-A file holds the columns of a problem (docs/bounds.md) and claims: no legal sequence of tasks takes fewer than `value`
-ticks within a budget, or none peaks below `value` bytes. A proof names moments: the first runs of tasks w(0), w(1),
-..., which come one after the other in every sequence. A sequence then fixes numbers that are 0 or 1,
+A file holds the columns of a problem (see concepts/bounds.md) and claims: no legal sequence of tasks takes fewer than
+`value` ticks within a budget, or none peaks below `value` bytes. A proof names moments: the first runs of tasks
+w(0), w(1), ..., which come one after the other in every sequence. A sequence then fixes numbers that are 0 or 1,
 
     D(k, t)     t has run before moment k                    L(k, b)   at moment k a copy of b is there that is needed
     A(j, k, t)  t runs between j (included) and k; the last window ends with the sequence

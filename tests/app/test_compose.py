@@ -126,7 +126,8 @@ def test_every_metric_of_the_dashboard_is_documented() -> None:
     board = json.loads((ROOT / "deploy" / "grafana" / "remat.json").read_text())
     queries = [target.get("expr", "") for panel in board["panels"] for target in panel["targets"]]
     asked = {name for query in queries for name in re.findall(r"\b(?:remat|http_server|process)_\w+", query)}
-    documented = set(re.findall(r"`((?:remat|http|process)_\w+)`", (ROOT / "docs" / "watching.md").read_text()))
+    page = (ROOT / "docs" / "guides" / "monitor-the-service.md").read_text()
+    documented = set(re.findall(r"`((?:remat|http|process)_\w+)`", page))
     assert len(asked) >= 12
     assert {re.sub(r"_(bucket|count|sum)$", "", name) for name in asked} <= documented
 

@@ -24,15 +24,16 @@ def codes_in(source: str) -> set[str]:
     return found
 
 
-def test_every_code_is_on_the_service_page_or_among_those_of_graphs() -> None:
+def test_every_code_is_in_one_of_the_two_error_tables() -> None:
     told = {row.code for row in ERROR_TABLE} | {"method_not_allowed", "refused"}
     told |= set().union(*(codes_in(path.read_text()) for path in (ROOT / "app").rglob("*.py")))
-    of_graphs = set(re.findall(r"^\| `([a-z_]+)` \|", (ROOT / "docs" / "errors.md").read_text(), re.MULTILINE))
-    page = (ROOT / "docs" / "service.md").read_text()
+    reference = ROOT / "docs" / "reference"
+    of_graphs = set(re.findall(r"^\| `([a-z_]+)` \|", (reference / "errors.md").read_text(), re.MULTILINE))
+    page = (reference / "service-errors.md").read_text()
     explained = re.findall(r"^\| `([a-z_]+)` \| (?:\d\d\d|4xx)? ?\|", page, re.MULTILINE)  # with a status, or none
     assert len(explained) == len(set(explained))
-    assert told - of_graphs - set(explained) == set(), "explain these in docs/service.md"
-    assert set(explained) - told == set(), "nobody tells these; remove them from docs/service.md"
+    assert told - of_graphs - set(explained) == set(), "explain these in docs/reference/service-errors.md"
+    assert set(explained) - told == set(), "no message has these; remove them from docs/reference/service-errors.md"
 
 
 def test_the_scan_sees_a_new_code() -> None:

@@ -38,10 +38,10 @@ def _choices(value: ast.expr) -> set[str]:
 
 def test_the_table_of_codes_is_complete() -> None:
     used = set().union(*(codes_in(path.read_text()) for room in ROOMS for path in (ROOT / room).rglob("*.py")))
-    table = re.findall(r"^\| `([a-z_]+)` \|", (ROOT / "docs" / "errors.md").read_text(), re.MULTILINE)
+    table = re.findall(r"^\| `([a-z_]+)` \|", (ROOT / "docs" / "reference" / "errors.md").read_text(), re.MULTILINE)
     assert table == sorted(set(table)), "one row a code, in order"
-    assert used - set(table) == set(), "explain these in docs/errors.md"
-    assert set(table) - used == set(), "no message carries these; remove them from docs/errors.md"
+    assert used - set(table) == set(), "explain these in docs/reference/errors.md"
+    assert set(table) - used == set(), "no message carries these; remove them from docs/reference/errors.md"
 
 
 def test_the_scan_sees_a_new_code() -> None:

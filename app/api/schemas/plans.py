@@ -80,7 +80,7 @@ class Head(Strict):
 
 
 class Differentiate(Strict):
-    """What is differentiated by what, and how; see docs/training.md."""
+    """What is differentiated by what, and how; see docs/concepts/gradients.md."""
 
     of: list[str] | dict[str, Head | str | float | None] | None = Field(None, description="targets")
     with_respect_to: list[str] | None = Field(None, description="every parameter unless told")
@@ -154,7 +154,9 @@ class Request(Strict):
     batch: LeadingLength | None = Field(None, description="leading length of every input")
     dims: dict[str, Length] = Field({}, description="lengths of symbolic dimensions")
     shapes: Annotated[list[ShapeSet], Field(max_length=16)] = Field(
-        [], description="several sets of input shapes: one plan for all, see docs/shapes.md", examples=[[{"batch": 4}]]
+        [],
+        description="several sets of input shapes: one plan for all, see docs/concepts/several-shapes.md",
+        examples=[[{"batch": 4}]],
     )
     checkpoints: list[str] = Field([], description="values that end segments")
     keep: list[str] = Field([], description="values never dropped")

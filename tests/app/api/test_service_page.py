@@ -1,4 +1,4 @@
-"""Every command of the service's page, and of the README about it, runs as it stands there.
+"""Every command of the guide to the service, and of the README about HTTP, runs as it stands there.
 
 Ports, hosts and folders are put in one place, `Session.places`; nothing else of a command is touched.
 """
@@ -33,7 +33,8 @@ ROOT = Path(__file__).parents[3]
 PATIENCE_S = 120.0
 ASSIGNED = re.compile(r"[A-Z_]+=")
 HOSTS = "On three hosts"  # the section that needs PostgreSQL
-SECTIONS = {"docs/service.md": None, "README.md": "As a service"}  # None: all of the page
+GUIDE = "docs/guides/run-the-service.md"
+SECTIONS = {GUIDE: None, "README.md": "HTTP"}  # None: all of the page
 
 
 def fences() -> Iterator[tuple[str, str, str]]:
@@ -88,6 +89,15 @@ def compose(arguments: list[str]) -> None:
     assert asked.scale is None or asked.scale.partition("=")[0] in read
 
 
+def classifier() -> onnx.ModelProto:
+    """A model of one layer, of which a training step can be made."""
+    tensor = onnx.helper.make_tensor_value_info
+    x, y = (tensor(name, onnx.TensorProto.FLOAT, shape) for name, shape in (("x", [4, 8]), ("y", [4, 10])))
+    w = onnx.helper.make_tensor("w", onnx.TensorProto.FLOAT, [8, 10], [0.1] * 80)
+    node = onnx.helper.make_node("MatMul", ["x", "w"], ["y"])
+    return onnx.helper.make_model(onnx.helper.make_graph([node], "net", [x], [y], [w]))
+
+
 class Session:
     """A shell in a folder of its own, and the processes that were started from it."""
 
@@ -113,10 +123,8 @@ class Session:
         }
         self._make("remat", f'{sys.executable} -m remat "$@"')
         self._make("curl", f'{shutil.which("curl")} --fail-with-body --max-time {PATIENCE_S:g} "$@"')  # an error is one
-        (folder / "question.json").write_text(json.dumps({"graph": chain(3), "budget": "80%", "search_seconds": 1}))
-        node = onnx.helper.make_node("Relu", ["x"], ["y"])
-        x, y = (onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [4]) for name in "xy")
-        onnx.save(onnx.helper.make_model(onnx.helper.make_graph([node], "net", [x], [y])), folder / "model.onnx")
+        (folder / "request.json").write_text(json.dumps({"graph": chain(3), "budget": "80%", "search_seconds": 1}))
+        onnx.save(classifier(), folder / "model.onnx")
 
     def _make(self, name: str, what: str) -> None:
         path = self.folder / "bin" / name
@@ -153,8 +161,15 @@ class Session:
             self.key = done.stdout.strip()
             self.environment["REMAT_API_KEY"] = self.key
             self.places["0123456789ab"] = self.key.split("_")[1]
+        elif "/v1/graphs" in command:
+            self.places["GRAPH_ID"] = json.loads(done.stdout)["id"]
+        elif "-o rewritten.onnx" in command:
+            onnx.checker.check_model(self.folder / "rewritten.onnx")
         elif "/v1/plans" in command:
-            assert json.loads(done.stdout).keys() & {"plan", "kind"}, done.stdout  # a report, or an operation
+            answer = json.loads(done.stdout)
+            assert answer.keys() & {"plan", "kind"}, done.stdout  # a report, or an operation
+            if "plan" in answer:
+                self.places["PLAN_ID"] = answer["id"]
 
     def _start(self, name: str, command: str, ready: str) -> None:
         process = subprocess.Popen(
@@ -201,7 +216,7 @@ def test_every_command_of_the_pages_is_one_that_is_run() -> None:
         if name == "docker":
             compose(arguments[1:])
     sections = [section for section, _ in found]
-    assert len(found) >= 20 and sections.count(HOSTS) >= 8 and "As a service" in sections
+    assert len(found) >= 20 and sections.count(HOSTS) >= 8 and "HTTP" in sections
 
 
 @pytest.mark.heavy
@@ -213,7 +228,7 @@ def test_the_commands_for_one_machine_run(page: str, tmp_path: Path) -> None:
             if where == page and section != HOSTS:
                 for command in commands_of(block):
                     session.run(command)
-        if page == "docs/service.md":
+        if page == GUIDE:
             session.key = ""  # it was revoked
             session.run("remat serve --port 8000 --data ./remat-data")
             session.every_question_is_answered()

@@ -23,7 +23,7 @@ from tests.app.clients import Forgetful, Recording, Threaded
 from tests.app.conftest import chain, one_layer
 
 URL = "http://service"
-DOCS = Path(__file__).parents[3] / "docs"
+PAGE = Path(__file__).parents[3] / "docs" / "guides" / "python-client.md"
 #: Operations without a method, and why.
 LEFT_OUT = {
     "livez": "for who runs the service; a client that gets any answer knows as much",
@@ -260,7 +260,7 @@ def test_the_examples_of_the_page_run(
     monkeypatch.setattr(remat, "AsyncClient", partial(AsyncClient, transport=Threaded(wire)), raising=False)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "model.onnx").write_bytes(model())
-    blocks = re.findall(r"^```python\n(.*?)^```", (DOCS / "client.md").read_text(), re.MULTILINE | re.DOTALL)
+    blocks = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL)
     for block in blocks:
         exec(block, {"remat": remat})
     assert len(blocks) == 4

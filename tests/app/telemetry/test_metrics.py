@@ -23,7 +23,7 @@ from tests.app.api.auth.conftest import Gated
 from tests.app.conftest import chain
 from tests.app.stores import GRAPH_ID, opened, solved
 
-DOCS = Path(__file__).parents[3] / "docs" / "watching.md"
+DOCS = Path(__file__).parents[3] / "docs" / "guides" / "monitor-the-service.md"
 Labels = dict[str, str]
 
 

@@ -450,7 +450,7 @@ def test_a_wrong_option_says_which_field(options, path):
 
 
 def test_every_field_of_a_recipe_is_described():
-    text = (Path(__file__).parents[3] / "docs" / "training.md").read_text()
+    text = (Path(__file__).parents[3] / "docs" / "concepts" / "training-step.md").read_text()
     assert not [field.name for field in fields(Recipe) if f"`{field.name}`" not in text]
 
 

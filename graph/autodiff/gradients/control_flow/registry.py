@@ -1,4 +1,6 @@
-"""Gradients of nodes with bodies: what a rule is asked, and the table of rules. `docs/control-flow.md` shows the form.
+"""Gradients of nodes with bodies: what a rule is asked, and the table of rules.
+
+`docs/concepts/control-flow.md` shows the form.
 
 A rule replaces the forward node by one that hands out saved values too, adds the backward node, and
 returns the parts of gradients that come of it.
