@@ -365,7 +365,7 @@ def catalogue() -> str:
             code(one.name),
             f"{one.rounding_bytes} bytes",
             _yes(one.takes_over),
-            "after the forward phase" if one.hands_out else "at the end",
+            "after the forward phase" if one.returns_forward_outputs else "at the end",
             _yes(one.places),
             f"{one.kernel_seconds * 1e6:g} µs",
             one.source,
