@@ -1,5 +1,7 @@
 # Sourced by demo, check and .ci/run. Makes .venv with Python 3.11 or newer and leaves .venv/bin/remat.
 
+unset PYTHONDONTWRITEBYTECODE # without cached bytecode each new process compiles every module it imports
+
 # install_into_venv EXTRAS: nothing is done when the pins and the project file are those of the last time.
 install_into_venv() {
     local extras=$1 python stamp
