@@ -8,6 +8,8 @@ from planner.pipeline.curve import curve
 from planner.request.curve_and_fit_request import parse_curve
 from tests.end_to_end.models import MODELS
 
+pytestmark = pytest.mark.usefixtures("bounds")
+
 BUDGETS = ["90%", "50%", "20%"]
 #: Small enough for every run of the tests, with two budgets.
 QUICK = ("decoder",)

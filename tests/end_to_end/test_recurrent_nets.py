@@ -24,6 +24,8 @@ from tests.graph.formats.caffe2.nets import LSTM_SHAPES
 from tests.graph.formats.caffe2.nets import lstm as lstm_net
 from tests.recurrent_cells import CELLS, Cell, lstm
 
+pytestmark = pytest.mark.usefixtures("bounds")
+
 STEPS, ROWS, SIZE = 24, 4, 8
 
 

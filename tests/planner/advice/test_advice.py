@@ -24,6 +24,8 @@ from planner.request.budget import Budget
 from planner.request.plan_request import Request, parse_request
 from tests.app.conftest import chain
 
+pytestmark = pytest.mark.usefixtures("bounds")
+
 DECODER = (Path(__file__).parents[2] / "models" / "decoder.onnx").read_bytes()
 SHAPES = {"batch": 8, "dims": {"sequence": 8}}
 

@@ -23,6 +23,8 @@ from planner.request.plan_request import parse_request
 from planner.search.portfolio import Candidate
 from tests.planner.drawn import drawn
 
+pytestmark = pytest.mark.usefixtures("bounds")
+
 DOCUMENT = json.dumps(layered(100, seed=10)).encode()
 ASKED = {"budget": "70%", "planner": "greedy", "iterations": 80, "execute": "no"}
 

@@ -21,6 +21,8 @@ from planner.request.curve_and_fit_request import parse_curve
 from planner.search.portfolio import Candidate
 from tests.app.conftest import chain
 
+pytestmark = pytest.mark.usefixtures("bounds")
+
 MODEL = json.dumps(unet(3)).encode()
 BUDGETS = ["90%", "30%", "70%", "50%"]
 

@@ -15,6 +15,8 @@ from planner.errors import BadRequest
 from planner.pipeline.fit import MAX_TRIALS, FitResult, fit
 from planner.request.curve_and_fit_request import parse_fit
 
+pytestmark = pytest.mark.usefixtures("bounds")
+
 DECODER = (Path(__file__).parents[2] / "models" / "decoder.onnx").read_bytes()
 
 

@@ -23,6 +23,8 @@ from planner.request.plan_request import parse_request
 from planner.verify.checker import check
 from tests.planner.pipeline.test_fit import layers
 
+pytestmark = pytest.mark.usefixtures("bounds")
+
 DECODER = (Path(__file__).parents[2] / "models" / "decoder.onnx").read_bytes()
 LENGTHS = [{"dims": {"sequence": 16}}, {"dims": {"sequence": 48}}]
 

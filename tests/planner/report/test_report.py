@@ -13,6 +13,8 @@ from planner.pipeline import solve as pipeline
 from planner.problem.plan import Plan
 from planner.request.plan_request import parse_request
 
+pytestmark = pytest.mark.usefixtures("bounds")
+
 
 def warnings() -> list[str]:
     request = parse_request({"budget": "60%", "iterations": 20, "planner": "greedy", "execute": "no"})

@@ -14,6 +14,8 @@ from app.api.wire.openapi import components
 from app.cli.typer_app import run
 from tests.app.conftest import one_layer
 
+pytestmark = pytest.mark.usefixtures("bounds")
+
 MODEL = str(Path(__file__).parents[3] / "models" / "decoder.onnx")
 
 

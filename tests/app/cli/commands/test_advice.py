@@ -11,6 +11,8 @@ import pytest
 from app import catalogue
 from app.cli.typer_app import run
 
+pytestmark = pytest.mark.usefixtures("bounds")
+
 MODEL = str(Path(__file__).parents[3] / "models" / "decoder.onnx")
 FLAGS = ["--batch", "8", "--dim", "sequence=8", "--budget", "80%", "--iterations", "10", "--execute", "no"]
 
