@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,20 +10,10 @@ import pytest
 from starlette.testclient import TestClient
 
 from app.solver import child_tasks
-from app.solver.child_tasks import main as real_main
 from tests.app.conftest import chain
+from tests.app.held import killed
 
 QUICK: dict[str, Any] = {"planner": "greedy", "iterations": 5}
-
-
-def killed(begun: Path, times: int, pipe: Any, task: str, memory_bytes: int) -> None:
-    """The child's entry point; the first so many that read a graph are killed."""
-    if task == "read":
-        with begun.open("a") as file:
-            file.write("x")
-        if begun.stat().st_size <= times:
-            os.kill(os.getpid(), signal.SIGKILL)
-    real_main(pipe, task, memory_bytes)
 
 
 @pytest.mark.parametrize(("times", "status"), [(1, 201), (2, 503)])
