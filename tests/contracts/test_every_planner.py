@@ -46,10 +46,11 @@ def given(problem: Problem) -> Order:
 
 
 @EVERY
-def test_plans_of_problems_with_everything_are_legal(name):
+@pytest.mark.parametrize("count", [12, pytest.param(80, marks=pytest.mark.heavy)])
+def test_plans_of_problems_with_everything_are_legal(name, count):
     rng = random.Random(11)
     tried = 0
-    while tried < 80:
+    while tried < count:
         problem = random_problem(rng)
         if is_runnable(problem):
             tried += 1
@@ -58,20 +59,22 @@ def test_plans_of_problems_with_everything_are_legal(name):
 
 
 @EVERY
-def test_plans_of_training_steps_are_legal(name):
+@pytest.mark.parametrize("depths", [(1, 4), pytest.param((1, 4, 8), marks=pytest.mark.heavy)], ids=str)
+def test_plans_of_training_steps_are_legal(name, depths):
     rng = random.Random(12)
-    for layers in (1, 4, 8):
+    for layers in depths:
         problem = training_problem(rng, layers)
         for goal in goals(problem, rng):
             planned(name, problem, goal)
 
 
 @EVERY
-def test_an_overhead_goal_is_kept_or_nothing_is_recomputed(name):
+@pytest.mark.parametrize("count", [1, pytest.param(5, marks=pytest.mark.heavy)])
+def test_an_overhead_goal_is_kept_or_nothing_is_recomputed(name, count):
     if name in ("mirror", "segments"):
         return  # these know no limit on time; the portfolio ranks what is too slow last
     rng = random.Random(13)
-    for _ in range(5):
+    for _ in range(count):
         problem = training_problem(rng, 8)
         plan = planned(name, problem, Goal(max_overhead=0.2))
         assert plan.score.cost <= problem.cost.sum() * 1.2
@@ -100,9 +103,10 @@ def test_the_same_question_gives_the_same_plan(name):
 
 
 @EVERY
-def test_no_plan_peaks_below_the_largest_task(name):
+@pytest.mark.parametrize("count", [4, pytest.param(20, marks=pytest.mark.heavy)])
+def test_no_plan_peaks_below_the_largest_task(name, count):
     rng = random.Random(15)
-    for _ in range(20):
+    for _ in range(count):
         problem = training_problem(rng, rng.randint(1, 6))
         assert planned(name, problem, Goal(0)).score.peak_bytes >= largest_task.bound(problem).bytes
 
