@@ -16,8 +16,10 @@ from tests.end_to_end.models import MODELS, QUICK
 NAMES = [pytest.param(name, marks=() if name in QUICK else pytest.mark.heavy) for name in MODELS]
 #: A step of vgg19 takes ten seconds to execute.
 FEW = ("greedy", "blocks", "mirror", "segments")
+#: Planned by every planner in every run of the tests; the other quick ones only by those of FEW.
+FIRST = "encoder"
 PAIRS = [
-    pytest.param(planner, name, marks=() if name in QUICK else pytest.mark.heavy)
+    pytest.param(planner, name, marks=() if name == FIRST or (name in QUICK and planner in FEW) else pytest.mark.heavy)
     for planner in PLANNERS
     for name in MODELS
     if name != "vgg19" or planner in FEW
