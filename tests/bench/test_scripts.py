@@ -7,6 +7,7 @@ import os
 import random
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -107,17 +108,20 @@ def test_a_digest_repeats_and_differs_between_plans():
     assert digests.digest(document, 0.6, "greedy") != digests.digest(document, 1.0, "greedy")
 
 
-def test_the_plans_of_a_generated_document_are_the_stored_ones():
+@pytest.mark.parametrize("only", ["chain(30) 0.5 s", pytest.param("chain(", marks=pytest.mark.heavy)])
+def test_the_plans_of_a_generated_document_are_the_stored_ones(only):
     checked = subprocess.run(
-        [sys.executable, "bench/digests.py", "--check", "--only", "chain("], cwd=ROOT, capture_output=True, text=True
+        [sys.executable, "bench/digests.py", "--check", "--only", only], cwd=ROOT, capture_output=True, text=True
     )
     assert checked.returncode == 0, checked.stdout + checked.stderr
 
 
+@pytest.mark.usefixtures("bounds")
 def test_a_changed_plan_is_named_and_fails(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(digests, "FILE", tmp_path / "digests.json")
     monkeypatch.setattr(digests, "INSTANCES", ("chain40",))
     monkeypatch.setattr(digests, "PLANNERS", ("as_given",))
+    monkeypatch.setattr(digests, "ProcessPoolExecutor", lambda processes, _: ThreadPoolExecutor(processes))
     monkeypatch.setattr(sys, "argv", ["digests.py", "--only", "chain40"])
     assert digests.main() == 0
     stored = json.loads(digests.FILE.read_text())
