@@ -21,15 +21,16 @@ from app.store.records import save_plan
 from tests.app.conftest import chain
 
 
-@pytest.fixture
-def solved(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> tuple[dict[str, Any], str]:
+@pytest.fixture(scope="module")
+def solved(client: TestClient) -> tuple[dict[str, Any], str]:
     """A plan that was large enough for a sketch as it was made, and its id."""
-    monkeypatch.setattr(preview, "MIN_RECTANGLES", 5)
     graph = client.post("/v1/graphs", json=chain(30, "of the sketch")).json()["id"]
     fields = {"budget": "60%", "planner": "greedy", "iterations": 20}
     data = client.get(f"/v1/graphs/{graph}").content
     told = {"data": data, "fields": fields, "limits": {}}
-    made = child_tasks.solve(told, lambda _: None, threading.Event())
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(preview, "MIN_RECTANGLES", 5)
+        made = child_tasks.solve(told, lambda _: None, threading.Event())
     return made, save_plan(client.app.state.service.store, made, graph)  # type: ignore[attr-defined]
 
 
