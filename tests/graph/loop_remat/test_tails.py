@@ -92,7 +92,7 @@ def test_a_document_brings_such_a_pair_back():
     assert_equal_bits(graph, load(json.dumps(document(graph)).encode()))
 
 
-@pytest.mark.parametrize("trips", [1, 4])
+@pytest.mark.parametrize("trips", [4, pytest.param(1, marks=pytest.mark.heavy)])
 def test_states_that_the_way_back_carries_along_are_there_in_the_last_trips_too(trips: int):
     #   h_next = tanh(gelu(h w + x)): the way back reads h_next and h, and carries one from trip to trip
     graph = step_of(two_squashes())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 import schemathesis
 
 from app.api.auth.api_keys import SCOPES, Quotas, new_key
@@ -14,6 +15,7 @@ from app.settings import Settings
 from tests.app.api.test_schemathesis import faults
 
 
+@pytest.mark.heavy
 def test_answers_with_a_key_are_as_documented(tmp_path: Path) -> None:
     access = AccessControl(SqliteKeyStore(tmp_path))
     text, key = new_key("n", "t", frozenset(SCOPES), Quotas(solves=2, solver_seconds=1e6), access.clock())
