@@ -11,8 +11,8 @@ settings.load_profile("remat")
 
 @pytest.fixture(params=["quick", pytest.param("all", marks=pytest.mark.heavy)])
 def bounds(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Solves with quick bounds only, and in heavy runs with those of several steps too, which take most of the time."""
-    from planner import pipeline
+    """Solves with quick bounds only, in heavy runs also with multi-step bounds, which take most of the time."""
+    from planner.pipeline import progress
 
     if request.param == "quick":
-        monkeypatch.setattr(pipeline, "with_more_moments", lambda question, plan=None: question)
+        monkeypatch.setattr(progress, "with_multi_step_bound", lambda formulation, plan=None: formulation)

@@ -84,7 +84,7 @@ def test_execution_sees_a_value_that_lies_on_another(monkeypatch: pytest.MonkeyP
         monkeypatch.setattr(type(question), "placed", placed)
         return question
 
-    monkeypatch.setattr(formulate, "ask", everything_at_zero)
+    monkeypatch.setattr(formulate, "formulate_lowered", everything_at_zero)
     monkeypatch.setattr(pipeline, "check", lambda *_: None)
     assert planned().report["executed"]["status"] == "different"
 

@@ -350,7 +350,7 @@ def test_connections_past_the_limit_are_closed(listening: Any) -> None:
 def test_an_answer_that_nobody_takes_is_given_up(listening: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     given_up = threading.Event()
     monkeypatch.setattr("app.api.middleware.connection_limits.STALL_CHECK_S", 0.1)
-    monkeypatch.setattr("app.api.middleware.connection_limits.instruments.refused", lambda limit: given_up.set())
+    monkeypatch.setattr("app.api.middleware.connection_limits.metrics.count_refused", lambda limit: given_up.set())
     port = listening()
     document = json.dumps({**chain(1), "annotations": {"note": "x" * (8 << 20)}}).encode()
     with connected(port) as client:

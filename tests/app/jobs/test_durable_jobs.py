@@ -197,7 +197,7 @@ def test_an_attempt_that_breaks_is_made_again(started: Any, monkeypatch: pytest.
         return run(attempt)
 
     monkeypatch.setattr(Attempt, "run", breaks)
-    monkeypatch.setattr("app.jobs.worker.PATIENCE_S", 0.01)
+    monkeypatch.setattr("app.jobs.worker.RETRY_DELAY_S", 0.01)
     jobs = started(Pretender())
     operation = finished(jobs, jobs.ask("k1"))
     assert (operation.state, operation.attempts) == ("succeeded", 2)

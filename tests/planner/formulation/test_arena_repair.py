@@ -15,6 +15,7 @@ from planner.formulation import arena_repair
 from planner.formulation.arena_repair import repair_arena, with_extra_workspace
 from planner.formulation.formulate import formulate
 from planner.formulation.formulation import Formulation
+from planner.pipeline import progress
 from planner.pipeline import solve as pipeline
 from planner.problem import Choices, Csr
 from planner.problem.alternatives import resolve_choices
@@ -39,7 +40,9 @@ def given_up(outcome: pipeline.Outcome) -> list[str]:
 
 def test_addresses_fit_by_another_plan_where_those_of_the_best_do_not(monkeypatch: pytest.MonkeyPatch) -> None:
     found, again = solved(), solved()
-    monkeypatch.setattr(pipeline, "fitted", lambda question, plan, layout, *_: (question.placed(plan, layout), ()))
+    monkeypatch.setattr(
+        progress, "repair_arena", lambda question, plan, layout, *_: (question.placed(plan, layout), ())
+    )
     before = solved()
     plan, loose = found.report["plan"], before.report["plan"]
     assert loose["peak_bytes"] <= loose["budget_bytes"] < loose["arena_bytes"] / 1.01 and not given_up(before)

@@ -14,6 +14,7 @@ from graph.formats.readers import load
 from planner.bounds import step_cut
 from planner.formulation import formulation
 from planner.pipeline import fit as fits
+from planner.pipeline import progress, sections
 from planner.pipeline import solve as pipeline
 from planner.pipeline.curve import curve
 from planner.pipeline.progress import Outcome, Progress
@@ -100,32 +101,32 @@ def test_a_stop_within_the_bounds_of_more_moments_leaves_the_first(monkeypatch: 
         check_cancelled()
         raise AssertionError("not heard")
 
-    monkeypatch.setattr(pipeline, "with_more_moments", stopping)
+    monkeypatch.setattr(progress, "with_multi_step_bound", stopping)
     assert solve(FEW, parse_request(ASKED), cancel=stop).report["plan"]["stopped"]
 
 
 def test_a_stop_within_advice_leaves_the_advice_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    stop, real = threading.Event(), pipeline.advice.advise
+    stop, real = threading.Event(), sections.advice.advise
 
     def stopping(*given: Any) -> Any:
         stop.set()
         return real(*given)
 
-    monkeypatch.setattr(pipeline.advice, "advise", stopping)
+    monkeypatch.setattr(sections.advice, "advise", stopping)
     report = solve(FEW, parse_request({**ASKED, "advise": True}), cancel=stop).report
     assert "advice" not in report and report["checked"]
     assert any("advice" in said for said in report["warnings"])
 
 
 def test_a_stop_within_the_run_of_a_smaller_batch_is_heard(monkeypatch: pytest.MonkeyPatch) -> None:
-    stop, real = threading.Event(), pipeline.smaller
+    stop, real = threading.Event(), pipeline.with_smaller_batch
 
     def stopping(*given: Any) -> Any:
         stop.set()
         return real(*given)
 
-    monkeypatch.setattr(pipeline, "smaller", stopping)
-    monkeypatch.setattr(pipeline.execution, "_share", lambda planned: 0.5)
+    monkeypatch.setattr(pipeline, "with_smaller_batch", stopping)
+    monkeypatch.setattr(pipeline.execution_check, "_share", lambda planned: 0.5)
     report = solve(FEW, parse_request({**ASKED, "execute": "auto"}), cancel=stop).report
     assert (report["executed"]["status"], report["executed"]["why"]) == ("not executed", "stopped")
 
@@ -154,7 +155,7 @@ def test_curves_and_fits_hear_a_stop_before_their_first_plan(make: Callable[...,
 
 
 def test_a_fit_keeps_the_size_it_has_when_a_stop_comes_within_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
-    stop, real, read = threading.Event(), fits.read, []
+    stop, real, read = threading.Event(), fits.load_model, []
 
     def stopping(model: bytes, request: Any, *more: Any) -> Any:
         read.append(request.batch)
@@ -162,7 +163,7 @@ def test_a_fit_keeps_the_size_it_has_when_a_stop_comes_within_the_next(monkeypat
             stop.set()
         return real(model, request, *more)
 
-    monkeypatch.setattr(fits, "read", stopping)
+    monkeypatch.setattr(fits, "load_model", stopping)
     asked = parse_fit({"loss": "loss", "budget": "1GiB", "iterations": 5, "planner": "greedy"})
     found = fits.fit(MANY, asked, cancel=stop)
     assert read == [1, 2] and found.document["size"] == 1 and found.document["stopped"]

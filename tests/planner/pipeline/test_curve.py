@@ -14,7 +14,7 @@ import pytest
 from bench.generators import unet
 from planner.errors import BadRequest
 from planner.pipeline import curve as curves
-from planner.pipeline import solve as pipeline
+from planner.pipeline import progress
 from planner.pipeline.curve import CurveResult, curve, violations
 from planner.report import saved_report
 from planner.request.curve_and_fit_request import parse_curve
@@ -173,8 +173,8 @@ def test_a_bound_of_a_looser_budget_holds_for_tighter_ones(monkeypatch: pytest.M
         ticks = 1 + question.goal.budget_bytes // 1000  # more at a looser budget, which no proof could mean
         return replace(question, bound=replace(question.bound, cost=question.bound.single_run_cost + ticks))
 
-    monkeypatch.setattr(pipeline, "with_time_bound", with_bound)
-    monkeypatch.setattr(pipeline, "with_more_moments", lambda question, plan: question)
+    monkeypatch.setattr(progress, "with_lower_bound", with_bound)
+    monkeypatch.setattr(progress, "with_multi_step_bound", lambda question, plan: question)
     loose, tight = curve_of(budgets=["90%", "50%"], planner="greedy").document["points"]
     assert tight["peak_bytes"] <= tight["budget_bytes"]
     assert tight["bound_overhead"] == loose["bound_overhead"] > 0

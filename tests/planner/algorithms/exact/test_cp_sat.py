@@ -77,12 +77,12 @@ def test_a_stop_while_the_model_is_built_ends_with_what_is_known(monkeypatch):
     goal = Goal(liveness.peak(problem, base_order(problem)) * 9 // 10)
     monitor = Monitor(lambda order: goal_score(problem, goal, order), seconds=60)
 
-    class Stopped(cp_sat.Stages):
+    class Stopped(cp_sat.CheckmateModel):
         def __init__(self, *arguments):
             super().__init__(*arguments)
             monitor.cancel()
 
-    monkeypatch.setattr(cp_sat, "Stages", Stopped)
+    monkeypatch.setattr(cp_sat, "CheckmateModel", Stopped)
     monkeypatch.setattr(cp_sat.threading, "Thread", None)  # nothing is solved
     order = cp_sat.plan(problem, goal, monitor)
     assert monitor.cancelled and order.tolist() == monitor.best.tolist()

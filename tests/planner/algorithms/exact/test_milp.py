@@ -86,7 +86,7 @@ def test_a_stop_while_the_model_is_built_ends_with_what_is_known(monkeypatch):
             super().__init__(*arguments)
             monitor.cancel()
 
-    monkeypatch.setattr(milp, "Stages", Stopped)
-    monkeypatch.setattr(milp, "cheapest", None)  # nothing is solved
+    monkeypatch.setattr(milp, "CheckmateModel", Stopped)
+    monkeypatch.setattr(milp, "solve_integer", None)  # nothing is solved
     order = milp.plan(problem, goal, monitor)
     assert monitor.cancelled and order.tolist() == monitor.best.tolist()
