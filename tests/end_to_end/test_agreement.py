@@ -70,7 +70,7 @@ def test_execution_sees_an_evaluator_that_is_off_by_one_byte(monkeypatch: pytest
 
 
 def test_execution_sees_a_value_that_lies_on_another(monkeypatch: pytest.MonkeyPatch) -> None:
-    right = formulate.ask
+    right = formulate.formulate_lowered
 
     def everything_at_zero(*arguments: object) -> object:
         question = right(*arguments)  # type: ignore[arg-type]
