@@ -9,7 +9,7 @@
 So an installation owns one top-level name. Imports are rewritten at the positions the syntax tree gives; everything
 else in a file, line numbers included, stays as it is. The build fails on what it cannot rewrite: an import of a module
 that the wheel lacks, and a string that names a module (derive it from `__name__` or `__package__` instead).
-See docs/packaging.md.
+See docs/design/packaging.md.
 """
 
 from __future__ import annotations

@@ -13,6 +13,7 @@ write are copied to `docs/pictures`.
 from __future__ import annotations
 
 import argparse
+import ast
 import json
 import os
 import re
@@ -412,6 +413,25 @@ def _yes(said: bool) -> str:
 
 
 #: File in docs/reference -> what makes its text.
+def packages() -> str:
+    """Every package and module of the four roots, with the first sentence of its docstring."""
+    parts = []
+    for root in ("remat", "app", "planner", "graph"):
+        for folder in sorted({path.parent for path in (ROOT / root).rglob("*.py")}):
+            if "versions" in folder.parts:  # migrations, one a revision
+                continue
+            modules = sorted(path for path in folder.glob("*.py") if path.name != "__init__.py")
+            entries = [f"- `{path.name}`: {_summary(path)}" for path in modules]
+            parts += [f"## `{folder.relative_to(ROOT)}`", _summary(folder / "__init__.py"), "\n".join(entries)]
+    return page("Packages and modules", "the docstrings of packages and modules", *parts)
+
+
+def _summary(path: Path) -> str:
+    """The first paragraph of a module's docstring on one line, without its full stop."""
+    text = (ast.get_docstring(ast.parse(path.read_text())) or "") if path.exists() else ""
+    return " ".join(text.split("\n\n")[0].split()).rstrip(".:")
+
+
 PAGES: dict[str, Callable[[], str]] = {
     "command-line.md": command_line,
     "http.md": http,
@@ -421,6 +441,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "settings.md": settings,
     "error-kinds.md": error_kinds,
     "catalogue.md": catalogue,
+    "packages.md": packages,
 }
 
 

@@ -78,6 +78,29 @@ def test_a_page_uses_the_words_of_the_field(path: Path) -> None:
     assert not OLD_WORDS.findall(path.read_text())
 
 
+def test_a_walk_from_the_outermost_call_to_an_algorithm_enters_at_most_20_files_once() -> None:
+    """Each file but the first of a process is imported by one entered before it, or by the one that builds them."""
+    rooms = [
+        "app/api/main.py",
+        "app/api/service/service.py",
+        "app/api/routes/__init__.py",
+        "planner/algorithms/__init__.py",
+    ]
+    _, *walks = re.split(r"^## ", page("design/walks.md"), flags=re.MULTILINE)
+    assert len(walks) == 2
+    for walk in walks:
+        files = re.findall(r"^\d+\. `([\w/]+\.py)`", walk, re.MULTILINE)
+        assert 1 < len(files) <= 20 and len(files) == len(set(files)) and "algorithms/" in files[-1]
+        for place, file in enumerate(files[1:], 1):
+            package, _, module = file.removesuffix(".py").replace("/", ".").rpartition(".")
+            parent = package.rpartition(".")[2]
+            named = re.compile(
+                rf"from {re.escape(package)} import [^)]*?\b{module}\b|from {re.escape(package)}\.{module} import"
+                rf'|"{parent}\.{module}"'
+            )
+            assert any(named.search((ROOT / before).read_text()) for before in (*rooms, *files[:place])), file
+
+
 def test_every_picture_is_shown_and_made_by_a_command() -> None:
     text = "".join(path.read_text() for path in PAGES)
     for picture in generate.PICTURES.glob("*.svg"):
