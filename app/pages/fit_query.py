@@ -64,7 +64,7 @@ def fit_fields(report: Mapping[str, Any], graph_id: str) -> dict[str, Any]:
 def best_fits(asked: SavingsFilter, own: sa.ColumnElement[bool] | None) -> sa.Subquery:
     """The largest fit of each planner of the models, planner, device and runtime asked for, on the terms ON."""
     terms = (graphs.c.name, plans.c.device, plans.c.runtime, plans.c.counts, plans.c.planner)
-    place = sa.func.row_number().is_over(
+    place = sa.func.row_number().over(
         partition_by=terms, order_by=(results.c.size.desc(), plans.c.budget_bytes, plans.c.id)
     )
     every = (

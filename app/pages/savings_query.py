@@ -232,7 +232,7 @@ class SavingsQuery:
                 plans.c.status.label("outcome"),
                 *(plans.c[name] for name in names),
                 plans.c.executed_peak_bytes.label("measured_peak_bytes"),
-                sa.func.row_number().is_over(partition_by=question, order_by=BEST_FIRST).label("place"),
+                sa.func.row_number().over(partition_by=question, order_by=BEST_FIRST).label("place"),
             )
             .join(graphs, graphs.c.id == plans.c.graph_id)
             .where(*self._conditions(asked))
@@ -269,7 +269,7 @@ class SavingsQuery:
         """The best plan of checkpointing for each question."""
         same = [GOAL.label("goal") if name == "goal" else plans.c[name] for name in COMPARABLE_BY]
         own = [] if self._own is None else [self._own]
-        place = sa.func.row_number().is_over(partition_by=same, order_by=BEST_FIRST).label("place")
+        place = sa.func.row_number().over(partition_by=same, order_by=BEST_FIRST).label("place")
         figures = (plans.c.peak_bytes, plans.c.seconds, plans.c.overhead, plans.c.status)
         every = sa.select(*same, *figures, place).where(plans.c.planner == CHECKPOINTING, *own).subquery()
         return sa.select(every).where(every.c.place == 1).subquery("checkpointing")
