@@ -68,7 +68,7 @@ def document_of(store: Store, graph_id: str) -> bytes:
 def equivalent_graphs(store: Store, graph_id: str) -> list[str]:
     """Graphs that differ from this one in names alone, those that were posted last first."""
     twin = graphs.alias()
-    asked = sa.select(twin.c.id).join(graphs, graphs.c.build == twin.c.build)
+    asked = sa.select(twin.c.id).join(graphs, graphs.c.form == twin.c.form)
     asked = asked.where(graphs.c.id == graph_id, twin.c.id != graph_id).order_by(twin.c.seen_at.desc())
     with store.reading() as connection:
         return list(connection.scalars(asked.limit(MAX_EQUIVALENT_GRAPHS)))
