@@ -1,4 +1,4 @@
-"""Files that are there whole or not at all.
+"""Atomic file writes: a file is complete or absent.
 
 bytes ──▶ .NAME.RANDOM.part ──fsync──▶ rename (replace) or link (create only) ──▶ NAME
 """
@@ -16,27 +16,27 @@ PARTIAL_SUFFIX = ".part"
 
 
 class CannotWrite(Exception):
-    """A file that could not be written; nothing of it is left behind."""
+    """A file could not be written; no partial file is left."""
 
 
 def write_atomic(path: Path, data: bytes) -> None:
-    """Put `data` at `path`, replacing what is there. Raises CannotWrite with the old content intact.
+    """Write `data` to `path`, replacing its content. Raises CannotWrite with the old content intact.
 
-    A device or a pipe, such as /dev/null, is written to and stays what it is.
+    A device or a pipe, such as /dev/null, is written to in place.
     """
     if _is_stream(path):
-        with _explained(path), path.open("wb") as stream:
+        with _translate_errors(path), path.open("wb") as stream:
             stream.write(data)
         return
-    with _part(path, data) as part, _explained(path):
-        part.replace(path)
+    with _partial_file(path, data) as partial, _translate_errors(path):
+        partial.replace(path)
 
 
 def check_writable(path: Path) -> None:
-    """Returns where a file can be put at `path`, as far as can be told without writing it. Raises CannotWrite."""
+    """Check, without writing, that a file can be created at `path`. Raises CannotWrite."""
     if _is_stream(path):
         return
-    with _explained(path):
+    with _translate_errors(path):
         if path.is_dir():
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
         path.parent.stat()
@@ -47,10 +47,10 @@ def check_writable(path: Path) -> None:
 
 
 def create_atomic(path: Path, data: bytes) -> bool:
-    """Put `data` at `path` unless something is there; whether this call created it. Raises CannotWrite."""
-    with _part(path, data) as part, _explained(path):
+    """Whether this call created `path` with `data`; False if the path exists. Raises CannotWrite."""
+    with _partial_file(path, data) as partial, _translate_errors(path):
         try:
-            os.link(part, path)
+            os.link(partial, path)
         except FileExistsError:
             return False
         return True
@@ -61,29 +61,29 @@ def _is_stream(path: Path) -> bool:
 
 
 def remove_partial_files(folder: Path) -> int:
-    """Number of half-written files removed below `folder`, left by a process that was killed."""
+    """Number of partial files removed below `folder`, left by killed processes."""
     parts = list(folder.rglob(f".*{PARTIAL_SUFFIX}"))
-    for part in parts:
-        part.unlink(missing_ok=True)
+    for partial in parts:
+        partial.unlink(missing_ok=True)
     return len(parts)
 
 
 @contextlib.contextmanager
-def _part(path: Path, data: bytes) -> Iterator[Path]:
-    part = path.with_name(f".{path.name[:100]}.{secrets.token_hex(8)}{PARTIAL_SUFFIX}")
+def _partial_file(path: Path, data: bytes) -> Iterator[Path]:
+    partial = path.with_name(f".{path.name[:100]}.{secrets.token_hex(8)}{PARTIAL_SUFFIX}")
     try:
-        with _explained(path), part.open("xb") as file:
+        with _translate_errors(path), partial.open("xb") as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
-        yield part
+        yield partial
     finally:
         with contextlib.suppress(OSError):
-            part.unlink(missing_ok=True)
+            partial.unlink(missing_ok=True)
 
 
 @contextlib.contextmanager
-def _explained(path: Path) -> Iterator[None]:
+def _translate_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
@@ -91,13 +91,13 @@ def _explained(path: Path) -> Iterator[None]:
 
 
 def remedy(code: int | None) -> str:
-    """What to do about an error number of the system that kept something from being written."""
+    """Remedy for the errno of a failed write."""
     if code in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-        return "free space there or name another place; nothing half written is left"
+        return "free disk space or choose another path; no partial file is left"
     if code in (errno.ENOENT, errno.ENOTDIR):
-        return "make the folder first"
+        return "create the folder first"
     if code in (errno.EACCES, errno.EPERM, errno.EROFS):
-        return "name a place you may write to"
+        return "choose a writable path"
     if code == errno.EISDIR:
-        return "name a file, not a folder"
-    return "name another place"
+        return "give the path of a file, not of a folder"
+    return "choose another path"

@@ -1,4 +1,4 @@
-"""What there is to choose from: planners, devices, schemas, versions."""
+"""Catalogue of planners, devices, schemas and versions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from planner.algorithms import PLANNERS, module_of
 
 SCHEMA_FOLDER = Path(__file__).parent / "api" / "schemas" / "json"
 SCHEMA_NAMES = ("document", "columns", "request", "report", "transform", "operation", "problem")
-AUTO_SUMMARY = "every planner of the table in turn, each fed the best so far"
+AUTO_SUMMARY = "every planner of the table in turn, each started from the best plan so far"
 
 
 @cache
@@ -29,7 +29,7 @@ def planners() -> list[dict[str, str]]:
 
 @cache
 def devices() -> list[dict[str, Any]]:
-    """Every device profile: bytes, bandwidth, arithmetic peaks and the data sheet they come from."""
+    """Every device profile: memory, bandwidth, peak FLOPS and the data sheet they come from."""
     return [
         {
             "name": device.name,
@@ -45,15 +45,15 @@ def devices() -> list[dict[str, Any]]:
 
 
 def schema(name: str) -> dict[str, Any]:
-    """The JSON Schema called `name`. Raises NotFound listing those there are."""
+    """The JSON Schema called `name`. Raises NotFound, which lists the known names."""
     if name not in SCHEMA_NAMES:
-        raise NotFound(f"there is no schema {name[:80]!r}; name one of {', '.join(SCHEMA_NAMES)}")
-    found: dict[str, Any] = json.loads((SCHEMA_FOLDER / f"{name}.json").read_text())
-    return found
+        raise NotFound(f"no schema {name[:80]!r}; known schemas: {', '.join(SCHEMA_NAMES)}")
+    document: dict[str, Any] = json.loads((SCHEMA_FOLDER / f"{name}.json").read_text())
+    return document
 
 
 @cache
 def versions() -> dict[str, str]:
-    """Version of the program and of every library that a plan depends on."""
+    """Versions of remat, the API, the graph format, and the libraries that plans depend on."""
     libraries = {name: importlib.metadata.version(name) for name in ("numpy", "onnx", "numba")}
     return {"remat": importlib.metadata.version("remat"), "api": "v1", "format": "remat/1", **libraries}

@@ -1,21 +1,21 @@
-"""What can go wrong on the way to people, and the one table that says how it is told.
+"""Exceptions of the application, and the table that maps each to an HTTP status, a code, a title and an exit code.
 
 AppError
-├── Unauthenticated  a request without a good key
-├── OutOfScope       a key that is not good for this
-├── OverQuota        a key that has used up what it may
-├── NotFound         nothing is stored under that name
-├── Unparseable      a body that is not what its content type says
-├── TooLarge         more bytes than a limit allows; names the limit
-├── TooSlow          a body that does not come
-├── Unsupported      a content type or encoding nobody reads
-├── NotAcceptable    no form the caller accepts
-├── Conflict         an idempotency key that came with another body
-├── Gone             a section the plan was made without
-├── Busy             the queue is full
-├── Unavailable      draining, or the store cannot be written
-├── BadUsage         a command line that asks for what cannot be done
-└── SolveFailed      a child process that died, ran out of memory or time
+├── Unauthenticated  missing or invalid API key
+├── OutOfScope       the scopes of the API key do not cover the request
+├── OverQuota        quota of the API key exhausted
+├── NotFound         no resource of that id
+├── Unparseable      body does not match its content type
+├── TooLarge         size limit exceeded; names the limit
+├── TooSlow          body not received in time
+├── Unsupported      unsupported content type or content encoding
+├── NotAcceptable    no representation matches Accept
+├── Conflict         idempotency key reused with a different body
+├── Gone             section that the plan was made without
+├── Busy             queue full
+├── Unavailable      draining, or the store is not writable
+├── BadUsage         command line that cannot be carried out
+└── SolveFailed      child process crashed, ran out of memory or timed out
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ PROBLEM_TYPE = "application/problem+json"
 
 
 class AppError(Exception):
-    """Root of what this room raises on purpose. `limit` is {"name", "value"} where one was passed."""
+    """Root of the exceptions of `app`. `limit` is {"name", "value"} if a limit was exceeded."""
 
     code = ""
 
@@ -59,68 +59,68 @@ class AppError(Exception):
 
 
 class Unauthenticated(AppError):
-    """A request without a good key."""
+    """Missing or invalid API key."""
 
 
 class OutOfScope(AppError):
-    """A key that is not good for this."""
+    """The scopes of the API key do not cover the request."""
 
 
 class OverQuota(AppError):
-    """A key that has used up what it may."""
+    """Quota of the API key exhausted."""
 
 
 class NotFound(AppError):
-    """Nothing is stored under that name."""
+    """No resource of that id."""
 
 
 class Unparseable(AppError):
-    """A body that is not what its content type says."""
+    """The body does not match its content type."""
 
 
 class TooLarge(AppError):
-    """More bytes than a limit allows."""
+    """A size limit is exceeded."""
 
 
 class TooSlow(AppError):
-    """A body that does not come."""
+    """The body was not received in time."""
 
 
 class Unsupported(AppError):
-    """A content type or encoding nobody reads."""
+    """Unsupported content type or content encoding."""
 
 
 class NotAcceptable(AppError):
-    """No form of the answer is among those the caller accepts."""
+    """No representation matches the Accept header."""
 
 
 class Conflict(AppError):
-    """An idempotency key that came with another body before."""
+    """The idempotency key was used with a different body."""
 
 
 class Gone(AppError):
-    """A section the plan was made without."""
+    """The plan was made without this section."""
 
 
 class Busy(AppError):
-    """The queue is full; come back later."""
+    """The queue is full; retry later."""
 
 
 class Unavailable(AppError):
-    """Draining, or the store cannot be written."""
+    """The service is draining, or the store is not writable."""
 
 
 class BadUsage(AppError):
-    """A command line that asks for what cannot be done; `code` says what."""
+    """A command line that cannot be carried out; `code` says why."""
 
 
 class SolveFailed(AppError):
-    """A child process that died, ran out of memory or out of time."""
+    """A child process crashed, ran out of memory or timed out."""
 
 
 @dataclass(frozen=True, slots=True)
 class ErrorRow:
-    """How one kind of exception is told: over HTTP, and as exit code of the command."""
+    """HTTP status, code, title and exit code of one kind of exception."""
 
     error: type[BaseException]
     status: int
@@ -129,43 +129,43 @@ class ErrorRow:
     exit_code: int = 2
 
 
-#: First match counts, so a child stands before its parent.
+#: The first match wins, so a subclass precedes its base class.
 ERROR_TABLE: tuple[ErrorRow, ...] = (
     ErrorRow(NoGradient, 422, "no_gradient", "An op on the gradient path cannot be differentiated"),
-    ErrorRow(BadGraph, 422, "bad_graph", "The model breaks a rule"),
-    ErrorRow(BadRequest, 422, "bad_request", "The question cannot be answered as put"),
-    ErrorRow(CannotExecute, 422, "cannot_execute", "The graph cannot be executed here"),
-    ErrorRow(IllegalPlan, 422, "illegal_plan", "The plan cannot run"),
-    ErrorRow(Unparseable, 400, "unparseable", "The body cannot be read"),
-    ErrorRow(Unauthenticated, 401, "no_key", "A key is needed"),
-    ErrorRow(OutOfScope, 403, "out_of_scope", "The key is not good for this"),
-    ErrorRow(NotFound, 404, "not_found", "There is no such thing"),
+    ErrorRow(BadGraph, 422, "bad_graph", "Invalid or unsupported model"),
+    ErrorRow(BadRequest, 422, "bad_request", "Invalid request"),
+    ErrorRow(CannotExecute, 422, "cannot_execute", "The graph cannot be executed"),
+    ErrorRow(IllegalPlan, 422, "illegal_plan", "Invalid plan"),
+    ErrorRow(Unparseable, 400, "unparseable", "The body cannot be parsed"),
+    ErrorRow(Unauthenticated, 401, "no_key", "API key required"),
+    ErrorRow(OutOfScope, 403, "out_of_scope", "Insufficient scope"),
+    ErrorRow(NotFound, 404, "not_found", "Not found"),
     ErrorRow(Gone, 404, "no_such_section", "The plan was made without this section"),
-    ErrorRow(NotAcceptable, 406, "not_acceptable", "No acceptable form of the answer"),
-    ErrorRow(TooSlow, 408, "too_slow", "The body did not come in time"),
-    ErrorRow(Conflict, 409, "idempotency_conflict", "The key came with another body before"),
-    ErrorRow(TooLarge, 413, "too_large", "More was sent than the limit allows"),
-    ErrorRow(Unsupported, 415, "unsupported_media_type", "The body comes in a form nobody reads"),
-    ErrorRow(OverQuota, 429, "over_quota", "The key has used up what it may"),
-    ErrorRow(Busy, 429, "busy", "Too much is waiting already"),
-    ErrorRow(Unavailable, 503, "unavailable", "The service cannot take this now"),
-    ErrorRow(CannotWrite, 503, "cannot_write", "The answer could not be written"),
-    ErrorRow(SolveFailed, 500, "solve_failed", "The solve did not come to an end", 4),
-    ErrorRow(BadUsage, 422, "usage", "The command line cannot be obeyed"),
-    ErrorRow(CancellationError, 409, "stopped", "Stopped before there was a plan", 3),
-    ErrorRow(FileNotFoundError, 404, "file_not_found", "There is no such file"),
+    ErrorRow(NotAcceptable, 406, "not_acceptable", "Not acceptable"),
+    ErrorRow(TooSlow, 408, "too_slow", "Request timeout"),
+    ErrorRow(Conflict, 409, "idempotency_conflict", "Idempotency key reused with a different body"),
+    ErrorRow(TooLarge, 413, "too_large", "Size limit exceeded"),
+    ErrorRow(Unsupported, 415, "unsupported_media_type", "Unsupported content type"),
+    ErrorRow(OverQuota, 429, "over_quota", "Quota exhausted"),
+    ErrorRow(Busy, 429, "busy", "Too many requests"),
+    ErrorRow(Unavailable, 503, "unavailable", "Service unavailable"),
+    ErrorRow(CannotWrite, 503, "cannot_write", "The output could not be written"),
+    ErrorRow(SolveFailed, 500, "solve_failed", "The solve failed", 4),
+    ErrorRow(BadUsage, 422, "usage", "Cannot do that"),
+    ErrorRow(CancellationError, 409, "stopped", "Stopped before a plan was found", 3),
+    ErrorRow(FileNotFoundError, 404, "file_not_found", "File not found"),
     ErrorRow(OSError, 500, "cannot_read", "The file cannot be read"),
-    ErrorRow(BaseException, 500, "internal", "A fault of ours", 4),
+    ErrorRow(BaseException, 500, "internal", "Internal error", 4),
 )
 
 
 def error_row(error: BaseException) -> ErrorRow:
-    """The line of the table that speaks for `error`."""
+    """The first row of ERROR_TABLE that matches `error`."""
     return next(row for row in ERROR_TABLE if isinstance(error, row.error))
 
 
 class ProblemDetails(Exception):
-    """A problem that was already put into words, by a child process or a stored operation."""
+    """An RFC 9457 problem object from a child process or a stored operation."""
 
     def __init__(self, body: Mapping[str, Any], headers: Mapping[str, str] | None = None):
         self.body = body
@@ -174,14 +174,14 @@ class ProblemDetails(Exception):
 
 
 def to_problem(error: BaseException, instance: str | None = None) -> dict[str, Any]:
-    """The RFC 9457 object that says what `error` says."""
+    """The RFC 9457 problem object of `error`."""
     if isinstance(error, ProblemDetails):
         return {**error.body, "instance": instance or error.body.get("instance")}
     row = error_row(error)
     findings: Sequence[Finding] = getattr(error, "findings", ())
     code = getattr(error, "code", "") or (findings[0].code if findings else row.code)
-    ours = row.error is BaseException
-    detail = "see the log of the service; the question can be asked again" if ours else str(error)
+    internal = row.error is BaseException
+    detail = "see the log of the service; the request can be retried" if internal else str(error)
     return problem_body(
         row.status, code, row.title, detail, instance, findings=findings, limit=getattr(error, "limit", None)
     )
@@ -197,7 +197,7 @@ def problem_body(
     findings: Sequence[Finding] = (),
     limit: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """One problem object with every member, in the order people read them."""
+    """A problem object with all its members, in display order."""
     return {
         "type": f"/problems/{code}",
         "title": title,
@@ -211,12 +211,12 @@ def problem_body(
 
 
 def headers_of(error: BaseException) -> dict[str, str]:
-    """Headers the answer must carry, such as Retry-After."""
+    """Headers of the response to `error`, such as Retry-After."""
     return dict(getattr(error, "headers", None) or {})
 
 
 async def send_problem(error: Exception, path: str, send: Send) -> None:
-    """Answer with the problem, where there is no route to do so."""
+    """Send the problem object as the response of an ASGI middleware."""
     body = to_problem(error, path)
     headers = {"Content-Type": PROBLEM_TYPE, **headers_of(error)}
     raw = [(name.lower().encode(), value.encode("latin-1", "replace")) for name, value in headers.items()]

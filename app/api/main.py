@@ -1,4 +1,4 @@
-"""The HTTP service. `create_app(settings)` puts it together; each path is a file in `routes/`."""
+"""The HTTP service: `create_app(settings)` assembles middleware, routes and error handlers."""
 
 from __future__ import annotations
 
@@ -36,22 +36,22 @@ from planner.errors import PlannerError
 
 log = logging.getLogger(__name__)
 
-TITLES = {404: ("not_found", "There is no such path"), 405: ("method_not_allowed", "This path has other methods")}
+TITLES = {404: ("not_found", "Not found"), 405: ("method_not_allowed", "Method not allowed")}
 
 
 def create_app(settings: Settings | None = None, access: AccessControl | None = None) -> FastAPI:
-    """The application over the store that `settings` name; its work ends with the lifespan.
+    """The application over the store of `settings`; background work ends with the ASGI lifespan.
 
-    With `access` every caller needs a key and sees what is their tenant's.
+    With `access`, requests need an API key and see the resources of its tenant only.
     """
     service = Service(settings or Settings())
-    watching = export.start(service.settings.otlp_url)
+    telemetry = export.start(service.settings.otlp_url)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         yield
         await anyio.to_thread.run_sync(service.close)
-        await anyio.to_thread.run_sync(watching.flush)
+        await anyio.to_thread.run_sync(telemetry.flush)
 
     app = FastAPI(
         title="remat",
@@ -63,80 +63,80 @@ def create_app(settings: Settings | None = None, access: AccessControl | None = 
         generate_unique_id_function=lambda route: route.name,
         dependencies=[Depends(only_known_parameters)],
         telemetry={
-            "meter_provider": watching.requests,
+            "meter_provider": telemetry.requests,
             "logs": False,
             "operation_spans": False,
             "auto_configure": False,
         },
     )
-    app.state.service, app.state.watching, app.state.access = service, watching, access
-    if access is not None:  # the last one added stands before the others
+    app.state.service, app.state.watching, app.state.access = service, telemetry, access
+    if access is not None:  # middleware added last runs first
         access.key_store = BatchKeyStore(access.key_store, service.store)
         app.add_middleware(AuthMiddleware, access=access)
     app.add_middleware(AdmissionMiddleware, admission=service.admission)
     app.add_middleware(HeadMiddleware)
-    app.add_middleware(RequestIdMiddleware, failed=_failed)
+    app.add_middleware(RequestIdMiddleware, failed=_internal_error)
     for router in (*ROUTERS, *PAGES):
         app.include_router(router)
     for kind in (AppError, ProblemDetails, GraphError, PlannerError, CannotWrite, CancellationError):
-        app.add_exception_handler(kind, _told)
-    app.add_exception_handler(RequestValidationError, _invalid)
-    app.add_exception_handler(HTTPException, _refused)
+        app.add_exception_handler(kind, _known_error)
+    app.add_exception_handler(RequestValidationError, _invalid_parameters)
+    app.add_exception_handler(HTTPException, _http_error)
     app.openapi = lambda: openapi.openapi_document(app)  # type: ignore[method-assign]
     return app
 
 
-def _answer(body: dict[str, object], headers: dict[str, str]) -> Response:
+def _problem_response(body: dict[str, object], headers: dict[str, str]) -> Response:
     return Response(msgspec.json.encode(body), int(str(body["status"])), headers, PROBLEM_TYPE)
 
 
-async def _told(request: Request, error: Exception) -> Response:
-    return _answer(to_problem(error, request.url.path), headers_of(error))
+async def _known_error(request: Request, error: Exception) -> Response:
+    return _problem_response(to_problem(error, request.url.path), headers_of(error))
 
 
-async def _failed(request: Request, error: Exception) -> Response:
+async def _internal_error(request: Request, error: Exception) -> Response:
     log.error("path=%s event=failed", request.url.path, exc_info=error)
-    return _answer(to_problem(error, request.url.path), {})
+    return _problem_response(to_problem(error, request.url.path), {})
 
 
-async def _refused(request: Request, error: Exception) -> Response:
+async def _http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     code, title = TITLES.get(error.status_code, ("refused", str(error.detail)))
-    detail = f"{request.method} {request.url.path[:200]} is not answered; /docs lists what is"
+    detail = f"{request.method} {request.url.path[:200]}: no such endpoint; /docs lists the endpoints"
     body = problem_body(error.status_code, code, title, detail, request.url.path)
     headers = dict(error.headers or {})
-    if error.status_code == 405 and (allowed := _methods(request)):
+    if error.status_code == 405 and (allowed := _allowed_methods(request)):
         headers["Allow"] = ", ".join(allowed)
-    return error_page(request, body, headers) if wants_page(request) else _answer(body, headers)
+    return error_page(request, body, headers) if wants_page(request) else _problem_response(body, headers)
 
 
-def _methods(request: Request) -> list[str]:
-    """Those of the path, where a route of it answers another one only; empty where one answers this one too.
+def _allowed_methods(request: Request) -> list[str]:
+    """Methods of all routes of the path; empty if one of them matches the request.
 
-    Starlette tells those of the first of its routes alone.
+    Starlette reports the methods of the first matching route only.
     """
     routes = [route for router in (*ROUTERS, *PAGES) for route in router.routes if isinstance(route, APIRoute)]
-    found = [(route, route.matches(request.scope)[0]) for route in routes]
-    partly = [route for route, match in found if match is Match.PARTIAL]
-    if not partly or any(match is Match.FULL for _, match in found):
+    matches = [(route, route.matches(request.scope)[0]) for route in routes]
+    partial = [route for route, match in matches if match is Match.PARTIAL]
+    if not partial or any(match is Match.FULL for _, match in matches):
         return []
-    found_methods = set[str]().union(*(route.methods or () for route in partly if route.path == partly[0].path))
-    return sorted(found_methods | ({"HEAD"} if "GET" in found_methods else set()))
+    methods = set[str]().union(*(route.methods or () for route in partial if route.path == partial[0].path))
+    return sorted(methods | ({"HEAD"} if "GET" in methods else set()))
 
 
-async def _invalid(request: Request, error: Exception) -> Response:
-    """Parameters of the path, the query and headers; bodies are read by the routes."""
+async def _invalid_parameters(request: Request, error: Exception) -> Response:
+    """Response to invalid path, query or header parameters; routes parse bodies themselves."""
     assert isinstance(error, RequestValidationError)
     findings = [
         Finding(
             "bad_parameter",
-            ".".join(str(part) for part in fault["loc"]),
-            repr(fault.get("input"))[:80],
-            str(fault["msg"]),
+            ".".join(str(part) for part in issue["loc"]),
+            repr(issue.get("input"))[:80],
+            str(issue["msg"]),
             "correct the parameter",
         )
-        for fault in error.errors()
+        for issue in error.errors()
     ]
     detail = "\n".join(str(finding) for finding in findings)
-    body = problem_body(422, "bad_parameter", "A parameter breaks a rule", detail, request.url.path, findings=findings)
-    return _answer(body, {})
+    body = problem_body(422, "bad_parameter", "Invalid parameter", detail, request.url.path, findings=findings)
+    return _problem_response(body, {})

@@ -1,5 +1,7 @@
-"""Work that outlives a request, and the process that took it.
+"""Durable jobs: operations in the store, a queue over DBOS, and workers that run each attempt in a child process.
 
-durable.py ──▶ stored.py: operations, events, workers ◀── worker.py ──▶ attempt.py ──▶ app.solver.child_process
-  the port ╰─▶ queue.py: who waits, who has what, by DBOS ◀──╯            one child
+Imports app.solver, app.store, app.jobs.answers and app.settings; no pages, no command line. Start with interface.py.
+
+durable_jobs.py ──▶ repository.py: operations, events, workers ◀── worker.py ──▶ attempt.py ──▶ app.solver
+  implements Jobs ╰─▶ queue.py: waiting and claimed operations ◀──╯               one child process
 """

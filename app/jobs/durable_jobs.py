@@ -1,4 +1,4 @@
-"""The port `app.jobs.interface.Jobs` over the store and its queue: any process may ask what another runs."""
+"""Implementation of `app.jobs.interface.Jobs` over the store and the queue, shared by all processes."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from app.jobs.queue import Queue
 from app.jobs.worker import Worker
 from app.store.records import now
 
-KEEP_ALIVE_S = 15.0  # a quiet stream says so, or proxies close it
+KEEP_ALIVE_S = 15.0  # between keep-alive messages of an idle stream, against proxy timeouts
 
 
 class DurableJobs:
-    """Operations that outlive processes; a worker in this one has part of them, unless its settings say 0 workers."""
+    """Durable operations; this process runs a worker unless REMAT_WORKERS is 0."""
 
-    def __init__(self, means: WorkerContext):
-        self._store, self._settings = means.store, means.settings
-        self._queue = Queue(means.store.engine)
-        self._watch = OperationWatcher(means.store)
-        self._worker = Worker(means, self._queue) if means.settings.workers else None
+    def __init__(self, context: WorkerContext):
+        self._store, self._settings = context.store, context.settings
+        self._queue = Queue(context.store.engine)
+        self._watch = OperationWatcher(context.store)
+        self._worker = Worker(context, self._queue) if context.settings.workers else None
         self._starting = threading.Lock()
         self._started = self._draining = False
 
@@ -41,10 +41,10 @@ class DurableJobs:
 
     def submit(self, question: SolveRequest) -> Operation:
         if self._draining:
-            raise Unavailable("the service is being stopped; ask again", headers={"Retry-After": str(RETRY_S)})
+            raise Unavailable("the service is shutting down; retry", headers={"Retry-After": str(RETRY_S)})
         self.start()
         operation = Operation(_new_id(), question.key, question.graph_id, question.fields, now(), question.kind)
-        kept = repository.submit(
+        submitted = repository.submit(
             self._store,
             operation,
             self._settings.workers,
@@ -54,7 +54,7 @@ class DurableJobs:
         )
         if self._worker is not None:
             self._worker.nudge()
-        return kept
+        return submitted
 
     def status(self, id: str) -> Operation:
         return repository.find(self._store, id)
@@ -68,20 +68,20 @@ class DurableJobs:
                     return operation
 
     async def stream(self, id: str, after: int) -> AsyncIterator[JobEvent | None]:
-        with self._watch.subscribe(id) as event:
+        with self._watch.subscribe(id) as changed:
             while True:
-                told, operation = await asyncio.to_thread(repository.events_since, self._store, id, after)
-                for one in told:
-                    after = one.id
-                    yield one
+                events, operation = await asyncio.to_thread(repository.events_since, self._store, id, after)
+                for event in events:
+                    after = event.id
+                    yield event
                 if operation.finished and after >= operation.last_event:
                     return
-                if operation.finished and not told:  # of a time when events were not kept
+                if operation.finished and not events:  # written by a version that stored no events
                     yield JobEvent(operation.last_event, "state", operation.wire())
                     return
                 if self._draining:
                     return
-                if not told and not await wait_for_event(event, KEEP_ALIVE_S):
+                if not events and not await wait_for_event(changed, KEEP_ALIVE_S):
                     yield None
 
     def cancel(self, id: str) -> Operation:
@@ -93,8 +93,8 @@ class DurableJobs:
         return self.status(id)
 
     def list(self, after: str | None, limit: int, state: str | None) -> Page:
-        found = repository.page(self._store, after, limit + 1, state)
-        return Page(tuple(found[:limit]), found[limit - 1].id if len(found) > limit else None)
+        rows = repository.page(self._store, after, limit + 1, state)
+        return Page(tuple(rows[:limit]), rows[limit - 1].id if len(rows) > limit else None)
 
     def drain(self) -> None:
         self._draining = True
@@ -112,5 +112,5 @@ class DurableJobs:
 
 
 def _new_id() -> str:
-    """Sorts by the time of its making."""
+    """Operation id that sorts by creation time."""
     return f"op{time.time_ns() // 1_000:014x}{secrets.token_hex(6)}"

@@ -1,4 +1,4 @@
-"""What the service asks of whoever runs its jobs."""
+"""Interface between the service and its job system: the `Jobs` protocol and its records."""
 
 from __future__ import annotations
 
@@ -9,27 +9,27 @@ from typing import Any, Protocol
 from app.store.states import RESULT_PATHS
 
 FINISHED = frozenset({"succeeded", "failed", "cancelled"})
-DEFAULT_PRIORITY = 100  # priority of what somebody waits for; lower ones go first
+DEFAULT_PRIORITY = 100  # of interactive requests; lower values run first
 RETRY_S = 5
-EXIT_DIFFERENT = 4  # exit code of a solve whose rewritten graph computes something else
+EXIT_DIFFERENT = 4  # exit code of a solve whose rewritten graph computes different results
 
 
 @dataclass(frozen=True, slots=True)
 class SolveRequest:
-    """One thing to be found out. `key` names the question: two with one key are one job."""
+    """One solve to run. Requests with equal `key` share one operation."""
 
     key: str
     graph_id: str | None
     fields: Mapping[str, Any]
-    owner: str = ""  # whose turns are shared out, where settings limit them
+    owner: str = ""  # tenant whose concurrent solves are limited by REMAT_SOLVES_PER_KEY
     priority: int = DEFAULT_PRIORITY
     kind: str = "plan"
-    data: bytes | None = None  # what is asked about, where that is no stored graph
+    data: bytes | None = None  # input document, if it is not a stored graph
 
 
 @dataclass(slots=True)
 class Operation:
-    """State of one job, as the wire contract says it, and what a restart needs."""
+    """State of one job: the fields of the wire contract and the fields needed to restart it."""
 
     id: str
     key: str
@@ -42,15 +42,15 @@ class Operation:
     started_at: str | None = None
     ended_at: str | None = None
     progress: Mapping[str, Any] | None = None
-    asked: str | None = None  # id of what is asked about, where that is no stored graph
+    asked: str | None = None  # id of the input document, if it is not a stored graph
     result: str | None = None  # id of the plan
-    found: str | None = None  # id of what is no plan: a curve, a fit, a layout
+    found: str | None = None  # id of the curve, fit or layout
     error: Mapping[str, Any] | None = None  # a problem object
-    worker: str | None = None  # that runs it
+    worker: str | None = None  # id of the worker that runs it
     attempts: int = 0
     last_event: int = 0
     cancel_requested: bool = False
-    wanted: bool = False  # somebody has asked for it by itself, not in a batch alone
+    wanted: bool = False  # requested directly, not only by a batch
     model: str | None = None  # name of the graph
 
     @property
@@ -59,11 +59,11 @@ class Operation:
 
     @property
     def answer(self) -> str | None:
-        """Id of what was found, among those of its kind."""
+        """Id of the result: the plan, or the curve, fit or layout."""
         return self.result if self.kind == "plan" else self.found
 
     def wire(self) -> dict[str, Any]:
-        """The operation as people see it."""
+        """The operation in the wire format."""
         return {
             "id": self.id,
             "kind": self.kind,
@@ -81,7 +81,7 @@ class Operation:
 
 @dataclass(frozen=True, slots=True)
 class JobEvent:
-    """One thing that happened to an operation; ids count from 1."""
+    """One event of an operation; ids count from 1."""
 
     id: int
     name: str  # "state" or "progress"
@@ -90,48 +90,48 @@ class JobEvent:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Part of a list, newest first; `after` continues it."""
+    """One page of operations, newest first; `after` is the cursor of the next page."""
 
     operations: tuple[Operation, ...]
     after: str | None
 
 
 class Scheduler(Protocol):
-    """Feeds items of batches into the queue; one in every worker, given a turn now and then."""
+    """Queues the items of batches; each worker has one and calls `turn` periodically."""
 
     def nudge(self) -> bool:
-        """Count an operation that ended in this process; True when that calls for a turn."""
+        """Count an operation that ended in this process; True if a turn is due."""
 
     def turn(self) -> bool:
-        """True when items were queued, so that another turn may queue more. Raises CannotWrite, Unavailable."""
+        """True if items were queued, so that another turn may queue more. Raises CannotWrite, Unavailable."""
 
 
 class Jobs(Protocol):
-    """Runs questions. Every method is safe from any thread; those that wait are async."""
+    """Job system. Every method is thread-safe; blocking waits are async."""
 
     def start(self) -> None:
-        """Begin with what is there already; the first question begins as well. Raises CannotWrite, Unavailable."""
+        """Start running queued operations; `submit` starts implicitly. Raises CannotWrite, Unavailable."""
 
     def submit(self, question: SolveRequest) -> Operation:
-        """The operation that answers the question, a running one when there is one. Raises Busy, Unavailable."""
+        """The operation of the request: an unfinished one of the same key, or a new one. Raises Busy, Unavailable."""
 
     def status(self, id: str) -> Operation:
-        """The operation as it stands. Raises NotFound."""
+        """Current state of the operation. Raises NotFound."""
 
     async def wait(self, id: str, seconds: float) -> Operation:
-        """The operation once it has finished, or as it stands after `seconds`."""
+        """The operation once finished, or its current state after `seconds`."""
 
     def stream(self, id: str, after: int) -> AsyncIterator[JobEvent | None]:
-        """Events with ids above `after`, until the operation has finished or the service drains; None: still there."""
+        """Events with ids above `after`, until the operation finishes or the service drains; None: keep-alive."""
 
     def cancel(self, id: str) -> Operation:
-        """The operation; a running one is asked to stop and keeps its best so far as result."""
+        """The operation after a cancel request; a running one stops soon and keeps its best plan as result."""
 
     def list(self, after: str | None, limit: int, state: str | None) -> Page:
         """A page of operations, newest first, older than `after`."""
 
     def drain(self) -> None:
-        """Refuse new work and let everybody who waits go; what runs goes on."""
+        """Reject new work and end all waits and streams; running operations continue."""
 
     def close(self) -> None:
-        """End soon; what has not finished runs again after a restart."""
+        """Shut down; unfinished operations are requeued."""

@@ -1,7 +1,7 @@
-"""The queue of operations, kept by DBOS in the store's own database: what waits, and which worker has what.
+"""The queue of operations: a DBOS queue in the database of the store.
 
-An operation and its place in the queue are written in one transaction. dbos is imported when it is first needed.
-DBOS means to be one a process; here it is one a store, so that two services may share a process.
+An operation and its queue entry are written in one transaction. dbos is imported on first use.
+DBOS assumes one instance per process; here there is one per store, so that two services may share a process.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from app.store.database import BUSY_SECONDS, translate_errors
 if TYPE_CHECKING:
     from dbos import DBOSClient
 
-# Imports inside functions: DBOS takes half a second, and commands that only read the queue do without it.
+# Imports inside functions: importing DBOS takes half a second, and commands that only read the queue do not need it.
 
 QUEUE_NAME = "solves"
 WORKFLOW = "solve"
-VERSION = "1"  # of the workflow: a worker takes those of its own version only
+VERSION = "1"  # of the workflow: a worker claims operations of its own version only
 APPLICATION = "remat"
-POLL_S = 0.2  # between two looks for work that others have queued, while there is room for it
-EAGER_POLL_S = 0.02  # between two turns while eager; else each waits for a nudge, or for the next look
-EAGER_WINDOW_S = 0.06  # how long every turn looks, once somebody says that there may be work
-SETTINGS_POLL_S = 5.0  # between two looks at the settings of the queue
+POLL_S = 0.2  # between polls for work from other processes, while slots are free
+EAGER_POLL_S = 0.02  # between polls after a nudge
+EAGER_WINDOW_S = 0.06  # duration of eager polling after a nudge
+SETTINGS_POLL_S = 5.0  # between reads of the queue settings
 NEVER_S = 1e6
 FINISHED_STATUSES = ["SUCCESS", "ERROR", "CANCELLED", "MAX_RECOVERY_ATTEMPTS_EXCEEDED"]
 CHUNK_SIZE = 500
@@ -44,12 +44,12 @@ _log = logging.getLogger("dbos")
 
 
 def new_worker_id() -> str:
-    """Of one worker, and of no other before or after it: what it leaves behind is known by it."""
+    """Worker id, unique over time: its unfinished operations are found by it."""
     return f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
 
 
 class Queue:
-    """What anybody may do with the queue. Safe to use from many threads; connects when first used."""
+    """Producer side and administration of the queue. Thread-safe; connects on first use."""
 
     def __init__(self, engine: sa.Engine):
         self.engine = _engine_of(engine)
@@ -68,24 +68,24 @@ class Queue:
             )
 
     def prepare(self) -> None:
-        """Make the queue's tables, or bring them up to date. Raises CannotWrite, Unavailable."""
+        """Create or upgrade the tables of the queue. Raises CannotWrite, Unavailable."""
         from dbos import DBOS
 
         with _quiet(), translate_errors(self.engine):
             DBOS.migrate(self.engine.url.render_as_string(hide_password=False))
 
     def limit(self, per_owner: int | None) -> None:
-        """Let so many operations of one owner run at a time, over all workers; None: as many as there is room for."""
+        """Limit the concurrent operations per owner over all workers; None: unlimited."""
         with translate_errors(self.engine):
             self._client.register_queue(
                 QUEUE_NAME,
-                worker_concurrency=1,  # until a worker that begins says its own
+                worker_concurrency=1,  # overridden by each worker
                 partition_concurrency=per_owner,
                 polling_interval_sec=EAGER_POLL_S,
             )
 
     @functools.cached_property
-    def _leaves(self) -> tuple[sa.Delete, ...]:
+    def _dequeue_statements(self) -> tuple[sa.Delete, ...]:
         schema = self._client._sys_db.schema
         tables = [
             sa.table(name, sa.column("workflow_uuid"), schema=schema) for name in ("workflow_input", "workflow_status")
@@ -93,7 +93,7 @@ class Queue:
         return tuple(sa.delete(table).where(table.c.workflow_uuid == sa.bindparam("left")) for table in tables)
 
     def put(self, connection: sa.Connection, id: str, priority: int = DEFAULT_PRIORITY, owner: str = "") -> None:
-        """Queue the operation once the connection's transaction is committed; those of lower `priority` go first."""
+        """Queue the operation in the transaction of `connection`; lower `priority` runs first."""
         self._client.enqueue_in_transaction(
             connection,
             {
@@ -108,29 +108,29 @@ class Queue:
         )
 
     def leave(self, connection: sa.Connection, id: str) -> None:
-        """Take a begun operation out of the queue once the connection's transaction, in which it ends, is committed."""
-        for leaves in self._leaves:
-            connection.execute(leaves, {"left": id})
+        """Remove a claimed operation from the queue in the transaction of `connection`, which ends the operation."""
+        for statement in self._dequeue_statements:
+            connection.execute(statement, {"left": id})
 
     def holders(self) -> set[str]:
-        """Every worker that has taken something and not ended it."""
+        """Workers that have claimed an operation and not finished it."""
         return {status.executor_id for status in self._listed(status="PENDING") if status.executor_id is not None}
 
     def is_claimed_by(self, id: str, worker: str) -> bool:
-        """Whether the worker has taken the operation, and nobody has taken it over."""
+        """Whether the worker still holds its claim on the operation."""
         return any(status.executor_id == worker for status in self._listed(workflow_ids=[id], status="PENDING"))
 
     def ended(self) -> list[str]:
-        """Operations that have left the queue and are still in its tables, some of them."""
+        """At most CHUNK_SIZE operations that have finished and still have a row in the queue."""
         return [status.workflow_id for status in self._listed(status=FINISHED_STATUSES, limit=CHUNK_SIZE)]
 
     def missing(self, ids: list[str]) -> list[str]:
-        """Those of the operations that are not in the queue's tables."""
-        there = self._listed(workflow_ids=ids) if ids else []
-        return sorted(set(ids) - {status.workflow_id for status in there})
+        """Sorted ids of those operations that have no row in the queue."""
+        present = self._listed(workflow_ids=ids) if ids else []
+        return sorted(set(ids) - {status.workflow_id for status in present})
 
     def delete(self, ids: list[str]) -> None:
-        """Take operations out of the queue's tables."""
+        """Delete the rows of the operations from the queue."""
         if ids:
             with translate_errors(self.engine):
                 self._client.delete_workflows(ids)
@@ -145,11 +145,11 @@ class Queue:
 
 
 class Dequeued(BaseException):
-    """The operation has left the queue, and there is nobody to tell. Not an Exception: DBOS would write that down."""
+    """The operation has left the queue. A BaseException, as DBOS would record an Exception as the result."""
 
 
 class QueueConsumer:
-    """The queue as one worker takes from it. What DBOS does every second for what we have none of, it leaves."""
+    """Consumer side of the queue for one worker. DBOS background jobs that are not needed are switched off."""
 
     def __init__(self, queue: Queue, worker: str, slots: Callable[[], int], run: Callable[[str], None]):
         self._queue, self._worker, self._slots, self._run = queue, worker, slots, run
@@ -159,9 +159,9 @@ class QueueConsumer:
         self._nudged = threading.Event()
 
     def start(self) -> None:
-        """From now on `run` has every operation the worker takes, `slots()` at a time. Raises Unavailable.
+        """Run `run` for every operation that the worker claims, at most `slots()` concurrently. Raises Unavailable.
 
-        When it returns the operation has left the queue; what it raises leaves it there.
+        If `run` returns, the operation has left the queue. If `run` raises, the operation remains queued.
         """
         import dbos._dbos as its
         from dbos import DBOS, DBOSPortableJSONSerializer
@@ -171,7 +171,7 @@ class QueueConsumer:
             try:
                 self._run(id)
             finally:
-                self.nudge()  # there is room in a moment
+                self.nudge()  # a slot is about to become free
             raise Dequeued
 
         dbos, engine = object.__new__(DBOS), self._queue.engine
@@ -195,23 +195,27 @@ class QueueConsumer:
             dbos._registry = its.DBOSRegistry()
             dbos._registry.dbos = dbos
             decorate_workflow(dbos._registry, WORKFLOW, None)(solve)
-            dbos._registry.get_internal_queue()._polling_interval_sec = NEVER_S  # nothing is queued by DBOS itself
-            dbos._background_jobs_stop_event.set()  # nothing is delayed, nor has a deadline that DBOS knows
-            its._dbos_global_instance = dbos  # a thread that looks for schedules, of which there are none, asks for it
+            dbos._registry.get_internal_queue()._polling_interval_sec = NEVER_S  # DBOS itself queues nothing
+            dbos._background_jobs_stop_event.set()  # no delayed workflows, no DBOS deadlines
+            its._dbos_global_instance = dbos  # read by the scheduler thread of DBOS
             dbos._launch()
         queues: Any = dbos._sys_db
         self._dbos, self._stored = dbos, queues.get_queue
         queues.get_queue = self._get_queue
-        queues.list_queues = functools.cache(queues.list_queues)  # ours is there before any worker
-        queues._is_latest_version = lambda *_: False  # nothing is queued without a version, which the latest would take
+        queues.list_queues = functools.cache(queues.list_queues)  # the queue exists before any worker
+        queues._is_latest_version = lambda *_: False  # every queued workflow has a version
 
     def nudge(self) -> None:
-        """Look for work at once: there may be some, or room for it."""
+        """Poll for work at once."""
         self._eager_until = time.monotonic() + EAGER_WINDOW_S
         self._nudged.set()
 
     def _get_queue(self, name: str, **more: Any) -> Any:
-        """What DBOS asks before each of its turns, and waits for. It has one figure for all workers, and one pace."""
+        """Settings of the queue, read by DBOS before each poll.
+
+        DBOS has one concurrency and one polling interval for all workers. This wrapper waits for the next poll and
+        sets the concurrency to the slots of this worker.
+        """
         if name != QUEUE_NAME:
             return self._stored(name, **more)
         now = time.monotonic()
@@ -227,21 +231,21 @@ class QueueConsumer:
         return self._settings
 
     def recover(self, workers: Iterable[str]) -> None:
-        """Queue again what these workers have taken; what another has taken since stays with it."""
+        """Requeue the operations that these workers hold; operations claimed by others since are left alone."""
         from dbos._recovery import recover_pending_workflows
 
-        if gone := list(workers):
-            recover_pending_workflows(self._dbos, gone)
+        if lost := list(workers):
+            recover_pending_workflows(self._dbos, lost)
 
     def close(self) -> None:
-        """Take nothing any more."""
+        """Stop claiming operations."""
         self._nudged.set()
         with _quiet():
             self._dbos._destroy(workflow_completion_timeout_sec=0)
 
 
 def _engine_of(engine: sa.Engine) -> sa.Engine:
-    """DBOS begins transactions as Python's sqlite3 does, ours begin by themselves: it has connections of its own."""
+    """The engine for DBOS. SQLite needs its own connections: DBOS relies on implicit BEGIN, the store does not."""
     if engine.dialect.name != "sqlite":
         return engine
     own = sa.create_engine(engine.url, connect_args={"timeout": BUSY_SECONDS, "check_same_thread": False})
@@ -258,7 +262,7 @@ def _prepare_sqlite(connection: sqlite3.Connection, _: object) -> None:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Warnings of DBOS go where ours go, in one form; its news go nowhere."""
+    """Send warnings of DBOS to the root logger and drop its other messages."""
     _log.setLevel(logging.WARNING)
     try:
         yield

@@ -1,4 +1,4 @@
-"""A worker: takes operations from the queue, follows their children, says that it lives, and looks after the dead."""
+"""A worker: claims operations, runs their attempts, sends heartbeats, and requeues operations of dead workers."""
 
 from __future__ import annotations
 
@@ -19,51 +19,51 @@ from app.jobs.queue import Queue, QueueConsumer, new_worker_id
 
 log = logging.getLogger(__name__)
 
-POLL_S = 0.25  # between two looks at what was told, and at what is to end
-DRAIN_POLL_S = 0.05  # between two looks whether all has ended
-HEARTBEAT_S = 2.0  # between two signs of life
-SWEEP_S = 60.0  # between two looks for what has left the queue
-MAX_SCHEDULER_RUNS = 10  # of the feeder in a row
+POLL_S = 0.25  # between syncs of progress and cancel requests
+DRAIN_POLL_S = 0.05  # between checks whether all attempts have ended
+HEARTBEAT_S = 2.0  # between heartbeats
+SWEEP_S = 60.0  # between reconciliations of operations and queue
+MAX_SCHEDULER_RUNS = 10  # consecutive turns of the batch scheduler
 
 
 class Worker:
-    """One a store and process. What it leaves behind is taken over by others."""
+    """One worker per store and process. Other workers take over its unfinished operations."""
 
-    def __init__(self, means: WorkerContext, queue: Queue):
-        self.context, self._queue = means, queue
+    def __init__(self, context: WorkerContext, queue: Queue):
+        self.context, self._queue = context, queue
         self.id = new_worker_id()
-        self._taking = QueueConsumer(queue, self.id, self._slots, self._run)
-        self._feeder = means.scheduler(means.store, queue, means.settings)
+        self._consumer = QueueConsumer(queue, self.id, self._slots, self._run)
+        self._scheduler = context.scheduler(context.store, queue, context.settings)
         self._attempts: list[Attempt] = []
         self._lock = threading.Lock()
         self._draining, self._closing, self._ended = threading.Event(), threading.Event(), threading.Event()
         self._woken = threading.Event()
-        self._beats: dict[str, tuple[int, float]] = {}  # of other workers, and since when there were so many
-        self._thread = threading.Thread(target=self._attend, name="attend", daemon=True)
+        self._beats: dict[str, tuple[int, float]] = {}  # other worker -> (count, local time of its change)
+        self._thread = threading.Thread(target=self._maintain, name="maintain", daemon=True)
 
     def start(self) -> None:
-        """Take operations of a queue that is prepared. Raises CannotWrite, Unavailable."""
+        """Start to claim operations; the queue is prepared. Raises CannotWrite, Unavailable."""
         store, settings = self.context.store, self.context.settings
-        repository.heartbeat(store, self._row())  # before it takes anything: a holder that is not enlisted is dead
+        repository.heartbeat(store, self._row())  # before the first claim: an unregistered holder counts as dead
         self._queue.limit(settings.solves_per_key)
-        self._taking.start()
+        self._consumer.start()
         self._thread.start()
         log.info("worker=%s event=started slots=%d", self.id, settings.workers)
 
     def nudge(self) -> None:
-        """Look for work at once."""
-        self._taking.nudge()
+        """Poll for work at once."""
+        self._consumer.nudge()
 
     def look(self) -> None:
-        """Look at once whether something is to end."""
+        """Check for cancel requests at once."""
         self._woken.set()
 
     def drain(self) -> None:
-        """Take nothing any more; what runs goes on."""
+        """Stop claiming operations; running ones continue."""
         self._draining.set()
 
     def close(self) -> None:
-        """End within `drain_seconds` and a stop; what has not finished by then is somebody else's."""
+        """Stop within `drain_seconds` plus the time to stop children; unfinished operations are requeued."""
         settings, store = self.context.settings, self.context.store
         self.drain()
         self._until_idle(settings.drain_seconds)
@@ -76,11 +76,11 @@ class Worker:
         self._thread.join()
         try:
             repository.requeue_of_workers(store, [self.id], begun=-1)
-            self._taking.recover([self.id])
+            self._consumer.recover([self.id])
             repository.deregister(store, [self.id])
-        except (AppError, CannotWrite) as error:  # others will find out
-            log.warning("worker=%s event=not_given_back said=%r", self.id, str(error))
-        self._taking.close()
+        except (AppError, CannotWrite) as error:  # left to the heartbeat timeout
+            log.warning("worker=%s event=requeue_failed error=%r", self.id, str(error))
+        self._consumer.close()
 
     def _slots(self) -> int:
         return 0 if self._draining.is_set() else self.context.settings.workers
@@ -100,27 +100,27 @@ class Worker:
             time.sleep(DRAIN_POLL_S)
 
     def _run(self, id: str) -> None:
-        """Run the operation to its end, with which it leaves the queue. Raises Interrupted."""
+        """Run the operation until it ends and leaves the queue. Raises Interrupted."""
         store = self.context.store
         while True:
             if self._closing.is_set():
                 raise Interrupted
             try:
-                begun = repository.claim(store, id, self.id)
-                if begun is None:
+                claimed = repository.claim(store, id, self.id)
+                if claimed is None:
                     state = repository.state_of(store, id)
-                    if state == "running" and not self._queue.is_claimed_by(id, self.id):  # it was taken over
+                    if state == "running" and not self._queue.is_claimed_by(id, self.id):  # claimed by another worker
                         raise Interrupted
-                    if state not in ("queued", "running"):  # it was cancelled before it was begun
+                    if state not in ("queued", "running"):  # cancelled before the claim
                         self._queue.delete([id])
                         return
                     time.sleep(RETRY_DELAY_S)
                     continue
             except (AppError, CannotWrite) as error:
-                log.warning("operation=%s event=not_begun said=%r", id, str(error))
+                log.warning("operation=%s event=claim_failed error=%r", id, str(error))
                 time.sleep(RETRY_DELAY_S)
                 continue
-            attempt = Attempt(self.context, *begun, self._queue.leave)
+            attempt = Attempt(self.context, *claimed, self._queue.leave)
             with self._lock:
                 self._attempts.append(attempt)
             try:
@@ -128,16 +128,16 @@ class Worker:
                     attempt.halt("closing")
                 if attempt.run():
                     return
-            except Exception:  # what DBOS is told has ended here, and the operation has not
-                log.exception("operation=%s event=broken", id)
+            except Exception:  # DBOS would record it as the result of an operation that has not ended
+                log.exception("operation=%s event=attempt_failed", id)
                 time.sleep(RETRY_DELAY_S)
             finally:
                 with self._lock:
                     self._attempts.remove(attempt)
-                if self._feeder.nudge():
+                if self._scheduler.nudge():
                     self._woken.set()
 
-    def _attend(self) -> None:
+    def _maintain(self) -> None:
         beat = sweep = 0.0
         while not self._ended.is_set():
             self._woken.wait(POLL_S)
@@ -148,45 +148,46 @@ class Worker:
                 if at >= beat:
                     beat = at + HEARTBEAT_S
                     repository.heartbeat(self.context.store, self._row())
-                    self._look_after_others()
+                    self._requeue_dead_workers()
                 if at >= sweep:
                     sweep = at + SWEEP_S
                     self._sweep()
-                self._feed()  # last: whatever is wrong with batches, the worker lives
+                self._feed()  # last, so that errors of batches do not stop heartbeats
             except (AppError, CannotWrite) as error:
-                log.warning("worker=%s event=not_attended said=%r", self.id, str(error))
+                log.warning("worker=%s event=maintenance_failed error=%r", self.id, str(error))
             except Exception:
-                log.exception("worker=%s event=not_attended", self.id)
+                log.exception("worker=%s event=maintenance_failed", self.id)
 
     def _feed(self) -> None:
-        """Let items of batches into the queue, and those out that have ended."""
+        """Queue items of batches, and settle items that have ended."""
         for _ in range(MAX_SCHEDULER_RUNS):
-            if self._draining.is_set() or not self._feeder.turn():
+            if self._draining.is_set() or not self._scheduler.turn():
                 return
-            self._taking.nudge()
+            self._consumer.nudge()
 
-    def _look_after_others(self) -> None:
-        """Forget workers that are gone, and queue again what they had.
+    def _requeue_dead_workers(self) -> None:
+        """Deregister dead workers and requeue their operations.
 
-        Who holds something is read before who is enlisted, and everybody is enlisted before holding anything.
+        Holders are read before registrations, and a worker registers before its first claim. So an unregistered
+        holder is dead.
         """
         store = self.context.store
         holders = self._queue.holders() | repository.active_workers(store)
         rows = repository.registered_workers(store)
-        gone = [row["id"] for row in rows if row["id"] != self.id and self._is_gone(row)]
-        if gone:
-            log.warning("event=workers_gone workers=%s", ",".join(gone))
-            repository.deregister(store, gone)
-        if orphaned := holders - ({row["id"] for row in rows} - set(gone)) - {self.id}:
-            taken = repository.requeue_of_workers(store, orphaned)
-            self._taking.recover(orphaned)
-            log.warning("event=taken_over operations=%d", taken)
+        dead = [row["id"] for row in rows if row["id"] != self.id and self._is_dead(row)]
+        if dead:
+            log.warning("event=workers_dead workers=%s", ",".join(dead))
+            repository.deregister(store, dead)
+        if orphaned := holders - ({row["id"] for row in rows} - set(dead)) - {self.id}:
+            requeued = repository.requeue_of_workers(store, orphaned)
+            self._consumer.recover(orphaned)
+            log.warning("event=requeued operations=%d", requeued)
 
-    def _is_gone(self, row: Mapping[str, Any]) -> bool:
-        """A process of this machine is looked at; one of another has died when it says nothing for long enough.
+    def _is_dead(self, row: Mapping[str, Any]) -> bool:
+        """Whether the worker is dead: its local process is gone, or its remote heartbeat has timed out.
 
-        This process has one worker at a time: another of its is of before. Beats of another machine are counted,
-        and the time between them is ours: no clock of anybody's can be wrong.
+        This process has one worker at a time, so another registration of this process is stale. Remote heartbeats
+        are compared by count and timed by the local monotonic clock, so clock skew has no effect.
         """
         if row["host"] == _host():
             return row["pid"] == os.getpid() or bool(_process_start(row["pid"]) != row["born"])
@@ -197,27 +198,27 @@ class Worker:
         return time.monotonic() > since + self.context.settings.lost_seconds
 
     def _sweep(self) -> None:
-        """Take what has ended out of the queue's tables; what waits and is not in them goes in again."""
+        """Reconcile: delete finished operations from the queue, and queue operations that it lacks."""
         store = self.context.store
         self._queue.delete(self._queue.ended())
         if missing := self._queue.missing(repository.queued_ids(store)):
-            log.warning("event=queued_again operations=%s", ",".join(missing))
+            log.warning("event=requeued_missing operations=%s", ",".join(missing))
             with store.writing() as connection:
                 for id in missing:
                     self._queue.put(connection, id)
 
 
 def _host() -> str:
-    """Names the machine since it was started, and the part of it whose processes can be seen from here."""
+    """Host name, boot id and PID namespace: identifies the processes visible from here."""
     boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     return f"{socket.gethostname()}/{boot}/{os.stat('/proc/self/ns/pid').st_ino}"
 
 
 def _process_start(pid: int) -> str:
-    """When the process was started, in ticks since the machine was; empty: there is none."""
+    """Start time of the process in clock ticks since boot; empty: no such process."""
     try:
-        said = Path(f"/proc/{pid}/stat").read_text()
+        stat = Path(f"/proc/{pid}/stat").read_text()
     except OSError:
         return ""
-    state, *rest = said.rpartition(")")[2].split()
-    return "" if state in ("Z", "X") else rest[18]  # a zombie is dead
+    state, *rest = stat.rpartition(")")[2].split()
+    return "" if state in ("Z", "X") else rest[18]  # zombies count as dead

@@ -1,4 +1,4 @@
-"""Every model is worked on in a child process that can be stopped, limited and killed."""
+"""Parent side: run a task of `child_tasks` in a child process with memory limit, deadline and cancellation."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ from app.solver import child_tasks
 from app.telemetry import metrics
 from graph.cancellation import CancellationError
 
-POLL_S = 0.1  # between two looks whether to stop
-#: Stages at which there is no plan yet, unless an incumbent was told of before.
+POLL_S = 0.1  # between checks for stop and deadline
+#: Stages without a plan, unless an incumbent was reported before.
 NO_PLAN_STAGES = frozenset({"read", "differentiate", "plan"})
-NO_PLAN_GRACE_S = 0.5  # given to a child that is stopped at one of these
+NO_PLAN_GRACE_S = 0.5  # time for a child that is stopped in one of these stages to end
 OnProgress = Callable[[Mapping[str, Any]], None]
 
-# forkserver: children of a process that has imported everything and serves nobody; 20-40 ms each.
+# forkserver with all imports preloaded; starting a child takes 20-40 ms.
 _CONTEXT = multiprocessing.get_context("forkserver")
 _CONTEXT.set_forkserver_preload(["__main__", f"{__package__}.preload"])
 
 
 @dataclass(frozen=True, slots=True)
 class ChildResult:
-    """What a child gave back, and whether it was hurried by its deadline."""
+    """Result of a child, and whether the deadline cut its search short."""
 
     result: Any
     hit_deadline: bool
@@ -42,7 +42,7 @@ class ChildResult:
 
 @dataclass(frozen=True, slots=True)
 class Runner:
-    """Starts children; safe to use from many threads."""
+    """Runs child processes; thread-safe."""
 
     memory_bytes: int
     kill_seconds: float
@@ -55,102 +55,102 @@ class Runner:
         on_progress: OnProgress | None = None,
         stop: threading.Event | None = None,
     ) -> ChildResult:
-        """Result of one task of `child_tasks`. Blocks. Raises Problem, or SolveFailed when the child ends without one.
+        """Result of one task of `child_tasks`. Blocks. Raises ProblemDetails, or SolveFailed if the child crashes.
 
-        At the deadline, or once `stop` is set, the child is asked for its best so far, and killed when that takes
-        longer than `kill_seconds`; where `stop` found it without a plan, than `NO_PLAN_GRACE_S`. Raises Stopped where
-        it ends without one.
+        At the deadline, or once `stop` is set, the child is requested to return its best plan. It is killed after
+        `kill_seconds`, or after NO_PLAN_GRACE_S if `stop` was set before a plan was found. Raises CancellationError
+        if `stop` was set and the child ends without a plan.
         """
         with metrics.measure_child(task) as at:
 
-            def progressed(told: Mapping[str, Any]) -> None:
-                at(str(told["stage"]))
+            def progressed(progress: Mapping[str, Any]) -> None:
+                at(str(progress["stage"]))
                 if on_progress is not None:
-                    on_progress(told)
+                    on_progress(progress)
 
             return self._run(task, payload, seconds, progressed, stop or threading.Event())
 
     def _run(
         self, task: str, payload: Mapping[str, Any], seconds: float, on_progress: OnProgress, stop: threading.Event
     ) -> ChildResult:
-        ours, theirs = _CONTEXT.Pipe()
-        process = _CONTEXT.Process(target=child_tasks.main, args=(theirs, task, self.memory_bytes), daemon=True)
+        parent_end, child_end = _CONTEXT.Pipe()
+        process = _CONTEXT.Process(target=child_tasks.main, args=(child_end, task, self.memory_bytes), daemon=True)
         try:
             process.start()
-        except (OSError, EOFError) as error:  # the process that children are forked from has just died
-            ours.close()
-            raise SolveFailed(f"no child process was started ({error!r}); ask again", code="child_died") from error
+        except (OSError, EOFError) as error:  # the forkserver has just died
+            parent_end.close()
+            raise SolveFailed(f"cannot start a child process ({error!r}); retry", code="child_died") from error
         finally:
-            theirs.close()
+            child_end.close()
         try:
-            _send(ours, msgspec.msgpack.encode(payload))
-            return self._follow(ours, process, time.monotonic() + seconds, on_progress, stop)
+            _send(parent_end, msgspec.msgpack.encode(payload))
+            return self._follow(parent_end, process, time.monotonic() + seconds, on_progress, stop)
         finally:
             process.kill()
             process.join()
             process.close()
-            ours.close()
+            parent_end.close()
 
     def _follow(
         self, pipe: Connection, process: BaseProcess, deadline: float, on_progress: OnProgress, stop: threading.Event
     ) -> ChildResult:
-        asked_at: float | None = None
-        has_plan = is_empty = False
-        heard = select.poll()  # of the pipe alone, which `pipe.poll` would set up anew each time
-        heard.register(pipe, select.POLLIN)
+        stopped_at: float | None = None
+        has_plan = no_plan = False
+        poller = select.poll()  # reused; `pipe.poll` would create one per call
+        poller.register(pipe, select.POLLIN)
         while True:
-            if heard.poll(1000 * POLL_S):
-                message = _received(pipe, process)
+            if poller.poll(1000 * POLL_S):
+                message = _receive(pipe, process)
                 if "problem" in message:
                     if message["problem"]["code"] == "stopped":
-                        raise _stopped(stop)
+                        raise _ended_without_plan(stop)
                     raise ProblemDetails(message["problem"])
                 if "result" in message:
-                    return ChildResult(message["result"], asked_at is not None and not stop.is_set())
-                told = message["progress"]
-                on_progress(told)
-                has_plan |= told["incumbent_peak_bytes"] is not None
-                is_empty = not has_plan and told["stage"] in NO_PLAN_STAGES
+                    return ChildResult(message["result"], stopped_at is not None and not stop.is_set())
+                progress = message["progress"]
+                on_progress(progress)
+                has_plan |= progress["incumbent_peak_bytes"] is not None
+                no_plan = not has_plan and progress["stage"] in NO_PLAN_STAGES
             now = time.monotonic()
-            if asked_at is None and (stop.is_set() or now > deadline):
-                asked_at = now
+            if stopped_at is None and (stop.is_set() or now > deadline):
+                stopped_at = now
                 _send(pipe, b"stop")
-            if asked_at is not None and stop.is_set() and is_empty and now > asked_at + NO_PLAN_GRACE_S:
+            if stopped_at is not None and stop.is_set() and no_plan and now > stopped_at + NO_PLAN_GRACE_S:
                 raise CancellationError
-            if asked_at is not None and now > asked_at + self.kill_seconds:
+            if stopped_at is not None and now > stopped_at + self.kill_seconds:
                 raise SolveFailed(
-                    f"nothing came within {self.kill_seconds:g} s after the stop, so the process was killed; "
-                    "ask for less search time or a smaller model",
+                    f"the child process did not return within {self.kill_seconds:g} s after the stop request and was "
+                    "killed; reduce search_seconds or the model size",
                     code="killed",
                 )
 
 
-def _stopped(stop: threading.Event) -> CancellationError | SolveFailed:
-    """What a child that ended without a plan is: stopped, or at its deadline too slow."""
+def _ended_without_plan(stop: threading.Event) -> CancellationError | SolveFailed:
+    """Error of a child that ended without a plan: cancelled, or out of time."""
     if stop.is_set():
         return CancellationError()
-    return SolveFailed("there was no plan when its time was over; send a smaller model", code="killed")
+    return SolveFailed("no plan was found before the deadline; reduce the model size", code="killed")
 
 
 def _send(pipe: Connection, data: bytes) -> None:
-    with contextlib.suppress(OSError):  # the child has gone; reading says how
+    with contextlib.suppress(OSError):  # the child has exited; `_receive` reports how
         pipe.send_bytes(data)
 
 
-def _received(pipe: Connection, process: BaseProcess) -> dict[str, Any]:
+def _receive(pipe: Connection, process: BaseProcess) -> dict[str, Any]:
     try:
         return msgspec.msgpack.decode(pipe.recv_bytes(), type=dict[str, Any])
     except (EOFError, OSError):
         process.join(POLL_S)
         raise SolveFailed(
-            f"the child process ended by itself ({_ending(process.exitcode)}); ask again, or send a smaller model",
+            f"the child process died ({_exit_description(process.exitcode)}); retry, or reduce the model size",
             code="child_died",
         ) from None
 
 
-def _ending(exitcode: int | None) -> str:
+def _exit_description(exitcode: int | None) -> str:
     if exitcode is None:
-        return "it closed its pipe"
+        return "pipe closed"
     if exitcode < 0:
         return f"signal {signal.Signals(-exitcode).name}"
     return f"exit code {exitcode}"

@@ -1,8 +1,8 @@
-"""What a child process does with one model: read it, analyse, transform or plan it, or write it in another format.
+"""Child side: the tasks of a child process, such as reading, analysing, transforming, planning or writing a model.
 
-parent ──payload──▶ child        one msgpack message each way at a time; nothing is pickled back
+parent ──payload──▶ child        msgpack messages; the child sends no pickles
 parent ◀─progress── child ...
-parent ──stop─────▶ child        the best so far follows; a broken pipe ends the child at once
+parent ──stop─────▶ child        the child returns its best plan; a broken pipe ends the child at once
 parent ◀─result──── child        or {"problem": ...}
 """
 
@@ -30,13 +30,13 @@ if TYPE_CHECKING:
     from graph.ir import Graph
     from planner.pipeline.progress import Outcome
 
-# Imports inside functions: the parent imports this module too, and only a child needs the planner.
+# Imports inside functions: the parent imports this module too, and only children need the planner.
 
 SECTIONS = ("timeline", "layout", "explain", "source", "graph")
-ORIGIN = "imported_from"  # annotation of a graph that came as a framework's file
+ORIGIN = "imported_from"  # annotation of a graph that was imported from a framework format
 NOT_A_MODEL = frozenset({"not_parseable", "unknown_format", "not_a_model", "truncated"})
 NICE = 10
-#: Code of a finding -> fields of `graph.limits.Limits` that it may be about.
+#: Code of a finding -> fields of `graph.limits.Limits` that may have caused it.
 LIMITS = {
     "name_too_long": ("name_length",),
     "too_deep": ("depth",),
@@ -49,18 +49,18 @@ SendMessage = Callable[[Mapping[str, Any]], None]
 
 def main(pipe: Connection, task: str, memory_bytes: int) -> None:
     """Entry point of the child."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent decides
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C signals the process group; the parent handles it
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    _limit(memory_bytes)
+    _limit_resources(memory_bytes)
     payload = msgspec.msgpack.decode(pipe.recv_bytes())
     stop = threading.Event()
     threading.Thread(target=_listen, args=(pipe, stop), daemon=True).start()
 
-    def tell(message: Mapping[str, Any]) -> None:
+    def send(message: Mapping[str, Any]) -> None:
         pipe.send_bytes(msgspec.msgpack.encode(message))
 
     try:
-        answer = {"result": TASKS[task](payload, tell, stop)}
+        answer = {"result": TASKS[task](payload, send, stop)}
     except MemoryError:
         answer = {"problem": to_problem(_too_much_memory(memory_bytes))}
     except RecursionError:
@@ -72,21 +72,21 @@ def main(pipe: Connection, task: str, memory_bytes: int) -> None:
         }
         if answer["problem"]["code"] == "internal":
             traceback.print_exc(file=sys.stderr)
-    tell(answer)
+    send(answer)
 
 
-def _limit(memory_bytes: int) -> None:
+def _limit_resources(memory_bytes: int) -> None:
     with open("/proc/self/statm") as statm:
         mapped = int(statm.read().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (mapped + memory_bytes, mapped + memory_bytes))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    os.nice(NICE)  # who waits for an answer comes before who searches
+    os.nice(NICE)  # requests run before searches
     with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as score:
-        score.write("800")  # when memory ends, the system kills a solve and not the service
+        score.write("800")  # the OOM killer picks a solve before the service
 
 
 def _listen(pipe: Connection, stop: threading.Event) -> None:
-    """Set `stop` when asked; end the process when the parent is gone."""
+    """Set `stop` on a stop message; exit if the parent is gone."""
     try:
         while True:
             pipe.recv_bytes()
@@ -96,7 +96,7 @@ def _listen(pipe: Connection, stop: threading.Event) -> None:
 
 
 def exceeded_limit(problem: Mapping[str, Any], limits: Mapping[str, int]) -> dict[str, Any] | None:
-    """The setting behind the first finding of a reader, which knows limits but not what sets them."""
+    """{"name", "value"} of the setting that the first finding exceeds; readers know limits but not settings."""
     names = LIMITS.get(problem["code"], ())
     for name in names:
         if name in limits and (len(names) == 1 or str(limits[name]) in problem["errors"][0]["expected"].split()):
@@ -107,19 +107,21 @@ def exceeded_limit(problem: Mapping[str, Any], limits: Mapping[str, int]) -> dic
 
 def _too_much_memory(memory_bytes: int) -> SolveFailed:
     return SolveFailed(
-        f"the model needs more than the {memory_bytes} bytes a child process may add; "
-        "send a smaller model, or raise REMAT_SOLVE_MEMORY_BYTES",
+        f"out of memory: the solve needs more than {memory_bytes} bytes; "
+        "reduce the model size, or raise REMAT_SOLVE_MEMORY_BYTES",
         code="out_of_memory",
         limit={"name": "REMAT_SOLVE_MEMORY_BYTES", "value": memory_bytes},
     )
 
 
 def _too_deep() -> BadGraph:
-    return BadGraph.one("too_deep", "document", "nesting past what can be read", "less nesting", "flatten the document")
+    return BadGraph.one(
+        "too_deep", "document", "nesting beyond the recursion limit", "less nesting", "flatten the document"
+    )
 
 
-def read(payload: Mapping[str, Any], tell: SendMessage, stop: threading.Event) -> dict[str, Any]:
-    """The canonical document of a model and what a list says of it."""
+def read(payload: Mapping[str, Any], send: SendMessage, stop: threading.Event) -> dict[str, Any]:
+    """The canonical document of a model and the columns of its row in `graphs`."""
     from graph.formats.readers import importer_of, load
     from graph.limits import Limits, ShapeOverrides
 
@@ -134,13 +136,13 @@ def read(payload: Mapping[str, Any], tell: SendMessage, stop: threading.Event) -
             raise Unparseable(str(error), error.findings) from None
         raise
     origin = importer_of(payload["data"])
-    if origin != "native":  # the document must say so itself: whether it is differentiated unasked depends on it
+    if origin != "native":  # kept in the document, because it decides the default of `differentiate`
         graph = replace(graph, annotations={**graph.annotations, ORIGIN: origin})
-    return _to_keep(graph)
+    return _graph_record(graph)
 
 
-def _to_keep(graph: Graph) -> dict[str, Any]:
-    """What is stored of a graph: its canonical document, and what a list says of it."""
+def _graph_record(graph: Graph) -> dict[str, Any]:
+    """The canonical document of a graph and the columns of its row in `graphs`."""
     from app.jobs.answers.relabel import form_hash
     from graph.formats.native.writer import canonical
     from graph.ir import Phase
@@ -158,7 +160,7 @@ def _to_keep(graph: Graph) -> dict[str, Any]:
     }
 
 
-def analyse(payload: Mapping[str, Any], tell: SendMessage, stop: threading.Event) -> bytes:
+def analyse(payload: Mapping[str, Any], send: SendMessage, stop: threading.Event) -> bytes:
     """The analysis of a stored graph as JSON."""
     from app.models.analysis import analyze
     from graph.formats.readers import load
@@ -167,113 +169,115 @@ def analyse(payload: Mapping[str, Any], tell: SendMessage, stop: threading.Event
     return msgspec.json.encode(analyze(load(payload["data"]), payload["start"], before))
 
 
-def transform(payload: Mapping[str, Any], tell: SendMessage, stop: threading.Event) -> dict[str, Any]:
-    """The graph that a pass makes of a stored one, to be kept, or the answer it gives."""
+def transform(payload: Mapping[str, Any], send: SendMessage, stop: threading.Event) -> dict[str, Any]:
+    """{"graph", "said"} of a pass that transforms a stored graph, or {"answer"} of a pass that only reports."""
     from app.models.json_object import decode_object
     from app.models.transforms import apply_pass, parse_pass
     from graph.formats.readers import load
 
-    asked = parse_pass(decode_object(payload["asked"], Any))
-    made = apply_pass(load(payload["data"]), asked)
-    if isinstance(made, tuple):
-        return {"graph": _to_keep(made[0]), "said": made[1]}
-    return {"answer": made}
+    graph_pass = parse_pass(decode_object(payload["asked"], Any))
+    result = apply_pass(load(payload["data"]), graph_pass)
+    if isinstance(result, tuple):
+        return {"graph": _graph_record(result[0]), "said": result[1]}
+    return {"answer": result}
 
 
-def solve(payload: Mapping[str, Any], tell: SendMessage, stop: threading.Event) -> dict[str, Any]:
-    """The report's figures and each of its sections as JSON."""
+def solve(payload: Mapping[str, Any], send: SendMessage, stop: threading.Event) -> dict[str, Any]:
+    """{"report", "sections", "exit_code"} of a solve; figures and sections are JSON."""
     from graph.limits import Limits
     from planner.pipeline.solve import solve
     from planner.request.plan_request import parse_request
 
     request = parse_request({**payload["fields"], "return": ["plan", *SECTIONS]})
-    outcome = solve(payload["data"], request, limits=Limits(**payload["limits"]), on_progress=_told(tell), cancel=stop)
+    outcome = solve(
+        payload["data"], request, limits=Limits(**payload["limits"]), on_progress=_progress_sender(send), cancel=stop
+    )
     return _solved(outcome, payload["fields"])
 
 
-def relabel(payload: Mapping[str, Any], tell: SendMessage, stop: threading.Event) -> dict[str, Any] | None:
-    """As `solve`, from the report about a graph that differs in names alone; None where that cannot be told."""
+def relabel(payload: Mapping[str, Any], send: SendMessage, stop: threading.Event) -> dict[str, Any] | None:
+    """As `solve`, relabeled from the stored report of an equivalent graph; None: not possible."""
     from app.jobs.answers.relabel import PreparedSolve, relabel_report
     from planner.pipeline.progress import Progress
 
-    _told(tell)(Progress("read", 0.0))  # whoever stops it now need not wait
-    ours, theirs = (PreparedSolve.of(asked, payload["limits"]) for asked in (payload, payload["theirs"]))
-    told = relabel_report(ours, theirs, payload["figures"], payload["sections"])
-    if told is None:
+    _progress_sender(send)(Progress("read", 0.0))  # lets a cancel end the child without its grace period
+    requested, stored = (PreparedSolve.of(solve, payload["limits"]) for solve in (payload, payload["theirs"]))
+    relabeled = relabel_report(requested, stored, payload["figures"], payload["sections"])
+    if relabeled is None:
         return None
-    figures, sections = told
+    figures, sections = relabeled
     encoded = {name: msgspec.json.encode(section) for name, section in sections.items()}
     return {"report": msgspec.json.encode(figures), "sections": encoded, "exit_code": 0}
 
 
-def curve(payload: Mapping[str, Any], tell: SendMessage, stop: threading.Event) -> dict[str, Any]:
-    """The curve without its plans, and every point as `solve` would give it."""
+def curve(payload: Mapping[str, Any], send: SendMessage, stop: threading.Event) -> dict[str, Any]:
+    """The curve without its plans, and the plan of every point as returned by `solve`."""
     from graph.limits import Limits
     from planner.pipeline import curve as curves
     from planner.request.curve_and_fit_request import parse_curve
 
-    asked = parse_curve(payload["fields"], SECTIONS)
-    made = curves.curve(
-        payload["data"], asked, limits=Limits(**payload["limits"]), on_progress=_told(tell), cancel=stop
+    request = parse_curve(payload["fields"], SECTIONS)
+    result = curves.curve(
+        payload["data"], request, limits=Limits(**payload["limits"]), on_progress=_progress_sender(send), cancel=stop
     )
-    plans = [_solved(outcome, outcome.report["request"]) for outcome in made.outcomes]
-    points = [{name: said for name, said in point.items() if name != "plan"} for point in made.document["points"]]
-    return {"document": made.document | {"points": points}, "plans": plans}
+    plans = [_solved(outcome, outcome.report["request"]) for outcome in result.outcomes]
+    points = [{name: value for name, value in point.items() if name != "plan"} for point in result.document["points"]]
+    return {"document": result.document | {"points": points}, "plans": plans}
 
 
-def fit(payload: Mapping[str, Any], tell: SendMessage, stop: threading.Event) -> dict[str, Any]:
-    """The fit without its plan; the plan as `solve` would give it, and the model at its size, where one fits."""
+def fit(payload: Mapping[str, Any], send: SendMessage, stop: threading.Event) -> dict[str, Any]:
+    """The fit without its plan; if a size fits, the plan as returned by `solve` and the graph of that size."""
     from graph.limits import Limits
     from planner.formulation.training_graph import load_model as read_model
     from planner.pipeline import fit as fits
     from planner.request.curve_and_fit_request import parse_fit
 
-    asked, limits = parse_fit(payload["fields"], SECTIONS), Limits(**payload["limits"])
-    made = fits.fit(payload["data"], asked, limits=limits, on_progress=_told(tell), cancel=stop)
-    document = made.document | {"plan": None}
-    if made.outcome is None:
+    request, limits = parse_fit(payload["fields"], SECTIONS), Limits(**payload["limits"])
+    result = fits.fit(payload["data"], request, limits=limits, on_progress=_progress_sender(send), cancel=stop)
+    document = result.document | {"plan": None}
+    if result.outcome is None:
         return {"document": document, "plans": []}
-    model = read_model(payload["data"], made.request, limits)
-    solved = _solved(made.outcome, made.outcome.report["request"])
-    return {"document": document, "plans": [solved], "graph": _to_keep(model)}
+    model = read_model(payload["data"], result.request, limits)
+    solved = _solved(result.outcome, result.outcome.report["request"])
+    return {"document": document, "plans": [solved], "graph": _graph_record(model)}
 
 
-def layout(payload: Mapping[str, Any], tell: SendMessage, stop: threading.Event) -> dict[str, Any]:
-    """Where buffers lie; there are no plans to it."""
+def layout(payload: Mapping[str, Any], send: SendMessage, stop: threading.Event) -> dict[str, Any]:
+    """Offsets of the buffers; a layout has no plans."""
     from app.models.json_object import decode_object
     from planner.layout.csv_buffers import pack, parse_buffers
     from planner.pipeline.progress import Progress
 
     began = Progress("read", 0.0)
-    _told(tell)(began)
+    _progress_sender(send)(began)
     buffers = parse_buffers(decode_object(payload["data"], dict[str, Any]))
-    _told(tell)(replace(began, stage="layout"))
+    _progress_sender(send)(replace(began, stage="layout"))
     packed = pack(buffers, stop)
     return {"document": packed.document(), "plans": []}
 
 
-def picture(payload: Mapping[str, Any], tell: SendMessage, stop: threading.Event) -> bytes:
-    """A picture of a plan, or the columns that one is drawn from."""
+def picture(payload: Mapping[str, Any], send: SendMessage, stop: threading.Event) -> bytes:
+    """An SVG picture of a plan, or the columns that it is drawn from."""
     from app.render.plan.svg import render
 
     return render(payload["task"], payload["figures"], payload["sections"])
 
 
-def compare(payload: Mapping[str, Any], tell: SendMessage, stop: threading.Event) -> dict[str, Any]:
-    """How two reports differ, as `remat diff` says: how many differences, and the first of them."""
+def compare(payload: Mapping[str, Any], send: SendMessage, stop: threading.Event) -> dict[str, Any]:
+    """Differences between two reports, as in `remat diff`: their count, and the first of them."""
     from app.models.diff import find_differences
 
-    found = find_differences(*(msgspec.json.decode(report) for report in payload["reports"]))
-    return {"count": len(found), "rows": found[: payload["most"]]}
+    differences = find_differences(*(msgspec.json.decode(report) for report in payload["reports"]))
+    return {"count": len(differences), "rows": differences[: payload["most"]]}
 
 
-def _told(tell: SendMessage) -> Callable[[Any], None]:
-    """Progress of the pipeline as a message to the parent."""
-    return lambda progress: tell({"progress": {name: getattr(progress, name) for name in progress.__slots__}})
+def _progress_sender(send: SendMessage) -> Callable[[Any], None]:
+    """Callback that sends progress of the pipeline to the parent."""
+    return lambda progress: send({"progress": {name: getattr(progress, name) for name in progress.__slots__}})
 
 
 def _solved(outcome: Outcome, fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Figures and sections of a report as JSON, and whether all went well."""
+    """Figures and sections of a report as JSON, and the exit code."""
     from app.render.plan.preview import SECTION, encode_preview
 
     report = outcome.report | {"request": fields}
@@ -284,8 +288,8 @@ def _solved(outcome: Outcome, fields: Mapping[str, Any]) -> dict[str, Any]:
     return {"report": msgspec.json.encode(report), "sections": sections, "exit_code": outcome.exit_code}
 
 
-def write(payload: Mapping[str, Any], tell: SendMessage, stop: threading.Event) -> bytes:
-    """A stored document in another of `app.models.formats`."""
+def write(payload: Mapping[str, Any], send: SendMessage, stop: threading.Event) -> bytes:
+    """A stored document, converted to another format of `app.models.formats`."""
     from app.models.formats import FORMATS
     from graph.formats.readers import load
 

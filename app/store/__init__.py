@@ -1,6 +1,8 @@
-"""Where graphs, plans and operations are kept.
+"""Persistent storage of graphs, plans and operations.
 
-records.py, jobs/stored.py ──▶ store.py ──▶ database.py   rows: SQLite in the data folder, or PostgreSQL
-        rows and blobs               ╰────▶ blobs.py      bytes by their hash: a folder, or an object store
-collect.py takes out what is old; walk.py looks at everything; tables.py and migrations/ say what there is.
+Imports app.errors, app.settings, app.telemetry, app.catalogue and app.atomic_files. Start with store.py.
+
+records.py, app.jobs.repository ──▶ store.py ──▶ database.py   rows: SQLite in the data folder, or PostgreSQL
+         rows and blobs                   ╰────▶ blobs.py      content-addressed: a folder, or an object store
+garbage_collection.py: retention. integrity_check.py: verification of all rows. tables.py, migrations/: schema.
 """

@@ -1,7 +1,7 @@
-"""What nobody needs any more, taken out of a store that may be in use.
+"""Garbage collection of a store that may be in use: expired rows, then unreferenced blobs.
 
-Rows go by age, those that others name last; then blobs that no row names. A blob is looked at and removed while
-nobody can commit a row that names it, and who commits one looks afterwards whether its blobs are there.
+Referencing rows are deleted before referenced rows. A blob is checked and removed while commits of rows that reference
+blobs are locked out; `Store.writing` checks after its commit that its blobs still exist.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from app.store.tables import (
     to_timestamp,
 )
 
-CHUNK_SIZE = 200  # rows or blobs, and others may write in between
+CHUNK_SIZE = 200  # rows or blobs per transaction
 
 
 @dataclass(slots=True)
 class CollectionCounts:
-    """How many of each were taken out, or would be."""
+    """Number of deleted rows and blobs by kind."""
 
     idempotency_keys: int = 0
     batches: int = 0
@@ -43,12 +43,15 @@ class CollectionCounts:
     plans: int = 0
     graphs: int = 0
     blobs: int = 0
-    blob_bytes: int = 0  # as stored
+    blob_bytes: int = 0  # compressed
     unfinished_files: int = 0
 
 
 def collect(store: Store, keep_days: float | None, idempotency_days: float) -> CollectionCounts:
-    """Take out what is older than that; None keeps rows for ever. Raises CannotWrite, Unavailable."""
+    """Delete rows older than the given ages (`keep_days` None: keep forever) and unreferenced blobs.
+
+    Raises CannotWrite, Unavailable.
+    """
     done = CollectionCounts()
     done.idempotency_keys = _delete(store, idempotency_keys, idempotency_keys.c.created_at < _before(idempotency_days))
     if keep_days is not None:
@@ -87,7 +90,7 @@ def collect(store: Store, keep_days: float | None, idempotency_days: float) -> C
 
 
 def referenced(connection: sa.Connection, keys: list[str]) -> set[str]:
-    """Those of the blobs that a row names."""
+    """The subset of `keys` that rows reference."""
     return {key for column in BLOB_COLUMNS for key in connection.scalars(sa.select(column).where(column.in_(keys)))}
 
 
@@ -98,29 +101,29 @@ def _delete(store: Store, table: sa.Table, *which: sa.ColumnElement[bool]) -> in
         try:
             with store.writing() as connection:
                 ids = list(connection.scalars(sa.select(key).where(*which).limit(CHUNK_SIZE)))
-                # Asked again as it is deleted: on PostgreSQL others commit in between.
+                # The conditions are repeated: on PostgreSQL other transactions may commit in between.
                 count += connection.execute(sa.delete(table).where(key.in_(ids), *which)).rowcount
-        except IntegrityError:  # and may even have named one of them: left to the next collection
+        except IntegrityError:  # a concurrent commit references one of the rows; left to the next collection
             return count
         if len(ids) < CHUNK_SIZE:
             return count
 
 
 def _remove(store: Store, names: list[tuple[str, int]], done: CollectionCounts) -> None:
-    with _nobody_names(store) as connection:
+    with _without_new_references(store) as connection:
         kept = referenced(connection, [key for key, _ in names])
         for key, size in names:
             age = store.blobs.age(key) if key not in kept else None
-            if age is not None and age > GRACE:  # else it was written again since it was listed
+            if age is not None and age > GRACE:  # else rewritten since it was listed
                 store.blobs.remove(key)
                 done.blobs, done.blob_bytes = done.blobs + 1, done.blob_bytes + size
 
 
 @contextmanager
-def _nobody_names(store: Store) -> Iterator[sa.Connection]:
-    """A transaction during which no other commits a row that names a blob."""
+def _without_new_references(store: Store) -> Iterator[sa.Connection]:
+    """A transaction during which no other transaction commits a row that references a blob."""
     with store.writing() as connection:
-        if not store.is_sqlite:  # SQLite has one writer at a time anyway
+        if not store.is_sqlite:  # SQLite has one writer at a time
             connection.execute(sa.text("LOCK TABLE graphs, plans, sections, results, questions IN SHARE MODE"))
         yield connection
 

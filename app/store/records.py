@@ -1,4 +1,4 @@
-"""Graphs, plans, results and idempotency keys as the store keeps them."""
+"""Storage of graphs, plans, results and idempotency keys."""
 
 from __future__ import annotations
 
@@ -30,25 +30,25 @@ from app.store.tables import (
 from app.telemetry import metrics
 
 DEFAULT_SECTIONS = ("plan", "timeline")
-MAX_EQUIVALENT_GRAPHS = 32  # of a graph whose answers are looked at
+MAX_EQUIVALENT_GRAPHS = 32  # candidates whose stored plans are looked up
 
 
 def now() -> str:
-    """The time as records say it."""
+    """The current time in wire format."""
     return to_timestamp(datetime.now(UTC))
 
 
 def save_graph(store: Store, read: Mapping[str, Any]) -> dict[str, Any]:
-    """The row of a graph that a child has read; the same graph has one row."""
+    """The stored row of a graph that a child has read; a known graph has one row with a new `seen_at`."""
     row = {name: read[name] for name in ("id", "nodes", "values", "format", "forward_only")}
     at, document = now(), read["document"]
-    # PostgreSQL holds no NUL in a text; the document has the name as it was.
+    # PostgreSQL text cannot hold NUL; the document keeps the original name.
     row |= {"name": read["name"].replace("\0", "\ufffd"), "blob": blob_key(document), "created_at": at, "seen_at": at}
     row["form"] = form = read.get("form")
     with store.writing(document) as connection:
-        made = insert(connection, graphs).values(row)
+        statement = insert(connection, graphs).values(row)
         seen = {"seen_at": at, "form": form}
-        connection.execute(made.on_conflict_do_update(index_elements=["id"], set_=seen))
+        connection.execute(statement.on_conflict_do_update(index_elements=["id"], set_=seen))
     return store.row(graphs, read["id"])
 
 
@@ -66,18 +66,18 @@ def document_of(store: Store, graph_id: str) -> bytes:
 
 
 def equivalent_graphs(store: Store, graph_id: str) -> list[str]:
-    """Graphs that differ from this one in names alone, those that were posted last first."""
-    twin = graphs.alias()
-    asked = sa.select(twin.c.id).join(graphs, graphs.c.form == twin.c.form)
-    asked = asked.where(graphs.c.id == graph_id, twin.c.id != graph_id).order_by(twin.c.seen_at.desc())
+    """Ids of graphs that differ from this one in names only, most recently posted first."""
+    other = graphs.alias()
+    query = sa.select(other.c.id).join(graphs, graphs.c.form == other.c.form)
+    query = query.where(graphs.c.id == graph_id, other.c.id != graph_id).order_by(other.c.seen_at.desc())
     with store.reading() as connection:
-        return list(connection.scalars(asked.limit(MAX_EQUIVALENT_GRAPHS)))
+        return list(connection.scalars(query.limit(MAX_EQUIVALENT_GRAPHS)))
 
 
 def request_key(about: str, fields: Mapping[str, Any], kind: str = "plan") -> str:
-    """Names the question: the same graph, request and versions have the same answer.
+    """Key of a request: SHA-256 of kind, subject, fields without `return`, and versions.
 
-    `about` is the id of a graph, or the SHA-256 of what is asked about instead.
+    `about` is the id of a graph, or the SHA-256 of an input document that is not a stored graph.
     """
     asked = {name: given for name, given in fields.items() if name != "return"}
     text = msgspec.json.encode([kind, about, asked, versions()], order="deterministic")
@@ -87,17 +87,17 @@ def request_key(about: str, fields: Mapping[str, Any], kind: str = "plan") -> st
 def solve_payload(
     store: Store, graph_id: str | None, fields: Mapping[str, Any], asked: str | None = None
 ) -> dict[str, Any]:
-    """What a child is told of a question about a stored graph, or about what was sent with it. Raises NotFound."""
+    """{"data", "fields"} of a solve for a child: a stored graph, or the input document `asked`. Raises NotFound."""
     if graph_id is None:
         return {"data": store.blobs.get(str(asked)), "fields": dict(fields)}
-    graph, told = graph_of(store, graph_id), dict(fields)
-    if graph["format"] != "native" and graph["forward_only"] and "loss" not in told:
-        told.setdefault("differentiate", True)  # as the file would be; the stored document is native
-    return {"data": store.blobs.get(graph["blob"]), "fields": told}
+    graph, effective = graph_of(store, graph_id), dict(fields)
+    if graph["format"] != "native" and graph["forward_only"] and "loss" not in effective:
+        effective.setdefault("differentiate", True)  # the default of framework files; the stored document is native
+    return {"data": store.blobs.get(graph["blob"]), "fields": effective}
 
 
 _FOUND = sa.func.coalesce(answers.c.plan_id, answers.c.result_id).label("found")
-_ANSWER = sa.select(_FOUND).where(answers.c.key == sa.bindparam("asked"))  # made once, as it is asked for every solve
+_ANSWER = sa.select(_FOUND).where(answers.c.key == sa.bindparam("of_key"))  # built once: executed for every solve
 InTransaction = Callable[[sa.Connection, str], None]
 
 
@@ -111,9 +111,9 @@ def save_plan(
     answers_key: str | None = None,
     also: InTransaction = _nothing,
 ) -> str:
-    """Id of the plan, which is of its content, times of the clock left out; it answers the question of that key.
+    """Id of the stored plan: a hash of its content without wall-clock times. `answers_key` maps the request to it.
 
-    `also` is done in the same transaction: all of it is kept, or nothing.
+    `also` runs in the same transaction.
     """
     plan = _Plan.of(solved, graph_id)
     with store.writing(*plan.blobs) as connection:
@@ -132,9 +132,9 @@ def save_result(
     answers_key: str | None = None,
     also: InTransaction = _nothing,
 ) -> str:
-    """Id of a curve, a fit or a layout with the plans it names, kept as `save_plan` keeps one.
+    """Id of the stored curve, fit or layout, saved with its plans as in `save_plan`.
 
-    `made` is {"document", "plans"}, and {"graph"} where the plans are of one that is not stored yet.
+    `made` is {"document", "plans"}, with "graph" if the graph of the plans is not stored yet.
     """
     if "graph" in made:
         graph_id = save_graph(store, made["graph"])["id"]
@@ -142,19 +142,19 @@ def save_result(
     document = dict(made["document"])
     for place, plan in zip(document.get("points", [document]), plans, strict=False):
         place["plan"] = f"/v1/plans/{plan.id}"
-    timeless = {name: said for name, said in document.items() if name != "elapsed"}
+    timeless = {name: value for name, value in document.items() if name != "elapsed"}
     id = hashlib.sha256(msgspec.json.encode([kind, timeless], order="deterministic")).hexdigest()
     data, at = msgspec.json.encode(document), now()
     row: dict[str, Any] = {"id": id, "kind": kind, "blob": blob_key(data), "created_at": at, "seen_at": at}
-    grow = document.get("grow")  # what somebody called a dimension; PostgreSQL holds no NUL in a text
+    grow = document.get("grow")  # a dimension name; PostgreSQL text cannot hold NUL
     row |= {"grow": grow and grow.replace("\0", "\ufffd"), "size": document.get("size")}
     with store.writing(data, *(blob for plan in plans for blob in plan.blobs)) as connection:
         for plan in plans:
             plan.insert(connection)
         connection.execute(upsert_seen(connection, results), row)
-        named = [{"result_id": id, "plan_id": plan_id} for plan_id in {plan.id for plan in plans}]
-        if named:
-            connection.execute(insert_if_absent(connection, result_plans), named)
+        references = [{"result_id": id, "plan_id": plan_id} for plan_id in {plan.id for plan in plans}]
+        if references:
+            connection.execute(insert_if_absent(connection, result_plans), references)
         _answer(connection, answers_key, result_id=id)
         also(connection, id)
     for plan in plans:
@@ -164,7 +164,7 @@ def save_result(
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """A plan on its way into the store."""
+    """Rows and blobs of a plan to store."""
 
     id: str
     row: Mapping[str, Any]
@@ -175,7 +175,7 @@ class _Plan:
     @classmethod
     def of(cls, solved: Mapping[str, Any], graph_id: str) -> _Plan:
         report = msgspec.json.decode(solved["report"])
-        timeless = {name: said for name, said in report.items() if name not in ("id", "elapsed")}
+        timeless = {name: value for name, value in report.items() if name not in ("id", "elapsed")}
         id = hashlib.sha256(msgspec.json.encode([graph_id, timeless], order="deterministic")).hexdigest()
         figures, at = msgspec.json.encode(report | {"id": id}), now()
         row = {"id": id, "graph_id": graph_id, "figures": blob_key(figures), "created_at": at, "seen_at": at}
@@ -198,31 +198,31 @@ def _answer(connection: sa.Connection, key: str | None, **answer: str) -> None:
 
 
 def find_answer(store: Store, key: str) -> str | None:
-    """Id of the plan, or of the result that is none, that answers the question, once there is one."""
+    """Id of the stored plan or other result of the request key; None if there is none."""
     return next(iter(find_answers(store, [key]).values()), None)
 
 
 def find_answers(store: Store, keys: Iterable[str]) -> dict[str, str]:
-    """Key -> what answers that question, where it is answered."""
+    """Request key -> id of its stored result, for keys that have one."""
     with store.reading() as connection:
         rows = connection.execute(sa.select(answers.c.key, _FOUND).where(answers.c.key.in_(list(keys))))
         return {row.key: row.found for row in rows}
 
 
 def find_answer_in(connection: sa.Connection, key: str) -> str | None:
-    """As `find_answer`, for one who has a transaction."""
-    found: str | None = connection.scalar(_ANSWER, {"asked": key})
-    return found
+    """As `find_answer`, in an open transaction."""
+    result_id: str | None = connection.scalar(_ANSWER, {"of_key": key})
+    return result_id
 
 
 def plan_parts(store: Store, plan_id: str) -> tuple[bytes, dict[str, bytes]]:
-    """(figures, sections) of a plan as they were kept. Raises NotFound."""
+    """(figures, sections) of a plan as stored. Raises NotFound."""
     figures = store.blobs.get(store.row(plans, plan_id)["figures"])
     return figures, {name: store.blobs.get(blob) for name, blob in _sections(store, plan_id).items()}
 
 
 def report_of(store: Store, plan_id: str, wanted: Iterable[str] = DEFAULT_SECTIONS) -> bytes:
-    """The report with those sections that the plan was made with. Raises NotFound."""
+    """The report as JSON, with those of the `wanted` sections that the plan has. Raises NotFound."""
     row = store.row(plans, plan_id)
     report = msgspec.json.decode(store.blobs.get(row["figures"]), type=dict[str, msgspec.Raw])
     parts = _sections(store, plan_id)
@@ -234,7 +234,7 @@ def report_of(store: Store, plan_id: str, wanted: Iterable[str] = DEFAULT_SECTIO
 
 def result_of(store: Store, kind: str, id: str) -> bytes:
     """The document of a curve, a fit or a layout. Raises NotFound."""
-    missing = NotFound(f"there is no {kind} {id[:80]!r}")
+    missing = NotFound(f"no {kind} {id[:80]!r}")
     try:
         row = store.row(results, id)
     except NotFound:
@@ -245,51 +245,51 @@ def result_of(store: Store, kind: str, id: str) -> bytes:
 
 
 def section_of(store: Store, plan_id: str, section: str) -> bytes:
-    """One section as JSON. Raises NotFound, and Gone for a section the plan was made without."""
+    """One section as JSON. Raises NotFound, and Gone if the plan has no such section."""
     store.row(plans, plan_id)
     parts = _sections(store, plan_id)
     if section not in parts:
-        raise Gone(f"plan {plan_id} has no {section}; ask again with a layout that is not none")
+        raise Gone(f"plan {plan_id} has no {section}; request a plan with a layout other than none")
     return store.blobs.get(parts[section])
 
 
 def _sections(store: Store, plan_id: str) -> dict[str, str]:
-    """Name -> blob."""
-    asked = sa.select(sections.c.name, sections.c.blob).where(sections.c.plan_id == plan_id)
+    """Section name -> blob key."""
+    query = sa.select(sections.c.name, sections.c.blob).where(sections.c.plan_id == plan_id)
     with store.reading() as connection:
-        return {row.name: row.blob for row in connection.execute(asked)}
+        return {row.name: row.blob for row in connection.execute(query)}
 
 
 def claim_key(store: Store, key: str, path: str, body: bytes) -> str | None:
-    """Bind an idempotency key to this body; the operation it started before, if any. Raises Conflict."""
-    id, said = _key_id(key, path), blob_key(body)
-    row = {"id": id, "body": said, "created_at": now()}
+    """Bind an idempotency key to this body; returns the operation it started before, if any. Raises Conflict."""
+    id, body_hash = _key_id(key, path), blob_key(body)
+    row = {"id": id, "body": body_hash, "created_at": now()}
     with store.writing() as connection:
         connection.execute(insert_if_absent(connection, idempotency_keys), row)
         bound, operation_id = connection.execute(
             sa.select(idempotency_keys.c.body, idempotency_keys.c.operation_id).where(idempotency_keys.c.id == id)
         ).one()
-    _demand_same(bound, said)
+    _require_same(bound, body_hash)
     started: str | None = operation_id
     return started
 
 
 def require_key_free(store: Store, key: str, path: str, body: bytes) -> None:
-    """Raises Conflict where the key is bound to another body already: before anything of this one is kept."""
-    asked = sa.select(idempotency_keys.c.body).where(idempotency_keys.c.id == _key_id(key, path))
+    """Raises Conflict if the key is bound to a different body. Call before storing anything of the request."""
+    query = sa.select(idempotency_keys.c.body).where(idempotency_keys.c.id == _key_id(key, path))
     with store.reading() as connection:
-        bound = connection.scalar(asked)
+        bound = connection.scalar(query)
     if bound is not None:
-        _demand_same(bound, blob_key(body))
+        _require_same(bound, blob_key(body))
 
 
-def _demand_same(bound: str, said: str) -> None:
-    if bound != said:
-        raise Conflict("the idempotency key came with another body before; take a new key for a new question")
+def _require_same(bound: str, body_hash: str) -> None:
+    if bound != body_hash:
+        raise Conflict("the idempotency key was used with a different body; use a new key for a new request")
 
 
 def bind_key(store: Store, key: str, path: str, operation_id: str) -> None:
-    """Remember which operation the key started."""
+    """Record the operation that the request with the key started."""
     started = sa.update(idempotency_keys).where(idempotency_keys.c.id == _key_id(key, path))
     with store.writing() as connection:
         connection.execute(started.values(operation_id=operation_id))

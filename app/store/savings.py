@@ -1,4 +1,4 @@
-"""What plans save, summed up for dashboards, from the view `savings`."""
+"""Aggregated savings of plans for dashboards, from the database view `savings`."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _count(status: str, name: str) -> sa.ColumnElement[int]:
     return sa.func.count(sa.case((sa.column("status") == status, 1))).label(name)
 
 
-#: What every row says beside its groups; null means are of plans that do not say.
+#: Aggregates of each group; a mean is null if the column is null for all its plans.
 AGGREGATES: tuple[sa.ColumnElement[Any], ...] = (
     sa.func.count().label("plans"),
     _count("proven", "proven"),
@@ -47,7 +47,7 @@ AGGREGATES: tuple[sa.ColumnElement[Any], ...] = (
 
 @dataclass(frozen=True, slots=True)
 class OperationScope:
-    """Whose plans are summed: those that these operations found, alone or in a curve or a fit."""
+    """Restriction to the plans that these operations produced, directly or in a curve or fit."""
 
     operations: Sequence[str]
 
@@ -55,37 +55,37 @@ class OperationScope:
 def savings(
     store: Store, by: Sequence[str], since: str | None, until: str | None, owned: OperationScope | None = None
 ) -> list[dict[str, Any]]:
-    """A row a group of `GROUPS`, ascending, over plans first made in [since, until). Raises BadRequest.
+    """One row per group, ascending, over plans created in [since, until), restricted to `owned` unless None.
 
-    Unless `owned` is None, over those plans only.
+    Raises BadRequest for more than MAX_ROWS groups.
     """
     groups: list[sa.ColumnElement[Any]] = [sa.column(name) for name in by]
-    made = sa.column("created_at", Timestamp)
-    asked = sa.select(*groups, *AGGREGATES).select_from(sa.table("savings")).group_by(*groups).order_by(*groups)
+    created = sa.column("created_at", Timestamp)
+    query = sa.select(*groups, *AGGREGATES).select_from(sa.table("savings")).group_by(*groups).order_by(*groups)
     if since is not None:
-        asked = asked.where(made >= since)
+        query = query.where(created >= since)
     if until is not None:
-        asked = asked.where(made < until)
+        query = query.where(created < until)
     if owned is not None:
-        asked = asked.where(in_scope(store, owned, sa.column("plan_id")))
+        query = query.where(in_scope(store, owned, sa.column("plan_id")))
     with store.reading() as connection:
-        rows = [dict(row) for row in connection.execute(asked.limit(MAX_ROWS + 1)).mappings()]
+        rows = [dict(row) for row in connection.execute(query.limit(MAX_ROWS + 1)).mappings()]
     if len(rows) > MAX_ROWS:
-        said = f"more than {MAX_ROWS} groups"
-        raise BadRequest.one("too_many_rows", "query.group_by", said, "fewer", "narrow from and to, or group by less")
+        count = f"more than {MAX_ROWS} groups"
+        raise BadRequest.one("too_many_rows", "query.group_by", count, "fewer", "narrow from and to, or group by less")
     return rows
 
 
 def in_scope(store: Store, owned: OperationScope, plan: sa.ColumnElement[str]) -> sa.ColumnElement[bool]:
-    """Whether the plan of that id is among those owned."""
+    """SQL condition that the plan id is in the scope."""
     own = operations.c.id.in_(_listed(store, owned.operations))
-    alone = sa.select(operations.c.result).where(own)
-    several = sa.select(result_plans.c.plan_id).join(operations, operations.c.found == result_plans.c.result_id)
-    return plan.in_(alone) | plan.in_(several.where(own))
+    direct = sa.select(operations.c.result).where(own)
+    through_results = sa.select(result_plans.c.plan_id).join(operations, operations.c.found == result_plans.c.result_id)
+    return plan.in_(direct) | plan.in_(through_results.where(own))
 
 
 def _listed(store: Store, ids: Sequence[str]) -> sa.Select[Any]:
-    """The ids as rows of a query, in one parameter however many there are."""
+    """The ids as rows of a subquery, passed as one JSON parameter."""
     text = sa.literal(msgspec.json.encode(ids).decode())
     if store.is_sqlite:
         return sa.select(sa.column("value")).select_from(sa.func.json_each(text))

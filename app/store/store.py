@@ -1,6 +1,6 @@
-"""The store of a service: rows in a database, blobs beside it. A blob is there before the row that names it.
+"""The store of a service: rows in a database, and blobs. A blob is written before the row that references it.
 
-bytes ──▶ blob, whole and synced ──▶ row, in one transaction ──▶ is the blob still there?
+bytes ──▶ blob, complete and synced ──▶ row, in one transaction ──▶ rewrite the blob if collected meanwhile
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ ID_PATTERN = re.compile(r"[A-Za-z0-9_-]{1,128}")
 
 
 class Store:
-    """Safe for many threads; and for many processes, of which one serves where rows are in SQLite (see `own`)."""
+    """Thread-safe and multi-process; with SQLite, one process serves at a time (see `own`)."""
 
     def __init__(self, settings: Settings):
         data = settings.data
         url = None if settings.database_url is None else settings.database_url.get_secret_value()
         self._uses_folder = url is None or settings.blobs_url is None
         if self._uses_folder:
-            _make(data)
+            _create_folder(data)
         if url is None and (data / "records").is_dir():
-            said = f"{data} was written by a remat that kept records as files, which this one does not read"
-            raise Unavailable(f"{said}; name another folder with --data", code="older_store")
+            message = f"{data} was written by an older version of remat, whose records this version cannot read"
+            raise Unavailable(f"{message}; choose another folder with --data", code="older_store")
         self.data = data
         self.blobs = Blobs(settings.blobs_url, data)
         self.engine = engine_of(url, data)
@@ -46,7 +46,7 @@ class Store:
 
     @classmethod
     def open_for_serving(cls, settings: Settings) -> Self:
-        """The store, to be served, whose tables are up to date. Raises Unavailable."""
+        """The store, locked for serving, with an up-to-date schema. Raises Unavailable."""
         store = cls(settings)
         try:
             store.own()
@@ -61,14 +61,14 @@ class Store:
         return self.engine.dialect.name == "sqlite"
 
     def prepare(self) -> None:
-        """Bring SQLite's tables up to date; on PostgreSQL demand that `remat migrate` has. Raises Unavailable."""
+        """Migrate the schema of SQLite; on PostgreSQL, require that `remat migrate` was run. Raises Unavailable."""
         if self.is_sqlite:
-            migrate(self.engine)  # under SQLite's own lock, in one transaction
+            migrate(self.engine)  # in one transaction, under the lock of SQLite
         else:
             require_current_schema(self.engine)
 
     def own(self) -> None:
-        """Keep every other process that wants to serve the same folder out. Raises Unavailable."""
+        """Lock the data folder against other serving processes. Raises Unavailable."""
         if not self.is_sqlite:
             return
         lock = self._owning.enter_context((self.data / "lock").open("a"))
@@ -76,41 +76,40 @@ class Store:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             self._owning.close()
-            said = f"{self.data} is served by another process"
-            raise Unavailable(f"{said}; stop it or name another folder") from error
+            raise Unavailable(f"{self.data} is in use by another process; stop it or use another folder") from error
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[sa.Connection]:
-        """A transaction that only reads. Raises CannotWrite, Unavailable."""
+        """A read transaction. Raises CannotWrite, Unavailable."""
         with translate_errors(self.engine), self.engine.begin() as connection:
             yield connection
 
     @contextlib.contextmanager
     def writing(self, *blobs: bytes) -> Iterator[sa.Connection]:
-        """A transaction whose rows may name `blobs`: all of it is kept, or nothing. Raises CannotWrite, Unavailable."""
+        """A transaction whose rows may reference `blobs`; atomic. Raises CannotWrite, Unavailable."""
         keys = [self.blobs.put(data) for data in blobs]
         with translate_errors(self.engine), self._writes.begin() as connection:
             yield connection
         for key, data in zip(keys, blobs, strict=True):
-            if not self.blobs.has(key):  # collected in between, as nothing named it
+            if not self.blobs.has(key):  # collected meanwhile, as no committed row referenced it
                 self.blobs.put(data)
 
     def row(self, table: sa.Table, id: str, *more: sa.ColumnElement[Any]) -> dict[str, Any]:
-        """The row under that primary key, and `more` about it. Raises NotFound."""
+        """The row of that primary key, with the columns `more`. Raises NotFound."""
         if ID_PATTERN.fullmatch(id):
             with self.reading() as connection:
-                found = connection.execute(_of_id(table, *more), {"of_id": id}).mappings().first()
-            if found is not None:
-                return dict(found)
-        raise NotFound(f"there is no {table.name[:-1]} {id[:80]!r}")
+                row = connection.execute(_of_id(table, *more), {"of_id": id}).mappings().first()
+            if row is not None:
+                return dict(row)
+        raise NotFound(f"no {table.name[:-1]} {id[:80]!r}")
 
     def check(self) -> None:
-        """Raises CannotWrite or Unavailable when nothing can be kept."""
+        """Check that database and blobs are writable. Raises CannotWrite, Unavailable."""
         if self._uses_folder:
             probe = self.data / f".probe.{secrets.token_hex(8)}"
             write_atomic(probe, b"probe")
             probe.unlink(missing_ok=True)
-        self.blobs.has("0" * 64)  # whether an object store answers
+        self.blobs.has("0" * 64)  # checks that the object store responds
         with self.writing() as connection:
             connection.execute(sa.text("SELECT 1"))
 
@@ -125,12 +124,12 @@ def _of_id(table: sa.Table, *more: sa.ColumnElement[Any]) -> sa.Select[Any]:
     return sa.select(table, *more).where(key == sa.bindparam("of_id"))
 
 
-def _make(folder: Path) -> None:
-    """Make the folder, if need be, and see that it can be written to. Raises CannotWrite."""
+def _create_folder(folder: Path) -> None:
+    """Create the folder if it does not exist, and check that it is writable. Raises CannotWrite."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):
             pass
     except OSError as error:
-        said = f"cannot use {folder} as data folder: {error.strerror or error}"
-        raise CannotWrite(f"{said}; {remedy(error.errno)}, with --data") from error
+        message = f"cannot use {folder} as data folder: {error.strerror or error}"
+        raise CannotWrite(f"{message}; {remedy(error.errno)}, with --data") from error

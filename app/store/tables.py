@@ -1,9 +1,9 @@
-"""The tables, and what a plan says of itself in columns.
+"""The database schema, and the columns of `plans` derived from a report.
 
 graphs ◀── plans ◀── sections, result_plans ──▶ results       a blob is named by the SHA-256 of its bytes
-   ▲         ▲ ◀──── answers ──────────────────────▲          question → plan or result
+   ▲         ▲ ◀──── answers ──────────────────────▲          request key → plan or result
    ╰── operations ◀── idempotency_keys, events ────╯          workers run operations
-            ╰──────▶ questions                                about what is no stored graph
+            ╰──────▶ questions                                inputs that are not stored graphs
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql
 
-MAX_BIGINT = 2**63 - 1  # of a BIGINT
+MAX_BIGINT = 2**63 - 1
 
 
 class Timestamp(sa.types.TypeDecorator[str]):
-    """A time as the wire says it, `2026-01-31T12:00:00.000Z`: text in SQLite, which sorts alike; else timestamptz."""
+    """A time in wire format, `2026-01-31T12:00:00.000Z`: sortable text in SQLite, timestamptz in PostgreSQL."""
 
     impl = sa.Text
     cache_ok = True
@@ -36,9 +36,9 @@ class Timestamp(sa.types.TypeDecorator[str]):
         return to_timestamp(value) if isinstance(value, datetime) else value
 
 
-def to_timestamp(moment: datetime) -> str:
-    """The time as records say it: UTC, in milliseconds."""
-    return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+def to_timestamp(time: datetime) -> str:
+    """The time in wire format: UTC with milliseconds."""
+    return time.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 metadata = sa.MetaData(
@@ -56,48 +56,48 @@ graphs = sa.Table(
     sa.Column("name", sa.Text, nullable=False),
     sa.Column("nodes", sa.BigInteger, nullable=False),
     sa.Column("values", sa.BigInteger, nullable=False),
-    sa.Column("format", sa.Text, nullable=False, doc="native, or what it was imported from"),
+    sa.Column("format", sa.Text, nullable=False, doc="native, or the framework it was imported from"),
     sa.Column("forward_only", sa.Boolean, nullable=False),
     sa.Column("blob", sa.Text, nullable=False, index=True, doc="the canonical document"),
     sa.Column("created_at", Timestamp, nullable=False),
-    sa.Column("seen_at", Timestamp, nullable=False, doc="when it was last posted"),
-    sa.Column("form", sa.Text, doc="SHA-256 without names of nodes and values; null: it says them elsewhere"),
+    sa.Column("seen_at", Timestamp, nullable=False, doc="last time it was posted"),
+    sa.Column("form", sa.Text, doc="SHA-256 without names of nodes and values; null: attributes contain names"),
     sa.Index(None, "form", "seen_at"),
 )
 
 plans = sa.Table(
     "plans",
     metadata,
-    sa.Column("id", sa.Text, primary_key=True, doc="SHA-256 of the report, times of the clock left out"),
+    sa.Column("id", sa.Text, primary_key=True, doc="SHA-256 of the report without wall-clock times"),
     sa.Column("graph_id", sa.Text, sa.ForeignKey("graphs.id"), nullable=False, index=True),
     sa.Column("planner", sa.Text, nullable=False),
     sa.Column("status", sa.Text, nullable=False, doc="proven, found or over_budget"),
     sa.Column("runtime", sa.Text, nullable=False),
     sa.Column("device", sa.Text, nullable=False, doc="name of the profile, or custom"),
     sa.Column("counts", sa.Text, nullable=False, doc="everything or activations"),
-    sa.Column("budget", sa.Text, doc="as it was asked; null: max_overhead, or what fits, was asked instead"),
+    sa.Column("budget", sa.Text, doc="as requested; null: max_overhead or fits was requested instead"),
     sa.Column("budget_bytes", sa.BigInteger),
-    sa.Column("max_overhead", sa.Double, doc="share of the baseline's time"),
+    sa.Column("max_overhead", sa.Double, doc="share of the baseline time"),
     sa.Column("fits", sa.Boolean),
     sa.Column("baseline_peak_bytes", sa.BigInteger, nullable=False),
     sa.Column("peak_bytes", sa.BigInteger, nullable=False),
     sa.Column("arena_bytes", sa.BigInteger, doc="null: planned without a layout"),
     sa.Column("saved_bytes", sa.BigInteger, nullable=False),
-    sa.Column("saved", sa.Double, nullable=False, doc="share of the baseline's peak"),
+    sa.Column("saved", sa.Double, nullable=False, doc="share of the baseline peak"),
     sa.Column("baseline_seconds", sa.Double, nullable=False, doc="of one step"),
     sa.Column("seconds", sa.Double, nullable=False, doc="of one step"),
-    sa.Column("overhead", sa.Double, doc="extra time as a share of the baseline's"),
-    sa.Column("bound_overhead", sa.Double, doc="no plan takes less extra time"),
+    sa.Column("overhead", sa.Double, doc="extra time as a share of the baseline time"),
+    sa.Column("bound_overhead", sa.Double, doc="proven minimum overhead"),
     sa.Column("bound_peak_bytes", sa.BigInteger),
-    sa.Column("gap", sa.Double, doc="to the bound"),
-    sa.Column("seed", sa.Text, nullable=False, doc="of every random choice; any whole number"),
+    sa.Column("gap", sa.Double, doc="relative gap to the bound"),
+    sa.Column("seed", sa.Text, nullable=False, doc="random seed, any integer"),
     sa.Column("reproducible", sa.Boolean, nullable=False),
     sa.Column("executed", sa.Text, nullable=False, doc="equal or not executed"),
-    sa.Column("executed_peak_bytes", sa.BigInteger, doc="that the run held; null: none of this size ran"),
-    sa.Column("solver_seconds", sa.Double, nullable=False, doc="what making it took"),
+    sa.Column("executed_peak_bytes", sa.BigInteger, doc="measured peak; null: not executed at this size"),
+    sa.Column("solver_seconds", sa.Double, nullable=False, doc="time to compute the plan"),
     sa.Column("figures", sa.Text, nullable=False, index=True, doc="blob: the report without its sections"),
     sa.Column("created_at", Timestamp, nullable=False, index=True),
-    sa.Column("seen_at", Timestamp, nullable=False, doc="when it was last made"),
+    sa.Column("seen_at", Timestamp, nullable=False, doc="last time it was computed"),
 )
 
 sections = sa.Table(
@@ -111,26 +111,26 @@ sections = sa.Table(
 results = sa.Table(
     "results",
     metadata,
-    sa.Column("id", sa.Text, primary_key=True, doc="SHA-256 of kind and document, times of the clock left out"),
+    sa.Column("id", sa.Text, primary_key=True, doc="SHA-256 of kind and document without wall-clock times"),
     sa.Column("kind", sa.Text, nullable=False, doc="curve, fit or layout"),
-    sa.Column("grow", sa.Text, doc="of a fit: batch, sequence or the dimension that grew"),
-    sa.Column("size", sa.BigInteger, doc="of a fit: the largest that fits; null: none does"),
+    sa.Column("grow", sa.Text, doc="of a fit: batch, sequence or the name of the growing dimension"),
+    sa.Column("size", sa.BigInteger, doc="of a fit: the largest size that fits; null: none fits"),
     sa.Column("blob", sa.Text, nullable=False, index=True, doc="the document"),
     sa.Column("created_at", Timestamp, nullable=False),
-    sa.Column("seen_at", Timestamp, nullable=False, doc="when it was last found"),
+    sa.Column("seen_at", Timestamp, nullable=False, doc="last time it was computed"),
 )
 
 result_plans = sa.Table(
     "result_plans",
     metadata,
     sa.Column("result_id", sa.Text, sa.ForeignKey("results.id", ondelete="CASCADE"), primary_key=True),
-    sa.Column("plan_id", sa.Text, sa.ForeignKey("plans.id"), primary_key=True, index=True, doc="that it names"),
+    sa.Column("plan_id", sa.Text, sa.ForeignKey("plans.id"), primary_key=True, index=True, doc="plan in the document"),
 )
 
 questions = sa.Table(
     "questions",
     metadata,
-    sa.Column("id", sa.Text, primary_key=True, doc="blob: what is asked about, where that is no stored graph"),
+    sa.Column("id", sa.Text, primary_key=True, doc="blob: input document that is not a stored graph"),
     sa.Column("created_at", Timestamp, nullable=False),
 )
 
@@ -140,7 +140,7 @@ answers = sa.Table(
     sa.Column("key", sa.Text, primary_key=True, doc="hash of graph, request and versions"),
     sa.Column("plan_id", sa.Text, sa.ForeignKey("plans.id", ondelete="CASCADE"), index=True),
     sa.Column(
-        "result_id", sa.Text, sa.ForeignKey("results.id", ondelete="CASCADE"), index=True, doc="where it is no plan"
+        "result_id", sa.Text, sa.ForeignKey("results.id", ondelete="CASCADE"), index=True, doc="curve, fit or layout"
     ),
     sa.Column("created_at", Timestamp, nullable=False),
 )
@@ -148,8 +148,8 @@ answers = sa.Table(
 operations = sa.Table(
     "operations",
     metadata,
-    sa.Column("id", sa.Text, primary_key=True, doc="sorts by the time of its making"),
-    sa.Column("key", sa.Text, nullable=False, doc="of the question"),
+    sa.Column("id", sa.Text, primary_key=True, doc="sorts by creation time"),
+    sa.Column("key", sa.Text, nullable=False, doc="request key"),
     sa.Column("graph_id", sa.Text, sa.ForeignKey("graphs.id"), index=True),
     sa.Column("fields", sa.JSON, nullable=False, doc="of the request"),
     sa.Column("created_at", Timestamp, nullable=False),
@@ -158,18 +158,16 @@ operations = sa.Table(
     sa.Column("stage", sa.Text),
     sa.Column("started_at", Timestamp),
     sa.Column("ended_at", Timestamp),
-    sa.Column("progress", sa.JSON(none_as_null=True), doc="incumbent, bound and gap as last told"),
-    sa.Column(
-        "asked", sa.Text, sa.ForeignKey("questions.id"), index=True, doc="what it is about, where there is no graph"
-    ),
+    sa.Column("progress", sa.JSON(none_as_null=True), doc="last incumbent, bound and gap"),
+    sa.Column("asked", sa.Text, sa.ForeignKey("questions.id"), index=True, doc="input document, if there is no graph"),
     sa.Column("result", sa.Text, sa.ForeignKey("plans.id"), index=True, doc="the plan"),
     sa.Column("found", sa.Text, sa.ForeignKey("results.id"), index=True, doc="the curve, fit or layout"),
     sa.Column("error", sa.JSON(none_as_null=True), doc="a problem object"),
-    sa.Column("worker", sa.Text, doc="that runs it; it may be gone by now"),
+    sa.Column("worker", sa.Text, doc="id of the worker that runs it, possibly dead"),
     sa.Column("attempts", sa.BigInteger, nullable=False),
     sa.Column("last_event", sa.BigInteger, nullable=False),
     sa.Column("cancel_requested", sa.Boolean, nullable=False),
-    sa.Column("wanted", sa.Boolean, nullable=False, doc="somebody has asked for it by itself, not in a batch alone"),
+    sa.Column("wanted", sa.Boolean, nullable=False, doc="requested directly, not only by a batch"),
     sa.Index(None, "state", "id"),
 )
 _unfinished = operations.c.ended_at.is_(None) & ~operations.c.cancel_requested
@@ -189,12 +187,12 @@ events = sa.Table(
 workers = sa.Table(
     "workers",
     metadata,
-    sa.Column("id", sa.Text, primary_key=True, doc="of one process, never given again"),
-    sa.Column("host", sa.Text, nullable=False, doc="the machine since its start, and the part of it that is seen"),
+    sa.Column("id", sa.Text, primary_key=True, doc="of one process, never reused"),
+    sa.Column("host", sa.Text, nullable=False, doc="host name, boot id and PID namespace"),
     sa.Column("pid", sa.BigInteger, nullable=False),
-    sa.Column("born", sa.Text, nullable=False, doc="when the process began, as the machine counts"),
-    sa.Column("slots", sa.BigInteger, nullable=False, doc="solves at a time"),
-    sa.Column("beats", sa.BigInteger, nullable=False, doc="signs of life"),
+    sa.Column("born", sa.Text, nullable=False, doc="start time of the process in clock ticks since boot"),
+    sa.Column("slots", sa.BigInteger, nullable=False, doc="concurrent solves"),
+    sa.Column("beats", sa.BigInteger, nullable=False, doc="heartbeats sent"),
     sa.Column("started_at", Timestamp, nullable=False),
     sa.Column("beat_at", Timestamp, nullable=False),
 )
@@ -203,9 +201,9 @@ idempotency_keys = sa.Table(
     "idempotency_keys",
     metadata,
     sa.Column("id", sa.Text, primary_key=True, doc="SHA-256 of path and key"),
-    sa.Column("body", sa.Text, nullable=False, doc="SHA-256 of the body it came with"),
+    sa.Column("body", sa.Text, nullable=False, doc="SHA-256 of the request body"),
     sa.Column(
-        "operation_id", sa.Text, sa.ForeignKey("operations.id", ondelete="CASCADE"), index=True, doc="what it started"
+        "operation_id", sa.Text, sa.ForeignKey("operations.id", ondelete="CASCADE"), index=True, doc="operation started"
     ),
     sa.Column("created_at", Timestamp, nullable=False, index=True),
 )
@@ -216,12 +214,12 @@ BLOB_COLUMNS = (
     sections.c.blob,
     results.c.blob,
     questions.c.id,
-)  # every column naming one
+)  # all columns that reference blobs
 
 
 def plan_columns(figures: Mapping[str, Any]) -> dict[str, Any]:
-    """Columns of `plans` that a report's figures fill."""
-    plan, base, asked = figures["plan"], figures["baseline"], figures["request"]
+    """Columns of `plans` from the figures of a report."""
+    plan, base, request = figures["plan"], figures["baseline"], figures["request"]
     device = figures["device"]
     return {
         "planner": plan["planner"],
@@ -229,7 +227,7 @@ def plan_columns(figures: Mapping[str, Any]) -> dict[str, Any]:
         "runtime": figures["runtime"],
         "device": device if isinstance(device, str) else "custom",
         "counts": plan["counts"],
-        "budget": None if asked.get("budget") is None else str(asked["budget"]),
+        "budget": None if request.get("budget") is None else str(request["budget"]),
         "budget_bytes": None if plan["budget_bytes"] is None else min(plan["budget_bytes"], MAX_BIGINT),
         "max_overhead": plan["max_overhead"],
         "fits": figures["fits"],

@@ -1,4 +1,4 @@
-"""Names of one tenant that no other tenant shares."""
+"""Names scoped to one tenant."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""What operators see of a running service.
+"""Metrics, traces and logs of the service.
 
-instruments.py ──▶ export.py ──▶ /metrics, for Prometheus
-   (counted           ╰───────▶ OTLP, with traces, where an endpoint is named
- anywhere)
-logs.py: a line an event, JSON unless a terminal reads it
+Imports app.errors, app.atomic_files and app.catalogue. Start with metrics.py.
+
+metrics.py ──▶ export.py ──▶ /metrics, for Prometheus
+                  ╰────────▶ OTLP, with traces, if an endpoint is set
+logs.py: one line per event, JSON unless written to a terminal
 """

@@ -1,4 +1,4 @@
-"""Where what is counted goes: a registry that Prometheus reads, and OTLP where an endpoint is named."""
+"""Export of metrics and traces: a Prometheus registry, and OTLP if an endpoint is set."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from prometheus_client.openmetrics.exposition import CONTENT_TYPE_LATEST, genera
 from app.catalogue import versions
 from app.errors import BadUsage
 
-# Imports inside functions: the OTLP exporter is loaded where an endpoint is named.
+# Imports inside functions: the OTLP exporter is loaded only if an endpoint is set.
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
-#: Of what FastAPI says of a request, what has few values: a client may write any of a hundred versions of HTTP.
+#: Attributes of FastAPI's request metrics that have bounded cardinality; clients choose the others.
 REQUEST_DURATION_VIEW = View(
     instrument_name="http.server.request.duration",
     attribute_keys={"http.request.method", "http.route", "http.response.status_code"},
@@ -30,20 +30,24 @@ ACTIVE_REQUESTS_VIEW = View(instrument_name="http.server.active_requests", attri
 
 
 class SharedMeterProvider:
-    """A provider of one meter whose instruments are made once, however many applications a process has."""
+    """A meter provider whose instruments are created once for all applications of a process."""
 
     def __init__(self, provider: MeterProvider):
         self._provider = provider
-        self._made: dict[str, Any] = {}
+        self._instruments: dict[str, Any] = {}
 
     def get_meter(self, name: str, version: str, **_: Any) -> SharedMeterProvider:
         return self
 
-    def create_histogram(self, name: str, **said: Any) -> Any:
-        return self._made.get(name) or self._made.setdefault(name, self._meter.create_histogram(name, **said))
+    def create_histogram(self, name: str, **options: Any) -> Any:
+        return self._instruments.get(name) or self._instruments.setdefault(
+            name, self._meter.create_histogram(name, **options)
+        )
 
-    def create_up_down_counter(self, name: str, **said: Any) -> Any:
-        return self._made.get(name) or self._made.setdefault(name, self._meter.create_up_down_counter(name, **said))
+    def create_up_down_counter(self, name: str, **options: Any) -> Any:
+        return self._instruments.get(name) or self._instruments.setdefault(
+            name, self._meter.create_up_down_counter(name, **options)
+        )
 
     @property
     def _meter(self) -> Any:
@@ -52,30 +56,30 @@ class SharedMeterProvider:
 
 @dataclass(frozen=True, slots=True)
 class TelemetryExport:
-    """What a process sends and shows; there is one."""
+    """The exporters of a process; a singleton."""
 
     registry: CollectorRegistry
-    requests: Any  # provider of the meter of FastAPI
-    otlp_exporters: tuple[Any, ...]  # over OTLP
+    requests: Any  # meter provider for FastAPI
+    otlp_exporters: tuple[Any, ...]  # OTLP metric readers and tracer providers
 
     def text(self) -> bytes:
-        """Every metric as Prometheus reads it. Blocks."""
+        """All metrics in the OpenMetrics text format. Blocks."""
         text: bytes = generate_latest(self.registry)  # type: ignore[no-untyped-call]
         return text
 
     def listen(self, address: str) -> None:
-        """Show the metrics at `HOST:PORT`, in a thread of its own. Raises BadUsage."""
+        """Serve the metrics at `HOST:PORT` in a thread. Raises BadUsage."""
         host, _, port = address.rpartition(":")
         try:
             start_http_server(int(port), host.strip("[]"), self.registry)
         except (OSError, ValueError, OverflowError) as error:
-            said = f"REMAT_METRICS_ADDRESS: cannot listen on {address[:80]!r}: {error}"
-            raise BadUsage(f"{said}; write it as 127.0.0.1:9100", code="cannot_listen") from error
+            message = f"REMAT_METRICS_ADDRESS: cannot listen on {address[:80]!r}: {error}"
+            raise BadUsage(f"{message}; write it as 127.0.0.1:9100", code="cannot_listen") from error
 
     def flush(self) -> None:
-        """Send what is left; at most a few seconds."""
-        for sender in self.otlp_exporters:
-            sender.force_flush(5000)
+        """Flush the OTLP exporters, each within 5 s."""
+        for exporter in self.otlp_exporters:
+            exporter.force_flush(5000)
 
 
 _lock = threading.Lock()
@@ -83,7 +87,7 @@ _started: list[TelemetryExport] = []
 
 
 def start(otlp_url: str | None = None) -> TelemetryExport:
-    """Begin to count in this process; what was started before stays as it is."""
+    """The exporters of this process, created by the first call; later arguments are ignored."""
     with _lock:
         if not _started:
             _started.append(_start(otlp_url))
@@ -95,20 +99,20 @@ def _start(otlp_url: str | None) -> TelemetryExport:
     ProcessCollector(registry=registry)
     resource = Resource.create({"service.name": "remat", "service.version": versions()["remat"]})
     readers: list[MetricReader] = [PrometheusMetricReader(True, scope_info_enabled=False, registry=registry)]
-    sending: list[Any] = []
+    exporters: list[Any] = []
     if otlp_url is not None:
         from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
         from opentelemetry.sdk.trace import TracerProvider
         from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
-        place = otlp_url.rstrip("/")
-        readers.append(PeriodicExportingMetricReader(OTLPMetricExporter(f"{place}/v1/metrics")))
-        sending.append(readers[-1])
-        tracing = TracerProvider(resource=resource)
-        tracing.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(f"{place}/v1/traces")))
-        trace.set_tracer_provider(tracing)
-        sending.append(tracing)
-    metering = MeterProvider(readers, resource, views=[REQUEST_DURATION_VIEW, ACTIVE_REQUESTS_VIEW])
-    metrics.set_meter_provider(metering)
-    return TelemetryExport(registry, SharedMeterProvider(metering), tuple(sending))
+        endpoint = otlp_url.rstrip("/")
+        readers.append(PeriodicExportingMetricReader(OTLPMetricExporter(f"{endpoint}/v1/metrics")))
+        exporters.append(readers[-1])
+        tracer_provider = TracerProvider(resource=resource)
+        tracer_provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(f"{endpoint}/v1/traces")))
+        trace.set_tracer_provider(tracer_provider)
+        exporters.append(tracer_provider)
+    meter_provider = MeterProvider(readers, resource, views=[REQUEST_DURATION_VIEW, ACTIVE_REQUESTS_VIEW])
+    metrics.set_meter_provider(meter_provider)
+    return TelemetryExport(registry, SharedMeterProvider(meter_provider), tuple(exporters))

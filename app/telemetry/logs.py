@@ -1,6 +1,6 @@
-"""Logs: a line an event, with the request and the operation it is about; JSON unless a terminal reads it.
+"""Logs: one line per event with its request and operation ids; JSON unless written to a terminal.
 
-Modules log `key=value` pairs through their own logger. Here the pairs become fields.
+Modules log `key=value` pairs through their own logger. Processors here turn the pairs into fields.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ PAIR = re.compile(r"(\w+)=(%[-+# 0-9.]*[a-z]|[^\s%]*)")
 
 
 def start(level: str, stream: TextIO | None = None) -> None:
-    """Send every log of this process to `stream`, standard error unless said."""
-    to = stream or sys.stderr
-    for_people = to.isatty()
-    shown: Any = (
-        structlog.dev.ConsoleRenderer() if for_people else structlog.processors.JSONRenderer(serializer=_as_json)
+    """Send all logs of this process to `stream`; default: standard error."""
+    target = stream or sys.stderr
+    is_terminal = target.isatty()
+    renderer: Any = (
+        structlog.dev.ConsoleRenderer() if is_terminal else structlog.processors.JSONRenderer(serializer=_as_json)
     )
-    handler = logging.StreamHandler(to)
+    handler = logging.StreamHandler(target)
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
             pass_foreign_args=True,
@@ -39,8 +39,8 @@ def start(level: str, stream: TextIO | None = None) -> None:
             ],
             processors=[
                 structlog.stdlib.ProcessorFormatter.remove_processors_meta,
-                *([] if for_people else [structlog.processors.format_exc_info]),
-                shown,
+                *([] if is_terminal else [structlog.processors.format_exc_info]),
+                renderer,
             ],
         )
     )
@@ -48,22 +48,22 @@ def start(level: str, stream: TextIO | None = None) -> None:
 
 
 def _pairs(_: Any, __: str, event: EventDict) -> EventDict:
-    """The event with the pairs of its text as fields, where the text is nothing but pairs."""
+    """The event with its `key=value` pairs as fields, if the message consists of pairs only."""
     record: logging.LogRecord = event["_record"]
     words = str(record.msg).split(" ")
-    found = [PAIR.fullmatch(word) for word in words]
-    given = list(event.pop("positional_args", ()))
-    if not all(found) or sum("%" in word for word in words) != len(given):
+    pairs = [PAIR.fullmatch(word) for word in words]
+    arguments = list(event.pop("positional_args", ()))
+    if not all(pairs) or sum("%" in word for word in words) != len(arguments):
         return event
     fields: dict[str, Any] = {}
-    for pair in filter(None, found):
-        value = given.pop(0) if pair[2].startswith("%") else pair[2]
+    for pair in filter(None, pairs):
+        value = arguments.pop(0) if pair[2].startswith("%") else pair[2]
         fields[pair[1]] = round(value, 6) if isinstance(value, float) else value
     return {**event, "event": str(record.msg), **fields}
 
 
 def _trace(_: Any, __: str, event: EventDict) -> EventDict:
-    """The event with the trace it belongs to, so that one leads to the other."""
+    """The event with the id of the current trace."""
     context = trace.get_current_span().get_span_context()
     return {**event, "trace": f"{context.trace_id:032x}"} if context.is_valid else event
 

@@ -1,7 +1,7 @@
-"""Everything that is counted, and the spans of traces. Nothing is kept until `export.start` has been called.
+"""Metric instruments and trace spans. Measurements are discarded until `export.start` is called.
 
-No instrument has a label that a caller chooses, nor one that names a tenant: labels are planners, states, codes and
-tasks of this program, so there are no more series than those.
+Labels are planners, states, codes and tasks of this program, never tenants or text from callers, so the number of
+series is bounded.
 """
 
 from __future__ import annotations
@@ -20,40 +20,40 @@ from structlog.contextvars import get_contextvars
 from app.atomic_files import CannotWrite
 from app.errors import AppError, ProblemDetails, error_row
 
-#: Upper ends of buckets, in seconds.
+#: Upper bounds of histogram buckets in seconds.
 SHORT_BUCKETS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0)
 LONG_BUCKETS = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0)
-JOB_COUNTS_TTL_S = 5.0  # counts of the store are asked for again after that
+JOB_COUNTS_TTL_S = 5.0  # cache of the counts from the store
 
 _meter = metrics.get_meter("remat")
 _tracer = trace.get_tracer("remat")
 _solve = _meter.create_histogram(
     "remat.solve.duration",
     "s",
-    "What making a plan took, by planner and status.",
+    "Time to compute a plan, by planner and status.",
     explicit_bucket_boundaries_advisory=LONG_BUCKETS,
 )
 _child = _meter.create_histogram(
     "remat.child.duration",
     "s",
-    "What a child process took, by task and outcome.",
+    "Time of a child process, by task and outcome.",
     explicit_bucket_boundaries_advisory=SHORT_BUCKETS,
 )
-_saved = _meter.create_counter("remat.plan.saved", "By", "Bytes of peak that plans save.")
-_lookups = _meter.create_counter("remat.cache.lookups", "{lookup}", "Questions that were answered before, or not.")
-_store_errors = _meter.create_counter("remat.store.errors", "{error}", "Times the database or the blobs failed.")
-_refused = _meter.create_counter("remat.refused", "{request}", "Requests that were too much, by the limit they met.")
+_saved = _meter.create_counter("remat.plan.saved", "By", "Peak bytes saved by plans.")
+_lookups = _meter.create_counter("remat.cache.lookups", "{lookup}", "Lookups of stored plans, hits and misses.")
+_store_errors = _meter.create_counter("remat.store.errors", "{error}", "Errors of the database or the blob store.")
+_refused = _meter.create_counter("remat.refused", "{request}", "Requests rejected by a limit, by setting.")
 
 
 def count_plan(columns: Mapping[str, Any]) -> None:
-    """Count a plan by its columns in the store."""
+    """Count a plan, given its columns in the store."""
     labels = {"planner": columns["planner"]}
     _solve.record(columns["solver_seconds"], labels | {"status": columns["status"]})
     _saved.add(max(0, columns["saved_bytes"]), labels)
 
 
 def count_lookup(found: bool) -> None:
-    """Count a question that was looked for among the answers."""
+    """Count a lookup of a stored result."""
     _lookups.add(1, {"result": "hit" if found else "miss"})
 
 
@@ -63,16 +63,16 @@ def count_store_error(part: str, error: BaseException) -> None:
 
 
 def count_refused(limit: str) -> None:
-    """Count a request that was turned away for the setting of that name."""
+    """Count a request that the setting `limit` rejected."""
     _refused.add(1, {"limit": limit})
 
 
 @contextmanager
 def measure_child(task: str) -> Iterator[Callable[[str], None]]:
-    """Measure a child process. What it yields is told each stage; stages are events of the span."""
+    """Measure a child process; call the yielded function with each stage, which becomes an event of the span."""
     began, outcome, last = time.monotonic(), "done", ""
-    about = {f"remat.{name}": said for name, said in get_contextvars().items()}  # the request or the operation
-    with _tracer.start_as_current_span(f"child {task}", attributes=about, record_exception=False) as span:
+    attributes = {f"remat.{name}": value for name, value in get_contextvars().items()}  # request or operation id
+    with _tracer.start_as_current_span(f"child {task}", attributes=attributes, record_exception=False) as span:
 
         def at(stage: str) -> None:
             nonlocal last
@@ -83,7 +83,7 @@ def measure_child(task: str) -> Iterator[Callable[[str], None]]:
         try:
             yield at
         except ProblemDetails:
-            outcome = "problem"  # of the model or the question
+            outcome = "problem"  # error in the model or the request
             raise
         except BaseException as error:
             outcome = getattr(error, "code", "") or error_row(error).code
@@ -94,18 +94,18 @@ def measure_child(task: str) -> Iterator[Callable[[str], None]]:
 
 
 class ObservedService(Protocol):
-    """What a service tells when it is looked at. All may block; what cannot be known raises AppError or CannotWrite."""
+    """Source of the gauges of one service. All methods may block and raise AppError or CannotWrite."""
 
     def jobs_by_state(self) -> Mapping[str, int]: ...
 
     def waiting(self) -> Mapping[str, int]:
-        """How many wait for their turn, by what they wait for."""
+        """Number of waiting tasks by queue."""
 
     def held_bytes(self) -> int:
         """Bytes of request bodies in memory."""
 
     def free_bytes(self) -> int:
-        """Memory that may still be taken."""
+        """Bytes of free memory."""
 
 
 _services: WeakSet[ObservedService] = WeakSet()
@@ -113,7 +113,7 @@ _jobs_seen: dict[int, tuple[float, Mapping[str, int]]] = {}
 
 
 def register_service(service: ObservedService) -> None:
-    """Show the service in the gauges, until `unregister_service`."""
+    """Include the service in the gauges until `unregister_service`."""
     _services.add(service)
 
 
@@ -122,21 +122,23 @@ def unregister_service(service: ObservedService) -> None:
     _jobs_seen.pop(id(service), None)
 
 
-def _gauge(name: str, unit: str, said: str, label: str, look: Callable[[ObservedService], Mapping[str, int]]) -> None:
-    """A gauge that sums what every service of this process says, by the values of one label."""
+def _gauge(
+    name: str, unit: str, description: str, label: str, read: Callable[[ObservedService], Mapping[str, int]]
+) -> None:
+    """Create a gauge that sums `read` over the services of this process, by the values of one label."""
 
     def observed(_: CallbackOptions) -> Iterable[Observation]:
         sums: Counter[str] = Counter()
         for service in tuple(_services):
-            with suppress(AppError, CannotWrite):  # counted where it happened; the gauge has a gap
-                sums.update(look(service))
+            with suppress(AppError, CannotWrite):  # counted by `count_store_error`; the gauge has a gap
+                sums.update(read(service))
         return [Observation(count, {label: key} if key else {}) for key, count in sums.items()]
 
-    _meter.create_observable_gauge(name, [observed], unit, said)
+    _meter.create_observable_gauge(name, [observed], unit, description)
 
 
 def _jobs(service: ObservedService) -> Mapping[str, int]:
-    """Counted at most every few seconds, however often somebody looks."""
+    """Operations by state, cached for JOB_COUNTS_TTL_S."""
     at, counts = _jobs_seen.get(id(service), (float("-inf"), {}))
     if time.monotonic() - at > JOB_COUNTS_TTL_S:
         counts = service.jobs_by_state()
@@ -144,13 +146,7 @@ def _jobs(service: ObservedService) -> Mapping[str, int]:
     return counts
 
 
-_gauge("remat.jobs", "{job}", "Operations that are kept, by state.", "state", _jobs)
-_gauge(
-    "remat.queue.depth",
-    "{item}",
-    "What waits for its turn: reads, and other short tasks.",
-    "what",
-    lambda service: service.waiting(),
-)
-_gauge("remat.bodies", "By", "Bodies in memory.", "", lambda service: {"": service.held_bytes()})
-_gauge("remat.memory.free", "By", "Memory that may still be taken.", "", lambda service: {"": service.free_bytes()})
+_gauge("remat.jobs", "{job}", "Stored operations by state.", "state", _jobs)
+_gauge("remat.queue.depth", "{item}", "Waiting reads and other short tasks.", "what", lambda service: service.waiting())
+_gauge("remat.bodies", "By", "Request bodies in memory.", "", lambda service: {"": service.held_bytes()})
+_gauge("remat.memory.free", "By", "Free memory.", "", lambda service: {"": service.free_bytes()})

@@ -26,12 +26,12 @@ def test_creating_leaves_what_is_there(tmp_path: Path) -> None:
 
 def test_a_full_disk_leaves_the_old_content_and_says_what_to_do() -> None:
     # /dev/full answers every write as a full disk does.
-    with pytest.raises(CannotWrite, match=r"No space left on device; free space"):
+    with pytest.raises(CannotWrite, match=r"No space left on device; free disk space"):
         write_through("/dev/full")
 
 
 def write_through(device: str) -> None:
-    with atomic_files._explained(Path("plan.json")), Path(device).open("wb", buffering=0) as file:
+    with atomic_files._translate_errors(Path("plan.json")), Path(device).open("wb", buffering=0) as file:
         file.write(b"x")
 
 
@@ -48,7 +48,7 @@ def test_a_write_that_fails_halfway_leaves_no_part(tmp_path: Path, monkeypatch: 
 
 
 def test_a_missing_folder_is_named_with_the_remedy(tmp_path: Path) -> None:
-    with pytest.raises(CannotWrite, match="make the folder first"):
+    with pytest.raises(CannotWrite, match="create the folder first"):
         write_atomic(tmp_path / "no" / "a", b"")
 
 

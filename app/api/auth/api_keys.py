@@ -1,6 +1,6 @@
-"""API keys: `remat_ID_SECRET`. Of the secret only a hash is kept; what it may do stands beside it.
+"""API keys `remat_ID_SECRET` with scopes and quotas; only a hash of the secret is stored.
 
-A secret is 256 random bits, so one SHA-256 keeps it safe: nobody tries 2^256 of them, as one would passwords.
+A secret has 256 random bits, so a plain SHA-256 suffices; brute force is infeasible, unlike for passwords.
 """
 
 from __future__ import annotations
@@ -12,28 +12,28 @@ import secrets
 from dataclasses import dataclass
 
 KEY_PATTERN = re.compile(r"remat_([0-9a-f]{12})_([A-Za-z0-9_-]{43})")
-#: What a key may be good for.
+#: Scope -> description.
 SCOPES = {
     "read": "see the tenant's graphs, plans and operations",
-    "plan": "post graphs, ask for plans and stop them",
-    "operator": "see what the plans of all tenants save",
+    "plan": "post graphs, request plans and cancel them",
+    "operator": "see the savings of all tenants",
 }
-DEFAULT_SCOPES = frozenset({"read", "plan"})  # what a key has unless told
+DEFAULT_SCOPES = frozenset({"read", "plan"})  # default scopes of a new key
 
 
 @dataclass(frozen=True, slots=True)
 class Quotas:
-    """Limits of one key; None: those of the service."""
+    """Limits of one key; None: the limit of the service."""
 
-    nodes: int | None = None  # of one graph
-    bytes: int | None = None  # of one request, decompressed
-    solves: int | None = None  # at a time
-    solver_seconds: float | None = None  # a day, UTC
+    nodes: int | None = None  # per graph
+    bytes: int | None = None  # per decompressed request
+    solves: int | None = None  # concurrent
+    solver_seconds: float | None = None  # per day, UTC
 
 
 @dataclass(frozen=True, slots=True)
 class ApiKey:
-    """What is known of a key; times are seconds since 1970."""
+    """A stored API key; times are Unix seconds."""
 
     id: str
     hash: bytes  # SHA-256 of the secret
@@ -55,15 +55,15 @@ class ApiKey:
 def new_key(
     name: str, tenant: str, scopes: frozenset[str], quotas: Quotas, now: float, expires_at: float | None = None
 ) -> tuple[str, ApiKey]:
-    """A key as it is told once, and what is kept of it."""
+    """(text of the key, which is shown once; the key to store)."""
     id, secret = secrets.token_hex(6), secrets.token_urlsafe(32)
     return f"remat_{id}_{secret}", ApiKey(id, hash_secret(secret), name, tenant, scopes, quotas, now, expires_at)
 
 
 def split_key(text: str) -> tuple[str, str] | None:
-    """(id, secret) of something that looks like a key."""
-    found = KEY_PATTERN.fullmatch(text)
-    return None if found is None else (found[1], found[2])
+    """(id, secret) of a well-formed key; else None."""
+    match = KEY_PATTERN.fullmatch(text)
+    return None if match is None else (match[1], match[2])
 
 
 def hash_secret(secret: str) -> bytes:
@@ -71,6 +71,6 @@ def hash_secret(secret: str) -> bytes:
 
 
 def verify_secret(secret: str, key: ApiKey | None) -> bool:
-    """Whether the secret is the key's, told in a time that gives away neither much of it nor whether it exists."""
-    kept = bytes(32) if key is None else key.hash
-    return hmac.compare_digest(hash_secret(secret), kept) and key is not None
+    """Whether the secret belongs to the key, in constant time also for unknown keys."""
+    stored = bytes(32) if key is None else key.hash
+    return hmac.compare_digest(hash_secret(secret), stored) and key is not None

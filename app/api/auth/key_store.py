@@ -1,6 +1,6 @@
-"""Where keys, what belongs to whom, and what was done are kept: the port, and a file of SQLite in the data folder.
+"""Storage of API keys, grants, quotas, sessions and the audit log: the protocol, and SQLite in the data folder.
 
-Another process may make and revoke keys meanwhile: nothing is remembered between two questions.
+Other processes may create and revoke keys concurrently, so nothing is cached between calls.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ CREATE TABLE IF NOT EXISTS sessions (hash BLOB PRIMARY KEY, key_id TEXT NOT NULL
 
 @dataclass(frozen=True, slots=True)
 class AuditEntry:
-    """One line of the audit log: what was asked to change something, or was refused."""
+    """One line of the audit log: a request with an unsafe method, or a rejected request."""
 
     at: float
     key_id: str | None
@@ -51,57 +51,57 @@ class AuditEntry:
 
 
 class KeyStore(Protocol):
-    """Every method is safe from any thread. A write is there when the method returns, or raises CannotWrite."""
+    """Protocol of the storage. Thread-safe; writes are committed on return, or raise CannotWrite."""
 
     def add(self, key: ApiKey) -> None: ...
 
     def key(self, id: str) -> ApiKey | None: ...
 
     def all_keys(self) -> list[ApiKey]:
-        """Every key, oldest first."""
+        """All keys, oldest first."""
 
     def revoke(self, id: str, now: float) -> ApiKey:
-        """The key, good for nothing from now on. Raises NotFound."""
+        """The revoked key. Raises NotFound."""
 
     def grant(self, tenant: str, kind: str, id: str) -> None:
-        """Make a thing the tenant's too."""
+        """Give the tenant access to a resource."""
 
     def granted(self, tenant: str, kind: str, ids: Collection[str]) -> set[str]:
-        """Those of the ids that are the tenant's."""
+        """The subset of `ids` granted to the tenant."""
 
     def grants(self, tenant: str, kind: str) -> list[str]:
-        """Ids of all things of that kind that are the tenant's."""
+        """Ids of all resources of that kind granted to the tenant."""
 
     def charge(self, key_id: str, id: str, seconds: float, now: float) -> None:
-        """Count a solve that has begun, for as long as it may take; one that is counted already stays as it is."""
+        """Charge a started solve with its maximum time; a known solve is not charged twice."""
 
     def settle(self, key_id: str, id: str, seconds: float) -> None:
-        """The solve has ended, and took so long."""
+        """Replace the charge of an ended solve by its actual time."""
 
     def running(self, key_id: str) -> list[str]:
-        """Ids of solves that have not been settled."""
+        """Ids of solves that are not settled."""
 
     def spent(self, key_id: str, now: float) -> float:
-        """Seconds counted since the day began."""
+        """Seconds charged since midnight UTC."""
 
     def open_session(self, hash: bytes, key_id: str, ends_at: float, now: float) -> None:
-        """Let a cookie with that SHA-256 stand for the key, and forget those that have ended."""
+        """Store a session by the SHA-256 of its cookie, and delete expired sessions."""
 
     def session(self, hash: bytes) -> tuple[str, float] | None:
-        """(id of the key, when it ends) of the session."""
+        """(id of the key, expiry in Unix seconds) of the session."""
 
     def close_session(self, hash: bytes) -> None:
-        """Forget the session."""
+        """Delete the session."""
 
     def record(self, entry: AuditEntry) -> None:
-        """Write a line of the audit log."""
+        """Append a line to the audit log."""
 
     def entries(self, limit: int) -> list[AuditEntry]:
-        """The latest lines, newest first."""
+        """The latest lines of the audit log, newest first."""
 
 
 class SqliteKeyStore:
-    """The port over a file of SQLite."""
+    """The protocol over a SQLite file."""
 
     def __init__(self, folder: Path):
         self.path = folder / DATABASE_FILE
@@ -126,17 +126,17 @@ class SqliteKeyStore:
             connection.execute("INSERT INTO keys VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", row)
 
     def key(self, id: str) -> ApiKey | None:
-        return next(map(_key, self._asked("SELECT * FROM keys WHERE id = ?", id)), None)
+        return next(map(_key, self._rows("SELECT * FROM keys WHERE id = ?", id)), None)
 
     def all_keys(self) -> list[ApiKey]:
-        return list(map(_key, self._asked("SELECT * FROM keys ORDER BY created_at, id")))
+        return list(map(_key, self._rows("SELECT * FROM keys ORDER BY created_at, id")))
 
     def revoke(self, id: str, now: float) -> ApiKey:
         with self._writing() as connection:
             connection.execute("UPDATE keys SET revoked_at = ? WHERE id = ? AND revoked_at IS NULL", (now, id))
         key = self.key(id)
         if key is None:
-            raise NotFound(f"there is no key {id[:80]!r}; `remat keys list` has every id")
+            raise NotFound(f"no key {id[:80]!r}; `remat keys list` shows all ids")
         return key
 
     def grant(self, tenant: str, kind: str, id: str) -> None:
@@ -144,11 +144,11 @@ class SqliteKeyStore:
             connection.execute("INSERT OR IGNORE INTO grants VALUES (?, ?, ?)", (tenant, kind, id))
 
     def granted(self, tenant: str, kind: str, ids: Collection[str]) -> set[str]:
-        asked = "SELECT 1 FROM grants WHERE tenant = ? AND kind = ? AND id = ?"
-        return {id for id in ids if self._asked(asked, tenant, kind, id)}
+        query = "SELECT 1 FROM grants WHERE tenant = ? AND kind = ? AND id = ?"
+        return {id for id in ids if self._rows(query, tenant, kind, id)}
 
     def grants(self, tenant: str, kind: str) -> list[str]:
-        return [id for (id,) in self._asked("SELECT id FROM grants WHERE tenant = ? AND kind = ?", tenant, kind)]
+        return [id for (id,) in self._rows("SELECT id FROM grants WHERE tenant = ? AND kind = ?", tenant, kind)]
 
     def charge(self, key_id: str, id: str, seconds: float, now: float) -> None:
         with self._writing() as connection:
@@ -161,11 +161,11 @@ class SqliteKeyStore:
             )
 
     def running(self, key_id: str) -> list[str]:
-        return [id for (id,) in self._asked("SELECT id FROM solves WHERE key_id = ? AND ended = 0", key_id)]
+        return [id for (id,) in self._rows("SELECT id FROM solves WHERE key_id = ? AND ended = 0", key_id)]
 
     def spent(self, key_id: str, now: float) -> float:
-        asked = "SELECT COALESCE(SUM(seconds), 0) FROM solves WHERE key_id = ? AND at >= ?"
-        return float(self._asked(asked, key_id, now // DAY_S * DAY_S)[0][0])
+        query = "SELECT COALESCE(SUM(seconds), 0) FROM solves WHERE key_id = ? AND at >= ?"
+        return float(self._rows(query, key_id, now // DAY_S * DAY_S)[0][0])
 
     def open_session(self, hash: bytes, key_id: str, ends_at: float, now: float) -> None:
         with self._writing() as connection:
@@ -173,7 +173,7 @@ class SqliteKeyStore:
             connection.execute("INSERT INTO sessions VALUES (?, ?, ?)", (hash, key_id, ends_at))
 
     def session(self, hash: bytes) -> tuple[str, float] | None:
-        row = next(iter(self._asked("SELECT key_id, ends_at FROM sessions WHERE hash = ?", hash)), None)
+        row = next(iter(self._rows("SELECT key_id, ends_at FROM sessions WHERE hash = ?", hash)), None)
         return None if row is None else (row[0], row[1])
 
     def close_session(self, hash: bytes) -> None:
@@ -185,29 +185,29 @@ class SqliteKeyStore:
             connection.execute("INSERT INTO audit VALUES (?, ?, ?, ?, ?, ?, ?)", tuple(asdict(entry).values()))
 
     def entries(self, limit: int) -> list[AuditEntry]:
-        return [AuditEntry(*row) for row in self._asked("SELECT * FROM audit ORDER BY rowid DESC LIMIT ?", limit)]
+        return [AuditEntry(*row) for row in self._rows("SELECT * FROM audit ORDER BY rowid DESC LIMIT ?", limit)]
 
-    def _asked(self, query: str, *parameters: str | float | bytes) -> list[tuple[Any, ...]]:
+    def _rows(self, query: str, *parameters: str | float | bytes) -> list[tuple[Any, ...]]:
         try:
             return self._connection().execute(query, parameters).fetchall()
         except sqlite3.Error as error:
-            raise CannotWrite(f"cannot read {self.path}: {error}; mend the disk, or restore the file") from error
+            raise CannotWrite(f"cannot read {self.path}: {error}; check the disk, or restore a backup") from error
 
     def _connection(self) -> sqlite3.Connection:
-        """This thread's own."""
+        """Connection of this thread."""
         connection: sqlite3.Connection | None = getattr(self._own, "connection", None)
         if connection is None:
             try:
                 self.path.parent.mkdir(parents=True, exist_ok=True)
-                # Nobody else reads it, or what stands beside. One that is there is not opened: closing it would end
-                # the locks of every connection of this process, and another would take the log away under them.
+                # Created with mode 0600, which SQLite copies to the WAL. An existing file is not opened: closing a
+                # descriptor drops the POSIX locks of all connections of this process.
                 with contextlib.suppress(FileExistsError):
                     os.close(os.open(self.path, os.O_CREAT | os.O_EXCL, 0o600))
                 connection = sqlite3.connect(self.path, timeout=30, isolation_level=None)
                 connection.execute("PRAGMA journal_mode = WAL")
                 connection.execute("PRAGMA synchronous = NORMAL")
             except (OSError, sqlite3.Error) as error:
-                raise CannotWrite(f"cannot keep keys in {self.path}: {error}; name a place you may write to") from error
+                raise CannotWrite(f"cannot open {self.path} for API keys: {error}; choose a writable folder") from error
             self._own.connection = connection
         return connection
 
@@ -223,7 +223,7 @@ class SqliteKeyStore:
                 raise
             connection.execute("COMMIT")
         except sqlite3.Error as error:
-            raise CannotWrite(f"cannot write {self.path}: {error}; free space there, or make it writable") from error
+            raise CannotWrite(f"cannot write {self.path}: {error}; free disk space, or make it writable") from error
 
 
 def _key(row: tuple[Any, ...]) -> ApiKey:

@@ -1,7 +1,6 @@
-"""Sessions of browsers: a random cookie stands for a key, which never comes into a page or a cookie itself.
+"""Browser sessions: a random cookie refers to an API key, which itself appears in no page and no cookie.
 
-Only a hash of the cookie is kept. What scripts send back with a change is derived from the cookie, so a page of
-another site, which sees neither, cannot make one.
+Only a hash of the cookie is stored. The CSRF token is derived from the cookie, so other sites cannot forge it.
 """
 
 from __future__ import annotations
@@ -19,34 +18,34 @@ CSRF_HEADER = b"x-csrf-token"
 SESSION_S = 12 * 3600
 
 
-def find_key(vault: KeyStore, text: str) -> ApiKey | None:
-    """The key that `remat_ID_SECRET` is, good or not; None: it is none of this service."""
+def find_key(key_store: KeyStore, text: str) -> ApiKey | None:
+    """The key of the text `remat_ID_SECRET`, valid or not; None: unknown to this service."""
     id, secret = split_key(text) or ("", "")
-    key = vault.key(id)
+    key = key_store.key(id)
     return key if verify_secret(secret, key) else None
 
 
-def begin(vault: KeyStore, key: ApiKey, now: float) -> str:
-    """The secret of a new session; older ones that have ended are forgotten."""
+def begin(key_store: KeyStore, key: ApiKey, now: float) -> str:
+    """The secret of a new session; expired sessions are deleted."""
     secret = secrets.token_urlsafe(32)
     ends = now + SESSION_S if key.expires_at is None else min(now + SESSION_S, key.expires_at)
-    vault.open_session(hash_secret(secret), key.id, ends, now)
+    key_store.open_session(hash_secret(secret), key.id, ends, now)
     return secret
 
 
-def session_key(vault: KeyStore, secret: str, now: float) -> ApiKey | None:
-    """The key that a session stands for, good or not; None: there is no such session, or it has ended."""
-    found = vault.session(hash_secret(secret))
-    return None if found is None or now >= found[1] else vault.key(found[0])
+def session_key(key_store: KeyStore, secret: str, now: float) -> ApiKey | None:
+    """The key of a session, valid or not; None: unknown or expired session."""
+    session = key_store.session(hash_secret(secret))
+    return None if session is None or now >= session[1] else key_store.key(session[0])
 
 
-def end(vault: KeyStore, secret: str) -> None:
-    """From now on the cookie stands for nothing."""
-    vault.close_session(hash_secret(secret))
+def end(key_store: KeyStore, secret: str) -> None:
+    """End the session of the cookie."""
+    key_store.close_session(hash_secret(secret))
 
 
 def csrf_token(secret: str) -> str:
-    """What comes with every change that the session asks for."""
+    """The CSRF token of the session, required for unsafe methods."""
     return hmac.new(secret.encode(), b"csrf", hashlib.sha256).hexdigest()
 
 
@@ -55,13 +54,13 @@ def verify_csrf_token(token: str, secret: str) -> bool:
 
 
 def session_secret(headers: list[tuple[bytes, bytes]]) -> str | None:
-    """The session's secret among the headers of a request."""
+    """The session secret in the cookies of a request."""
     for name, value in headers:
         if name == b"cookie":
             try:
-                found = SimpleCookie(value.decode("latin-1")).get(COOKIE)
+                cookie = SimpleCookie(value.decode("latin-1")).get(COOKIE)
             except CookieError:
                 continue
-            if found is not None and found.value:
-                return found.value
+            if cookie is not None and cookie.value:
+                return cookie.value
     return None

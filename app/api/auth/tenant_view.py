@@ -1,7 +1,7 @@
-"""A service as one tenant sees it: what is not the tenant's is not there, and what the key may not take is refused.
+"""View of the service for one tenant: resources of other tenants do not exist, and the quotas of the key apply.
 
-A graph is a tenant's who has posted its very document, or made it; a plan is whose its graph is, an operation whose
-question it answers. Questions of two tenants are never the same question, so no answer tells what others asked.
+Ownership: a tenant owns graphs it posted or derived; plans inherit from their graph, operations from their request.
+Request keys are scoped to the tenant, so a stored result never reveals a request of another tenant.
 """
 
 from __future__ import annotations
@@ -30,45 +30,45 @@ from app.store.store import Store
 from app.store.tables import graphs, operations, plans, result_plans, results
 from app.store.tenancy import scoped_name
 
-DEFAULT_SEARCH_SECONDS = 10.0  # of a search that says nothing
+DEFAULT_SEARCH_SECONDS = 10.0  # of a request without search_seconds
 RETRY_S = 5
 PAGE_SIZE = 1000
 
 
 class AccessControl:
-    """Keys and quotas of one serving process."""
+    """Key store and quota lock of one serving process."""
 
-    def __init__(self, vault: KeyStore, clock: Callable[[], float] = time.time):
-        self.key_store, self.clock = vault, clock
+    def __init__(self, key_store: KeyStore, clock: Callable[[], float] = time.time):
+        self.key_store, self.clock = key_store, clock
         self.lock = threading.Lock()
 
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who asks, once the gate has let them in."""
+    """The authenticated caller of a request."""
 
     access: AccessControl
     key: ApiKey
 
     def own(self, text: str) -> str:
-        """A name that no other tenant's is."""
+        """`text` scoped to the tenant."""
         return scoped_name(self.key.tenant, text)
 
     def grant(self, kind: str, id: str) -> None:
         self.access.key_store.grant(self.key.tenant, kind, id)
 
     def require(self, kind: str, id: str) -> None:
-        """Raises NotFound, in the words for what is not there at all."""
+        """Raises NotFound, with the same message as for a missing resource."""
         if not self.access.key_store.granted(self.key.tenant, kind, [id]):
-            raise NotFound(f"there is no {kind[:-1]} {id[:80]!r}")
+            raise NotFound(f"no {kind[:-1]} {id[:80]!r}")
 
     def require_quota(self, seconds: float, jobs: Jobs) -> None:
-        """Raises OverQuota unless a solve of so many seconds may begin."""
+        """Raises OverQuota unless a solve of `seconds` may start."""
         key, access = self.key, self.access
         running = self._running(jobs)
         if key.quotas.solves is not None and len(running) >= key.quotas.solves:
             raise OverQuota(
-                f"{len(running)} solves of this key run or wait, it may have {key.quotas.solves}; "
+                f"{len(running)} solves of this key are running or queued, the quota is {key.quotas.solves}; "
                 "wait for one to end, or cancel it",
                 code="quota_solves",
                 limit={"name": "solves", "value": key.quotas.solves},
@@ -77,35 +77,35 @@ class Caller:
         self.require_seconds(seconds, access.clock())
 
     def require_seconds(self, seconds: float, now: float) -> None:
-        """Raises OverQuota unless so many seconds are left of the day's; what has ended is settled before."""
+        """Raises OverQuota unless `seconds` remain of the daily quota; call `_running` first to settle ended solves."""
         key = self.key
         spent = self.access.key_store.spent(key.id, now)
         if key.quotas.solver_seconds is not None and spent + seconds > key.quotas.solver_seconds:
             raise OverQuota(
                 f"the key has used {spent:g} of its {key.quotas.solver_seconds:g} solver seconds today, "
-                f"and {seconds:g} are asked for; ask for fewer search_seconds, or come back tomorrow (UTC)",
+                f"and the request needs {seconds:g}; reduce search_seconds, or retry tomorrow (UTC)",
                 code="quota_seconds",
                 limit={"name": "solver_seconds", "value": key.quotas.solver_seconds},
                 headers={"Retry-After": str(int(DAY_S - now % DAY_S) + 1)},
             )
 
     def _running(self, jobs: Jobs) -> list[str]:
-        """What runs or waits, a batch once for each of its items there; what has ended counts with what it took."""
-        vault, running = self.access.key_store, list[str]()
-        for id in vault.running(self.key.id):
+        """Ids of unfinished solves, a batch once per item in the queue; ended solves are charged their actual time."""
+        key_store, running = self.access.key_store, list[str]()
+        for id in key_store.running(self.key.id):
             try:
                 operation = jobs.status(id.partition(".")[0])
             except NotFound:
-                vault.settle(self.key.id, id, 0.0)
+                key_store.settle(self.key.id, id, 0.0)
                 continue
             if operation.finished:
-                vault.settle(self.key.id, id, _seconds(operation))
+                key_store.settle(self.key.id, id, _seconds(operation))
             else:
                 running += [id] * (operation.in_queue if isinstance(operation, BatchOperation) else 1)
         return running
 
     def charge_batch(self, seconds: float, jobs: Jobs, make: Callable[[], BatchRecord]) -> BatchRecord:
-        """The batch that is made, counted for as long as it may take. Raises OverQuota before it is made."""
+        """The batch that `make` creates, charged with `seconds`. Raises OverQuota before calling `make`."""
         access = self.access
         with access.lock:
             self._running(jobs)
@@ -125,15 +125,15 @@ def _seconds(operation: Operation) -> float:
 
 
 def view_for(service: Service, caller: Caller) -> Service:
-    """The service with the tenant's part of its store and jobs, and the key's limits."""
-    seen: Any = copy.copy(service)
+    """The service restricted to the resources of the tenant and the limits of the key."""
+    restricted: Any = copy.copy(service)
     settings = service.settings
     lower = {name: min(getattr(settings, name), quota) for name, quota in _limits(caller).items() if quota is not None}
-    seen.settings = settings.model_copy(update=lower) if lower else settings
-    seen.store = _Store(service.store, caller)
-    seen.jobs = _Jobs(service.jobs, caller)
-    seen.caller = caller
-    view: Service = seen
+    restricted.settings = settings.model_copy(update=lower) if lower else settings
+    restricted.store = _Store(service.store, caller)
+    restricted.jobs = _Jobs(service.jobs, caller)
+    restricted.caller = caller
+    view: Service = restricted
     return view
 
 
@@ -143,7 +143,7 @@ def _limits(caller: Caller) -> dict[str, int | None]:
 
 
 def scope_request(service: Service, question: SolveRequest) -> SolveRequest:
-    """The question as this tenant's own; without keys there is one tenant."""
+    """The request with its key scoped to the tenant; unchanged without authentication."""
     caller: Caller | None = getattr(service, "caller", None)
     if caller is None:
         return question
@@ -151,20 +151,20 @@ def scope_request(service: Service, question: SolveRequest) -> SolveRequest:
 
 
 def tenant_of(service: Service) -> str | None:
-    """Whose part of the service it is; None: everybody's."""
+    """Tenant of the view; None: no authentication."""
     caller: Caller | None = getattr(service, "caller", None)
     return None if caller is None else caller.key.tenant
 
 
 def grant_result(service: Service, kind: str, id: str) -> None:
-    """Count an answer to the tenant's own question among their things; a plan is whose its graph is."""
+    """Grant a curve, fit or layout to the tenant; plans inherit from their graph."""
     caller: Caller | None = getattr(service, "caller", None)
     if caller is not None and kind != "plan":
         caller.grant("results", id)
 
 
 def plan_scope(service: Service) -> OperationScope | None:
-    """What the caller may sum over; None: everything, without keys or for an operator."""
+    """Scope of aggregates for the caller; None: all plans (operators, or no authentication)."""
     caller: Caller | None = getattr(service, "caller", None)
     if caller is None or "operator" in caller.key.scopes:
         return None
@@ -172,28 +172,28 @@ def plan_scope(service: Service) -> OperationScope | None:
 
 
 class _Store:
-    """The store, of which the tenant's rows alone are there."""
+    """The store restricted to the rows of the tenant."""
 
     def __init__(self, store: Store, caller: Caller):
         self._store, self._caller = store, caller
-        self._sent: set[str] = set()  # SHA-256 of what was written through this view: the id of a document
+        self._sent: set[str] = set()  # SHA-256 of blobs written through this view: ids of posted graphs
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
 
     def row(self, table: sa.Table, id: str) -> dict[str, Any]:
         if table is graphs:
-            self._demand_graph(id)  # before it is looked for: what is another's takes no longer than what is not there
+            self._require_graph(id)  # before the lookup, so that timing reveals nothing
         found = self._store.row(table, id)
         if table is operations:
             self._caller.require("operations", id)
         if table is results:
-            self._demand_result(id)
+            self._require_result(id)
         if table is plans:
             try:
-                self._demand_graph(found["graph_id"])
+                self._require_graph(found["graph_id"])
             except NotFound:
-                raise NotFound(f"there is no plan {id[:80]!r}") from None
+                raise NotFound(f"no plan {id[:80]!r}") from None
         return found
 
     @contextmanager
@@ -202,29 +202,29 @@ class _Store:
             yield connection
         self._sent |= set(map(blob_key, blobs))
 
-    def _demand_result(self, id: str) -> None:
-        """A curve, a fit or a layout is whose operation found it, and so is the graph of a fit. Raises NotFound."""
-        caller, vault = self._caller, self._caller.access.key_store
-        if vault.granted(caller.key.tenant, "results", [id]):
+    def _require_result(self, id: str) -> None:
+        """Require ownership of a curve, fit or layout through its operation; grants its graphs. Raises NotFound."""
+        caller, key_store = self._caller, self._caller.access.key_store
+        if key_store.granted(caller.key.tenant, "results", [id]):
             return
         graphs_of = sa.select(plans.c.graph_id).join(result_plans).where(result_plans.c.result_id == id).distinct()
         with self._store.reading() as connection:
             found_by = list(connection.scalars(sa.select(operations.c.id).where(operations.c.found == id)))
             made_for = list(connection.scalars(graphs_of))
-        if not vault.granted(caller.key.tenant, "operations", found_by):
-            raise NotFound(f"there is no result {id[:80]!r}")
+        if not key_store.granted(caller.key.tenant, "operations", found_by):
+            raise NotFound(f"no result {id[:80]!r}")
         caller.grant("results", id)
         for graph_id in made_for:
             caller.grant("graphs", graph_id)
 
-    def _demand_graph(self, id: str) -> None:
+    def _require_graph(self, id: str) -> None:
         if id in self._sent:
             self._caller.grant("graphs", id)
         self._caller.require("graphs", id)
 
 
 class _Jobs:
-    """The port `app.jobs.interface.Jobs` over the tenant's operations."""
+    """`app.jobs.interface.Jobs` restricted to the operations of the tenant."""
 
     def __init__(self, jobs: Jobs, caller: Caller):
         self._jobs, self._caller = jobs, caller

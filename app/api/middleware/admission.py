@@ -1,4 +1,4 @@
-"""The door before everything else: it counts who is inside, and turns away what would be too much."""
+"""Admission control: limits concurrent requests, and rejects POST when memory is low."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ BODY_METHODS = frozenset({"POST", "PUT", "PATCH"})
 
 
 class AdmissionMiddleware:
-    """ASGI middleware: so many requests at a time, and none that brings work while memory runs low."""
+    """ASGI middleware that applies `Admission` to every request."""
 
     def __init__(self, app: ASGIApp, admission: Admission):
         self.app, self.admission = app, admission

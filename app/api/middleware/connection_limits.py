@@ -1,4 +1,4 @@
-"""Connections that come to an end: heads that never do, bodies nobody waits for any more, answers nobody takes."""
+"""Connection timeouts of the HTTP server: slow request heads, unread bodies and slow readers."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from app.telemetry import metrics
 
 log = logging.getLogger(__name__)
 
-STALL_CHECK_S = 10.0  # between two looks at an answer that is being taken
+STALL_CHECK_S = 10.0  # between checks of the progress of a blocked response
 
 
 class LimitedH11Protocol(H11Protocol):
-    """uvicorn's connection, which waits for a slow client as long as the settings say.
+    """uvicorn's h11 protocol with timeouts for slow clients.
 
-    uvicorn itself waits for ever for the rest of a head, and for a client to take its answer.
+    uvicorn has no timeout for an incomplete request head or for a client that does not read its response.
     """
 
     settings: ClassVar[Settings]
@@ -30,12 +30,12 @@ class LimitedH11Protocol(H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         self._awaited = ""
-        self._end: asyncio.TimerHandle | None = None
-        self._look: asyncio.TimerHandle | None = None
-        self._unsent = 0  # bytes of an answer that are counted as held
+        self._timeout: asyncio.TimerHandle | None = None
+        self._check_timer: asyncio.TimerHandle | None = None
+        self._unsent = 0  # bytes of a response that are counted by `admission`
         super().connection_made(transport)
         if len(self.connections) > self.settings.connections:
-            self._give_up("REMAT_CONNECTIONS")
+            self._abort("REMAT_CONNECTIONS")
             return
         self._await_client()
 
@@ -49,8 +49,8 @@ class LimitedH11Protocol(H11Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
-        self._taken()
-        for timer in (self._end, self._look):
+        self._release()
+        for timer in (self._timeout, self._check_timer):
             if timer is not None:
                 timer.cancel()
 
@@ -59,53 +59,53 @@ class LimitedH11Protocol(H11Protocol):
         unsent = self.transport.get_write_buffer_size()
         try:
             self.admission.take(unsent, 0)
-        except AppError:  # counted already
+        except AppError:  # counted by `take`
             self.transport.abort()
             return
         self._unsent = unsent
-        self._look_later()
+        self._schedule_check()
 
     def resume_writing(self) -> None:
         super().resume_writing()
-        self._taken()
-        if self._look is not None:
-            self._look.cancel()
+        self._release()
+        if self._check_timer is not None:
+            self._check_timer.cancel()
 
-    def _taken(self) -> None:
+    def _release(self) -> None:
         self.admission.give(self._unsent)
         self._unsent = 0
 
     def _await_client(self) -> None:
-        """Have one timer for what the client owes: a head, or the rest of a body that was answered already."""
-        theirs, owed = self.conn.their_state, ""
-        if theirs is h11.IDLE:
-            owed = "head"
-        elif theirs is h11.SEND_BODY and self.conn.our_state is h11.DONE:
-            owed = "rest"
-        if owed == self._awaited:
+        """Run one timer for the data due from the client: a head, or the rest of a body after its response."""
+        client_state, due = self.conn.their_state, ""
+        if client_state is h11.IDLE:
+            due = "head"
+        elif client_state is h11.SEND_BODY and self.conn.our_state is h11.DONE:
+            due = "rest"
+        if due == self._awaited:
             return
-        self._awaited = owed
-        if self._end is not None:
-            self._end.cancel()
-        if owed and not self.transport.is_closing():
-            self._end = self.loop.call_later(self.settings.head_seconds, self._give_up, "REMAT_HEAD_SECONDS")
+        self._awaited = due
+        if self._timeout is not None:
+            self._timeout.cancel()
+        if due and not self.transport.is_closing():
+            self._timeout = self.loop.call_later(self.settings.head_seconds, self._abort, "REMAT_HEAD_SECONDS")
 
-    def _look_later(self) -> None:
+    def _schedule_check(self) -> None:
         left = self.transport.get_write_buffer_size()
-        self._look = self.loop.call_later(STALL_CHECK_S, self._look_whether_taken, left)
+        self._check_timer = self.loop.call_later(STALL_CHECK_S, self._check_progress, left)
 
-    def _look_whether_taken(self, before: int) -> None:
+    def _check_progress(self, before: int) -> None:
         if before - self.transport.get_write_buffer_size() < self.settings.slowest_bytes * STALL_CHECK_S:
-            self._give_up("REMAT_SLOWEST_BYTES")
+            self._abort("REMAT_SLOWEST_BYTES")
         else:
-            self._look_later()
+            self._schedule_check()
 
-    def _give_up(self, setting: str) -> None:
+    def _abort(self, setting: str) -> None:
         metrics.count_refused(setting)
-        log.debug("event=gave_up limit=%s", setting)
+        log.debug("event=aborted limit=%s", setting)
         self.transport.abort()
 
 
 def limited_protocol(admission: Admission) -> type[LimitedH11Protocol]:
-    """The connection with the settings and the counts of a service."""
+    """The protocol class with the settings and counters of a service."""
     return type("Patient", (LimitedH11Protocol,), {"settings": admission.settings, "admission": admission})

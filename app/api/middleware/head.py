@@ -1,4 +1,4 @@
-"""HEAD is answered as GET is, without the content: RFC 9110, section 9.3.2."""
+"""HEAD requests: the response of GET without content (RFC 9110, section 9.3.2)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 
 class HeadMiddleware:
-    """ASGI middleware: nobody behind it knows of HEAD. An answer that streams ends with its first part."""
+    """ASGI middleware that turns HEAD into GET and drops the body; a stream ends with its first chunk."""
 
     def __init__(self, app: ASGIApp):
         self.app = app
@@ -18,11 +18,11 @@ class HeadMiddleware:
             return
         async with anyio.create_task_group() as tasks:
 
-            async def sent(message: Message) -> None:
+            async def send_without_body(message: Message) -> None:
                 if message["type"] == "http.response.body":
                     await send({"type": "http.response.body", "body": b""})
                     tasks.cancel_scope.cancel()
                 else:
                     await send(message)
 
-            await self.app({**scope, "method": "GET"}, receive, sent)
+            await self.app({**scope, "method": "GET"}, receive, send_without_body)

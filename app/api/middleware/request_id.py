@@ -1,4 +1,4 @@
-"""A name for every request, in its answer, whatever goes wrong, and in every line of log about it."""
+"""Request ids, in the response header `X-Request-Id` and in log lines; the access log; unhandled errors."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ MAX_PATH_LENGTH = 200
 
 
 class RequestIdMiddleware:
-    """ASGI middleware: takes the client's `X-Request-Id` where it is a plain word, else makes one.
+    """ASGI middleware: uses the `X-Request-Id` of the client if it matches REQUEST_ID, else generates one.
 
-    What nobody has caught is answered by `failed`, unless an answer is under way already.
+    `failed` builds the response to an unhandled exception, unless a response was started.
     """
 
     def __init__(self, app: ASGIApp, failed: Callable[[Request, Exception], Awaitable[Response]]):
@@ -33,33 +33,29 @@ class RequestIdMiddleware:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        given = [value for name, value in scope["headers"] if name == b"x-request-id"]
-        id = given[0] if len(given) == 1 and REQUEST_ID.fullmatch(given[0]) else secrets.token_hex(8).encode()
-        began, status, place = time.monotonic(), 0, ""
+        request_ids = [value for name, value in scope["headers"] if name == b"x-request-id"]
+        is_valid = len(request_ids) == 1 and REQUEST_ID.fullmatch(request_ids[0])
+        id = request_ids[0] if is_valid else secrets.token_hex(8).encode()
+        began, status, location = time.monotonic(), 0, ""
 
-        async def sent(message: Message) -> None:
-            nonlocal status, place
+        async def send_with_id(message: Message) -> None:
+            nonlocal status, location
             if message["type"] == "http.response.start":
                 status, headers = message["status"], list(message.get("headers", ()))
-                place = next((value.decode("latin-1") for name, value in headers if name.lower() == b"location"), "")
+                location = next((value.decode("latin-1") for name, value in headers if name.lower() == b"location"), "")
                 message = {**message, "headers": [*headers, (b"x-request-id", id)]}
             await send(message)
 
         with bound_contextvars(request=id.decode()):
             try:
-                await self.app(scope, receive, sent)
+                await self.app(scope, receive, send_with_id)
             except Exception as error:
                 if status:
                     raise
-                await (await self._failed(Request(scope), error))(scope, receive, sent)
+                await (await self._failed(Request(scope), error))(scope, receive, send_with_id)
             finally:
-                level = (
-                    logging.WARNING
-                    if status >= 500
-                    else logging.DEBUG
-                    if scope["path"] in QUIET_PATHS
-                    else logging.INFO
-                )
+                quiet = logging.DEBUG if scope["path"] in QUIET_PATHS else logging.INFO
+                level = logging.WARNING if status >= 500 else quiet
                 log.log(
                     level,
                     "event=answered method=%s path=%s status=%s seconds=%s location=%s",
@@ -67,5 +63,5 @@ class RequestIdMiddleware:
                     scope["path"][:MAX_PATH_LENGTH],
                     status or None,
                     time.monotonic() - began,
-                    place or None,
+                    location or None,
                 )

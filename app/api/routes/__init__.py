@@ -1,4 +1,8 @@
-"""The HTTP paths, one file a thing: parse, call one function, return."""
+"""HTTP routes, one file per resource: parse, call one function, respond.
+
+Imports app.api.auth, app.api.schemas, app.api.service, app.api.wire, app.jobs, app.store and app.models. Start with
+plans.py and submit_or_wait.py.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Answers that are stored: of the very question, or of the same about a graph that differs in names alone.
+"""Lookup of a stored result: of the same request, or of the same request on an equivalent graph.
 
-question ──▶ answered? ──no──▶ answered about a twin of its graph (`twins.py`)? ──▶ told again, and kept
+request ──▶ stored? ──no──▶ stored for an equivalent graph (`isomorphic_graphs.py`)? ──▶ relabeled and stored
 """
 
 from __future__ import annotations
@@ -21,29 +21,29 @@ from app.telemetry import metrics
 log = logging.getLogger(__name__)
 
 
-async def lookup_answer(service: Service, question: SolveRequest) -> str | None:
-    """Id of what answers the caller's question, once there is something."""
-    known = await anyio.to_thread.run_sync(records.find_answer, service.store, question.key)
-    if known is None and question.kind == "plan" and question.graph_id is not None:
-        known = await _told_again(service, question)
-    metrics.count_lookup(known is not None)
-    return known
+async def lookup_answer(service: Service, request: SolveRequest) -> str | None:
+    """Id of the stored result of the request; None if there is none."""
+    stored_id = await anyio.to_thread.run_sync(records.find_answer, service.store, request.key)
+    if stored_id is None and request.kind == "plan" and request.graph_id is not None:
+        stored_id = await _relabel_stored(service, request)
+    metrics.count_lookup(stored_id is not None)
+    return stored_id
 
 
-async def _told_again(service: Service, question: SolveRequest) -> str | None:
-    """Id of a plan made of one for other names, which is kept as the question's own answer."""
+async def _relabel_stored(service: Service, request: SolveRequest) -> str | None:
+    """Id of a plan relabeled from one of an equivalent graph, and stored for the request; None: not available."""
 
     def own(key: str) -> str:
-        return scope_request(service, replace(question, key=key)).key
+        return scope_request(service, replace(request, key=key)).key
 
     try:
-        about = str(question.graph_id), question.fields
-        payload = await anyio.to_thread.run_sync(relabel_payload, service.store, service.settings, *about, own)
-        told = payload and await service.run_in_child("retell", payload)
-    except (AppError, ProblemDetails) as error:  # collected since, or no room, or not to be told: it is solved, then
-        log.warning("graph=%s event=not_told_again said=%r", question.graph_id, str(error))
+        subject = str(request.graph_id), request.fields
+        payload = await anyio.to_thread.run_sync(relabel_payload, service.store, service.settings, *subject, own)
+        relabeled = payload and await service.run_in_child("retell", payload)
+    except (AppError, ProblemDetails) as error:  # collected meanwhile, busy, or not relabelable: solve instead
+        log.warning("graph=%s event=relabel_failed error=%r", request.graph_id, str(error))
         return None
-    if told is None:
+    if relabeled is None:
         return None
-    id = str(question.graph_id)
-    return await anyio.to_thread.run_sync(records.save_plan, service.store, told, id, question.key)
+    id = str(request.graph_id)
+    return await anyio.to_thread.run_sync(records.save_plan, service.store, relabeled, id, request.key)

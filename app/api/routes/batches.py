@@ -1,4 +1,4 @@
-"""`/v1/batches`: graphs x budgets x planners x seeds, and what comes of each."""
+"""`/v1/batches`: plan graphs x budgets x planners x seeds, and list the results."""
 
 from __future__ import annotations
 
@@ -32,9 +32,11 @@ PATH = "/v1/batches"
 BATCH_CONTENT = {"application/json": ref("Batch")}
 EXAMPLE: dict[str, Any] = {"graph_ids": ["0" * 64], "budgets": ["90%", "50%"], "planners": ["auto"], "seeds": [0, 1]}
 MAX_ROWS = 1_000_000
-RowLimit = Annotated[int | None, Query(ge=1, le=MAX_ROWS, description="1000 of JSON; of tables all unless told")]
-TableFormat = Annotated[Literal["json", "csv", "parquet"] | None, Query(description="goes before what Accept says")]
-Limit = Annotated[int, Query(ge=1, le=1000, description="of the page")]
+RowLimit = Annotated[
+    int | None, Query(ge=1, le=MAX_ROWS, description="default: 1000 (JSON, the maximum), all (tables)")
+]
+TableFormat = Annotated[Literal["json", "csv", "parquet"] | None, Query(description="overrides Accept")]
+Limit = Annotated[int, Query(ge=1, le=1000, description="page size")]
 ITEM_CONTENT: dict[str, Any] = {
     "application/json": ref("Items"),
     "text/csv": {"type": "string"},
@@ -43,7 +45,7 @@ ITEM_CONTENT: dict[str, Any] = {
 LINKED_OPERATIONS = dict.fromkeys(("get_batch", "list_items", "cancel_batch", "retry_batch"), "batch_id")
 
 
-def _said(batch: BatchRecord, status: int = 200, **headers: str) -> Response:
+def _response(batch: BatchRecord, status: int = 200, **headers: str) -> Response:
     headers |= {"Cache-Control": "no-store"} | ({} if batch.finished else {"Retry-After": "1"})
     return Response(msgspec.json.encode(batch.wire()), status, headers, "application/json")
 
@@ -55,7 +57,7 @@ def _said(batch: BatchRecord, status: int = 200, **headers: str) -> Response:
     responses=with_links(
         response_docs(
             202,
-            "It has begun; follow it, or its operation",
+            "Started; poll the batch or its operation",
             BATCH_CONTENT,
             Location="of the batch",
             Retry_After="seconds",
@@ -67,30 +69,30 @@ def _said(batch: BatchRecord, status: int = 200, **headers: str) -> Response:
     openapi_extra=body_docs({"application/json": ref("BatchQuestion")}, {"four items": EXAMPLE}),
 )
 async def post_batch(request: Request, service: ServiceDep, idempotency_key: IdempotencyKey = None) -> Response:
-    """Plan stored graphs, each at every budget, by every planner, with every seed. One that fails stops no other."""
+    """Plan stored graphs at every combination of budget, planner and seed. Items fail independently."""
     require_media_type(media_type_of(request.headers), ["application/json"])
     body = await read_body(request, service.settings)
     sent = await parse_body(request, service, body)
-    asked = parse_batch(
+    batch_request = parse_batch(
         {name: decode_object(bytes(raw), Any) for name, raw in sent.items()}, service.settings.batch_items
     )
-    require_search_time(service, asked.search_seconds)
-    batch = await anyio.to_thread.run_sync(_begun, service, asked, idempotency_key, body)
-    return _said(batch, 202, Location=f"{PATH}/{batch.id}")
+    require_search_time(service, batch_request.search_seconds)
+    batch = await anyio.to_thread.run_sync(_create, service, batch_request, idempotency_key, body)
+    return _response(batch, 202, Location=f"{PATH}/{batch.id}")
 
 
-def _begun(service: Service, asked: BatchRequest, idempotency_key: str | None, body: bytes) -> BatchRecord:
+def _create(service: Service, batch_request: BatchRequest, idempotency_key: str | None, body: bytes) -> BatchRecord:
     if service.draining:
-        raise Unavailable("the service is being stopped; ask again", headers={"Retry-After": str(RETRY_S)})
+        raise Unavailable("the service is shutting down; retry", headers={"Retry-After": str(RETRY_S)})
     service.jobs.start()
-    for graph_id in asked.graph_ids:
+    for graph_id in batch_request.graph_ids:
         records.graph_of(service.store, graph_id)
     key = None if idempotency_key is None else blob_key(msgspec.json.encode([PATH, idempotency_key]))
-    store, owner, said = service.store, batch_owner(service), blob_key(body)
-    if key is not None and (before := repository.find_by_idempotency_key(store, key, said)) is not None:
+    store, owner, body_hash = service.store, batch_owner(service), blob_key(body)
+    if key is not None and (before := repository.find_by_idempotency_key(store, key, body_hash)) is not None:
         return before
-    seconds = asked.total * asked.search_seconds
-    return charge_batch(service, seconds, lambda: repository.create(store, asked, owner, key, said))
+    seconds = batch_request.total * batch_request.search_seconds
+    return charge_batch(service, seconds, lambda: repository.create(store, batch_request, owner, key, body_hash))
 
 
 @router.get(
@@ -101,7 +103,7 @@ def _begun(service: Service, asked: BatchRequest, idempotency_key: str | None, b
 async def list_batches(
     service: ServiceDep,
     limit: Limit = 100,
-    cursor: Annotated[str | None, Query(pattern="^ba[0-9a-f]{26}$", description="`next` of the page before")] = None,
+    cursor: Annotated[str | None, Query(pattern="^ba[0-9a-f]{26}$", description="`next` of the previous page")] = None,
     state: Annotated[OperationState | None, Query(description="only those in this state")] = None,
 ) -> Response:
     """Batches, newest first."""
@@ -115,14 +117,14 @@ async def list_batches(
 @router.post(
     PATH + "/{batch_id}:cancel",
     response_class=Response,
-    responses=response_docs(200, "The batch; it ends soon", BATCH_CONTENT) | problem_docs(404, 422),
+    responses=response_docs(200, "The batch; it will end soon", BATCH_CONTENT) | problem_docs(404, 422),
 )
 async def cancel_batch(service: ServiceDep, batch_id: str) -> Response:
-    """End what waits and what runs; what has ended stays as it is, and what runs keeps its best so far."""
-    return _said(await anyio.to_thread.run_sync(_cancelled, service, batch_id))
+    """Cancel queued and running items. Running items keep their best plan; finished items are unchanged."""
+    return _response(await anyio.to_thread.run_sync(_cancel, service, batch_id))
 
 
-def _cancelled(service: Service, batch_id: str) -> BatchRecord:
+def _cancel(service: Service, batch_id: str) -> BatchRecord:
     require_batch(service, batch_id)
     repository.cancel(service.store, batch_id)
     return repository.find(service.store, batch_id)
@@ -134,16 +136,16 @@ def _cancelled(service: Service, batch_id: str) -> BatchRecord:
     responses=response_docs(200, "The batch", BATCH_CONTENT) | problem_docs(404, 409, 422, 429),
 )
 async def retry_batch(service: ServiceDep, batch_id: str) -> Response:
-    """Solve items again that failed or were cancelled; what has succeeded stays."""
-    return _said(await anyio.to_thread.run_sync(_retried, service, batch_id))
+    """Retry failed and cancelled items; succeeded items are unchanged."""
+    return _response(await anyio.to_thread.run_sync(_retry, service, batch_id))
 
 
-def _retried(service: Service, batch_id: str) -> BatchRecord:
+def _retry(service: Service, batch_id: str) -> BatchRecord:
     batch = require_batch(service, batch_id)
-    again = batch.count_in("failed", "cancelled")
-    if not batch.finished or not again:
+    retried = batch.count_in("failed", "cancelled")
+    if not batch.finished or not retried:
         return repository.retry(service.store, batch_id)
-    seconds = again * parse_request(batch.fields).search_seconds
+    seconds = retried * parse_request(batch.fields).search_seconds
     return charge_batch(service, seconds, lambda: repository.retry(service.store, batch_id))
 
 
@@ -153,10 +155,10 @@ def _retried(service: Service, batch_id: str) -> BatchRecord:
     responses=response_docs(200, "The batch", BATCH_CONTENT, Retry_After="while it runs") | problem_docs(404, 422),
 )
 async def get_batch(service: ServiceDep, batch_id: str) -> Response:
-    """How many items are in each state; 200 whatever they are."""
+    """Number of items in each state; 200 in every state."""
     if batch_id.endswith((":cancel", ":retry")):
         raise HTTPException(405, headers={"Allow": "POST"})
-    return _said(await anyio.to_thread.run_sync(require_batch, service, batch_id))
+    return _response(await anyio.to_thread.run_sync(require_batch, service, batch_id))
 
 
 @router.get(
@@ -168,13 +170,11 @@ async def list_items(
     service: ServiceDep,
     batch_id: str,
     limit: Annotated[
-        int | None, Query(ge=1, le=MAX_ROWS, description="1000 of JSON; of tables all unless told")
+        int | None, Query(ge=1, le=MAX_ROWS, description="default: 1000 (JSON, the maximum), all (tables)")
     ] = None,
-    cursor: Annotated[str | None, Query(pattern="^[0-9]{1,9}$", description="`next` of the page before")] = None,
+    cursor: Annotated[str | None, Query(pattern="^[0-9]{1,9}$", description="`next` of the previous page")] = None,
     state: Annotated[OperationState | None, Query(description="only those in this state")] = None,
-    format: Annotated[
-        Literal["json", "csv", "parquet"] | None, Query(description="before what Accept asks for")
-    ] = None,
+    format: Annotated[Literal["json", "csv", "parquet"] | None, Query(description="overrides Accept")] = None,
     accept: Annotated[str, Header(description="one of the media types")] = "",
 ) -> Response:
     """Items and the figures of their plans: a page of JSON, or a table as CSV or Parquet."""
@@ -182,10 +182,10 @@ async def list_items(
     form = format or {media: name for name, media in results.MEDIA_TYPES.items()}[negotiate(accept, list(ITEM_CONTENT))]
     after, headers = -1 if cursor is None else int(cursor), {"Cache-Control": "no-store", "Vary": "Accept"}
     if form == "json":
-        most = min(limit or 1000, 1000)
-        found = await anyio.to_thread.run_sync(repository.items_of, service.store, batch_id, after, most + 1, state)
-        return Response(results.as_json(found, most), 200, headers, results.MEDIA_TYPES[form])
-    asked = service.store, batch_id, form, after, limit or MAX_ROWS, state
-    data = await anyio.to_thread.run_sync(results.export_table, *asked)
+        page = min(limit or 1000, 1000)
+        items = await anyio.to_thread.run_sync(repository.items_of, service.store, batch_id, after, page + 1, state)
+        return Response(results.as_json(items, page), 200, headers, results.MEDIA_TYPES[form])
+    selection = service.store, batch_id, form, after, limit or MAX_ROWS, state
+    data = await anyio.to_thread.run_sync(results.export_table, *selection)
     headers["Content-Disposition"] = f'attachment; filename="{batch_id}.{form}"'
     return Response(data, 200, headers, results.MEDIA_TYPES[form])

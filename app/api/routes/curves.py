@@ -1,4 +1,4 @@
-"""`/v1/curves`: several budgets in, the least time within each and the bound beside it out."""
+"""`/v1/curves`: the minimum time at each of several budgets, with its lower bound."""
 
 from __future__ import annotations
 
@@ -35,15 +35,15 @@ CURVE_EXAMPLE: dict[str, Any] = {"graph": EXAMPLE["graph"], "budgets": ["90%", "
     "/v1/curves",
     status_code=201,
     response_class=Response,
-    responses=submit_docs("The curve; its plans are kept", "Curve"),
+    responses=submit_docs("The curve; its plans are stored", "Curve"),
     openapi_extra=body_docs({"application/json": ref("CurveQuestion")}, {"one node": CURVE_EXAMPLE}),
 )
-async def post_curve(asked: Annotated[Submission, Depends(get_submission)], service: ServiceDep) -> Response:
-    """Plan a graph at several budgets: never more time at a looser one."""
-    return await submit_or_wait(asked, service, _question, result_bytes)
+async def post_curve(submission: Annotated[Submission, Depends(get_submission)], service: ServiceDep) -> Response:
+    """Plan a graph at several budgets; time does not increase with the budget."""
+    return await submit_or_wait(submission, service, _parse, result_bytes)
 
 
-async def _question(service: Service, sent: RawFields) -> SolveRequest:
+async def _parse(service: Service, sent: RawFields) -> SolveRequest:
     fields = request_fields(sent)
     require_search_time(service, parse_curve(fields).request.search_seconds)
     return await graph_request(service, sent, fields, "curve")
@@ -51,5 +51,5 @@ async def _question(service: Service, sent: RawFields) -> SolveRequest:
 
 @router.get("/v1/curves/{curve_id}", response_class=Response, responses=result_docs("The curve", "Curve"))
 async def get_curve(request: Request, service: ServiceDep, curve_id: str) -> Response:
-    """A curve; its points name their plans."""
+    """A curve; its points link to their plans."""
     return await result_response(request, service, "curve", curve_id)

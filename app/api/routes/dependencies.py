@@ -1,4 +1,4 @@
-"""What several routes need: the service, negotiated graphs, immutable answers."""
+"""Shared parts of routes: the service, parameter checks, negotiated graphs, immutable responses."""
 
 from __future__ import annotations
 
@@ -21,9 +21,14 @@ from planner.errors import BadRequest
 CACHE_FOREVER = "public, max-age=31536000, immutable"
 IdempotencyKey = Annotated[
     str | None,
-    Header(alias="Idempotency-Key", min_length=1, max_length=255, description="the same key and body: the same answer"),
+    Header(
+        alias="Idempotency-Key",
+        min_length=1,
+        max_length=255,
+        description="repeats with the same key and body are idempotent",
+    ),
 ]
-#: Media type -> schema, of graphs on their way out.
+#: Media type -> schema of graph responses.
 GRAPH_CONTENT: dict[str, Any] = {
     "application/json": ref("Document"),
     "application/vnd.remat.columns+json": ref("Columns"),
@@ -39,9 +44,9 @@ GRAPH_CONTENT: dict[str, Any] = {
 }
 
 
-# Dependencies are async although nothing waits: FastAPI runs others in a thread each, half the time of a small answer.
+# Dependencies are async although they do not wait: FastAPI runs sync ones in threads, which doubles the response time.
 async def get_service(request: Request) -> Service:
-    """The service, and where keys are asked for the caller's part of it."""
+    """The service, or the tenant view of the caller if authentication is enabled."""
     service: Service = request.app.state.service
     caller: Caller | None = request.scope.get(CALLER)
     return service if caller is None else view_for(service, caller)
@@ -51,13 +56,13 @@ ServiceDep = Annotated[Service, Depends(get_service)]
 
 
 async def only_known_parameters(request: Request) -> None:
-    """Raises BadRequest for a query parameter nobody reads: a misspelt one must not pass unseen."""
+    """Raises BadRequest for unknown query parameters, such as misspelt ones."""
     dependant = getattr(request.scope.get("route"), "dependant", None)
     if dependant is None:
         return
     known = _parameters(dependant)
     findings = [
-        Finding("unknown_parameter", f"query.{name[:80]}", "a parameter nobody reads", _one_of(known), "remove it")
+        Finding("unknown_parameter", f"query.{name[:80]}", "unknown parameter", _one_of(known), "remove it")
         for name in dict.fromkeys(request.query_params)
         if name not in known
     ]
@@ -66,9 +71,9 @@ async def only_known_parameters(request: Request) -> None:
 
 
 def _parameters(dependant: Dependant) -> list[str]:
-    """Names of query parameters that the path or anything it depends on reads."""
-    below = [name for one in dependant.dependencies for name in _parameters(one)]
-    return [*(parameter.alias for parameter in dependant.query_params), *below]
+    """Names of the query parameters of a route and its dependencies."""
+    inherited = [name for dependency in dependant.dependencies for name in _parameters(dependency)]
+    return [*(parameter.alias for parameter in dependant.query_params), *inherited]
 
 
 def _one_of(known: Sequence[str]) -> str:
@@ -76,33 +81,31 @@ def _one_of(known: Sequence[str]) -> str:
 
 
 def require_media_type(media_type: str, known: Sequence[str]) -> None:
-    """Raises Unsupported for a content type that is not among `known` and no kind of JSON."""
+    """Raises Unsupported for a content type that is neither in `known` nor application/*+json."""
     if media_type in known or (media_type.startswith("application/") and media_type.endswith("+json")):
         return
     raise Unsupported(
-        f"content type {media_type[:80]!r} is not read here; send {', '.join(known)}",
+        f"unsupported content type {media_type[:80]!r}; send {', '.join(known)}",
         headers={"Accept-Post": ", ".join(known)},
     )
 
 
 def immutable_response(request: Request, data: bytes, etag: str, media_type: str, **headers: str) -> Response:
-    """200 with something that never changes, or 304 for who has it."""
-    said = {"ETag": f'"{etag}"', "Cache-Control": CACHE_FOREVER, "X-Content-Type-Options": "nosniff", **headers}
-    if etag_matches(request.headers.get("if-none-match", ""), said["ETag"]):
-        return Response(status_code=304, headers=said)
-    return Response(data, headers=said, media_type=media_type)
+    """200 with an immutable body, or 304 if If-None-Match has the ETag."""
+    all_headers = {"ETag": f'"{etag}"', "Cache-Control": CACHE_FOREVER, "X-Content-Type-Options": "nosniff", **headers}
+    if etag_matches(request.headers.get("if-none-match", ""), all_headers["ETag"]):
+        return Response(status_code=304, headers=all_headers)
+    return Response(data, headers=all_headers, media_type=media_type)
 
 
 async def graph_response(request: Request, service: Service, document: bytes, etag: str) -> Response:
-    """The graph in the form the caller likes best. `document` is the canonical JSON."""
-    forms = sorted(
-        FORMATS.values(), key=lambda form: form.name != "rows"
-    )  # rows, unless something else is liked better
+    """The graph in the format negotiated by Accept. `document` is the canonical JSON."""
+    forms = sorted(FORMATS.values(), key=lambda form: form.name != "rows")  # rows is the default
     aliases = {alias: form.name for form in forms for alias in form.media_types}
     media_type = negotiate(request.headers.get("accept", ""), list(aliases))
     name = aliases[media_type]
-    shown = etag if name == "rows" else f"{etag}-{name}"
-    if etag_matches(request.headers.get("if-none-match", ""), f'"{shown}"'):
-        return immutable_response(request, b"", shown, media_type, Vary="Accept")
+    format_etag = etag if name == "rows" else f"{etag}-{name}"
+    if etag_matches(request.headers.get("if-none-match", ""), f'"{format_etag}"'):
+        return immutable_response(request, b"", format_etag, media_type, Vary="Accept")
     data = document if name == "rows" else await service.write_graph(document, name)
-    return immutable_response(request, data, shown, media_type, Vary="Accept")
+    return immutable_response(request, data, format_etag, media_type, Vary="Accept")

@@ -1,4 +1,4 @@
-"""`/docs`: the OpenAPI document as pages, from vendored files; no request leaves the host."""
+"""`/docs`: the OpenAPI document in Swagger UI, from vendored files; no external requests."""
 
 from __future__ import annotations
 
@@ -25,32 +25,32 @@ PAGE = b"""<!doctype html>
 <link rel="stylesheet" href="/docs/assets/swagger-ui.css">
 </head>
 <body>
-<div id="page">These pages need scripts; <a href="/openapi.json">/openapi.json</a> does not.</div>
+<div id="page">This page needs JavaScript; <a href="/openapi.json">/openapi.json</a> does not.</div>
 <script src="/docs/assets/swagger-ui-bundle.js"></script>
 <script src="/docs/start.js"></script>
 </body>
 </html>
 """
-# No validator: it would send the document to a stranger.
+# No validator: it would send the document to an external service.
 START = b"""SwaggerUIBundle({url: "/openapi.json", dom_id: "#page", validatorUrl: null, deepLinking: true});
 """
 
 
-def _said(data: bytes, media_type: str) -> Response:
+def _response(data: bytes, media_type: str) -> Response:
     headers = {"Content-Security-Policy": POLICY, "X-Content-Type-Options": "nosniff"}
     return Response(data, headers=headers, media_type=media_type)
 
 
 @router.get("/docs")
 def docs() -> Response:
-    """The page."""
-    return _said(PAGE, "text/html")
+    """The documentation page."""
+    return _response(PAGE, "text/html")
 
 
 @router.get("/docs/start.js")
 def start() -> Response:
-    """What the page runs first; a file of its own, so that the policy forbids inline scripts."""
-    return _said(START, "text/javascript")
+    """The start script; a separate file, because the policy forbids inline scripts."""
+    return _response(START, "text/javascript")
 
 
 @router.get("/docs/assets/{name}")
@@ -58,5 +58,5 @@ def asset(request: Request, name: str) -> Response:
     """A vendored file."""
     path = ASSETS / name
     if path.suffix not in MEDIA or path.parent != ASSETS or not path.is_file():
-        raise NotFound(f"there is no asset {name[:80]!r}")
-    return _said(path.read_bytes(), MEDIA[path.suffix])
+        raise NotFound(f"no asset {name[:80]!r}")
+    return _response(path.read_bytes(), MEDIA[path.suffix])

@@ -1,4 +1,4 @@
-"""`/v1/fits`: a memory in, the largest batch or the longest sequence that fits it out."""
+"""`/v1/fits`: the largest batch or longest sequence that fits a memory size."""
 
 from __future__ import annotations
 
@@ -36,23 +36,23 @@ FIT_EXAMPLE: dict[str, Any] = {"graph": EXAMPLE["graph"], "budget": "4MiB", "gro
     "/v1/fits",
     status_code=201,
     response_class=Response,
-    responses=submit_docs("The largest size; its plan is kept", "Fit"),
+    responses=submit_docs("The largest size; its plan is stored", "Fit"),
     openapi_extra=body_docs({"application/json": ref("FitQuestion")}, {"one node": FIT_EXAMPLE}),
 )
-async def post_fit(asked: Annotated[Submission, Depends(get_submission)], service: ServiceDep) -> Response:
-    """Find the largest size of a model that fits a memory. An inline document may leave dimensions open by name."""
-    return await submit_or_wait(asked, service, _question, result_bytes)
+async def post_fit(submission: Annotated[Submission, Depends(get_submission)], service: ServiceDep) -> Response:
+    """Find the largest batch or sequence that fits a memory size. An inline document may have symbolic dimensions."""
+    return await submit_or_wait(submission, service, _parse, result_bytes)
 
 
-async def _question(service: Service, sent: RawFields) -> SolveRequest:
+async def _parse(service: Service, sent: RawFields) -> SolveRequest:
     fields = request_fields(sent)
     require_search_time(service, parse_fit(fields).request.search_seconds)
-    if "graph" in sent:  # kept as a graph at its size only: until then its dimensions are open
+    if "graph" in sent:  # stored as a graph only at its final size; until then its dimensions are symbolic
         return data_request(bytes(sent["graph"]), fields, "fit")
     return await graph_request(service, sent, fields, "fit")
 
 
 @router.get("/v1/fits/{fit_id}", response_class=Response, responses=result_docs("The fit", "Fit"))
 async def get_fit(request: Request, service: ServiceDep, fit_id: str) -> Response:
-    """A fit; it names its plan."""
+    """A fit, with a link to its plan."""
     return await result_response(request, service, "fit", fit_id)

@@ -1,4 +1,4 @@
-"""`/v1/graphs`: models in, documents out; what they are, and what passes make of them."""
+"""`/v1/graphs`: store, analyse, transform and download graphs."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ ACCEPTED_BODIES: dict[str, Any] = {
     status_code=201,
     response_class=Response,
     responses=with_links(
-        response_docs(201, "Kept", {"application/json": ref("GraphRecord")}, Location="its path", ETag="its id"),
+        response_docs(201, "Stored", {"application/json": ref("GraphRecord")}, Location="its path", ETag="its id"),
         "/id",
         get_graph="graph_id",
     )
@@ -54,12 +54,12 @@ ACCEPTED_BODIES: dict[str, Any] = {
 async def post_graph(
     request: Request,
     service: ServiceDep,
-    batch: Annotated[int | None, Query(ge=1, le=2**31 - 1, description="leading length of every input")] = None,
+    batch: Annotated[int | None, Query(ge=1, le=2**31 - 1, description="leading dimension of every input")] = None,
     input: Annotated[list[str] | None, Query(description="shape of an input: NAME=16x3x224x224")] = None,
     dim: Annotated[list[str] | None, Query(description="length of a symbolic dimension: N=8")] = None,
     idempotency_key: IdempotencyKey = None,
 ) -> Response:
-    """Keep a graph. The same graph has the same id, whatever form it came in."""
+    """Store a graph. Equal graphs have the same id in all formats."""
     require_media_type(media_type_of(request.headers), list(ACCEPTED_BODIES))
     data = await read_body(request, service.settings)
     shapes = {
@@ -71,7 +71,7 @@ async def post_graph(
     await anyio.to_thread.run_sync(service.require_key_free, *claimed)
     record = await service.read_graph(data, shapes)
     await anyio.to_thread.run_sync(service.claim, *claimed)
-    return _kept(record, {})
+    return _graph_created(record, {})
 
 
 @router.post(
@@ -80,30 +80,30 @@ async def post_graph(
     response_class=Response,
     responses=with_links(
         response_docs(
-            201, "A new graph, kept", {"application/json": ref("Transformed")}, Location="its path", ETag="its id"
+            201, "A new graph, stored", {"application/json": ref("Transformed")}, Location="its path", ETag="its id"
         ),
         "/id",
         get_graph="graph_id",
     )
-    | response_docs(200, "What the pass tells of the graph", {"application/json": ref("Told")})
+    | response_docs(200, "Report of the pass on the graph", {"application/json": ref("Told")})
     | problem_docs(400, 404, 408, 409, 413, 415, 422),
     openapi_extra=body_docs({"application/json": ref("Transform")}, {"dead nodes": {"pass": "prune"}}),
 )
 async def transform_graph(
     request: Request, service: ServiceDep, graph_id: str, idempotency_key: IdempotencyKey = None
 ) -> Response:
-    """Run one pass over a graph. The graph stays as it is; what the pass makes of it is kept beside it."""
+    """Run one pass on a graph. The graph is unchanged; the result is stored as a new graph."""
     require_media_type(media_type_of(request.headers), ["application/json"])
     body = await read_body(request, service.settings)
     await parse_body(request, service, body)
     document = await _document(service, graph_id)
     claimed = idempotency_key, f"/v1/graphs/{graph_id}:transform", body
     await anyio.to_thread.run_sync(service.require_key_free, *claimed)
-    record, said = await service.transform(document, body)
+    record, output = await service.transform(document, body)
     await anyio.to_thread.run_sync(service.claim, *claimed)
     if record is None:
-        return Response(msgspec.json.encode(said), 200, media_type="application/json")
-    return _kept(record, said)
+        return Response(msgspec.json.encode(output), 200, media_type="application/json")
+    return _graph_created(record, output)
 
 
 @router.get(
@@ -117,13 +117,13 @@ async def analyse_graph(
     request: Request,
     service: ServiceDep,
     graph_id: str,
-    start: Annotated[list[str] | None, Query(description="version a name comes with: X=3")] = None,
+    start: Annotated[list[str] | None, Query(description="initial version of a name: X=3")] = None,
     before: Annotated[
         list[str] | None,
-        Query(max_length=16, description="graphs that run first: numbers of versions go on from theirs"),
+        Query(max_length=16, description="ids of graphs that run before; version numbers continue from them"),
     ] = None,
 ) -> Response:
-    """Versions of names, who writes and reads them, lives, the peak and who holds it, suspicious places."""
+    """Versions of names with writers and readers, lifetimes, the peak and its values, and lint findings."""
     numbers = parse_named_lengths(start or [], "query.start", True)
     if any(number >= 2**31 for number in numbers.values()):
         raise BadRequest.one("bad_flag", "query.start", str(max(numbers.values()))[:80], "below 2^31", "write NAME=3")
@@ -139,12 +139,12 @@ async def analyse_graph(
 @router.get(
     "/v1/graphs/{graph_id}",
     response_class=Response,
-    responses=response_docs(200, "The document", GRAPH_CONTENT, ETag="of this form", Vary="Accept")
+    responses=response_docs(200, "The document", GRAPH_CONTENT, ETag="of this representation", Vary="Accept")
     | NOT_MODIFIED
     | problem_docs(404, 406, 422),
 )
 async def get_graph(request: Request, service: ServiceDep, graph_id: str) -> Response:
-    """The document, in the form that Accept asks for."""
+    """The document, in the format negotiated by Accept."""
     if graph_id.endswith(":transform"):
         raise HTTPException(405, headers={"Allow": "POST"})
     return await graph_response(request, service, await _document(service, graph_id), graph_id)
@@ -155,8 +155,8 @@ async def _document(service: Service, graph_id: str) -> bytes:
     return await anyio.to_thread.run_sync(records.document_of, service.store, graph_id)
 
 
-def _kept(record: Mapping[str, Any], said: Mapping[str, Any]) -> Response:
-    """201 with what a list says of a graph, and what was said besides."""
-    told = {name: record[name] for name in ("id", "name", "nodes", "values", "format", "created_at")}
+def _graph_created(record: Mapping[str, Any], output: Mapping[str, Any]) -> Response:
+    """201 with the row of a graph and the output of a pass."""
+    summary = {name: record[name] for name in ("id", "name", "nodes", "values", "format", "created_at")}
     headers = {"Location": f"/v1/graphs/{record['id']}", "ETag": f'"{record["id"]}"'}
-    return Response(msgspec.json.encode({**told, **said}), 201, headers, "application/json")
+    return Response(msgspec.json.encode({**summary, **output}), 201, headers, "application/json")

@@ -1,4 +1,4 @@
-"""`/v1/layouts`: buffers of any origin in, an offset for each out."""
+"""`/v1/layouts`: assign offsets to buffers with given lifetimes."""
 
 from __future__ import annotations
 
@@ -35,15 +35,15 @@ EXAMPLE = {"buffers": [{"lower": 0, "upper": 2, "size": 4096}, {"lower": 1, "upp
     "/v1/layouts",
     status_code=201,
     response_class=Response,
-    responses=submit_docs("Where they lie", "PackedLayout"),
+    responses=submit_docs("Offsets", "PackedLayout"),
     openapi_extra=body_docs({"application/json": ref("LayoutQuestion")}, {"two buffers": EXAMPLE}),
 )
-async def post_layout(asked: Annotated[Submission, Depends(get_submission)], service: ServiceDep) -> Response:
+async def post_layout(submission: Annotated[Submission, Depends(get_submission)], service: ServiceDep) -> Response:
     """Pack buffers with known lifetimes into one arena."""
-    return await submit_or_wait(asked, service, _question, result_bytes)
+    return await submit_or_wait(submission, service, _parse, result_bytes)
 
 
-async def _question(service: Service, sent: RawFields) -> SolveRequest:
+async def _parse(service: Service, sent: RawFields) -> SolveRequest:
     seconds = parse_seconds(
         {name: decode_object(bytes(raw), Any) for name, raw in sent.items() if name == "search_seconds"}
     )
@@ -51,7 +51,7 @@ async def _question(service: Service, sent: RawFields) -> SolveRequest:
     return data_request(msgspec.json.encode(sent), {"search_seconds": seconds}, "layout")
 
 
-@router.get("/v1/layouts/{layout_id}", response_class=Response, responses=result_docs("Where they lie", "PackedLayout"))
+@router.get("/v1/layouts/{layout_id}", response_class=Response, responses=result_docs("Offsets", "PackedLayout"))
 async def get_packed(request: Request, service: ServiceDep, layout_id: str) -> Response:
-    """Offsets, in the order of the buffers that were sent."""
+    """Offsets, in the order of the buffers in the request."""
     return await result_response(request, service, "layout", layout_id)

@@ -1,4 +1,4 @@
-"""`/v1/operations`: jobs, how they go, and an end to them."""
+"""`/v1/operations`: list, status, events and cancellation of jobs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ EVENT_SCHEMA = {
     "type": "object",
     "required": ["id", "event", "data"],
     "properties": {
-        "id": {"type": "string", "description": "counts from 1; send it back as Last-Event-ID"},
+        "id": {"type": "string", "description": "counts from 1; pass it as Last-Event-ID to resume"},
         "event": {"enum": ["state", "progress"]},
         "data": {"type": "string", "description": "JSON: an Operation, or its stage and progress"},
     },
@@ -30,7 +30,7 @@ EVENT_SCHEMA = {
 OPERATION_CONTENT = {"application/json": ref("Operation")}
 
 
-def _said(operation: Operation) -> Response:
+def _response(operation: Operation) -> Response:
     headers = {"Cache-Control": "no-store"} | ({} if operation.finished else {"Retry-After": "1"})
     return Response(msgspec.json.encode(operation.wire()), 200, headers, "application/json")
 
@@ -42,8 +42,8 @@ def _said(operation: Operation) -> Response:
 )
 async def list_operations(
     service: ServiceDep,
-    limit: Annotated[int, Query(ge=1, le=1000, description="of the page")] = 100,
-    cursor: Annotated[str | None, Query(pattern="^op[0-9a-f]{26}$", description="`next` of the page before")] = None,
+    limit: Annotated[int, Query(ge=1, le=1000, description="page size")] = 100,
+    cursor: Annotated[str | None, Query(pattern="^op[0-9a-f]{26}$", description="`next` of the previous page")] = None,
     state: Annotated[OperationState | None, Query(description="only those in this state")] = None,
 ) -> Response:
     """Operations, newest first."""
@@ -55,11 +55,11 @@ async def list_operations(
 @router.post(
     "/v1/operations/{operation_id}:cancel",
     response_class=Response,
-    responses=response_docs(200, "The operation; it ends soon", OPERATION_CONTENT) | problem_docs(404, 422),
+    responses=response_docs(200, "The operation; it will end soon", OPERATION_CONTENT) | problem_docs(404, 422),
 )
 async def cancel_operation(service: ServiceDep, operation_id: str) -> Response:
-    """Ask an operation to stop. It keeps its best so far; one that has finished stays as it is."""
-    return _said(await anyio.to_thread.run_sync(service.jobs.cancel, operation_id))
+    """Cancel an operation. A running operation keeps its best plan; a finished operation is unchanged."""
+    return _response(await anyio.to_thread.run_sync(service.jobs.cancel, operation_id))
 
 
 @router.get(
@@ -69,17 +69,17 @@ async def cancel_operation(service: ServiceDep, operation_id: str) -> Response:
     | problem_docs(404, 422),
 )
 async def get_operation(service: ServiceDep, operation_id: str) -> Response:
-    """State and progress; 200 whatever they are."""
+    """State and progress; 200 in every state."""
     if operation_id.endswith(":cancel"):
         raise HTTPException(405, headers={"Allow": "POST"})
-    return _said(await anyio.to_thread.run_sync(service.jobs.status, operation_id))
+    return _response(await anyio.to_thread.run_sync(service.jobs.status, operation_id))
 
 
 @router.get(
     "/v1/operations/{operation_id}/events",
     response_class=Response,
     responses=response_docs(200, "Events until the operation ends", {"text/event-stream": EVENT_SCHEMA})
-    | {204: {"description": "Nothing comes after Last-Event-ID: the operation has ended"}}
+    | {204: {"description": "The operation has ended, and there are no events after Last-Event-ID"}}
     | problem_docs(404, 422),
 )
 async def stream_operation(
@@ -99,7 +99,7 @@ async def stream_operation(
 async def _events(service: Service, operation_id: str, after: int) -> AsyncIterator[bytes]:
     async for event in service.jobs.stream(operation_id, after):
         if event is None:
-            yield b": still there\n\n"
+            yield b": keep-alive\n\n"
         else:
-            data = msgspec.json.encode(event.data).decode()  # one line: JSON escapes every line end
+            data = msgspec.json.encode(event.data).decode()  # one line: JSON escapes line breaks
             yield f"id: {event.id}\nevent: {event.name}\ndata: {data}\n\n".encode()

@@ -1,4 +1,4 @@
-"""`/v1/plans`: questions in, reports out."""
+"""`/v1/plans`: plan a graph; reports, rewritten graphs, layouts and timelines of plans."""
 
 from __future__ import annotations
 
@@ -37,7 +37,9 @@ EXAMPLE = {
     },
     "budget": "50%",
 }
-SectionsQuery = Annotated[list[Section] | None, Query(alias="return", description="of the report; plan and timeline")]
+SectionsQuery = Annotated[
+    list[Section] | None, Query(alias="return", description="sections; default: plan and timeline")
+]
 
 
 @router.post(
@@ -55,23 +57,23 @@ SectionsQuery = Annotated[list[Section] | None, Query(alias="return", descriptio
     ),
     openapi_extra=body_docs({"application/json": ref("Question")}, {"one node": EXAMPLE}),
 )
-async def post_plan(asked: Annotated[Submission, Depends(get_submission)], service: ServiceDep) -> Response:
-    """Plan a graph. The same question is answered from what is stored."""
-    return await submit_or_wait(asked, service, _question, _shown)
+async def post_plan(submission: Annotated[Submission, Depends(get_submission)], service: ServiceDep) -> Response:
+    """Plan a graph. A repeated request returns the stored plan."""
+    return await submit_or_wait(submission, service, _parse, _render)
 
 
-async def _question(service: Service, sent: RawFields) -> SolveRequest:
+async def _parse(service: Service, sent: RawFields) -> SolveRequest:
     fields = request_fields(sent)
     require_search_time(service, parse_request(fields).search_seconds)
     return await graph_request(service, sent, fields, "plan")
 
 
-async def _shown(service: Service, question: SolveRequest, plan_id: str) -> bytes:
-    return await _report(service, plan_id, parse_request(question.fields).returns)
+async def _render(service: Service, request: SolveRequest, plan_id: str) -> bytes:
+    return await _report(service, plan_id, parse_request(request.fields).returns)
 
 
 async def _report(service: Service, plan_id: str, sections: tuple[str, ...]) -> bytes:
-    """The report of a plan, from memory where this tenant has read it a moment ago. Raises NotFound."""
+    """The report of a plan, from the response cache if possible; cached per tenant. Raises NotFound."""
     key = tenant_of(service), plan_id, frozenset(sections)
     report = service.kept.get(key)
     if report is None:
@@ -88,7 +90,7 @@ async def _report(service: Service, plan_id: str, sections: tuple[str, ...]) -> 
     | problem_docs(404, 422),
 )
 async def get_plan(request: Request, service: ServiceDep, plan_id: str, sections: SectionsQuery = None) -> Response:
-    """The report of a plan, with the sections asked for."""
+    """The report of a plan, with the requested sections."""
     wanted = records.DEFAULT_SECTIONS if sections is None else tuple(sections)
     report = await _report(service, plan_id, wanted)
     etag = "-".join([plan_id, *sorted(set(wanted) - {"plan"})])
@@ -98,19 +100,19 @@ async def get_plan(request: Request, service: ServiceDep, plan_id: str, sections
 @router.get(
     "/v1/plans/{plan_id}/graph",
     response_class=Response,
-    responses=response_docs(200, "The rewritten graph", GRAPH_CONTENT, ETag="of this form", Vary="Accept")
+    responses=response_docs(200, "The rewritten graph", GRAPH_CONTENT, ETag="of this representation", Vary="Accept")
     | NOT_MODIFIED
     | problem_docs(404, 406, 422),
 )
 async def get_rewritten(request: Request, service: ServiceDep, plan_id: str) -> Response:
-    """The rewritten graph, in the form that Accept asks for."""
+    """The rewritten graph, in the format negotiated by Accept."""
     return await _graph(request, service, plan_id, "graph")
 
 
 @router.get(
     "/v1/plans/{plan_id}/source",
     response_class=Response,
-    responses=response_docs(200, "The graph that was planned", GRAPH_CONTENT, ETag="of this form", Vary="Accept")
+    responses=response_docs(200, "The planned graph", GRAPH_CONTENT, ETag="of this representation", Vary="Accept")
     | NOT_MODIFIED
     | problem_docs(404, 406, 422),
 )
@@ -127,19 +129,19 @@ async def get_source(request: Request, service: ServiceDep, plan_id: str) -> Res
     | problem_docs(404, 422),
 )
 async def get_layout(request: Request, service: ServiceDep, plan_id: str) -> Response:
-    """Where every value lies."""
+    """Address of every value."""
     return await _section(request, service, plan_id, "layout")
 
 
 @router.get(
     "/v1/plans/{plan_id}/timeline",
     response_class=Response,
-    responses=response_docs(200, "Bytes of every step", {"application/json": ref("Timeline")}, ETag="of the timeline")
+    responses=response_docs(200, "Bytes live per step", {"application/json": ref("Timeline")}, ETag="of the timeline")
     | NOT_MODIFIED
     | problem_docs(404, 422),
 )
 async def get_timeline(request: Request, service: ServiceDep, plan_id: str) -> Response:
-    """Bytes of every step, before and after."""
+    """Bytes live at every step, of the baseline and of the plan."""
     return await _section(request, service, plan_id, "timeline")
 
 

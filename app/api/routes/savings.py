@@ -1,4 +1,4 @@
-"""`/v1/savings`: what plans save, for dashboards."""
+"""`/v1/savings`: aggregated savings of plans, for dashboards."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ GroupBy = Annotated[
     Query(pattern=f"^({GROUP_PATTERN})(,({GROUP_PATTERN}))*$", max_length=200, description=f"of {', '.join(GROUPS)}"),
 ]
 TIME_PATTERN = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}(T[0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]{1,6})?)?(Z|[+-][0-9]{2}:[0-9]{2})?)?$"
-From = Annotated[str | None, Query(alias="from", pattern=TIME_PATTERN, description="plans first made then or later")]
-To = Annotated[str | None, Query(alias="to", pattern=TIME_PATTERN, description="plans first made before then")]
+From = Annotated[str | None, Query(alias="from", pattern=TIME_PATTERN, description="plans created at or after it")]
+To = Annotated[str | None, Query(alias="to", pattern=TIME_PATTERN, description="plans created before it")]
 
 
 @router.get(
     "/v1/savings",
     response_class=Response,
-    responses=response_docs(200, "A row a group", {"application/json": ref("Savings"), "text/csv": {"type": "string"}})
+    responses=response_docs(200, "Rows by group", {"application/json": ref("Savings"), "text/csv": {"type": "string"}})
     | problem_docs(422),
 )
 async def get_savings(
@@ -40,9 +40,9 @@ async def get_savings(
     group_by: GroupBy = "model",
     since: From = None,
     until: To = None,
-    format: Annotated[Literal["json", "csv"], Query(description="of the answer")] = "json",
+    format: Annotated[Literal["json", "csv"], Query(description="response format")] = "json",
 ) -> Response:
-    """Bytes saved and time paid, of the tenant's plans, of all for operators. A day, or a time without zone, is UTC."""
+    """Bytes saved and overhead, of the plans of the tenant, or of all plans for operators. Times default to UTC."""
     by = list(dict.fromkeys(group_by.split(",")))
     first, last = _utc(since, "query.from"), _utc(until, "query.to")
     owned = await anyio.to_thread.run_sync(plan_scope, service)
@@ -54,11 +54,11 @@ async def get_savings(
     return Response(msgspec.json.encode(body), 200, headers, "application/json")
 
 
-def _utc(said: str | None, path: str) -> str | None:
-    if said is None:
+def _utc(text: str | None, path: str) -> str | None:
+    if text is None:
         return None
     try:
-        moment = datetime.fromisoformat(said)
-        return to_timestamp(moment if moment.tzinfo else moment.replace(tzinfo=UTC))
+        time = datetime.fromisoformat(text)
+        return to_timestamp(time if time.tzinfo else time.replace(tzinfo=UTC))
     except (ValueError, OverflowError):
-        raise BadRequest.one("bad_parameter", path, said, "a time from the year 1 to 9999", "mend the time") from None
+        raise BadRequest.one("bad_parameter", path, text, "a time from the year 1 to 9999", "correct it") from None

@@ -1,7 +1,7 @@
-"""What questions have in common: read from a body, put to the jobs, answered from what is kept or when they end.
+"""Shared flow of POST routes that solve: parse the body, look up a stored result, else submit and wait.
 
-body ──▶ Question ──▶ answered before? ──▶ 201, the answer and its place
-                    ╰▶ operation ──wait──▶ 201, or 202 and the place of the operation
+body ──▶ SolveRequest ──▶ stored result? ──▶ 201 with the result and its Location
+                        ╰▶ operation ──wait─▶ 201, or 202 with the Location of the operation
 """
 
 from __future__ import annotations
@@ -33,52 +33,54 @@ from graph.errors import Finding
 from planner.errors import BadRequest
 
 GRAPH_FIELDS = ("graph", "graph_id")
-Prefer = Annotated[str | None, Header(description="wait=N: seconds to wait for the answer; 20 unless told")]
+Prefer = Annotated[str | None, Header(description="wait=N: seconds to wait for the result; default: 20")]
 RawFields = Mapping[str, msgspec.Raw]
-#: The question in the fields of a body. Raises BadRequest, Problem, NotFound.
+#: SolveRequest of the fields of a body. Raises BadRequest, ProblemDetails, NotFound.
 ParseRequest = Callable[[Service, RawFields], Awaitable[SolveRequest]]
-#: The answer of that id as bytes.
+#: Response body of the result of that id.
 RenderResult = Callable[[Service, SolveRequest, str], Awaitable[bytes]]
 
 
 @dataclass(frozen=True, slots=True)
 class Submission:
-    """A request with a question, and what its headers say."""
+    """An HTTP request to solve, with its idempotency key."""
 
     request: Request
     idempotency_key: str | None
 
 
 async def get_submission(request: Request, prefer: Prefer = None, idempotency_key: IdempotencyKey = None) -> Submission:
-    """The dependency of every route that puts a question to the jobs. `prefer` may come in several headers."""
+    """Dependency of routes that solve. `prefer` is declared for OpenAPI; the header may occur several times."""
     return Submission(request, idempotency_key)
 
 
-async def submit_or_wait(asked: Submission, service: Service, reading: ParseRequest, showing: RenderResult) -> Response:
-    """201 with the answer, from what is kept or once it is found; 202 with the operation when that takes longer.
+async def submit_or_wait(
+    submission: Submission, service: Service, parse: ParseRequest, render: RenderResult
+) -> Response:
+    """201 with the stored or computed result; 202 with the operation if it takes longer than the wait.
 
-    Raises what `reading` does, Busy, OverQuota, Conflict, Unavailable, and the problem of an operation that failed.
+    Raises the errors of `parse`, Busy, OverQuota, Conflict, Unavailable, and the problem of a failed operation.
     """
-    request, settings = asked.request, service.settings
+    request, settings = submission.request, service.settings
     require_media_type(media_type_of(request.headers), ["application/json"])
     body = await read_body(request, settings)
     sent = await parse_body(request, service, body)
-    wanted = preferred_wait(request.headers.getlist("prefer"))
-    seconds = settings.wait_seconds if wanted is None else min(wanted, settings.longest_wait_seconds)
-    key = asked.idempotency_key
+    preferred = preferred_wait(request.headers.getlist("prefer"))
+    seconds = settings.wait_seconds if preferred is None else min(preferred, settings.longest_wait_seconds)
+    key = submission.idempotency_key
     await anyio.to_thread.run_sync(service.require_key_free, key, request.url.path, body)
-    question = scope_request(service, await reading(service, sent))
-    place = RESULT_PATHS[question.kind]
-    operation_id = await anyio.to_thread.run_sync(service.claim, key, place, body)
+    solve = scope_request(service, await parse(service, sent))
+    path = RESULT_PATHS[solve.kind]
+    operation_id = await anyio.to_thread.run_sync(service.claim, key, path, body)
     if operation_id is None:
-        if (known := await lookup_answer(service, question)) is not None:
-            await anyio.to_thread.run_sync(grant_result, service, question.kind, known)
-            return _created(place, known, await showing(service, question, known))
-        operation_id = (await anyio.to_thread.run_sync(service.jobs.submit, question)).id
-        await anyio.to_thread.run_sync(service.bind, key, place, operation_id)
+        if (stored_id := await lookup_answer(service, solve)) is not None:
+            await anyio.to_thread.run_sync(grant_result, service, solve.kind, stored_id)
+            return _created(path, stored_id, await render(service, solve, stored_id))
+        operation_id = (await anyio.to_thread.run_sync(service.jobs.submit, solve)).id
+        await anyio.to_thread.run_sync(service.bind, key, path, operation_id)
     operation = await service.jobs.wait(operation_id, seconds)
     if operation.answer is not None:
-        return _created(place, operation.answer, await showing(service, question, operation.answer))
+        return _created(path, operation.answer, await render(service, solve, operation.answer))
     if operation.error is not None:
         raise ProblemDetails(operation.error)
     if operation.finished:
@@ -87,40 +89,40 @@ async def submit_or_wait(asked: Submission, service: Service, reading: ParseRequ
     return Response(msgspec.json.encode(operation.wire()), 202, headers, "application/json")
 
 
-def _created(place: str, id: str, data: bytes) -> Response:
-    return Response(data, 201, {"Location": f"{place}/{id}"}, "application/json")
+def _created(path: str, id: str, data: bytes) -> Response:
+    return Response(data, 201, {"Location": f"{path}/{id}"}, "application/json")
 
 
 def submit_docs(description: str, schema: str, **linked: str) -> Responses:
-    """Documentation of what `answered` gives; the answer's id is the parameter that each linked operation takes."""
-    good = response_docs(201, description, {"application/json": ref(schema)}, Location="of the answer")
+    """Documentation of the responses of `submit_or_wait`; the result id is a parameter of each linked operation."""
+    created = response_docs(201, description, {"application/json": ref(schema)}, Location="of the result")
     later = response_docs(
         202,
-        "It takes longer; follow the operation",
+        "Not finished within the wait; poll or stream the operation",
         {"application/json": ref("Operation")},
         Location="of the operation",
         Retry_After="seconds",
     )
     following = dict.fromkeys(("get_operation", "cancel_operation", "stream_operation"), "operation_id")
     return (
-        (with_links(good, "/id", **linked) if linked else good)
+        (with_links(created, "/id", **linked) if linked else created)
         | with_links(later, "/id", **following)
         | problem_docs(400, 404, 408, 409, 413, 415, 422, 429)
     )
 
 
-async def result_bytes(service: Service, question: SolveRequest, id: str) -> bytes:
-    """What `answered` shows of a curve, a fit or a layout."""
-    return await _result(service, question.kind, id)
+async def result_bytes(service: Service, request: SolveRequest, id: str) -> bytes:
+    """Response body of a curve, fit or layout for `submit_or_wait`."""
+    return await _result(service, request.kind, id)
 
 
 async def result_response(request: Request, service: Service, kind: str, id: str) -> Response:
-    """200 with a curve, a fit or a layout, which never changes. Raises NotFound."""
+    """200 with a curve, fit or layout, which is immutable. Raises NotFound."""
     return immutable_response(request, await _result(service, kind, id), id, "application/json")
 
 
 def result_docs(description: str, schema: str) -> Responses:
-    """Documentation of what `kept_result` gives."""
+    """Documentation of the responses of `result_response`."""
     return (
         response_docs(200, description, {"application/json": ref(schema)}, ETag="its id")
         | NOT_MODIFIED
@@ -129,7 +131,7 @@ def result_docs(description: str, schema: str) -> Responses:
 
 
 async def _result(service: Service, kind: str, id: str) -> bytes:
-    """The document, from memory where this tenant has read it a moment ago. Raises NotFound."""
+    """The document, from the response cache if possible; cached per tenant. Raises NotFound."""
     key = tenant_of(service), kind, id
     document = service.kept.get(key)
     if document is None:
@@ -139,22 +141,22 @@ async def _result(service: Service, kind: str, id: str) -> bytes:
 
 
 async def parse_body(request: Request, service: Service, body: bytes) -> dict[str, msgspec.Raw]:
-    """As `app.api.wire.request_body.raw_fields`, in one of few threads."""
+    """As `app.api.wire.request_body.raw_fields`, in one of the parser threads."""
     parsers = request_memory(request).admission.parsers
     return await anyio.to_thread.run_sync(raw_fields, body, service.settings, limiter=parsers)
 
 
 def request_fields(sent: RawFields) -> dict[str, Any]:
-    """The fields beside the one graph. Raises BadRequest."""
+    """The decoded fields except the graph. Raises BadRequest unless there is exactly one graph."""
     fields = {name: decode_object(bytes(raw), Any) for name, raw in sent.items() if name not in GRAPH_FIELDS}
     if ("graph" in sent) == ("graph_id" in sent):
-        found = "both" if "graph" in sent else "neither"
-        raise BadRequest.one("one_graph", "graph", found, "a graph, or the graph_id of one", "send one of them")
+        given = "both" if "graph" in sent else "neither"
+        raise BadRequest.one("one_graph", "graph", given, "either graph or graph_id", "send one of them")
     return fields
 
 
 def require_search_time(service: Service, search_seconds: float) -> None:
-    """Raises BadRequest for a longer search than the settings allow."""
+    """Raises BadRequest if the search exceeds REMAT_SEARCH_SECONDS."""
     longest = service.settings.search_seconds
     if search_seconds > longest:
         raise BadRequest(
@@ -164,14 +166,14 @@ def require_search_time(service: Service, search_seconds: float) -> None:
                     "search_seconds",
                     f"{search_seconds:g}",
                     f"at most {longest:g}",
-                    "ask for less, or raise REMAT_SEARCH_SECONDS",
+                    "reduce it, or raise REMAT_SEARCH_SECONDS",
                 )
             ]
         )
 
 
 async def graph_request(service: Service, sent: RawFields, fields: Mapping[str, Any], kind: str) -> SolveRequest:
-    """The question about a stored graph; an inline one is read and kept. Raises Problem, NotFound."""
+    """The request on a stored graph; an inline graph is read and stored. Raises ProblemDetails, NotFound."""
     if "graph" in sent:
         graph_id = str((await service.read_graph(bytes(sent["graph"])))["id"])
     else:
@@ -181,5 +183,5 @@ async def graph_request(service: Service, sent: RawFields, fields: Mapping[str, 
 
 
 def data_request(data: bytes, fields: Mapping[str, Any], kind: str) -> SolveRequest:
-    """The question about what is no stored graph."""
+    """The request on an input document that is not stored as a graph."""
     return SolveRequest(records.request_key(blob_key(data), fields, kind), None, fields, kind=kind, data=data)

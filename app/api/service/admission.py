@@ -1,6 +1,6 @@
-"""What a process takes on at a time: requests, bytes of bodies, children, and memory that has to stay free.
+"""Admission control of one process: concurrent requests, memory of bodies, child processes, and free memory.
 
-What is too much is refused with 429 and Retry-After before anything of it is kept: who is being served still is.
+Excess load is rejected with 429 and Retry-After before it uses memory, so that accepted requests complete.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from app.errors import Busy, TooLarge
 from app.settings import Settings
 from app.telemetry import metrics
 
-REQUEST_MEMORY = "remat.held"  # in the scope of a request
-RETRY_SOON_S, RETRY_LATER_S = 1, 5  # Retry-After of what passes at once, and of what takes a while
-PARSER_THREADS = 2  # threads that decompress and parse: each may hold the interpreter while others wait to be answered
-FREE_MEMORY_TTL_S = 0.2  # free memory is asked for again after that
+REQUEST_MEMORY = "remat.held"  # key of the ASGI scope
+RETRY_SOON_S, RETRY_LATER_S = 1, 5  # Retry-After for short and long shortages
+PARSER_THREADS = 2  # threads that decompress and parse; few, as each may hold the GIL
+FREE_MEMORY_TTL_S = 0.2  # cache of the free memory
 
 
 class Admission:
-    """Counts of one serving process. Safe for many threads."""
+    """Counters and limits of one serving process. Thread-safe."""
 
     def __init__(self, settings: Settings, free: Callable[[], int] = free_bytes):
         self.settings, self._free = settings, free
@@ -36,36 +36,37 @@ class Admission:
         self._seen = (float("-inf"), 0)
 
     def free_bytes(self) -> int:
-        """Memory that may still be taken, as of a moment ago."""
+        """Bytes of free memory, cached for FREE_MEMORY_TTL_S."""
         now = time.monotonic()
         if now - self._seen[0] > FREE_MEMORY_TTL_S:
             self._seen = now, self._free()
         return self._seen[1]
 
     def require_memory(self, more: int = 0) -> None:
-        """Raises Busy unless so many bytes can be taken and the spare ones are left."""
+        """Raises Busy unless REMAT_SPARE_BYTES remain free after taking `more` bytes."""
         spare = self.settings.spare_bytes
         if spare and self.free_bytes() - more < spare:
-            raise busy_error("REMAT_SPARE_BYTES", spare, "memory runs low", RETRY_LATER_S)
+            raise busy_error("REMAT_SPARE_BYTES", spare, "free memory is low", RETRY_LATER_S)
 
     def require_request_slot(self) -> None:
-        """Raises Busy when as many requests are being answered as may be."""
+        """Raises Busy if REMAT_REQUESTS requests are being processed."""
         if self.requests >= self.settings.requests:
-            raise busy_error("REMAT_REQUESTS", self.settings.requests, f"{self.requests} requests are being answered")
+            raise busy_error("REMAT_REQUESTS", self.settings.requests, f"{self.requests} requests are being processed")
 
     def take(self, more: int, own: int) -> None:
-        """Count bytes of a body whose request holds `own` already. Raises Busy, TooLarge."""
-        most = self.settings.bodies_bytes
-        if own + more > most:
+        """Count `more` bytes of a request that holds `own` bytes. Raises Busy, TooLarge."""
+        limit = self.settings.bodies_bytes
+        if own + more > limit:
             metrics.count_refused("REMAT_BODIES_BYTES")
-            said = f"the request needs more than the {most} bytes that all may hold"
             raise TooLarge(
-                f"{said}; send less, or raise REMAT_BODIES_BYTES", limit={"name": "REMAT_BODIES_BYTES", "value": most}
+                f"the request needs more than {limit} bytes, the limit for all bodies; "
+                "send less, or raise REMAT_BODIES_BYTES",
+                limit={"name": "REMAT_BODIES_BYTES", "value": limit},
             )
         self.require_memory(more)
         with self._lock:
-            if self.bytes + more > most:
-                raise busy_error("REMAT_BODIES_BYTES", most, f"bodies of {self.bytes} bytes are being read")
+            if self.bytes + more > limit:
+                raise busy_error("REMAT_BODIES_BYTES", limit, f"bodies of {self.bytes} bytes are in memory")
             self.bytes += more
 
     def give(self, bytes: int) -> None:
@@ -73,16 +74,16 @@ class Admission:
             self.bytes -= bytes
 
 
-def busy_error(setting: str, value: int, said: str, seconds: int = RETRY_SOON_S) -> Busy:
-    """The refusal for that limit, counted."""
+def busy_error(setting: str, value: int, reason: str, seconds: int = RETRY_SOON_S) -> Busy:
+    """The Busy error of a limit, counted."""
     metrics.count_refused(setting)
     headers = {"Retry-After": str(seconds)}
-    detail = f"{said}; ask again in {seconds} s, or raise {setting}"
+    detail = f"{reason}; retry in {seconds} s, or raise {setting}"
     return Busy(detail, limit={"name": setting, "value": value}, headers=headers)
 
 
 class RequestMemory:
-    """Bytes in memory for one request."""
+    """Memory held by one request."""
 
     def __init__(self, admission: Admission):
         self.admission, self.bytes = admission, 0
@@ -98,13 +99,13 @@ class RequestMemory:
 
 
 def request_memory(request: Request) -> RequestMemory:
-    """What the request holds, counted by the door it came through."""
-    held: RequestMemory = request.scope[REQUEST_MEMORY]
-    return held
+    """The memory counter of the request, set by `AdmissionMiddleware`."""
+    memory: RequestMemory = request.scope[REQUEST_MEMORY]
+    return memory
 
 
 class SlotPool:
-    """So many at a time, so many that wait, and none of those for ever."""
+    """Semaphore with a bounded queue and a timeout."""
 
     def __init__(self, at_a_time: int, queue: int, seconds: float, setting: str):
         self.queue, self.seconds, self.setting = queue, seconds, setting
@@ -113,16 +114,16 @@ class SlotPool:
 
     @asynccontextmanager
     async def turn(self) -> AsyncIterator[None]:
-        """Raises Busy when too many wait already, or when it takes too long."""
+        """Hold a slot. Raises Busy if the queue is full, or after the timeout."""
         if self._free.locked() and self.waiting >= self.queue:
-            raise busy_error(self.setting, self.queue, f"{self.waiting} wait already")
+            raise busy_error(self.setting, self.queue, f"{self.waiting} tasks are waiting")
         self.waiting += 1
         try:
             async with asyncio.timeout(self.seconds):
                 await self._free.acquire()
         except TimeoutError:
             raise busy_error(
-                self.setting, self.queue, f"no turn came within {self.seconds:g} s", RETRY_LATER_S
+                self.setting, self.queue, f"no slot became free within {self.seconds:g} s", RETRY_LATER_S
             ) from None
         finally:
             self.waiting -= 1

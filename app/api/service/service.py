@@ -1,4 +1,4 @@
-"""What the routes share: settings, store, runner, jobs, and the few calls that join them."""
+"""State shared by the routes: settings, store, child processes, jobs, and the calls that combine them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from app.telemetry import metrics
 log = logging.getLogger(__name__)
 
 FIRST_COLLECTION_S = 600.0
-MEMORY_PER_DOCUMENT_BYTE = 8  # bytes of memory that reading a byte of a document takes
+MEMORY_PER_DOCUMENT_BYTE = 8  # bytes of memory to parse one byte of a document
 NO_SHAPES: Mapping[str, Any] = {"inputs": {}, "batch": None, "dims": {}}
 
 
@@ -56,7 +56,7 @@ class Service:
         metrics.register_service(self)
 
     def drain(self) -> None:
-        """Refuse new work, and end event streams."""
+        """Reject new work, and end event streams."""
         self.draining = True
         self.jobs.drain()
 
@@ -68,14 +68,14 @@ class Service:
         self.store.close()
 
     def jobs_by_state(self) -> dict[str, int]:
-        """How many operations are kept in each state. Raises CannotWrite, Unavailable."""
+        """Number of stored operations by state. Raises CannotWrite, Unavailable."""
         counted = sa.select(operations.c.state, sa.func.count()).group_by(operations.c.state)
         with self.store.reading() as connection:
-            found = {row.state: row[1] for row in connection.execute(counted)}
-        return {state: found.get(state, 0) for state in STATES}
+            counts = {row.state: row[1] for row in connection.execute(counted)}
+        return {state: counts.get(state, 0) for state in STATES}
 
     def waiting(self) -> dict[str, int]:
-        """How many wait for their turn: short tasks such as reading."""
+        """Number of waiting short tasks, such as reading."""
         return {"reads": self._reads.waiting}
 
     def held_bytes(self) -> int:
@@ -85,7 +85,7 @@ class Service:
         return self.admission.free_bytes()
 
     async def read_graph(self, data: bytes, shapes: Mapping[str, Any] = NO_SHAPES) -> dict[str, Any]:
-        """Record of the graph in `data`, read in a child and kept. Raises Problem, SolveFailed."""
+        """Row of the graph in `data`, read in a child process and stored. Raises ProblemDetails, SolveFailed."""
         payload = {"data": data, "limits": asdict(self.settings.limits()), "shapes": shapes}
         read = await self.run_in_child("read", payload)
         return await anyio.to_thread.run_sync(records.save_graph, self.store, read)
@@ -96,22 +96,22 @@ class Service:
         return written
 
     async def analyse(self, documents: Sequence[bytes], start: Mapping[str, int]) -> bytes:
-        """The analysis of the last document, numbered on from those before it."""
+        """The analysis of the last document; version numbers continue from the documents before it."""
         *before, data = documents
         analysis: bytes = await self.run_in_child("analyse", {"data": data, "before": before, "start": dict(start)})
         return analysis
 
     async def transform(self, document: bytes, asked: bytes) -> tuple[dict[str, Any] | None, Any]:
-        """(record of the new graph or None for a pass that only answers, what the pass says)."""
-        made = await self.run_in_child("transform", {"data": document, "asked": asked})
-        if "graph" not in made:
-            return None, made["answer"]
-        return await anyio.to_thread.run_sync(records.save_graph, self.store, made["graph"]), made["said"]
+        """(row of the new graph or None for a pass that only reports, output of the pass)."""
+        result = await self.run_in_child("transform", {"data": document, "asked": asked})
+        if "graph" not in result:
+            return None, result["answer"]
+        return await anyio.to_thread.run_sync(records.save_graph, self.store, result["graph"]), result["said"]
 
     async def run_in_child(self, task: str, payload: Mapping[str, Any]) -> Any:
-        """Result of a short task; so many run at a time as settings say.
+        """Result of a short task of `app.solver.child_tasks`; REMAT_READERS limits concurrency.
 
-        Raises Busy, Problem, SolveFailed, and Unavailable when its child has died twice.
+        Raises Busy, ProblemDetails, SolveFailed, and Unavailable if the child process died twice.
         """
         async with self._reads.turn():
             self.admission.require_memory(MEMORY_PER_DOCUMENT_BYTE * len(payload.get("data", b"")))
@@ -120,45 +120,45 @@ class Service:
             except SolveFailed as died:
                 if died.code != "child_died":
                     raise
-                log.warning("task=%s event=child_died said=%r", task, str(died))
+                log.warning("task=%s event=child_died error=%r", task, str(died))
             try:
                 return await self._run(task, payload)
             except SolveFailed as died:
                 if died.code != "child_died":
                     raise
-                said = f"twice the {task} ended before it was done: {died}"
-                raise Unavailable(said, code="child_died", headers={"Retry-After": str(RETRY_S)}) from died
+                message = f"the child process of task {task} died twice: {died}"
+                raise Unavailable(message, code="child_died", headers={"Retry-After": str(RETRY_S)}) from died
 
     async def _run(self, task: str, payload: Mapping[str, Any]) -> Any:
         answer = await anyio.to_thread.run_sync(self.runner.run, task, payload, self.settings.read_seconds)
         return answer.result
 
     def _collect(self) -> None:
-        """Take out of the store what has become old, soon after the start and then every `gc_hours`."""
+        """Collect garbage of the store, FIRST_COLLECTION_S after the start and then every `gc_hours`."""
         settings, seconds = self.settings, FIRST_COLLECTION_S
         while not self._closed.wait(seconds):
             seconds = settings.gc_hours * 3600
             try:
-                taken = collect(self.store, settings.keep_days, settings.idempotency_days)
+                counts = collect(self.store, settings.keep_days, settings.idempotency_days)
             except (AppError, CannotWrite) as error:
-                log.warning("event=not_collected said=%r", str(error))
+                log.warning("event=collection_failed error=%r", str(error))
             else:
-                log.info("event=collected %s", " ".join(f"{name}={count}" for name, count in asdict(taken).items()))
+                log.info("event=collected %s", " ".join(f"{name}={count}" for name, count in asdict(counts).items()))
 
     def claim(self, key: str | None, path: str, body: bytes) -> str | None:
-        """Bind an idempotency key to this body; the operation it started before, if any. Raises Conflict."""
+        """Bind an idempotency key to this body; returns the operation it started before, if any. Raises Conflict."""
         return None if key is None else records.claim_key(self.store, key, path, body)
 
     def require_key_free(self, key: str | None, path: str, body: bytes) -> None:
-        """Raises Conflict where an idempotency key is bound to another body already."""
+        """Raises Conflict if an idempotency key is bound to a different body."""
         if key is not None:
             records.require_key_free(self.store, key, path, body)
 
     def bind(self, key: str | None, path: str, operation_id: str) -> None:
-        """Remember which operation the key started."""
+        """Record the operation that the request with the key started."""
         if key is not None:
             records.bind_key(self.store, key, path, operation_id)
 
     def has_graph(self, graph_id: str) -> None:
-        """Raises NotFound."""
+        """Require that the graph is stored. Raises NotFound."""
         records.graph_of(self.store, graph_id)

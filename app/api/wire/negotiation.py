@@ -1,4 +1,4 @@
-"""Accept, Accept-Encoding, Prefer and If-None-Match, read as RFC 9110 and RFC 7240 say."""
+"""Parsing of Accept, Accept-Encoding, Prefer and If-None-Match (RFC 9110, RFC 7240)."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from app.errors import NotAcceptable
 
 
 def negotiate(accept: str, offers: Sequence[str]) -> str:
-    """The offer the caller likes best; of equals the first. Raises NotAcceptable."""
+    """The offer of highest quality; the first of equals. Raises NotAcceptable."""
     if not accept.strip():
         return offers[0]
     ranges = [parsed for part in accept.split(",") if (parsed := _range(part)) is not None]
     rated = [(_quality(offer, ranges), -place, offer) for place, offer in enumerate(offers)]
     best = max(rated)
     if best[0] <= 0:
-        raise NotAcceptable(f"accept {accept[:200]!r} allows none of {', '.join(offers)}; name one of them")
+        raise NotAcceptable(f"accept {accept[:200]!r} matches none of {', '.join(offers)}; request one of them")
     return best[2]
 
 
 def accepts_gzip(accept: str) -> bool:
-    """Whether Accept-Encoding allows it."""
-    said = dict(re.findall(r"([\w*-]+)\s*(?:;\s*q\s*=\s*([01](?:\.\d*)?))?", accept.lower()))
-    return float(said.get("gzip", said.get("*", "0")) or 1) > 0
+    """Whether Accept-Encoding allows gzip."""
+    codings = dict(re.findall(r"([\w*-]+)\s*(?:;\s*q\s*=\s*([01](?:\.\d*)?))?", accept.lower()))
+    return float(codings.get("gzip", codings.get("*", "0")) or 1) > 0
 
 
 def _range(part: str) -> tuple[str, float] | None:
@@ -36,17 +36,17 @@ def _range(part: str) -> tuple[str, float] | None:
 
 
 def _quality(offer: str, ranges: Sequence[tuple[str, float]]) -> float:
-    """Quality of the most specific range that covers the offer."""
+    """Quality of the most specific media range that matches the offer."""
     kind = offer.partition("/")[0]
-    for wanted in (offer, f"{kind}/*", "*/*", "*"):
-        found = [quality for name, quality in ranges if name == wanted]
-        if found:
-            return found[0]
+    for pattern in (offer, f"{kind}/*", "*/*", "*"):
+        qualities = [quality for name, quality in ranges if name == pattern]
+        if qualities:
+            return qualities[0]
     return 0.0
 
 
 def preferred_wait(prefer: Sequence[str]) -> int | None:
-    """Seconds of `wait=N` among the preferences; None when it is not said, or not understood."""
+    """Seconds of `wait=N` in Prefer headers; None if absent or malformed."""
     for header in prefer:
         for preference in header.split(","):
             if match := re.fullmatch(r'\s*wait\s*=\s*"?(\d{1,9})"?\s*(;.*)?', preference, re.IGNORECASE):
@@ -55,6 +55,6 @@ def preferred_wait(prefer: Sequence[str]) -> int | None:
 
 
 def etag_matches(if_none_match: str, etag: str) -> bool:
-    """Whether the caller has this very thing; weak and strong tags count alike."""
+    """Whether If-None-Match has the ETag; weak comparison."""
     tags = [tag.strip().removeprefix("W/") for tag in if_none_match.split(",")]
     return "*" in tags or etag in tags

@@ -1,4 +1,4 @@
-"""Paths that need no key."""
+"""Paths that need no API key."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The OpenAPI document: wire types as components, every error an operation may answer."""
+"""The OpenAPI document: wire types as components, and the error responses of operations."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ from planner.request import curve_and_fit_request
 
 REF = "#/components/schemas/"
 ERROR_DESCRIPTIONS = {
-    400: "The body is not what its content type says",
-    401: "Where keys are asked for: none, or none that is good",
-    403: "The key is not good for this",
-    404: "There is no such thing",
-    405: "This path has other methods",
-    406: "No form of the answer is acceptable",
-    408: "The body did not come in time",
-    409: "The idempotency key came with another body before, or the work was stopped",
-    413: "More was sent than a limit allows",
-    415: "A content type or encoding that nobody reads",
-    422: "The model or the question breaks a rule",
-    429: "Too much is waiting, or the key has used up what it may; come back after Retry-After",
-    500: "A fault of ours",
-    503: "Draining, or the store cannot be written",
+    400: "The body does not match its content type",
+    401: "Missing or invalid API key, if authentication is enabled",
+    403: "The scopes of the API key do not cover the request",
+    404: "Not found",
+    405: "Method not allowed",
+    406: "No representation matches Accept",
+    408: "The body was not received in time",
+    409: "The idempotency key was used with a different body, or the operation was cancelled",
+    413: "A size limit is exceeded",
+    415: "Unsupported content type or content encoding",
+    422: "Invalid model or request",
+    429: "The queue is full, or the quota of the key is exhausted; retry after Retry-After",
+    500: "Internal error",
+    503: "The service is draining, or the store is not writable",
 }
 Responses = dict[int | str, dict[str, Any]]
-#: Beside a good answer that has an ETag.
-NOT_MODIFIED: Responses = {304: {"description": "The caller has it"}}
+#: For responses with an ETag.
+NOT_MODIFIED: Responses = {304: {"description": "Not modified"}}
 
 
 def ref(name: str) -> dict[str, str]:
@@ -44,7 +44,7 @@ def ref(name: str) -> dict[str, str]:
 
 
 def problem_docs(*statuses: int) -> Responses:
-    """Documentation of error answers; those of keys and faults may come from anywhere."""
+    """Documentation of error responses; 401, 403, 429, 500 and 503 apply to all operations."""
     return {
         status: {"description": ERROR_DESCRIPTIONS[status], "content": {PROBLEM_TYPE: {"schema": ref("Problem")}}}
         for status in sorted({*statuses, 401, 403, 429, 500, 503})
@@ -52,31 +52,31 @@ def problem_docs(*statuses: int) -> Responses:
 
 
 def response_docs(status: int, description: str, content: Mapping[str, Any], **headers: str) -> Responses:
-    """Documentation of one good answer: media type -> schema, header -> what it says."""
+    """Documentation of one success response: media type -> schema, header -> description."""
     return {
         status: {
             "description": description,
             "content": {media: {"schema": schema} for media, schema in content.items()},
             "headers": {
-                name.replace("_", "-"): {"description": said, "schema": {"type": "string"}}
-                for name, said in headers.items()
+                name.replace("_", "-"): {"description": text, "schema": {"type": "string"}}
+                for name, text in headers.items()
             },
         }
     }
 
 
 def with_links(answer: Responses, pointer: str, **operations: str) -> Responses:
-    """The answer with links: the id at `pointer` is the parameter that each operation takes."""
+    """The response with links: the id at `pointer` is passed as the parameter of each operation."""
     (status,) = answer
-    said = {
+    links = {
         operation: {"operationId": operation, "parameters": {parameter: f"$response.body#{pointer}"}}
         for operation, parameter in operations.items()
     }
-    return {status: answer[status] | {"links": said}}
+    return {status: answer[status] | {"links": links}}
 
 
 def body_docs(content: Mapping[str, Any], examples: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """`openapi_extra` of an operation that reads its body itself."""
+    """`openapi_extra` of an operation that parses its body itself."""
     media = {name: {"schema": schema} for name, schema in content.items()}
     if examples:
         media["application/json"]["examples"] = {name: {"value": value} for name, value in examples.items()}
@@ -84,14 +84,14 @@ def body_docs(content: Mapping[str, Any], examples: Mapping[str, Any] | None = N
 
 
 def components() -> dict[str, Any]:
-    """Every schema that operations refer to."""
+    """All schemas that operations refer to."""
     bases = (plans.Open, plans.Strict)
-    rooms = (plans, batches, graphs, layouts)
-    members = [member for room in rooms for member in inspect.getmembers(room, inspect.isclass)]
+    modules = (plans, batches, graphs, layouts)
+    members = [member for module in modules for member in inspect.getmembers(module, inspect.isclass)]
     records = dict.fromkeys(record for _, record in members if issubclass(record, bases) and record not in bases)
     models: list[type[BaseModel]] = [*records, transforms.Transform]
-    _, found = models_json_schema([(model, "validation") for model in models], ref_template=REF + "{model}")
-    all_schemas: dict[str, Any] = dict(found["$defs"])
+    _, definitions = models_json_schema([(model, "validation") for model in models], ref_template=REF + "{model}")
+    all_schemas: dict[str, Any] = dict(definitions["$defs"])
     for schema in (schema for name, schema in write.json_schemas().items() if name in ("document", "columns")):
         all_schemas |= {name: _relocated(record) for name, record in schema["$defs"].items()}
     request = all_schemas["Request"]
@@ -99,13 +99,13 @@ def components() -> dict[str, Any]:
     all_schemas["Question"] = _question(
         request,
         "Question",
-        "A graph and what is asked of it; of budget, max_overhead and fits at most one.",
-        two_of=goals,
+        "A graph and the request fields; at most one of budget, max_overhead and fits.",
+        exclusive=goals,
     )
     all_schemas["CurveQuestion"] = _question(
         request,
         "CurveQuestion",
-        "A graph and the budgets it is planned at.",
+        "A graph, and the budgets to plan it at.",
         without=curve_and_fit_request.NOT_IN_CURVE,
         needed=("budgets",),
         budgets=_budgets(request["properties"]["budget"]),
@@ -113,9 +113,9 @@ def components() -> dict[str, Any]:
     all_schemas["FitQuestion"] = _question(
         request,
         "FitQuestion",
-        "A graph, the memory to fit, in budget or fits, and what grows until it does not.",
+        "A graph, the memory to fit (budget or fits), and the dimension to maximize (grow).",
         without=curve_and_fit_request.NOT_IN_FIT,
-        two_of=("budget", "fits"),
+        exclusive=("budget", "fits"),
         grow=GROW_SCHEMA,
     )
     all_schemas["BatchQuestion"] = _batch(request, _budgets(request["properties"]["budget"]))
@@ -123,12 +123,12 @@ def components() -> dict[str, Any]:
 
 
 def _batch(request: Mapping[str, Any], budgets: Mapping[str, Any]) -> dict[str, Any]:
-    """A body: ids of graphs, what varies over the items, and the fields of a request that they share."""
+    """Schema of a batch: ids of graphs, lists of values to combine, and request fields common to all items."""
     one_graph = {"type": "string", "pattern": "^[0-9a-f]{64}$"}
-    said = {name: {**request["properties"][name], "description": None} for name in ("planner", "seed")}
+    listed = {name: {**request["properties"][name], "description": None} for name in ("planner", "seed")}
     axes = {
         "graph_ids": {"type": "array", "items": one_graph, "minItems": 1, "uniqueItems": True},
-        "budgets": {**budgets, "maxItems": MAX_PER_AXIS, "description": "each of every graph"},
+        "budgets": {**budgets, "maxItems": MAX_PER_AXIS, "description": "budgets for every graph"},
         **{
             f"{name}s": {
                 "type": "array",
@@ -136,13 +136,13 @@ def _batch(request: Mapping[str, Any], budgets: Mapping[str, Any]) -> dict[str, 
                 "minItems": 1,
                 "maxItems": MAX_PER_AXIS,
                 "uniqueItems": True,
-                "description": "each of every budget",
+                "description": f"{name}s for every budget",
             }
-            for name, field in said.items()
+            for name, field in listed.items()
         },
     }
     fields = {name: field for name, field in request["properties"].items() if name not in (*AXES.values(), "return")}
-    about = "Graphs, and what is asked of each: every combination is an item."
+    about = "Graphs and request fields; every combination of graph, budget, planner and seed is an item."
     named = {"title": "BatchQuestion", "description": about, "required": ["graph_ids"]}
     return {**request, **named, "properties": {**axes, **fields}}
 
@@ -152,7 +152,7 @@ GROW_SCHEMA = {
     "minLength": 1,
     "default": "batch",
     "examples": ["batch", "sequence"],
-    "description": "batch, sequence, or the name of a dimension that is left open",
+    "description": "batch, sequence, or the name of a symbolic dimension",
 }
 
 
@@ -164,7 +164,7 @@ def _budgets(budget: Mapping[str, Any]) -> dict[str, Any]:
         "minItems": 1,
         "maxItems": curve_and_fit_request.MAX_BUDGETS,
         "uniqueItems": True,
-        "description": "each a share of the baseline peak, or bytes; 0: the lowest peak",
+        "description": "fractions of the baseline peak, or bytes; 0: the minimum peak",
     }
 
 
@@ -175,26 +175,26 @@ def _question(
     *,
     without: Iterable[str] = (),
     needed: Iterable[str] = (),
-    two_of: Iterable[str] = (),
+    exclusive: Iterable[str] = (),
     **more: Any,
 ) -> dict[str, Any]:
-    """A body: the fields of a request but some, flat, and more, beside a graph or the id of one."""
-    graph = {"oneOf": [ref("Document"), ref("Columns")], "description": "a document, rows or columns"}
-    graph_id = {"type": "string", "pattern": "^[0-9a-f]{64}$", "description": "of a graph that was posted before"}
+    """Schema of a request: a graph or its id, the request fields except `without`, and the fields `more`."""
+    graph = {"oneOf": [ref("Document"), ref("Columns")], "description": "a graph document in rows or columns"}
+    graph_id = {"type": "string", "pattern": "^[0-9a-f]{64}$", "description": "id of a stored graph"}
     fields = {name: field for name, field in request["properties"].items() if name not in without}
-    made = {
+    schema = {
         **request,
         "title": title,
         "description": description,
         "properties": {"graph": graph, "graph_id": graph_id, **fields, **more},
         "oneOf": [{"required": ["graph", *needed]}, {"required": ["graph_id", *needed]}],
     }
-    pairs = [{"required": list(pair)} for pair in itertools.combinations(two_of, 2)]
-    return made | ({"not": {"anyOf": pairs}} if pairs else {})
+    pairs = [{"required": list(pair)} for pair in itertools.combinations(exclusive, 2)]
+    return schema | ({"not": {"anyOf": pairs}} if pairs else {})
 
 
 def _relocated(schema: Any) -> Any:
-    """The schema with references to where the components are."""
+    """The schema with its references moved to #/components/schemas/."""
     if isinstance(schema, Mapping):
         return {
             name: value.replace("#/$defs/", REF) if name == "$ref" and isinstance(value, str) else _relocated(value)
@@ -204,12 +204,14 @@ def _relocated(schema: Any) -> Any:
 
 
 def openapi_document(app: FastAPI) -> dict[str, Any]:
-    """The OpenAPI document of the app, made once."""
+    """The OpenAPI document of the app, cached."""
     if app.openapi_schema is None:
-        made = get_openapi(title=app.title, version=app.version, description=app.description, routes=app.routes)
-        made.setdefault("components", {})["schemas"] = components()
-        made["components"]["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer"}}
-        made["security"] = [{}, {"key": []}]  # the service says whether it asks for one
-        made["components"]["x-problems"] = {row.code: {"status": row.status, "title": row.title} for row in ERROR_TABLE}
-        app.openapi_schema = made
+        document = get_openapi(title=app.title, version=app.version, description=app.description, routes=app.routes)
+        document.setdefault("components", {})["schemas"] = components()
+        document["components"]["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer"}}
+        document["security"] = [{}, {"key": []}]  # authentication is optional in the deployment
+        document["components"]["x-problems"] = {
+            row.code: {"status": row.status, "title": row.title} for row in ERROR_TABLE
+        }
+        app.openapi_schema = document
     return app.openapi_schema

@@ -1,4 +1,4 @@
-"""Request bodies: read up to a limit, decompressed up to another, never trusted before either."""
+"""Request bodies: reading, decompression and field splitting, each with size and time limits."""
 
 from __future__ import annotations
 
@@ -20,85 +20,85 @@ from app.telemetry import metrics
 from graph.errors import Finding
 
 CODINGS = ("identity", "gzip", "zstd")
-GZIP_CHUNK = 1 << 16  # bytes out of gzip at a time
-ZSTD_CHUNK = 1 << 10  # bytes into zstd at a time
+GZIP_CHUNK = 1 << 16  # decompressed bytes per step of gzip
+ZSTD_CHUNK = 1 << 10  # compressed bytes per step of zstd
 
 
 async def read_body(request: Request, settings: Settings) -> bytes:
     """The decompressed body. Raises TooLarge, TooSlow, Busy, Unsupported, Unparseable."""
-    coding, held = content_coding(request.headers.get("content-encoding", "")), request_memory(request)
-    raw = await _raw(request, settings, held)
+    coding, memory = content_coding(request.headers.get("content-encoding", "")), request_memory(request)
+    raw = await _raw(request, settings, memory)
     if coding == "identity":
         return raw
-    parsers = held.admission.parsers
-    data = await anyio.to_thread.run_sync(_decompressed, raw, coding, settings, held, limiter=parsers)
-    held.give(len(raw))
+    parsers = memory.admission.parsers
+    data = await anyio.to_thread.run_sync(_decompressed, raw, coding, settings, memory, limiter=parsers)
+    memory.give(len(raw))
     return data
 
 
 def content_coding(header: str) -> str:
-    """The one coding a body comes in. Raises Unsupported."""
+    """The content coding of a body. Raises Unsupported for unknown or multiple codings."""
     codings = [word.strip().lower() for word in header.split(",") if word.strip()]
-    known = [word for word in codings if word != "identity"]
-    if len(known) > 1 or any(word.removeprefix("x-") not in CODINGS for word in known):
+    applied = [word for word in codings if word != "identity"]
+    if len(applied) > 1 or any(word.removeprefix("x-") not in CODINGS for word in applied):
         raise Unsupported(
-            f"content-encoding {header[:80]!r} is not read; send {' or '.join(CODINGS)}",
+            f"unsupported content-encoding {header[:80]!r}; use {' or '.join(CODINGS)}",
             code="unsupported_encoding",
             headers={"Accept-Encoding": ", ".join(CODINGS)},
         )
-    return known[0].removeprefix("x-") if known else "identity"
+    return applied[0].removeprefix("x-") if applied else "identity"
 
 
-async def _raw(request: Request, settings: Settings, held: RequestMemory) -> bytes:
-    most = settings.body_bytes
+async def _raw(request: Request, settings: Settings, memory: RequestMemory) -> bytes:
+    limit = settings.body_bytes
     declared = request.headers.get("content-length", "")
-    if declared.isdigit() and int(declared) > most:
-        raise _too_large("body", f"{declared} bytes", "REMAT_BODY_BYTES", most)
-    whole, size = io.BytesIO(), 0  # grows in place, and goes back to the system when it goes
+    if declared.isdigit() and int(declared) > limit:
+        raise _too_large("body", f"{declared} bytes", "REMAT_BODY_BYTES", limit)
+    buffer, size = io.BytesIO(), 0
     began = asyncio.get_running_loop().time() + settings.body_seconds
     try:
-        async with asyncio.timeout_at(began) as patience:
+        async with asyncio.timeout_at(began) as timeout:
             async for part in request.stream():
                 size += len(part)
-                if size > most:
-                    raise _too_large("body", f"more than {most} bytes", "REMAT_BODY_BYTES", most)
-                held.take(len(part))
-                whole.write(part)
-                patience.reschedule(began + size / settings.slowest_bytes)
+                if size > limit:
+                    raise _too_large("body", f"more than {limit} bytes", "REMAT_BODY_BYTES", limit)
+                memory.take(len(part))
+                buffer.write(part)
+                timeout.reschedule(began + size / settings.slowest_bytes)
     except TimeoutError:
         metrics.count_refused("REMAT_BODY_SECONDS")
         raise _too_slow(size, settings) from None
     except ClientDisconnect:
-        raise Unparseable("the connection ended before the body did", code="truncated") from None
-    return whole.getvalue()
+        raise Unparseable("the connection was closed before the end of the body", code="truncated") from None
+    return buffer.getvalue()
 
 
 def _too_slow(size: int, settings: Settings) -> TooSlow:
     seconds, rate = settings.body_seconds, settings.slowest_bytes
     return TooSlow(
-        f"{size} bytes of the body came in {seconds:g} s and a second more for every {rate} bytes; "
-        "send it faster, compress it, or raise REMAT_BODY_SECONDS",
+        f"received {size} bytes of the body within {seconds:g} s plus 1 s per {rate} bytes; "
+        "send faster, compress the body, or raise REMAT_BODY_SECONDS",
         limit={"name": "REMAT_BODY_SECONDS", "value": seconds},
     )
 
 
-def _decompressed(raw: bytes, coding: str, settings: Settings, held: RequestMemory) -> bytes:
-    most, whole, size = settings.decompressed_bytes, io.BytesIO(), 0
+def _decompressed(raw: bytes, coding: str, settings: Settings, memory: RequestMemory) -> bytes:
+    limit, buffer, size = settings.decompressed_bytes, io.BytesIO(), 0
     try:
         for part in _gunzipped(raw) if coding == "gzip" else _unzstd(raw, settings.zstd_window_bytes):
             size += len(part)
-            if size > most:
-                raise _too_large("decompressed body", f"more than {most} bytes", "REMAT_DECOMPRESSED_BYTES", most)
-            held.take(len(part))
-            whole.write(part)
+            if size > limit:
+                raise _too_large("decompressed body", f"more than {limit} bytes", "REMAT_DECOMPRESSED_BYTES", limit)
+            memory.take(len(part))
+            buffer.write(part)
     except (zlib.error, zstandard.ZstdError) as error:
         finding = Finding("bad_compression", "body", str(error)[:200], f"a {coding} stream", "compress it again")
         raise Unparseable(str(finding), [finding]) from None
-    return whole.getvalue()
+    return buffer.getvalue()
 
 
 def _gunzipped(raw: bytes) -> Iterator[bytes]:
-    """Pieces of every member, at most a chunk at a time."""
+    """Chunks of all gzip members, at limit GZIP_CHUNK bytes each."""
     while raw:
         member = zlib.decompressobj(wbits=16 + zlib.MAX_WBITS)
         rest = raw
@@ -106,13 +106,13 @@ def _gunzipped(raw: bytes) -> Iterator[bytes]:
             part = member.decompress(rest, GZIP_CHUNK)
             rest = member.unconsumed_tail
             if not part and not rest and not member.eof:
-                raise zlib.error("the stream ends too early")
+                raise zlib.error("unexpected end of stream")
             yield part
         raw = member.unused_data
 
 
 def _unzstd(raw: bytes, window: int) -> Iterator[bytes]:
-    """Pieces of every frame. A block of four bytes may stand for 128 KiB, so little goes in at a time."""
+    """Chunks of all zstd frames. Input steps are small, because a block of four bytes may expand to 128 KiB."""
     while raw:
         frame = zstandard.ZstdDecompressor(max_window_size=window).decompressobj()
         for start in range(0, len(raw), ZSTD_CHUNK):
@@ -121,32 +121,32 @@ def _unzstd(raw: bytes, window: int) -> Iterator[bytes]:
                 raw = frame.unused_data + raw[start + ZSTD_CHUNK :]
                 break
         else:
-            raise zstandard.ZstdError("the stream ends too early")
+            raise zstandard.ZstdError("unexpected end of stream")
 
 
-def _too_large(what: str, found: str, setting: str, most: int) -> TooLarge:
-    finding = Finding("too_large", what, found, f"at most {most} bytes", f"send less, or raise {setting}")
-    return TooLarge(str(finding), [finding], limit={"name": setting, "value": most})
+def _too_large(what: str, size: str, setting: str, limit: int) -> TooLarge:
+    finding = Finding("too_large", what, size, f"at limit {limit} bytes", f"send less, or raise {setting}")
+    return TooLarge(str(finding), [finding], limit={"name": setting, "value": limit})
 
 
 class _Graph(msgspec.Struct):
-    """Of a question only how long its graph is."""
+    """A request of which only the graph is decoded, for its size."""
 
     graph: msgspec.Raw = msgspec.Raw()
 
 
 def raw_fields(data: bytes, settings: Settings) -> dict[str, msgspec.Raw]:
-    """The fields of a JSON object, not decoded yet. Raises Unparseable, BadRequest, and TooLarge past a limit.
+    """The undecoded fields of a JSON object. Raises Unparseable, BadRequest, TooLarge.
 
-    A body of nothing but short names would take a hundred times its bytes as a dict.
+    The limit excludes the graph: an object of many short keys takes a hundred times its size as a dict.
     """
-    most = settings.fields_bytes
-    if len(data) > most and len(data) - len(memoryview(decode_object(data, _Graph).graph)) > most:
-        raise _too_large("body", f"more than {most} bytes beside the graph", "REMAT_FIELDS_BYTES", most)
+    limit = settings.fields_bytes
+    if len(data) > limit and len(data) - len(memoryview(decode_object(data, _Graph).graph)) > limit:
+        raise _too_large("body", f"more than {limit} bytes without the graph", "REMAT_FIELDS_BYTES", limit)
     fields: dict[str, msgspec.Raw] = decode_object(data, dict[str, msgspec.Raw])
     return fields
 
 
 def media_type_of(headers: Mapping[str, str]) -> str:
-    """The content type without parameters, lower case; empty when there is none."""
+    """The content type in lower case without parameters; empty if absent."""
     return headers.get("content-type", "").partition(";")[0].strip().lower()

@@ -1,6 +1,6 @@
-"""Questions that are answered about a graph which differs in names alone.
+"""Lookup of stored plans of equivalent graphs: graphs that differ in names only.
 
-question ──▶ graphs of its form ──▶ answers about them, of the same owner ──▶ what a child tells again (`retold.py`)
+request ──▶ graphs of the same form ──▶ their stored plans of the same tenant ──▶ relabeled in a child (`relabel.py`)
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from app.store.tenancy import scoped_name
 _TENANT = (
     sa.select(batches.c.tenant)
     .join(items, items.c.batch_id == batches.c.id)
-    .where(items.c.operation_id == sa.bindparam("asked"))
+    .where(items.c.operation_id == sa.bindparam("operation_id"))
     .limit(1)
 )
 
@@ -30,30 +30,30 @@ _TENANT = (
 def relabel_payload(
     store: Store, settings: Settings, graph_id: str, fields: Mapping[str, Any], own: Callable[[str], str]
 ) -> dict[str, Any] | None:
-    """What a child is told: the question, and the same about a twin of its graph with what answered it.
+    """Payload of the child task "retell": the request, and the same request on an equivalent graph with its plan.
 
-    `own` makes the key of a question that of whoever asks. None where no twin's is answered. Raises NotFound.
+    `own` scopes a request key to the tenant. None: no stored plan of an equivalent graph. Raises NotFound.
     """
-    ours = partial(records.document_of, store, graph_id)
-    asked = {}
-    for twin in records.equivalent_graphs(store, graph_id):
-        same = relabel_fields(fields, ours, partial(store.blobs.get, twin))
-        if same is not None:
-            asked[own(records.request_key(twin, same))] = twin, same
-    found = records.find_answers(store, asked) if asked else {}
-    for key, plan_id in found.items():
-        told = records.solve_payload(store, graph_id, fields)
-        theirs = records.solve_payload(store, *asked[key])
+    document = partial(records.document_of, store, graph_id)
+    candidates = {}
+    for other_id in records.equivalent_graphs(store, graph_id):
+        relabeled = relabel_fields(fields, document, partial(store.blobs.get, other_id))
+        if relabeled is not None:
+            candidates[own(records.request_key(other_id, relabeled))] = other_id, relabeled
+    plan_ids = records.find_answers(store, candidates) if candidates else {}
+    for key, plan_id in plan_ids.items():
+        payload = records.solve_payload(store, graph_id, fields)
+        other = records.solve_payload(store, *candidates[key])
         figures, sections = records.plan_parts(store, plan_id)
         limits = asdict(settings.limits())
-        return told | {"theirs": theirs, "figures": figures, "sections": sections, "limits": limits}
+        return payload | {"theirs": other, "figures": figures, "sections": sections, "limits": limits}
     return None
 
 
 def item_key_scope(store: Store, operation_id: str) -> Callable[[str], str] | None:
-    """What makes the keys of questions those of the batch whose item the operation answers; None: it answers none."""
+    """Function that scopes request keys to the tenant of the operation's batch; None: not an operation of a batch."""
     with store.reading() as connection:
-        row = connection.execute(_TENANT, {"asked": operation_id}).first()
+        row = connection.execute(_TENANT, {"operation_id": operation_id}).first()
     if row is None:
         return None
     return str if row.tenant is None else partial(scoped_name, row.tenant)

@@ -1,7 +1,7 @@
-"""A plan told again for a graph that differs in names alone, from a report that is stored: nothing is searched.
+"""Relabel a stored report for an equivalent graph, which differs in names only, without a search.
 
-theirs ──differentiated──▶ source ─╮ alike?           ╭▶ the report, place by place
-ours ────differentiated──▶ source ─┴──▶ theirs → ours ┴▶ source and rewritten graph
+stored ─────differentiate──▶ source ─╮ same shape?        ╭▶ report, field by field
+requested ──differentiate──▶ source ─┴─▶ old → new names ─┴▶ source and rewritten graph
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from graph.ir import Graph
     from planner.request.plan_request import Request
 
-VALUE_LIST_FIELDS = frozenset({"checkpoints", "keep", "recompute"})  # fields that list values
-DIFFERENTIATE_LISTS = frozenset({"of", "with_respect_to", "no_gradient"})  # those of `differentiate`
-#: Fields that name nothing of the graph. A field that stands nowhere here is not said in other names.
+VALUE_LIST_FIELDS = frozenset({"checkpoints", "keep", "recompute"})  # request fields that are lists of value names
+DIFFERENTIATE_LISTS = frozenset({"of", "with_respect_to", "no_gradient"})  # the same inside `differentiate`
+#: Request fields without names of the graph. Requests with fields that are in none of these sets are not relabeled.
 NAME_FREE_FIELDS = frozenset(
     {
         "budget",
@@ -59,7 +59,7 @@ NAME_FREE_FIELDS = frozenset(
         "return",
     }
 )
-#: What a report has that is told here; one with more is not.
+#: Report keys that can be relabeled. Reports with other keys are not relabeled.
 REPORT_KEYS = frozenset(
     {
         "format",
@@ -109,20 +109,20 @@ PLAN_KEYS = frozenset(
     }
 )
 SECTION_KEYS = frozenset({"timeline", "layout", "explain", "source", "graph", "sketch"})
-NAME_FREE_TEXTS = frozenset({"", "arena", "not asked for", "stopped"})  # words of ours, whatever nodes are called
+NAME_FREE_TEXTS = frozenset({"", "arena", "not asked for", "stopped"})  # constants, even if a node has the same name
 Json = dict[str, Any]
 Renamer = Callable[[str], str]
 
 
 class CannotRelabel(Exception):
-    """It cannot be said in other names."""
+    """The request or report cannot be relabeled."""
 
 
 def form_hash(graph: Graph) -> str | None:
-    """SHA-256 of the graph without names of nodes and values, with its own and its annotations.
+    """SHA-256 of the graph without the names of nodes and values, with the graph name and annotations.
 
-    Equal for graphs that differ in those names alone; of the same nodes in another order it is another. None where an
-    annotation or attribute says a name of the graph, which may mean what has the name.
+    Equal for graphs that differ in those names only; the order of nodes matters. None if an annotation or attribute
+    contains a name of the graph, because it may refer to that node or value.
     """
     names, annotations, attributes = set[str](), list[Any](), list[Any]()
     for each in walk(graph):
@@ -139,16 +139,16 @@ def form_hash(graph: Graph) -> str | None:
     ).hexdigest()
 
 
-def _strings(said: Any) -> Iterable[str]:
-    """Every text in a document, keys included."""
-    if isinstance(said, str):
-        yield said
-    elif isinstance(said, Mapping):
-        for key, value in said.items():
+def _strings(document: Any) -> Iterable[str]:
+    """Every string in a JSON document, keys included."""
+    if isinstance(document, str):
+        yield document
+    elif isinstance(document, Mapping):
+        for key, value in document.items():
             yield key
             yield from _strings(value)
-    elif isinstance(said, list | tuple):
-        for value in said:
+    elif isinstance(document, list | tuple):
+        for value in document:
             yield from _strings(value)
 
 
@@ -160,27 +160,29 @@ class _Values(msgspec.Struct):
     values: list[_Value]
 
 
-def relabel_fields(fields: Mapping[str, Any], ours: Callable[[], bytes], theirs: Callable[[], bytes]) -> Json | None:
-    """The fields of a request about our graph as they would be about theirs, of the same form; else None.
+def relabel_fields(
+    fields: Mapping[str, Any], requested: Callable[[], bytes], stored: Callable[[], bytes]
+) -> Json | None:
+    """The fields of a request on the requested graph, relabeled for the stored graph of the same form; else None.
 
-    Documents are asked for where a field names values.
+    The documents are loaded only if a field names values.
     """
 
     @cache
     def table() -> Renamer:
-        own, others = ours(), theirs()
-        if "recompute" in fields and b'"bodies"' in own:  # it names what is inside them too
+        own, others = requested(), stored()
+        if "recompute" in fields and b'"bodies"' in own:  # may name values inside bodies
             raise CannotRelabel("recompute")
         decoded = (msgspec.json.decode(document, type=_Values).values for document in (own, others))
         return _renaming(*([value.name for value in values] for values in decoded))
 
     try:
-        return {field: _field(field, given, lambda old: table()(old)) for field, given in fields.items()}
+        return {field: _relabel_field(field, given, lambda old: table()(old)) for field, given in fields.items()}
     except CannotRelabel:
         return None
 
 
-def _field(field: str, given: Any, name: Renamer) -> Any:
+def _relabel_field(field: str, given: Any, name: Renamer) -> Any:
     if field in NAME_FREE_FIELDS or given is None or given is False or (given is True and field == "differentiate"):
         return given
     if field == "loss":
@@ -215,7 +217,7 @@ def _renaming(before: Sequence[str], after: Sequence[str]) -> Renamer:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class PreparedSolve:
-    """One question: what would be planned, and what was done to get there."""
+    """A parsed request: the training graph to plan, and the notes of its preparation."""
 
     request: Request
     source: Graph
@@ -230,39 +232,39 @@ class PreparedSolve:
 
 
 def relabel_report(
-    ours: PreparedSolve, theirs: PreparedSolve, figures: bytes, sections: Mapping[str, bytes]
+    requested: PreparedSolve, stored: PreparedSolve, figures: bytes, sections: Mapping[str, bytes]
 ) -> tuple[Json, dict[str, Any]] | None:
-    """(figures, sections) of the report about their question, told of ours; None where that cannot be said.
+    """(figures, sections) of the stored report, relabeled for the requested graph; None: not possible.
 
-    Raises IllegalPlan where what comes out does not hold for our graph, which is a defect.
+    Raises IllegalPlan if the result does not verify on the requested graph, which is a defect.
     """
     begun = time.monotonic()
     report = msgspec.json.decode(figures)
     parts = {name: msgspec.json.decode(data) for name, data in sections.items()}
     plan = report["plan"]
     known = report.keys() <= REPORT_KEYS and plan.keys() <= PLAN_KEYS and parts.keys() <= SECTION_KEYS
-    if not known or plan["choices"] or plan["offloaded"] or shape_hash(ours.source) != shape_hash(theirs.source):
+    if not known or plan["choices"] or plan["offloaded"] or shape_hash(requested.source) != shape_hash(stored.source):
         return None
     try:
-        figures_told, told = _Relabeler(ours, theirs).told(report, parts)
+        relabeled, sections_relabeled = _Relabeler(requested, stored).relabel(report, parts)
     except CannotRelabel:
         return None
-    figures_told["elapsed"] = dict.fromkeys(report["elapsed"], 0.0) | {"rewrite": round(time.monotonic() - begun, 6)}
-    saved_report.verify(figures_told | told)
-    return figures_told, told
+    relabeled["elapsed"] = dict.fromkeys(report["elapsed"], 0.0) | {"rewrite": round(time.monotonic() - begun, 6)}
+    saved_report.verify(relabeled | sections_relabeled)
+    return relabeled, sections_relabeled
 
 
 class _Relabeler:
-    """What is said of their source, said of ours."""
+    """Maps names of the stored source to names of the requested one."""
 
-    def __init__(self, ours: PreparedSolve, theirs: PreparedSolve):
-        self.ours, self.theirs = ours, theirs
-        own, others = ours.source, theirs.source
+    def __init__(self, requested: PreparedSolve, stored: PreparedSolve):
+        self.requested, self.stored = requested, stored
+        own, others = requested.source, stored.source
         self.node = _renaming([node.name for node in others.nodes], [node.name for node in own.nodes])
         self.value = _renaming([value.name for value in others.values], [value.name for value in own.values])
 
-    def told(self, report: Json, parts: dict[str, Any]) -> tuple[Json, dict[str, Any]]:
-        """(figures, sections). Raises Untold."""
+    def relabel(self, report: Json, parts: dict[str, Any]) -> tuple[Json, dict[str, Any]]:
+        """(figures, sections). Raises CannotRelabel."""
         node, value, plan = self.node, self.value, report["plan"]
         source, graph = self._graphs(plan["order"], parts)
         plan = plan | {
@@ -273,69 +275,71 @@ class _Relabeler:
         }
         executed = report["executed"] | {key: self._text(report["executed"][key]) for key in ("how", "why")}
         figures = report | {
-            "model": model_identity(self.ours.source),
-            "request": dict(self.ours.request.given),
+            "model": model_identity(self.requested.source),
+            "request": dict(self.requested.request.given),
             "plan": plan,
             "executed": executed,
             "warnings": self._warnings(report["warnings"]),
         }
-        told: dict[str, Any] = {"source": source, "graph": graph, "sketch": parts.get("sketch")}
+        sections: dict[str, Any] = {"source": source, "graph": graph, "sketch": parts.get("sketch")}
         if "timeline" in parts:
-            told["timeline"] = parts["timeline"] | {
+            sections["timeline"] = parts["timeline"] | {
                 name: self._row(parts["timeline"][name], value=value) for name in ("holder", "baseline_holder")
             }
         if "layout" in parts:
-            told["layout"] = parts["layout"] | {"value": [value(name) for name in parts["layout"]["value"]]}
+            sections["layout"] = parts["layout"] | {"value": [value(name) for name in parts["layout"]["value"]]}
         if "explain" in parts:
-            told["explain"] = self._explained(parts["explain"])
-        return figures, {name: told[name] for name in parts}
+            sections["explain"] = self._explain(parts["explain"])
+        return figures, {name: sections[name] for name in parts}
 
     def _graphs(self, order: Sequence[Any], parts: Mapping[str, Any]) -> tuple[Json, Json]:
-        """Our source and it rewritten, once theirs come out as they are stored. Raises Untold."""
-        source, rewritten = self.theirs.source, parts["graph"]
+        """(requested source, its rewritten graph), after the stored pair was reproduced. Raises CannotRelabel."""
+        source, rewritten = self.stored.source, parts["graph"]
         number = {node.name: n for n, node in enumerate(source.nodes)}
         runs = [number[name] for name, _ in order]
-        maker = {name: place for place, node in enumerate(rewritten["nodes"]) for name in node["outputs"]}
+        producer = {name: place for place, node in enumerate(rewritten["nodes"]) for name in node["outputs"]}
         leaves = zip(source.outputs, rewritten["outputs"], strict=True)
-        # A copy that is not the one its storage leaves with has not kept its name.
-        handed_out = {v: maker[name] if name == source.values[v].name else -1 for v, name in leaves if name in maker}
+        # A copy has a new name unless it is the one whose storage is an output.
+        handed_out = {
+            v: producer[name] if name == source.values[v].name else -1 for v, name in leaves if name in producer
+        }
         if document(source) != parts["source"] or document(replay(source, runs, handed_out)) != rewritten:
             raise CannotRelabel("graph")
-        return document(self.ours.source), document(replay(self.ours.source, runs, handed_out))
+        return document(self.requested.source), document(replay(self.requested.source, runs, handed_out))
 
-    def _explained(self, said: Json) -> Json:
+    def _explain(self, section: Json) -> Json:
         node, value = self.node, self.value
-        return said | {
-            "recomputed": [self._row(row, node=node) for row in said["recomputed"]],
-            "binding": self._row(said["binding"], node=_or_none(node), next_node=_or_none(node)),
-            "holders": [self._row(row, value=value) for row in said["holders"]],
-            "baseline_holders": [self._row(row, value=value) for row in said["baseline_holders"]],
+        return section | {
+            "recomputed": [self._row(row, node=node) for row in section["recomputed"]],
+            "binding": self._row(section["binding"], node=_or_none(node), next_node=_or_none(node)),
+            "holders": [self._row(row, value=value) for row in section["holders"]],
+            "baseline_holders": [self._row(row, value=value) for row in section["baseline_holders"]],
         }
 
     def _row(self, row: Json | None, **names: Callable[[Any], Any]) -> Json | None:
         return None if row is None else row | {key: name(row[key]) for key, name in names.items()}
 
-    def _warnings(self, said: list[str]) -> list[str]:
-        """What was done to get to the source, in our words; then what else was said."""
-        begun = len(self.theirs.notes)
-        if said[:begun] != self.theirs.notes:
+    def _warnings(self, warnings: list[str]) -> list[str]:
+        """Preparation notes of the requested source, then the other warnings."""
+        count = len(self.stored.notes)
+        if warnings[:count] != self.stored.notes:
             raise CannotRelabel("warnings")
-        return [*self.ours.notes, *map(self._text, said[begun:])]
+        return [*self.requested.notes, *map(self._text, warnings[count:])]
 
-    def _text(self, said: str) -> str:
-        """The text, which says none of their names that is not ours too. Raises Untold."""
-        if said not in NAME_FREE_TEXTS:
+    def _text(self, text: str) -> str:
+        """The text unchanged. Raises CannotRelabel if it contains a name that differs between the graphs."""
+        if text not in NAME_FREE_TEXTS:
             for name in self._changed():
-                if name in said and re.search(rf"(?<!\w){re.escape(name)}(?!\w)", said):
+                if name in text and re.search(rf"(?<!\w){re.escape(name)}(?!\w)", text):
                     raise CannotRelabel(name)
-        return said
+        return text
 
     def _changed(self) -> set[str]:
-        """What is called so in their source, and not in ours."""
-        own, others = self.ours.source, self.theirs.source
+        """Names of the stored source that differ in the requested one."""
+        own, others = self.requested.source, self.stored.source
         nodes = {old.name for new, old in zip(own.nodes, others.nodes, strict=True) if new.name != old.name}
         return nodes | {old.name for new, old in zip(own.values, others.values, strict=True) if new.name != old.name}
 
 
 def _or_none(name: Renamer) -> Callable[[Any], Any]:
-    return lambda said: None if said is None else name(said)
+    return lambda old: None if old is None else name(old)

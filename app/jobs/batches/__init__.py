@@ -1,6 +1,8 @@
-"""Many questions at once: graphs x budgets x planners x seeds, each an item that is answered or fails by itself.
+"""Batches: graphs x budgets x planners x seeds, each combination an item that succeeds or fails independently.
 
-POST ──▶ asked.py ──▶ rows.py: batches, items ◀── feeder.py, in every worker: a window of items at a time
-           the question         what is kept       ╰──▶ app.jobs: an operation a question, its end is the item's
-results.py: items as JSON, CSV, Parquet      jobs.py: a batch as one operation
+Imports app.jobs, app.store, app.render, app.settings and app.api.schemas. Start with repository.py.
+
+POST ──▶ app.api.schemas.batch_request ──▶ repository.py ◀── scheduler.py, in every worker: a window of queued items
+           the request                   batches, items        ╰──▶ app.jobs: one operation per item
+results.py: items as JSON, CSV, Parquet      operations.py: a batch as one operation
 """

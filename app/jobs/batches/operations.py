@@ -1,4 +1,4 @@
-"""`app.jobs.interface.Jobs` with batches: each batch has an operation, whose progress is that of its items."""
+"""`app.jobs.interface.Jobs` with batches: each batch is an operation with the progress of its items."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from app.jobs.batches.repository import BatchRecord
 from app.jobs.interface import JobEvent, Jobs, Operation, Page, SolveRequest
 from app.store.store import Store
 
-POLL_S = 0.25  # between two looks at a batch that somebody follows
-KEEP_ALIVE_S = 15.0  # a quiet stream says so, or proxies close it
+POLL_S = 0.25  # between polls of a batch that is waited for or streamed
+KEEP_ALIVE_S = 15.0  # between keep-alive messages of an idle stream, against proxy timeouts
 
 
 class BatchOperation(Operation):
     """A batch as an operation."""
 
-    in_queue = 0  # items that run or wait to
-    solver_seconds = 0.0  # that its solves have taken
+    in_queue = 0  # items that are queued or running as operations
+    solver_seconds = 0.0  # sum over its solves
 
     def wire(self) -> dict[str, Any]:
         done = self.finished and f"/v1/batches/{repository.batch_id_of(self.id)}"
@@ -58,7 +58,7 @@ def as_operation(batch: BatchRecord) -> BatchOperation:
 
 
 class JobsWithBatches:
-    """Operations of `jobs`, and those of batches."""
+    """Operations of `jobs`, and batches as operations."""
 
     def __init__(self, jobs: Jobs, store: Store):
         self._jobs, self._store = jobs, store
@@ -91,16 +91,16 @@ class JobsWithBatches:
             await asyncio.sleep(min(POLL_S, left))
 
     async def stream(self, id: str, after: int) -> AsyncIterator[JobEvent | None]:
-        """Of a batch: where it stands each time something has happened; what happened in between is left out."""
+        """Events of the operation; for a batch, its current state after each change, with changes merged."""
         if await asyncio.to_thread(self._batch, id) is None:
             async for event in self._jobs.stream(id, after):
                 yield event
             return
-        said, state = time.monotonic(), ""
+        last_sent, state = time.monotonic(), ""
         while True:
             operation = await asyncio.to_thread(self.status, id)
             if operation.last_event > after:
-                after, said = operation.last_event, time.monotonic()
+                after, last_sent = operation.last_event, time.monotonic()
                 if operation.state != state:
                     yield JobEvent(after, "state", operation.wire())
                 else:
@@ -108,8 +108,8 @@ class JobsWithBatches:
                 state = operation.state
             if operation.finished or self._draining:
                 return
-            if time.monotonic() > said + KEEP_ALIVE_S:
-                said = time.monotonic()
+            if time.monotonic() > last_sent + KEEP_ALIVE_S:
+                last_sent = time.monotonic()
                 yield None
             await asyncio.sleep(POLL_S)
 
@@ -123,10 +123,10 @@ class JobsWithBatches:
     def list(self, after: str | None, limit: int, state: str | None) -> Page:
         page = self._jobs.list(after, limit, state)
         before = None if after is None else repository.batch_id_of(after)
-        found = [*page.operations, *map(as_operation, repository.page(self._store, None, before, limit + 1, state))]
-        found.sort(key=lambda operation: operation.id, reverse=True)
-        more = len(found) > limit or page.after is not None
-        return Page(tuple(found[:limit]), found[limit - 1].id if more else None)
+        merged = [*page.operations, *map(as_operation, repository.page(self._store, None, before, limit + 1, state))]
+        merged.sort(key=lambda operation: operation.id, reverse=True)
+        more = len(merged) > limit or page.after is not None
+        return Page(tuple(merged[:limit]), merged[limit - 1].id if more else None)
 
     def drain(self) -> None:
         self._draining = True

@@ -1,6 +1,6 @@
 """Batches and their items as rows of the store.
 
-Whoever changes items holds the row of their batch, so that no two feed, cancel or retry the same one.
+Changes to items lock the row of their batch, so that scheduling, cancel and retry do not interleave.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from app.store.tables import Timestamp, graphs, operations, plans
 
 CHUNK_SIZE = 500
 UNFINISHED = batches.c.ended_at.is_(None)
-#: What a plan says of the item it answers.
+#: Columns of `plans` in the listing of items.
 PLAN_COLUMNS = (
     "status",
     "fits",
@@ -47,16 +47,16 @@ PLAN_COLUMNS = (
 
 @dataclass(frozen=True, slots=True)
 class BatchOwner:
-    """Whose a batch is, and what it counts against; without keys nobody's."""
+    """Tenant and key that own a batch; None without authentication."""
 
     tenant: str | None = None
     key_id: str | None = None
-    at_once: int | None = None  # items of the key's batches at a time
+    at_once: int | None = None  # concurrent items over the batches of the key
 
 
 @dataclass(slots=True)
 class BatchRecord:
-    """One batch; `counts` says how many of its items are in each state."""
+    """One batch; `counts` is the number of its items in each state."""
 
     id: str
     tenant: str | None
@@ -87,21 +87,21 @@ class BatchRecord:
 
     @property
     def done(self) -> int:
-        """Items that have ended, well or not."""
+        """Number of items that have ended, successfully or not."""
         return self.count_in(*FINISHED)
 
     def count_in(self, *states: str) -> int:
         return sum(self.counts.get(state, 0) for state in states)
 
     def seconds(self) -> float:
-        """Since it was begun, or begun again."""
+        """Elapsed seconds since the start or the last retry."""
         if self.started_at is None:
             return 0.0
         ended = datetime.now(UTC) if self.ended_at is None else datetime.fromisoformat(self.ended_at)
         return max(0.0, (ended - datetime.fromisoformat(self.started_at)).total_seconds())
 
     def wire(self) -> dict[str, Any]:
-        """The batch as people see it."""
+        """The batch in the wire format."""
         return {
             "id": self.id,
             "state": self.state,
@@ -120,27 +120,27 @@ class BatchRecord:
 
 
 def operation_id_of(batch_id: str) -> str:
-    """Id of the operation that a batch is."""
+    """Id of the operation of a batch."""
     return f"op{batch_id[2:]}"
 
 
 def batch_id_of(operation_id: str) -> str:
-    """Id of the batch that an operation would be."""
+    """Id of the batch of an operation, if the operation is a batch."""
     return f"ba{operation_id[2:]}"
 
 
-def create(store: Store, asked: BatchRequest, owner: BatchOwner, idempotency: str | None, body: str) -> BatchRecord:
-    """The batch, kept with every item, or the one that came under the key before. Raises Conflict for another body."""
-    axes = {"budgets": asked.budgets, "planners": asked.planners, "seeds": asked.seeds}
-    said = {axis: None if given == (None,) else given for axis, given in axes.items()}
+def create(store: Store, request: BatchRequest, owner: BatchOwner, idempotency: str | None, body: str) -> BatchRecord:
+    """The stored batch with its items, or the earlier one of the same idempotency key. Raises Conflict."""
+    axes = {"budgets": request.budgets, "planners": request.planners, "seeds": request.seeds}
+    given_axes = {axis: None if given == (None,) else given for axis, given in axes.items()}
     batch = BatchRecord(
         new_id("ba"),
         **asdict(owner),
         idempotency=idempotency,
         body=body,
-        asked=said,
-        fields=asked.fields,
-        total=asked.total,
+        asked=given_axes,
+        fields=request.fields,
+        total=request.total,
         created_at=now(),
     )
     columns = {name: given for name, given in asdict(batch).items() if name != "counts"}
@@ -155,7 +155,7 @@ def create(store: Store, asked: BatchRequest, owner: BatchOwner, idempotency: st
             "state": "queued",
             "cached": False,
         }
-        for number, (graph_id, budget, planner, seed) in enumerate(asked.items())
+        for number, (graph_id, budget, planner, seed) in enumerate(request.items())
     ]
     with store.writing() as connection:
         made = insert(connection, batches).values(columns).on_conflict_do_nothing(index_elements=["idempotency"])
@@ -163,48 +163,48 @@ def create(store: Store, asked: BatchRequest, owner: BatchOwner, idempotency: st
             connection.execute(sa.insert(items), rows)
             batch.counts = {"queued": batch.total}
             return batch
-    before = find_by_idempotency_key(store, str(idempotency), body)  # of another who came with the key at the same time
+    before = find_by_idempotency_key(store, str(idempotency), body)  # a concurrent request with the same key
     assert before is not None
     return before
 
 
 def find_by_idempotency_key(store: Store, idempotency: str, body: str) -> BatchRecord | None:
-    """The batch that came under the key before. Raises Conflict where it had another body."""
+    """The batch of the idempotency key. Raises Conflict if its body was different."""
     with store.reading() as connection:
         found = _counted(
             connection, row_dicts(connection, sa.select(batches).where(batches.c.idempotency == idempotency))
         )
     if found and found[0].body != body:
-        raise Conflict("the idempotency key came with another body before; take a new key for a new batch")
+        raise Conflict("the idempotency key was used with a different body; use a new key for a new batch")
     return found[0] if found else None
 
 
 def new_id(kind: str) -> str:
-    """Of a batch, "ba", or of an operation, "op": sorts by the time of its making."""
+    """New id of a batch ("ba") or an operation ("op") that sorts by creation time."""
     return f"{kind}{time.time_ns() // 1_000:014x}{secrets.token_hex(6)}"
 
 
 def find(store: Store, id: str) -> BatchRecord:
-    """The batch as it stands. Raises NotFound."""
+    """Current state of the batch. Raises NotFound."""
     if ID_PATTERN.fullmatch(id):
         with store.reading() as connection:
             found = _counted(connection, row_dicts(connection, sa.select(batches).where(batches.c.id == id)))
         if found:
             return found[0]
-    raise NotFound(f"there is no batch {id[:80]!r}")
+    raise NotFound(f"no batch {id[:80]!r}")
 
 
 def page(store: Store, tenant: str | None, after: str | None, limit: int, state: str | None) -> list[BatchRecord]:
-    """At most `limit` of them, newest first, older than `after`; of that tenant unless None."""
-    asked = sa.select(batches).order_by(batches.c.id.desc()).limit(limit)
+    """At most `limit` batches, newest first, older than `after`; of that tenant unless None."""
+    query = sa.select(batches).order_by(batches.c.id.desc()).limit(limit)
     if tenant is not None:
-        asked = asked.where(batches.c.tenant == tenant)
+        query = query.where(batches.c.tenant == tenant)
     if after is not None:
-        asked = asked.where(batches.c.id < after)
+        query = query.where(batches.c.id < after)
     if state is not None:
-        asked = asked.where(batches.c.state == state)
+        query = query.where(batches.c.state == state)
     with store.reading() as connection:
-        return _counted(connection, row_dicts(connection, asked))
+        return _counted(connection, row_dicts(connection, query))
 
 
 def _counted(connection: sa.Connection, rows: Sequence[Mapping[str, Any]]) -> list[BatchRecord]:
@@ -219,8 +219,8 @@ def _counted(connection: sa.Connection, rows: Sequence[Mapping[str, Any]]) -> li
 
 
 def items_of(store: Store, batch_id: str, after: int, limit: int, state: str | None = None) -> list[dict[str, Any]]:
-    """At most `limit` items with numbers above `after`, ascending, with what their plans say."""
-    asked = (
+    """At most `limit` items with numbers above `after`, ascending, with PLAN_COLUMNS of their plans."""
+    query = (
         sa.select(items, graphs.c.name.label("model"), *(plans.c[name] for name in PLAN_COLUMNS))
         .join(graphs, graphs.c.id == items.c.graph_id)
         .join(plans, plans.c.id == items.c.plan_id, isouter=True)
@@ -229,39 +229,39 @@ def items_of(store: Store, batch_id: str, after: int, limit: int, state: str | N
         .limit(limit)
     )
     if state is not None:
-        asked = asked.where(items.c.state == state)
+        query = query.where(items.c.state == state)
     with store.reading() as connection:
-        return row_dicts(connection, asked)
+        return row_dicts(connection, query)
 
 
 def row_dicts(
-    connection: sa.Connection, asked: sa.Select[Any], given: Mapping[str, Any] | None = None
+    connection: sa.Connection, query: sa.Select[Any], given: Mapping[str, Any] | None = None
 ) -> list[dict[str, Any]]:
-    """The rows by their columns' names."""
-    return [dict(row) for row in connection.execute(asked, given).mappings()]
+    """Rows as dicts by column name."""
+    return [dict(row) for row in connection.execute(query, given).mappings()]
 
 
 def cancel(store: Store, id: str) -> None:
-    """Ask for the end of a batch: what waits ends now, what runs soon, and what others wait for goes on without it."""
+    """Cancel a batch: queued items end now, running items soon; operations wanted by others continue."""
     with store.writing() as connection:
         if lock_batch(connection, id).ended_at is not None:
             return
-        ours = items.c.batch_id == id, items.c.state == "running"
-        goes_on = items.c.operation_id.in_(_REQUESTED_ALONE) | _SHARED
-        ends = items.c.batch_id == id, (items.c.state == "queued") | ((items.c.state == "running") & goes_on)
+        running = items.c.batch_id == id, items.c.state == "running"
+        continues = items.c.operation_id.in_(_REQUESTED_ALONE) | _SHARED
+        ends = items.c.batch_id == id, (items.c.state == "queued") | ((items.c.state == "running") & continues)
         connection.execute(sa.update(items).where(*ends).values(state="cancelled", ended_at=now()))
-        request_cancel(connection, connection.scalars(sa.select(items.c.operation_id).where(*ours)).all())
+        request_cancel(connection, connection.scalars(sa.select(items.c.operation_id).where(*running)).all())
         update_batches(connection, [id], cancel_requested=True)
         finish_ended(connection, [id])
 
 
 def retry(store: Store, id: str) -> BatchRecord:
-    """The batch, whose failed and cancelled items wait again. Raises Conflict while it is being cancelled."""
+    """The batch with its failed and cancelled items requeued. Raises Conflict while the batch is being cancelled."""
     with store.writing() as connection:
         batch = lock_batch(connection, id)
         if batch.cancel_requested and batch.ended_at is None:
             raise Conflict(f"batch {id} is being cancelled; retry once it has ended", code="batch_ending")
-        again = {
+        requeued = {
             "state": "queued",
             "operation_id": None,
             "plan_id": None,
@@ -270,7 +270,7 @@ def retry(store: Store, id: str) -> BatchRecord:
             "ended_at": None,
         }
         which = items.c.batch_id == id, items.c.state.in_(["failed", "cancelled"])
-        if connection.execute(sa.update(items).where(*which).values(again)).rowcount:
+        if connection.execute(sa.update(items).where(*which).values(requeued)).rowcount:
             more = {"state": "queued", "started_at": None, "ended_at": None, "runs": batches.c.runs + 1}
             fresh = more | {"solver_seconds": 0.0} if batch.ended_at is not None else {}
             update_batches(connection, [id], cancel_requested=False, **fresh)
@@ -278,19 +278,19 @@ def retry(store: Store, id: str) -> BatchRecord:
 
 
 def lock_batch(connection: sa.Connection, id: str) -> sa.Row[Any]:
-    """The row of a batch, which nobody else changes until the transaction ends."""
+    """The row of a batch, locked until the transaction ends (SELECT ... FOR UPDATE)."""
     return connection.execute(sa.select(batches).where(batches.c.id == id).with_for_update()).one()
 
 
 def update_batches(connection: sa.Connection, ids: Collection[str], **values: Any) -> None:
-    """Batches in their new state, and that something has happened to them."""
+    """Update the batches and increment their `last_event`."""
     if ids:
-        said = values | {"last_event": batches.c.last_event + 1}
-        connection.execute(sa.update(batches).where(batches.c.id.in_(list(ids))).values(said))
+        changes = values | {"last_event": batches.c.last_event + 1}
+        connection.execute(sa.update(batches).where(batches.c.id.in_(list(ids))).values(changes))
 
 
 def finish_ended(connection: sa.Connection, ids: Collection[str]) -> None:
-    """End those of the batches whose items have all ended."""
+    """End the batches whose items have all ended."""
     if ids:
         connection.execute(_FINISH, {"ids": list(ids), "at": now()})
 
@@ -320,7 +320,7 @@ _SHARED = (  # an item of another batch waits for the same operation
 
 
 def operations_of(store: Store, tenant: str, ids: Collection[str]) -> set[str]:
-    """Those of the operations that are, or solve items of, the tenant's batches."""
+    """The subset of `ids` that are batches of the tenant, or operations of their items."""
     found: set[str] = set()
     listed = list(ids)
     with store.reading() as connection:
@@ -334,8 +334,8 @@ def operations_of(store: Store, tenant: str, ids: Collection[str]) -> set[str]:
 
 
 def item_operations_of(store: Store, tenant: str) -> list[str]:
-    """Operations that solve items of the tenant's batches, or have."""
-    asked = sa.select(items.c.operation_id).join(batches)
+    """Operations of items of the tenant's batches, finished ones included."""
+    query = sa.select(items.c.operation_id).join(batches)
     with store.reading() as connection:
-        mine = asked.where(batches.c.tenant == tenant, items.c.operation_id.is_not(None))
+        mine = query.where(batches.c.tenant == tenant, items.c.operation_id.is_not(None))
         return list(connection.scalars(mine.distinct()))

@@ -1,4 +1,4 @@
-"""Items of a batch and what their plans say: as JSON, CSV or Parquet."""
+"""Items of a batch with the figures of their plans, as JSON, CSV or Parquet."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from app.jobs.batches import repository
 from app.render.csv_table import as_csv
 from app.store.store import Store
 
-# Imports inside functions: pyarrow is an extra.
+# Imports inside functions: pyarrow is an optional dependency.
 
 MEDIA_TYPES = {"json": "application/json", "csv": "text/csv", "parquet": "application/vnd.apache.parquet"}
 PAGE_SIZE = 1000
-#: Columns in their order, and what each is to Parquet.
+#: Columns in order -> Parquet type.
 COLUMNS = {
     "number": "int64",
     "graph_id": "string",
@@ -50,27 +50,27 @@ COLUMNS = {
 
 
 def item_json(item: Mapping[str, Any]) -> dict[str, Any]:
-    """An item as people see it: `error` is a problem object."""
+    """An item in the wire format; `error` is a problem object."""
     plan, operation = item["plan_id"], item["operation_id"]
-    said = {
+    paths = {
         "plan": None if plan is None else f"/v1/plans/{plan}",
         "operation": None if operation is None else f"/v1/operations/{operation}",
     }
-    return {name: said[name] if name in said else item[name] for name in COLUMNS}
+    return {name: paths[name] if name in paths else item[name] for name in COLUMNS}
 
 
 def flat_row(item: Mapping[str, Any]) -> dict[str, Any]:
-    """The same in one line of a table: the budget as text, the error as code and words."""
-    said, error, budget = item_json(item), item["error"], item["budget"]
-    words = None if error is None else f"{error.get('code')}: {error.get('detail')}"
+    """An item as a table row: the budget as text, the error as code and detail."""
+    row, error, budget = item_json(item), item["error"], item["budget"]
+    message = None if error is None else f"{error.get('code')}: {error.get('detail')}"
     text = budget if budget is None or isinstance(budget, str) else json.dumps(budget)
-    return said | {"budget": text, "error": words}
+    return row | {"budget": text, "error": message}
 
 
 def item_pages(
     page: Callable[[int, int], list[dict[str, Any]]], after: int, limit: int
 ) -> Iterator[list[dict[str, Any]]]:
-    """Items past number `after`, `limit` at most, some at a time."""
+    """Pages of items with numbers above `after`, `limit` items at most."""
     while limit > 0:
         some = page(after, min(limit, PAGE_SIZE))
         if some:
@@ -81,7 +81,7 @@ def item_pages(
 
 
 def export_table(store: Store, batch_id: str, form: str, after: int, limit: int, state: str | None) -> bytes:
-    """The items as a file of that form, "csv" or "parquet". Raises NotAcceptable where nothing writes Parquet."""
+    """The items as a file of format "csv" or "parquet". Raises NotAcceptable if pyarrow is not installed."""
     pages = item_pages(lambda last, most: repository.items_of(store, batch_id, last, most, state), after, limit)
     if form == "parquet":
         return _parquet(pages)
@@ -93,8 +93,8 @@ def _parquet(pages: Iterator[list[dict[str, Any]]]) -> bytes:
         import pyarrow
         from pyarrow import parquet
     except ImportError as error:
-        said = "this service writes no Parquet: pyarrow is not installed there (pip install 'remat[parquet]')"
-        raise NotAcceptable(f"{said}; ask for json or csv", code="no_parquet") from error
+        message = "Parquet needs pyarrow on the server (pip install 'remat[parquet]'); request json or csv instead"
+        raise NotAcceptable(message, code="no_parquet") from error
     types = {"int64": pyarrow.int64, "string": pyarrow.string, "bool": pyarrow.bool_, "float64": pyarrow.float64}
     schema = pyarrow.schema([(name, types[kind]()) for name, kind in COLUMNS.items()])
     file = io.BytesIO()
@@ -105,7 +105,7 @@ def _parquet(pages: Iterator[list[dict[str, Any]]]) -> bytes:
 
 
 def as_json(items: list[dict[str, Any]], limit: int) -> bytes:
-    """A page of at most `limit` items, of which `items` may have one more, and the cursor of the next."""
+    """A page of at most `limit` items, and the cursor of the next page if `items` has one more."""
     after = items[limit - 1]["number"] if len(items) > limit else None
     return msgspec.json.encode(
         {"items": list(map(item_json, items[:limit])), "next": None if after is None else str(after)}

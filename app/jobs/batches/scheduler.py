@@ -1,7 +1,7 @@
-"""Items on their way through the queue: a few of each batch at a time, however many there are.
+"""Batch scheduler: keeps a small window of items of each batch in the queue.
 
-In every worker, and nobody feeds what another does: a turn holds the rows of unfinished batches. What a turn changes
-is one transaction, operations and their places in the queue included, so it may be killed at any moment.
+Every worker runs one. A turn locks the rows of unfinished batches, so that no two workers queue the same item. A turn
+is one transaction, operations and queue entries included, so the process may be killed at any time.
 """
 
 from __future__ import annotations
@@ -31,25 +31,25 @@ from app.store.tenancy import scoped_name
 
 log = logging.getLogger(__name__)
 
-ITEMS_AHEAD = 4  # items in the queue for every solve at a time: none has to wait for the next turn
-IDLE_POLL_S = 0.5  # between two looks for what others have begun or ended
-BUSY_POLL_S = 1.0  # the same while there are items in the queue: half of those ahead ending here is a turn at once
-ITEM_PRIORITY = 200  # of items: whoever waits for a plan goes first
-MAX_FED = 50  # items of a batch in one turn, of which more may be answered already than there is room for
-MAX_ENDED = 500  # items that end in one turn
+ITEMS_AHEAD = 4  # queued items per worker slot, so that no slot waits for the next turn
+IDLE_POLL_S = 0.5  # between turns without queued items
+BUSY_POLL_S = 1.0  # between turns with queued items; a turn is due earlier once half of them have ended here
+ITEM_PRIORITY = 200  # of items; interactive requests run first
+MAX_FED = 50  # items of one batch per turn, including those answered from stored plans
+MAX_ENDED = 500  # items settled per turn
 
 
 class BatchScheduler:
-    """One a worker, which gives it a turn now and then."""
+    """Implementation of `app.jobs.interface.Scheduler`."""
 
     def __init__(self, store: Store, queue: Queue, settings: Settings):
         self._store, self._queue, self._settings = store, queue, settings
         self._looked_at = -math.inf
-        self._in_queue = 0  # items, after the last turn
-        self._ended = 0  # operations, here and since
+        self._in_queue = 0  # items in the queue after the last turn
+        self._ended = 0  # operations that ended in this process since the last turn
 
     def nudge(self) -> bool:
-        """An operation has ended here. Whether that is enough to have a turn."""
+        """Count an ended operation; whether a turn is due."""
         self._ended += 1
         return self._is_due()
 
@@ -57,7 +57,7 @@ class BatchScheduler:
         return self._ended >= max(1, min(self._in_queue, ITEMS_AHEAD * self._settings.workers) // 2)
 
     def turn(self) -> bool:
-        """Whether something was fed, so that another turn may find more. Raises CannotWrite, Unavailable."""
+        """Whether items were queued or answered; another turn may find more. Raises CannotWrite, Unavailable."""
         at = time.monotonic()
         if not self._is_due() and at < self._looked_at + (BUSY_POLL_S if self._in_queue else IDLE_POLL_S):
             return False
@@ -66,49 +66,49 @@ class BatchScheduler:
             return False
         try:
             with self._store.writing() as connection:
-                connection.execute(_LOCKED)
+                connection.execute(_LOCK_BATCHES)
                 ended, seconds = _settle(connection)
-                fed, asked = self._feed(connection, seconds)
-                self._in_queue += asked
-                _move(connection, seconds)
-        except IntegrityError:  # one of the questions was asked by somebody just now; the next turn joins them
+                fed, queued = self._feed(connection, seconds)
+                self._in_queue += queued
+                _update_progress(connection, seconds)
+        except IntegrityError:  # the same key was submitted concurrently; the next turn joins that operation
             self._looked_at = -math.inf
             return True
-        if fed > asked or ended == MAX_ENDED:  # there is room still, or more to settle
+        if fed > queued or ended == MAX_ENDED:  # free slots, or more items to settle
             self._looked_at = -math.inf
         log.debug("event=batches_fed ended=%d fed=%d", ended, fed)
         return fed > 0
 
     def _has_work(self) -> bool:
-        """Whether a turn would change anything: a look that keeps nobody from writing."""
+        """Whether a turn would change anything; a read-only check without locks."""
         self._in_queue = 0
         with self._store.reading() as connection:
             return connection.execute(_ANY_OPEN).first() is not None and (
-                connection.execute(_ANY_OVER).first() is not None or bool(self._shares(connection))
+                connection.execute(_ANY_ENDED).first() is not None or bool(self._shares(connection))
             )
 
     def _shares(self, connection: sa.Connection) -> dict[str, int]:
-        """Batch -> how many of its items there is room for, the batch with the fewest in the queue first."""
+        """Batch id -> number of items to queue; the batch with the fewest queued items comes first."""
         in_queue: Counter[str] = Counter(dict(connection.execute(_IN_QUEUE).all()))
         self._in_queue = in_queue.total()
         room = ITEMS_AHEAD * (connection.scalar(_SLOTS) or 0) - self._in_queue
         if room <= 0:
             return {}
-        every = connection.execute(_OPEN).all()
+        unfinished = connection.execute(_OPEN).all()
         of_tenant, of_key = Counter[str | None](), Counter[str | None]()
-        for row in every:
+        for row in unfinished:
             of_tenant[row.tenant] += in_queue[row.id]
             of_key[row.key_id] += in_queue[row.id]
         waiting = set(connection.scalars(_WAITING))
-        turns = self._settings.solves_per_key
+        solves_per_tenant = self._settings.solves_per_key
         shares = Counter[str]()
         while room:
             free = [
                 row
-                for row in every
+                for row in unfinished
                 if row.id in waiting
                 and (row.at_once is None or of_key[row.key_id] < row.at_once)
-                and (turns is None or of_tenant[row.tenant] < ITEMS_AHEAD * turns)
+                and (solves_per_tenant is None or of_tenant[row.tenant] < ITEMS_AHEAD * solves_per_tenant)
             ]
             if not free:
                 break
@@ -120,91 +120,93 @@ class BatchScheduler:
         return dict(shares)
 
     def _feed(self, connection: sa.Connection, seconds: dict[str, float]) -> tuple[int, int]:
-        """How many items were answered or went into the queue, and how many of them went; their batches come along."""
-        shares, fed, asked = self._shares(connection), 0, 0
-        for row in repository.row_dicts(connection, _SHARING, {"ids": list(shares)}) if shares else []:
+        """(items answered or queued, items queued); adds the batches to `seconds`."""
+        shares, fed, queued = self._shares(connection), 0, 0
+        for row in repository.row_dicts(connection, _SELECT_BATCHES, {"ids": list(shares)}) if shares else []:
             done, left = self._feed_batch(connection, row, shares[row["id"]])
-            fed, asked = fed + done, asked + shares[row["id"]] - left
+            fed, queued = fed + done, queued + shares[row["id"]] - left
             seconds.setdefault(row["id"], 0.0)
-        return fed, asked
+        return fed, queued
 
     def _feed_batch(self, connection: sa.Connection, batch: Mapping[str, Any], room: int) -> tuple[int, int]:
-        """How many items were answered or went into the queue, and how much room is left."""
+        """(items answered or queued, room left)."""
         fed, at = 0, now()
         while room and fed < MAX_FED:
-            some = repository.row_dicts(connection, _NEXT, {"of": batch["id"], "most": room})
-            if not some:
+            rows = repository.row_dicts(connection, _NEXT_ITEMS, {"of": batch["id"], "most": room})
+            if not rows:
                 break
-            questions = [(row, *_question(batch, row)) for row in some]
-            known = connection.execute(_KNOWN, {"keys": [key for _, key, _ in questions]})
-            plans = {row.key: row.plan_id for row in known}
-            news = [
+            requests = [(row, *_item_request(batch, row)) for row in rows]
+            stored = connection.execute(_STORED_PLANS, {"keys": [key for _, key, _ in requests]})
+            plans = {row.key: row.plan_id for row in stored}
+            unanswered = [
                 Operation(repository.new_id("op"), key, row["graph_id"], fields, at)
-                for row, key, fields in questions
+                for row, key, fields in requests
                 if key not in plans
             ]
-            solving = {operation.key: operation.id for operation in self._ask(connection, news, batch)}
-            become = []
-            for row, key, _ in questions:
+            solving = {operation.key: operation.id for operation in self._submit(connection, unanswered, batch)}
+            updates = []
+            for row, key, _ in requests:
                 done = {"state": "running", "operation_id": solving.get(key), "ended_at": None}
                 if key in plans:
                     done |= {"state": "succeeded", "ended_at": at}
-                said = {"plan_id": plans.get(key), "cached": key in plans, "started_at": at}
-                become.append(_is(row) | done | said)
-            connection.execute(_BECOMES, become)
-            room -= len(news)
-            fed += len(some)
+                plan = {"plan_id": plans.get(key), "cached": key in plans, "started_at": at}
+                updates.append(_item_key(row) | done | plan)
+            connection.execute(_UPDATE_ITEM, updates)
+            room -= len(unanswered)
+            fed += len(rows)
         return fed, room
 
-    def _ask(self, connection: sa.Connection, news: Sequence[Operation], batch: Mapping[str, Any]) -> list[Operation]:
-        """The operations that answer the questions: these, or others that are at it already."""
+    def _submit(
+        self, connection: sa.Connection, submitted: Sequence[Operation], batch: Mapping[str, Any]
+    ) -> list[Operation]:
+        """For each operation: itself, queued, or the unfinished operation of the same key."""
         owner = batch["tenant"] or ""
         return operations_repository.insert_or_join(
-            connection, news, lambda c, operation: self._queue.put(c, operation.id, ITEM_PRIORITY, owner)
+            connection, submitted, lambda c, operation: self._queue.put(c, operation.id, ITEM_PRIORITY, owner)
         )
 
 
-def _held(*columns: Any) -> sa.Select[Any]:
-    """Of unfinished batches, oldest first."""
+def _unfinished(*columns: Any) -> sa.Select[Any]:
+    """Query over unfinished batches, oldest first."""
     return sa.select(*columns).where(repository.UNFINISHED).order_by(batches.c.id)
 
 
-def _question(batch: Mapping[str, Any], item: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-    """(key, fields) of the plan that the item asks for, as its tenant's own."""
+def _item_request(batch: Mapping[str, Any], item: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    """(request key scoped to the tenant, fields) of an item."""
     fields = item_fields(batch["fields"], item["budget"], item["planner"], item["seed"])
     key = request_key(item["graph_id"], fields)
     return key if batch["tenant"] is None else scoped_name(batch["tenant"], key), fields
 
 
 def _settle(connection: sa.Connection) -> tuple[int, dict[str, float]]:
-    """How many items have ended as their operations have, and their batches with what they took.
+    """(number of items settled, batch id -> solver seconds) for running items whose operation has ended.
 
-    Those of an operation that is gone wait again.
+    Items whose operation was deleted are requeued.
     """
-    ended = repository.row_dicts(connection, _OVER_NOW)
+    ended = repository.row_dicts(connection, _SELECT_ENDED)
     seconds: dict[str, float] = {}
-    over, gone = [], []
+    settled, requeued = [], []
     for row in ended:
         if row["id"] is None:
-            gone.append(_is(row) | {"state": "queued", "operation_id": None, "started_at": None})
+            requeued.append(_item_key(row) | {"state": "queued", "operation_id": None, "started_at": None})
         else:
-            said = {"state": row["state"], "plan_id": row["result"], "error": row["error"], "ended_at": row["ended_at"]}
-            over.append(_is(row) | said | {"started_at": row["started_at"] or row["ended_at"]})
+            outcome = {name: row[column] for name, column in _OUTCOME_COLUMNS}
+            settled.append(_item_key(row) | outcome | {"started_at": row["started_at"] or row["ended_at"]})
         seconds[row["batch_id"]] = seconds.get(row["batch_id"], 0.0) + _seconds(row)
-    for become in filter(None, (over, gone)):
-        connection.execute(_BECOMES, become)
+    for updates in filter(None, (settled, requeued)):
+        connection.execute(_UPDATE_ITEM, updates)
     return len(ended), seconds
 
 
-def _move(connection: sa.Connection, seconds: Mapping[str, float]) -> None:
-    """Say of these batches that items have moved, which took so long."""
+def _update_progress(connection: sa.Connection, seconds: Mapping[str, float]) -> None:
+    """Record progress and solver seconds of the batches, and end batches without open items."""
     at = now()
     for id, taken in seconds.items():
-        connection.execute(_MOVES, {"moved": id, "moved_at": at, "taken": taken})
+        connection.execute(_UPDATE_BATCH, {"moved": id, "moved_at": at, "taken": taken})
     repository.finish_ended(connection, seconds)
 
 
-def _is(item: Mapping[str, Any]) -> dict[str, Any]:
+def _item_key(item: Mapping[str, Any]) -> dict[str, Any]:
     return {"of_batch": item["batch_id"], "of_number": item["number"]}
 
 
@@ -215,34 +217,41 @@ def _seconds(row: Mapping[str, Any]) -> float:
     return max(0.0, (ended - began).total_seconds())
 
 
-# Statements of every look and turn, made once: making one takes longer than SQLite takes to answer it.
-_WAITS = sa.exists().where(items.c.batch_id == batches.c.id, items.c.state == "queued")
-_OPEN = _held(batches.c.id, batches.c.tenant, batches.c.key_id, batches.c.at_once)
+_OUTCOME_COLUMNS = (("state", "state"), ("plan_id", "result"), ("error", "error"), ("ended_at", "ended_at"))
+# Statements built once: building one takes longer than SQLite takes to execute it.
+_HAS_QUEUED = sa.exists().where(items.c.batch_id == batches.c.id, items.c.state == "queued")
+_OPEN = _unfinished(batches.c.id, batches.c.tenant, batches.c.key_id, batches.c.at_once)
 _ANY_OPEN = _OPEN.limit(1)
-_SHARING = _held(batches).where(batches.c.id.in_(sa.bindparam("ids", expanding=True)))
-_LOCKED = _held(batches.c.id).with_for_update()
-_WAITING = _held(batches.c.id).where(_WAITS, ~batches.c.cancel_requested)
+_SELECT_BATCHES = _unfinished(batches).where(batches.c.id.in_(sa.bindparam("ids", expanding=True)))
+_LOCK_BATCHES = _unfinished(batches.c.id).with_for_update()
+_WAITING = _unfinished(batches.c.id).where(_HAS_QUEUED, ~batches.c.cancel_requested)
 _IN_QUEUE = sa.select(items.c.batch_id, sa.func.count()).where(items.c.state == "running").group_by(items.c.batch_id)
 _SLOTS = sa.select(sa.func.sum(workers.c.slots))
-_ENDED = operations.c.state, operations.c.result, operations.c.error, operations.c.started_at, operations.c.ended_at
-_OVER = (  # running items whose operation has ended, or is gone
-    sa.select(items.c.batch_id, items.c.number, operations.c.id, *_ENDED)
+_OPERATION_END = (
+    operations.c.state,
+    operations.c.result,
+    operations.c.error,
+    operations.c.started_at,
+    operations.c.ended_at,
+)
+_ENDED_ITEMS = (  # running items whose operation has ended or was deleted
+    sa.select(items.c.batch_id, items.c.number, operations.c.id, *_OPERATION_END)
     .join(operations, operations.c.id == items.c.operation_id, isouter=True)
     .where(items.c.state == "running", operations.c.id.is_(None) | operations.c.ended_at.is_not(None))
 )
-_NEXT = (
+_NEXT_ITEMS = (
     sa.select(items)
     .where(items.c.batch_id == sa.bindparam("of"), items.c.state == "queued")
     .order_by(items.c.number)
     .limit(sa.bindparam("most"))
 )
-_KNOWN = sa.select(answers.c.key, answers.c.plan_id).where(
+_STORED_PLANS = sa.select(answers.c.key, answers.c.plan_id).where(
     answers.c.key.in_(sa.bindparam("keys", expanding=True)), answers.c.plan_id.is_not(None)
 )
-_BECOMES = sa.update(items).where(
+_UPDATE_ITEM = sa.update(items).where(
     items.c.batch_id == sa.bindparam("of_batch"), items.c.number == sa.bindparam("of_number")
 )
-_MOVES = (
+_UPDATE_BATCH = (
     sa.update(batches)
     .where(batches.c.id == sa.bindparam("moved"))
     .values(
@@ -252,4 +261,4 @@ _MOVES = (
         last_event=batches.c.last_event + 1,
     )
 )
-_ANY_OVER, _OVER_NOW = _OVER.limit(1), _OVER.limit(MAX_ENDED)
+_ANY_ENDED, _SELECT_ENDED = _ENDED_ITEMS.limit(1), _ENDED_ITEMS.limit(MAX_ENDED)

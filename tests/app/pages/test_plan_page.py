@@ -164,7 +164,7 @@ def test_a_plan_that_is_not_there_is_a_page(client: TestClient) -> None:
     ):
         answer = client.get(path)
         assert answer.status_code == 404 and answer.headers["content-type"].startswith("text/html")
-        assert "there is no plan" in answer.text
+        assert "no plan" in answer.text
 
 
 def test_files_are_what_they_claim(client: TestClient, plans: list[str]) -> None:

@@ -126,11 +126,11 @@ def test_a_child_imports_nothing_more_for_a_solve() -> None:
 import json, sys
 import app.solver.preload
 from app.solver.child_tasks import SECTIONS
-from planner import pipeline
+from planner.pipeline.solve import solve
 from planner.request.plan_request import parse_request
 before = set(sys.modules)
 asked = {"planner": "anneal", "iterations": 5, "budget": "70%", "return": ["plan", *SECTIONS]}
-pipeline.solve(sys.stdin.buffer.read(), parse_request(asked))
+solve(sys.stdin.buffer.read(), parse_request(asked))
 print(json.dumps(sorted(set(sys.modules) - before)))
 """
     ran = subprocess.run(

@@ -64,7 +64,7 @@ def test_an_object_store_that_does_not_answer_is_told(
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
     blobs = Blobs(URL, tmp_path)
     for ask in (lambda: blobs.put(b"x"), lambda: blobs.get("0" * 64), lambda: list(blobs.scan())):
-        with pytest.raises(Unavailable, match="s3://bucket/some/prefix does not answer"):
+        with pytest.raises(Unavailable, match="s3://bucket/some/prefix does not respond"):
             ask()
 
 
