@@ -1,9 +1,9 @@
-"""What can be wrong with a problem or a plan.
+"""Exceptions of the planner.
 
 PlannerError
 ├── BadProblem    columns that contradict each other
 ├── IllegalPlan   an order that cannot run; names the step, the task and the buffer
-└── BadRequest    a goal, budget or planner nobody knows; carries findings like BadGraph
+└── BadRequest    an invalid goal, budget or planner name; carries findings like BadGraph
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from graph.errors import Finding as Finding  # one finding record for both rooms
 
 
 class PlannerError(Exception):
-    """Root of everything the planner room raises on purpose."""
+    """Base class of all planner errors."""
 
 
 class BadProblem(PlannerError):
-    """Columns that contradict each other; always a defect of whoever built them."""
+    """Columns that contradict each other; always a defect of the code that built them."""
 
 
 class IllegalPlan(PlannerError):
-    """A sequence that cannot run as it stands."""
+    """An order that cannot run, or a plan whose claims are wrong."""
 
 
 class BadRequest(PlannerError):
-    """A question that cannot be answered as put, with its findings."""
+    """Invalid request, with one finding per invalid field."""
 
     def __init__(self, findings: Sequence[Finding]):
         self.findings = tuple(findings)
@@ -34,4 +34,5 @@ class BadRequest(PlannerError):
 
     @classmethod
     def one(cls, code: str, path: str, found: str, expected: str, remedy: str) -> BadRequest:
+        """The error with a single finding."""
         return cls([Finding(code, path, found, expected, remedy)])

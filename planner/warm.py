@@ -1,4 +1,4 @@
-"""Compiles the kernels into the disk cache, so that no first plan waits for it: `python -m planner.warm`."""
+"""Compile all numba kernels into the disk cache ahead of the first plan: `python -m planner.warm`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ KERNEL_SETS = (
 
 
 def warm() -> float:
-    """Seconds it took to have all kernels in machine code."""
+    """Compile or load all kernels; returns the seconds taken."""
     started = time.monotonic()
     for kernels in KERNEL_SETS:
         kernels.compiled()
@@ -29,7 +29,7 @@ def warm() -> float:
 
 
 def load_cached() -> None:
-    """Have the kernels that are on the disk in machine code; what would have to be compiled is left."""
+    """Load the kernel sets that are in the disk cache; compile nothing."""
     for kernels in KERNEL_SETS:
         if kernels.is_on_disk():
             kernels.compiled()

@@ -1,6 +1,7 @@
-"""What a planner sees: the columns of a problem, goals, plans, and the one evaluator of an order.
+"""The planning problem as numpy columns, goals, plans, and the one evaluator of an order.
 
-May import numpy, numba (through `jit`) and `graph.cancellation` only. Start at `columns.py`, then `liveness.py`.
+May import `planner.errors`, `graph.cancellation`, numpy and (through `jit`) numba.
+Start reading at `columns.py`, then `plan.py` and `liveness.py`.
 """
 
 from __future__ import annotations

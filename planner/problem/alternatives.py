@@ -1,6 +1,7 @@
-"""The columns under a choice of alternatives: plain ones, which every algorithm, evaluator and bound sees.
+"""Resolve a choice vector to plain columns, the only form that algorithms, evaluator and bounds accept.
 
-A choice is a vector with one number a group, counted within the group; 0 is what the columns say already.
+A choice vector has one entry per group: the index of an alternative within the group. Alternative 0 leaves the
+columns unchanged.
 """
 
 from __future__ import annotations
@@ -16,14 +17,14 @@ from planner.problem.columns import NO_CHOICES, Choices, Csr, Problem
 
 
 def resolve_choices(problem: Problem, choices: Sequence[int] = ()) -> Problem:
-    """The problem as `choices` make it, with no choice left. O(n + reads); itself where there was none.
+    """The problem under `choices`, with no groups left; the problem itself if it has no groups. O(n + reads).
 
-    The last few are remembered: a search asks for the same one again and again.
-    Raises IllegalPlan for a vector of another length or an alternative that is not there.
+    The last four results are cached. Raises IllegalPlan if the length differs from the number of groups or an
+    alternative does not exist.
     """
     if not len(problem.choices):
         if len(choices):
-            raise IllegalPlan(f"{len(choices)} choices are made where there is none; leave them out")
+            raise IllegalPlan(f"{len(choices)} choices for a problem without groups of alternatives; omit choices")
         return problem
     return _resolved(problem, tuple(choices))
 
@@ -49,10 +50,10 @@ def _resolved(problem: Problem, choices: tuple[int, ...]) -> Problem:
 
 
 def relax_choices(problem: Problem) -> Problem:
-    """Plain columns that are below those of every choice: what holds for them holds for all. O(n + reads).
+    """Relaxation over all choice vectors: a lower bound for it holds under every vector. O(n + reads).
 
-    Least cost, workspace and size; of the reads those that all alternatives have. What may take a
-    storage over under one alternative and not under another counts as taken over: nothing.
+    Minimum cost, workspace and size; the reads that all alternatives share. A buffer that can reuse an input's
+    storage under some alternatives only counts as reusing it: size 0.
     """
     table = problem.choices
     if not len(table):
@@ -61,63 +62,63 @@ def relax_choices(problem: Problem) -> Problem:
     np.minimum.at(cost, table.tasks.index, table.cost)
     np.minimum.at(workspace, table.tasks.index, table.workspace)
     np.minimum.at(size, table.buffers.index, table.size)
-    size[_takers(problem)] = 0
+    size[_conditional_takers(problem)] = 0
     task = problem.reads.row_of_entry()
     key = task * problem.buffers + problem.reads.index
     entry = table.reads.row_of_entry()
-    seen = np.unique(table.tasks.index[entry] * problem.buffers + table.reads.index, return_counts=True)
+    listed, times = np.unique(table.tasks.index[entry] * problem.buffers + table.reads.index, return_counts=True)
     alternatives = np.bincount(table.tasks.index, minlength=problem.tasks)
-    found = np.zeros(len(key), np.int64)
-    at = np.searchsorted(seen[0], key)
-    known = at < len(seen[0])
-    known[known] = seen[0][at[known]] == key[known]
-    found[known] = seen[1][at[known]]
-    always = found == alternatives[task]
+    count = np.zeros(len(key), np.int64)  # alternatives that list this read
+    at = np.searchsorted(listed, key)
+    known = at < len(listed)
+    known[known] = listed[at[known]] == key[known]
+    count[known] = times[at[known]]
+    always = count == alternatives[task]
     reads = Csr.of_pairs(problem.tasks, task[always], problem.reads.index[always])
     return replace(
         problem, cost=_frozen(cost), workspace=_frozen(workspace), size=_frozen(size), reads=reads, choices=NO_CHOICES
     )
 
 
-def _takers(problem: Problem) -> np.ndarray:
-    """Buffers that may take one over where the sizes or the reads of the task depend on a choice."""
-    sized, made = np.zeros(problem.buffers, bool), np.zeros(problem.buffers, bool)
+def _conditional_takers(problem: Problem) -> np.ndarray:
+    """Buffers with a takeover whose sizes, or whose writer's reads, depend on a choice."""
+    sized, written = np.zeros(problem.buffers, bool), np.zeros(problem.buffers, bool)
     sized[problem.choices.buffers.index] = True
-    made[problem.writes.index[np.isin(problem.writes.row_of_entry(), problem.choices.tasks.index)]] = True
+    written[problem.writes.index[np.isin(problem.writes.row_of_entry(), problem.choices.tasks.index)]] = True
     taker, source = problem.takeover.row_of_entry(), problem.takeover.index
-    return np.unique(taker[sized[taker] | sized[source] | made[taker]])
+    return np.unique(taker[sized[taker] | sized[source] | written[taker]])
 
 
 def _alternatives(table: Choices, choices: Sequence[int]) -> np.ndarray:
-    """int64[g]: the alternative of each group."""
+    """int64[g]: row of the chosen alternative of each group. Raises IllegalPlan."""
     count = table.counts()
     vector = np.asarray(choices, np.int64) if len(choices) else np.zeros(len(table), np.int64)
     if len(vector) != len(table):
-        raise IllegalPlan(f"{len(vector)} choices are made for {len(table)} groups; make one for each")
+        raise IllegalPlan(f"{len(vector)} choices for {len(table)} groups of alternatives; give one per group")
     wrong = np.flatnonzero((vector < 0) | (vector >= count))
     if len(wrong):
         group = int(wrong[0])
-        raise IllegalPlan(f"group {group} has no alternative {vector[group]}; it has 0 to {count[group] - 1}")
+        raise IllegalPlan(f"group {group} has no alternative {vector[group]}; use 0 to {count[group] - 1}")
     return np.asarray(np.cumsum(count) - count + vector)
 
 
 def _entries_of(rows: Csr, chosen: np.ndarray) -> np.ndarray:
-    """Places in `rows.index` of the entries of the chosen rows."""
+    """Positions in `rows.index` of the entries of the chosen rows."""
     spans = [np.arange(rows.pointer[row], rows.pointer[row + 1]) for row in chosen.tolist()]
     return np.concatenate(spans) if spans else np.zeros(0, np.int64)
 
 
 def _with_rows(rows: Csr, replaced: np.ndarray, new: Csr, new_rows: np.ndarray) -> Csr:
-    """`rows` with row `replaced[i]` being row `new_rows[i]` of `new`."""
+    """`rows` with row `replaced[i]` replaced by row `new_rows[i]` of `new`."""
     if not len(replaced):
         return rows
-    stays = np.ones(len(rows), bool)
-    stays[replaced] = False
+    unchanged = np.ones(len(rows), bool)
+    unchanged[replaced] = False
     row = rows.row_of_entry()
-    kept = stays[row]
-    place, entry = new.entries(new_rows)
+    kept = unchanged[row]
+    position, entry = new.entries(new_rows)
     return Csr.of_pairs(
-        len(rows), np.concatenate([row[kept], replaced[place]]), np.concatenate([rows.index[kept], entry])
+        len(rows), np.concatenate([row[kept], replaced[position]]), np.concatenate([rows.index[kept], entry])
     )
 
 

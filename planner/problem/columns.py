@@ -1,4 +1,4 @@
-"""What a planner sees: numpy columns of tasks that run and buffers that hold bytes."""
+"""The planning problem: numpy columns of n tasks that run kernels and m buffers that hold bytes."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-# Phase of a task. Under strict phases first runs come in this order.
+# Phase of a task. With strict phases, first runs come in this order.
 FORWARD, BACKWARD, UPDATE = 0, 1, 2
 # Engine of a task.
 COMPUTE, TO_HOST, FROM_HOST, COMMUNICATION = 0, 1, 2, 3
-# Whether a task may run again.
+# Whether a task may be recomputed.
 FREE, NEVER, SAME_ORDER = 0, 1, 2  # SAME_ORDER: in the same order on all ranks
-# What the user said about recomputing a task.
+# The user's setting for recomputing a task.
 ALLOW, FORBID, PREFER = 0, 1, 2
-# Where a buffer lies.
+# Memory space of a buffer.
 DEVICE, HOST = 0, 1
 # How long a buffer's bytes are held.
 TO_LAST_READ, TO_THE_END, HANDED_OUT, RESIDENT = 0, 1, 2, 3
@@ -24,7 +24,7 @@ TO_LAST_READ, TO_THE_END, HANDED_OUT, RESIDENT = 0, 1, 2, 3
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Csr:
-    """Rows of ints, stored flat: row i is `index[pointer[i]:pointer[i + 1]]`."""
+    """Rows of ints in compressed sparse row form: row i is `index[pointer[i]:pointer[i + 1]]`."""
 
     pointer: np.ndarray  # int64[rows + 1]
     index: np.ndarray  # int64[entries]
@@ -40,6 +40,7 @@ class Csr:
 
     @classmethod
     def empty(cls, rows: int) -> Csr:
+        """`rows` rows without entries."""
         return cls(_frozen(np.zeros(rows + 1, np.int64)), _frozen(np.zeros(0, np.int64)))
 
     @classmethod
@@ -62,11 +63,11 @@ class Csr:
         return [flat[begin:end] for begin, end in itertools.pairwise(bounds)]
 
     def row_of_entry(self) -> np.ndarray:
-        """int64[entries]: the row each entry stands in."""
+        """int64[entries]: the row of each entry."""
         return np.repeat(np.arange(len(self)), np.diff(self.pointer))
 
     def gather(self, rows: np.ndarray) -> np.ndarray:
-        """Entries of the given rows one after the other."""
+        """Entries of the given rows, concatenated."""
         return self.entries(rows)[1]
 
     def entries(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -78,16 +79,16 @@ class Csr:
         return position, self.index[first + np.arange(int(count.sum()))]
 
     def transposed(self, columns: int) -> Csr:
-        """Column -> rows that hold it, ascending."""
+        """The transpose: column -> rows that contain it, ascending."""
         return Csr.of_pairs(columns, self.index, self.row_of_entry())
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Choices:
-    """g groups of together a alternatives; of each group one holds. `choices.py` says what the columns are then.
+    """g groups with a alternatives in total; one alternative per group applies. See `alternatives.resolve_choices`.
 
-    group          0       1       2          the first alternative of a group changes nothing: it is what
-    alternative    0 1 2   3 4     5 6 7      the columns of the problem say
+    group          0       1       2          the first alternative of a group leaves the columns of the
+    alternative    0 1 2   3 4     5 6 7      problem unchanged
     """
 
     group: np.ndarray  # int64[a]  group of each alternative, ascending
@@ -97,13 +98,13 @@ class Choices:
     workspace: np.ndarray  # int64[entries of tasks]  bytes
     reads: Csr  # entry of tasks -> buffers the task reads
     buffers: Csr  # alternative -> buffers it changes
-    size: np.ndarray  # int64[entries of buffers]  bytes; 0 for one that is not made
+    size: np.ndarray  # int64[entries of buffers]  bytes; 0 for a buffer that the alternative does not write
 
     def __len__(self) -> int:
         return len(self.kind)
 
     def counts(self) -> np.ndarray:
-        """int64[g]: alternatives of each group."""
+        """int64[g]: number of alternatives of each group."""
         return np.bincount(self.group, minlength=len(self.kind))
 
 
@@ -116,8 +117,8 @@ def _no_choices() -> Choices:
 class Problem:
     """n tasks that run kernels, m buffers that hold bytes.
 
-    A buffer is a storage: views of it are names that `lower.py` has resolved. A buffer that nobody
-    writes or that is RESIDENT is there from the start. Task numbers are the document's order.
+    A buffer is a storage: `planner.lowering` has already resolved views to their storage. A buffer without
+    a writer, or a RESIDENT one, exists from the start. Tasks are numbered in the order of the document.
     """
 
     cost: np.ndarray  # int64[n]  ticks for one run; `tick` is seconds
@@ -126,45 +127,48 @@ class Problem:
     engine: np.ndarray  # int8[n]   COMPUTE, TO_HOST, FROM_HOST or COMMUNICATION
     repeat: np.ndarray  # int8[n]   FREE, NEVER or SAME_ORDER
     optional: np.ndarray  # bool[n]   may run zero times
-    heavy: np.ndarray  # bool[n]   mirroring leaves it alone unless `recompute` is PREFER
-    recompute: np.ndarray  # int8[n]   ALLOW, FORBID or PREFER, as the user said
+    heavy: np.ndarray  # bool[n]   mirroring does not recompute it unless `recompute` is PREFER
+    recompute: np.ndarray  # int8[n]   ALLOW, FORBID or PREFER: the user's setting
     size: np.ndarray  # int64[m]  bytes, exact, as the target runtime rounds them
     space: np.ndarray  # int8[m]   DEVICE or HOST
     hold: np.ndarray  # int8[m]   TO_LAST_READ, TO_THE_END, HANDED_OUT or RESIDENT
-    checkpoint: np.ndarray  # bool[m]   chosen by the user to be kept
+    checkpoint: np.ndarray  # bool[m]   marked by the user to be kept
     reads: Csr  # task -> buffers, each once
     shape_reads: Csr  # task -> buffers of which only the shape is read; they hold no bytes
-    writes: Csr  # task -> buffers; a buffer may have several writers, its producer's number is lowest
+    writes: Csr  # task -> buffers; a buffer may have several writers: the lowest number is its producer
     takeover: Csr  # buffer -> buffers its producer reads whose storage it may take, first fit
     after_every: Csr  # task a -> tasks whose every run follows every run of a
     after_first: Csr  # task a -> tasks whose first run follows the first run of a
     tick: float  # seconds per tick of cost
-    choices: Choices = field(default_factory=lambda: NO_CHOICES)  # what other columns there may be
+    choices: Choices = field(default_factory=lambda: NO_CHOICES)  # alternative costs, sizes and reads
 
     @property
     def tasks(self) -> int:
+        """n, the number of tasks."""
         return len(self.cost)
 
     @property
     def buffers(self) -> int:
+        """m, the number of buffers."""
         return len(self.size)
 
     def tasks_in(self, phase: int) -> np.ndarray:
+        """int64[]: tasks of one phase, ascending."""
         return np.flatnonzero(self.phase == phase)
 
     def repeatable(self) -> np.ndarray:
-        """bool[n]: the task may appear twice."""
+        """bool[n]: whether the task may appear more than once in an order."""
         return np.asarray((self.repeat == FREE) & (self.recompute != FORBID))
 
     def producer(self) -> np.ndarray:
-        """int64[m]: the lowest task that writes each buffer, or -1 when it is there from the start."""
+        """int64[m]: the lowest task that writes each buffer; -1 for a buffer without a writer."""
         producer = np.full(self.buffers, -1, np.int64)
         producer[self.writes.index[::-1]] = self.writes.row_of_entry()[::-1]
         return producer
 
 
 def same_dataflow(one: Problem, two: Problem) -> bool:
-    """Whether an order of one is legal for the other: the same tasks read and write the same buffers."""
+    """Whether the orders of `one` are legal for `two`: equal relations, phases, holds and recompute settings."""
     relations = ("reads", "writes", "shape_reads", "after_every", "after_first")
     columns = ("phase", "hold", "repeat", "recompute", "optional")
     if one.tasks != two.tasks or one.buffers != two.buffers or len(one.choices) != len(two.choices):

@@ -1,4 +1,4 @@
-"""The one evaluator: an order of tasks as a plan with lifetimes, bytes per step and score."""
+"""The shared evaluator: from an order of tasks to a plan with lifetimes, bytes per step and score."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from planner.problem.plan import Goal, Order, Plan
 
 
 def evaluate(problem: Problem, goal: Goal, order: Order, planner: str, choices: Sequence[int] = ()) -> Plan:
-    """The plan of `order` (task numbers) under a vector of alternatives, named after `planner`. Raises IllegalPlan."""
+    """The plan of `order` (task numbers) under a choice vector; `planner` is recorded in it. Raises IllegalPlan."""
     problem, order = resolve_choices(problem, choices), np.asarray(order, np.int64)
     lifetimes = liveness.lifetimes(problem, order)
     step_bytes = liveness.profile(problem, order, lifetimes)

@@ -1,7 +1,7 @@
-"""Loops that run as plain Python, or compiled by numba where that pays for its start.
+"""Kernels: loops that run as plain Python, or compiled by numba where the start-up cost pays off.
 
-A kernel is an ordinary function over lists or arrays. Those that call one another make a set, each
-after the ones it calls; `compiled` gives the set in machine code, from the disk cache once warm.
+A kernel is an ordinary function over lists or arrays. Kernels that call one another form a set, callees
+first; `compiled` returns the set in machine code, from the disk cache once warm.
 """
 
 from __future__ import annotations
@@ -19,58 +19,59 @@ Kernel = Callable[..., Any]
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Kernels:
-    """Kernels by name, and how they are compiled."""
+    """A set of kernels and the options to compile them."""
 
     functions: tuple[Kernel, ...]
-    signatures: Callable[[], Mapping[str, Any]]  # by name; imports numba, half a second
-    loops: Mapping[str, Kernel]  # by name: what is compiled instead, where numpy is only faster interpreted
-    allocating: frozenset[str]  # names of those that make arrays or lists
+    signatures: Callable[[], Mapping[str, Any]]  # by name; imports numba, which takes half a second
+    loops: Mapping[str, Kernel]  # by name: explicit loops to compile instead of a kernel that uses numpy
+    allocating: frozenset[str]  # names of kernels that allocate arrays or lists
 
     def interpreted(self) -> dict[str, Kernel]:
+        """The plain Python kernels by name."""
         return {kernel.__name__: kernel for kernel in self.functions}
 
     def is_compiled(self) -> bool:
-        """Whether this process has paid for compiling or loading them already."""
+        """Whether this process has already compiled or loaded the set."""
         return self in _compiled
 
     def is_on_disk(self) -> bool:
-        """Whether the cache holds the last kernel, which is compiled after all others.
+        """Whether the disk cache holds the set: its last kernel, which is compiled after all others.
 
-        It is beside the kernel's file, or in folders below NUMBA_CACHE_DIR.
+        The cache is next to the kernel's file, or in folders below NUMBA_CACHE_DIR.
         """
         last = self.functions[-1]
-        file, elsewhere = Path(last.__code__.co_filename), os.environ.get("NUMBA_CACHE_DIR")
-        place, folder = (Path(elsewhere), "*") if elsewhere else (file.parent, "__pycache__")
-        return any(place.glob(f"{folder}/{file.stem}.{last.__qualname__}_{self._digest()}-*.nbi"))
+        file, cache_dir = Path(last.__code__.co_filename), os.environ.get("NUMBA_CACHE_DIR")
+        root, folder = (Path(cache_dir), "*") if cache_dir else (file.parent, "__pycache__")
+        return any(root.glob(f"{folder}/{file.stem}.{last.__qualname__}_{self._digest()}-*.nbi"))
 
     def compiled(self) -> dict[str, Kernel]:
-        """The kernels in machine code, made once a process."""
+        """The kernels in machine code by name, compiled or loaded once per process."""
         if not self.is_compiled():
             _compiled[self] = self._compile()
         return _compiled[self]
 
     def _digest(self) -> str:
-        """Of the files the kernels stand in, and of this one, which says how they are compiled."""
+        """Hash of the source files of the kernels and of this file, which holds the compiler options."""
         own = {function.__code__.co_filename for function in (*self.functions, *self.loops.values())}
         files = sorted({*own, __file__})
         return sha256(b"".join(Path(file).read_bytes() for file in files)).hexdigest()[:12]
 
     def _compile(self) -> dict[str, Kernel]:
-        import numba  # heavy: half a second, and not needed where nothing is compiled
+        import numba  # heavy: half a second, not needed where nothing is compiled
 
         signatures, sources = self.signatures(), self._digest()
         scope: dict[str, Any] = {}
         for function in self.functions:
             name = function.__name__
             kernel = self.loops.get(name, function)
-            # The copy sees the compiled versions of the kernels it calls, itself too, under their own names.
+            # The copy resolves the kernels it calls, itself included, to their compiled versions.
             seen = {**kernel.__globals__, **scope}
             copy = FunctionType(kernel.__code__, seen, kernel.__name__)
-            # The cache looks at the file of one kernel only; the name tells it of all it was compiled with.
+            # Numba's cache checks the file of one kernel only; the name carries the hash of all files.
             copy.__qualname__, copy.__module__ = f"{kernel.__qualname__}_{sources}", kernel.__module__
-            # Without numba's runtime (`_nrt`) nobody counts references, which at each use of a field is an
-            # atomic operation: most of the time of a kernel that goes through a record of arrays.
-            options = {"cache": True, "nogil": True, "_nrt": name in self.allocating}  # threads run side by side
+            # Without numba's runtime (`_nrt`) references are not counted. Counting is an atomic operation at
+            # each use of a field, most of the time of a kernel over a record of arrays.
+            options = {"cache": True, "nogil": True, "_nrt": name in self.allocating}  # nogil: threads run in parallel
             scope[name] = seen[name] = numba.njit(**options)(copy)  # type: ignore[call-overload]
             scope[name].compile(signatures[name])
             scope[name].disable_compile()

@@ -1,8 +1,8 @@
-"""The one evaluator: what a sequence of tasks makes live, step by step.
+"""Liveness: lifetimes, bytes per step, peak and cost of an order of tasks.
 
-A read binds to the latest earlier write of its buffer; a buffer's bytes are held from that write
-to its last read before the next one. Bytes of a step are what is retained, its inputs, all its
-outputs and its workspace, less every output that takes an input's storage over.
+A read binds to the latest earlier write of its buffer. A buffer's bytes are held from that write
+to its last read before the next write. Bytes of a step: all live instances, the inputs, all
+outputs and the workspace, less each output that reuses an input's storage (takeover).
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from planner.problem.plan import Lifetimes, Order, Score
 def lifetimes(problem: Problem, order: Order) -> Lifetimes:
     """Instances of all buffers under `order`. O(k log k) time for k reads and writes.
 
-    Raises IllegalPlan when a read finds no earlier write; `check.py` says everything else.
+    Raises IllegalPlan if a read has no earlier write; all other rules are checked by `planner.verify`.
     """
     order = np.asarray(order, np.int64)
     steps = len(order)
     write_step, written = problem.writes.entries(order)
     read_step, read = problem.reads.entries(order)
 
-    # Instances by (buffer, step): those there from the start first, then one a write.
+    # Instances by (buffer, step): the initial one first, then one per write.
     initial = np.flatnonzero((problem.producer() < 0) | (problem.hold == RESIDENT))
     buffer = np.concatenate([initial, written])
     writer_step = np.concatenate([np.full(len(initial), -1, np.int64), write_step])
@@ -69,19 +69,19 @@ def lifetimes(problem: Problem, order: Order) -> Lifetimes:
 def _hold(
     problem: Problem, order: Order, buffer: np.ndarray, writer_step: np.ndarray, start: np.ndarray, stop: np.ndarray
 ) -> np.ndarray:
-    """Stretch the spans of what `Problem.hold` keeps; bool[k]: kept. Instances stand sorted by (buffer, step)."""
+    """Extend lifetimes by `Problem.hold`; bool[k]: held to the end. Instances are sorted by (buffer, step)."""
     hold = problem.hold[buffer]
     held = np.zeros(len(buffer), bool)
     held[_last_of_each(buffer, np.flatnonzero(hold == TO_THE_END))] = True
     handed = np.flatnonzero(hold == HANDED_OUT)
     if len(handed):
-        # Handed out is the newest instance at the end of the phase of its producer.
+        # The instance handed out is the newest one at the end of the producer's phase.
         producer = problem.producer()[buffer[handed]]
         phase = np.where(producer < 0, 0, problem.phase[np.maximum(producer, 0)])
         present = handed[writer_step[handed] < phase_ends(problem, order)[phase]]
         held[_last_of_each(buffer, present)] = True
     stop[held] = len(order)
-    # A resident storage is there from the start and one however often it is written.
+    # A resident storage exists from the start and is counted once, however often it is written.
     resident = hold == RESIDENT
     start[resident] = 0
     stop[resident] = np.where(writer_step[resident] < 0, len(order), 0)
@@ -89,38 +89,38 @@ def _hold(
 
 
 def _last_of_each(buffer: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """Of the given rows, ascending, the last one of each buffer."""
+    """The last row of each buffer; `rows` ascending."""
     if not len(rows):
         return rows
     return np.asarray(rows[np.append(buffer[rows[1:]] != buffer[rows[:-1]], True)])
 
 
-def profile(problem: Problem, order: Order, lives: Lifetimes | None = None, space: int = DEVICE) -> np.ndarray:
+def profile(problem: Problem, order: Order, live_ranges: Lifetimes | None = None, space: int = DEVICE) -> np.ndarray:
     """int64[steps]: bytes of each step in one memory space."""
-    lives = lifetimes(problem, order) if lives is None else lives
+    live_ranges = lifetimes(problem, order) if live_ranges is None else live_ranges
     steps = len(order)
-    size = np.where(problem.space[lives.buffer] == space, problem.size[lives.buffer], 0)
-    size = np.where(lives.stop > lives.start, size, 0)
+    size = np.where(problem.space[live_ranges.buffer] == space, problem.size[live_ranges.buffer], 0)
+    size = np.where(live_ranges.stop > live_ranges.start, size, 0)
     change = np.zeros(steps + 1, np.int64)
-    np.add.at(change, np.minimum(lives.start, steps), size)
-    np.subtract.at(change, np.maximum(lives.stop, lives.start), size)
+    np.add.at(change, np.minimum(live_ranges.start, steps), size)
+    np.subtract.at(change, np.maximum(live_ranges.stop, live_ranges.start), size)
     live = np.cumsum(change)[:steps]
     if space == DEVICE:
         live = live + problem.workspace[order]
-    taken = lives.taken_from >= 0
-    np.subtract.at(live, lives.start[taken], size[taken])
+    taken = live_ranges.taken_from >= 0
+    np.subtract.at(live, live_ranges.start[taken], size[taken])
     return np.asarray(live)
 
 
 def peak(problem: Problem, order: Order) -> int:
-    """Largest bytes of a step; what is resident when there is no step."""
+    """Largest bytes of a step; the resident bytes if there is no step."""
     always = problem.hold == RESIDENT
     resident = int(problem.size[always & (problem.space == DEVICE)].sum())
     if len(order) == 0:
         return resident
     if liveness_kernels.KERNELS.is_compiled() and not (problem.hold == HANDED_OUT).any():
-        made = np.zeros(problem.buffers, bool)
-        made[problem.writes.index] = True
+        has_writer = np.zeros(problem.buffers, bool)
+        has_writer[problem.writes.index] = True
         highest = liveness_kernels.KERNELS.compiled()["peak_step_bytes"](
             np.ascontiguousarray(order, np.int64),
             problem.reads.pointer,
@@ -131,7 +131,7 @@ def peak(problem: Problem, order: Order) -> int:
             problem.takeover.index,
             problem.size,
             problem.space,
-            made,
+            has_writer,
             always,
             problem.workspace,
             (problem.hold == TO_THE_END).astype(np.int64),
@@ -143,66 +143,66 @@ def peak(problem: Problem, order: Order) -> int:
 
 
 def cost(problem: Problem, order: Order) -> int:
-    """Ticks of the whole sequence on one engine."""
+    """Total ticks of the order on one engine."""
     return int(problem.cost[order].sum())
 
 
 def score(problem: Problem, order: Order, budget_bytes: int) -> Score:
-    """What compares orders under a budget."""
+    """Score of an order under a budget."""
     highest = peak(problem, order)
     return Score(max(0, highest - budget_bytes), cost(problem, order), highest)
 
 
 def boundary_bytes(problem: Problem, order: Order) -> int:
-    """Bytes of non-resident instances that live across the end of the forward first runs."""
-    lives = lifetimes(problem, order)
+    """Bytes of non-resident instances that are live across the end of the forward first runs."""
+    live_ranges = lifetimes(problem, order)
     edge = phase_ends(problem, np.asarray(order, np.int64))[0]
-    crosses = (lives.start < edge) & (lives.stop > edge) & (problem.hold[lives.buffer] != RESIDENT)
-    return int(problem.size[lives.buffer[crosses]].sum())
+    crosses = (live_ranges.start < edge) & (live_ranges.stop > edge) & (problem.hold[live_ranges.buffer] != RESIDENT)
+    return int(problem.size[live_ranges.buffer[crosses]].sum())
 
 
 def phase_ends(problem: Problem, order: Order) -> np.ndarray:
-    """int64[3]: per phase the step after its last first run; 0 when it has none."""
+    """int64[3]: the step after the last first run of each phase; 0 for an empty phase."""
     _, first = np.unique(order, return_index=True)
     ends = np.zeros(3, np.int64)
     np.maximum.at(ends, problem.phase[order[first]], first + 1)
     return ends
 
 
-def _take_over(problem: Problem, lives: Lifetimes, key: np.ndarray, held: np.ndarray) -> None:
-    """Fill `taken_from`: an output takes the first listed input that fits and dies here, each input once."""
+def _take_over(problem: Problem, live_ranges: Lifetimes, key: np.ndarray, held: np.ndarray) -> None:
+    """Fill `taken_from`: each output reuses the first listed input that fits and dies here, each input once."""
     if not len(problem.takeover.index):
         return
-    steps = len(lives.written_instance)
-    taker = lives.written_instance.index  # in the order they are written
-    taker = taker[problem.hold[lives.buffer[taker]] != RESIDENT]
-    position, wanted = problem.takeover.entries(lives.buffer[taker])
+    steps = len(live_ranges.written_instance)
+    taker = live_ranges.written_instance.index  # in the order they are written
+    taker = taker[problem.hold[live_ranges.buffer[taker]] != RESIDENT]
+    position, wanted = problem.takeover.entries(live_ranges.buffer[taker])
     taker = taker[position]
-    step, size = lives.start[taker], problem.size[lives.buffer[taker]]
-    # The instance of `wanted` that this step can see. One that ends with the step without being
-    # written in it is read by the step's task.
+    step, size = live_ranges.start[taker], problem.size[live_ranges.buffer[taker]]
+    # The instance of `wanted` that is current at this step. If it ends with the step and the step does not
+    # write it, the step's task reads it.
     source = np.searchsorted(key, wanted * (steps + 1) + step + 1) - 1
     fits = (
         (source >= 0)
-        & (lives.buffer[source] == wanted)
-        & (lives.stop[source] == step + 1)
+        & (live_ranges.buffer[source] == wanted)
+        & (live_ranges.stop[source] == step + 1)
         & ~held[source]
         & (problem.size[wanted] >= size)
         & (size > 0)
-        & (problem.space[wanted] == problem.space[lives.buffer[taker]])
+        & (problem.space[wanted] == problem.space[live_ranges.buffer[taker]])
     )
     taker, source = taker[fits], source[fits]
     wanted_by = np.bincount(source, minlength=1)
-    if not len(source) or wanted_by.max() <= 1:  # nobody competes: the first listed wins
-        lives.taken_from[taker[::-1]] = source[::-1]
+    if not len(source) or wanted_by.max() <= 1:  # no competition: the first listed wins
+        live_ranges.taken_from[taker[::-1]] = source[::-1]
         return
     taken: set[int] = set()
     for k, i in zip(taker.tolist(), source.tolist(), strict=True):
-        if lives.taken_from[k] < 0 and i not in taken:
+        if live_ranges.taken_from[k] < 0 and i not in taken:
             taken.add(i)
-            lives.taken_from[k] = i
+            live_ranges.taken_from[k] = i
 
 
 def _row_pointer(row: np.ndarray, rows: int) -> np.ndarray:
-    """Pointer of a Csr whose entries stand in ascending rows."""
+    """Pointer of a Csr whose entries are in ascending rows."""
     return np.searchsorted(row, np.arange(rows + 1))

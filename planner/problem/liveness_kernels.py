@@ -1,4 +1,4 @@
-"""The evaluator's highest step in one pass from the end; see `liveness.py` for the rules and `kernels.py`."""
+"""Peak of an order in one backward pass; see `liveness.py` for the semantics and `jit.py` for kernels."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 from planner.problem.columns import DEVICE
 from planner.problem.jit import Kernels
 
-#: What `peak_step_bytes` says of a sequence it cannot judge: a read without a write before it, or an output not made.
+#: Result of `peak_step_bytes` for an order with a read before its write, or without the write of an output.
 UNDEFINED_PEAK = -1
 
 
@@ -21,17 +21,17 @@ def peak_step_bytes(
     takes: Any,
     size: Any,
     space: Any,
-    made: Any,
+    has_writer: Any,
     always: Any,
     workspace: Any,
     live: Any,
     ends: Any,
 ) -> int:
-    """Largest bytes of a step beside what is always there; UNKNOWN where that is not defined.
+    """Largest bytes of a step, residents excluded; UNDEFINED_PEAK if the order is illegal.
 
-    From the last step to the first: `live` (int64[m]) is 1 where the content is read later, at the start where it is
-    held in the end; `ends` (int64[m], -1) gets the step that reads a buffer last. `always` marks what is never
-    counted here, `made` what somebody makes.
+    Steps run from last to first. `live` (int64[m]) is 1 while a later step reads the content, initially for
+    buffers held at the end; `ends` (int64[m], all -1) receives the step of the last read. `always` marks residents,
+    which are not counted; `has_writer` marks buffers that a task writes.
     """
     held = highest = 0
     for buffer in range(len(live)):
@@ -67,13 +67,13 @@ def peak_step_bytes(
                     break
         highest = max(highest, needed)
     for buffer in range(len(live)):
-        if live[buffer] == 1 and made[buffer] and not always[buffer]:
+        if live[buffer] == 1 and has_writer[buffer] and not always[buffer]:
             return UNDEFINED_PEAK
     return int(highest)
 
 
 def _signatures() -> dict[str, Any]:
-    import numba  # heavy: half a second, and not needed where nothing is compiled
+    import numba  # heavy: half a second, not needed where nothing is compiled
 
     def column(of: Any) -> Any:
         return numba.types.Array(of, 1, "C", readonly=True)

@@ -1,4 +1,4 @@
-"""What is asked, what comes out, and how one result compares with another."""
+"""Goal, Score, Lifetimes and Plan: the input and the result of a search."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ Order = np.ndarray
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """What a planner is to reach. Give a budget, or an overhead to stay within, or neither for 10%."""
+    """Objective and limits of a search: a memory budget, or a limit on the overhead."""
 
-    budget_bytes: int | None = None  # limit on the peak; 0 asks for the lowest peak there is
-    max_overhead: float | None = None  # extra time over the baseline, 0.1 = 10%
+    budget_bytes: int | None = None  # limit on the peak; 0 minimises the peak
+    max_overhead: float | None = None  # limit on extra time as a share of the baseline, 0.1 = 10%
     order_is_given: bool = False  # first runs keep the task order
     strict_phases: bool = True  # forward first runs, then backward, then update
     seconds: float = 10.0  # search time
-    iterations: int | None = None  # instead of the clock: reproducible
+    iterations: int | None = None  # search limit in iterations, instead of the clock: reproducible
     seed: int = 0
 
 
 class Score(NamedTuple):
-    """Compares plans; lower is better, first field first."""
+    """Lexicographic score of a plan; lower is better."""
 
     bytes_over_budget: int
     cost: int  # ticks
@@ -36,24 +36,24 @@ class Score(NamedTuple):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Lifetimes:
-    """What a sequence of s steps makes live: k instances, one a write of a buffer.
+    """Live ranges of k instances under an order of s steps, one instance per write of a buffer.
 
-    An instance holds its bytes from the end of nothing before `start` to the end of step
-    `stop - 1`. One that is there from the start has `writer_step` -1 and starts at 0.
+    An instance holds its bytes during steps `start` to `stop - 1`. An instance that exists from the
+    start has `writer_step` -1 and `start` 0.
     """
 
     buffer: np.ndarray  # int64[k]
-    writer_step: np.ndarray  # int64[k]  step that writes it; -1: there from the start
+    writer_step: np.ndarray  # int64[k]  step that writes it; -1: exists from the start
     start: np.ndarray  # int64[k]  first step that counts its bytes
     stop: np.ndarray  # int64[k]  half-open end: last counting step + 1
-    taken_from: np.ndarray  # int64[k]  instance whose storage it takes at `start`; -1: its own storage
+    taken_from: np.ndarray  # int64[k]  instance whose storage it reuses from `start`; -1: its own storage
     read_instance: Csr  # step -> instances its task reads, in the order of `Problem.reads`
     written_instance: Csr  # step -> instances its task writes, in the order of `Problem.writes`
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Plan:
-    """An order that was judged, with where its bytes lie when a layout was asked for."""
+    """An order with its lifetimes, bytes per step and score, and its arena layout if one was requested."""
 
     order: Order
     lifetimes: Lifetimes
@@ -63,4 +63,4 @@ class Plan:
     seed: int
     offsets: np.ndarray | None = None  # int64[k + s]: per instance, then per step's workspace; -1: no bytes
     arena_bytes: int | None = None
-    choices: tuple[int, ...] = ()  # per group of `Problem.choices` its alternative; (): the first of each
+    choices: tuple[int, ...] = ()  # alternative of each group of `Problem.choices`; (): the first of each

@@ -1,7 +1,7 @@
-"""From the buffers that stay to the order that runs everything else again, just in time.
+"""From a set of kept buffers to the order that recomputes all others just in time.
 
 forward  a ── b ── c ── d            keep {a, d}
-backward C reads c, B reads b        a b c d  D  b c C  B     b is there for B since it was needed for c
+backward C reads c, B reads b        a b c d  D  b c C  B     b was recomputed for c and is still live for B
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from planner.problem.plan import Order
 
 
 def base_order(problem: Problem, strict_phases: bool = True) -> Order:
-    """Every task that has to run, once, in the document's order; phase after phase when they are strict."""
+    """All non-optional tasks once, in the order of the document; phase by phase if phases are strict."""
     order = np.flatnonzero(~problem.optional)
     if strict_phases:
         order = order[np.argsort(problem.phase[order], kind="stable")]
@@ -24,11 +24,11 @@ def base_order(problem: Problem, strict_phases: bool = True) -> Order:
 
 
 def can_recompute(problem: Problem) -> np.ndarray:
-    """bool[n]: a second run gives the same again: allowed, and the task does not overwrite what it reads."""
+    """bool[n]: recomputation is allowed and reproduces the result (the task does not overwrite its inputs)."""
     task, read = problem.reads.row_of_entry(), problem.reads.index
     shared = np.bincount(problem.writes.index, minlength=problem.buffers) > 1
     own = problem.producer()[read] == task
-    if shared.any():  # only where a buffer has several writers, all pairs of task and written buffer are looked through
+    if shared.any():  # the slower test over all (task, written buffer) pairs is for buffers with several writers
         pair = problem.writes.row_of_entry() * problem.buffers + problem.writes.index
         own[shared[read]] = np.isin((task * problem.buffers + read)[shared[read]], pair)
     result = problem.repeatable()
@@ -37,19 +37,19 @@ def can_recompute(problem: Problem) -> np.ndarray:
 
 
 def first_run_step(problem: Problem, order: Order) -> np.ndarray:
-    """int64[n]: the step of `order` that runs each task first; the number of steps when none does."""
+    """int64[n]: the step of each task's first run in `order`; the number of steps if it never runs."""
     first = np.full(problem.tasks, len(order), np.int64)
     first[order[::-1]] = np.arange(len(order))[::-1]
     return first
 
 
 def is_first_run(problem: Problem, order: Order) -> np.ndarray:
-    """bool[steps]: no earlier step of `order` runs the same task."""
+    """bool[steps]: whether the step is the first run of its task."""
     return np.asarray(first_run_step(problem, order)[order] == np.arange(len(order)))
 
 
 def last_recompute_step(problem: Problem, order: Order) -> np.ndarray:
-    """int64[n]: the step of `order` before which each task may run again at the latest, by `after_every`."""
+    """int64[n]: the step of `order` before which the last recomputation of each task must be, by `after_every`."""
     first = first_run_step(problem, order)
     latest = np.full(problem.tasks, len(order), np.int64)
     np.minimum.at(latest, problem.after_every.row_of_entry(), first[problem.after_every.index])
@@ -57,9 +57,9 @@ def last_recompute_step(problem: Problem, order: Order) -> np.ndarray:
 
 
 def backward_start(problem: Problem, order: Order) -> int:
-    """The step of `order` at which the way back begins.
+    """The step of `order` at which the backward pass begins.
 
-    That is the first task of a later phase; without phases, the step after the peak.
+    The first task of a later phase; without phases, the step after the peak.
     """
     later = np.flatnonzero(problem.phase[order] != FORWARD)
     if len(later):
@@ -68,47 +68,48 @@ def backward_start(problem: Problem, order: Order) -> int:
 
 
 def order_keeping(problem: Problem, keep: np.ndarray, strict_phases: bool = True) -> Order:
-    """The order in which the buffers `keep` stay and what else the way out writes is run again on the way back.
+    """The order that keeps the buffers `keep` and recomputes the other forward buffers in the backward pass.
 
-    A dropped buffer lives to its last read on the way out. Its one copy is made right before the
-    first task that needs it on the way back, with the copies it needs itself. What may not repeat,
-    or not that late, stays as well. O(n + reads).
+    An evicted buffer is live up to its last read in the forward pass. It is recomputed once, right before the
+    first backward task that reads it, after the evicted buffers it depends on. Buffers whose task may not be
+    recomputed, or not that late, are kept as well. O(n + reads).
     """
     order = base_order(problem, strict_phases)
     turn = backward_start(problem, order)
     producer = problem.producer()
-    early = np.zeros(problem.tasks + 1, bool)  # the last entry stands for "nobody", which is number -1
+    early = np.zeros(problem.tasks + 1, bool)  # the last entry is for "no producer", number -1
     early[order[:turn]] = can_recompute(problem)[order[:turn]]
-    gone = early[producer] & (problem.hold == TO_LAST_READ)
-    gone[keep] = False
-    rerun = RecomputeBuilder(problem, order, turn)
-    rerun.evict(np.flatnonzero(gone).tolist())
+    evicted = early[producer] & (problem.hold == TO_LAST_READ)
+    evicted[keep] = False
+    builder = RecomputeBuilder(problem, order, turn)
+    builder.evict(np.flatnonzero(evicted).tolist())
     for step, task in enumerate(order[turn:].tolist(), start=turn):
-        rerun.run(task, step)
-    return np.array(rerun.steps, np.int64)
+        builder.run(task, step)
+    return np.array(builder.steps, np.int64)
 
 
 class RecomputeBuilder:
-    """A sequence under way: the way out as it is, then the way back with runs put in where they are needed.
+    """Builds an order: the forward pass as given, then the backward pass with recomputations inserted on demand.
 
-    `there` says of each buffer whether its last copy is to be read, or another one made first.
+    `there[b]`: buffer b is available; if not, its task is run before the next read. `made`: buffers written
+    since `turn`, in order.
     """
 
     def __init__(self, problem: Problem, order: Order, turn: int):
         self.steps: list[int] = order[:turn].tolist()
         self.there = [True] * problem.buffers
-        self.made: list[int] = []  # buffers written behind the turning point, in order
+        self.made: list[int] = []
         self.reads, self._writes = problem.reads.lists(), problem.writes.lists()
         self._producer = problem.producer().tolist()
         self._latest = last_recompute_step(problem, order).tolist()
 
     def run(self, task: int, step: int) -> None:
-        """Add the task that stands at `step` of the base order, with the copies it needs in front."""
+        """Append the task at `step` of the base order, preceded by the recomputations it needs."""
         self.make(self.reads[task], step)
         self._add(task)
 
     def make(self, buffers: Sequence[int], step: int) -> None:
-        """Add the runs that make the buffers and what those need; what may not run behind `step` stays as it is."""
+        """Append the recomputations that the buffers need, transitively; skip tasks that may not run after `step`."""
         there, latest, producer = self.there, self._latest, self._producer
         waiting = [producer[b] for b in buffers if not there[b]]
         while waiting:
@@ -123,7 +124,7 @@ class RecomputeBuilder:
                 self._add(waiting.pop())
 
     def evict(self, buffers: Sequence[int]) -> None:
-        """From here on the buffers are made again before they are read."""
+        """Mark the buffers as evicted: they are recomputed before their next read."""
         for b in buffers:
             self.there[b] = False
 
