@@ -1,23 +1,25 @@
-"""Whether claims of bounds are proven: `python certificate.py FILE`. Uses the standard library, and nothing of ours.
+"""Stand-alone verifier of lower-bound certificates: `python certificate.py FILE`. Imports the standard library only.
 
 A file holds the columns of a problem (see concepts/bounds.md) and claims: no legal sequence of tasks takes fewer than
-`value` ticks within a budget, or none peaks below `value` bytes. A proof names moments: the first runs of tasks
-w(0), w(1), ..., which come one after the other in every sequence. A sequence then fixes numbers that are 0 or 1,
+`value` ticks within a budget, or none peaks below `value` bytes. A proof cuts the sequence at steps ("moments" in the
+file): the first runs of tasks w(0), w(1), ..., in an order that holds in every sequence. A sequence then fixes 0/1
+variables,
 
-    D(k, t)     t has run before moment k                    L(k, b)   at moment k a copy of b is there that is needed
-    A(j, k, t)  t runs between j (included) and k; the last window ends with the sequence
+    D(k, t)     t has run before step k                      L(k, b)   a live copy of b is needed at or after step k
+    A(j, k, t)  t runs between step j (included) and step k; the last window ends with the sequence
 
-and between them, with M the sum of A(j, k, u) over all u that write b, this holds:
+which satisfy these inequalities, with M the sum of A(j, k, u) over all u that write b:
 
     read    L(j, b) + M ≥ A(j, k, t)   for b that t reads         first   A(j, k, t) ≥ D(k, t) - D(j, t)
     carry   L(j, b) + M ≥ L(k, b)                                 part    A(j, k, t) ≥ A(inner window, t)
     before  D(k, t) ≥ D(k, u)          where t runs before u      stays   D(k + 1, t) ≥ D(k, t)
-    again   runs of t between j and k, its first one left out ≥ A(j, k, t) - D(k, t) + D(j, t)
-    price   budget ≥ bytes of residents, outputs and workspace at moment k, and of every b with L(k, b)
+    again   recomputations of t between j and k ≥ A(j, k, t) - D(k, t) + D(j, t)
+    price   budget ≥ bytes of residents, outputs and workspace at step k, and of every b with L(k, b)
 
-A proof weighs these with integers ≥ 0. The weighted sum is linear in the numbers, and its least value over all of
-them between 0 and 1 is a bound, however the weights were found. A proof may branch: a number is 0, or it is 1. Or its
-moments are those of tasks of which one runs first, whichever: it has a proof for each, where the others are to come.
+A proof gives each inequality a multiplier, an integer ≥ 0 (weak duality). The weighted sum is linear in the variables,
+and its minimum over 0 ≤ x ≤ 1 is a bound for any multipliers. A proof may branch on a variable: one proof for 0, one
+for 1. With "first_of", the steps belong to a set of tasks one of which runs first: one proof for each task, under the
+condition that the others have not run.
 """
 
 from __future__ import annotations
@@ -30,54 +32,54 @@ from typing import Any
 
 FORMAT = "remat-certificate/1"
 NEVER, FORBID, DEVICE, TO_LAST_READ, RESIDENT = 1, 1, 0, 0, 3  # in the columns `repeat`, `recompute`, `space`, `hold`
-Number = tuple[Any, ...]  # ("D", k, t), ("L", k, b) or ("A", j, k, t)
+Variable = tuple[Any, ...]  # ("D", k, t), ("L", k, b) or ("A", j, k, t)
 
 
 class CertificateRejected(Exception):
-    """A claim is not proven."""
+    """The document is invalid, or a claim is not proven."""
 
 
 def verify(document: dict[str, Any]) -> list[str]:
-    """What has been proven, in words, claim by claim. Raises Refused with the reason."""
+    """One sentence per proven claim. Raises CertificateRejected with the reason."""
     try:
         if document["format"] != FORMAT:
-            raise CertificateRejected(f"the format is {document['format']!r}, not {FORMAT}")
+            raise CertificateRejected(f"unsupported format {document['format']!r}; expected {FORMAT}")
         columns = _ProblemColumns(document["problem"])
         return [_verified(columns, claim) for claim in document["claims"]]
     except (KeyError, IndexError, TypeError, ValueError, AttributeError, RecursionError) as error:
-        raise CertificateRejected(f"this is no certificate: {type(error).__name__}: {error}") from error
+        raise CertificateRejected(f"not a certificate: {type(error).__name__}: {error}") from error
 
 
 def proven_value(problem: dict[str, Any], claim: dict[str, Any]) -> int:
-    """The largest value that the proof of the claim shows. Raises Refused."""
+    """The largest value that the proof of the claim supports. Raises CertificateRejected."""
     return _proven(_ProblemColumns(problem), claim)
 
 
 def _proven(columns: _ProblemColumns, claim: dict[str, Any]) -> int:
     if claim["of"] == "peak":
-        return _least(columns, claim, None) if claim["moments"] else columns.held_at_end()
+        return _minimum(columns, claim, None) if claim["moments"] else columns.held_at_end()
     if claim["of"] != "cost":
-        raise CertificateRejected(f"a bound of {claim['of']!r}; there are bounds of cost and of peak")
+        raise CertificateRejected(f"unknown bound {claim['of']!r}; use 'cost' or 'peak'")
     once = int(sum(cost for cost, optional in zip(columns.cost, columns.optional, strict=True) if not optional))
-    return once + (_least(columns, claim, _weight(claim["budget_bytes"])) if claim["moments"] else 0)
+    return once + (_minimum(columns, claim, _weight(claim["budget_bytes"])) if claim["moments"] else 0)
 
 
-def _least(columns: _ProblemColumns, claim: dict[str, Any], budget: int | None) -> int:
-    """What the proof shows of its moments, or of whichever comes first."""
+def _minimum(columns: _ProblemColumns, claim: dict[str, Any], budget: int | None) -> int:
+    """Ticks of recomputation within the budget, or bytes if it is None, that the proof supports."""
     tasks, proof = claim["moments"], claim["proof"]
     if "first_of" not in proof:
-        return _StepProof(columns, claim, tasks).least(proof, budget)
+        return _StepProof(columns, claim, tasks).minimum(proof, budget)
     sides = zip(tasks, proof["first_of"], strict=True)
-    return min(_StepProof(columns, claim, [w], tasks).least(side, budget) for w, side in sides)
+    return min(_StepProof(columns, claim, [w], tasks).minimum(side, budget) for w, side in sides)
 
 
 def _verified(columns: _ProblemColumns, claim: dict[str, Any]) -> str:
     of, value, order, phases = claim["of"], claim["value"], claim["order"], claim["phases"]
     if order not in ("free", "given") or phases not in ("strict", "mixed"):
-        raise CertificateRejected("the order is free or given, phases are strict or mixed")
+        raise CertificateRejected("order must be 'free' or 'given', phases 'strict' or 'mixed'")
     under = f"order {order}, phases {phases}" + ("" if claim["repeats"] else ", every task once")
-    if _weight(value) > (most := _proven(columns, claim)):
-        raise CertificateRejected(f"{value} is claimed, {most} is proven")
+    if _weight(value) > (proven := _proven(columns, claim)):
+        raise CertificateRejected(f"{value} is claimed, {proven} is proven")
     if of == "peak":
         return f"no sequence peaks below {value} bytes ({under})"
     within = f" within {claim['budget_bytes']} bytes" if claim["moments"] else ""
@@ -86,12 +88,12 @@ def _verified(columns: _ProblemColumns, claim: dict[str, Any]) -> str:
 
 def _weight(value: Any) -> int:
     if type(value) is not int or value < 0:
-        raise CertificateRejected(f"{value!r} is no integer of at least 0")
+        raise CertificateRejected(f"{value!r} is not an integer >= 0")
     return value
 
 
 class _ProblemColumns:
-    """The problem, as the least of what its alternatives need, and what follows from it."""
+    """Columns of the problem, relaxed over its alternatives (minimum of each), and derived columns."""
 
     def __init__(self, problem: dict[str, Any]):
         self.cost, self.workspace, self.reads = (list(problem[name]) for name in ("cost", "workspace", "reads"))
@@ -106,7 +108,7 @@ class _ProblemColumns:
         device = [size if space == DEVICE else 0 for size, space in zip(self.size, self.space, strict=True)]
         self.bytes = [0 if hold == RESIDENT else size for size, hold in zip(device, self.hold, strict=True)]
         self.always = sum(device) - sum(self.bytes)
-        # A task that overwrites what it reads does not give the same again.
+        # A task that overwrites its input does not reproduce its result.
         self.once = [
             repeat == NEVER or recompute == FORBID or not set(reads).isdisjoint(writes)
             for repeat, recompute, reads, writes in zip(
@@ -117,7 +119,7 @@ class _ProblemColumns:
 
     @cached_property
     def precedence(self) -> tuple[list[list[int]], list[list[int]]]:
-        """Of each task those whose first run follows its own, and those whose first run precedes it, in any order."""
+        """(successors, predecessors) of each task, by first runs, in every legal order."""
         following: list[list[int]] = [[] for _ in self.cost]
         for u in range(self.tasks):
             read = [b for b in (*self.reads[u], *self.shape_reads[u]) if self.hold[b] != RESIDENT]
@@ -132,7 +134,7 @@ class _ProblemColumns:
         return following, preceding
 
     def _relax(self, choices: list[dict[str, Any]]) -> None:
-        """Least cost, workspace and size, the reads of all; what takes over under some of them only has no bytes."""
+        """Minimum cost, workspace and size; the shared reads; size 0 for a takeover that depends on a choice."""
         sized = {b for row in choices for b, _ in row["buffers"]}
         changed = {t for row in choices for t, *_ in row["tasks"]}
         for b, sources in enumerate(self.takeover):
@@ -146,16 +148,16 @@ class _ProblemColumns:
                 self.size[b] = min(self.size[b], size)
 
     def held(self, b: int) -> bool:
-        """A copy of b is there when the sequence ends, beside residents."""
-        made = not self.writers[b] or not self.optional[self.writers[b][0]]
-        return made and self.hold[b] not in (TO_LAST_READ, RESIDENT)
+        """Whether b, not resident, is live when the sequence ends."""
+        exists = not self.writers[b] or not self.optional[self.writers[b][0]]
+        return exists and self.hold[b] not in (TO_LAST_READ, RESIDENT)
 
     def held_at_end(self) -> int:
-        """Bytes when the last step ends; a sequence of no steps has residents alone."""
+        """Bytes live when the last step ends; residents only for an empty sequence."""
         return self.always + (0 if all(self.optional) else sum(s for b, s in enumerate(self.bytes) if self.held(b)))
 
-    def made_at(self, task: int) -> int:
-        """Bytes of outputs and workspace, less what outputs may take over: each one input, each input once."""
+    def output_bytes(self, task: int) -> int:
+        """Bytes of outputs and workspace, less takeovers: each output may reuse one input, each input once."""
         by_output, by_input = 0, dict.fromkeys(self.reads[task], 0)
         for b in self.writes[task]:
             fitting = [
@@ -174,21 +176,23 @@ class _ProblemColumns:
 
 
 class _StepProof:
-    """The moments of a proof, and the sum of what it weighs. `undone`: tasks that have not run at any of them."""
+    """The steps of a proof and the weighted sum of its inequalities. `undone`: tasks that no step has run yet."""
 
     def __init__(self, columns: _ProblemColumns, claim: dict[str, Any], moments: list[int], undone: Sequence[int] = ()):
         self.columns, self.moments, self.repeats, self.undone = columns, moments, claim["repeats"], undone
         self.order, self.phases, self.end = claim["order"], claim["phases"], len(moments)
         for w in self.moments:
             if not 0 <= w < columns.tasks or columns.optional[w]:
-                raise CertificateRejected(f"the moment of task {w}, which need not run")
+                raise CertificateRejected(f"step at the first run of task {w}, which is unknown or optional")
         for k in range(1, self.end):
             if self.done[k].get(self.moments[k - 1]) != 1 or self.done[k - 1].get(self.moments[k]) != 0:
-                raise CertificateRejected(f"task {self.moments[k - 1]} need not run before task {self.moments[k]}")
+                raise CertificateRejected(
+                    f"steps {k - 1} and {k}: task {self.moments[k - 1]} need not run before task {self.moments[k]}"
+                )
 
     @cached_property
     def done(self) -> list[dict[int, int]]:
-        """D of the tasks of which it is certain, at each moment and at the end."""
+        """The fixed variables D by task, at each step and at the end."""
         end = {t: 1 for t, optional in enumerate(self.columns.optional) if not optional}
         return [*map(self._known, self.moments), end]
 
@@ -204,21 +208,19 @@ class _StepProof:
             done |= {t: int(p < now) for t, (p, optional) in enumerate(both) if p > now or (p < now and not optional)}
         return done | dict.fromkeys(_reached(following, task, *self.undone), 0)
 
-    def least(self, proof: dict[str, Any], budget: int | None, fixed: dict[Number, int] | None = None) -> int:
-        """Ticks of repeats within the budget, or without one bytes, that the proof shows."""
+    def minimum(self, proof: dict[str, Any], budget: int | None, fixed: dict[Variable, int] | None = None) -> int:
+        """Ticks of recomputation within the budget, or bytes if it is None, that the proof supports."""
         fixed = fixed or {}
         if "branch" in proof:
             sides = ((proof["zero"], 0), (proof["one"], 1))
-            return min(self.least(side, budget, {**fixed, tuple(proof["branch"]): value}) for side, value in sides)
+            return min(self.minimum(side, budget, {**fixed, tuple(proof["branch"]): value}) for side, value in sides)
         price, parts = [_weight(y) for y in proof["price"]], 0 if budget is None else _weight(proof["parts"])
         if len(price) != self.end or not (per := sum(price) if budget is None else parts):
-            raise CertificateRejected(
-                "there is one price a moment, and not all of them and not the parts of a tick are 0"
-            )
-        self.sum: dict[Number, int] = {}
+            raise CertificateRejected("give one price per step; the prices or the parts of a tick must not all be 0")
+        self.sum: dict[Variable, int] = {}
         total = 0
         for k, w in enumerate(self.moments):
-            total += price[k] * (self.columns.always + self.columns.made_at(w) - (budget or 0))
+            total += price[k] * (self.columns.always + self.columns.output_bytes(w) - (budget or 0))
             for b, size in enumerate(self.columns.bytes if price[k] else []):
                 self._add(price[k] * size, "L", k, b)
         for window in proof["windows"]:
@@ -232,52 +234,52 @@ class _StepProof:
         for k, t, y in proof.get("stays", []):
             self._add(-_weight(y), "D", k + 1, t)
             self._add(y, "D", k, t)
-        for number, weight in self.sum.items():
-            low, high = self._range(number)
-            if low <= (value := fixed.get(number, -1)) <= high:
+        for variable, weight in self.sum.items():
+            low, high = self._range(variable)
+            if low <= (value := fixed.get(variable, -1)) <= high:
                 low = high = value
             total += weight * (low if weight > 0 else high)
         return -(-total // per)
 
-    def _add(self, weight: int, *number: Any) -> None:
-        self.sum[number] = self.sum.get(number, 0) + weight
+    def _add(self, weight: int, *variable: Any) -> None:
+        self.sum[variable] = self.sum.get(variable, 0) + weight
 
     def _weigh_window(self, j: int, k: int, window: dict[str, Any]) -> None:
         if not 0 <= j < k <= self.end:
             raise CertificateRejected(
-                f"window {j} to {k}: there are moments 0 to {self.end - 1}, and {self.end} is the end"
+                f"invalid window {j} to {k}: steps are 0 to {self.end - 1}, and {self.end} is the end"
             )
         for t, b, y in window.get("read", []):
             if b not in self.columns.reads[t]:
                 raise CertificateRejected(f"task {t} does not read buffer {b}")
-            self._there(j, k, b, _weight(y))
+            self._subtract_available(j, k, b, _weight(y))
             self._add(y, "A", j, k, t)
         for b, y in window.get("carry", []):
-            self._there(j, k, b, _weight(y))
+            self._subtract_available(j, k, b, _weight(y))
             self._add(y, "L", k, b)
         for t, y in window.get("first", []):
-            self._more(j, k, t, -_weight(y))
+            self._add_recomputation(j, k, t, -_weight(y))
         for t, y in window.get("again", []):
-            self._more(j, k, t, _weight(y))
-            if self.columns.optional[t]:  # its first run costs more as well
+            self._add_recomputation(j, k, t, _weight(y))
+            if self.columns.optional[t]:  # the first run of an optional task is extra cost too
                 self._add(y, "D", k, t)
                 self._add(-y, "D", j, t)
         for inner, to, t, y in window.get("part", []):
             if not j <= inner < to <= k:
-                raise CertificateRejected(f"window {inner} to {to} is no part of {j} to {k}")
+                raise CertificateRejected(f"window {inner} to {to} is not inside {j} to {k}")
             self._add(-_weight(y), "A", j, k, t)
             self._add(y, "A", inner, to, t)
 
-    def _there(self, j: int, k: int, b: int, weight: int) -> None:
-        """L(j, b) and all that write b in the window, taken off."""
+    def _subtract_available(self, j: int, k: int, b: int, weight: int) -> None:
+        """Subtract L(j, b) + M of the window, times the weight."""
         if self.columns.hold[b] == RESIDENT:
-            raise CertificateRejected(f"buffer {b} is resident: it is there whoever writes it")
+            raise CertificateRejected(f"buffer {b} is resident: reads of it need no live copy")
         self._add(-weight, "L", j, b)
         for u in self.columns.writers[b]:
             self._add(-weight, "A", j, k, u)
 
-    def _more(self, j: int, k: int, t: int, weight: int) -> None:
-        """A(j, k, t) - D(k, t) + D(j, t)."""
+    def _add_recomputation(self, j: int, k: int, t: int, weight: int) -> None:
+        """Add A(j, k, t) - D(k, t) + D(j, t), times the weight."""
         self._add(weight, "A", j, k, t)
         self._add(-weight, "D", k, t)
         self._add(weight, "D", j, t)
@@ -286,7 +288,10 @@ class _StepProof:
         return self.columns.once[t] or not self.repeats
 
     def _limit(self, windows: list[dict[str, Any]], parts: int) -> None:
-        """No run may be weighed with more than it costs; one that never is has no limit."""
+        """Check dual feasibility: the multipliers of a task's recomputations sum to at most its cost.
+
+        A task that is never recomputed has no limit.
+        """
         spent: dict[tuple[int, int], int] = {}
         for window in windows:
             for t, y in window.get("again", []):
@@ -295,13 +300,13 @@ class _StepProof:
                         spent[k, t] = spent.get((k, t), 0) + y
         for (_, t), weight in spent.items():
             if weight > parts * self.columns.cost[t]:
-                raise CertificateRejected(f"repeats of task {t} are weighed with more than their cost")
+                raise CertificateRejected(f"multipliers for recomputing task {t} exceed its cost")
 
-    def _range(self, number: Number) -> tuple[int, int]:
-        """What the number can be: 0, 1 or either. Raises Refused for one that there is not."""
-        kind, *window, i = number
+    def _range(self, variable: Variable) -> tuple[int, int]:
+        """Bounds of a variable: (0, 0), (1, 1) or (0, 1). Raises CertificateRejected for an unknown variable."""
+        kind, *window, i = variable
         if not 0 <= i < (len(self.columns.bytes) if kind == "L" else self.columns.tasks) or min(window) < 0:
-            raise CertificateRejected(f"number {number}, which there is not")
+            raise CertificateRejected(f"unknown variable {variable}")
         if kind == "A":
             before, after = (self.done[k].get(i) for k in window)
             if before == 0 and after == 1:
@@ -313,8 +318,8 @@ class _StepProof:
         if kind == "D":
             value = self.done[k].get(i)
             return (0, 1) if value is None else (value, value)
-        there = self.columns.held(i) if k == self.end else i in self.columns.reads[self.moments[k]]
-        return (1, 1) if there else (0, 1)
+        needed = self.columns.held(i) if k == self.end else i in self.columns.reads[self.moments[k]]
+        return (1, 1) if needed else (0, 1)
 
 
 def _reached(rows: list[list[int]], *tasks: int) -> set[int]:
@@ -327,14 +332,14 @@ def _reached(rows: list[list[int]], *tasks: int) -> set[int]:
 
 
 def main(path: str) -> int:
-    """0 when the file's claims are proven, else 1; what was found of each is printed."""
+    """Exit status: 0 if all claims of the file are proven, else 1. Prints one line per claim."""
     with open(path, encoding="utf-8") as file:
         document = json.load(file)
     try:
-        for said in verify(document):
-            print("accepted:", said)
+        for sentence in verify(document):
+            print("accepted:", sentence)
     except CertificateRejected as reason:
-        print("refused:", reason)
+        print("rejected:", reason)
         return 1
     return 0
 

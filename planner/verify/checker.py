@@ -1,7 +1,7 @@
-"""The independent checker: walks a plan step by step in plain Python and believes nothing.
+"""Independent checker: replays a plan step by step in plain Python and recomputes every claimed number.
 
-Shares no code with `liveness.py`. Raises IllegalPlan at the first thing that is not as the fixed
-semantics say; returns nothing when the plan holds. O(k log k) time for k reads and writes.
+Shares no code with `liveness.py`. Raises IllegalPlan at the first violation of the fixed semantics;
+returns nothing if the plan is correct. O(k log k) time for k reads and writes.
 """
 
 from __future__ import annotations
@@ -28,28 +28,28 @@ def check(problem: Problem, goal: Goal, plan: Plan, alignment: int = 1, names: D
     problem = apply_choices(problem, plan.choices)
     order = [int(task) for task in plan.order.tolist()]
     check_order(problem, goal, order, names)
-    walk = Replay(problem, order)
-    check_bytes(problem, goal, plan, walk)
-    check_lifetimes(plan, walk, names)
+    replay = Replay(problem, order)
+    check_bytes(problem, goal, plan, replay)
+    check_lifetimes(plan, replay, names)
     if plan.offsets is None:
         return
     if plan.arena_bytes is None:
-        raise IllegalPlan("offsets come without the size of their arena; say arena_bytes")
-    check_layout(problem, walk, plan.offsets.tolist(), plan.arena_bytes, alignment, names)
+        raise IllegalPlan("the plan has offsets but no arena size; set arena_bytes")
+    check_layout(problem, replay, plan.offsets.tolist(), plan.arena_bytes, alignment, names)
 
 
 def apply_choices(problem: Problem, choices: Sequence[int]) -> Problem:
-    """The columns under a vector of choices, by the rows of the table one after the other. Raises IllegalPlan."""
+    """The problem under a choice vector, applied row by row. Raises IllegalPlan."""
     table = problem.choices
     if not len(choices):
         return problem
     if len(choices) != len(table):
-        raise IllegalPlan(f"{len(choices)} choices for {len(table)} groups of alternatives; make one for each")
+        raise IllegalPlan(f"{len(choices)} choices for {len(table)} groups of alternatives; give one per group")
     cost, workspace, size = problem.cost.tolist(), problem.workspace.tolist(), problem.size.tolist()
     reads, new_reads, alternatives = problem.reads.lists(), table.reads.lists(), table.group.tolist()
     for group, choice in enumerate(choices):
         if not 0 <= choice < alternatives.count(group):
-            raise IllegalPlan(f"group {group} has no alternative {choice}; it has {alternatives.count(group)}")
+            raise IllegalPlan(f"group {group} has no alternative {choice}; use 0 to {alternatives.count(group) - 1}")
         row = alternatives.index(group) + choice
         for k in range(table.tasks.pointer[row], table.tasks.pointer[row + 1]):
             task = table.tasks.index[k]
@@ -60,89 +60,91 @@ def apply_choices(problem: Problem, choices: Sequence[int]) -> Problem:
     return replace(problem, reads=Csr.of(reads), cost=ticks, workspace=held, size=sizes)
 
 
-def check_bytes(problem: Problem, goal: Goal, plan: Plan, walk: Replay) -> None:
+def check_bytes(problem: Problem, goal: Goal, plan: Plan, replay: Replay) -> None:
     """Accept the claimed step bytes, peak, cost and bytes over budget (0 where the goal has none)."""
     claimed = plan.step_bytes.tolist()
-    if len(claimed) != len(walk.step_bytes):
-        raise IllegalPlan(f"{len(claimed)} step bytes are claimed for {len(walk.step_bytes)} steps; give one a step")
-    for step, (says, found) in enumerate(zip(claimed, walk.step_bytes, strict=True)):
-        if says != found:
-            raise IllegalPlan(f"step {step}: task {walk.order[step]} holds {found} bytes where the plan says {says}")
+    if len(claimed) != len(replay.step_bytes):
+        raise IllegalPlan(f"{len(claimed)} step bytes for {len(replay.step_bytes)} steps; give one per step")
+    for step, (stated, actual) in enumerate(zip(claimed, replay.step_bytes, strict=True)):
+        if stated != actual:
+            raise IllegalPlan(f"step {step}: task {replay.order[step]} holds {actual} bytes, the plan says {stated}")
     device = (problem.space == DEVICE) & (problem.hold == RESIDENT)
-    peak = max(walk.step_bytes, default=sum(problem.size[device].tolist()))
+    peak = max(replay.step_bytes, default=sum(problem.size[device].tolist()))
     if plan.score.peak_bytes != peak:
-        raise IllegalPlan(f"the peak is {peak} bytes where the plan says {plan.score.peak_bytes}")
+        raise IllegalPlan(f"the peak is {peak} bytes, the plan says {plan.score.peak_bytes}")
     ticks = problem.cost.tolist()
-    cost = sum([ticks[task] for task in walk.order])
+    cost = sum([ticks[task] for task in replay.order])
     if plan.score.cost != cost:
-        raise IllegalPlan(f"the cost is {cost} ticks where the plan says {plan.score.cost}")
+        raise IllegalPlan(f"the cost is {cost} ticks, the plan says {plan.score.cost}")
     over = max(0, peak - (goal.budget_bytes or 0))
     if plan.score.bytes_over_budget != over:
-        raise IllegalPlan(f"the plan is {over} bytes over budget where it says {plan.score.bytes_over_budget}")
+        raise IllegalPlan(f"the plan is {over} bytes over budget, it says {plan.score.bytes_over_budget}")
 
 
-def check_lifetimes(plan: Plan, walk: Replay, names: DisplayNames) -> None:
-    """Accept the claimed instances, or raise at the first that differs."""
-    lives = plan.lifetimes
-    claimed = [
-        column.tolist() for column in (lives.buffer, lives.writer_step, lives.start, lives.stop, lives.taken_from)
-    ]
-    found = [walk.buffer, walk.written, walk.start, walk.stop, walk.taken_from]
+def check_lifetimes(plan: Plan, replay: Replay, names: DisplayNames) -> None:
+    """Accept the claimed instances, or raise IllegalPlan at the first that differs."""
+    lifetimes = plan.lifetimes
+    columns = (lifetimes.buffer, lifetimes.writer_step, lifetimes.start, lifetimes.stop, lifetimes.taken_from)
+    claimed = [column.tolist() for column in columns]
+    actual = [replay.buffer, replay.written, replay.start, replay.stop, replay.taken_from]
     for column in claimed:
-        if len(column) != len(walk.buffer):
-            raise IllegalPlan(f"{len(column)} instances are claimed where the order makes {len(walk.buffer)}")
-    if claimed != found:
-        for row, (life, copy) in enumerate(zip(zip(*claimed, strict=True), zip(*found, strict=True), strict=True)):
-            if life != copy:
+        if len(column) != len(replay.buffer):
+            raise IllegalPlan(f"the plan has {len(column)} instances, the order has {len(replay.buffer)}")
+    if claimed != actual:
+        rows = zip(zip(*claimed, strict=True), zip(*actual, strict=True), strict=True)
+        for row, (instance, copy) in enumerate(rows):
+            if instance != copy:
                 raise IllegalPlan(
                     f"step {copy[1]}: instance {row} of {names.buffer(copy[0])} is (buffer, written, start, stop, "
-                    f"taken from) {copy} where the plan says {life}"
+                    f"taken from) {copy}, the plan says {instance}"
                 )
-    for what, csr, per_step in (
-        ("reads", lives.read_instance, walk.inputs),
-        ("writes", lives.written_instance, walk.outputs),
+    for relation, csr, per_step in (
+        ("reads", lifetimes.read_instance, replay.inputs),
+        ("writes", lifetimes.written_instance, replay.outputs),
     ):
         if len(csr) != len(per_step):
-            raise IllegalPlan(f"{len(csr)} rows of {what} are claimed for {len(per_step)} steps; give one a step")
+            raise IllegalPlan(f"{len(csr)} rows of {relation} for {len(per_step)} steps; give one per step")
         pointer, index = [0, *accumulate(map(len, per_step))], list(chain.from_iterable(per_step))
         if csr.pointer.tolist() == pointer and csr.index.tolist() == index:
             continue
-        for step, (says, copies) in enumerate(zip(csr.lists(), per_step, strict=True)):
-            if says != copies:
-                raise IllegalPlan(f"step {step}: task {walk.order[step]} {what} other instances than the plan says")
+        for step, (stated, copies) in enumerate(zip(csr.lists(), per_step, strict=True)):
+            if stated != copies:
+                raise IllegalPlan(
+                    f"step {step}: task {replay.order[step]} {relation} other instances than the plan says"
+                )
 
 
 def check_layout(
-    problem: Problem, walk: Replay, offsets: list[int], arena_bytes: int, alignment: int, names: DisplayNames
+    problem: Problem, replay: Replay, offsets: list[int], arena_bytes: int, alignment: int, names: DisplayNames
 ) -> None:
-    """Accept offsets under which no two live things share a byte, save along a takeover."""
-    rows, steps = len(walk.buffer), len(walk.order)
+    """Accept offsets under which no two live copies or workspaces share a byte, except along a takeover."""
+    rows, steps = len(replay.buffer), len(replay.order)
     if len(offsets) != rows + steps:
-        raise IllegalPlan(f"{len(offsets)} offsets for {rows} instances and {steps} workspaces; give one each")
+        raise IllegalPlan(f"{len(offsets)} offsets for {rows} instances and {steps} workspaces; give one for each")
     begin: list[list[int]] = [[] for _ in range(steps + 1)]
     end: list[list[int]] = [[] for _ in range(steps + 1)]
-    size = [int(problem.size[buffer]) if problem.space[buffer] == DEVICE else 0 for buffer in walk.buffer]
-    for row, (start, stop, source) in enumerate(zip(walk.start, walk.stop, walk.taken_from, strict=True)):
+    size = [int(problem.size[buffer]) if problem.space[buffer] == DEVICE else 0 for buffer in replay.buffer]
+    for row, (start, stop, source) in enumerate(zip(replay.start, replay.stop, replay.taken_from, strict=True)):
         if source >= 0 and size[row]:
             if offsets[row] != offsets[source]:
                 raise IllegalPlan(
-                    f"step {start}: {names.buffer(walk.buffer[row])} takes {names.buffer(walk.buffer[source])} over "
-                    f"and lies at {offsets[row]}, not at {offsets[source]}"
+                    f"step {start}: {names.buffer(replay.buffer[row])} takes over the storage of "
+                    f"{names.buffer(replay.buffer[source])} but lies at {offsets[row]}, not at {offsets[source]}"
                 )
-            start += 1  # in the step that writes it, its source still holds the bytes
+            start += 1  # in the step that writes it, the source still holds the bytes
         if size[row] and start < stop:
             begin[start].append(row)
             end[stop].append(row)
     arena = _Arena(arena_bytes)
-    for step, task in enumerate(walk.order):
+    for step, task in enumerate(replay.order):
         for row in end[step]:
             arena.free(row)
         for row in begin[step]:
-            arena.place(row, offsets[row], size[row], alignment, f"step {step}: {names.buffer(walk.buffer[row])}")
+            arena.place(row, offsets[row], size[row], alignment, f"step {step}: {names.buffer(replay.buffer[row])}")
         extra = int(problem.workspace[task])
         if extra:
-            what = f"step {step}: the workspace of {names.task(task)}"
-            arena.place(-1, offsets[rows + step], extra, alignment, what)
+            label = f"step {step}: the workspace of {names.task(task)}"
+            arena.place(-1, offsets[rows + step], extra, alignment, label)
             arena.free(-1)
 
 
@@ -154,12 +156,12 @@ def check_packing(
     offsets: Sequence[int],
     arena_bytes: int,
 ) -> None:
-    """Accept offsets of buffers, each live from `lower` until before `upper`, no two of which share a byte.
+    """Accept offsets under which no two buffers live at once share a byte, else raise IllegalPlan.
 
-    Raises IllegalPlan.
+    Buffer i is live during `lower[i]` to `upper[i]`, half-open.
     """
     arena = _Arena(arena_bytes)
-    # At one point in time those that end go first.
+    # At one point in time, buffers that end are freed first.
     rows = [row for row, bytes in enumerate(size) if bytes]
     events = [(upper[row], False, row) for row in rows] + [(lower[row], True, row) for row in rows]
     for point, begins, row in sorted(events):
@@ -170,22 +172,22 @@ def check_packing(
 
 
 class _Arena:
-    """Byte ranges in use, kept sorted."""
+    """Sorted byte ranges in use."""
 
     def __init__(self, size: int) -> None:
         self.size = size
         self.used: list[tuple[int, int]] = []
         self.at: dict[int, tuple[int, int]] = {}
 
-    def place(self, key: int, offset: int, size: int, alignment: int, what: str) -> None:
+    def place(self, key: int, offset: int, size: int, alignment: int, label: str) -> None:
         if offset < 0 or offset + size > self.size:
-            raise IllegalPlan(f"{what} lies at [{offset}, {offset + size}), outside the arena of {self.size} bytes")
+            raise IllegalPlan(f"{label} lies at [{offset}, {offset + size}), outside the arena of {self.size} bytes")
         if offset % alignment:
-            raise IllegalPlan(f"{what} lies at {offset}, which is no multiple of {alignment}")
+            raise IllegalPlan(f"{label} lies at {offset}, which is not a multiple of {alignment}")
         at = bisect_left(self.used, (offset, offset + size))
         for low, high in self.used[max(0, at - 1) : at + 1]:
             if low < offset + size and offset < high:
-                raise IllegalPlan(f"{what} at [{offset}, {offset + size}) overlaps live bytes at [{low}, {high})")
+                raise IllegalPlan(f"{label} at [{offset}, {offset + size}) overlaps live bytes at [{low}, {high})")
         self.at[key] = (offset, offset + size)
         insort(self.used, self.at[key])
 

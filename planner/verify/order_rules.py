@@ -1,4 +1,4 @@
-"""Whether a sequence may run: the part of the independent checker that looks at the order alone.
+"""Legality of an order: the part of the independent checker that needs the sequence of tasks only.
 
 Plain Python, step by step; shares no code with `liveness.py`.
 """
@@ -17,14 +17,14 @@ Name = Callable[[int], str]
 
 @dataclass(frozen=True, slots=True)
 class DisplayNames:
-    """How messages call tasks and buffers; numbers when nobody knows better."""
+    """Names of tasks and buffers in messages; numbers by default."""
 
     task: Name = lambda task: f"task {task}"
     buffer: Name = lambda buffer: f"buffer {buffer}"
 
 
 def check_order(problem: Problem, goal: Goal, order: list[int], names: DisplayNames | None = None) -> None:
-    """Accept a sequence that may run, or raise IllegalPlan with the step that may not."""
+    """Accept a legal order, or raise IllegalPlan naming the first illegal step."""
     names = names or DisplayNames()
     first: dict[int, int] = {}
     tasks = problem.tasks
@@ -35,11 +35,11 @@ def check_order(problem: Problem, goal: Goal, order: list[int], names: DisplayNa
             first[task] = step
         elif problem.repeat[task] == NEVER or problem.recompute[task] == FORBID:
             raise IllegalPlan(
-                f"step {step}: {names.task(task)} runs again and may run once only; it ran at step {first[task]}"
+                f"step {step}: {names.task(task)} is recomputed and may run once only; it ran at step {first[task]}"
             )
     last = {task: step for step, task in enumerate(order)}
-    for task, may_be_left_out in enumerate(problem.optional.tolist()):
-        if task not in first and not may_be_left_out:
+    for task, optional in enumerate(problem.optional.tolist()):
+        if task not in first and not optional:
             raise IllegalPlan(f"step {len(order)}: the order ends and {names.task(task)} has not run; run it once")
     writes = problem.writes.lists()
     _check_reads(problem, order, writes, names)
@@ -69,7 +69,7 @@ def _check_reads(problem: Problem, order: list[int], writes: list[list[int]], na
 
 
 def _check_producers(order: list[int], writes: list[list[int]], names: DisplayNames) -> None:
-    """The first writer of a buffer by number is its producer and runs before the others do."""
+    """Check that the producer of a buffer, its lowest writer, runs before the other writers."""
     producer: dict[int, int] = {}
     others: dict[int, list[int]] = {}  # task -> buffers that it writes and an earlier task produces
     for task, row in enumerate(writes):
@@ -91,33 +91,33 @@ def _check_after(problem: Problem, first: dict[int, int], last: dict[int, int], 
     for a, b in _pairs(problem.after_every):
         if a in last and b in first and last[a] >= first[b]:
             raise IllegalPlan(
-                f"step {last[a]}: {names.task(a)} runs after {names.task(b)} did at step {first[b]}; every run "
-                f"of the one comes before every run of the other"
+                f"step {last[a]}: {names.task(a)} runs after {names.task(b)}, which ran at step {first[b]}; every run "
+                f"of the first must come before every run of the second"
             )
     for a, b in _pairs(problem.after_first):
         if a in first and b in first and first[a] >= first[b]:
             raise IllegalPlan(
-                f"step {first[b]}: {names.task(b)} runs first before {names.task(a)} does at step {first[a]}; "
-                f"swap their first runs"
+                f"step {first[b]}: the first run of {names.task(b)} precedes that of {names.task(a)} at step "
+                f"{first[a]}; swap their first runs"
             )
 
 
 def _check_phases(problem: Problem, order: list[int], first: dict[int, int], names: DisplayNames) -> None:
     phase = problem.phase.tolist()
-    last_first = [-1, -1, -1]  # the last step that runs a task of the phase for the first time
+    last_first = [-1, -1, -1]  # step of the last first run of each phase
     for task, step in first.items():
         last_first[phase[task]] = max(last_first[phase[task]], step)
-    begin = [-1, last_first[0], max(last_first[0], last_first[1])]  # the phase may run behind this step
+    begin = [-1, last_first[0], max(last_first[0], last_first[1])]  # the phase may run after this step
     for step, task in enumerate(order):
         if step < begin[phase[task]]:
             raise IllegalPlan(
-                f"step {step}: {names.task(task)} of phase {phase[task]} runs while an earlier phase still has "
-                f"tasks to run for the first time; finish that phase first"
+                f"step {step}: {names.task(task)} of phase {phase[task]} runs before all first runs of an earlier "
+                f"phase; finish that phase first"
             )
 
 
 def _pairs(rows: Csr) -> Iterator[tuple[int, int]]:
-    """(row, entry), one after the other."""
+    """(row, entry) pairs in order."""
     for row, entries in enumerate(rows.lists()) if len(rows.index) else ():
         for entry in entries:
             yield row, entry
@@ -130,7 +130,7 @@ def _check_given(order: list[int], first: dict[int, int], names: DisplayNames) -
             continue
         if task < highest:
             raise IllegalPlan(
-                f"step {step}: {names.task(task)} runs first after {names.task(highest)} did, and the given order "
-                f"puts it before; swap their first runs"
+                f"step {step}: the first run of {names.task(task)} follows that of {names.task(highest)}, against "
+                f"the given order; swap their first runs"
             )
         highest = task

@@ -1,8 +1,8 @@
-"""A sequence walked step by step: which copy of which buffer lives when, and the bytes of each step.
+"""Replay of an order step by step: the live range of every copy of a buffer, and the bytes of each step.
 
-The part of the independent checker that stands against `liveness.py`, of which it shares no code.
-A copy is one content of one buffer, from the step that writes it to the last that needs it. Copies
-are numbered by buffer, then by the step that writes them, as `Lifetimes` has them.
+The independent counterpart of `liveness.py`; shares no code with it. A copy is one content of one
+buffer, from the step that writes it to the last step that needs it. Copies are numbered by buffer, then by
+the step that writes them, like the instances of `Lifetimes`.
 """
 
 from __future__ import annotations
@@ -13,23 +13,23 @@ from planner.problem import DEVICE, HANDED_OUT, RESIDENT, TO_THE_END, Problem
 
 
 class Replay:
-    """A legal order walked once: a column entry for each copy, and the bytes of each step."""
+    """Columns over the copies of a legal order, and the bytes of each step."""
 
     def __init__(self, problem: Problem, order: list[int]) -> None:
         self.problem, self.order = problem, order
         self.hold = problem.hold.tolist()
         self.reads, self.writes = problem.reads.lists(), problem.writes.lists()
-        self.inputs: list[list[int]] = []  # per step the copies it reads
-        self.outputs: list[list[int]] = []  # per step the copies it writes
+        self.inputs: list[list[int]] = []  # copies that each step reads
+        self.outputs: list[list[int]] = []  # copies that each step writes
         self.step_bytes: list[int] = []
         written = {buffer for row in self.writes for buffer in row}
         buffers = range(problem.buffers)
-        self.there = [b for b in buffers if b not in written or self.hold[b] == RESIDENT]  # from the start
+        self.initial = [b for b in buffers if b not in written or self.hold[b] == RESIDENT]  # exist from the start
         first, self.buffer = self._numbered()
-        self.written = [-1] * len(self.buffer)  # step; -1: there from the start
-        self.last_read = [-1] * len(self.buffer)  # step; `written` when nobody reads it
+        self.written = [-1] * len(self.buffer)  # step; -1: exists from the start
+        self.last_read = [-1] * len(self.buffer)  # step; `written` if there is no read
         self.held = [False] * len(self.buffer)  # to the end
-        self.taken_from = [-1] * len(self.buffer)  # the copy whose storage it lies in; -1: none
+        self.taken_from = [-1] * len(self.buffer)  # the copy whose storage it reuses; -1: none
         self._walk(first)
         self.start, self.stop = self._spans()
         self._count()
@@ -37,7 +37,7 @@ class Replay:
     def _numbered(self) -> tuple[list[int], list[int]]:
         """The number of each buffer's first copy, and the buffer of each copy."""
         writes, count = self.writes, [0] * self.problem.buffers
-        for buffer in self.there:
+        for buffer in self.initial:
             count[buffer] = 1
         for task in self.order:
             for buffer in writes[task]:
@@ -45,11 +45,11 @@ class Replay:
         return [0, *accumulate(count)], [buffer for buffer, copies in enumerate(count) for _ in range(copies)]
 
     def _walk(self, first: list[int]) -> None:
-        """Fill all columns but the spans; `first` is the number of each buffer's first copy."""
+        """Fill the columns except `start` and `stop`; `first` is the number of each buffer's first copy."""
         reads, writes, written, last_read = self.reads, self.writes, self.written, self.last_read
-        now = {buffer: first[buffer] for buffer in self.there}
+        now = {buffer: first[buffer] for buffer in self.initial}
         upcoming = first.copy()
-        for buffer in self.there:
+        for buffer in self.initial:
             upcoming[buffer] += 1
         hand_outs = self._hand_outs()
         self._hand_out(hand_outs.get(0, []), now)
@@ -74,13 +74,13 @@ class Replay:
                 self.held[copy] = True
 
     def _hand_out(self, buffers: list[int], now: dict[int, int]) -> None:
-        """From here on the present copies of the buffers are held."""
+        """Hold the current copies of the buffers to the end."""
         for buffer in buffers:
             if buffer in now:
                 self.held[now[buffer]] = True
 
     def _hand_outs(self) -> dict[int, list[int]]:
-        """Step at whose beginning a phase has ended -> buffers that it hands out."""
+        """Step after the end of a phase -> buffers that the phase hands out."""
         if HANDED_OUT not in self.hold:
             return {}
         phase = self.problem.phase.tolist()
@@ -101,17 +101,17 @@ class Replay:
         return result
 
     def _spans(self) -> tuple[list[int], list[int]]:
-        """Half-open steps during which each copy has bytes of its own or taken over."""
+        """Half-open live range of each copy, in steps."""
         steps = len(self.order)
         start = [max(step, 0) for step in self.written]
         stop = [steps if held else last + 1 for held, last in zip(self.held, self.last_read, strict=True)]
         for copy, buffer in enumerate(self.buffer):
-            if self.hold[buffer] == RESIDENT:  # one storage however often it is written
+            if self.hold[buffer] == RESIDENT:  # one storage, however often it is written
                 start[copy], stop[copy] = 0, steps if self.written[copy] < 0 else 0
         return start, stop
 
     def _count(self) -> None:
-        """Fill `step_bytes` and `took`."""
+        """Fill `step_bytes` and `taken_from`."""
         problem, size = self.problem, self.problem.size.tolist()
         workspace, on_device = problem.workspace.tolist(), (problem.space == DEVICE).tolist()
         device = [
@@ -121,7 +121,7 @@ class Replay:
         dies = [-1 if held else last for held, last in zip(self.held, self.last_read, strict=True)]  # step
         wanted = {buffer: row for buffer, row in enumerate(problem.takeover.lists()) if row}
         may_take = [not wanted.keys().isdisjoint(row) for row in self.writes]
-        # What is retained: residents, and what lies there from the start and is read or held.
+        # Live at the start: residents, and initial copies that are read or held.
         start = [copy for copy, written in enumerate(self.written) if written < 0]
         live = sum([device[copy] for copy in start if self.held[copy] or self.last_read[copy] >= 0])
         for step, (task, inputs, outputs) in enumerate(zip(self.order, self.inputs, self.outputs, strict=True)):
@@ -140,7 +140,7 @@ class Replay:
                     live -= device[copy]
 
     def _take_over(self, outputs: list[int], dying: list[int], wanted: dict[int, list[int]], size: list[int]) -> None:
-        """Give each output the first input it wants that dies here and is large enough, each input once."""
+        """Let each output reuse the first listed input that dies here and is large enough, each input once."""
         space = self.problem.space
         free = {self.buffer[copy]: copy for copy in dying}
         for copy in outputs:

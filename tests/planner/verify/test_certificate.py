@@ -93,38 +93,38 @@ def changed(path: list[Any], value: Any) -> dict[str, Any]:
     ("path", "value", "why"),
     [
         (["value"], 1000, "1000 is claimed"),
-        (["value"], 5.0, "no integer"),
-        (["budget_bytes"], None, "no integer"),
-        (["order"], "any", "order is free or given"),
-        (["moments"], [17], "need not run"),
+        (["value"], 5.0, "not an integer"),
+        (["budget_bytes"], None, "not an integer"),
+        (["order"], "any", "order must be 'free' or 'given'"),
+        (["moments"], [17], "unknown or optional"),
         (["moments"], [3, 2], "need not run before"),
-        (["proof", "price"], [-1], "no integer of at least 0"),
-        (["proof", "price"], [], "one price a moment"),
-        (["proof", "parts"], 0, "one price a moment"),
-        (["proof", "windows", 0, "to"], 2, "window 0 to 2"),
+        (["proof", "price"], [-1], "not an integer >= 0"),
+        (["proof", "price"], [], "one price per step"),
+        (["proof", "parts"], 0, "one price per step"),
+        (["proof", "windows", 0, "to"], 2, "invalid window 0 to 2"),
         (["proof", "windows", 0, "read"], [[0, 3, 1]], "does not read"),
-        (["proof", "windows", 0, "again"], [[0, 10**9]], "more than their cost"),
-        (["proof", "windows", 0, "first"], [[-1, 1]], "which there is not"),
-        (["proof", "windows", 0, "part"], [[0, 2, 1, 1]], "is no part"),
+        (["proof", "windows", 0, "again"], [[0, 10**9]], "exceed its cost"),
+        (["proof", "windows", 0, "first"], [[-1, 1]], "unknown variable"),
+        (["proof", "windows", 0, "part"], [[0, 2, 1, 1]], "is not inside"),
         (["proof", "before"], [[0, 5, 0, 1]], "need not run before"),
-        (["proof", "stays"], [[-1, 0, 1]], "which there is not"),
-        (["proof"], {}, "this is no certificate"),
+        (["proof", "stays"], [[-1, 0, 1]], "unknown variable"),
+        (["proof"], {}, "not a certificate"),
     ],
 )
-def test_what_does_not_hold_is_refused_with_the_reason(path: list[Any], value: Any, why: str):
+def test_an_invalid_certificate_is_rejected_with_the_reason(path: list[Any], value: Any, why: str):
     with pytest.raises(certificate.CertificateRejected, match=why):
         certificate.verify(changed(path, value))
 
 
-def test_the_verifier_uses_the_standard_library_alone():
+def test_the_verifier_imports_the_standard_library_only():
     tree = ast.parse(Path(certificate.__file__).read_text())
     imported = {name.name for node in ast.walk(tree) if isinstance(node, ast.Import) for name in node.names}
     imported |= {str(node.module) for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
     assert {name.partition(".")[0] for name in imported} <= sys.stdlib_module_names
 
 
-@pytest.mark.parametrize(("value", "code", "said"), [(0, 0, "accepted: no sequence within"), (99, 1, "refused: 99")])
-def test_a_third_party_checks_a_file_without_our_package(tmp_path: Path, value: int, code: int, said: str):
+@pytest.mark.parametrize(("value", "code", "output"), [(0, 0, "accepted: no sequence within"), (99, 1, "rejected: 99")])
+def test_the_verifier_runs_as_a_single_file_without_the_package(tmp_path: Path, value: int, code: int, output: str):
     document = held_across()
     document["claims"][0]["value"] = value or document["claims"][0]["value"]
     (tmp_path / "bound.json").write_text(json.dumps(document))
@@ -132,4 +132,4 @@ def test_a_third_party_checks_a_file_without_our_package(tmp_path: Path, value: 
     command = [sys.executable, "-I", "-S", "check.py", "bound.json"]
     result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert (result.returncode, result.stderr) == (code, "")
-    assert result.stdout.startswith(said)
+    assert result.stdout.startswith(output)

@@ -22,8 +22,8 @@ def refusal(problem: Problem, order: str, goal: Goal | None = None) -> str:
 
 def plan_of(problem: Problem, order: str) -> Plan:
     array = order_of(order)
-    lives = liveness.lifetimes(problem, array)
-    return Plan(array, lives, liveness.profile(problem, array, lives), liveness.score(problem, array, 0), "test", 0)
+    lifetimes = liveness.lifetimes(problem, array)
+    return Plan(array, lifetimes, liveness.profile(problem, array, lifetimes), liveness.score(problem, array, 0), "test", 0)
 
 
 def test_a_read_before_its_write_names_both_tasks_and_the_buffer():
@@ -40,21 +40,21 @@ def test_every_task_runs():
 
 
 def test_tasks_that_must_not_repeat_run_once():
-    assert "step 2: task 0 runs again" in refusal(drawn("a>b", never="a"), "aba")
+    assert "step 2: task 0 is recomputed" in refusal(drawn("a>b", never="a"), "aba")
     forbidden = problem_of([[]], [[0]], recompute=[FORBID])
-    assert "step 1: task 0 runs again" in refusal(forbidden, "aa")
+    assert "step 1: task 0 is recomputed" in refusal(forbidden, "aa")
 
 
 def test_all_runs_come_before_those_of_what_is_after_every():
     problem = drawn("a b", after_every="a>b")
     check_order(problem, Goal(), order_of("aab").tolist())
-    assert "step 2: task 0 runs after task 1 did at step 1" in refusal(problem, "aba")
+    assert "step 2: task 0 runs after task 1, which ran at step 1" in refusal(problem, "aba")
 
 
 def test_first_runs_alone_obey_after_first():
     problem = drawn("a b", after_first="a>b")
     check_order(problem, Goal(), order_of("aba").tolist())
-    assert "step 0: task 1 runs first before task 0" in refusal(problem, "bab")
+    assert "step 0: the first run of task 1 precedes that of task 0" in refusal(problem, "bab")
 
 
 def test_the_producer_runs_before_other_writers():
@@ -73,7 +73,7 @@ def test_the_given_order_holds_for_first_runs_only():
     problem = drawn("a b c")
     given = Goal(order_is_given=True)
     check_order(problem, given, order_of("abaca").tolist())
-    assert "step 2: task 1 runs first after task 2" in refusal(problem, "acb", given)
+    assert "step 2: the first run of task 1 follows that of task 2" in refusal(problem, "acb", given)
 
 
 def test_messages_use_the_names_they_are_given():
@@ -100,9 +100,9 @@ def test_a_wrong_lifetime_is_refused(column):
     for k in range(len(plan.lifetimes.buffer)):
         changed = getattr(plan.lifetimes, column).copy()
         changed[k] += 1
-        lives = dataclasses.replace(plan.lifetimes, **{column: changed})
+        lifetimes = dataclasses.replace(plan.lifetimes, **{column: changed})
         with pytest.raises(IllegalPlan, match="instance"):
-            check(problem, Goal(0), dataclasses.replace(plan, lifetimes=lives))
+            check(problem, Goal(0), dataclasses.replace(plan, lifetimes=lifetimes))
 
 
 @pytest.mark.parametrize(("relation", "what"), [("read_instance", "reads"), ("written_instance", "writes")])
@@ -111,9 +111,9 @@ def test_reads_and_writes_of_other_instances_are_refused(relation, what):
     plan = plan_of(problem, "abac")
     rows = getattr(plan.lifetimes, relation).lists()
     for changed, match in (([*rows[:-2], [5], rows[-1]], f"{what} other"), (rows[:-1], f"rows of {what}")):
-        lives = dataclasses.replace(plan.lifetimes, **{relation: Csr.of(changed)})
+        lifetimes = dataclasses.replace(plan.lifetimes, **{relation: Csr.of(changed)})
         with pytest.raises(IllegalPlan, match=match):
-            check(problem, Goal(0), dataclasses.replace(plan, lifetimes=lives))
+            check(problem, Goal(0), dataclasses.replace(plan, lifetimes=lifetimes))
 
 
 def test_overlap_misalignment_and_a_small_arena_are_refused():
