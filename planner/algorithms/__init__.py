@@ -1,4 +1,8 @@
-"""The table of planners; each is a module with `plan(problem, goal, monitor) -> Order`."""
+"""Planning algorithms: the table PLANNERS of modules with `plan(problem, goal, monitor) -> Order`.
+
+May import `planner.bounds`, `planner.errors`, `planner.problem` and `graph.cancellation`.
+Start reading at `heuristics/as_given.py`, then `checkpointing/sqrt_segments.py` and `greedy/planner.py`.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +40,7 @@ PLANNERS = {
 
 
 def planner_named(name: str) -> Planner:
-    """The planner of that name. Raises BadRequest listing those there are."""
+    """The `plan` function of that planner. Raises BadRequest listing the known names."""
     if name not in PLANNERS:
         raise BadRequest.one(
             "unknown_planner", "planner", repr(name), f"auto, {', '.join(PLANNERS)}", "choose one of these"
@@ -46,5 +50,5 @@ def planner_named(name: str) -> Planner:
 
 
 def module_of(name: str) -> ModuleType:
-    """The module of the planner called `name`, which must be in `PLANNERS`."""
+    """The module of the planner `name`, a key of `PLANNERS`."""
     return import_module(f"{__name__}.{PLANNERS[name]}")

@@ -1,4 +1,4 @@
-"""Bounds as plain JSON: the columns of a problem and claims about it, as `certificate.py` reads them."""
+"""Lower bounds as plain JSON: the columns of a problem and claims about it, the input of `certificate.py`."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ RELATIONS = ("reads", "shape_reads", "writes", "takeover", "after_every", "after
 
 
 def problem_columns(problem: Problem) -> dict[str, Any]:
-    """What a bound can depend on, as lists of ints; the alternatives of a choice one a row."""
-    found: dict[str, Any] = {name: getattr(problem, name).astype(np.int64).tolist() for name in COLUMNS}
-    found |= {name: getattr(problem, name).lists() for name in RELATIONS}
+    """All columns that a bound can depend on, as lists of ints; one row per alternative of a choice."""
+    columns: dict[str, Any] = {name: getattr(problem, name).astype(np.int64).tolist() for name in COLUMNS}
+    columns |= {name: getattr(problem, name).lists() for name in RELATIONS}
     table = problem.choices
     reads, (task_of, buffer_of) = table.reads.lists(), (table.tasks.pointer, table.buffers.pointer)
-    found["choices"] = [
+    columns["choices"] = [
         {
             "group": int(group),
             "tasks": [
@@ -34,29 +34,32 @@ def problem_columns(problem: Problem) -> dict[str, Any]:
         }
         for row, group in enumerate(table.group)
     ]
-    return found
+    return columns
 
 
-#: Of claims that hold in every order.
+#: Goal of claims that hold for every order.
 ANY_ORDER = Goal(strict_phases=False)
 
 
 def cost_claim(
     goal: Goal, budget_bytes: int, ticks: int, kind: str, moments: list[int], proof: dict[str, Any]
 ) -> Claim:
-    """No sequence within the budget takes fewer ticks."""
+    """Claim: no order within the budget takes fewer ticks. `moments`: tasks at whose first runs the proof cuts."""
     return {**_claim("cost", goal, ticks, kind, moments, proof), "budget_bytes": budget_bytes}
 
 
 def single_run_claim(ticks: int) -> Claim:
-    """No sequence takes fewer ticks than one run of every task that has to run."""
+    """Claim: no order takes fewer ticks than one run of every non-optional task."""
     return _claim("cost", ANY_ORDER, ticks, "every-task-once", [], {})
 
 
 def peak_claim(
     goal: Goal, peak_bytes: int, kind: str, moments: list[int], proof: dict[str, Any], repeats: bool = True
 ) -> Claim:
-    """No sequence peaks below so many bytes, or none that runs every task once. No moments: when it ends."""
+    """Claim: no order, or with `repeats` False no order without recomputation, peaks below `peak_bytes`.
+
+    Without `moments` the peak is that at the end of the order.
+    """
     return {**_claim("peak", goal, peak_bytes, kind, moments, proof), "repeats": repeats}
 
 
@@ -75,7 +78,7 @@ def _claim(of: str, goal: Goal, value: int, kind: str, moments: list[int], proof
 
 
 def applies_to(claim: Claim, goal: Goal) -> bool:
-    """What the claim says holds for all plans of the goal."""
+    """Whether the claim holds for all plans of the goal."""
     return bool(
         claim["repeats"]
         and (claim["order"] == "free" or goal.order_is_given)
@@ -85,12 +88,12 @@ def applies_to(claim: Claim, goal: Goal) -> bool:
 
 
 def certificate_document(problem: Problem, claims: list[Claim]) -> dict[str, Any]:
-    """All that a third party needs to check the claims."""
+    """The certificate: all that a third party needs to check the claims."""
     return {"format": FORMAT, "problem": problem_columns(problem), "claims": claims}
 
 
 def rejection_reason(problem: Problem, claims: list[Claim]) -> str:
-    """Why the verifier does not accept the claims; empty when it does."""
+    """The verifier's reason to reject the claims; empty if it accepts them."""
     try:
         verify(certificate_document(problem, claims))
     except CertificateRejected as reason:

@@ -1,6 +1,6 @@
-"""Held at the end: after the last step everything that is resident, handed out or an output is there.
+"""Bytes held at the end: after the last step all residents, handed-out buffers and outputs are live.
 
-No order, and no number of repeats, changes that. A sequence of no steps has residents alone.
+Holds for every order with any number of recomputations. An order without steps has residents only.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from planner.problem import DEVICE, RESIDENT, TO_LAST_READ, Problem
 
 
 def bound(problem: Problem) -> int:
-    """Bytes that are live when the last step ends. O(m)."""
+    """Lower bound on the peak: bytes live when the last step ends. O(m)."""
     producer = problem.producer()
     held = problem.hold == RESIDENT
     if not problem.optional.all():
@@ -21,5 +21,5 @@ def bound(problem: Problem) -> int:
 
 
 def claim(found: int) -> Claim:
-    """The bound with its certificate, which needs no more than the columns."""
+    """The claim of the bound; its proof needs the columns only."""
     return peak_claim(ANY_ORDER, found, "held-at-end", [], {})

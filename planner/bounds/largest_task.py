@@ -1,8 +1,8 @@
-"""Largest task: no plan peaks below what one task needs while it runs.
+"""Largest task: no plan peaks below the memory that one task needs while it runs.
 
-Inputs, outputs, workspace and residents are there in every step that runs the task, in any order and
-with any number of repeats; only takeover counts an output and an input once. O(n + reads) time.
-The certificate is the task: its row of `reads` and `writes` is all there is to add up.
+Inputs, outputs, workspace and residents are live in every step that runs the task, in any order and
+with any number of recomputations; only a takeover counts an output and an input once. O(n + reads) time.
+The certificate is the task: its rows of `reads` and `writes` suffice.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ class LargestTask:
     """Lower bound on the peak of any order, and the task that proves it."""
 
     bytes: int
-    task: int  # -1 when no task has to run
+    task: int  # -1: all tasks are optional
 
 
 def bound(problem: Problem) -> LargestTask:
-    """The largest need of a task that has to run; ties go to the smaller task."""
+    """The largest memory need of a non-optional task; ties go to the smaller task."""
     device = np.where(problem.space == DEVICE, problem.size, 0)
     resident = problem.hold == RESIDENT
     always = int(device[resident].sum())
@@ -43,16 +43,16 @@ def bound(problem: Problem) -> LargestTask:
 
 
 def claim(found: LargestTask) -> Claim:
-    """The bound with its certificate: the moment of the task at a price, and nothing to weigh against it."""
+    """The claim of the bound: a cut at the task's first run with multiplier 1 and no other inequality."""
     moments, proof = ([found.task], {"price": [1], "windows": []}) if found.task >= 0 else ([], {})
     return peak_claim(ANY_ORDER, found.bytes, "largest-task", moments, proof)
 
 
 def takeover_credit(problem: Problem, own: np.ndarray) -> np.ndarray:
-    """int64[n]: at most this many bytes of a task's outputs can lie in storage they take over.
+    """int64[n]: upper bound on the bytes of a task's outputs that can reuse the storage of its inputs.
 
-    Every output takes one input and every input serves one output, so the credit is at most the sum
-    over the outputs that may take any, and at most the sum over inputs of the largest they may serve.
+    Each output reuses at most one input and each input serves one output. So the credit is at most the sum over
+    the outputs with a takeover, and at most the sum over inputs of the largest output each may serve.
     """
     if not len(problem.takeover.index):
         return np.zeros(problem.tasks, np.int64)

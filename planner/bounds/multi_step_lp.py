@@ -1,10 +1,10 @@
-"""Several moments together: what repeats cost when the bytes fit at each of them, each run counted once.
+"""Multi-step LP bound: least cost of recomputation if memory fits at each of several steps, each run counted once.
 
-The inequalities of `certificate.py` at moments one after the other, as a linear programme over windows from each moment
-to the next and from each to the end. The shadow prices of its rows, rounded to integers, are the weights of a proof:
-what floats get wrong makes the bound smaller, never false. One moment alone is `moment_cut.py`, and cheaper.
+The inequalities of `certificate.py` at successive steps, as a linear program over windows from each step to the next
+and from each step to the end. Its dual values, rounded to integers, are the multipliers of a proof: rounding errors
+make the bound weaker, never false. The cut at a single step is `step_cut.py`, which is cheaper.
 
-Source: the project's own; with a moment at every first run it is the relaxation of Jain et al., "Checkmate", MLSys
+Source: the project's own; with a step at every first run it is the relaxation of Jain et al., "Checkmate", MLSys
 2020, section 4.7.
 """
 
@@ -22,31 +22,32 @@ from planner.problem import Problem
 from planner.problem.plan import Goal
 from planner.verify import certificate
 
-# Moments to begin with and up to which more are added, as far as about so many rows allow.
+# Steps to start with, the maximum of steps, and the maximum of rows.
 MIN_STEPS, MAX_STEPS, MAX_ROWS = 4, 32, 26_000
-# Weights have at most so many bits, and parts of a tick at most so many.
+# Maximum bits of a multiplier, and of the parts of a tick.
 WEIGHT_BITS, PARTS_BITS = 56, 30
-# Of GLOP's own clock, for one row.
+# Limit of GLOP's deterministic time, per row.
 SECONDS_PER_ROW = 6e-5
 
 Term = tuple[float, int]  # factor, column
 
 
 def bound(problem: Problem, goal: Goal, budget_bytes: int, task: int) -> Claim | None:
-    """What moments around that of `task` prove together; None where the problem is too large or nothing is proven.
+    """The best claim from steps around the first run of `task`, or None if the problem is too large or nothing is
+    proven.
 
-    Twice as many moments each time join those that had a price, as long as the programme is solved; a goal of fewer
-    seconds has smaller programmes.
+    Each round doubles the steps: those with a non-zero multiplier are kept and others added, until the linear
+    program is not solved. Shorter goals (in seconds) get smaller programs.
     """
-    moments, best = StepModel(problem, goal, budget_bytes), None
-    rows = 2 * (len(moments.read) + problem.buffers + problem.tasks // 2)
+    model, best = StepModel(problem, goal, budget_bytes), None
+    rows = 2 * (len(model.read) + problem.buffers + problem.tasks // 2)
     allowed = int(MAX_ROWS * min(1.0, goal.seconds / FULL_SECONDS))
-    most, size, chain = min(MAX_STEPS, allowed // max(1, rows)), MIN_STEPS, [task]
-    while size < 2 * most and most >= MIN_STEPS:
-        before, chain = chain, choose_steps(moments, chain, min(size, most))
-        claim = (
-            prove_bound(moments, chain, step_windows(len(chain))) if len(chain) <= most and chain != before else None
-        )
+    max_steps, size, chain = min(MAX_STEPS, allowed // max(1, rows)), MIN_STEPS, [task]
+    while size < 2 * max_steps and max_steps >= MIN_STEPS:
+        before, chain = chain, choose_steps(model, chain, min(size, max_steps))
+        if len(chain) > max_steps or chain == before:
+            break
+        claim = prove_bound(model, chain, step_windows(len(chain)))
         if claim is None:
             break
         if best is None or claim["value"] > best["value"]:
@@ -57,52 +58,54 @@ def bound(problem: Problem, goal: Goal, budget_bytes: int, task: int) -> Claim |
 
 
 def step_windows(end: int) -> list[tuple[int, int]]:
-    """Windows from each moment to the next, and from each to the end."""
+    """Windows from each step to the next, and from each step to the end."""
     return [(k, k + 1) for k in range(end)] + [(k, end) for k in range(end - 1)]
 
 
-def choose_steps(moments: StepModel, tasks: list[int], most: int) -> list[int]:
-    """The tasks, which come one after the other, and others that do in every order, spread over the fullest steps."""
-    over = moments.tried()
-    over = over[np.argsort(moments.place[over], kind="stable")]
+def choose_steps(model: StepModel, tasks: list[int], most: int) -> list[int]:
+    """The tasks, already totally ordered, plus others comparable to all of them, spread over the steps of highest
+    memory.
+    """
+    over = model.candidate_tasks()
+    over = over[np.argsort(model.place[over], kind="stable")]
     spread = np.linspace(0, len(over) - 1, max(0, min(most - len(tasks), len(over)))).astype(np.int64)
-    chain, known = list(tasks), [moments.known(task) for task in tasks]
+    chain, known = list(tasks), [model.known(task) for task in tasks]
     for other in over[spread].tolist():
         if other not in chain and all(row[other] != UNKNOWN for row in known):
-            at = sum(int(row[other] == 0) for row in known)  # those that run before it
+            at = sum(int(row[other] == 0) for row in known)  # tasks of the chain that run before it
             chain.insert(at, other)
-            known.insert(at, moments.known(other))
+            known.insert(at, model.known(other))
     return chain
 
 
-def prove_bound(moments: StepModel, chain: list[int], windows: list[tuple[int, int]]) -> Claim | None:
-    """The claim that these moments and windows prove; None where it says no more than that every task runs once."""
-    programme = _StepLp(moments, chain, windows)
-    weights = programme.weights()
+def prove_bound(model: StepModel, chain: list[int], windows: list[tuple[int, int]]) -> Claim | None:
+    """The claim that these steps and windows prove; None if it does not exceed one run of every task."""
+    lp = _StepLp(model, chain, windows)
+    weights = lp.weights()
     if weights is None:
         return None
-    claim = cost_claim(moments.goal, moments.budget_bytes, 0, "several-moments", chain, weights)
-    value = certificate.proven_value(problem_columns(moments.problem), claim)
-    return {**claim, "value": value} if value > moments.problem.cost[~moments.problem.optional].sum() else None
+    claim = cost_claim(model.goal, model.budget_bytes, 0, "several-moments", chain, weights)
+    value = certificate.proven_value(problem_columns(model.problem), claim)
+    return {**claim, "value": value} if value > model.problem.cost[~model.problem.optional].sum() else None
 
 
 @dataclass(slots=True)
 class _ProofRows:
-    """Rows `sum of terms ≥ least`, and what each weighs in a proof: the list it is told in and its entries."""
+    """Rows `sum of terms ≥ least`, and for each the list and the entries to store its multiplier under in a proof."""
 
     terms: list[list[Term]] = field(default_factory=list)
     least: list[float] = field(default_factory=list)
-    weighs: list[tuple[list[list[int]] | None, tuple[int, ...]]] = field(default_factory=list)
+    targets: list[tuple[list[list[int]] | None, tuple[int, ...]]] = field(default_factory=list)
 
-    def add(self, terms: list[Term], least: float, told: list[list[int]] | None, *entries: int) -> None:
+    def add(self, terms: list[Term], least: float, target: list[list[int]] | None, *entries: int) -> None:
         self.terms.append(terms)
         self.least.append(least)
-        self.weighs.append((told, entries))
+        self.targets.append((target, entries))
 
 
 @dataclass(slots=True)
 class _Window:
-    """From a moment to a later one or the end, and what its rows weigh, as the proof tells it."""
+    """A window from a step to a later one or the end, with the multipliers of its rows."""
 
     start: int
     stop: int
@@ -111,27 +114,28 @@ class _Window:
     first: list[list[int]] = field(default_factory=list)
     again: list[list[int]] = field(default_factory=list)
 
-    def told(self) -> dict[str, Any]:
+    def document(self) -> dict[str, Any]:
+        """The window in the JSON form of a proof."""
         weights = {"read": self.read, "carry": self.carry, "first": self.first, "again": self.again}
         return {"from": self.start, "to": self.stop, **weights}
 
 
 class _StepLp:
-    """Columns 0 to 1: L of each moment and buffer, A of each window and task, R and D where they are not known."""
+    """Variables in 0..1: L of each step and buffer, A of each window and task, and R and D where they are not known."""
 
-    def __init__(self, moments: StepModel, chain: list[int], windows: list[tuple[int, int]]):
-        self.moments, self.chain, self.end = moments, chain, len(chain)
+    def __init__(self, model: StepModel, chain: list[int], windows: list[tuple[int, int]]):
+        self.model, self.chain, self.end = model, chain, len(chain)
         self.rows = _ProofRows()
         self.cost: list[float] = []  # of each column
         self.column: dict[tuple[Any, ...], int] = {}
-        self.known = [moments.known(w).tolist() for w in chain]
-        self.known.append([UNKNOWN if optional else 1 for optional in moments.problem.optional.tolist()])
-        self.late = [moments.late(np.array(row)).tolist() for row in self.known]
-        self.again, self.optional = moments.again.tolist(), moments.problem.optional.tolist()
-        self.inputs = [set(moments.problem.reads[w].tolist()) for w in chain]
-        self.unit = max(1.0, float(moments.problem.cost.mean()))
-        self.bytes = max(1.0, float(moments.size.max(initial=0)))
-        self.size, self.ticks = (moments.size / self.bytes).tolist(), (moments.problem.cost / self.unit).tolist()
+        self.known = [model.known(w).tolist() for w in chain]
+        self.known.append([UNKNOWN if optional else 1 for optional in model.problem.optional.tolist()])
+        self.late = [model.late(np.array(row)).tolist() for row in self.known]
+        self.recomputable, self.optional = model.recomputable.tolist(), model.problem.optional.tolist()
+        self.inputs = [set(model.problem.reads[w].tolist()) for w in chain]
+        self.unit = max(1.0, float(model.problem.cost.mean()))
+        self.bytes = max(1.0, float(model.size.max(initial=0)))
+        self.size, self.ticks = (model.size / self.bytes).tolist(), (model.problem.cost / self.unit).tolist()
         self.windows = [_Window(j, k) for j, k in windows]
         self.before: list[list[int]] = []
         self.stays: list[list[int]] = []
@@ -143,12 +147,12 @@ class _StepLp:
         for k in range(self.end):
             self._fit(k)
 
-    def _of(self, *number: Any, cost: float = 0.0) -> int:
-        """The column of a number."""
-        if number not in self.column:
-            self.column[number] = len(self.cost)
+    def _of(self, *variable: Any, cost: float = 0.0) -> int:
+        """The column of a variable."""
+        if variable not in self.column:
+            self.column[variable] = len(self.cost)
             self.cost.append(cost)
-        return int(self.column[number])
+        return int(self.column[variable])
 
     def _done(self, k: int, t: int, factor: float) -> tuple[list[Term], float]:
         """D(k, t) as terms and a constant."""
@@ -156,43 +160,43 @@ class _StepLp:
         return ([(factor, self._of("D", k, t))], 0.0) if known == UNKNOWN else ([], factor * known)
 
     def _ran(self, j: int, k: int, t: int) -> int | None:
-        """A(j, k, t): 0 or 1 where that is certain, else None."""
+        """A(j, k, t): 0 or 1 if certain, else None."""
         before, after = self.known[j][t], self.known[k][t]
         if before == 0 and after == 1:
             return 1
-        return 0 if after == 0 or self.late[j][t] or (before == 1 and not self.again[t]) else None
+        return 0 if after == 0 or self.late[j][t] or (before == 1 and not self.recomputable[t]) else None
 
     def _live(self, window: _Window) -> None:
-        """Rows read and carry of a window."""
-        j, k, moments = window.start, window.stop, self.moments
-        maker = moments.maker.tolist()
+        """Add the rows "read" and "carry" of a window."""
+        j, k, model = window.start, window.stop, self.model
+        producer = model.producer.tolist()
 
-        def need(b: int, terms: list[Term], least: float, told: list[list[int]], *entries: int) -> None:
-            made = self._ran(j, k, maker[b]) if maker[b] >= 0 else 0
+        def need(b: int, terms: list[Term], least: float, target: list[list[int]], *entries: int) -> None:
+            made = self._ran(j, k, producer[b]) if producer[b] >= 0 else 0
             if b in self.inputs[j] or made == 1:
                 return
             terms.append((1.0, self._of("L", j, b)))
             if made is None:
-                terms.append((1.0, self._of("A", j, k, maker[b])))
-            self.rows.add(terms, least, told, *entries)
+                terms.append((1.0, self._of("A", j, k, producer[b])))
+            self.rows.add(terms, least, target, *entries)
 
-        for t, b in zip(moments.reader.tolist(), moments.read.tolist(), strict=True):
+        for t, b in zip(model.reader.tolist(), model.read.tolist(), strict=True):
             ran = self._ran(j, k, t)
             if ran != 0:
                 need(b, [] if ran else [(-1.0, self._of("A", j, k, t))], float(ran or 0), window.read, t, b)
         if k == self.end:
-            for b in moments.held.tolist():
+            for b in model.held.tolist():
                 need(b, [], 1.0, window.carry, b)
             return
-        for b in np.flatnonzero(moments.counted).tolist():
+        for b in np.flatnonzero(model.counted).tolist():
             if b in self.inputs[k]:
                 need(b, [], 1.0, window.carry, b)
             elif ("L", k, b) in self.column or k == j + 1:
                 need(b, [(-1.0, self._of("L", k, b))], 0.0, window.carry, b)
 
     def _run(self, window: _Window) -> None:
-        """Rows first and again of a window, for the columns A there are."""
-        for t in np.flatnonzero(~self.moments.problem.optional).tolist():
+        """Add the rows "first" and "again" of a window, for the existing columns A."""
+        for t in np.flatnonzero(~self.model.problem.optional).tolist():
             a = self.column.get(("A", window.start, window.stop, t))
             if a is None:
                 continue
@@ -200,32 +204,32 @@ class _StepLp:
             if started or ended:
                 self.rows.add([(1.0, a), *started, *ended], -known - known_too, window.first, t)
             repeats = [(-1.0, a), *((-factor, column) for factor, column in (*started, *ended))]
-            if self.again[t]:
-                there = [i for i in range(window.start, window.stop) if self._ran(i, i + 1, t) != 0]
-                repeats += [(1.0, self._of("R", i, t, cost=self.ticks[t])) for i in there]
+            if self.recomputable[t]:
+                inside = [i for i in range(window.start, window.stop) if self._ran(i, i + 1, t) != 0]
+                repeats += [(1.0, self._of("R", i, t, cost=self.ticks[t])) for i in inside]
             self.rows.add(repeats, known + known_too, window.again, t)
 
     def _order(self) -> None:
-        """Rows before and stays, between columns D."""
+        """Add the rows "before" and "stays", between columns D."""
         for k in range(self.end):
-            for t, u in self.moments.first.T.tolist():
+            for t, u in self.model.first.T.tolist():
                 if UNKNOWN in (self.known[k][t], self.known[k][u]):
                     (earlier, known), (later, known_too) = self._done(k, t, 1.0), self._done(k, u, -1.0)
                     self.rows.add([*earlier, *later], -known - known_too, self.before, k, t, u)
-            for t in range(self.moments.problem.tasks) if k + 1 < self.end else ():
+            for t in range(self.model.problem.tasks) if k + 1 < self.end else ():
                 if self.known[k][t] == UNKNOWN == self.known[k + 1][t]:
                     self.rows.add([*self._done(k + 1, t, 1.0)[0], *self._done(k, t, -1.0)[0]], 0.0, self.stays, k, t)
 
     def _fit(self, k: int) -> None:
-        """The row price of a moment."""
-        moments, task, inputs = self.moments, self.chain[k], self.inputs[k]
-        there = int(moments.own[task] + moments.size[[*moments.problem.writes[task].tolist(), *inputs]].sum())
-        live = [(b, self.column.get(("L", k, b))) for b in range(moments.problem.buffers) if b not in inputs]
+        """Add the memory row "price" of a step."""
+        model, task, inputs = self.model, self.chain[k], self.inputs[k]
+        inside = int(model.own[task] + model.size[[*model.problem.writes[task].tolist(), *inputs]].sum())
+        live = [(b, self.column.get(("L", k, b))) for b in range(model.problem.buffers) if b not in inputs]
         terms = [(-self.size[b], column) for b, column in live if column is not None]
-        self.rows.add(terms, (there - moments.room) / self.bytes, None, k)
+        self.rows.add(terms, (inside - model.room) / self.bytes, None, k)
 
     def weights(self) -> dict[str, Any] | None:
-        """The proof that the rows' shadow prices make; None where GLOP did not end."""
+        """The proof made of the rows' dual values; None if GLOP did not reach the optimum."""
         dual = _prices(self.rows, self.cost)
         if dual is None or not dual.any():
             return None
@@ -234,26 +238,26 @@ class _StepLp:
         largest = max(float(ticks.max()), self.unit * max(self.ticks))
         parts = 1 << max(0, min(PARTS_BITS, WEIGHT_BITS - math.ceil(math.log2(max(1.0, largest)))))
         integer = np.floor(ticks * parts + 0.5).astype(np.int64).tolist()
-        for weight, (told, entries) in zip(integer, self.rows.weighs, strict=True):
-            if weight and told is not None:
-                told.append([*entries, weight])
+        for weight, (target, entries) in zip(integer, self.rows.targets, strict=True):
+            if weight and target is not None:
+                target.append([*entries, weight])
         self._within_cost(parts)
         proof = {
             "price": [integer[row] for row in self.price],
             "parts": parts,
-            "windows": [window.told() for window in self.windows],
+            "windows": [window.document() for window in self.windows],
         }
         return {**proof, "before": self.before, "stays": self.stays}
 
     def _within_cost(self, parts: int) -> None:
-        """Take the rounding of prices off the rows again, where they come to more than a repeat costs."""
+        """Reduce multipliers that rounding raised, in sum, above the cost of a recomputation."""
         spent: dict[tuple[int, int], int] = {}
         for window in self.windows:
             kept = []
             for t, weight in window.again:
-                if self.again[t]:
+                if self.recomputable[t]:
                     inside = range(window.start, window.stop)
-                    left = min(parts * int(self.moments.problem.cost[t]) - spent.get((i, t), 0) for i in inside)
+                    left = min(parts * int(self.model.problem.cost[t]) - spent.get((i, t), 0) for i in inside)
                     weight = min(weight, left)
                     spent |= {(i, t): spent.get((i, t), 0) + weight for i in inside}
                 if weight > 0:
@@ -262,20 +266,20 @@ class _StepLp:
 
 
 def _prices(rows: _ProofRows, cost: list[float]) -> np.ndarray | None:
-    """float64[rows]: what one more in `least` of each row would cost, 0 at least."""
-    from ortools.linear_solver import pywraplp  # heavy: imported by those who solve
+    """float64[rows]: dual values, at least 0; None if GLOP did not reach the optimum."""
+    from ortools.linear_solver import pywraplp  # heavy: imported where a model is solved
 
     solver = pywraplp.Solver.CreateSolver("GLOP")
-    numbers = [solver.NumVar(0.0, 1.0, "") for _ in cost]
+    variables = [solver.NumVar(0.0, 1.0, "") for _ in cost]
     objective, infinity = solver.Objective(), solver.infinity()
-    for number, ticks in zip(numbers, cost, strict=True):
+    for variable, ticks in zip(variables, cost, strict=True):
         if ticks:
-            objective.SetCoefficient(number, ticks)
+            objective.SetCoefficient(variable, ticks)
     constraints = []
     for terms, least in zip(rows.terms, rows.least, strict=True):
         constraint = solver.Constraint(least, infinity)
         for factor, column in terms:
-            constraint.SetCoefficient(numbers[column], factor)
+            constraint.SetCoefficient(variables[column], factor)
         constraints.append(constraint)
     solver.SetSolverSpecificParametersAsString(f"max_deterministic_time: {SECONDS_PER_ROW * (len(rows.least) + 1)}")
     if solver.Solve() != pywraplp.Solver.OPTIMAL:

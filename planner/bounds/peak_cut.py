@@ -1,7 +1,7 @@
-"""Peak cuts: the least bytes that can be live when a task first runs; no order peaks below.
+"""Peak cuts: least bytes that can be live at the first run of a task; no order peaks below.
 
-The cut of one moment (`network.py`) at a price on bytes alone: what runs later needs its inputs live or made again.
-Where every task runs once, making again is out of the question, and the cut bounds the best peak of any order.
+The minimum cut of one step (`step_network.py`) with a multiplier on bytes only: later runs need their inputs live or
+recomputed. Without recomputation (`repeats` False) the cut bounds the best peak of any order.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from planner.bounds.step_network import StepModel, StepNetwork
 from planner.problem import Problem
 from planner.problem.plan import Goal
 
-# Moments tried where tasks may run again: the largest task is hardly ever exceeded then.
+# Steps tried with recomputation allowed: the bound rarely exceeds that of the largest task then.
 MAX_STEPS = 8
 
 
 @dataclass(frozen=True, slots=True)
 class PeakCut:
-    """Lower bound on the peak of any order, in bytes, and the moment that proves it."""
+    """Lower bound on the peak of any order, in bytes, and the task whose first run proves it."""
 
     bytes: int
     task: int  # -1 when no task has to run
@@ -27,27 +27,27 @@ class PeakCut:
 
 
 def bound(problem: Problem, goal: Goal, repeats: bool = True) -> PeakCut:
-    """The highest of the moments tried; with `repeats`, tasks may run again.
+    """The highest bound of the steps tried; with `repeats`, recomputation is allowed.
 
-    First come the moments of the baseline's fullest steps, or with repeats those of the tasks that need most.
+    Steps are tried in the order of the baseline's memory, or with `repeats` of the memory need of their tasks.
     """
     best = PeakCut(0, -1)
     if problem.optional.all():
         return best
-    moments = StepModel(problem, goal, 0, repeats)
-    tried = moments.largest_tasks()[:MAX_STEPS] if repeats else moments.tried()
-    for task in tried.tolist():
-        network = StepNetwork(moments, task)
-        least = network.min_excess_bytes()
-        if least > best.bytes:
-            best = PeakCut(least, task)
-        if moments.left <= 0:
+    model = StepModel(problem, goal, 0, repeats)
+    candidates = model.largest_tasks()[:MAX_STEPS] if repeats else model.candidate_tasks()
+    for task in candidates.tolist():
+        network = StepNetwork(model, task)
+        peak_bytes = network.min_excess_bytes()
+        if peak_bytes > best.bytes:
+            best = PeakCut(peak_bytes, task)
+        if model.cuts_left <= 0:
             break
-    return best if best.task < 0 else PeakCut(best.bytes, best.task, claim(moments, StepNetwork(moments, best.task)))
+    return best if best.task < 0 else PeakCut(best.bytes, best.task, claim(model, StepNetwork(model, best.task)))
 
 
-def claim(moments: StepModel, network: StepNetwork) -> Claim:
-    """What the least bytes of a moment say, with the flow that proves it."""
-    peak = moments.budget_bytes + network.min_excess_bytes()
+def claim(model: StepModel, network: StepNetwork) -> Claim:
+    """The peak claim of a step's cut, proven by its maximum flow."""
+    peak = model.budget_bytes + network.min_excess_bytes()
     proof = {"price": [1], **network.weights(0, 1)}
-    return peak_claim(moments.goal, peak, "peak-cut", [network.task], proof, moments.repeats)
+    return peak_claim(model.goal, peak, "peak-cut", [network.task], proof, model.repeats)

@@ -1,17 +1,16 @@
-"""Moment cuts: at the moment a task first runs, what is needed later is live or has to be made again.
+"""Step cuts: at the first run of a task, each value needed later is live or must be recomputed.
 
-Take the first run of a task w. Every other task has run already (it is *done*) or has not. Whatever runs later,
-a task that is not done or one that is done and repeated, needs each input live at the moment or made again later.
-Live bytes, with those of w itself, fit the budget. The least cost of repeats over all such choices bounds the
-extra time of every order with any number of repeats; the moment that costs most decides.
+Take the first run of a task w. Each other task is *done* (has run) or not. A task that runs later, either not done or
+recomputed, needs each input live at the step or recomputed later. Live bytes plus those of w fit the budget. The least
+cost of recomputation over all such choices bounds the extra time of every order; the best step decides.
 
-With a price λ on the bytes over the budget the choice is a minimum cut, solved exactly in integers:
+With a Lagrange multiplier λ (`price`) on the bytes over the budget, the choice is a minimum cut, solved in integers:
 
-    later(v) ──∞──▶ needed(b) ──λ·size(b)──▶ later(maker of b) ──cost──▶ open(maker) ──∞──▶ open(its readers)
+    later(v) ──∞──▶ needed(b) ──λ·size(b)──▶ later(producer of b) ──cost──▶ open(producer) ──∞──▶ open(its readers)
 
-where `later` is "runs after the moment" and `open` is "not done"; in a given order what is done is known. Any λ ≥ 0
-gives a bound (Lagrangian relaxation), and a feasible flow of that value proves it: its flow on each arc is the weight
-of one inequality of `certificate.py`.
+where `later` means "runs after the step" and `open` "not done"; in a given order the done tasks are known. Any λ ≥ 0
+gives a bound (Lagrangian relaxation). A feasible flow of that value proves it: the flow on an arc is the multiplier of
+one inequality of `certificate.py`.
 
 Source: the project's own; the relaxation is that of Everett, "Generalized Lagrange Multiplier Method", 1963, and
 the cut that of Picard, "Maximal Closure of a Graph", 1976.
@@ -28,96 +27,99 @@ from planner.bounds.step_network import FULL_SECONDS, TICK_SCALE, StepModel, Ste
 from planner.problem import Problem
 from planner.problem.plan import Goal
 
-# Networks solved for one moment.
+# Networks solved for one step.
 MAX_CUTS_PER_STEP = 24
-# Where all effort is put in, so many times as many networks are solved in all, and moments that say nearly as much as
-# the best at its price have a price of their own.
-FULL_EFFORT, NEAR_BEST = 10, 0.6
+# With full effort this many times more networks are solved in total.
+FULL_EFFORT = 10
+# A step that reaches this fraction of the best bound at the best step's multiplier gets its own multiplier.
+NEAR_BEST = 0.6
 
 
 @dataclass(frozen=True, slots=True)
 class StepCut:
-    """Lower bound on the cost of repeats, in ticks, and the moment and price that prove it."""
+    """Lower bound on the cost of recomputation, in ticks, with the task and the multiplier that prove it."""
 
     ticks: int
-    task: int  # -1 when no moment asks for repeats
-    price: int  # parts of a tick per byte over the budget
-    feasible: bool = True  # False: at the moment of `task` no repeats free enough
-    claim: Claim | None = None  # of this cost; when not reachable, of a peak above the budget
+    task: int  # -1: no step needs recomputation
+    price: int  # multiplier, parts of a tick per byte over the budget
+    feasible: bool = True  # False: at the first run of `task` no recomputation frees enough bytes
+    claim: Claim | None = None  # of this cost; if infeasible, of a peak above the budget
 
 
 def bound(problem: Problem, goal: Goal, budget_bytes: int) -> StepCut:
-    """The best bound found for that budget. The number of cuts is limited by the size of the problem alone.
+    """The best bound found for the budget. The number of cuts is limited by the size of the problem only.
 
-    A moment that no repeats can bring within the budget proves that it is out of reach; of time it says nothing.
+    A step that no recomputation can bring within the budget proves infeasibility (`feasible` False), and nothing on
+    time.
     """
     best = StepCut(0, -1, 0)
     if not problem.tasks:
         return best
-    moments = StepModel(problem, goal, budget_bytes)
-    for task in moments.tried().tolist():
-        best = _best_price(StepNetwork(moments, task), task, best)
-        if moments.left <= 0 or not best.feasible:
+    model = StepModel(problem, goal, budget_bytes)
+    for task in model.candidate_tasks().tolist():
+        best = _best_price(StepNetwork(model, task), task, best)
+        if model.cuts_left <= 0 or not best.feasible:
             break
     if best.task < 0:
         return best
-    claim = _claim(moments, best) if best.feasible else peak_cut.claim(moments, StepNetwork(moments, best.task))
+    claim = _claim(model, best) if best.feasible else peak_cut.claim(model, StepNetwork(model, best.task))
     return replace(best, claim=claim)
 
 
 def best_cuts(
     problem: Problem, goal: Goal, budget_bytes: int, count: int, is_over: Callable[[], bool] = lambda: False
 ) -> list[StepCut]:
-    """The moments that cost most of many more, at most `count`, the dearest first with its claim.
+    """Up to `count` steps of highest cost, most expensive first; the first carries its claim. Tries more steps than
+    `bound`.
 
-    A goal of fewer seconds looks at fewer, and so does who says that it is over.
+    Shorter goals (in seconds) try fewer steps; `is_over` ends the search early.
     """
     if not problem.tasks:
         return []
-    moments, found = StepModel(problem, goal, budget_bytes), list[StepCut]()
-    moments.left = int(moments.left * max(1.0, FULL_EFFORT * min(1.0, goal.seconds / FULL_SECONDS)))
-    for task in moments.tried().tolist():
+    model, found = StepModel(problem, goal, budget_bytes), list[StepCut]()
+    model.cuts_left = int(model.cuts_left * max(1.0, FULL_EFFORT * min(1.0, goal.seconds / FULL_SECONDS)))
+    for task in model.candidate_tasks().tolist():
         nearly = replace(found[0], ticks=int(NEAR_BEST * found[0].ticks)) if found else StepCut(0, -1, 0)
-        cut = _best_price(StepNetwork(moments, task), task, nearly)
+        cut = _best_price(StepNetwork(model, task), task, nearly)
         if cut.task == task and cut.feasible:
             found = sorted([*found, cut], key=lambda cut: -cut.ticks)[:count]
-        if moments.left <= 0 or not cut.feasible or is_over():
+        if model.cuts_left <= 0 or not cut.feasible or is_over():
             break
-    return [replace(cut, claim=_claim(moments, cut)) for cut in found[:1]] + found[1:]
+    return [replace(cut, claim=_claim(model, cut)) for cut in found[:1]] + found[1:]
 
 
-def cut_of_task(moments: StepModel, task: int) -> StepCut:
-    """What the moment of the task says, without a claim; its task is -1 where that is nothing."""
-    return _best_price(StepNetwork(moments, task), task, StepCut(0, -1, 0))
+def cut_of_task(model: StepModel, task: int) -> StepCut:
+    """The cut at the first run of the task, without a claim; its task is -1 if the bound is trivial."""
+    return _best_price(StepNetwork(model, task), task, StepCut(0, -1, 0))
 
 
 def _best_price(network: StepNetwork, task: int, known: StepCut) -> StepCut:
-    """The better of the known bound and what this moment gives at its best price."""
-    if known.task >= 0 and network.line(known.price).at(known.price) <= known.ticks * TICK_SCALE:
+    """The better of the known bound and this step's bound at its best multiplier."""
+    if known.task >= 0 and network.best_at(known.price).at(known.price) <= known.ticks * TICK_SCALE:
         return known
-    dearest = network.moments.max_multiplier
-    cheap, dear = network.line(1), network.line(dearest)
+    max_price = network.model.max_multiplier
+    over, within = network.best_at(1), network.best_at(max_price)
     best = known
-    if dear.bytes > 0 and network.min_excess_bytes() > 0:
+    if within.bytes > 0 and network.min_excess_bytes() > 0:
         return StepCut(0, task, 1, feasible=False)
     for _ in range(MAX_CUTS_PER_STEP):
-        if cheap.bytes <= 0:
+        if over.bytes <= 0:
             break
-        fair = TICK_SCALE * (dear.ticks - cheap.ticks) // max(1, cheap.bytes - dear.bytes)
-        price = dearest if dear.bytes > 0 else min(dearest, max(1, fair))
-        line = network.line(price)
-        ticks = -(-line.at(price) // TICK_SCALE)
+        fair = TICK_SCALE * (within.ticks - over.ticks) // max(1, over.bytes - within.bytes)
+        price = max_price if within.bytes > 0 else min(max_price, max(1, fair))
+        choice = network.best_at(price)
+        ticks = -(-choice.at(price) // TICK_SCALE)
         if ticks > best.ticks:
             best = StepCut(ticks, task, price)
-        if line.at(price) >= min(cheap.at(price), dear.at(price)) or network.moments.left <= 0:
+        if choice.at(price) >= min(over.at(price), within.at(price)) or network.model.cuts_left <= 0:
             break
-        cheap, dear = (line, dear) if line.bytes > 0 else (cheap, line)
+        over, within = (choice, within) if choice.bytes > 0 else (over, choice)
     return best
 
 
-def _claim(moments: StepModel, cut: StepCut) -> Claim:
-    """What the cut says, with the flow that proves it."""
-    problem = moments.problem
-    proof = {"price": [cut.price], "parts": TICK_SCALE, **StepNetwork(moments, cut.task).weights(TICK_SCALE, cut.price)}
+def _claim(model: StepModel, cut: StepCut) -> Claim:
+    """The cost claim of the cut, proven by its maximum flow."""
+    problem = model.problem
+    proof = {"price": [cut.price], "parts": TICK_SCALE, **StepNetwork(model, cut.task).weights(TICK_SCALE, cut.price)}
     cost = int(problem.cost[~problem.optional].sum()) + cut.ticks
-    return cost_claim(moments.goal, moments.budget_bytes, cost, "moment-cut", [cut.task], proof)
+    return cost_claim(model.goal, model.budget_bytes, cost, "moment-cut", [cut.task], proof)

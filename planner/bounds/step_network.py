@@ -1,9 +1,9 @@
-"""The minimum cut of one moment: what is live, done and made again when a task first runs.
+"""Minimum cut of one step: the live, done and recomputed sets at the first run of a task.
 
-    later(v) ──∞──▶ needed(b) ──λ·size(b)──▶ later(maker of b) ──cost──▶ open(maker) ──∞──▶ open(its readers)
+    later(v) ──∞──▶ needed(b) ──λ·size(b)──▶ later(producer of b) ──cost──▶ open(producer) ──∞──▶ open(its readers)
 
-`later` is "runs after the moment" and `open` "not done"; in a given order what is done is known. The flow on an arc
-is the weight of one inequality of `certificate.py`.
+`later` means "runs after the step" and `open` "not done"; in a given order the done tasks are known. The flow on an arc
+is the multiplier of one inequality of `certificate.py`.
 """
 
 from __future__ import annotations
@@ -16,43 +16,44 @@ import numpy as np
 
 from graph.cancellation import check_cancelled
 from planner.bounds.largest_task import takeover_credit
+from planner.bounds.solvers import max_flow
 from planner.problem import DEVICE, FREE, RESIDENT, SAME_ORDER, TO_LAST_READ, Csr, Problem, liveness
 from planner.problem.plan import Goal, Order
 from planner.problem.recompute import base_order, can_recompute
 
-# Parts of a tick that prices are told in.
+# Parts per tick, the unit of multipliers.
 TICK_SCALE = 1 << 10
-# A goal of so many seconds or more has all the effort there is put into its bound.
+# Goals with at least this many seconds get the full effort for their bound.
 FULL_SECONDS = 10.0
 # Largest sum of capacities of a network.
 MAX_CAPACITY = 1 << 60
-# In a column of ticks: an arc that is not cut.
+# In a column of ticks: an arc of infinite capacity.
 UNCUTTABLE = -1
-# What the flow on an arc weighs, and of which (task, buffer), (buffer,) or (task,); NOTHING: that follows from others.
+# The inequality whose multiplier is the flow on an arc, of a (task, buffer), (buffer,) or (task,); NOTHING: implied.
 NOTHING, READ, CARRY, FIRST, RECOMPUTE, BEFORE, LIVE = range(7)
-# Of a task that may have run at a moment, or not.
+# State of a task at a step that is not the same in all orders.
 UNKNOWN = -1
-# Networks solved for one problem; in large problems as many as this many arcs allow.
+# Limits on the networks solved for one problem: their number, and their arcs in total.
 MAX_CUTS, MAX_ARCS = 60, 2_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class CutPoint:
-    """One choice at a moment: the cost of its repeats, and its bytes over the budget (less than 0: under it)."""
+    """One choice at a step: the cost of its recomputations, and its bytes over the budget (negative: under it)."""
 
     ticks: int
     bytes: int
-    live: tuple[int, ...] = ()  # buffers that lie there, beside the inputs of the moment's task
+    live: tuple[int, ...] = ()  # live buffers, without the inputs of the step's task
 
     def at(self, price: int) -> int:
-        """In parts of a tick, with a price in parts a byte."""
+        """Lagrangian value in parts of a tick, with a multiplier in parts per byte."""
         return TICK_SCALE * self.ticks + price * self.bytes
 
 
 class StepModel:
-    """The moments of one problem under a budget; of `firsts` the one whose moment it is runs first.
+    """The steps of one problem under a budget. `firsts`: none of these tasks has run yet at any of the steps.
 
-    A given order is the document's, or `order`, which proves nothing of any other.
+    A given order is that of the document, or `order`; a bound from the latter holds for that order only.
     """
 
     def __init__(
@@ -71,15 +72,15 @@ class StepModel:
         self.order = base_order(problem, goal.strict_phases) if order is None else order
         self.place = np.full(problem.tasks, len(self.order), np.int64)
         self.place[self.order] = np.arange(len(self.order))
-        # Ranks can agree to repeat what they do in the same order, so a bound reckons with it.
-        self.again = can_recompute(
+        # Ranks can agree to recompute SAME_ORDER tasks in the same order, so the bound must allow it.
+        self.recomputable = can_recompute(
             replace(problem, repeat=np.where(problem.repeat == SAME_ORDER, FREE, problem.repeat))
         )
-        self.again &= repeats
-        self.maker = problem.producer()
-        # What several tasks write, or an optional one, is left out: that only weakens the bound.
+        self.recomputable &= repeats
+        self.producer = problem.producer()
+        # Buffers written by several tasks or by an optional one are left out, which only weakens the bound.
         several = np.bincount(problem.writes.index, minlength=problem.buffers) > 1
-        optional = (self.maker >= 0) & problem.optional[np.maximum(self.maker, 0)]
+        optional = (self.producer >= 0) & problem.optional[np.maximum(self.producer, 0)]
         self.counted = (problem.hold != RESIDENT) & ~several & ~optional
         reader, read = problem.reads.row_of_entry(), problem.reads.index
         kept = self.counted[read] & ~problem.optional[reader]
@@ -90,13 +91,13 @@ class StepModel:
             Csr.of_pairs(problem.tasks, *self.first),
             Csr.of_pairs(problem.tasks, *self.first[::-1]),
         )
-        self.done = np.zeros(problem.tasks, bool)  # whoever asks may say of more tasks whether they have run
+        self.done = np.zeros(problem.tasks, bool)  # further tasks that a caller assumes to have run at every step
         self.undone = reachable_from(self.after, *firsts)
         self.max_multiplier = MAX_CAPACITY // 2 // max(1, int(self.size.sum()))
-        self.left = min(MAX_CUTS, MAX_ARCS // max(3 * len(self.read) + 4 * problem.tasks, 1) + 2)
+        self.cuts_left = min(MAX_CUTS, MAX_ARCS // max(3 * len(self.read) + 4 * problem.tasks, 1) + 2)
 
     def known(self, task: int) -> np.ndarray:
-        """int8[n]: when the task first runs, 1: each task has run; 0: it has not; UNKNOWN."""
+        """int8[n]: at the first run of `task`, 1: the task has run; 0: it has not; UNKNOWN."""
         problem, goal = self.problem, self.goal
         if goal.order_is_given:
             return np.asarray(self.place < self.place[task]).astype(np.int8)
@@ -109,14 +110,16 @@ class StepModel:
         return result
 
     def late(self, known: np.ndarray) -> np.ndarray:
-        """bool[n]: a task that all runs of this one precede has run, so this one does not run again."""
+        """bool[n]: a task that every run of this one precedes (`after_every`) has run, so this one cannot be
+        recomputed.
+        """
         rows = self.problem.after_every
         result = np.zeros(self.problem.tasks, bool)
         result[rows.row_of_entry()[known[rows.index] == 1]] = True
         return result
 
-    def tried(self) -> np.ndarray:
-        """Tasks whose moments may lie above the budget, those of the baseline's fullest steps first."""
+    def candidate_tasks(self) -> np.ndarray:
+        """Tasks whose steps may exceed the budget, by the baseline's memory, highest first."""
         profile = liveness.profile(self.problem, self.order) - self.budget_bytes
         if not len(profile) or profile.max() <= 0:
             return self.order[:0]
@@ -124,7 +127,7 @@ class StepModel:
         return np.asarray(self.order[fullest[profile[fullest] > 0] if self.goal.order_is_given else fullest])
 
     def largest_tasks(self) -> np.ndarray:
-        """Tasks that have to run, those that need most first."""
+        """Tasks of the base order by memory need, largest first."""
         return np.asarray(self.order[np.argsort(-self.need()[self.order], kind="stable")])
 
     def need(self) -> np.ndarray:
@@ -140,26 +143,26 @@ class StepModel:
         return reachable_from(self.after, *np.unique(self.after.gather(tasks)))
 
     def _precedence(self) -> np.ndarray:
-        """int64[2, pairs]: the first run of the first stands before that of the second, in every order."""
-        problem, maker = self.problem, self.maker
+        """int64[2, pairs]: (earlier, later) tasks by first runs, in every order."""
+        problem, producer = self.problem, self.producer
         read = np.concatenate([problem.reads.index, problem.shape_reads.index])
         reader = np.concatenate([problem.reads.row_of_entry(), problem.shape_reads.row_of_entry()])
-        made = (maker[read] >= 0) & (problem.hold[read] != RESIDENT) & (maker[read] != reader)
-        pairs = [np.stack([maker[read[made]], reader[made]])]
+        produced = (producer[read] >= 0) & (problem.hold[read] != RESIDENT) & (producer[read] != reader)
+        pairs = [np.stack([producer[read[produced]], reader[produced]])]
         for rows in (problem.after_first, problem.after_every):
             pair = np.stack([rows.row_of_entry(), rows.index])
-            pairs.append(pair[:, ~problem.optional[pair[0]]])  # one that never runs holds nobody up
+            pairs.append(pair[:, ~problem.optional[pair[0]]])  # an optional task may never run and delay no other
         return np.concatenate(pairs, axis=1)
 
 
 class StepNetwork:
-    """The cut of one moment. Node 0 runs later for sure, node 1 does not."""
+    """Flow network of one step. Node 0 stands for "runs later" (source), node 1 for "does not" (sink)."""
 
-    def __init__(self, moments: StepModel, task: int, fixed: Mapping[int, int] | None = None):
-        """`fixed`: buffers that are certain to lie there, 1, or not, 0."""
+    def __init__(self, model: StepModel, task: int, fixed: Mapping[int, int] | None = None):
+        """`fixed`: buffers forced to be live (1) or not live (0) at the step."""
         check_cancelled()
-        self.moments, self.task, problem = moments, task, moments.problem
-        count, known = problem.tasks, moments.known(task)
+        self.model, self.task, problem = model, task, model.problem
+        count, known = problem.tasks, model.known(task)
         later, open_ = np.arange(2, count + 2), np.arange(count + 2, 2 * count + 2)
         later[known == 0], open_[known == 0], open_[known == 1] = 0, 0, 1
         self.open = open_
@@ -167,47 +170,49 @@ class StepNetwork:
         inputs = np.zeros(problem.buffers, bool)
         inputs[problem.reads[task]] = True
         self.constant = int(
-            moments.own[task] + moments.size[problem.reads[task]].sum() + moments.size[problem.writes[task]].sum()
+            model.own[task] + model.size[problem.reads[task]].sum() + model.size[problem.writes[task]].sum()
         )
         needed = 2 + 2 * problem.tasks + np.arange(problem.buffers)
-        reader, read, held, (first, then) = moments.reader, moments.read, moments.held, moments.first
+        reader, read, held, (first, then) = model.reader, model.read, model.held, model.first
         arcs = [_arcs(later[reader], needed[read], UNCUTTABLE, of=(READ, reader, read))]
         arcs.append(_arcs(np.zeros(len(held), np.int64), needed[held], UNCUTTABLE, of=(CARRY, held, 0)))
         arcs.append(_arcs(open_[free], later[free], UNCUTTABLE, of=(FIRST, free, 0)))
         arcs.append(_arcs(open_[first], open_[then], UNCUTTABLE, of=(BEFORE, first, then)))
-        made = np.flatnonzero(moments.counted & ~inputs)
-        maker = np.where(moments.maker[made] >= 0, later[moments.maker[made]], 1)
-        live, gone = (np.isin(made, [b for b, there in (fixed or {}).items() if there == value]) for value in (1, 0))
-        self.constant += int(moments.size[made[live]].sum())
-        size = np.where(live | gone, 0, moments.size[made])
-        arcs.append(_arcs(needed[made], maker, np.where(gone, UNCUTTABLE, 0), size, (LIVE, made, 0)))
+        evictable = np.flatnonzero(model.counted & ~inputs)
+        producer = np.where(model.producer[evictable] >= 0, later[model.producer[evictable]], 1)
+        live, evicted = (
+            np.isin(evictable, [b for b, state in (fixed or {}).items() if state == value]) for value in (1, 0)
+        )
+        self.constant += int(model.size[evictable[live]].sum())
+        size = np.where(live | evicted, 0, model.size[evictable])
+        arcs.append(_arcs(needed[evictable], producer, np.where(evicted, UNCUTTABLE, 0), size, (LIVE, evictable, 0)))
         done = np.flatnonzero(later != 0)
-        late = moments.late(known)[done]
-        cost = np.where(moments.again[done] & ~late, problem.cost[done], UNCUTTABLE)
+        late = model.late(known)[done]
+        cost = np.where(model.recomputable[done] & ~late, problem.cost[done], UNCUTTABLE)
         arcs.append(_arcs(later[done], open_[done], cost, of=(np.where(late, NOTHING, RECOMPUTE), done, 0)))
         table = np.concatenate(arcs, axis=1)
         tail, head = table[0], table[1]
-        # Into node 0, out of node 1 and around a node nothing has to be cut.
+        # Arcs into node 0, out of node 1 and loops are never cut.
         table = table[:, (head != 0) & (tail != 1) & (head != tail)]
         self.tail, self.head, self.cost, self.size, *self.of = table
         self.bytes_of = np.zeros(2 + 2 * problem.tasks + problem.buffers, np.int64)
-        self.bytes_of[needed] = np.where(inputs, 0, moments.size)
-        self.bytes_of[needed[made[gone]]] = UNCUTTABLE
+        self.bytes_of[needed] = np.where(inputs, 0, model.size)
+        self.bytes_of[needed[evictable[evicted]]] = UNCUTTABLE
 
-    def line(self, price: int) -> CutPoint:
-        """The best choice at a price in parts of a tick for a byte over the budget."""
+    def best_at(self, price: int) -> CutPoint:
+        """The best choice at a multiplier, in parts of a tick per byte over the budget."""
         return self._cut(TICK_SCALE, price)
 
     def done(self, price: int) -> np.ndarray:
-        """bool[n]: tasks that have run at the moment, in the best choice at a price."""
-        return ~self._side(self._flow(TICK_SCALE, price))[self.open]
+        """bool[n]: tasks that have run at the step, in the best choice at a multiplier."""
+        return ~max_flow.source_side(len(self.bytes_of), self._flow(TICK_SCALE, price))[self.open]
 
     def min_excess_bytes(self) -> int:
-        """Bytes over the budget of the choice that frees most, whatever its repeats cost."""
+        """Least bytes over the budget of any choice, at any cost of recomputation."""
         return self._cut(0, 1).bytes
 
     def weights(self, parts: int, price: int) -> dict[str, Any]:
-        """The flow on each arc as weights of a proof: those of its one window, and of what weighs no window."""
+        """The flow on each arc as multipliers of a proof: those of its one window, and those outside windows."""
         flow = self._flow(parts, price)
         amount = np.asarray(flow.flows(np.arange(len(self.tail))), np.int64)
         kind, one, other = self.of
@@ -227,34 +232,22 @@ class StepNetwork:
         return {"windows": [window], "before": rows(BEFORE, np.zeros_like(one), one, other)}
 
     def _flow(self, parts: int, price: int) -> Any:
-        """The largest flow, as OR-Tools has it."""
-        from ortools.graph.python import max_flow  # heavy: imported by those who solve
-
+        """The solved maximum flow, as the OR-Tools object."""
         check_cancelled()
-        self.moments.left -= 1
+        self.model.cuts_left -= 1
         uncut = self.cost == UNCUTTABLE
         capacity = parts * np.where(uncut, 0, self.cost) + price * self.size
         capacity[uncut] = 2 * MAX_CAPACITY
-        first = uncut & (self.tail == 0)  # what follows such an arc is cut instead, for no more than this
+        first = uncut & (self.tail == 0)  # the arcs after such an arc are cut instead, for no more than this
         follows = self.bytes_of[self.head[first]]
         capacity[first] = np.where(follows == UNCUTTABLE, 2 * MAX_CAPACITY, price * follows + 1)
-        flow = max_flow.SimpleMaxFlow()
-        flow.add_arcs_with_capacity(self.tail, self.head, capacity)
-        status = flow.solve(0, 1)
-        assert status == flow.OPTIMAL, status
-        return flow
-
-    def _side(self, flow: Any) -> np.ndarray:
-        """bool[nodes]: on the side of node 0."""
-        side = np.zeros(len(self.bytes_of), bool)
-        side[flow.get_source_side_min_cut()] = True
-        side[0] = True
-        return side
+        return max_flow.solve(self.tail, self.head, capacity)
 
     def _cut(self, parts: int, price: int) -> CutPoint:
-        side = self._side(self._flow(parts, price))
+        """The minimum cut at capacities of `parts` per tick and `price` per byte."""
+        side = max_flow.source_side(len(self.bytes_of), self._flow(parts, price))
         cut = side[self.tail] & ~side[self.head]
-        over = self.constant + int(self.size[cut].sum()) - self.moments.room
+        over = self.constant + int(self.size[cut].sum()) - self.model.room
         return CutPoint(int(self.cost[cut].sum()), over, tuple(self.of[1][cut & (self.of[0] == LIVE)].tolist()))
 
 
@@ -265,19 +258,21 @@ def _arcs(
     size: np.ndarray | int = 0,
     of: tuple[np.ndarray | int, np.ndarray | int, np.ndarray | int] = (NOTHING, 0, 0),
 ) -> np.ndarray:
-    """int64[7, arcs]: tail, head, ticks and bytes that cutting costs, what it weighs; NEVER ticks: it is not cut."""
+    """int64[7, arcs]: tail, head, ticks and bytes of cutting, and three columns `of` for the proof; UNCUTTABLE ticks:
+    infinite.
+    """
     zero = np.zeros(len(tail), np.int64)
     return np.stack([tail, head, zero + cost, zero + size, *(zero + each for each in of)])
 
 
 def reachable_from(rows: Csr, *tasks: int) -> np.ndarray:
-    """bool[n]: reached from the tasks along the rows, themselves included."""
-    found = np.zeros(len(rows), bool)
+    """bool[n]: reachable from the tasks along the rows, themselves included."""
+    reached = np.zeros(len(rows), bool)
     layer = np.array(tasks, np.int64)
-    found[layer] = True
+    reached[layer] = True
     while len(layer):
         check_cancelled()
         layer = np.unique(rows.gather(layer))
-        layer = layer[~found[layer]]
-        found[layer] = True
-    return found
+        layer = layer[~reached[layer]]
+        reached[layer] = True
+    return reached

@@ -1,8 +1,11 @@
-"""The table of layouts; each is a module with `place(lives, size, workspace, alignment, monitor) -> offsets`.
+"""Arena layouts: the table LAYOUTS of modules with `place(lifetimes, size, workspace, alignment, monitor) -> offsets`.
 
-Offsets are int64[k + s]: one per instance of `Lifetimes`, then one per step's workspace. What takes a
-storage over has the offset of its source, a write into a resident storage that of the storage; what
-has no bytes, or is never live, has -1.
+May import `planner.errors`, `planner.problem`, `planner.verify` and (CSV input) `planner.request`.
+Start reading at `storages.py`, then `best_fit.py`.
+
+Offsets are int64[k + s]: one per instance of `Lifetimes`, then one per step's workspace. An instance that takes over a
+storage has the offset of its source; a write into a resident storage has the offset of the storage; an instance
+without bytes, or never live, has -1.
 """
 
 from __future__ import annotations
@@ -23,7 +26,7 @@ LAYOUTS = {"fast": "best_fit", "best": "randomized"}
 
 
 def layout_named(name: str) -> Layout:
-    """The layout of that name. Raises BadRequest listing those there are."""
+    """The layout function of that name. Raises BadRequest listing the known names."""
     if name not in LAYOUTS:
         raise BadRequest.one(
             "unknown_layout", "layout", repr(name), f"none, {', '.join(LAYOUTS)}", "choose one of these"
@@ -33,12 +36,12 @@ def layout_named(name: str) -> Layout:
 
 
 def place(
-    name: str, lives: Lifetimes, size: np.ndarray, workspace: np.ndarray, alignment: int, monitor: Monitor
+    name: str, lifetimes: Lifetimes, size: np.ndarray, workspace: np.ndarray, alignment: int, monitor: Monitor
 ) -> tuple[np.ndarray, int]:
-    """(offsets, bytes of the arena they need) by the named layout.
+    """(offsets, bytes of the arena) by the named layout.
 
-    `size` is int64[m], bytes per buffer, 0 for what lies elsewhere; `workspace` is int64[s] per step.
+    `size` is int64[m], bytes per buffer, 0 outside device memory; `workspace` is int64[s], bytes per step.
     """
-    offsets = layout_named(name)(lives, size, workspace, alignment, monitor)
-    ends = offsets + np.concatenate([size[lives.buffer], workspace])
+    offsets = layout_named(name)(lifetimes, size, workspace, alignment, monitor)
+    ends = offsets + np.concatenate([size[lifetimes.buffer], workspace])
     return offsets, int(ends[offsets >= 0].max(initial=0))

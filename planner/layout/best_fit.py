@@ -1,11 +1,11 @@
-"""Best fit over sweeps through the steps; of a few cheap ways to sweep the best is taken, and packed tighter.
+"""Best fit over sweeps through the steps: several cheap sweeps, the best of which is then packed tighter.
 
-O(k log k) time for k instances, and a search of bounded work where bytes are wasted (`canonical.py`). From the
-peak outward: what is live there is stacked without a gap, longest at the bottom, and the rest falls into what is
-left before and after.
+O(k log k) time for k instances, plus a search of bounded work if bytes are wasted (`canonical_search.py`). A sweep from
+the peak stacks the storages live there without gaps, longest at the bottom, and places the others in the gaps before
+and after.
 
-    bytes │      d         Stacked at the peak are a, b, c, d by start. Going either way from there
-          │    c─┴─╮       the top of the stack goes first when lifetimes nest, as they do in training.
+    bytes │      d         Stacked at the peak are a, b, c, d by start. In both directions from the peak
+          │    c─┴─╮       the top of the stack is freed first if lifetimes nest, as they do in training.
           │  b─┴───┴─╮
           │ a┴───────┴─╮
           └─────┴────── steps
@@ -25,32 +25,34 @@ from planner.layout.sweep import sweep
 from planner.problem.monitor import Monitor
 from planner.problem.plan import Lifetimes
 
-# Above this many storages, ways that look at all pairs are left out.
+# Maximum storages for methods that look at all pairs.
 MAX_PAIRWISE = 2500
-# Storages swept altogether after which no other way is tried; 100,000 take about half a second.
+# Storages swept in total after which no further method is tried; 100,000 take about half a second.
 MAX_SWEPT = 60_000
-# Of the search for a tighter packing, and looks at a section in it; a second at most.
+# Limits on the search for a tighter packing: rounds, and section visits (one second at most).
 ROUNDS, MAX_SECTION_VISITS = 1, 400_000_000
 
 
-def place(lives: Lifetimes, size: np.ndarray, workspace: np.ndarray, alignment: int, monitor: Monitor) -> np.ndarray:
-    """Offsets by the first way that wastes nothing, else by the best of them; see `planner.layout`."""
-    todo = storage_placement(lives, size, workspace, alignment)
-    best = smallest_arena(todo.storages, candidate_offsets(todo.storages), monitor, MAX_SWEPT)
+def place(
+    lifetimes: Lifetimes, size: np.ndarray, workspace: np.ndarray, alignment: int, monitor: Monitor
+) -> np.ndarray:
+    """Offsets by the first sweep without waste, else by the best sweep after tighter packing; see `planner.layout`."""
+    placement = storage_placement(lifetimes, size, workspace, alignment)
+    best = smallest_arena(placement.storages, candidate_offsets(placement.storages), monitor, MAX_SWEPT)
     cancelled = monitor.cancel_event.is_set
     for smaller in canonical_search.shrinking_packings(
-        todo.storages, todo.storages.arena(best), ROUNDS, cancelled, MAX_SECTION_VISITS
+        placement.storages, placement.storages.arena(best), ROUNDS, cancelled, MAX_SECTION_VISITS
     ):
         best = smaller
-    return todo.offsets(best)
+    return placement.offsets(best)
 
 
 def smallest_arena(
     storages: Storages, tries: Iterator[np.ndarray], monitor: Monitor, limit: float = math.inf, enough: int = 0
 ) -> np.ndarray:
-    """The offsets of the try that needs the smallest arena; stops at one without waste, or within `enough` bytes.
+    """The offsets with the smallest arena; stops at a try without waste, or within `enough` bytes.
 
-    There is at least one try; no other begins once `limit` storages were swept.
+    Needs at least one try; no further try starts once `limit` storages have been swept.
     """
     need = max(enough, int(storages.profile().max(initial=0)))
     best, swept = next(tries), len(storages.size)
@@ -67,7 +69,7 @@ def smallest_arena(
 
 
 def candidate_offsets(storages: Storages) -> Iterator[np.ndarray]:
-    """Offsets of the storages, one way to find them after the other, cheap ones first."""
+    """Offsets of the storages by several methods, cheap ones first."""
     yield sweep_from_peak(storages, storages.start)
     yield sweep_forward(storages)
     yield sweep_backward(storages, sweep_forward)
@@ -81,19 +83,19 @@ def candidate_offsets(storages: Storages) -> Iterator[np.ndarray]:
 
 
 def sweep_forward(storages: Storages, high: np.ndarray | None = None) -> np.ndarray:
-    """A sweep from the first step on; at each step the longest are placed first."""
+    """Offsets by a sweep from the first step; at each step the longest storages are placed first."""
     offset = np.full(len(storages.start), -1, np.int64)
     sweep(storages, offset, np.lexsort((-storages.size, -storages.stop, storages.start)), 0, high)
     return offset
 
 
-def sweep_backward(storages: Storages, way: Callable[[Storages], np.ndarray]) -> np.ndarray:
-    """The same way from the last step back; shrinking tails are not used then."""
-    return way(_mirrored(storages))
+def sweep_backward(storages: Storages, method: Callable[[Storages], np.ndarray]) -> np.ndarray:
+    """Offsets by the same sweep from the last step backward; shrinking tails are ignored."""
+    return method(_mirrored(storages))
 
 
 def sweep_from_peak(storages: Storages, key: np.ndarray) -> np.ndarray:
-    """What is live at the peak stacked by `key`, then sweeps from there to both ends."""
+    """Offsets with the storages live at the peak stacked by `key`, then sweeps from there to both ends."""
     offset = np.full(len(storages.start), -1, np.int64)
     if not len(offset):
         return offset
@@ -103,26 +105,26 @@ def sweep_from_peak(storages: Storages, key: np.ndarray) -> np.ndarray:
     ends = np.cumsum(storages.size[here])
     offset[here] = ends - storages.size[here]
     sweep(storages, offset, np.lexsort((-storages.size, -storages.stop, storages.start)), peak)
-    back = _mirrored(storages)
-    sweep(back, offset, np.lexsort((-back.size, -back.stop, back.start)), storages.steps - 1 - peak)
+    mirrored = _mirrored(storages)
+    sweep(mirrored, offset, np.lexsort((-mirrored.size, -mirrored.stop, mirrored.start)), storages.steps - 1 - peak)
     return offset
 
 
 def place_one_by_one(
     storages: Storages, order: np.ndarray, alignment: np.ndarray | None = None, pinned: np.ndarray | None = None
 ) -> np.ndarray:
-    """Storages in this order, each at the lowest gap between those placed that are live with it. O(r²).
+    """Offsets of storages placed in this order, each at the lowest gap between those live with it. O(r²).
 
-    `alignment` is int64[r]: 1 where none is given. `pinned` is int64[r]: offsets that are settled, or -1.
+    `alignment` is int64[r], 1 by default. `pinned` is int64[r]: fixed offsets, or -1.
     """
     offset = np.full(len(storages.start), -1, np.int64) if pinned is None else pinned.copy()
     unit = np.ones(len(offset), np.int64) if alignment is None else alignment
     for i in order[offset[order] < 0].tolist():
-        beside = (offset >= 0) & (storages.start < storages.stop[i]) & (storages.stop > storages.start[i])
-        begin = offset[beside]
+        overlaps = (offset >= 0) & (storages.start < storages.stop[i]) & (storages.stop > storages.start[i])
+        begin = offset[overlaps]
         by_begin = np.argsort(begin, kind="stable")
         begin = begin[by_begin]
-        ends = np.maximum.accumulate(np.concatenate([[0], begin + storages.size[beside][by_begin]]))
+        ends = np.maximum.accumulate(np.concatenate([[0], begin + storages.size[overlaps][by_begin]]))
         ends = -(-ends // unit[i]) * unit[i]
         fits = np.flatnonzero(begin - ends[:-1] >= storages.size[i])
         offset[i] = ends[fits[0]] if len(fits) else ends[-1]
@@ -130,6 +132,7 @@ def place_one_by_one(
 
 
 def _mirrored(storages: Storages) -> Storages:
+    """The storages in reversed time, without shrinking tails."""
     none = np.zeros(0, np.int64)
     return replace(
         storages,

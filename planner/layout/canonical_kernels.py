@@ -1,8 +1,8 @@
-"""Depth-first search for a packing within a capacity; see `canonical.py` and `planner/problem/jit.py`.
+"""Kernels of the depth-first packing search; see `canonical_search.py` and `planner/problem/jit.py`.
 
-Row d of `least` and of `items` says what is known once d items are placed: the lowest offset each can have, and
-who is left, lowest first. Row d of `levels` says how many are left, who is placed next, and the sections around it
-that nobody left crosses the ends of.
+Row d of `least` and of `items` is the state after placing d items: the lowest offset of each item, and the remaining
+items, lowest first. Row d of `levels` has the number of remaining items, the item placed next, and the range of
+sections around it whose ends no remaining item crosses.
 """
 
 from __future__ import annotations
@@ -12,25 +12,25 @@ from typing import Any
 
 from planner.problem.jit import Kernels
 
-# What a search says.
+# Result of a search.
 INFEASIBLE, PACKED, WORK_LIMIT = 0, 1, 2
-# Where the next item is looked for: anywhere, or in the section that failed most for the bytes to spare there.
+# Where the next item is taken from: any section, or the one with the most failures per spare byte.
 ANY_SECTION, FAILED_SECTION = 0, 1
-# Entries of `state`: items placed, the sections that have changed, half-open, and looks at a section that are left.
+# Entries of `state`: items placed, the changed sections (half-open range), and the section visits left.
 DEPTH, FROM, TO, WORK = range(4)
 # Columns of `levels`.
 LEFT, NEXT, FIRST, LAST = range(4)
-# Rows of `sections`: bytes that what is left reaches up to, the highest offset the lowest item there can have, and the
-# lowest top of those that can be the lowest.
+# Rows of `sections`: top of the remaining items stacked, the highest possible offset of the lowest item, and the
+# lowest top of the items that can be lowest.
 REACH, HIGHEST, TOP = range(3)
-# While more are left than this, only the sections of what was placed are looked at.
-WHOLE = 400
+# With more remaining items than this, inference is limited to the sections of the item just placed.
+MAX_PROPAGATE_ALL = 400
 FITS = -1
 MAX_OFFSET = 1 << 60
 
 
 def sort_items(least: Any, items: Any, count: int) -> None:
-    """Sort items[:count] by least offset; quick where they almost are."""
+    """Sort items[:count] by least offset; insertion sort, as they are almost sorted."""
     for k in range(1, count):
         v, j = items[k], k
         while j > 0 and least[items[j - 1]] > least[v]:
@@ -52,7 +52,7 @@ def scan_sections(
     sections: Any,
     state: Any,
 ) -> int:
-    """Fill the columns from `low` to `high` of `sections`; a section that cannot hold what is left there, or FITS."""
+    """Fill columns `low` to `high` of `sections`; returns a section that cannot hold its remaining items, or FITS."""
     reach, highest, top = sections[REACH], sections[HIGHEST], sections[TOP]
     for s in range(low, high):
         reach[s], highest[s], top[s] = 0, capacity, MAX_OFFSET
@@ -88,11 +88,11 @@ def propagate(
     begin: Any,
     end: Any,
     size: Any,
-    twin: Any,
+    equal_before: Any,
     sections: Any,
     state: Any,
 ) -> int:
-    """Raise `least` to what the sections from `low` to `high` imply; one that cannot be packed, or FITS."""
+    """Raise `least` by inference in sections `low` to `high`; returns a section that cannot be packed, or FITS."""
     highest, top = sections[HIGHEST], sections[TOP]
     changed = True
     while changed:
@@ -105,30 +105,30 @@ def propagate(
             v = items[k]
             at = least[v]
             for s in range(max(begin[v], low), min(end[v], high)):
-                if least[v] > highest[s]:  # another is lowest there
+                if least[v] > highest[s]:  # another item is lowest there
                     at = max(at, top[s])
-            if twin[v] >= 0 and begin[v] < high and low < end[v]:
-                at = max(at, least[twin[v]] + size[v])
+            if equal_before[v] >= 0 and begin[v] < high and low < end[v]:
+                at = max(at, least[equal_before[v]] + size[v])
             changed = changed or at > least[v]
             least[v] = at
     return FITS
 
 
 def section_to_fill(low: int, high: int, capacity: int, sections: Any, failures: Any) -> int:
-    """Of those from `low` to `high` with something left the one that failed most for the bytes to spare in it."""
-    found, most = low, -1.0
+    """The non-empty section from `low` to `high` with the most failures per spare byte."""
+    best, highest_priority = low, -1.0
     for s in range(low, high):
         if sections[REACH, s] > 0:
-            wanted = failures[s] / (capacity / 1024 + capacity - sections[REACH, s])
-            if wanted > most:
-                found, most = s, wanted
-    return found
+            priority = failures[s] / (capacity / 1024 + capacity - sections[REACH, s])
+            if priority > highest_priority:
+                best, highest_priority = s, priority
+    return best
 
 
 def next_item(
     low: int, high: int, least: Any, items: Any, count: int, begin: Any, end: Any, size: Any, rank: Any
 ) -> int:
-    """The lowest item live from `low` to `high`, ties by rank, or one that fits below it, and so on down."""
+    """The lowest item live from `low` to `high`, ties by rank; or an item that fits below it, recursively."""
     found = -1
     for k in range(count):
         v = items[k]
@@ -147,7 +147,7 @@ def next_item(
 
 
 def component_of(v: int, items: Any, count: int, begin: Any, end: Any, crossing: Any, level: Any) -> None:
-    """Set FIRST and LAST of the level: the sections that items depend on which depend on `v`."""
+    """Set FIRST and LAST of the level: the range of sections connected to `v` through remaining items."""
     for s in range(len(crossing)):
         crossing[s] = 0
     for k in range(count):
@@ -167,7 +167,7 @@ def component_of(v: int, items: Any, count: int, begin: Any, end: Any, crossing:
 def place_item(
     v: int, least: Any, items: Any, count: int, begin: Any, end: Any, size: Any, deeper: Any, left: Any
 ) -> None:
-    """Fill the next row, `deeper` and `left`: `v` lies at its least offset, those live with it above."""
+    """Place `v` at its least offset: fill the next row, `deeper` and `left`, with the items live with it above."""
     for k in range(len(least)):
         deeper[k] = least[k]
     top, to = least[v] + size[v], 0
@@ -181,7 +181,7 @@ def place_item(
 
 
 def raise_item(v: int, capacity: int, least: Any, items: Any, count: int, begin: Any, end: Any, size: Any) -> None:
-    """Raise `v` from its least offset to the next it may have: on top of another that is left."""
+    """Raise `v` from its least offset to the next possible one: on top of another remaining item."""
     lowest = capacity + 1
     for k in range(count):
         other = items[k]
@@ -197,7 +197,7 @@ def pack(
     end: Any,
     size: Any,
     rank: Any,
-    twin: Any,
+    equal_before: Any,
     least: Any,
     items: Any,
     levels: Any,
@@ -206,12 +206,12 @@ def pack(
     failures: Any,
     state: Any,
 ) -> int:
-    """Go on with a search until it ends or is out of work; row DEPTH of `least` then has the offsets of a packing."""
+    """Continue a search until it completes or runs out of work; if PACKED, row DEPTH of `least` has the offsets."""
     while state[WORK] >= 0:
         depth = state[DEPTH]
         known, left, count = least[depth], items[depth], levels[depth, LEFT]
         failed = propagate(
-            state[FROM], state[TO], capacity, known, left, count, begin, end, size, twin, sections, state
+            state[FROM], state[TO], capacity, known, left, count, begin, end, size, equal_before, sections, state
         )
         if failed == FITS and count == 0:
             return PACKED
@@ -230,7 +230,7 @@ def pack(
         else:
             failures[failed] += 1
             depth -= 1
-            # What was placed in other parts has nothing to do with it.
+            # Decisions in other parts did not cause the failure.
             while depth >= 0 and not levels[depth, FIRST] <= failed < levels[depth, LAST]:
                 depth -= 1
             if depth < 0:
@@ -238,13 +238,13 @@ def pack(
             raise_item(levels[depth, NEXT], capacity, least[depth], items[depth], levels[depth, LEFT], begin, end, size)
             state[DEPTH] = depth
         state[FROM], state[TO] = levels[depth, FIRST], levels[depth, LAST]
-        if count > WHOLE:
+        if count > MAX_PROPAGATE_ALL:
             state[FROM], state[TO] = begin[levels[depth, NEXT]], end[levels[depth, NEXT]]
     return WORK_LIMIT
 
 
 def _signatures() -> Mapping[str, Any]:
-    from numba import int64, void  # heavy: half a second, and not needed where nothing is compiled
+    from numba import int64, void  # heavy: half a second, not needed where nothing is compiled
 
     number, row, table = int64, int64[::1], int64[:, ::1]
     return {

@@ -1,7 +1,7 @@
-"""Buffers with known lifetimes, as people send them, packed into one arena.
+"""Packing of buffers with given lifetimes (JSON or CSV input) into one arena.
 
-Where all have one alignment and none is pinned, by the layout `best`. Else one by one, each at the lowest address
-of its alignment that is free throughout its life, pinned ones first, in orders drawn around the good ones.
+With a common alignment and no pinned buffer: the layout `best`. Otherwise one by one, each at the lowest aligned
+address that is free throughout its lifetime, pinned buffers first, in random orders around the good ones.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from planner.problem.plan import Order, Score
 from planner.request.field_parsers import MAX_FINDINGS, Parser, bad_field, integer, nullable, parse_fields, seconds
 from planner.verify.checker import check_packing
 
-#: Sizes, times, alignments and offsets are at most this, so that no sum overflows.
+#: Maximum of sizes, times, alignments and offsets, so that no sum overflows.
 MAX_NUMBER = 2**40
 DEFAULT_SECONDS = 10.0
 MAX_BUFFERS = 100_000
-#: Of buffers of which some are pinned, or whose alignments differ.
+#: Maximum number of buffers if some are pinned or alignments differ.
 MAX_MIXED_BUFFERS = 10_000
 COLUMNS = ("lower", "upper", "size", "alignment", "offset")
 UNPINNED = -1  # offset of a buffer that is not pinned
@@ -42,12 +42,12 @@ class PackingProblem:
     upper: np.ndarray  # int64[r]
     size: np.ndarray  # int64[r]  bytes
     alignment: np.ndarray  # int64[r]
-    offset: np.ndarray  # int64[r]  where it must lie, or FREE
-    capacity: int | None = None  # bytes of the arena; none: as few as can be found
+    offset: np.ndarray  # int64[r]  required offset, or UNPINNED
+    capacity: int | None = None  # bytes of the arena; None: minimise it
     seconds: float = DEFAULT_SECONDS
 
     def storages(self) -> Storages:
-        """The same over the points in time at which something changes."""
+        """The storages over the points in time at which a buffer starts or ends."""
         points = np.unique(np.concatenate([self.lower, self.upper]))
         none = np.zeros(0, np.int64)
         return Storages(
@@ -63,14 +63,15 @@ class PackingProblem:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class PackingResult:
-    """Where the buffers lie. `status`: proven (no arena is smaller), found, or over_capacity."""
+    """Offsets of the buffers. `status`: proven (no arena is smaller), found, or over_capacity."""
 
     offsets: np.ndarray  # int64[r]
     arena_bytes: int
-    bound_bytes: int  # no arena is smaller
+    bound_bytes: int  # lower bound on the arena
     status: str
 
     def document(self) -> dict[str, Any]:
+        """The JSON form of the result."""
         return {
             "offsets": self.offsets.tolist(),
             "arena_bytes": self.arena_bytes,
@@ -80,7 +81,7 @@ class PackingResult:
 
 
 def pack(buffers: PackingProblem, cancel: threading.Event | None = None) -> PackingResult:
-    """The smallest arena found in time, or the first within the capacity; the checker has accepted it."""
+    """The smallest arena found in time, or the first within the capacity; accepted by the checker."""
     storages = buffers.storages()
     monitor = Monitor(_no_score, buffers.seconds, cancel_event=cancel or threading.Event())
     pinned_end = int((buffers.offset + buffers.size)[buffers.offset != UNPINNED].max(initial=0))
@@ -98,6 +99,7 @@ def pack(buffers: PackingProblem, cancel: threading.Event | None = None) -> Pack
 
 
 def _plain(buffers: PackingProblem, storages: Storages, monitor: Monitor) -> np.ndarray:
+    """Offsets for one common alignment and no pinned buffer."""
     unit = int(buffers.alignment.max(initial=1))
     rounded = replace(storages, size=-(-storages.size // unit) * unit)
     return smallest_arena(
@@ -106,6 +108,7 @@ def _plain(buffers: PackingProblem, storages: Storages, monitor: Monitor) -> np.
 
 
 def _apart(buffers: PackingProblem, storages: Storages, bound: int, monitor: Monitor) -> np.ndarray:
+    """Offsets for pinned buffers or differing alignments."""
     in_order = partial(place_one_by_one, storages, alignment=buffers.alignment, pinned=buffers.offset)
 
     length = (storages.stop - storages.start).astype(float)
@@ -118,20 +121,20 @@ def _apart(buffers: PackingProblem, storages: Storages, bound: int, monitor: Mon
 
 
 def _no_score(order: Order) -> Score:
-    raise NotImplementedError("a layout judges no order")
+    raise NotImplementedError("layouts do not score orders")
 
 
 def parse_buffers(fields: Mapping[str, Any]) -> PackingProblem:
-    """The buffers and the arena that `fields` tell of; `alignment` is that of buffers which say none.
+    """The packing problem of the request fields; `alignment` is the default of buffers without their own.
 
-    Raises BadRequest with a finding per fault, ten at most.
+    Raises BadRequest with one finding per fault, ten at most.
     """
     findings: list[Finding] = []
-    asked = parse_fields(fields, REQUEST_FIELDS, findings)
+    parsed = parse_fields(fields, REQUEST_FIELDS, findings)
     if "buffers" not in fields:
-        findings.append(Finding("missing_field", "buffers", "nothing", "a list of buffers", "say what is to be packed"))
-    alignment = asked.get("alignment", 1)
-    rows, ids = asked.get("buffers", ()), set[Any]()
+        findings.append(Finding("missing_field", "buffers", "nothing", "a list of buffers", "add the buffers to pack"))
+    alignment = parsed.get("alignment", 1)
+    rows, ids = parsed.get("buffers", ()), set[Any]()
     table = np.zeros((len(rows), len(COLUMNS)), np.int64)
     for i, row in enumerate(rows):
         if len(findings) >= MAX_FINDINGS:
@@ -141,23 +144,23 @@ def parse_buffers(fields: Mapping[str, Any]) -> PackingProblem:
     if findings:
         raise BadRequest(findings[:MAX_FINDINGS])
     lower, upper, size, aligned, offset = table.T.copy()
-    return PackingProblem(lower, upper, size, aligned, offset, asked.get("capacity"), parse_seconds(fields))
+    return PackingProblem(lower, upper, size, aligned, offset, parsed.get("capacity"), parse_seconds(fields))
 
 
 def parse_seconds(fields: Mapping[str, Any]) -> float:
-    """The time that a question gives the search. Raises BadRequest."""
+    """The search time of the request, in seconds. Raises BadRequest."""
     return float(REQUEST_FIELDS["search_seconds"](fields.get("search_seconds", DEFAULT_SECONDS), "search_seconds"))
 
 
 def _numbers(row: Any, path: str, alignment: int, ids: set[Any], findings: list[Finding]) -> list[int]:
-    """Those of one buffer in the order of `COLUMNS`; what is wrong with it joins the findings."""
+    """The numbers of one buffer in the order of `COLUMNS`; adds its faults to the findings."""
     known = len(findings)
     if not isinstance(row, Mapping):
         findings.extend(bad_field(path, row, "an object with lower, upper and size").findings)
         return [0] * len(COLUMNS)
     own = parse_fields(row, BUFFER_FIELDS, findings, f"{path}.")
     findings.extend(
-        Finding("missing_field", f"{path}.{name}", "nothing", "a whole number", "say it")
+        Finding("missing_field", f"{path}.{name}", "nothing", "a whole number", "add it")
         for name in ("lower", "upper", "size")
         if name not in row
     )
@@ -209,12 +212,12 @@ BUFFER_FIELDS: dict[str, Parser] = {
 
 
 def _collisions(table: np.ndarray) -> list[Finding]:
-    """Pinned buffers that share a byte while both are live, and more of them than can be placed one by one."""
+    """Findings for pinned buffers that overlap, and for more mixed buffers than can be placed one by one."""
     lower, upper, size, alignment, offset = table.T
     pinned = np.flatnonzero(offset != UNPINNED)
     if len(table) > MAX_MIXED_BUFFERS and (len(pinned) or len(np.unique(alignment)) > 1):
-        said = "pinned buffers, or alignments that differ"
-        found, expected = f"{len(table)} and {said}", f"at most {MAX_MIXED_BUFFERS} of such"
+        condition = "pinned offsets or differing alignments"
+        found, expected = f"{len(table)} buffers with {condition}", f"at most {MAX_MIXED_BUFFERS}"
         return [Finding("too_many_buffers", "buffers", found, expected, "send fewer")]
     findings = []
     for k, i in enumerate(pinned.tolist()):
@@ -222,7 +225,7 @@ def _collisions(table: np.ndarray) -> list[Finding]:
         meets = (lower[others] < upper[i]) & (upper[others] > lower[i])
         meets &= (offset[others] < offset[i] + size[i]) & (offset[others] + size[others] > offset[i])
         for j in others[meets].tolist():
-            found = f"{offset[i]}, where buffers[{j}] lies at the same time"
+            found = f"{offset[i]}, which overlaps buffers[{j}] in time and space"
             findings.append(
                 Finding("pinned_overlap", f"buffers[{i}].offset", found, "bytes of its own", "move one of them")
             )

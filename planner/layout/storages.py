@@ -1,8 +1,8 @@
-"""Storages: what needs an address of its own. Instances along a takeover share one, workspaces get one each.
+"""Storages: the units that need an address. Instances along a takeover share one; each workspace has its own.
 
 step      0   1   2   3   4
 x         ├───────┤               x, then y and z in its bytes: one storage, whose tail is free
-y                 ├───┤           once y, which is smaller, stands alone
+y                 ├───┤           once only y, which is smaller, is live
 z                     ├───┤
 """
 
@@ -21,18 +21,18 @@ class Storages:
 
     start: np.ndarray  # int64[r]  first step
     stop: np.ndarray  # int64[r]  half-open
-    size: np.ndarray  # int64[r]  bytes at the start, which are the most
+    size: np.ndarray  # int64[r]  bytes at the start, the maximum
     shrink_step: np.ndarray  # int64[q]  from this step on ...
-    shrink_storage: np.ndarray  # int64[q]  ... this storage has
-    shrink_size: np.ndarray  # int64[q]  ... only these bytes
+    shrink_storage: np.ndarray  # int64[q]  ... this storage has ...
+    shrink_size: np.ndarray  # int64[q]  ... only this many bytes
     steps: int
 
     def arena(self, offset: np.ndarray) -> int:
-        """Bytes that these offsets need."""
+        """Bytes of the arena that these offsets need."""
         return int((offset + self.size).max(initial=0))
 
     def profile(self) -> np.ndarray:
-        """int64[steps]: bytes live, which no arena can be below."""
+        """int64[steps]: live bytes, a lower bound on the arena."""
         change = np.zeros(self.steps + 1, np.int64)
         np.add.at(change, self.start, self.size)
         left = self.size.copy()
@@ -47,35 +47,37 @@ class Storages:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class StoragePlacement:
-    """The storages of a plan, and how their offsets become those of its instances."""
+    """The storages of a plan, and the mapping from their offsets to those of the instances."""
 
     storages: Storages
-    below: np.ndarray  # int64[k + s]: offset of what is live throughout, laid out at the bottom; else -1
-    base: int  # bytes of all that
+    below: np.ndarray  # int64[k + s]: offset of instances that are live throughout, at the bottom; else -1
+    base: int  # bytes of those instances
     storage_of: np.ndarray  # int64[k + s]: storage of each instance and workspace, or -1
 
     def offsets(self, of_storage: np.ndarray) -> np.ndarray:
-        """int64[k + s] from the offsets of the storages, which begin at 0."""
+        """int64[k + s]: offsets of instances and workspaces, from the offsets of the storages, which start at 0."""
         placed = self.storage_of >= 0
         result = self.below.copy()
         result[placed] = of_storage[self.storage_of[placed]] + self.base
         return result
 
 
-def storage_placement(lives: Lifetimes, size: np.ndarray, workspace: np.ndarray, alignment: int) -> StoragePlacement:
-    """What has to be placed. O(k log k) time for k instances."""
-    steps, count = len(workspace), len(lives.buffer)
-    rounded = -(-size[lives.buffer] // alignment) * alignment
-    needs = (rounded > 0) & (lives.stop > lives.start)
-    always = needs & (lives.writer_step < 0) & (lives.stop == steps)
+def storage_placement(
+    lifetimes: Lifetimes, size: np.ndarray, workspace: np.ndarray, alignment: int
+) -> StoragePlacement:
+    """The storages to place. O(k log k) time for k instances."""
+    steps, count = len(workspace), len(lifetimes.buffer)
+    rounded = -(-size[lifetimes.buffer] // alignment) * alignment
+    needs = (rounded > 0) & (lifetimes.stop > lifetimes.start)
+    always = needs & (lifetimes.writer_step < 0) & (lifetimes.stop == steps)
     below = np.full(count + steps, -1, np.int64)
     ends = np.cumsum(rounded[always])
     below[:count][always] = ends - rounded[always]
-    _share_resident(lives, below)
+    _share_resident(lifetimes, below)
 
-    root = _roots(lives)
+    root = _roots(lifetimes)
     needs &= ~always
-    inside = needs & always[root]  # takes over what was there from the start up to the last step
+    inside = needs & always[root]  # takes over a storage that is live throughout
     below[:count][inside] = below[root[inside]]
     needs &= ~inside
     own = np.flatnonzero(needs & (root == np.arange(count)))
@@ -84,18 +86,18 @@ def storage_placement(lives: Lifetimes, size: np.ndarray, workspace: np.ndarray,
     number[own] = np.arange(len(own))
     storage_of = np.concatenate([np.where(needs, number[root], -1), np.full(steps, -1, np.int64)])
     storage_of[count + busy] = len(own) + np.arange(len(busy))
-    last = lives.stop[own]
+    last = lifetimes.stop[own]
     members = np.flatnonzero(needs & (root != np.arange(count)))
-    np.maximum.at(last, number[root[members]], lives.stop[members])
-    # A taker has the bytes alone from the step after the one that writes it.
-    members = members[lives.stop[members] > lives.start[members] + 1]
-    smaller = members[rounded[members] < rounded[lives.taken_from[members]]]
-    smaller = smaller[np.argsort(lives.start[smaller], kind="stable")]
+    np.maximum.at(last, number[root[members]], lifetimes.stop[members])
+    # A taker is the only user of the bytes from the step after the one that writes it.
+    members = members[lifetimes.stop[members] > lifetimes.start[members] + 1]
+    smaller = members[rounded[members] < rounded[lifetimes.taken_from[members]]]
+    smaller = smaller[np.argsort(lifetimes.start[smaller], kind="stable")]
     storages = Storages(
-        np.concatenate([lives.start[own], busy]),
+        np.concatenate([lifetimes.start[own], busy]),
         np.concatenate([last, busy + 1]),
         np.concatenate([rounded[own], -(-workspace[busy] // alignment) * alignment]),
-        lives.start[smaller] + 1,
+        lifetimes.start[smaller] + 1,
         number[root[smaller]],
         rounded[smaller],
         steps,
@@ -103,16 +105,16 @@ def storage_placement(lives: Lifetimes, size: np.ndarray, workspace: np.ndarray,
     return StoragePlacement(storages, below, int(ends[-1]) if len(ends) else 0, storage_of)
 
 
-def _share_resident(lives: Lifetimes, below: np.ndarray) -> None:
-    """Writes into a storage that is live throughout lie where it lies."""
-    inside = np.flatnonzero((lives.writer_step >= 0) & (lives.stop == 0))
-    first = np.searchsorted(lives.buffer, lives.buffer[inside])
+def _share_resident(lifetimes: Lifetimes, below: np.ndarray) -> None:
+    """Give writes into a storage that is live throughout the offset of that storage."""
+    inside = np.flatnonzero((lifetimes.writer_step >= 0) & (lifetimes.stop == 0))
+    first = np.searchsorted(lifetimes.buffer, lifetimes.buffer[inside])
     below[inside] = below[first]
 
 
-def _roots(lives: Lifetimes) -> np.ndarray:
-    """int64[k]: the instance at the start of each takeover chain, by pointer doubling."""
-    root = np.where(lives.taken_from >= 0, lives.taken_from, np.arange(len(lives.buffer)))
+def _roots(lifetimes: Lifetimes) -> np.ndarray:
+    """int64[k]: the first instance of each takeover chain, by pointer doubling."""
+    root = np.where(lifetimes.taken_from >= 0, lifetimes.taken_from, np.arange(len(lifetimes.buffer)))
     while True:
         further = root[root]
         if np.array_equal(further, root):

@@ -1,6 +1,6 @@
-"""Best fit over a sweep through the steps: what ends is freed, what starts goes into the tightest hole.
+"""Best fit in a sweep through the steps: free what ends, place what starts into the tightest free range.
 
-O(r log r) time for r storages. `sweep` may find some of them placed already.
+O(r log r) time for r storages. Some storages may be placed before the sweep.
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ from planner.layout.storages import Storages
 
 
 class FreeList:
-    """Free byte ranges of an arena without end, by size and by place."""
+    """Free byte ranges of an unbounded arena, by size and by address."""
 
     def __init__(self, used: list[tuple[int, int]]):
         self.begin_at_end: dict[int, int] = {}  # end -> begin
         self.end_at_begin: dict[int, int] = {}  # begin -> end
         self.by_size: list[tuple[int, int]] = []  # (size, begin), ascending
-        self.top = 0  # everything from here on is free
+        self.top = 0  # all bytes from active on are free
         for begin, end in sorted(used):
             if begin > self.top:
                 self._add(self.top, begin)
             self.top = max(self.top, end)
 
     def take(self, size: int, high: bool = False) -> int:
-        """Offset of `size` bytes in the smallest hole that has them, at its low or its high end."""
+        """Allocate: offset of `size` bytes in the smallest sufficient free range, at its low or its high end."""
         at = bisect_left(self.by_size, (size, -1))
         if at < len(self.by_size):
             begin = self.by_size[at][1]
@@ -35,14 +35,14 @@ class FreeList:
             if end - begin > size:
                 self._add(*((begin, end - size) if high else (begin + size, end)))
             return end - size if high else begin
-        begin = self.begin_at_end.get(self.top, self.top)  # grow a hole that touches the top
+        begin = self.begin_at_end.get(self.top, self.top)  # extend a free range that ends at the top
         if begin < self.top:
             self._remove(begin, self.top)
         self.top = begin + size
         return begin
 
     def give(self, begin: int, end: int) -> None:
-        """Free these bytes again."""
+        """Free these bytes and merge them with adjacent free ranges."""
         if begin in self.begin_at_end:
             low = self.begin_at_end[begin]
             self._remove(low, begin)
@@ -65,32 +65,32 @@ class FreeList:
 def sweep(
     storages: Storages, offset: np.ndarray, order: np.ndarray, first: int = 0, high: np.ndarray | None = None
 ) -> None:
-    """Fill `offset` where it is -1 for storages that start at step `first` or later.
+    """Fill `offset` where it is -1, for storages that start at step `first` or later.
 
-    `order` ranks the storages by start; ties in it decide who is placed first. `high` says who goes
-    to the high end of its hole.
+    `order` ranks the storages by start; ties decide which is placed first. `high` (bool[r]) selects the storages
+    placed at the high end of their free range.
     """
     start, stop, size = storages.start.tolist(), storages.stop.tolist(), storages.size.tolist()
     to_high = high.tolist() if high is not None else [False] * len(start)
-    standing = np.flatnonzero((offset >= 0) & (storages.stop > first)).tolist()
+    placed = np.flatnonzero((offset >= 0) & (storages.stop > first)).tolist()
     new = order[(offset[order] < 0) & (storages.start[order] >= first)].tolist()
-    left, at = list(size), offset.tolist()
-    holes = FreeList([(at[i], at[i] + size[i]) for i in standing])
-    # Events that free bytes: (step, storage, bytes left after it).
-    events = [(stop[i], i, 0) for i in standing + new]
-    here = set(standing + new)
+    size_now, at = list(size), offset.tolist()
+    free = FreeList([(at[i], at[i] + size[i]) for i in placed])
+    # Events that free bytes: (step, storage, its remaining bytes).
+    events = [(stop[i], i, 0) for i in placed + new]
+    active = set(placed + new)
     shrinks = zip(
         storages.shrink_step.tolist(), storages.shrink_storage.tolist(), storages.shrink_size.tolist(), strict=True
     )
-    events += [(step, i, to) for step, i, to in shrinks if i in here]
+    events += [(step, i, to) for step, i, to in shrinks if i in active]
     events.sort(key=lambda event: event[0])
     done = 0
     for i in new:
         while done < len(events) and events[done][0] <= start[i]:
-            _, gone, to = events[done]
-            if to < left[gone]:
-                holes.give(at[gone] + to, at[gone] + left[gone])
-                left[gone] = to
+            _, ended, to = events[done]
+            if to < size_now[ended]:
+                free.give(at[ended] + to, at[ended] + size_now[ended])
+                size_now[ended] = to
             done += 1
-        at[i] = holes.take(size[i], to_high[i])
+        at[i] = free.take(size[i], to_high[i])
     offset[:] = at

@@ -1,10 +1,10 @@
-"""Which alternatives hold: down from the first of every group, then the planners on the vectors worth it.
+"""Choice of alternatives: a steepest descent over choice vectors, then the planners on the most promising vectors.
 
-Each step takes the move that lowers the peak of the given order most per tick: one group to another
-alternative, or all groups of one kind that stand at the same one. On the way are the candidates; what
-fits the budget is moved back to cheaper alternatives while it still fits. Then the planners run on the
-most promising vectors, and the best score of all is the answer. Reproducible: moves are compared by
-integers, ties go to the smaller group and alternative.
+The descent starts at the first alternative of every group. Each move lowers the peak of the given order most per
+tick; it changes one group, or all groups of one kind at the same alternative. The vectors on the path are the
+candidates; a vector within the budget is moved back to cheaper alternatives while it still fits. Then the planners run
+on the most promising vectors, and the best score wins. Reproducible: moves are compared by integers, ties go to the
+smaller group and alternative.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from planner.problem.plan import Goal, Order, Score
 from planner.problem.recompute import base_order
 
 ChoiceVector = tuple[int, ...]
-#: Steps down at most, moves measured a step, vectors the planners are run on.
+#: Limits: moves of the descent, moves measured per step of it, and vectors that the planners run on.
 MAX_MOVES, MEASURED_PER_MOVE, MAX_PLANNED = 400, 8, 12
-#: Sets of groups that are moved to cheaper alternatives in the end.
+#: Sets of groups moved to cheaper alternatives in the final refinement.
 MAX_REFINED = 8
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class ChoiceResult:
-    """An order under a vector of choices."""
+    """An order under a choice vector."""
 
     order: Order
     planner: str
@@ -39,7 +39,7 @@ class ChoiceResult:
 
 @dataclass(frozen=True, slots=True)
 class VectorCost:
-    """What the given order takes under a vector."""
+    """Peak and cost of the given order under a choice vector."""
 
     peak: int
     cost: int
@@ -54,12 +54,14 @@ ScoreFunction = Callable[[Problem, Goal, Order, ChoiceVector], Score]
 def search_choices(
     problem: Problem, goal: Goal, monitor: Monitor, search: SearchFunction, judge: ScoreFunction
 ) -> ChoiceResult:
-    """The best order over all alternatives that the time allows, at least what the first of each gives."""
+    """The best order over all alternatives within the search limits, at least as good as that of the first
+    alternatives.
+    """
     return _ChoiceSearch(problem, goal, monitor, search, judge).best()
 
 
 def goal_for_choices(problem: Problem, goal: Goal, vector: ChoiceVector) -> Goal:
-    """The goal with its overhead counted from what the first alternatives cost."""
+    """The goal with its overhead relative to the cost under the first alternatives."""
     if goal.max_overhead is None:
         return goal
     limit = problem.cost.sum() * (1 + goal.max_overhead)
@@ -67,11 +69,13 @@ def goal_for_choices(problem: Problem, goal: Goal, vector: ChoiceVector) -> Goal
 
 
 def with_alternative(vector: ChoiceVector, groups: Collection[int], alternative: int) -> ChoiceVector:
-    """The vector with these groups at an alternative."""
+    """The vector with the groups at an alternative."""
     return tuple(alternative if group in groups else choice for group, choice in enumerate(vector))
 
 
 class _ChoiceSearch:
+    """One search; caches the measured vectors in `seen`."""
+
     def __init__(self, problem: Problem, goal: Goal, monitor: Monitor, search: SearchFunction, judge: ScoreFunction):
         self.problem, self.goal, self.monitor = problem, goal, monitor
         self.search, self.judge = search, judge
@@ -82,7 +86,7 @@ class _ChoiceSearch:
         self.seen: dict[ChoiceVector, VectorCost] = {}
 
     def spans(self) -> tuple[np.ndarray, np.ndarray]:
-        """int64[m] each: the steps of the given order that write a buffer and that read it last under any choice."""
+        """(first step, last step) of each buffer in the given order, int64[m] each, over the reads of all alternatives."""
         place, table, reads = np.zeros(self.problem.tasks, np.int64), self.table, self.problem.reads
         place[self.order] = np.arange(len(self.order))
         begin, end = place[self.problem.producer()], np.full(self.problem.buffers, -1)
@@ -91,7 +95,7 @@ class _ChoiceSearch:
         return begin, end
 
     def best(self) -> ChoiceResult:
-        """The planners' best over the candidates."""
+        """The planners' best result over the candidates, refined."""
         found: ChoiceResult | None = None
         for vector in self.candidates():
             found = self.better(found, vector)
@@ -101,7 +105,7 @@ class _ChoiceSearch:
         return self.refined(found)
 
     def better(self, found: ChoiceResult | None, vector: ChoiceVector) -> ChoiceResult:
-        """What was found, or what the planners make of a vector where that is better."""
+        """The better of `found` and the planners' result under `vector`, which is reported to the monitor if better."""
         here = self.planned(vector)
         if found is not None and found.score <= here.score:
             return found
@@ -109,7 +113,7 @@ class _ChoiceSearch:
         return here
 
     def refined(self, found: ChoiceResult) -> ChoiceResult:
-        """The best with groups at the cheapest alternatives with which the planners still do better, by bisection."""
+        """The result with groups moved to their cheapest alternatives that still improve the score, by bisection."""
         for groups in self.together(found.choices)[:MAX_REFINED]:
             _, more = self.estimates(found.choices)
             ticks = more[self.first[groups[0]] : self.first[groups[0]] + self.count[groups[0]]]
@@ -123,7 +127,7 @@ class _ChoiceSearch:
         return found
 
     def planned(self, vector: ChoiceVector) -> ChoiceResult:
-        """What the planners make of one vector."""
+        """The planners' result under one vector."""
         plain, goal = resolve_choices(self.problem, vector), goal_for_choices(self.problem, self.goal, vector)
         monitor = self.monitor.beside(lambda order: self.judge(self.problem, self.goal, order, vector))
         order, planner = self.search(plain, goal, monitor)
@@ -131,48 +135,49 @@ class _ChoiceSearch:
         return ChoiceResult(order, planner, vector, self.judge(self.problem, self.goal, order, vector))
 
     def candidates(self) -> Iterator[ChoiceVector]:
-        """Vectors worth the planners' time, the most promising first, each once."""
+        """Choice vectors to plan, without duplicates, most promising first."""
         start: ChoiceVector = (0,) * len(self.table)
         if self.goal.budget_bytes is not None and self.reaches(self.measured(start)):
-            yield self.back(start)  # nothing has to be saved
+            yield self.back(start)  # the budget is met without a move
             return
         path = [start, *self.down(start)]
         fits = [self.reaches(self.measured(vector)) for vector in path]
-        if self.goal.budget_bytes is None:  # lowest peak within a time: the last that takes no longer
+        if self.goal.budget_bytes is None:  # lowest peak within a time limit: the last vector within it
             at = max(i for i, fine in enumerate(fits) if fine) if any(fits) else 0
         else:
             at = fits.index(True) if any(fits) else len(path) - 1
-        turned = self.back(path[at]) if fits[at] and self.goal.budget_bytes is not None else path[at]
-        near = [turned, start, *path[at : max(0, at - 3) : -1], path[at // 2], *path[at + 1 : at + 2], path[-1]]
+        cheapened = self.back(path[at]) if fits[at] and self.goal.budget_bytes is not None else path[at]
+        near = [cheapened, start, *path[at : max(0, at - 3) : -1], path[at // 2], *path[at + 1 : at + 2], path[-1]]
         yield from list(dict.fromkeys([*near, *self.front()]))[:MAX_PLANNED]
 
     def front(self) -> list[ChoiceVector]:
-        """Of all vectors measured those that none beats in both peak and cost, some of them, spread evenly."""
+        """Evenly spread vectors of the Pareto front of peak and cost, over all measured vectors."""
         rows = sorted((m.peak, m.cost, vector) for vector, m in self.seen.items())
         least = np.minimum.accumulate([cost for _, cost, _ in rows]).tolist()
         front = [row for i, row in enumerate(rows) if not i or row[1] < least[i - 1]]
         return [vector for _, _, vector in front[:: max(1, len(front) // MAX_PLANNED)]]
 
     def reaches(self, measured: VectorCost) -> bool:
-        """Whether the given order is already within what is asked."""
+        """Whether the given order meets the goal."""
         if self.goal.budget_bytes is not None:
             return measured.peak <= self.goal.budget_bytes
         return self.affords(measured)
 
     def affords(self, measured: VectorCost) -> bool:
-        """Whether that much time may be taken."""
+        """Whether the cost is within `max_overhead`."""
         if self.goal.max_overhead is None:
             return True
         return measured.cost <= int(self.problem.cost.sum() * (1 + self.goal.max_overhead))
 
     def measured(self, vector: ChoiceVector) -> VectorCost:
+        """Peak and cost of the given order under the vector, cached."""
         if vector not in self.seen:
             plain = resolve_choices(self.problem, vector)
             self.seen[vector] = VectorCost(liveness.peak(plain, self.order), liveness.cost(plain, self.order))
         return self.seen[vector]
 
     def down(self, vector: ChoiceVector) -> Iterator[ChoiceVector]:
-        """Vectors of falling peak, each by the move from the last that frees most per tick."""
+        """Vectors of falling peak; each move frees the most bytes per tick."""
         lowest = self.goal.budget_bytes
         for _ in range(MAX_MOVES):
             now = self.measured(vector)
@@ -187,12 +192,12 @@ class _ChoiceSearch:
 
     @staticmethod
     def price(now: VectorCost, there: VectorCost) -> tuple[float, int]:
-        """Ticks for each byte freed; what costs nothing goes first, by bytes."""
+        """Sort key of a move: ticks per byte freed; moves without cost first, by bytes."""
         more, freed = there.cost - now.cost, now.peak - there.peak
         return (more / freed if more > 0 else -1.0, -freed)
 
     def moves(self, vector: ChoiceVector) -> list[ChoiceVector]:
-        """The few moves that free most at the peak step per tick, as far as sizes and workspaces tell."""
+        """The few best moves by estimated bytes freed at the peak step per tick."""
         freed, more = self.estimates(vector)
         groups = self.table.group
         current = self.first + np.array(vector, np.int64)
@@ -208,14 +213,16 @@ class _ChoiceSearch:
         return [with_alternative(vector, groups, alternative) for _, alternative, groups in rows[:MEASURED_PER_MOVE]]
 
     def together(self, vector: ChoiceVector) -> list[list[int]]:
-        """Sets of groups that move as one: each alone, and those of a kind that stand at the same alternative."""
+        """Sets of groups to move together: single groups, and groups of a kind at the same alternative."""
         alike: dict[tuple[int, int], list[int]] = {}
         for group, kind in enumerate(self.table.kind.tolist()):
             alike.setdefault((kind, vector[group]), []).append(group)
         return [row for row in alike.values() if len(row) > 1] + [[group] for group in range(len(vector))]
 
     def estimates(self, vector: ChoiceVector) -> tuple[np.ndarray, np.ndarray]:
-        """int64[a] each: bytes an alternative frees at the peak step against the first of its group, and its ticks."""
+        """(bytes freed at the peak step, extra ticks) of each alternative against the first of its group, int64[a]
+        each.
+        """
         table, plain = self.table, resolve_choices(self.problem, vector)
         profile = liveness.profile(plain, self.order, liveness.lifetimes(plain, self.order))
         step = int(np.argmax(profile)) if len(profile) else 0
@@ -231,7 +238,7 @@ class _ChoiceSearch:
         return freed, more
 
     def back(self, vector: ChoiceVector) -> ChoiceVector:
-        """The vector with groups moved to cheaper alternatives while it still fits, the most ticks per byte first."""
+        """The vector with groups moved to cheaper alternatives while it still fits, most ticks saved per byte first."""
         while not self.monitor.should_stop():
             now = self.measured(vector)
             rows = []
@@ -245,7 +252,7 @@ class _ChoiceSearch:
         return vector
 
     def cheaper(self, vector: ChoiceVector) -> list[ChoiceVector]:
-        """The vector with one group at a cheaper alternative, for one group of each kind and place it stands at."""
+        """Vectors with one group at a cheaper alternative, for one group of each kind and current alternative."""
         _, more = self.estimates(vector)
         alike = {(kind, vector[group]): group for group, kind in enumerate(self.table.kind.tolist())}
         result: list[ChoiceVector] = []

@@ -1,4 +1,4 @@
-"""What a goal asks of a search: the least time within a budget, or the lowest peak and then the least time at it."""
+"""Search for a goal: least time within a budget, or the lowest peak and then the least time at that peak."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from planner.search import portfolio
 from planner.search.portfolio import Candidate
 from planner.search.time_slices import TimeSlices
 
-#: Part of a search for the lowest peak that looks for the peak; the rest looks for less time at it.
+#: Share of the search for the lowest peak; the rest minimises the time at that peak.
 PEAK_SHARE = 0.75
 
 
 def search(problem: Problem, goal: Goal, planner: str, monitor: Monitor, seeds: Sequence[Candidate] = ()) -> Candidate:
-    """The best `planner` finds for the goal, no worse than any of the seeds; see `portfolio.search`.
+    """The best order `planner` finds for the goal, no worse than any of the seeds; see `portfolio.search`.
 
-    A lowest peak is reached by many plans; of those the one that takes least time is looked for.
+    Many plans reach the lowest peak; a second phase minimises the time at that peak.
     """
     if goal.budget_bytes:
         return portfolio.search(problem, goal, planner, monitor, seeds)
@@ -42,29 +42,29 @@ def search(problem: Problem, goal: Goal, planner: str, monitor: Monitor, seeds: 
 
 
 def _within_the_time(problem: Problem, goal: Goal, found: Candidate) -> Candidate:
-    """What was found, or the order as given where that takes longer than the goal allows: mirroring heeds no limit."""
+    """The candidate, or the given order if the candidate exceeds the time limit (mirroring ignores limits)."""
     score = portfolio.goal_score(problem, goal, found.order, found.choices)
     takes_longer = score.bytes_over_budget > score.peak_bytes
     return Candidate(base_order(problem, goal.strict_phases), "as_given") if takes_longer else found
 
 
 def _in_rounds(problem: Problem, goal: Goal, monitor: Monitor, seeds: Sequence[Candidate]) -> Candidate:
-    """What "auto" finds with a limit on iterations: both searches have all of them."""
-    arms = TimeSlices(monitor)
-    part = arms.part(monitor.judge, 1.0)
+    """Result of "auto" under an iteration limit: each of both phases gets all iterations."""
+    slices = TimeSlices(monitor)
+    part = slices.part(monitor.judge, 1.0)
     part.on_progress = monitor.on_progress
     lowest = portfolio.search_by_iterations(problem, goal, part, seeds, search)
     monitor.is_optimal = part.is_optimal
     found = lowest
-    if not (part.is_optimal or arms.is_over()):
+    if not (part.is_optimal or slices.is_over()):
         found = _cheapest_at_its_peak(
             problem,
             goal,
-            arms.whole,
+            slices.total,
             lowest,
             lambda within, rest: portfolio.improve(problem, within, lowest, TimeSlices(rest)),
         )
-    arms.spent(part)
+    slices.spent(part)
     return found
 
 
@@ -75,7 +75,7 @@ def _cheapest_at_its_peak(
     lowest: Candidate,
     search_within: Callable[[Goal, Monitor], Candidate],
 ) -> Candidate:
-    """The plan, or one that peaks no higher and takes less time."""
+    """Second lexicographic phase: minimise time subject to peak ≤ the peak found."""
     score = portfolio.goal_score(problem, goal, lowest.order, lowest.choices)
     within = replace(goal, budget_bytes=score.peak_bytes, max_overhead=None)
 

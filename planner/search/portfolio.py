@@ -1,10 +1,10 @@
-"""Which algorithms to try, each fed to one monitor that keeps the best.
+"""Portfolio: which planners to run, with which share of the search, on one monitor that keeps the best order.
 
-By the clock a few that are quick share half of the time, and others improve the best of it in the rest. A limit on
-iterations is one for each planner instead, in two rounds that exchange orders in between, so that none of ALONE finds
-better with as many by itself:
+With a time limit, the quick planners share half of the time and the improvers work on their best order in the rest.
+An iteration limit applies to each planner separately, in two rounds that exchange orders in between, so that
+no planner of STANDALONE_PLANNERS finds a better order on its own with the same limit:
 
-    each planner as if alone ── best ──▶ blocks ── best ──▶ annealing, ...
+    each planner standalone ── best ──▶ blocks ── best ──▶ annealing, ...
 """
 
 from __future__ import annotations
@@ -27,40 +27,45 @@ from planner.problem.recompute import base_order
 from planner.search.alternative_search import goal_for_choices, search_choices
 from planner.search.time_slices import TimeSlices
 
-#: Tried by `auto` in this order, the quickest to fit first, so that a stop always has something. They get this part of
-#: the search; what they find is improved by the others, each with a part of what is left.
-QUICK_PLANNERS, QUICK_SHARE = ("as_given", "greedy", "mirror", "segments", "revolve"), 0.5
+#: Planners that "auto" runs first, in this order, the quickest first, so that an early stop has a result.
+QUICK_PLANNERS = ("as_given", "greedy", "mirror", "segments", "revolve")
+#: Share of the search for the quick planners.
+QUICK_SHARE = 0.5
+#: Planners that improve the best order, each with its share of the remaining search.
 IMPROVERS = (("blocks", 0.4), ("moment", 0.5), ("anneal", 1.0))
-#: Of so few tasks, where nothing known fits or the lowest peak is asked for, a model is solved in the end. It is left
-#: time by the others.
-MAX_SOLVER_TASKS, SOLVER, SHARE_BEFORE_SOLVER = 100, ("cp_sat", 1.0), 0.7
-#: Where so many vectors of choices are all there are, `exact` may look at each, in this part of what is left: up to so
-#: many tasks before all others, which then have nothing to do.
+#: Up to this many tasks, a solver runs last if no order fits the budget yet or the goal is the lowest peak.
+MAX_SOLVER_TASKS = 100
+#: That solver with its share of the remaining search, and the maximum share of each improver before it.
+SOLVER, SHARE_BEFORE_SOLVER = ("cp_sat", 1.0), 0.7
+#: `exact` runs on every choice vector if there are at most MAX_VECTORS, within EXACT_SHARE of the remaining search.
+#: Up to TINY_TASKS tasks it runs before all others, which are skipped if it proves the optimum.
 MAX_VECTORS, EXACT_SHARE, TINY_TASKS = 64, 0.3, 16
-#: With a limit on iterations these have all of them to themselves. Not those that solve a model, whose first node alone
-#: may take as long as all others together.
+#: Planners that get all iterations under an iteration limit. Without the solvers, whose first node may take longer
+#: than all other planners together.
 STANDALONE_PLANNERS = tuple(
     dict.fromkeys((*QUICK_PLANNERS, "exact", *(name for name in PLANNERS if name not in ("milp", "cp_sat"))))
 )
-#: Above so many tasks these are left out: one order of theirs takes too long to pay.
+#: Above MAX_SLOW_TASKS tasks the SLOW_PLANNERS are skipped: a single order takes too long.
 MAX_SLOW_TASKS, SLOW_PLANNERS = 20_000, ("revolve", "moment", "anneal")
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
+    """An order with the planner that found it."""
+
     order: Order
     planner: str
     choices: tuple[int, ...] = ()  # of the alternatives of `Problem.choices`
 
 
-#: Planners that know no budget plan the first alternative of every group.
+#: Planners that ignore budgets; they use the first alternative of every group.
 FIRST_ALTERNATIVES = ("as_given", "mirror")
 
 
 def goal_score(problem: Problem, goal: Goal, order: Order, choices: Sequence[int] = ()) -> Score:
-    """The order's score under the goal; one that takes longer than `max_overhead` allows ranks last.
+    """The order's score under the goal; an order above `max_overhead` ranks last.
 
-    An overhead counts from what the first alternatives cost.
+    The overhead is relative to the cost under the first alternatives.
     """
     budget = goal.budget_bytes or 0
     score = liveness.score(resolve_choices(problem, choices), order, budget)
@@ -77,38 +82,38 @@ def _judge_of(problem: Problem, goal: Goal, choices: Sequence[int]) -> Callable[
 
 
 def search(problem: Problem, goal: Goal, planner: str, monitor: Monitor, seeds: Sequence[Candidate] = ()) -> Candidate:
-    """The best order `planner` finds, or for "auto" the best of all in the table, over all alternatives.
+    """The best order `planner` finds, or for "auto" the best of the portfolio, over all alternatives.
 
-    `seeds` are orders that are legal under the goal, such as plans of the same problem at tighter budgets: what
-    comes out is no worse than any of them, and "auto" goes on from the best.
-    A stop gives the best so far, which is at least the document's order.
+    `seeds` are orders that are legal under the goal, such as plans of the same problem at tighter budgets. The
+    result is no worse than any of them, and "auto" continues from the best. If stopped early, returns the best so
+    far, at least the order of the document.
     """
     if planner == "auto" and monitor.iterations is not None:
         return search_by_iterations(problem, goal, monitor, seeds, _search_choices)
-    known, arms = _best_of(problem, goal, seeds, monitor), TimeSlices(monitor)
+    known, slices = _best_of(problem, goal, seeds, monitor), TimeSlices(monitor)
     if planner != "auto":
         return _better(problem, goal, known, _search_choices(problem, goal, planner, monitor))
     if problem.tasks <= TINY_TASKS:
-        known = _exact_over_choices(problem, goal, _or_as_given(problem, goal, known), arms)
+        known = _exact_over_choices(problem, goal, _or_as_given(problem, goal, known), slices)
         if monitor.is_optimal:
             return known
-    part = arms.part(monitor.judge, QUICK_SHARE)
+    part = slices.part(monitor.judge, QUICK_SHARE)
     part.on_progress = monitor.on_progress
     found = _better(problem, goal, known, _search_choices(problem, goal, planner, part))
-    arms.spent(part)
+    slices.spent(part)
     if problem.tasks > TINY_TASKS:
-        found = _exact_over_choices(problem, goal, found, arms)
-    return found if monitor.is_optimal else improve(problem, goal, found, arms)
+        found = _exact_over_choices(problem, goal, found, slices)
+    return found if monitor.is_optimal else improve(problem, goal, found, slices)
 
 
 def search_by_iterations(
     problem: Problem, goal: Goal, monitor: Monitor, seeds: Sequence[Candidate], alone: Callable[..., Candidate]
 ) -> Candidate:
-    """What "auto" finds with a limit on iterations; `alone(problem, goal, name, monitor)` is what one planner does.
+    """Result of "auto" under an iteration limit; `alone(problem, goal, name, monitor)` runs one planner.
 
-    A budget that is out of reach is left to the few that are quick.
+    With an infeasible budget only the quick planners run.
     """
-    found, arms = _or_as_given(problem, goal, _best_of(problem, goal, seeds, monitor)), TimeSlices(monitor)
+    found, slices = _or_as_given(problem, goal, _best_of(problem, goal, seeds, monitor)), TimeSlices(monitor)
     names = (*QUICK_PLANNERS, "exact") if is_infeasible(problem, goal, monitor.peak_bound) else STANDALONE_PLANNERS
     if problem.tasks <= TINY_TASKS:
         names = ("exact", *names)
@@ -116,26 +121,26 @@ def search_by_iterations(
         if name in SLOW_PLANNERS and problem.tasks > MAX_SLOW_TASKS:
             continue
         best = goal_score(problem, goal, found.order, found.choices)
-        if arms.is_over() or is_proven_cheapest(problem, goal, best, monitor):
+        if slices.is_over() or is_proven_cheapest(problem, goal, best, monitor):
             return found
         if name == "exact":
-            found = _exact_over_choices(problem, goal, found, arms)
+            found = _exact_over_choices(problem, goal, found, slices)
             if monitor.is_optimal:
                 return found
-        part = arms.part(monitor.judge, 1.0)
-        part.on_progress = arms.told
+        part = slices.part(monitor.judge, 1.0)
+        part.on_progress = slices.told
         found = _better(problem, goal, alone(problem, goal, name, part), found)
-        arms.spent(part)
-    return improve(problem, goal, found, arms)
+        slices.spent(part)
+    return improve(problem, goal, found, slices)
 
 
 def _or_as_given(problem: Problem, goal: Goal, known: Candidate | None) -> Candidate:
-    """What is known, or the document's order where that is as good."""
+    """`known`, or the order of the document if that is as good."""
     return _better(problem, goal, known, Candidate(base_order(problem, goal.strict_phases), "as_given"))
 
 
 def _best_of(problem: Problem, goal: Goal, seeds: Sequence[Candidate], monitor: Monitor) -> Candidate | None:
-    """The best of the seeds, which whoever waits is told of; None when there are none."""
+    """The best seed, reported as progress; None without seeds."""
     best: Candidate | None = None
     for seed in seeds:
         best = _better(problem, goal, best, seed)
@@ -145,16 +150,16 @@ def _best_of(problem: Problem, goal: Goal, seeds: Sequence[Candidate], monitor: 
 
 
 def _better(problem: Problem, goal: Goal, known: Candidate | None, found: Candidate) -> Candidate:
-    """What was found, unless what is known scores better."""
+    """`found`, unless `known` scores better."""
     if known is None:
         return found
     known_score = goal_score(problem, goal, known.order, known.choices)
     return known if known_score < goal_score(problem, goal, found.order, found.choices) else found
 
 
-def _exact_over_choices(problem: Problem, goal: Goal, found: Candidate, arms: TimeSlices) -> Candidate:
-    """What was found, or the best of all orders under all alternatives where those are few enough to look at."""
-    counts, monitor = problem.choices.counts().tolist(), arms.monitor
+def _exact_over_choices(problem: Problem, goal: Goal, found: Candidate, slices: TimeSlices) -> Candidate:
+    """The optimum over all orders and alternatives if there are few enough, else `found`. Sets `monitor.is_optimal`."""
+    counts, monitor = problem.choices.counts().tolist(), slices.monitor
     best = goal_score(problem, goal, found.order, found.choices)
     monitor.tell(found.order, best)
     if is_proven_cheapest(problem, goal, best, monitor):
@@ -162,16 +167,16 @@ def _exact_over_choices(problem: Problem, goal: Goal, found: Candidate, arms: Ti
         return found
     if problem.tasks > dijkstra.MAX_TASKS or math.prod(counts) > MAX_VECTORS:
         return found
-    own, whole = found.choices or (0,) * len(counts), arms.part(monitor.judge, 1.0)
+    own, total = found.choices or (0,) * len(counts), slices.part(monitor.judge, 1.0)
     vectors = sorted(itertools.product(*map(range, counts)), key=lambda vector: vector != own)
     for k, vector in enumerate(vectors):
         columns = resolve_choices(problem, vector)
         if goal.budget_bytes and not best.bytes_over_budget and _once(columns) >= best.cost:
             continue
-        part = whole.beside(_judge_of(problem, goal, vector), EXACT_SHARE / (len(vectors) - k))
+        part = total.beside(_judge_of(problem, goal, vector), EXACT_SHARE / (len(vectors) - k))
         part.offer(found.order if vector == own else base_order(columns, goal.strict_phases))
         order = dijkstra.plan(columns, goal_for_choices(problem, goal, vector), part)
-        whole.spent(part)
+        total.spent(part)
         if (score := goal_score(problem, goal, order, vector)) < best:
             found, best = Candidate(order, "exact", vector), score
             monitor.tell(order, score)
@@ -179,13 +184,13 @@ def _exact_over_choices(problem: Problem, goal: Goal, found: Candidate, arms: Ti
             break
     else:
         monitor.is_optimal = True
-    arms.spent(whole)
+    slices.spent(total)
     return found
 
 
-def improve(problem: Problem, goal: Goal, found: Candidate, arms: TimeSlices) -> Candidate:
-    """What was found, or what those who improve make of it where that is better."""
-    monitor = arms.monitor
+def improve(problem: Problem, goal: Goal, found: Candidate, slices: TimeSlices) -> Candidate:
+    """The best of `found` and the results of the improvers that start from it."""
+    monitor = slices.monitor
     best = goal_score(problem, goal, found.order, found.choices)
     monitor.tell(found.order, best)
     if is_infeasible(problem, goal, monitor.peak_bound):
@@ -198,14 +203,14 @@ def improve(problem: Problem, goal: Goal, found: Candidate, arms: TimeSlices) ->
             problem, goal, best, monitor
         ):
             continue
-        if arms.is_over():
+        if slices.is_over():
             break
         share = min(share, SHARE_BEFORE_SOLVER) if solved and name != SOLVER[0] else share
-        part = arms.part(_judge_of(problem, goal, choices), share)
+        part = slices.part(_judge_of(problem, goal, choices), share)
         part.tell(found.order, best)
         part.on_progress = monitor.on_progress
         part.offer(planner_named(name)(columns, under, part))
-        arms.spent(part)
+        slices.spent(part)
         assert part.best is not None and part.best_score is not None
         if part.best_score < best:
             found, best = Candidate(part.best, name, choices), part.best_score
@@ -214,27 +219,27 @@ def improve(problem: Problem, goal: Goal, found: Candidate, arms: TimeSlices) ->
 
 
 def is_proven_cheapest(problem: Problem, goal: Goal, score: Score, monitor: Monitor) -> bool:
-    """Whether no plan within the budget can take less time."""
+    """Whether the lower bounds prove that no plan within the budget takes less time."""
     if not goal.budget_bytes or score.bytes_over_budget:
         return False
     return score.cost <= max(_once(relax_choices(problem)), monitor.cost_bound)
 
 
 def _once(problem: Problem) -> int:
-    """Ticks of one run of every task that has to run."""
+    """Ticks of one run of every non-optional task."""
     return int(problem.cost[~problem.optional].sum())
 
 
-def is_infeasible(problem: Problem, goal: Goal, least_peak: int = 0) -> bool:
-    """Whether one task alone, what is held in the end, or the bytes that a bound proves are more than the budget."""
+def is_infeasible(problem: Problem, goal: Goal, peak_bound: int = 0) -> bool:
+    """Whether a lower bound on the peak (largest task, held at the end, `peak_bound`) exceeds the budget."""
     if not goal.budget_bytes:
         return False
-    least = relax_choices(problem)
-    return goal.budget_bytes < max(largest_task.bound(least).bytes, held_at_end.bound(least), least_peak)
+    relaxed = relax_choices(problem)
+    return goal.budget_bytes < max(largest_task.bound(relaxed).bytes, held_at_end.bound(relaxed), peak_bound)
 
 
 def _search_choices(problem: Problem, goal: Goal, planner: str, monitor: Monitor) -> Candidate:
-    """The best order under the alternatives that suit it."""
+    """The best order over the alternatives."""
     if not len(problem.choices) or planner in FIRST_ALTERNATIVES:
         return _search(resolve_choices(problem), goal, planner, monitor)
 
@@ -247,12 +252,12 @@ def _search_choices(problem: Problem, goal: Goal, planner: str, monitor: Monitor
 
 
 def _search(problem: Problem, goal: Goal, planner: str, monitor: Monitor) -> Candidate:
-    """The same on plain columns."""
+    """The best order for a problem without alternatives."""
     if planner != "auto":
         order = planner_named(planner)(problem, goal, monitor)
         score = monitor.offer(order)
         if monitor.best is not None and monitor.best_score is not None and monitor.best_score < score:
-            order = monitor.best  # what the search offered on its way was better
+            order = monitor.best  # an earlier offer of the search is better
         return Candidate(order, planner)
     best = Candidate(np.arange(problem.tasks), "as_given")
     for name in QUICK_PLANNERS:

@@ -1,4 +1,4 @@
-"""How one search is split among the planners that `auto` asks, its arms."""
+"""Time slices: how one search is divided among the planners of the portfolio."""
 
 from __future__ import annotations
 
@@ -9,32 +9,33 @@ from planner.problem.plan import Order, Score
 
 
 class TimeSlices:
-    """Of a search by the clock each arm gets a share of what is left; of one by iterations each has all of them.
+    """With a time limit each planner gets a share of the remaining time; with an iteration limit each gets all
+    iterations.
 
-    The search counts what its arms took together, or the iterations of the one that took most.
+    The parent monitor is charged the sum of the slices, or under an iteration limit their maximum.
     """
 
     def __init__(self, monitor: Monitor):
         self.monitor, self.begin = monitor, monitor.calls
-        self.whole = monitor.beside(monitor.judge)
+        self.total = monitor.beside(monitor.judge)
         self.by_clock = monitor.iterations is None
 
     def part(self, judge: Callable[[Order], Score], share: float) -> Monitor:
-        """The monitor of one arm; it knows no order yet."""
-        return self.monitor.beside(judge, share) if self.by_clock else self.whole.beside(judge)
+        """The monitor of one slice, without a best order yet."""
+        return self.monitor.beside(judge, share) if self.by_clock else self.total.beside(judge)
 
     def spent(self, part: Monitor) -> None:
-        """Count what an arm took."""
+        """Charge the use of a slice to the parent monitor."""
         if part.iterations is None:
             self.monitor.spent(part)
-        else:  # who asks once more whether to stop took no more than there was
+        else:  # the last poll, which ends a slice, is not charged
             self.monitor.calls = max(self.monitor.calls, self.begin + min(part.calls, part.iterations))
 
     def is_over(self) -> bool:
-        """Whether no further arm is to begin."""
+        """Whether no further slice may start."""
         return self.monitor.should_stop() if self.by_clock else self.monitor.cancelled
 
     def told(self, order: Order, score: Score) -> None:
-        """Pass an arm's order on where it is better than what all arms before found."""
+        """Progress callback of a slice: forward an order that beats the best of all slices."""
         if self.monitor.best_score is None or score < self.monitor.best_score:
             self.monitor.tell(order, score)

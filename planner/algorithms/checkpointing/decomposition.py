@@ -1,11 +1,11 @@
-"""The way out as a chain: segments between cuts that few droppable buffers cross.
+"""Decomposition of the forward pass into a chain of segments, between cuts that few droppable buffers cross.
 
-way out    a ── b ─┬─ c ─┬─ d ── e         cuts behind a, b, d: states 1, 2, 3 are {a}, {b}, {d}
-                   ╰─────╯                 behind c both b and c cross, so c and d are one segment
-segments   0    1    2     2    3         segment k leads from state k to k + 1; state 0 is there from the start
+forward    a ── b ─┬─ c ─┬─ d ── e         cuts after a, b, d: states 1, 2, 3 are {a}, {b}, {d}
+                   ╰─────╯                 after c both b and c cross, so c and d are one segment
+segments   0    1    2     2    3         segment k leads from state k to k + 1; state 0 exists from the start
 
-Where one buffer, or none, crosses at two places at least, these are the cuts. Else, as in a recurrence
-of several states, cuts lie where fewer bytes cross than beside.
+Cuts lie where at most one buffer crosses, if there are at least two such places. Otherwise, as in a recurrence
+of several states, cuts lie at local minima of the crossing bytes.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ COLLECTOR_READS = 6
 
 @dataclass(frozen=True, eq=False, slots=True)
 class SegmentChain:
-    """k segments of the way out of n tasks and m buffers."""
+    """k segments of the forward pass of n tasks and m buffers."""
 
     order: Order  # the base order
     turn: int  # its step at which the way back begins
@@ -38,23 +38,23 @@ class SegmentChain:
         return len(self.states)
 
     def coarser(self, every: int) -> SegmentChain:
-        """The chain whose segments are `every` of these, the first one being the shorter."""
+        """The chain that merges every `every` segments; the first one may be shorter."""
         start = (self.segments - 1) % every + 1
         return self._of(np.append(0, np.arange(start, self.segments, every)))
 
     def with_tail(self, segments: int) -> SegmentChain:
-        """The chain whose last so many segments are one."""
+        """The chain that merges the last `segments` segments."""
         return self._of(np.arange(self.segments - segments + 1))
 
     def _of(self, begins: np.ndarray) -> SegmentChain:
-        """The chain whose segments begin where the given ones do."""
+        """The chain whose segments begin at the given segments."""
         place = np.searchsorted(begins, self.segment, side="right") - 1
         states = tuple(self.states[k] for k in begins.tolist())
         return SegmentChain(self.order, self.turn, states, np.where(self.segment < 0, -1, place))
 
 
 def chain_of(problem: Problem, strict_phases: bool) -> SegmentChain:
-    """The finest chain of the way out; a problem that cannot be cut has one segment. O(n + m + reads)."""
+    """The finest chain of the forward pass; a single segment if there is no cut. O(n + m + reads)."""
     order = base_order(problem, strict_phases)
     turn = backward_start(problem, order)
     way_out = order[:turn]
@@ -80,14 +80,14 @@ def chain_of(problem: Problem, strict_phases: bool) -> SegmentChain:
 
 
 def _collectors(problem: Problem, way_out: np.ndarray, droppable: np.ndarray) -> np.ndarray:
-    """Tasks of the way out that read many droppable buffers."""
+    """Forward tasks that read many droppable buffers."""
     step, read = problem.reads.entries(way_out)
     count = np.bincount(step[droppable[read]], minlength=len(way_out))
     return way_out[count >= COLLECTOR_READS]
 
 
 def _cuts(problem: Problem, crossing: np.ndarray, first: np.ndarray, last: np.ndarray, turn: int) -> np.ndarray:
-    """Steps of the way out behind which a cut lies, ascending."""
+    """Steps of the forward pass after which a cut lies, ascending."""
     count, size = np.zeros(turn + 1, np.int64), np.zeros(turn + 1, np.int64)
     for change, each in ((count, np.ones(len(crossing), np.int64)), (size, problem.size[crossing])):
         np.add.at(change, first[crossing], each)

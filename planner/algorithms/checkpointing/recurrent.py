@@ -1,9 +1,9 @@
-"""Recurrent: which parts of a net over time are run again, by binomial schedules, even segments or gap by gap.
+"""Recurrent nets: recompute parts of the time axis by binomial schedules, √n segments or greedy gap closing.
 
 Sources: Griewank, Walther, "Algorithm 799: Revolve", 2000; Chen, Xu, Zhang, Guestrin, 2016; Gruslys et al.,
-"Memory-Efficient Backpropagation Through Time", NIPS 2016, whose policies keep states, or what is inside
-steps, or both. Here what is inside a step is a body plan, chosen outside; the parts are tasks, cut
-by `graph.recurrent.split_time` before this planner is asked. It keeps the best of what the three find.
+"Memory-Efficient Backpropagation Through Time", NIPS 2016, whose policies keep hidden states, internal states of
+steps, or both. Here the internal states are a body plan, chosen elsewhere; the parts are tasks, split by
+`graph.recurrent.split_time` before this planner runs. Returns the best of the three.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from planner.problem.recompute import base_order
 
 
 def plan(problem: Problem, goal: Goal, monitor: Monitor) -> Order:
-    """The best of three ways over the parts; the base order where that meets the budget already."""
+    """The best of the three planners over the parts; the base order if it meets the budget."""
     base = base_order(problem, goal.strict_phases)
     score = monitor.offer(base)
     if goal.budget_bytes is not None and score.bytes_over_budget == 0:

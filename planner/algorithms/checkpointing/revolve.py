@@ -1,14 +1,14 @@
-"""Revolve: binomial checkpointing of a chain of equal steps, with as few forward runs as its snapshots allow.
+"""Revolve: binomial checkpointing of a chain of equal steps, with the fewest forward runs for its number of snapshots.
 
 Source: Griewank, Walther, "Algorithm 799: Revolve", ACM TOMS 26(1), 2000, sections 2 and 3.
 
-    state    0 ──▶ 1 ──▶ 2 ──▶ 3 ──▶ 4         2 slots: 0 and 2 are stored on the way out; steps 3 and 2
-    slots    ■           ■                      are undone from 2, then 2 is freed and 1 stored from 0
+    state    0 ──▶ 1 ──▶ 2 ──▶ 3 ──▶ 4         2 slots: 0 and 2 are stored in the forward pass; steps 3 and 2
+    slots    ■           ■                      are reversed from 2, then 2 is freed and 1 stored from 0
 
-With s slots and no step run forward more than r times, a chain of C(s + r, s) steps can be undone.
-As a planner: the steps are segments of the way out between cuts that one buffer crosses. The most slots
-that fit the budget are taken, and when all fit, the longest tail of the chain that stays as it is; on
-the chain as it is and on coarser ones. O(log(steps)²) schedules of O(n + runs) time.
+With s slots and no step run forward more than r times, a chain of C(s + r, s) steps can be reversed.
+As a planner: the steps are segments of the forward pass (`decomposition.py`). The most slots that fit the budget are
+taken; if all fit, the longest tail of the chain that is kept in full; for the chain itself and for coarser ones.
+O(log(steps)²) schedules of O(n + runs) time.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ TASKS_TRIED, MIN_TRIES = 1_000_000, 4
 
 
 class ActionKind(StrEnum):
-    """What an action does; `begin` and `end` are states, and step k leads from state k to state k + 1."""
+    """Kind of an action; `begin` and `end` are states, and step k leads from state k to state k + 1."""
 
     ADVANCE = "advance"  # run steps begin .. end - 1 from state `begin`, keeping only state `end`
     STORE = "store"  # put the state at hand, `begin`, into a slot
@@ -44,16 +44,17 @@ class ActionKind(StrEnum):
 
 
 class Action(NamedTuple):
+    """One action of a schedule."""
     kind: ActionKind
     begin: int
     end: int
 
 
 def schedule(steps: int, slots: int) -> list[Action]:
-    """Actions that undo steps `steps` - 1 .. 0, each with its inside at hand, from state 0 being at hand.
+    """Actions that reverse steps `steps` - 1 .. 0, each with its intermediates recomputed, from state 0 at hand.
 
-    State 0 takes one of the slots. Advances run `forward_steps(steps, slots)` steps altogether, the
-    least there is; the run within each BACKWARD comes on top. Raises ValueError without steps or slots.
+    State 0 takes one of the slots. Advances run `forward_steps(steps, slots)` steps in total, the minimum;
+    the run within each BACKWARD is extra. Raises ValueError without steps or slots.
     """
     _check(steps, slots)
     actions = [_at(ActionKind.STORE, 0)]
@@ -85,13 +86,13 @@ def schedule(steps: int, slots: int) -> list[Action]:
 
 
 def forward_steps(steps: int, slots: int) -> int:
-    """The least steps that advances run: r·l − C(s + r, s + 1), with r as in `repetitions`; proposition 1."""
+    """The minimum of steps that advances run: r·l − C(s + r, s + 1), with r as in `repetitions`; proposition 1."""
     most = repetitions(steps, slots)
     return most * steps - comb(slots + most, slots + 1)
 
 
 def repetitions(steps: int, slots: int) -> int:
-    """The least r with C(s + r, s) ≥ `steps`: how often advances run any one step. O(r) time, by bisection less."""
+    """The least r with C(s + r, s) ≥ `steps`: the maximum runs of one step by advances. By bisection."""
     _check(steps, slots)
     low, high = 0, 1
     while comb(slots + high, slots) < steps:
@@ -106,7 +107,7 @@ def repetitions(steps: int, slots: int) -> int:
 
 
 def slots_within(steps: int, most_forward_steps: int) -> int:
-    """The fewest slots with which advances run at most so many steps; all `steps` when even those are too few."""
+    """The fewest slots with which advances run at most so many steps; all `steps` if no number suffices."""
     low, high = 1, steps
     while low < high:
         middle = (low + high) // 2
@@ -118,10 +119,10 @@ def slots_within(steps: int, most_forward_steps: int) -> int:
 
 
 def _first_advance(steps: int, slots: int) -> int:
-    """How far to advance before the next snapshot: the left part may repeat r - 1 times, the right one r times.
+    """Steps to advance before the next snapshot: the left part may repeat r - 1 times, the right one r times.
 
-    The largest length that keeps both within the lengths for which that is optimal: at most
-    C(s + r − 1, s) on the left, at least C(s + r − 2, s − 1) on the right.
+    The largest length that keeps both parts within the optimal lengths: at most C(s + r − 1, s) on the left, at least
+    C(s + r − 2, s − 1) on the right.
     """
     if slots == 1:
         return steps - 1
@@ -140,7 +141,7 @@ def _check(steps: int, slots: int) -> None:
 
 
 def plan(problem: Problem, goal: Goal, monitor: Monitor) -> Order:
-    """The order by the best schedule found; the base order, and a note, where the way out is no chain."""
+    """The order of the best schedule found; the base order, and a note, if the forward pass is not a chain."""
     chain = chain_of(problem, goal.strict_phases)
     monitor.offer(chain.order)
     if chain.segments < 3:
@@ -160,9 +161,9 @@ NO_CHAIN = (
 
 
 def _search(problem: Problem, goal: Goal, monitor: Monitor, chain: SegmentChain, left: list[int]) -> None:
-    """Offer the orders of one chain on the way to the most slots, or the longest tail, that the goal allows.
+    """Offer orders of one chain while searching for the most slots, or the longest tail, that the goal allows.
 
-    `left` is how many orders may still be tried.
+    `left[0]` is the number of orders that may still be tried.
     """
 
     def more_memory(order: Order) -> bool:
@@ -185,7 +186,7 @@ def _search(problem: Problem, goal: Goal, monitor: Monitor, chain: SegmentChain,
 
 
 def _bisect(low: int, high: int, more: Callable[[int], bool], monitor: Monitor, left: list[int]) -> None:
-    """Ask `more` on the way to the largest of low .. high for which it holds."""
+    """Bisect for the largest of low .. high for which `more` holds."""
     while low <= high and left[0] > 0 and not monitor.should_stop():
         middle = (low + high) // 2
         if more(middle):
@@ -195,17 +196,17 @@ def _bisect(low: int, high: int, more: Callable[[int], bool], monitor: Monitor, 
 
 
 def order_from_slots(problem: Problem, chain: SegmentChain, slots: int) -> Order:
-    """The order that undoes the chain's segments by the schedule; state 0 takes no bytes, so it takes no slot."""
+    """The order that reverses the chain's segments with so many slots; state 0 takes no bytes and no slot."""
     return order_from_actions(problem, chain, schedule(chain.segments, slots + 1))
 
 
 def order_from_actions(problem: Problem, chain: SegmentChain, actions: Iterable[Action]) -> Order:
-    """The order that undoes the chain's segments by these actions."""
+    """The order that reverses the chain's segments by these actions."""
     return _ScheduleExecutor(problem, chain, actions).order()
 
 
 class _ScheduleExecutor:
-    """A way back under way, action by action, each taken when something is read that needs it."""
+    """Runs the backward pass, taking actions on demand when a task reads a segment."""
 
     def __init__(self, problem: Problem, chain: SegmentChain, actions: Iterable[Action]):
         self.chain, self.actions = chain, iter(actions)
@@ -227,7 +228,7 @@ class _ScheduleExecutor:
         return np.array(self.rerun.steps, np.int64)
 
     def _undo_next(self, step: int) -> None:
-        """Take actions up to the next segment to be undone; states are made only to be stored."""
+        """Take actions up to the next segment to reverse; states are recomputed only to be stored."""
         way_out = self.undoing == self.chain.segments
         for kind, begin, _ in self.actions:
             if kind is ActionKind.BACKWARD:
@@ -246,9 +247,9 @@ class _ScheduleExecutor:
                     self._settle()
 
     def _settle(self, segment: int = -1) -> None:
-        """From here on only stored states, those around the segment being undone, and what stays whole are there.
+        """Evict all droppable buffers except stored states, those around the current segment, and whole segments.
 
-        Whole are `segment` and those with an action to keep them.
+        Whole are `segment` and those with a KEEP action.
         """
         around = range(self.undoing, min(self.undoing + 2, self.chain.segments))
         kept = {b for k in (*self.stored, *around) for b in self.states[k]}

@@ -1,15 +1,16 @@
-"""Chain: the optimal persistent schedule for segments of different time and bytes, by dynamic programming.
+"""Rotor: the optimal persistent schedule for segments of different time and bytes, by dynamic programming.
 
 Source: Herrmann, Beaumont, Eyraud-Dubois, Hermann, Joly, Shilova, "Optimal checkpointing for heterogeneous chains:
 how to train deep neural networks with limited memory", 2019, theorem 1 (rotor).
 
-C(s, t, m), the least time to run segments s .. t forward and undo them within m bytes, with the state before s at hand:
+C(s, t, m), the least time to run segments s .. t forward and reverse them within m bytes, with the state before s
+given:
 
     keep s whole        inside(s) ≤ m:  time(s) + C(s + 1, t, m − inside(s))
     store state j > s   state(j) ≤ m:   time(s .. j − 1) + C(j, t, m − state(j)) + C(s, j − 1, m)
 
-As a planner: segments lie between cuts of the way out; the table is made once, for many m, and the largest m whose
-order is within the goal is taken. O(k³ · UNITS) time for k segments, neighbours put together where there are more.
+As a planner: segments lie between cuts of the forward pass; the table is computed once, for many m, and the largest m
+whose order meets the goal is taken. O(k³ · UNITS) time for k segments; neighbours are merged above MAX_SEGMENTS.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ KEEP_WHOLE = -1
 
 
 def plan(problem: Problem, goal: Goal, monitor: Monitor) -> Order:
-    """The order by the best schedule found; the base order, and a note, where the way out is no chain."""
+    """The order of the best schedule found; the base order, and a note, if the forward pass is not a chain."""
     chain = chain_of(problem, goal.strict_phases)
     monitor.offer(chain.order)
     if chain.segments < 3:
@@ -52,9 +53,9 @@ def plan(problem: Problem, goal: Goal, monitor: Monitor) -> Order:
 
 
 def _search(problem: Problem, goal: Goal, monitor: Monitor, chain: SegmentChain, beside: bool) -> None:
-    """Offer the orders on the way to the most bytes that the goal allows.
+    """Offer orders while searching for the most bytes that the goal allows.
 
-    The table knows the bytes `beside` a segment, or only what is stored; the latter knows tighter schedules.
+    The table includes the bytes `beside` a segment, or only stored bytes; the latter finds tighter schedules.
     """
     costs = measure_segments(problem, chain)
     table = CostTable(costs if beside else costs._replace(forth=costs.forth * 0, back=costs.back * 0), monitor)
@@ -85,7 +86,7 @@ def _search(problem: Problem, goal: Goal, monitor: Monitor, chain: SegmentChain,
 
 
 class SegmentCosts(NamedTuple):
-    """Of each of k segments."""
+    """Columns over k segments."""
 
     ticks: np.ndarray  # int64[k]  to run it once more
     state: np.ndarray  # int64[k]  bytes of the state before it
@@ -95,7 +96,7 @@ class SegmentCosts(NamedTuple):
 
 
 def measure_segments(problem: Problem, chain: SegmentChain) -> SegmentCosts:
-    """What the segments take, read off the base order, in which all is kept."""
+    """The costs of the segments, measured on the base order, in which all buffers are kept."""
     order, turn, k = chain.order, chain.turn, chain.segments
     size = np.where(problem.space == DEVICE, problem.size, 0)
     lives = liveness.lifetimes(problem, order)
@@ -128,7 +129,7 @@ def measure_segments(problem: Problem, chain: SegmentChain) -> SegmentCosts:
 
 
 class CostTable:
-    """C(s, t, m) for all segments s ≤ t and m = 0 .. UNITS units, and what each is reached by."""
+    """C(s, t, m) for all segments s ≤ t and m = 0 .. UNITS units, with the choice that attains it."""
 
     def __init__(self, costs: SegmentCosts, monitor: Monitor):
         ticks, k = costs.ticks, len(costs.ticks)
@@ -159,7 +160,7 @@ class CostTable:
 
     @property
     def min_units(self) -> int:
-        """The fewest units within which the whole chain can be undone; more than UNITS when none are enough."""
+        """The fewest units within which the whole chain can be reversed; UNITS + 1 if infeasible."""
         done = np.flatnonzero(self.ticks[0, self.segments - 1] < INFEASIBLE)
         return int(done[0]) if len(done) else UNITS + 1
 
@@ -185,7 +186,7 @@ class CostTable:
 
 
 def _shifted(row: np.ndarray, units: int) -> np.ndarray:
-    """The row with `units` less room everywhere."""
+    """The row for `units` less memory."""
     if units == 0:
         return row
     return np.asarray(

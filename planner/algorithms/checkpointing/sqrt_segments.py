@@ -1,10 +1,10 @@
-"""Segments: keep the user's checkpoints, or what crosses cuts of the way out; run the rest again.
+"""Segments: keep the user's checkpoints, or the buffers that cross cuts of the forward pass; recompute the rest.
 
 Source: Chen, Xu, Zhang, Guestrin, "Training Deep Nets with Sublinear Memory Cost", 2016, section 4.
 O(n) time a try. A chain peaks near 2√n buffers; lengths around √n are tried and the best is taken.
 
-    way out   a ── b ── c │ d ── e ── f │ g          a cut is put where the fewest bytes cross it
-              ╰───────────┼──────╯                   across the first lie c and a
+    forward   a ── b ── c │ d ── e ── f │ g          a cut lies where the fewest bytes cross it
+              ╰───────────┼──────╯                   c and a cross the first one
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def plan(problem: Problem, goal: Goal, monitor: Monitor) -> Order:
 
 
 def _lengths(tasks: int, tries: int) -> list[int]:
-    """Segment lengths to try: √n first, then shorter and longer ones in even ratios, at most a dozen."""
+    """Segment lengths to try: √n first, then shorter and longer ones in geometric steps, at most a dozen."""
     root = math.isqrt(tasks)
     steps = min(tries, 12) // 2
     ratios = [r for i in range(1, steps + 1) for r in (2.0 ** (-i / 2), 2.0 ** (i / 2))]
@@ -52,7 +52,8 @@ def _lengths(tasks: int, tries: int) -> list[int]:
 
 
 def _crossings(problem: Problem, way_out: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(bytes that cross the cut after each task of the way out, first write and last read of each buffer in it)."""
+    """(bytes that cross the cut after each forward task, first write of each buffer, last forward read of each buffer).
+    """
     tasks = len(way_out)
     first, last = np.full(problem.buffers, tasks, np.int64), np.full(problem.buffers, -1, np.int64)
     step, written = problem.writes.entries(way_out)
@@ -67,13 +68,13 @@ def _crossings(problem: Problem, way_out: np.ndarray) -> tuple[np.ndarray, np.nd
 
 
 def _cuts(crossing: np.ndarray, length: int) -> np.ndarray:
-    """In every window of `length` tasks the one after which the fewest bytes cross."""
+    """The task of every window of `length` tasks after which the fewest bytes cross."""
     starts = range(0, len(crossing) - length + 1, length)
     return np.array([start + int(np.argmin(crossing[start : start + length])) for start in starts], np.int64)
 
 
 def _crossing_buffers(first: np.ndarray, last: np.ndarray, cuts: np.ndarray) -> np.ndarray:
-    """Buffers written up to some cut and read behind it on the way out."""
+    """Buffers written before some cut and read after it in the forward pass."""
     next_cut = np.searchsorted(cuts, first)
     cut = np.append(cuts, len(first) + len(cuts) + last.max(initial=0) + 1)[next_cut]
     return np.flatnonzero(cut < last)

@@ -1,14 +1,14 @@
-"""Retention intervals: each run of a task has a time, each copy it makes an interval to its last read; by CP-SAT.
+"""Retention intervals by CP-SAT: each run of a task has a time, each copy it writes an interval up to its last read.
 
 Source: Bartan, Li, Teague, Lott, Dilkina, "Moccasin: Efficient Tensor Rematerialization for Neural Networks", ICML
-2023, section 2. A task has two runs at most to begin with, and one more wherever the best sequence uses all of them.
+2023, section 2. A task has at most two runs initially, and one more whenever the best order uses all of them.
 
-    a, run 0  ├──────┤                    times of first runs are fixed in a given order: task i at i·(n + 2), its
-    a, run 1              ├────┤          repeats at k·(n + 1) + i for a stage k > i; in a free order they are
-    b              ├─┤                    numbers from 0 on, and precedences between them are constraints
+    a, run 0  ├──────┤                    in a given order, first runs have fixed times: task i at i·(n + 2), its
+    a, run 1              ├────┤          recomputations at k·(n + 1) + i for a stage k > i; in a free order times
+    b              ├─┤                    are numbers from 0 on, with precedence constraints between them
 
-Bytes are one cumulative constraint over copies and workspaces. A copy may be read only where it is the supplier of
-the reader, which is at least as strict as reading the latest; so what is found is legal, and judged like any other.
+Memory is one cumulative constraint over copies and workspaces. A copy may be read only if it is the supplier of
+the reader, which is at least as strict as reading the latest copy; so solutions are legal, and scored like any other.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ SECONDS_PER_ITERATION, MAX_MEGABYTES = 0.002, 1_500
 
 
 def plan(problem: Problem, goal: Goal, monitor: Monitor) -> Order:
-    """The cheapest order within the budget, or the lowest within the overhead; in small graphs over all orders."""
+    """The cheapest order within the budget, or the lowest peak within the overhead; over all orders in small graphs."""
     best = planner.initial_order(problem, goal, monitor)
     if problem.tasks > MAX_TASKS:
         monitor.note(f"cp_sat: more than {MAX_TASKS} tasks, so nothing is solved")
@@ -56,7 +56,7 @@ def plan(problem: Problem, goal: Goal, monitor: Monitor) -> Order:
 
 
 class _CpSatSearch:
-    """One problem, and the best sequence so far by the monitor's score."""
+    """One problem, and the best order so far by the monitor's score."""
 
     def __init__(self, problem: Problem, goal: Goal, monitor: Monitor, best: Order):
         self.problem, self.goal, self.monitor = problem, goal, monitor
@@ -78,7 +78,9 @@ class _CpSatSearch:
             self.grown(self.score.peak_bytes, self.score.cost)
 
     def grown(self, budget: int | None, most_ticks: int) -> bool:
-        """Whether a better sequence was found, one more run given to each task that used all; None: the lowest."""
+        """Whether a better order was found; tasks that use all their runs get one more. `budget` None: minimise the
+        peak.
+        """
         runs, found = np.full(self.problem.tasks, INITIAL_RUNS), False
         while not self.monitor.should_stop():
             before = self.score
@@ -86,7 +88,7 @@ class _CpSatSearch:
                 most_ticks = min(most_ticks, before.cost)
             model = _CpSatModel(self, budget, most_ticks, runs)
             ended = model.solve()
-            full = model.again & (np.bincount(self.best, minlength=len(runs)) >= runs) & (runs < MAX_RUNS)
+            full = model.recomputable & (np.bincount(self.best, minlength=len(runs)) >= runs) & (runs < MAX_RUNS)
             if self.score == before or not ended or not full.any():
                 return found or self.score < before
             runs, found = np.where(full, runs + 1, runs), True
@@ -100,7 +102,7 @@ class _CpSatSearch:
 
 @dataclass(slots=True)
 class _TaskRun:
-    """One run of a task: whether and when, and the copies it makes."""
+    """One run of a task: its presence, time and copies."""
 
     task: int
     there: Any  # Boolean, or True
@@ -109,7 +111,7 @@ class _TaskRun:
 
 
 class _CpSatModel:
-    """The constraints for a number of runs of each task."""
+    """The CP model for a number of runs of each task."""
 
     def __init__(self, search: _CpSatSearch, budget: int | None, most_ticks: int, runs: np.ndarray):
         from ortools.sat.python import cp_model  # heavy: imported by those who solve
@@ -123,7 +125,7 @@ class _CpSatModel:
         self.peak = search.score.peak_bytes if budget is None else budget
         self._domains(most_ticks)
         free, n = search.free, len(order)
-        counts = np.where(self.again, runs, 1)
+        counts = np.where(self.recomputable, runs, 1)
         self.horizon = int(counts[order].sum()) if free else (n + 1) * (n + 1)
         self.runs = {task: self._runs_of(task, int(counts[task])) for task in order.tolist()}
         self.start = {b: self.model.new_int_var(-1, self.horizon, "") for b in self._at_start()}
@@ -141,27 +143,31 @@ class _CpSatModel:
         self._hint()
 
     def _domains(self, most_ticks: int) -> None:
-        """bool[n]: tasks that may repeat, and in a given order the times at which."""
+        """Fill `recomputable` (bool[n]) and, for a given order, the allowed times."""
         search = self.search
         once = search.once_ticks
         room = self.peak if search.score.bytes_over_budget or most_ticks >= MAX_TICKS else min(self.peak, 1 << 62)
         most = MAX_TICKS if most_ticks >= MAX_TICKS or search.free else most_ticks - once
-        stages = CheckmateModel(self.problem, search.first_runs, room, max(most, 0))
+        checkmate = CheckmateModel(self.problem, search.first_runs, room, max(most, 0))
         n = len(search.first_runs)
-        self.again = np.zeros(self.problem.tasks, bool)
+        self.recomputable = np.zeros(self.problem.tasks, bool)
         handed = np.zeros(self.problem.buffers, bool)
         handed[self.problem.hold == HANDED_OUT] = True  # a second copy would stand beside the one handed out
         plain = [not handed[self.problem.writes[t]].any() for t in search.first_runs.tolist()]
-        may = stages.may[:n] & np.array(plain, bool) if search.free else stages.again[:, :n].any(0) & np.array(plain)
-        self.again[search.first_runs] = may
+        may = (
+            checkmate.recomputable[:n] & np.array(plain, bool)
+            if search.free
+            else checkmate.allowed[:, :n].any(0) & np.array(plain)
+        )
+        self.recomputable[search.first_runs] = may
         self.times = {
-            int(t): [int(k) * (n + 1) + i for k in np.flatnonzero(stages.again[:, i])]
+            int(t): [int(k) * (n + 1) + i for k in np.flatnonzero(checkmate.allowed[:, i])]
             for i, t in enumerate(search.first_runs)
         }
         self.fixed = {int(t): i * (n + 2) for i, t in enumerate(search.first_runs)}
 
     def _at_start(self) -> list[int]:
-        """Buffers with bytes that nobody makes."""
+        """Buffers with bytes that exist from the start."""
         return [b for b, maker in enumerate(self.problem.producer().tolist()) if maker < 0 and self.size[b]]
 
     def _runs_of(self, task: int, count: int) -> list[_TaskRun]:
@@ -189,7 +195,7 @@ class _CpSatModel:
         return rows
 
     def _supply(self) -> None:
-        """Every read has one supplier, whose copy lasts until then; what is held has one at the end."""
+        """Constrain every read to one supplier, whose copy is live until then; held buffers have one at the end."""
         problem, model = self.problem, self.model
         self.makers: dict[int, list[_TaskRun]] = {}
         for rows in self.runs.values():
@@ -241,7 +247,7 @@ class _CpSatModel:
         return rows
 
     def _taken_over(self, run: _TaskRun) -> dict[int, Any]:
-        """Per output that may take an input's storage over, the Boolean whether it does."""
+        """Per output that may reuse an input's storage, the 0/1 expression of whether it does."""
         problem, size, model = self.problem, self.size, self.model
         pairs = [
             (out, source, model.new_bool_var(""))
@@ -275,7 +281,7 @@ class _CpSatModel:
         self.demands.append(bytes_)
 
     def _precede(self) -> None:
-        """Runs do not overlap, and first runs and repeats follow what they must."""
+        """Constrain runs not to overlap, and first runs and recomputations to follow their predecessors."""
         problem, model = self.problem, self.model
         strict = self.search.goal.strict_phases
         every = [run for rows in self.runs.values() for run in rows]
@@ -307,7 +313,7 @@ class _CpSatModel:
                     model.add(run.time < self.runs[later][0].time).only_enforce_if(literal)
 
     def _fit(self, budget: int | None) -> None:
-        """Bytes fit at all times."""
+        """Constrain memory at all times."""
         self.top: Any = self.peak - self.always
         if budget is None:
             self.top = self.model.new_int_var(0, max(0, self.peak - self.always), "")
@@ -317,7 +323,7 @@ class _CpSatModel:
             self.model.add_bool_or([])
 
     def _hint(self) -> None:
-        """The best sequence known, as far as it has as many runs."""
+        """Add the best known order as a hint, as far as the model has enough runs."""
         model, search, n = self.model, self.search, len(self.search.first_runs)
         seen: dict[int, int] = {}
         position = {int(t): i for i, t in enumerate(search.first_runs)}
@@ -335,7 +341,7 @@ class _CpSatModel:
                 model.add_hint(run.there, False)
 
     def solve(self) -> bool:
-        """Whether CP-SAT ended; what it finds on its way is offered."""
+        """Whether CP-SAT completed; solutions are offered as they are found."""
         from ortools.sat.python import cp_model  # heavy: imported by those who solve
 
         monitor, solver = self.search.monitor, cp_model.CpSolver()

@@ -1,11 +1,11 @@
-"""Exact: the best of all sequences of a small problem, by Dijkstra over what has run and what is there.
+"""Exact: the optimal order of a small problem, by Dijkstra over execution states.
 
-First runs cost what they cost in any sequence, so that only repeats count: states that need no more of them come
-first, of those the ones that are further. Which states there are, and why not all have to be looked at, says
-`states.py`. The lowest peak is found by halving the bytes between what no order goes below and what is known.
+First runs cost the same in every order, so only recomputations count: states with less recomputation come first, ties
+by progress. `states.py` defines the states and the dominance that prunes them. The lowest peak is found by bisection
+between the lower bound and the best known peak.
 
-O(sets of tasks that may have run, times sets of copies worth having) time: a dozen tasks in any order, more in a
-given one. Where the states do not end within their number, what is known comes back, and nothing is proven.
+O(sets of tasks that may have run · sets of copies worth keeping) time: a dozen tasks in free order, more in a
+given one. If the state limit is reached, returns the best known order without a proof.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ MAX_STATES, STATES = 60_000, 500
 
 
 def plan(problem: Problem, goal: Goal, monitor: Monitor) -> Order:
-    """The best order there is, which the monitor is told; or the best known with a note, where states do not end."""
+    """The optimal order, with `monitor.is_optimal` set; or the best known one, with a note, at the state limit."""
     best = planner.initial_order(problem, goal, monitor)
     if problem.tasks > MAX_TASKS or int(problem.optional.sum()) > MAX_OPTIONAL:
         monitor.note(f"exact: more than {MAX_TASKS} tasks, or {MAX_OPTIONAL} of them optional: nothing is searched")
@@ -71,7 +71,7 @@ class _DijkstraSearch:
         self.lowest(limit)
 
     def lowest(self, most_ticks: int) -> None:
-        """The lowest peak of the orders that take less than `most_ticks`, and the least time at it."""
+        """Find the lowest peak of the orders below `most_ticks`, and the least time at it."""
         unit = math.gcd(*self.problem.size.tolist(), *self.problem.workspace.tolist()) or 1
         low = -(-max(largest_task.bound(self.problem).bytes, held_at_end.bound(self.problem)) // unit)
         high = self.score.peak_bytes // unit
@@ -84,7 +84,7 @@ class _DijkstraSearch:
         self.within(self.score.peak_bytes, self.score.cost)
 
     def within(self, budget: int, most_ticks: int) -> bool:
-        """Whether an order was found within the budget that takes less than `most_ticks`; the cheapest is offered."""
+        """Whether an order within the budget and below `most_ticks` exists; the cheapest is offered."""
         found = False
         for states in self.states:
             order = self._cheapest(states, budget, most_ticks - states.once())
@@ -94,7 +94,9 @@ class _DijkstraSearch:
         return found
 
     def _cheapest(self, states: StateSpace, budget: int, most_ticks: int) -> Order | None:
-        """The order whose repeats take least, and less than `most_ticks`; None where there is none, or no end."""
+        """The order with the least recomputation, below `most_ticks`; None if there is none or the state limit is
+        reached.
+        """
         if most_ticks <= 0 or (not states.chosen and states.always > budget):
             return None
         begin = states.begin()
@@ -116,7 +118,7 @@ class _DijkstraSearch:
         return None
 
     def _goes_on(self) -> bool:
-        """Whether one more state may be looked at."""
+        """Count a state; whether the limit allows it."""
         self.looked_at += 1
         if self.looked_at > MAX_STATES or (self.looked_at % STATES == 0 and self.monitor.should_stop()):
             self.ended = False
@@ -129,17 +131,17 @@ class _DijkstraSearch:
 
 
 class _VisitedStates:
-    """States that were looked at."""
+    """Visited states, for dominance tests."""
 
     def __init__(self) -> None:
         self.live: dict[tuple[int, int], list[int]] = {}
 
     def covers(self, state: ExecutionState) -> bool:
-        """Whether one of them has run the same and has all copies that this one has."""
+        """Whether a visited state ran the same tasks and has all copies of this one."""
         return any(state.live & ~more == 0 for more in self.live.get((state.ran, state.past), ()))
 
     def add(self, state: ExecutionState) -> bool:
-        """Whether it was not covered; then it is one of them."""
+        """Add the state unless it is covered; returns whether it was added."""
         if self.covers(state):
             return False
         self.live.setdefault((state.ran, state.past), []).append(state.live)
@@ -147,7 +149,7 @@ class _VisitedStates:
 
 
 def _back(rows: list[tuple[ExecutionState, int, int]], number: int) -> Iterator[int]:
-    """The tasks that led to a state, the last one first."""
+    """The tasks that led to a state, last first."""
     while number > 0:
         _, number, task = rows[number]
         yield task

@@ -1,11 +1,11 @@
-"""Checkmate's integer programme, solved to the end on small graphs; rows for bytes at repeats are added when broken.
+"""Checkmate's integer program, solved to optimality on small graphs; memory rows at recomputations are added lazily.
 
 Source: Jain, Jain, Nrusimha, Gholami, Abbeel, Keutzer, Stoica, Gonzalez, "Checkmate: Breaking the Memory Wall with
-Optimal Tensor Rematerialization", MLSys 2020. The form, and what is left out of it at no loss, is in `stages.py`.
+Optimal Tensor Rematerialization", MLSys 2020. The model and its reductions are in `bounds/solvers/checkmate_model.py`.
 
-First runs keep the order of the best sequence known. What that takes is the most that is looked for: repeats that
-cannot be part of anything cheaper are left out before SCIP sees the form. Without a row at a repeat, no sequence with
-these first runs takes less than the answer.
+First runs keep the order of the best known order, whose cost is the upper limit: recomputations that cannot be part of
+a cheaper order are left out of the model. Without memory rows at recomputations the optimum is a lower bound for these
+first runs.
 """
 
 from __future__ import annotations
@@ -33,7 +33,9 @@ CLOSE = 0.001
 
 
 def plan(problem: Problem, goal: Goal, monitor: Monitor) -> Order:
-    """The cheapest order within the budget, or the lowest within the overhead; first runs stay as in the best known."""
+    """The cheapest order within the budget, or the lowest peak within the overhead; first runs as in the best known
+    order.
+    """
     best = planner.initial_order(problem, goal, monitor)
     if len(best) > 2 * MAX_TASKS or problem.tasks > MAX_TASKS:
         monitor.note(f"milp: more than {MAX_TASKS} tasks, so the form is not solved")
@@ -47,7 +49,7 @@ def plan(problem: Problem, goal: Goal, monitor: Monitor) -> Order:
 
 
 class _MilpSearch:
-    """One problem with one order of first runs, and the best sequence so far by the monitor's score."""
+    """One problem with one order of first runs, and the best order so far by the monitor's score."""
 
     def __init__(self, problem: Problem, goal: Goal, monitor: Monitor, best: Order):
         self.problem, self.goal, self.monitor = problem, goal, monitor
@@ -69,7 +71,7 @@ class _MilpSearch:
         self.lowest(MAX_TICKS if budget == 0 else limit - self.once_ticks + 1)
 
     def lowest(self, most_ticks: int) -> None:
-        """Halve the way from the lowest peak known to what no order goes below, as long as repeats take less."""
+        """Bisect between the lower bound and the lowest known peak, with recomputation below `most_ticks`."""
         low = max(largest_task.bound(self.problem).bytes, held_at_end.bound(self.problem))
         high = self.score.peak_bytes
         while low < high and (high - low > CLOSE * high or high < 1 / CLOSE) and not self.monitor.should_stop():
@@ -80,17 +82,18 @@ class _MilpSearch:
                 low = middle + 1
 
     def within(self, budget: int, most_ticks: int) -> bool:
-        """Whether a sequence was found within the budget whose repeats take less than `most_ticks`; it is offered."""
+        """Whether an order within the budget with recomputation below `most_ticks` was found; orders found are offered.
+        """
         if most_ticks <= 0:
             return False
-        stages = CheckmateModel(self.problem, self.first_runs, budget, most_ticks)
-        if not stages.repeats:
+        checkmate = CheckmateModel(self.problem, self.first_runs, budget, most_ticks)
+        if not checkmate.repeats:
             return False
         most = LARGE if most_ticks == MAX_TICKS or self.monitor.iterations is not None else MAX_REPEATS
-        if stages.repeats > most:
+        if checkmate.repeats > most:
             self.note(f"milp: more than {most} repeats may be worth it, so the form is not solved")
             return False
-        rows, fitted = stages.build(self.monitor.check), set[tuple[int, int]]()
+        rows, fitted = checkmate.build(self.monitor.check), set[tuple[int, int]]()
         if most_ticks < MAX_TICKS:
             rows.add_row([(i, -ticks) for i, ticks in enumerate(rows.ticks) if ticks], 1 - most_ticks)
         for _ in range(ROUNDS):
@@ -100,7 +103,7 @@ class _MilpSearch:
             found = solve_integer(rows, self.monitor)
             if found.values is None:
                 return False
-            order, places = stages.sequence(found.values)
+            order, places = checkmate.sequence(found.values)
             self.offer(without_unread_repeats(self.problem, order).order)
             profile = liveness.profile(self.problem, order)
             over = [place for place, held in zip(places, profile.tolist(), strict=True) if held > budget]
@@ -110,11 +113,11 @@ class _MilpSearch:
                 return False
             for stage, position in over:
                 if stage == position:
-                    stages.add_no_takeover_memory(stage)
+                    checkmate.add_no_takeover_memory(stage)
                 elif (stage, position) in fitted:
-                    rows.high[stages.repeat[stage, position]] = 0  # more than the form knows: rather not there
+                    rows.high[checkmate.repeat[stage, position]] = 0  # more than the form knows: rather not there
                 else:
-                    stages.add_repeat_memory(stage, position)
+                    checkmate.add_repeat_memory(stage, position)
                     fitted.add((stage, position))
         return False
 

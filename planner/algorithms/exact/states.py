@@ -1,9 +1,9 @@
-"""What has run and what is there: the states a small problem can be in, and how one run leads to the next.
+"""Execution states of a small problem: tasks that have run and live copies, and the transitions by one run.
 
-A state is a set of tasks that have run, the buffers of which a copy is there, and those handed out of which a newer
-copy was made. A copy stays until bytes are short: whoever has more copies can do all that whoever has fewer can. So a
-run is tried with the smallest sets of copies that have to go for it, and of two states after the same runs the one
-with all copies of the other is enough. Sets are integers, bit i of which says whether i is in.
+A state is the set of tasks that have run, the buffers with a live copy, and the handed-out buffers of which a newer
+copy was written. Copies are kept until memory is short: a state with more copies can do all that one with fewer can.
+So a run is tried with the minimal sets of copies to drop for it, and of two states after the same runs one that has
+all copies of the other dominates it. Sets are integers; bit i is set if i is in the set.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from planner.problem.recompute import can_recompute
 
 
 class ExecutionState(NamedTuple):
+    """Sets as bit masks."""
     ran: int  # tasks
     live: int  # buffers of which the newest copy is there
     past: int  # buffers handed out of which a newer copy was made; what was handed out stays beside it
@@ -25,7 +26,7 @@ class ExecutionState(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _After:
-    """What follows from the tasks that have run alone; sets of buffers."""
+    """Sets of buffers that depend only on the tasks that have run."""
 
     unread: int  # read by a task that has not run
     lost: int  # nobody can make them again
@@ -34,7 +35,7 @@ class _After:
 
 
 class StateSpace:
-    """The states of one problem in which the tasks `chosen` run, each at least once, and no others."""
+    """The states of one problem in which exactly the tasks `chosen` run, each at least once."""
 
     def __init__(self, problem: Problem, goal: Goal, chosen: Sequence[int]):
         self.problem, self.chosen = problem, list(chosen)
@@ -65,7 +66,7 @@ class StateSpace:
         self.after: dict[int, _After] = {}
 
     def _earlier(self, goal: Goal, resident: int) -> list[list[int]]:
-        """Tasks that have run before each task does; -1 stands for nobody, and is left out."""
+        """Tasks whose first run precedes that of each task."""
         problem, phase = self.problem, self.problem.phase.tolist()
         earlier: list[list[int]] = [[] for _ in range(problem.tasks)]
         for t in self.chosen:
@@ -81,7 +82,7 @@ class StateSpace:
         return [[other for other in row if other not in (-1, t)] for t, row in enumerate(earlier)]
 
     def _takers(self, task: int) -> list[tuple[int, list[int]]]:
-        """Outputs in the order they are written, each with the inputs whose storage it may take, first fit."""
+        """(output, inputs whose storage it may reuse, first fit), in the order of writing."""
         problem, size, space = self.problem, self.size, self.problem.space
         rows = []
         for out in problem.writes[task].tolist():
@@ -95,7 +96,7 @@ class StateSpace:
         return rows
 
     def _phases(self) -> list[tuple[int, int]]:
-        """(tasks, buffers handed out once all of these have run) of each phase."""
+        """(tasks, buffers handed out once all of them have run) of each phase."""
         phase = self.problem.phase.tolist()
         of = [phase[task] if task >= 0 else 0 for task in self.producer]
         return [
@@ -107,6 +108,7 @@ class StateSpace:
         ]
 
     def bytes_of(self, buffers: int) -> int:
+        """Total bytes of a set of buffers."""
         return sum(self.bytes[b] for b in _members(buffers))
 
     def once(self) -> int:
@@ -114,14 +116,15 @@ class StateSpace:
         return sum(self.cost[t] for t in self.chosen)
 
     def begin(self) -> ExecutionState:
-        """Nothing has run."""
+        """The initial state."""
         return self._reached(0, self.start, 0)
 
     def is_final(self, state: ExecutionState) -> bool:
+        """Whether all tasks have run and all outputs are live."""
         return state.ran == self.all and self.end & ~state.live == 0
 
     def moves(self, state: ExecutionState, budget: int) -> Iterator[tuple[int, ExecutionState]]:
-        """(task, state behind it) of every run that fits the budget and may be worth it."""
+        """(task, next state) of every run that fits the budget and may be useful."""
         ran, live, _ = state
         lasting = self._known(ran).handed & ~state.past  # copies that were handed out and are the newest
         for t in self.chosen:
@@ -134,7 +137,8 @@ class StateSpace:
                 yield from ((t, behind) for behind in self._runs(state, t, lasting, budget))
 
     def _runs(self, state: ExecutionState, t: int, lasting: int, budget: int) -> Iterator[ExecutionState]:
-        """The states behind a run of the task, for each smallest set of copies to drop or to give away."""
+        """The states after a run of the task, one for each minimal set of copies to drop or to overwrite by takeover.
+        """
         reads, writes, ran = self.reads[t], self.writes[t], state.ran | 1 << t
         past = state.past | (writes & lasting)
         known = self._known(ran)
@@ -161,7 +165,7 @@ class StateSpace:
                 yield self._reached(ran, live & ~drop & ~away, past)
 
     def _credit(self, task: int, dying: int) -> int:
-        """Bytes of outputs that lie in inputs which nobody needs any more."""
+        """Bytes of outputs that reuse the storage of dying inputs."""
         total = 0
         for out, sources in self.takers[task] if dying else ():
             taken = next((s for s in sources if dying >> s & 1), None)
@@ -171,7 +175,7 @@ class StateSpace:
         return total
 
     def _smallest(self, loose: list[int], short: int) -> Iterator[int]:
-        """The sets of these buffers with `short` bytes at least, no smaller set of which has as many."""
+        """The minimal sets of these buffers with at least `short` bytes."""
         if short <= 0:
             yield 0
             return
@@ -192,18 +196,19 @@ class StateSpace:
                 waiting.append((i + 1, taken | 1 << b, left - self.bytes[b]))
 
     def _reached(self, ran: int, live: int, past: int) -> ExecutionState:
-        """The state, without copies that nobody can read again."""
+        """The state without copies that are never read later."""
         return ExecutionState(ran, live & ~self._idle(self._known(ran), past), past)
 
     def _needed(self, known: _After, past: int) -> int:
-        """Buffers that must be there: nobody can make them again, and they are read later, or held in the end."""
+        """Buffers that must stay live: they cannot be recomputed, and are read later or held at the end."""
         return known.lost & (known.unread | self.end | self.handed & ~past)
 
     def _idle(self, known: _After, past: int) -> int:
-        """Buffers that are neither read later nor held in the end."""
+        """Buffers that are neither read later nor held at the end."""
         return known.idle & ~(self.end | self.handed & ~past)
 
     def _known(self, ran: int) -> _After:
+        """The sets that depend on `ran` only, cached."""
         if ran not in self.after:
             can = self.all & ~ran | self.repeatable & _set(t for t in self.chosen if not self.last[t] & ran)
             buffers = range(self.problem.buffers)
@@ -217,6 +222,7 @@ class StateSpace:
 
 
 def _set(members: Iterator[int] | Sequence[int]) -> int:
+    """The bit mask of the members."""
     result = 0
     for member in members:
         result |= 1 << member
@@ -224,6 +230,7 @@ def _set(members: Iterator[int] | Sequence[int]) -> int:
 
 
 def _members(of: int) -> list[int]:
+    """The members of a bit mask, ascending."""
     result = []
     while of:
         low = of & -of
@@ -233,7 +240,7 @@ def _members(of: int) -> list[int]:
 
 
 def _subsets(members: list[int]) -> list[int]:
-    """All sets of the members, each behind those it contains."""
+    """All subsets of the members, each after its own subsets."""
     sets = [0]
     for member in members:
         sets += [one | 1 << member for one in sets]

@@ -1,4 +1,5 @@
-"""A row of byte counts with range add and range queries, in blocks of √length. Kernels; see `kernels.py`.
+"""Byte ledger: a row of byte counts with range add and range queries, in blocks of √length. Kernels; see
+`problem/jit.py`.
 
 place   0 1 2 3 │ 4 5 6 7 │ 8 9 ...      a range touches at most two blocks in part; of a whole block
 add     ────────┼─────────┼───           only `added` changes
@@ -29,7 +30,7 @@ class Ledger(NamedTuple):
 
 
 def ledger_of(places: np.ndarray) -> Ledger:
-    """A ledger with these bytes; a short one is a single block."""
+    """A ledger with these bytes; a single block up to 1024 places."""
     length = len(places)
     block = max(length, 1) if length <= 1024 else 256 if length <= 100_000 else 512
     blocks = -(-length // block)
@@ -49,7 +50,7 @@ def ledger_of(places: np.ndarray) -> Ledger:
 
 
 def add(ledger: Any, begin: int, end: int, amount: int) -> None:
-    """Add to the places [begin, end)."""
+    """Add `amount` to the places [begin, end)."""
     ledger.limit[0] = NO_LIMIT
     block = ledger.block
     first, last = begin // block, (end - 1) // block
@@ -68,12 +69,12 @@ def add(ledger: Any, begin: int, end: int, amount: int) -> None:
 
 
 def count_part(row: Any, begin: int, end: int, limit: int) -> int:
-    """Entries of the row in [begin, end) above the limit."""
+    """Number of entries of the row in [begin, end) above the limit."""
     return int(np.count_nonzero(row[begin:end] > limit))
 
 
 def count_part_loop(row: Any, begin: int, end: int, limit: int) -> int:
-    """The same in the form that compiles best."""
+    """`count_part` as an explicit loop, the form that compiles best."""
     count = 0
     for i in range(begin, end):
         count += row[i] > limit
@@ -81,7 +82,7 @@ def count_part_loop(row: Any, begin: int, end: int, limit: int) -> int:
 
 
 def count_above(ledger: Any, begin: int, end: int, limit: int) -> int:
-    """Places in [begin, end) with more than `limit` bytes."""
+    """Number of places in [begin, end) with more than `limit` bytes."""
     if ledger.limit[0] == limit:
         return int(ledger.above[end] - ledger.above[begin])
     block, count = ledger.block, 0
@@ -102,7 +103,7 @@ def count_above(ledger: Any, begin: int, end: int, limit: int) -> int:
 
 
 def count_once(ledger: Any, limit: int) -> None:
-    """Count the places above the limit now, so that `count_above` need not until the next `add`."""
+    """Prefix counts of the places above the limit, which `count_above` uses until the next `add`."""
     block = ledger.block
     for k in range(len(ledger.added)):
         begin, end = k * block, min((k + 1) * block, len(ledger.bytes))
@@ -117,12 +118,12 @@ def at_place(ledger: Any, place: int) -> int:
 
 
 def highest(ledger: Ledger) -> int:
-    """Bytes at the highest place; no kernel."""
+    """Maximum over all places; not a kernel."""
     return int((ledger.highest + ledger.added).max(initial=0))
 
 
 def highest_in(ledger: Any, begin: int, end: int) -> int:
-    """Bytes at the highest of the places [begin, end), 0 when there are none."""
+    """Maximum over the places [begin, end); 0 if empty."""
     block, result = ledger.block, 0
     place = begin
     while place < end:

@@ -1,4 +1,4 @@
-"""One step of `greedy`: gaps closed under a limit, and runs taken out that a limit does not need."""
+"""One step of `greedy`: close gaps down to a limit, and remove recomputations that a limit does not need."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ROUNDS = 8
 
 
 class GapCloser:
-    """Steps for one problem."""
+    """Gap closing for one problem; `fast`: with compiled kernels."""
 
     def __init__(self, problem: Problem, should_stop: Callable[[], bool] = lambda: False):
         self.problem, self.should_stop = problem, should_stop
@@ -32,16 +32,17 @@ class GapCloser:
         self.fast = self.uses_compiled()
 
     def uses_compiled(self) -> bool:
+        """Whether compiled kernels pay off or are already loaded."""
         return self.problem.tasks > MAX_INTERPRETED or gap_kernels.KERNELS.is_compiled()
 
     def reduce_to(self, order: Order, limit: int) -> tuple[Order, int]:
-        """The order with runs added so that it is within `limit`, or nearer to it, and its peak."""
+        """(order, peak) with recomputations added so that the peak is within `limit`, or nearer to it."""
         closed = self.close_gaps(order, limit)
         lowest = self.trim_repeats(closed, max(limit, closed.peak))
         return lowest.order, lowest.peak
 
     def close_gaps(self, order: Order, limit: int) -> EvaluatedOrder:
-        """The order with gaps closed where it is over `limit`, the best price first."""
+        """The order with gaps closed where it exceeds `limit`, best price first."""
         kernels, margin = self._kernels(gap_kernels.KERNELS), CHAIN * int(self.degree.max(initial=0))
         room = 2 * int(self.degree[order].sum()) + margin
         board, ledger = gap_table_of(
@@ -62,7 +63,7 @@ class GapCloser:
         return without_unread_repeats(self.problem, np.insert(order, at[by], task[by]))
 
     def trim_repeats(self, sequence: EvaluatedOrder, limit: int) -> EvaluatedOrder:
-        """The sequence without repeats that the limit does not need, the dearest taken out first."""
+        """The order without recomputations that the limit does not need, most expensive removed first."""
         while not self.should_stop():
             order = sequence.order
             steps = np.flatnonzero(~is_first_run(self.problem, order))
@@ -88,14 +89,14 @@ class GapCloser:
 
 
 def _with_gap(board: GapTable) -> np.ndarray:
-    """The uses before which there is a gap that may be closed."""
+    """Uses that end a gap which may be closed."""
     uses = board.counters[0]
     place, before = np.asarray(board.place[:uses], np.int64), np.asarray(board.before[:uses], np.int64)
     return np.flatnonzero((np.asarray(board.free[:uses], np.int64) > 0) & (place // 2 * 2 > place[before] + 1))
 
 
 def without_unread_repeats(problem: Problem, order: Order) -> EvaluatedOrder:
-    """The order without repeats whose outputs nobody needs."""
+    """The order without recomputations whose outputs are never needed."""
     while True:
         lives = liveness.lifetimes(problem, order)
         hold = problem.hold[lives.buffer]

@@ -1,7 +1,7 @@
-"""Kernels that price and close idle gaps on a `Board`; see `gaps.py` and `kernels.py`.
+"""Kernels that price and close idle gaps on a `GapTable`; see `gaps.py` and `problem/jit.py`.
 
-Closing the gap before a read runs the buffer's producer again at the boundary before it. An input of
-that run which is dead there is held longer or made again too, whichever leaves the better price.
+Closing the gap before a read runs the buffer's producer at the boundary before the read. An input of that run that is
+dead there is held longer or recomputed too, whichever gives the better price.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from planner.problem.jit import Kernels
 
 
 def price_inputs(board: Any, ledger: Any, task: int, at: int, limit: int, token: int, gain: float, cost: float) -> Any:
-    """(gain, cost) once the inputs of `task` are there at boundary place `at`; adds to `chain`."""
+    """(gain, cost) after making the inputs of `task` available at boundary place `at`; extends `chain`."""
     for entry in range(board.read_pointer[task], board.read_pointer[task + 1]):
         c = board.read_index[entry]
         if board.resident[c] or board.stamp[c] == token:
@@ -65,9 +65,10 @@ def price_inputs(board: Any, ledger: Any, task: int, at: int, limit: int, token:
 
 
 def seed_chain(board: Any, use: int, together: bool) -> int:
-    """Begin `chain` with the producer of what `use` reads, and of all else its step reads from closable gaps.
+    """Start `chain` with the producer of the buffer of `use`; with `together`, of all closable gaps that end in its
+    step.
 
-    The length of the chain.
+    Returns the length of the chain.
     """
     at = board.place[use] // 2 * 2
     board.counters[LOOKED] += 1
@@ -95,9 +96,9 @@ def seed_chain(board: Any, use: int, together: bool) -> int:
 
 
 def price_chain(board: Any, ledger: Any, at: int, limit: int) -> float:
-    """Bytes times places over `limit` that the runs of `chain` free, per tick; -1 when they cannot run at `at`.
+    """Bytes times places over `limit` that the runs of `chain` free, per tick; -1 if they cannot run at `at`.
 
-    Inputs that are dead there are made by further runs, which join the chain, or are held longer.
+    Dead inputs are recomputed by further runs, which join the chain, or held longer.
     """
     token = board.counters[LOOKED]
     gain, cost = 0.0, 0.0
@@ -138,9 +139,9 @@ def output_gain(board: Any, ledger: Any, task: int, at: int, limit: int) -> floa
 
 
 def price(board: Any, ledger: Any, use: int, limit: int) -> float:
-    """The better price of closing the gap before a read alone or with all gaps that end in its step; else -1.
+    """The better price of closing the gap before a read, alone or with all gaps that end in its step; -1: not closable.
 
-    Leaves the runs it takes in `chain`; inputs that are dead and not in it are held longer.
+    Leaves its runs in `chain`; dead inputs that are not in it are held longer.
     """
     place = board.place[use]
     at = place // 2 * 2
@@ -160,7 +161,7 @@ def price(board: Any, ledger: Any, use: int, limit: int) -> float:
 
 
 def close(board: Any, ledger: Any, use: int) -> None:
-    """Add the runs of the last call of `price`, which was for this use."""
+    """Add the runs of the last call of `price`, which must be for the same use."""
     at = board.place[use] // 2 * 2
     boundary = at // 2
     if board.counters[EXTRA] > board.busy[boundary]:
@@ -207,10 +208,10 @@ def price_all(board: Any, ledger: Any, uses: Any, limit: int, prices: Any) -> No
 
 
 def close_best(board: Any, ledger: Any, uses: Any, prices: Any, limit: int, slack: float, room: int) -> int:
-    """Close gaps, the best price first, while some place is over `limit`; the number closed.
+    """Close gaps, best price first, while some place exceeds `limit`; returns the number closed.
 
-    Every gap closed leaves fewer places over the limit, and all prices fall with them. So the heap has
-    prices per such place; one that has fallen below `slack` of the next best goes back into it.
+    Each closed gap leaves fewer places over the limit, and all prices fall with them. So the heap holds prices per
+    place over the limit; an entry that has fallen below `slack` times the next best is pushed back.
     """
     over = count_above(ledger, 0, len(ledger.bytes), limit)
     ledger.limit[0] = NO_LIMIT

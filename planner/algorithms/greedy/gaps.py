@@ -1,4 +1,4 @@
-"""Idle gaps of a sequence: who is held without being used, from when to when.
+"""Idle gaps of an order: the intervals in which a buffer is held without being used.
 
 Places on the axis are steps and the boundaries before them: boundary r is place 2r, step r is 2r + 1.
 All uses of a buffer are one linked list, ordered by place:
@@ -6,7 +6,7 @@ All uses of a buffer are one linked list, ordered by place:
     step            0       1       2       3       4
     place       0   1   2   3   4   5   6   7   8   9
     buffer b        W───────R···············R                 a gap from place 4 to 8
-    after           W───────R           W───R    at boundary 3 its producer runs again: place 6
+    after           W───────R           W───R    recomputed at boundary 3, place 6
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ CHAIN = 64
 
 
 class GapTable(NamedTuple):
-    """One sequence as the kernels of `gap_kernels.py` see and change it. Lists or int64 arrays throughout.
+    """One order in the form that the kernels of `gap_kernels.py` read and modify. Lists or int64 arrays throughout.
 
     Of n tasks, m buffers, s steps and u uses; u leaves room for the uses that kernels add.
     """
@@ -62,7 +62,7 @@ class GapTable(NamedTuple):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class EvaluatedOrder:
-    """An order and what the evaluator says of it, asked once."""
+    """An order with its lifetimes, bytes per step and peak."""
 
     order: Order
     lives: Lifetimes
@@ -71,7 +71,7 @@ class EvaluatedOrder:
 
 
 def evaluate_order(problem: Problem, order: Order, lives: Lifetimes | None = None) -> EvaluatedOrder:
-    """The order with its lifetimes, which are worked out unless they are given, and its bytes."""
+    """The order with its lifetimes (computed unless given), bytes per step and peak."""
     order = np.asarray(order, np.int64)
     lives = liveness.lifetimes(problem, order) if lives is None else lives
     step_bytes = liveness.profile(problem, order, lives)
@@ -81,7 +81,7 @@ def evaluate_order(problem: Problem, order: Order, lives: Lifetimes | None = Non
 
 
 def gap_table_types() -> tuple[Any, Any]:
-    """The numba types of a board of arrays and of a ledger."""
+    """The numba types of a GapTable of arrays and of a Ledger."""
     import numba  # heavy: half a second, and not needed where nothing is compiled
 
     row = numba.int64[::1]
@@ -93,9 +93,9 @@ def gap_table_types() -> tuple[Any, Any]:
 def gap_table_of(
     problem: Problem, repeatable: np.ndarray, sequence: EvaluatedOrder, room: int, as_lists: bool
 ) -> tuple[GapTable, Ledger]:
-    """The board of a sequence with room for `room` more uses, and its ledger of places.
+    """(table, ledger of places) of an order, with space for `room` more uses.
 
-    `repeatable` is bool[n]: the task may run again.
+    `repeatable` is bool[n]: the task may be recomputed.
     """
     order, lives = sequence.order, sequence.lives
     place, buffer, is_read, free, taker = _uses(problem, order, lives)
@@ -145,7 +145,7 @@ def gap_table_of(
 
 
 def _latest(problem: Problem, repeatable: np.ndarray, order: Order) -> np.ndarray:
-    """int64[n]: boundary at which each task may run again at the latest; -1 when never."""
+    """int64[n]: the last boundary at which each task may be recomputed; -1: never."""
     latest = last_recompute_step(problem, order)
     writer, written = problem.writes.row_of_entry(), problem.writes.index
     handed = problem.hold[written] == HANDED_OUT
@@ -195,7 +195,7 @@ def _uses(problem: Problem, order: Order, lives: Lifetimes) -> tuple[np.ndarray,
 
 
 def _places(problem: Problem, sequence: EvaluatedOrder) -> np.ndarray:
-    """int64[2s + 2]: bytes of each step, and at each boundary the bytes that are held across it."""
+    """int64[2s + 2]: bytes of each step, and at each boundary the bytes held across it."""
     lives, steps = sequence.lives, len(sequence.order)
     size = np.where(problem.space[lives.buffer] == DEVICE, problem.size[lives.buffer], 0)
     first = np.where(lives.writer_step < 0, 0, lives.start + 1)

@@ -1,9 +1,9 @@
-"""Greedy by price: close the idle gaps that free most per tick, until the sequence fits the budget.
+"""Greedy by price: close the idle gaps that free most bytes per tick, until the order fits the budget.
 
-A gap is a buffer held between two uses. Closing it runs the producer again right before the second.
-Its price is bytes times places over the limit that this frees, less what keeping the run's inputs
-costs there, per tick. The limit is lowered to the budget in steps; a step that makes the peak worse
-is undone; after each, runs that its limit does not need are taken out again, dearest first.
+A gap is the time between two uses of a buffer during which it is held. Closing it recomputes the buffer right before
+the second use. The price is bytes times places over the limit that this frees, less the same for keeping the inputs of
+the recomputation live, per tick. The limit is lowered to the budget in steps; a step that raises the peak is undone.
+After each step, recomputations that the limit does not need are removed, most expensive first.
 About O(k log k) time a step for k uses.
 """
 
@@ -30,7 +30,7 @@ START_SHARE = 0.3
 
 
 def plan(problem: Problem, goal: Goal, monitor: Monitor) -> Order:
-    """The cheapest order found within the budget, or the lowest within the overhead."""
+    """The cheapest order found within the budget, or the lowest peak within the overhead."""
     base = base_order(problem, goal.strict_phases)
     search = _GreedySearch(problem, monitor, base)
     if goal.budget_bytes is None:
@@ -42,7 +42,8 @@ def plan(problem: Problem, goal: Goal, monitor: Monitor) -> Order:
 
 
 def initial_order(problem: Problem, goal: Goal, monitor: Monitor) -> Order:
-    """What a planner that improves an order starts from: the monitor's best, else one from `plan`, which it is told."""
+    """Start of a planner that improves an order: the monitor's best, else the result of `plan`, offered to the monitor.
+    """
     if monitor.best is None:
         part = monitor.beside(monitor.judge, START_SHARE)
         order = plan(problem, goal, part)
@@ -68,7 +69,7 @@ class _GreedySearch:
             self.best, self.score = order, score
 
     def within(self, budget: int) -> None:
-        """Try the ways down to the budget, then on from the best to the lowest when none got there."""
+        """Try all descents to the budget; if none reaches it, continue from the best one to the lowest peak."""
         if self.base_peak <= budget:
             return
         if budget < self.floor:
@@ -85,7 +86,8 @@ class _GreedySearch:
             self.sink(self.best, budget, None)
 
     def lowered(self, budget: int, steps: int) -> Order:
-        """The base with runs added until it is within the budget, or until a step there gains nothing."""
+        """The base order with recomputations added, in `steps` steps, until it is within the budget or no step helps.
+        """
         order, top, highest, failed = self.base, self.base_peak, self.base_peak, 0
         for step in range(1, 2 * steps + 12):
             limit = max(budget, top - (top - budget) * step // steps)
@@ -105,7 +107,7 @@ class _GreedySearch:
         return order
 
     def sink(self, order: Order, floor: int, cost_limit: int | None) -> None:
-        """Go down from the order in small steps, smaller ones where they fail, while the cost allows it."""
+        """Lower the peak from the order in small steps, smaller ones after a failure, while the cost allows it."""
         highest, part = peak(self.problem, order), 0.1
         while part >= MIN_STEP and highest > floor and not self.monitor.should_stop():
             tried, reached = self.closing.reduce_to(order, max(floor, int(highest * (1 - part))))
@@ -116,10 +118,11 @@ class _GreedySearch:
                 part /= 2
 
     def affords(self, order: Order, cost_limit: int | None) -> bool:
+        """Whether the order costs at most `cost_limit` ticks; None: no limit."""
         return cost_limit is None or cost(self.problem, order) <= cost_limit
 
     def lowest_within(self, cost_limit: int | None) -> None:
-        """Go down as far as the cost allows, then try from the start for still less."""
+        """Lower the peak as far as the cost allows, then retry from the base order for still less."""
         self.sink(self.base, self.floor, cost_limit)
         self.sink(self.best, self.floor, cost_limit)
         part = 0.04

@@ -1,4 +1,4 @@
-"""Kernels that take runs out of a sequence again where the limit does not need them; see `gaps.py`."""
+"""Kernels that remove recomputations which the limit does not need; see `gaps.py`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from planner.problem.jit import Kernels
 
 
 def hold_instead(board: Any, ledger: Any, task: int, place: int, sign: int) -> None:
-    """Hold what the run at `place` writes from its last use before instead, or with sign -1 no longer."""
+    """Hold the outputs of the run at `place` since their last use instead of recomputing them; with sign -1 undo that.
+    """
     for entry in range(board.write_pointer[task], board.write_pointer[task + 1]):
         b = board.write_index[entry]
         if board.resident[b]:
@@ -25,7 +26,7 @@ def hold_instead(board: Any, ledger: Any, task: int, place: int, sign: int) -> N
 
 
 def is_within(board: Any, ledger: Any, task: int, place: int, limit: int) -> bool:
-    """Whether no place between the run at `place` and the last use of what it writes is over `limit`."""
+    """Whether all places between the last use of the task's outputs and `place` are within `limit`."""
     for entry in range(board.write_pointer[task], board.write_pointer[task + 1]):
         b = board.write_index[entry]
         if board.resident[b]:
@@ -37,7 +38,7 @@ def is_within(board: Any, ledger: Any, task: int, place: int, limit: int) -> boo
 
 
 def drop_runs(board: Any, ledger: Any, steps: Any, tasks: Any, limit: int, dropped: Any) -> None:
-    """Take out the runs at the given steps that `limit` does not need, in that order; mark them in `dropped`."""
+    """Remove the runs at the given steps that `limit` does not need, in that order; mark them in `dropped`."""
     for i in range(len(steps)):
         task, place = tasks[i], 2 * steps[i] + 1
         hold_instead(board, ledger, task, place, 1)

@@ -1,4 +1,4 @@
-"""Kernels on the linked lists of uses of a `Board` and on its chain of runs; see `gaps.py` and `kernels.py`."""
+"""Kernels on the linked use lists of a `GapTable` and on its chain of runs; see `gaps.py` and `problem/jit.py`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ REMOVED = 2
 
 
 def use_before(board: Any, buffer: int, place: int) -> int:
-    """The last use of the buffer before `place`, -1 when there is none."""
+    """The last use of the buffer before `place`; -1: none."""
     low, high = board.first_use[buffer], board.first_use[buffer + 1]
     if low == high or board.place[low] >= place:
         return -1
@@ -29,7 +29,7 @@ def use_before(board: Any, buffer: int, place: int) -> int:
 
 
 def add_use(board: Any, last: int, buffer: int, place: int, reads: int) -> int:
-    """Put a use into the buffer's list behind `last`."""
+    """Insert a use into the buffer's list after `last`; returns its number."""
     new = board.counters[USES]
     board.counters[USES] += 1
     following = board.next[last]
@@ -46,7 +46,7 @@ def add_use(board: Any, last: int, buffer: int, place: int, reads: int) -> int:
 
 
 def remove_use(board: Any, use: int) -> None:
-    """Take a use out of its buffer's list."""
+    """Unlink a use from its buffer's list."""
     last, following = board.before[use], board.next[use]
     board.next[last] = following
     if following >= 0:
@@ -55,7 +55,7 @@ def remove_use(board: Any, use: int) -> None:
 
 
 def sort_chain(board: Any) -> None:
-    """Put the chain into the order it runs in, which is that of the document."""
+    """Sort the chain by task number, the order in which it runs."""
     for run in range(1, board.counters[RUNS]):
         task, slot = board.chain[run], run
         while slot > 0 and board.chain[slot - 1] > task:
@@ -65,9 +65,9 @@ def sort_chain(board: Any) -> None:
 
 
 def chain_bytes(board: Any, at: int, token: int) -> int:
-    """Most bytes that the chain needs while it runs, beside what is held across `at` with and without it.
+    """Maximum bytes that the chain needs while it runs, beyond the bytes held across `at` with and without it.
 
-    What somebody reads behind `at` counts as held across it, so its bytes are missing until it is made.
+    A buffer read after `at` counts as held across it, so its bytes are subtracted until it is written.
     """
     now = 0
     for run in range(board.counters[RUNS]):

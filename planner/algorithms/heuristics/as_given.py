@@ -1,6 +1,6 @@
-"""As given: every task once, in the document's order. O(n) time.
+"""As given: all non-optional tasks once, in the order of the document. O(n) time.
 
-The baseline: no recomputation, so no plan is faster; every other plan is shown beside it.
+The baseline: without recomputation no plan is faster; all other plans are compared with it.
 """
 
 from __future__ import annotations
@@ -12,5 +12,5 @@ from planner.problem.recompute import base_order
 
 
 def plan(problem: Problem, goal: Goal, monitor: Monitor) -> Order:
-    """Every task that has to run, once, in the document's order."""
+    """All non-optional tasks once, in the order of the document."""
     return base_order(problem, goal.strict_phases)

@@ -1,12 +1,12 @@
-"""Dynamic tensor rematerialization: when memory is short, evict what is cheap to make again, large and stale.
+"""Dynamic tensor rematerialization (DTR): under memory pressure, evict tensors that are cheap, large and stale.
 
 Source: Kirisame, Lyubomirsky, Haan, Brennan, He, Roesch, Chen, Tatlock, "Dynamic Tensor Rematerialization", ICLR
 2021, section 4: the heuristic h = c(e) / (m · s) with c the cost of the tensor and of its evicted neighbourhood,
-m its bytes and s the time since its last use. Ours is the same policy run over the known order, offline:
+m its bytes and s the time since its last use. Here the same policy is simulated offline over the known order:
 
-    for each task: make its evicted inputs again, then evict the buffers with the least h until its bytes fit
+    for each task: recompute its evicted inputs, then evict the buffers with the least h until its bytes fit
 
-It sees nothing of what is to come save that what nobody reads any more is freed. O(steps · live buffers) time.
+The policy uses no knowledge of later steps, except that dead buffers are freed. O(steps · live buffers) time.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ TRIES = 10
 
 
 def plan(problem: Problem, goal: Goal, monitor: Monitor) -> Order:
-    """What it does within the budget, or within the least budget it meets, or that keeps the overhead."""
+    """The order that DTR runs within the budget, or within the lowest budget that it meets or that keeps the overhead.
+    """
     base = base_order(problem, goal.strict_phases)
     if problem.tasks > MAX_TASKS:
         monitor.note(f"dtr: more than {MAX_TASKS} tasks, so nothing is evicted")
@@ -65,7 +66,7 @@ def plan(problem: Problem, goal: Goal, monitor: Monitor) -> Order:
 
 
 class _Simulation:
-    """One run over the base order within a budget; time is counted in ticks."""
+    """One simulated run over the base order within a budget; time is counted in ticks."""
 
     def __init__(self, problem: Problem, base: Order, budget: int, monitor: Monitor):
         self.base, self.monitor = base, monitor
@@ -91,9 +92,9 @@ class _Simulation:
                 self._add(b)
 
     def _look_ahead(self, problem: Problem) -> None:
-        """Per buffer whether it may be evicted, and the step of the base order after which it is freed.
+        """Fill `evictable` and `until` (the step of the base order after which each buffer is freed).
 
-        What can be made again is freed with its last reader; what cannot stays for all that may be made from it.
+        An evictable buffer is freed after its last reader, any other one after the last recomputation that may read it.
         """
         base = self.base.tolist()
         again, latest = can_recompute(problem).tolist(), last_recompute_step(problem, self.base).tolist()
@@ -115,7 +116,7 @@ class _Simulation:
         self.until = [self.last_read[b] if self.evictable[b] else need[b] for b in range(problem.buffers)]
 
     def order(self) -> Order | None:
-        """The sequence; None when a task does not fit even with everything else evicted."""
+        """The sequence of runs; None if a task does not fit even with all evictable buffers evicted."""
         for step, task in enumerate(self.base.tolist()):
             used = None if self.monitor.cancelled else self._run(task)
             if used is None:
@@ -126,7 +127,9 @@ class _Simulation:
         return np.array(self.steps, np.int64)
 
     def _run(self, task: int) -> set[int] | None:
-        """Run the task with what has to be made again for it: all buffers touched; None when that does not fit."""
+        """Run the task after the recomputations it needs; returns all buffers touched, or None if memory does not
+        suffice.
+        """
         waiting, pinned, used = [task], Counter(self.reads[task]), set[int]()
         while waiting:
             now = waiting[-1]
@@ -144,7 +147,7 @@ class _Simulation:
         return used
 
     def _make_room(self, task: int, pinned: Counter[int]) -> bool:
-        """Evict until the task fits; False when there is not enough to evict."""
+        """Evict until the task fits; False if that is impossible."""
         need = sum(self.size[b] for b in self.writes[task] if b not in self.live) + self.workspace[task]
         while self.bytes + need > self.room:
             victims = [b for b in self.live if self.evictable[b] and pinned[b] <= 0]
@@ -158,7 +161,7 @@ class _Simulation:
         return float(self._neighbourhood(buffer) / (self.size[buffer] * (self.ticks - self.live[buffer] + 1)))
 
     def _neighbourhood(self, buffer: int) -> int:
-        """Ticks of the maker, of evicted buffers it would be made from, and of those made from it that are wanted."""
+        """Ticks of the producer, of its evicted ancestors, and of evicted descendants that will be read."""
         found, waiting, ticks = 0, 1 << self.maker[buffer], 0
         while waiting:
             task = (waiting & -waiting).bit_length() - 1
@@ -174,6 +177,7 @@ class _Simulation:
         return ticks
 
     def _finish(self, task: int) -> None:
+        """Append the task to the sequence and update clocks and live buffers."""
         self.steps.append(task)
         self.ran[task] = True
         self.ticks += self.cost[task]
@@ -195,7 +199,7 @@ class _Simulation:
             self._moved(buffer)
 
     def _moved(self, buffer: int) -> None:
-        """It has come to lie in memory, or to lie there no longer."""
+        """Update the neighbourhood sets after a buffer became live or was evicted."""
         for task in self.readers[buffer]:
             self.before[task] = 0
             for b in self.reads[task]:

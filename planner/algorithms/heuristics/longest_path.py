@@ -1,6 +1,6 @@
-"""No recomputation: branches with the longest way to the end first, or depth first where that peaks lower.
+"""Order without recomputation: longest path first, or depth first where that peaks lower.
 
-O(n log n + reads). An order only: it meets a budget where the document's order wastes memory.
+O(n log n + reads). Meets a budget only where the order of the document wastes memory.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from planner.problem.topological import depth_first, edges, longest_path_first
 
 
 def plan(problem: Problem, goal: Goal, monitor: Monitor) -> Order:
-    """The better of both orders; the document's own where first runs are to keep it."""
+    """The best of both topological orders and the order of the document; the latter if the order is given."""
     best = base_order(problem, goal.strict_phases)
     if goal.order_is_given:
         return best

@@ -1,8 +1,9 @@
-"""Mirroring: between heavy tasks, keep a group of cheap ones when that frees as much as it allocates, else re-run it.
+"""Mirroring (Echo): between heavy tasks, keep a group of cheap tasks if that frees as much as it allocates, else
+recompute.
 
 Source: Zheng, Vijaykumar, Pekhimenko, "Echo: Compiler-based GPU Memory Footprint Reduction for LSTM RNN
-Training", ISCA 2020, as the backward mirroring of MXNet does it. O(n log n) time. It knows no budget:
-the plan is the same whatever the goal says, and may peak above the baseline.
+Training", ISCA 2020, as the backward mirroring of MXNet implements it. O(n log n) time. Ignores the goal:
+the plan is the same for all budgets, and may peak above the baseline.
 
     heavy ──▶ v ──▶ add ──▶ tanh ──▶ heavy     the region between the heavy tasks is {add, tanh, add, tanh};
               ╰───▶ add ──▶ tanh ──▶ heavy     both adds read v, so they are judged as one group
@@ -27,7 +28,7 @@ KEPT, RECOMPUTED, UNDECIDED = 0, 1, 2
 
 @dataclass(frozen=True, slots=True)
 class MirrorGroup:
-    """Tasks judged together: what keeping them allocates against what it releases."""
+    """Tasks judged together: the bytes that keeping them allocates against those it releases."""
 
     tasks: tuple[int, ...]
     allocated: tuple[int, ...]  # buffers: outputs somebody reads, inputs with a reader outside the frontier
@@ -37,13 +38,13 @@ class MirrorGroup:
 
     @property
     def mirrored(self) -> bool:
-        """Keeping the group would allocate more than it releases; ties keep."""
+        """Whether the group is recomputed: keeping it allocates more than it releases; ties keep."""
         return self.released_bytes < self.allocated_bytes
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class MirrorDecisions:
-    """What the heuristic decided, and which of the decided copies anybody needs."""
+    """The decisions of the heuristic, and which recomputed copies are needed."""
 
     stage: np.ndarray  # int8[n]  KEPT or RERUN; KEPT outside the forward phase
     groups: tuple[MirrorGroup, ...]  # as decided, region by region; tasks behind a mirrored group are in none
@@ -52,9 +53,9 @@ class MirrorDecisions:
 
 
 def plan(problem: Problem, goal: Goal, monitor: Monitor) -> Order:
-    """The given order, with every materialised copy as late as it can run.
+    """The given order, with every needed recomputation as late as possible.
 
-    A problem without a backward part comes back as given, and any problem once the search is cancelled.
+    The given order without a backward pass, or once the search is cancelled.
     """
     try:
         again = decide(problem, check=monitor.check).materialised
@@ -67,11 +68,10 @@ def plan(problem: Problem, goal: Goal, monitor: Monitor) -> Order:
 def decide(
     problem: Problem, inputs_releasable: bool = True, check: Callable[[], None] = lambda: None
 ) -> MirrorDecisions:
-    """Which forward tasks are run again, decided region by region. O(n log n).
+    """The forward tasks to recompute, decided region by region. O(n log n).
 
-    The original counts graph inputs and parameters as bytes that may be released, although nothing
-    ever frees them; `inputs_releasable=False` counts them as nothing instead. `check` is called now
-    and then, and may raise what ends it.
+    The original counts graph inputs and parameters as releasable bytes, although they are never freed;
+    `inputs_releasable=False` counts them as 0. `check` is called between groups and may raise to cancel.
     """
     size = problem.size.copy()
     if not inputs_releasable:
@@ -92,10 +92,10 @@ def decide(
 def _decide_region(
     region: list[int], forward: ForwardTasks, frontier: _Frontier, stage: list[int], check: Callable[[], None]
 ) -> list[MirrorGroup]:
-    """Groups of one region: kept ones as they are found, then those left when no other can be kept.
+    """Groups of one region: kept ones in the order found, then the remaining ones. Fills `stage` for the region.
 
-    The frontier is every undecided task that reads and waits for nothing undecided or re-run. Keeping
-    a group moves it forward, which may merge or re-price other groups. Fills `stage` for the region.
+    The frontier is every undecided task that depends on no undecided or recomputed task. Keeping a group
+    advances the frontier, which may merge or re-price other groups.
     """
     undecided = [t for t in region if stage[t] == UNDECIDED]
     waits_for = {t: sum(stage[p] != KEPT for p in forward.before[t]) for t in undecided}
@@ -124,11 +124,11 @@ def _decide_region(
 
 
 def mirrored_order(problem: Problem, materialised: np.ndarray, strict_phases: bool = True) -> Order:
-    """Every task once in the given order, and each materialised one again as late as it can run.
+    """Every task once in the given order, and each task of `materialised` recomputed as late as possible.
 
-    That is right before the first task of a later phase that reads its copy, needs a copy that does, or
-    overwrites what the copy reads. Unlike `order_keeping` it runs copies that are only waited for, and
-    drops what is held to the end. O(n + reads).
+    A recomputation runs right before the first task of a later phase that reads its copy, needs a copy that does, or
+    overwrites an input of it. Unlike `order_keeping`, it also runs copies needed for control dependencies only, and
+    recomputes buffers that are held to the end. O(n + reads).
     """
     order = base_order(problem, strict_phases)
     if not materialised.any():
@@ -155,7 +155,7 @@ def mirrored_order(problem: Problem, materialised: np.ndarray, strict_phases: bo
 
 
 def _materialised(problem: Problem, stage: np.ndarray) -> np.ndarray:
-    """bool[n]: re-run tasks whose copy a later phase needs."""
+    """bool[n]: recomputed tasks whose copy a later phase needs."""
     needs = _copies_needed(problem, stage == RECOMPUTED).lists()
     found = np.zeros(problem.tasks, bool)
     pending = [copy for t in np.flatnonzero(problem.phase != FORWARD).tolist() for copy in needs[t]]
@@ -168,9 +168,9 @@ def _materialised(problem: Problem, stage: np.ndarray) -> np.ndarray:
 
 
 def _copies_needed(problem: Problem, rerun: np.ndarray) -> Csr:
-    """Row per task of a later phase, or per re-run task: re-run tasks whose copies run before it, or before its copy.
+    """Task of a later phase, or recomputed task -> recomputed tasks whose copies run before it, or before its copy.
 
-    What is handed out is read from there; it needs no copy. Waiting relations hold between copies too.
+    A buffer handed out is read in place and needs no copy. Control dependencies hold between copies too.
     """
     producer = problem.producer()
     read = problem.reads.index
@@ -186,10 +186,10 @@ def _copies_needed(problem: Problem, rerun: np.ndarray) -> Csr:
 
 
 class _Frontier:
-    """The tasks that are judged next, in groups that share inputs, each with its price.
+    """The tasks to judge next, in groups that share inputs, each with its price.
 
-    A group is named by one of its tasks. An input is allocated while somebody outside the frontier
-    reads it (a gradient, a later forward task, a task decided before), else released.
+    A group is named by one of its tasks. An input counts as allocated while a task outside the frontier
+    reads it (a gradient, a later forward task, a decided task), else as released.
     """
 
     def __init__(self, forward: ForwardTasks, size: list[int], readers: list[int]):
@@ -204,7 +204,7 @@ class _Frontier:
         self.to_keep: list[tuple[int, int]] = []  # heap of (lowest task, group); stale entries are skipped
 
     def enter(self, t: int) -> None:
-        """Put `t` into the frontier and merge it with every group that reads one of its inputs."""
+        """Add `t` to the frontier and merge it with every group that reads one of its inputs."""
         self.group_of[t], self.tasks[t], self.lowest[t] = t, [t], t
         self.cost[t] = sum(self.size[b] for b in self.writes[t] if self.readers[b])
         for b in self.reads[t]:
@@ -220,7 +220,7 @@ class _Frontier:
             heapq.heappush(self.to_keep, (self.lowest[group], group))
 
     def first_to_keep(self) -> int | None:
-        """The group with the lowest task among those that release at least what they allocate."""
+        """The group with the lowest task among those that release at least as much as they allocate; None: none."""
         while self.to_keep:
             lowest, group = self.to_keep[0]
             if self.lowest.get(group) == lowest and self.cost[group] <= 0:
@@ -229,7 +229,7 @@ class _Frontier:
         return None
 
     def leave(self, group: int) -> MirrorGroup:
-        """Take the group out of the frontier: the record of its price."""
+        """Remove the group from the frontier; returns the record of its price."""
         tasks = sorted(self.tasks.pop(group))
         inputs = list(dict.fromkeys(b for t in tasks for b in self.reads[t]))
         released = [b for b in inputs if self.outside[b] == 0]
@@ -250,11 +250,11 @@ class _Frontier:
         )
 
     def leave_all(self) -> list[MirrorGroup]:
-        """Empty the frontier: the groups that were in it, by their lowest task."""
+        """Empty the frontier; returns its groups by lowest task."""
         return [self.leave(group) for group in sorted(self.tasks, key=self.lowest.__getitem__)]
 
     def _merged(self, a: int, b: int) -> int:
-        """The group that holds both; the smaller one is renamed."""
+        """The merged group of both; the smaller one is renamed."""
         if a == b:
             return a
         big, small = (a, b) if len(self.tasks[a]) >= len(self.tasks[b]) else (b, a)

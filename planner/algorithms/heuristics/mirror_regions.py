@@ -101,7 +101,7 @@ def _grown(forward: ForwardTasks, start: int, seen: list[bool], starts: deque[in
 
 
 def _ends(forward: ForwardTasks, task: int, walked: set[int]) -> list[int]:
-    """Where walks forward from `task` stop: at targets and at what is not re-runnable. No task is walked twice."""
+    """Targets and non-recomputable tasks at which forward walks from `task` stop. No task is walked twice."""
     found, pending = [], [task]
     while pending:
         t = pending.pop()
@@ -116,7 +116,7 @@ def _ends(forward: ForwardTasks, task: int, walked: set[int]) -> list[int]:
 
 
 def _before(problem: Problem, forward: np.ndarray) -> Csr:
-    """Task -> forward tasks that come before it in the forward part."""
+    """Task -> forward tasks that it depends on."""
     producer = problem.producer()[problem.reads.index]
     earlier = np.concatenate([producer, problem.after_every.row_of_entry(), problem.after_first.row_of_entry()])
     later = np.concatenate([problem.reads.row_of_entry(), problem.after_every.index, problem.after_first.index])
@@ -126,6 +126,6 @@ def _before(problem: Problem, forward: np.ndarray) -> Csr:
 
 
 def _rows_of(relation: Csr, chosen: np.ndarray) -> Csr:
-    """The relation with the rows that are not chosen emptied."""
+    """The relation with only the chosen rows."""
     row = relation.row_of_entry()
     return Csr.of_pairs(len(relation), row[chosen[row]], relation.index[chosen[row]])

@@ -1,11 +1,11 @@
-"""Which forward values to save, as PyTorch partitions a joint graph: a minimum cut, and a knapsack for a budget.
+"""Saved forward values as in PyTorch's joint-graph partitioner: a minimum cut, and a knapsack for a memory budget.
 
 Source: PyTorch's min-cut partitioner (torch/_functorch/partitioners.py; Zhang et al., "Recomputation: the min-cut
-partitioner", 2023): saved values separate the forward part from the way back with the fewest bytes; under a memory
-budget a knapsack first picks values whose makers are not run again, most ticks for the bytes, and the cut goes round
-them. PyTorch's budget is bytes saved. Here it is the peak: the most saved bytes whose order fits are taken.
+partitioner", 2023): saved values separate the forward from the backward pass with the fewest bytes. Under a memory
+budget a knapsack first picks values to save, most recomputation ticks for the bytes, and the cut excludes them.
+PyTorch's budget is on saved bytes, here it is on the peak: the most saved bytes whose order fits are taken.
 
-    source ──∞──▶ a ─┤bytes of a├─▶ ──∞──▶ b ─┤bytes of b├─▶ ──∞──▶ way back      from the source: what may not repeat
+    source ──∞──▶ a ─┤bytes of a├─▶ ──∞──▶ b ─┤bytes of b├─▶ ──∞──▶ backward      from the source: not recomputable
 """
 
 from __future__ import annotations
@@ -25,7 +25,9 @@ UNITS = 1_000
 
 
 def plan(problem: Problem, goal: Goal, monitor: Monitor) -> Order:
-    """The best order tried: even parts of all that could be saved, then between the most that fits and the next."""
+    """The best order tried: evenly spaced knapsack capacities, then a bisection between the largest that fits and the
+    next.
+    """
     base = base_order(problem, goal.strict_phases)
     best, score = base, monitor.offer(base)
     partition = MinCutPartition(problem, base)
@@ -60,7 +62,7 @@ def plan(problem: Problem, goal: Goal, monitor: Monitor) -> Order:
 
 
 class MinCutPartition:
-    """The network of one problem, and the values a knapsack may choose from."""
+    """The flow network of one problem, and the values the knapsack may choose from."""
 
     def __init__(self, problem: Problem, base: Order):
         self.problem, turn = problem, backward_start(problem, base)
@@ -80,7 +82,7 @@ class MinCutPartition:
         self.most_bytes = int(self.size[self.items].sum())
 
     def saved(self, most_bytes: int) -> np.ndarray:
-        """int64[...]: buffers that a minimum cut saves, with at most so many bytes of those the knapsack picks."""
+        """int64[]: buffers that a minimum cut saves, with at most `most_bytes` picked by the knapsack."""
         stays = self.made & ~self.makes
         stays[self.items[knapsack(self.size[self.items], self.ticks, most_bytes)]] = True
         count = self.problem.buffers
@@ -104,9 +106,9 @@ class MinCutPartition:
 
 
 def knapsack(size: np.ndarray, value: np.ndarray, most_bytes: int) -> np.ndarray:
-    """bool[items]: the items of most value with at most so many bytes, sizes rounded up to whole units.
+    """bool[items]: items of maximum value with at most `most_bytes`; sizes are rounded up to whole units.
 
-    By dynamic programming over units; O(items · UNITS).
+    Dynamic programming over units; O(items · UNITS).
     """
     unit = max(1, -(-most_bytes // UNITS))
     room = most_bytes // unit

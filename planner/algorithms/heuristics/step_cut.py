@@ -1,13 +1,13 @@
-"""The cut of the dearest moment as a plan: what it keeps stays, the rest is made again when it is next read.
+"""Step cut as a plan: keep the live set of the best step cut and recompute the rest when it is next read.
 
-    a  b  c  d │ D  b  c  C  B  A          │ the moment of D: {a} stays, b and c are read behind it and made again
+    a  b  c  d │ D  b  c  C  B  A          │ the step of D: {a} is kept, b and c are read later and recomputed
 
-Of what the cut leaves open, the largest that is not too much is dropped until the bytes fit. Where other moments are
-over the budget, free first runs are moved, and gaps closed as in `greedy`. Where the order is free, tasks that each
-need much may all come late, as the gradients of the weights of an unrolled recurrent net may: none before one of them
-and the next can run. What else has run by then is the choice of a cut, too.
+Where the cut leaves a choice, the largest buffers are dropped until the bytes fit. Where other steps exceed the budget,
+first runs are moved if they are free, and gaps closed as in `greedy`. If the order is free, tasks that each need much
+memory may all be delayed, such as the weight gradients of an unrolled recurrent net: none runs before one of them
+and the next can run. A cut also chooses which other tasks have run by then.
 
-Source: the project's own; the cut is that of `bounds/moment_cut.py`.
+Source: the project's own; the cut is that of `bounds/step_cut.py`.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ ROUNDS = 12
 
 
 def plan(problem: Problem, goal: Goal, monitor: Monitor) -> Order:
-    """The cheapest order that a cut suggests within the budget; without one, the document's order."""
+    """The cheapest order within the budget that a cut suggests; the order of the document without one."""
     base = base_order(problem, goal.strict_phases)
     score = monitor.offer(base)
     if problem.tasks and goal.budget_bytes and score.bytes_over_budget:
@@ -51,7 +51,7 @@ def plan(problem: Problem, goal: Goal, monitor: Monitor) -> Order:
 
 
 def _search(problem: Problem, goal: Goal, budget: int, monitor: Monitor, base: Order) -> None:
-    """Offer what cuts suggest, and what first runs moved and gaps closed make of the cheapest."""
+    """Offer the orders that cuts suggest, and the cheapest ones after moving first runs and closing gaps."""
     closing = GapCloser(problem, monitor.should_stop)
     found = [(monitor.offer(order), order) for order in _cut(problem, goal, budget, monitor, base)]
     found.sort(key=lambda pair: (pair[0].cost, pair[0].peak_bytes))
@@ -65,7 +65,7 @@ def _search(problem: Problem, goal: Goal, budget: int, monitor: Monitor, base: O
 
 
 def _cut(problem: Problem, goal: Goal, budget: int, monitor: Monitor, base: Order) -> Iterator[Order]:
-    """What the cut of one moment makes of the document's order, and of others."""
+    """Orders made from the cut of one step, for the order of the document and for others."""
     as_given = replace(goal, order_is_given=True)
 
     def is_over() -> bool:
@@ -77,28 +77,28 @@ def _cut(problem: Problem, goal: Goal, budget: int, monitor: Monitor, base: Orde
         for order, task in _late(problem, goal, budget, base, tasks):
             if monitor.should_stop():
                 return
-            moments = StepModel(problem, as_given, budget, order=order)
-            cut = step_cut.cut_of_task(moments, task)
+            model = StepModel(problem, as_given, budget, order=order)
+            cut = step_cut.cut_of_task(model, task)
             if cut.task >= 0 and cut.feasible:
-                yield _kept(moments, order, cut, is_over)
+                yield _kept(model, order, cut, is_over)
 
 
 def _late(problem: Problem, goal: Goal, budget: int, base: Order, tasks: list[int]) -> Iterator[tuple[Order, int]]:
-    """Orders with none of the tasks before some time, and those that can run then, and the first of them.
+    """(order, first of the tasks in it) for orders that delay all of `tasks` to a common step.
 
-    At the time one of them can run and the next but one cannot; what else has run is the choice of a cut.
+    At that step one of them can run and the next but one cannot; a cut chooses which other tasks have run.
     """
-    after, moments = edges(problem), StepModel(problem, goal, budget, firsts=tasks)
-    ahead, maker = after.transposed(problem.tasks), moments.maker
-    undone, now = moments.undone, (problem.phase == problem.phase[tasks[0]]) | (not goal.strict_phases)
+    after, model = edges(problem), StepModel(problem, goal, budget, firsts=tasks)
+    ahead, producer = after.transposed(problem.tasks), model.producer
+    undone, now = model.undone, (problem.phase == problem.phase[tasks[0]]) | (not goal.strict_phases)
     for i in range(0, len(tasks), max(1, len(tasks) // TIMES)):
-        moments.done = reachable_from(ahead, *tasks[: i + 1]) & ~undone
-        makers = maker[problem.reads.gather(np.array(tasks[i + 2 :], np.int64))]
-        moments.undone = undone | reachable_from(after, *makers[(makers >= 0) & (now & ~moments.done)[makers]])
-        cut = step_cut.cut_of_task(moments, tasks[i])
+        model.done = reachable_from(ahead, *tasks[: i + 1]) & ~undone
+        producers = producer[problem.reads.gather(np.array(tasks[i + 2 :], np.int64))]
+        model.undone = undone | reachable_from(after, *producers[(producers >= 0) & (now & ~model.done)[producers]])
+        cut = step_cut.cut_of_task(model, tasks[i])
         if cut.task < 0 or not cut.feasible:
             continue
-        chosen = StepNetwork(moments, tasks[i]).done(cut.price)
+        chosen = StepNetwork(model, tasks[i]).done(cut.price)
         done = _runnable(ahead, base[chosen[base]], set())
         begun = _runnable(ahead, base[(undone & now)[base]], set(done))
         if begun:
@@ -107,7 +107,7 @@ def _late(problem: Problem, goal: Goal, budget: int, base: Order, tasks: list[in
 
 
 def _runnable(ahead: Csr, tasks: Order, done: set[int]) -> list[int]:
-    """Those of the tasks that can run once others are done, in their order."""
+    """The tasks that can run once `done` have run, in their order."""
     rows, found = ahead.lists(), list[int]()
     for task in tasks.tolist():
         if done.issuperset(rows[task]):
@@ -116,44 +116,44 @@ def _runnable(ahead: Csr, tasks: Order, done: set[int]) -> list[int]:
     return found
 
 
-def _kept(moments: StepModel, order: Order, cut: StepCut, is_over: Callable[[], bool]) -> Order:
-    """The order with runs behind the moment for what the cut does not keep there."""
-    problem = moments.problem
+def _kept(model: StepModel, order: Order, cut: StepCut, is_over: Callable[[], bool]) -> Order:
+    """The order with recomputations after the step for all buffers that the cut does not keep."""
+    problem = model.problem
     turn = int(first_run_step(problem, order)[cut.task])
-    maker, early = problem.producer(), np.zeros(problem.tasks + 1, bool)  # the last entry: "nobody", number -1
+    producer, early = problem.producer(), np.zeros(problem.tasks + 1, bool)  # the last entry: "nobody", number -1
     early[order[:turn]] = can_recompute(problem)[order[:turn]]
-    gone = early[maker] & (problem.hold == TO_LAST_READ)
-    gone[problem.reads[cut.task]] = False
-    gone[list(_live(moments, cut, is_over))] = False
-    rerun = RecomputeBuilder(problem, order, turn)
-    rerun.evict(np.flatnonzero(gone).tolist())
+    evicted = early[producer] & (problem.hold == TO_LAST_READ)
+    evicted[problem.reads[cut.task]] = False
+    evicted[list(_live(model, cut, is_over))] = False
+    builder = RecomputeBuilder(problem, order, turn)
+    builder.evict(np.flatnonzero(evicted).tolist())
     for step, task in enumerate(order[turn:].tolist(), start=turn):
-        rerun.run(task, step)
-    return np.array(rerun.steps, np.int64)
+        builder.run(task, step)
+    return np.array(builder.steps, np.int64)
 
 
-def _live(moments: StepModel, cut: StepCut, is_over: Callable[[], bool]) -> tuple[int, ...]:
-    """Buffers that lie at the moment, so few that they fit: of choices within the budget, one that costs little."""
+def _live(model: StepModel, cut: StepCut, is_over: Callable[[], bool]) -> tuple[int, ...]:
+    """Live buffers at the step that fit the budget, at low cost among the choices tried."""
     fixed, price, best = dict[int, int](), max(1, cut.price), None
     for _ in range(ROUNDS):
-        network = StepNetwork(moments, cut.task, fixed)
-        cheap, dear = network.line(max(1, price - 1)), network.line(min(price + 1, moments.max_multiplier))
-        if cheap.bytes <= 0:
-            cheap = network.line(1)
-        if dear.bytes > 0:
-            dear = network.line(moments.max_multiplier)
-        if cheap.bytes > 0 >= dear.bytes:
-            cheap, dear, (_, price) = bracket_budget(network, cheap, dear)
-        fitting = cheap if cheap.bytes <= 0 else dear
+        network = StepNetwork(model, cut.task, fixed)
+        over, within = network.best_at(max(1, price - 1)), network.best_at(min(price + 1, model.max_multiplier))
+        if over.bytes <= 0:
+            over = network.best_at(1)
+        if within.bytes > 0:
+            within = network.best_at(model.max_multiplier)
+        if over.bytes > 0 >= within.bytes:
+            over, within, (_, price) = bracket_budget(network, over, within)
+        fitting = over if over.bytes <= 0 else within
         if fitting.bytes <= 0 and (best is None or fitting.ticks < best.ticks):
             best = fitting
-        differ = sorted(set(cheap.live) - set(dear.live) - fixed.keys(), key=lambda b: (-moments.size[b], -b))
-        if cheap.bytes <= 0 or not differ or (best is not None and cheap.ticks >= best.ticks) or is_over():
+        differ = sorted(set(over.live) - set(within.live) - fixed.keys(), key=lambda b: (-model.size[b], -b))
+        if over.bytes <= 0 or not differ or (best is not None and over.ticks >= best.ticks) or is_over():
             break
-        over, known = cheap.bytes, len(fixed)
+        excess, known = over.bytes, len(fixed)
         for b in differ:
-            if moments.size[b] <= over:
-                fixed[b], over = 0, over - int(moments.size[b])
+            if model.size[b] <= excess:
+                fixed[b], excess = 0, excess - int(model.size[b])
         if len(fixed) == known:
             fixed[differ[-1]] = 0
-    return best.live if best is not None else dear.live
+    return best.live if best is not None else within.live

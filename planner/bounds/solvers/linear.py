@@ -1,4 +1,4 @@
-"""Solves `Rows` by OR-Tools: SCIP for whole numbers, GLOP for prices of the rows."""
+"""OR-Tools adapters for `LinearModel`: SCIP for integer solutions, GLOP for dual values."""
 
 from __future__ import annotations
 
@@ -13,33 +13,33 @@ import numpy as np
 from planner.bounds.solvers.checkmate_model import LinearModel
 from planner.problem.monitor import Monitor
 
-#: Seconds between two looks at whether to stop, and the least SCIP is given.
+#: Seconds between two polls of the monitor, and the minimum time limit of SCIP.
 POLL_SECONDS, MIN_SECONDS = 0.02, 0.05
-#: SCIP stops when it holds so many megabytes.
+#: Memory limit of SCIP, in megabytes.
 MAX_MEGABYTES = 1_000
-#: Of GLOP's own clock, for one row.
+#: Limit of GLOP's deterministic time, per row.
 SECONDS_PER_ROW = 1e-4
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class LinearSolution:
-    """What came of it."""
+    """Result of `solve_integer`."""
 
-    values: np.ndarray | None  # float64[columns]; None: none were found
-    ended: bool  # the values are the cheapest there are, or there are none
+    values: np.ndarray | None  # float64[columns]; None: no solution found
+    ended: bool  # `values` are proven optimal, or the model is proven infeasible
 
 
 def solve_integer(rows: LinearModel, monitor: Monitor) -> LinearSolution:
-    """The cheapest whole values, or the best found until the monitor says stop; a node is an iteration.
+    """The optimal 0/1 values, or the best found before the monitor stops the search; a node counts as an iteration.
 
-    Raises Cancelled when that comes before anything is solved.
+    Raises SearchCancelled if cancelled while the model is being built.
     """
-    from ortools.linear_solver import pywraplp  # heavy: imported by those who solve
+    from ortools.linear_solver import pywraplp  # heavy: imported where a model is solved
 
     part = monitor.beside(monitor.judge)
     solver = pywraplp.Solver.CreateSolver("SCIP")
     columns = _filled(solver, rows, whole=True, check=monitor.check)[0]
-    # Probing takes longer than what it finds is worth here.
+    # Probing does not pay off on these models.
     parameters = f"limits/memory = {MAX_MEGABYTES}\npropagating/probing/maxprerounds = 0\n"
     if part.iterations is None:
         solver.SetTimeLimit(int(1000 * max(MIN_SECONDS, part.seconds)))
@@ -47,7 +47,7 @@ def solve_integer(rows: LinearModel, monitor: Monitor) -> LinearSolution:
         parameters += f"limits/nodes = {max(1, part.iterations)}\n"
     solver.SetSolverSpecificParametersAsString(parameters)
     status: list[int] = []
-    # In a thread of its own, so that a stop is heard while it works.
+    # In a thread of its own, so that cancellation can interrupt SCIP.
     thread = threading.Thread(target=lambda: status.append(solver.Solve()), daemon=True)
     thread.start()
     while thread.is_alive():
@@ -61,8 +61,8 @@ def solve_integer(rows: LinearModel, monitor: Monitor) -> LinearSolution:
 
 
 def dual_values(rows: LinearModel) -> np.ndarray:
-    """float64[rows]: ticks one more in `least` of each row would cost, 0 at least; all 0 where GLOP did not end."""
-    from ortools.linear_solver import pywraplp  # heavy: imported by those who solve
+    """float64[rows]: dual value of each row in ticks, at least 0; all 0 if GLOP did not reach the optimum."""
+    from ortools.linear_solver import pywraplp  # heavy: imported where a model is solved
 
     solver = pywraplp.Solver.CreateSolver("GLOP")
     constraints = _filled(solver, rows, whole=False)[1]
@@ -74,14 +74,14 @@ def dual_values(rows: LinearModel) -> np.ndarray:
 
 
 def tick_divisor(rows: LinearModel) -> int:
-    """What divides the ticks of every column."""
+    """Greatest common divisor of the ticks of all columns."""
     return math.gcd(*rows.ticks) or 1
 
 
 def _filled(
     solver: Any, rows: LinearModel, whole: bool, check: Callable[[], None] = lambda: None
 ) -> tuple[list[Any], list[Any]]:
-    """Columns and rows of the solver, filled in."""
+    """(columns, rows) of the solver, filled from the model."""
     unit, objective = tick_divisor(rows), solver.Objective()
     columns = [solver.Var(low, high, whole, "") for low, high in zip(rows.low, rows.high, strict=True)]
     for column, ticks in zip(columns, rows.ticks, strict=True):

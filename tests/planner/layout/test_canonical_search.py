@@ -64,7 +64,7 @@ def test_what_is_possible_is_found_and_what_is_not_is_told(
     choice: int, whole: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if not whole:  # only compiled kernels have it as a constant
-        monkeypatch.setattr(canonical_kernels, "WHOLE", whole)
+        monkeypatch.setattr(canonical_kernels, "MAX_PROPAGATE_ALL", whole)
         monkeypatch.setattr(type(KERNELS), "compiled", lambda self: self.interpreted())
     rng = random.Random(3)
     for _ in range(150 if whole else 25):

@@ -66,7 +66,7 @@ def test_a_budget_nothing_reaches_gives_the_lowest_peak():
     assert goal_score(problem, Goal(5), order) == (7, 3, 12) and monitor.is_optimal
 
 
-@pytest.mark.parametrize("most", ["MOST_TASKS", "MOST_STATES"])
+@pytest.mark.parametrize("most", ["MAX_TASKS", "MAX_STATES"])
 def test_a_problem_too_large_comes_back_as_it_is_known_with_a_note(monkeypatch, most: str):
     problem = training_problem(random.Random(1), 4)
     monkeypatch.setattr(dijkstra, most, 3)
