@@ -86,7 +86,7 @@ class _ChoiceSearch:
         self.seen: dict[ChoiceVector, VectorCost] = {}
 
     def spans(self) -> tuple[np.ndarray, np.ndarray]:
-        """(first step, last step) of each buffer in the given order, int64[m] each, over the reads of all alternatives."""
+        """(first, last) step of each buffer in the given order, over the reads of all alternatives; int64[m] each."""
         place, table, reads = np.zeros(self.problem.tasks, np.int64), self.table, self.problem.reads
         place[self.order] = np.arange(len(self.order))
         begin, end = place[self.problem.producer()], np.full(self.problem.buffers, -1)

@@ -1,4 +1,4 @@
-"""Kernels of simulated annealing on a `Timeline`: moves, and the loop that takes or undoes them."""
+"""Simulated annealing kernels on an `AnnealingTimeline`: moves, and the loop that accepts or undoes them."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from planner.algorithms.annealing.timeline_kernels import (
 )
 from planner.problem.jit import Kernels
 
-# Runs that one move may add beside its first.
+# Maximum further runs that one move may add.
 MAX_DEPTH = 24
-# Chance that a later repeat is pulled forward instead of adding one.
+# Probability of pulling a later recomputation forward instead of adding one.
 PULL_CHANCE = 0.7
 # Draws for a slot over the limit.
 MAX_TRIES = 16
 
 
 def is_idle(t: Any, run: int) -> bool:
-    """Whether a repeat writes nothing that anyone reads."""
+    """Whether no output of a recomputation is read."""
     task = t.runs[run, on.TASK]
     begin = t.runs[run, on.USE] + t.tasks[task, on.WRITE] - t.tasks[task, on.READ]
     for use in range(begin, t.runs[run, on.USE] + t.tasks[task, on.DEGREE]):
@@ -41,7 +41,7 @@ def is_idle(t: Any, run: int) -> bool:
 
 
 def prune(t: Any, run: int, stack: Any) -> None:
-    """Take a repeat out, and whatever was run for it alone."""
+    """Remove a recomputation, and the runs that served it only."""
     stack[0] = run
     depth = 1
     while depth > 0:
@@ -64,7 +64,7 @@ def prune(t: Any, run: int, stack: Any) -> None:
 
 
 def may_stand(t: Any, task: int, slot: int) -> bool:
-    """Whether a repeat of the task may stand before `slot`: behind the first run, before what overwrites it reads."""
+    """Whether the task may be recomputed before `slot`: after its first run, before its inputs are overwritten."""
     if t.runs[t.tasks[task, on.FIRST_RUN], on.SLOT] >= slot:
         return False
     for entry in range(t.tasks[task, on.EVERY], t.tasks[task, on.EARLIER]):
@@ -74,12 +74,12 @@ def may_stand(t: Any, task: int, slot: int) -> bool:
 
 
 def is_affordable(t: Any, task: int) -> bool:
-    """Whether one more run of the task leaves the move a chance to be taken."""
+    """Whether one more run of the task leaves the move a chance of acceptance."""
     return bool(t.counters[on.TICKS] + t.tasks[task, on.COST] <= t.counters[on.ALLOWED])
 
 
 def recompute_inputs(t: Any, run: int, depth_chance: float, stack: Any) -> None:
-    """Let inputs of a new run be made again too, or a later repeat of them be pulled forward, instead of held."""
+    """Recompute dead inputs of a new run too, or pull a later recomputation forward, instead of holding them."""
     stack[0] = run
     depth = 1
     made = 0
@@ -111,7 +111,7 @@ def recompute_inputs(t: Any, run: int, depth_chance: float, stack: Any) -> None:
 
 
 def slot_over_limit(t: Any) -> int:
-    """A slot over the limit if one of some is, else any."""
+    """A slot over the limit if one of a few draws is, else any slot."""
     slot = 0
     for _ in range(MAX_TRIES):
         slot = random_below(t, len(t.slot_run))
@@ -121,7 +121,7 @@ def slot_over_limit(t: Any) -> int:
 
 
 def gap_across(t: Any, slot: int) -> int:
-    """A read behind `slot` of something last used before it, that may be made again; -1: none found."""
+    """A recomputable read after `slot` of a buffer last used before it; -1: none found."""
     slots = len(t.slot_run)
     for _ in range(2 * MAX_TRIES):
         run = run_after(t, slot + random_below(t, slots - slot))
@@ -139,7 +139,7 @@ def gap_across(t: Any, slot: int) -> int:
 
 
 def try_insert(t: Any, stack: Any) -> bool:
-    """Make something again that is held over the limit without being used."""
+    """Move: recompute a buffer that is held over the limit without being used."""
     use = gap_across(t, slot_over_limit(t))
     if use < 0:
         return False
@@ -163,7 +163,7 @@ def try_insert(t: Any, stack: Any) -> bool:
 
 
 def try_drop(t: Any, stack: Any) -> bool:
-    """Hold instead of making again."""
+    """Move: hold a buffer instead of recomputing it."""
     if t.counters[on.REPEATS] == 0:
         return False
     prune(t, t.runs[random_below(t, t.counters[on.REPEATS]), on.REPEAT], stack)
@@ -171,7 +171,7 @@ def try_drop(t: Any, stack: Any) -> bool:
 
 
 def try_move_repeat(t: Any, stack: Any) -> bool:
-    """Let a repeat run earlier or later: near where it stands, or right before the next use of what it makes."""
+    """Move: run a recomputation earlier or later, near its place or right before the next use of its output."""
     if t.counters[on.REPEATS] == 0:
         return False
     run = t.runs[random_below(t, t.counters[on.REPEATS]), on.REPEAT]
@@ -201,14 +201,14 @@ def try_move_repeat(t: Any, stack: Any) -> bool:
 # In the row of factors: temperature in mean tasks, mean tasks per byte over the limit, mean tasks per tick, bytes over
 # the limit, summed over slots, that the penalty leaves.
 TEMPERATURE, PENALTY, PER_TICK, SLACK, FACTORS = range(5)
-# The penalty is looked at so often, and made so much larger or smaller.
+# Moves between two updates of the penalty, and the factor of an update.
 ADAPT, LARGER, SMALLER = 200, 1.05, 0.97
-# Ticks that a move may add at the most.
+# Maximum ticks that a move may add.
 MAX_PENALTY = 2.0**60
 
 
 def keep_best(t: Any, best: Any) -> None:
-    """Write down the sequence: its length, then its tasks."""
+    """Store the order in `best`: its length, then its tasks."""
     t.counters[on.BEST] = t.counters[on.TICKS]
     count = 0
     for slot in range(len(t.slot_run)):
@@ -219,7 +219,7 @@ def keep_best(t: Any, best: Any) -> None:
 
 
 def try_any(t: Any, free: int, stack: Any) -> bool:
-    """One move; `free` is the chance in 100 that it moves a first run."""
+    """One random move; `free` is the chance in 100 that it moves a first run."""
     draw = random_below(t, 100)
     if draw < free:
         return try_move_first(t, stack)
@@ -232,10 +232,11 @@ def try_any(t: Any, free: int, stack: Any) -> bool:
 
 
 def anneal(t: Any, moves: int, free: int, factors: Any, stack: Any, best: Any) -> int:
-    """Try so many moves at one temperature; how many were taken. A cheaper sequence within the limit goes to `best`.
+    """Try `moves` moves at one temperature; returns the number accepted. A cheaper order within the limit goes to
+    `best`.
 
-    How much worse a move may be is drawn before it, so that none adds runs it cannot pay for. Where first runs alone
-    move, nothing can be paid and the penalty stays.
+    The acceptance threshold is drawn before the move, so that no move adds runs that it cannot afford. Where only first
+    runs move, ticks do not change and the penalty is constant.
     """
     taken = 0
     for move in range(moves):
@@ -259,7 +260,7 @@ def anneal(t: Any, moves: int, free: int, factors: Any, stack: Any, best: Any) -
 
 
 def _signatures() -> dict[str, Any]:
-    import numba  # heavy: half a second, and not needed where nothing is compiled
+    import numba  # heavy: half a second, not needed where nothing is compiled
 
     t, whole, flag, row, real = timeline_type(), numba.int64, numba.boolean, numba.int64[::1], numba.float64
     nothing, three = numba.void, numba.types.UniTuple(numba.int64, 3)  # type: ignore[no-untyped-call]

@@ -1,6 +1,6 @@
-"""The order alone: annealing that moves first runs and repeats nothing, down to the budget or as low as it gets.
+"""Order search without recomputation: annealing of first runs down to the budget, or to the lowest peak.
 
-Each move changes the bytes within its own window only. See `annealing.py`.
+Each move changes the bytes within its own window only. See `search.py`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from planner.problem.recompute import base_order
 
 
 def plan(problem: Problem, goal: Goal, monitor: Monitor) -> Order:
-    """Every task once, in the order with the lowest peak found, or the first one within the budget."""
+    """Every task once, in the order with the lowest peak found, or the first order found within the budget."""
     order = base_order(problem, goal.strict_phases)
     monitor.offer(order)
     if goal.order_is_given:

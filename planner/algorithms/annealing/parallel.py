@@ -1,13 +1,12 @@
-"""Two walks of annealing side by side on two cores, which go on from the better of their orders after each round.
+"""Two annealing walks in parallel threads, which continue from the better of their orders after each round.
 
-    arm 0   order alone, then both ──┬── best ──▶ ──┬── best ──▶     first runs may move, where the order is free
-    arm 1   recomputation alone ─────┴──────────────┴──────────▶     they may not
-    round            0                      1             2
+    walk 0   order alone, then both ──┬── best ──▶ ──┬── best ──▶     first runs may move, if the order is free
+    walk 1   recomputation alone ─────┴──────────────┴──────────▶     first runs are fixed
+    round             0                      1             2
 
-Free first runs win by far on random graphs and lose by far on training graphs: from the second round on both arms do
-what the better one did. The kernels run without the interpreter's lock, so threads are enough. Orders are exchanged
-between rounds only; with a limit on iterations each arm has a quota a round, and what is found does not depend on
-which thread is faster.
+Free first runs win by far on random graphs and lose by far on training graphs, so from the second round on both walks
+use the mode of the better one. The kernels release the GIL, so threads suffice. Orders are exchanged between rounds
+only; under an iteration limit each walk has a quota per round, and results do not depend on thread timing.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from planner.problem.plan import Goal, Order, Score
 from planner.problem.recompute import base_order
 
 WORKERS = 2
-# Chance in 100 that a move is one of a first run, where those are free.
+# Chance in 100 that a move is of a first run, where those are free.
 FIRST_RUN_PERCENT = 60
 # Shares of the whole race at which rounds end, and the least share of a round; rounds may end before.
 ROUND_ENDS, MIN_ROUND_SHARE = (0.1, 0.2, 1.0), 0.05
@@ -35,9 +34,9 @@ MAX_IDLE_ROUNDS = 3
 # Mean tasks that a move may cost at the start of a round where first runs move, and where they stay: the first round's,
 # then one of all. The least and most that a later round's limit is of the budget at first, where first runs stay.
 FREE_HEAT, HEATS, LIMIT_SHARES = 0.3, (0.1, 0.03, 0.3), (0.85, 1.1)
-# The part of the first round for the order alone.
+# Share of the first round for the order alone.
 ORDER_SHARE = 0.4
-# Timelines that one arm may make in a round, each with random numbers of its own.
+# Maximum timelines of one walk in a round, each with its own random seed.
 MAX_TIMELINES = 64
 
 
@@ -54,13 +53,15 @@ def anneal_in_parallel(problem: Problem, goal: Goal, monitor: Monitor, order: Or
 
 @contextmanager
 def _second_thread() -> Iterator[ThreadPoolExecutor]:
-    move_kernels.KERNELS.compiled()  # before two threads ask for it
+    move_kernels.KERNELS.compiled()  # before the threads start
     liveness_kernels.KERNELS.compiled()
     with ThreadPoolExecutor(1) as pool:
         yield pool
 
 
 class _ParallelAnnealing:
+    """State of both walks; `parts` and `exchange` delimit the rounds."""
+
     def __init__(self, problem: Problem, goal: Goal, monitor: Monitor, order: Order):
         self.problem, self.goal, self.monitor = problem, goal, monitor
         self.best, self.score = order, monitor.judge(order)
@@ -73,7 +74,7 @@ class _ParallelAnnealing:
         return self.idle >= MAX_IDLE_ROUNDS or self.is_proven(self.score) or self.monitor.should_stop()
 
     def is_proven(self, score: Score) -> bool:
-        """Whether nothing can cost less."""
+        """Whether the lower bound proves that no plan costs less."""
         return (
             self.has_budget() and not score.bytes_over_budget and score.cost <= max(self.once, self.monitor.cost_bound)
         )
@@ -82,7 +83,7 @@ class _ParallelAnnealing:
         return bool(self.goal.budget_bytes)
 
     def parts(self) -> list[Monitor]:
-        """Monitors of the arms for the next round."""
+        """Monitors of the walks for the next round."""
         monitor = self.monitor
         now = (monitor.progress() - self.begin) / max(1 - self.begin, 1e-9)
         end = next((end for end in ROUND_ENDS if end >= now + MIN_ROUND_SHARE), 1.0)
@@ -91,7 +92,7 @@ class _ParallelAnnealing:
         return [monitor.beside(monitor.judge, share) for _ in range(WORKERS)]
 
     def leg(self, arm: int, monitor: Monitor) -> Order:
-        """What an arm makes of the best order in one round."""
+        """The result of one walk from the best order in one round."""
         problem, goal, order = self.problem, self.goal, self.best
         turn = self.round * WORKERS + arm
         annealing = Annealing(problem, goal, monitor, self.first_runs[arm], turn * MAX_TIMELINES)
@@ -111,7 +112,9 @@ class _ParallelAnnealing:
         return annealing.lowered(order, budget, NO_BEST)
 
     def exchange(self, orders: list[Order], parts: list[Monitor]) -> None:
-        """Both arms go on from the best, from the second round on in the way that found it; ties go to the first."""
+        """Continue both walks from the best order, from the second round on in the mode that found it; ties: the first
+        walk.
+        """
         scores = [self.monitor.judge(order) for order in orders]
         for part in parts:
             self.monitor.spent(part)
@@ -126,7 +129,7 @@ class _ParallelAnnealing:
 
 
 def cost_limit(problem: Problem, goal: Goal) -> int:
-    """Ticks that the lowest peak may cost: any number when nothing but the peak is asked for."""
+    """Maximum ticks of a plan with the lowest peak; unlimited if the goal is the peak only."""
     if goal.budget_bytes == 0:
         return NO_BEST
     return int(problem.cost.sum() * (1 + (0.1 if goal.max_overhead is None else goal.max_overhead)))

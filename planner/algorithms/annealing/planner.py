@@ -1,6 +1,6 @@
-"""Joint annealing of order and recomputation, two walks side by side; with a given order, of recomputation alone.
+"""Joint annealing of order and recomputation by two parallel walks; of recomputation only if the order is given.
 
-See `annealing.py` for a walk and `race.py` for the two.
+`search.py` defines a walk and `parallel.py` runs the two.
 """
 
 from __future__ import annotations
@@ -13,5 +13,5 @@ from planner.problem.plan import Goal, Order
 
 
 def plan(problem: Problem, goal: Goal, monitor: Monitor) -> Order:
-    """The best order found from the monitor's, or from what `greedy` finds in a part of the time."""
+    """The best order found from the monitor's best, or from the result of `greedy` in a part of the time."""
     return anneal_in_parallel(problem, goal, monitor, planner.initial_order(problem, goal, monitor))

@@ -1,8 +1,8 @@
-"""Kernels that move first runs of a `Timeline`: one within the window its neighbours leave, or some together.
+"""Kernels that move first runs of an `AnnealingTimeline`: one within the window its neighbours leave, or a group.
 
     a   b   c  |  u        u needs b: `u` may move left of `|` alone, and left of `b` only with `b` before it
 
-Moves of one task are soon stuck where many arcs leave small windows; with those in the way it crosses them.
+Moves of single tasks get stuck where many edges leave small windows; a group can cross them.
 """
 
 from __future__ import annotations
@@ -13,39 +13,40 @@ from typing import Any
 from planner.algorithms.annealing import timeline_kernels as on
 from planner.algorithms.annealing.timeline_kernels import move_run, run_after, slot_of
 
-# Chances in 100 that a move of a first run is about a crowded slot, and that it takes others along.
+# Chances in 100 that a move of a first run is at a slot over the limit, and that it moves a group.
 FOCUS, GROUPED = 70, 50
-# Slots looked at for one that is crowded.
+# Slots tried when searching for one over the limit.
 SEEN = 256
-# Runs that move together at the most.
+# Maximum runs of a group.
 GROUP = 12
 MODULUS = 2147483647
 
 
 def random_below(t: Any, count: int) -> int:
-    """A number in [0, count), by the generator of Park and Miller (1988)."""
+    """A random integer in [0, count), by the generator of Park and Miller (1988)."""
     t.counters[on.RANDOM] = t.counters[on.RANDOM] * 48271 % MODULUS
     return int(t.counters[on.RANDOM] % count)
 
 
 def random_unit(t: Any) -> float:
-    """A number in (0, 1)."""
+    """A random number in (0, 1)."""
     t.counters[on.RANDOM] = t.counters[on.RANDOM] * 48271 % MODULUS
     return float(t.counters[on.RANDOM] / MODULUS)
 
 
 def is_repeat(t: Any, run: int) -> bool:
+    """Whether the run is a recomputation."""
     return bool(run > on.END and t.tasks[t.runs[run, on.TASK], on.FIRST_RUN] != run)
 
 
 def nearby_slot(t: Any, slot: int) -> int:
-    """A slot at a distance drawn so that each doubling of it is as likely; it may be outside."""
+    """A slot at a log-uniform random distance; it may be out of range."""
     distance = int(math.exp(random_unit(t) * math.log(len(t.slot_run))))
     return int(slot - distance if random_below(t, 2) == 0 else slot + distance)
 
 
 def next_over_limit(t: Any, slot: int) -> int:
-    """The first slot over the limit of some from `slot` on; -1: none of them is."""
+    """The first slot over the limit within a few slots from `slot` on; -1: none."""
     for at in range(slot, min(slot + SEEN, len(t.slot_run))):
         if t.bytes[at] > t.counters[on.LIMIT]:
             return int(at)
@@ -53,7 +54,7 @@ def next_over_limit(t: Any, slot: int) -> int:
 
 
 def window(t: Any, run: int) -> tuple[int, int]:
-    """The slots of the runs between which a first run may stand."""
+    """(low, high) slots of the runs between which a first run may be placed."""
     task = t.runs[run, on.TASK]
     phase, low, high = t.tasks[task, on.PHASE], -1, len(t.slot_run)
     if phase > 0:
@@ -75,7 +76,7 @@ def window(t: Any, run: int) -> tuple[int, int]:
 
 
 def collect_group(t: Any, run: int, count: int, stack: Any) -> int:
-    """How many runs are in the group with `run`; -1: it may not move, or they are too many."""
+    """Number of runs in the group of `run`, left on `stack`; -1: not movable, or too many."""
     for k in range(count):
         if stack[k] == run:
             return count
@@ -90,7 +91,7 @@ def collect_group(t: Any, run: int, count: int, stack: Any) -> int:
 
 
 def move_group_before(t: Any, run: int, target: int, stack: Any) -> bool:
-    """Put a first run right before another run, and before it those it needs that stand behind that."""
+    """Place a first run right before another run, after those it needs that are behind that run."""
     slot, count = t.runs[target, on.SLOT], 1
     stack[0] = run
     low = t.runs[run, on.SLOT] + 1
@@ -126,7 +127,7 @@ def move_group_before(t: Any, run: int, target: int, stack: Any) -> bool:
 
 
 def move_group_behind(t: Any, run: int, target: int, stack: Any) -> bool:
-    """Put a first run right before a later run, and behind it those that need it and stand before that."""
+    """Place a first run right before a later run, followed by those that need it and are before that run."""
     slot, count = t.runs[target, on.SLOT], 1
     stack[0] = run
     high = t.runs[run, on.SLOT] - 1
@@ -167,7 +168,7 @@ def move_group_behind(t: Any, run: int, target: int, stack: Any) -> bool:
 
 
 def try_move_first(t: Any, stack: Any) -> bool:
-    """Let a first run stand elsewhere, with those it needs or that need it where they are in the way."""
+    """Move: place a first run elsewhere, together with predecessors or successors in the way."""
     slots, crowded = len(t.slot_run), -1
     at = random_below(t, slots)
     if t.counters[on.OVER] > 0 and random_below(t, 100) < FOCUS:
@@ -186,14 +187,14 @@ def try_move_first(t: Any, stack: Any) -> bool:
             return move_group_behind(t, run, run_after(t, slot), stack)
     if high - low < 2:
         return False
-    slot = low + random_below(t, high - low)  # right behind the run at `low` up to right before the one at `high`
+    slot = low + random_below(t, high - low)  # from right after the run at `low` to right before the one at `high`
     if low < crowded < high:
         slot = low + random_below(t, crowded - low) if here >= crowded else crowded + random_below(t, high - crowded)
     target = run_after(t, slot)
     return bool(target != run and t.runs[target, on.SLOT] <= high and move_run(t, run, target))
 
 
-#: Each after the ones it calls.
+#: Callees first.
 KERNELS = (
     random_below,
     random_unit,

@@ -1,10 +1,10 @@
-"""The runs of an order as tasks of their own: another order of the same runs, each of which reads what it read.
+"""Reorder the runs of an order, recomputations included, as a problem whose tasks are the runs.
 
-    a b c a' d        a ──▶ b ──▶ c ─╮          run a' writes the buffer of a again, so whoever reads it from the
-                                     ├──▶ d     first run, b, stands before a'; nothing is run again
+    a b c a' d        a ──▶ b ──▶ c ─╮          run a' rewrites the buffer of a, so b, which reads it from the
+                                     ├──▶ d     first run, stays before a'; no run is repeated
                       a' ────────────╯
 
-What is saved and what is recomputed is the same in both; only when it runs is not.
+The saved and recomputed sets do not change, only the times of the runs.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from planner.problem.recompute import first_run_step
 def reorder_runs(
     problem: Problem, goal: Goal, order: Order, judge: Callable[[Order], Score], monitor: Monitor
 ) -> Order:
-    """The best order found of the same runs, `order` itself where none is better; by annealing, see `search_order`.
+    """The best order found of the same runs, or `order` if none is better; annealing as in `search_order`.
 
-    `monitor` says how long to look; what it is offered are orders of `unroll_runs`.
+    `monitor` limits the search; the orders offered to it are orders of `unroll_runs`.
     """
     if goal.order_is_given or not len(order):
         return order
@@ -41,12 +41,12 @@ def reorder_runs(
 
 
 def same_runs(problem: Problem, one: Order, two: Order) -> bool:
-    """Whether both orders run each task as often, every run reading what the same runs write."""
+    """Whether both orders have the same runs of each task, each reading the outputs of the same runs."""
     return _bindings(problem, one) == _bindings(problem, two)
 
 
 def _bindings(problem: Problem, order: Order) -> list[list[tuple[int, ...]]]:
-    """Per task and run of it: the instances it reads and writes, numbered by buffer and write."""
+    """Per task and run: the instances it reads and writes, numbered by buffer and write."""
     lives = liveness.lifetimes(problem, order)
     found: list[list[tuple[int, ...]]] = [[] for _ in range(problem.tasks)]
     reads, writes = lives.read_instance.lists(), lives.written_instance.lists()
@@ -56,7 +56,7 @@ def _bindings(problem: Problem, order: Order) -> list[list[tuple[int, ...]]]:
 
 
 def unroll_runs(problem: Problem, order: Order, lives: Lifetimes, strict_phases: bool) -> Problem:
-    """A task a step and a buffer an instance, in the sequence they stand; edges keep every run its inputs. O(reads)."""
+    """A problem with a task per step and a buffer per instance; edges preserve the inputs of every run. O(reads)."""
     steps, buffer = len(order), lives.buffer
     first = first_run_step(problem, order)
     hold = np.where(lives.stop == steps, TO_THE_END, TO_LAST_READ)
@@ -89,7 +89,7 @@ def unroll_runs(problem: Problem, order: Order, lives: Lifetimes, strict_phases:
 
 
 def _takeovers(problem: Problem, lives: Lifetimes) -> Csr:
-    """Instance -> instances its step reads whose storage it may take."""
+    """Instance -> instances read by its step whose storage it may reuse."""
     reads, may = lives.read_instance.lists(), problem.takeover.lists()
     rows = []
     for buffer, step in zip(lives.buffer.tolist(), lives.writer_step.tolist(), strict=True):
@@ -99,7 +99,7 @@ def _takeovers(problem: Problem, lives: Lifetimes) -> Csr:
 
 
 def _edges(problem: Problem, order: Order, lives: Lifetimes, first: np.ndarray) -> Csr:
-    """Step -> steps that must come later: the next write of what it reads or writes, runs of one task, precedence."""
+    """Step -> steps that must come later: next write of its buffers, later runs of its task, and precedence."""
     later: list[set[int]] = [set() for _ in order]
     runs: list[list[int]] = [[] for _ in range(problem.tasks)]
     for step, task in enumerate(order.tolist()):

@@ -1,11 +1,11 @@
-"""Simulated annealing of a sequence under a limit on its bytes; what `anneal` and `search_order` have in common.
+"""Simulated annealing of an order under a memory limit; the common part of `anneal` and `search_order`.
 
-Moves add a repeat right before a use (with repeats of its dead inputs, or later ones pulled forward), take one
-out with what was run for it alone, move a repeat, or move a first run: within the window its neighbours leave, or
-further with those of them that are in the way. Most moves of first runs are about steps over the limit.
-The objective is ticks + penalty · bytes over the limit, summed over steps; the penalty follows the walk so that
-it keeps crossing the limit. Where first runs move, it leaves bytes over the limit at first, fewer as the walk cools:
-orders within the limit are islands. Every move changes only the slots between the uses it touches.
+Moves: insert a recomputation right before a use (recomputing its dead inputs too, or pulling later recomputations
+forward), drop one together with the runs that served it only, move one, or move a first run within the window that its
+neighbours leave, or further together with neighbours in the way. Most moves of first runs are at steps over the limit.
+The objective is ticks + penalty · bytes over the limit, summed over steps. The penalty adapts so that the walk
+keeps crossing the limit. Where first runs move, some bytes over the limit are free at first, fewer as the walk cools:
+feasible orders are isolated. Every move changes only the slots between the uses it touches.
 
 Sources: Kirkpatrick, Gelatt, Vecchi, "Optimization by Simulated Annealing", 1983; for sequences with
 recomputation, Imanishi et al., "A Simulated Annealing Approach to Memory Planning", NeurIPS 2023.
@@ -24,17 +24,17 @@ from planner.problem import DEVICE, RESIDENT, Problem, liveness
 from planner.problem.monitor import Monitor
 from planner.problem.plan import Goal, Order
 
-# Mean tasks that a move may cost at the end of a cooling, where first runs stay and where they move.
+# Final temperature, in mean task costs: with fixed first runs, and with moving ones.
 COLD, FREE_COLD = 0.01, 0.003
 # Downwards: the heat of a try, its share of what is left, the first part of the peak to go down, and the least.
 WARM, TRY, FIRST_STEP, MIN_STEP = 0.1, 0.15, 0.05, 0.001
 # Of the order alone: the heat.
 ORDER_TEMPERATURE = 0.3
-# Slots looked at between two questions whether to stop, about 10 ms, in moves.
+# Slots visited between two polls of the monitor, about 10 ms, in moves.
 WORK, MIN_MOVES, MAX_MOVES = 2_000_000, 200, 5_000
-# Moves a step in one cooling, where first runs stay and where they move.
+# Moves per step in one cooling: with fixed first runs, and with moving ones.
 MOVES_A_STEP, FREE_MOVES_A_STEP = 1_500, 5_000
-# The part of a cooling during which its limit is not yet the one it is for.
+# Share of a cooling during which its limit still approaches the final one.
 RELAXED_SHARE = 0.3
 # Slots from one run to the next in a new timeline.
 STRIDE = 3
@@ -42,29 +42,29 @@ STRIDE = 3
 # the heat that they fall with; the part of a cooling after which none are; the least part of the first penalty that is
 # left till then.
 OVER, FALL, TIGHT, MIN_PENALTY = 0.06, 1.5, 0.9, 1e-3
-# Depth of the stack of runs that one move looks at.
+# Depth of the stack of runs of one move.
 STACK = 256
 # So many steps over the limit by a mean buffer weigh as much as a mean task at first.
 SPREAD = 10
-# From the seed of one timeline to that of the next.
+# Increment of the seed from one timeline to the next.
 NEXT_SEED = 7919
 # Chance in 100 that a move is one of a first run where nothing else may change.
 FIRST_RUNS_ALONE = 100
 
 
 class Annealing:
-    """One problem, annealed as often as asked; each time with random numbers of its own."""
+    """Annealing runs for one problem, each with its own random numbers."""
 
     def __init__(self, problem: Problem, goal: Goal, monitor: Monitor, first_runs: int, rounds: int = 0):
         self.problem, self.goal, self.monitor = problem, goal, monitor
-        self.first_runs = first_runs  # chance in 100 that a move is one of a first run
+        self.first_runs = first_runs  # chance in 100 that a move is of a first run
         resident = (problem.hold == RESIDENT) & (problem.space == DEVICE)
         self.resident_bytes = int(problem.size[resident].sum())
         self.kernels = move_kernels.KERNELS.compiled()
         self.rounds = rounds
 
     def lowered(self, order: Order, floor: int, cost_limit: int) -> Order:
-        """The order with a lower peak, down to `floor`, as long as it costs at most `cost_limit` ticks."""
+        """The order with a lower peak, down to `floor`, at a cost of at most `cost_limit` ticks."""
         part, peak = FIRST_STEP, liveness.peak(self.problem, order)
         while part >= MIN_STEP and peak > floor and not self.monitor.should_stop():
             limit = max(floor, int(peak * (1 - part)))
@@ -79,7 +79,7 @@ class Annealing:
         return order
 
     def reorder(self, order: Order, limit: int, until: float, heat: float = ORDER_TEMPERATURE) -> Order:
-        """The first runs in an order that lies less above `limit`, taken whether or not it is within."""
+        """The order with first runs rearranged to exceed `limit` less, even if it still exceeds it."""
         t = self.timeline(order, limit, FIRST_RUNS_ALONE)
         self.cool(t, np.zeros(len(t.slot_run) + 1, np.int64), limit, until, heat, 0, FIRST_RUNS_ALONE)
         return order_without_unread(self.problem, t)
@@ -87,11 +87,10 @@ class Annealing:
     def within(
         self, order: Order, limit: int, until: float, heat: float, enough: int, astray: float = 1.0, patience: int = 1
     ) -> Order:
-        """The cheapest sequence with a peak of at most `limit` bytes found from `order`; `order` when there is none.
+        """The cheapest order with a peak of at most `limit` bytes found from `order`; `order` itself if none is found.
 
-        Cools down until the monitor's `progress` is `until` or `patience` times as many moves are made as the length
-        asks for; ends before when a sequence costs no more than `enough` ticks. The limit is `astray` times as much at
-        the start.
+        Cools down until the monitor's `progress` reaches `until`, or after `patience` times the moves that the length
+        requires; ends early at a cost of at most `enough` ticks. The limit starts at `astray` times its value.
         """
         t = self.timeline(order, limit, self.first_runs)
         if t.counters[on.OVER] == 0:
@@ -124,7 +123,7 @@ class Annealing:
             return  # nothing to move
         start, made, known, limit = monitor.progress(), 0, int(t.counters[on.BEST]), limit - self.resident_bytes
         if astray != 1.0:
-            t.counters[on.BEST] = 0  # nothing counts under another limit
+            t.counters[on.BEST] = 0  # the best order is stored per limit
         while not monitor.should_stop():
             done = max((monitor.progress() - start) / max(until - start, 1e-9), made / enough_moves)
             if done >= 1:
@@ -146,7 +145,7 @@ class Annealing:
                 break
 
     def timeline(self, order: Order, limit: int, first_runs: int) -> AnnealingTimeline:
-        """The order on a new timeline; each has random numbers of its own."""
+        """A new timeline with the order and its own random seed."""
         problem, strict = self.problem, self.goal.strict_phases
         seed = self.goal.seed + NEXT_SEED * self.rounds
         self.rounds += 1
@@ -155,7 +154,7 @@ class Annealing:
         return t
 
     def factors(self) -> np.ndarray:
-        """float64[FACTORS] for the kernel; the heat is still missing."""
+        """float64[FACTORS] for the kernel, without the heat."""
         problem = self.problem
         factors = np.zeros(FACTORS)
         factors[PENALTY] = problem.buffers / max(1.0, SPREAD * float(problem.size.sum()))
@@ -164,6 +163,6 @@ class Annealing:
 
 
 def order_without_unread(problem: Problem, t: AnnealingTimeline) -> Order:
-    """What stands on a timeline, without repeats that nobody reads."""
+    """The order on a timeline, without recomputations whose outputs are never needed."""
     tasks = t.runs[t.slot_run[t.slot_run >= 0], on.TASK]
     return without_unread_repeats(problem, tasks[tasks < problem.tasks]).order

@@ -1,10 +1,10 @@
-"""A sequence that runs are put into and taken out of, with the bytes of each step kept all the while.
+"""Timeline: an order under modification, with the bytes of each step kept up to date.
 
-    slot       0   1   2   3   4   5   6   7        a run stands in a slot; empty slots leave room
-    run            a       b   c           b        its task, in the order of the slots
+    slot       0   1   2   3   4   5   6   7        a run occupies a slot; empty slots leave room
+    run            a       b   c           b        its task, in slot order
     buffer y               W───R           W───     uses of a buffer: one linked list in slot order
 
-The bytes of an empty slot are those held across it, so that they never lie above its neighbours'.
+The bytes of an empty slot are those held across it, so they never exceed its neighbours'.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ LOG = 256
 
 
 class AnnealingTimeline(NamedTuple):
-    """One sequence as the kernels of `timeline_kernels.py` see and change it; int64 arrays throughout.
+    """One order in the form that the kernels of `timeline_kernels.py` read and modify; int64 arrays throughout.
 
     Of n tasks and two fences between phases, m buffers, c slots, r runs and u uses. Columns are named in
     `timeline_kernels.py`.
@@ -46,7 +46,8 @@ class AnnealingTimeline(NamedTuple):
 
 
 def timeline_type() -> Any:
-    import numba  # heavy: half a second, and not needed where nothing is compiled
+    """The numba type of an AnnealingTimeline."""
+    import numba  # heavy: half a second, not needed where nothing is compiled
 
     row, table = numba.int64[::1], numba.int64[:, ::1]
     return numba.types.NamedTuple(  # type: ignore[no-untyped-call]
@@ -55,11 +56,11 @@ def timeline_type() -> Any:
 
 
 def timeline_of(problem: Problem, order: Order, limit: int, free: bool, strict: bool, seed: int) -> AnnealingTimeline:
-    """The empty timeline a legal sequence is to be put into; runs stand nowhere yet.
+    """An empty timeline for a legal order; no run is placed yet.
 
-    `limit` is on the bytes that are not resident. `free`: first runs may move, within their phase when
-    `strict`. Tasks that write a buffer of several writers, overwrite one they read, or hand one out at
-    the end of its phase do not run again.
+    `limit` is on the non-resident bytes. `free`: first runs may move, within their phase if `strict`. Not
+    recomputed: tasks that write a buffer with several writers, overwrite an input, or hand out a buffer at the
+    end of its phase.
     """
     count = problem.tasks + 2
     kept = problem.hold != RESIDENT
@@ -116,23 +117,23 @@ def timeline_of(problem: Problem, order: Order, limit: int, free: bool, strict: 
 
 
 def fenced_sequence(problem: Problem, order: Order, strict: bool) -> np.ndarray:
-    """The order with a fence behind each of two phases, task n and n + 1; both at the end unless `strict`."""
+    """The order with a fence task (n, n + 1) after each of two phases; both at the end unless `strict`."""
     ends = phase_ends(problem, order) if strict else np.full(3, len(order))
     first, second = int(ends[0]), int(max(ends[0], ends[1]))
     return np.insert(order, [first, second], [problem.tasks, problem.tasks + 1])
 
 
 def order_of(problem: Problem, timeline: AnnealingTimeline) -> Order:
-    """The tasks in the order of the slots."""
+    """The tasks in slot order."""
     tasks = timeline.runs[timeline.slot_run[timeline.slot_run >= 0], on.TASK]
     return np.asarray(tasks[tasks < problem.tasks])
 
 
 def _first_runs(problem: Problem) -> tuple[Csr, Csr]:
-    """Task -> tasks whose first run stands before its own, and the other way round.
+    """(predecessors, successors) of each task by first runs.
 
-    Beside what is said: around the producer of what is there all the time, or of which only the shape is read, the
-    first runs stay in the document's order.
+    In addition, the first runs of tasks around the producer of a resident or shape-read buffer keep the order of
+    the document.
     """
     maker = problem.producer()
     resident = problem.hold[problem.reads.index] == RESIDENT
@@ -152,7 +153,7 @@ def _first_runs(problem: Problem) -> tuple[Csr, Csr]:
 
 
 def _laid_out(begin: np.ndarray, tables: Sequence[Csr]) -> np.ndarray:
-    """Rows of all tables task by task in one array; `begin` gets where each starts, and the end of the last."""
+    """Rows of all tables, task by task, in one array; fills `begin` with their starts and the end of the last."""
     count = np.zeros((len(begin), len(tables)), np.int64)
     for k, table in enumerate(tables):
         count[: len(table), k] = np.diff(table.pointer)
@@ -167,7 +168,7 @@ def _laid_out(begin: np.ndarray, tables: Sequence[Csr]) -> np.ndarray:
 
 
 def _stand(timeline: AnnealingTimeline, run: int, buffers: np.ndarray, reads: int, slot: int) -> None:
-    """Put START or END into its place; its uses are not listed yet."""
+    """Place START or END; its uses are not linked yet."""
     begin = int(timeline.counters[on.USES])
     uses = slice(begin, begin + len(buffers))
     timeline.uses[uses, on.BUFFER], timeline.uses[uses, on.READS], timeline.uses[uses, on.RUN] = buffers, reads, run
@@ -176,6 +177,6 @@ def _stand(timeline: AnnealingTimeline, run: int, buffers: np.ndarray, reads: in
 
 
 def _only(rows: Csr, kept: np.ndarray) -> Csr:
-    """The rows without entries that are not kept."""
+    """The rows with only the kept entries."""
     chosen = kept[rows.index]
     return Csr.of_pairs(len(rows), rows.row_of_entry()[chosen], rows.index[chosen])

@@ -1,4 +1,6 @@
-"""Kernels that put runs into a `Timeline` and take them out, and keep its bytes; see `timeline.py` and `kernels.py`."""
+"""Kernels that place and remove runs on an `AnnealingTimeline` and update its bytes; see `timeline.py`,
+`problem/jit.py`.
+"""
 
 from __future__ import annotations
 
@@ -39,14 +41,14 @@ FREE, HELD = 0, 1
 # way may come to.
 LIMIT, OVER, TICKS, RUNS, USES, REPEATS, LOGGED, RANDOM, BEST, ALLOWED, COUNTERS = range(11)
 NO_BEST = 2**62
-# Runs that stand for what is there from the start, and for what is held at the end.
+# Pseudo runs: START writes the initial buffers, END reads the buffers held at the end.
 START, END = 0, 1
-# What the log tells.
+# Kinds of log entries.
 NEW, DROP, MOVE = 0, 1, 2
 
 
 def add_bytes(t: Any, first: int, last: int, amount: int) -> None:
-    """Add to the slots from `first` to `last`, and to what lies over the limit."""
+    """Add to the slots from `first` to `last`, and update the bytes over the limit."""
     limit, over = t.counters[LIMIT], 0
     row = t.bytes[max(first, 0) : last + 1]
     for i in range(len(row)):
@@ -58,16 +60,17 @@ def add_bytes(t: Any, first: int, last: int, amount: int) -> None:
 
 
 def slot_of(t: Any, use: int) -> int:
-    """The slot of the run that a use belongs to."""
+    """The slot of the run of a use."""
     return int(t.runs[t.uses[use, RUN], SLOT])
 
 
 def is_read(t: Any, use: int) -> bool:
+    """Whether the use is a read."""
     return bool(use >= 0 and t.uses[use, READS] == 1)
 
 
 def refresh(t: Any, run: int) -> None:
-    """Count anew what the run's outputs take over from inputs that are read here for the last time."""
+    """Recompute the takeover of the run's outputs from inputs that die here."""
     task = t.runs[run, TASK]
     if task < 0 or t.tasks[task, TAKES] == 0:
         return
@@ -92,9 +95,9 @@ def refresh(t: Any, run: int) -> None:
 
 
 def span(t: Any, use: int, slot: int) -> tuple[int, int, int]:
-    """(first slot, last slot, bytes) of what a use at `slot` adds, by the uses of its buffer between which it stands.
+    """(first slot, last slot, bytes) that a use at `slot` adds, given the neighbouring uses of its buffer.
 
-    A read holds its buffer since the use before, a write up to the next read, and what it overwrites is not held.
+    A read holds its buffer since the previous use, a write up to the next read; overwritten content is not held.
     """
     before, following = t.uses[use, BEFORE], t.uses[use, NEXT]
     size = t.buffers[t.uses[use, BUFFER], SIZE]
@@ -110,7 +113,7 @@ def span(t: Any, use: int, slot: int) -> tuple[int, int, int]:
 
 
 def link(t: Any, use: int, slot: int) -> None:
-    """Put a use into its buffer's list at `slot`."""
+    """Insert a use into its buffer's list at `slot`."""
     buffer = t.uses[use, BUFFER]
     before = t.buffers[buffer, LAST]
     while before >= 0 and slot_of(t, before) > slot:
@@ -122,12 +125,12 @@ def link(t: Any, use: int, slot: int) -> None:
 
 
 def unlink(t: Any, use: int) -> None:
-    """Take a use out of its buffer's list; between which others it stood stays written down."""
+    """Remove a use from its buffer's list; its own links keep the former neighbours."""
     connect(t, t.uses[use, BUFFER], t.uses[use, BEFORE], t.uses[use, NEXT])
 
 
 def connect(t: Any, buffer: int, before: int, following: int) -> None:
-    """Let one use of a buffer follow another; -1: the end of the list."""
+    """Link two successive uses of a buffer; -1: the end of the list."""
     if before >= 0:
         t.uses[before, NEXT] = following
     else:
@@ -139,13 +142,13 @@ def connect(t: Any, buffer: int, before: int, following: int) -> None:
 
 
 def refresh_before(t: Any, use: int) -> None:
-    """Count anew what the run of the use before takes over."""
+    """Recompute the takeover of the run of the previous use."""
     if t.uses[use, BEFORE] >= 0:
         refresh(t, t.uses[t.uses[use, BEFORE], RUN])
 
 
 def put_use(t: Any, use: int, slot: int) -> None:
-    """Put a use into its buffer's list at `slot`, and change the bytes of the slots it makes live or frees."""
+    """Insert a use at `slot`, and update the bytes of the slots it makes live or frees."""
     link(t, use, slot)
     first, last, size = span(t, use, slot)
     add_bytes(t, first, last, size)
@@ -153,7 +156,7 @@ def put_use(t: Any, use: int, slot: int) -> None:
 
 
 def take_use(t: Any, use: int, slot: int) -> None:
-    """Take a use out of its buffer's list; the opposite of `put_use`."""
+    """Remove a use; the inverse of `put_use`."""
     first, last, size = span(t, use, slot)
     unlink(t, use)
     add_bytes(t, first, last, -size)
@@ -161,7 +164,7 @@ def take_use(t: Any, use: int, slot: int) -> None:
 
 
 def move_use(t: Any, use: int, old: int, slot: int) -> None:
-    """Let a use stand at another slot; bytes change in between only. Its run reads or writes the buffer once."""
+    """Move a use to another slot; bytes change in between only. Its run uses the buffer once."""
     first, last, size = span(t, use, old)
     unlink(t, use)
     refresh_before(t, use)
@@ -179,7 +182,7 @@ def move_use(t: Any, use: int, old: int, slot: int) -> None:
 
 
 def put_run(t: Any, run: int, slot: int) -> None:
-    """Put a run into an empty slot."""
+    """Place a run in an empty slot."""
     task = t.runs[run, TASK]
     t.slot_run[slot], t.runs[run, SLOT], t.runs[run, TAKEN] = run, slot, 0
     add_bytes(t, slot, slot, t.tasks[task, WORKSPACE])
@@ -191,7 +194,7 @@ def put_run(t: Any, run: int, slot: int) -> None:
 
 
 def take_run(t: Any, run: int) -> None:
-    """Take a run out of its slot."""
+    """Remove a run from its slot."""
     task, slot = t.runs[run, TASK], t.runs[run, SLOT]
     add_bytes(t, slot, slot, t.runs[run, TAKEN] - t.tasks[task, WORKSPACE])
     t.runs[run, TAKEN] = 0
@@ -203,7 +206,7 @@ def take_run(t: Any, run: int) -> None:
 
 
 def carry_run(t: Any, run: int, slot: int) -> None:
-    """Put a run from its slot into an empty one."""
+    """Move a run from its slot to an empty one."""
     task, old = t.runs[run, TASK], t.runs[run, SLOT]
     add_bytes(t, old, old, t.runs[run, TAKEN] - t.tasks[task, WORKSPACE])
     add_bytes(t, slot, slot, t.tasks[task, WORKSPACE])
@@ -224,7 +227,7 @@ def retained_before(t: Any, run: int) -> int:
 
 
 def room_before(t: Any, run: int) -> int:
-    """An empty slot right before a run, made by moving its neighbours when there is none."""
+    """An empty slot right before a run; shifts neighbours if there is none."""
     slots = len(t.slot_run)
     slot = t.runs[run, SLOT]
     if slot > 0 and t.slot_run[slot - 1] < 0:
@@ -245,7 +248,7 @@ def room_before(t: Any, run: int) -> int:
 
 
 def shift(t: Any, run: int, empty: int, wanted: int, way: int) -> None:
-    """Move the runs between an empty slot and the wanted one by one slot, which leaves the latter empty."""
+    """Shift the runs between an empty slot and the wanted one by one slot, which empties the latter."""
     held = retained_before(t, run) if run != END else t.bytes[len(t.slot_run)]
     limit = t.counters[LIMIT]
     t.counters[OVER] += max(held - limit, 0) - max(t.bytes[empty] - limit, 0)
@@ -258,7 +261,7 @@ def shift(t: Any, run: int, empty: int, wanted: int, way: int) -> None:
 
 
 def run_after(t: Any, slot: int) -> int:
-    """The first run in a slot behind `slot`."""
+    """The first run in a slot after `slot`."""
     for at in range(slot + 1, len(t.slot_run)):
         if t.slot_run[at] >= 0:
             return int(t.slot_run[at])
@@ -266,7 +269,7 @@ def run_after(t: Any, slot: int) -> int:
 
 
 def fresh_run(t: Any, task: int) -> int:
-    """A run of the task that stands nowhere yet, or -1 when there are as many as may be."""
+    """An unplaced run of the task; -1 at the maximum of runs."""
     run = t.tasks[task, SPARE]
     if run >= 0:
         t.tasks[task, SPARE] = t.runs[run, NEXT_SPARE]
@@ -287,30 +290,32 @@ def fresh_run(t: Any, task: int) -> int:
 
 
 def list_repeat(t: Any, run: int) -> None:
-    """Enter a run among the repeats."""
+    """Add a run to the list of recomputations."""
     t.runs[t.counters[REPEATS], REPEAT], t.runs[run, LISTED] = run, t.counters[REPEATS]
     t.counters[REPEATS] += 1
 
 
 def unlist_repeat(t: Any, run: int) -> None:
-    """Strike a run from the repeats."""
+    """Remove a run from the list of recomputations."""
     t.counters[REPEATS] -= 1
     last, at = t.runs[t.counters[REPEATS], REPEAT], t.runs[run, LISTED]
     t.runs[at, REPEAT], t.runs[last, LISTED] = last, at
 
 
 def note(t: Any, what: int, run: int, following: int) -> None:
+    """Append a change to the log."""
     at = t.counters[LOGGED]
     t.logged[3 * at], t.logged[3 * at + 1], t.logged[3 * at + 2] = what, run, following
     t.counters[LOGGED] += 1
 
 
 def has_log_room(t: Any) -> bool:
+    """Whether the log has room for another change."""
     return bool(3 * t.counters[LOGGED] + 3 <= len(t.logged))
 
 
 def add_repeat(t: Any, task: int, before: int) -> int:
-    """Run the task once more right before the run `before`; the new run, or -1 when there is no room."""
+    """Recompute the task right before the run `before`; returns the new run, or -1 if there is no room."""
     if not has_log_room(t):
         return -1
     run = fresh_run(t, task)
@@ -323,7 +328,7 @@ def add_repeat(t: Any, task: int, before: int) -> int:
 
 
 def drop_repeat(t: Any, run: int) -> None:
-    """Take a repeat out."""
+    """Remove a recomputation."""
     following = run_after(t, t.runs[run, SLOT])
     take_run(t, run)
     unlist_repeat(t, run)
@@ -331,7 +336,7 @@ def drop_repeat(t: Any, run: int) -> None:
 
 
 def move_run(t: Any, run: int, before: int) -> bool:
-    """Put a run right before another one; False when there is no room."""
+    """Place a run right before another one; False if there is no room."""
     following = run_after(t, t.runs[run, SLOT])
     if before in (run, following) or not has_log_room(t):
         return False
@@ -341,7 +346,7 @@ def move_run(t: Any, run: int, before: int) -> bool:
 
 
 def undo(t: Any) -> None:
-    """Take back everything in the log."""
+    """Roll back all changes in the log."""
     while t.counters[LOGGED] > 0:
         t.counters[LOGGED] -= 1
         at = 3 * t.counters[LOGGED]
@@ -361,7 +366,7 @@ def undo(t: Any) -> None:
 
 
 def commit(t: Any) -> None:
-    """Keep everything in the log."""
+    """Keep all changes and clear the log."""
     for at in range(t.counters[LOGGED]):
         if t.logged[3 * at] == DROP:
             run = t.logged[3 * at + 1]
@@ -371,7 +376,7 @@ def commit(t: Any) -> None:
 
 
 def fill(t: Any, tasks: Any, stride: int) -> None:
-    """Put a whole sequence into the empty timeline, a run in every `stride`-th slot."""
+    """Place a whole order on the empty timeline, a run in every `stride`-th slot."""
     for use in range(t.runs[START, USE], t.runs[END, USE]):
         put_use(t, use, -1)
     for step in range(len(tasks)):
@@ -388,7 +393,7 @@ def fill(t: Any, tasks: Any, stride: int) -> None:
         stop += 1
 
 
-#: Each after the ones it calls.
+#: Callees first.
 KERNELS = (
     add_bytes,
     slot_of,

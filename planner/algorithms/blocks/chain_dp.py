@@ -1,4 +1,4 @@
-"""The chain of plans through all blocks, and the order it stands for; see `algorithms/blocks.py`."""
+"""The chain of plans through all blocks, and the order it describes; see `planner.py`."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class BlockChainDp:
         self.reached: set[int] = set()
 
     def reach(self, lengths: Sequence[int], should_stop: Callable[[], bool]) -> bool:
-        """Work out the plans of all parts of so many blocks; whether there is anything new."""
+        """Compute the plans of all parts of so many successive blocks; returns whether there are new ones."""
         before = len(self.parts)
         for length in lengths:
             if length in self.reached:
@@ -76,7 +76,7 @@ class BlockChainDp:
     def _add(self, begins: list[int], length: int, limit: int) -> None:
         part = subproblem_of(self.blocks, begins[0], begins[0] + length, not self.fast)
         if length > 1 and part.kept == part.base:
-            return  # nothing leads from one of its blocks to the next that could be made again
+            return  # no recomputable buffer leads from one of its blocks to the next
         tasks = len(part.task)
         steps, plans = np.zeros(8 * tasks + 64, np.int64), np.zeros((MAX_PLANS, COLUMNS), np.int64)
         count = self.kernels["enumerate_plans"](part.sheet, part.kept, limit, steps, plans)
@@ -94,7 +94,9 @@ class BlockChainDp:
         self.under.append((at, under))
 
     def order(self, budget: int, is_cancelled: Callable[[], bool] = _never) -> Order | None:
-        """The base order with the runs of the cheapest chain within the budget; None: none found, or cancelled."""
+        """The base order with the recomputations of the cheapest chain within the budget; None: none found, or
+        cancelled.
+        """
         price = self._price(budget)
         chains = (self._chained(budget, price * part, is_cancelled) for part in MULTIPLIER_FACTORS)
         found = [chain for chain in chains if chain is not None]
@@ -103,7 +105,7 @@ class BlockChainDp:
     def _chained(
         self, budget: int, price: float, is_cancelled: Callable[[], bool] = _never
     ) -> tuple[int, Callable[[], Order]] | None:
-        """Ticks of the cheapest chain where a byte is worth `price` ticks, and the order it stands for."""
+        """(ticks, order) of the cheapest chain if a byte is worth `price` ticks."""
         count = len(self.blocks)
         looked = min(MAX_PAIRS, PAIRS_PER_TASK * self.blocks.frame.problem.tasks)
         plans_each = int(np.clip(looked // (count * STATES[0]), *PLANS))
@@ -158,7 +160,7 @@ class BlockChainDp:
         return int(states[count, best, COST]), lambda: self._stamped(first_plan, plans, taken)
 
     def _price(self, budget: int) -> float:
-        """Ticks that a byte is worth where the plans that are best for it save what the budget needs."""
+        """Ticks per byte at which the best plans save the bytes that the budget requires."""
         single = [i for i, part in enumerate(self.parts) if part.end - part.begin == 1]
         missing = int(self.blocks.frame.step_bytes.max()) - budget
         low, high = 0.0, 1.0
@@ -182,7 +184,7 @@ class BlockChainDp:
         return high
 
     def _aims(self, budget: int, price: float) -> np.ndarray:
-        """float64[k + 1]: bytes against the base order in front of each block when all save their part."""
+        """float64[k + 1]: target bytes against the base order before each block, if all save their share."""
         saved = np.zeros(len(self.blocks) + 1)
         for part, table, (begins, _) in zip(self.parts, self.tables, self.under, strict=True):
             if part.end - part.begin == 1:
@@ -192,7 +194,7 @@ class BlockChainDp:
         return np.asarray(saved * (missing / min(saved[-1], -1.0)))
 
     def _stamped(self, first_plan: np.ndarray, plans: np.ndarray, taken: dict[int, list[int]]) -> Order:
-        """The base order with the runs of each plan put into all parts that take it."""
+        """The base order with the recomputations of each plan inserted in all parts that use it."""
         at, task, turn = [], [], []
         for p, begins in sorted(taken.items()):
             part = self.parts[int(np.searchsorted(first_plan, p, side="right")) - 1]
@@ -212,7 +214,7 @@ class BlockChainDp:
         return np.insert(self.blocks.frame.order, step[by], what[by])
 
     def _steps(self, part: Subproblem, begin: int) -> np.ndarray:
-        """int64[n]: step of each task of the part where it begins with block `begin`."""
+        """int64[n]: step of each task of the part placed at block `begin`."""
         blocks, end = self.blocks, begin + part.end - part.begin
         back = int(blocks.back[end])
         return np.concatenate(
@@ -226,7 +228,7 @@ class BlockChainDp:
 
 
 def _repeats(steps: np.ndarray, tasks: int) -> tuple[np.ndarray, np.ndarray]:
-    """(tasks that run again, the task whose first run each of them stands in front of)."""
+    """(recomputed tasks, the task whose first run each of them precedes)."""
     first = np.full(tasks, -1, np.int64)
     first[steps[::-1]] = np.arange(len(steps))[::-1]
     is_first = first[steps] == np.arange(len(steps))
@@ -235,7 +237,7 @@ def _repeats(steps: np.ndarray, tasks: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _fewer(table: np.ndarray, most: int, price: float) -> np.ndarray:
-    """At most so many plans, those that cost least at the price first, and those with the least bytes."""
+    """At most `most` plans: those of least cost at the price first, and those of least bytes."""
     by = np.argsort(table[:, TICKS] + price * table[:, SAVED], kind="stable")
     if len(table) > most:
         by = np.append(by[: most - 2], [np.argmin(table[:, SAVED]), np.argmin(table[:, BACK])])

@@ -1,12 +1,12 @@
-"""Blocks of a training step: stretches of the way out with what belongs to them on the way back, equal ones found.
+"""Block detection in a training step: intervals of the forward pass with their part of the backward pass; equal blocks.
 
-    way out    │ a b c d │ a b c d │ a b c d │ loss      tasks of equal colour at equal distance: a repeat of
+    forward    │ a b c d │ a b c d │ a b c d │ loss      tasks of equal colour at equal distance: a repeat of
     block      0         1         2         3           period 4, cut where the fewest bytes cross
-    way back   D' D │ C' C │ B' B │ A' A                 block k's part ends with the last read of what it made
+    backward   D' D │ C' C │ B' B │ A' A                 block k's part ends with the last read of its outputs
 
-Colours are refined from cost, workspace, sizes and holds by what is read and written, as in Weisfeiler and Leman, "The
-reduction of a graph to canonical form", 1968. They only propose: two blocks are of one kind when the bijection that
-follows their order maps every column, read, write and outside use of one to those of the other. O(n log n) time.
+Colours are refined from cost, workspace, sizes and holds along reads and writes, as in Weisfeiler and Leman, "The
+reduction of a graph to canonical form", 1968. They are a heuristic: two blocks are of one kind if the bijection given
+by their order maps every column, read, write and outside use of one to those of the other. O(n log n) time.
 """
 
 from __future__ import annotations
@@ -20,27 +20,27 @@ from planner.problem import RESIDENT, TO_LAST_READ, Csr, Problem, liveness
 from planner.problem.plan import Order
 from planner.problem.recompute import backward_start, base_order, can_recompute, first_run_step
 
-#: Tasks of a block on the way out: at least, at most unless it repeats, and about, where nothing repeats.
+#: Forward tasks of a block: minimum, maximum unless it repeats, and target size where nothing repeats.
 MIN_TASKS, MAX_TASKS, TARGET_TASKS = 10, 48, 16
-#: Rounds of refinement, and distances between tasks of equal colour that are tried as periods.
+#: Rounds of colour refinement, and maximum number of periods tried.
 REFINEMENT_ROUNDS, MAX_PERIODS = 3, 12
-#: A block shorter than this is put together with the one before it.
+#: A block shorter than this is merged with the one before it.
 MIN_BLOCK_TASKS = 4
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class BaseSchedule:
-    """The base order and what blocks ask about it, per buffer in steps; -1: none."""
+    """The base order with columns per buffer, in steps; -1: none."""
 
     problem: Problem
     order: Order
-    turn: int  # step at which the way back begins
-    again: np.ndarray  # bool[n]  may run again, and is the only writer of what it writes
-    latest: np.ndarray  # int64[n]  step before which the task may run again at the latest
+    turn: int  # step at which the backward pass begins
+    again: np.ndarray  # bool[n]  recomputable, and the only writer of its outputs
+    latest: np.ndarray  # int64[n]  step before which the last recomputation must be
     made: np.ndarray  # int64[m]  step of the producer
-    last_forward_read: np.ndarray  # int64[m]  last read on the way out
-    first_backward_read: np.ndarray  # int64[m]  first read on the way back; the number of steps when there is none
-    last: np.ndarray  # int64[m]  last read; the number of steps when it is held
+    last_forward_read: np.ndarray  # int64[m]  last read in the forward pass
+    first_backward_read: np.ndarray  # int64[m]  first read in the backward pass; the number of steps if none
+    last: np.ndarray  # int64[m]  last read; the number of steps if held to the end
     step_bytes: np.ndarray  # int64[steps]
 
     @classmethod
@@ -74,21 +74,21 @@ class Blocks:
 
     frame: BaseSchedule
     out: np.ndarray  # int64[k + 1]  ascending
-    back: np.ndarray  # int64[k + 1]  descending to the turning point
+    back: np.ndarray  # int64[k + 1]  descending to `turn`
     kind: np.ndarray  # int64[k]  blocks of one kind are isomorphic; the first of each kind in ascending order
 
     def __len__(self) -> int:
         return len(self.kind)
 
     def steps(self, block: int) -> np.ndarray:
-        """Steps of one block; the i-th of each block of a kind correspond."""
+        """Steps of one block; the i-th steps of blocks of one kind correspond."""
         return np.concatenate(
             [np.arange(self.out[block], self.out[block + 1]), np.arange(self.back[block + 1], self.back[block])]
         )
 
 
 def blocks_of(problem: Problem, strict_phases: bool) -> Blocks:
-    """The blocks of the base order; one alone where the way out has no place to cut. O(n log n + reads)."""
+    """The blocks of the base order; a single one if the forward pass has no cut. O(n log n + reads)."""
     frame = BaseSchedule.of(problem, strict_phases)
     out = np.append(_begins(frame), frame.turn)
     back = _backs(frame, out)
@@ -96,7 +96,7 @@ def blocks_of(problem: Problem, strict_phases: bool) -> Blocks:
 
 
 def refine_colours(problem: Problem) -> np.ndarray:
-    """int64[n]: tasks with equal neighbourhoods have equal colours; which number is which says nothing."""
+    """int64[n]: tasks with equal neighbourhoods have equal colours; the numbers have no other meaning."""
     with np.errstate(over="ignore"):
         task = _mixed(problem.cost) + _ODD * _mixed(problem.workspace) + _mixed(_flags(problem))
         buffer = _mixed(problem.size) + _ODD * _mixed(problem.hold.astype(np.int64) * 2 + problem.space)
@@ -112,9 +112,9 @@ def refine_colours(problem: Problem) -> np.ndarray:
 
 
 def repeated_stretches(colour: np.ndarray) -> list[tuple[int, int, int]]:
-    """(begin, end, period) of stretches that repeat at least twice, none overlapping, the longest first.
+    """(begin, end, period) of disjoint intervals with at least two repeats, longest first.
 
-    Inside a stretch every entry equals the one a period later; of equally long ones the shorter period is taken.
+    Within an interval every entry equals the entry a period later; of equally long intervals the shorter period wins.
     """
     found = []
     by = np.argsort(colour, kind="stable")
@@ -159,7 +159,7 @@ def _begins(frame: BaseSchedule) -> np.ndarray:
 
 
 def _narrow(crossing: np.ndarray, begin: int, end: int) -> list[int]:
-    """Steps within [begin, end), about `TARGET_TASKS` apart, in front of which few bytes cross."""
+    """Steps within [begin, end), about `TARGET_TASKS` apart, before which few bytes cross."""
     found, at = [], begin
     while end - at > 2 * TARGET_TASKS:
         window = crossing[at + TARGET_TASKS // 2 : at + TARGET_TASKS * 3 // 2]
@@ -169,7 +169,7 @@ def _narrow(crossing: np.ndarray, begin: int, end: int) -> list[int]:
 
 
 def _crossing(frame: BaseSchedule) -> np.ndarray:
-    """int64[turn]: bytes made on the way out up to each step and read on it behind."""
+    """int64[turn]: bytes written in the forward pass up to each step and read in it later."""
     problem, change = frame.problem, np.zeros(frame.turn + 1, np.int64)
     moving = (frame.made >= 0) & (frame.made < frame.last_forward_read) & (problem.hold != RESIDENT)
     np.add.at(change, frame.made[moving], problem.size[moving])
@@ -178,7 +178,7 @@ def _crossing(frame: BaseSchedule) -> np.ndarray:
 
 
 def _backs(frame: BaseSchedule, out: np.ndarray) -> np.ndarray:
-    """Per block the step behind the last read of what it, or a later one, made; the turning point for the end."""
+    """Per block the step after the last read of buffers that it, or a later block, writes; `turn` for the end."""
     ends = np.full(frame.turn + 1, frame.turn, np.int64)
     made = (frame.made >= 0) & (frame.made < frame.turn) & (frame.problem.hold != RESIDENT)
     made &= frame.last < len(frame.order)
@@ -187,10 +187,10 @@ def _backs(frame: BaseSchedule, out: np.ndarray) -> np.ndarray:
 
 
 def _kinds(frame: BaseSchedule, out: np.ndarray, back: np.ndarray) -> np.ndarray:
-    """Number of the kind of each block, by what the bijection in order has to preserve."""
+    """Kind of each block, by all properties that the order-preserving bijection must map."""
     problem, count = frame.problem, len(out) - 1
     steps = np.concatenate([np.arange(out[-1]), np.arange(frame.turn, back[0])])
-    # Steps of the way back ascend while their blocks descend.
+    # Backward steps ascend while their blocks descend.
     block = np.append(
         np.repeat(np.arange(count), np.diff(out)), np.repeat(np.arange(count)[::-1], -np.diff(back)[::-1])
     )
@@ -244,10 +244,11 @@ def _kinds(frame: BaseSchedule, out: np.ndarray, back: np.ndarray) -> np.ndarray
 def outside_reads(
     frame: BaseSchedule, buffer: np.ndarray, end: np.ndarray, far: np.ndarray, back: np.ndarray, back_end: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Who reads the buffers outside a block: later ones on the way out, those not next to it, later ones on the way
-    back, and whoever comes behind it; bool each.
+    """(read by later forward blocks, by non-adjacent ones, by later blocks' backward parts, after the block); bool[]
+    each.
 
-    The block ends before the step `end` on the way out, the next one before `far`; its way back is [back, back_end).
+    The block ends before step `end` of the forward pass, the next one before `far`; its backward part is [back,
+    back_end).
     """
     return (
         frame.last_forward_read[buffer] >= end,
@@ -261,6 +262,7 @@ _ODD = np.uint64(0x9E3779B97F4A7C15)
 
 
 def _flags(problem: Problem) -> np.ndarray:
+    """int64[n]: phase, engine, repeat, recompute and optional, combined."""
     columns = (problem.phase, problem.engine, problem.repeat, problem.recompute, problem.optional)
     result = np.zeros(problem.tasks, np.int64)
     for column in columns:

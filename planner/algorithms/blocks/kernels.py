@@ -1,7 +1,8 @@
-"""Kernels that find the plans of one part, and a chain of such plans; see `block_parts.py`, `kernels.py`.
+"""Kernels that enumerate the plans of one part, and chain plans; see `subproblem.py` and `problem/jit.py`.
 
-A plan of a part is a set of buffers that stay. What else is read on the way back is made again right before, with what
-that needs, and stays until its last read. Sets are found by changing one bit, or two, of those that no other beats.
+A plan of a part is a set of kept buffers. All other buffers read in the backward pass are recomputed right before,
+with the buffers they depend on, and kept to their last read. Sets are enumerated by flipping one or two bits of those
+that are not dominated.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import numpy as np
 from planner.algorithms.blocks.subproblem import SubproblemArrays
 from planner.problem.jit import Kernels
 
-# Columns of a plan: extra ticks, bytes saved across TURN, highest bytes on the way out and on the way back, leads that
+# Columns of a plan: extra ticks, bytes saved across TURN, peak of the forward and of the backward part, leads that
 # are dropped and leads that are needed as bits, the buffers that stay as bits, 1 when another plan beats it.
 TICKS, SAVED, OUT, BACK, DROPS, NEEDS, KEPT, DOMINATED = range(8)
 COLUMNS = 8
@@ -22,7 +23,7 @@ TAKEN = 2
 
 
 def write_order(sheet: Any, kept: int, steps: Any) -> int:
-    """Write the tasks of the part in the order they run into `steps`; how many there are, or 0: no room."""
+    """Write the tasks of the part in running order into `steps`; returns their number, or 0 if they do not fit."""
     there, stack, turn, count = sheet.there, sheet.stack, sheet.turn[0], 0
     for b in range(len(there)):
         there[b] = 1 if sheet.bit[b] < 0 or (kept >> sheet.bit[b]) & 1 else 0
@@ -53,7 +54,7 @@ def write_order(sheet: Any, kept: int, steps: Any) -> int:
 
 
 def takeover_bytes(sheet: Any, task: int) -> int:
-    """Bytes of outputs that lie in inputs read for the last time; those inputs are marked in `there`."""
+    """Bytes of outputs that reuse inputs at their last read; marks those inputs in `there`."""
     needed, result = sheet.there, 0
     for entry in range(sheet.write_pointer[task], sheet.write_pointer[task + 1]):
         b = sheet.write_index[entry]
@@ -108,7 +109,7 @@ def measure_plan(sheet: Any, steps: Any, count: int, plan: Any) -> None:
 
 
 def dominates(a: Any, b: Any, quantum: int) -> bool:
-    """Whether plan a is nowhere worse than plan b; peaks are told apart by `quantum` bytes."""
+    """Whether plan a is nowhere worse than plan b; peaks are compared in units of `quantum` bytes."""
     return bool(
         a[TICKS] <= b[TICKS]
         and a[SAVED] <= b[SAVED]
@@ -120,7 +121,7 @@ def dominates(a: Any, b: Any, quantum: int) -> bool:
 
 
 def add_plan(sheet: Any, kept: int, steps: Any, plans: Any, count: int) -> int:
-    """Add the plan that keeps these bits unless one is as good; how many plans there are now."""
+    """Add the plan that keeps these bits unless one is as good; returns the number of plans."""
     plan = plans[count]
     length = write_order(sheet, kept, steps)
     if length == 0:
@@ -137,7 +138,7 @@ def add_plan(sheet: Any, kept: int, steps: Any, plans: Any, count: int) -> int:
 
 
 def enumerate_plans(sheet: Any, kept: int, limit: int, steps: Any, plans: Any) -> int:
-    """Fill `plans` from those that keep `kept` on, trying about `limit` sets; how many plans there are."""
+    """Fill `plans` starting from the one that keeps `kept`, trying about `limit` sets; returns their number."""
     count, looked = add_plan(sheet, kept, steps, plans, 0), 1
     flips, room = len(sheet.flips), len(plans) - 1
     for pairs in range(2):
@@ -167,9 +168,9 @@ EQUAL = 1e-10
 
 
 def prune_states(states: Any, count: int, most: int, price: float, aim: float) -> int:
-    """Keep states that no other beats, the cheaper first, at most `most`; how many are left.
+    """Keep the non-dominated states, cheapest first, at most `most`; returns their number.
 
-    Of more, those stay that cost least when a byte is worth `price` ticks, of equal ones those nearest to `aim` bytes.
+    Above the limit, states of least cost are kept, a byte being worth `price` ticks; ties: nearest to `aim` bytes.
     """
     by = np.argsort(states[:count, BYTES], kind="mergesort")
     by = by[np.argsort(states[:count, COST][by], kind="mergesort")]
@@ -200,7 +201,7 @@ def prune_states(states: Any, count: int, most: int, price: float, aim: float) -
 
 
 def highest_worth(states: Any, count: int, price: float) -> float:
-    """The most that any but the last of the states costs when a byte is worth `price` ticks."""
+    """The maximum cost of the states except the last, a byte being worth `price` ticks."""
     highest = -np.inf
     for i in range(count - 1):
         highest = max(highest, states[i, COST] + price * states[i, BYTES])
@@ -222,10 +223,10 @@ def extend_states(
     bars: Any,
     ring: int,
 ) -> int:
-    """Add every state with every plan that fits behind it to `found`, from row `begin` on; how many there are now.
+    """Append every feasible extension of a state by a plan to `found`, from row `begin` on; returns the number of rows.
 
-    `item` says the first plan, the end of them, and the bytes that lie under the part on the way out and back. What is
-    worth more than `bars[ring]` is not looked at, once enough were found.
+    `item` has the first plan, the end of the plans, and the bytes live under the part in the forward and backward pass.
+    States worth more than `bars[ring]` are skipped, once enough are found.
     """
     for p in range(item[0], item[1]):
         room = budget - max(item[2] + plans[p, OUT], item[3] + plans[p, BACK])
@@ -262,10 +263,10 @@ def run_chain_dp(
     counts: Any,
     bars: Any,
 ) -> None:
-    """Fill `states` with those in front of the blocks [begin, end), `rows` with how many, after all blocks before.
+    """Fill `states` with those before the blocks [begin, end) and `rows` with their number, given all earlier blocks.
 
-    Item i leads over `reach[i]` blocks; those of position k are [first_item[k], first_item[k + 1]). `aims` are the
-    bytes against the base order that each block should find in front of it. Behind the last block there is one more.
+    Item i spans `reach[i]` blocks; the items at position k are [first_item[k], first_item[k + 1]). `aims` are the
+    target bytes against the base order before each block. After the last block there is one more position.
     """
     last, ring = len(first_item) - 1, len(waiting)
     for k in range(begin, end):
@@ -295,7 +296,7 @@ def run_chain_dp(
 
 
 def _signatures() -> dict[str, Any]:
-    import numba  # heavy: half a second, and not needed where nothing is compiled
+    import numba  # heavy: half a second, not needed where nothing is compiled
 
     row, table, cube, whole = numba.int64[::1], numba.int64[:, ::1], numba.int64[:, :, ::1], numba.int64
     real = numba.float64

@@ -1,13 +1,14 @@
-"""Blocks: every distinct block's best plans, then a chain of them through all blocks within the budget.
+"""Blocks: the best plans of every distinct block, then the best chain of them through all blocks within the budget.
 
-    block       0       1       2    ...      k        bytes saved by the blocks before lie under each block, on the
-    plan        p2      p2      p2            p0       way out and on the way back: the last blocks have least room
+    block       0       1       2    ...      k        bytes saved by earlier blocks are live during each block, in the
+    plan        p2      p2      p2            p0       forward and the backward pass: the last blocks have least room
 
-A plan of a block says which of its buffers stay; it costs ticks, leaves bytes between the block's way out and its way
-back, and peaks on both. Equal blocks have the same plans, worked out once. The chain is a dynamic program over (bytes
-saved so far, ticks) with exact bytes, after Beaumont, Eyraud-Dubois, Herrmann, Joly, Shilova, "Optimal checkpointing
-for heterogeneous chains", 2019, without its grid of memory sizes. Several blocks in a row may keep nothing between
-them. What the chain says is laid onto all blocks and judged by the evaluator; where that differs, the budget is mended.
+A plan of a block is a set of saved buffers; it has a cost in ticks, saved bytes between the block's forward and
+backward part, and a peak in each. Equal blocks share their plans. The chain is a dynamic program over (saved bytes so
+far, ticks) with exact bytes, after Beaumont, Eyraud-Dubois, Herrmann, Joly, Shilova, "Optimal checkpointing
+for heterogeneous chains", 2019, without its discretised memory sizes. Several successive blocks may save nothing
+between them. The chain is applied to all blocks and scored by the evaluator; if its peak differs from the prediction,
+the budget of the chain is adjusted.
 """
 
 from __future__ import annotations
@@ -26,18 +27,18 @@ from planner.problem.liveness import cost, peak
 from planner.problem.monitor import Monitor
 from planner.problem.plan import Goal, Order, Score
 
-#: Lengths of rows of blocks that keep nothing between them, added one after the other.
+#: Lengths of parts (successive blocks that save nothing between them), tried in this order.
 PART_LENGTHS = ((1,), (1, 2), (1, 2, 3, 4))
-#: Chains within a mended budget, which part of it is left alone, and steps of the search for the lowest.
+#: Maximum adjustments of the budget, the tolerance (1 / NEAR of the budget), and steps of the bisection.
 MAX_BUDGET_FIXES, NEAR, BISECTION_STEPS = 4, 500, 14
-#: Above so many tasks kernels that are on the disk are loaded.
+#: Maximum tasks for interpreted kernels if compiled ones are in the disk cache.
 MAX_INTERPRETED = 60
-#: Above so many tasks `greedy` is asked only where blocks found nothing.
+#: Above this many tasks `greedy` runs only if the blocks found no order within the budget.
 MAX_GREEDY_TASKS = 20_000
 
 
 def plan(problem: Problem, goal: Goal, monitor: Monitor) -> Order:
-    """The cheapest order found within the budget, or the lowest within the overhead."""
+    """The cheapest order found within the budget, or the lowest peak within the overhead."""
     return _BlockSearch(problem, goal, monitor).order()
 
 
@@ -81,12 +82,12 @@ class _BlockSearch:
         return self.best
 
     def uses_compiled(self) -> bool:
-        """Whether machine code is there, or pays; the plans are the same."""
+        """Whether compiled kernels are loaded or pay off; plans do not depend on it."""
         kernels, tasks = block_kernels.KERNELS, self.problem.tasks
         return self.closing.fast or kernels.is_compiled() or (tasks > MAX_INTERPRETED and kernels.is_on_disk())
 
     def is_cancelled(self) -> bool:
-        """Asked within a chain, which counts as no iteration."""
+        """Poll within a chain; does not count as an iteration."""
         return self.monitor.cancelled
 
     def offer(self, order: Order) -> Score:
@@ -96,19 +97,19 @@ class _BlockSearch:
         return score
 
     def within(self, chain: BlockChainDp, budget: int) -> None:
-        """Offer the chain's order; where its peak is not what was asked for, ask for as much more or less."""
-        asked, last = budget, -1
+        """Offer the chain's order; while its peak misses the budget, retry with an adjusted budget."""
+        chain_budget, last = budget, -1
         for _ in range(MAX_BUDGET_FIXES):
-            order = chain.order(asked, self.is_cancelled)
+            order = chain.order(chain_budget, self.is_cancelled)
             if order is None:
                 return
             highest = self.offer(order).peak_bytes
             if highest == last or 0 <= budget - highest <= budget // NEAR or self.monitor.should_stop():
                 return
-            asked, last = asked + budget - highest, highest
+            chain_budget, last = chain_budget + budget - highest, highest
 
     def lowest(self, chain: BlockChainDp, low: int, high: int) -> None:
-        """Halve between a budget that is too low and one that the chain keeps within the time allowed."""
+        """Bisect for the lowest budget that the chain meets within the time limit."""
         extra = self.goal.max_overhead if self.goal.max_overhead is not None else 0.1
         limit = None if self.goal.budget_bytes is not None else int(self.problem.cost.sum() * (1 + extra))
         for _ in range(BISECTION_STEPS):
@@ -123,7 +124,7 @@ class _BlockSearch:
                 high = middle
 
     def trim(self) -> None:
-        """Take out of the best order what its budget does not need; bring down one that is over it."""
+        """Remove recomputations that the budget does not need from the best order, or reduce it to the budget."""
         budget = self.goal.budget_bytes
         if self.monitor.should_stop() or not budget or len(self.best) == 0:
             return

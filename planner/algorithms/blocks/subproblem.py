@@ -1,11 +1,11 @@
-"""One block, or several in a row, as a small problem of its own for the kernels of `block_kernels.py`.
+"""One block, or several successive ones, as a small problem for the kernels of `kernels.py`.
 
-    way out   a b c │ OUT   TURN │ C B A │ END       OUT reads what the way out goes on with; at TURN all that comes
-                                                     between lies: its bytes are what the block saves; it makes the
-                                                     gradients that come in; END reads what is needed afterwards
+    forward   a b c │ OUT   TURN │ C B A │ END       OUT reads the outputs used by later blocks; TURN stands for all
+                                                     that runs in between: its bytes are the saved bytes, and it writes
+                                                     the incoming gradients; END reads the buffers used afterwards
 
-A buffer made on the way out that nobody outside reads on the way back has a bit: 1 keeps it across TURN, 0 makes it
-again before it is read. Of several blocks in a row, what leads from one to the next is made again.
+A buffer of the forward part that no task outside reads in the backward pass has a bit: 1 keeps it across TURN, 0
+recomputes it before it is read. Between successive blocks of one part, the connecting buffers are recomputed.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ import numpy as np
 from planner.algorithms.blocks.detection import Blocks, outside_reads
 from planner.problem import DEVICE, RESIDENT, TO_LAST_READ, Csr
 
-#: Bits of a part, of what leads into the next block, and steps of peaks that are told apart.
+#: Maximum bits of a part, maximum buffers that lead into the next block, and resolution of peaks.
 MAX_BITS, LEADS, PEAKS = 62, 5, 48
 
 
 class SubproblemArrays(NamedTuple):
-    """A part of n tasks, m buffers and r reads as the kernels see it. Lists or int64 arrays throughout."""
+    """A part of n tasks, m buffers and r reads as the kernels read it. Lists or int64 arrays throughout."""
 
     cost: list[int]  # n
     workspace: list[int]  # n
@@ -33,9 +33,9 @@ class SubproblemArrays(NamedTuple):
     write_index: list[int]
     size: list[int]  # m  0 for what is resident
     producer: list[int]  # m  -1: none
-    bit: list[int]  # m  -1: it stays
-    lead_in: list[int]  # m  place among what leads from the block before into this one, -1 none
-    lead_out: list[int]  # m  place among what leads from here into the next block, -1 none
+    bit: list[int]  # m  -1: always kept
+    lead_in: list[int]  # m  number among the buffers that lead from the previous block into this one, -1 none
+    lead_out: list[int]  # m  number among the buffers that lead from here into the next block, -1 none
     take_pointer: list[int]  # m + 1  buffer -> buffers whose storage it may take
     take_index: list[int]
     there: list[int]  # m  scratch
@@ -46,15 +46,15 @@ class SubproblemArrays(NamedTuple):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Subproblem:
-    """Blocks begin .. end - 1 as a sheet, and which tasks of the problem its tasks are."""
+    """Blocks begin .. end - 1 as arrays, and the mapping of their tasks to those of the problem."""
 
     begin: int
     end: int
     sheet: SubproblemArrays
     task: np.ndarray  # int64[n]  -1 for OUT, TURN and END
-    step_bytes: np.ndarray  # int64[n]  of each task where nothing runs again
-    base: int  # bits of what the way back reads
-    kept: int  # bits of what the way back reads, but for what several blocks in a row make again
+    step_bytes: np.ndarray  # int64[n]  of each task without recomputation
+    base: int  # bits of the buffers that the backward part reads
+    kept: int  # `base` without the buffers that successive blocks recompute
 
     @property
     def turn(self) -> int:
@@ -151,7 +151,7 @@ def subproblem_of(blocks: Blocks, begin: int, end: int, as_lists: bool) -> Subpr
 
 
 def _step_bytes(reads: Csr, writes: Csr, size: np.ndarray, workspace: np.ndarray, takeover: Csr) -> np.ndarray:
-    """int64[n]: bytes of each task when all run once, one after the other."""
+    """int64[n]: bytes of each task if all run once, in order."""
     start, stop = np.zeros(len(size), np.int64), np.zeros(len(size), np.int64)
     start[writes.index] = stop[writes.index] = writes.row_of_entry()
     np.maximum.at(stop, reads.index, reads.row_of_entry())
@@ -168,7 +168,7 @@ def _step_bytes(reads: Csr, writes: Csr, size: np.ndarray, workspace: np.ndarray
 
 
 def _numbered(chosen: np.ndarray) -> np.ndarray:
-    """int64: the first few of the chosen are numbered from 0, the rest is -1."""
+    """int64: the first few of the chosen numbered from 0, all others -1."""
     result = np.full(len(chosen), -1, np.int64)
     some = np.flatnonzero(chosen)[:LEADS]
     result[some] = np.arange(len(some))
@@ -176,5 +176,5 @@ def _numbered(chosen: np.ndarray) -> np.ndarray:
 
 
 def _end_of_block(blocks: Blocks, step: np.ndarray) -> np.ndarray:
-    """Step before which the block of each step of the way out ends."""
+    """Step before which the block of each forward step ends."""
     return blocks.out[np.minimum(np.searchsorted(blocks.out, step, side="right"), len(blocks))]

@@ -18,9 +18,9 @@ from planner.problem import TO_LAST_READ, Problem
 from planner.problem.plan import Order
 from planner.problem.recompute import backward_start, base_order, can_recompute
 
-#: Buffers that may cross a cut.
+#: Maximum buffers that cross a cut.
 MAX_CROSSING = 16
-#: A task that reads so many droppable buffers puts together what a whole chain made: its result stays.
+#: A task that reads at least this many droppable buffers collects the outputs of a whole chain; its result is kept.
 COLLECTOR_READS = 6
 
 
@@ -29,9 +29,9 @@ class SegmentChain:
     """k segments of the forward pass of n tasks and m buffers."""
 
     order: Order  # the base order
-    turn: int  # its step at which the way back begins
+    turn: int  # the step at which the backward pass begins
     states: tuple[tuple[int, ...], ...]  # k: droppable buffers that lead into each segment
-    segment: np.ndarray  # int64[m]  segment that makes each droppable buffer; -1: not made on the way out, or it stays
+    segment: np.ndarray  # int64[m]  segment that writes each droppable buffer; -1: kept, or not written forward
 
     @property
     def segments(self) -> int:
@@ -57,17 +57,17 @@ def chain_of(problem: Problem, strict_phases: bool) -> SegmentChain:
     """The finest chain of the forward pass; a single segment if there is no cut. O(n + m + reads)."""
     order = base_order(problem, strict_phases)
     turn = backward_start(problem, order)
-    way_out = order[:turn]
-    early = np.zeros(problem.tasks + 1, bool)  # the last entry stands for "nobody", which is number -1
-    early[way_out] = can_recompute(problem)[way_out]
+    forward = order[:turn]
+    early = np.zeros(problem.tasks + 1, bool)  # the last entry is for "no producer", number -1
+    early[forward] = can_recompute(problem)[forward]
     droppable = early[problem.producer()] & (problem.hold == TO_LAST_READ)
-    collectors = _collectors(problem, way_out, droppable)
+    collectors = _collectors(problem, forward, droppable)
     droppable[problem.writes.gather(collectors)] = False
     first, last = np.full(problem.buffers, turn, np.int64), np.full(problem.buffers, -1, np.int64)
-    step, written = problem.writes.entries(way_out)
+    step, written = problem.writes.entries(forward)
     np.minimum.at(first, written, step)
-    step, read = problem.reads.entries(way_out)
-    goes_on = ~np.isin(way_out[step], collectors)
+    step, read = problem.reads.entries(forward)
+    goes_on = ~np.isin(forward[step], collectors)
     np.maximum.at(last, read[goes_on], step[goes_on])
     crossing = np.flatnonzero(droppable & (first < last))
     cuts = _cuts(problem, crossing, first, last, turn)
@@ -79,11 +79,11 @@ def chain_of(problem: Problem, strict_phases: bool) -> SegmentChain:
     return SegmentChain(order, turn, ((), *(states[k] for k in new)), segment)
 
 
-def _collectors(problem: Problem, way_out: np.ndarray, droppable: np.ndarray) -> np.ndarray:
+def _collectors(problem: Problem, forward: np.ndarray, droppable: np.ndarray) -> np.ndarray:
     """Forward tasks that read many droppable buffers."""
-    step, read = problem.reads.entries(way_out)
-    count = np.bincount(step[droppable[read]], minlength=len(way_out))
-    return way_out[count >= COLLECTOR_READS]
+    step, read = problem.reads.entries(forward)
+    count = np.bincount(step[droppable[read]], minlength=len(forward))
+    return forward[count >= COLLECTOR_READS]
 
 
 def _cuts(problem: Problem, crossing: np.ndarray, first: np.ndarray, last: np.ndarray, turn: int) -> np.ndarray:

@@ -28,7 +28,7 @@ from planner.problem.recompute import RecomputeBuilder
 
 #: A schedule that runs more tasks than this is not tried.
 MAX_RUNS = 2_000_000
-#: Orders of so many tasks altogether are tried, and a few at least: one of this many takes seconds.
+#: Limit on the tasks of all orders tried (one order of this size takes seconds), and minimum number of orders.
 TASKS_TRIED, MIN_TRIES = 1_000_000, 4
 
 
@@ -36,15 +36,16 @@ class ActionKind(StrEnum):
     """Kind of an action; `begin` and `end` are states, and step k leads from state k to state k + 1."""
 
     ADVANCE = "advance"  # run steps begin .. end - 1 from state `begin`, keeping only state `end`
-    STORE = "store"  # put the state at hand, `begin`, into a slot
+    STORE = "store"  # store the current state, `begin`, in a slot
     RESTORE = "restore"  # take state `begin` from its slot
-    BACKWARD = "backward"  # run step `begin` once more, keeping its inside, and undo it
+    BACKWARD = "backward"  # rerun step `begin`, keeping its intermediates, and reverse it
     FREE = "free"  # empty the slot of state `begin`
-    KEEP = "keep"  # from here on the inside of step `begin` stays where it is made, until it is undone
+    KEEP = "keep"  # keep the intermediates of step `begin` until it is reversed
 
 
 class Action(NamedTuple):
     """One action of a schedule."""
+
     kind: ActionKind
     begin: int
     end: int
@@ -59,7 +60,7 @@ def schedule(steps: int, slots: int) -> list[Action]:
     _check(steps, slots)
     actions = [_at(ActionKind.STORE, 0)]
     at_hand = 0  # -1: none
-    # Stretches to undo, the last one on top; no slots: the slot of `begin` is to be emptied.
+    # Intervals of steps to reverse, the last one on top; 0 slots: empty the slot of `begin`.
     stretches = [(0, 0, 0), (0, steps, slots)]
     while stretches:
         begin, end, free = stretches.pop()
@@ -74,7 +75,7 @@ def schedule(steps: int, slots: int) -> list[Action]:
             continue
         middle = begin + _first_advance(end - begin, free)
         actions.append(Action(ActionKind.ADVANCE, begin, middle))
-        if free == 1:  # nowhere to put it: undo one step, and come again
+        if free == 1:  # no free slot: reverse one step, then restart from `begin`
             actions.append(_at(ActionKind.BACKWARD, middle))
             at_hand = -1
             stretches.append((begin, middle, 1))
@@ -137,7 +138,7 @@ def _at(kind: ActionKind, state: int) -> Action:
 
 def _check(steps: int, slots: int) -> None:
     if steps < 1 or slots < 1:
-        raise ValueError(f"{steps} steps with {slots} slots; both are 1 at least")
+        raise ValueError(f"{steps} steps with {slots} slots; both must be at least 1")
 
 
 def plan(problem: Problem, goal: Goal, monitor: Monitor) -> Order:
@@ -155,8 +156,8 @@ def plan(problem: Problem, goal: Goal, monitor: Monitor) -> Order:
 
 
 NO_CHAIN = (
-    "revolve: the way out is no chain (fewer than two places where only few buffers, all of which can be made again, "
-    "cross), so nothing is recomputed"
+    "revolve: the forward pass is not a chain (fewer than two cuts that few buffers cross, all recomputable), "
+    "so nothing is recomputed"
 )
 
 
@@ -210,22 +211,22 @@ class _ScheduleExecutor:
 
     def __init__(self, problem: Problem, chain: SegmentChain, actions: Iterable[Action]):
         self.chain, self.actions = chain, iter(actions)
-        self.rerun = RecomputeBuilder(problem, chain.order, chain.turn)
+        self.builder = RecomputeBuilder(problem, chain.order, chain.turn)
         self.states, self.segment = chain.states, chain.segment.tolist()
         self.stored: set[int] = set()
-        self.whole: set[int] = set()  # segments whose inside stays
-        self.undoing = chain.segments  # the segment whose inside may be read; none yet
-        self.live = np.flatnonzero(chain.segment >= 0).tolist()  # droppable buffers that are there
+        self.whole: set[int] = set()  # segments kept whole
+        self.undoing = chain.segments  # the segment being reversed; none yet
+        self.live = np.flatnonzero(chain.segment >= 0).tolist()  # live droppable buffers
         self._undo_next(0)
 
     def order(self) -> Order:
         turn = self.chain.turn
         for step, task in enumerate(self.chain.order[turn:].tolist(), start=turn):
-            wanted = max((self.segment[b] for b in self.rerun.reads[task]), default=-1)
+            wanted = max((self.segment[b] for b in self.builder.reads[task]), default=-1)
             while 0 <= wanted < self.undoing:
                 self._undo_next(step)
-            self.rerun.run(task, step)
-        return np.array(self.rerun.steps, np.int64)
+            self.builder.run(task, step)
+        return np.array(self.builder.steps, np.int64)
 
     def _undo_next(self, step: int) -> None:
         """Take actions up to the next segment to reverse; states are recomputed only to be stored."""
@@ -243,7 +244,7 @@ class _ScheduleExecutor:
             elif kind is ActionKind.STORE:
                 self.stored.add(begin)
                 if not way_out:
-                    self.rerun.make(self.states[begin], step)
+                    self.builder.make(self.states[begin], step)
                     self._settle()
 
     def _settle(self, segment: int = -1) -> None:
@@ -253,9 +254,9 @@ class _ScheduleExecutor:
         """
         around = range(self.undoing, min(self.undoing + 2, self.chain.segments))
         kept = {b for k in (*self.stored, *around) for b in self.states[k]}
-        self.live += self.rerun.made
-        self.rerun.made.clear()
-        stays = {-1, segment, *self.whole}
-        gone = [b for b in self.live if b not in kept and self.segment[b] not in stays]
-        self.rerun.evict(gone)
-        self.live = [b for b in self.live if self.rerun.there[b]]
+        self.live += self.builder.made
+        self.builder.made.clear()
+        kept_segments = {-1, segment, *self.whole}
+        evicted = [b for b in self.live if b not in kept and self.segment[b] not in kept_segments]
+        self.builder.evict(evicted)
+        self.live = [b for b in self.live if self.builder.there[b]]

@@ -27,11 +27,11 @@ from planner.problem.monitor import Monitor
 from planner.problem.plan import Goal, Order
 from planner.problem.recompute import can_recompute
 
-#: Units of bytes in the table, and segments at most.
+#: Memory units of the table, and maximum segments.
 UNITS, MAX_SEGMENTS = 400, 80
-#: Budgets of the table tried: even steps over its range, then halvings between two of them.
+#: Budgets of the table tried: evenly spaced ones, then bisection steps between two of them.
 STEPS, TRIES = 12, 7
-#: In the table: cannot be done.
+#: In the table: infeasible.
 INFEASIBLE = 1 << 61
 #: In the table of choices: keep the segment whole.
 KEEP_WHOLE = -1
@@ -42,7 +42,7 @@ def plan(problem: Problem, goal: Goal, monitor: Monitor) -> Order:
     chain = chain_of(problem, goal.strict_phases)
     monitor.offer(chain.order)
     if chain.segments < 3:
-        monitor.note("chain: the way out is no chain of three segments at least, so nothing is recomputed")
+        monitor.note("chain: the forward pass is not a chain of at least three segments, so nothing is recomputed")
     every = -(-chain.segments // MAX_SEGMENTS)
     while chain.segments // every >= 3 and not monitor.should_stop():
         for beside in (True, False):
@@ -88,29 +88,29 @@ def _search(problem: Problem, goal: Goal, monitor: Monitor, chain: SegmentChain,
 class SegmentCosts(NamedTuple):
     """Columns over k segments."""
 
-    ticks: np.ndarray  # int64[k]  to run it once more
+    ticks: np.ndarray  # int64[k]  to rerun it
     state: np.ndarray  # int64[k]  bytes of the state before it
-    inside: np.ndarray  # int64[k]  bytes it makes that are read on the way back
-    forth: np.ndarray  # int64[k]  bytes beside what may be dropped while it runs
-    back: np.ndarray  # int64[k]  and while it is undone
+    inside: np.ndarray  # int64[k]  bytes it writes that the backward pass reads
+    forth: np.ndarray  # int64[k]  non-droppable bytes while it runs forward
+    back: np.ndarray  # int64[k]  non-droppable bytes while it is reversed
 
 
 def measure_segments(problem: Problem, chain: SegmentChain) -> SegmentCosts:
     """The costs of the segments, measured on the base order, in which all buffers are kept."""
     order, turn, k = chain.order, chain.turn, chain.segments
     size = np.where(problem.space == DEVICE, problem.size, 0)
-    lives = liveness.lifetimes(problem, order)
-    profile = liveness.profile(problem, order, lives)
-    of = chain.segment[lives.buffer]
-    droppable = (of >= 0) & (lives.stop > lives.start)
-    read_back = droppable & (lives.stop > turn)
-    inside = np.bincount(of[read_back], size[lives.buffer[read_back]], k).astype(np.int64)
+    lifetimes = liveness.lifetimes(problem, order)
+    profile = liveness.profile(problem, order, lifetimes)
+    of = chain.segment[lifetimes.buffer]
+    droppable = (of >= 0) & (lifetimes.stop > lifetimes.start)
+    read_back = droppable & (lifetimes.stop > turn)
+    inside = np.bincount(of[read_back], size[lifetimes.buffer[read_back]], k).astype(np.int64)
     state = np.array([int(size[list(buffers)].sum()) for buffers in chain.states], np.int64)
     change = np.zeros(len(order) + 1, np.int64)
-    np.add.at(change, lives.start[droppable], size[lives.buffer[droppable]])
-    np.subtract.at(change, lives.stop[droppable], size[lives.buffer[droppable]])
+    np.add.at(change, lifetimes.start[droppable], size[lifetimes.buffer[droppable]])
+    np.subtract.at(change, lifetimes.stop[droppable], size[lifetimes.buffer[droppable]])
     rest = profile - np.cumsum(change)[: len(order)]
-    # The segment a step belongs to: on the way out the one it makes, on the way back the last it has come down to.
+    # The segment of a step: forward, the one whose buffers it writes; backward, the lowest one reached so far.
     step, written = problem.writes.entries(order)
     read_step, read = problem.reads.entries(order)
     at = np.full(len(order), -1, np.int64)
@@ -123,8 +123,8 @@ def measure_segments(problem: Problem, chain: SegmentChain) -> SegmentCosts:
     forth, beside = np.zeros(k, np.int64), np.zeros(k, np.int64)
     np.maximum.at(forth, at[:turn], rest[:turn])
     np.maximum.at(beside, at[turn:], rest[turn:])
-    again = np.where(can_recompute(problem)[order[:turn]], problem.cost[order[:turn]], 0)
-    ticks = np.bincount(at[:turn], again, k).astype(np.int64)
+    rerun_ticks = np.where(can_recompute(problem)[order[:turn]], problem.cost[order[:turn]], 0)
+    ticks = np.bincount(at[:turn], rerun_ticks, k).astype(np.int64)
     return SegmentCosts(ticks, state, inside, forth, beside)
 
 

@@ -27,12 +27,12 @@ def plan(problem: Problem, goal: Goal, monitor: Monitor) -> Order:
     if problem.checkpoint.any():
         return order_keeping(problem, np.flatnonzero(problem.checkpoint), goal.strict_phases)
     order = base_order(problem, goal.strict_phases)
-    way_out = order[: backward_start(problem, order)]
-    crossing, first, last = _crossings(problem, way_out)
+    forward = order[: backward_start(problem, order)]
+    crossing, first, last = _crossings(problem, forward)
     best, best_score = order, monitor.offer(order)
-    for length in _lengths(len(way_out), max(3, TASKS_TRIED // max(1, len(order)))):
+    for length in _lengths(len(forward), max(3, TASKS_TRIED // max(1, len(order)))):
         cuts = _cuts(crossing, length)
-        for keep in (_crossing_buffers(first, last, cuts), problem.writes.gather(way_out[cuts])):
+        for keep in (_crossing_buffers(first, last, cuts), problem.writes.gather(forward[cuts])):
             if monitor.should_stop():
                 return best
             tried = order_keeping(problem, keep, goal.strict_phases)
@@ -51,14 +51,13 @@ def _lengths(tasks: int, tries: int) -> list[int]:
     return [length for length in dict.fromkeys(lengths) if length < tasks]
 
 
-def _crossings(problem: Problem, way_out: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(bytes that cross the cut after each forward task, first write of each buffer, last forward read of each buffer).
-    """
-    tasks = len(way_out)
+def _crossings(problem: Problem, forward: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(bytes across the cut after each forward task, first write of each buffer, last forward read of each)."""
+    tasks = len(forward)
     first, last = np.full(problem.buffers, tasks, np.int64), np.full(problem.buffers, -1, np.int64)
-    step, written = problem.writes.entries(way_out)
+    step, written = problem.writes.entries(forward)
     np.minimum.at(first, written, step)
-    step, read = problem.reads.entries(way_out)
+    step, read = problem.reads.entries(forward)
     np.maximum.at(last, read, step)
     moving = (first < last) & (problem.hold != RESIDENT)
     change = np.zeros(tasks + 1, np.int64)

@@ -30,11 +30,11 @@ from planner.problem.monitor import Monitor, SearchCancelled
 from planner.problem.plan import Goal, Order
 from planner.problem.recompute import is_first_run
 
-#: Tasks up to which first runs may move, and up to which anything is solved.
+#: Maximum tasks with a free order, and maximum tasks.
 MAX_FREE_TASKS, MAX_TASKS = 24, 250
-#: Runs of one task, at first and at most.
+#: Runs of one task: initial, maximum.
 INITIAL_RUNS, MAX_RUNS = 2, 6
-#: CP-SAT's own clock for one iteration of the quota, and its memory.
+#: CP-SAT's deterministic time per iteration of the iteration limit, and its memory limit.
 SECONDS_PER_ITERATION, MAX_MEGABYTES = 0.002, 1_500
 
 
@@ -71,7 +71,7 @@ class _CpSatSearch:
         if budget and self.grown(budget, MAX_TICKS if self.score.peak_bytes > budget else self.score.cost):
             return
         if budget and self.score.bytes_over_budget == 0:
-            return  # nothing is cheaper
+            return  # proven optimal
         extra = 0.1 if self.goal.max_overhead is None else self.goal.max_overhead
         limit = MAX_TICKS if budget is not None else int(self.problem.cost.sum() * (1 + extra)) + 1
         if self.grown(None, limit) or budget is not None:
@@ -114,7 +114,7 @@ class _CpSatModel:
     """The CP model for a number of runs of each task."""
 
     def __init__(self, search: _CpSatSearch, budget: int | None, most_ticks: int, runs: np.ndarray):
-        from ortools.sat.python import cp_model  # heavy: imported by those who solve
+        from ortools.sat.python import cp_model  # heavy: imported where a model is solved
 
         self.search, self.problem = search, search.problem
         self.model = cp_model.CpModel()
@@ -152,7 +152,7 @@ class _CpSatModel:
         n = len(search.first_runs)
         self.recomputable = np.zeros(self.problem.tasks, bool)
         handed = np.zeros(self.problem.buffers, bool)
-        handed[self.problem.hold == HANDED_OUT] = True  # a second copy would stand beside the one handed out
+        handed[self.problem.hold == HANDED_OUT] = True  # a second copy would be live beside the one handed out
         plain = [not handed[self.problem.writes[t]].any() for t in search.first_runs.tolist()]
         may = (
             checkmate.recomputable[:n] & np.array(plain, bool)
@@ -171,7 +171,7 @@ class _CpSatModel:
         return [b for b, maker in enumerate(self.problem.producer().tolist()) if maker < 0 and self.size[b]]
 
     def _runs_of(self, task: int, count: int) -> list[_TaskRun]:
-        from ortools.sat.python import cp_model  # heavy: imported by those who solve
+        from ortools.sat.python import cp_model  # heavy: imported where a model is solved
 
         model, rows = self.model, list[_TaskRun]()
         for r in range(count):
@@ -342,7 +342,7 @@ class _CpSatModel:
 
     def solve(self) -> bool:
         """Whether CP-SAT completed; solutions are offered as they are found."""
-        from ortools.sat.python import cp_model  # heavy: imported by those who solve
+        from ortools.sat.python import cp_model  # heavy: imported where a model is solved
 
         monitor, solver = self.search.monitor, cp_model.CpSolver()
         monitor.check()
@@ -357,7 +357,7 @@ class _CpSatModel:
             solver.parameters.num_workers = 1
         status: list[Any] = []
         watcher = _Watcher(self)
-        # In a thread of its own, so that a stop is heard while it works.
+        # In a thread of its own, so that cancellation can interrupt CP-SAT.
         thread = threading.Thread(target=lambda: status.append(solver.solve(self.model, watcher.callback)), daemon=True)
         thread.start()
         while thread.is_alive():
@@ -379,7 +379,7 @@ class _Watcher:
     """Offers each solution when CP-SAT has it."""
 
     def __init__(self, model: _CpSatModel):
-        from ortools.sat.python import cp_model  # heavy: imported by those who solve
+        from ortools.sat.python import cp_model  # heavy: imported where a model is solved
 
         class Callback(cp_model.CpSolverSolutionCallback):
             def on_solution_callback(self) -> None:

@@ -26,9 +26,9 @@ from planner.problem.monitor import Monitor
 from planner.problem.plan import Goal, Order
 from planner.problem.recompute import base_order
 
-#: Tasks, and tasks that may be left out, up to which anything is searched.
+#: Maximum tasks and optional tasks.
 MAX_TASKS, MAX_OPTIONAL = 30, 5
-#: States that are looked at for one plan at most, and those for one iteration of the quota.
+#: Maximum states visited for one plan, and states per iteration of the iteration limit.
 MAX_STATES, STATES = 60_000, 500
 
 

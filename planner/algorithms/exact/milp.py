@@ -22,13 +22,13 @@ from planner.problem.monitor import Monitor, SearchCancelled
 from planner.problem.plan import Goal, Order
 from planner.problem.recompute import is_first_run
 
-#: Tasks, repeats in a form, and its rows, up to which it is solved.
+#: Maximum tasks, recomputations and rows of a model.
 MAX_TASKS, MAX_REPEATS, MAX_ROWS = 400, 20_000, 40_000
-#: Repeats where nothing within the budget is known, or no clock ends a search.
+#: Maximum recomputations if no order within the budget is known, or no clock ends the search.
 LARGE = 3_000
-#: Forms solved for one budget at most: each has more rows than the one before.
+#: Maximum models solved for one budget; each adds rows.
 ROUNDS = 12
-#: The lowest peak is looked for down to this part of it.
+#: Relative precision of the lowest peak.
 CLOSE = 0.001
 
 
@@ -82,8 +82,7 @@ class _MilpSearch:
                 low = middle + 1
 
     def within(self, budget: int, most_ticks: int) -> bool:
-        """Whether an order within the budget with recomputation below `most_ticks` was found; orders found are offered.
-        """
+        """Whether an order within the budget, with recomputation below `most_ticks`, was found; it is offered."""
         if most_ticks <= 0:
             return False
         checkmate = CheckmateModel(self.problem, self.first_runs, budget, most_ticks)

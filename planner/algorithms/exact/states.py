@@ -19,9 +19,10 @@ from planner.problem.recompute import can_recompute
 
 class ExecutionState(NamedTuple):
     """Sets as bit masks."""
+
     ran: int  # tasks
-    live: int  # buffers of which the newest copy is there
-    past: int  # buffers handed out of which a newer copy was made; what was handed out stays beside it
+    live: int  # buffers whose newest copy is live
+    past: int  # handed-out buffers with a newer copy; both copies are live
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,8 +30,8 @@ class _After:
     """Sets of buffers that depend only on the tasks that have run."""
 
     unread: int  # read by a task that has not run
-    lost: int  # nobody can make them again
-    idle: int  # nobody can read them again
+    lost: int  # cannot be recomputed any more
+    idle: int  # cannot be read any more
     handed: int  # handed out by now
 
 
@@ -137,8 +138,7 @@ class StateSpace:
                 yield from ((t, behind) for behind in self._runs(state, t, lasting, budget))
 
     def _runs(self, state: ExecutionState, t: int, lasting: int, budget: int) -> Iterator[ExecutionState]:
-        """The states after a run of the task, one for each minimal set of copies to drop or to overwrite by takeover.
-        """
+        """The states after a run of the task, one per minimal set of copies to drop or to overwrite by takeover."""
         reads, writes, ran = self.reads[t], self.writes[t], state.ran | 1 << t
         past = state.past | (writes & lasting)
         known = self._known(ran)
@@ -146,14 +146,14 @@ class StateSpace:
         if known.handed & ~past & ~live:
             return  # what a phase that ends here hands out is not there
         others = state.live & ~reads & ~writes & ~lasting
-        stays = known.handed & ~past | self._needed(known, past)
+        required = known.handed & ~past | self._needed(known, past)
         # A buffer that is written anew where its old copy is read, or was handed out, is there twice.
         held = self.bytes_of(state.past) + self.bytes_of(reads | lasting | others) + self.bytes_of(writes)
         need = self.always + held + self.workspace[t] - budget
         dying = reads & ~lasting & (writes | self._idle(known, past))
         sources = _set(s for _, row in self.takers[t] for s in row)
-        given = _members(sources & ~dying & ~stays & ~lasting)
-        loose = [b for b in _members(others & ~stays) if self.bytes[b]]
+        given = _members(sources & ~dying & ~required & ~lasting)
+        loose = [b for b in _members(others & ~required) if self.bytes[b]]
         fitting: list[int] = []
         for away in _subsets(given):
             if any(small & ~away == 0 for small in fitting):

@@ -14,11 +14,11 @@ from planner.problem.jit import Kernel, Kernels
 from planner.problem.plan import Order
 from planner.problem.recompute import can_recompute, is_first_run
 
-# Above this many tasks compiled kernels pay for numba's start.
+# Above this many tasks compiled kernels are worth numba's start-up time.
 MAX_INTERPRETED = 300
-# A price this much below the next best is looked at again later.
+# A gap whose price fell below this fraction of the next best is queued again.
 SLACK = 0.95
-# Closing a gap may make others worth closing that were not; they are all priced again so often.
+# Rounds of pricing all gaps; closing a gap may make others profitable.
 ROUNDS = 8
 
 
@@ -45,20 +45,20 @@ class GapCloser:
         """The order with gaps closed where it exceeds `limit`, best price first."""
         kernels, margin = self._kernels(gap_kernels.KERNELS), CHAIN * int(self.degree.max(initial=0))
         room = 2 * int(self.degree[order].sum()) + margin
-        board, ledger = gap_table_of(
+        table, ledger = gap_table_of(
             self.problem, self.repeatable, evaluate_order(self.problem, order), room, not self.fast
         )
         for _ in range(ROUNDS):
-            uses = _with_gap(board)
+            uses = _with_gap(table)
             prices = np.zeros(len(uses))
-            kernels["price_all"](board, ledger, self._row(uses), limit, prices)
+            kernels["price_all"](table, ledger, self._row(uses), limit, prices)
             uses, prices = uses[prices > 0], prices[prices > 0]
-            if not kernels["close_best"](board, ledger, self._row(uses), prices, limit, SLACK, margin):
+            if not kernels["close_best"](table, ledger, self._row(uses), prices, limit, SLACK, margin):
                 break
             if highest(ledger) <= limit or self.should_stop():
                 break
-        added = board.counters[1]
-        at, task = np.asarray(board.added_at[:added], np.int64), np.asarray(board.added_task[:added], np.int64)
+        added = table.counters[1]
+        at, task = np.asarray(table.added_at[:added], np.int64), np.asarray(table.added_task[:added], np.int64)
         by = np.lexsort((task, at))
         return without_unread_repeats(self.problem, np.insert(order, at[by], task[by]))
 
@@ -68,10 +68,10 @@ class GapCloser:
             order = sequence.order
             steps = np.flatnonzero(~is_first_run(self.problem, order))
             steps = steps[np.lexsort((steps, -self.problem.cost[order[steps]]))]
-            board, ledger = gap_table_of(self.problem, self.repeatable, sequence, 0, not self.fast)
+            table, ledger = gap_table_of(self.problem, self.repeatable, sequence, 0, not self.fast)
             dropped = np.zeros(len(steps), np.int64)
             self._kernels(trim_kernels.KERNELS)["drop_runs"](
-                board, ledger, self._row(steps), self._row(order[steps]), limit, dropped
+                table, ledger, self._row(steps), self._row(order[steps]), limit, dropped
             )
             if not dropped.any():
                 break
@@ -88,23 +88,23 @@ class GapCloser:
         return row if self.fast else row.tolist()
 
 
-def _with_gap(board: GapTable) -> np.ndarray:
+def _with_gap(table: GapTable) -> np.ndarray:
     """Uses that end a gap which may be closed."""
-    uses = board.counters[0]
-    place, before = np.asarray(board.place[:uses], np.int64), np.asarray(board.before[:uses], np.int64)
-    return np.flatnonzero((np.asarray(board.free[:uses], np.int64) > 0) & (place // 2 * 2 > place[before] + 1))
+    uses = table.counters[0]
+    place, before = np.asarray(table.place[:uses], np.int64), np.asarray(table.before[:uses], np.int64)
+    return np.flatnonzero((np.asarray(table.free[:uses], np.int64) > 0) & (place // 2 * 2 > place[before] + 1))
 
 
 def without_unread_repeats(problem: Problem, order: Order) -> EvaluatedOrder:
     """The order without recomputations whose outputs are never needed."""
     while True:
-        lives = liveness.lifetimes(problem, order)
-        hold = problem.hold[lives.buffer]
-        needed = np.bincount(lives.read_instance.index, minlength=len(hold)) > 0
-        needed |= ((hold == TO_THE_END) | (hold == HANDED_OUT)) & (lives.stop == len(order))
+        lifetimes = liveness.lifetimes(problem, order)
+        hold = problem.hold[lifetimes.buffer]
+        needed = np.bincount(lifetimes.read_instance.index, minlength=len(hold)) > 0
+        needed |= ((hold == TO_THE_END) | (hold == HANDED_OUT)) & (lifetimes.stop == len(order))
         keep = is_first_run(problem, order)
-        written = lives.written_instance
+        written = lifetimes.written_instance
         keep[written.row_of_entry()[needed[written.index]]] = True
         if keep.all():
-            return evaluate_order(problem, order, lives)
+            return evaluate_order(problem, order, lifetimes)
         order = order[keep]

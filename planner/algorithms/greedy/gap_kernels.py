@@ -239,7 +239,7 @@ def close_best(board: Any, ledger: Any, uses: Any, prices: Any, limit: int, slac
 
 
 def _signatures() -> dict[str, Any]:
-    import numba  # heavy: half a second, and not needed where nothing is compiled
+    import numba  # heavy: half a second, not needed where nothing is compiled
 
     row, prices = numba.int64[::1], numba.float64[::1]
     whole, real = numba.int64, numba.float64

@@ -21,7 +21,7 @@ from planner.problem import DEVICE, HANDED_OUT, RESIDENT, TO_LAST_READ, TO_THE_E
 from planner.problem.plan import Lifetimes, Order
 from planner.problem.recompute import last_recompute_step
 
-#: Longest chain of runs that one gap may cost.
+#: Maximum runs to close one gap.
 CHAIN = 64
 
 
@@ -34,7 +34,7 @@ class GapTable(NamedTuple):
     order: list[int]  # s
     cost: list[int]  # n
     workspace: list[int]  # n
-    latest: list[int]  # n  boundary at which the task may run again at the latest, -1: never
+    latest: list[int]  # n  last boundary at which the task may be recomputed, -1: never
     read_pointer: list[int]  # n + 1
     read_index: list[int]
     write_pointer: list[int]  # n + 1
@@ -50,9 +50,9 @@ class GapTable(NamedTuple):
     buffer: list[int]  # u
     free: list[int]  # u  1: the gap before this read may be closed by another run
     taker: list[int]  # u  bytes that take this buffer's storage over at this use
-    busy: list[int]  # s + 1  most bytes that runs added at each boundary need beside what they leave
-    stamp: list[int]  # m  candidate that made or kept the buffer last
-    brief: list[int]  # m  candidate whose chain makes the buffer and needs it no longer
+    busy: list[int]  # s + 1  maximum extra bytes that runs added at each boundary need while they run
+    stamp: list[int]  # m  last candidate that wrote or kept the buffer
+    brief: list[int]  # m  candidate whose chain writes the buffer for its own use only
     last_run: list[int]  # m  place in the chain that needs it last
     chain: list[int]  # CHAIN  tasks the candidate runs
     added_at: list[int]  # boundaries of the runs added so far
@@ -82,7 +82,7 @@ def evaluate_order(problem: Problem, order: Order, lives: Lifetimes | None = Non
 
 def gap_table_types() -> tuple[Any, Any]:
     """The numba types of a GapTable of arrays and of a Ledger."""
-    import numba  # heavy: half a second, and not needed where nothing is compiled
+    import numba  # heavy: half a second, not needed where nothing is compiled
 
     row = numba.int64[::1]
     board = numba.types.NamedUniTuple(row, len(GapTable._fields), GapTable)  # type: ignore[no-untyped-call]
@@ -179,7 +179,7 @@ def _uses(problem: Problem, order: Order, lives: Lifetimes) -> tuple[np.ndarray,
         [np.full(len(part), flag) for part, flag in zip(at, (False, True, False, True, True), strict=True)]
     )
     place, buffer = np.concatenate(at), lives.buffer[instance]
-    # From the hand-out on the storage stays: later gaps cannot be closed.
+    # The storage is held from the hand-out on: later gaps cannot be closed.
     fixed = np.full(count, 2 * steps + 2)
     fixed[handed] = 2 * hand_out + 1
     free = is_read & (place <= fixed[instance]) & (problem.producer()[buffer] >= 0)

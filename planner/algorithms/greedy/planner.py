@@ -17,15 +17,15 @@ from planner.problem.monitor import Monitor
 from planner.problem.plan import Goal, Order
 from planner.problem.recompute import base_order
 
-# Steps to the budget, one way after the other; the best is taken.
+# Numbers of steps of the descents to the budget; the best descent is taken.
 DESCENT_STEPS = (2, 10, 20, 5)
-# Large problems get only as many steps altogether as this many tasks allow, two at least.
+# Limit on steps · tasks in large problems.
 TASK_STEPS = 250_000
-# After so many steps one after the other that gained nothing, the way ends.
+# A descent ends after this many successive steps without gain.
 MAX_IDLE_STEPS = 3
-# A smaller part of the peak is not worth another step down.
+# Minimum step, as a fraction of the peak.
 MIN_STEP = 0.002
-# Share of another planner's search that the start from here may take.
+# Maximum share of another planner's search for computing its initial order.
 START_SHARE = 0.3
 
 
@@ -42,8 +42,7 @@ def plan(problem: Problem, goal: Goal, monitor: Monitor) -> Order:
 
 
 def initial_order(problem: Problem, goal: Goal, monitor: Monitor) -> Order:
-    """Start of a planner that improves an order: the monitor's best, else the result of `plan`, offered to the monitor.
-    """
+    """Initial order of an improving planner: the monitor's best, else the result of `plan`, which is offered."""
     if monitor.best is None:
         part = monitor.beside(monitor.judge, START_SHARE)
         order = plan(problem, goal, part)
@@ -86,8 +85,7 @@ class _GreedySearch:
             self.sink(self.best, budget, None)
 
     def lowered(self, budget: int, steps: int) -> Order:
-        """The base order with recomputations added, in `steps` steps, until it is within the budget or no step helps.
-        """
+        """The base order with recomputations added in `steps` steps until it fits the budget or no step helps."""
         order, top, highest, failed = self.base, self.base_peak, self.base_peak, 0
         for step in range(1, 2 * steps + 12):
             limit = max(budget, top - (top - budget) * step // steps)

@@ -11,8 +11,7 @@ from planner.problem.jit import Kernels
 
 
 def hold_instead(board: Any, ledger: Any, task: int, place: int, sign: int) -> None:
-    """Hold the outputs of the run at `place` since their last use instead of recomputing them; with sign -1 undo that.
-    """
+    """Hold the outputs of the run at `place` since their last use instead of recomputing; sign -1 undoes that."""
     for entry in range(board.write_pointer[task], board.write_pointer[task + 1]):
         b = board.write_index[entry]
         if board.resident[b]:
@@ -66,7 +65,7 @@ def drop_runs(board: Any, ledger: Any, steps: Any, tasks: Any, limit: int, dropp
 
 
 def _signatures() -> dict[str, Any]:
-    import numba  # heavy: half a second, and not needed where nothing is compiled
+    import numba  # heavy: half a second, not needed where nothing is compiled
 
     row, whole = numba.int64[::1], numba.int64
     board, ledger = gap_table_types()

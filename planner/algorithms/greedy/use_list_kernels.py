@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-# In `Board.counters`.
+# Entries of `GapTable.counters`.
 USES, ADDED, LOOKED, RUNS, EXTRA = range(5)
-# In `Board.reads`: a use that was taken out; its `before` still leads back to one that is there.
+# In `GapTable.reads`: a removed use; its `before` still leads to a use in the list.
 REMOVED = 2
 
 
@@ -37,7 +37,7 @@ def add_use(board: Any, last: int, buffer: int, place: int, reads: int) -> int:
     board.next[new], board.before[new], board.next[last] = following, last, new
     if following >= 0:
         board.before[following] = new
-    # A read splits a gap and leaves to both parts what may be done with it; a dead buffer may be made anew.
+    # A read splits a gap; both parts inherit `free`. A dead buffer may be recomputed.
     if reads and following >= 0 and board.reads[following]:
         board.free[new] = board.free[following]
     else:

@@ -21,17 +21,16 @@ from planner.problem.monitor import Monitor
 from planner.problem.plan import Goal, Order
 from planner.problem.recompute import base_order, can_recompute, last_recompute_step
 
-#: Tasks up to which it is simulated.
+#: Maximum tasks of a simulation.
 MAX_TASKS = 5_000
-#: A simulation that runs so many times the tasks there are has gone round in circles.
+#: A simulation ends after this many runs per task: it is thrashing.
 MAX_RUNS = 4
-#: Halvings of the budget it is given, where the goal is a limit on time, or where it ends above the budget.
+#: Bisection steps of the simulated budget, if the goal is a time limit or DTR exceeds the budget.
 TRIES = 10
 
 
 def plan(problem: Problem, goal: Goal, monitor: Monitor) -> Order:
-    """The order that DTR runs within the budget, or within the lowest budget that it meets or that keeps the overhead.
-    """
+    """The order that DTR runs within the budget, or within the lowest budget it meets or the overhead allows."""
     base = base_order(problem, goal.strict_phases)
     if problem.tasks > MAX_TASKS:
         monitor.note(f"dtr: more than {MAX_TASKS} tasks, so nothing is evicted")
@@ -78,12 +77,12 @@ class _Simulation:
         self.writes = [[b for b in row if self.size[b]] for row in problem.writes.lists()]
         self.readers = problem.reads.transposed(problem.buffers).lists()
         self.reading = [sum(1 << task for task in row) for row in self.readers]  # sets of tasks as bits
-        self.maker = problem.producer().tolist()
+        self.producer = problem.producer().tolist()
         self._look_ahead(problem)
-        self.live: dict[int, int] = {}  # buffer that lies in memory -> ticks at its last use
-        self.before = [0] * problem.tasks  # makers of what each reads that do not lie in memory
-        self.behind = [0] * problem.tasks  # readers of what each has written that was evicted
-        self.wanted = 0  # tasks of which something was evicted that is read again
+        self.live: dict[int, int] = {}  # live buffer -> ticks at its last use
+        self.before = [0] * problem.tasks  # producers of the evicted inputs of each task
+        self.behind = [0] * problem.tasks  # readers of the evicted outputs of each task
+        self.wanted = 0  # tasks with an evicted output that will be read
         self.ran = [False] * problem.tasks
         self.bytes = self.ticks = 0
         self.steps: list[int] = []
@@ -97,7 +96,7 @@ class _Simulation:
         An evictable buffer is freed after its last reader, any other one after the last recomputation that may read it.
         """
         base = self.base.tolist()
-        again, latest = can_recompute(problem).tolist(), last_recompute_step(problem, self.base).tolist()
+        recomputable, latest = can_recompute(problem).tolist(), last_recompute_step(problem, self.base).tolist()
         alone = (np.bincount(problem.writes.index, minlength=problem.buffers) <= 1).tolist()
         held = (problem.hold != TO_LAST_READ).tolist()
         self.last_read = [len(base) if held[b] else -1 for b in range(problem.buffers)]
@@ -107,7 +106,13 @@ class _Simulation:
             task = base[step]
             until = step
             for b in self.writes[task]:
-                if again[task] and alone[b] and not held[b] and self.maker[b] == task and latest[task] >= need[b]:
+                if (
+                    recomputable[task]
+                    and alone[b]
+                    and not held[b]
+                    and self.producer[b] == task
+                    and latest[task] >= need[b]
+                ):
                     self.evictable[b] = True
                     until = max(until, need[b])
             for b in self.reads[task]:
@@ -135,7 +140,7 @@ class _Simulation:
             now = waiting[-1]
             missing = [b for b in self.reads[now] if b not in self.live]
             if missing:
-                waiting.append(self.maker[missing[0]])
+                waiting.append(self.producer[missing[0]])
                 pinned.update(self.reads[waiting[-1]])
             elif len(self.steps) > MAX_RUNS * len(self.base) or not self._make_room(now, pinned):
                 return None
@@ -162,7 +167,7 @@ class _Simulation:
 
     def _neighbourhood(self, buffer: int) -> int:
         """Ticks of the producer, of its evicted ancestors, and of evicted descendants that will be read."""
-        found, waiting, ticks = 0, 1 << self.maker[buffer], 0
+        found, waiting, ticks = 0, 1 << self.producer[buffer], 0
         while waiting:
             task = (waiting & -waiting).bit_length() - 1
             found |= 1 << task
@@ -203,9 +208,9 @@ class _Simulation:
         for task in self.readers[buffer]:
             self.before[task] = 0
             for b in self.reads[task]:
-                if b not in self.live and self.maker[b] >= 0:
-                    self.before[task] |= 1 << self.maker[b]
-        task = self.maker[buffer]
+                if b not in self.live and self.producer[b] >= 0:
+                    self.before[task] |= 1 << self.producer[b]
+        task = self.producer[buffer]
         if task >= 0:
             evicted = [b for b in self.writes[task] if b not in self.live and self.evictable[b]]
             self.behind[task] = 0

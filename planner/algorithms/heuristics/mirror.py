@@ -31,7 +31,7 @@ class MirrorGroup:
     """Tasks judged together: the bytes that keeping them allocates against those it releases."""
 
     tasks: tuple[int, ...]
-    allocated: tuple[int, ...]  # buffers: outputs somebody reads, inputs with a reader outside the frontier
+    allocated: tuple[int, ...]  # buffers: outputs with a reader, inputs with a reader outside the frontier
     released: tuple[int, ...]  # buffers: inputs all of whose readers are in the frontier
     allocated_bytes: int
     released_bytes: int
@@ -58,11 +58,11 @@ def plan(problem: Problem, goal: Goal, monitor: Monitor) -> Order:
     The given order without a backward pass, or once the search is cancelled.
     """
     try:
-        again = decide(problem, check=monitor.check).materialised
+        materialised = decide(problem, check=monitor.check).materialised
         monitor.check()
     except SearchCancelled:
         return base_order(problem, goal.strict_phases)
-    return mirrored_order(problem, again, goal.strict_phases)
+    return mirrored_order(problem, materialised, goal.strict_phases)
 
 
 def decide(
@@ -79,7 +79,7 @@ def decide(
     forward = ForwardTasks.of(problem)
     readers = np.bincount(problem.reads.index, minlength=problem.buffers)
     frontier = _Frontier(forward, size.tolist(), readers.tolist())
-    stage = [UNDECIDED if again else KEPT for again in forward.recomputable]
+    stage = [UNDECIDED if recomputable else KEPT for recomputable in forward.recomputable]
     groups: list[MirrorGroup] = []
     if (problem.phase != FORWARD).any():
         for region in regions(forward):

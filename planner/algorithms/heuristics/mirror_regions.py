@@ -19,7 +19,7 @@ from planner.problem import FORWARD, PREFER, RESIDENT, TO_LAST_READ, Csr, Proble
 class ForwardTasks:
     """The forward part of a problem as lists, for walks that visit single tasks. Others have empty rows."""
 
-    recomputable: list[bool]  # task: may be run again, and is cheap or preferred
+    recomputable: list[bool]  # task: may be recomputed, and is cheap or preferred
     target: list[bool]  # task: writes what is held, or what no forward task reads
     reads: list[list[int]]  # task -> buffers
     writes: list[list[int]]  # task -> buffers
@@ -49,7 +49,7 @@ class ForwardTasks:
 
 
 def mirror_recomputable(problem: Problem) -> np.ndarray:
-    """bool[n]: cheap enough to be run again, or preferred, and allowed to be, also late.
+    """bool[n]: cheap or preferred, and allowed to be recomputed, even late.
 
     A forward task must stand before every run of the tasks in its row of `after_every`; when one of
     these is a forward task too, a run in the backward part would come too late.

@@ -18,7 +18,7 @@ from planner.problem.monitor import Monitor
 from planner.problem.plan import Goal, Order
 from planner.problem.recompute import backward_start, base_order, can_recompute, order_keeping
 
-#: Even parts tried first, at least and at most, as many as so many tasks allow; then halvings of one of them.
+#: Evenly spaced capacities tried first (minimum, maximum, limit on tasks in total), then bisection steps.
 MIN_PARTS, PARTS, TASKS_TRIED, TRIES = 4, 32, 100_000, 6
 #: Units in which the knapsack counts bytes.
 UNITS = 1_000
@@ -44,7 +44,7 @@ def plan(problem: Problem, goal: Goal, monitor: Monitor) -> Order:
             return found.bytes_over_budget == 0
         return bool(problem.cost[order].sum() > limit)
 
-    # Nothing saved may peak as high as all saved: what is run again then lies there at one time.
+    # Saving nothing may peak as high as saving everything: all recomputed values may be live at once.
     low, high = 0, partition.most_bytes
     parts = min(PARTS, max(MIN_PARTS, TASKS_TRIED // max(1, problem.tasks)))
     for part in range(parts + 1):
@@ -66,43 +66,43 @@ class MinCutPartition:
 
     def __init__(self, problem: Problem, base: Order):
         self.problem, turn = problem, backward_start(problem, base)
-        self.way_out = base[:turn]
-        early = np.zeros(problem.tasks + 1, bool)  # the last entry stands for "nobody", which is number -1
-        early[self.way_out] = True
-        again = np.append(can_recompute(problem), False)
-        maker = problem.producer()
+        self.forward = base[:turn]
+        early = np.zeros(problem.tasks + 1, bool)  # the last entry is for "no producer", number -1
+        early[self.forward] = True
+        recomputable = np.append(can_recompute(problem), False)
+        producer = problem.producer()
         self.size = np.where(problem.space == DEVICE, problem.size, 0)
-        self.made = early[maker] & (problem.hold == TO_LAST_READ)
-        self.makes = self.made & again[maker]  # buffers that may be made again
+        self.candidates = early[producer] & (problem.hold == TO_LAST_READ)
+        self.droppable = self.candidates & recomputable[producer]  # recomputable buffers
         wanted = np.zeros(problem.buffers, bool)
         wanted[problem.reads.gather(base[turn:])] = True
-        self.wanted = np.flatnonzero(wanted & self.made)
-        self.items = self.wanted[self.makes[self.wanted] & (self.size[self.wanted] > 0)]
-        self.ticks = problem.cost[maker[self.items]]
+        self.wanted = np.flatnonzero(wanted & self.candidates)
+        self.items = self.wanted[self.droppable[self.wanted] & (self.size[self.wanted] > 0)]
+        self.ticks = problem.cost[producer[self.items]]
         self.most_bytes = int(self.size[self.items].sum())
 
     def saved(self, most_bytes: int) -> np.ndarray:
         """int64[]: buffers that a minimum cut saves, with at most `most_bytes` picked by the knapsack."""
-        stays = self.made & ~self.makes
-        stays[self.items[knapsack(self.size[self.items], self.ticks, most_bytes)]] = True
+        saved = self.candidates & ~self.droppable
+        saved[self.items[knapsack(self.size[self.items], self.ticks, most_bytes)]] = True
         count = self.problem.buffers
         network = FlowNetwork(2 + 2 * count)
         inside, outside = range(2, 2 + count), range(2 + count, 2 + 2 * count)
-        for b in np.flatnonzero(self.made).tolist():
+        for b in np.flatnonzero(self.candidates).tolist():
             network.arc(inside[b], outside[b], int(self.size[b]))
-            if stays[b]:
+            if saved[b]:
                 network.arc(0, inside[b], UNCUTTABLE)
         reads, writes = self.problem.reads.lists(), self.problem.writes.lists()
-        for task in self.way_out.tolist():
+        for task in self.forward.tolist():
             for b in writes[task]:
-                if self.made[b] and not stays[b]:
+                if self.candidates[b] and not saved[b]:
                     for a in reads[task]:
-                        if self.made[a] and a != b:
+                        if self.candidates[a] and a != b:
                             network.arc(outside[a], inside[b], UNCUTTABLE)
         for b in self.wanted.tolist():
             network.arc(outside[b], 1, UNCUTTABLE)
         side = np.array(network.source_side())
-        return np.flatnonzero(self.made & side[2 : 2 + count] & ~side[2 + count :])
+        return np.flatnonzero(self.candidates & side[2 : 2 + count] & ~side[2 + count :])
 
 
 def knapsack(size: np.ndarray, value: np.ndarray, most_bytes: int) -> np.ndarray:

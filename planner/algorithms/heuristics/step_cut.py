@@ -31,11 +31,11 @@ from planner.problem.plan import Goal, Order
 from planner.problem.recompute import RecomputeBuilder, base_order, can_recompute, first_run_step
 from planner.problem.topological import edges
 
-# Times at which tasks that come late may begin, and of how many orders, those nearest to the goal, gaps are closed.
+# Maximum steps to which tasks are delayed, and number of best orders in which gaps are closed.
 TIMES, CLOSED = 30, 3
-# The part of what is left of the time that first runs of one order may be moved in before.
+# Share of the remaining time for moving the first runs of one order.
 MOVED = 0.1
-# Times that buffers are dropped beside what a cut drops.
+# Maximum rounds of dropping further buffers after a cut.
 ROUNDS = 12
 
 
@@ -120,7 +120,8 @@ def _kept(model: StepModel, order: Order, cut: StepCut, is_over: Callable[[], bo
     """The order with recomputations after the step for all buffers that the cut does not keep."""
     problem = model.problem
     turn = int(first_run_step(problem, order)[cut.task])
-    producer, early = problem.producer(), np.zeros(problem.tasks + 1, bool)  # the last entry: "nobody", number -1
+    producer = problem.producer()
+    early = np.zeros(problem.tasks + 1, bool)  # the last entry is for "no producer", number -1
     early[order[:turn]] = can_recompute(problem)[order[:turn]]
     evicted = early[producer] & (problem.hold == TO_LAST_READ)
     evicted[problem.reads[cut.task]] = False
