@@ -81,7 +81,7 @@ def test_a_stop_while_the_model_is_built_ends_with_what_is_known(monkeypatch):
     goal = Goal(liveness.peak(problem, base_order(problem)) * 9 // 10)
     monitor = Monitor(lambda order: goal_score(problem, goal, order), seconds=60)
 
-    class Stopped(milp.Stages):
+    class Stopped(milp.CheckmateModel):
         def __init__(self, *arguments):
             super().__init__(*arguments)
             monitor.cancel()
