@@ -23,7 +23,9 @@ def refusal(problem: Problem, order: str, goal: Goal | None = None) -> str:
 def plan_of(problem: Problem, order: str) -> Plan:
     array = order_of(order)
     lifetimes = liveness.lifetimes(problem, array)
-    return Plan(array, lifetimes, liveness.profile(problem, array, lifetimes), liveness.score(problem, array, 0), "test", 0)
+    return Plan(
+        array, lifetimes, liveness.profile(problem, array, lifetimes), liveness.score(problem, array, 0), "test", 0
+    )
 
 
 def test_a_read_before_its_write_names_both_tasks_and_the_buffer():
