@@ -1,4 +1,4 @@
-"""What each repeat is worth, which node binds, and what else would lower the peak (`levers.py`)."""
+"""Advice: worth of each recomputation, the limiting node, and other techniques that lower the peak."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from planner.problem.alternatives import relax_choices, resolve_choices
 from planner.problem.plan import Plan
 from planner.problem.recompute import is_first_run
 
-#: Repeats that are judged one by one: at most so many, and as many as this many steps allow.
+#: Limits of `if_kept`: recomputed nodes evaluated, and steps evaluated in total.
 MAX_ROWS, MAX_STEPS = 100, 1_000_000
 
 
-def recompute_worth(question: Formulation, plan: Plan) -> list[dict[str, Any]]:
-    """Rows of `figures.recompute_savings`, each with `if_kept`: peak and seconds of the step where the node runs once.
+def recompute_worth(formulation: Formulation, plan: Plan) -> list[dict[str, Any]]:
+    """Rows of `metrics.recompute_savings` with `if_kept`: peak and seconds of the order where the node runs once.
 
-    What ran for the sake of the repeats alone runs less often then as well. None past the limit of rows.
+    Recomputations that only served that node are dropped as well. `if_kept` is None past the limit of rows.
     """
-    lowered = question.lowered
+    lowered = formulation.lowered
     rows, problem = recompute_savings(lowered, plan), resolve_choices(lowered.problem, plan.choices)
     first, task_of = is_first_run(problem, plan.order), {lowered.name_of_task(t): t for t in set(plan.order.tolist())}
     judged = min(MAX_ROWS, MAX_STEPS // max(1, len(plan.order)))
@@ -33,28 +33,28 @@ def recompute_worth(question: Formulation, plan: Plan) -> list[dict[str, Any]]:
             row["if_kept"] = None
             continue
         kept = without_unread_repeats(problem, plan.order[first | (plan.order != task_of[row["node"]])])
-        peak = question.count.counted(kept.peak)
+        peak = formulation.count.counted(kept.peak)
         row["if_kept"] = {
             "peak_bytes": peak,
             "seconds": liveness.cost(problem, kept.order) * problem.tick,
-            "fits": question.budget_bytes is None or peak <= question.budget_bytes,
+            "fits": formulation.budget_bytes is None or peak <= formulation.budget_bytes,
         }
     return rows
 
 
-def advice_section(question: Formulation, asked: techniques.TechniqueContext) -> dict[str, Any]:
-    """The section `advice` of a report."""
-    rows = list(techniques.technique_rows(question, asked))
+def advice_section(formulation: Formulation, context: techniques.TechniqueContext) -> dict[str, Any]:
+    """Section `advice` of a report."""
+    rows = list(techniques.technique_rows(formulation, context))
     return {
-        "binding": limiting_node(question),
+        "binding": limiting_node(formulation),
         "levers": [row for row in rows if "why" not in row],
         "left_out": [row for row in rows if "why" in row],
     }
 
 
-def limiting_node(question: Formulation) -> dict[str, Any]:
-    """The node no plan's peak goes below, and how far plans could go if it were not there."""
-    task, plain = question.bound.binding_task, relax_choices(question.lowered.problem)
+def limiting_node(formulation: Formulation) -> dict[str, Any]:
+    """Node that sets the lower bound on the peak, and the bound without that node."""
+    task, plain = formulation.bound.binding_task, relax_choices(formulation.lowered.problem)
     held = held_at_end.bound(plain)
     rest, node = held, -1
     if task >= 0:
@@ -63,10 +63,10 @@ def limiting_node(question: Formulation) -> dict[str, Any]:
         other = largest_task.bound(replace(plain, optional=optional))
         if other.bytes > held:
             rest, node = other.bytes, other.task
-    name = question.lowered.name_of_task
+    name = formulation.lowered.name_of_task
     return {
         "node": name(task) if task >= 0 else None,
-        "bytes": question.count.counted(question.bound.peak_bytes),
+        "bytes": formulation.count.counted(formulation.bound.peak_bytes),
         "next_node": name(node) if node >= 0 else None,
-        "next_bytes": question.count.counted(rest),
+        "next_bytes": formulation.count.counted(rest),
     }

@@ -1,10 +1,10 @@
-"""What a user's checkpoints are worth: the best set of the same size, and each one dropped or added.
+"""Checkpoint advice: worth of each checkpoint, worth of additional ones, and the best set of the same size.
 
-given  {b, e}   a ── b ── c ── d ── e ── f        exchange: {c, e}, {a, e}, ... the first better one is taken,
-                                                  until no exchange of one for another is better
+given  {b, e}   a ── b ── c ── d ── e ── f        exchange: {c, e}, {a, e}, ... take the first better one,
+                                                  until no exchange of one checkpoint is better
 
-Every set is judged by the one evaluator as the order that keeps it and recomputes the rest just in time.
-Few sets are all tried.
+The score of a set is that of the order that keeps it and recomputes the rest just in time. Up to MAX_EXHAUSTIVE_SETS
+sets are tried exhaustively.
 """
 
 from __future__ import annotations
@@ -26,52 +26,52 @@ from planner.problem.recompute import backward_start, base_order, can_recompute,
 if TYPE_CHECKING:
     from planner.formulation.formulation import Formulation
 
-MAX_ADDED = 10  # additions told
-MAX_EXHAUSTIVE_SETS = 1000  # sets of one size
-MAX_EXCHANGES = 1_000_000  # exchanges looked at before one that is better
+MAX_ADDED = 10  # additions reported
+MAX_EXHAUSTIVE_SETS = 1000  # sets of one size tried exhaustively
+MAX_EXCHANGES = 1_000_000  # exchanges tried before a better one
 
 
 @dataclass(frozen=True, slots=True)
 class CheckpointComparison:
-    """Sets of buffers with their scores."""
+    """Sets of checkpoints (buffers) with their scores."""
 
     given: tuple[int, ...]
     score: Score
     best: tuple[int, ...]  # as many as given
     best_score: Score
-    dropped: list[tuple[int, Score]]  # without this one, in the given order
-    added: list[tuple[int, Score]]  # with this one too, the best first
-    sets: int  # judged
-    complete: bool  # nothing dropped, added or exchanged for another was left untried
+    dropped: list[tuple[int, Score]]  # given set without this buffer, in the given order
+    added: list[tuple[int, Score]]  # given set with this buffer, best first
+    sets: int  # sets evaluated
+    complete: bool  # every drop, addition and exchange was tried
     all_tried: bool  # `best` is the best of all sets of its size
 
 
 def compare_checkpoints(problem: Problem, goal: Goal, monitor: Monitor, given: np.ndarray) -> CheckpointComparison:
-    """Advice about the buffers `given`; one judgement is O(n + reads), and the monitor ends them."""
-    asked = tuple(dict.fromkeys(np.asarray(given).tolist()))
+    """Compare the buffers `given` with other sets until the monitor stops. One evaluation is O(n + reads)."""
+    checkpoints = tuple(dict.fromkeys(np.asarray(given).tolist()))
     judge = _SetEvaluator(problem, goal, monitor)
-    score = judge.of(asked)
-    dropped = [(b, judge.of(tuple(c for c in asked if c != b))) for b in asked if not monitor.should_stop()]
-    others = list(dict.fromkeys(candidates(problem, goal)).keys() - set(asked))
+    score = judge.of(checkpoints)
+    dropped = [(b, judge.of(tuple(c for c in checkpoints if c != b))) for b in checkpoints if not monitor.should_stop()]
+    others = list(dict.fromkeys(candidates(problem, goal)).keys() - set(checkpoints))
     others.sort()
-    added = [(b, judge.of((*asked, b))) for b in others if not monitor.should_stop()]
-    few = _sets(len(asked) + len(others), len(asked)) <= MAX_EXHAUSTIVE_SETS
-    search = _all_of_one_size if few else _exchanged
-    best, best_score, complete = search(judge, monitor, asked, score, others)
-    complete &= len(added) == len(others) and len(dropped) == len(asked)
+    added = [(b, judge.of((*checkpoints, b))) for b in others if not monitor.should_stop()]
+    few = _set_count(len(checkpoints) + len(others), len(checkpoints)) <= MAX_EXHAUSTIVE_SETS
+    search = _all_of_one_size if few else _by_exchanges
+    best, best_score, complete = search(judge, monitor, checkpoints, score, others)
+    complete &= len(added) == len(others) and len(dropped) == len(checkpoints)
     added.sort(key=lambda pair: (pair[1], pair[0]))
     return CheckpointComparison(
-        asked, score, best, best_score, dropped, added[:MAX_ADDED], len(judge.scores), complete, few and complete
+        checkpoints, score, best, best_score, dropped, added[:MAX_ADDED], len(judge.scores), complete, few and complete
     )
 
 
-def checkpoint_section(question: Formulation, advice: CheckpointComparison) -> dict[str, Any]:
-    """The advice as the section of a report, in names and counted bytes."""
+def checkpoint_section(formulation: Formulation, advice: CheckpointComparison) -> dict[str, Any]:
+    """Section `checkpoint_advice` of a report, with names and counted bytes."""
 
     def figures(score: Score) -> dict[str, Any]:
         return {
-            "peak_bytes": question.count.counted(score.peak_bytes),
-            "overhead": overhead(score.cost, question.baseline_cost),
+            "peak_bytes": formulation.count.counted(score.peak_bytes),
+            "overhead": overhead(score.cost, formulation.baseline_cost),
         }
 
     def worth(one: tuple[int, Score]) -> dict[str, Any]:
@@ -79,7 +79,7 @@ def checkpoint_section(question: Formulation, advice: CheckpointComparison) -> d
         more = score.peak_bytes - advice.score.peak_bytes
         return {"value": name(b), **figures(score), "peak_bytes_more": more}
 
-    name = question.lowered.name_of_buffer
+    name = formulation.lowered.name_of_buffer
     return {
         "given": {"checkpoints": [name(b) for b in advice.given], **figures(advice.score)},
         "best": {"checkpoints": [name(b) for b in advice.best], **figures(advice.best_score)},
@@ -92,18 +92,18 @@ def checkpoint_section(question: Formulation, advice: CheckpointComparison) -> d
 
 
 def candidates(problem: Problem, goal: Goal) -> list[int]:
-    """Buffers that keeping or dropping makes a difference for: made on the way out, and made again when asked."""
+    """Buffers that may be checkpoints: written in the forward pass by tasks that can be recomputed."""
     order = base_order(problem, goal.strict_phases)
-    out = order[: backward_start(problem, order)]
-    again = can_recompute(problem)
-    written = problem.writes.gather(out[again[out]])
+    forward = order[: backward_start(problem, order)]
+    recomputable = can_recompute(problem)
+    written = problem.writes.gather(forward[recomputable[forward]])
     free = (problem.hold[written] == TO_LAST_READ) & (problem.size[written] > 0)
     return list(dict.fromkeys(written[free].tolist()))
 
 
 @dataclass(slots=True)
 class _SetEvaluator:
-    """Scores of sets, each judged once."""
+    """Evaluates sets, each once."""
 
     problem: Problem
     goal: Goal
@@ -118,20 +118,20 @@ class _SetEvaluator:
         return self.scores[key]
 
 
-def _sets(buffers: int, chosen: int) -> int:
-    """How many sets of so many buffers there are; past what is tried, only that they are more."""
+def _set_count(buffers: int, chosen: int) -> int:
+    """Number of sets of `chosen` among `buffers`; only a number above MAX_EXHAUSTIVE_SETS if there are many buffers."""
     if not 0 < chosen < buffers:
         return 1
     return math.comb(buffers, chosen) if buffers <= MAX_EXHAUSTIVE_SETS else buffers
 
 
-def _exchanged(
+def _by_exchanges(
     judge: _SetEvaluator, monitor: Monitor, start: tuple[int, ...], score: Score, others: list[int]
 ) -> tuple[tuple[int, ...], Score, bool]:
-    """(best set met, its score, whether no exchange of one improves it), from the given set and even ones."""
+    """(best set, its score, whether no exchange improves it); starts from the given set and evenly spaced sets."""
     everything = sorted((*start, *others))
     best, complete = start, True
-    for begin in dict.fromkeys((start, *_even(everything, len(start), judge.problem.size))):
+    for begin in dict.fromkeys((start, *_evenly_spaced(everything, len(start), judge.problem.size))):
         tried, found, finished = _descent(judge, monitor, begin, everything)
         complete &= finished
         if found < score:
@@ -139,8 +139,8 @@ def _exchanged(
     return best, score, complete
 
 
-def _even(everything: list[int], count: int, size: np.ndarray) -> list[tuple[int, ...]]:
-    """Sets of `count` at even distances, by number and by bytes."""
+def _evenly_spaced(everything: list[int], count: int, size: np.ndarray) -> list[tuple[int, ...]]:
+    """Sets of `count` buffers, evenly spaced by number and by bytes."""
     by_number = np.arange(1, len(everything) + 1, dtype=np.float64)
     by_bytes = np.cumsum(size[everything]).astype(np.float64)
     sets = []
@@ -155,7 +155,7 @@ def _even(everything: list[int], count: int, size: np.ndarray) -> list[tuple[int
 def _descent(
     judge: _SetEvaluator, monitor: Monitor, start: tuple[int, ...], everything: list[int]
 ) -> tuple[tuple[int, ...], Score, bool]:
-    """(set reached by exchanges that are better, its score, whether none is left)."""
+    """(set reached by improving exchanges, its score, whether every exchange was tried)."""
     best, score, improved = list(start), judge.of(start), True
     while improved:
         improved = False
@@ -174,7 +174,7 @@ def _descent(
 def _all_of_one_size(
     judge: _SetEvaluator, monitor: Monitor, start: tuple[int, ...], score: Score, others: list[int]
 ) -> tuple[tuple[int, ...], Score, bool]:
-    """(best of all sets of that size, its score, whether all were tried)."""
+    """(best set of that size, its score, whether all sets were tried)."""
     best = start
     for tried in itertools.combinations(sorted((*start, *others)), len(start)):
         if monitor.should_stop():
@@ -186,10 +186,10 @@ def _all_of_one_size(
 
 
 def _exchanges(inside: list[int], everything: list[int]) -> Iterator[tuple[int, int]]:
-    """(place in the set, buffer to put there), buffers made at nearly the same time first; `LOOKED` at most."""
-    rank, there, count = {b: i for i, b in enumerate(everything)}, set(inside), len(everything)
+    """(index in the set, replacement), replacements close in program order first; about MAX_EXCHANGES at most."""
+    rank, members, count = {b: i for i, b in enumerate(everything)}, set(inside), len(everything)
     for distance in range(1, min(count, 1 + MAX_EXCHANGES // max(1, len(inside)))):
         for place, b in enumerate(inside):
             for at in (rank[b] - distance, rank[b] + distance):
-                if 0 <= at < count and everything[at] not in there:
+                if 0 <= at < count and everything[at] not in members:
                     yield place, everything[at]

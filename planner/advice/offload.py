@@ -1,10 +1,10 @@
-"""Copies to the host and back as optional tasks of a problem, and orders that use as few of them as the budget needs.
+"""Offload: copies to the host and back as optional tasks, and orders with as few copies as the budget needs.
 
-    a ── u ──▶ b ── ... ── c        u is not looked at between b and c:
-    a  b  offload u  ...  fetch u  c        offload reads u and writes its host buffer, fetch writes u again
+    a ── u ──▶ b ── ... ── c        u is unused between b and c:
+    a  b  offload u  ...  fetch u  c        offload reads u and writes its host buffer; fetch writes u
 
-A copy is a step like any other: nothing is copied while something is computed, so the time of such a plan is one that
-copy engines can only shorten. The best price goes first: bytes × steps over the budget that a pair frees, a second.
+A copy is a step like any other and does not overlap with computation, so the time of such a plan is an upper bound for
+a device with copy engines. Copies are chosen greedily by (bytes × steps over the budget freed) per second.
 """
 
 from __future__ import annotations
@@ -30,99 +30,115 @@ from planner.problem import (
 from planner.problem.plan import Order
 from planner.problem.recompute import base_order
 
-#: Buffers that get copies, the largest × longest first.
+#: Buffers with copies, the largest bytes × unused steps first.
 MAX_COPIES = 2000
-#: Copies that take longer, some sixteen steps, are left out: sums of ticks stay exact.
+#: Longest copy, ticks (about sixteen training steps); keeps sums of ticks exact.
 MAX_COPY_TICKS = 2**48
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class OffloadProblem:
-    """A problem with an offload and a fetch for each of c buffers; other tasks and buffers keep their order."""
+    """A problem with an offload and a fetch task for each of c buffers; other tasks and buffers keep their order."""
 
     problem: Problem
-    original: Problem  # without them
-    base: Order  # of `plain`: what runs once
-    task: np.ndarray  # int64[n]: number of each task of `plain`
-    buffer: np.ndarray  # int64[c]: what is copied
-    after: np.ndarray  # int64[c]: step of `base` behind which it is copied out
-    before: np.ndarray  # int64[c]: step of `base` before which it is copied back
+    original: Problem  # without the copies
+    base: Order  # of `original`: every task once
+    task: np.ndarray  # int64[n]: task of `original` -> task of `problem`
+    buffer: np.ndarray  # int64[c]: copied buffer
+    after: np.ndarray  # int64[c]: step of `base` after which the offload runs
+    before: np.ndarray  # int64[c]: step of `base` before which the fetch runs
     offload: np.ndarray  # int64[c]: tasks
     fetch: np.ndarray  # int64[c]
 
     def name_of(self, task: int, name_of_task: Callable[[int], str], name_of_buffer: Callable[[int], str]) -> str:
-        """The task as a plan calls it, by the names of `plain`."""
+        """Name of a task: `offload:BUFFER`, `fetch:BUFFER`, or its name in `original`."""
         for word, tasks in (("offload", self.offload), ("fetch", self.fetch)):
             for place in np.flatnonzero(tasks == task).tolist():
                 return f"{word}:{name_of_buffer(int(self.buffer[place]))}"
         return name_of_task(int(np.flatnonzero(self.task == task)[0]))
 
 
+@dataclass(frozen=True, eq=False, slots=True)
+class _Numbering:
+    """Task numbers of the extended problem, in base order: fetches before their reader, offloads after the last use."""
+
+    task: np.ndarray  # int64[n]: task of the original problem -> task
+    offload: np.ndarray  # int64[c]
+    fetch: np.ndarray  # int64[c]
+
+    @classmethod
+    def of(cls, base: Order, after: np.ndarray, before: np.ndarray) -> _Numbering:
+        n, count = len(base), len(after)
+        kind = np.repeat([1, 0, 2], [n, count, count])
+        step = np.concatenate([np.arange(n), before, after])
+        rank = np.empty(n + 2 * count, np.int64)
+        rank[np.lexsort((kind, step))] = np.arange(n + 2 * count)
+        task = np.empty(n, np.int64)
+        task[base] = rank[:n]
+        return cls(task, rank[n + count :], rank[n : n + count])
+
+    def column(self, given: np.ndarray, for_offload: object, for_fetch: object) -> np.ndarray:
+        """Read-only column of all tasks: `given` for the original tasks, and values for the copies."""
+        result = np.empty(len(self.task) + 2 * len(self.fetch), given.dtype)
+        result[self.task], result[self.offload], result[self.fetch] = given, for_offload, for_fetch
+        result.flags.writeable = False
+        return result
+
+    def rows(self, given: Csr, for_offload: list[list[int]], for_fetch: list[list[int]]) -> Csr:
+        """Rows of all tasks: `given` for the original tasks, and rows for the copies."""
+        result: list[list[int]] = [[]] * (len(self.task) + 2 * len(self.fetch))
+        for tasks, lists in ((self.task, given.lists()), (self.offload, for_offload), (self.fetch, for_fetch)):
+            for t, row in zip(tasks.tolist(), lists, strict=True):
+                result[t] = row
+        return Csr.of(result)
+
+    def task_rows(self, given: Csr) -> Csr:
+        """Rows of all tasks with renumbered tasks as entries; empty for the copies."""
+        none: list[list[int]] = [[]] * len(self.fetch)
+        return self.rows(Csr(given.pointer, self.task[given.index]), none, none)
+
+
 def with_offload_tasks(
     problem: Problem, bytes_per_second: float, launch_seconds: float, strict_phases: bool
 ) -> OffloadProblem:
-    """The problem with copies of what is not looked at for the longest time; both ways at the same bandwidth."""
+    """Add copies for the longest unused interval of each buffer; both directions at the same bandwidth."""
     base = base_order(problem, strict_phases)
     buffer, after, before = _gaps(problem, base)
     ticks = np.rint((problem.size[buffer] / bytes_per_second + launch_seconds) / problem.tick)
     quick = ticks <= MAX_COPY_TICKS
     buffer, after, before = buffer[quick], after[quick], before[quick]
     cost = np.maximum(1, ticks[quick]).astype(np.int64)
-    count, n, m = len(buffer), problem.tasks, problem.buffers
-    # Numbers follow the base order, a fetch in front of its reader and an offload behind the last task that looked.
-    kind = np.repeat([1, 0, 2], [n, count, count])
-    step = np.concatenate([np.arange(n), before, after])
-    rank = np.empty(n + 2 * count, np.int64)
-    rank[np.lexsort((kind, step))] = np.arange(n + 2 * count)
-    task, fetch, offload = np.empty(n, np.int64), rank[n : n + count], rank[n + count :]
-    task[base] = rank[:n]
-
-    def column(given: np.ndarray, out: object, back: object) -> np.ndarray:
-        made = np.empty(n + 2 * count, given.dtype)
-        made[task], made[offload], made[fetch] = given, out, back
-        made.flags.writeable = False
-        return made
-
+    count = len(buffer)
+    tasks = _Numbering.of(base, after, before)
+    device_rows, host_rows = [[b] for b in buffer.tolist()], [[problem.buffers + i] for i in range(count)]
     none: list[list[int]] = [[]] * count
-
-    def rows(given: Csr, out: list[list[int]], back: list[list[int]]) -> Csr:
-        made: list[list[int]] = [[]] * (n + 2 * count)
-        for tasks, lists in ((task, given.lists()), (offload, out), (fetch, back)):
-            for t, row in zip(tasks.tolist(), lists, strict=True):
-                made[t] = row
-        return Csr.of(made)
-
-    def moved(given: Csr) -> Csr:
-        return rows(Csr(given.pointer, task[given.index]), none, none)
-
-    here, there = [[b] for b in buffer.tolist()], [[m + i] for i in range(count)]
     copied = Problem(
-        cost=column(problem.cost, cost, cost),
-        workspace=column(problem.workspace, 0, 0),
-        phase=column(problem.phase, problem.phase[base[after]], problem.phase[base[before]]),
-        engine=column(problem.engine, TO_HOST, FROM_HOST),
-        repeat=column(problem.repeat, FREE, FREE),
-        optional=column(problem.optional, True, True),
-        heavy=column(problem.heavy, True, True),
-        recompute=column(problem.recompute, ALLOW, ALLOW),
+        cost=tasks.column(problem.cost, cost, cost),
+        workspace=tasks.column(problem.workspace, 0, 0),
+        phase=tasks.column(problem.phase, problem.phase[base[after]], problem.phase[base[before]]),
+        engine=tasks.column(problem.engine, TO_HOST, FROM_HOST),
+        repeat=tasks.column(problem.repeat, FREE, FREE),
+        optional=tasks.column(problem.optional, True, True),
+        heavy=tasks.column(problem.heavy, True, True),
+        recompute=tasks.column(problem.recompute, ALLOW, ALLOW),
         size=_joined(problem.size, problem.size[buffer]),
         space=_joined(problem.space, np.full(count, HOST, np.int8)),
         hold=_joined(problem.hold, np.full(count, TO_LAST_READ, np.int8)),
         checkpoint=_joined(problem.checkpoint, np.zeros(count, bool)),
-        reads=rows(problem.reads, here, there),
-        shape_reads=rows(problem.shape_reads, none, none),
-        writes=rows(problem.writes, there, here),
+        reads=tasks.rows(problem.reads, device_rows, host_rows),
+        shape_reads=tasks.rows(problem.shape_reads, none, none),
+        writes=tasks.rows(problem.writes, host_rows, device_rows),
         takeover=Csr.of([*problem.takeover.lists(), *none]),
-        after_every=moved(problem.after_every),
-        after_first=moved(problem.after_first),
+        after_every=tasks.task_rows(problem.after_every),
+        after_first=tasks.task_rows(problem.after_first),
         tick=problem.tick,
         choices=NO_CHOICES,
     )
-    return OffloadProblem(copied, problem, base, task, buffer, after, before, offload, fetch)
+    return OffloadProblem(copied, problem, base, tasks.task, buffer, after, before, tasks.offload, tasks.fetch)
 
 
 def order_within(copies: OffloadProblem, limit_bytes: int, should_stop: Callable[[], bool]) -> Order:
-    """The base order with the copies that bring it within the limit, or nearest to it, the best price first."""
+    """The base order with greedily chosen copies, until the peak is within `limit_bytes` or no copy helps."""
     plain, buffer = copies.original, copies.buffer
     over = liveness.profile(plain, copies.base) - limit_bytes
     size, cost = plain.size[buffer], 2 * copies.problem.cost[copies.offload]
@@ -139,12 +155,12 @@ def order_within(copies: OffloadProblem, limit_bytes: int, should_stop: Callable
 
 
 def _with(copies: OffloadProblem, chosen: np.ndarray) -> Order:
-    """The base order with the chosen copies, in the numbers of `copies.problem`: numbers ascend along it."""
+    """The base order with the chosen copies, in task numbers of `copies.problem`, which ascend along it."""
     return np.sort(np.concatenate([copies.task[copies.base], copies.offload[chosen], copies.fetch[chosen]]))
 
 
 def _gaps(problem: Problem, base: Order) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(buffer, step, step): between which steps of the order each buffer is not looked at for longest."""
+    """(buffers, last step before, first step after) of the longest unused interval of each buffer in the order."""
     write_step, written = problem.writes.entries(base)
     read_step, read = problem.reads.entries(base)
     step, buffer = np.concatenate([write_step, read_step]), np.concatenate([written, read])
@@ -165,6 +181,6 @@ def _gaps(problem: Problem, base: Order) -> tuple[np.ndarray, np.ndarray, np.nda
 
 
 def _joined(first: np.ndarray, second: np.ndarray) -> np.ndarray:
-    made = np.concatenate([first, second.astype(first.dtype)])
-    made.flags.writeable = False
-    return made
+    result = np.concatenate([first, second.astype(first.dtype)])
+    result.flags.writeable = False
+    return result

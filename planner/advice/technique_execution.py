@@ -1,8 +1,8 @@
-"""Whether a step that a lever made another graph of still computes the same: both are run on the same numbers.
+"""Equivalence check of a technique: run the changed and the original step on the same inputs and compare.
 
-Loss and gradients are compared, without an update; micro-batches one after the other, their results averaged. Sums in
-parts round otherwise, so equal means within what the dtype allows (`graph/execution/compare_outputs.py`), not bit
-for bit.
+Loss and gradients are compared, without the update; micro-batches run one after the other and their results are
+averaged. Partial sums round differently, so equal means within the tolerance of the dtype
+(`graph/execution/compare_outputs.py`), not bit for bit.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from planner.request.plan_request import Request
 def check_step_equivalence(
     model: bytes | Graph, before: Request, after: Request, passes: int, limits: Limits | None
 ) -> dict[str, str]:
-    """Status, how and why, as the report has them of a plan. A step takes `passes` runs of what `after` asks for."""
+    """`status`, `how` and `why` of the comparison. One step equals `passes` runs of the graph of `after`."""
     if before.execute == "no":
         return _status(NOT_EXECUTED, why="not asked for")
     if _is_same(before, after):
@@ -48,43 +48,43 @@ def check_step_equivalence(
                 break
     except (BadGraph, BadRequest, CannotExecute) as error:
         return _status(NOT_EXECUTED, why=str(error).splitlines()[0])
-    why = f"a run is predicted above {MAX_RUN_SECONDS:.0f} s or {MAX_RUN_BYTES >> 30} GiB"
+    why = f"predicted run exceeds {MAX_RUN_SECONDS:.0f} s or {MAX_RUN_BYTES >> 30} GiB"
     return _status(NOT_EXECUTED, why=why)
 
 
 def with_rewrite_check(
-    ran: ExecutionResult, model: bytes | Graph, request: Request, limits: Limits | None
+    result: ExecutionResult, model: bytes | Graph, request: Request, limits: Limits | None
 ) -> ExecutionResult:
-    """What running a plan showed, and of one whose graph the request rewrote, whether that computes the same at all."""
+    """Add the comparison with the graph before the request's rewrites (chunked loss, fused attention), if any."""
     plain = replace(request, loss_chunks=1, fuse_attention=False)
-    if ran.status != EQUAL or _is_same(plain, request):
-        return ran
+    if result.status != EQUAL or _is_same(plain, request):
+        return result
     found = check_step_equivalence(model, plain, request, 1, limits)
     if found["status"] == DIFFERENT:
         return ExecutionResult(DIFFERENT, found["how"], found["why"])
-    said = found["how"] if found["status"] == EQUAL else f"{found['status']}, {found['why']}"
-    return replace(ran, how=f"{ran.how}; beside the step as it was: {said}")
+    outcome = found["how"] if found["status"] == EQUAL else f"{found['status']}, {found['why']}"
+    return replace(result, how=f"{result.how}; against the unchanged step: {outcome}")
 
 
 def _is_same(before: Request, after: Request) -> bool:
-    """The lever moves updates alone."""
+    """Whether both requests compute the same values, apart from the order of updates."""
     alike = (before.inputs, before.loss_chunks, before.fuse_attention)
     return alike == (after.inputs, after.loss_chunks, after.fuse_attention)
 
 
 def _step(model: bytes | Graph, request: Request, limits: Limits | None, batch: int, passes: int) -> Graph:
-    """The step with gradients for outputs; with `batch`, the one of a batch of that length taken in `passes` parts."""
-    wanted = request.differentiate
-    if isinstance(wanted, Mapping):
-        wanted = {name: said for name, said in wanted.items() if name != "update"}
-    request = replace(request, recipe=None, differentiate=wanted)
+    """Step without update; with `batch`, for one of `passes` parts of a batch of that length."""
+    differentiate = request.differentiate
+    if isinstance(differentiate, Mapping):
+        differentiate = {name: value for name, value in differentiate.items() if name != "update"}
+    request = replace(request, recipe=None, differentiate=differentiate)
     if batch:
         request = replace(request, inputs=_with_lead(model, request, limits, batch // passes), batch=None, dims={})
     return training_graph(model, load_model(model, request, limits), request)[0]
 
 
 def _with_lead(model: bytes | Graph, request: Request, limits: Limits | None, lead: int) -> dict[str, tuple[int, ...]]:
-    """Shapes of the inputs with another length for the batch, which the first of them leads with."""
+    """Input shapes with leading length `lead` instead of the batch (the leading length of the first input)."""
     forward = load_model(model, request, limits)
     shapes = {
         forward.values[v].name: type.shape for v in forward.inputs if (type := forward.values[v].type) is not None
@@ -100,35 +100,36 @@ def _is_quick(graph: Graph, passes: int) -> bool:
 
 
 def _compared(plain: Graph, changed: Graph, passes: int, seed: int, batch: int) -> dict[str, str]:
-    fed = compare_outputs.sample_feeds(plain, seed)
-    expected = compare_outputs.run_results(plain, fed, seed)
+    """Run both graphs on the same feeds and compare the results; averages over the micro-batches."""
+    feeds = compare_outputs.sample_feeds(plain, seed)
+    expected = compare_outputs.run_results(plain, feeds, seed)
     if passes == 1:
-        found = compare_outputs.run_results(changed, fed, seed)
+        found = compare_outputs.run_results(changed, feeds, seed)
     else:
-        runs = [compare_outputs.run_results(changed, part, seed) for part in _parts(changed, fed, passes)]
-        whole = [name for name, array in runs[0].items() if array.shape == expected[name].shape]
-        found = {name: _mean([run[name] for run in runs]) for name in whole}
+        runs = [compare_outputs.run_results(changed, part, seed) for part in _parts(changed, feeds, passes)]
+        same_shape = [name for name, array in runs[0].items() if array.shape == expected[name].shape]
+        found = {name: _mean([run[name] for run in runs]) for name in same_shape}
     worst = compare_outputs.worst_discrepancy(found, expected)
     cut = f", batch cut to {batch}" if batch else ""
-    furthest = f"{worst.name} is furthest, by {worst.error:.1e} of its largest element"
+    furthest = f"largest difference: {worst.name}, {worst.error:.1e} of its largest element"
     if worst.agrees:
         return _status(EQUAL, f"within {worst.tolerance:g}{cut}; {furthest}")
-    return _status(DIFFERENT, f"beside the step as it was{cut}", furthest)
+    return _status(DIFFERENT, f"against the unchanged step{cut}", furthest)
 
 
 def _mean(arrays: list[np.ndarray]) -> np.ndarray:
     return np.asarray(np.sum(arrays, axis=0, dtype=np.float64) / len(arrays)).astype(arrays[0].dtype)
 
 
-def _parts(graph: Graph, fed: compare_outputs.Results, passes: int) -> list[dict[str, np.ndarray]]:
-    """What each micro-batch is given: its rows of the inputs, and all of everything else."""
+def _parts(graph: Graph, feeds: compare_outputs.Results, passes: int) -> list[dict[str, np.ndarray]]:
+    """Feeds of each micro-batch: its rows of the batched inputs, and all of every other array."""
     lengths: dict[str, Any] = {}
     for v in graph.inputs:
         type = graph.values[v].type
-        if type is not None and type.shape and fed[graph.values[v].name].shape != type.shape:
+        if type is not None and type.shape and feeds[graph.values[v].name].shape != type.shape:
             lengths[graph.values[v].name] = type.shape[0]
     return [
-        {name: a[i * lengths[name] : (i + 1) * lengths[name]] if name in lengths else a for name, a in fed.items()}
+        {name: a[i * lengths[name] : (i + 1) * lengths[name]] if name in lengths else a for name, a in feeds.items()}
         for i in range(passes)
     ]
 

@@ -1,13 +1,14 @@
-"""What else would lower the peak: each lever with a full plan, never a guess.
+"""Other techniques that lower the peak, each with a full, checked plan.
 
-    micro_batches     the batch in k parts, gradients added up, one update           (a graph differentiated here)
-    chunked_loss      the rows of a cross-entropy in k parts, each forward and back  (a graph differentiated here)
-    fused_attention   products around a softmax as one node that keeps no scores     (no way back made elsewhere)
-    update_as_ready   a parameter is updated as soon as its gradient is complete     (a recipe, or update nodes)
-    offload           what is long not looked at is copied to the host and back      (a budget, a known bandwidth)
+    technique         change                                                         requires
+    micro_batches     batch in k parts, gradients accumulated, one update            a graph differentiated here
+    chunked_loss      rows of the cross-entropy in k chunks, forward and backward    a graph differentiated here
+    fused_attention   products around a softmax as one node that saves no scores     no backward part in the model
+    update_as_ready   update each parameter as soon as its gradient is complete      a recipe, or update nodes
+    offload           copy values to the host and back while they are unused         a budget, a known bandwidth
 
-A lever changes the graph or the question; what it reaches is planned like any other question, and checked. Where the
-graph is another, it is run, and its loss and gradients are compared with those of the step as it was asked about.
+A technique changes the graph or the request, which is then planned like any other. If the graph changes, it is
+executed, and loss and gradients are compared with those of the unchanged step.
 """
 
 from __future__ import annotations
@@ -39,13 +40,15 @@ from planner.search import lexicographic, portfolio
 from planner.search.portfolio import Candidate
 from planner.verify.checker import DisplayNames, check
 
-#: Parts that a batch, and the rows of a loss, are cut into until the plan fits; and each lever's part of the search.
+#: Micro-batches and loss chunks, tried in order until the plan fits; share of the search time for each technique.
 BATCH_PARTS, LOSS_CHUNKS, TECHNIQUE_PART = (2, 4, 8), (4, 16), 0.25
+NOT_DIFFERENTIATED = "the graph is not differentiated here; plan its forward part with a loss"
+ALREADY_APPLIED = "already applied"
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class TechniqueContext:
-    """A model that was planned, and how to plan it again under another request."""
+    """A planned model, and a function that plans it under another request."""
 
     model: bytes | Graph
     forward: Graph
@@ -57,7 +60,7 @@ class TechniqueContext:
 
     @property
     def is_differentiated_here(self) -> bool:
-        """The way back of what was planned was made from the model."""
+        """Whether the backward part was derived from the model, not read with it."""
         return any(node.phase is not Phase.FORWARD for node in self.source.nodes) and all(
             node.phase is Phase.FORWARD for node in self.forward.nodes
         )
@@ -65,7 +68,7 @@ class TechniqueContext:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class TechniquePlan:
-    """What a lever's plan says."""
+    """Plan under the request of a technique."""
 
     question: Formulation
     plan: Plan
@@ -73,7 +76,7 @@ class TechniquePlan:
 
 @dataclass(frozen=True, slots=True)
 class _Technique:
-    """One way to change the request; a step takes `passes` times what is planned but for the update."""
+    """One change of the request. A training step runs the planned graph `passes` times, and its update once."""
 
     name: str
     request: Request
@@ -81,50 +84,50 @@ class _Technique:
     passes: int = 1
 
 
-def technique_rows(question: Formulation, asked: TechniqueContext) -> Iterator[dict[str, Any]]:
-    """A row for each lever: what it reaches, or `why` it does not apply."""
-    for name, ways in TECHNIQUES.items():
-        found = ways(question, asked)
-        yield {"lever": name, "why": found} if isinstance(found, str) else _first_that_fits(question, asked, found)
-    yield _offloaded(question, asked)
+def technique_rows(formulation: Formulation, context: TechniqueContext) -> Iterator[dict[str, Any]]:
+    """One row for each technique: its figures, or `why` it does not apply."""
+    for name, variants in TECHNIQUES.items():
+        found = variants(formulation, context)
+        yield {"lever": name, "why": found} if isinstance(found, str) else _first_that_fits(formulation, context, found)
+    yield _offloaded(formulation, context)
 
 
-def _first_that_fits(question: Formulation, asked: TechniqueContext, ways: list[_Technique]) -> dict[str, Any]:
-    """The first way whose plan fits, or the last one tried; one that cannot be built ends the list."""
+def _first_that_fits(formulation: Formulation, context: TechniqueContext, variants: list[_Technique]) -> dict[str, Any]:
+    """Row of the first variant that fits, else of the last one tried; a variant that fails to build ends the list."""
     row: dict[str, Any] | None = None
-    for way in ways:
+    for variant in variants:
         try:
-            row = _reached(question, way, asked)
+            row = _planned_row(formulation, variant, context)
         except (BadGraph, BadRequest) as error:
-            row = row or {"lever": way.name, "why": str(error).splitlines()[0]}
+            row = row or {"lever": variant.name, "why": str(error).splitlines()[0]}
             break
         if row["fits"]:
             break
     assert row is not None
     if "why" not in row:
-        way = next(way for way in ways if way.parts == row["parts"])
+        variant = next(variant for variant in variants if variant.parts == row["parts"])
         row["executed"] = technique_execution.check_step_equivalence(
-            asked.model, asked.request, way.request, way.passes, asked.limits
+            context.model, context.request, variant.request, variant.passes, context.limits
         )
     return row
 
 
-def _micro_batches(question: Formulation, asked: TechniqueContext) -> list[_Technique] | str:
-    """The batch in parts, gradients added up."""
-    batch = _batch(asked.forward)
+def _micro_batches(formulation: Formulation, context: TechniqueContext) -> list[_Technique] | str:
+    """Variants with the batch in parts and accumulated gradients."""
+    batch = _batch(context.forward)
     parts = [k for k in BATCH_PARTS if batch % k == 0 and batch > k]
-    if not asked.is_differentiated_here:
-        return "the graph is planned as it stands; plan its forward part with a loss"
-    if isinstance(asked.model, Graph):
+    if not context.is_differentiated_here:
+        return NOT_DIFFERENTIATED
+    if isinstance(context.model, Graph):
         return "the model is a graph in memory; plan its document"
     if not parts:
         return "the inputs have no common leading length that can be divided"
-    return [_Technique("micro_batches", _in_parts(asked, batch, k), k, k) for k in parts]
+    return [_Technique("micro_batches", _in_parts(context, batch, k), k, k) for k in parts]
 
 
-def _in_parts(asked: TechniqueContext, batch: int, parts: int) -> Request:
-    """The request about one micro-batch, whose gradients are added to those of the others."""
-    graph, request = asked.forward, asked.request
+def _in_parts(context: TechniqueContext, batch: int, parts: int) -> Request:
+    """Request for one micro-batch of gradient accumulation."""
+    graph, request = context.forward, context.request
     shapes = {graph.values[v].name: graph.values[v].type.shape for v in graph.inputs}  # type: ignore[union-attr]
     inputs = {
         name: (batch // parts, *shape[1:]) if shape and shape[0] == batch else shape for name, shape in shapes.items()
@@ -134,40 +137,40 @@ def _in_parts(asked: TechniqueContext, batch: int, parts: int) -> Request:
     return replace(request, inputs={**request.inputs, **inputs}, batch=None, dims={}, recipe=recipe)
 
 
-def _chunked_loss(question: Formulation, asked: TechniqueContext) -> list[_Technique] | str:
-    """The rows of the loss in chunks."""
-    if not asked.is_differentiated_here:
-        return "the graph is planned as it stands; plan its forward part with a loss"
-    if asked.request.loss_chunks > 1:
-        return "done already"
-    return [_Technique("chunked_loss", replace(asked.request, loss_chunks=k), k) for k in LOSS_CHUNKS]
+def _chunked_loss(formulation: Formulation, context: TechniqueContext) -> list[_Technique] | str:
+    """Variants with the rows of the loss in chunks."""
+    if not context.is_differentiated_here:
+        return NOT_DIFFERENTIATED
+    if context.request.loss_chunks > 1:
+        return ALREADY_APPLIED
+    return [_Technique("chunked_loss", replace(context.request, loss_chunks=k), k) for k in LOSS_CHUNKS]
 
 
-def _fused_attention(question: Formulation, asked: TechniqueContext) -> list[_Technique] | str:
-    """Every attention as one node."""
-    if asked.request.fuse_attention:
-        return "done already"
-    if any(node.phase is not Phase.FORWARD for node in asked.forward.nodes):
-        return "the way back was made elsewhere; plan the forward part"
-    return [_Technique("fused_attention", replace(asked.request, fuse_attention=True))]
+def _fused_attention(formulation: Formulation, context: TechniqueContext) -> list[_Technique] | str:
+    """Variant with every attention as one node."""
+    if context.request.fuse_attention:
+        return ALREADY_APPLIED
+    if any(node.phase is not Phase.FORWARD for node in context.forward.nodes):
+        return "the model contains a backward part; plan its forward part"
+    return [_Technique("fused_attention", replace(context.request, fuse_attention=True))]
 
 
-def _update_as_ready(question: Formulation, asked: TechniqueContext) -> list[_Technique] | str:
-    """Every parameter updated as soon as nothing reads it any more, in the backward part."""
-    request = asked.request
+def _update_as_ready(formulation: Formulation, context: TechniqueContext) -> list[_Technique] | str:
+    """Variant with each parameter updated after its last read, in the backward part."""
+    request = context.request
     recipe = dict(request.recipe or {})
-    updates = any(node.phase is Phase.UPDATE for node in asked.source.nodes)
+    updates = any(node.phase is Phase.UPDATE for node in context.source.nodes)
     if recipe.get("optimizer", "none") != "none":
         changed = replace(request, recipe={**recipe, "update": "as_ready"})
         done = recipe.get("update") == "as_ready"
-        why = "done already" if done else "clipping needs every gradient first" if recipe.get("clip") else ""
+        why = ALREADY_APPLIED if done else "clipping needs every gradient first" if recipe.get("clip") else ""
     else:
         changed = replace(request, phases="mixed")
-        why = "" if updates and question.goal.strict_phases else "there is no update to move"
+        why = "" if updates and formulation.goal.strict_phases else "there is no update to move"
     return why or [_Technique("update_as_ready", changed)]
 
 
-#: Name -> ways to pull it, the mildest first, or why it does not apply.
+#: Name -> function that returns the variants, the mildest first, or why the technique does not apply.
 TECHNIQUES: dict[str, Callable[[Formulation, TechniqueContext], list[_Technique] | str]] = {
     "micro_batches": _micro_batches,
     "chunked_loss": _chunked_loss,
@@ -176,12 +179,12 @@ TECHNIQUES: dict[str, Callable[[Formulation, TechniqueContext], list[_Technique]
 }
 
 
-def _reached(question: Formulation, way: _Technique, asked: TechniqueContext) -> dict[str, Any]:
-    """What the planner reaches under the lever's request, within the budget of the question."""
-    request = way.request
-    budget = None if question.budget_bytes is None else Budget(bytes=question.budget_bytes)
+def _planned_row(formulation: Formulation, variant: _Technique, context: TechniqueContext) -> dict[str, Any]:
+    """Row of a variant, planned within the budget of the original request."""
+    request = variant.request
+    budget = None if formulation.budget_bytes is None else Budget(bytes=formulation.budget_bytes)
     iterations = _part_of(request.iterations)
-    found = asked.solve(
+    found = context.solve(
         replace(
             request,
             budget=budget,
@@ -200,9 +203,9 @@ def _reached(question: Formulation, way: _Technique, asked: TechniqueContext) ->
     problem = resolve_choices(found.question.lowered.problem, found.plan.choices)
     ticks = problem.cost[found.plan.order]
     once = int(ticks[problem.phase[found.plan.order] == UPDATE].sum())
-    seconds = (way.passes * (int(ticks.sum()) - once) + once) * problem.tick
+    seconds = (variant.passes * (int(ticks.sum()) - once) + once) * problem.tick
     peak = found.question.count.counted(found.plan.score.peak_bytes)
-    return _row(question, way.name, way.parts, peak, seconds, _request_fields(request))
+    return _row(formulation, variant.name, variant.parts, peak, seconds, _request_fields(request))
 
 
 def _part_of(iterations: int | None) -> int | None:
@@ -210,11 +213,11 @@ def _part_of(iterations: int | None) -> int | None:
 
 
 def _row(
-    question: Formulation, name: str, parts: int, peak_bytes: int, seconds: float, request: dict[str, Any]
+    formulation: Formulation, name: str, parts: int, peak_bytes: int, seconds: float, request: dict[str, Any]
 ) -> dict[str, Any]:
-    """What a lever reaches, beside the question without it."""
-    limit = question.memory_bytes if question.budget_bytes in (None, 0) else question.budget_bytes
-    base = question.baseline_cost * question.lowered.problem.tick
+    """Row of a technique: its peak and time, compared with the baseline and the memory limit."""
+    limit = formulation.memory_bytes if formulation.budget_bytes in (None, 0) else formulation.budget_bytes
+    base = formulation.baseline_cost * formulation.lowered.problem.tick
     return {
         "lever": name,
         "parts": parts,
@@ -226,37 +229,37 @@ def _row(
     }
 
 
-def _offloaded(question: Formulation, asked: TechniqueContext) -> dict[str, Any]:
-    """A plan of the graph as it is, with copies to the host and back; a copy runs alone."""
+def _offloaded(formulation: Formulation, context: TechniqueContext) -> dict[str, Any]:
+    """Row of `offload`: a plan of the unchanged graph with copies to the host and back."""
     device, problem, goal = (
-        resolve_device(asked.request.device),
-        resolve_choices(question.lowered.problem),
-        question.goal,
+        resolve_device(context.request.device),
+        resolve_choices(formulation.lowered.problem),
+        formulation.goal,
     )
     why = ""
     if goal.budget_bytes is None:
-        why = "copies are weighed against a budget; name one"
+        why = "offload needs a budget; set one"
     elif not device.host_bytes_per_second:
         why = f"no bandwidth between {device.name} and its host is known; name host_bandwidth in the device"
     elif problem.optional.any():
-        why = "some tasks may be left out already"
+        why = "the problem has optional tasks already"
     if why:
         return {"lever": "offload", "why": why}
     goal = replace(goal, seconds=goal.seconds * TECHNIQUE_PART, iterations=_part_of(goal.iterations))
     copies = with_offload_tasks(problem, device.host_bytes_per_second, device.kernel_seconds, goal.strict_phases)
-    lowered = replace(question.lowered, problem=copies.problem, groups=(), known={})
+    lowered = replace(formulation.lowered, problem=copies.problem, groups=(), known={})
     monitor = Monitor(
         lambda order: portfolio.goal_score(copies.problem, goal, order),
         goal.seconds,
         goal.iterations,
-        cancel_event=asked.cancel,
-        cost_bound=question.bound.single_run_cost if goal.budget_bytes else 0,
+        cancel_event=context.cancel,
+        cost_bound=formulation.bound.single_run_cost if goal.budget_bytes else 0,
     )
     floor = max(largest_task.bound(problem).bytes, held_at_end.bound(problem))
     seed = Candidate(order_within(copies, goal.budget_bytes or floor, monitor.should_stop), "offload")
-    found = lexicographic.search(copies.problem, goal, asked.request.planner, monitor, [seed])
+    found = lexicographic.search(copies.problem, goal, context.request.planner, monitor, [seed])
     plan = evaluate(lowered.problem, goal, found.order, found.planner)
-    names = question.names()
+    names = formulation.names()
     check(
         copies.problem,
         goal,
@@ -265,33 +268,33 @@ def _offloaded(question: Formulation, asked: TechniqueContext) -> dict[str, Any]
     )
     used = np.flatnonzero(np.isin(copies.fetch, plan.order))
     if not len(used):
-        return {"lever": "offload", "why": "no plan that was found uses a copy"}
+        return {"lever": "offload", "why": "no plan found uses a copy"}
     row = _row(
-        question, "offload", 1, question.count.counted(plan.score.peak_bytes), plan.score.cost * problem.tick, {}
+        formulation, "offload", 1, formulation.count.counted(plan.score.peak_bytes), plan.score.cost * problem.tick, {}
     )
     row["executed"] = {"status": "not executed", "how": "", "why": "copies to the host have no kernel here"}
-    row["offloaded"] = [question.lowered.name_of_buffer(int(b)) for b in copies.buffer[used]]
+    row["offloaded"] = [formulation.lowered.name_of_buffer(int(b)) for b in copies.buffer[used]]
     return row
 
 
 def _request_fields(request: Request) -> dict[str, Any]:
-    """The fields to ask for the same with."""
-    said: dict[str, Any] = {}
+    """Wire fields that request the same technique."""
+    fields: dict[str, Any] = {}
     if request.inputs:
-        said["inputs"] = {name: list(shape) for name, shape in request.inputs.items()}
+        fields["inputs"] = {name: list(shape) for name, shape in request.inputs.items()}
     if request.recipe:
-        said["recipe"] = dict(request.recipe)
+        fields["recipe"] = dict(request.recipe)
     if request.phases:
-        said["phases"] = request.phases
+        fields["phases"] = request.phases
     if request.loss_chunks > 1:
-        said["loss_chunks"] = request.loss_chunks
+        fields["loss_chunks"] = request.loss_chunks
     if request.fuse_attention:
-        said["fuse_attention"] = True
-    return said
+        fields["fuse_attention"] = True
+    return fields
 
 
 def _batch(graph: Graph) -> int:
-    """The leading length that all inputs with a shape have; 1 where there is none."""
+    """Common leading length of all inputs; 1 if there is none."""
     types: list[Any] = [graph.values[v].type for v in graph.inputs]
     leads = {type.shape[0] for type in types if type is not None and type.shape}
     return int(leads.pop()) if len(leads) == 1 and None not in types else 1

@@ -1,7 +1,6 @@
-"""Groups of body plans as columns: what two tasks cost, hold and read, and the bytes between them.
+"""Columns of body alternatives: cost, workspace and reads of both tasks, and sizes of the buffers between them.
 
-Read off graphs in which every group stands at its k-th alternative, so that the columns are those of the
-graph that is run in the end.
+The columns are read off graphs with every group at its k-th alternative, so they equal those of the graph that runs.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from planner.request.target_runtime import Runtime
 
 
 class ChoiceTable:
-    """The columns of all groups, read off the graphs in which every group stands at its k-th alternative."""
+    """Columns of all groups, read off the graphs with every group at its k-th alternative."""
 
     def __init__(
         self,
@@ -34,13 +33,14 @@ class ChoiceTable:
         self.base, self.groups, self.kinds, self.device, self.runtime = lowered, groups, kinds, device, runtime
         graph = lowered.graph
         self.number = {value.name: lowered.value_buffer[v] for v, value in enumerate(graph.values)}
-        self.extra: dict[str, tuple[int, int]] = {}  # value that only alternatives have -> (its buffer, task)
+        self.extra: dict[str, tuple[int, int]] = {}  # value that exists in alternatives only -> (buffer, task)
         self.takeover: dict[int, int] = {}  # buffer -> buffer whose storage it takes
         deepest = max(len(group.savings) for group in groups)
         self.graphs = [graph, *(self._all_at(k) for k in range(1, deepest))]
         self.values = [{value.name: v for v, value in enumerate(g.values)} for g in self.graphs]
 
     def _all_at(self, k: int) -> Graph:
+        """The graph with every group at alternative `k`, where it has one; numbers its new buffers."""
         chosen = {g.pair: s for g in self.groups if k < len(g.savings) and (s := g.savings[k]) is not None}
         graph = with_save_policies(self.base.graph, chosen)
         for group in self.groups:
@@ -49,25 +49,28 @@ class ChoiceTable:
                 for v in node.writes:
                     self._number(graph.values[v].name, self.base.node_task[n])
                 for output, source in node.in_place:
-                    made, taken = (graph.values[v].name for v in (node.outputs[output], node.inputs[source]))
-                    self.takeover[self.number[made]] = self.number[taken]
+                    output_name, input_name = (
+                        graph.values[v].name for v in (node.outputs[output], node.inputs[source])
+                    )
+                    self.takeover[self.number[output_name]] = self.number[input_name]
         return graph
 
     def _number(self, name: str, task: int) -> None:
-        """A buffer for a value that the graph as it stands has not."""
+        """Add a buffer for a value that the unchanged graph does not have."""
         if name not in self.number:
             self.number[name] = len(self.base.buffer_value) + len(self.extra)
             self.extra[name] = (self.number[name], task)
 
     def lowered(self) -> LoweredGraph:
-        base, more = self.base, len(self.extra)
+        """The lowered graph with the new buffers and the choices."""
+        base, added = self.base, len(self.extra)
         problem = base.problem
         writes = problem.writes.lists()
         for buffer, task in self.extra.values():
             writes[task].append(buffer)
 
         def grown(column: np.ndarray, filled: int) -> np.ndarray:
-            return np.concatenate([column, np.full(more, filled, column.dtype)])
+            return np.concatenate([column, np.full(added, filled, column.dtype)])
 
         problem = replace(
             problem,
@@ -83,7 +86,7 @@ class ChoiceTable:
         return replace(
             base,
             problem=problem,
-            buffer_value=[*base.buffer_value, *[ABSENT] * more],
+            buffer_value=[*base.buffer_value, *[ABSENT] * added],
             category=grown(base.category, ACTIVATIONS),
             groups=tuple(self.groups),
             known={},
@@ -91,11 +94,11 @@ class ChoiceTable:
         )
 
     def _takeovers(self) -> Csr:
-        taken = [[self.takeover[b]] if b in self.takeover else [] for b, _ in self.extra.values()]
-        return Csr.of([*self.base.problem.takeover.lists(), *taken])
+        input_name = [[self.takeover[b]] if b in self.takeover else [] for b, _ in self.extra.values()]
+        return Csr.of([*self.base.problem.takeover.lists(), *input_name])
 
     def _repeat(self) -> np.ndarray:
-        """What overwrites the rows it reads is run once."""
+        """Column `repeat`: a backward node that overwrites its input rows (snapshots, tails) runs once."""
         repeat = self.base.problem.repeat.copy()
         overwriting = [g.pair.backward for g in self.groups if any(s and (s.snapshots or s.tail) for s in g.savings)]
         repeat[[self.base.node_task[n] for n in overwriting]] = ONCE
@@ -109,12 +112,12 @@ class ChoiceTable:
                 if k:
                     self._alternative(columns, group, k, buffers)
                 else:
-                    columns.nothing()
+                    columns.unchanged()
         of_group = np.repeat(np.arange(len(self.groups)), [len(group.savings) for group in self.groups])
         return columns.choices(of_group, np.array(self.kinds, np.int64))
 
     def _buffers_of(self, group: BodyAlternatives) -> list[str]:
-        """Names of values that are not the same size in all alternatives: what is saved for the backward node."""
+        """Names of values whose size depends on the alternative: those saved for the backward node."""
         dropped = [self.base.graph.values[v].name for v in group.pair.droppable]
         tasks = {self.base.node_task[n] for n in (group.pair.forward, group.pair.backward)}
         return [*dropped, *(name for name, (_, writer) in self.extra.items() if writer in tasks)]
@@ -137,7 +140,7 @@ class ChoiceTable:
 
 
 class _Columns:
-    """Rows of `Choices` as they are written."""
+    """Builder of `Choices`, row by row."""
 
     def __init__(self) -> None:
         self.tasks: list[list[int]] = []
@@ -148,12 +151,12 @@ class _Columns:
         self.buffers: list[list[int]] = []
         self.size: list[int] = []
 
-    def nothing(self) -> None:
-        """An alternative that is what the columns say."""
+    def unchanged(self) -> None:
+        """Add an alternative that equals the columns of the problem."""
         self.alternative([], [])
 
     def task(self, task: int, cost: int, workspace: int, reads: list[int]) -> None:
-        """A task of the alternative that `alternative` ends."""
+        """Add a task to the alternative that the next call of `alternative` completes."""
         self.row.append(task)
         self.cost.append(cost)
         self.workspace.append(workspace)

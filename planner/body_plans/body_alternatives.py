@@ -1,9 +1,9 @@
-"""Body plans as choices: what pairs of bodies may save instead, measured, and the graph under a choice.
+"""Body plans as choices: alternatives of the values that each pair of bodies saves for its backward pass.
 
-For each distinct pair: cuts through one trip forth and back say what to save, the planners lower the
-workspace of the way back, and the Pareto set over (seconds each way, workspace each way, bytes saved by all
-trips) becomes a group of alternatives. Pairs inside bodies are planned first. The first alternative is the
-graph as it stands.
+For each distinct pair: minimum cuts of the joint graph of one iteration select the values to save; reordering and
+recomputation lower the workspace of the backward body. The Pareto set over (forward seconds, backward seconds, forward
+workspace, backward workspace, bytes saved by all iterations) becomes a group of alternatives. Pairs inside bodies are
+planned first. The first alternative is the graph unchanged.
 """
 
 from __future__ import annotations
@@ -51,25 +51,31 @@ from planner.problem.evaluate import evaluate
 from planner.problem.plan import Goal
 from planner.request.target_runtime import Runtime
 
-#: Alternatives of a pair at most.
+#: Alternatives of a pair.
 MAX_PER_PAIR = 8
-#: Numbers of last trips that may save more, for two savings next to each other; of such alternatives at most.
+#: Lengths of a tail of iterations that saves more, tried between two neighbouring policies; alternatives with a tail.
 TAILS_BETWEEN, MAX_TAILS = 7, 48
-#: Shares of a backward body's workspace that are asked for by running more of it again.
+#: Targets for the workspace of a backward body, as shares, reached by reordering and recomputation.
 WORKSPACE_SHARES = (0.85, 0.6)
-#: Savings of a pair for which that is tried.
+#: Policies of a pair for which a smaller workspace is tried.
 MAX_WORKSPACE_REDUCED = 4
-#: A body by itself: exact bytes, nothing written over, nothing handed out early.
-BODY_RUNTIME = Runtime("body", 1, False, False, True, 0.0, "one trip of a body")
-PICOSECOND = 1e-12
+#: Runtime of a single body: exact bytes, no in-place outputs, no early outputs.
+BODY_RUNTIME = Runtime("body", 1, False, False, True, 0.0, "one iteration of a body")
+PICOSECOND = 1e-12  # seconds
+#: Limits of planning time: pairs planned, distinct structures among them, alternatives in total.
+MAX_PAIRS, MAX_KINDS, MAX_ALTERNATIVES = 400, 24, 1000
+#: Combinations of plans for the pairs inside a body.
+MAX_INNER = 4
+#: Nodes of a joint graph above which only its cuts are tried.
+LARGE_GRAPH_NODES = 300
 
 
 def with_body_plans(
     lowered: LoweredGraph, device: DeviceProfile, runtime: Runtime, known: Sequence[BodyAlternatives] = ()
 ) -> LoweredGraph:
-    """`lowered` with a group of alternatives for each pair of bodies that has any.
+    """Add a group of alternatives for each pair of bodies with two or more alternatives.
 
-    `known` are groups of the same model in another size, which are taken as they are where they fit.
+    `known` are groups of the same model at another size; they are reused if all of them fit.
     """
     graph = lowered.graph
     pairs = find_pairs(graph)
@@ -85,105 +91,107 @@ def with_body_plans(
 
 
 def _groups(graph: Graph, kind_of: Mapping[BodyPair, int], device: DeviceProfile) -> list[BodyAlternatives]:
-    """Groups of the pairs that save most, as many and with as many alternatives as the limits allow."""
+    """Groups of the pairs that save the most bytes, within MAX_PAIRS, MAX_KINDS and MAX_ALTERNATIVES."""
     saved = {pair: sum(graph.values[v].nbytes for v in pair.droppable) for pair in kind_of}
     by_bytes = sorted(kind_of, key=lambda pair: (-saved[pair], pair.forward))[:MAX_PAIRS]
     kinds = list(dict.fromkeys(kind_of[pair] for pair in by_bytes))[:MAX_KINDS]
     chosen = [pair for pair in by_bytes if kind_of[pair] in kinds]
-    most = max(2, MAX_ALTERNATIVES // max(1, len(chosen)))
+    limit = max(2, MAX_ALTERNATIVES // max(1, len(chosen)))
     groups = []
     for pair in cancellable(sorted(chosen, key=lambda pair: pair.forward)):
         savings = body_plans_of(graph, pair, device)
         if len(savings) > 1:
-            groups.append(BodyAlternatives(pair, tuple(savings[i] for i in evenly_spaced(len(savings), most))))
+            groups.append(BodyAlternatives(pair, tuple(savings[i] for i in evenly_spaced(len(savings), limit))))
     return groups
 
 
 def _fits(graph: Graph, group: BodyAlternatives) -> bool:
-    """Whether a group's ways over time are for as many trips as the graph has."""
-    most = trip_count(graph.values, graph.nodes[group.pair.forward]).most or 0
+    """Whether snapshots and tails of a group match the number of iterations in the graph."""
+    limit = trip_count(graph.values, graph.nodes[group.pair.forward]).most or 0
     return all(
-        (saving.snapshots is None or saving.snapshots.trips == most) and (not saving.tail or saving.tail.trips < most)
+        (saving.snapshots is None or saving.snapshots.trips == limit) and (not saving.tail or saving.tail.trips < limit)
         for saving in group.savings
         if saving is not None
     )
 
 
-#: Pairs planned at most, of how many kinds, and their alternatives altogether: what they take is bounded.
-MAX_PAIRS, MAX_KINDS, MAX_ALTERNATIVES = 400, 24, 1000
-#: Ways to plan the pairs inside a body that are tried for the body.
-MAX_INNER = 4
-#: Nodes of a joint graph above which only its cuts are looked at.
-LARGE_GRAPH_NODES = 300
-
 _plans: dict[object, tuple[SavePolicy | None, ...]] = {}
-_REMEMBERED = 256
+_MAX_CACHED = 256
 
 
 def body_plans_of(graph: Graph, pair: BodyPair, device: DeviceProfile) -> tuple[SavePolicy | None, ...]:
-    """What a pair may save: None, which is what it saves as it stands, then the rest of the Pareto set."""
+    """Save policies of a pair: None (the graph unchanged), then the rest of the Pareto set. Cached."""
     key = (structure_key(graph, pair), device.name, str(device))
     if key not in _plans:
-        if len(_plans) >= _REMEMBERED:
+        if len(_plans) >= _MAX_CACHED:
             _plans.clear()
-        _plans[key] = _BodyPlanSearch(graph, pair, device).found()
+        _plans[key] = _BodyPlanSearch(graph, pair, device).policies()
     return _plans[key]
 
 
 class _BodyPlanSearch:
-    """The plans of one pair under way."""
+    """Search for the save policies of one pair."""
 
     def __init__(self, graph: Graph, pair: BodyPair, device: DeviceProfile):
         self.graph, self.pair, self.device = graph, pair, device
         self.forward = graph.nodes[pair.forward]
 
-    def found(self) -> tuple[SavePolicy | None, ...]:
+    def policies(self) -> tuple[SavePolicy | None, ...]:
+        """Pareto set of the policies: cuts, smaller workspaces, tails, then snapshots."""
         savings: list[SavePolicy | None] = [None]
         figures = [self.figures(None)]
         for saving in dict.fromkeys(self.candidates()):
             self.add(saving, savings, figures)
         joints = joint_graphs(self.graph, self.pair)
-        least = SavePolicy(tuple(just_in_time_backward(joint, ()) for joint in joints))  # recomputes everything
-        ends = {i for i, saving in enumerate(savings) if saving == least}
+        recompute_all = SavePolicy(tuple(just_in_time_backward(joint, ()) for joint in joints))
+        fixed = {i for i, saving in enumerate(savings) if saving == recompute_all}
         large = sum(len(joint.graph.nodes) for joint in joints) > LARGE_GRAPH_NODES
-        front = pareto(figures, 2 * MAX_PER_PAIR, ends)[1:]
-        for i in [] if large else [front[k] for k in evenly_spaced(len(front), MAX_WORKSPACE_REDUCED)]:
-            chosen = savings[i]
-            assert chosen is not None
-            for calmer in dict.fromkeys(self.calmer(chosen, figures[i])):
-                self.add(calmer, savings, figures)
-        best = [(savings[i], figures[i]) for i in pareto(figures, MAX_PER_PAIR, ends)]
-        for saving in dict.fromkeys(self.tails([saving for saving, _ in best], [] if large else savings, least)):
+        if not large:
+            self._add_smaller_workspaces(savings, figures, fixed)
+        best = [(savings[i], figures[i]) for i in pareto(figures, MAX_PER_PAIR, fixed)]
+        tails = self.tails([saving for saving, _ in best], [] if large else savings, recompute_all)
+        for saving in dict.fromkeys(tails):
             self.add(saving, savings, figures)
         known = {saving for saving, _ in best}
-        more = [(saving, row) for saving, row in zip(savings, figures, strict=True) if saving is None or saving.tail]
-        best += [more[i] for i in pareto([row for _, row in more], MAX_TAILS) if more[i][0] not in known]
+        rows = [(saving, row) for saving, row in zip(savings, figures, strict=True) if saving is None or saving.tail]
+        best += [rows[i] for i in pareto([row for _, row in rows], MAX_TAILS) if rows[i][0] not in known]
         savings, figures = [saving for saving, _ in best], [row for _, row in best]
-        for saving in self.over_time():
+        for saving in self.snapshot_policies():
             self.add(saving, savings, figures)
         return tuple(savings[i] for i in pareto(figures, len(figures)))
 
-    def tails(
-        self, best: Sequence[SavePolicy | None], tried: Sequence[SavePolicy | None], least: SavePolicy
-    ) -> Iterator[SavePolicy]:
-        """Savings of which the last trips save more: between two that are next to each other, any number of them.
+    def _add_smaller_workspaces(
+        self, savings: list[SavePolicy | None], figures: list[AlternativeCost], fixed: set[int]
+    ) -> None:
+        """Add variants with a smaller backward workspace of policies spread over the Pareto set."""
+        front = pareto(figures, 2 * MAX_PER_PAIR, fixed)[1:]
+        for i in [front[k] for k in evenly_spaced(len(front), MAX_WORKSPACE_REDUCED)]:
+            chosen = savings[i]
+            assert chosen is not None
+            for reduced in dict.fromkeys(self.with_less_workspace(chosen, figures[i])):
+                self.add(reduced, savings, figures)
 
-        Behind the one that recomputes everything also those that take no more memory than it: with one such trip.
+    def tails(
+        self, best: Sequence[SavePolicy | None], tried: Sequence[SavePolicy | None], recompute_all: SavePolicy
+    ) -> Iterator[SavePolicy]:
+        """Policies whose last iterations save more: tails of several lengths between each two neighbours.
+
+        For the policy that recomputes everything also tails of one iteration, which need no more memory.
         """
         count = trip_count(self.graph.values, self.forward)
         if self.forward.op != "Scan" or not count.exact or count.most is None or count.most < 2:
             return
-        whole = [saving for saving in best if saving is not None]
-        for more, fewer in itertools.pairwise(whole):
+        policies = [saving for saving in best if saving is not None]
+        for more, fewer in itertools.pairwise(policies):
             if more.inner == fewer.inner:
                 for trips in evenly_spaced(count.most + 1, TAILS_BETWEEN + 2)[1:-1]:
                     yield replace(fewer, tail=TailPolicy(trips, more.backward[0]))
         for other in tried:
-            if other is not None and other.inner == least.inner and other != least:
-                yield replace(least, tail=TailPolicy(1, other.backward[0]))
+            if other is not None and other.inner == recompute_all.inner and other != recompute_all:
+                yield replace(recompute_all, tail=TailPolicy(1, other.backward[0]))
 
-    def over_time(self) -> Iterator[SavePolicy]:
-        """Savings that keep the states before some trips only, where a trip's way back needs no more."""
+    def snapshot_policies(self) -> Iterator[SavePolicy]:
+        """Policies that snapshot the states before some iterations only, with a Revolve schedule."""
         count = trip_count(self.graph.values, self.forward)
         if self.forward.op != "Scan" or not count.exact or count.most is None:
             return
@@ -191,27 +199,27 @@ class _BodyPlanSearch:
         if joint is None:
             return
         keeps: list[list[int]] = [[*joint.emitted], [], self.states(), [*joint.emitted, *self.states()]]
-        ways = list(dict.fromkeys(just_in_time_backward(joint, keep) for keep in keeps))
-        offered = list(row_counts(count.most))
-        few = MAX_PER_PAIR if len(joint.graph.nodes) > LARGE_GRAPH_NODES else len(offered)
-        for i, rows in enumerate(offered[k] for k in evenly_spaced(len(offered), max(2, few))):
+        sequences = list(dict.fromkeys(just_in_time_backward(joint, keep) for keep in keeps))
+        counts_of_rows = list(row_counts(count.most))
+        few = MAX_PER_PAIR if len(joint.graph.nodes) > LARGE_GRAPH_NODES else len(counts_of_rows)
+        for i, rows in enumerate(counts_of_rows[k] for k in evenly_spaced(len(counts_of_rows), max(2, few))):
             snapshots = SnapshotPolicy(*backward_schedule(count.most, rows))
             if not i:
-                ways = self.unbeaten(ways, snapshots)
-            for row in ways:
+                sequences = self.pareto_sequences(sequences, snapshots)
+            for row in sequences:
                 yield SavePolicy((row,), (), snapshots)
 
-    def unbeaten(self, ways: list[tuple[int, ...]], snapshots: SnapshotPolicy) -> list[tuple[int, ...]]:
-        """The ways back that can be written with snapshots, and that no other beats."""
+    def pareto_sequences(self, sequences: list[tuple[int, ...]], snapshots: SnapshotPolicy) -> list[tuple[int, ...]]:
+        """Pareto set of the backward sequences that can be written with snapshots."""
         savings: list[SavePolicy | None] = []
         figures: list[AlternativeCost] = []
-        for row in ways:
+        for row in sequences:
             self.add(SavePolicy((row,), (), snapshots), savings, figures)
         best = [savings[i] for i in (pareto(figures, len(figures)) if figures else ())]
         return [saving.backward[0] for saving in best if saving is not None]
 
     def add(self, saving: SavePolicy, savings: list[SavePolicy | None], figures: list[AlternativeCost]) -> None:
-        """Measure one more; one that cannot be written is left out."""
+        """Measure a policy and append it; skip one that cannot be written as a graph."""
         try:
             figures.append(self.figures(saving))
         except BadGraph:
@@ -219,38 +227,39 @@ class _BodyPlanSearch:
         savings.append(saving)
 
     def figures(self, saving: SavePolicy | None) -> AlternativeCost:
+        """Cost of a policy: picoseconds, workspace bytes, and bytes saved."""
         pair, graph = self.pair, self.graph
         if saving is not None:
             graph, _ = apply_save_policies(graph, {pair: saving})
         forward, backward = graph.nodes[pair.forward], graph.nodes[pair.backward]
-        # Held for the way back: what is handed out for it, and what is there but would be gone without it.
+        # Held for the backward node: outputs for it, and inputs that would be freed without it.
         around = {*forward.writes, *(v for v in forward.reads if graph.values[v].role is Role.ACTIVATION)}
         saved = sum(graph.values[v].nbytes for v in around.intersection(backward.reads))
         out, back = (round(seconds_of(graph, node, self.device) / PICOSECOND) for node in (forward, backward))
         return AlternativeCost(out, back, workspace_of(graph, forward), workspace_of(graph, backward), saved)
 
     def candidates(self) -> Iterator[SavePolicy]:
-        """Savings by the cuts of every joint graph, for each way the pairs inside may be planned."""
+        """Policies from the cuts of every joint graph, for each combination of plans of the pairs inside."""
         for inner in self.inner():
             joints = joint_graphs_under(self.graph, self.pair, inner)
-            rows = [self.ways_back(joint) for joint in joints]
+            rows = [self.backward_sequences(joint) for joint in joints]
             for i in range(max(map(len, rows), default=0)):
                 yield SavePolicy(tuple(row[min(i, len(row) - 1)] for row in rows), inner)
 
     def inner(self) -> Iterator[tuple[tuple[SavePolicy | None, ...], ...]]:
-        """Savings of the pairs inside: the first of each, the second, and so on."""
+        """Combinations of policies of the pairs inside: none, then spread over each pair's Pareto set."""
         joints = joint_graphs(self.graph, self.pair)
         plans = [[body_plans_of(j.graph, p, self.device) for p in find_pairs(j.graph)] for j in joints]
         yield ()
         for k in evenly_spaced(max((len(savings) for row in plans for savings in row), default=1), MAX_INNER + 1)[1:]:
             yield tuple(tuple(savings[min(k, len(savings) - 1)] for savings in row) for row in plans)
 
-    def ways_back(self, joint: JointGraph) -> list[tuple[int, ...]]:
-        """Sequences of the way back, from saving much to saving as little as there is."""
+    def backward_sequences(self, joint: JointGraph) -> list[tuple[int, ...]]:
+        """Node sequences of the backward body, from the most to the fewest bytes saved."""
         columns = lower(joint.graph, self.device, BODY_RUNTIME)
         values = columns.buffer_value
         crossing = SaveCosts(
-            np.array([self.price(joint, v) for v in values], np.int64),
+            np.array([self.save_bytes(joint, v) for v in values], np.int64),
             np.array([not self.must_cross(joint, v) for v in values], bool),
         )
         handed = [columns.value_buffer[v] for v in joint.backward_outputs if joint.must_be_saved(v)]
@@ -267,7 +276,7 @@ class _BodyPlanSearch:
         return list(dict.fromkeys(just_in_time_backward(joint, keep) for keep in keeps))
 
     def states(self) -> list[int]:
-        """States as a trip finds and as it leaves them: saved once, both are there on the way back."""
+        """Values of the loop states before and after an iteration; saved once, the backward pass has both."""
         if self.forward.op not in ("Scan", "Loop"):
             return []
         trips = LoopInterface.of(self.forward)
@@ -277,8 +286,8 @@ class _BodyPlanSearch:
     def must_cross(joint: JointGraph, v: int) -> bool:
         return joint.must_be_saved(v) and v not in joint.emitted
 
-    def price(self, joint: JointGraph, v: int) -> int:
-        """Bytes that saving a value takes in all trips."""
+    def save_bytes(self, joint: JointGraph, v: int) -> int:
+        """Bytes that saving a value takes over all iterations; UNSAVABLE if it cannot be saved."""
         if not self.must_cross(joint, v):
             return 0
         value = joint.graph.values[v]
@@ -288,8 +297,8 @@ class _BodyPlanSearch:
         bounded = v in joint.saved or trip_count(self.graph.values, self.forward).most is not None
         return value.nbytes * predicted_trips(self.graph, self.forward) if bounded else UNSAVABLE
 
-    def calmer(self, saving: SavePolicy, figures: AlternativeCost) -> Iterator[SavePolicy]:
-        """The same with the way back in an order, or with runs again, that holds less."""
+    def with_less_workspace(self, saving: SavePolicy, figures: AlternativeCost) -> Iterator[SavePolicy]:
+        """The policy with a backward sequence that holds less, by reordering and recomputation."""
         if figures.backward_workspace <= figures.forward_workspace:
             return
         graph, _ = apply_save_policies(self.graph, {self.pair: saving})
@@ -297,12 +306,12 @@ class _BodyPlanSearch:
         for share in WORKSPACE_SHARES:
             rows = []
             for row, body in zip(saving.backward, _bodies(backward), strict=True):
-                order = self.within(body, share)
+                order = self.sequence_within(body, share)
                 rows.append(tuple(row[n] for n in order))
             yield replace(saving, backward=tuple(rows))
 
-    def within(self, body: Graph, share: float) -> list[int]:
-        """Nodes of a backward body in an order of `share` of what it holds in its own; its outputs take nothing."""
+    def sequence_within(self, body: Graph, share: float) -> list[int]:
+        """Node sequence of a backward body of at most `share` of its own bytes, if found; outputs take 0 bytes."""
         columns = lower(body, self.device, BODY_RUNTIME)
         size = columns.problem.size.copy()
         size[[columns.value_buffer[v] for v in body.outputs]] = 0
@@ -315,6 +324,6 @@ class _BodyPlanSearch:
 
 
 def _bodies(node: Node) -> list[Graph]:
-    """The bodies of a backward node as its joint graphs come."""
+    """Bodies of a backward node in the order of its joint graphs."""
     keys = ("then_branch", "else_branch") if node.op == "If" else ("body",)
     return [node.bodies[key].graph for key in keys]

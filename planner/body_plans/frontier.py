@@ -1,12 +1,12 @@
-"""What a trip saves for the way back: sets of buffers, each with the fewest bytes for its price of time.
+"""Frontier of saved sets: sets of buffers to save for the backward pass, each with the fewest bytes for a time price.
 
-A buffer that the way back needs is saved, or made again, and then what its task reads is needed too. The
-cheapest set for a price λ of a tick is a minimum cut; λ from high to low gives the lower hull of (bytes
-saved, ticks spent). A partition by min-cut as in Zhang et al. 2023 (PyTorch's recomputing partitioner), with
-time as a second price.
+A buffer that the backward pass needs is saved or recomputed; recomputation needs the buffers that its task reads. The
+cheapest set for a multiplier λ (bytes per tick) is a minimum cut; λ from high to low gives the lower hull of (bytes
+saved, ticks spent). Source: min-cut partition as in Zhang et al. 2023 (PyTorch's recomputing partitioner), with time
+as a second price.
 
-    source ──λ·ticks──▶ task ──bytes saved──▶ buffer ──∞──▶ tasks that read it, or the way back
-    a task on the sink's side runs again; an arc from task to buffer that is cut is a saved buffer
+    source ──λ·ticks──▶ task ──bytes saved──▶ buffer ──∞──▶ tasks that read it, or the backward pass
+    a task on the sink's side is recomputed; a cut arc from task to buffer is a saved buffer
 """
 
 from __future__ import annotations
@@ -20,34 +20,34 @@ import numpy as np
 from planner.bounds.solvers.max_flow import UNCUTTABLE, FlowNetwork
 from planner.problem import BACKWARD, Problem
 
-#: Prices tried: 2 to the power of these, times bytes per tick of the whole way out.
+#: Multipliers: 2 to the power of these, times (bytes that may be saved / ticks of the forward pass).
 MAX_POWER = 10
 POWERS = range(-MAX_POWER, MAX_POWER + 1, 2)
-#: A price that cannot be paid.
+#: Price of a buffer that cannot be saved.
 UNSAVABLE = -1
-#: Sets on the way from one cut to the next.
+#: Intermediate sets between two neighbouring cuts, for each order of dropping.
 MAX_INTERMEDIATE = 6
 
 
 @dataclass(frozen=True, slots=True)
 class SaveCosts:
-    """What a buffer costs to be saved: bytes over all trips; NEVER where it cannot be, 0 where it is there anyway."""
+    """Cost of saving each buffer."""
 
-    price: np.ndarray  # int64[m]
-    free: np.ndarray  # bool[m]  given to the way back anew: needs no saving
+    price: np.ndarray  # int64[m]  bytes over all iterations; UNSAVABLE, or 0 if the buffer is available anyway
+    free: np.ndarray  # bool[m]  an input of the backward pass: needs no saving
 
 
 def saved_sets(problem: Problem, crossing: SaveCosts, needed: Iterable[int] = ()) -> list[tuple[int, ...]]:
-    """Sets of buffers to save, ascending numbers in each, by falling price of time; each set once.
+    """Distinct sets of buffers to save, by falling multiplier; buffers ascend within each set.
 
-    Tasks of phase BACKWARD are the way back; `needed` are buffers it hands out beside what it reads.
+    Tasks of phase BACKWARD are the backward pass; `needed` are buffers that it outputs without reading them.
     """
     ticks = np.maximum(problem.cost, 1).tolist()
     total = sum(t for t, phase in zip(ticks, problem.phase.tolist(), strict=True) if phase != BACKWARD)
     bytes_in_all = int(crossing.price[crossing.price > 0].sum())
     found: dict[tuple[int, ...], None] = {}
     for power in sorted(POWERS, reverse=True):
-        # A tick costs 2^power · bytes / total; all is scaled by `total << LOWEST` to stay whole.
+        # A tick costs 2^power · bytes / total; scaling by `total << MAX_POWER` keeps all capacities integral.
         price = max(1, bytes_in_all) << (power + MAX_POWER)
         saved = _cut(problem, crossing, [price * t for t in ticks], total << MAX_POWER, needed)
         if saved is not None:
@@ -58,79 +58,79 @@ def saved_sets(problem: Problem, crossing: SaveCosts, needed: Iterable[int] = ()
 def _cut(
     problem: Problem, crossing: SaveCosts, ticks: list[int], scale: int, needed: Iterable[int]
 ) -> tuple[int, ...] | None:
-    """The buffers a minimum cut saves; None when what is needed can be neither saved nor made."""
+    """Buffers saved by a minimum cut; None if a needed buffer can be neither saved nor recomputed."""
     n, m = problem.tasks, problem.buffers
     network = FlowNetwork(2 + n + m)
-    behind, again = (problem.phase == BACKWARD).tolist(), problem.repeatable().tolist()
+    is_backward, repeatable = (problem.phase == BACKWARD).tolist(), problem.repeatable().tolist()
     reads, writes, producer = problem.reads.lists(), problem.writes.lists(), problem.producer().tolist()
     free, price = crossing.free.tolist(), crossing.price.tolist()
     save = [UNCUTTABLE if price[b] == UNSAVABLE else price[b] * scale for b in range(m)]
     task_node, buffer_node = range(2, 2 + n), range(2 + n, 2 + n + m)
     for t in range(n):
-        if behind[t]:
+        if is_backward[t]:
             continue
-        network.arc(0, task_node[t], ticks[t] if again[t] else UNCUTTABLE)
+        network.arc(0, task_node[t], ticks[t] if repeatable[t] else UNCUTTABLE)
         for b in writes[t]:
             network.arc(task_node[t], buffer_node[b], save[b])
         for b in reads[t]:
             if not free[b]:
                 network.arc(buffer_node[b], task_node[t], UNCUTTABLE)
-    ways = [b for b in range(m) if not free[b] and not (producer[b] >= 0 and behind[producer[b]])]
-    wanted = {b for t in range(n) if behind[t] for b in reads[t]} | set(needed)
-    for b in ways:
+    savable = [b for b in range(m) if not free[b] and not (producer[b] >= 0 and is_backward[producer[b]])]
+    read_backward = {b for t in range(n) if is_backward[t] for b in reads[t]} | set(needed)
+    for b in savable:
         if producer[b] < 0:
             network.arc(0, buffer_node[b], save[b])
-        if b in wanted:
+        if b in read_backward:
             network.arc(buffer_node[b], 1, UNCUTTABLE)
     side = network.source_side()
     if network.flow >= UNCUTTABLE:
         return None
-    return tuple(b for b in ways if not side[buffer_node[b]] and (producer[b] < 0 or side[task_node[producer[b]]]))
+    return tuple(b for b in savable if not side[buffer_node[b]] and (producer[b] < 0 or side[task_node[producer[b]]]))
 
 
 def with_intermediate_sets(sets: list[list[int]], size: Mapping[int, int]) -> list[list[int]]:
-    """The sets, and behind each those that lead to the next: what that drops goes one by one, large and small first."""
+    """The sets, each followed by sets between it and the next: drop buffers one by one, in both orders of size."""
     result = []
     for now, following in itertools.pairwise(sets):
         result.append(now)
         dropped = sorted(set(now) - set(following), key=lambda v: (size[v], v))
-        for way in (dropped, dropped[::-1]):
+        for dropping in (dropped, dropped[::-1]):
             left = list(dict.fromkeys([*following, *now]))
-            for v in way[:MAX_INTERMEDIATE]:
+            for v in dropping[:MAX_INTERMEDIATE]:
                 left = [other for other in left if other != v]
                 result.append(left)
     return [*result, *sets[-1:]]
 
 
-def evenly_spaced(count: int, most: int) -> list[int]:
-    """At most `most` of the numbers below `count`, the first and the last included, evenly spread; `most` above 1."""
-    if count <= most:
+def evenly_spaced(count: int, limit: int) -> list[int]:
+    """At most `limit` (2 or more) of the numbers below `count`, evenly spaced, with the first and the last."""
+    if count <= limit:
         return list(range(count))
-    return [round(i * (count - 1) / (most - 1)) for i in range(most)]
+    return [round(i * (count - 1) / (limit - 1)) for i in range(limit)]
 
 
 @dataclass(frozen=True, slots=True)
 class AlternativeCost:
-    """What one alternative takes; lower is better in each."""
+    """Cost of one alternative; lower is better in each field."""
 
     forward_cost: int  # ticks
     backward_cost: int  # ticks
     forward_workspace: int  # bytes
     backward_workspace: int  # bytes
-    saved: int  # bytes of all trips
+    saved: int  # bytes over all iterations
 
     def row(self) -> tuple[int, ...]:
         return (self.forward_cost, self.backward_cost, self.forward_workspace, self.backward_workspace, self.saved)
 
 
-def pareto(figures: list[AlternativeCost], most: int, fixed: Collection[int] = ()) -> list[int]:
-    """At most `most` places of `figures`: the first, the one that saves least, and of those no other beats the spread.
+def pareto(figures: list[AlternativeCost], limit: int, fixed: Collection[int] = ()) -> list[int]:
+    """At most `limit` indices of `figures`: the first, and a spread of the Pareto set, with the one that saves least.
 
-    One with nothing better than another goes. Of too many the one goes, unless it is `fixed`, whose
-    neighbours by bytes saved leave the smallest share of time and bytes between them.
+    Dominated alternatives are dropped. Above the limit, drop the alternative whose neighbours by bytes saved are
+    closest in time and bytes; `fixed` ones are dropped last.
     """
     rows = [one.row() for one in figures]
-    stays = [
+    undominated = [
         i
         for i, row in enumerate(rows)
         if i == 0
@@ -139,8 +139,8 @@ def pareto(figures: list[AlternativeCost], most: int, fixed: Collection[int] = (
             for j, other in enumerate(rows)
         )
     ]
-    by_bytes = sorted(stays[1:], key=lambda i: (-rows[i][4] - max(rows[i][2:4]), sum(rows[i][:2]), i))
-    while len(by_bytes) + 1 > most:
+    by_bytes = sorted(undominated[1:], key=lambda i: (-rows[i][4] - max(rows[i][2:4]), sum(rows[i][:2]), i))
+    while len(by_bytes) + 1 > limit:
         chain = [0, *by_bytes]
         gaps = [
             (chain[k] in fixed, _between(rows[chain[k - 1]], rows[chain[k + 1]], rows), k)
@@ -151,7 +151,7 @@ def pareto(figures: list[AlternativeCost], most: int, fixed: Collection[int] = (
 
 
 def _between(one: tuple[int, ...], other: tuple[int, ...], rows: list[tuple[int, ...]]) -> float:
-    """How far apart two rows are, in shares of the whole range of time and of bytes."""
+    """Distance of two rows: sum of their differences in time and in bytes, as shares of the range."""
     ticks = [sum(row[:2]) for row in rows]
     held = [row[4] + max(row[2:4]) for row in rows]
     time = abs(sum(one[:2]) - sum(other[:2])) / max(1, max(ticks) - min(ticks))

@@ -1,9 +1,9 @@
-"""Which states a recurrence keeps to go back with: schedules by Revolve for every useful number of rows.
+"""Snapshot schedules of a recurrence: Revolve schedules for every useful number of snapshot rows.
 
-Source: Griewank, Walther, "Algorithm 799: Revolve", ACM TOMS 26(1), 2000; `algorithms/revolve.py` makes the
-schedules. The way out runs every trip once and stores what Revolve stores before it first turns round; the
-way back does the rest. Altogether at most a few trips more than Revolve runs: those from the last state
-stored to the last trip, which Revolve has at hand.
+Source: Griewank, Walther, "Algorithm 799: Revolve", ACM TOMS 26(1), 2000; `algorithms/checkpointing/revolve.py`
+computes the schedules. The forward pass runs every iteration once and stores the snapshots that Revolve stores before
+its first backward action; the backward pass performs the rest of the schedule. It runs at most a few iterations more
+than Revolve: those from the last snapshot to the last iteration, whose state Revolve still has.
 """
 
 from __future__ import annotations
@@ -13,22 +13,22 @@ from collections.abc import Iterator
 
 from planner.algorithms.checkpointing.revolve import ActionKind, forward_steps, schedule
 
-#: Actions of the way back, as `graph.ops.control_flow.snapshot_scan` numbers them.
+#: Actions of the backward pass, numbered as in `graph.ops.control_flow.snapshot_scan`.
 ADVANCE, STORE, RESTORE, BACKWARD = range(4)
-#: Trips at most, and numbers of rows offered: each makes the whole that much slower than the one before.
+#: Iterations with schedules; numbers of rows offered; least slowdown from one number of rows to the next.
 MAX_TRIPS, MAX_ROW_COUNTS, MIN_SLOWDOWN = 10_000, 128, 1.015
-MAX_SLOWDOWN = 6.0  # trips run altogether, in those of the way out
+MAX_SLOWDOWN = 6.0  # forward iterations in total, as a multiple of the iterations of the loop
 
 
 def row_counts(trips: int) -> Iterator[int]:
-    """Numbers of rows worth offering, falling: each saves bytes for at least `MIN_SLOWDOWN` times the trips."""
+    """Numbers of snapshot rows to offer, falling; each runs at least MIN_SLOWDOWN times the iterations of the last."""
     if not 3 <= trips <= MAX_TRIPS:
         return
     rows = trips - 1
     for _ in range(MAX_ROW_COUNTS):
         yield rows
         limit = MIN_SLOWDOWN * forward_trips(trips, rows)
-        low, high = 1, rows  # the most rows that run at least `limit` trips
+        low, high = 1, rows  # most rows with at least `limit` forward iterations
         while low < high:
             middle = (low + high + 1) // 2
             if forward_trips(trips, middle) >= limit:
@@ -41,33 +41,33 @@ def row_counts(trips: int) -> Iterator[int]:
 
 
 def forward_trips(trips: int, rows: int) -> int:
-    """Trips run forward altogether: the way out and advances of the way back, where a trip back runs none itself."""
+    """Forward iterations in total: those of the forward pass, and the advances of the backward pass."""
     return forward_steps(trips, rows) + 1
 
 
 def backward_schedule(trips: int, rows: int) -> tuple[tuple[int, ...], int, tuple[int, ...]]:
-    """(trips before which the way out keeps its states, by row; rows used; schedule of the way back)."""
+    """(iterations before which the forward pass stores a snapshot, by row; rows; schedule of the backward pass)."""
     kept: list[int] = []
     row_of: dict[int, int] = {}
     free = list(range(rows))
     flat: list[int] = []
-    turned = False
+    is_reversed = False
     for kind, begin, end in schedule(trips, rows):
-        if kind is ActionKind.BACKWARD and not turned:
-            turned = True
+        if kind is ActionKind.BACKWARD and not is_reversed:
+            is_reversed = True
             last = kept[-1]
             flat += [RESTORE, last, row_of[last]]
             if last < begin:
                 flat += [ADVANCE, last, begin]
         if kind is ActionKind.STORE:
             row_of[begin] = heapq.heappop(free)
-            if turned:
+            if is_reversed:
                 flat += [STORE, begin, row_of[begin]]
             else:
                 kept.append(begin)
         elif kind is ActionKind.FREE:
             heapq.heappush(free, row_of.pop(begin))
-        elif turned:
+        elif is_reversed:
             flat += _action(kind, begin, end, row_of)
     return tuple(kept), rows, tuple(flat)
 

@@ -1,11 +1,12 @@
-"""A plan whose addresses fit as well: where they do not, a search with a tighter budget finds another one.
+"""Arena repair: if the addresses of a plan exceed the budget, re-plan with extra workspace charged to tasks.
 
-    bytes  |         +----+         No step holds more than the budget, yet b lies past it, as no hole is as large
-    budget |- - - - -|- b-|- -      as b. So the tasks that run while it does are charged what sticks out, as if
-           |  +------+-+--+         their workspace were larger: the next plan holds less during these steps, by
-           +--+--------+--- steps   another order or more recomputation, and as much as before during the others.
+    bytes  |         +----+         No step holds more than the budget, yet b lies past it, because no hole is as
+    budget |- - - - -|- b-|- -      large as b. The tasks that run while b is live are charged the excess, as if their
+           |  +------+-+--+         workspace were larger. The next plan holds less during these steps, by another
+           +--+--------+--- steps   order or more recomputation, and as much as before during the other steps.
 
-That keeps most where it fits. The budget is also lowered for all tasks, which is the surer way, and more than once.
+The first charge is per task, which keeps the most. The later charges lower the budget for all tasks, which is more
+likely to succeed.
 """
 
 from __future__ import annotations
@@ -28,97 +29,97 @@ from planner.request.plan_request import Request
 from planner.request.target_runtime import runtime_named
 from planner.search.portfolio import Candidate
 
-# Part of the budget that the alignment of addresses may take.
+# Share of the budget that the alignment of addresses may take.
 ALIGNMENT_SLACK = 0.001
-# The part of the goal's time or iterations that each search has at most, and the longer search for addresses before.
+# Share of the goal's time or iterations for each re-plan, and for the longer layout search before the first one.
 SEARCH_PART = 0.125
-# The part of what is left of the time that each of them has at most, and what is kept for all of them.
+# Share of the remaining time for each re-plan; share of the search time reserved for all of them.
 TIME_LEFT_PART, RESERVED_PART = 0.3, 0.125
-# By how often what sticks out the budget is lowered for all tasks, until a plan fits.
+# Multiples of the excess charged to all tasks, tried in order until a plan fits.
 UNIFORM_CHARGES = (1, 2, 4)
 
 
 def repair_arena(
-    question: Formulation,
+    formulation: Formulation,
     plan: Plan,
     layout: str,
     search: Callable[[Formulation, Candidate], Plan],
     cancel: threading.Event,
     until: float = math.inf,
 ) -> tuple[Plan, tuple[str, ...]]:
-    """The plan at addresses; where these do not fit the best plan found whose do, and what it took, in words.
+    """(plan with addresses, notes): `plan` if its arena fits the budget, else the best re-plan that fits.
 
-    `search` gives a plan of a question, from a given one on; none begins once `cancel` is set, nor after `until`, of
-    the monotonic clock, where no iterations are counted instead. Where none fits the first plan comes back.
+    `search` plans a formulation, starting from a candidate. No search begins once `cancel` is set, or after `until`
+    (seconds of the monotonic clock) unless the goal counts iterations. Returns the first plan if no re-plan fits.
     """
-    first = _within(question, until, 1.0, 1.0).placed(plan, layout, cancel)
-    if first.score.bytes_over_budget or not fragmentation_over_budget(question, first) or cancel.is_set():
+    first = _within(formulation, until, 1.0, 1.0).placed(plan, layout, cancel)
+    if first.score.bytes_over_budget or not fragmentation_over_budget(formulation, first) or cancel.is_set():
         return first, ()
-    problem = question.lowered.problem
-    short = partial(_within, question, until, SEARCH_PART, TIME_LEFT_PART)
+    problem = formulation.lowered.problem
+    short = partial(_within, formulation, until, SEARCH_PART, TIME_LEFT_PART)
     first = _tightest(short(), first, cancel)
-    past = fragmentation_over_budget(question, first)
+    past = fragmentation_over_budget(formulation, first)
     if not past or not problem.tasks:
         return first, ()
     best: Plan | None = None
     for charge in (
-        _excess_per_task(question, first),
+        _excess_per_task(formulation, first),
         *(np.full(problem.tasks, past * times) for times in UNIFORM_CHARGES),
     ):
-        if cancel.is_set() or (question.goal.iterations is None and time.monotonic() >= until):
+        if cancel.is_set() or (formulation.goal.iterations is None and time.monotonic() >= until):
             break
         tight = replace(
-            short(), lowered=replace(question.lowered, problem=with_extra_workspace(problem, charge), known={})
+            short(), lowered=replace(formulation.lowered, problem=with_extra_workspace(problem, charge), known={})
         )
         found = search(tight, Candidate(first.order, first.planner, first.choices))
-        placed = short().placed(question.evaluated(found.order, found.planner, found.choices), layout, cancel)
-        placed = _tightest(short(), placed, cancel) if fragmentation_over_budget(question, placed) else placed
-        if placed.score.bytes_over_budget or fragmentation_over_budget(question, placed):
+        placed = short().placed(formulation.evaluated(found.order, found.planner, found.choices), layout, cancel)
+        placed = _tightest(short(), placed, cancel) if fragmentation_over_budget(formulation, placed) else placed
+        if placed.score.bytes_over_budget or fragmentation_over_budget(formulation, placed):
             continue
         best = placed if best is None or placed.score < best.score else best
         if charge.min() > 0:  # for all tasks: more of it costs more
             break
     if best is None:
         return first, ()
-    before, after = (overhead(of.score.cost, question.baseline_cost) for of in (first, best))
-    more = past / (question.budget_bytes or 1)
+    before, after = (overhead(of.score.cost, formulation.baseline_cost) for of in (first, best))
+    excess = past / (formulation.budget_bytes or 1)
     return best, (
-        f"a plan at {before:.2%} extra time whose addresses need {more:.1%} more than the budget was given up for one "
-        f"at {after:.2%} whose addresses fit",
+        f"arena repair: a plan with {before:.2%} overhead needs {excess:.1%} more than the budget after layout; "
+        f"replaced by a plan with {after:.2%} overhead whose addresses fit",
     )
 
 
-def with_repair_time_reserved(question: Formulation, request: Request) -> Formulation:
-    """The question with less search time where an arena repair may follow and the search would take it all."""
-    if request.layout == "none" or not question.goal.budget_bytes or not runtime_named(request.runtime).places:
-        return question
-    return replace(question, goal=replace(question.goal, seconds=question.goal.seconds * (1 - RESERVED_PART)))
+def with_repair_time_reserved(formulation: Formulation, request: Request) -> Formulation:
+    """The formulation with search time reserved for an arena repair, if one may follow."""
+    if request.layout == "none" or not formulation.goal.budget_bytes or not runtime_named(request.runtime).places:
+        return formulation
+    return replace(formulation, goal=replace(formulation.goal, seconds=formulation.goal.seconds * (1 - RESERVED_PART)))
 
 
-def _within(question: Formulation, until: float, part: float, left_part: float) -> Formulation:
-    """The question with that part of its time or iterations, and of what is left of the time until then."""
-    goal = question.goal
+def _within(formulation: Formulation, until: float, part: float, left_part: float) -> Formulation:
+    """The formulation with `part` of its time or iterations; at most `left_part` of the time before `until`."""
+    goal = formulation.goal
     if goal.iterations is not None:
-        return replace(question, goal=replace(goal, iterations=max(1, int(goal.iterations * part))))
+        return replace(formulation, goal=replace(goal, iterations=max(1, int(goal.iterations * part))))
     left = max(0.0, until - time.monotonic()) * left_part
-    return replace(question, goal=replace(goal, seconds=min(goal.seconds * part, left)))
+    return replace(formulation, goal=replace(goal, seconds=min(goal.seconds * part, left)))
 
 
-def _tightest(question: Formulation, placed: Plan, cancel: threading.Event) -> Plan:
-    """The plan at its addresses, or at those of a longer search where they need less."""
-    again = question.placed(placed, "best", cancel)
-    return again if (again.arena_bytes or 0) < (placed.arena_bytes or 0) else placed
+def _tightest(formulation: Formulation, placed: Plan, cancel: threading.Event) -> Plan:
+    """The placed plan, or the same plan with the layout `best` if that arena is smaller."""
+    longer = formulation.placed(placed, "best", cancel)
+    return longer if (longer.arena_bytes or 0) < (placed.arena_bytes or 0) else placed
 
 
-def arena_over_budget(question: Formulation, plan: Plan) -> int:
-    """Bytes that the arena needs more than the budget, when it is more than rounding to addresses."""
-    arena, budget = arena_bytes(question, plan), question.budget_bytes
+def arena_over_budget(formulation: Formulation, plan: Plan) -> int:
+    """Bytes of the arena above the budget; 0 if within the alignment slack."""
+    arena, budget = arena_bytes(formulation, plan), formulation.budget_bytes
     return 0 if not arena or not budget or arena <= budget * (1 + ALIGNMENT_SLACK) else arena - budget
 
 
-def fragmentation_over_budget(question: Formulation, plan: Plan) -> int:
-    """The same without what rounding to addresses takes at the peak, which no other plan takes less of."""
-    past, problem = arena_over_budget(question, plan), resolve_choices(question.lowered.problem, plan.choices)
+def fragmentation_over_budget(formulation: Formulation, plan: Plan) -> int:
+    """Bytes of the arena above the budget, less the alignment bytes at the peak, which no other plan avoids."""
+    past, problem = arena_over_budget(formulation, plan), resolve_choices(formulation.lowered.problem, plan.choices)
     if not past:
         return 0
     size, workspace = (-(-column // ALIGNMENT) * ALIGNMENT for column in (problem.size, problem.workspace))
@@ -126,15 +127,15 @@ def fragmentation_over_budget(question: Formulation, plan: Plan) -> int:
     return max(0, past - max(0, int(rounded.max(initial=0)) - plan.score.peak_bytes))
 
 
-def arena_bytes(question: Formulation, plan: Plan) -> int | None:
-    """The arena as reports count it; None without a layout."""
+def arena_bytes(formulation: Formulation, plan: Plan) -> int | None:
+    """Arena bytes as reported; None without a layout."""
     if plan.arena_bytes is None:
         return None
-    return plan.arena_bytes - question.resident_arena_bytes(plan) + question.count.reserve_bytes
+    return plan.arena_bytes - formulation.resident_arena_bytes(plan) + formulation.count.reserve_bytes
 
 
 def with_extra_workspace(problem: Problem, charge: np.ndarray) -> Problem:
-    """The problem with the workspace of each task larger by its charge, int64[n] bytes, whatever is chosen."""
+    """The problem with `charge`, int64[n] bytes, added to the workspace of each task under every alternative."""
     table = problem.choices
     return replace(
         problem,
@@ -143,23 +144,23 @@ def with_extra_workspace(problem: Problem, charge: np.ndarray) -> Problem:
     )
 
 
-def _excess_per_task(question: Formulation, plan: Plan) -> np.ndarray:
-    """int64[n]: by how much addresses pass the budget while a task runs, and what its steps have to spare at least."""
+def _excess_per_task(formulation: Formulation, plan: Plan) -> np.ndarray:
+    """int64[n]: bytes of addresses above the budget while a task runs, plus the least slack of such steps."""
     assert plan.offsets is not None and plan.arena_bytes is not None
-    problem, lives = resolve_choices(question.lowered.problem, plan.choices), plan.lifetimes
-    count = len(lives.buffer)
-    limit = plan.arena_bytes - fragmentation_over_budget(question, plan)
-    size = np.concatenate([problem.size[lives.buffer], problem.workspace[plan.order]])
+    problem, lifetimes = resolve_choices(formulation.lowered.problem, plan.choices), plan.lifetimes
+    count = len(lifetimes.buffer)
+    limit = plan.arena_bytes - fragmentation_over_budget(formulation, plan)
+    size = np.concatenate([problem.size[lifetimes.buffer], problem.workspace[plan.order]])
     past = np.where(plan.offsets >= 0, plan.offsets + size - limit, 0)
     out = np.maximum(past[count:], 0)
     for k in np.flatnonzero(past[:count] > 0).tolist():
-        during = slice(lives.start[k], lives.stop[k])
+        during = slice(lifetimes.start[k], lifetimes.stop[k])
         out[during] = np.maximum(out[during], past[k])
-    more, at = np.zeros(problem.tasks, np.int64), np.flatnonzero(out)
+    charge, at = np.zeros(problem.tasks, np.int64), np.flatnonzero(out)
     if len(at):
-        spare = (question.goal.budget_bytes or 0) - plan.step_bytes
-        np.maximum.at(more, plan.order[at], out[at] + max(0, int(spare[at].min())))
-    return more
+        spare = (formulation.goal.budget_bytes or 0) - plan.step_bytes
+        np.maximum.at(charge, plan.order[at], out[at] + max(0, int(spare[at].min())))
+    return charge
 
 
 def _frozen(array: np.ndarray) -> np.ndarray:

@@ -1,7 +1,7 @@
-"""Whether a rewritten graph computes what its source does: both are run, and every value is compared bit for bit.
+"""Execution check: run source and rewritten graph, and compare every value bit for bit.
 
-The source runs plainly; the rewritten graph runs inside one arena at the planned addresses, freed
-bytes overwritten. Inputs and parameters come from a seeded generator, the same for both by name.
+The source runs without an arena. The rewritten graph runs inside one arena at the planned addresses, with freed bytes
+overwritten. Inputs and parameters come from a seeded generator and are the same for both, by name.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from planner.problem.plan import Plan
 from planner.request.plan_request import Request
 from planner.verify.checker import check
 
-# What "auto" executes: predicted seconds and bytes of both runs.
+# Limits of `execute: auto`: predicted seconds and bytes of both runs together.
 MAX_RUN_SECONDS = 5.0
 MAX_RUN_BYTES = 2 << 30
 
@@ -34,17 +34,17 @@ EQUAL, DIFFERENT, NOT_EXECUTED = "equal", "different", "not executed"
 
 @dataclass(frozen=True, slots=True)
 class ExecutionResult:
-    """What running both graphs showed."""
+    """Result of the execution check."""
 
     status: str  # EQUAL, DIFFERENT or NOT_EXECUTED
     how: str = ""
     why: str = ""
-    peak_bytes: int | None = None  # that the rewritten graph held, as its run counted; None: not run at its own size
+    peak_bytes: int | None = None  # measured peak of the rewritten graph; None: not run at its full batch
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class RealizedPlan:
-    """A question with its answer, as a sequence and as a graph."""
+    """A plan as a node sequence and as a rewritten graph."""
 
     question: Formulation
     plan: Plan
@@ -52,12 +52,17 @@ class RealizedPlan:
     rewritten: Graph
 
     @classmethod
-    def of(cls, question: Formulation, order: np.ndarray, planner: str, choices: tuple[int, ...]) -> RealizedPlan:
-        """The answer `order`, checked and with a layout."""
-        plan = question.placed(question.evaluated(order, planner, choices), "fast")
-        check(question.lowered.problem, question.goal, plan, ALIGNMENT, question.names())
-        runs = node_sequence(question.lowered, plan)
-        return cls(question, plan, runs, realize(runs))
+    def from_plan(cls, formulation: Formulation, plan: Plan) -> RealizedPlan:
+        """Realize a plan as it is, without a check."""
+        runs = node_sequence(formulation.lowered, plan)
+        return cls(formulation, plan, runs, realize(runs))
+
+    @classmethod
+    def of(cls, formulation: Formulation, order: np.ndarray, planner: str, choices: tuple[int, ...]) -> RealizedPlan:
+        """Evaluate `order`, place it with the layout `fast`, check it and realize it. Raises IllegalPlan."""
+        plan = formulation.placed(formulation.evaluated(order, planner, choices), "fast")
+        check(formulation.lowered.problem, formulation.goal, plan, ALIGNMENT, formulation.names())
+        return cls.from_plan(formulation, plan)
 
     @property
     def source(self) -> Graph:
@@ -67,7 +72,11 @@ class RealizedPlan:
 def run_and_compare(
     planned: RealizedPlan, request: Request, smaller: Callable[[int], Formulation | None], cancel: threading.Event
 ) -> ExecutionResult:
-    """Run both graphs and compare; `smaller(batch)` asks the same of the model with its batch cut down."""
+    """Run both graphs and compare them, within the limits of `request.execute`.
+
+    `smaller(batch)` returns the formulation of the model with a smaller batch, or None. Setting `cancel` ends the
+    run with NOT_EXECUTED; ArenaFault becomes DIFFERENT.
+    """
     if request.execute == "no":
         return ExecutionResult(NOT_EXECUTED, why="not asked for")
     try:
@@ -85,6 +94,7 @@ def run_and_compare(
 def _run_and_compare(
     planned: RealizedPlan, request: Request, smaller: Callable[[int], Formulation | None]
 ) -> ExecutionResult:
+    """Run at full batch, or for `execute: auto` at a batch within the limits, if there is one."""
     if planned.plan.offsets is None:
         planned = RealizedPlan.of(planned.question, planned.plan.order, planned.plan.planner, planned.plan.choices)
     share = _share(planned)
@@ -96,41 +106,43 @@ def _run_and_compare(
         cut = _cut(planned, smaller, 1)
     if cut is None or _share(cut) < 1:
         limit = f"{MAX_RUN_SECONDS:.0f} s or {MAX_RUN_BYTES >> 30} GiB"
-        why = f"a run is predicted above {limit}, and the batch cannot be cut"
-        return ExecutionResult(NOT_EXECUTED, why=why + " further")
+        why = f"predicted run exceeds {limit}, and the batch cannot be reduced further"
+        return ExecutionResult(NOT_EXECUTED, why=why)
     ran = compare(cut, f"arena, batch cut to {_batch(cut.source)}", request)
     return replace(ran, peak_bytes=None)
 
 
 def compare(planned: RealizedPlan, how: str, request: Request) -> ExecutionResult:
-    """Run source and rewritten graph; every value of the second must be its origin's, bit for bit.
+    """Run source and rewritten graph; each value of the rewritten graph must equal its origin bit for bit.
 
-    A value that only the chosen body plans hand out has no origin; what comes of it has one.
-    A graph of views alone has no step that could hold bytes, so no arena: it is run plainly.
+    A value that exists only under the chosen body plans has no origin; values computed from it do.
+    A graph of views only has no steps and no arena: it runs without one.
     """
     source, rewritten = planned.source, planned.rewritten
     digests: dict[str, bytes] = {}
-    made = {node.name: [planned.runs.graph.values[v].name for v in node.outputs] for node in planned.runs.graph.nodes}
+    output_names = {
+        node.name: [planned.runs.graph.values[v].name for v in node.outputs] for node in planned.runs.graph.nodes
+    }
 
     def remember(n: int, i: int, array: np.ndarray) -> None:
         digests[source.values[source.nodes[n].outputs[i]].name] = _digest(array)
 
-    # A rewritten graph has the same inputs, parameters and states: they are drawn once.
-    fed = {source.values[v].name: array for v, array in sample_arrays(source, request.seed).items()}
-    execute(source, fed, seed=request.seed, watch=remember)
+    # Inputs, parameters and states of both graphs are the same, so they are sampled once.
+    feeds = {source.values[v].name: array for v, array in sample_arrays(source, request.seed).items()}
+    execute(source, feeds, seed=request.seed, watch=remember)
     wrong: list[str] = []
 
     def watch(n: int, i: int, array: np.ndarray) -> None:
         origin, run = rewritten.nodes[n].annotations["origin"]
-        name = made[origin][i]
+        name = output_names[origin][i]
         if name in digests and digests[name] != _digest(array):
             wrong.append(f"output {i} of run {run} of {origin}")
 
     ran = execute(
-        rewritten, fed, seed=request.seed, arena=arena_of(planned) if len(planned.plan.order) else None, watch=watch
+        rewritten, feeds, seed=request.seed, arena=arena_of(planned) if len(planned.plan.order) else None, watch=watch
     )
     if wrong:
-        return ExecutionResult(DIFFERENT, how, f"{wrong[0]} is not what the original computes ({len(wrong)} in all)")
+        return ExecutionResult(DIFFERENT, how, f"{wrong[0]} differs from the original ({len(wrong)} values differ)")
     if request.runtime == "arena" and not np.array_equal(ran.step_bytes, planned.runs.step_bytes):
         entry = int(np.flatnonzero(ran.step_bytes != planned.runs.step_bytes)[0])
         return ExecutionResult(
@@ -143,7 +155,7 @@ def compare(planned: RealizedPlan, how: str, request: Request) -> ExecutionResul
 
 
 def arena_of(planned: RealizedPlan) -> Arena:
-    """The planned addresses, by value and node of the rewritten graph."""
+    """Arena with the planned addresses, by value and by node of the rewritten graph."""
     plan = planned.plan
     assert plan.offsets is not None and plan.arena_bytes is not None
     count = len(plan.lifetimes.buffer)
@@ -159,22 +171,24 @@ def arena_of(planned: RealizedPlan) -> Arena:
 
 
 def _cut(planned: RealizedPlan, smaller: Callable[[int], Formulation | None], batch: int) -> RealizedPlan | None:
-    """The same plan on the model read again with a smaller batch; None when its nodes are others."""
+    """The same plan on the model with a smaller batch; None if its nodes, tasks or body alternatives differ."""
     try:
-        question = smaller(batch)
+        formulation = smaller(batch)
     except BadGraph:
         return None
-    if question is None or [n.name for n in question.lowered.graph.nodes] != [n.name for n in planned.source.nodes]:
+    if formulation is None or [n.name for n in formulation.lowered.graph.nodes] != [
+        n.name for n in planned.source.nodes
+    ]:
         return None
-    if question.lowered.task_node != planned.question.lowered.task_node:
+    if formulation.lowered.task_node != planned.question.lowered.task_node:
         return None
-    if [group.savings for group in question.lowered.groups] != [g.savings for g in planned.question.lowered.groups]:
+    if [group.savings for group in formulation.lowered.groups] != [g.savings for g in planned.question.lowered.groups]:
         return None
-    return RealizedPlan.of(question, planned.plan.order, planned.plan.planner, planned.plan.choices)
+    return RealizedPlan.of(formulation, planned.plan.order, planned.plan.planner, planned.plan.choices)
 
 
 def _share(planned: RealizedPlan) -> float:
-    """How much of the work `auto` allows: 1 and more is within its limits."""
+    """Limit of `auto` divided by the predicted work; 1 or more is within the limits."""
     reference, source = device_named("cpu-reference"), planned.source
     seconds = [seconds_of(source, node, reference) if node.cost.seconds is None else 0.0 for node in source.nodes]
     total = sum(seconds) + sum(seconds[n] for n in planned.runs.nodes)
@@ -183,7 +197,7 @@ def _share(planned: RealizedPlan) -> float:
 
 
 def _batch(graph: Graph) -> int:
-    """Leading length of the first input; 1 when there is none."""
+    """Leading length of the first input with a shape; 1 if there is none."""
     for v in graph.inputs:
         type = graph.values[v].type
         if type is not None and type.shape:

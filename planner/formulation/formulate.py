@@ -1,4 +1,4 @@
-"""What a request asks of a graph, as a question in the planner's terms."""
+"""Formulate: from a graph and a request to a formulation (columns, goal, accounting)."""
 
 from __future__ import annotations
 
@@ -27,30 +27,31 @@ from planner.request.target_runtime import runtime_named
 def formulate(
     source: Graph, request: Request, groups: tuple[BodyAlternatives, ...] = (), cancel: threading.Event | None = None
 ) -> Formulation:
-    """The columns of the graph, and the goal in the planner's terms; `groups` are body plans that are known.
+    """Formulation of `request` on `source`. `groups` are body alternatives already known, such as of another size.
 
-    A set `cancel` leaves bodies as they stand, and where even the columns take long it raises Stopped.
+    Setting `cancel` skips the planning of bodies. Raises BadRequest for unknown names; CancellationError if `cancel`
+    is set and lowering takes more than GRACE_CHECKS checks.
     """
     device = _device(request.device, "device")
     known, unknown = _checkpoints(source, request)
     keep = _ids(source, request.keep, "keep")
-    again = _recompute_ids(source, _ids(source, _outside_steps(source, request.recompute), "recompute"), keep)
+    recompute = _recompute_ids(source, _ids(source, _outside_steps(source, request.recompute), "recompute"), keep)
     runtime = runtime_named(request.runtime)
     with cancellation_scope(cancel, GRACE_CHECKS):
         lowered = lower(
-            source, device, runtime, checkpoints=_ids(source, known, "checkpoints"), keep=keep, recompute=again
+            source, device, runtime, checkpoints=_ids(source, known, "checkpoints"), keep=keep, recompute=recompute
         )
     fits = _device(request.fits, "fits").memory_bytes if isinstance(request.fits, str) else request.fits
     if request.planner != "recurrent":
         planned = partial(with_body_plans, device=device, runtime=runtime, known=groups)
         lowered = unless_cancelled(None if groups else cancel, planned, lowered)
-    question = formulate_lowered(lowered, request, source.order_is_given, device.memory_bytes, fits, cancel)
+    formulation = formulate_lowered(lowered, request, source.order_is_given, device.memory_bytes, fits, cancel)
     notes = []
     if unknown:
-        notes.append(f"checkpoints the graph does not have are left out: {', '.join(unknown[:5])}")
-    if once := _not_repeatable(lowered, again):
-        notes.append(f"asked for again, and made by nodes that run once: {', '.join(once[:5])}")
-    return replace(question, warnings=(*question.warnings, *notes))
+        notes.append(f"unknown checkpoints are ignored: {', '.join(unknown[:5])}")
+    if once := _not_repeatable(lowered, recompute):
+        notes.append(f"cannot be recomputed, because their nodes must run once: {', '.join(once[:5])}")
+    return replace(formulation, warnings=(*formulation.warnings, *notes))
 
 
 def with_smaller_batch(
@@ -61,9 +62,9 @@ def with_smaller_batch(
     batch: int,
     groups: tuple[BodyAlternatives, ...] = (),
 ) -> Formulation | None:
-    """The same question about the model with its batch cut down, its bodies planned as `groups` say where they fit.
+    """Formulation of the model with a smaller batch, reusing the body alternatives `groups` where they fit.
 
-    None for a model that has no batch. Chunks of a loss get as many rows each.
+    `batch` is rounded up to a multiple of the loss chunks. None for a model without a batch or a graph in memory.
     """
     batch = -(-batch // request.loss_chunks) * request.loss_chunks
     types = {forward.values[v].name: forward.values[v].type for v in forward.inputs}
@@ -82,16 +83,17 @@ def _device(given: str | Mapping[str, Any], field: str) -> DeviceProfile:
 
 
 def _outside_steps(source: Graph, names: tuple[str, ...]) -> tuple[str, ...]:
-    """The names that are not inside the step of a recurrent net, which follows them by its body."""
+    """Names outside recurrent step bodies; names inside a body were applied to the body itself."""
     inside = step_value_names(source) if names else set()
-    there = {value.name for value in source.values} if inside else set()
-    return tuple(name for name in names if name not in inside or name in there)
+    value_names = {value.name for value in source.values} if inside else set()
+    return tuple(name for name in names if name not in inside or name in value_names)
 
 
 def _checkpoints(source: Graph, request: Request) -> tuple[tuple[str, ...], list[str]]:
-    """The checkpoints to keep, and those asked for that the graph does not have, where that is no error.
+    """(checkpoints to keep, unknown checkpoints to warn about).
 
-    Where they are asked about and none are named, they are those the document lists.
+    If the request needs checkpoints and names none, the document's own list applies. With `unknown_checkpoints: error`
+    unknown names stay in the first list, and the caller raises.
     """
     names = request.checkpoints
     if not names and (request.planner == "segments" or request.advise_checkpoints):
@@ -99,34 +101,37 @@ def _checkpoints(source: Graph, request: Request) -> tuple[tuple[str, ...], list
         names = tuple(str(name) for name in listed) if isinstance(listed, list | tuple) else ()
     elif request.unknown_checkpoints == "error":
         return names, []
-    there = {value.name for value in source.values} if names else set()
-    return tuple(name for name in names if name in there), [name for name in names if name not in there]
+    value_names = {value.name for value in source.values} if names else set()
+    return tuple(name for name in names if name in value_names), [name for name in names if name not in value_names]
 
 
 def _recompute_ids(graph: Graph, values: list[int], keep: list[int]) -> list[int]:
-    """The values that are to be made again. Raises BadRequest where that means nothing."""
+    """Values to recompute, as given. Raises BadRequest for values without a producer, or also listed in `keep`."""
     producer, findings = producers(graph) if values else [], list[Finding]()
     for v in dict.fromkeys(values):
         name = repr(graph.values[v].name)[:80]
         if producer[v] < 0:
-            found = f"{name}, which no node makes"
-            findings.append(Finding("never_made", "recompute", found, "values that nodes make", "leave it out"))
+            found = f"{name}, which has no producing node"
+            findings.append(Finding("never_made", "recompute", found, "values produced by nodes", "leave it out"))
         elif v in keep:
-            found, remedy = f"{name}, which keep names too", "leave it out of one of them"
-            findings.append(Finding("conflicting_values", "recompute", found, "values of one of both", remedy))
+            found, remedy = f"{name}, which is also in keep", "remove it from one of them"
+            findings.append(
+                Finding("conflicting_values", "recompute", found, "values in only one of keep and recompute", remedy)
+            )
     if findings:
         raise BadRequest(findings[:MAX_FINDINGS])
     return values
 
 
 def _not_repeatable(lowered: LoweredGraph, values: list[int]) -> list[str]:
-    """Names of those values whose nodes the planner runs once, whatever is asked for."""
+    """Names of values whose nodes must run exactly once."""
     producer, repeatable = producers(lowered.graph) if values else [], lowered.problem.repeatable()
     tasks = [(v, lowered.node_task[producer[v]]) for v in dict.fromkeys(values)]
     return [lowered.graph.values[v].name for v, task in tasks if task >= 0 and not repeatable[task]]
 
 
 def _ids(graph: Graph, names: tuple[str, ...], field: str) -> list[int]:
+    """Value ids of names. Raises BadRequest listing the unknown ones."""
     number = {value.name: v for v, value in enumerate(graph.values)} if names else {}
     if unknown := [name for name in names if name not in number]:
         raise BadRequest.one(

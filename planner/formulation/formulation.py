@@ -1,4 +1,4 @@
-"""A lowered graph and what is to be reached on it, in the planner's terms."""
+"""Formulation: a lowered graph with a goal, byte accounting, a lower bound and the baseline."""
 
 from __future__ import annotations
 
@@ -33,21 +33,21 @@ from planner.search import portfolio
 from planner.verify.checker import DisplayNames
 
 ALIGNMENT = 64  # bytes; exists in layouts only
-# Of so many moments that cost most the whole choices are bounded.
+# Steps with the largest single-step bound for which branch and bound runs.
 BRANCHED_STEPS = 2
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Formulation:
-    """One problem, one goal, and how their figures are reported."""
+    """One problem and one goal, with the accounting that turns planner bytes into reported bytes."""
 
     lowered: LoweredGraph
     goal: Goal
     count: MemoryAccounting
-    budget_bytes: int | None  # as reported; None when an overhead is the limit
+    budget_bytes: int | None  # as reported; None if `goal.max_overhead` is the limit
     bound: LowerBound
     baseline: Plan
-    memory_bytes: int  # of the device, or what the plan is to fit
+    memory_bytes: int  # of the device, or `request.fits`
     warnings: tuple[str, ...] = ()
 
     @property
@@ -57,6 +57,8 @@ class Formulation:
     def monitor(
         self, on_progress: Callable[[Order, Score], None] | None = None, cancel: threading.Event | None = None
     ) -> Monitor:
+        """Monitor of one search for the goal, with the bounds that prove a plan optimal."""
+
         def judge(order: Order) -> Score:
             return portfolio.goal_score(self.lowered.problem, self.goal, order)
 
@@ -71,17 +73,17 @@ class Formulation:
         )
 
     def names(self) -> DisplayNames:
-        """What messages call the tasks and buffers."""
+        """Names of tasks and buffers for messages."""
         return DisplayNames(self.lowered.name_of_task, self.lowered.name_of_buffer)
 
     def evaluated(self, order: Order, planner: str, choices: Sequence[int] = ()) -> Plan:
-        """The order as a plan, measured by the one evaluator."""
+        """Evaluate an order into a plan."""
         return evaluate(self.lowered.problem, self.goal, order, planner, choices)
 
     def placed(self, plan: Plan, layout: str, cancel: threading.Event | None = None) -> Plan:
-        """The plan with an address for every instance and workspace, unless no layout is wanted.
+        """The plan with an address for every instance and workspace; unchanged for the layout `none`.
 
-        A set `cancel` ends the search for better ones.
+        Setting `cancel` ends the search for a better layout.
         """
         if layout == "none":
             return plan
@@ -92,12 +94,12 @@ class Formulation:
         return replace(plan, offsets=offsets, arena_bytes=arena_bytes)
 
     def resident_arena_bytes(self, plan: Plan) -> int:
-        """Bytes at the bottom of the arena that belong to residents and are left out of what is counted."""
-        problem, lives = self.lowered.problem, plan.lifetimes
+        """Bytes of uncounted residents at the bottom of the arena."""
+        problem, lifetimes = self.lowered.problem, plan.lifetimes
         if not self.count.excluded_bytes or plan.offsets is None:
             return 0
-        resident = np.flatnonzero((problem.hold[lives.buffer] == RESIDENT) & (lives.stop > lives.start))
-        ends = plan.offsets[resident] + problem.size[lives.buffer[resident]]
+        resident = np.flatnonzero((problem.hold[lifetimes.buffer] == RESIDENT) & (lifetimes.stop > lifetimes.start))
+        ends = plan.offsets[resident] + problem.size[lifetimes.buffer[resident]]
         return -(-int(ends.max(initial=0)) // ALIGNMENT) * ALIGNMENT
 
 
@@ -109,21 +111,21 @@ def formulate_lowered(
     fits_bytes: int | None,
     cancel: threading.Event | None = None,
 ) -> Formulation:
-    """The question `request` puts to a lowered graph.
+    """Formulation of `request` on a lowered graph.
 
-    `order_is_given` is what the document says; `device_bytes` the device's memory, and
-    `fits_bytes` the memory to fit when that is the goal. A set `cancel` ends a search for the smallest peak.
-    Raises BadRequest when strict phases are asked of a document that mixes them, or bytes are past 2^63 - 1.
+    `order_is_given` comes from the document; `device_bytes` is the device's memory; `fits_bytes` is the memory to fit,
+    None if that is not the goal. Setting `cancel` ends a search for the smallest peak.
+    Raises BadRequest if strict phases are requested for a document that interleaves them, or if bytes exceed 2^63 - 1.
     """
     problem = lowered.problem
-    most = MAX_BYTES - int(problem.size.sum()) - int(problem.workspace.max(initial=0))
-    if request.reserve > most:
+    max_reserve = MAX_BYTES - int(problem.size.sum()) - int(problem.workspace.max(initial=0))
+    if request.reserve > max_reserve:
         raise BadRequest.one(
             "bad_field",
             "reserve",
-            f"{request.reserve} bytes beside those of the step",
-            f"at most {most}: 2^63 - 1 together",
-            "set less aside",
+            f"{request.reserve} bytes in addition to those of the step",
+            f"at most {max_reserve}: 2^63 - 1 together",
+            "reserve fewer bytes",
         )
     strict, warnings = _strictness(lowered, request)
     goal = Goal(
@@ -134,7 +136,7 @@ def formulate_lowered(
         iterations=request.iterations,
         seed=request.seed,
     )
-    question = Formulation(
+    formulation = Formulation(
         lowered,
         goal,
         MemoryAccounting.of(lowered, request.counts, request.reserve),
@@ -144,14 +146,14 @@ def formulate_lowered(
         device_bytes if fits_bytes is None else fits_bytes,
         warnings,
     )
-    return with_limit(question, request, fits_bytes, cancel)
+    return with_limit(formulation, request, fits_bytes, cancel)
 
 
 def _bound(problem: Problem) -> LowerBound:
-    """The best proven bound: every task runs once at least, and no peak is below what must be there at one time."""
-    plain = relax_choices(problem)
-    task, end = largest_task.bound(plain), held_at_end.bound(plain)
-    once = int(plain.cost[~plain.optional].sum())
+    """Bound without a search: every task runs at least once; the peak holds the largest task and the final values."""
+    relaxed = relax_choices(problem)
+    task, end = largest_task.bound(relaxed), held_at_end.bound(relaxed)
+    once = int(relaxed.cost[~relaxed.optional].sum())
     peak = largest_task.claim(task) if task.bytes >= end else held_at_end.claim(end)
     binding = task.task if task.bytes >= end else -1
     return LowerBound(
@@ -159,27 +161,30 @@ def _bound(problem: Problem) -> LowerBound:
     )
 
 
-def with_lower_bound(question: Formulation, quick: bool = False) -> Formulation:
-    """The question with what the goal costs at least: ticks within a budget, or bytes; certified where that is so.
+def with_lower_bound(formulation: Formulation, quick: bool = False) -> Formulation:
+    """Add a lower bound for the goal: ticks within the budget, or peak bytes. Certified if the verifier accepts it.
 
-    A quick one is that of one moment: whoever asks many questions has no time for more.
+    `quick` computes the single-step bound only; otherwise the multi-step bound follows.
     """
-    goal, bound = question.goal, question.bound
-    plain = relax_choices(question.lowered.problem)
+    goal, bound = formulation.goal, formulation.bound
+    relaxed = relax_choices(formulation.lowered.problem)
     if goal.budget_bytes:
-        bound = _tighter(bound, step_cut.bound(plain, goal, goal.budget_bytes).claim)
+        bound = _tighter(bound, step_cut.bound(relaxed, goal, goal.budget_bytes).claim)
     else:
-        bound = _tighter(bound, peak_cut.bound(plain, goal).claim)
-    question = _certified(question, bound)
-    return question if quick else with_multi_step_bound(question)
+        bound = _tighter(bound, peak_cut.bound(relaxed, goal).claim)
+    formulation = _certified(formulation, bound)
+    return formulation if quick else with_multi_step_bound(formulation)
 
 
-def with_multi_step_bound(question: Formulation, plan: Plan | None = None) -> Formulation:
-    """The question with the bound of several moments, or of one in branches, where the plan leaves a gap to one."""
-    goal, bound = question.goal, question.bound
+def with_multi_step_bound(formulation: Formulation, plan: Plan | None = None) -> Formulation:
+    """Tighten the cost bound by multi-step and branch-and-bound methods while `plan` leaves a gap.
+
+    Returns the formulation unchanged without a budget, or if `plan` is over budget.
+    """
+    goal, bound = formulation.goal, formulation.bound
     if not goal.budget_bytes or (plan is not None and plan.score.bytes_over_budget):
-        return question
-    problem, tighter = relax_choices(question.lowered.problem), bound
+        return formulation
+    problem, tighter = relax_choices(formulation.lowered.problem), bound
 
     def is_open() -> bool:
         return plan is None or plan.score.cost > tighter.cost
@@ -194,17 +199,17 @@ def with_multi_step_bound(question: Formulation, plan: Plan | None = None) -> Fo
             tighter = _tighter(tighter, step_branch_and_bound.bound(problem, goal, goal.budget_bytes, cut.task))
     if cuts and is_open():
         tighter = _tighter(tighter, multi_step_lp.bound(problem, goal, goal.budget_bytes, cuts[0].task))
-    return question if tighter is bound else _certified(question, tighter)
+    return formulation if tighter is bound else _certified(formulation, tighter)
 
 
-def _certified(question: Formulation, bound: LowerBound) -> Formulation:
-    """The question with the bound, certified where the verifier accepts its claims."""
-    refused = claims.rejection_reason(question.lowered.problem, list(bound.claims))
-    return replace(question, bound=replace(bound, proof="solver" if refused else "certified"))
+def _certified(formulation: Formulation, bound: LowerBound) -> Formulation:
+    """The formulation with `bound`; its proof is "certified" if the verifier accepts the claims."""
+    refused = claims.rejection_reason(formulation.lowered.problem, list(bound.claims))
+    return replace(formulation, bound=replace(bound, proof="solver" if refused else "certified"))
 
 
 def _tighter(bound: LowerBound, claim: claims.Claim | None) -> LowerBound:
-    """The bound with another claim, where that says more."""
+    """The bound with `claim` if that is tighter, else the bound unchanged."""
     peak, cost = bound.claims
     if claim is None or claim["value"] <= (peak if claim["of"] == "peak" else cost)["value"]:
         return bound
@@ -215,34 +220,34 @@ def _tighter(bound: LowerBound, claim: claims.Claim | None) -> LowerBound:
 
 
 def with_limit(
-    question: Formulation, request: Request, fits_bytes: int | None, cancel: threading.Event | None = None
+    formulation: Formulation, request: Request, fits_bytes: int | None, cancel: threading.Event | None = None
 ) -> Formulation:
-    """The question with its budget, or the overhead it may cost, in the goal."""
-    count, goal = question.count, question.goal
-    whole = count.counted(question.baseline.score.peak_bytes)
+    """Set the budget of the goal, or its maximum overhead. Setting `cancel` ends a search for the smallest peak."""
+    count, goal = formulation.count, formulation.goal
+    baseline_peak = count.counted(formulation.baseline.score.peak_bytes)
     if fits_bytes is not None:
         budget = fits_bytes
     elif request.budget is None:
         extra = DEFAULT_OVERHEAD if request.max_overhead is None else request.max_overhead
-        return replace(question, goal=replace(goal, max_overhead=extra))
+        return replace(formulation, goal=replace(goal, max_overhead=extra))
     elif request.fraction_of == "reducible":
-        budget = request.budget.of(whole, count.counted(_smallest_peak(question, cancel)))
+        budget = request.budget.of(baseline_peak, count.counted(_smallest_peak(formulation, cancel)))
     else:
-        budget = request.budget.of(whole)
+        budget = request.budget.of(baseline_peak)
     held = 0 if request.lowest_peak else max(0, count.held(budget))
-    return replace(question, goal=replace(goal, budget_bytes=held), budget_bytes=budget)
+    return replace(formulation, goal=replace(goal, budget_bytes=held), budget_bytes=budget)
 
 
-def _smallest_peak(question: Formulation, cancel: threading.Event | None) -> int:
-    """The smallest peak the planners reach, in the planner's bytes."""
-    lowest = replace(question, goal=replace(question.goal, budget_bytes=0))
-    problem = question.lowered.problem
+def _smallest_peak(formulation: Formulation, cancel: threading.Event | None) -> int:
+    """Smallest peak found by the planners, in the planner's bytes."""
+    lowest = replace(formulation, goal=replace(formulation.goal, budget_bytes=0))
+    problem = formulation.lowered.problem
     found = portfolio.search(problem, lowest.goal, "auto", lowest.monitor(cancel=cancel))
     return liveness.peak(resolve_choices(problem, found.choices), found.order)
 
 
 def _strictness(lowered: LoweredGraph, request: Request) -> tuple[bool, tuple[str, ...]]:
-    """Whether phases are strict. A document that mixes them is planned mixed, unless strict was asked for."""
+    """(strict phases, warnings). Interleaved phases are planned mixed unless the request says strict."""
     back = np.flatnonzero(np.diff(lowered.problem.phase) < 0)
     if request.phases == "mixed":
         return False, ()
@@ -255,6 +260,6 @@ def _strictness(lowered: LoweredGraph, request: Request) -> tuple[bool, tuple[st
             "phases",
             f"{lowered.name_of_task(task)} follows a node of a later phase",
             "forward, then backward, then update",
-            'reorder the nodes, or ask for "mixed" phases',
+            'reorder the nodes, or set phases to "mixed"',
         )
     return False, (f"phases interleave from {lowered.name_of_task(task)} on: planned with mixed phases",)

@@ -1,4 +1,4 @@
-"""From a model's bytes to the graph that is planned."""
+"""From a model to the graph that is planned: read it, and build its training step."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from planner.request.plan_request import Request
 def load_model(
     model: bytes | Graph, request: Request, limits: Limits | None = None, nodes: Collection[str] = ()
 ) -> Graph:
-    """The model under the request's shapes; `nodes` are those that no reader replaces by their results."""
+    """Read the model with the request's shapes. `nodes` are names of nodes that readers must not fold to constants."""
     if isinstance(model, Graph):
         return model
     return load(model, limits, ShapeOverrides(request.inputs, request.batch, request.dims, frozenset(nodes)))
@@ -31,33 +31,33 @@ def load_model(
 def training_graph(
     model: bytes | Graph, forward: Graph, request: Request, events: list[GradientEvent] | None = None
 ) -> tuple[Graph, list[str]]:
-    """What is planned, the graph as it stands or its training step, and what was done to get there.
+    """(graph to plan, notes): the graph unchanged, or its training step.
 
-    `events` is filled with how its gradients were made.
+    `events`, if a list, receives one event for each gradient. Raises BadGraph, BadRequest.
     """
-    wanted = request.differentiate
+    differentiate = request.differentiate
     if request.planner == "recurrent":
         forward = expand_rnns(forward)
-    if wanted is None:
+    if differentiate is None:
         has_backward = any(node.phase is not Phase.FORWARD for node in forward.nodes)
         framework_file = isinstance(model, bytes) and importer_of(model) != "native"
-        wanted = request.loss is not None or (framework_file and not has_backward)
-    if wanted is False:
-        for name, asked in (
+        differentiate = request.loss is not None or (framework_file and not has_backward)
+    if differentiate is False:
+        for name, is_set in (
             ("recipe", request.recipe is not None),
             ("loss", request.loss is not None),
             ("loss_chunks", request.loss_chunks > 1),
         ):
-            if asked:
+            if is_set:
                 raise BadRequest.one(
                     "not_differentiated",
                     name,
                     f"a {name} for a graph that is not differentiated",
                     "a forward graph to differentiate",
-                    f"leave the {name} out, or ask for differentiation",
+                    f"remove {name}, or set differentiate",
                 )
         return with_recurrent_recompute(with_fused_attention(forward) if request.fuse_attention else forward, request)
-    options = dict(wanted) if isinstance(wanted, Mapping) else {}
+    options = dict(differentiate) if isinstance(differentiate, Mapping) else {}
     check_fields(options)
     callbacks = [] if events is None else [events.append]
 
@@ -73,7 +73,7 @@ def training_graph(
 
 
 def with_recurrent_recompute(graph: Graph, request: Request) -> tuple[Graph, list[str]]:
-    """The graph with recurrent nets making again what the request lists, and for `recurrent` cut into parts."""
+    """(graph, notes): recurrent nets recompute the listed values; planner `recurrent` splits them along time."""
     if request.recompute:
         graph = recompute_named(graph, request.recompute)
     if request.planner != "recurrent":
@@ -81,17 +81,17 @@ def with_recurrent_recompute(graph: Graph, request: Request) -> tuple[Graph, lis
     parts = split_over_time(recompute_preferred(graph))
     scans, more = (sum(node.op == "Scan" for node in each.nodes) for each in (graph, parts))
     if more == scans:
-        return parts, ["recurrent: no net over time can be cut into parts, so the graph is planned as it is"]
-    return parts, ["recurrent: figures, the baseline's too, are those of nets cut into parts along time"]
+        return parts, ["recurrent: no recurrent net can be split along time; the graph is planned unchanged"]
+    return parts, ["recurrent: all figures, also of the baseline, are about nets split along time"]
 
 
 def gradient_targets(request: Request) -> list[str] | None:
-    """What the request differentiates by; None: parameters."""
-    wanted = request.differentiate
-    names = wanted.get("with_respect_to") if isinstance(wanted, Mapping) else None
+    """Names to differentiate with respect to; None: the parameters."""
+    differentiate = request.differentiate
+    names = differentiate.get("with_respect_to") if isinstance(differentiate, Mapping) else None
     return None if names is None else list(names)
 
 
 def model_identity(graph: Graph) -> dict[str, Any]:
-    """What a report says of the graph that was planned."""
+    """Name, hash and sizes of the planned graph, as reports state them."""
     return {"name": graph.name, "hash": content_hash(graph), "nodes": len(graph.nodes), "values": len(graph.values)}

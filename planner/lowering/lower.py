@@ -1,6 +1,6 @@
-"""From a graph to the columns planners see. With `realize.py`, the only file that speaks both.
+"""Lower a graph to the columns of a `Problem`; `realize.py` is the inverse.
 
-value ──▶ storage (views are names into it) ──▶ buffer
+value ──▶ storage (a view shares the storage of its source) ──▶ buffer
 node that only makes views ──▶ no task; every other node ──▶ one task, in the document's order
 """
 
@@ -24,38 +24,38 @@ from planner.problem import Csr, Problem
 from planner.problem.alternatives import resolve_choices
 from planner.request.target_runtime import Runtime
 
-#: What the peak is split into, besides workspace and reserve.
+#: Categories of the peak; workspace and reserve are counted separately.
 PARAMETERS, GRADIENTS, OPTIMIZER, ACTIVATIONS = range(4)
 CATEGORIES = ("parameters", "gradients", "optimizer", "activations")
 
-# Ticks are powers of two seconds, fine enough that rounding is below 1e-12 of the whole.
+# A tick is a power of two in seconds, so small that rounding is below 1e-12 of the total.
 TICKS_IN_TOTAL = 2**44
-MIN_TOTAL_SECONDS = 1e-290  # seconds of all tasks: ticks stay normal numbers
+MIN_TOTAL_SECONDS = 1e-290  # seconds of all tasks; keeps the tick a normal float
 
 
 @dataclass(frozen=True, slots=True)
 class BodyAlternatives:
-    """A pair of bodies that may save other values; its alternatives in the order of `Problem.choices`."""
+    """Alternatives of one pair of bodies, in the order of `Problem.choices`: which values the pair saves."""
 
     pair: BodyPair
-    savings: tuple[SavePolicy | None, ...]  # None: as the graph stands, the first one
+    savings: tuple[SavePolicy | None, ...]  # the first is None: the graph unchanged
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class LoweredGraph:
-    """A problem and what its numbers mean in the graph it came from."""
+    """A problem, and the maps between its numbers and the graph."""
 
     problem: Problem
     graph: Graph
-    roots: list[int]  # value -> value whose storage it shows
+    roots: list[int]  # value -> value that owns its storage
     task_node: list[int]  # task -> node
-    node_task: list[int]  # node -> task, -1 for a node that only makes views
-    value_buffer: list[int]  # value -> buffer its bytes lie in
-    buffer_value: list[int]  # buffer -> first value with that storage; ABSENT where the graph has none
+    node_task: list[int]  # node -> task; -1 for a node that only makes views
+    value_buffer: list[int]  # value -> buffer with its bytes
+    buffer_value: list[int]  # buffer -> first value with that storage; ABSENT if the graph has none
     category: np.ndarray  # int8[m]: PARAMETERS, GRADIENTS, OPTIMIZER or ACTIVATIONS
     groups: tuple[BodyAlternatives, ...] = ()  # of `problem.choices`
-    extra: Mapping[int, str] = field(default_factory=dict)  # names of buffers whose value the graph has not
-    known: dict[tuple[int, ...], LoweredGraph] = field(default_factory=dict)  # those asked for by `under`
+    extra: Mapping[int, str] = field(default_factory=dict)  # buffer without a value in the graph -> its name
+    known: dict[tuple[int, ...], LoweredGraph] = field(default_factory=dict)  # cache of `under`
 
     @property
     def resident_bytes(self) -> int:
@@ -69,7 +69,7 @@ class LoweredGraph:
         return self.extra[buffer] if v == ABSENT else self.graph.values[v].name
 
     def under(self, choices: Sequence[int]) -> LoweredGraph:
-        """The graph under a vector of choices, with plain columns of the same tasks and buffers."""
+        """The lowered graph under a vector of choices: same tasks and buffers, no choices left. Cached."""
         if not self.groups or not any(choices):
             return self
         vector = tuple(choices)
@@ -110,15 +110,17 @@ def lower(
     keep: Collection[int] = (),
     recompute: Collection[int] = (),
 ) -> LoweredGraph:
-    """The columns of `graph` on a device and runtime. O(nodes + reads).
+    """Lower `graph` to the columns for a device and runtime. O(nodes + reads).
 
-    `checkpoints`, `keep` and `recompute` are value ids chosen by the user: kept by `segments`,
-    never run again, preferred for another run.
+    Value ids chosen by the user: `checkpoints` are kept by the planner `segments`, `keep` are never recomputed,
+    `recompute` are preferred for recomputation.
     """
     return _Lowering(graph, device, runtime, set(checkpoints), set(keep), set(recompute)).lowered()
 
 
 class _Lowering:
+    """State of one `lower` call."""
+
     def __init__(
         self,
         graph: Graph,
@@ -126,10 +128,10 @@ class _Lowering:
         runtime: Runtime,
         checkpoints: set[int],
         keep: set[int],
-        again: set[int],
+        recompute: set[int],
     ):
         self.graph, self.device, self.runtime = graph, device, runtime
-        self.checkpoints, self.keep, self.again = checkpoints, keep, again
+        self.checkpoints, self.keep, self.recompute = checkpoints, keep, recompute
         self.roots, self.producer = storage_roots(graph), producers(graph)
         self.task_node = [n for n, node in enumerate(cancellable(graph.nodes)) if not is_view(graph, node)]
         self.node_task = [-1] * len(graph.nodes)
@@ -154,7 +156,7 @@ class _Lowering:
         )
 
     def _number_buffers(self) -> None:
-        """One buffer a storage; what overwrites a resident storage in place lies in that very buffer."""
+        """Number the buffers: one for each storage; an in-place update of a resident storage shares its buffer."""
         values, roots = self.graph.values, self.roots
         onto: dict[int, int] = {}  # root written in place -> root whose storage it takes
         self.in_place: dict[int, list[tuple[int, int]]] = {}  # task -> (new root, old root)
@@ -170,16 +172,16 @@ class _Lowering:
         self.value_buffer = [number[onto.get(root, root)] for root in roots]
 
     def _list_content_readers(self) -> None:
-        """Per storage that is overwritten in place, the tasks that read its old or its new content."""
-        wanted = {root for pairs in self.in_place.values() for pair in pairs for root in pair}
-        self.content_readers: dict[int, list[int]] = {root: [] for root in wanted}
-        if wanted:
+        """For each storage in an in-place update: the tasks that read its content."""
+        overwritten = {root for pairs in self.in_place.values() for pair in pairs for root in pair}
+        self.content_readers: dict[int, list[int]] = {root: [] for root in overwritten}
+        if overwritten:
             for task, node in enumerate(self.nodes):
-                for root in {self.roots[v] for v in node.reads} & wanted:
+                for root in {self.roots[v] for v in node.reads} & overwritten:
                     self.content_readers[root].append(task)
 
     def _reads(self) -> tuple[list[list[int]], list[list[int]]]:
-        """Per task the buffers whose bytes it reads, and those of which it reads the shape only."""
+        """For each task: the buffers whose bytes it reads, and the buffers whose shape only it reads."""
         reads: list[list[int]] = []
         shapes: list[list[int]] = []
         buffer = self.value_buffer
@@ -187,7 +189,7 @@ class _Lowering:
             record = find_op(node.op)
             if record is None or not record.shape_only or node.bodies:
                 read = node.reads if node.bodies else node.inputs
-                reads.append(_once([buffer[v] for v in read if v != ABSENT]))
+                reads.append(_unique([buffer[v] for v in read if v != ABSENT]))
                 shapes.append([])
                 continue
             only = record.shape_only
@@ -198,11 +200,12 @@ class _Lowering:
         return reads, shapes
 
     def _writes(self) -> list[list[int]]:
-        """Per task the buffers it writes; an output that shows an input writes nothing."""
+        """For each task: the buffers it writes. An output that is a view of an input writes nothing."""
         buffer, roots = self.value_buffer, self.roots
-        return [_once([buffer[v] for v in node.writes if roots[v] == v]) for node in cancellable(self.nodes)]
+        return [_unique([buffer[v] for v in node.writes if roots[v] == v]) for node in cancellable(self.nodes)]
 
     def _problem(self, reads: list[list[int]], shape_reads: list[list[int]]) -> Problem:
+        """Assemble all columns."""
         nodes, graph, writes = self.nodes, self.graph, self._writes()
         after_every, after_first = self._precedence()
         cost, tick = self._ticks()
@@ -219,7 +222,7 @@ class _Lowering:
             repeat=np.array([self._repeat(task, node) for task, node in enumerate(nodes)], np.int8),
             optional=np.zeros(count, bool),
             heavy=np.array([_heavy(node) for node in nodes], bool),
-            recompute=np.array([self._said(node) for node in nodes], np.int8),
+            recompute=np.array([self._preference(node) for node in nodes], np.int8),
             size=_rounded(size, rounding),
             space=np.zeros(len(size), np.int8),
             hold=self._holds(),
@@ -234,7 +237,7 @@ class _Lowering:
         )
 
     def _ticks(self) -> tuple[np.ndarray, float]:
-        """Whole ticks per task, and seconds per tick."""
+        """(int64[n] ticks of each task, seconds of one tick)."""
         nodes = cancellable(self.nodes)
         seconds = np.array([seconds_of(self.graph, node, self.device) for node in nodes], np.float64)
         if self.runtime.kernel_seconds:
@@ -244,6 +247,7 @@ class _Lowering:
         return np.rint(seconds / tick).astype(np.int64), tick
 
     def _holds(self) -> np.ndarray:
+        """int8[m]: how long each buffer is held (`Problem.hold`)."""
         hold = np.full(len(self.buffer_value), columns.TO_LAST_READ, np.int8)
         for v in self.graph.outputs:
             producer = self.producer[self.roots[v]]
@@ -256,7 +260,7 @@ class _Lowering:
         return hold
 
     def _takeovers(self, reads: list[list[int]], writes: list[list[int]]) -> Csr:
-        """Per buffer those whose storage it may take: what must be overwritten first, then what may be."""
+        """For each buffer, the buffers whose storage it may take: required in-place updates, then optional ones."""
         rows: list[list[int]] = [[] for _ in self.buffer_value]
         buffer = self.value_buffer
         for pairs in self.in_place.values():
@@ -272,6 +276,7 @@ class _Lowering:
         return Csr.of(rows)
 
     def _precedence(self) -> tuple[list[list[int]], list[list[int]]]:
+        """Rows of `Problem.after_every` and `Problem.after_first`: in-place updates, `after` edges, side effects."""
         every: list[list[int]] = [[] for _ in self.nodes]
         first: list[list[int]] = [[] for _ in self.nodes]
         for writer, pairs in self.in_place.items():
@@ -282,7 +287,7 @@ class _Lowering:
                 for reader in self.content_readers[new]:
                     first[writer].append(reader)
         pure = Effect.PURE
-        chain: dict[Effect, int] = {}  # last task with that effect
+        chain: dict[Effect, int] = {}  # effect -> last task with it; such tasks keep their order
         for task, (node, effect) in enumerate(zip(self.nodes, self.effects, strict=True)):
             for a in node.after:
                 before = self._task_behind(a)
@@ -297,13 +302,14 @@ class _Lowering:
         return every, first
 
     def _task_behind(self, n: int) -> int:
-        """Task of node `n`, or of the node whose storage it views; -1 when that is there from the start."""
+        """Task of node `n`, or of the producer of the storage it views; -1 for a storage that exists at the start."""
         if self.node_task[n] >= 0:
             return self.node_task[n]
         producer = self.producer[self.roots[self.graph.nodes[n].writes[0]]]
         return self.node_task[producer] if producer >= 0 else -1
 
     def _repeat(self, task: int, node: Node) -> int:
+        """Whether a task may run more than once (`Problem.repeat`)."""
         effect = self.effects[task]
         if task in self.in_place:
             return columns.NEVER
@@ -318,14 +324,15 @@ class _Lowering:
             return columns.NEVER
         return columns.SAME_ORDER if effect is Effect.COLLECTIVE else columns.FREE
 
-    def _said(self, node: Node) -> int:
+    def _preference(self, node: Node) -> int:
+        """User preference about recomputation (`Problem.recompute`)."""
         if node.recompute == "never" or not self.keep.isdisjoint(node.outputs):
             return columns.FORBID
-        prefers = node.recompute == "prefer" or not self.again.isdisjoint(node.outputs)
+        prefers = node.recompute == "prefer" or not self.recompute.isdisjoint(node.outputs)
         return columns.PREFER if prefers else columns.ALLOW
 
     def _categories(self) -> np.ndarray:
-        """Where the report counts each buffer."""
+        """int8[m]: category of each buffer in reports."""
         category = np.full(len(self.buffer_value), ACTIVATIONS, np.int8)
         update, activation = Phase.UPDATE, Role.ACTIVATION
         updated = {self.roots[v] for node in self.graph.nodes if node.phase is update for v in node.reads}
@@ -354,8 +361,8 @@ def _engine(effect: Effect) -> int:
     return columns.COMMUNICATION if effect is Effect.COLLECTIVE else columns.COMPUTE
 
 
-def _once(row: list[int]) -> list[int]:
-    """The entries in order, each once."""
+def _unique(row: list[int]) -> list[int]:
+    """Entries without duplicates, in order."""
     return row if len(row) < 2 else list(dict.fromkeys(row))
 
 

@@ -1,11 +1,11 @@
-"""The largest batch, or the longest sequence, whose training step fits a memory within some extra time.
+"""Fit: the largest batch, or the longest sequence, whose training step fits a memory within a maximum overhead.
 
-    size   1 ─── as given fits ───┬── a plan is found ──┬── none is found ──┬── a bound proves there is none
-           ╰ measured             ╰ foretold, measured  ╰ halved            ╰ foretold, measured
+    size   1 ─── baseline fits ───┬── a plan is found ──┬── no plan is found ──┬── a bound proves there is none
+           ╰ measured             ╰ predicted, measured ╰ bisected             ╰ predicted, measured
 
-Bytes grow as straight lines do, nearly: two sizes foretell where the step as given stops to fit, and where even a
-bound says that nothing does. Between the two each try is read, differentiated and planned anew; plans of other sizes
-are replayed first, for they often fit as they are. Every size that is said to fit has a plan that was checked.
+Bytes grow almost linearly with the size. From two sizes follow the size at which the baseline stops fitting, and the
+size at which the lower bound exceeds the memory. Between them each trial is read, differentiated and planned; plans of
+other sizes are replayed first, because they often fit. Every size reported as fitting has a checked plan.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ from planner.verify.checker import check
 
 FORMAT = "remat-fit/1"
 MAX_TRIALS, MAX_SIZE = 40, 2**31 - 1
-#: Part of the search that looks for the size; of that what a size gets before there are two to choose between.
+#: Share of the search time for finding the size; share of that for each size before bisection.
 SIZE_PART, FIRST_PART = 0.8, 0.25
-#: A size is not given up in less than this many seconds.
+#: Least search time of one size, seconds.
 MIN_SEARCH_SECONDS = 0.1
-#: This planner is asked first: it often is enough.
+#: Planner tried before `auto`; often sufficient.
 QUICK_PLANNER = "greedy"
 SEQUENCE_NAME = re.compile(r"(^|_)(seq|sequence|tokens?|time|steps?|length|len|t|s|l)(_|$)|seq|length", re.IGNORECASE)
 PROVEN, NOT_FOUND, REFUSED, NOT_TRIED = "proven", "not_found", "refused", "not_tried"
@@ -50,62 +50,62 @@ PROVEN, NOT_FOUND, REFUSED, NOT_TRIED = "proven", "not_found", "refused", "not_t
 
 @dataclass(frozen=True, eq=False, slots=True)
 class FitResult:
-    """What comes out: the document `remat-fit/1`, and the plan at the largest size; None where no size fits."""
+    """The document `remat-fit/1`, and the outcome at the largest size."""
 
     document: dict[str, Any]
-    outcome: Outcome | None
-    request: Request  # with the length of what grows, as the plan was asked
+    outcome: Outcome | None  # None: no size fits
+    request: Request  # of the outcome, with the size bound
 
     @property
     def exit_code(self) -> int:
-        """0 done, 1 no size fits, 3 stopped, 4 our own fault."""
+        """0 done, 1 no size fits, 3 stopped, 4 internal error."""
         return 1 if self.outcome is None else self.outcome.exit_code
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class SizeTrial:
-    """One size and what became of it."""
+    """Result of trying one size."""
 
     size: int
     fits: bool
-    why: str  # PROVEN, NOT_FOUND or REFUSED where it does not fit; else ""
-    said: str = ""
-    question: Formulation | None = None  # None where the model takes no such size
+    why: str  # PROVEN, NOT_FOUND or REFUSED if it does not fit; else ""
+    said: str = ""  # message about `why`
+    question: Formulation | None = None  # None: the model rejects the size
     plan: Plan | None = None
 
     def row(self) -> dict[str, Any]:
-        """The try in the words of the document."""
+        """Row of the document."""
         row = {"size": self.size, "fits": self.fits, "why": self.why, "said": self.said}
         if self.question is None:
             return row
-        question, plan = self.question, self.plan
+        formulation, plan = self.question, self.plan
         return row | {
-            "peak_bytes": None if plan is None else question.count.counted(plan.score.peak_bytes),
-            "overhead": None if plan is None else overhead(plan.score.cost, question.baseline_cost),
-            "bound_peak_bytes": question.count.counted(question.bound.peak_bytes),
-            "bound_overhead": overhead(question.bound.cost, question.baseline_cost),
+            "peak_bytes": None if plan is None else formulation.count.counted(plan.score.peak_bytes),
+            "overhead": None if plan is None else overhead(plan.score.cost, formulation.baseline_cost),
+            "bound_peak_bytes": formulation.count.counted(formulation.bound.peak_bytes),
+            "bound_overhead": overhead(formulation.bound.cost, formulation.baseline_cost),
         }
 
 
 def fit(
     model: bytes | Graph,
-    asked: FitRequest,
+    fit_request: FitRequest,
     *,
     limits: Limits | None = None,
     on_progress: Callable[[Progress], None] | None = None,
     cancel: threading.Event | None = None,
 ) -> FitResult:
-    """The largest size that fits, with its plan. Raises BadGraph, BadRequest; that none fits is a result.
+    """Find the largest size that fits, with its plan. If no size fits, that is a result, not an error.
 
-    A set `cancel` ends the search; the largest size that was found to fit by then is returned. Raises Stopped where
-    it comes so early that the smallest was not looked at.
+    Setting `cancel` ends the search; the largest size found to fit by then is returned.
+    Raises BadGraph, BadRequest; CancellationError if `cancel` is set before size 1 was tried.
     """
     stages = SolveStages(on_progress, cancel or threading.Event())
     with gc_paused(), stages("plan"):
-        dimension = growing_dimension(model, asked, limits)
-        sizes = SizeSearch(model, asked, dimension, limits, stages)
+        dimension = growing_dimension(model, fit_request, limits)
+        sizes = SizeSearch(model, fit_request, dimension, limits, stages)
         best = sizes.largest()
-    outcome, request = None, asked.request
+    outcome, request = None, fit_request.request
     if best is not None and best.plan is not None:
         request = sizes.final_request(best)
         outcome = solve(
@@ -116,33 +116,37 @@ def fit(
             cancel=stages.cancel,
             seeds=[Candidate(best.plan.order, best.plan.planner, best.plan.choices)],
         )
-    return FitResult(_document(asked, dimension, sizes, best, outcome, stages), outcome, request)
+    return FitResult(_document(fit_request, dimension, sizes, best, outcome, stages), outcome, request)
 
 
-def growing_dimension(model: bytes | Graph, asked: FitRequest, limits: Limits | None) -> str | None:
-    """The dimension that grows; None for the batch. Raises BadRequest where it is not clear which."""
-    if asked.grow == "batch":
+def growing_dimension(model: bytes | Graph, fit_request: FitRequest, limits: Limits | None) -> str | None:
+    """Name of the dimension that grows; None for the batch. Raises BadRequest if it is missing or ambiguous."""
+    if fit_request.grow == "batch":
         return None
-    there = _unbound(model, asked.request, limits)
-    named = [asked.grow] if asked.grow != "sequence" else [name for name in there if SEQUENCE_NAME.search(name)]
-    if len(named) == 1 and named[0] in there:
+    open_dimensions = _unbound(model, fit_request.request, limits)
+    named = (
+        [fit_request.grow]
+        if fit_request.grow != "sequence"
+        else [name for name in open_dimensions if SEQUENCE_NAME.search(name)]
+    )
+    if len(named) == 1 and named[0] in open_dimensions:
         return named[0]
-    if asked.grow == "sequence" and len(there) == 1:
-        return there[0]
-    shown = ", ".join(there) if there else "none: every length is a number"
+    if fit_request.grow == "sequence" and len(open_dimensions) == 1:
+        return open_dimensions[0]
+    shown = ", ".join(open_dimensions) if open_dimensions else "none: every length is a number"
     raise BadRequest.one(
         "unknown_dimension",
         "grow",
-        f"{asked.grow!r}; dimensions without a length: {shown}",
+        f"{fit_request.grow!r}; dimensions without a length: {shown}",
         "one named dimension that is left open",
         "name it, such as --grow N, and give the others with --dim"
-        if there
+        if open_dimensions
         else "export the model with a named dimension, or grow the batch",
     )
 
 
 def _unbound(model: bytes | Graph, request: Request, limits: Limits | None) -> list[str]:
-    """Names of the dimensions nobody gave a length."""
+    """Names of the dimensions without a length."""
     try:
         load_model(model, request, limits)
     except BadGraph as error:
@@ -158,7 +162,7 @@ def _unbound(model: bytes | Graph, request: Request, limits: Limits | None) -> l
 
 
 class EarlyStop(threading.Event):
-    """Set when a plan is good enough, or when whoever waits wants to stop."""
+    """Event that is set if a plan is acceptable or the solve is cancelled."""
 
     def __init__(self, cancel: threading.Event):
         super().__init__()
@@ -169,30 +173,41 @@ class EarlyStop(threading.Event):
 
 
 class SizeSearch:
-    """One model at several sizes."""
+    """Search over the sizes of one model."""
 
     def __init__(
-        self, model: bytes | Graph, asked: FitRequest, dimension: str | None, limits: Limits | None, stages: SolveStages
+        self,
+        model: bytes | Graph,
+        fit_request: FitRequest,
+        dimension: str | None,
+        limits: Limits | None,
+        stages: SolveStages,
     ):
-        self.model, self.asked, self.dimension, self.limits, self.stages = model, asked, dimension, limits, stages
+        self.model, self.fit_request, self.dimension, self.limits, self.stages = (
+            model,
+            fit_request,
+            dimension,
+            limits,
+            stages,
+        )
         self.started = time.monotonic()
         self.tried: dict[int, SizeTrial] = {}
-        self.part = FIRST_PART  # of what is left of the search for one size
+        self.part = FIRST_PART  # share of the remaining size search for one size
 
     def largest(self) -> SizeTrial | None:
-        """The largest size found to fit; None when the smallest does not."""
+        """Trial of the largest size found to fit; None if size 1 does not fit."""
         first = self.at(1, must_read=True)
         if not first.fits:
             return None
         low, high = self._bracket(first, self.at(2))
-        while high - low > 1 and self._may_try():
-            self.part = 1 / (high - low).bit_length()  # so many searches are left at most
+        while high - low > 1 and self._has_trials_left():
+            self.part = 1 / (high - low).bit_length()  # at most this many bisections are left
             middle = (low + high) // 2
             low, high = (middle, high) if self.at(middle).fits else (low, middle)
         return self.tried[low]
 
     def _bracket(self, first: SizeTrial, second: SizeTrial) -> tuple[int, int]:
-        """(a size that fits, a larger one that does not; above all sizes where none is known)."""
+        """(size that fits, larger size that does not); the latter is MAX_SIZE + 1 while none is known."""
         if not second.fits:
             return 1, 2
         assert first.question is not None and second.question is not None
@@ -200,38 +215,38 @@ class SizeSearch:
             raise BadRequest.one(
                 "does_not_grow",
                 "grow",
-                f"{self.asked.grow!r}, at 1 as large as at 2",
+                f"{self.fit_request.grow!r}, at 1 as large as at 2",
                 "something that changes sizes",
                 "grow a dimension the model has left open",
             )
         low, high = 2, MAX_SIZE + 1
-        for size in self._foretold(first.question, second.question):
-            if low < size < high and self._may_try():
+        for size in self._predicted_sizes(first.question, second.question):
+            if low < size < high and self._has_trials_left():
                 low, high = (size, high) if self.at(size).fits else (low, size)
-        while high > MAX_SIZE and low < MAX_SIZE and self._may_try():
+        while high > MAX_SIZE and low < MAX_SIZE and self._has_trials_left():
             size = min(2 * low, MAX_SIZE)
             low, high = (size, high) if self.at(size).fits else (low, size)
         return low, high
 
-    def _foretold(self, one: Formulation, two: Formulation) -> list[int]:
-        """Sizes where, along straight lines, the step as given just fits, and where the bound on peaks does not."""
+    def _predicted_sizes(self, one: Formulation, two: Formulation) -> list[int]:
+        """Linear predictions: largest size whose baseline fits, and smallest size whose peak bound does not."""
         budget = one.goal.budget_bytes or 0
         given = _crossing(one.baseline.score.peak_bytes, two.baseline.score.peak_bytes, budget)
         least = _crossing(one.bound.peak_bytes, two.bound.peak_bytes, budget)
         return [given, least + 1]
 
-    def _may_try(self) -> bool:
+    def _has_trials_left(self) -> bool:
         return len(self.tried) < MAX_TRIALS and not self.stages.cancel.is_set()
 
     def request_at(self, size: int) -> Request:
-        """The request with that length bound."""
-        request = self.asked.request
+        """The request with the growing dimension bound to `size`."""
+        request = self.fit_request.request
         if self.dimension is None:
             return replace(request, batch=size)
         return replace(request, dims={**request.dims, self.dimension: size})
 
     def final_request(self, best: SizeTrial) -> Request:
-        """What the plan at the largest size is asked with, as if it had been asked alone."""
+        """Request of the final solve, as if it were a plan request for that size alone."""
         request, left = self.request_at(best.size), self._seconds_left()
         given = {name: sent for name, sent in request.given.items() if name not in ("grow", "max_overhead")}
         given |= {"batch": best.size} if self.dimension is None else {"dims": dict(request.dims)}
@@ -239,17 +254,21 @@ class SizeSearch:
         return replace(request, given=given, search_seconds=max(1e-3, left), iterations=iterations)
 
     def at(self, size: int, must_read: bool = False) -> SizeTrial:
-        """What becomes of that size, remembered."""
+        """Trial of a size, computed once."""
         if size not in self.tried:
-            self.tried[size] = self._tried(size, must_read)
+            self.tried[size] = self._trial(size, must_read)
         return self.tried[size]
 
-    def _tried(self, size: int, must_read: bool) -> SizeTrial:
+    def _trial(self, size: int, must_read: bool) -> SizeTrial:
+        """Try one size: baseline first, then the lower bounds, then a search.
+
+        Raises BadGraph and CancellationError about reading the model only if `must_read`.
+        """
         request = self.request_at(size)
         try:
             with cancellation_scope(self.stages.cancel, GRACE_CHECKS):
                 source, _ = training_graph(self.model, load_model(self.model, request, self.limits), request)
-            question = self.stages.formulate(source, request)
+            formulation = self.stages.formulate(source, request)
         except CancellationError as stop:
             if must_read:
                 raise
@@ -258,21 +277,22 @@ class SizeSearch:
             if must_read:
                 raise _about_growing(error) from None
             return SizeTrial(size, False, REFUSED, str(error.findings[0]) if error.findings else str(error))
-        budget = question.goal.budget_bytes or 0
-        if question.baseline.score.peak_bytes <= budget:
-            return self._checked(size, question, question.evaluated(question.baseline.order, "as_given"))
-        if question.bound.peak_bytes > budget:
-            said = f"no plan peaks below {question.count.counted(question.bound.peak_bytes)} bytes"
-            return SizeTrial(size, False, PROVEN, said, question)
-        question = self.stages.bounded(question)
-        if question.bound.cost > self._most_ticks(question):
-            said = f"no plan within the memory takes less than {_percent(question, question.bound.cost)} more time"
-            return SizeTrial(size, False, PROVEN, said, question)
-        return self._planned(size, question)
+        budget = formulation.goal.budget_bytes or 0
+        if formulation.baseline.score.peak_bytes <= budget:
+            return self._checked(size, formulation, formulation.evaluated(formulation.baseline.order, "as_given"))
+        if formulation.bound.peak_bytes > budget:
+            message = f"no plan peaks below {formulation.count.counted(formulation.bound.peak_bytes)} bytes"
+            return SizeTrial(size, False, PROVEN, message, formulation)
+        formulation = self.stages.bounded(formulation)
+        if formulation.bound.cost > self._max_ticks(formulation):
+            minimum = _percent(formulation, formulation.bound.cost)
+            message = f"proven: every plan within the memory is at least {minimum} slower"
+            return SizeTrial(size, False, PROVEN, message, formulation)
+        return self._planned(size, formulation)
 
-    def _planned(self, size: int, question: Formulation) -> SizeTrial:
-        """The size with the best plan found: one of another size replayed, or a new one."""
-        problem = question.lowered.problem
+    def _planned(self, size: int, formulation: Formulation) -> SizeTrial:
+        """Trial with the best plan found: a replayed plan of another size, or a new one."""
+        problem = formulation.lowered.problem
         seeds = [
             Candidate(known.plan.order, known.plan.planner, known.plan.choices)
             for known in self.tried.values()
@@ -281,57 +301,56 @@ class SizeSearch:
             and same_dataflow(problem, known.question.lowered.problem)
         ]
         for seed in seeds:
-            plan = question.evaluated(seed.order, seed.planner, seed.choices)
-            if self._is_enough(question, plan):
-                return self._checked(size, question, plan)
-        plan, planner = question.baseline, self.asked.request.planner
+            plan = formulation.evaluated(seed.order, seed.planner, seed.choices)
+            if self._is_acceptable(formulation, plan.score):
+                return self._checked(size, formulation, plan)
+        plan, planner = formulation.baseline, self.fit_request.request.planner
         for name in [QUICK_PLANNER, planner] if planner == "auto" else [planner]:
-            found = self._search(question, name, seeds)
-            plan = question.evaluated(found.order, found.planner, found.choices)
-            if self._is_enough(question, plan):
-                return self._checked(size, question, plan)
+            found = self._search(formulation, name, seeds)
+            plan = formulation.evaluated(found.order, found.planner, found.choices)
+            if self._is_acceptable(formulation, plan.score):
+                return self._checked(size, formulation, plan)
             seeds = [*seeds, found]
         over = plan.score.bytes_over_budget
-        short = f"{over} bytes too many" if over else f"{_percent(question, plan.score.cost)} more time"
-        return SizeTrial(size, False, NOT_FOUND, f"the best plan found takes {short}", question, plan)
+        excess = f"is {over} bytes over the memory" if over else f"is {_percent(formulation, plan.score.cost)} slower"
+        return SizeTrial(size, False, NOT_FOUND, f"the best plan found {excess}", formulation, plan)
 
-    def _search(self, question: Formulation, planner: str, seeds: Sequence[Candidate]) -> Candidate:
-        """The planner's best in an equal part of what is left, or the first that is enough."""
-        goal, enough = question.goal, EarlyStop(self.stages.cancel)
+    def _search(self, formulation: Formulation, planner: str, seeds: Sequence[Candidate]) -> Candidate:
+        """Best candidate within this size's share of the remaining time, or the first acceptable one."""
+        goal, enough = formulation.goal, EarlyStop(self.stages.cancel)
         left = self._seconds_left() - (1 - SIZE_PART) * goal.seconds
         iterations = None if goal.iterations is None else max(1, int(goal.iterations * SIZE_PART * self.part))
         goal = replace(goal, seconds=max(MIN_SEARCH_SECONDS, left * self.part), iterations=iterations)
 
         def improved(_: Order, score: Score) -> None:
-            if score.bytes_over_budget == 0 and score.cost <= self._most_ticks(question):
+            if self._is_acceptable(formulation, score):
                 enough.set()
 
-        searched = replace(question, goal=goal)
+        searched = replace(formulation, goal=goal)
         monitor = searched.monitor(improved, enough)
-        found = lexicographic.search(question.lowered.problem, goal, planner, monitor, seeds)
+        found = lexicographic.search(formulation.lowered.problem, goal, planner, monitor, seeds)
         self.stages.stopped_by_clock |= monitor.stopped_by_clock
         return found
 
-    def _checked(self, size: int, question: Formulation, plan: Plan) -> SizeTrial:
-        """A size that fits, its plan accepted by the independent checker."""
-        check(question.lowered.problem, question.goal, plan, names=question.names())
-        now = time.monotonic() - self.stages.started
-        extra, peak = overhead(plan.score.cost, question.baseline_cost), question.count.counted(plan.score.peak_bytes)
-        self.stages.tell(Progress("plan", now, extra, peak))
-        return SizeTrial(size, True, "", "", question, plan)
+    def _checked(self, size: int, formulation: Formulation, plan: Plan) -> SizeTrial:
+        """Trial of a size that fits; the independent checker accepts its plan."""
+        check(formulation.lowered.problem, formulation.goal, plan, names=formulation.names())
+        extra = overhead(plan.score.cost, formulation.baseline_cost)
+        self.stages.emit_incumbent(extra, formulation.count.counted(plan.score.peak_bytes))
+        return SizeTrial(size, True, "", "", formulation, plan)
 
-    def _is_enough(self, question: Formulation, plan: Plan) -> bool:
-        return plan.score.bytes_over_budget == 0 and plan.score.cost <= self._most_ticks(question)
+    def _is_acceptable(self, formulation: Formulation, score: Score) -> bool:
+        return score.bytes_over_budget == 0 and score.cost <= self._max_ticks(formulation)
 
-    def _most_ticks(self, question: Formulation) -> int:
-        return int(question.baseline_cost * (1 + self.asked.max_overhead))
+    def _max_ticks(self, formulation: Formulation) -> int:
+        return int(formulation.baseline_cost * (1 + self.fit_request.max_overhead))
 
     def _seconds_left(self) -> float:
-        return self.asked.request.search_seconds - (time.monotonic() - self.started)
+        return self.fit_request.request.search_seconds - (time.monotonic() - self.started)
 
 
 def _about_growing(error: BadGraph) -> Exception:
-    """What a model that cannot be read at the smallest size is told: the batch is what was to grow."""
+    """Error for a model that cannot be read at size 1: the batch is the dimension that grows."""
     if [finding.path for finding in error.findings] != ["batch"]:
         return error
     return BadRequest.one(
@@ -343,25 +362,25 @@ def _about_growing(error: BadGraph) -> Exception:
     )
 
 
-def _percent(question: Formulation, cost: int) -> str:
-    return f"{100 * overhead(cost, question.baseline_cost):.2f}%"
+def _percent(formulation: Formulation, cost: int) -> str:
+    return f"{100 * overhead(cost, formulation.baseline_cost):.2f}%"
 
 
 def _crossing(at_one: int, at_two: int, limit: int) -> int:
-    """The largest size at which a line through two is at most the limit."""
+    """Largest size at which the line through the values at sizes 1 and 2 is at most `limit`."""
     slope = at_two - at_one
     return MAX_SIZE if slope <= 0 else min(MAX_SIZE, 1 + max(0, (limit - at_one) // slope))
 
 
 def _document(
-    asked: FitRequest,
+    fit_request: FitRequest,
     dimension: str | None,
     sizes: SizeSearch,
     best: SizeTrial | None,
     outcome: Outcome | None,
     stages: SolveStages,
 ) -> dict[str, Any]:
-    """The answer as `remat-fit/1`."""
+    """The document `remat-fit/1`."""
     known = sizes.tried[min(sizes.tried)].question
     size = 0 if best is None else best.size
     larger = sorted(tried for tried in sizes.tried if tried > size)
@@ -370,11 +389,11 @@ def _document(
     return {
         "format": FORMAT,
         "model": report.get("model"),
-        "grow": asked.grow,
+        "grow": fit_request.grow,
         "dimension": dimension,
         "size": None if best is None else best.size,
         "budget_bytes": None if known is None else known.budget_bytes,
-        "max_overhead": asked.max_overhead,
+        "max_overhead": fit_request.max_overhead,
         "next": after,
         "tried": [sizes.tried[tried].row() for tried in sorted(sizes.tried)],
         "plan": report.get("plan"),

@@ -1,4 +1,4 @@
-"""How far a solve has come, and its result: stages with their times, progress events, the outcome."""
+"""Stages of a solve: progress events, elapsed time per stage, cancellation, and the outcome."""
 
 from __future__ import annotations
 
@@ -14,44 +14,46 @@ from graph.cancellation import GRACE_CHECKS, cancellation_scope, unless_cancelle
 from graph.gc_pause import gc_paused
 from graph.ir import Graph
 from planner.formulation.arena_repair import repair_arena
+from planner.formulation.execution_check import ExecutionResult, RealizedPlan
 from planner.formulation.formulate import formulate
 from planner.formulation.formulation import Formulation, with_lower_bound, with_multi_step_bound
 from planner.formulation.metrics import overhead
 from planner.lowering.lower import BodyAlternatives
 from planner.problem.plan import Order, Plan, Score
+from planner.report.report import ReportData
 from planner.request.plan_request import Request
 from planner.request.target_runtime import runtime_named
 from planner.search import lexicographic, portfolio
 from planner.search.portfolio import Candidate
 
-#: Stages before there can be any plan.
+#: Stages before the first plan.
 STAGES_BEFORE_PLAN = frozenset({"read", "differentiate"})
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a solve has come, for whoever waits."""
+    """Progress event of a solve."""
 
     stage: str  # "read", "differentiate", "plan", "layout", "rewrite" or "execute"
-    seconds: float
-    incumbent_overhead: float | None = None
+    seconds: float  # since the solve began
+    incumbent_overhead: float | None = None  # share of the baseline's time
     incumbent_peak_bytes: int | None = None
     bound_overhead: float | None = None
-    gap: float | None = None
+    gap: float | None = None  # incumbent_overhead - bound_overhead
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Outcome:
-    """What a solve gives back. `graph` is the rewritten graph, `source` what was planned."""
+    """Result of a solve: the report, the planned graph, the rewritten graph and the plan."""
 
     report: dict[str, Any]
-    source: Graph
-    graph: Graph
+    source: Graph  # the graph that was planned
+    graph: Graph  # the rewritten graph
     plan: Plan
 
     @property
     def exit_code(self) -> int:
-        """0 done, 1 over budget, 3 stopped, 4 our own fault."""
+        """0 done, 1 over budget, 3 stopped, 4 internal error."""
         if self.report["executed"]["status"] == "different":
             return 4
         if self.report["plan"]["stopped"]:
@@ -60,75 +62,105 @@ class Outcome:
 
 
 class SolveStages:
-    """Times the stages of one solve and passes progress on."""
+    """Times the stages of one solve and emits progress events."""
 
-    def __init__(self, on_progress: Callable[[Progress], None] | None, cancel: threading.Event, is_kept: bool = False):
-        """`is_kept`: there is a plan to keep before the first is found."""
-        self.on_progress, self.cancel, self.has_seeds = on_progress, cancel, is_kept
+    def __init__(
+        self, on_progress: Callable[[Progress], None] | None, cancel: threading.Event, has_seeds: bool = False
+    ):
+        """With `has_seeds` there is a plan from the start, so early stages ignore `cancel`."""
+        self.on_progress, self.cancel, self.has_seeds = on_progress, cancel, has_seeds
         self.started = time.monotonic()
-        self.started_at: dict[str, float] = {}  # per stage, of the monotonic clock
-        self.elapsed: dict[str, float] = {}
+        self.started_at: dict[str, float] = {}  # stage -> seconds of the monotonic clock
+        self.elapsed: dict[str, float] = {}  # stage -> seconds
         self.stopped_by_clock = False
         self.notes: list[str] = []
 
     @contextmanager
     def __call__(self, stage: str) -> Iterator[None]:
-        self.tell(Progress(stage, time.monotonic() - self.started))
+        self.emit(Progress(stage, time.monotonic() - self.started))
         begin = self.started_at[stage] = time.monotonic()
-        heeded = self.cancel if stage in STAGES_BEFORE_PLAN and not self.has_seeds else None
-        with cancellation_scope(heeded, GRACE_CHECKS), nullcontext() if stage == "execute" else gc_paused():
+        cancel_event = self.cancel if stage in STAGES_BEFORE_PLAN and not self.has_seeds else None
+        with cancellation_scope(cancel_event, GRACE_CHECKS), nullcontext() if stage == "execute" else gc_paused():
             yield
         self.elapsed[stage] = time.monotonic() - begin
 
-    def tell(self, progress: Progress) -> None:
+    def emit(self, progress: Progress) -> None:
         if self.on_progress is not None:
             self.on_progress(progress)
 
+    def emit_incumbent(self, extra: float, peak_bytes: int, bound: float | None = None) -> None:
+        """Emit a better plan: its overhead, its counted peak, and the proven lower bound on the overhead."""
+        gap = None if bound is None else extra - bound
+        self.emit(Progress("plan", time.monotonic() - self.started, extra, peak_bytes, bound, gap))
+
     def formulate(self, source: Graph, request: Request, groups: tuple[BodyAlternatives, ...] = ()) -> Formulation:
-        """The question about a graph. Raises Stopped when that comes first and nothing is there to keep."""
+        """Formulate a graph. Raises CancellationError if `cancel` is set first, unless there are seeds."""
         return formulate(source, request, groups, None if self.has_seeds else self.cancel)
 
-    def bounded(self, question: Formulation) -> Formulation:
-        """The question with its quick bound, or as it is once whoever waits wants to stop."""
-        return unless_cancelled(self.cancel, partial(with_lower_bound, quick=True), question)
+    def bounded(self, formulation: Formulation) -> Formulation:
+        """Add the quick lower bound, or return the formulation unchanged once `cancel` is set."""
+        return unless_cancelled(self.cancel, partial(with_lower_bound, quick=True), formulation)
 
-    def with_tight_bound(self, question: Formulation, plan: Plan) -> Formulation:
-        """The question with the bound of several moments where the plan leaves a gap, or as it is, likewise."""
-        return unless_cancelled(self.cancel, partial(with_multi_step_bound, plan=plan), question)
+    def with_tight_bound(self, formulation: Formulation, plan: Plan) -> Formulation:
+        """Add the multi-step lower bound where `plan` leaves a gap; unchanged once `cancel` is set."""
+        return unless_cancelled(self.cancel, partial(with_multi_step_bound, plan=plan), formulation)
 
-    def search(self, question: Formulation, planner: str, seeds: Sequence[Candidate] = ()) -> Plan:
-        """The best plan the planner finds in the goal's time, no worse than any of the seeds."""
+    def search(self, formulation: Formulation, planner: str, seeds: Sequence[Candidate] = ()) -> Plan:
+        """Best plan found within the goal's time; no worse than any of the seeds."""
 
         def improved(_: Order, score: Score) -> None:
-            extra = overhead(score.cost, question.baseline_cost)
-            least = question.bound.single_run_cost if score.bytes_over_budget else question.bound.cost
-            floor = overhead(least, question.baseline_cost)
-            peak = question.count.counted(score.peak_bytes)
-            self.tell(Progress("plan", time.monotonic() - self.started, extra, peak, floor, extra - floor))
+            cost_bound = formulation.bound.single_run_cost if score.bytes_over_budget else formulation.bound.cost
+            self.emit_incumbent(
+                overhead(score.cost, formulation.baseline_cost),
+                formulation.count.counted(score.peak_bytes),
+                overhead(cost_bound, formulation.baseline_cost),
+            )
 
-        monitor = question.monitor(improved, self.cancel)
-        found = lexicographic.search(question.lowered.problem, question.goal, planner, monitor, seeds)
+        monitor = formulation.monitor(improved, self.cancel)
+        found = lexicographic.search(formulation.lowered.problem, formulation.goal, planner, monitor, seeds)
         self.stopped_by_clock = monitor.stopped_by_clock
-        if planner != "auto":  # there, one that cannot do anything is no news
+        if planner != "auto":  # `auto` runs all planners; notes of one that does not apply are noise
             self.notes = monitor.notes
-        return question.evaluated(found.order, found.planner, found.choices)
+        return formulation.evaluated(found.order, found.planner, found.choices)
 
-    def mirrored(self, question: Formulation) -> Plan:
-        """The plan of MXNet's mirroring, for comparison."""
-        found = portfolio.search(question.lowered.problem, question.goal, "mirror", question.monitor())
-        return question.evaluated(found.order, "mirror")
+    def mirrored(self, formulation: Formulation) -> Plan:
+        """Plan of MXNet's mirroring, for comparison."""
+        found = portfolio.search(formulation.lowered.problem, formulation.goal, "mirror", formulation.monitor())
+        return formulation.evaluated(found.order, "mirror")
 
-    def placed(self, question: Formulation, plan: Plan, request: Request) -> tuple[Plan, tuple[str, ...]]:
-        """(the plan with addresses, notes). Where the runtime places addresses, repaired until they fit the budget."""
+    def placed(self, formulation: Formulation, plan: Plan, request: Request) -> tuple[Plan, tuple[str, ...]]:
+        """(plan with addresses, notes). Repairs an arena over budget if the runtime uses the planned addresses."""
         if not runtime_named(request.runtime).places:
-            return question.placed(plan, request.layout, self.cancel), ()
+            return formulation.placed(plan, request.layout, self.cancel), ()
         until = self.started_at["plan"] + request.search_seconds
         replan = partial(self._replan, request.planner)
-        return repair_arena(question, plan, request.layout, replan, self.cancel, until)
+        return repair_arena(formulation, plan, request.layout, replan, self.cancel, until)
 
-    def _replan(self, planner: str, question: Formulation, seed: Candidate) -> Plan:
-        """Re-plan from `seed` without reporting progress (arena repair)."""
+    def _replan(self, planner: str, formulation: Formulation, seed: Candidate) -> Plan:
+        """Re-plan from `seed` without progress events (arena repair)."""
         other = SolveStages(None, self.cancel)
-        plan = other.search(question, planner, [seed])
+        plan = other.search(formulation, planner, [seed])
         self.stopped_by_clock |= other.stopped_by_clock
         return plan
+
+    def report_data(
+        self,
+        realized: RealizedPlan,
+        mirrored: Plan,
+        executed: ExecutionResult,
+        warnings: tuple[str, ...],
+        request: Request,
+    ) -> ReportData:
+        """Data of the report about one realized plan, with elapsed times and stop reasons up to now."""
+        return ReportData(
+            realized.question,
+            realized.plan,
+            realized.runs,
+            mirrored,
+            executed,
+            warnings,
+            self.elapsed,
+            self.stopped_by_clock,
+            self.cancel.is_set(),
+            request,
+        )

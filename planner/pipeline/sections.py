@@ -1,4 +1,4 @@
-"""Optional sections of a report: each is made when the request has a field for it."""
+"""Optional sections of a report, each computed when its request field is set."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import numpy as np
 from graph.autodiff.gradients.events import GradientEvent, gradient_report
 from graph.buffer_sharing import sharing
 from graph.cancellation import unless_cancelled
+from graph.formats.native.writer import document
 from graph.ir import Graph
 from graph.limits import Limits
 from planner.advice import advice, checkpoint_advice, techniques
@@ -23,12 +24,12 @@ from planner.pipeline.progress import SolveStages
 from planner.request.plan_request import Request
 from planner.verify.checker import check
 
-NO_TIME_FOR_ADVICE = "stopped before there was advice on other means"
+NO_TIME_FOR_ADVICE = "stopped before the advice section was computed"
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class SectionInputs:
-    """What sections are made from: the model and its graphs before and after planning."""
+    """Inputs of the sections: the model, and its graphs before and after planning."""
 
     model: bytes | Graph
     forward: Graph
@@ -41,7 +42,7 @@ class SectionInputs:
 
 
 def optional_sections(solved: SectionInputs, cancel: threading.Event) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """(sections by name, warnings about those that are left out because `cancel` is set)."""
+    """(sections by name, warnings about sections left out because `cancel` is set)."""
     request = solved.request
     sections = graph_sections(solved.question, solved.rewritten, request, cancel)
     if request.advise:
@@ -52,35 +53,43 @@ def optional_sections(solved: SectionInputs, cancel: threading.Event) -> tuple[d
 
 
 def graph_sections(
-    question: Formulation, rewritten: Graph, request: Request, cancel: threading.Event
+    formulation: Formulation, rewritten: Graph, request: Request, cancel: threading.Event
 ) -> dict[str, Any]:
-    """Sections about one planned graph: buffer sharing, checkpoint advice."""
+    """Sections about one planned graph: buffer sharing and checkpoint advice."""
     sections: dict[str, Any] = {}
     if request.share_buffers:
         sections["sharing"] = sharing.sharing_report(rewritten)
     if request.advise_checkpoints:
-        problem = question.lowered.problem
+        problem = formulation.lowered.problem
         given = np.flatnonzero(problem.checkpoint)
-        found = checkpoint_advice.compare_checkpoints(problem, question.goal, question.monitor(cancel=cancel), given)
-        sections["checkpoint_advice"] = checkpoint_advice.checkpoint_section(question, found)
+        comparison = checkpoint_advice.compare_checkpoints(
+            problem, formulation.goal, formulation.monitor(cancel=cancel), given
+        )
+        sections["checkpoint_advice"] = checkpoint_advice.checkpoint_section(formulation, comparison)
     return sections
 
 
+def graph_documents(request: Request, source: Graph, rewritten: Graph) -> dict[str, Any]:
+    """Documents of the planned and of the rewritten graph, if the request returns them."""
+    graphs = {"source": source, "graph": rewritten}
+    return {name: document(graph) for name, graph in graphs.items() if name in request.returns}
+
+
 def _techniques(solved: SectionInputs, cancel: threading.Event) -> dict[str, Any]:
-    """Other techniques that lower the peak, each with a plan of its own."""
+    """Section `advice`: other techniques that lower the peak, each with its own plan."""
     solve = partial(_planned, solved.model, solved.limits, cancel)
-    asked = techniques.TechniqueContext(
+    context = techniques.TechniqueContext(
         solved.model, solved.forward, solved.source, solved.request, solved.limits, solve, cancel
     )
-    return {"advice": advice.advice_section(solved.question, asked)}
+    return {"advice": advice.advice_section(solved.question, context)}
 
 
 def _planned(
     model: bytes | Graph, limits: Limits | None, cancel: threading.Event, request: Request
 ) -> techniques.TechniquePlan:
-    """The model planned under another request, checked; no addresses, no rewriting."""
+    """Plan the model under another request and check the plan, without layout or rewrite."""
     source, _ = training_graph(model, load_model(model, request, limits), request)
-    question = with_lower_bound(formulate(source, request), quick=True)
-    plan = SolveStages(None, cancel).search(question, request.planner)
-    check(question.lowered.problem, question.goal, plan, names=question.names())
-    return techniques.TechniquePlan(question, plan)
+    formulation = with_lower_bound(formulate(source, request), quick=True)
+    plan = SolveStages(None, cancel).search(formulation, request.planner)
+    check(formulation.lowered.problem, formulation.goal, plan, names=formulation.names())
+    return techniques.TechniquePlan(formulation, plan)

@@ -1,4 +1,4 @@
-"""What a model is before anything is planned."""
+"""Summary of a model without planning it (`remat info`)."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from planner.request.plan_request import Request
 
 
 def info(model: bytes | Graph, request: Request, limits: Limits | None = None) -> dict[str, Any]:
-    """Sizes by role, its peak and who holds it."""
+    """Nodes, ops, bytes by role, baseline peak and its largest values. Raises BadGraph, BadRequest."""
     forward = load_model(model, request, limits)
     source, notes = training_graph(model, forward, request)
-    question = formulate(source, request)
+    formulation = formulate(source, request)
     by_role: dict[str, int] = {}
     for v, value in enumerate(source.values):
-        if question.lowered.roots[v] == v:
+        if formulation.lowered.roots[v] == v:
             by_role[value.role] = by_role.get(value.role, 0) + value.nbytes
     phases = {phase.name.lower(): sum(node.phase is phase for node in source.nodes) for phase in Phase}
     return {
@@ -32,9 +32,9 @@ def info(model: bytes | Graph, request: Request, limits: Limits | None = None) -
         "bytes_by_role": by_role,
         "inputs": {source.values[v].name: str(source.values[v].type) for v in source.inputs},
         "outputs": [source.values[v].name for v in source.outputs],
-        "baseline": plan_metrics(question, question.baseline),
-        "holders": peak_holders(question.lowered, question.baseline),
-        "smallest_possible_bytes": question.count.counted(question.bound.peak_bytes),
-        "binding_node": binding_node(question),
-        "warnings": [*notes, *question.warnings],
+        "baseline": plan_metrics(formulation, formulation.baseline),
+        "holders": peak_holders(formulation.lowered, formulation.baseline),
+        "smallest_possible_bytes": formulation.count.counted(formulation.bound.peak_bytes),
+        "binding_node": binding_node(formulation),
+        "warnings": [*notes, *formulation.warnings],
     }

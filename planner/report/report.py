@@ -1,4 +1,4 @@
-"""The report of the wire contract, put together from what a solve found."""
+"""Build the report of a solve, the document `remat-report/1`."""
 
 from __future__ import annotations
 
@@ -25,91 +25,92 @@ FORMAT = "remat-report/1"
 
 @dataclass(frozen=True, eq=False, slots=True)
 class ReportData:
-    """Everything a report says, before it is put into words."""
+    """Inputs of a report about one plan."""
 
     question: Formulation
     plan: Plan
     runs: NodeSequence
-    mirrored: Plan  # the reference line of every report
+    mirrored: Plan  # reference plan of every report: MXNet mirroring
     executed: ExecutionResult
     warnings: tuple[str, ...]
-    elapsed: Mapping[str, float]
+    elapsed: Mapping[str, float]  # stage -> seconds
     stopped_by_clock: bool
-    stopped: bool  # by the asker
+    stopped: bool  # cancelled by the caller
     request: Request
 
 
-def build_report(facts: ReportData, model: Mapping[str, Any], sections: Mapping[str, Any]) -> dict[str, Any]:
-    """The figures. `model` names what was planned; `sections` are documents asked for by the request."""
-    question, request = facts.question, facts.request
-    runs = [list(run) for run in facts.runs.runs(question.lowered)]
-    answer = {
+def build_report(data: ReportData, model: Mapping[str, Any], sections: Mapping[str, Any]) -> dict[str, Any]:
+    """The report. `model` is the identity of the planned graph; `sections` are optional sections, added last."""
+    formulation, request = data.question, data.request
+    runs = [list(run) for run in data.runs.runs(formulation.lowered)]
+    report = {
         "format": FORMAT,
-        "id": _identify(model["hash"], request.given, runs),
+        "id": _report_id(model["hash"], request.given, runs),
         "model": dict(model),
         "runtime": request.runtime,
         "device": request.device if isinstance(request.device, str) else dict(request.device),
-        "fits": _fits(facts),
+        "fits": _fits(data),
         "request": dict(request.given),
-        "baseline": plan_metrics(question, question.baseline),
-        "reference": {"planner": "mirror", **_result(question, facts.mirrored)},
-        "plan": _plan(facts, runs),
+        "baseline": plan_metrics(formulation, formulation.baseline),
+        "reference": {"planner": "mirror", **_result(formulation, data.mirrored)},
+        "plan": _plan(data, runs),
         "checked": True,
-        "executed": _executed(facts),
-        "warnings": [*facts.warnings, *_arena_warnings(question, facts.plan)],
-        "elapsed": {stage: round(seconds, 6) for stage, seconds in facts.elapsed.items()},
+        "executed": _executed(data),
+        "warnings": [*data.warnings, *_arena_warnings(formulation, data.plan)],
+        "elapsed": {stage: round(seconds, 6) for stage, seconds in data.elapsed.items()},
     }
     if "timeline" in request.returns:
-        answer["timeline"] = _timeline(facts)
-    if "layout" in request.returns and facts.plan.offsets is not None:
-        answer["layout"] = metrics.layout_section(
-            question.lowered, facts.plan, facts.runs, question.resident_arena_bytes(facts.plan)
+        report["timeline"] = _timeline(data)
+    if "layout" in request.returns and data.plan.offsets is not None:
+        report["layout"] = metrics.layout_section(
+            formulation.lowered, data.plan, data.runs, formulation.resident_arena_bytes(data.plan)
         )
     if "explain" in request.returns:
-        answer["explain"] = explain_section(question, facts.plan)
-    return answer | dict(sections)
+        report["explain"] = explain_section(formulation, data.plan)
+    return report | dict(sections)
 
 
-def _executed(facts: ReportData) -> dict[str, Any]:
-    """What running the rewritten graph showed; the run itself counts `peak_bytes`; null: none of this size ran."""
-    ran = facts.executed
-    peak = None if ran.peak_bytes is None else facts.question.count.counted(ran.peak_bytes)
+def _executed(data: ReportData) -> dict[str, Any]:
+    """Result of the execution check; `peak_bytes` is measured, null if the graph did not run at its full batch."""
+    ran = data.executed
+    peak = None if ran.peak_bytes is None else data.question.count.counted(ran.peak_bytes)
     return {"status": ran.status, "how": ran.how, "why": ran.why, "peak_bytes": peak}
 
 
-def _arena_warnings(question: Formulation, plan: Plan) -> list[str]:
-    """A warning where the peak fits the budget and the addresses found do not, by more than rounding to addresses."""
-    past, budget = arena_over_budget(question, plan), question.budget_bytes
+def _arena_warnings(formulation: Formulation, plan: Plan) -> list[str]:
+    """Warning if the peak fits the budget and the arena exceeds it by more than the alignment slack."""
+    past, budget = arena_over_budget(formulation, plan), formulation.budget_bytes
     if plan.score.bytes_over_budget or not past or not budget:
         return []
     return [
-        f"the peak fits, the addresses found need {past / budget:.1%} more than the budget: layout `best` looks "
-        "longer, and a budget lower by that leaves room"
+        f"the peak fits, but the arena exceeds the budget by {past / budget:.1%} (fragmentation): set layout to `best` "
+        "for a longer search, or lower the budget by that much"
     ]
 
 
-def _plan(facts: ReportData, runs: list[list[Any]]) -> dict[str, Any]:
-    question, plan, request = facts.question, facts.plan, facts.request
-    lowered, count = question.lowered, question.count
-    result = _result(question, plan)
+def _plan(data: ReportData, runs: list[list[Any]]) -> dict[str, Any]:
+    """Section `plan`."""
+    formulation, plan, request = data.question, data.plan, data.request
+    lowered, count = formulation.lowered, formulation.count
+    result = _result(formulation, plan)
     return {
-        "status": _status(facts),
+        "status": _status(data),
         "planner": plan.planner,
         "seed": plan.seed,
-        "reproducible": not (facts.stopped_by_clock or facts.stopped),
-        "stopped": facts.stopped,
-        "budget_bytes": question.budget_bytes,
-        "max_overhead": question.goal.max_overhead,
+        "reproducible": not (data.stopped_by_clock or data.stopped),
+        "stopped": data.stopped,
+        "budget_bytes": formulation.budget_bytes,
+        "max_overhead": formulation.goal.max_overhead,
         "counts": request.counts,
         **result,
         "peak_by": metrics.peak_by(lowered, plan, count),
-        "arena_bytes": arena_bytes(question, plan),
-        "saved_bytes": count.counted(question.baseline.score.peak_bytes) - result["peak_bytes"],
-        "saved": _share(question, plan),
-        "bound": _bound(facts),
-        "gap": _gap(facts),
-        **_smallest(facts),
-        "binding_node": binding_node(question),
+        "arena_bytes": arena_bytes(formulation, plan),
+        "saved_bytes": count.counted(formulation.baseline.score.peak_bytes) - result["peak_bytes"],
+        "saved": _saved_share(formulation, plan),
+        "bound": _bound(data),
+        "gap": _gap(data),
+        **_smallest_budget(data),
+        "binding_node": binding_node(formulation),
         "order": runs,
         "kept": metrics.kept_values(lowered, plan),
         "recomputed": [lowered.name_of_task(task) for task in metrics.recomputed_tasks(lowered, plan)],
@@ -118,40 +119,42 @@ def _plan(facts: ReportData, runs: list[list[Any]]) -> dict[str, Any]:
     }
 
 
-def _result(question: Formulation, plan: Plan) -> dict[str, Any]:
-    peak = question.count.counted(plan.score.peak_bytes)
+def _result(formulation: Formulation, plan: Plan) -> dict[str, Any]:
+    """Peak, peak step, seconds and overhead of a plan."""
+    peak = formulation.count.counted(plan.score.peak_bytes)
     return {
         "peak_bytes": peak,
         "peak_step": int(np.argmax(plan.step_bytes)) if len(plan.step_bytes) else 0,
-        "seconds": plan.score.cost * question.lowered.problem.tick,
-        "overhead": metrics.overhead(plan.score.cost, question.baseline_cost),
+        "seconds": plan.score.cost * formulation.lowered.problem.tick,
+        "overhead": metrics.overhead(plan.score.cost, formulation.baseline_cost),
     }
 
 
-def explain_section(question: Formulation, plan: Plan) -> dict[str, Any]:
-    """What each repeat frees and costs, which node binds, and who holds the peaks."""
+def explain_section(formulation: Formulation, plan: Plan) -> dict[str, Any]:
+    """Section `explain`: worth of each recomputation, the limiting node, the largest values at both peaks."""
     return {
-        "recomputed": advice.recompute_worth(question, plan),
-        "binding": advice.limiting_node(question),
-        "holders": metrics.peak_holders(question.lowered, plan),
-        "baseline_holders": metrics.peak_holders(question.lowered, question.baseline),
+        "recomputed": advice.recompute_worth(formulation, plan),
+        "binding": advice.limiting_node(formulation),
+        "holders": metrics.peak_holders(formulation.lowered, plan),
+        "baseline_holders": metrics.peak_holders(formulation.lowered, formulation.baseline),
     }
 
 
-def plan_metrics(question: Formulation, plan: Plan) -> dict[str, Any]:
-    """Peak, where and of what, and seconds."""
-    found = _result(question, plan)
+def plan_metrics(formulation: Formulation, plan: Plan) -> dict[str, Any]:
+    """Peak, peak step, seconds, and the peak by category."""
+    found = _result(formulation, plan)
     del found["overhead"]
-    return {**found, "peak_by": metrics.peak_by(question.lowered, plan, question.count)}
+    return {**found, "peak_by": metrics.peak_by(formulation.lowered, plan, formulation.count)}
 
 
-def _bound(facts: ReportData) -> dict[str, Any]:
-    question, cost = facts.question, _least_cost(facts)
-    bound = question.bound
+def _bound(data: ReportData) -> dict[str, Any]:
+    """Proven lower bounds on time and peak, with the certificate."""
+    formulation, cost = data.question, _cost_bound(data)
+    bound = formulation.bound
     return {
-        "seconds": cost * question.lowered.problem.tick,
-        "overhead": metrics.overhead(cost, question.baseline_cost),
-        "peak_bytes": question.count.counted(bound.peak_bytes),
+        "seconds": cost * formulation.lowered.problem.tick,
+        "overhead": metrics.overhead(cost, formulation.baseline_cost),
+        "peak_bytes": formulation.count.counted(bound.peak_bytes),
         "kind": bound.kind,
         "order": bound.order,
         "proof": bound.proof,
@@ -159,82 +162,88 @@ def _bound(facts: ReportData) -> dict[str, Any]:
     }
 
 
-def _least_cost(facts: ReportData) -> int:
-    """Ticks no plan goes below: under the budget, or under none where the plan is over it."""
-    bound = facts.question.bound
-    return bound.single_run_cost if facts.plan.score.bytes_over_budget else bound.cost
+def _cost_bound(data: ReportData) -> int:
+    """Lower bound in ticks: within the budget, or for any budget if the plan is over budget."""
+    bound = data.question.bound
+    return bound.single_run_cost if data.plan.score.bytes_over_budget else bound.cost
 
 
-def _asks_lowest(facts: ReportData) -> bool:
-    """The goal is a peak, not a time."""
-    return facts.question.goal.max_overhead is not None or facts.request.lowest_peak
+def _is_peak_goal(data: ReportData) -> bool:
+    """Whether the goal is the lowest peak, not the least time."""
+    return data.question.goal.max_overhead is not None or data.request.lowest_peak
 
 
-def _status(facts: ReportData) -> str:
-    question, score = facts.question, facts.plan.score
-    if _asks_lowest(facts):
-        return "proven" if score.peak_bytes == question.bound.peak_bytes else "found"
+def _status(data: ReportData) -> str:
+    """ "over_budget", "proven" (equal to its lower bound) or "found"."""
+    formulation, score = data.question, data.plan.score
+    if _is_peak_goal(data):
+        return "proven" if score.peak_bytes == formulation.bound.peak_bytes else "found"
     if score.bytes_over_budget:
         return "over_budget"
-    return "proven" if score.cost == question.bound.cost else "found"
+    return "proven" if score.cost == formulation.bound.cost else "found"
 
 
-def _gap(facts: ReportData) -> float:
-    question, score = facts.question, facts.plan.score
-    if _asks_lowest(facts):
-        floor = question.count.counted(question.bound.peak_bytes)
-        return question.count.counted(score.peak_bytes) / floor - 1 if floor > 0 else 0.0
-    least = _least_cost(facts)
-    return metrics.overhead(score.cost, question.baseline_cost) - metrics.overhead(least, question.baseline_cost)
+def _gap(data: ReportData) -> float:
+    """Distance to the lower bound: share of the peak bound, or difference of overheads."""
+    formulation, score = data.question, data.plan.score
+    if _is_peak_goal(data):
+        floor = formulation.count.counted(formulation.bound.peak_bytes)
+        return formulation.count.counted(score.peak_bytes) / floor - 1 if floor > 0 else 0.0
+    min_cost = _cost_bound(data)
+    return metrics.overhead(score.cost, formulation.baseline_cost) - metrics.overhead(
+        min_cost, formulation.baseline_cost
+    )
 
 
-def _smallest(facts: ReportData) -> dict[str, Any]:
-    """The smallest reachable budget, where a plan shows it: when the one asked for was not reached."""
-    question, score = facts.question, facts.plan.score
-    shown = _status(facts) == "over_budget" or facts.request.lowest_peak
+def _smallest_budget(data: ReportData) -> dict[str, Any]:
+    """Smallest budget found, if the plan is over budget or the lowest peak is the goal; else null."""
+    formulation, score = data.question, data.plan.score
+    shown = _status(data) == "over_budget" or data.request.lowest_peak
     return {
-        "smallest_budget_bytes": question.count.counted(score.peak_bytes) if shown else None,
-        "smallest_budget_proven": shown and score.peak_bytes == question.bound.peak_bytes,
+        "smallest_budget_bytes": formulation.count.counted(score.peak_bytes) if shown else None,
+        "smallest_budget_proven": shown and score.peak_bytes == formulation.bound.peak_bytes,
     }
 
 
-def binding_node(question: Formulation) -> str | None:
-    """The node whose bytes no plan can go below; None when what is held at the end decides."""
-    task = question.bound.binding_task
-    return question.lowered.name_of_task(task) if task >= 0 else None
+def binding_node(formulation: Formulation) -> str | None:
+    """Node that sets the lower bound on the peak; None if the values held at the end set it."""
+    task = formulation.bound.binding_task
+    return formulation.lowered.name_of_task(task) if task >= 0 else None
 
 
-def _fits(facts: ReportData) -> bool:
-    """Whether all bytes, residents and reserve included, fit the memory asked about, else the device's."""
-    question = facts.question
-    everything = facts.plan.score.peak_bytes + question.count.reserve_bytes
-    return everything <= question.memory_bytes
+def _fits(data: ReportData) -> bool:
+    """Whether all bytes, with residents and reserve, fit the memory of the request or of the device."""
+    formulation = data.question
+    everything = data.plan.score.peak_bytes + formulation.count.reserve_bytes
+    return everything <= formulation.memory_bytes
 
 
-def _share(question: Formulation, plan: Plan) -> float:
-    whole = question.count.counted(question.baseline.score.peak_bytes)
-    return 1 - question.count.counted(plan.score.peak_bytes) / whole if whole else 0.0
+def _saved_share(formulation: Formulation, plan: Plan) -> float:
+    """Saved share of the baseline's peak."""
+    baseline_peak = formulation.count.counted(formulation.baseline.score.peak_bytes)
+    return 1 - formulation.count.counted(plan.score.peak_bytes) / baseline_peak if baseline_peak else 0.0
 
 
-def _timeline(facts: ReportData) -> dict[str, Any]:
-    question = facts.question
-    baseline = node_sequence(question.lowered, question.baseline)
-    shift = question.count.counted(0)
+def _timeline(data: ReportData) -> dict[str, Any]:
+    """Section `timeline`: counted bytes of every entry, of the plan and of the baseline."""
+    formulation = data.question
+    baseline = node_sequence(formulation.lowered, formulation.baseline)
+    shift = formulation.count.counted(0)
     return {
-        "step_bytes": (facts.runs.step_bytes + shift).tolist(),
+        "step_bytes": (data.runs.step_bytes + shift).tolist(),
         "baseline_step_bytes": (baseline.step_bytes + shift).tolist(),
-        "holder": _holder(question, facts.plan),
-        "baseline_holder": _holder(question, question.baseline),
+        "holder": _holder(formulation, data.plan),
+        "baseline_holder": _holder(formulation, formulation.baseline),
     }
 
 
-def _holder(question: Formulation, plan: Plan) -> dict[str, Any] | None:
-    """The largest of the counted values at the peak; None where there is none."""
-    found = metrics.peak_holders(question.lowered, plan, 1, residents=not question.count.excluded_bytes)
+def _holder(formulation: Formulation, plan: Plan) -> dict[str, Any] | None:
+    """Largest counted value at the peak; None if there is none."""
+    found = metrics.peak_holders(formulation.lowered, plan, 1, residents=not formulation.count.excluded_bytes)
     return {"value": found[0]["value"], "bytes": found[0]["bytes"]} if found else None
 
 
-def _identify(model_hash: str, given: Mapping[str, Any], runs: list[list[Any]]) -> str:
-    """The same question with the same answer has the same id."""
+def _report_id(model_hash: str, given: Mapping[str, Any], runs: list[list[Any]]) -> str:
+    """Report id: a hash of model, request fields and order."""
     text = json.dumps([model_hash, dict(given), runs], sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:32]

@@ -1,4 +1,4 @@
-"""Between a layout as a report says it and the offsets of a plan."""
+"""From the layout section of a saved report to the offsets of a plan."""
 
 from __future__ import annotations
 
@@ -17,22 +17,24 @@ from planner.problem.plan import Plan
 
 
 def with_layout(
-    question: Formulation, plan: Plan, runs: NodeSequence, section: Mapping[str, Any], arena_bytes: int
+    formulation: Formulation, plan: Plan, runs: NodeSequence, section: Mapping[str, Any], arena_bytes: int
 ) -> Plan:
-    """The plan at the addresses of a report's layout. Raises IllegalPlan when the section says anything else too.
+    """The plan with the addresses of a report's layout. Raises IllegalPlan if the section contradicts the plan.
 
-    Residents that are not counted have no address in a report; they are put below the rest, one after the other.
+    Uncounted residents have no address in a report; they are placed below the rest, one after the other.
     """
-    lowered, lives = question.lowered, plan.lifetimes
+    lowered, lifetimes = formulation.lowered, plan.lifetimes
     problem, count = lowered.problem, len(plan.lifetimes.buffer)
     offsets = np.full(count + len(plan.order), -1, np.int64)
     below = 0
-    if question.count.excluded_bytes:
-        for k in np.flatnonzero((problem.hold[lives.buffer] == RESIDENT) & (lives.stop > lives.start)).tolist():
+    if formulation.count.excluded_bytes:
+        for k in np.flatnonzero(
+            (problem.hold[lifetimes.buffer] == RESIDENT) & (lifetimes.stop > lifetimes.start)
+        ).tolist():
             offsets[k] = below
-            below += -(-int(problem.size[lives.buffer[k]]) // ALIGNMENT) * ALIGNMENT
+            below += -(-int(problem.size[lifetimes.buffer[k]]) // ALIGNMENT) * ALIGNMENT
     run_of = run_of_instance(plan)
-    instance = {(lowered.name_of_buffer(int(lives.buffer[k])), int(run_of[k])): k for k in range(count)}
+    instance = {(lowered.name_of_buffer(int(lifetimes.buffer[k])), int(run_of[k])): k for k in range(count)}
     for value, run, offset in zip(section["value"], section["run"], section["offset"], strict=True):
         if (value, run) not in instance:
             raise IllegalPlan(f"layout: {value!r} has no run {run} in this plan")
@@ -41,12 +43,12 @@ def with_layout(
     workspace = section["workspace"]
     for place, offset in zip(workspace["step"], workspace["offset"], strict=True):
         if place not in step_at:
-            raise IllegalPlan(f"layout.workspace: entry {place} of the sequence is no step with a workspace")
+            raise IllegalPlan(f"layout.workspace: entry {place} of the sequence is not a step with a workspace")
         offsets[count + step_at[place]] = offset + below
-    whole = arena_bytes - question.count.reserve_bytes + below
-    placed = replace(plan, offsets=offsets, arena_bytes=whole)
-    again = layout_section(lowered, placed, runs, below)
+    total_bytes = arena_bytes - formulation.count.reserve_bytes + below
+    placed = replace(plan, offsets=offsets, arena_bytes=total_bytes)
+    derived = layout_section(lowered, placed, runs, below)
     for name in ("from_step", "to_step", "bytes", "workspace"):
-        if again[name] != section[name]:
-            raise IllegalPlan(f"layout.{name}: differs from the lifetimes of this order; place the plan again")
+        if derived[name] != section[name]:
+            raise IllegalPlan(f"layout.{name}: differs from the lifetimes of this order; compute the layout again")
     return placed

@@ -1,4 +1,4 @@
-"""What a finished report says of itself: checked again, and explained."""
+"""Verify, certify and explain a saved report from its embedded source."""
 
 from __future__ import annotations
 
@@ -25,69 +25,75 @@ from planner.verify.checker import check
 
 
 def verify(document: Mapping[str, Any]) -> dict[str, Any]:
-    """What an independent check of a finished report finds; the report must embed its source.
+    """Check a saved report independently; the report must embed its source.
 
-    Everything is derived again from source, request and order: columns, lifetimes, bytes, seconds,
-    layout. Raises BadRequest for a report that cannot be checked, IllegalPlan for one that is wrong.
+    Columns, lifetimes, bytes, seconds and layout are derived from source, request and order, and compared with the
+    report. Raises BadRequest for a report that cannot be checked, IllegalPlan for a wrong one.
     """
     request, source = parse_embedded(document)
-    question = formulate(source, request)
+    formulation = formulate(source, request)
     claimed = document["plan"]
-    order = np.asarray(parse_order(question, claimed["order"]), np.int64)
-    plan = question.evaluated(
-        order, str(claimed["planner"]), parse_choices(question.lowered, claimed.get("choices", ()))
+    order = np.asarray(parse_order(formulation, claimed["order"]), np.int64)
+    plan = formulation.evaluated(
+        order, str(claimed["planner"]), parse_choices(formulation.lowered, claimed.get("choices", ()))
     )
-    _all_there(question, order)
-    runs = node_sequence(question.lowered, plan)
-    if [list(run) for run in runs.runs(question.lowered)] != [list(run) for run in claimed["order"]]:
-        raise IllegalPlan("plan.order: views or run numbers stand where no run shows them; plan the graph again")
+    _check_complete(formulation, order)
+    runs = node_sequence(formulation.lowered, plan)
+    if [list(run) for run in runs.runs(formulation.lowered)] != [list(run) for run in claimed["order"]]:
+        raise IllegalPlan("plan.order: views or run numbers do not match the order; re-plan the graph")
     if document.get("layout") is not None:
-        plan = with_layout(question, plan, runs, document["layout"], claimed["arena_bytes"])
-    check(question.lowered.problem, question.goal, plan, ALIGNMENT if plan.offsets is not None else 1, question.names())
+        plan = with_layout(formulation, plan, runs, document["layout"], claimed["arena_bytes"])
+    check(
+        formulation.lowered.problem,
+        formulation.goal,
+        plan,
+        ALIGNMENT if plan.offsets is not None else 1,
+        formulation.names(),
+    )
     found = {
-        "peak_bytes": question.count.counted(plan.score.peak_bytes),
-        "seconds": plan.score.cost * question.lowered.problem.tick,
-        "overhead": overhead(plan.score.cost, question.baseline_cost),
+        "peak_bytes": formulation.count.counted(plan.score.peak_bytes),
+        "seconds": plan.score.cost * formulation.lowered.problem.tick,
+        "overhead": overhead(plan.score.cost, formulation.baseline_cost),
     }
     for name, value in found.items():
         if not math.isclose(claimed[name], value, rel_tol=1e-9, abs_tol=1e-12):
             raise IllegalPlan(f"plan.{name}: the report says {claimed[name]}, the order gives {value}")
-    _figures(document, question)
-    steps = (runs.step_bytes + question.count.counted(0)).tolist()
+    _check_figures(document, formulation)
+    steps = (runs.step_bytes + formulation.count.counted(0)).tolist()
     if document.get("timeline") is not None and document["timeline"]["step_bytes"] != steps:
-        raise IllegalPlan("timeline.step_bytes: differs from what the order makes live; plan the graph again")
+        raise IllegalPlan("timeline.step_bytes: differs from the live bytes of the order; re-plan the graph")
     return {"valid": True, **found, "steps": len(runs.nodes), "layout": document.get("layout") is not None}
 
 
-def _all_there(question: Formulation, order: np.ndarray) -> None:
-    """Raises IllegalPlan where a task that must run does not."""
-    problem = question.lowered.problem
+def _check_complete(formulation: Formulation, order: np.ndarray) -> None:
+    """Raise IllegalPlan unless every mandatory task runs."""
+    problem = formulation.lowered.problem
     left_out = np.setdiff1d(np.flatnonzero(~problem.optional), order)
     if len(left_out):
-        raise IllegalPlan(f"plan.order: {question.lowered.name_of_task(int(left_out[0]))!r} never runs")
+        raise IllegalPlan(f"plan.order: {formulation.lowered.name_of_task(int(left_out[0]))!r} never runs")
 
 
-def _figures(document: Mapping[str, Any], question: Formulation) -> None:
-    """Raises IllegalPlan where the report says another baseline, saving or status than follow from what was checked."""
-    claimed, baseline = document["plan"], plan_metrics(question, question.baseline)
+def _check_figures(document: Mapping[str, Any], formulation: Formulation) -> None:
+    """Raise IllegalPlan unless baseline, saving and status follow from the checked source and plan."""
+    claimed, baseline = document["plan"], plan_metrics(formulation, formulation.baseline)
     peak, budget = claimed["peak_bytes"], claimed.get("budget_bytes")
     found = {f"baseline.{name}": (document["baseline"][name], baseline[name]) for name in ("peak_bytes", "seconds")}
     if claimed.get("saved_bytes") is not None:
         found["plan.saved_bytes"] = (claimed["saved_bytes"], baseline["peak_bytes"] - peak)
-    for name, (said, value) in found.items():
-        if not math.isclose(said, value, rel_tol=1e-9, abs_tol=1e-12):
-            raise IllegalPlan(f"{name}: the report says {said}, the source gives {value}")
+    for name, (reported, value) in found.items():
+        if not math.isclose(reported, value, rel_tol=1e-9, abs_tol=1e-12):
+            raise IllegalPlan(f"{name}: the report says {reported}, the source gives {value}")
     if budget and claimed.get("max_overhead") is None and (peak > budget) != (claimed["status"] == "over_budget"):
         raise IllegalPlan(f"plan.status: the report says {claimed['status']} of {peak} bytes, the budget is {budget}")
 
 
 def certificate(document: Mapping[str, Any]) -> dict[str, Any]:
-    """The bound of a report with all that it follows from, for `certificate.py`; the report must embed its source.
+    """Certificate document of a report's bound, for `planner/verify/certificate.py`; the source must be embedded.
 
-    Raises BadRequest for a report without one, IllegalPlan where its bound says more than its certificate.
+    Raises BadRequest for a report without a certificate, IllegalPlan if the bound exceeds its certificate.
     """
     request, source = parse_embedded(document)
-    question = formulate(source, request)
+    formulation = formulate(source, request)
     bound = document["plan"].get("bound") or {}
     given = bound.get("certificate", {}).get("claims", [])
     if not given:
@@ -96,48 +102,52 @@ def certificate(document: Mapping[str, Any]) -> dict[str, Any]:
             "plan.bound.certificate",
             "nothing",
             "a report whose bound has its certificate",
-            "plan the model again and save the report with -o",
+            "re-plan the model and save the report with -o",
         )
     shown = {"peak": 0, "cost": 0}
     for claim in given:
-        if claims.applies_to(claim, question.goal):
+        if claims.applies_to(claim, formulation.goal):
             shown[claim["of"]] = max(shown[claim["of"]], claim["value"])
     found = {
-        "peak_bytes": question.count.counted(shown["peak"]),
-        "seconds": shown["cost"] * question.lowered.problem.tick,
+        "peak_bytes": formulation.count.counted(shown["peak"]),
+        "seconds": shown["cost"] * formulation.lowered.problem.tick,
     }
     for name, value in found.items():
         if bound[name] > value * (1 + 1e-9):
             raise IllegalPlan(f"plan.bound.{name}: the report says {bound[name]}, its certificate {value}")
-    return claims.certificate_document(question.lowered.problem, list(given))
+    return claims.certificate_document(formulation.lowered.problem, list(given))
 
 
 def explain(document: Mapping[str, Any]) -> dict[str, Any]:
-    """Why a saved plan is as it is: what each repeat frees and costs, and who holds the peak."""
+    """Section `explain` of a saved plan: worth of recomputations, limiting node, largest values at the peak."""
     request, source = parse_embedded(document)
-    question = formulate(source, request)
-    order = np.asarray(parse_order(question, document["plan"]["order"]), np.int64)
+    formulation = formulate(source, request)
+    order = np.asarray(parse_order(formulation, document["plan"]["order"]), np.int64)
     claimed = document["plan"]
-    choices = parse_choices(question.lowered, claimed.get("choices", ()))
-    return explain_section(question, question.evaluated(order, str(claimed["planner"]), choices))
+    choices = parse_choices(formulation.lowered, claimed.get("choices", ()))
+    return explain_section(formulation, formulation.evaluated(order, str(claimed["planner"]), choices))
 
 
 def parse_embedded(document: Mapping[str, Any]) -> tuple[Request, Graph]:
-    """The request a report answers, without what only shaped its source, and that source.
+    """(request, embedded source) of a report; without the request fields that only shaped the source.
 
-    Raises BadRequest where a part is missing or of another type: what is read of the document afterwards is sound.
+    Validates the parts of the document that later functions read. Raises BadRequest if one is missing or has a wrong
+    type.
     """
     parts_of(document)
     used = {"inputs", "batch", "dims", "shapes", "loss", "loss_chunks", "fuse_attention", "recipe", "differentiate"}
     fields = {name: given for name, given in document["request"].items() if name not in used}
     if document["request"].get("shapes") and fields.get("budget") is not None:
-        fields |= {"budget": document["plan"].get("budget_bytes"), "fraction_of": "baseline"}  # maybe of another set
+        fields |= {
+            "budget": document["plan"].get("budget_bytes"),
+            "fraction_of": "baseline",
+        }  # the share may refer to another set
     return parse_request(fields), load(json.dumps(document["source"]).encode())
 
 
-def parse_order(question: Formulation, order: Sequence[Any]) -> list[int]:
-    """Task numbers of a report's order; entries that are views have none."""
-    lowered = question.lowered
+def parse_order(formulation: Formulation, order: Sequence[Any]) -> list[int]:
+    """Task numbers of a report's order, without its views. Raises IllegalPlan for an entry that is no node."""
+    lowered = formulation.lowered
     number = {node.name: n for n, node in enumerate(lowered.graph.nodes)}
     found = []
     for place, entry in enumerate(order):

@@ -1,4 +1,4 @@
-"""One grammar for budgets everywhere: "50%", 0.5, "8GiB", "8GB", 8589934592."""
+"""Budgets: one grammar for all interfaces ("50%", 0.5, "8GiB", "8GB", 8589934592)."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ UNITS = {
 }
 GRAMMAR = 'a percentage ("50%"), a number with a point in (0, 1], whole bytes, or bytes with a unit ("8GiB", "8GB")'
 MAX_BYTES = 2**63 - 1
-MAX_OVERHEAD = 10**9  # times the step
+MAX_OVERHEAD = 10**9  # times the baseline
 NUMBER_PATTERN = r"[0-9]{1,30}(?:\.[0-9]{1,30})?"
 
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """Either whole bytes or an exact fraction of something."""
+    """Whole bytes, or an exact fraction of bytes given later."""
 
     bytes: int | None = None
     fraction: Fraction | None = None
 
     def of(self, whole_bytes: int, floor_bytes: int = 0) -> int:
-        """Bytes: a fraction of what lies between `floor_bytes` and `whole_bytes`, rounded up."""
+        """Bytes of the budget; a fraction counts from `floor_bytes` to `whole_bytes`, rounded up."""
         if self.bytes is not None:
             return self.bytes
         assert self.fraction is not None
@@ -42,7 +42,7 @@ class Budget:
 
 
 def parse_budget(given: object, field: str = "budget") -> Budget:
-    """The budget `given` says. Raises BadRequest naming `field`."""
+    """Parse a budget. Raises BadRequest naming `field`."""
     budget = _parsed(given)
     if budget is None:
         raise BadRequest.one("bad_budget", field, repr(given)[:80], GRAMMAR, "write it in one of these forms")
@@ -50,7 +50,7 @@ def parse_budget(given: object, field: str = "budget") -> Budget:
 
 
 def parse_fraction(given: object, field: str) -> float:
-    """A share such as "10%" or 0.1, zero allowed. Raises BadRequest naming `field`."""
+    """Parse a share such as "10%" or 0.1; zero is allowed. Raises BadRequest naming `field`."""
     if isinstance(given, str) and (match := re.fullmatch(rf"\s*({NUMBER_PATTERN})\s*%\s*", given)):
         return float(Fraction(match[1]) / 100)
     if isinstance(given, (int, float)) and not isinstance(given, bool) and 0 <= given <= MAX_OVERHEAD:
@@ -67,6 +67,7 @@ def parse_fraction(given: object, field: str) -> float:
 
 
 def _parsed(given: object) -> Budget | None:
+    """The budget; None if `given` is not in the grammar."""
     if isinstance(given, bool):
         return None
     if isinstance(given, int):
@@ -82,8 +83,8 @@ def _parsed(given: object) -> Budget | None:
     if unit == "%":
         return _share(number / 100)
     if unit:
-        whole = math.ceil(number * UNITS[unit]) if unit in UNITS else MAX_BYTES + 1
-        return Budget(bytes=whole) if whole <= MAX_BYTES else None
+        total = math.ceil(number * UNITS[unit]) if unit in UNITS else MAX_BYTES + 1
+        return Budget(bytes=total) if total <= MAX_BYTES else None
     if "." in match[1]:
         return _share(number)
     return Budget(bytes=int(number)) if number <= MAX_BYTES else None

@@ -1,4 +1,4 @@
-"""What is asked of several plans of one model at once: a curve over budgets, or the largest size that fits."""
+"""Requests for several plans of one model: a curve over budgets, or the largest size that fits."""
 
 from __future__ import annotations
 
@@ -8,19 +8,20 @@ from typing import Any
 
 from planner.errors import BadRequest, Finding
 from planner.request.budget import Budget, parse_budget
+from planner.request.field_parsers import MAX_FINDINGS
 from planner.request.plan_request import DEFAULT_OVERHEAD, Request, parse_request
 
 MAX_BUDGETS = 64
-#: Fields of a request that shape one report alone.
+#: Request fields that apply to a single report only.
 SINGLE_REPORT_FIELDS = ("shapes", "return", "advise", "advise_checkpoints", "share_buffers", "gradient_events")
-#: A curve's goal is its budgets, and a fit's memory is in bytes.
+#: The goal of a curve is `budgets`; the memory of a fit is in bytes.
 NOT_IN_CURVE = ("budget", "max_overhead", "fits", *SINGLE_REPORT_FIELDS)
 NOT_IN_FIT = ("fraction_of", *SINGLE_REPORT_FIELDS)
 
 
 @dataclass(frozen=True, slots=True)
 class CurveRequest:
-    """A curve to be made. `request` has no goal; `given` are the budgets as they were sent."""
+    """Request for a curve. `request` has no goal; `given` are the budgets as sent."""
 
     request: Request
     budgets: tuple[Budget, ...]
@@ -29,7 +30,7 @@ class CurveRequest:
 
 @dataclass(frozen=True, slots=True)
 class FitRequest:
-    """A fit to be found. `request` has the memory as its goal."""
+    """Request for a fit. The goal of `request` is the memory."""
 
     request: Request
     max_overhead: float
@@ -37,12 +38,12 @@ class FitRequest:
 
 
 def parse_curve(fields: Mapping[str, Any], returns: Sequence[str] = ()) -> CurveRequest:
-    """The curve that `fields` ask for: those of a request, with `budgets` for its goal.
+    """Parse the fields of a curve: those of a request, with `budgets` instead of a goal.
 
-    The report of each point gets the sections `returns` besides the usual ones.
-    Raises BadRequest with a finding per faulty field or budget, ten at most.
+    The report of each point gets the additional sections `returns`.
+    Raises BadRequest with one finding for each faulty field or budget, at most MAX_FINDINGS.
     """
-    findings = [_left_out(name) for name in NOT_IN_CURVE if name in fields]
+    findings = [_not_in_curve(name) for name in NOT_IN_CURVE if name in fields]
     others = {name: given for name, given in fields.items() if name != "budgets" and name not in NOT_IN_CURVE}
     request = Request()
     try:
@@ -52,28 +53,28 @@ def parse_curve(fields: Mapping[str, Any], returns: Sequence[str] = ()) -> Curve
     given = fields.get("budgets")
     budgets = _budgets(given, findings)
     if findings:
-        raise BadRequest(findings[:10])
+        raise BadRequest(findings[:MAX_FINDINGS])
     request = replace(request, returns=(*request.returns, *returns))
     return CurveRequest(request, budgets, tuple(given or ()))
 
 
-def _left_out(name: str) -> Finding:
+def _not_in_curve(name: str) -> Finding:
     if name in NOT_IN_CURVE[:3]:
-        return Finding("conflicting_goals", name, f"{name} beside budgets", "budgets alone", f"leave {name} out")
+        return Finding("conflicting_goals", name, f"{name} together with budgets", "budgets alone", f"remove {name}")
     return Finding(
         "unknown_field",
         name,
-        f"{name}, which is about one plan",
+        f"{name}, which applies to a single plan",
         "no such field in a curve",
-        "leave it out, and ask for a plan at that budget",
+        "remove it, or request a plan at that budget",
     )
 
 
 def _budgets(given: Any, findings: list[Finding]) -> tuple[Budget, ...]:
-    """The budgets; what is wrong with them joins the findings."""
+    """Parsed budgets; faults are appended to `findings`."""
     if not isinstance(given, (list, tuple)) or not 1 <= len(given) <= MAX_BUDGETS:
         found = f"{len(given)} budgets" if isinstance(given, (list, tuple)) else repr(given)[:80]
-        expected, remedy = f"a list of 1 to {MAX_BUDGETS} budgets", 'name them, such as ["90%", "50%", "8GiB"]'
+        expected, remedy = f"a list of 1 to {MAX_BUDGETS} budgets", 'list them, such as ["90%", "50%", "8GiB"]'
         findings.append(Finding("bad_budgets", "budgets", "nothing" if given is None else found, expected, remedy))
         return ()
     seen: dict[Budget, int] = {}
@@ -84,22 +85,22 @@ def _budgets(given: Any, findings: list[Finding]) -> tuple[Budget, ...]:
             findings.extend(error.findings)
             continue
         if budget in seen:
-            found = f"{entry!r}, which budgets[{seen[budget]}] says"
+            found = f"{entry!r}, a duplicate of budgets[{seen[budget]}]"
             findings.append(
-                Finding("duplicate_budget", f"budgets[{place}]", found, "each budget once", "leave one of them out")
+                Finding("duplicate_budget", f"budgets[{place}]", found, "each budget once", "remove one of them")
             )
         seen.setdefault(budget, place)
     return tuple(seen)
 
 
 def parse_fit(fields: Mapping[str, Any], returns: Sequence[str] = ()) -> FitRequest:
-    """What `fields` ask for: those of a request, with `grow`, and `max_overhead` beside the memory.
+    """Parse the fields of a fit: those of a request, with `grow`, and with `max_overhead` in addition to the memory.
 
-    The report of its plan gets the sections `returns` besides the usual ones.
-    Raises BadRequest with a finding per faulty field, ten at most.
+    The report of the plan gets the additional sections `returns`.
+    Raises BadRequest with one finding for each faulty field, at most MAX_FINDINGS.
     """
     findings = [
-        Finding("unknown_field", name, f"{name}, which no fit has", "no such field", "leave it out, and ask for a plan")
+        Finding("unknown_field", name, f"{name}, not a field of a fit", "no such field", "remove it, or request a plan")
         for name in NOT_IN_FIT
         if name in fields
     ]
@@ -107,37 +108,37 @@ def parse_fit(fields: Mapping[str, Any], returns: Sequence[str] = ()) -> FitRequ
     grow = own.get("grow", "batch")
     if not isinstance(grow, str) or not grow:
         expected = "batch, sequence or a dimension's name"
-        findings.append(Finding("bad_field", "grow", repr(grow)[:80], expected, "name what grows"))
-    request, most = Request(), None
+        findings.append(Finding("bad_field", "grow", repr(grow)[:80], expected, "name the dimension that grows"))
+    request, max_overhead = Request(), None
     try:
-        most = parse_request({"max_overhead": own.get("max_overhead")}).max_overhead
+        max_overhead = parse_request({"max_overhead": own.get("max_overhead")}).max_overhead
     except BadRequest as error:
         findings.extend(error.findings)
     try:
         request = parse_request({k: v for k, v in fields.items() if k not in own and k not in NOT_IN_FIT})
     except BadRequest as error:
         findings.extend(error.findings)
-    findings += _faults(fields, request, grow)
+    findings += _conflicts(fields, request, grow)
     if findings:
-        raise BadRequest(findings[:10])
+        raise BadRequest(findings[:MAX_FINDINGS])
     request = replace(request, returns=(*request.returns, *returns))
-    return FitRequest(request, DEFAULT_OVERHEAD if most is None else most, grow)
+    return FitRequest(request, DEFAULT_OVERHEAD if max_overhead is None else max_overhead, grow)
 
 
-def _faults(fields: Mapping[str, Any], request: Request, grow: Any) -> list[Finding]:
-    """What does not go together; of a request that could not be parsed only what was sent is known."""
+def _conflicts(fields: Mapping[str, Any], request: Request, grow: Any) -> list[Finding]:
+    """Findings about combinations of fields; uses raw fields, because `request` is empty if parsing failed."""
     findings = []
     if fields.get("budget") is None and fields.get("fits") is None:
-        remedy = 'say "80GiB", or fits: a device'
+        remedy = 'set budget to bytes such as "80GiB", or fits to a device'
         findings.append(Finding("no_memory", "budget", "nothing", "the memory to fit, in bytes", remedy))
     if request.budget is not None and not request.budget.bytes:
-        expected = "bytes above 0: what a share is of grows with the model"
-        findings.append(Finding("bad_budget", "budget", "a share, or 0", expected, 'say how many, such as "80GiB"'))
+        expected = "bytes above 0; a share of a growing model is not a fixed memory"
+        findings.append(Finding("bad_budget", "budget", "a share, or 0", expected, 'write bytes, such as "80GiB"'))
     dims = fields.get("dims")
     named = dims.get(grow) if isinstance(dims, Mapping) and isinstance(grow, str) else None
     path, fixed = ("batch", fields.get("batch")) if grow == "batch" else (f"dims.{grow}", named)
     if fixed is not None:
         findings.append(
-            Finding("conflicting_sizes", path, repr(fixed)[:80], "no length for what grows", "leave it out")
+            Finding("conflicting_sizes", path, repr(fixed)[:80], "no length for the dimension that grows", "remove it")
         )
     return findings

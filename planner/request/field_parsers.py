@@ -1,4 +1,4 @@
-"""Parsers of single fields, and of objects made of them: what is wrong is collected, ten findings at most."""
+"""Parsers of single fields, and of objects of fields; faults are collected as findings."""
 
 from __future__ import annotations
 
@@ -11,39 +11,40 @@ from planner.errors import BadRequest, Finding
 
 MAX_FINDINGS = 10
 MAX_SEARCH_SECONDS = 24 * 3600.0
-Parser = Callable[[Any, str], Any]  # (what was given, its path) -> its value; raises BadRequest
+Parser = Callable[[Any, str], Any]  # (raw value, path) -> parsed value; raises BadRequest
 
 
 def parse_fields(
     given: Mapping[str, Any], parsers: Mapping[str, Parser], findings: list[Finding], path: str = ""
 ) -> Any:
-    """The values of the fields that are right; what is wrong with the others joins the findings."""
-    found = {}
+    """Parsed values by field name; faults are appended to `findings`."""
+    parsed = {}
     for name, value in given.items():
         if name not in parsers:
             findings.append(unknown_field(f"{path}{name}", name, parsers))
             continue
         try:
-            found[name] = parsers[name](value, f"{path}{name}")
+            parsed[name] = parsers[name](value, f"{path}{name}")
         except BadRequest as error:
             findings.extend(error.findings)
-    return found
+    return parsed
 
 
 def unknown_field(path: str, name: str, parsers: Mapping[str, Parser]) -> Finding:
+    """Finding about an unknown field, with the closest known name."""
     near = difflib.get_close_matches(str(name), parsers, 1)
     remedy = f"did you mean {near[0]!r}?" if near else "remove it"
-    return Finding("unknown_field", path[:80], "a field nobody knows", "one of " + ", ".join(parsers), remedy)
+    return Finding("unknown_field", path[:80], "an unknown field", "one of " + ", ".join(parsers), remedy)
 
 
 def bad_field(path: str, given: object, expected: str, remedy: str = "correct the value") -> BadRequest:
     return BadRequest.one("bad_field", path, repr(given)[:80], expected, remedy)
 
 
-def integer(least: int, most: int = 2**63 - 1) -> Parser:
+def integer(minimum: int, maximum: int = 2**63 - 1) -> Parser:
     def parse(given: Any, path: str) -> int:
-        if isinstance(given, bool) or not isinstance(given, int) or not least <= given <= most:
-            raise bad_field(path, given, f"a whole number from {least} to {most}")
+        if isinstance(given, bool) or not isinstance(given, int) or not minimum <= given <= maximum:
+            raise bad_field(path, given, f"a whole number from {minimum} to {maximum}")
         return given
 
     return parse

@@ -1,4 +1,4 @@
-"""Lengths and shapes by name, written as text: `N=8`, `x=16x3x224x224`."""
+"""Parse named lengths and shapes in text form: `N=8`, `x=16x3x224x224`."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ DIGITS = re.compile("[0-9]{1,30}")
 
 
 def parse_named_lengths(given: Sequence[str], flag: str, whole: bool) -> dict[str, Any]:
-    """Names with a length (`N=8`), or with a shape (`x=16x3`). Raises BadRequest with every faulty one."""
+    """Name -> length (`N=8`) if `whole`, else name -> shape (`x=16x3`). Raises BadRequest listing every fault."""
     findings, pairs = [], {}
     for text in given:
-        # A name may hold "="; a shape never does.
+        # A name may contain "="; a length or shape never does.
         name, equals, value = text.rpartition("=")
         lengths = [value] if whole else value.split("x") if value else []
         fine = equals and name and all(DIGITS.fullmatch(part) for part in lengths)

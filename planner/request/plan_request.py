@@ -1,4 +1,4 @@
-"""What is asked of a plan: the fields of the wire contract, parsed and checked in one place."""
+"""Plan request: parse and check the wire fields into a `Request`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from planner.request.field_parsers import MAX_FINDINGS, Parser, bad_field, integ
 from planner.request.target_runtime import runtime_named
 
 RETURNABLE = ("plan", "timeline", "layout", "explain", "source", "graph")
-DEFAULT_OVERHEAD = 0.1  # with neither budget nor overhead asked for
+DEFAULT_OVERHEAD = 0.1  # maximum overhead of a request without a goal
 
 MAX_SHAPE_SETS = 16
 LENGTH = re.compile("[0-9]{1,10}")
@@ -22,7 +22,7 @@ LENGTH = re.compile("[0-9]{1,10}")
 
 @dataclass(frozen=True, slots=True)
 class InputShapes:
-    """One set of input shapes: what it says beats the request's own `inputs`, `batch` and `dims`."""
+    """One set of input shapes; overrides `inputs`, `batch` and `dims` of the request."""
 
     inputs: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     batch: int | None = None
@@ -31,18 +31,18 @@ class InputShapes:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One question. Every field has the contract's default; build it with `parse_request`."""
+    """A plan request. Defaults are those of the wire contract; build it with `parse_request`."""
 
     budget: Budget | None = None
     max_overhead: float | None = None
-    fits: str | int | None = None  # a device's name or bytes
-    fraction_of: str = "baseline"  # or "reducible": of what lies above the smallest reachable peak
+    fits: str | int | None = None  # memory to fit: device name, or bytes
+    fraction_of: str = "baseline"  # or "reducible": the part of the peak above the smallest reachable one
     counts: str = "everything"  # or "activations"
-    order: str | None = None  # "free" or "given"; None: what the document says, else free
+    order: str | None = None  # "free" or "given"; None: from the document, else free
     phases: str | None = None  # "strict" or "mixed"; None: strict
     runtime: str = "arena"
     recipe: Mapping[str, Any] | None = None
-    reserve: int = 0  # bytes set aside besides
+    reserve: int = 0  # bytes added to every step
     planner: str = "auto"
     search_seconds: float = 10.0
     iterations: int | None = None
@@ -50,53 +50,52 @@ class Request:
     device: str | Mapping[str, Any] = "a100-80gb"
     differentiate: bool | Mapping[str, Any] | None = None  # None: framework files yes, native documents no
     loss: str | None = None
-    loss_chunks: int = 1  # rows of a cross-entropy are taken in so many parts
-    fuse_attention: bool = False  # products around a softmax become one node
+    loss_chunks: int = 1  # chunks of rows of the cross-entropy
+    fuse_attention: bool = False  # fuse the products around a softmax into one node
     inputs: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     batch: int | None = None
     dims: Mapping[str, int] = field(default_factory=dict)
-    shapes: tuple[InputShapes, ...] = ()  # one decision for all of them; none: the request's own shapes
+    shapes: tuple[InputShapes, ...] = ()  # one plan for all sets; empty: the shapes above
     checkpoints: tuple[str, ...] = ()
     keep: tuple[str, ...] = ()
     recompute: tuple[str, ...] = ()
     unknown_checkpoints: str = "warn"  # or "error"
-    advise: bool = False  # say what else would lower the peak
-    advise_checkpoints: bool = False  # say what the checkpoints are worth
-    gradient_events: bool = False  # say how gradients were made, node by node
-    share_buffers: bool = False  # give values that are never live together one name
+    advise: bool = False  # section: other techniques that lower the peak
+    advise_checkpoints: bool = False  # section: worth of each checkpoint
+    gradient_events: bool = False  # section: how each gradient was computed
+    share_buffers: bool = False  # section: values that are never live together share a buffer
     layout: str = "fast"  # or "none", "best"
     execute: str = "no"  # or "auto", "yes"
     returns: tuple[str, ...] = ("plan", "timeline")
-    given: Mapping[str, Any] = field(default_factory=dict)  # the fields as they were sent
+    given: Mapping[str, Any] = field(default_factory=dict)  # the fields as sent
 
     @property
     def lowest_peak(self) -> bool:
+        """Whether the goal is the lowest peak (budget 0)."""
         return self.budget is not None and self.budget.bytes == 0
 
     def under(self, shapes: InputShapes) -> Request:
-        """The request about one set of shapes alone."""
+        """The request for one set of shapes alone."""
         batch = self.batch if shapes.batch is None else shapes.batch
         inputs, dims = {**self.inputs, **shapes.inputs}, {**self.dims, **shapes.dims}
         return replace(self, shapes=(), inputs=inputs, batch=batch, dims=dims)
 
 
 def parse_request(fields: Mapping[str, Any]) -> Request:
-    """The request `fields` say. Raises BadRequest with a finding per faulty field, ten at most."""
+    """Parse wire fields. Raises BadRequest with one finding for each faulty field, at most MAX_FINDINGS."""
     findings: list[Finding] = []
     found = parse_fields(fields, PARSERS, findings)
     goals = [name for name in ("budget", "max_overhead", "fits") if found.get(name) is not None]
     if len(goals) > 1:
-        findings.append(
-            Finding("conflicting_goals", goals[1], " and ".join(goals), "one of them", "leave the others out")
-        )
+        findings.append(Finding("conflicting_goals", goals[1], " and ".join(goals), "one of them", "remove the others"))
     if found.get("shapes"):
         findings += [
             Finding(
                 "conflicting_shapes",
                 name,
-                f"{name} beside several sets of shapes",
+                f"{name} together with several sets of shapes",
                 "one set of shapes",
-                "ask for it with the shapes of one set",
+                "request it with the shapes of one set",
             )
             for name in ("advise", "advise_checkpoints")
             if found.get(name)
@@ -206,7 +205,7 @@ def _differentiate(given: Any, name: str) -> bool | Mapping[str, Any] | None:
 
 
 def _fits(given: Any, name: str) -> str | int:
-    """Bytes in the budget's grammar, or a device's name, which the pipeline looks up."""
+    """Bytes in the grammar of budgets, or a device name, which `formulate` resolves."""
     try:
         return _bytes(given, name)
     except BadRequest:

@@ -1,6 +1,6 @@
-"""Target runtimes: what each does with bytes that a plan must foresee.
+"""Target runtimes: the allocator behaviour that a plan predicts.
 
-A plan made for one runtime is a prediction for no other.
+A plan for one runtime predicts no other.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from planner.errors import BadRequest
 
 @dataclass(frozen=True, slots=True)
 class Runtime:
-    """How one runtime allocates and runs."""
+    """Allocation and launch model of one runtime."""
 
     name: str
     rounding_bytes: int  # every storage and workspace is rounded up to this
-    takes_over: bool  # an output may be written over an input that dies
-    returns_forward_outputs: bool  # forward outputs leave at the end of the forward phase and stay
-    places: bool  # values lie at the addresses of a plan
+    takes_over: bool  # an output may overwrite an input after its last read
+    returns_forward_outputs: bool  # forward outputs are returned at the end of the forward phase and stay live
+    places: bool  # values are at the addresses of the plan
     kernel_seconds: float  # added to every task: launch or dispatch
     source: str
 
@@ -33,13 +33,13 @@ RUNTIMES = {
         Runtime("ort", 256, True, False, False, 3e-6, "onnxruntime core/framework/bfc_arena.h"),
     )
 }
-#: Runtimes that fuse kernels: their tasks are fused groups, which nothing here forms yet.
+#: Runtimes that fuse kernels; fused groups are not modelled yet.
 FUSING_RUNTIMES = ("torch-inductor", "xla")
 
 
 def runtime_named(name: str) -> Runtime:
-    """The runtime called `name`. Raises BadRequest listing those there are."""
+    """Runtime by name. Raises BadRequest listing the known ones."""
     if name in RUNTIMES:
         return RUNTIMES[name]
-    fuses = f"{name!r}, which fuses kernels: its plans are not predicted yet" if name in FUSING_RUNTIMES else repr(name)
-    raise BadRequest.one("unknown_runtime", "runtime", fuses, "one of " + ", ".join(RUNTIMES), "name one of these")
+    found = f"{name!r}, which fuses kernels: its plans are not predicted yet" if name in FUSING_RUNTIMES else repr(name)
+    raise BadRequest.one("unknown_runtime", "runtime", found, "one of " + ", ".join(RUNTIMES), "name one of these")

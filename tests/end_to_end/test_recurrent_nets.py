@@ -113,7 +113,7 @@ def test_parts_of_a_net_are_run_again_to_a_budget(share):
     report = outcome.report
     assert report["plan"]["status"] != "over_budget"
     assert report["plan"]["recomputed"]
-    assert any("cut into parts" in warning for warning in report["warnings"])
+    assert any("split along time" in warning for warning in report["warnings"])
     assert 0 < report["plan"]["overhead"] < 1
     plain = outputs_by_owner(differentiate(with_loss(long_lstm()), ["loss"]))
     for name, array in outputs_by_owner(outcome.graph).items():

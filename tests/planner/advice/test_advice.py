@@ -1,4 +1,4 @@
-"""What a repeat is worth, and what levers reach: every figure is that of a plan."""
+"""Advice: worth of recomputations and of techniques; every figure is that of a plan."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_without_its_repeats_a_node_costs_bytes_and_saves_time():
     assert max(row["if_kept"]["peak_bytes"] for row in rows) > plan.score.peak_bytes
 
 
-def test_micro_batches_are_planned_and_can_be_asked_for():
+def test_micro_batches_are_planned_and_can_be_requested():
     row = lever(advice(), "micro_batches")
     assert row["parts"] == 2
     assert row["request"]["inputs"]["ids"] == [4, 8] and row["request"]["recipe"] == {"accumulate": 2}
@@ -105,7 +105,7 @@ def test_updates_as_soon_as_ready_hold_fewer_gradients():
     row = lever(found, "update_as_ready")
     assert row["request"]["recipe"]["update"] == "as_ready"
     done = advice(recipe={"optimizer": "adam", "update": "as_ready"})
-    assert left_out(done, "update_as_ready") == "done already"
+    assert left_out(done, "update_as_ready") == "already applied"
     clipped = advice(recipe={"optimizer": "adam", "clip": 1.0})
     assert "clipping" in left_out(clipped, "update_as_ready")
 
@@ -113,7 +113,7 @@ def test_updates_as_soon_as_ready_hold_fewer_gradients():
 @pytest.mark.parametrize(
     ("name", "field"), [("chunked_loss", {"loss_chunks": 4}), ("fused_attention", {"fuse_attention": True})]
 )
-def test_a_rewritten_graph_is_planned_and_can_be_asked_for(name: str, field: dict[str, Any]):
+def test_a_rewritten_graph_is_planned_and_can_be_requested(name: str, field: dict[str, Any]):
     row = lever(advice(), name)
     assert row["request"] == field and row["executed"]["status"] == "not executed"
     whole = pipeline.solve(DECODER, parse_request({"budget": "80%", "iterations": 20, "layout": "none", **SHAPES}))
@@ -128,12 +128,12 @@ def test_a_rewritten_graph_is_planned_and_can_be_asked_for(name: str, field: dic
     }
     alone = pipeline.solve(DECODER, parse_request(asked)).report
     assert alone["executed"]["status"] == "equal"
-    assert "beside the step as it was: within 0.0001" in alone["executed"]["how"]
+    assert "against the unchanged step: within 0.0001" in alone["executed"]["how"]
     assert alone["plan"]["peak_bytes"] == row["peak_bytes"] <= budget and row["fits"]
     assert row["seconds"] == pytest.approx(alone["plan"]["seconds"])
 
 
-def test_levers_that_change_the_graph_are_run_beside_the_step_as_it_was():
+def test_techniques_that_change_the_graph_are_executed_against_the_unchanged_step():
     found = advice(execute="auto", recipe={"optimizer": "adam"})
     for name in ("micro_batches", "chunked_loss", "fused_attention"):
         ran = lever(found, name)["executed"]
@@ -158,7 +158,7 @@ def test_a_rewrite_that_computes_something_else_is_our_defect(monkeypatch: pytes
     assert outcome.report["executed"]["status"] == "different" and outcome.exit_code == 4
 
 
-def test_copies_to_the_host_lower_what_running_again_cannot():
+def test_offload_lowers_a_peak_that_recomputation_cannot():
     #   x ── a ── b ── c ── loss ── way back, and nothing may run twice
     document = json.loads(json.dumps(chain(6)))
     for node in document["nodes"]:
@@ -172,7 +172,7 @@ def test_copies_to_the_host_lower_what_running_again_cannot():
     assert row["request"] == {} and row["executed"]["status"] == "not executed"
 
 
-def test_micro_batches_of_what_a_whole_batch_decides_are_told_apart():
+def test_micro_batches_of_a_model_with_batch_statistics_are_reported_as_different():
     #   x ── BatchNormalization ── ReduceMean: statistics of a part are others than those of the whole
     found = pipeline.solve(
         json.dumps(BATCH_STATISTICS).encode(),
@@ -181,7 +181,7 @@ def test_micro_batches_of_what_a_whole_batch_decides_are_told_apart():
     assert lever(found, "micro_batches")["executed"]["status"] == "different"
 
 
-def test_what_cannot_be_done_is_said():
+def test_a_technique_that_does_not_apply_states_why():
     asked = {"budget": "80%", "iterations": 10, "advise": True, "layout": "none"}
     found = pipeline.solve(json.dumps(chain()).encode(), parse_request(asked)).report["advice"]
     assert [row["lever"] for row in found["levers"]] == ["offload"]

@@ -1,4 +1,4 @@
-"""Advice about checkpoints: what each is worth, and the best set of the same size."""
+"""Checkpoint advice: worth of each checkpoint, and the best set of the same size."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def chain(length: int) -> Problem:
     return problem_of(reads, [[i] for i in range(2 * length)], phase=[0] * length + [1] * length)
 
 
-def test_what_each_checkpoint_is_worth_is_what_the_plan_without_it_costs():
+def test_the_worth_of_a_checkpoint_is_the_cost_of_the_plan_without_it():
     problem = drawn("a>b b>c c>d d>e e>f c>f f>g b>g g>h a>h", backward="fgh")
     advice = compare_checkpoints(problem, LOWEST, monitor(problem), np.array([0, 2]))
     assert advice.given == (0, 2)
@@ -77,7 +77,7 @@ def test_a_stop_gives_the_best_so_far_and_says_so():
     assert again == stopped
 
 
-def test_without_checkpoints_only_additions_are_told(monkeypatch):
+def test_without_checkpoints_only_additions_are_reported(monkeypatch):
     problem = chain(8)
     advice = compare_checkpoints(problem, LOWEST, monitor(problem), np.zeros(0, np.int64))
     assert (advice.best, advice.dropped) == ((), [])

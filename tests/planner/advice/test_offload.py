@@ -1,4 +1,4 @@
-"""Copies to the host are tasks that every planner may use and the checker walks like others."""
+"""Offload: copies to the host are tasks for every planner and for the checker."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def never() -> bool:
     return False
 
 
-def test_what_nobody_looks_at_goes_to_the_host_and_back():
+def test_an_unused_buffer_is_offloaded_and_fetched():
     #   a ── b ── c ── d      a: 5 bytes, read by b and, on the way back, by d
     #    ╰─────────────╯
     problem = drawn("a>b b>c c>d a>d", size={"a": 5, "b": 2, "c": 4, "d": 1}, backward="d", never="abcd")
@@ -51,7 +51,7 @@ def test_the_better_price_goes_first():
 
 
 def plain(seed: int) -> Problem:
-    """A random problem without tasks that may be left out."""
+    """Random problem without optional tasks."""
     rng = random.Random(seed)
     problem = random_problem(rng, 2 + seed % 17) if seed % 2 else training_problem(rng, 1 + seed % 7)
     return replace(problem, optional=np.zeros(problem.tasks, bool))

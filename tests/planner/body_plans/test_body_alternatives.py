@@ -1,4 +1,4 @@
-"""Body plans as choices: their columns are those of the rewritten graph, and plans with them run and are equal."""
+"""Body plans: columns equal those of the rewritten graph, and plans with choices execute with equal results."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def test_a_pair_has_few_alternatives_for_a_trip_and_more_over_time():
 
 
 def two_recurrences() -> Graph:
-    """h = tanh(h w + x) over xs, and again from where that ends."""
+    """h = tanh(h w + x) over xs, twice in sequence."""
     b = Builder("two")
     h0, xs, w = (b.value(name, type, Role.PARAMETER) for name, type in (("h0", ROW), ("xs", ROWS), ("w", ROW)))
 
@@ -208,7 +208,7 @@ def test_with_the_memory_of_recomputing_everything_the_last_trips_still_save():
     assert row.executed.endswith("equal")
 
 
-def test_between_two_ways_to_save_any_number_of_trips_may_save_more():
+def test_tails_of_several_lengths_lie_between_two_policies():
     #   way A in all trips and way B in all trips are points; what lies between is linear in the number of trips
     step = step_of(transformer(9, 16, 32, 2))
     low = lowered_of(step)
@@ -222,7 +222,7 @@ def test_between_two_ways_to_save_any_number_of_trips_may_save_more():
     assert len(unbeaten) > 4
 
 
-def test_a_stop_is_heard_while_bodies_are_planned():
+def test_cancel_ends_the_planning_of_bodies():
     low, stop = lower(two_recurrences(), DEVICE, RUNTIME), threading.Event()
     with cancellation_scope(stop):
         assert len(with_body_plans(low, DEVICE, RUNTIME).groups) == 2

@@ -1,4 +1,4 @@
-"""What a request says of single values: kept, made again, or told why neither."""
+"""Formulate: `keep` and `recompute` of single values, and the warnings and faults about them."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ def asked(document: dict[str, Any], **fields: Any) -> Formulation:
     return formulate(load(json.dumps(document).encode()), parse_request({"budget": "80%", **fields}))
 
 
-def test_what_is_kept_is_forbidden_and_what_is_made_again_preferred() -> None:
+def test_keep_forbids_recomputation_and_recompute_prefers_it() -> None:
     said = asked(chain(4), keep=["h1"], recompute=["h2"]).lowered.problem.recompute.tolist()
     assert (said.count(FORBID), said.count(PREFER)) == (1, 1)
 
 
-def test_a_wish_that_means_nothing_is_told_with_all_others() -> None:
+def test_all_faults_of_recompute_are_reported_together() -> None:
     with pytest.raises(BadRequest) as told:
         asked(chain(4), keep=["h1", "x"], recompute=["x", "h1", "h2"])
     found = [(finding.code, finding.found.split(",")[0]) for finding in told.value.findings]

@@ -1,4 +1,4 @@
-"""What the columns say of a graph."""
+"""Lowering: columns of a graph."""
 
 from __future__ import annotations
 
@@ -97,13 +97,13 @@ def test_document_seconds_keep_their_proportions_exactly() -> None:
     np.testing.assert_allclose(problem.cost * problem.tick, [1, 2, 3.5, 0], rtol=1e-12)
 
 
-def test_seconds_too_short_to_be_told_apart_are_none() -> None:
+def test_seconds_below_the_tick_count_as_none() -> None:
     b = Builder()
     b.node("acme::Op", [b.value("x", bytes=1, role=Role.INPUT)], outputs=[], cost=Cost(seconds=5e-324))
     assert lowered(b.build([])).problem.cost.tolist() == [0]
 
 
-def test_the_user_decides_what_runs_again() -> None:
+def test_user_preferences_control_recomputation() -> None:
     b = Builder()
     x = b.value("x", F8, Role.INPUT)
     (a,) = b.node("Exp", [x], outputs=["a"])
@@ -128,7 +128,7 @@ def test_an_empty_graph_lowers_to_an_empty_problem() -> None:
     assert low.problem.tasks == low.problem.buffers == 0
 
 
-def test_the_peak_is_split_by_what_bytes_are_for() -> None:
+def test_the_peak_is_split_by_category() -> None:
     b = Builder()
     x, w = b.value("x", F8, Role.INPUT), b.value("w", F8, Role.PARAMETER)
     m = b.value("m", F8, Role.STATE)
@@ -141,7 +141,7 @@ def test_the_peak_is_split_by_what_bytes_are_for() -> None:
     assert split == {"x": "activations", "w": "parameters", "m": "optimizer", "h": "activations", "g": "gradients"}
 
 
-def test_dropout_in_its_inference_form_draws_nothing_and_may_run_again() -> None:
+def test_dropout_in_inference_mode_is_deterministic_and_recomputable() -> None:
     b = Builder()
     x = b.value("x", F8, Role.INPUT)
     ratio, on = b.constant(np.float32(0.5)), b.constant(np.array(True))

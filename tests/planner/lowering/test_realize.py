@@ -1,4 +1,4 @@
-"""The whole sequence with its views, its timeline, and the rewritten graph planned again."""
+"""Realize: node sequence with views, bytes of each entry, and the rewritten graph."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_a_viewed_output_shows_the_last_run() -> None:
     assert runs(low, [0, 1, 0]) == [("make", 0), ("use", 0), ("make", 1), ("view", 0)]
 
 
-def test_the_rewritten_graph_planned_again_has_the_same_peak() -> None:
+def test_the_rewritten_graph_has_the_same_peak_when_replanned() -> None:
     low = lowered(viewed())
     for order in ([0, 1, 2, 3], [0, 2, 0, 1, 3], [0, 1, 0, 2, 3], [0, 1, 0, 2, 0, 1, 3]):
         plan = plan_of(low, order)

@@ -1,4 +1,4 @@
-"""A stop is heard at every stage: before there is a plan by an end without one, later by the best so far."""
+"""Cancellation at every stage: before the first plan it raises, later it returns the best plan so far."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ ASKED = {"loss": "loss", "budget": "60%", "iterations": 5, "planner": "greedy"}
 
 
 def stopped_at(stage: str, model: bytes, **fields: Any) -> tuple[Outcome, list[str]]:
-    """The outcome of a solve that is told to stop when a stage begins, and the stages it said."""
+    """(outcome of a solve cancelled when `stage` begins, stages reported)."""
     stop, told = threading.Event(), []
 
     def progressed(progress: Progress) -> None:
@@ -67,19 +67,19 @@ def test_a_seed_is_kept_however_large_the_model() -> None:
     assert outcome.report["plan"]["stopped"] and outcome.report["checked"]
 
 
-def test_a_stop_within_the_bound_leaves_the_bound_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cancel_during_the_bound_keeps_the_previous_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     stop, real = threading.Event(), step_cut.bound
 
     def stopping(*given: Any) -> Any:
         stop.set()
         return real(*given)
 
-    monkeypatch.setattr(formulation.moment_cut, "bound", stopping)
+    monkeypatch.setattr(formulation.step_cut, "bound", stopping)
     report = solve(FEW, parse_request(ASKED), cancel=stop).report
     assert report["plan"]["stopped"] and report["plan"]["bound"]["overhead"] == 0
 
 
-def test_a_stop_within_the_search_for_the_smallest_peak_is_heard(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cancel_ends_the_search_for_the_smallest_peak(monkeypatch: pytest.MonkeyPatch) -> None:
     stop, real, monitors = threading.Event(), portfolio.search, []
 
     def stopping(problem: Any, goal: Any, planner: str, monitor: Monitor, *more: Any) -> Candidate:
@@ -93,7 +93,7 @@ def test_a_stop_within_the_search_for_the_smallest_peak_is_heard(monkeypatch: py
     assert monitors[0].cancelled
 
 
-def test_a_stop_within_the_bounds_of_more_moments_leaves_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cancel_during_the_multi_step_bound_keeps_the_single_step_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     stop = threading.Event()
 
     def stopping(given: Any, plan: Any) -> Any:
@@ -105,25 +105,25 @@ def test_a_stop_within_the_bounds_of_more_moments_leaves_the_first(monkeypatch: 
     assert solve(FEW, parse_request(ASKED), cancel=stop).report["plan"]["stopped"]
 
 
-def test_a_stop_within_advice_leaves_the_advice_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    stop, real = threading.Event(), sections.advice.advise
+def test_cancel_during_advice_leaves_the_section_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    stop, real = threading.Event(), sections.advice.advice_section
 
     def stopping(*given: Any) -> Any:
         stop.set()
         return real(*given)
 
-    monkeypatch.setattr(sections.advice, "advise", stopping)
+    monkeypatch.setattr(sections.advice, "advice_section", stopping)
     report = solve(FEW, parse_request({**ASKED, "advise": True}), cancel=stop).report
     assert "advice" not in report and report["checked"]
     assert any("advice" in said for said in report["warnings"])
 
 
-def test_a_stop_within_the_run_of_a_smaller_batch_is_heard(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cancel_ends_the_execution_of_a_smaller_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     stop, real = threading.Event(), pipeline.with_smaller_batch
 
-    def stopping(*given: Any) -> Any:
+    def stopping(*given: Any, **groups: Any) -> Any:
         stop.set()
-        return real(*given)
+        return real(*given, **groups)
 
     monkeypatch.setattr(pipeline, "with_smaller_batch", stopping)
     monkeypatch.setattr(pipeline.execution_check, "_share", lambda planned: 0.5)
@@ -131,7 +131,7 @@ def test_a_stop_within_the_run_of_a_smaller_batch_is_heard(monkeypatch: pytest.M
     assert (report["executed"]["status"], report["executed"]["why"]) == ("not executed", "stopped")
 
 
-def test_sets_of_shapes_hear_a_stop() -> None:
+def test_cancel_ends_a_solve_for_several_shapes() -> None:
     shapes = [{"inputs": {"h0": [4, 4]}}, {"inputs": {"h0": [8, 4]}}]
     with pytest.raises(CancellationError):
         stopped_at("differentiate", MANY, shapes=shapes)
@@ -148,13 +148,13 @@ def of_fit(model: bytes, cancel: threading.Event) -> Any:
 
 
 @pytest.mark.parametrize("make", [of_curve, of_fit])
-def test_curves_and_fits_hear_a_stop_before_their_first_plan(make: Callable[..., Any]) -> None:
+def test_cancel_before_the_first_plan_ends_curves_and_fits(make: Callable[..., Any]) -> None:
     with pytest.raises(CancellationError):
         make(MANY, set_event())
     assert make(FEW, set_event()).exit_code == 3
 
 
-def test_a_fit_keeps_the_size_it_has_when_a_stop_comes_within_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cancel_during_a_size_keeps_the_largest_size_found(monkeypatch: pytest.MonkeyPatch) -> None:
     stop, real, read = threading.Event(), fits.load_model, []
 
     def stopping(model: bytes, request: Any, *more: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Curves: every point checked, time and bound never rise with the budget, faults told at once."""
+"""Curves: every point is checked, time and bound never rise with the budget, all faults are reported."""
 
 from __future__ import annotations
 
@@ -55,8 +55,8 @@ def test_every_point_is_a_report_that_verifies():
 
 
 def test_a_plan_is_handed_to_looser_budgets(monkeypatch: pytest.MonkeyPatch):
-    """Only the tightest budget is searched well; the looser ones find nothing and get its plan."""
-    real, calls = curves.goals.search, []
+    """Only the tightest budget gets a real search; the looser ones find nothing and get its plan."""
+    real, calls = curves.lexicographic.search, []
 
     def search(problem, goal, planner, monitor, seeds):
         calls.append(goal.budget_bytes)
@@ -66,7 +66,7 @@ def test_a_plan_is_handed_to_looser_budgets(monkeypatch: pytest.MonkeyPatch):
     def base(problem):
         return np.arange(problem.tasks)
 
-    monkeypatch.setattr(curves.goals, "search", search)
+    monkeypatch.setattr(curves.lexicographic, "search", search)
     points = curve_of(budgets=["80%", "60%", "70%"], planner="greedy").document["points"]
     assert calls[:3] == sorted(set(calls))
     assert len({point["overhead"] for point in points}) == 1
@@ -74,11 +74,11 @@ def test_a_plan_is_handed_to_looser_budgets(monkeypatch: pytest.MonkeyPatch):
 
 
 @pytest.mark.parametrize(("well", "again"), [((0, 2), 1), ((0,), 2), ((0, 1, 2), None)])
-def test_what_lies_above_the_line_or_else_above_its_bound_is_searched_again(
+def test_a_point_above_the_line_or_above_its_bound_gets_the_extra_searches(
     monkeypatch: pytest.MonkeyPatch, well: tuple[int, ...], again: int | None
 ):
-    """Of three budgets, tightest first, those in `well` are searched well; the others get the plan before."""
-    real, calls, seeds = curves.goals.search, [], []
+    """Of three budgets, tightest first, those in `well` get a real search; the others get the previous plan."""
+    real, calls, seeds = curves.lexicographic.search, [], []
 
     def search(problem, goal, planner, monitor, known):
         calls.append(goal.budget_bytes)
@@ -87,7 +87,7 @@ def test_what_lies_above_the_line_or_else_above_its_bound_is_searched_again(
             return real(problem, goal, planner, monitor, known)
         return Candidate(np.arange(problem.tasks), "as_given")
 
-    monkeypatch.setattr(curves.goals, "search", search)
+    monkeypatch.setattr(curves.lexicographic, "search", search)
     curve_of(budgets=["80%", "60%", "70%"], planner="greedy")
     first, more = calls[:3], calls[3:]
     assert len(more) == curves.EXTRA_SEARCHES
@@ -129,7 +129,7 @@ def test_a_stop_gives_every_point_a_plan():
     assert made.exit_code == 3
 
 
-def test_a_point_is_executed_when_asked():
+def test_a_point_is_executed_on_request():
     made = curve(json.dumps(chain()).encode(), parse_curve({"budgets": ["90%"], "execute": "yes", "iterations": 5}))
     assert made.outcomes[0].report["executed"]["status"] in ("equal", "not executed")
     assert made.outcomes[0].report["executed"]["why"] != "not asked for"
@@ -158,7 +158,7 @@ BAD: list[tuple[dict[str, Any], list[str]]] = [
 
 
 @pytest.mark.parametrize(("fields", "paths"), BAD)
-def test_faults_are_told_together_with_place_and_remedy(fields: dict[str, Any], paths: list[str]):
+def test_all_faults_are_reported_with_place_and_remedy(fields: dict[str, Any], paths: list[str]):
     with pytest.raises(BadRequest) as caught:
         parse_curve(fields)
     assert [finding.path for finding in caught.value.findings] == paths
@@ -166,7 +166,7 @@ def test_faults_are_told_together_with_place_and_remedy(fields: dict[str, Any], 
 
 
 def test_a_bound_of_a_looser_budget_holds_for_tighter_ones(monkeypatch: pytest.MonkeyPatch):
-    """The bound found at 90% is the best; tighter budgets, for which less was found, take it over."""
+    """The bound at 90% is the tightest; tighter budgets with a lower bound inherit it."""
 
     def with_bound(question, quick):
         assert quick

@@ -1,4 +1,4 @@
-"""The largest size that fits: its plan is within memory and time, the next one is not, and why is said."""
+"""Fits: the plan of the largest size is within memory and overhead; the next size is not, with the reason."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ DECODER = (Path(__file__).parents[2] / "models" / "decoder.onnx").read_bytes()
 
 
 def layers(count: int = 6, lead: str | int = "N") -> bytes:
-    """count × (MatMul, Relu) on [N, 16] and a mean: bytes are a straight line in N."""
+    """count × (MatMul, Relu) on [N, 16] and a mean: bytes are linear in N."""
     weight = numpy_helper.from_array(np.zeros((16, 16), np.float32), "w")
     nodes, x = [], "x"
     for i in range(count):
@@ -44,7 +44,7 @@ def fit_of(model: bytes, **fields: Any) -> FitResult:
 
 
 def check(found: FitResult) -> None:
-    """What every answer promises."""
+    """Invariants of every fit."""
     document = found.document
     plan, size = document["plan"], document["size"]
     assert plan["peak_bytes"] <= document["budget_bytes"]
@@ -54,7 +54,7 @@ def check(found: FitResult) -> None:
     assert len(document["tried"]) <= MAX_TRIALS
 
 
-def test_without_room_for_recomputation_the_batch_is_what_the_step_as_given_allows():
+def test_without_overhead_the_batch_is_the_largest_whose_baseline_fits():
     found = fit_of(layers(), budget="64KiB", max_overhead=0)
     check(found)
     size, most = found.document["size"], found.document["budget_bytes"]
@@ -107,7 +107,7 @@ def test_nothing_fits_a_memory_too_small_for_one():
 
 
 def test_a_size_the_model_does_not_take_does_not_fit():
-    """The mask has 12 columns: a row of one is spread over them, one of two is not."""
+    """The mask has 12 columns: a row of length 1 broadcasts, a row of length 2 does not."""
     graph = helper.make_graph(
         [helper.make_node("Add", ["x", "mask"], ["y"]), helper.make_node("ReduceMean", ["y"], ["loss"], keepdims=0)],
         "masked",
@@ -121,7 +121,7 @@ def test_a_size_the_model_does_not_take_does_not_fit():
     assert "mask" in found["next"]["said"] or "Add" in found["next"]["said"]
 
 
-def test_a_stop_keeps_what_was_found():
+def test_cancel_keeps_the_best_result():
     stop = threading.Event()
     stop.set()
     found = fit(layers(), parse_fit({"budget": "64KiB"}), cancel=stop)
@@ -142,7 +142,7 @@ BAD: list[tuple[dict[str, Any], list[str]]] = [
 
 
 @pytest.mark.parametrize(("fields", "paths"), BAD)
-def test_faults_are_told_together_with_place_and_remedy(fields: dict[str, Any], paths: list[str]):
+def test_all_faults_are_reported_with_place_and_remedy(fields: dict[str, Any], paths: list[str]):
     with pytest.raises(BadRequest) as caught:
         parse_fit(fields)
     assert sorted(finding.path for finding in caught.value.findings) == sorted(paths)
@@ -161,7 +161,7 @@ def test_a_document_of_sizes_alone_is_refused_in_words():
         fit_of(SIZES_ONLY, budget="1GB", grow="sequence")
 
 
-def test_what_grows_has_to_be_clear():
+def test_an_ambiguous_dimension_is_refused():
     with pytest.raises(BadRequest, match="batch, sequence"):
         fit_of(DECODER, budget="1MB", grow="T")
     with pytest.raises(BadRequest, match="as large as at 2"):

@@ -1,4 +1,4 @@
-"""One plan for a decoder at several lengths, end to end: checked, run and reported under each."""
+"""One plan for a decoder at several lengths, end to end: checked, executed and reported under each."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ def test_wrong_sets_are_named(shapes: object):
     assert caught.value.findings[0].path.startswith("shapes")
 
 
-def test_a_fault_is_told_of_the_set_that_makes_it():
+def test_a_fault_names_its_set_of_shapes():
     with pytest.raises(BadGraph) as own:
         solved(DECODER, [LENGTHS[0], {"inputs": {"zz": [1, 2]}, **LENGTHS[1]}], batch=2, budget="70%")
     assert [finding.path for finding in own.value.findings] == ["shapes[1].inputs.zz"]
@@ -148,7 +148,7 @@ def test_a_fault_is_told_of_the_set_that_makes_it():
     assert [finding.path for finding in of_all.value.findings] == ["inputs.zz"]
 
 
-def test_what_is_about_one_model_is_refused_beside_several_shapes():
+def test_fields_about_one_model_are_refused_with_several_shapes():
     for name in ("advise", "advise_checkpoints"):
         with pytest.raises(BadRequest, match="several sets of shapes"):
             parse_request({"shapes": [{"batch": 4}], name: True})

@@ -31,7 +31,7 @@ from tests.planner.random_problems import random_problem, returning_problem
 
 
 def question(problem: Problem, goal: Goal) -> Formulation:
-    """A question with the bound of one moment; there is no graph behind it."""
+    """Formulation with the single-step bound, without a graph."""
     nothing: Any = None
     lowered = LoweredGraph(problem, nothing, [], [], [], [], [], nothing)
     once = int(resolve_choices(problem).cost[~problem.optional].sum())
@@ -97,7 +97,7 @@ def two_buffers_over_a_peak() -> tuple[Problem, Problem]:
     return replace(problem, size=np.array(one)), replace(problem, size=np.array(two))
 
 
-def test_what_one_set_has_to_run_again_and_what_another_has_to_runs_again_in_both():
+def test_recomputations_that_any_set_needs_happen_in_every_set():
     one, two = two_buffers_over_a_peak()
     goal = Goal(89, order_is_given=True, iterations=400)  # c and p, and the smaller of a and b
     alone, _ = decided([one], goal)

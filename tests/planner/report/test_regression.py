@@ -1,4 +1,4 @@
-"""A saved plan replayed on the model of today: what grew, by how much, and who is to blame."""
+"""Regression check: a saved plan replayed on the current model; drift, growth by value, and blame."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def test_a_node_that_went_is_left_out() -> None:
     assert found["replay"]["went"] == ["drop"] and found["within"]
 
 
-def test_a_first_run_waits_for_what_it_newly_needs_without_a_further_run() -> None:
+def test_a_first_run_follows_its_new_inputs_without_an_extra_run() -> None:
     #   b reads a; the plan runs c before a, and now b and c read each other's neighbours:  c ── now reads ── a
     def document(reads: str) -> Document:
         values = [{"name": name, "bytes": 100} for name in ("a", "b", "c")]
@@ -200,7 +200,7 @@ BAD: list[tuple[Callable[[Document], object], type[Exception]]] = [
 
 
 @pytest.mark.parametrize(("damage", "error"), BAD, ids=range(len(BAD)))
-def test_what_is_no_plan_is_told(damage: Callable[[Document], object], error: type[Exception]) -> None:
+def test_a_document_that_is_no_plan_is_refused(damage: Callable[[Document], object], error: type[Exception]) -> None:
     plan = report(chain(6))
     damage(plan)
     with pytest.raises(error):

@@ -1,4 +1,4 @@
-"""What a report says beside its figures."""
+"""Reports: warning about an arena over the budget."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ def warnings() -> list[str]:
     request = parse_request({"budget": "60%", "iterations": 20, "planner": "greedy", "execute": "no"})
     document = json.dumps(transformer(60)).encode()
     found: list[str] = pipeline.solve(document, request).report["warnings"]
-    return [warning for warning in found if "addresses" in warning]
+    return [warning for warning in found if "fragmentation" in warning]
 
 
-def test_addresses_that_need_more_than_the_budget_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_arena_over_the_budget_is_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
     assert warnings() == []
     place = Formulation.placed
 
@@ -34,5 +34,5 @@ def test_addresses_that_need_more_than_the_budget_are_told(monkeypatch: pytest.M
 
     monkeypatch.setattr(Formulation, "placed", loose)
     monkeypatch.setattr(pipeline, "check", lambda *_: None)
-    (said,) = warnings()
-    assert "more than the budget" in said and "layout `best`" in said
+    (warning,) = warnings()
+    assert "exceeds the budget" in warning and "layout to `best`" in warning

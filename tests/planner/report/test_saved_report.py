@@ -1,4 +1,4 @@
-"""A saved report that was damaged, or says more than its plan does, is told from one that holds."""
+"""Verification accepts intact saved reports, and refuses damaged or overstated ones."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def report() -> dict[str, Any]:
 
 
 def changed(report: dict[str, Any], path: str, to: Any) -> dict[str, Any]:
-    """The report with another entry at the path; None: without it."""
+    """The report with another entry at the path; None removes it."""
     *outer, last = [int(part) if part.isdigit() else part for part in path.split(".")]
     whole = copy.deepcopy(report)
     inner: Any = whole

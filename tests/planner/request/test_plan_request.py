@@ -1,4 +1,4 @@
-"""Requests are parsed in one place, and every fault is found at once."""
+"""Plan requests: parsing, and all faults reported at once."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ def test_all_faults_are_reported_at_once_up_to_ten() -> None:
         ),
     )
 )
-def test_whatever_is_sent_is_parsed_or_refused_with_findings(fields: dict[str, Any]) -> None:
+def test_any_input_is_parsed_or_refused_with_findings(fields: dict[str, Any]) -> None:
     try:
         assert isinstance(parse_request(fields), Request)
     except BadRequest as error:
