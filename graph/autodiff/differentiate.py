@@ -1,11 +1,11 @@
-"""Differentiation: a graph followed by its backward part. No op is named here; rules are in `gradients/`.
+"""Reverse-mode differentiation: a graph followed by its backward pass. Rules of single ops are in `gradients/`.
 
     x ──▶ fc1 ──▶ h ──▶ relu1 ──▶ loss        forward
               grad/fc1 ◀── grad/relu1 ◀── 1    backward, appended in reverse order
 
-A node is differentiated when it depends on something wanted and a target depends on it. Each value's
-gradient is the sum of one contribution per slot that reads it; head gradients are contributions too.
-O(nodes + reads) time, without recursion but for nested graphs.
+A node is differentiated when it depends on a wanted value and a target depends on it. The gradient of a value is the
+sum of one contribution per slot that reads it; head gradients are contributions too.
+O(nodes + reads) time; recursion for nested graphs only.
 """
 
 from __future__ import annotations
@@ -37,61 +37,60 @@ def differentiate(
     options: GradientOptions = GradientOptions(),  # noqa: B008  it is frozen
     callbacks: Sequence[GradientCallback] = (),
 ) -> Graph:
-    """`graph` followed by its backward part: `gradients` pairs each wanted value with its gradient, also an output.
+    """`graph` followed by its backward pass; `gradients` of the result pairs each wanted value with its gradient.
 
-    `wanted` are names, every floating parameter that does not stop gradients by default. A head gradient
-    is the name of a value of the target's type, a number, or None for ones; targets and heads may be one
-    mapping. Row-sparse gradients are two outputs and named by the annotation `row_sparse_gradients`.
-    `callbacks` are told of each new node. Raises BadGraph and NoGradient with up to ten findings.
+    Every gradient is an output too. `wanted`: names; default: every floating parameter that does not stop gradients.
+    A head gradient is the name of a value of the target's type, a number, or None for ones; targets and head
+    gradients may be one mapping. A row-sparse gradient is two outputs, named by the annotation
+    `row_sparse_gradients`. `callbacks` receive an event for each new node and each complete gradient.
+    Raises BadGraph and NoGradient with up to ten findings.
     """
     check_callbacks(callbacks)
-    question = resolve_gradient_spec(graph, targets, wanted, head_gradients, no_gradient, unreachable, options)
+    spec = resolve_gradient_spec(graph, targets, wanted, head_gradients, no_gradient, unreachable, options)
     builder = Builder.from_graph(graph)
-    return with_gradient_outputs(builder, graph, append_all_gradients(builder, graph, question, callbacks=callbacks))
+    return with_gradient_outputs(builder, graph, append_all_gradients(builder, graph, spec, callbacks=callbacks))
 
 
 def append_gradients(
     builder: Builder,
     graph: Graph,
-    question: GradientSpec,
+    spec: GradientSpec,
     ready: GradientHook | None = None,
     callbacks: Sequence[GradientCallback] = (),
 ) -> list[tuple[int, int]]:
-    """(wanted value, its gradient) pairs after adding the backward part of `graph` to `builder`, a copy of it.
+    """(wanted value, its gradient) pairs; adds the backward pass of `graph` to `builder`, which holds a copy of it.
 
-    `ready` is called when the gradient of a wanted value is complete, and no later node of the walk
-    reads that value; it may add nodes, and returns what stands for the gradient from then on.
+    `ready(value, gradient)` is called when the gradient of a wanted value is complete and no later backward node
+    reads that value. It may add nodes and returns the value that replaces the gradient.
     """
-    found = append_all_gradients(builder, graph, question, ready, callbacks)
-    return [(v, gradient) for v, gradient in found if not isinstance(gradient, IndexedSlices)]
+    gradients = append_all_gradients(builder, graph, spec, ready, callbacks)
+    return [(v, gradient) for v, gradient in gradients if not isinstance(gradient, IndexedSlices)]
 
 
 def append_all_gradients(
     builder: Builder,
     graph: Graph,
-    question: GradientSpec,
+    spec: GradientSpec,
     ready: GradientHook | None = None,
     callbacks: Sequence[GradientCallback] = (),
 ) -> SourceGradients:
-    """As `append_gradients`, row-sparse gradients included."""
-    return ReversePass(
-        builder, graph, question, ready or (lambda v, gradient: gradient), append_gradients, callbacks
-    ).answer()
+    """Same as `append_gradients`, with row-sparse gradients included."""
+    return ReversePass(builder, graph, spec, ready or (lambda v, gradient: gradient), append_gradients, callbacks).run()
 
 
 def with_gradient_outputs(
-    builder: Builder, graph: Graph, found: SourceGradients, kept_back: Collection[int] = ()
+    builder: Builder, graph: Graph, gradients: SourceGradients, excluded: Collection[int] = ()
 ) -> Graph:
-    """The graph being built, with the gradients among its outputs but for those of values `kept_back`."""
+    """The built graph with the gradients among its outputs, except those of the values in `excluded`."""
     names = builder.values
     outputs = list(graph.outputs)
     rows = {}
-    for v, gradient in found:
+    for v, gradient in gradients:
         if isinstance(gradient, IndexedSlices):
             outputs += (gradient.indices, gradient.values)
             rows[names[v].name] = {"indices": names[gradient.indices].name, "values": names[gradient.values].name}
         else:
-            outputs += [] if v in kept_back else [gradient]
+            outputs += [] if v in excluded else [gradient]
             builder.gradients.append((v, gradient))
     if rows:
         before = builder.annotations.get(ROW_SPARSE, EMPTY)
@@ -100,7 +99,7 @@ def with_gradient_outputs(
 
 
 def check_callbacks(callbacks: Any) -> None:
-    """Raises BadGraph for anything but a list of functions."""
+    """Raise BadGraph unless `callbacks` is a list of functions."""
     if not isinstance(callbacks, list | tuple) or not all(callable(callback) for callback in callbacks):
         raise BadGraph.one(
             "bad_request", "callbacks", repr(callbacks)[:80], "a list of functions of an event", "send a list"

@@ -1,8 +1,8 @@
-"""The gradient of an op without a rule whose body of standard ops is known: that of its body.
+"""Gradient of an op that has no rule but a function body of standard ops: differentiate the body, inline the result.
 
-    remat::TanhGrad(dz, y) = dz * (1 - y * y)        its body, differentiated like a graph and written in place
+    remat::TanhGrad(dz, y) = dz * (1 - y * y)        function body of TanhGrad
 
-So gradients can be differentiated again: what rules write is ops with rules, or with such bodies.
+Second-order gradients need this: every op that a rule emits has a rule itself, or a function body.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from graph.ops.registry.registry import Call, find_op
 
 @functools.cache
 def body_rule(op: str, differentiate: DifferentiateBody) -> GradientRule | None:
-    """The rule of an op that has a body and no rule, None for any other; `differentiate` takes the body as a graph."""
+    """Rule of an op with a function body and no rule of its own; None for any other. `differentiate` takes a graph."""
     record = find_op(op)
     if record is None or record.body is None or record.effect is not Effect.PURE:
         return None
@@ -41,23 +41,22 @@ def body_rule(op: str, differentiate: DifferentiateBody) -> GradientRule | None:
 def _through_body(
     differentiate: DifferentiateBody, emit: Emit, node: ForwardNode, *incoming: Val | None
 ) -> InputGradients:
-    inside = _BodyGraph(emit, node)
-    question = inside.question(incoming)
-    pairs = dict(differentiate(inside.builder, inside.graph, question))
-    found = {v: inside.brought(gradient) for v, gradient in pairs.items()}
-    return tuple([None if x is None else found.get(x.id) for x in inside.given])
+    body = _BodyGraph(emit, node)
+    pairs = dict(differentiate(body.builder, body.graph, body.gradient_spec(incoming)))
+    gradients = {v: body.inline(gradient) for v, gradient in pairs.items()}
+    return tuple([None if x is None else gradients.get(x.id) for x in body.formals])
 
 
 class _BodyGraph:
-    """The body as a graph, and where its values are outside."""
+    """Function body of one node as a graph, with the map from its values to the outer graph."""
 
     def __init__(self, emit: Emit, node: ForwardNode):
         self.emit, self.node = emit, node
         self.builder = Builder(node.op, emit.builder.opset)
-        self.given: list[Val | None] = []
-        self.outside: dict[int, int] = {ABSENT: ABSENT}  # value of the body -> value outside
+        self.formals: list[Val | None] = []
+        self.outside: dict[int, int] = {ABSENT: ABSENT}  # value of the body -> value of the outer graph
         for x in node.inputs:
-            self.given.append(None if x is None else self._input(x))
+            self.formals.append(None if x is None else self._input(x))
         self.results = self._run()
         self.graph = Graph(
             node.op,
@@ -71,7 +70,7 @@ class _BodyGraph:
     def _input(self, x: Val) -> Val:
         data = self.emit.known(x)
         if data is None:
-            v = self.builder.value(f"i{len(self.given)}", x.type, Role.INPUT)
+            v = self.builder.value(f"i{len(self.formals)}", x.type, Role.INPUT)
         else:
             v = self.builder.constant(data)
         self.outside[v] = x.id
@@ -90,10 +89,11 @@ class _BodyGraph:
             tuple(self.emit.known(x) for x in node.inputs),
             self.builder.opset.get("", 21),
         )
-        made = record.body(Emit(self.builder, "body", Phase.BACKWARD), call, *self.given)
-        return made if isinstance(made, tuple) else (made,)
+        results = record.body(Emit(self.builder, "body", Phase.BACKWARD), call, *self.formals)
+        return results if isinstance(results, tuple) else (results,)
 
-    def question(self, incoming: Sequence[Val | None]) -> GradientSpec:
+    def gradient_spec(self, incoming: Sequence[Val | None]) -> GradientSpec:
+        """Targets: outputs with an incoming gradient. Wanted: inputs whose gradient is needed."""
         targets = []
         for i, (result, dz, y) in enumerate(zip(self.results, incoming, self.node.outputs, strict=False)):
             if result is None or dz is None:
@@ -103,13 +103,13 @@ class _BodyGraph:
             targets.append((result.id, head))
             if y is not None:
                 self.outside.setdefault(result.id, y.id)
-        wanted = [x.id for x, needed in zip(self.given, self.node.needs, strict=True) if x is not None and needed]
+        wanted = [x.id for x, needed in zip(self.formals, self.node.needs, strict=True) if x is not None and needed]
         return GradientSpec(tuple(targets), tuple(wanted))
 
-    def brought(self, gradient: int) -> Val:
-        """The gradient outside, after the nodes it needs that are not there yet."""
+    def inline(self, gradient: int) -> Val:
+        """The gradient as a value of the outer graph; adds the nodes it depends on that are not inlined yet."""
         for node in self._missing(gradient):
-            made = self.emit.builder.node(
+            results = self.emit.builder.node(
                 node.op,
                 [self._place(v) for v in node.inputs],
                 name=self.emit.prefix,
@@ -119,7 +119,7 @@ class _BodyGraph:
                 phase=self.emit.phase,
                 **self.emit.node_fields,
             )
-            self.outside.update((v, w) for v, w in zip(node.outputs, made, strict=True) if v != ABSENT)
+            self.outside.update((v, w) for v, w in zip(node.outputs, results, strict=True) if v != ABSENT)
         return self.emit.val(self._place(gradient))
 
     def _missing(self, gradient: int) -> list[Node]:
@@ -133,6 +133,6 @@ class _BodyGraph:
     def _place(self, v: int) -> int:
         if v not in self.outside:
             data = self.builder.values[v].data
-            assert data is not None, "what no node writes is given or a constant"
+            assert data is not None, "a value without a producer is an input or a constant"
             self.outside[v] = self.emit.constant(data).id
         return self.outside[v]

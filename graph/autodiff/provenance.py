@@ -1,8 +1,9 @@
-"""Provenance of gradients: events while they are made, and marks on the nodes that finish one."""
+"""Provenance of gradients: events for callbacks, and annotations on the nodes that complete a gradient."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 
 from graph.autodiff.gradients.accumulation import SYMBOLIC_ZERO, Cotangent, IndexedSlices
@@ -12,38 +13,38 @@ from graph.ir import Graph, Node
 
 
 class ProvenanceRecorder:
-    """Tells callbacks of every new node, and of every gradient that is complete. Silent without callbacks."""
+    """Sends callbacks an event for every new node and every complete gradient; does nothing without callbacks."""
 
     def __init__(self, builder: Builder, graph: Graph, callbacks: Sequence[GradientCallback]):
         self.builder, self.graph, self.callbacks = builder, graph, tuple(callbacks)
-        self.told = len(graph.nodes)  # nodes before this one are known
-        self.parts: dict[int, int] = {}  # gradient -> forward value, of nodes not told yet
-        self.writer: dict[int, str] = {}  # value -> backward node, of nodes told
+        self.reported = len(graph.nodes)  # number of nodes that need no event any more
+        self.parts: dict[int, int] = {}  # gradient -> forward value, for nodes not reported yet
+        self.writer: dict[int, str] = {}  # value -> backward node, for reported nodes
 
     def contribution(self, v: int, gradient: Cotangent) -> None:
-        """`gradient` is a part of that of `v`."""
+        """Note that `gradient` is a contribution to the gradient of `v`."""
         if self.callbacks:
             for part in _ids(gradient):
                 self.parts[part] = v
 
     def added(self) -> None:
-        """Tell of the nodes made since."""
+        """Report the nodes added since the last report."""
         if self.callbacks:
-            self._tell_nodes()
+            self._report_nodes()
             self.parts.clear()
 
     def summed(self, v: int, gradient: Cotangent) -> None:
-        """Tell of the nodes that sum the parts of the gradient of `v`."""
+        """Report the nodes that sum the contributions to the gradient of `v`."""
         if self.callbacks:
             self.contribution(v, gradient)
-            self._tell_nodes()
+            self._report_nodes()
             self.parts.clear()
 
     def finalised(self, v: int, gradient: Cotangent) -> None:
-        """Tell that nothing more is added to the gradient of `v`."""
+        """Report that the gradient of `v` is complete."""
         if not self.callbacks:
             return
-        self._tell_nodes()
+        self._report_nodes()
         last = _ids(gradient)[-1]
         event = GradientEvent(
             "finalised",
@@ -54,9 +55,9 @@ class ProvenanceRecorder:
         for callback in self.callbacks:
             callback(event)
 
-    def _tell_nodes(self) -> None:
+    def _report_nodes(self) -> None:
         values = self.builder.values
-        for node in self.builder.nodes[self.told :]:
+        for node in self.builder.nodes[self.reported :]:
             self.writer.update(dict.fromkeys(node.writes, node.name))
             event = GradientEvent(
                 "added",
@@ -67,12 +68,12 @@ class ProvenanceRecorder:
             )
             for callback in self.callbacks:
                 callback(event)
-        self.told = len(self.builder.nodes)
+        self.reported = len(self.builder.nodes)
 
     def mark(self, finished: Mapping[int, Cotangent], complete: Mapping[int, Cotangent], wanted: Iterable[int]) -> None:
-        """Annotate the node that writes the last of each wanted value's gradient with the value's name."""
+        """Annotate the node that completes the gradient of each wanted value with the name of that value."""
         if self.callbacks:
-            self._tell_nodes()
+            self._report_nodes()
         last: dict[int, list[str]] = {}
         for v in dict.fromkeys(wanted):
             if v in finished:
@@ -88,27 +89,9 @@ class ProvenanceRecorder:
 
 
 def _finalising(node: Node, names: Sequence[str]) -> Node:
-    """The node with these names added to those whose gradient it finishes."""
+    """The node with `names` appended to its annotation FINALISES."""
     annotations = MappingProxyType({**node.annotations, FINALISES: [*node.annotations.get(FINALISES, ()), *names]})
-    return Node(
-        node.name,
-        node.op,
-        node.inputs,
-        node.outputs,
-        node.attributes,
-        node.phase,
-        node.after,
-        node.cost,
-        node.effect,
-        node.stream,
-        node.views,
-        node.in_place,
-        node.recompute,
-        node.heavy,
-        node.gradient_reads,
-        node.bodies,
-        annotations,
-    )
+    return replace(node, annotations=annotations)
 
 
 def _ids(gradient: Cotangent) -> tuple[int, ...]:

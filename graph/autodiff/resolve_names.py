@@ -1,6 +1,7 @@
-"""Names of a request become a question in ids, or findings.
+"""Resolution of the names in a gradient request to ids; faults are collected as findings.
 
-of: ["loss"], with_respect_to: ["w"], head_gradients: {"loss": 0.5}  ──▶  Question(targets=((7, Fill(0.5)),), ...)
+of: ["loss"], with_respect_to: ["w"], head_gradients: {"loss": 0.5}
+    ──▶  GradientSpec(targets=((7, ConstantHead(0.5)),), ...)
 """
 
 from __future__ import annotations
@@ -26,16 +27,16 @@ UNREACHABLE_POLICIES = ("null", "error", "zeros")
 
 @dataclass(frozen=True, slots=True)
 class GradientOptions:
-    """How gradients are made, in the words of a request. `docs/concepts/gradients.md` explains each."""
+    """Options of a differentiation, as fields of a request; explained in `docs/concepts/gradients.md`."""
 
-    #: op -> declaration, or a rule as in `graph.autodiff.gradients.registry`
+    #: op -> declaration, or a rule function as in `graph.autodiff.gradients.registry`
     gradient_rules: Mapping[str, Any] = field(default_factory=lambda: EMPTY)
     skip: Any = ()  # nodes left out: names, {"first": n}, {"range": [a, b]}, or in the library a predicate
-    row_sparse: Any = ()  # values whose gradient is made as rows where its parts are, or "all"
-    mixed: str = "error"  # rows and dense parts of one gradient: or "densify"
-    devices: str = "error"  # parts made on different devices: or "copy"
-    shared: str = "one"  # values with one and the same gradient: or "copies"
-    versions: str = "keep"  # a value whose name was written again before its gradient reads it: or "strict"
+    row_sparse: Any = ()  # values that may have a row-sparse gradient, or "all"
+    mixed: str = "error"  # row-sparse and dense contributions to one gradient: "error" or "densify"
+    devices: str = "error"  # contributions computed on different devices: "error" or "copy"
+    shared: str = "one"  # values that share one gradient: "one" output or "copies"
+    versions: str = "keep"  # reads of a value whose name was overwritten: "keep" the old version, or "strict" (error)
 
 
 def resolve_gradient_spec(
@@ -47,20 +48,20 @@ def resolve_gradient_spec(
     unreachable: str = "null",
     options: GradientOptions = GradientOptions(),
 ) -> GradientSpec:
-    """The question in ids. Raises BadGraph for unknown names, unsuitable types and words of no meaning."""
+    """The request resolved to ids. Raises BadGraph for unknown names, non-floating types and invalid options."""
     findings = Findings()
-    reader = _SpecResolver(graph, findings)
+    resolver = _SpecResolver(graph, findings)
     heads: Any = head_gradients
     if isinstance(targets, Mapping):
         heads = {**targets, **(heads if isinstance(heads, Mapping) else {})}
         targets = list(targets)
-    of = reader.named(targets, "of")
+    of = resolver.named(targets, "of")
     if wanted is None:
         by = [v for v, value in enumerate(graph.values) if value.role is Role.PARAMETER and _is_trained(value)]
     else:
-        by = reader.named(wanted, "with_respect_to")
+        by = resolver.named(wanted, "with_respect_to")
     stops = {v for v, value in enumerate(graph.values) if value.stop_gradient}
-    stops.update(reader.named(no_gradient, "no_gradient"))
+    stops.update(resolver.named(no_gradient, "no_gradient"))
     for name, word, words in (
         ("unreachable", unreachable, UNREACHABLE_POLICIES),
         ("mixed", options.mixed, ("error", "densify")),
@@ -68,7 +69,7 @@ def resolve_gradient_spec(
         ("shared", options.shared, ("one", "copies")),
         ("versions", options.versions, ("keep", "strict")),
     ):
-        reader.one_of(name, word, words)
+        resolver.one_of(name, word, words)
     for field_, chosen in (("of", of), ("with_respect_to", by)):
         for v in chosen:
             if not carries_gradient(graph.values[v]):
@@ -80,8 +81,8 @@ def resolve_gradient_spec(
                     "name a floating value",
                 )
     rows = options.row_sparse
-    question = GradientSpec(
-        tuple(zip(of, reader.heads(of, heads), strict=True)),
+    spec = GradientSpec(
+        tuple(zip(of, resolver.heads(of, heads), strict=True)),
         tuple(by),
         frozenset(stops),
         unreachable,
@@ -89,19 +90,19 @@ def resolve_gradient_spec(
             **parse_rules(graph.gradient_rules, "gradient_rules", findings),
             **parse_rules(options.gradient_rules, "differentiate.gradient_rules", findings),
         },
-        reader.skipped(options.skip),
-        frozenset(range(len(graph.values)) if rows == "all" else reader.named(rows, "row_sparse")),
+        resolver.skipped(options.skip),
+        frozenset(range(len(graph.values)) if rows == "all" else resolver.named(rows, "row_sparse")),
         AccumulationPolicy(options.mixed, options.devices),
         options.shared == "copies",
         version_history(graph) if options.versions == "strict" else None,
     )
     orphan_barriers(graph, of, findings)
     findings.settle()
-    return question
+    return spec
 
 
 class _SpecResolver:
-    """Reads names and words against one graph, collecting faults."""
+    """Resolves names and options against one graph; collects findings."""
 
     def __init__(self, graph: Graph, findings: Findings):
         self.graph, self.findings = graph, findings
@@ -115,7 +116,7 @@ class _SpecResolver:
             self.bad("bad_request", field, word, "one of " + ", ".join(words), "choose one of them")
 
     def named(self, names: Any, field: str) -> list[int]:
-        """Ids of a list of names; anything else is a finding."""
+        """Ids of a list of names; adds a finding for anything else."""
         if not isinstance(names, Collection) or isinstance(names, str | bytes | Mapping):
             self.bad("bad_request", field, names, "a list of names", "send a list")
             return []
@@ -133,15 +134,15 @@ class _SpecResolver:
         return self.ids.get(name)
 
     def heads(self, of: Sequence[int], given: Any) -> list[HeadGradient]:
-        """The head gradient of each target; several may be given as a list, one for each."""
+        """The head gradient of each target, from a mapping by name or a list with one entry per target."""
         if isinstance(given, list | tuple):
             if len(given) != len(of):
                 self.bad(
                     "length_mismatch",
                     "head_gradients",
                     f"{len(given)} head gradients",
-                    f"{len(of)}, one for each target",
-                    "give null for ones",
+                    f"{len(of)}, one per target",
+                    "send one entry per target; null stands for ones",
                 )
                 return [None] * len(of)
             return [
@@ -158,14 +159,18 @@ class _SpecResolver:
             v = self.known(str(name), path)
             if v is not None and v not in of:
                 self.bad(
-                    "bad_request", path, head, "a head gradient of a target", "name the value among the targets too"
+                    "bad_request",
+                    path,
+                    head,
+                    "the name of a target",
+                    "add the value to the targets, or remove this entry",
                 )
             elif v is not None:
                 found[v] = self._head(v, head, path)
         return [found.get(v) for v in of]
 
     def _head(self, target: int, given: Any, path: str) -> HeadGradient:
-        """A value's name, a number, or {"value": number or content, "shape": [...]}; None stands for ones."""
+        """Head gradient from a value's name, a number, or {"value": number or content, "shape": [...]}; None: ones."""
         if given is None:
             return None
         value = self.graph.values[target]
@@ -179,12 +184,12 @@ class _SpecResolver:
         fields = given if isinstance(given, Mapping) else {"value": given}
         content, shape = fields.get("value", 1), fields.get("shape")
         if unknown := set(fields) - {"value", "shape"}:
-            self.bad("unknown_field", path, sorted(map(str, unknown)), "value and shape", "leave the others out")
+            self.bad("unknown_field", path, sorted(map(str, unknown)), "value and shape", "remove the other fields")
         return self._fill(content, shape, value, path)
 
     def _fill(self, content: Any, shape: Any, value: Value, path: str) -> ConstantHead | None:
         if value.type is None:
-            self.bad("bad_request", path, content, "a typed target", "name a value, or declare the target's type")
+            self.bad("bad_request", path, content, "a typed target", "name a value, or declare the type of the target")
             return None
         try:
             array = np.asarray(content, np.float64)
@@ -192,11 +197,15 @@ class _SpecResolver:
             array = array if lengths is None or not array.ndim else array.reshape(lengths)
         except (TypeError, ValueError, OverflowError):
             self.bad(
-                "bad_request", path, content, "a number, or nested lists of them, and a list of lengths", "send these"
+                "bad_request",
+                path,
+                content,
+                "a number or nested lists of numbers, and a list of lengths as shape",
+                "correct the value or the shape",
             )
             return None
         if not np.isfinite(array).all():
-            self.bad("bad_request", path, content, "finite numbers", "send numbers")
+            self.bad("bad_request", path, content, "finite numbers", "replace infinities and NaN")
             return None
         found = array.shape if lengths is None else lengths
         long = [tuple(n for n in each if n != 1) for each in (found, value.type.shape)]
@@ -211,16 +220,16 @@ class _SpecResolver:
             "shape_mismatch",
             f"differentiate.{path}",
             found,
-            f"{value.type}, as the target {quoted(value.name)} has",
+            f"{value.type}, the type of the target {quoted(value.name)}",
             "give a head gradient of the target's type",
         )
 
     def skipped(self, given: Any) -> frozenset[int]:
-        """Nodes left out: by name, by place, or by a predicate."""
+        """Nodes to skip, from names, a range or a predicate."""
         nodes = self.graph.nodes
         if callable(given):
-            keeps_out: Callable[[Node], bool] = given
-            return frozenset(n for n, node in enumerate(nodes) if keeps_out(node))
+            is_skipped: Callable[[Node], bool] = given
+            return frozenset(n for n, node in enumerate(nodes) if is_skipped(node))
         if isinstance(given, Mapping):
             return self._span(given)
         if not isinstance(given, Collection) or isinstance(given, str | bytes):

@@ -1,7 +1,7 @@
-"""One differentiation under way: from the targets back, node by node, until what is wanted is complete.
+"""Reverse pass: visit the active nodes from the targets back, and accumulate cotangents of their inputs.
 
-Each node on the path is asked once, when every reader of its outputs has been: by the rule of its op, by
-what is declared of it, or as an opaque node. What it gives goes to the contributions of its inputs.
+Each active node is differentiated once, after every reader of its outputs: by the rule of its op, by a declared
+gradient, or as an opaque node. The results are contributions to the gradients of its inputs.
 """
 
 from __future__ import annotations
@@ -44,86 +44,87 @@ from graph.ir import ABSENT, FLOAT_DTYPES, Graph, Node, Phase, Role, TensorType,
 from graph.ops.registry import infer
 from graph.ops.registry.registry import Call
 
-#: append_gradients(builder, graph, question), for the bodies of a node
+#: append_gradients(builder, graph, spec) -> (value, gradient) pairs; applied to the bodies of a node
 BodyDifferentiator = Callable[[Builder, Graph, GradientSpec], list[tuple[int, int]]]
 
 
 class ReversePass:
-    """State of one differentiation; `answer` does it."""
+    """State of one differentiation; started by `run`."""
 
     def __init__(
         self,
         builder: Builder,
         graph: Graph,
-        question: GradientSpec,
+        spec: GradientSpec,
         ready: GradientHook,
-        inside: BodyDifferentiator,
+        differentiate_body: BodyDifferentiator,
         callbacks: Sequence[GradientCallback] = (),
     ):
-        self.builder, self.graph, self.question, self.ready, self.inside = builder, graph, question, ready, inside
+        self.builder, self.graph, self.spec = builder, graph, spec
+        self.ready, self.differentiate_body = ready, differentiate_body
         self.constants: dict[Any, Val] = {}
         self.zeros: set[int] = set()  # values known to be zero
         self.templates = TemplateCache(builder, self.zeros)
-        self.wanted = frozenset(question.wanted)
+        self.wanted = frozenset(spec.wanted)
         producer = producers(graph)
-        self.ends = CotangentSeeds(builder, graph, producer, self.constants, self.zeros)
+        self.seeds = CotangentSeeds(builder, graph, producer, self.constants, self.zeros)
         self.bounded = bounded_values(graph)
         self.sizes_only = frozenset(v for v, value in enumerate(graph.values) if value.type is None)
-        path = find_active_path(graph, question)
+        path = find_active_path(graph, spec)
         self.needs, self.path = path.needs, path.nodes
         expected = [0] * len(graph.values)
         for n in self.path:
             for v in gradient_slots(graph.nodes[n]):
                 if self.needs[v]:
                     expected[v] += 1
-        for target, _ in question.targets:
+        for target, _ in spec.targets:
             expected[target] += 1
-        self.sums = CotangentAccumulator(builder, expected, producer, question.policy)
-        self.finished: dict[int, Cotangent] = {}  # wanted value -> what stands for its gradient
+        self.sums = CotangentAccumulator(builder, expected, producer, spec.policy)
+        self.finished: dict[int, Cotangent] = {}  # wanted value -> its gradient as `ready` returned it
         self.findings = Findings()
-        self.teller = ProvenanceRecorder(builder, graph, callbacks)
+        self.recorder = ProvenanceRecorder(builder, graph, callbacks)
 
-    def answer(self) -> SourceGradients:
-        """Do it. Raises NoGradient and BadGraph with up to ten findings."""
+    def run(self) -> SourceGradients:
+        """(wanted value, its gradient) pairs. Raises NoGradient and BadGraph with up to ten findings."""
         missing = self._without_rule()
-        for target, head in self.question.targets:
+        for target, head in self.spec.targets:
             if self.needs[target]:
-                self._add(target, self.ends.head(target, head), None)
+                self._add(target, self.seeds.head(target, head), None)
                 self._settle(target)
         for n in cancellable(self.path):
             self._differentiate(n, missing)
             if len(self.findings) >= 10:
                 break
-        if self.question.history is not None:
-            check_versions(self.question.history, self.builder, len(self.graph.nodes), self.findings)
-            check_gradient_versions(self.question.history, self.graph, self.sums.complete, self.findings)
+        if self.spec.history is not None:
+            check_versions(self.spec.history, self.builder, len(self.graph.nodes), self.findings)
+            check_gradient_versions(self.spec.history, self.graph, self.sums.complete, self.findings)
         if len(self.findings):
             raise NoGradient(self.findings.kept, len(self.findings) - len(self.findings.kept))
-        for v in self.ends.unreached(self.question, self.finished):
-            self.finished[v] = self.ready(v, self.ends.zeros_of(v))
-        self.teller.mark(self.finished, self.sums.complete, self.question.wanted)
-        return self.ends.ordered_gradients(self.question, self.finished)
+        for v in self.seeds.unreached(self.spec, self.finished):
+            self.finished[v] = self.ready(v, self.seeds.zeros_of(v))
+        self.recorder.mark(self.finished, self.sums.complete, self.spec.wanted)
+        return self.seeds.ordered_gradients(self.spec, self.finished)
 
     def _without_rule(self) -> dict[int, tuple[str, str, str]]:
-        """Nodes on the path that nobody says how to differentiate: (code, what is missing, remedy) by id."""
+        """Active nodes without a gradient rule, by id: (code, reason, remedy)."""
         found = {}
         for n in self.path:
             node = self.graph.nodes[n]
-            rule = rule_of(node.op, self.question.rules, self.inside)
+            rule = rule_of(node.op, self.spec.rules, self.differentiate_body)
             refused = (node.op in REFUSED_GRADIENTS and rule is None) or rule is GradientStatus.REFUSED
             if not refused and self._is_covered(node, rule):
                 continue
             code = "gradient_refused" if refused else "no_gradient"
             if refused:
-                what = f"its gradient must not be asked for: {REFUSED_GRADIENTS.get(node.op, 'it is declared so')}"
+                reason = f"not differentiable: {REFUSED_GRADIENTS.get(node.op, 'declared as refused')}"
                 remedy = "list its output under `no_gradient`, or the node under `skip`"
             else:
-                what = "values without a type" if isinstance(rule, GradientRule) else "no gradient rule"
+                reason = "values without a type" if isinstance(rule, GradientRule) else "no gradient rule"
                 remedy = (
-                    "say which values its gradient reads by `gradient_reads`, declare it under `gradient_rules`, "
+                    "list the values its gradient reads in `gradient_reads`, declare it under `gradient_rules`, "
                     "or list its output under `no_gradient`"
                 )
-            found[n] = (code, what, remedy)
+            found[n] = (code, reason, remedy)
         return found
 
     def _is_covered(self, node: Node, rule: AnyGradientRule | None) -> bool:
@@ -131,10 +132,10 @@ class ReversePass:
             return True
         if node.bodies and _has_body_rule(node.op):
             return True
-        return isinstance(rule, GradientRule) and not self._untyped(node)
+        return isinstance(rule, GradientRule) and not self._has_untyped_operand(node)
 
     def _differentiate(self, n: int, missing: dict[int, tuple[str, str, str]]) -> None:
-        """Add the gradient of one node to what its inputs have."""
+        """Add the contributions of one node to the gradients of its inputs."""
         node = self.builder.nodes[n]
         incoming = [None if v == ABSENT else self._incoming(v) for v in node.outputs]
         slots = gradient_slots(node)
@@ -150,19 +151,19 @@ class ReversePass:
                 if v != ABSENT and self.needs[v]:
                     self.sums.add_zero(v)
         missing.pop(n, None)
-        self.teller.added()
+        self.recorder.added()
         for v in slots:
             if v != ABSENT and self.needs[v]:
                 self._settle(v)
 
     def _refuse_all(self, missing: dict[int, tuple[str, str, str]]) -> None:
-        """Raise NoGradient: what comes in at one of them is not zero, and would go on to the others."""
+        """Raise NoGradient for all nodes without a rule: the incoming gradient of one of them is not zero."""
         for n in sorted(missing):
             self._refuse(n, *missing[n])
         raise NoGradient(self.findings.kept, len(self.findings) - len(self.findings.kept))
 
     def _incoming(self, v: int) -> int | None:
-        """The gradient of an output, dense: one node adds rows up where a rule is to read them."""
+        """The dense gradient of an output; a row-sparse one is scattered by a node."""
         gradient = self.sums.complete.get(v)
         gradient = self.sums.dense(v, gradient) if isinstance(gradient, IndexedSlices) else gradient
         if v in self.bounded and gradient is not None and gradient != SYMBOLIC_ZERO:
@@ -178,25 +179,24 @@ class ReversePass:
     def _gradients(
         self, n: int, node: Node, slots: Sequence[int], incoming: Sequence[int | None]
     ) -> Sequence[Cotangent | None]:
-        """Per slot the gradient, by whatever says how; a refusal is collected."""
+        """Per slot the gradient from the rule, declaration or opaque node; a refusal becomes a finding."""
         needs = tuple([bool(v != ABSENT and self.needs[v]) for v in slots])
-        rule = rule_of(node.op, self.question.rules, self.inside)
+        rule = rule_of(node.op, self.spec.rules, self.differentiate_body)
         if not self.bounded.isdisjoint(node.inputs) and not is_rowwise(node):
-            code = "bounded_rows"
             self._refuse(
                 n,
-                code,
-                "an input of which only the most rows are known",
-                "give the loop a constant count",
+                "bounded_rows",
+                "an input with an upper bound on its rows only",
+                "give the loop a constant trip count",
                 "an op that treats every row alike",
             )
             return ()
         try:
             if isinstance(rule, DeclaredGradient):
-                return declared_gradients(self.builder, node, rule, slots, incoming, needs, self.ends.zeros_of)
+                return declared_gradients(self.builder, node, rule, slots, incoming, needs, self.seeds.zeros_of)
             if node.bodies and _has_body_rule(node.op):
                 return self._through_bodies(n, incoming, slots, needs)
-            if isinstance(rule, GradientRule) and not self._untyped(node):
+            if isinstance(rule, GradientRule) and not self._has_untyped_operand(node):
                 return self._by_rule(n, node, rule, incoming, needs)
             return opaque_gradients(self.builder, node, slots, incoming, needs)
         except CannotDifferentiate as error:
@@ -210,8 +210,8 @@ class ReversePass:
         try:
             self._add(v, gradient, device)
         except CannotDifferentiate as error:
-            self._refuse(n, error.code, error.found, error.remedy, "parts that go together")
-        self.teller.contribution(v, gradient)
+            self._refuse(n, error.code, error.found, error.remedy, "contributions of one kind and device")
+        self.recorder.contribution(v, gradient)
 
     def _add(self, v: int, gradient: Cotangent, device: str | None) -> None:
         if not isinstance(gradient, IndexedSlices) and self._is_zero(gradient):
@@ -222,41 +222,41 @@ class ReversePass:
     def _through_bodies(
         self, n: int, incoming: Sequence[int | None], slots: Sequence[int], needs: tuple[bool, ...]
     ) -> Sequence[Cotangent | None]:
-        """Gradients of what a node with bodies is given; the bodies are differentiated like graphs."""
+        """Gradients of the slots of a node with bodies; each body is differentiated as a graph."""
         needed = frozenset(v for v, wanted in zip(slots, needs, strict=True) if wanted)
         given = [None if gradient == SYMBOLIC_ZERO else gradient for gradient in incoming]
-        rules = self.question.rules
+        rules = self.spec.rules
 
-        def inside(builder: Builder, graph: Graph, question: GradientSpec) -> list[tuple[int, int]]:
-            return self.inside(builder, graph, replace(question, rules=rules) if rules else question)
+        def with_rules(builder: Builder, graph: Graph, spec: GradientSpec) -> list[tuple[int, int]]:
+            return self.differentiate_body(builder, graph, replace(spec, rules=rules) if rules else spec)
 
         return body_gradients(
-            BodyGradientContext(self.builder, n, given, needed, self.constants, inside, self.bounded), slots
+            BodyGradientContext(self.builder, n, given, needed, self.constants, with_rules, self.bounded), slots
         )
 
     def _by_rule(
         self, n: int, node: Node, rule: GradientRule, incoming: Sequence[int | None], needs: tuple[bool, ...]
     ) -> Sequence[Cotangent | None]:
-        """Gradients of the node's inputs as its rule gives them, or as it gave them for a node that looks alike."""
+        """Gradients of the node's inputs, from a cached template of its signature or else from its rule."""
         given = [None if gradient is None or gradient == SYMBOLIC_ZERO else gradient for gradient in incoming]
         key = None
-        if not self.question.row_sparse and rule is GRADIENT_RULES.get(node.op):
+        if not self.spec.row_sparse and rule is GRADIENT_RULES.get(node.op):
             slots = [*node.inputs, *node.outputs, *[ABSENT if gradient is None else gradient for gradient in given]]
             key = self.templates.key(node, slots, given, needs)
         if key is None:
-            return self._asked(n, node, rule, given, needs)
-        made = self.templates.replay(key, node, slots)
-        if made is None:
+            return self._apply_rule(n, node, rule, given, needs)
+        gradients = self.templates.replay(key, node, slots)
+        if gradients is None:
             before = len(self.builder.nodes), len(self.builder.values)
-            made = self._asked(n, node, rule, given, needs)
+            gradients = self._apply_rule(n, node, rule, given, needs)
             if self.builder.nodes[n] is node:
-                self.templates.record(key, node, slots, before, made)
-        return made
+                self.templates.record(key, node, slots, before, gradients)
+        return gradients
 
-    def _asked(
+    def _apply_rule(
         self, n: int, node: Node, rule: GradientRule, incoming: Sequence[int | None], needs: tuple[bool, ...]
     ) -> list[Cotangent | None]:
-        """Gradients of the node's inputs as its rule gives them, checked against the inputs' types."""
+        """Gradients of the node's inputs from its rule, checked against the types of the inputs."""
         builder, values = self.builder, self.builder.values
         emit = Emit(
             builder,
@@ -274,7 +274,7 @@ class ReversePass:
                 emit.zeros(type) if dz is None and type is not None and type.dtype in FLOAT_DTYPES else dz
                 for dz, type in zip(given, self._all_types(node), strict=True)
             ]
-        rows = self.question.row_sparse
+        rows = self.spec.row_sparse
         forward = ForwardNode(
             node.op,
             node.attributes,
@@ -286,39 +286,39 @@ class ReversePass:
         )
         first = len(builder.nodes)
         gradients = rule.rule(emit, forward, *given)
-        if node.op in self.question.rules:
+        if node.op in self.spec.rules:
             self._check_reads(node, incoming, first)
         if len(gradients) != len(inputs):
             raise CannotDifferentiate(
-                f"its gradient rule gives {len(gradients)} gradients for {len(inputs)} inputs",
-                "correct the rule: one gradient, or None, for each input",
+                f"its gradient rule returns {len(gradients)} gradients for {len(inputs)} inputs",
+                "return one gradient, or None, for each input",
                 "gradient_rule_count",
             )
-        made: list[Cotangent | None] = []
+        cotangents: list[Cotangent | None] = []
         for x, dx, needed in zip(inputs, gradients, needs, strict=True):
             if not isinstance(dx, Val):
-                made.append(dx)
+                cotangents.append(dx)
                 continue
             if x is not None and needed and dx.type is not x.type and dx.type != x.type:
-                raise TypeError(f"the gradient rule of {node.op} gives {dx.type} for {values[x.id].name} of {x.type}")
-            made.append(dx.id)
-        return made
+                raise TypeError(f"the gradient rule of {node.op} returns {dx.type} for {values[x.id].name} of {x.type}")
+            cotangents.append(dx.id)
+        return cotangents
 
     def _check_reads(self, node: Node, incoming: Sequence[int | None], first: int) -> None:
-        """Raise CannotDifferentiate when a caller's rule reads what is neither its node's nor made by the rule."""
+        """Raise CannotDifferentiate when a user's rule reads a value of neither its node nor itself."""
         known = {*node.inputs, *node.outputs, *incoming}
-        for made in self.builder.nodes[first:]:
-            for v in made.reads:
+        for emitted in self.builder.nodes[first:]:
+            for v in emitted.reads:
                 if v not in known and self.builder.values[v].role is not Role.CONSTANT:
                     raise CannotDifferentiate(
                         f"its gradient rule reads {quoted(self.builder.values[v].name)}",
-                        "read inputs, outputs, incoming gradients and what the rule makes of them",
+                        "read only inputs, outputs, incoming gradients and values that the rule computes",
                         "foreign_gradient_read",
                     )
-            known.update(made.writes)
+            known.update(emitted.writes)
 
     def _all_types(self, node: Node) -> tuple[TensorType | None, ...]:
-        """Types of all outputs, those nobody wants included."""
+        """Types of all outputs, absent ones included."""
         types = tuple(None if v == ABSENT else self.builder.values[v].type for v in node.outputs)
         if ABSENT not in node.outputs:
             return types
@@ -336,31 +336,33 @@ class ReversePass:
         )
 
     def _settle(self, v: int) -> None:
-        """One slot more of `v` was dealt with."""
+        """Count one more slot of `v` as done; finish its gradient after the last one."""
         try:
             gradient = self.sums.settle(v, 1)
         except CannotDifferentiate as error:
             name = quoted(self.graph.values[v].name)
-            self.findings.add(error.code, f"values.{name}", error.found, "parts that go together", error.remedy)
+            self.findings.add(
+                error.code, f"values.{name}", error.found, "contributions of one kind and device", error.remedy
+            )
             return
         if gradient is None:
             return
-        self.teller.summed(v, gradient)
+        self.recorder.summed(v, gradient)
         if v in self.wanted:
             if gradient == SYMBOLIC_ZERO:
-                gradient = self.sums.complete[v] = self.ends.zeros_of(v)
-            self.teller.finalised(v, gradient)
+                gradient = self.sums.complete[v] = self.seeds.zeros_of(v)
+            self.recorder.finalised(v, gradient)
             self.finished[v] = gradient if isinstance(gradient, IndexedSlices) else self.ready(v, gradient)
 
-    def _untyped(self, node: Node) -> bool:
+    def _has_untyped_operand(self, node: Node) -> bool:
         return bool(self.sizes_only) and not self.sizes_only.isdisjoint((*node.inputs, *node.outputs))
 
-    def _refuse(self, n: int, code: str, what: str, remedy: str, expected: str = "") -> None:
+    def _refuse(self, n: int, code: str, reason: str, remedy: str, expected: str = "") -> None:
         node = self.graph.nodes[n]
         self.findings.add(
             code,
             f"nodes[{n}]",
-            f"op {node.op} of {quoted(node.name)}: {what}",
+            f"op {node.op} of {quoted(node.name)}: {reason}",
             expected or "a gradient rule for typed values, or `gradient_reads`",
             remedy,
         )

@@ -1,10 +1,10 @@
-"""Gradients of nodes that look alike are made once by their rule, and written again from what the rule made.
+"""Cache of rule output: nodes with the same signature get their gradient from a template instead of the rule.
 
-    grad/fc1: MatMul(dz, w1)            template of MatMul over these types:  MatMul(incoming 0, input 1)
-    grad/fc2: MatMul(dz', w2)           the same with other ids and another name in front
+    grad/fc1: MatMul(dz, w1)            template of MatMul for these types:  MatMul(incoming 0, input 1)
+    grad/fc2: MatMul(dz', w2)           instantiated with other ids and another name prefix
 
-A rule sees types, attributes, contents of constants and which values are one and the same, and nothing else
-of a node; nodes that agree in all of these get the same nodes. O(nodes of the gradient) for each use.
+A rule depends on op, types, attributes, contents of constants and on which operands are the same value; nodes that
+agree in all of these get the same backward nodes. O(nodes of the gradient) per use.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from graph.autodiff.gradients.accumulation import Cotangent, provenance
 from graph.builder.builder import Builder
 from graph.ir import ABSENT, Node, Phase, Role, TensorType, Value
 
-_LARGEST_CONTENT = 256  # bytes of a constant that are compared; nodes with larger ones are left to their rule
+_LARGEST_CONTENT = 256  # bytes of a constant in a key; nodes that read a larger one are not cached
 
-#: Where a value of a template comes from: ABSENT, a slot of the node (from 0), or, from -2 downwards, a constant's id.
+#: Operand of a template: ABSENT, a slot of the node (from 0), or a constant `v` as -2 - v.
 Operand = int
 
 
 @dataclass(frozen=True, slots=True)
 class _TemplateNode:
-    """One node of a template; `reads` are places, new values count on from the slots."""
+    """One node of a template; the values it writes are numbered on from the slots."""
 
-    suffix: str  # of its name
+    suffix: str  # of its name, after the prefix grad/NODE
     op: str
     reads: tuple[Operand, ...]
     writes: tuple[tuple[str, TensorType | None] | None, ...]  # (suffix of the name, type), None where absent
@@ -36,7 +36,7 @@ class _TemplateNode:
 
 @dataclass(frozen=True, slots=True)
 class GradientTemplate:
-    """The nodes a rule makes, and the gradient of each input."""
+    """The nodes that a rule emits, and the gradient of each input."""
 
     nodes: tuple[_TemplateNode, ...]
     gradients: tuple[Operand | None, ...]
@@ -44,7 +44,7 @@ class GradientTemplate:
 
 
 class TemplateCache:
-    """Templates by what a rule sees of a node."""
+    """Templates by node signature."""
 
     def __init__(self, builder: Builder, zeros: set[int]):
         self.builder, self.zeros = builder, zeros
@@ -53,7 +53,7 @@ class TemplateCache:
     def key(
         self, node: Node, slots: Sequence[int], incoming: Sequence[int | None], needs: tuple[bool, ...]
     ) -> Hashable:
-        """What the rule sees of the node, None where it cannot be told briefly."""
+        """Signature of the node; None for a node that is not cached (large constants, nested attributes)."""
         values = self.builder.values
         types: list[Hashable] = []
         for v in slots:
@@ -71,13 +71,14 @@ class TemplateCache:
         attributes = _frozen(node.attributes)
         if attributes is None:
             return None
-        alike = None if len(set(slots)) == len(slots) else tuple([slots.index(v) for v in slots])
-        return (node.op, attributes, tuple(types), len(node.inputs), tuple([g is None for g in incoming]), needs, alike)
+        repeats = None if len(set(slots)) == len(slots) else tuple([slots.index(v) for v in slots])
+        missing = tuple([gradient is None for gradient in incoming])
+        return (node.op, attributes, tuple(types), len(node.inputs), missing, needs, repeats)
 
     def replay(self, key: Hashable, node: Node, slots: Sequence[int]) -> list[Cotangent | None] | None:
-        """Gradients of the inputs after writing the template of the key; None where there is none yet."""
+        """Gradients of the inputs after instantiating the template of `key`; None without a template."""
         template = self._known.get(key)
-        return None if template is None else self._write(template, node, slots)
+        return None if template is None else self._instantiate(template, node, slots)
 
     def record(
         self,
@@ -87,12 +88,12 @@ class TemplateCache:
         before: tuple[int, int],
         gradients: Sequence[Cotangent | None],
     ) -> None:
-        """Take note of what the rule made: the nodes and values since `before`, where all names were free."""
-        if key not in self._known and self._named_plainly(node, before):
-            self._known[key] = self._taken(node, slots, before, gradients)
+        """Store a template of the nodes since `before` = (nodes, values), unless a name collided."""
+        if key not in self._known and self._has_default_names(node, before):
+            self._known[key] = self._template(node, slots, before, gradients)
 
-    def _named_plainly(self, node: Node, before: tuple[int, int]) -> bool:
-        """True when no name had to give way to one that was taken: grad/NAME, grad/NAME/1, ... and their outputs."""
+    def _has_default_names(self, node: Node, before: tuple[int, int]) -> bool:
+        """True when no name was changed by a collision: grad/NAME, grad/NAME/1, ... and their outputs."""
         made, values = self.builder.nodes[before[0] :], self.builder.values
         for k, one in enumerate(made):
             if one.name != f"grad/{node.name}" + (f"/{k}" if k else ""):
@@ -104,7 +105,7 @@ class TemplateCache:
                     return False
         return True
 
-    def _taken(
+    def _template(
         self, node: Node, slots: Sequence[int], before: tuple[int, int], gradients: Sequence[Cotangent | None]
     ) -> GradientTemplate | None:
         builder, prefix = self.builder, f"grad/{node.name}"
@@ -152,7 +153,7 @@ class TemplateCache:
         return GradientTemplate(tuple(nodes), tuple(results), tuple(place[v] for v in written if v in self.zeros))
 
     def _is_plain(self, one: Node, node: Node, prefix: str) -> bool:
-        """True for a node that says nothing beside its op, operands and attributes."""
+        """True for a node with op, operands, attributes and annotations only."""
         return one.name.startswith(prefix) and one == Node(
             one.name, one.op, one.inputs, one.outputs, one.attributes, Phase.BACKWARD, annotations=one.annotations
         )
@@ -161,7 +162,10 @@ class TemplateCache:
         value = self.builder.values[v]
         return value.role is Role.CONSTANT and value.data is not None
 
-    def _write(self, template: GradientTemplate, node: Node, slots: Sequence[int]) -> list[Cotangent | None] | None:
+    def _instantiate(
+        self, template: GradientTemplate, node: Node, slots: Sequence[int]
+    ) -> list[Cotangent | None] | None:
+        """Add the nodes of the template for `node`; None when one of the names is taken."""
         builder, prefix = self.builder, f"grad/{node.name}"
         ids = list(slots)
         names, taken = builder._node_names, builder._value_ids
@@ -200,10 +204,10 @@ class TemplateCache:
 
 
 def _frozen(attributes: Mapping[str, Any]) -> Hashable:
-    """The attributes as something to look up by; None where one of them is no plain data."""
+    """The attributes as a hashable key; None when one of them is not plain data."""
     if not attributes:
         return ()
-    found = []
+    entries = []
     for name in sorted(attributes):
         value = attributes[name]
         if isinstance(value, list | tuple):
@@ -212,5 +216,5 @@ def _frozen(attributes: Mapping[str, Any]) -> Hashable:
             value = (type(value).__name__, *value)
         elif not isinstance(value, int | float | str | bytes):
             return None
-        found.append((name, type(value).__name__, value))
-    return tuple(found)
+        entries.append((name, type(value).__name__, value))
+    return tuple(entries)

@@ -1,4 +1,4 @@
-"""Every family of gradient rules; importing this module registers them. A new family is one entry here."""
+"""All modules of gradient rules; importing this module registers them. To add a module, add it to FAMILIES."""
 
 from __future__ import annotations
 

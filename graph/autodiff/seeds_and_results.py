@@ -1,6 +1,6 @@
-"""Both ends of a differentiation: the head gradients it starts from, and what each wanted value gets.
+"""Cotangent seeds and final gradients: head gradients of targets, and the gradient returned for each wanted value.
 
-head ──▶ target ... wanted ──▶ its gradient, zeros where nothing comes, a copy where it is another's too
+head ──▶ target ... wanted ──▶ gradient; zeros when unreachable; a copy when another value has the same gradient
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from graph.builder.emit import Emit
 from graph.errors import BadGraph, Findings, quoted
 from graph.ir import Graph, Phase, Role, Val
 
-SourceGradients = list[tuple[int, Cotangent]]  # (wanted value, its gradient), in the order asked
+SourceGradients = list[tuple[int, Cotangent]]  # (wanted value, its gradient), in the order of the request
 
 
 class CotangentSeeds:
-    """Makes values that no rule makes. `constants` and `zeros` are shared with the rules."""
+    """Values that no gradient rule emits: seeds, zeros, copies. `constants` and `zeros` are shared with the rules."""
 
     def __init__(
         self, builder: Builder, graph: Graph, producer: Sequence[int], constants: dict[Any, Val], zeros: set[int]
@@ -30,7 +30,7 @@ class CotangentSeeds:
         self.constants, self.zeros = constants, zeros
 
     def head(self, target: int, head: HeadGradient) -> int:
-        """The head gradient: a value that is given, a constant, or ones."""
+        """Id of the head gradient of `target`: a given value, a constant, or ones."""
         if isinstance(head, int):
             return head
         value = self.builder.values[target]
@@ -41,54 +41,54 @@ class CotangentSeeds:
         node = self.builder.nodes[producer] if producer >= 0 else None
         emit = self._emit(name, provenance(node, value.name))
         content = emit.constant(1 if head is None else head.content, value.type.dtype)
-        made = content if content.shape == value.type.shape else emit.expand(content, value.type.shape)
+        seed = content if content.shape == value.type.shape else emit.expand(content, value.type.shape)
         if isinstance(head, ConstantHead) and not head.content.any():
-            self.zeros.add(made.id)
-        return made.id
+            self.zeros.add(seed.id)
+        return seed.id
 
     def zeros_of(self, v: int) -> int:
-        """A new value of zeros like `v`. Raises BadGraph when `v` has no type."""
+        """Id of a new value of zeros with the type of `v`. Raises BadGraph when `v` has no type."""
         value = self.builder.values[v]
         if value.type is None:
             raise BadGraph.one(
                 "unreachable",
                 f"differentiate.with_respect_to.{value.name}",
                 f"{quoted(value.name)}, untyped",
-                "a typed value where zeros are asked for",
+                'a typed value for "unreachable": "zeros"',
                 "declare its shape and dtype",
             )
         return self._emit(f"grad/{value.name}", provenance(None, value.name)).zeros(value.type).id
 
-    def unreached(self, question: GradientSpec, finished: Mapping[int, Cotangent]) -> list[int]:
-        """Wanted values that get zeros because no target depends on them. Raises BadGraph where that is an error."""
-        missing = [v for v in dict.fromkeys(question.wanted) if v not in finished]
-        if question.unreachable == "error":
+    def unreached(self, spec: GradientSpec, finished: Mapping[int, Cotangent]) -> list[int]:
+        """Wanted values to fill with zeros: no target depends on them. Raises BadGraph with `unreachable` "error"."""
+        missing = [v for v in dict.fromkeys(spec.wanted) if v not in finished]
+        if spec.unreachable == "error":
             findings = Findings()
             for v in missing:
-                name, place = self.graph.values[v].name, question.wanted.index(v) + 1
+                name, place = self.graph.values[v].name, spec.wanted.index(v) + 1
                 findings.add(
                     "unreachable",
                     f"differentiate.with_respect_to.{name}",
-                    f"{quoted(name)}, on which no target depends (number {place} of the wanted)",
-                    "a value a target depends on",
-                    'leave it out, or say "unreachable": "null" or "zeros"',
+                    f"{quoted(name)} (entry {place}): no target depends on it",
+                    "a value that a target depends on",
+                    'remove it, or set "unreachable" to "null" or "zeros"',
                 )
             findings.settle()
-        return missing if question.unreachable == "zeros" else []
+        return missing if spec.unreachable == "zeros" else []
 
-    def ordered_gradients(self, question: GradientSpec, finished: Mapping[int, Cotangent]) -> SourceGradients:
-        """The answer in the order asked; with copies, each gradient stands for one wanted value only."""
-        handed_out: set[Cotangent] = set()
-        found: SourceGradients = []
-        for v in question.wanted if question.copies else dict.fromkeys(question.wanted):
+    def ordered_gradients(self, spec: GradientSpec, finished: Mapping[int, Cotangent]) -> SourceGradients:
+        """(wanted value, gradient) in the order of the request; with `copies`, no two entries share a gradient."""
+        returned: set[Cotangent] = set()
+        pairs: SourceGradients = []
+        for v in spec.wanted if spec.copies else dict.fromkeys(spec.wanted):
             if v not in finished:
                 continue
             gradient = finished[v]
-            if question.copies and gradient in handed_out:
+            if spec.copies and gradient in returned:
                 gradient = _each(gradient, functools.partial(self._copy, v))
-            handed_out.add(gradient)
-            found.append((v, gradient))
-        return found
+            returned.add(gradient)
+            pairs.append((v, gradient))
+        return pairs
 
     def _copy(self, v: int, gradient: int) -> int:
         name, made = f"grad/{self.builder.values[v].name}/copy", self.builder.values[gradient]

@@ -1,10 +1,10 @@
-"""Chunks of a loss one after the other: each goes back as soon as it came forward, in the forward part of the step.
+"""Chunk interleaving: the backward pass of each loss chunk runs directly after its forward pass.
 
-    forward    chunk 0 ──▶ its way back ──▶ chunk 1 ──▶ its way back ──▶ ... ──▶ loss
+    forward    chunk 0 ──▶ its backward ──▶ chunk 1 ──▶ its backward ──▶ ... ──▶ loss
     backward   the rest
 
-The way back of a chunk may stand there because the gradient of a row's loss needs no scores of other rows. What all
-chunks read, such as the weights of the product, gets a running sum of gradients instead of one sum of all parts.
+This order is legal because the gradient of a row's loss does not depend on scores of other rows. The gradient of a
+value that all chunks read, such as the weights of the product, becomes a running sum instead of one Sum.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from graph.transforms.dead_code import keep_nodes
 
 
 def interleave_chunks(graph: Graph) -> Graph:
-    """A training step of `with_chunked_loss` with its chunks in turn; `graph` itself where one needs another's scores.
+    """The training step with its loss chunks interleaved; `graph` itself when a chunk depends on another chunk.
 
-    O(nodes + reads).
+    `graph` is a training step of a forward graph from `with_chunked_loss`. O(nodes + reads).
     """
     if not any(CHUNK_ANNOTATION in node.annotations and node.phase is Phase.BACKWARD for node in graph.nodes):
         return graph
     graph = without_name_order(graph)
-    summed, gone = _with_running_sums(graph)
-    order, early = _ChunkOrder(summed, gone).found()
+    summed, removed = _with_running_sums(graph)
+    order, early = _ChunkOrder(summed, removed).schedule()
     if not order:
         return graph
     nodes = [replace(node, phase=Phase.FORWARD) if n in early else node for n, node in enumerate(summed.nodes)]
@@ -38,24 +38,24 @@ def interleave_chunks(graph: Graph) -> Graph:
 
 
 def _with_running_sums(graph: Graph) -> tuple[Graph, set[int]]:
-    """Sums of parts from several chunks as additions chunk after chunk, new ones last; and nodes to leave out."""
+    """(graph with each sum over chunks as a chain of additions, new nodes last; nodes to remove)."""
     producer, nodes, values = producers(graph), list(graph.nodes), list(graph.values)
     names, node_names = {value.name for value in values}, {node.name for node in nodes}
-    gone = set[int]()
-    for n, (leaves, within) in _sums(graph, producer).items():
-        made_by = [
+    removed = set[int]()
+    for n, (leaves, inner) in _sums(graph, producer).items():
+        chunk_of_leaf = [
             (nodes[producer[v]].annotations.get(CHUNK_ANNOTATION) if producer[v] >= 0 else None, v) for v in leaves
         ]
-        ours = sorted((chunk, v) for chunk, v in made_by if chunk is not None)
-        others = [v for chunk, v in made_by if chunk is None]
-        if len({chunk for chunk, _ in ours}) < 2:
+        chunked = sorted((chunk, v) for chunk, v in chunk_of_leaf if chunk is not None)
+        others = [v for chunk, v in chunk_of_leaf if chunk is None]
+        if len({chunk for chunk, _ in chunked}) < 2:
             continue
-        gone.update(within)
+        removed.update(inner)
         root = nodes[n]
         plain = {key: note for key, note in root.annotations.items() if key != FINALISES}
-        value, total = graph.values[root.outputs[0]], ours[0][1]
-        for chunk, v in ours[1:]:
-            if v == ours[-1][1] and not others:
+        value, total = graph.values[root.outputs[0]], chunked[0][1]
+        for chunk, v in chunked[1:]:
+            if v == chunked[-1][1] and not others:
                 notes = MappingProxyType({**root.annotations, CHUNK_ANNOTATION: chunk})
                 nodes[n] = replace(root, op="Add", inputs=(total, v), annotations=notes)
                 break
@@ -69,11 +69,11 @@ def _with_running_sums(graph: Graph) -> tuple[Graph, set[int]]:
             total = len(values) - 1
         else:
             nodes[n] = replace(root, op="Add" if len(others) == 1 else "Sum", inputs=(total, *others))
-    return replace(graph, values=tuple(values), nodes=tuple(nodes)), gone
+    return replace(graph, values=tuple(values), nodes=tuple(nodes)), removed
 
 
 def _sums(graph: Graph, producer: list[int]) -> dict[int, tuple[list[int], list[int]]]:
-    """Backward node that adds gradients up -> (values it adds, through nodes only it reads; these nodes)."""
+    """Root of a tree of backward additions -> (leaves of the tree, its inner nodes)."""
     readers = consumers(graph)
     outputs = {*graph.outputs, *(gradient for _, gradient in graph.gradients)}
     found: dict[int, tuple[list[int], list[int]]] = {}
@@ -83,26 +83,26 @@ def _sums(graph: Graph, producer: list[int]) -> dict[int, tuple[list[int], list[
             continue
         if len(types) > 1 or None in types or len(set(node.inputs)) < len(node.inputs):
             continue
-        leaves, within = list[int](), list[int]()
+        leaves, inner = list[int](), list[int]()
         for v in node.inputs:
             if producer[v] in found and readers[v] == [n] and v not in outputs:
                 more, nodes = found.pop(producer[v])
                 leaves += more
-                within += [producer[v], *nodes]
+                inner += [producer[v], *nodes]
             else:
                 leaves.append(v)
-        found[n] = leaves, within
+        found[n] = leaves, inner
     return found
 
 
 class _ChunkOrder:
-    """The nodes put in order: the forward part with the chunks' way back, then the rest."""
+    """Schedule of the nodes: the forward pass with the backward passes of the chunks, then the rest."""
 
-    def __init__(self, graph: Graph, gone: set[int]):
-        self.graph, self.gone = graph, gone
+    def __init__(self, graph: Graph, removed: set[int]):
+        self.graph, self.removed = graph, removed
         producer = [-1] * len(graph.values)
         for n, node in enumerate(graph.nodes):
-            if n not in gone:
+            if n not in removed:
                 for v in node.writes:
                     producer[v] = n
         self.before = [[producer[v] for v in node.reads if producer[v] >= 0] + list(node.after) for node in graph.nodes]
@@ -110,34 +110,34 @@ class _ChunkOrder:
         self.order: list[int] = []
         self.placed: set[int] = set()
 
-    def found(self) -> tuple[list[int], set[int]]:
-        """(order, backward nodes that stand in its forward part); no order where a chunk needs another's scores."""
+    def schedule(self) -> tuple[list[int], set[int]]:
+        """(order, backward nodes moved to the forward pass); the order is empty when a chunk depends on another."""
         nodes = self.graph.nodes
-        ahead = [n for n, node in enumerate(nodes) if n not in self.gone and node.phase is Phase.FORWARD]
-        last = {self.chunk[n]: n for n in ahead}
-        back: dict[int, list[int]] = {}
+        forward = [n for n, node in enumerate(nodes) if n not in self.removed and node.phase is Phase.FORWARD]
+        last = {self.chunk[n]: n for n in forward}
+        backward: dict[int, list[int]] = {}
         for n, node in enumerate(nodes):
-            if n not in self.gone and node.phase is Phase.BACKWARD and self.chunk[n] >= 0:
-                back.setdefault(self.chunk[n], []).append(n)
+            if n not in self.removed and node.phase is Phase.BACKWARD and self.chunk[n] >= 0:
+                backward.setdefault(self.chunk[n], []).append(n)
         early = set[int]()
-        for n in ahead:
+        for n in forward:
             self._place(n)
             if self.chunk[n] >= 0 and last[self.chunk[n]] == n:
                 before = len(self.order)
-                if not all(self._place(m, alone=True) for m in back.get(self.chunk[n], ())):
+                if not all(self._place(m, alone=True) for m in backward.get(self.chunk[n], ())):
                     return [], early
                 early.update(self.order[before:])
         for n in range(len(nodes)):
-            if n not in self.gone:
+            if n not in self.removed:
                 self._place(n)
         return self.order, early
 
     def _place(self, node: int, alone: bool = False) -> bool:
-        """Put the node behind what it needs; False where that is a chunk still to come, or something with an effect."""
+        """Schedule the node after its dependencies; False with `alone` when one is a later chunk or has an effect."""
         waiting = [node]
         while waiting:
             n = waiting[-1]
-            missing = [m for m in self.before[n] if m not in self.placed and m not in self.gone]
+            missing = [m for m in self.before[n] if m not in self.placed and m not in self.removed]
             if n in self.placed:
                 waiting.pop()
             elif alone and not self._may_stand_early(n):

@@ -1,12 +1,12 @@
-"""A cross-entropy taken in chunks of rows, so that scores over all classes are there for one chunk at a time.
+"""Chunked cross-entropy: the loss is computed in chunks of rows, so that logits of one chunk at a time are live.
 
     x [N, d] ──▶ MatMul ──▶ scores [N, V] ──▶ loss                                becomes
 
     x ──▶ Split ─┬▶ x₀ ──▶ MatMul ──▶ [n, V] ──▶ losses of rows [n] ─┬▶ Concat ──▶ [N] ──▶ loss
                  ╰▶ x₁ ──▶ MatMul ──▶ [n, V] ──▶ losses of rows [n] ─╯
 
-`with_chunked_loss` does this to a forward graph. In its training step `chunks_in_turn.py` lets each chunk go back right
-after it came forward; gradients of weights are added up chunk after chunk, those of rows are put together.
+`with_chunked_loss` rewrites a forward graph. In its training step `chunk_interleaving.py` runs the backward pass of
+each chunk directly after its forward pass; gradients of weights are summed over chunks, gradients of rows concatenated.
 Source: Hsu et al., "Liger Kernel: Efficient Triton Kernels for LLM Training", 2024, section 3.2.
 """
 
@@ -26,29 +26,29 @@ from graph.ops.registry.onnx_fallback import onnx_dtype
 from graph.ssa.naming import without_name_order
 from graph.transforms.dead_code import keep_nodes
 
-CHUNK_ANNOTATION = "loss_chunk"  # annotation of the nodes of one chunk: its number
+CHUNK_ANNOTATION = "loss_chunk"  # annotation of the nodes of a chunk: its number
 LOSSES = ("SoftmaxCrossEntropyLoss", "NegativeLogLikelihoodLoss")
-#: Ops between product and loss that treat every row alike; the second kind with an operand that all rows share.
-_ALONE, _BESIDE = frozenset({"Identity", "Cast", "Tanh", "Neg"}), frozenset({"Add", "Sub", "Mul", "Div"})
+#: Row-wise ops between product and loss: unary ones, and binary ones with an operand shared by all rows.
+_UNARY, _BINARY = frozenset({"Identity", "Cast", "Tanh", "Neg"}), frozenset({"Add", "Sub", "Mul", "Div"})
 _SHAPING = frozenset({"Reshape", "Flatten", "Squeeze", "Unsqueeze"})
-_OLDEST_OPSET = 13  # the first whose Split takes lengths as an input
+_MIN_OPSET = 13  # first opset in which Split takes lengths as an input
 
 
 @dataclass(frozen=True, slots=True)
 class _Head:
-    """A loss and the nodes before it that go with a chunk."""
+    """A loss and the nodes before it that are chunked with it."""
 
-    loss: int  # node
-    rows: int  # value of shape [..., d] that is cut; its leading lengths are the rows
-    steps: tuple[tuple[Node, int], ...]  # from the rows to the loss, each with the input that comes from before
-    gone: frozenset[int]  # nodes these stand for, the loss among them
+    loss: int  # node id
+    rows: int  # value of shape [..., d] that is split; its leading dimensions are the rows
+    steps: tuple[tuple[Node, int], ...]  # from the rows to the loss: (node, input position that carries the rows)
+    replaced: frozenset[int]  # nodes replaced by the chunks, the loss included
 
 
 def with_chunked_loss(graph: Graph, chunks: int) -> Graph:
-    """`graph` with every cross-entropy that allows it in so many equal chunks. O(nodes + reads).
+    """`graph` with every eligible cross-entropy computed in `chunks` equal chunks of rows. O(nodes + reads).
 
-    A product the scores come from is cut too, and what stands between it and the loss, as long as nobody else reads
-    the scores. Raises BadGraph saying why not when no loss can be cut.
+    The product that computes the scores is chunked too, with the nodes between it and the loss, if the scores have no
+    other reader. Raises BadGraph with the reason when no loss is eligible.
     """
     if chunks < 2:
         return graph
@@ -62,61 +62,61 @@ def with_chunked_loss(graph: Graph, chunks: int) -> Graph:
             "loss_chunks",
             why,
             f"a cross-entropy of [rows, classes] in {chunks} equal chunks",
-            "ask for a number of chunks that divides the rows, or leave loss_chunks out",
+            "choose a number of chunks that divides the rows, or remove loss_chunks",
         )
-    return _written(graph, heads, chunks)
+    return _rewrite(graph, heads, chunks)
 
 
 class _LossHeadFinder:
-    """Looks from a loss back to the product its scores come from."""
+    """Matches a loss and its inputs back to the product that computes the scores."""
 
     def __init__(self, graph: Graph, chunks: int):
         self.graph, self.chunks = graph, chunks
         self.producer, self.readers = producers(graph), consumers(graph)
         self.outputs = {*graph.outputs, *(gradient for _, gradient in graph.gradients)}
-        self.waiting = {m for node in graph.nodes for m in node.after} | {
+        self.ordered = {m for node in graph.nodes for m in node.after} | {
             n for n, node in enumerate(graph.nodes) if node.after
         }
 
     def head(self, n: int) -> _Head | str:
-        """What can be cut, or why nothing can."""
+        """The part to chunk, or the reason against it."""
         graph, loss = self.graph, self.graph.nodes[n]
         scores, labels = graph.types_of(loss.inputs[:2])
         if scores is None or labels is None or len(scores.shape) != 2:
             return f"scores of {quoted(loss.name)} of {scores}"
-        if graph.opset.get("", 21) < _OLDEST_OPSET:
-            return f"opset {graph.opset.get('', 21)}, older than {_OLDEST_OPSET}"
+        if graph.opset.get("", 21) < _MIN_OPSET:
+            return f"opset {graph.opset.get('', 21)}, older than {_MIN_OPSET}"
         if not scores.shape[0] or scores.shape[0] % self.chunks:
             return f"{scores.shape[0]} rows of {quoted(loss.name)}"
-        if any(v != ABSENT for v in loss.outputs[1:]) or n in self.waiting or loss.cost is not UNKNOWN_COST:
-            return f"{quoted(loss.name)}, which hands out log-probabilities, waits for nodes or has a cost of its own"
-        gone, steps, v, reader = {n}, list[tuple[Node, int]](), loss.inputs[0], n
+        if any(v != ABSENT for v in loss.outputs[1:]) or n in self.ordered or loss.cost is not UNKNOWN_COST:
+            return f"{quoted(loss.name)}, which outputs log-probabilities, has `after` edges or a declared cost"
+        replaced, steps, v, reader = {n}, list[tuple[Node, int]](), loss.inputs[0], n
         while (step := self._step(v, reader)) is not None:
             nodes, node, position = step
-            gone.update(nodes)
+            replaced.update(nodes)
             reader, v = nodes[-1], node.inputs[position]
             if node.op not in _SHAPING:
                 steps.append((node, position))
             if node.op in ("MatMul", "Gemm"):
                 break
-        return _Head(n, v, tuple(reversed(steps)), frozenset(gone))
+        return _Head(n, v, tuple(reversed(steps)), frozenset(replaced))
 
     def _step(self, v: int, reader: int) -> tuple[tuple[int, ...], Node, int] | None:
-        """(nodes that go, what stands for them, input that carries the rows) one node further back; None to stop."""
+        """One node further back: (replaced nodes, node to chunk, input that carries the rows); None: no match."""
         n = self.producer[v]
         if n < 0 or v in self.outputs or self.readers[v] != [reader]:
             return None
         node = self.graph.nodes[n]
         made = self.graph.values[v].type
         given = self.graph.types_of(node.inputs)
-        if made is None or not given or given[0] is None or n in self.waiting or node.cost is not UNKNOWN_COST:
+        if made is None or not given or given[0] is None or n in self.ordered or node.cost is not UNKNOWN_COST:
             return None
         if node.op in _SHAPING and given[0].shape and given[0].shape[-1:] == made.shape[-1:]:
             return (n,), node, 0
         last = int(node.attributes.get("axis", -1)) % max(1, len(made.shape)) == len(made.shape) - 1
-        if node.op in _ALONE or (node.op == "LogSoftmax" and last):
+        if node.op in _UNARY or (node.op == "LogSoftmax" and last):
             return (n,), node, 0
-        if node.op in _BESIDE:
+        if node.op in _BINARY:
             for position, (mine, other) in enumerate(zip(given, given[::-1], strict=True)):
                 shared = other is not None and all(length == 1 for length in other.shape[:-1])
                 if mine is not None and mine.shape == made.shape and shared:
@@ -126,13 +126,13 @@ class _LossHeadFinder:
         if node.op == "Gemm" and not node.attributes.get("transA", 0):
             c = given[2] if len(given) > 2 else None
             return ((n,), node, 0) if c is None or len(c.shape) < 2 or c.shape[0] == 1 else None
-        return self._turned(n, node) if node.op == "Transpose" else None
+        return self._transposed_product(n, node) if node.op == "Transpose" else None
 
-    def _turned(self, n: int, node: Node) -> tuple[tuple[int, ...], Node, int] | None:
-        """(E · xᵀ)ᵀ as x · Eᵀ, as exporters write scores by the embedding itself."""
+    def _transposed_product(self, n: int, node: Node) -> tuple[tuple[int, ...], Node, int] | None:
+        """(E · xᵀ)ᵀ as x · Eᵀ: the form that exporters write for scores with tied embeddings."""
         source = node.inputs[0]
         p = self.producer[source]
-        if p < 0 or self.readers[source] != [n] or source in self.outputs or p in self.waiting:
+        if p < 0 or self.readers[source] != [n] or source in self.outputs or p in self.ordered:
             return None
         product = self.graph.nodes[p]
         types = self.graph.types_of(product.inputs)
@@ -148,9 +148,9 @@ class _LossHeadFinder:
         if before.op != "Transpose" or not _swaps_last_two(before, len(columns.shape)):
             return None
         alone = self.readers[product.inputs[1]] == [p] and product.inputs[1] not in self.outputs
-        gone = (n, p, turn) if alone and turn not in self.waiting else (n, p)
+        replaced = (n, p, turn) if alone and turn not in self.ordered else (n, p)
         inputs = (before.inputs[0], product.inputs[0])
-        return gone, replace(product, op="Gemm", inputs=inputs, attributes=MappingProxyType({"transB": 1})), 0
+        return replaced, replace(product, op="Gemm", inputs=inputs, attributes=MappingProxyType({"transB": 1})), 0
 
 
 def _swaps_last_two(node: Node, rank: int) -> bool:
@@ -158,16 +158,16 @@ def _swaps_last_two(node: Node, rank: int) -> bool:
     return list(given if given is not None else range(rank)[::-1]) == [*range(rank - 2), rank - 1, rank - 2]
 
 
-def _written(graph: Graph, heads: list[_Head], chunks: int) -> Graph:
+def _rewrite(graph: Graph, heads: list[_Head], chunks: int) -> Graph:
     builder = Builder.from_graph(graph)
     builder.nodes.clear()
-    gone = {n for head in heads for n in head.gone}
+    replaced = {n for head in heads for n in head.replaced}
     by_loss = {head.loss: head for head in heads}
     place: dict[int, int] = {}
     for n, node in enumerate(graph.nodes):
         if n in by_loss:
             _ChunkedLossWriter(builder, graph, by_loss[n], chunks).write()
-        elif n not in gone:
+        elif n not in replaced:
             place[n] = len(builder.nodes)
             builder.nodes.append(replace(node, after=tuple(place[m] for m in node.after)))
     made = replace(graph, values=tuple(builder.values), nodes=tuple(builder.nodes))
@@ -175,7 +175,7 @@ def _written(graph: Graph, heads: list[_Head], chunks: int) -> Graph:
 
 
 class _ChunkedLossWriter:
-    """One loss being written in chunks."""
+    """Writes one loss in chunks."""
 
     def __init__(self, builder: Builder, graph: Graph, head: _Head, chunks: int):
         self.builder, self.head, self.chunks = builder, head, chunks
@@ -195,7 +195,7 @@ class _ChunkedLossWriter:
         total = self._total_weight(labels) if self._is_mean() else None
         parts = emit.op("Split", emit.reshape(x, (count, x.shape[-1])), lengths, outputs=self.chunks, axis=0)
         of_labels = emit.op("Split", labels, lengths, outputs=self.chunks, axis=0)
-        shared = {v: self._of_a_row(v) for v in self._operands()}
+        shared = {v: self._row_operand(v) for v in self._operands()}
         attributes = {**self.node.attributes, "reduction": "none"}
         losses = []
         for i in range(self.chunks):
@@ -215,22 +215,22 @@ class _ChunkedLossWriter:
         return str(self.node.attributes.get("reduction", "mean")) == "mean"
 
     def _operands(self) -> list[int]:
-        """Values that stand beside the scores in an elementwise step."""
-        return [step.inputs[1 - position] for step, position in self.head.steps if step.op in _BESIDE]
+        """The other operands of the binary elementwise steps."""
+        return [step.inputs[1 - position] for step, position in self.head.steps if step.op in _BINARY]
 
-    def _of_a_row(self, v: int) -> Val:
+    def _row_operand(self, v: int) -> Val:
         x = self.emit.val(v)
         return self.emit.reshape(x, x.shape[-1:])
 
     def _total_weight(self, labels: Val) -> Val | None:
-        """Σ weight of each label, ignored ones left out, which a mean divides by; None: it is the number of labels."""
+        """Divisor of a mean: Σ weight of each label that is not ignored; None: the number of labels."""
         emit, ignore = self.emit, self.node.attributes.get("ignore_index")
         if self.weights is None and ignore is None:
             return None
         dtype = statistics_dtype(self.scores.dtype)
         ignored = None if ignore is None else emit.op("Equal", labels, emit.scalar_like(ignore, labels))
         each: Val = emit.constant(1, dtype)
-        if self.weights is not None:  # a label's weight is no path of the gradient in the loss itself
+        if self.weights is not None:  # no gradient flows to the class weights, as in the loss op
             safe = labels if ignored is None else emit.where(ignored, emit.scalar_like(0, labels), labels)
             each = emit.cast(emit.op("Gather", emit.op("remat::StopGradient", self.weights), safe), dtype)
         if ignored is not None:
@@ -239,7 +239,7 @@ class _ChunkedLossWriter:
         return total
 
     def _reduce(self, losses: list[Val], total: Val | None) -> None:
-        """The loss of all rows, under its own name and type."""
+        """Add the nodes that reduce the chunk losses to the loss, under its name and type."""
         emit, loss = self.emit, self.node.outputs[0]
         reduction = str(self.node.attributes.get("reduction", "mean"))
         if reduction == "none":
@@ -249,14 +249,14 @@ class _ChunkedLossWriter:
         if total is None:
             self._last("ReduceSum" if reduction == "sum" else "ReduceMean", [rows], keepdims=0)
             return
-        whole = emit.op("ReduceSum", emit.cast(rows, total.dtype), keepdims=0)
+        total_loss = emit.op("ReduceSum", emit.cast(rows, total.dtype), keepdims=0)
         if emit.val(loss).dtype == total.dtype:
-            self._last("Div", [whole, total])
+            self._last("Div", [total_loss, total])
         else:
-            self._last("Cast", [emit.div(whole, total)], to=onnx_dtype(emit.val(loss).dtype))
+            self._last("Cast", [emit.div(total_loss, total)], to=onnx_dtype(emit.val(loss).dtype))
 
     def _last(self, op: str, inputs: list[Val], **attributes: Any) -> None:
-        """The node that writes the loss."""
+        """Add the node that writes the loss."""
         self.builder.node(
             op,
             [x.id for x in inputs],

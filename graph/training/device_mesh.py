@@ -1,9 +1,9 @@
-"""Tensors spread over a mesh of processes: what annotations say of it, and whether they agree.
+"""Sharding annotations: process mesh and dimension mappings, their consistency check and their renaming.
 
-process_mesh  [[0, 1], [2, 3]]     two rows of two processes: axes 0 and 1
-dims_mapping  [0, -1]              dimension 0 is cut along axis 0 of the mesh, dimension 1 is whole on each
+process_mesh  [[0, 1], [2, 3]]     a 2 x 2 mesh of processes: axes 0 and 1
+dims_mapping  [0, -1]              dimension 0 is sharded along axis 0 of the mesh, dimension 1 is replicated
 
-A value says both; a node says its mesh, and under `dims_mapping` per value it touches how it has it.
+A value has both annotations. A node has its mesh, and as `dims_mapping` a mapping per value that it reads or writes.
 Source: Paddle's distribution attributes.
 """
 
@@ -21,12 +21,12 @@ MESH, MAPPING = "process_mesh", "dims_mapping"
 
 
 def has_mesh(graph: Graph) -> bool:
-    """True when a node says on which mesh it runs."""
+    """True when a node has a mesh."""
     return any(MESH in node.annotations for node in graph.nodes)
 
 
 def mesh_shape(mesh: Any) -> tuple[int, ...] | None:
-    """Lengths of a mesh given as nested lists, or as an object with `shape`; None for anything else."""
+    """Shape of a mesh given as nested lists, or as an object with `shape`; None for anything else."""
     if isinstance(mesh, Mapping):
         mesh = mesh.get("shape")
         return tuple(mesh) if isinstance(mesh, list | tuple) and all(type(n) is int for n in mesh) else None
@@ -40,10 +40,10 @@ def mesh_shape(mesh: Any) -> tuple[int, ...] | None:
 
 
 def check_mesh(graph: Graph) -> None:
-    """Raises BadGraph where annotations about the mesh are missing, do not fit shapes, or contradict each other.
+    """Raise BadGraph for sharding annotations that are missing, do not fit the shapes, or are in conflict.
 
-    Each node needs a mesh, and each value that a forward node or a copy reads a mapping, its own or at the
-    node that reads it; constants are whole. Nothing is asked of a graph no node of which has a mesh.
+    Each node needs a mesh. Each value that a forward node or a recomputed node reads needs a mapping, its own or one
+    of the reader; constants are replicated. A graph without any mesh passes.
     """
     if not has_mesh(graph):
         return
@@ -57,8 +57,8 @@ def check_mesh(graph: Graph) -> None:
                 "missing_mesh",
                 f"nodes[{n}].annotations",
                 f"{quoted(node.name)} without a {MESH}",
-                "a mesh for every node, as others have one",
-                f"say its {MESH}",
+                "a mesh for every node, since other nodes have one",
+                f"add its {MESH}",
             )
             continue
         _check_node(graph, node, n, findings)
@@ -72,8 +72,8 @@ def _check_value(value: Value, v: int, findings: Findings) -> None:
             "missing_mesh",
             f"values[{v}].annotations",
             f"{quoted(value.name)} with a {MAPPING} and no {MESH}",
-            "a list of processes, or a list of such lists of one length",
-            f"say its {MESH}",
+            "a list of processes, or nested lists of equal length",
+            f"add its {MESH}",
         )
         return
     _check_mapping(value.annotations.get(MAPPING), value, shape, f"values[{v}].annotations", findings)
@@ -87,7 +87,7 @@ def _check_node(graph: Graph, node: Node, n: int, findings: Findings) -> None:
             "bad_mapping",
             f"{path}.{MESH}",
             repr(mesh)[:80],
-            "a list of processes, or a list of such lists of one length",
+            "a list of processes, or nested lists of equal length",
             "correct the mesh",
         )
         return
@@ -98,7 +98,7 @@ def _check_node(graph: Graph, node: Node, n: int, findings: Findings) -> None:
             findings.add(
                 "foreign_mapping",
                 f"{path}.{MAPPING}.{name}",
-                f"{quoted(name)}, which {quoted(node.name)} does not touch",
+                f"{quoted(name)}, which {quoted(node.name)} does not read or write",
                 "values the node reads or writes",
                 "remove the entry, or rename it with the value",
             )
@@ -114,35 +114,35 @@ def _check_node(graph: Graph, node: Node, n: int, findings: Findings) -> None:
                 f"{path}.{MESH}",
                 f"{quoted(node.name)} on {mesh} writes {quoted(graph.values[v].name)} on {own}",
                 "values on the mesh of the node that writes them",
-                "correct one of both",
+                "correct the mesh of the node or of the value",
             )
 
 
 def _check_complete(graph: Graph, node: Node, path: str, findings: Findings) -> None:
     mappings = node.annotations.get(MAPPING)
-    said = mappings.keys() if isinstance(mappings, Mapping) else ()
+    mapped = mappings.keys() if isinstance(mappings, Mapping) else ()
     for v in node.reads:
         value = graph.values[v]
-        if value.name not in said and MAPPING not in value.annotations and value.role is not Role.CONSTANT:
+        if value.name not in mapped and MAPPING not in value.annotations and value.role is not Role.CONSTANT:
             findings.add(
                 "missing_mesh",
                 f"{path}.{MAPPING}",
                 f"{quoted(value.name)} at {quoted(node.name)} without a {MAPPING}",
-                "a mapping for every value, as others have one",
-                "say how the value is cut, or -1 for every dimension",
+                "a mapping for every value",
+                f"add its {MAPPING}: the mesh axis of each sharded dimension, -1 for a replicated one",
             )
 
 
 def _check_mapping(mapping: Any, value: Value, shape: Sequence[int], path: str, findings: Findings) -> None:
-    """One entry a dimension: -1, or an axis of the mesh that no other dimension has and that divides its length."""
+    """Add a finding unless there is one entry per dimension: -1, or an unused mesh axis that divides its length."""
     if not isinstance(mapping, list | tuple) or any(type(axis) is not int for axis in mapping):
         fault = f"{quoted(value.name)} with {mapping!r:.80}"
     elif value.type is not None and len(mapping) != len(value.type.shape):
         fault = f"{quoted(value.name)} of {value.type} with {list(mapping)}"
     elif any(not -1 <= axis < len(shape) for axis in mapping):
-        fault = f"{quoted(value.name)} cut along {list(mapping)} of a mesh of {len(shape)} axes"
+        fault = f"{quoted(value.name)} sharded along {list(mapping)} of a mesh of {len(shape)} axes"
     elif len(used := [axis for axis in mapping if axis >= 0]) != len(set(used)):
-        fault = f"{quoted(value.name)} cut twice along one axis by {list(mapping)}"
+        fault = f"{quoted(value.name)} sharded twice along one axis by {list(mapping)}"
     elif value.type is not None and any(
         axis >= 0 and length % shape[axis] for axis, length in zip(mapping, value.type.shape, strict=True)
     ):
@@ -153,13 +153,13 @@ def _check_mapping(mapping: Any, value: Value, shape: Sequence[int], path: str, 
         "bad_mapping",
         path,
         fault,
-        "per dimension -1 or an axis of the mesh, each once, that divides its length",
+        "per dimension -1 or an axis of the mesh that divides its length, each axis once",
         f"correct the {MAPPING}",
     )
 
 
 def renamed_mapping(annotations: Mapping[str, Any], renamed: Mapping[str, str]) -> dict[str, Any]:
-    """A node's annotations with `dims_mapping` under the new names of the values."""
+    """The annotations of a node with the keys of `dims_mapping` renamed."""
     mappings = annotations.get(MAPPING)
     if not isinstance(mappings, Mapping):
         return dict(annotations)
@@ -167,9 +167,10 @@ def renamed_mapping(annotations: Mapping[str, Any], renamed: Mapping[str, str]) 
 
 
 def without_stale_mappings(graph: Graph) -> Graph:
-    """`graph` without mappings at backward nodes for values they do not touch.
+    """`graph` without mappings of non-forward nodes for values that they neither read nor write.
 
-    Gradient nodes carry the annotations of forward nodes, and copies leave outputs out that are held.
+    Such mappings are left over: gradient nodes inherit the annotations of forward nodes, and recomputed nodes omit
+    saved outputs.
     """
     nodes = []
     for node in graph.nodes:
@@ -181,7 +182,7 @@ def without_stale_mappings(graph: Graph) -> Graph:
 
 
 def only_mappings(annotations: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:
-    """A node's annotations with mappings for the named values only."""
+    """The annotations of a node with mappings for the named values only."""
     mappings = annotations.get(MAPPING)
     if not isinstance(mappings, Mapping):
         return dict(annotations)
@@ -189,7 +190,7 @@ def only_mappings(annotations: Mapping[str, Any], names: Collection[str]) -> dic
 
 
 def with_replicated(annotations: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """A node's annotations with a further value that is whole on every process of its mesh."""
+    """The annotations of a node with one more value, replicated on every process of its mesh."""
     if MESH not in annotations:
         return dict(annotations)
     mappings = annotations.get(MAPPING)

@@ -1,4 +1,4 @@
-"""The loss a training step minimises: the one named, or a cross-entropy put on a classifier's output.
+"""The loss that a training step minimizes: a named value, or a cross-entropy added to the output of a classifier.
 
 ... ──▶ logits ──▶ Softmax ──▶ prob        becomes        ... ──▶ logits ──▶ loss ◀── labels
 """
@@ -16,11 +16,11 @@ from graph.errors import BadGraph, quoted
 from graph.ir import FLOAT_DTYPES, Graph, Node, Phase, Role, TensorType, Val, consumers, producers
 from graph.transforms.dead_code import keep_nodes
 
-_NORMALISERS = ("Softmax", "LogSoftmax")
+_SOFTMAX_OPS = ("Softmax", "LogSoftmax")
 
 
 def with_named_loss(graph: Graph, name: str) -> Graph:
-    """`graph` with the loss among its outputs. Raises BadGraph unless it exists, is floating and one element."""
+    """`graph` with the value `name` among its outputs. Raises BadGraph unless it is a floating value of one element."""
     try:
         loss = graph.value_named(name)
     except KeyError:
@@ -29,7 +29,7 @@ def with_named_loss(graph: Graph, name: str) -> Graph:
             "loss",
             quoted(name),
             "the name of a value",
-            "name the value to minimise" + _suggestion(graph),
+            "name the value to minimize" + _suggestion(graph),
         ) from None
     type = graph.values[loss].type
     if type is None or type.dtype not in FLOAT_DTYPES or type.elements != 1:
@@ -38,14 +38,14 @@ def with_named_loss(graph: Graph, name: str) -> Graph:
             "loss",
             f"{quoted(name)} of {type if type is not None else 'unknown type'}",
             "a floating value of one element",
-            "name a scalar, or reduce this one by a ReduceMean node",
+            "name a scalar, or reduce this value with a ReduceMean node",
         )
     return keep_nodes(graph, range(len(graph.nodes)), dict.fromkeys((*graph.outputs, loss)))
 
 
 def _suggestion(graph: Graph) -> str:
     scalars = [value.name for value in graph.values if value.role is Role.ACTIVATION and _is_scalar(value.type)]
-    return f"; scalars are {', '.join(map(quoted, scalars[-3:]))}" if scalars else ""
+    return f"; scalars: {', '.join(map(quoted, scalars[-3:]))}" if scalars else ""
 
 
 def _is_scalar(type: TensorType | None) -> bool:
@@ -54,18 +54,18 @@ def _is_scalar(type: TensorType | None) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Scores:
-    """A classifier's output before its softmax."""
+    """The logits of a classifier."""
 
     value: int
-    axis: int | None  # over which the softmax normalised; None: there was none
-    dropped: tuple[int, ...]  # nodes from the softmax to the output
+    axis: int | None  # axis of the softmax; None: no softmax
+    dropped: tuple[int, ...]  # nodes to remove, from the softmax to the output
 
 
 def with_added_loss(graph: Graph) -> tuple[Graph, str, list[str]]:
-    """(graph with a loss among its outputs, the loss's name, what was done) for a classifier.
+    """(graph with a loss among its outputs, name of the loss, notes on what was done).
 
-    The only scalar among the outputs is the loss itself. Raises BadGraph asking for a loss when there
-    is neither that nor one output that looks like scores over classes.
+    A single scalar output is the loss; otherwise a cross-entropy is added to the only output. Raises BadGraph
+    `no_loss` when there is neither a scalar nor one output with the shape of class scores.
     """
     scalars = [v for v in dict.fromkeys(graph.outputs) if _is_scalar(graph.values[v].type)]
     if len(scalars) == 1:
@@ -76,9 +76,9 @@ def with_added_loss(graph: Graph) -> tuple[Graph, str, list[str]]:
     scores = _scores(graph, output)
     if scores.value != output:
         softmax = next(
-            node for node in reversed(graph.nodes) if node.op in _NORMALISERS and scores.value in node.inputs
+            node for node in reversed(graph.nodes) if node.op in _SOFTMAX_OPS and scores.value in node.inputs
         )
-        done = "removed" if scores.dropped else "passed over, since other nodes read it"
+        done = "removed" if scores.dropped else "bypassed, since other nodes read it"
         notes.append(f"the final {softmax.op} {quoted(softmax.name)} was {done}")
     gone = frozenset(scores.dropped)
     forward = keep_nodes(graph, [n for n in range(len(graph.nodes)) if n not in gone], [scores.value])
@@ -92,17 +92,17 @@ def _only_output(graph: Graph) -> int:
     if len(outputs) == 1 and graph.values[outputs[0]].type is not None:
         return outputs[0]
     names = ", ".join(quoted(graph.values[v].name) for v in outputs[:5])
-    _ask_for_loss(f"{len(outputs)} outputs ({names})" if len(outputs) != 1 else f"{names} without a type")
+    _refuse(f"{len(outputs)} outputs ({names})" if len(outputs) != 1 else f"{names} without a type")
 
 
-def _ask_for_loss(found: str) -> NoReturn:
+def _refuse(found: str) -> NoReturn:
     raise BadGraph.one(
-        "no_loss", "loss", found, "one output of scores over classes, or a loss", "name the scalar to minimise (--loss)"
+        "no_loss", "loss", found, "one output of class scores, or a loss", "name the scalar to minimize (--loss)"
     )
 
 
 def _scores(graph: Graph, output: int) -> _Scores:
-    """The value before a final softmax, looking through views; what somebody else reads is not dropped."""
+    """The value before a final softmax, looking through views; nodes with other readers are not dropped."""
     producer, readers = producers(graph), consumers(graph)
     dropped: list[int] = []
     v, unread = output, not readers[output]
@@ -111,8 +111,8 @@ def _scores(graph: Graph, output: int) -> _Scores:
         node = graph.nodes[n]
         if unread:
             dropped.append(n)
-        if node.op in _NORMALISERS:
-            return _Scores(node.inputs[0], _normalised_axis(graph, node), tuple(dropped))
+        if node.op in _SOFTMAX_OPS:
+            return _Scores(node.inputs[0], _softmax_axis(graph, node), tuple(dropped))
         if not views_of(graph, node):
             break
         v = node.inputs[0]
@@ -120,7 +120,7 @@ def _scores(graph: Graph, output: int) -> _Scores:
     return _Scores(output, None, ())
 
 
-def _normalised_axis(graph: Graph, node: Node) -> int:
+def _softmax_axis(graph: Graph, node: Node) -> int:
     type = graph.values[node.inputs[0]].type
     before_13 = graph.opset.get("", 21) < 13
     axis = int(node.attributes.get("axis", 1 if before_13 else -1))
@@ -133,10 +133,10 @@ def _cross_entropy(builder: Builder, scores: int, axis: int | None, notes: list[
     value = builder.values[scores]
     x = emit.val(scores)
     if x.dtype not in ("float16", "bfloat16", "float32", "float64"):
-        _ask_for_loss(f"output {quoted(value.name)} of {value.type}")
+        _refuse(f"output {quoted(value.name)} of {value.type}")
     classes_at = _class_axis(x, axis)
     if classes_at is None or x.shape[classes_at] < 2:
-        _ask_for_loss(f"output {quoted(value.name)} of {value.type}")
+        _refuse(f"output {quoted(value.name)} of {value.type}")
     classes = x.shape[classes_at]
     labels_shape = tuple(n for i, n in enumerate(x.shape) if i != classes_at)
     if all(n == 1 for n in x.shape[2:]) and classes_at == 1:
@@ -157,7 +157,7 @@ def _cross_entropy(builder: Builder, scores: int, axis: int | None, notes: list[
 
 
 def _class_axis(x: Val, axis: int | None) -> int | None:
-    """The axis of classes: where the softmax was, else the one the shape tells; None when neither does."""
+    """The axis of classes, from the softmax or else from the shape; None when unknown."""
     if x.rank < 2 or axis == 0:
         return None
     if all(n == 1 for n in x.shape[2:]):

@@ -1,9 +1,9 @@
-"""The update phase of a training step: what a recipe asks for, and the nodes and state it takes.
+"""The update phase of a training step: the optimizer recipe, and the nodes and state that implement it.
 
-    gradient ──▶ cast ──▶ add to sum ──▶ clip ──▶ optimizer ──▶ weights' (in place), moments' (in place)
+    gradient ──▶ cast ──▶ accumulate ──▶ clip ──▶ optimizer ──▶ weights' (in place), moments' (in place)
 
-Casting and adding happen as soon as a gradient is complete, so that only what stands for it is held.
-With `as_ready` so does the update, in the backward phase; else updates follow in the update phase.
+A gradient is cast and accumulated as soon as it is complete, so that only the result is live. With `as_ready` the
+parameter is updated at that point too, in the backward phase; otherwise all updates are in the update phase.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ _NARROW = ("float16", "bfloat16")
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """How parameters are updated. Fields are those of a request's `recipe`."""
+    """Optimizer and update options; the fields of `recipe` in a request."""
 
     optimizer: str = "none"
     learning_rate: float | None = None  # None: 0.01 for sgd, 0.001 for adam
-    momentum: float = 0.0  # of sgd; 0: no velocity is kept
-    master_weights: bool = False  # float32 copies of half-precision parameters are what is updated
-    ema: float | None = None  # decay of an exponential moving average of the weights
-    gradient_dtype: str | None = None  # gradients are cast to it as soon as they are complete
-    accumulate: int = 1  # micro-batches whose gradients are added up; the graph is the last of them
-    clip: float | None = None  # largest norm of all gradients together
-    update: str = "after_all"  # or "as_ready": each parameter as soon as nothing reads it any more
+    momentum: float = 0.0  # of sgd; 0: no velocity buffer
+    master_weights: bool = False  # True: update float32 copies of half-precision parameters
+    ema: float | None = None  # decay of an exponential moving average of the weights; None: no average
+    gradient_dtype: str | None = None  # cast each complete gradient to this dtype; None: no cast
+    accumulate: int = 1  # micro-batches whose gradients are summed; the graph is the last of them
+    clip: float | None = None  # maximum global gradient norm; None: no clipping
+    update: str = "after_all"  # or "as_ready": update each parameter after its last reader
 
 
 def _number(low: float, high: float = float("inf"), open_low: bool = False) -> Callable[[Any], bool]:
@@ -49,7 +49,7 @@ def _number(low: float, high: float = float("inf"), open_low: bool = False) -> C
     return fits
 
 
-#: field -> (whether a value suits, what is expected in words)
+#: field -> (validator, description of the expected value)
 _FIELDS: Mapping[str, tuple[Callable[[Any], bool], str]] = {
     "optimizer": (lambda x: x in OPTIMIZERS, "one of " + ", ".join(OPTIMIZERS)),
     "learning_rate": (_number(0, open_low=True), "a number above 0"),
@@ -64,7 +64,7 @@ _FIELDS: Mapping[str, tuple[Callable[[Any], bool], str]] = {
 
 
 def parse_recipe(given: Mapping[str, Any] | None, update: str | None = None) -> Recipe:
-    """The recipe; `update` is short for its optimizer. Raises BadGraph with every wrong field."""
+    """The validated recipe; `update` is a shorthand for its optimizer. Raises BadGraph with every invalid field."""
     findings = Findings()
     chosen = {name: value for name, value in (given or EMPTY).items() if value is not None}
     if update is not None:
@@ -73,8 +73,8 @@ def parse_recipe(given: Mapping[str, Any] | None, update: str | None = None) -> 
                 "bad_recipe",
                 "differentiate.update",
                 repr(update),
-                f"{chosen['optimizer']!r}, as the recipe says",
-                "say the optimizer once",
+                f"{chosen['optimizer']!r}, the optimizer of the recipe",
+                "give the optimizer once",
             )
         chosen["optimizer"] = update
     for name, value in chosen.items():
@@ -84,7 +84,7 @@ def parse_recipe(given: Mapping[str, Any] | None, update: str | None = None) -> 
                 f"recipe.{name}",
                 repr(value)[:80],
                 "one of " + ", ".join(_FIELDS),
-                "leave it out or correct its name",
+                "remove it or correct its name",
             )
         elif not _FIELDS[name][0](value):
             findings.add("bad_recipe", f"recipe.{name}", repr(value)[:80], _FIELDS[name][1], "correct it")
@@ -97,7 +97,7 @@ def parse_recipe(given: Mapping[str, Any] | None, update: str | None = None) -> 
 
 
 def _check_together(chosen: Mapping[str, Any], findings: Findings) -> None:
-    """Fields that only make sense beside others."""
+    """Add findings for combinations of fields that are invalid."""
     optimizer = chosen.get("optimizer", "none")
     if optimizer == "none":
         for name in ("learning_rate", "momentum", "master_weights", "ema", "clip", "update"):
@@ -106,16 +106,16 @@ def _check_together(chosen: Mapping[str, Any], findings: Findings) -> None:
                     "bad_recipe",
                     f"recipe.{name}",
                     repr(chosen[name]),
-                    "an optimizer beside it",
-                    'say "optimizer": "sgd" or "adam", or leave this out',
+                    "a recipe with an optimizer",
+                    'set "optimizer" to "sgd" or "adam", or remove this field',
                 )
     if optimizer == "adam" and chosen.get("momentum"):
         findings.add(
             "bad_recipe",
             "recipe.momentum",
             repr(chosen["momentum"]),
-            "sgd, adam has its own",
-            "leave it out or choose sgd",
+            "sgd: adam has its own moments",
+            "remove it or choose sgd",
         )
     if chosen.get("clip") and chosen.get("update") == "as_ready":
         findings.add(
@@ -123,12 +123,12 @@ def _check_together(chosen: Mapping[str, Any], findings: Findings) -> None:
             "recipe.update",
             "'as_ready' with clip",
             "after_all: the norm needs every gradient",
-            "leave clip out, or update after all",
+            'remove clip, or set "update" to "after_all"',
         )
 
 
 class UpdateBuilder:
-    """Adds the update to a builder: `ready` as gradients are completed, `finish` when all are."""
+    """Adds update nodes to a builder: `ready` for each complete gradient, `finish` after the backward pass."""
 
     def __init__(self, builder: Builder, graph: Graph, recipe: Recipe):
         self.builder, self.recipe = builder, recipe
@@ -142,7 +142,7 @@ class UpdateBuilder:
         self.as_ready = recipe.update == "as_ready"
 
     def ready(self, v: int, gradient: int) -> int:
-        """What stands for the gradient of a wanted value from now on: cast and added up as the recipe says."""
+        """The value that replaces the gradient of `v`: cast and accumulated as in the recipe."""
         type = self.builder.values[gradient].type
         if type is None:
             self._check_sizes_only(v)
@@ -164,7 +164,7 @@ class UpdateBuilder:
         return g.id
 
     def _check_sizes_only(self, v: int) -> None:
-        """Raise BadGraph when the recipe does something to a parameter of which only a size is known."""
+        """Raise BadGraph when the recipe changes a parameter that has a size but no type."""
         value = self.builder.values[v]
         if value.role is Role.PARAMETER and self.recipe != Recipe():
             raise BadGraph.one(
@@ -172,21 +172,21 @@ class UpdateBuilder:
                 "recipe",
                 f"parameter {quoted(value.name)} without a type",
                 "typed parameters to update",
-                "declare its shape and dtype, or leave the recipe out",
+                "declare its shape and dtype, or remove the recipe",
             )
 
     def finish(self, pairs: Sequence[tuple[int, int]]) -> None:
-        """Updates of all parameters, in the order their gradients were completed, after the backward phase."""
+        """Add the updates of all parameters after the backward pass, in the order in which gradients were completed."""
         if self.recipe.optimizer == "none" or self.as_ready:
             return
-        mine = sorted((gradient, v) for v, gradient in pairs if v in self.updated)
-        gradients = [(v, self._emit(v).val(gradient)) for gradient, v in mine]
+        completed = sorted((gradient, v) for v, gradient in pairs if v in self.updated)
+        gradients = [(v, self._emit(v).val(gradient)) for gradient, v in completed]
         factor = self._clipping(gradients) if self.recipe.clip is not None else None
         for v, g in gradients:
             self._update(v, g, factor)
 
     def _clipping(self, gradients: Sequence[tuple[int, Val]]) -> Val:
-        """min(1, clip / norm) over all gradients; when they are sums, of their means and to divide by the count too.
+        """min(1, clip / norm) with the global norm; for accumulated sums, norm of the means, divided by the count.
 
         Pascanu, Mikolov, Bengio, "On the difficulty of training recurrent neural networks", ICML 2013.
         """
@@ -202,7 +202,7 @@ class UpdateBuilder:
         return emit.mul(factor, emit.scalar_like(1 / self.recipe.accumulate, norm)) if self.sums else factor
 
     def _update(self, v: int, gradient: Val, factor: Val | None) -> None:
-        """The nodes that update one parameter and its state over their old content."""
+        """Add the nodes that update one parameter and its state in place."""
         emit = self._emit(v)
         weight = emit.val(v)
         if factor is None and self.recipe.accumulate > 1:
@@ -221,7 +221,7 @@ class UpdateBuilder:
             self._in_place(emit, "remat::Clear", self.sums[v][1])
 
     def _optimized(self, v: int, emit: Emit, weight: Val, gradient: Val) -> Val:
-        """The new weight, by an optimizer with its state in place."""
+        """The new weight; the optimizer state is updated in place."""
         recipe, wide = self.recipe, "float64" if weight.dtype == "float64" else "float32"
         if recipe.optimizer == "sgd":
             states = [self._state(v, "momentum", wide)] if recipe.momentum else []
@@ -240,7 +240,7 @@ class UpdateBuilder:
         )
 
     def _count(self) -> Val:
-        """The number of this step, from 1, counted once for all parameters."""
+        """The step counter, from 1, shared by all parameters."""
         if self.step is None:
             phase = Phase.BACKWARD if self.as_ready else Phase.UPDATE
             emit = Emit(self.builder, "update/step", phase, self.constants)
@@ -253,7 +253,7 @@ class UpdateBuilder:
     def _in_place(
         self, emit: Emit, op: str, old: Val, *rest: Val, states: Sequence[Val] = (), **attributes: Any
     ) -> Val:
-        """The first output of a node that writes over its first input, and further outputs over the states."""
+        """The first output of a new node that overwrites its first input; its other outputs overwrite `states`."""
         inputs = [old, *rest]
         places = [0, *(inputs.index(state) for state in states)]
         ids = self.builder.node(
@@ -269,7 +269,7 @@ class UpdateBuilder:
         return emit.val(ids[0])
 
     def _state(self, v: int, what: str, dtype: str) -> Val:
-        """A state of the parameter's shape, held between steps."""
+        """A new state value with the shape of the parameter."""
         value = self.builder.values[v]
         assert value.type is not None
         type = TensorType(dtype, value.type.shape)

@@ -1,8 +1,8 @@
-"""Random ops whose draw can be had again: the seed is a value of its own, drawn in front of the op and held.
+"""Explicit random seeds: each random op reads a saved seed, so that recomputation draws the same numbers.
 
 x ──▶ Dropout ──▶ y, mask            seed/Dropout ──▶ s      x, s ──▶ SeededDropout ──▶ y, mask
 
-The seed is a few bytes and held; y and mask are computed again from it. Source: Paddle's recompute pass,
+The seed is a few bytes and saved; y and mask can be recomputed from it. Source: Paddle's recompute pass,
 which does this for dropout.
 """
 
@@ -19,25 +19,25 @@ from graph.ops.registry.registry import make_call
 from graph.ops.training.seeded_random import SEED_TYPE
 from graph.training.device_mesh import MAPPING, MESH, only_mappings, with_replicated
 
-#: Attributes that fixed the seed of an op before it was a value.
+#: Attributes that fix the seed of an op; removed when the seed becomes an input.
 FIXED_SEED_ATTRIBUTES = ("fix_seed", "seed")
 
 
 def with_seeds(graph: Graph, nodes: Collection[int] | None = None) -> Graph:
-    """`graph` with a seed in front of each forward node among `nodes` that draws by itself.
+    """`graph` with an explicit seed for each random forward node among `nodes` (default: all).
 
-    Dropout in training and ops nobody knows get the seed as an input, and are pure from then on; a fixed
-    seed moves from their attributes to the seed, a stream too. Other random ops get a stream, under which
-    a repeat draws the same. Ops with a seed among their inputs stay as they are.
+    Dropout in training mode and unknown ops get the seed as an input and become pure; a fixed seed in their
+    attributes, or a stream, moves to the seed node. Other random ops get a stream, which makes their draws
+    repeatable. Ops that read a seed already are unchanged.
     """
     builder = Builder.from_graph(graph)
     builder.nodes = []
-    made: set[int] = {v for node in graph.nodes if _is_seed(graph, node) for v in node.writes}
+    seeds: set[int] = {v for node in graph.nodes if _is_seed(graph, node) for v in node.writes}
     place: list[int] = []  # node -> its new place
     for n, node in enumerate(graph.nodes):
         node = replace(node, after=tuple(place[a] for a in node.after))
         chosen = nodes is None or n in nodes
-        if chosen and node.phase is Phase.FORWARD and _draws(graph, node) and made.isdisjoint(node.inputs):
+        if chosen and node.phase is Phase.FORWARD and _draws(graph, node) and seeds.isdisjoint(node.inputs):
             node = _seeded(builder, graph, node)
         place.append(len(builder.nodes))
         builder.nodes.append(node)
@@ -45,7 +45,7 @@ def with_seeds(graph: Graph, nodes: Collection[int] | None = None) -> Graph:
 
 
 def _is_seed(graph: Graph, node: Node) -> bool:
-    """An op without inputs that draws: what it writes is a seed."""
+    """True for a random op without inputs: its output is a seed."""
     return not node.reads and effect_of(graph, node) is Effect.RANDOM
 
 
@@ -54,20 +54,20 @@ def _draws(graph: Graph, node: Node) -> bool:
 
 
 def _seeded(builder: Builder, graph: Graph, node: Node) -> Node:
-    """The node reading a seed that was just drawn, or under a stream of its own."""
+    """The node with a new seed as input, or with its own stream."""
     ratio = _ratio(graph, node) if node.op == "Dropout" else None
     if find_op(node.op) is not None and ratio is None:
         return replace(node, stream=node.stream or node.name)
-    seed = _drawn(builder, node)
+    seed = _new_seed(builder, node)
     annotations = with_replicated(node.annotations, builder.values[seed].name)
     if ratio is not None:
-        stay = {builder.values[v].name for v in (node.inputs[0], seed, *node.writes)}
+        operands = {builder.values[v].name for v in (node.inputs[0], seed, *node.writes)}
         return replace(
             node,
             op="remat::SeededDropout",
             inputs=(node.inputs[0], seed),
             attributes={"ratio": ratio},
-            annotations=only_mappings(annotations, stay),
+            annotations=only_mappings(annotations, operands),
             stream=None,
         )
     attributes = {name: value for name, value in node.attributes.items() if name not in FIXED_SEED_ATTRIBUTES}
@@ -82,7 +82,7 @@ def _seeded(builder: Builder, graph: Graph, node: Node) -> Node:
 
 
 def _ratio(graph: Graph, node: Node) -> float | None:
-    """The share a Dropout in training drops, None where only a run tells."""
+    """The drop ratio of a Dropout in training mode; None when known at run time only."""
     call = make_call(graph, node)
     if len(call.inputs) > 2 and call.inputs[2] is not None and call.constant(2) is None:
         return None
@@ -92,12 +92,12 @@ def _ratio(graph: Graph, node: Node) -> float | None:
     return None if known_ratio is None else float(known_ratio.reshape(-1)[0])
 
 
-def _drawn(builder: Builder, node: Node) -> int:
-    """The value of a new seed for the node, on the mesh of the node where it has one."""
+def _new_seed(builder: Builder, node: Node) -> int:
+    """Id of a new seed for the node, on the mesh of the node if it has one."""
     fixed = int(node.attributes.get("seed", 0)) if node.attributes.get("fix_seed") else 0
-    own = {name: said for name, said in node.annotations.items() if name != MAPPING}
-    spread = {MESH: own[MESH], MAPPING: [-1]} if MESH in own else {}
-    seed = builder.value(f"seed/{node.name}", SEED_TYPE, annotations=spread)
+    own = {name: entry for name, entry in node.annotations.items() if name != MAPPING}
+    sharding = {MESH: own[MESH], MAPPING: [-1]} if MESH in own else {}
+    seed = builder.value(f"seed/{node.name}", SEED_TYPE, annotations=sharding)
     builder.node(
         "remat::Seed",
         [],

@@ -1,7 +1,7 @@
-"""Segments of a forward part: runs of ops between checkpoints, what crosses them, and what has to be held.
+"""Segments of a forward pass: ranges of ops between checkpoints, and the values that cross them.
 
 path      0 ──a──▶ 1 ──b──▶ 2 ──c──▶ 3 ──d──▶ 4       checkpoints a, c:  [0, 1)  [1, 3)
-          ╰──────────a───────────────▶                 a is held, and read again by 3: it crosses
+          ╰──────────a───────────────▶                 a is saved; node 3 reads it too: it crosses
 Positions count the nodes of the path, ranges are half-open. Source: Paddle's recompute pass.
 """
 
@@ -20,7 +20,7 @@ SegmentRange = tuple[int, int]
 
 @dataclass(frozen=True, eq=False, slots=True)
 class ForwardPath:
-    """Who writes and reads what along the forward path of a graph."""
+    """Writers and readers of values along the forward path of a graph."""
 
     graph: Graph
     path: list[int]  # forward nodes on which the targets depend, ascending
@@ -29,7 +29,7 @@ class ForwardPath:
 
     @classmethod
     def of(cls, graph: Graph, targets: Collection[int] | None = None) -> ForwardPath:
-        """Of the forward nodes `targets` depend on; all forward nodes without targets. O(nodes + reads)."""
+        """The path of forward nodes that `targets` depend on; None: all forward nodes. O(nodes + reads)."""
         path = _path(graph, targets)
         writer: dict[int, int] = {}
         readers: dict[int, list[int]] = {}
@@ -45,33 +45,33 @@ class ForwardPath:
         return self.graph.nodes[self.path[position]]
 
     def is_persistent(self, v: int) -> bool:
-        """A parameter, constant or state: it is there throughout, and never renamed."""
+        """True for a parameter, constant or state: always live and never renamed."""
         return self.graph.values[v].role in (Role.PARAMETER, Role.CONSTANT, Role.STATE)
 
     def inputs(self) -> list[int]:
-        """Values that are read but never written and not persistent, and what readers of data hand out."""
+        """Values read but not written on the path and not persistent, and outputs of data readers."""
         given = [v for v in self.readers if v not in self.writer and not self.is_persistent(v)]
         return given + self._made_from_nothing(Effect.ONCE)
 
     def seeds(self) -> list[int]:
-        """What ops without inputs draw: seeds, which are held so that a repeat draws the same."""
+        """Outputs of random ops without inputs: seeds, saved so that recomputation draws the same numbers."""
         return self._made_from_nothing(Effect.RANDOM)
 
     def _made_from_nothing(self, effect: Effect) -> list[int]:
-        """Values of ops on the path that read nothing and have that effect."""
+        """Outputs of ops on the path without inputs and with that effect."""
         nodes = [self.graph.nodes[n] for n in self.path]
         sources = [node for node in nodes if not node.reads and effect_of(self.graph, node) is effect]
         return [v for node in sources for v in node.writes]
 
     def crossing(self, segment: SegmentRange) -> list[int]:
-        """Values written in the segment and read behind it, then those read in it and written before."""
+        """Values written in the segment and read after it, then values read in it and written before it."""
         begin, end = segment
         out = [v for p in range(begin, end) for v in self.node(p).writes if self.readers.get(v, [-1])[-1] >= end]
         into = [v for p in range(begin, end) for v in self.node(p).reads if self.writer.get(v, end) < begin]
         return [v for v in dict.fromkeys((*out, *into)) if not self.is_persistent(v)]
 
     def between(self, before: int, after: int) -> SegmentRange | None:
-        """From the first reader of one value to the writer of the other, None where that is no run of ops."""
+        """Range from the first reader of `before` to the writer of `after`; None when it is empty."""
         if before not in self.readers or after not in self.writer:
             return None
         begin, end = self.readers[before][0], self.writer[after]
@@ -80,74 +80,74 @@ class ForwardPath:
 
 @dataclass(frozen=True, slots=True)
 class Segments:
-    """Disjoint ranges of the path, ascending, and what was noticed on the way to them."""
+    """Disjoint ranges of the path, ascending, with checkpoints and notes for the user."""
 
     ranges: tuple[SegmentRange, ...]
-    checkpoints: tuple[int, ...]  # values that are held because they end a segment
-    notes: tuple[str, ...] = ()  # the last one says why there is no segment, where there is none
+    checkpoints: tuple[int, ...]  # values saved at the ends of segments
+    notes: tuple[str, ...] = ()  # without any range, the last note is the reason
 
 
-def segments_between(statistics: ForwardPath, names: Sequence[str], unknown: str = "warn") -> Segments:
-    """One segment from the start to the first checkpoint, then one between each two neighbours.
+def segments_between(forward: ForwardPath, names: Sequence[str], unknown: str = "warn") -> Segments:
+    """One segment from the start to the first checkpoint, then one between each pair of neighbours.
 
-    Inputs come first, the others by the op that writes them. Unknown names are left out with a note;
-    with `unknown` "error" they raise BadGraph. Weights cast right before a segment belong to it.
+    Checkpoints are ordered by their writer, inputs first. Unknown names are ignored with a note; with `unknown`
+    "error" they raise BadGraph. Casts of weights directly before a segment belong to it.
     """
-    ordered, notes = ordered_checkpoints(statistics, names, unknown)
+    ordered, notes = ordered_checkpoints(forward, names, unknown)
     ranges: list[SegmentRange] = []
-    if ordered and ordered[0] in statistics.writer:
-        ranges.append((0, statistics.writer[ordered[0]] + 1))
-    ranges += filter(None, (statistics.between(a, b) for a, b in pairwise(ordered)))
-    return normalized_segments(statistics, ranges, ordered, notes)
+    if ordered and ordered[0] in forward.writer:
+        ranges.append((0, forward.writer[ordered[0]] + 1))
+    ranges += filter(None, (forward.between(a, b) for a, b in pairwise(ordered)))
+    return normalized_segments(forward, ranges, ordered, notes)
 
 
 def ordered_checkpoints(
-    statistics: ForwardPath, names: Sequence[str], unknown: str = "warn"
+    forward: ForwardPath, names: Sequence[str], unknown: str = "warn"
 ) -> tuple[list[int], list[str]]:
-    """(checkpoints in the order they are written, each once, what was left out in words). Raises BadGraph."""
-    ids = {statistics.graph.values[v].name: v for v in (*statistics.readers, *statistics.writer)}
+    """(checkpoints in the order of their writers, without repeats; notes on ignored names). Raises BadGraph."""
+    ids = {forward.graph.values[v].name: v for v in (*forward.readers, *forward.writer)}
     findings, notes = Findings(), []
     for i, name in enumerate(names):
         if name not in ids:
-            notes.append(f"checkpoint {quoted(name)} is no value of the forward part; it is left out")
+            notes.append(f"checkpoint {quoted(name)} is not a value of the forward pass; ignored")
             findings.add(
                 "unknown_checkpoint",
                 f"checkpoints[{i}]",
                 quoted(name),
-                "a value of the forward part",
-                "correct the name, or leave it out",
+                "a value of the forward pass",
+                "correct the name, or remove it",
             )
     if unknown == "error":
         findings.settle()
     found = dict.fromkeys(ids[name] for name in names if name in ids)
-    return sorted(found, key=lambda v: statistics.writer.get(v, -1)), notes
+    return sorted(found, key=lambda v: forward.writer.get(v, -1)), notes
 
 
 def normalized_segments(
-    statistics: ForwardPath, ranges: Iterable[SegmentRange], checkpoints: Sequence[int], notes: Sequence[str]
+    forward: ForwardPath, ranges: Iterable[SegmentRange], checkpoints: Sequence[int], notes: Sequence[str]
 ) -> Segments:
-    """The segments with casts of weights pulled in, disjoint; with a note when there is none."""
+    """Disjoint segments, with casts of weights directly before them included; with a note when there is none."""
     result: list[SegmentRange] = []
     end = 0
     for begin, stop in sorted(ranges):
         begin = max(begin, end)
-        while begin > end and _casts_a_weight(statistics, begin - 1):
+        while begin > end and _casts_a_weight(forward, begin - 1):
             begin -= 1
         if begin < stop:
             result.append((begin, stop))
             end = stop
-    why = () if result else ("nothing is recomputed: " + _why(statistics, checkpoints),)
-    return Segments(tuple(result), tuple(checkpoints), (*notes, *why))
+    reason = () if result else ("nothing is recomputed: " + _no_segment_reason(checkpoints),)
+    return Segments(tuple(result), tuple(checkpoints), (*notes, *reason))
 
 
 def segments_from_ranges(
-    statistics: ForwardPath, ranges: Sequence[Sequence[int]], opt_out: Collection[int] = ()
+    forward: ForwardPath, ranges: Sequence[Sequence[int]], opt_out: Collection[int] = ()
 ) -> Segments:
-    """The segments a user lists as half-open ranges of the path, less those numbered in `opt_out`.
+    """Segments from half-open `ranges` of the path, without those numbered in `opt_out`.
 
-    Raises BadGraph for ranges that are empty, overlap or leave the path, and for numbers there are not.
+    Raises BadGraph for ranges that are empty, overlap or exceed the path, and for unknown numbers.
     """
-    findings, end = Findings(), len(statistics.path)
+    findings, end = Findings(), len(forward.path)
     taken: list[SegmentRange] = []
     for i, given in enumerate(ranges):
         begin, stop = (*given, -1, -1)[:2]
@@ -157,7 +157,7 @@ def segments_from_ranges(
                 f"segments[{i}]",
                 f"{list(given)!r:.80}",
                 f"[begin, end) with 0 <= begin < end <= {end}",
-                "count the ops of the forward part from 0",
+                "count the ops of the forward pass from 0",
             )
         taken.append((begin, stop))
     for (_, stop), (begin, end) in pairwise(sorted(taken)):
@@ -167,28 +167,28 @@ def segments_from_ranges(
                 "segments",
                 f"[{begin}, {end}), which overlaps another",
                 "disjoint segments",
-                "end one where the other begins",
+                "end one range where the other begins",
             )
     findings.settle()
     check_segment_numbers(opt_out, len(taken))
     chosen = sorted(segment for number, segment in enumerate(taken) if number not in opt_out)
-    last = [v for _, stop in taken for v in statistics.node(stop - 1).writes]
-    notes = () if chosen else ("nothing is recomputed: no segment is given, or all opted out",)
+    last = [v for _, stop in taken for v in forward.node(stop - 1).writes]
+    notes = () if chosen else ("nothing is recomputed: no segment is given, or all are opted out",)
     return Segments(tuple(chosen), tuple(last), notes)
 
 
 def segments_from_annotations(
-    statistics: ForwardPath, annotation: str = "segment", opt_out: Collection[int] = (), shortest: int = 2
+    forward: ForwardPath, annotation: str = "segment", opt_out: Collection[int] = (), shortest: int = 2
 ) -> Segments:
-    """Runs of ops whose annotation names the same segment; runs shorter than `shortest` are no segments.
+    """Segments from `annotation`: runs of at least `shortest` ops with the same entry.
 
-    `opt_out` are numbers of segments that stay as they are. Raises BadGraph when a segment is scattered
-    or a number is out of range.
+    `opt_out`: numbers of segments not to recompute. Raises BadGraph when a segment is not contiguous or a number is
+    out of range.
     """
     findings = Findings()
     runs: dict[str, list[int]] = {}
-    for position in range(len(statistics.path)):
-        node = statistics.node(position)
+    for position in range(len(forward.path)):
+        node = forward.node(position)
         name = node.annotations.get(annotation)
         if name is None:
             continue
@@ -196,10 +196,10 @@ def segments_from_annotations(
         if run and run[-1] != position - 1:
             findings.add(
                 "scattered_segment",
-                f"nodes[{statistics.path[position]}]",
-                f"{quoted(node.name)} of segment {quoted(str(name))}, behind ops of no or another segment",
-                "ops of one segment in a row",
-                "reorder them, or give this part another name",
+                f"nodes[{forward.path[position]}]",
+                f"{quoted(node.name)} of segment {quoted(str(name))}, after ops of no or another segment",
+                "contiguous ops in each segment",
+                "reorder them, or give this part another segment name",
             )
         run.append(position)
     ranges = [(run[0], run[-1] + 1) for run in runs.values() if len(run) >= shortest]
@@ -207,35 +207,35 @@ def segments_from_annotations(
     check_segment_numbers(opt_out, len(ranges))
     chosen = [segment for number, segment in enumerate(ranges) if number not in opt_out]
     inside = {position for begin, end in ranges for position in range(begin, end - 1)}
-    held = [v for p in range(len(statistics.path)) if p not in inside for v in statistics.node(p).writes]
-    notes = () if chosen else ("nothing is recomputed: no run of ops is tagged as a segment, or all opted out",)
+    held = [v for p in range(len(forward.path)) if p not in inside for v in forward.node(p).writes]
+    notes = () if chosen else ("nothing is recomputed: no ops are annotated as a segment, or all are opted out",)
     return Segments(tuple(chosen), tuple(held), notes)
 
 
 def select_segments(
-    statistics: ForwardPath,
+    forward: ForwardPath,
     checkpoints: Sequence[str] | None = None,
     ranges: Sequence[Sequence[int]] | None = None,
     opt_out: Collection[int] = (),
     unknown: str = "warn",
     build: Callable[[ForwardPath, Sequence[str], str], Segments] = segments_between,
 ) -> Segments:
-    """The `ranges` given, or what `build` makes of the checkpoints, or the segments that nodes are tagged with.
+    """Segments from `ranges`, else from checkpoints by `build`, else from annotations of nodes.
 
-    Segments numbered in `opt_out` are left out. Raises BadGraph.
+    Segments numbered in `opt_out` are not recomputed. Raises BadGraph.
     """
     opt_out = frozenset(opt_out)
     if ranges is not None:
-        return segments_from_ranges(statistics, ranges, opt_out)
+        return segments_from_ranges(forward, ranges, opt_out)
     if checkpoints is None:
-        return segments_from_annotations(statistics, opt_out=opt_out)
-    found = build(statistics, checkpoints, unknown)
+        return segments_from_annotations(forward, opt_out=opt_out)
+    found = build(forward, checkpoints, unknown)
     check_segment_numbers(opt_out, len(found.ranges))
     return replace(found, ranges=tuple(r for number, r in enumerate(found.ranges) if number not in opt_out))
 
 
 def check_segment_numbers(opt_out: Collection[int], segments: int) -> None:
-    """Raises BadGraph for numbers of segments there are not."""
+    """Raise BadGraph for numbers in `opt_out` that are not below `segments`."""
     findings = Findings()
     for number in opt_out:
         if not 0 <= number < segments:
@@ -262,13 +262,11 @@ def _path(graph: Graph, targets: Collection[int] | None) -> list[int]:
     return path[::-1]
 
 
-def _why(statistics: ForwardPath, checkpoints: Sequence[int]) -> str:
-    if not checkpoints:
-        return "no checkpoint is a value of the forward part"
-    return "between the checkpoints lies no run of ops"
+def _no_segment_reason(checkpoints: Sequence[int]) -> str:
+    return "no ops between the checkpoints" if checkpoints else "no checkpoint is a value of the forward pass"
 
 
-def _casts_a_weight(statistics: ForwardPath, position: int) -> bool:
-    node = statistics.node(position)
+def _casts_a_weight(forward: ForwardPath, position: int) -> bool:
+    node = forward.node(position)
     is_cast = node.op.rpartition("::")[2].lower() == "cast"
-    return is_cast and all(statistics.is_persistent(v) for v in node.reads)
+    return is_cast and all(forward.is_persistent(v) for v in node.reads)

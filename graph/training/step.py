@@ -1,4 +1,4 @@
-"""From a forward graph to one training step: the loss, training mode, gradients, and the update a recipe asks for.
+"""Construction of a training step from a forward graph: loss, training mode, gradients, optimizer update.
 
 forward ──▶ loss ──▶ training mode ──▶ forward + backward ──▶ ... + update
 """
@@ -20,8 +20,8 @@ from graph.training.loss import with_added_loss, with_named_loss
 from graph.training.optimizer_recipe import UpdateBuilder, parse_recipe
 from graph.training.train_mode import in_training_mode
 
-_MORE = tuple(field.name for field in fields(GradientOptions))
-_FIELDS = ("of", "with_respect_to", "head_gradients", "no_gradient", "unreachable", "update", *_MORE)
+_OPTIONS = tuple(field.name for field in fields(GradientOptions))
+_FIELDS = ("of", "with_respect_to", "head_gradients", "no_gradient", "unreachable", "update", *_OPTIONS)
 
 
 def training_step(
@@ -39,17 +39,17 @@ def training_step(
     rewrite: Callable[[Graph], Graph] | None = None,
     **more: Any,
 ) -> tuple[Graph, list[str]]:
-    """One training step of a forward graph, and in words what was done to get there.
+    """(training step of a forward graph, notes on the changes made).
 
-    Targets are `loss`, or all of `of` with their head gradients; with neither a classifier's output gets a
-    cross-entropy. Parameters are differentiated by unless `with_respect_to` says otherwise. `rewrite` changes the
-    forward graph once its loss is there; `more` are the fields of `GradientOptions`. Without an optimizer gradients are
-    outputs; with one they end in updates of parameters and state in place. Raises BadGraph and NoGradient with up
-    to ten findings.
+    Targets: `loss`, else all of `of` with their head gradients, else a cross-entropy added to a classifier.
+    `with_respect_to`: names of wanted values; default: the parameters. `rewrite` is applied to the forward graph after
+    the loss is added and training mode is set. `more`: fields of `GradientOptions`. Without an optimizer the gradients
+    are outputs; with one, parameters and state are updated in place. Raises BadGraph and NoGradient with up to ten
+    findings.
     """
     check_callbacks(callbacks)
     check_fields({"of": of, **more})
-    plan = parse_recipe(recipe, update)
+    options = parse_recipe(recipe, update)
     notes: list[str] = []
     targets: list[str] | Mapping[str, Any]
     if loss is not None:
@@ -60,28 +60,28 @@ def training_step(
     else:
         graph, name, notes = with_added_loss(graph)
         targets = [name]
-    graph, switched = in_training_mode(graph)
-    notes += switched
+    graph, mode_notes = in_training_mode(graph)
+    notes += mode_notes
     if rewrite is not None:
         graph = rewrite(graph)
-    question = resolve_gradient_spec(
+    spec = resolve_gradient_spec(
         graph, targets, with_respect_to, head_gradients, no_gradient, unreachable, GradientOptions(**more)
     )
     builder = Builder.from_graph(graph)
-    steps = UpdateBuilder(builder, graph, plan)
-    found = append_all_gradients(builder, graph, question, steps.ready, callbacks)
-    if not found and not question.targets:
+    update_builder = UpdateBuilder(builder, graph, options)
+    gradients = append_all_gradients(builder, graph, spec, update_builder.ready, callbacks)
+    if not gradients and not spec.targets:
         return graph, notes
-    if not found:
-        _nothing_reached(graph, list(targets), question.wanted)
-    _check_rows(graph, [v for v, gradient in found if isinstance(gradient, IndexedSlices)], plan.optimizer)
-    pairs = [(v, gradient) for v, gradient in found if not isinstance(gradient, IndexedSlices)]
-    steps.finish(pairs)
-    return with_gradient_outputs(builder, graph, found, steps.updated), notes
+    if not gradients:
+        _refuse_unreachable(graph, list(targets), spec.wanted)
+    _check_rows(graph, [v for v, gradient in gradients if isinstance(gradient, IndexedSlices)], options.optimizer)
+    pairs = [(v, gradient) for v, gradient in gradients if not isinstance(gradient, IndexedSlices)]
+    update_builder.finish(pairs)
+    return with_gradient_outputs(builder, graph, gradients, update_builder.updated), notes
 
 
 def check_fields(given: Mapping[str, Any]) -> None:
-    """Raise BadGraph for fields of `differentiate` nobody knows and targets that are no list."""
+    """Raise BadGraph for unknown fields of `differentiate`, and for targets that are neither list nor object."""
     findings = Findings()
     for name in given:
         if name not in _FIELDS:
@@ -90,7 +90,7 @@ def check_fields(given: Mapping[str, Any]) -> None:
                 f"differentiate.{name}",
                 quoted(str(name)),
                 "one of " + ", ".join(_FIELDS),
-                "leave it out or correct it",
+                "remove it or correct its name",
             )
     of = given.get("of")
     if of is not None and not isinstance(of, list | tuple | Mapping):
@@ -99,18 +99,18 @@ def check_fields(given: Mapping[str, Any]) -> None:
 
 
 def _check_rows(graph: Graph, rows: Sequence[int], optimizer: str) -> None:
-    """Updates take whole gradients. Raises BadGraph."""
+    """Raise BadGraph for row-sparse gradients with an optimizer, which needs dense ones."""
     if rows and optimizer != "none":
         raise BadGraph.one(
             "bad_request",
             "differentiate.row_sparse",
-            f"rows of {quoted(graph.values[rows[0]].name)} for {optimizer}",
-            "gradients that are handed out",
-            "leave row_sparse out, or the optimizer",
+            f"a row-sparse gradient of {quoted(graph.values[rows[0]].name)} for {optimizer}",
+            "row-sparse gradients without an optimizer",
+            "remove row_sparse, or the optimizer",
         )
 
 
-def _nothing_reached(graph: Graph, targets: Sequence[str], wanted: Sequence[int]) -> None:
+def _refuse_unreachable(graph: Graph, targets: Sequence[str], wanted: Sequence[int]) -> None:
     if not wanted:
         found, remedy = "no floating parameter", "give weights the role parameter, or name values in with_respect_to"
     else:

@@ -1,9 +1,9 @@
-"""Ops that behave otherwise in training are switched over: batch normalisation, dropout, random draws.
+"""Training mode: batch normalization, dropout and random ops are rewritten to their training forms.
 
     x ──▶ BatchNormalization ──▶ y        becomes     x ──▶ remat::BatchNorm ──▶ y, mean, inv_std
               ▲ running mean, variance                     running ──▶ remat::RunningStatistics ──▶ running'
 
-The normalisation may be repeated; the update of the running statistics stands apart and runs once.
+The normalization can be recomputed; the update of the running statistics is a separate node that runs once.
 """
 
 from __future__ import annotations
@@ -25,27 +25,27 @@ _STORED = (Role.PARAMETER, Role.CONSTANT, Role.STATE)
 
 
 def in_training_mode(graph: Graph) -> tuple[Graph, list[str]]:
-    """(the graph as it runs in training, what was switched). Value ids stay; running statistics become state."""
-    return _Switch(graph).switched()
+    """(graph in training mode, notes on the changes). Value ids are kept; running statistics become state."""
+    return _TrainingMode(graph).rewrite()
 
 
-class _Switch:
-    def __init__(self, graph: Graph, outer: _Switch | None = None):
+class _TrainingMode:
+    def __init__(self, graph: Graph, outer: _TrainingMode | None = None):
         self.graph = graph
         self.is_body = outer is not None
         self.builder = Builder.from_graph(graph)
         self.builder.nodes.clear()
         self.emit = Emit(self.builder, "training")
         self.count: Counter[str] = Counter() if outer is None else outer.count
-        self.kept_off: list[str] = [] if outer is None else outer.kept_off  # notes on what could not be switched
-        self.latest: dict[int, int] = {}  # running statistic -> its newest content
+        self.warnings: list[str] = [] if outer is None else outer.warnings  # notes on nodes that stay in inference mode
+        self.latest: dict[int, int] = {}  # running statistic -> its latest version
         readers: Counter[int] = Counter()
         for node in graph.nodes:
             statistics = node.inputs[3:5] if node.op == "BatchNormalization" else ()
             readers.update(v for v in node.reads if v not in statistics)
         self.read_elsewhere = readers
 
-    def switched(self) -> tuple[Graph, list[str]]:
+    def rewrite(self) -> tuple[Graph, list[str]]:
         place: list[int] = []
         for node in self.graph.nodes:
             node = replace(node, after=tuple(place[n] for n in node.after))
@@ -56,18 +56,18 @@ class _Switch:
                 self.builder.nodes.append(self._dropout(node))
             else:
                 self.builder.nodes.append(_with_stream(self.graph, self._with_bodies(node)))
-        notes = [f"{count} {what}" for what, count in self.count.items()]
-        if self.is_body:  # checked with the graph around it, which knows what it captures
+        notes = [f"{count} {label}" for label, count in self.count.items()]
+        if self.is_body:  # checked with the outer graph, which has the captures
             values, nodes = tuple(self.builder.values), tuple(self.builder.nodes)
             return replace(self.graph, values=values, nodes=nodes), notes
-        return self.builder.build(self.graph.outputs), notes + self.kept_off
+        return self.builder.build(self.graph.outputs), notes + self.warnings
 
     def _with_bodies(self, node: Node) -> Node:
-        """The node with its bodies in training mode too."""
+        """The node with its bodies in training mode."""
         if not node.bodies:
             return node
         bodies = {
-            key: replace(body, graph=_Switch(body.graph, self).switched()[0]) for key, body in node.bodies.items()
+            key: replace(body, graph=_TrainingMode(body.graph, self).rewrite()[0]) for key, body in node.bodies.items()
         }
         return replace(node, bodies=MappingProxyType(bodies))
 
@@ -77,7 +77,7 @@ class _Switch:
         values = self.builder.values
         type = values[x].type
         if type is None:
-            self.kept_off.append(f"{quoted(node.name)} stays in inference mode: its input has no type")
+            self.warnings.append(f"{quoted(node.name)} stays in inference mode: its input has no type")
             self.builder.nodes.append(node)
             return
         per_channel = TensorType(statistics_dtype(type.dtype), type.shape[1:2])
@@ -91,22 +91,22 @@ class _Switch:
                 attributes=MappingProxyType({"epsilon": epsilon}),
             )
         )
-        self.count["batch normalisations normalise by their batch"] += 1
-        own = not self.is_body  # what is inside a body is new in every trip
+        self.count["BatchNorm layers run in training mode (batch statistics)"] += 1
+        own = not self.is_body  # values of a body are new in every iteration
         stored = own and all(values[v].role in _STORED and v not in self.graph.outputs for v in (mean, variance))
         given = [v for v in node.outputs[1:] if v != ABSENT]
         if not stored or self.read_elsewhere[mean] or self.read_elsewhere[variance]:
             if given:
                 self._update(node, (mean, variance), now, inv_std, in_place=False)
-            why = "they are not its own" if own else "it runs inside a body, where statistics do not last"
-            self.kept_off.append(f"running statistics of {quoted(node.name)} are not updated: {why}")
+            reason = "other nodes use them" if own else "it runs in a nested graph, where state is not kept"
+            self.warnings.append(f"running statistics of {quoted(node.name)} are not updated: {reason}")
             return
         for v in (mean, variance):
             values[v] = replace(values[v], role=Role.STATE)
         self._update(node, (mean, variance), now, inv_std, in_place=True)
 
     def _update(self, node: Node, running: tuple[int, int], now: int, inv_std: int, in_place: bool) -> None:
-        """The node that mixes the batch's statistics into the running ones, over their old content."""
+        """Add the node that updates the running statistics with the batch statistics, in place if possible."""
         builder, attributes = self.builder, node.attributes
         outputs = []
         for i, v in enumerate(running):
@@ -128,23 +128,23 @@ class _Switch:
             self.latest.update(zip(running, outputs, strict=True))
 
     def _dropout(self, node: Node) -> Node:
-        """The node in training mode, its draws named after it."""
+        """The Dropout in training mode, with its own random stream."""
         if self.graph.opset.get("", 21) < 12:
-            self.kept_off.append(f"{quoted(node.name)} stays in inference mode: opset 12 or newer is needed")
+            self.warnings.append(f"{quoted(node.name)} stays in inference mode: opset 12 or newer is needed")
             return node
         ratio = node.inputs[1] if len(node.inputs) > 1 else ABSENT
         mode = node.inputs[2] if len(node.inputs) > 2 else ABSENT
         if mode != ABSENT and self.builder.values[mode].data is None:
-            self.kept_off.append(f"{quoted(node.name)} decides when it runs whether it drops anything")
+            self.warnings.append(f"training mode of {quoted(node.name)} is known at run time only")
         else:
             mode = self.emit.constant(True, "bool").id
-            self.count["dropouts draw"] += 1
+            self.count["Dropout layers draw random masks; recomputation replays them"] += 1
         if ratio == ABSENT:
             ratio = self.emit.constant(np.float32(0.5)).id
         return replace(node, inputs=(node.inputs[0], ratio, mode), stream=node.stream or node.name)
 
 
 def _with_stream(graph: Graph, node: Node) -> Node:
-    """A random node whose draws are named after it, so that a repeat draws the same."""
+    """The node; a random one gets its own stream, so that recomputation draws the same numbers."""
     draws = node.stream is None and effect_of(graph, node) is Effect.RANDOM
     return replace(node, stream=node.name) if draws else node

@@ -1,12 +1,12 @@
-"""Gradients that a request or a document declares for ops of its own.
+"""Declared gradients: gradient ops that a request or document declares for its own ops.
 
     {"acme::Attention": {"op": "acme::AttentionGrad", "reads": ["incoming", "inputs", "outputs[1]"],
                          "writes": ["inputs[0]", "inputs[2]"], "needs_all_incoming": true},
      "acme::Lookup": {"reads": ["incoming", "inputs[0]"], "writes": [{"rows_of": "inputs[1]", "count": 64}]},
      "acme::Print": "none", "acme::Sort": "refused", "acme::Later": "missing"}
 
-`reads` are in the order the gradient op takes them, `writes` in the order it gives them; left out it reads
-what comes in and writes a gradient for every input. `none`, `refused` and `missing` are the other states.
+`reads` are the inputs of the gradient op in order (default: the incoming gradients), `writes` its outputs in order
+(default: one gradient per input). `none`, `refused` and `missing` are the other states of `GradientStatus`.
 """
 
 from __future__ import annotations
@@ -26,32 +26,32 @@ from graph.ir import ABSENT, Node, TensorType
 _PLACE = re.compile(r"(inputs|outputs|incoming)(?:\[(\d{1,6})\])?\Z")
 _INPUT = re.compile(r"inputs\[(\d{1,6})\]\Z")
 _FIELDS = ("op", "reads", "writes", "needs_all_incoming")
-_MOST_ROWS = 2**31 - 1
+_MAX_ROWS = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True)
 class DeclaredOutput:
-    """The gradient of one input, dense or as so many rows."""
+    """The gradient of one input, dense or row-sparse."""
 
-    position: int
-    rows: int | None = None
+    position: int  # of the input
+    rows: int | None = None  # number of rows of a row-sparse gradient; None: dense
 
 
 @dataclass(frozen=True, slots=True)
 class DeclaredGradient:
-    """What the gradient op of an op is called, reads and writes."""
+    """Name, inputs and outputs of the gradient op of an op."""
 
-    op: str = ""  # "": the op's own name and Grad
-    reads: tuple[tuple[str, int | None], ...] = (("incoming", None),)  # (list, place in it; None: all of it)
-    writes: tuple[DeclaredOutput, ...] | None = None  # None: one for each input
-    needs_all_incoming: bool = False  # a missing gradient of an output is an error, not an absent input
+    op: str = ""  # "": the name of the op with the suffix Grad
+    reads: tuple[tuple[str, int | None], ...] = (("incoming", None),)  # (list, index in it; None: all of it)
+    writes: tuple[DeclaredOutput, ...] | None = None  # None: one per input
+    needs_all_incoming: bool = False  # True: a missing output gradient is an error; False: an absent input
 
 
 AnyGradientRule = DeclaredGradient | GradientRule | GradientStatus
 
 
 def parse_rules(given: Any, field: str, findings: Findings) -> dict[str, AnyGradientRule]:
-    """Rules by op type; a declaration of another form is a finding. Functions are rules as in `registry`."""
+    """Rules by op type; adds a finding for a malformed declaration. Functions are rules as in `registry`."""
     if not isinstance(given, Mapping):
         findings.add("bad_request", field, repr(given)[:80], "an object from op to rule", "send an object")
         return {}
@@ -76,7 +76,7 @@ def parse_rules(given: Any, field: str, findings: Findings) -> dict[str, AnyGrad
                 path,
                 repr(rule)[:80],
                 '"none", "refused", "missing" or an object with ' + ", ".join(_FIELDS),
-                "say what the gradient op reads and writes",
+                "declare what the gradient op reads and writes",
             )
     return found
 
@@ -91,15 +91,15 @@ def _declared(rule: Mapping[str, Any], path: str, findings: Findings) -> Declare
                 "one of " + ", ".join(_FIELDS),
                 "leave it out or correct it",
             )
-    op, insists = rule.get("op", ""), rule.get("needs_all_incoming", False)
-    for name, value, kind in (("op", op, str), ("needs_all_incoming", insists, bool)):
+    op, needs_all = rule.get("op", ""), rule.get("needs_all_incoming", False)
+    for name, value, kind in (("op", op, str), ("needs_all_incoming", needs_all, bool)):
         if not isinstance(value, kind):
             findings.add("bad_request", f"{path}.{name}", repr(value)[:80], f"a {kind.__name__}", "correct the value")
     reads = [_read(place, path, findings) for place in _listed(rule, "reads", ["incoming"], path, findings)]
     writes = None
     if rule.get("writes", "inputs") != "inputs":
         writes = tuple(_written(place, path, findings) for place in _listed(rule, "writes", [], path, findings))
-    return DeclaredGradient(str(op), tuple(reads), writes, bool(insists))
+    return DeclaredGradient(str(op), tuple(reads), writes, bool(needs_all))
 
 
 def _listed(rule: Mapping[str, Any], name: str, default: list[Any], path: str, findings: Findings) -> Sequence[Any]:
@@ -117,8 +117,8 @@ def _read(place: Any, path: str, findings: Findings) -> tuple[str, int | None]:
             "foreign_gradient_read",
             f"{path}.reads",
             repr(place)[:80],
-            "inputs, outputs or incoming, or one of them such as inputs[0]",
-            "a gradient reads what its op reads and writes, and the gradients that come in",
+            "inputs, outputs or incoming, or an element such as inputs[0]",
+            "read inputs and outputs of the op, and incoming gradients",
         )
         return "incoming", None
     return match[1], None if match[2] is None else int(match[2])
@@ -128,8 +128,10 @@ def _written(place: Any, path: str, findings: Findings) -> DeclaredOutput:
     rows = None
     if isinstance(place, Mapping):
         rows, place = place.get("count"), place.get("rows_of")
-        if isinstance(rows, bool) or not isinstance(rows, int) or not 0 <= rows <= _MOST_ROWS:
-            findings.add("bad_request", f"{path}.writes", repr(rows)[:80], "a count of rows", "say how many rows")
+        if isinstance(rows, bool) or not isinstance(rows, int) or not 0 <= rows <= _MAX_ROWS:
+            findings.add(
+                "bad_request", f"{path}.writes", repr(rows)[:80], "a count of rows", "set count to the number of rows"
+            )
             rows = 0
     match = _INPUT.match(place) if isinstance(place, str) else None
     if match is None:
@@ -153,7 +155,10 @@ def declared_gradients(
     needs: Sequence[bool],
     zeros: Callable[[int], int],
 ) -> list[Cotangent | None]:
-    """Per slot the gradient written by one new node; `zeros` makes those of a value. Raises CannotDifferentiate."""
+    """Per slot the gradient; adds the gradient node. `zeros(v)` is a value of zeros like `v`.
+
+    Raises CannotDifferentiate for a missing incoming gradient, an index out of range, or rows of an untyped value.
+    """
     given = [_given(builder, node, rule, i, gradient, zeros) for i, gradient in enumerate(incoming)]
     lists = {"inputs": node.inputs, "outputs": node.outputs, "incoming": tuple(given)}
     reads: list[int] = []
@@ -179,7 +184,7 @@ def declared_gradients(
 def _given(
     builder: Builder, node: Node, rule: DeclaredGradient, i: int, gradient: int | None, zeros: Callable[[int], int]
 ) -> int:
-    """What the gradient op gets as the gradient of output `i`."""
+    """The operand of the gradient op for the gradient of output `i`."""
     if gradient is None or gradient == SYMBOLIC_ZERO:
         v = node.outputs[i]
         if gradient == SYMBOLIC_ZERO and rule.needs_all_incoming:
@@ -187,8 +192,8 @@ def _given(
         if rule.needs_all_incoming:
             name = "" if v == ABSENT else builder.values[v].name
             raise CannotDifferentiate(
-                f"its gradient reads that of every output, and output {i}, {quoted(name)}, has none",
-                "use the output, or give it a remat::ZeroGradient",
+                f"its gradient needs the gradient of every output, and output {i}, {quoted(name)}, has none",
+                "use the output, or add a remat::ZeroGradient that reads it",
                 "missing_output_gradient",
             )
         return ABSENT
@@ -209,8 +214,8 @@ def _rows(builder: Builder, node: Node, v: int, written: DeclaredOutput) -> Inde
 def _at(ids: Sequence[int], place: int, name: str, op: str) -> int:
     if place >= len(ids):
         raise CannotDifferentiate(
-            f"the declared gradient of {op} names {name}[{place}] of {len(ids)}",
-            "correct the declaration",
+            f"the declared gradient of {op} reads or writes {name}[{place}], of {len(ids)}",
+            "correct the index in the declaration",
             "foreign_gradient_read",
         )
     return ids[place]

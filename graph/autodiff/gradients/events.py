@@ -1,10 +1,10 @@
-"""What happened while gradients were made, told as it happens and listed in the answer.
+"""Gradient events: sent to callbacks during differentiation and listed in the report.
 
     {"event": "added", "node": "grad/fc1", "op": "MatMul", "gradient_of": "fc1", "gradients": {"grad/fc1": "w"}}
     {"event": "finalised", "value": "w", "gradient": "grad/fc1", "node": "grad/fc1"}
 
-`gradients` says which of its outputs are parts of the gradient of which forward values. After the
-event "finalised" nothing more is added to the gradient of a wanted value: it may be sent or applied.
+`gradients` maps outputs of the node to the forward values whose gradient they contribute to. After the event
+"finalised" the gradient of a wanted value does not change any more: it may be all-reduced or applied.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ class GradientEvent:
     event: str  # "added" or "finalised"
     node: str
     op: str = ""
-    gradient_of: str = ""  # the forward node, or the value whose parts are summed
+    gradient_of: str = ""  # the forward node, or the value whose contributions are summed
     gradients: Mapping[str, str] = field(
         default_factory=lambda: EMPTY
     )  # of the node's outputs: gradient -> forward value
     value: str = ""  # finalised: the wanted value
-    gradient: str = ""  # finalised: its gradient; of a row-sparse one the values
+    gradient: str = ""  # finalised: its gradient; the values of a row-sparse one
 
     def document(self) -> dict[str, Any]:
-        """The event as JSON, without what it does not say."""
+        """The event as JSON, with the fields of its kind only."""
         if self.event == "finalised":
             return {"event": self.event, "value": self.value, "gradient": self.gradient, "node": self.node}
         return {
@@ -45,34 +45,34 @@ class GradientEvent:
 
 GradientCallback = Callable[[GradientEvent], object]
 
-FINALISES = "finalises_gradient_of"  # annotation of the node after which a wanted value's gradient is complete
+FINALISES = "finalises_gradient_of"  # annotation of the node that completes the gradient of a wanted value
 ROW_SPARSE = "row_sparse_gradients"  # annotation of the graph: value -> {"indices": name, "values": name}
 
 
 def gradient_report(
     graph: Graph, events: Sequence[GradientEvent], wanted: Sequence[str] | None = None
 ) -> dict[str, Any]:
-    """What a report says of gradients: a pair for each wanted value, every parameter by default, and the events.
+    """The section on gradients of a report: a pair for each wanted value (default: every parameter), and the events.
 
-    A value without gradient has null; a row-sparse gradient is {"indices": name, "values": name}.
+    The gradient is null for a value without one, and {"indices": name, "values": name} for a row-sparse one.
     """
     names = [value.name for value in graph.values]
     if wanted is None:
         wanted = [value.name for value in graph.values if value.role is Role.PARAMETER]
     dense = {names[v]: graph.values[gradient] for v, gradient in graph.gradients}
     rows: Mapping[str, Any] = graph.annotations.get(ROW_SPARSE, EMPTY)
-    by = {event.value: event.node for event in events if event.event == "finalised"}
+    completed_by = {event.value: event.node for event in events if event.event == "finalised"}
     pairs = []
     for name in wanted:
-        made = dense.get(name)
-        type = None if made is None else made.type
+        gradient = dense.get(name)
+        type = None if gradient is None else gradient.type
         pairs.append(
             {
                 "value": name,
-                "gradient": rows.get(name) if made is None else made.name,
+                "gradient": rows.get(name) if gradient is None else gradient.name,
                 "shape": None if type is None else list(type.shape),
                 "dtype": None if type is None else type.dtype,
-                "finalised_by": by.get(name) or None,
+                "finalised_by": completed_by.get(name) or None,
             }
         )
     return {"pairs": pairs, "events": [event.document() for event in events]}

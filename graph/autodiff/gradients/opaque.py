@@ -1,4 +1,4 @@
-"""The gradient of an op nobody knows: one node, as opaque as the op, that reads what the document declares.
+"""Gradient of an unknown op: one opaque node that reads the values declared in `gradient_reads`.
 
 q, k, v ──▶ acme::Attention ──▶ o          gradient_reads: q k v o
 dq, dk, dv ◀── acme::AttentionGrad ◀── do, q, k, v, o
@@ -13,29 +13,29 @@ from graph.builder.builder import Builder
 from graph.ir import ABSENT, Cost, Effect, Node, Phase
 from graph.ops.registry import find_op
 
-#: A repeat of the forward op is restricted by these for reasons that hold for its gradient too.
+#: Effects of the forward op that its gradient has too: the reason against recomputation holds for both.
 _KEPT_EFFECTS = (Effect.COLLECTIVE, Effect.UNSTABLE)
 
 
 def opaque_gradients(
     builder: Builder, node: Node, slots: Sequence[int], incoming: Sequence[int | None], needs: Sequence[bool]
 ) -> list[Cotangent | None]:
-    """Per slot the gradient written by a new opaque node; a value in two slots has one gradient, in its first."""
+    """Per slot the gradient; adds one opaque node. A value in two slots has one gradient, in the first of them."""
     wanted: dict[int, int] = {}  # value -> first slot
     for i, v in enumerate(slots):
         if needs[i]:
             wanted.setdefault(v, i)
-    made = [add_value_like(builder, builder.values[v], f"grad/{node.name}:{i}") for i, v in enumerate(wanted)]
-    given = [ABSENT if gradient is None or gradient == SYMBOLIC_ZERO else gradient for gradient in incoming]
-    gradient_node(builder, node, "", [*given, *dict.fromkeys(node.gradient_reads or ())], made)
-    of_slot = dict(zip(wanted.values(), made, strict=True))
+    outputs = [add_value_like(builder, builder.values[v], f"grad/{node.name}:{i}") for i, v in enumerate(wanted)]
+    present = [ABSENT if gradient is None or gradient == SYMBOLIC_ZERO else gradient for gradient in incoming]
+    gradient_node(builder, node, "", [*present, *dict.fromkeys(node.gradient_reads or ())], outputs)
+    of_slot = dict(zip(wanted.values(), outputs, strict=True))
     return [of_slot.get(i) for i in range(len(slots))]
 
 
 def gradient_node(builder: Builder, node: Node, op: str, reads: Sequence[int], writes: Sequence[int]) -> None:
-    """Add the node that computes a gradient of `node`; `op` is its type, "" the forward one and Grad.
+    """Add the node that computes a gradient of `node`; `op` is its type, "" for the forward op with the suffix Grad.
 
-    It is twice the work of the forward one: the gradient of a matrix product is two of them.
+    Its cost is twice that of the forward node: the gradient of a matrix product is two matrix products.
     """
     name = f"{node.op}Grad"
     builder.node(
@@ -53,7 +53,7 @@ def gradient_node(builder: Builder, node: Node, op: str, reads: Sequence[int], w
 
 
 def _twice(builder: Builder, node: Node) -> Cost:
-    """Twice what the forward node is said to cost, or twice the bytes it moves where nothing is said."""
+    """Twice the declared cost of the forward node, or twice the bytes it moves when no cost is declared."""
     cost = node.cost
     traffic = cost.traffic_bytes
     if traffic is None and cost.seconds is None:

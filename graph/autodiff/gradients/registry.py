@@ -1,4 +1,4 @@
-"""The table of gradient rules and what a rule sees of the node it differentiates."""
+"""The table of gradient rules, and the view of the forward node that a rule gets."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ from graph.ir import Val
 
 @dataclass(frozen=True, slots=True)
 class ForwardNode:
-    """The forward node a rule differentiates. Reading an entry is what makes it saved."""
+    """The forward node a rule differentiates. Every input or output that the rule reads is saved for backward."""
 
     op: str
     attributes: Mapping[str, Any]
-    inputs: tuple[Any, ...]  # Val, or None where absent; a rule knows which its op requires
-    outputs: tuple[Any, ...]  # Val, or None where the graph does not want it
-    needs: tuple[bool, ...]  # per input: its gradient is wanted; a rule may return None elsewhere
-    add_output: Callable[[int], Val]  # makes an optional output that the graph leaves out
-    rows: tuple[bool, ...] = ()  # per input: its gradient may be given as rows
+    inputs: tuple[Any, ...]  # Val, or None where absent
+    outputs: tuple[Any, ...]  # Val, or None where absent
+    needs: tuple[bool, ...]  # per input: its gradient is needed; a rule may return None elsewhere
+    add_output: Callable[[int], Val]  # (position) adds an absent optional output to the forward node
+    rows: tuple[bool, ...] = ()  # per input: its gradient may be row-sparse (IndexedSlices)
 
     def attribute(self, name: str, default: Any = None) -> Any:
         return self.attributes.get(name, default)
 
     def input(self, position: int) -> Any:
-        """The input at a position, None when it is absent or left off the end."""
+        """The input at a position; None when it is absent."""
         return self.inputs[position] if position < len(self.inputs) else None
 
     def output(self, position: int) -> Val:
-        """The output at a position, made by the forward node from now on if the graph leaves it out."""
-        found = self.outputs[position] if position < len(self.outputs) else None
-        return self.add_output(position) if found is None else found
+        """The output at a position; an absent one is added to the forward node."""
+        output = self.outputs[position] if position < len(self.outputs) else None
+        return self.add_output(position) if output is None else output
 
     def needed(self, position: int) -> bool:
         return position < len(self.needs) and self.needs[position]
@@ -49,27 +49,27 @@ GradientFunction = Callable[..., InputGradients]  # rule(emit, node, *incoming g
 
 
 class GradientStatus(StrEnum):
-    """What is known of the gradient of an op."""
+    """Availability of the gradient of an op."""
 
     RULE = "rule"
-    NOT_NEEDED = "none"  # ends the path quietly
-    REFUSED = "refused"  # must not be asked for: an error where the path reaches the op
-    MISSING = "missing"  # nobody has written it: an error too, unless every incoming gradient is zero
+    NOT_NEEDED = "none"  # not differentiable: stops the gradient without an error
+    REFUSED = "refused"  # an error on the active path
+    MISSING = "missing"  # no rule: an error on the active path, unless every incoming gradient is zero
 
 
 @dataclass(frozen=True, slots=True)
 class GradientRule:
     rule: GradientFunction
-    zeros: bool  # missing incoming gradients come as zeros instead of None
+    zeros: bool  # True: missing incoming gradients are passed as zeros; False: as None
 
 
 GRADIENT_RULES: dict[str, GradientRule] = {}
-NON_DIFFERENTIABLE: set[str] = set()  # end the path quietly: integer results, comparisons, shapes
-REFUSED_GRADIENTS: dict[str, str] = {}  # op -> why its gradient must not be asked for
+NON_DIFFERENTIABLE: set[str] = set()  # stop the gradient without an error: integer results, comparisons, shapes
+REFUSED_GRADIENTS: dict[str, str] = {}  # op -> why it has no gradient
 
 
 def gradient(*ops: str, zeros: bool = False) -> Callable[[GradientFunction], GradientFunction]:
-    """Register the decorated rule for each op named."""
+    """Decorator: register the function as the rule of `ops`."""
 
     def register(rule: GradientFunction) -> GradientFunction:
         for op in ops:
@@ -82,17 +82,17 @@ def gradient(*ops: str, zeros: bool = False) -> Callable[[GradientFunction], Gra
 
 
 def no_gradient(*ops: str) -> None:
-    """Say that these ops end the gradient path quietly."""
+    """Register ops that stop the gradient without an error."""
     NON_DIFFERENTIABLE.update(ops)
 
 
 def refused_gradient(*ops: str, why: str) -> None:
-    """Say that asking for the gradient of these ops is a mistake."""
+    """Register ops whose gradient is an error; `why` completes the message."""
     REFUSED_GRADIENTS.update(dict.fromkeys(ops, why))
 
 
 def gradient_status(op: str) -> GradientStatus:
-    """What is known of the gradient of an op, before a request or document declares more."""
+    """Availability of the gradient of an op in the table, without declarations of a request or document."""
     if op in GRADIENT_RULES:
         return GradientStatus.RULE
     if op in NON_DIFFERENTIABLE:

@@ -1,4 +1,7 @@
-"""What is differentiated by what, in ids. `resolve.py` makes a question of the names of a request."""
+"""`GradientSpec`: targets, wanted values and options of a differentiation, in ids.
+
+`graph.autodiff.resolve_names` builds one from the names of a request.
+"""
 
 from __future__ import annotations
 
@@ -15,12 +18,12 @@ from graph.ir import EMPTY, FLOAT_DTYPES, Value
 if TYPE_CHECKING:
     from graph.autodiff.gradients.declared import AnyGradientRule
 
-DEFAULT_POLICY = AccumulationPolicy()  # the default: what does not go together is an error
+DEFAULT_POLICY = AccumulationPolicy()  # mixed kinds and mixed devices are errors
 
 
 @dataclass(frozen=True, slots=True)
 class ConstantHead:
-    """A head gradient that is a constant: one number for every element, or content of the target's shape."""
+    """A constant head gradient: one number for every element, or content of the target's shape."""
 
     content: np.ndarray
 
@@ -30,20 +33,20 @@ HeadGradient = int | ConstantHead | None  # a value's id, a constant, ones
 
 @dataclass(frozen=True, slots=True)
 class GradientSpec:
-    """What is differentiated by what, in ids."""
+    """Targets, wanted values and options of one differentiation; all ids are value ids unless said otherwise."""
 
-    targets: tuple[tuple[int, HeadGradient], ...]  # (target, its head gradient); repeats add up
-    wanted: tuple[int, ...]  # in the order asked, repeats included
-    stops: frozenset[int] = frozenset()  # values the gradient does not pass
-    unreachable: str = "null"  # what a wanted value without gradient gets: nothing, an error, zeros
-    rules: Mapping[str, AnyGradientRule] = field(default_factory=lambda: EMPTY)  # before those of the table
-    skipped: frozenset[int] = frozenset()  # nodes the gradient does not pass
-    row_sparse: frozenset[int] = frozenset()
+    targets: tuple[tuple[int, HeadGradient], ...]  # (target, its head gradient); repeated targets are summed
+    wanted: tuple[int, ...]  # in the order of the request, repeats included
+    stops: frozenset[int] = frozenset()  # values that block the gradient
+    unreachable: str = "null"  # for a wanted value without gradient: "null" (none), "error" or "zeros"
+    rules: Mapping[str, AnyGradientRule] = field(default_factory=lambda: EMPTY)  # override the table
+    skipped: frozenset[int] = frozenset()  # node ids that block the gradient
+    row_sparse: frozenset[int] = frozenset()  # values that may have a row-sparse gradient
     policy: AccumulationPolicy = DEFAULT_POLICY
-    copies: bool = False  # a gradient that stands for several wanted values is copied
-    history: VersionHistory | None = None  # strict: reads of values whose name was written again are refused
+    copies: bool = False  # True: a gradient shared by several wanted values is copied
+    history: VersionHistory | None = None  # given: reads of overwritten versions are errors (strict mode)
 
 
 def carries_gradient(value: Value) -> bool:
-    """True for floating values, and for those of which only a size is known."""
+    """True for floating values, and for values with a size but no type."""
     return value.type is None or value.type.dtype in FLOAT_DTYPES

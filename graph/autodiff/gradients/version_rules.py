@@ -1,7 +1,7 @@
-"""Strict versions: a gradient may read a value only while its name still holds it.
+"""Strict versions: a gradient may read a value only if its name was not overwritten since.
 
-x ──▶ use ──▶ out      x@0        the gradient of `use` reads x@0 after the forward part,
-x ──▶ step ──▶ x       x@1        when x is x@1: refused in strict mode, kept as a value of its own otherwise
+x ──▶ use ──▶ out      x@0        the gradient of `use` reads x@0 after the forward pass,
+x ──▶ step ──▶ x       x@1        when x is x@1: an error in strict mode, else x@0 is kept as a value of its own
 """
 
 from __future__ import annotations
@@ -16,29 +16,29 @@ from graph.ir import Graph, Role, producers
 
 @dataclass(frozen=True, slots=True)
 class VersionHistory:
-    """Which values are versions of one name. A name given from outside begins with 0, any other with 1."""
+    """Versions of each name. Numbers start at 0 for inputs and parameters, at 1 for other names."""
 
-    name: Mapping[int, str]  # value -> the name it shares with others; those of one version only are left out
-    number: Mapping[int, int]  # value -> which version
+    name: Mapping[int, str]  # value -> the name it shares with others; names with one version are omitted
+    number: Mapping[int, int]  # value -> version number
     versions: Mapping[str, Sequence[int]]  # name -> its values in order
-    writer: Mapping[int, str]  # value -> the node that writes it, "" where it is given
+    writer: Mapping[int, str]  # value -> name of the node that writes it, "" for an input or parameter
 
     def current(self, v: int) -> int:
-        """The value the name of `v` stands for at the end."""
+        """The last version of the name of `v`."""
         return self.versions[self.name[v]][-1] if v in self.name else v
 
-    def told(self, v: int) -> str:
-        """Who wrote which version."""
-        told = [
+    def describe(self, v: int) -> str:
+        """The versions of the name of `v` with their writers, as text."""
+        writes = [
             f"version {self.number[w]} by {quoted(self.writer[w])}" if self.writer[w] else "version 0 given"
             for w in self.versions[self.name[v]]
         ]
-        more = f", ... ({len(told)} versions)" if len(told) > 8 else ""
-        return ", ".join(told[:8]) + more
+        more = f", ... ({len(writes)} versions)" if len(writes) > 8 else ""
+        return ", ".join(writes[:8]) + more
 
 
 def version_history(graph: Graph) -> VersionHistory:
-    """The names of `graph` that are written more than once."""
+    """Versions of the names of `graph` that are written more than once."""
     named = [v for v, value in enumerate(graph.values) if "version_of" in value.annotations]
     producer = producers(graph) if named else []
     versions: dict[str, list[int]] = {str(graph.values[v].annotations["version_of"]): [] for v in named}
@@ -57,7 +57,7 @@ def version_history(graph: Graph) -> VersionHistory:
 
 
 def check_versions(history: VersionHistory, builder: Builder, first: int, findings: Findings) -> None:
-    """Collect reads of backward nodes, from node `first` on, of values whose name was written again."""
+    """Add a finding for each read of an overwritten version by the nodes from `first` on (the backward pass)."""
     for n in range(first, len(builder.nodes)):
         node = builder.nodes[n]
         for v in node.reads:
@@ -68,11 +68,11 @@ def check_versions(history: VersionHistory, builder: Builder, first: int, findin
 def check_gradient_versions(
     history: VersionHistory, graph: Graph, complete: Collection[int], findings: Findings
 ) -> None:
-    """Collect writes of a version without gradient while its name has that of a later one, not begun anew.
+    """Add a finding for each version without a gradient whose name has the gradient of a later version.
 
-    `complete` are the values that have a gradient. A node that writes over a name it reads begins it anew.
+    `complete`: values that have a gradient. A node that overwrites a name it reads resets the gradient of that name.
     """
-    known: dict[str, int] = {}  # name -> the version whose gradient it has while nodes are read backwards
+    known: dict[str, int] = {}  # name -> the version whose gradient it holds, walking backwards
     for n in range(len(graph.nodes) - 1, -1, -1):
         node = graph.nodes[n]
         for v in node.writes:
@@ -95,14 +95,14 @@ def check_gradient_versions(
 
 
 def _refuse(
-    history: VersionHistory, v: int, where: str, who: str, findings: Findings, current: int | None = None
+    history: VersionHistory, v: int, where: str, reader: str, findings: Findings, current: int | None = None
 ) -> None:
     now = history.number[history.current(v) if current is None else current]
     findings.add(
         "version_conflict",
         where,
-        f"{who} needs {quoted(history.name[v])} at version {history.number[v]}, it is now at version {now} "
-        f"({history.told(v)})",
-        "a name that still holds what the gradient needs",
-        'write to another name, or say "versions": "keep"',
+        f"{reader} needs {quoted(history.name[v])} at version {history.number[v]}, it is now at version {now} "
+        f"({history.describe(v)})",
+        "a name that is not overwritten before the gradient reads it",
+        'write to another name, or set "versions": "keep"',
     )

@@ -54,7 +54,7 @@ def test_the_gradient_of_an_update_must_not_be_asked_for():
     builder = Builder("updated")
     w = builder.value("w", SQUARE, Role.STATE)
     (new,) = builder.node("remat::Assign", [w, builder.value("x", SQUARE, Role.INPUT)], name="set", outputs=["new"])
-    with pytest.raises(NoGradient, match=r"must not be asked for: it updates") as raised:
+    with pytest.raises(NoGradient, match=r"not differentiable: it updates") as raised:
         differentiate(builder.build([new]), ["new"], ["x"])
     assert codes(raised) == ["gradient_refused"]
 
@@ -153,7 +153,7 @@ def test_rows_are_joined_and_mean_what_the_dense_gradient_means():
 
 def test_rows_and_dense_parts_do_not_mix_unless_told():
     graph, given_ = looked_up("Tanh")
-    with pytest.raises(NoGradient, match="'table' are rows, others are dense") as raised:
+    with pytest.raises(NoGradient, match="'table' has row-sparse and dense") as raised:
         differentiate(graph, ["more"], options=GradientOptions(row_sparse="all"))
     assert set(codes(raised)) == {"mixed_gradients"}
     dense = differentiate(graph, ["more"])
@@ -208,7 +208,7 @@ def test_annotations_are_copied_and_a_sum_stands_on_the_first_device_there_is():
 
 def test_parts_on_different_devices_are_refused_or_copied():
     graph = on_devices("gpu:0", "gpu:1")
-    with pytest.raises(NoGradient, match=r"'w' are made on devices gpu:1 and gpu:0") as raised:
+    with pytest.raises(NoGradient, match=r"'w' are on devices gpu:1 and gpu:0") as raised:
         differentiate(graph, ["y"])
     assert codes(raised) == ["device_conflict"]
     copied = differentiate(graph, ["y"], options=GradientOptions(devices="copy"))
@@ -295,7 +295,7 @@ def test_a_rule_of_ones_own_gives_a_gradient_for_each_input():
         one_op("acme::Twice"), ["y"], options=GradientOptions(gradient_rules={"acme::Twice": doubled})
     )
     assert [node.op for node in backward(graph)] == ["Expand", "Add"]
-    with pytest.raises(NoGradient, match=r"acme::Twice.*gives 2 gradients for 1 inputs") as raised:
+    with pytest.raises(NoGradient, match=r"acme::Twice.*returns 2 gradients for 1 inputs") as raised:
         differentiate(
             one_op("acme::Twice"),
             ["y"],

@@ -244,7 +244,7 @@ def dropped(*rest: np.ndarray | None) -> Graph:
 def test_dropout_draws_in_training_under_its_own_name(rest):
     step, notes = training_step(dropped(*rest))
     node = next(node for node in step.nodes if node.op == "Dropout")
-    assert node.stream == "drop" and "1 dropouts draw" in notes
+    assert node.stream == "drop" and "1 Dropout layers draw random masks; recomputation replays them" in notes
     found = evaluate(step, {"w": np.ones((50, 20))})
     ratio = 0.25 if rest and rest[0] is not None else 0.5
     assert (found["y"] == 0).mean() == pytest.approx(ratio, abs=0.05)

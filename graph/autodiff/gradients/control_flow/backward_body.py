@@ -1,10 +1,10 @@
-"""The gradient of a body, taken apart into what stays in the forward body and a backward body of its own.
+"""Differentiate a body and split the result into a forward body and a backward body.
 
-    body      x ─▶ a ─▶ h ─▶ y             differentiated as a graph, h read by the backward part
-    forward   x ─▶ a ─▶ h ─▶ y, h          h is saved: the node around the body hands it out
-    backward  dy, h ─▶ grad/a ─▶ dx        the other way: a graph that is given dy and h
+    body      x ─▶ a ─▶ h ─▶ y             differentiated as a graph; its backward pass reads h
+    forward   x ─▶ a ─▶ h ─▶ y, h          h is saved: an output of the node around the body
+    backward  dy, h ─▶ grad/a ─▶ dx        a body with the inputs dy and h
 
-Not saved are formal inputs that are there again, captures, constants, and views of such.
+Not saved: formal inputs that the backward node can read, captures, constants, and views of these.
 """
 
 from __future__ import annotations
@@ -24,27 +24,27 @@ from graph.ops.registry.registry import find_op
 
 EMPTY_IDS: Mapping[int, int] = MappingProxyType({})
 
-#: append_gradients(builder, graph, question) -> (wanted value, its gradient) pairs
+#: append_gradients(builder, graph, spec) -> (wanted value, its gradient) pairs
 DifferentiateBody = Callable[[Builder, Graph, GradientSpec], list[tuple[int, int]]]
 
 
 @dataclass(slots=True)
 class BackwardBody:
-    """A backward body under way, and what it asks of the forward one. Ids are of `body` unless said otherwise."""
+    """A backward body under construction. Dicts map values of the forward body to ids of `body`."""
 
-    forward: Graph  # the body, its outputs as they were, with what the backward part wants made
-    body: Builder  # nodes of the backward part
+    forward: Graph  # the forward body with its old outputs; optional node outputs added for the backward pass
+    body: Builder  # nodes of the backward body
     heads: dict[int, int]  # output position of the forward body -> its incoming gradient
-    results: dict[int, int]  # wanted value of the forward body -> its gradient
-    formals: dict[int, int] = field(default_factory=dict)  # formal input of the forward body -> the same here
-    captures: dict[int, int] = field(default_factory=dict)  # captured value of the forward body -> the same here
-    saved: dict[int, int] = field(default_factory=dict)  # value of the forward body that is saved -> the same here
+    results: dict[int, int]  # wanted value -> its gradient
+    formals: dict[int, int] = field(default_factory=dict)  # formal input of the forward body
+    captures: dict[int, int] = field(default_factory=dict)  # captured value
+    saved: dict[int, int] = field(default_factory=dict)  # saved value
 
     def reads(self, v: int) -> bool:
-        """True when the backward body uses a value it is given."""
+        """True when the backward body reads its value `v` or returns it as a gradient."""
         return v in self.results.values() or any(v in node.reads for node in self.body.nodes)
 
-    def finished(
+    def as_body(
         self,
         inputs: Sequence[int],
         outputs: Sequence[int],
@@ -53,7 +53,7 @@ class BackwardBody:
     ) -> Body:
         """The body with these formal inputs and outputs.
 
-        `outside` says what the forward body's captures capture; `more` are captures besides, by value here.
+        `outside` maps captures of the forward body to values of the outer graph; `more` adds captures, by id here.
         """
         b = self.body
         captures = {**more, **{here: outside[v] for v, here in self.captures.items()}}
@@ -80,12 +80,12 @@ def build_backward_body(
     heads: Sequence[int],
     wanted: Sequence[int],
     differentiate: DifferentiateBody,
-    again: Sequence[int],
+    available: Sequence[int],
 ) -> BackwardBody:
-    """The backward part of the body called `key` for incoming gradients of its outputs at positions `heads`.
+    """The backward pass of the body `key` for incoming gradients of its outputs at positions `heads`.
 
-    `wanted` are values of the body; `again` are formal inputs that the backward body can be given anew.
-    Raises CannotDifferentiate where a value has no type, NoGradient where a node inside has no gradient.
+    `wanted`: values of the body. `available`: formal inputs that the backward node can read, so need no saving.
+    Raises CannotDifferentiate for a value without a type, NoGradient for an inner node without a gradient.
     """
     graph = body.graph
     builder = Builder.from_graph(graph)
@@ -93,74 +93,74 @@ def build_backward_body(
     for position in heads:
         v = graph.outputs[position]
         incoming[position] = builder.value(f"grad/{graph.values[v].name}", require_type(graph, v), Role.INPUT)
-    question = GradientSpec(tuple((graph.outputs[p], h) for p, h in incoming.items()), tuple(dict.fromkeys(wanted)))
+    spec = GradientSpec(tuple((graph.outputs[p], h) for p, h in incoming.items()), tuple(dict.fromkeys(wanted)))
     try:
-        pairs = differentiate(builder, graph, question)
+        pairs = differentiate(builder, graph, spec)
     except NoGradient as error:
         raise error.inside(f"bodies.{key}.") from None
-    return _BodySplitter(body, builder, incoming, again).taken(pairs)
+    return _BodySplitter(body, builder, incoming, available).split(pairs)
 
 
 def require_type(graph: Graph, v: int) -> TensorType:
-    """Type of a value of a body. Raises CannotDifferentiate when it is a size only."""
+    """Type of a value of a body. Raises CannotDifferentiate when it has none."""
     type = graph.values[v].type
     if type is None:
         raise CannotDifferentiate(
-            f"{quoted(graph.values[v].name)} inside a body has no type", "declare its shape and dtype"
+            f"{quoted(graph.values[v].name)} in a body has no type", "declare its shape and dtype"
         )
     return type
 
 
 class _BodySplitter:
-    """Moves the nodes a differentiation added to a builder of their own."""
+    """Moves the backward nodes from a differentiated body (`joint`) to the backward body (`split_body`)."""
 
-    def __init__(self, body: Body, whole: Builder, heads: Mapping[int, int], again: Sequence[int]):
-        self.graph, self.whole = body.graph, whole
+    def __init__(self, body: Body, joint: Builder, heads: Mapping[int, int], available: Sequence[int]):
+        self.graph, self.joint = body.graph, joint
         self.count = len(body.graph.nodes)
-        self.captured, self.again = {inner for inner, _ in body.captures}, frozenset(again)
-        self.producer = {v: node for node in whole.nodes[: self.count] for v in node.writes}
-        self.place: dict[int, int] = {}  # value of `whole` -> value of the backward body
-        made = Builder(f"grad/{body.graph.name}", whole.opset)
-        self.taking = BackwardBody(body.graph, made, {}, {})
+        self.captured, self.available = {inner for inner, _ in body.captures}, frozenset(available)
+        self.producer = {v: node for node in joint.nodes[: self.count] for v in node.writes}
+        self.place: dict[int, int] = {}  # value of `joint` -> value of the backward body
+        backward = Builder(f"grad/{body.graph.name}", joint.opset)
+        self.split_body = BackwardBody(body.graph, backward, {}, {})
         for position, v in heads.items():
-            value = whole.values[v]
-            self.taking.heads[position] = self.place[v] = made.value(value.name, value.type, Role.INPUT)
+            value = joint.values[v]
+            self.split_body.heads[position] = self.place[v] = backward.value(value.name, value.type, Role.INPUT)
 
-    def taken(self, pairs: Sequence[tuple[int, int]]) -> BackwardBody:
-        backward, taking = self.whole.nodes[self.count :], self.taking
+    def split(self, pairs: Sequence[tuple[int, int]]) -> BackwardBody:
+        backward, split_body = self.joint.nodes[self.count :], self.split_body
         number: dict[int, int] = {}
         for n, node in enumerate(backward, self.count):
             moved = self._moved(node, number)
-            number[n] = len(taking.body.nodes)
-            taking.body.append(moved)
-        taking.results = {v: self._bring(gradient) for v, gradient in pairs}
-        taking.forward = self._forward()
-        return taking
+            number[n] = len(split_body.body.nodes)
+            split_body.body.append(moved)
+        split_body.results = {v: self._map(gradient) for v, gradient in pairs}
+        split_body.forward = self._forward()
+        return split_body
 
     def _forward(self) -> Graph:
-        """The forward body with the outputs the backward part asked for, under dense ids."""
-        nodes, values = tuple(self.whole.nodes[: self.count]), list(self.graph.values)
+        """The forward body with the optional outputs that the backward pass added, under dense ids."""
+        nodes, values = tuple(self.joint.nodes[: self.count]), list(self.graph.values)
         place = {v: v for v in range(len(values))}
         for node in nodes:
             for v in node.writes:
                 if v not in place:
                     place[v] = len(values)
-                    values.append(self.whole.values[v])
+                    values.append(self.joint.values[v])
         nodes = tuple(
             node
             if max(node.outputs, default=ABSENT) < len(self.graph.values)
             else replace(node, outputs=tuple(ABSENT if v == ABSENT else place[v] for v in node.outputs))
             for node in nodes
         )
-        self.taking.saved = {place[v]: here for v, here in self.taking.saved.items()}
+        self.split_body.saved = {place[v]: here for v, here in self.split_body.saved.items()}
         return replace(self.graph, values=tuple(values), nodes=nodes)
 
     def _moved(self, node: Node, number: Mapping[int, int]) -> Node:
-        """A backward node that reads and writes values of the backward body."""
+        """A backward node with its operands mapped to the backward body."""
         record = find_op(node.op)
         shapes = record.shape_only if record is not None and not node.bodies else ()
-        inputs = tuple([self._shaped(v) if i in shapes else self._bring(v) for i, v in enumerate(node.inputs)])
-        bodies = {key: remap_captures(inner, self._bring) for key, inner in node.bodies.items()}
+        inputs = tuple([self._shaped(v) if i in shapes else self._map(v) for i, v in enumerate(node.inputs)])
+        bodies = {key: remap_captures(inner, self._map) for key, inner in node.bodies.items()}
         outputs = tuple([ABSENT if v == ABSENT else self._copied(v) for v in node.outputs])
         reads = node.gradient_reads
         return replace(
@@ -169,33 +169,33 @@ class _BodySplitter:
             outputs=outputs,
             bodies=MappingProxyType(bodies),
             after=tuple(number[n] for n in node.after if n in number),
-            gradient_reads=None if reads is None else tuple(self._bring(v) for v in reads),
+            gradient_reads=None if reads is None else tuple(self._map(v) for v in reads),
         )
 
-    def _bring(self, v: int) -> int:
-        """Id in the backward body of a value of the whole."""
+    def _map(self, v: int) -> int:
+        """Id in the backward body of a value of the joint graph; adds it on first use."""
         if v == ABSENT:
             return ABSENT
         if v not in self.place:
-            self.place[v] = self._found(v)
+            self.place[v] = self._import(v)
         return self.place[v]
 
-    def _found(self, v: int) -> int:
-        taking, value = self.taking, self.whole.values[v]
+    def _import(self, v: int) -> int:
+        split_body, value = self.split_body, self.joint.values[v]
         if value.data is not None:
             return self._copied(v)
         if v in self.producer:
-            return self._shown_again(v) if self._is_shown(v) else self._saved(v)
+            return self._recomputed_view(v) if self._is_free_view(v) else self._saved(v)
         if v in self.captured:
-            taking.captures[v] = self._given(value)
-            return taking.captures[v]
-        if v in self.again:
-            taking.formals[v] = self._given(value)
-            return taking.formals[v]
+            split_body.captures[v] = self._given(value)
+            return split_body.captures[v]
+        if v in self.available:
+            split_body.formals[v] = self._given(value)
+            return split_body.formals[v]
         return self._saved(v)
 
-    def _is_shown(self, v: int) -> bool:
-        """True for a view in a form that is not computed: it costs nothing to show it again."""
+    def _is_free_view(self, v: int) -> bool:
+        """True for a view whose shape operands are not computed: recomputing it is free."""
         node = self.producer.get(v)
         return (
             node is not None
@@ -203,16 +203,16 @@ class _BodySplitter:
             and not any(other in self.producer for other in node.inputs[1:])
         )
 
-    def _shown_again(self, v: int) -> int:
-        """The view, and the views it is a view of, made once more in the backward body."""
+    def _recomputed_view(self, v: int) -> int:
+        """The view recomputed in the backward body, with the views it is based on."""
         chain = [v]
-        while self._is_shown(source := self.producer[chain[-1]].inputs[0]) and source not in self.place:
+        while self._is_free_view(source := self.producer[chain[-1]].inputs[0]) and source not in self.place:
             chain.append(source)
-        for shown in reversed(chain):
-            node, values = self.producer[shown], self.whole.values
-            made = self.taking.body.node(
+        for view in reversed(chain):
+            node, values = self.producer[view], self.joint.values
+            copies = self.split_body.body.node(
                 node.op,
-                [self._bring(source) for source in node.inputs],
+                [self._map(source) for source in node.inputs],
                 name=node.name,
                 outputs=[None if w == ABSENT else values[w].name for w in node.outputs],
                 types=[None if w == ABSENT else values[w].type for w in node.outputs],
@@ -220,32 +220,34 @@ class _BodySplitter:
                 phase=Phase.BACKWARD,
                 views=node.views,
             )
-            self.place.update((w, here) for w, here in zip(node.outputs, made, strict=True) if w != ABSENT)
+            self.place.update((w, here) for w, here in zip(node.outputs, copies, strict=True) if w != ABSENT)
         return self.place[v]
 
     def _saved(self, v: int) -> int:
-        typed_value = self.whole.values[v]
+        typed_value = self.joint.values[v]
         if typed_value.type is None:
             raise CannotDifferentiate(
-                f"{quoted(typed_value.name)}, which the backward body reads, has no type", "declare its shape and dtype"
+                f"{quoted(typed_value.name)}, read by the backward body, has no type", "declare its shape and dtype"
             )
-        self.taking.saved[v] = self._given(typed_value)
-        return self.taking.saved[v]
+        self.split_body.saved[v] = self._given(typed_value)
+        return self.split_body.saved[v]
 
     def _shaped(self, v: int) -> int:
-        """Stands for a value of which only the shape is read: itself where it is there, else zeros."""
+        """Id of a value of which only the shape is read: the value itself if available without saving, else zeros."""
         if v == ABSENT or v in self.place or v not in self.producer:
-            return self._bring(v)
-        return self.taking.emit(f"{self.whole.values[v].name}/shape").zeros(require_type(self._whole(), v)).id
+            return self._map(v)
+        return (
+            self.split_body.emit(f"{self.joint.values[v].name}/shape").zeros(require_type(self._joint_values(), v)).id
+        )
 
-    def _whole(self) -> Graph:
-        return Graph("", tuple(self.whole.values), ())
+    def _joint_values(self) -> Graph:
+        return Graph("", tuple(self.joint.values), ())
 
     def _given(self, value: Value) -> int:
-        return self.taking.body.value(value.name, value.type, Role.INPUT)
+        return self.split_body.body.value(value.name, value.type, Role.INPUT)
 
     def _copied(self, v: int) -> int:
-        value = self.whole.values[v]
+        value = self.joint.values[v]
         fields = {"bytes": value.bytes, "fixed_bytes": value.fixed_bytes, "annotations": value.annotations}
-        self.place[v] = self.taking.body.value(value.name, value.type, value.role, data=value.data, **fields)
+        self.place[v] = self.split_body.body.value(value.name, value.type, value.role, data=value.data, **fields)
         return self.place[v]

@@ -1,4 +1,4 @@
-"""Values of which only the most rows are known: what a loop stacks that may stop early, and what is computed of it.
+"""Values with an upper bound on their rows: stacked outputs of a loop that may stop early, and their descendants.
 
 Loop ──▶ rows (at most 6) ──Mul──▶ at most 6 ──ReduceSum──▶ 3 numbers
 """
@@ -14,12 +14,12 @@ from graph.ops.control_flow.interface import FIRST_ROWS, LoopInterface, trip_cou
 from graph.ops.registry.registry import find_op
 
 PAD_ROWS = "remat::PadRows"
-#: Ops whose gradient does not depend on how many rows there are, beside elementwise ones.
+#: Ops whose gradient does not depend on the number of rows; elementwise ops are not listed.
 _ROWWISE = frozenset({"ReduceSum", "MatMul", "Gemm", "Transpose", "Identity", "Cast", "Gather", "Concat"})
 
 
 def bounded_values(graph: Graph, given: Collection[int] = ()) -> frozenset[int]:
-    """Values that may have fewer rows than their type says; `given` are such from outside. O(nodes + reads)."""
+    """Values that may have fewer rows than their type; `given` are bounded inputs. O(nodes + reads)."""
     found = set(given)
     for node in graph.nodes:
         if node.bodies:
@@ -32,7 +32,7 @@ def bounded_values(graph: Graph, given: Collection[int] = ()) -> frozenset[int]:
 
 
 def _of_bodies(graph: Graph, node: Node, outside: Collection[int]) -> list[int]:
-    """Outputs of a node with bodies that may be short."""
+    """Outputs of a node with bodies that may have fewer rows than their type."""
     short: list[int] = []
     lead = 0
     if node.op in ("Loop", "Scan"):
@@ -54,7 +54,7 @@ def _of_bodies(graph: Graph, node: Node, outside: Collection[int]) -> list[int]:
 
 
 def is_rowwise(node: Node) -> bool:
-    """True when the gradient of an op is right however many rows its inputs have."""
+    """True when the gradient of the node is correct for any number of rows of its inputs."""
     record = find_op(node.op)
     if node.op in (FIRST_ROWS, PAD_ROWS, "remat::RowsLike"):
         return True
@@ -62,7 +62,7 @@ def is_rowwise(node: Node) -> bool:
 
 
 def trim_rows(builder: Builder, gradient: int, v: int) -> int:
-    """The gradient of a bounded value, with as many rows as the value has; only its shape is read."""
+    """The gradient of a bounded value, cut to the rows of the value; only the shape of the value is read."""
     value = builder.values[v]
     (rows,) = builder.node(
         "remat::RowsLike",
@@ -75,9 +75,9 @@ def trim_rows(builder: Builder, gradient: int, v: int) -> int:
 
 
 def with_padded_rows(graph: Graph, v: int) -> tuple[Graph, int, int]:
-    """(a body that also makes `v` with all the rows it may have, and its lengths; the ids of both).
+    """(body, padded, lengths): the body that also computes `v` padded to its upper bound, and the shape of `v`.
 
-    What is stacked over trips has as many rows in each.
+    Values stacked over iterations need the same number of rows in each.
     """
     builder, value = Builder.from_graph(graph), graph.values[v]
     assert value.type is not None
@@ -89,7 +89,7 @@ def with_padded_rows(graph: Graph, v: int) -> tuple[Graph, int, int]:
 
 
 def add_padded_inputs(builder: Builder, v: int) -> tuple[int, int]:
-    """Ids of two formal inputs of a body, rows and lengths, of which its formal input `v` is made from now on."""
+    """Ids of two new formal inputs of a body, padded rows and lengths, that replace its formal input `v`."""
     value = builder.values[v]
     assert value.type is not None
     full = builder.value(f"{value.name}/padded", value.type, Role.INPUT)

@@ -1,4 +1,4 @@
-"""The gradient of Call: a Call of the backward body; what it saves are further outputs of the forward node."""
+"""Gradient of Call: a Call of the backward body. Saved values become outputs of the forward node."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from graph.ops.control_flow.interface import CALL
 
 
 @body_gradient(CALL)
-def call_gradient(asked: BodyGradientContext) -> BodyGradients:
-    """Gradients of the arguments and of what the body captures."""
-    node, body = asked.node, asked.node.bodies["body"]
-    graph, outside, builder = body.graph, dict(body.captures), asked.builder
-    heads = {p: gradient for p, gradient in enumerate(asked.incoming) if gradient is not None}
-    owner = {**dict(zip(graph.inputs, node.inputs, strict=True)), **outside}  # value inside -> outside
-    wanted = [inner for inner, outer in owner.items() if outer in asked.needed]
-    part = build_backward_body("body", body, list(heads), wanted, asked.differentiate, again=graph.inputs)
-    made = [v for v in wanted if v in part.results]
-    if not made:
+def call_gradient(context: BodyGradientContext) -> BodyGradients:
+    """Gradients of the arguments and of the captured values."""
+    node, body = context.node, context.node.bodies["body"]
+    graph, outside, builder = body.graph, dict(body.captures), context.builder
+    heads = {p: gradient for p, gradient in enumerate(context.incoming) if gradient is not None}
+    owner = {**dict(zip(graph.inputs, node.inputs, strict=True)), **outside}  # value of the body -> outer value
+    wanted = [inner for inner, outer in owner.items() if outer in context.needed]
+    part = build_backward_body("body", body, list(heads), wanted, context.differentiate, available=graph.inputs)
+    reached = [v for v in wanted if v in part.results]
+    if not reached:
         return []
     stored = [
         builder.value(f"{node.name}/saved/{part.forward.values[v].name}", require_type(part.forward, v))
@@ -30,22 +30,22 @@ def call_gradient(asked: BodyGradientContext) -> BodyGradients:
     ]
     missing = len(graph.outputs) - len(node.outputs)
     extended = Body(replace(part.forward, outputs=(*graph.outputs, *part.saved)), body.captures)
-    builder.nodes[asked.n] = replace(
+    builder.nodes[context.n] = replace(
         node, outputs=(*node.outputs, *[ABSENT] * missing, *stored), bodies=MappingProxyType({"body": extended})
     )
     given = [(part.heads[p], gradient) for p, gradient in heads.items() if part.reads(part.heads[p])]
     given += [(here, owner[v]) for v, here in part.formals.items()]
     given += zip(part.saved.values(), stored, strict=True)
-    backward = part.finished([here for here, _ in given], [part.results[v] for v in made], outside)
+    backward = part.as_body([here for here, _ in given], [part.results[v] for v in reached], outside)
     gradients = builder.node(
         CALL,
         [v for _, v in given],
         name=f"grad/{node.name}",
-        outputs=[f"grad/{node.name}/{builder.values[owner[v]].name}" for v in made],
-        types=[asked.type_of(owner[v]) for v in made],
+        outputs=[f"grad/{node.name}/{builder.values[owner[v]].name}" for v in reached],
+        types=[context.type_of(owner[v]) for v in reached],
         phase=Phase.BACKWARD,
         bodies=MappingProxyType({"body": backward}),
         stream=node.stream or node.name,
         annotations=provenance(node, node.name),
     )
-    return [(owner[v], gradient) for v, gradient in zip(made, gradients, strict=True)]
+    return [(owner[v], gradient) for v, gradient in zip(reached, gradients, strict=True)]

@@ -1,7 +1,7 @@
-"""The gradient of If: an If on the same condition, each branch the backward of the branch.
+"""Gradient of If: an If on the same condition whose branches are the backward bodies of the branches.
 
-F = If(c)   then: a, saved          G = If(c)   then: gradients from dy and what `then` saved
-            else: b, zeros                      else: gradients from dy; zeros where it has none
+F = If(c)   then: a, saved          G = If(c)   then: gradients from dy and the values saved by `then`
+            else: b, zeros                      else: gradients from dy; zeros for values it does not use
 """
 
 from __future__ import annotations
@@ -22,33 +22,33 @@ _BRANCHES = ("then_branch", "else_branch")
 
 
 @body_gradient("If")
-def if_gradient(asked: BodyGradientContext) -> BodyGradients:
-    """Gradients of what either branch captures; a branch that does not touch a value gives zeros."""
-    node = with_else_branch(asked.node, [None if v == ABSENT else asked.type_of(v) for v in asked.node.inputs])
-    heads = {p: gradient for p, gradient in enumerate(asked.incoming) if gradient is not None}
+def if_gradient(context: BodyGradientContext) -> BodyGradients:
+    """Gradients of the values that either branch captures; zeros from a branch that does not use the value."""
+    node = with_else_branch(context.node, [None if v == ABSENT else context.type_of(v) for v in context.node.inputs])
+    heads = {p: gradient for p, gradient in enumerate(context.incoming) if gradient is not None}
     parts = {}
     for key in _BRANCHES:
         body = node.bodies[key]
-        wanted = [inner for inner, outer in body.captures if outer in asked.needed]
-        parts[key] = build_backward_body(key, body, list(heads), wanted, asked.differentiate, again=())
+        wanted = [inner for inner, outer in body.captures if outer in context.needed]
+        parts[key] = build_backward_body(key, body, list(heads), wanted, context.differentiate, available=())
     found = {key: _by_outside(part, dict(node.bodies[key].captures)) for key, part in parts.items()}
     owners = list(dict.fromkeys(v for of_branch in found.values() for v in of_branch))
     if not owners:
         return []
-    slots = _hand_out_saved(asked, node, parts)
+    slots = _return_saved(context, node, parts)
     made = {}
     for key, part in parts.items():
         emit = part.emit(f"grad/{node.name}")
-        outputs = [found[key][v] if v in found[key] else emit.zeros(asked.type_of(v)).id for v in owners]
+        outputs = [found[key][v] if v in found[key] else emit.zeros(context.type_of(v)).id for v in owners]
         given = {part.heads[p]: gradient for p, gradient in heads.items() if part.reads(part.heads[p])}
         given.update((here, slots[key][v]) for v, here in part.saved.items())
-        made[key] = part.finished((), outputs, dict(node.bodies[key].captures), given)
-    gradients = asked.builder.node(
+        made[key] = part.as_body((), outputs, dict(node.bodies[key].captures), given)
+    gradients = context.builder.node(
         "If",
         node.inputs,
         name=f"grad/{node.name}",
-        outputs=[f"grad/{node.name}/{asked.builder.values[v].name}" for v in owners],
-        types=[asked.type_of(v) for v in owners],
+        outputs=[f"grad/{node.name}/{context.builder.values[v].name}" for v in owners],
+        types=[context.type_of(v) for v in owners],
         phase=Phase.BACKWARD,
         bodies=MappingProxyType(made),
         stream=node.stream or node.name,
@@ -58,7 +58,7 @@ def if_gradient(asked: BodyGradientContext) -> BodyGradients:
 
 
 def _by_outside(part: BackwardBody, captures: Mapping[int, int]) -> dict[int, int]:
-    """Value outside -> its gradient in the branch, summed over the names it has inside."""
+    """Value of the outer graph -> its gradient in the branch, summed over all captures of it."""
     found: dict[int, int] = {}
     for inner, gradient in part.results.items():
         outer = captures[inner]
@@ -69,10 +69,10 @@ def _by_outside(part: BackwardBody, captures: Mapping[int, int]) -> dict[int, in
     return found
 
 
-def _hand_out_saved(
-    asked: BodyGradientContext, node: Node, parts: Mapping[str, BackwardBody]
+def _return_saved(
+    context: BodyGradientContext, node: Node, parts: Mapping[str, BackwardBody]
 ) -> dict[str, dict[int, int]]:
-    """Per branch and saved value the output of the forward node that hands it out; branches share by type."""
+    """Per branch: saved value -> output of the forward node that returns it. Branches share outputs of one type."""
     slots: list[tuple[TensorType, int]] = []
     of_branch: dict[str, dict[int, int]] = {}  # branch -> saved value -> slot
     for key, part in parts.items():
@@ -83,7 +83,7 @@ def _hand_out_saved(
             free = [i for i, (made, _) in enumerate(slots) if made == type and i not in taken]
             if not free:
                 name = f"{node.name}/saved/{part.forward.values[v].name}"
-                slots.append((type, asked.builder.value(name, type)))
+                slots.append((type, context.builder.value(name, type)))
             of_branch[key][v] = free[0] if free else len(slots) - 1
             taken.add(of_branch[key][v])
     bodies = {}
@@ -94,12 +94,12 @@ def _hand_out_saved(
         bodies[key] = Body(graph, node.bodies[key].captures)
     missing = len(node.bodies[_BRANCHES[0]].graph.outputs) - len(node.outputs)
     outputs = (*node.outputs, *[ABSENT] * missing, *(v for _, v in slots))
-    asked.builder.nodes[asked.n] = replace(node, outputs=outputs, bodies=MappingProxyType(bodies))
+    context.builder.nodes[context.n] = replace(node, outputs=outputs, bodies=MappingProxyType(bodies))
     return {key: {v: slots[slot][1] for v, slot in places.items()} for key, places in of_branch.items()}
 
 
 def _with_outputs(graph: Graph, saved: list[int | None], types: list[TensorType], name: str) -> Graph:
-    """The branch with further outputs: saved values, and zeros where only the other branch saves something."""
+    """The branch with more outputs: saved values, and zeros for outputs that only the other branch uses."""
     builder = Builder.from_graph(graph)
     emit = Emit(builder, f"{name}/unsaved", Phase.FORWARD)
     more = [emit.zeros(type).id if v is None else v for v, type in zip(saved, types, strict=True)]

@@ -1,4 +1,4 @@
-"""The gradient of Loop and Scan: a Scan over what the trips saved, last trip first."""
+"""Gradient of Loop and Scan: a Scan over the values saved by the iterations, last iteration first."""
 
 from __future__ import annotations
 
@@ -20,29 +20,29 @@ from graph.ops.control_flow.interface import LoopInterface, trip_count
 
 @dataclass(frozen=True, slots=True)
 class _Sequence:
-    """What a backward body is given element by element."""
+    """A scanned input of the backward Scan."""
 
     formal: int  # value of the backward body
-    outside: int
+    outside: int  # value of the outer graph
     axis: int
     direction: int
 
 
 @body_gradient("Scan", "Loop")
-def loop_gradient(asked: BodyGradientContext) -> BodyGradients:
-    """A Scan over what the trips saved, last trip first."""
-    return _LoopGradient(asked).found()
+def loop_gradient(context: BodyGradientContext) -> BodyGradients:
+    """Gradients from a Scan over the values saved by the iterations, last iteration first."""
+    return _LoopGradient(context).gradients()
 
 
 class _LoopGradient:
-    """The gradient of a Loop or Scan under way. States carried are those a gradient reaches and is needed through."""
+    """Gradient of one Loop or Scan. `carried`: states that depend on a needed value and that a gradient reaches."""
 
-    def __init__(self, asked: BodyGradientContext):
-        self.asked, self.trips = asked, LoopInterface.of(asked.node)
-        node, needed, trips = asked.node, asked.needed, self.trips
+    def __init__(self, context: BodyGradientContext):
+        self.context, self.trips = context, LoopInterface.of(context.node)
+        node, needed, trips = context.node, context.needed, self.trips
         self.graph, self.outside = trips.body.graph, dict(trips.body.captures)
-        self.count = trip_count(asked.builder.values, node)
-        given = [*asked.incoming, *[None] * (trips.states + trips.emitted - len(asked.incoming))]
+        self.count = trip_count(context.builder.values, node)
+        given = [*context.incoming, *[None] * (trips.states + trips.emitted - len(context.incoming))]
         self.of_state, self.of_stack = given[: trips.states], given[trips.states :]
         self.stacks = [k for k, gradient in enumerate(self.of_stack) if gradient is not None]
         self.elements = [k for k in range(trips.scanned) if trips.sequence(k) in needed]
@@ -58,63 +58,63 @@ class _LoopGradient:
         self.carried = sorted(depending & reached)
 
     def _depending(self, states: set[int], others: Iterable[int]) -> set[int]:
-        """States whose content after a trip depends on these states before it, or on other values."""
+        """States that, after an iteration, depend on `states` before it or on `others`."""
         trips = self.trips
         depends = differentiable_descendants(self.graph, [*map(trips.state_in, states), *others])
         return {i for i in range(trips.states) if depends[trips.state_out(i)]}
 
     def _reached(self, states: set[int], others: Iterable[int]) -> set[int]:
-        """States on whose content before a trip these states after it depend, or other values do."""
+        """States on which, before an iteration, `states` after it or `others` depend."""
         trips = self.trips
         reaches = differentiable_ancestors(self.graph, [*map(trips.state_out, states), *others])
         return {i for i in range(trips.states) if reaches[trips.state_in(i)]}
 
-    def found(self) -> BodyGradients:
+    def gradients(self) -> BodyGradients:
         if not self.carried and not self.stacks:
             return []
-        trips, asked = self.trips, self.asked
+        trips, context = self.trips, self.context
         wanted = [*map(trips.state_in, self.carried), *map(trips.element, self.elements), *self.captured]
         part = build_backward_body(
             "body",
             trips.body,
             [trips.lead_out + i for i in self.carried] + [self._position(k) for k in self.stacks],
             wanted,
-            asked.differentiate,
-            again=[trips.element(k) for k in range(trips.scanned)],
+            context.differentiate,
+            available=[trips.element(k) for k in range(trips.scanned)],
         )
-        emit = part.emit(f"grad/{asked.node.name}")
+        emit = part.emit(f"grad/{context.node.name}")
         states = [part.heads[trips.lead_out + i] for i in self.carried]
         inputs = [self._initial(i) for i in self.carried]
         outputs = [self._result(part, trips.state_in(i)) for i in self.carried]
-        owners = [asked.node.inputs[trips.lead + i] for i in self.carried]
+        owners = [context.node.inputs[trips.lead + i] for i in self.carried]
         for v in self.captured:
             if v in part.results:
                 type = require_type(self.graph, v)
                 sum_ = part.body.value(f"grad/{self.graph.values[v].name}/sum", type, Role.INPUT)
                 states.append(sum_)
                 outputs.append(emit.add(emit.val(sum_), emit.val(part.results[v])).id)
-                inputs.append(asked.emit.zeros(type).id)
+                inputs.append(context.emit.zeros(type).id)
                 owners.append(self.outside[v])
-        made = [k for k in self.elements if trips.element(k) in part.results]
+        scanned = [k for k in self.elements if trips.element(k) in part.results]
         sequences = self._sequences(part)
-        body = part.finished(
+        body = part.as_body(
             [*states, *(sequence.formal for sequence in sequences)],
-            [*outputs, *(part.results[trips.element(k)] for k in made)],
+            [*outputs, *(part.results[trips.element(k)] for k in scanned)],
             self.outside,
         )
-        gradients = self._backward_node(body, inputs, sequences, owners, made)
-        owners += [trips.sequence(k) for k in made]
+        gradients = self._backward_node(body, inputs, sequences, owners, scanned)
+        owners += [trips.sequence(k) for k in scanned]
         return [(v, gradient) for v, gradient in zip(owners, gradients, strict=True) if gradient != ABSENT]
 
     def _position(self, k: int) -> int:
-        """Place of what is stacked in stack `k` among the outputs of the body."""
+        """Position of scan output `k` among the outputs of the body."""
         return self.trips.lead_out + self.trips.states + k
 
     def _initial(self, i: int) -> int:
-        """The gradient of a state after the last trip."""
+        """The gradient of a state after the last iteration."""
         gradient = self.of_state[i]
         if gradient is None:
-            return self.asked.emit.zeros(require_type(self.graph, self.trips.state_in(i))).id
+            return self.context.emit.zeros(require_type(self.graph, self.trips.state_in(i))).id
         return gradient
 
     def _result(self, part: BackwardBody, v: int) -> int:
@@ -123,8 +123,8 @@ class _LoopGradient:
         return part.emit(f"grad/{self.graph.values[v].name}").zeros(require_type(self.graph, v)).id
 
     def _sequences(self, part: BackwardBody) -> list[_Sequence]:
-        """What the backward body is given element by element; the forward node makes it from now on."""
-        trips, node = self.trips, self.asked.node
+        """Scanned inputs of the backward Scan; adds outputs to the forward node for the values it has to save."""
+        trips, node = self.trips, self.context.node
         axes, turned = trips.output_axes(), [1 - direction for direction in trips.output_directions()]
         own = zip(trips.input_axes(), trips.input_directions(), strict=True)
         sequences = [
@@ -136,13 +136,13 @@ class _LoopGradient:
             gradient, here = self.of_stack[k], part.heads[self._position(k)]
             if gradient is not None and part.reads(here):
                 sequences.append(_Sequence(here, gradient, axes[k], turned[k]))
-        bounded = len(sequences)  # gradients of stacks may be longer than what was made
+        bounded = len(sequences)  # gradients of stacks may have more rows than iterations that ran
         emitted = {
             trips.emission(k): k
             for k in range(trips.emitted)
             if trips.states + k < len(node.outputs) and node.outputs[trips.states + k] != ABSENT
         }
-        fresh: dict[int, int] = {}  # value of the forward body -> formal that gets its rows
+        fresh: dict[int, int] = {}  # value of the forward body -> formal input that receives its rows
         for v, here in part.saved.items():
             if v in emitted:
                 k = emitted[v]
@@ -153,7 +153,7 @@ class _LoopGradient:
             condition = self.graph.inputs[1]
             fresh[condition] = part.body.value("going", require_type(self.graph, condition), Role.INPUT)
         short = bounded_values(
-            part.forward, [inner for inner, outer in self.outside.items() if outer in self.asked.bounded]
+            part.forward, [inner for inner, outer in self.outside.items() if outer in self.context.bounded]
         )
         for v in [v for v in fresh if v in short]:
             part.forward, full, lengths = with_padded_rows(part.forward, v)
@@ -163,7 +163,7 @@ class _LoopGradient:
         if not sequences:
             marks = TensorType("bool", (self._length(),))
             formal = part.body.value("trip", TensorType("bool", ()), Role.INPUT)
-            sequences.append(_Sequence(formal, self.asked.emit.zeros(marks).id, 0, 0))
+            sequences.append(_Sequence(formal, self.context.emit.zeros(marks).id, 0, 0))
         return sequences
 
     def _length(self) -> int:
@@ -171,27 +171,27 @@ class _LoopGradient:
         if self.count.most is None:
             code = "unknown_trips"
             raise CannotDifferentiate(
-                "the number of trips is not known, so what they save has no size",
-                "say the most trips it may make as annotation `max_trips`",
+                "the number of iterations is unknown, so the saved values have no size",
+                "annotate the node with `max_trips`, an upper bound on its iterations",
                 code,
             )
         return self.count.most
 
     def _stacked(self, forward: Graph, saved: Sequence[int]) -> list[int]:
-        """Outputs of the forward node, added to it, that stack these values of its body."""
-        asked, trips, node = self.asked, self.trips, self.asked.node
+        """Ids of new outputs of the forward node that stack these values of its body."""
+        context, trips, node = self.context, self.trips, self.context.node
         stacks = []
         for v in saved:
             type = require_type(forward, v)
             stack = TensorType(type.dtype, (self._length(), *type.shape))
-            stacks.append(asked.builder.value(f"{node.name}/saved/{forward.values[v].name}", stack))
+            stacks.append(context.builder.value(f"{node.name}/saved/{forward.values[v].name}", stack))
         attributes = dict(node.attributes)
         for key in ("scan_output_axes", "scan_output_directions"):
             if attributes.get(key):
                 attributes[key] = [*attributes[key], *[0] * len(saved)]
         missing = trips.states + trips.emitted - len(node.outputs)
         body = Body(replace(forward, outputs=(*forward.outputs, *saved)), trips.body.captures)
-        asked.builder.nodes[asked.n] = replace(
+        context.builder.nodes[context.n] = replace(
             node,
             outputs=(*node.outputs, *[ABSENT] * missing, *stacks),
             attributes=MappingProxyType(attributes),
@@ -205,25 +205,25 @@ class _LoopGradient:
         inputs: Sequence[int],
         sequences: Sequence[_Sequence],
         owners: Sequence[int],
-        made: Sequence[int],
+        scanned: Sequence[int],
     ) -> tuple[int, ...]:
-        """Gradients of the owners of states, then of the sequences `made`; ABSENT where nobody needs them."""
-        asked, trips, node = self.asked, self.trips, self.asked.node
+        """Gradients of the owners of states, then of the sequences `scanned`; ABSENT where not needed."""
+        context, trips, node = self.context, self.trips, self.context.node
         axes, directions = trips.input_axes(), trips.input_directions()
-        values = asked.builder.values
-        targets = [*owners, *(trips.sequence(k) for k in made)]
-        return asked.builder.node(
+        values = context.builder.values
+        targets = [*owners, *(trips.sequence(k) for k in scanned)]
+        return context.builder.node(
             "Scan",
             [*inputs, *(sequence.outside for sequence in sequences)],
             name=f"grad/{node.name}",
-            outputs=[f"grad/{node.name}/{values[v].name}" if v in asked.needed else None for v in targets],
-            types=[asked.type_of(v) for v in targets],
+            outputs=[f"grad/{node.name}/{values[v].name}" if v in context.needed else None for v in targets],
+            types=[context.type_of(v) for v in targets],
             attributes={
                 "num_scan_inputs": len(sequences),
                 "scan_input_axes": [sequence.axis for sequence in sequences],
                 "scan_input_directions": [sequence.direction for sequence in sequences],
-                "scan_output_axes": [axes[k] for k in made],
-                "scan_output_directions": [1 - directions[k] for k in made],
+                "scan_output_axes": [axes[k] for k in scanned],
+                "scan_output_directions": [1 - directions[k] for k in scanned],
             },
             phase=Phase.BACKWARD,
             bodies=MappingProxyType({"body": body}),
@@ -233,7 +233,7 @@ class _LoopGradient:
 
 
 def fixed_point(start: set[int], more: Callable[[set[int]], set[int]]) -> set[int]:
-    """The smallest set with `start` to which `more` adds nothing."""
+    """The least superset of `start` that is closed under `more`."""
     found = set(start)
     while not (added := more(found)) <= found:
         found |= added
@@ -241,7 +241,7 @@ def fixed_point(start: set[int], more: Callable[[set[int]], set[int]]) -> set[in
 
 
 def differentiable_descendants(graph: Graph, sources: Iterable[int]) -> bytearray:
-    """Per value 1 where a gradient can pass from it back to one of the sources."""
+    """Per value 1 where a gradient can flow from it back to one of the sources."""
     depends = bytearray(len(graph.values) + 1)
     for v in sources:
         depends[v] = 1
@@ -253,7 +253,7 @@ def differentiable_descendants(graph: Graph, sources: Iterable[int]) -> bytearra
 
 
 def differentiable_ancestors(graph: Graph, targets: Iterable[int]) -> bytearray:
-    """Per value 1 where a gradient of one of the targets comes to it."""
+    """Per value 1 where a gradient of one of the targets reaches it."""
     reaches = bytearray(len(graph.values) + 1)
     for v in targets:
         reaches[v] = 1

@@ -1,9 +1,7 @@
-"""Gradients of nodes with bodies: what a rule is asked, and the table of rules.
+"""Gradient rules of nodes with bodies: their argument `BodyGradientContext`, and the table.
 
-`docs/concepts/control-flow.md` shows the form.
-
-A rule replaces the forward node by one that hands out saved values too, adds the backward node, and
-returns the parts of gradients that come of it.
+A rule replaces the forward node by one that also returns the saved values, adds the backward node, and returns
+contributions to gradients. `docs/concepts/control-flow.md` shows the form.
 """
 
 from __future__ import annotations
@@ -19,20 +17,20 @@ from graph.builder.emit import Emit
 from graph.errors import CannotDifferentiate, quoted
 from graph.ir import Node, Phase, TensorType, Val
 
-BodyGradients = list[tuple[int, int]]  # (value outside, a part of its gradient), at most one a slot
+BodyGradients = list[tuple[int, int]]  # (value of the outer graph, a contribution to its gradient); max. one per slot
 
 
 @dataclass(frozen=True, slots=True)
 class BodyGradientContext:
-    """A node with bodies that is differentiated, and the graph around it."""
+    """The node with bodies to differentiate, and the outer graph. Ids are of the outer graph."""
 
     builder: Builder
-    n: int
+    n: int  # id of the node
     incoming: Sequence[int | None]  # gradient of each output
-    needed: frozenset[int]  # values outside whose gradient is wanted
+    needed: frozenset[int]  # values whose gradient is needed
     constants: dict[Any, Val]
     differentiate: DifferentiateBody
-    bounded: frozenset[int] = frozenset()  # values outside that may have fewer rows than their types say
+    bounded: frozenset[int] = frozenset()  # values that may have fewer rows than their types
 
     @property
     def node(self) -> Node:
@@ -49,7 +47,7 @@ class BodyGradientContext:
         )
 
     def type_of(self, v: int) -> TensorType:
-        """Type of a value outside. Raises CannotDifferentiate when it is a size only."""
+        """Type of a value of the outer graph. Raises CannotDifferentiate when it has none."""
         value = self.builder.values[v]
         if value.type is None:
             raise CannotDifferentiate(f"{quoted(value.name)} has no type", "declare its shape and dtype")
@@ -61,7 +59,7 @@ BODY_RULES: dict[str, BodyRule] = {}
 
 
 def body_gradient(*ops: str) -> Callable[[BodyRule], BodyRule]:
-    """Register the decorated rule for each op named."""
+    """Decorator: register the function as the rule of `ops`."""
 
     def register(rule: BodyRule) -> BodyRule:
         BODY_RULES.update(dict.fromkeys(ops, rule))
@@ -70,9 +68,9 @@ def body_gradient(*ops: str) -> Callable[[BodyRule], BodyRule]:
     return register
 
 
-def body_gradients(asked: BodyGradientContext, slots: Sequence[int]) -> list[int | None]:
-    """Per slot the part of the gradient that goes to it."""
+def body_gradients(context: BodyGradientContext, slots: Sequence[int]) -> list[int | None]:
+    """Per slot its contribution to the gradient of the value it reads; None without one."""
     parts: dict[int, list[int]] = {}
-    for v, gradient in BODY_RULES[asked.node.op](asked):
+    for v, gradient in BODY_RULES[context.node.op](context):
         parts.setdefault(v, []).append(gradient)
     return [parts[v].pop() if parts.get(v) else None for v in slots]

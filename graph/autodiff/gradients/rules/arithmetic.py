@@ -30,7 +30,7 @@ def mul(emit: Emit, node: ForwardNode, dz: Val) -> InputGradients:
 
 @gradient("Div")
 def div(emit: Emit, node: ForwardNode, dz: Val) -> InputGradients:
-    """z = x / y: dx = dz / y and dy = -dx z, so that x is not read."""
+    """z = x / y: dx = dz / y and dy = -dx z, which does not read x."""
     x, y = node.inputs
     dx = emit.div(dz, y)
     return (
@@ -75,7 +75,7 @@ def variadic_mean(emit: Emit, node: ForwardNode, dz: Val) -> InputGradients:
 
 @gradient("Max", "Min")
 def variadic_extremum(emit: Emit, node: ForwardNode, dz: Val) -> InputGradients:
-    """The gradient goes to the operand chosen; to the first of those that tie."""
+    """The gradient goes to the selected operand; to the first one in a tie."""
     if len(node.inputs) == 1:
         return (dz,)
     (z,) = node.outputs
@@ -110,5 +110,5 @@ def where(emit: Emit, node: ForwardNode, dz: Val) -> InputGradients:
 @gradient("Cast", "CastLike")
 def cast(emit: Emit, node: ForwardNode, dz: Val) -> InputGradients:
     if not dz.dtype.startswith(("float16", "float32", "float64", "bfloat16")):
-        raise CannotDifferentiate(f"a cast to {dz.dtype}", "list its output under `no_gradient`")
+        raise CannotDifferentiate(f"the gradient of a cast to {dz.dtype}", "list its output under `no_gradient`")
     return (emit.cast(dz, node.inputs[0].dtype), *[None] * (len(node.inputs) - 1))

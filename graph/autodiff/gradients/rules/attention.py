@@ -1,4 +1,4 @@
-"""The gradient of fused attention: one node that makes the scores again, block by block."""
+"""Gradient of fused attention: one node that recomputes the scores block by block."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from graph.ir import Val
 
 @gradient("remat::FusedAttention")
 def fused_attention(emit: Emit, node: ForwardNode, dy: Val | None, dlse: Val | None = None) -> InputGradients:
-    """dq, dkt, dv and what bias gets, from the output and the logarithm of each row's sum."""
+    """dq, dkt, dv and dbias, from the output and the log-sum-exp of each row."""
     q, kt, v = node.inputs[:3]
     y, lse = node.output(0), node.output(1)
-    made = emit.op(
+    gradients = emit.op(
         "remat::FusedAttentionGrad",
         emit.zeros(y.type) if dy is None else dy,
         dlse,
@@ -26,4 +26,4 @@ def fused_attention(emit: Emit, node: ForwardNode, dy: Val | None, dlse: Val | N
         outputs=[node.needed(i) for i in range(4)],
         **node.attributes,
     )
-    return (*made, None)[: len(node.inputs)]
+    return (*gradients, None)[: len(node.inputs)]

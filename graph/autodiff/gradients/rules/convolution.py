@@ -24,13 +24,13 @@ def conv(emit: Emit, node: ForwardNode, dz: Val) -> InputGradients:
 
 @gradient("ConvTranspose")
 def conv_transpose(emit: Emit, node: ForwardNode, dz: Val) -> InputGradients:
-    """The op is the input gradient of a convolution from dz's place to x's, so that convolution is its gradient."""
+    """A transposed convolution is the input gradient of a convolution, so that convolution is its gradient."""
     x, w = node.inputs[0], node.inputs[1]
     attributes = _convolution_back(node, dz)
     dx = dw = None
     if node.needs[0]:
         dx = emit.op("Conv", dz, w, **attributes)
-        for axis in range(2, x.rank):  # cells that only output padding made
+        for axis in range(2, x.rank):  # elements from output padding only
             dx = slice_axis(emit, dx, axis, 0, x.shape[axis])
     if node.needs[1]:
         dw = emit.op("remat::ConvGradWeight", x, dz, **attributes, weight_shape=list(w.shape))
@@ -42,7 +42,7 @@ def _bias(emit: Emit, node: ForwardNode, dz: Val) -> Val | None:
 
 
 def _convolution_back(node: ForwardNode, dz: Val) -> dict[str, Any]:
-    """Attributes of the convolution from the output of a transposed one back to its input, pads written out."""
+    """Attributes of the convolution from the output of a transposed one back to its input, with explicit pads."""
     x, w = node.inputs[0], node.inputs[1]
     rank = x.rank - 2
     strides = list(node.attribute("strides") or [1] * rank)

@@ -1,4 +1,4 @@
-"""Gradients of elementwise functions: one node each, so that no temporaries are held.
+"""Gradients of elementwise functions: one node each, without temporaries.
 
 Where the derivative can be told from the output, the output is read: the input may then go early.
 """
@@ -72,7 +72,7 @@ def hyperbolic(emit: Emit, node: ForwardNode, dz: Val) -> InputGradients:
 
 @gradient("Clip")
 def clip(emit: Emit, node: ForwardNode, dz: Val) -> InputGradients:
-    """Inside the bounds dz goes to x, beyond one of them to that bound."""
+    """dx = dz inside the bounds; the gradient of a bound sums dz where x is beyond it."""
     x, low, high = node.inputs[0], node.input(1), node.input(2)
     zero = emit.scalar_like(0, dz)
     below = emit.op("Less", x, low) if node.needed(1) else None
@@ -98,7 +98,7 @@ def softmax(emit: Emit, node: ForwardNode, dz: Val) -> InputGradients:
 
 @gradient("Dropout")
 def dropout(emit: Emit, node: ForwardNode, dz: Val, _: Val | None = None) -> InputGradients:
-    """In training mode the kept elements are scaled; else the op is the identity."""
+    """In training mode kept elements are scaled; otherwise the op is the identity."""
     training = emit.known(node.input(2))
     if node.input(2) is None or (training is not None and not training.any()):
         return (dz, *[None] * (len(node.inputs) - 1))
@@ -117,7 +117,7 @@ def seeded_dropout(emit: Emit, node: ForwardNode, dz: Val, _: Val | None = None)
 
 
 def _scaled(emit: Emit, node: ForwardNode, dz: Val, mask: Val) -> Val:
-    """dz mask / (1 - ratio), or dz, where ratio or mode are only known when the step runs."""
+    """dz mask / (1 - ratio), or dz, for a ratio or mode known at run time only."""
     one = emit.scalar_like(1, dz)
     ratio = node.input(1)
     rest = emit.scalar_like(0.5, dz) if ratio is None else emit.sub(one, emit.cast(ratio, dz.dtype))

@@ -1,4 +1,4 @@
-"""Gradients of gathers and scatters: indices are read, data never is."""
+"""Gradients of gathers and scatters: they read indices, never data."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def gather_nd(emit: Emit, node: ForwardNode, dz: Val) -> InputGradients:
 
 @gradient("ScatterElements", "ScatterND")
 def scatter(emit: Emit, node: ForwardNode, dz: Val) -> InputGradients:
-    """Data that were overwritten get nothing; with reduction `add` they get everything."""
+    """The gradient of overwritten data is zero; with reduction `add` it is dz."""
     _, indices, updates = node.inputs
     reduction = node.attribute("reduction", "none")
     reduction = reduction.decode() if isinstance(reduction, bytes) else reduction
@@ -59,7 +59,7 @@ def top_k(emit: Emit, node: ForwardNode, dz: Val, _: Val | None = None) -> Input
 
 @gradient("OneHot")
 def one_hot(emit: Emit, node: ForwardNode, dz: Val) -> InputGradients:
-    """values = [off, on]: each gets the sum of the places it stands at."""
+    """values = [off, on]: the gradient of each is the sum of dz over its positions."""
     indices, depth, values = node.inputs
     ones = emit.op("OneHot", indices, depth, emit.constant([0, 1], dz.dtype), axis=node.attribute("axis", -1))
     every = list(range(dz.rank))

@@ -1,4 +1,4 @@
-"""Gradients of ops that are there for their gradient, and ops of which nobody may ask one."""
+"""Ops that exist to change gradients, and ops whose gradient is an error."""
 
 from __future__ import annotations
 
@@ -22,5 +22,5 @@ refused_gradient(
     "remat::Clear",
     "remat::MovingAverage",
     "remat::RunningStatistics",
-    why="it updates what is kept from step to step",
+    why="it updates state kept between steps",
 )

@@ -9,7 +9,7 @@ from graph.ir import Val
 
 @gradient("SoftmaxCrossEntropyLoss")
 def softmax_cross_entropy(emit: Emit, node: ForwardNode, dz: Val | None, dlog: Val | None = None) -> InputGradients:
-    """From the log-probabilities the op hands out; a gradient of those goes through the softmax."""
+    """Computed from the log-probabilities that the op outputs; their gradient goes through the log-softmax."""
     labels, weights = node.inputs[1], node.input(2)
     log_prob = node.output(1)
     scores = None

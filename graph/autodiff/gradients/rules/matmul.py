@@ -24,7 +24,7 @@ def matmul(emit: Emit, node: ForwardNode, dz: Val) -> InputGradients:
     m, k, n = rows[-2], rows[-1], columns[-1]
     stack = tuple(dz.shape[: dz.rank - (x.rank > 1) - (y.rank > 1)])
     dx = dy = None
-    if len(columns) == 2:  # one matrix for the whole stack
+    if len(columns) == 2:  # one matrix for all batches
         flat = emit.reshape(dz, (math.prod(stack) * m, n))
         if node.needs[0]:
             dx = emit.reshape(_gemm(emit, flat, emit.reshape(y, columns), transB=1), x.shape)
@@ -66,7 +66,7 @@ def stacked_matmul(emit: Emit, node: ForwardNode, dz: Val) -> InputGradients:
 
 
 def _gemm(emit: Emit, a: Val, b: Val, **attributes: Any) -> Val:
-    """A' B', plus nothing: what is added may be left out from opset 11 on."""
+    """A' B' without C, which is optional from opset 11 on."""
     nothing = () if emit.builder.opset.get("", 21) >= 11 else (emit.scalar_like(0, a),)
     return emit.op("Gemm", a, b, *nothing, **attributes)  # type: ignore[no-any-return]
 
@@ -100,7 +100,7 @@ def gemm(emit: Emit, node: ForwardNode, dz: Val) -> InputGradients:
 
 @gradient("Einsum")
 def einsum(emit: Emit, node: ForwardNode, dz: Val) -> InputGradients:
-    """For each operand the same contraction with dz in its place; indices summed in it alone are repeated."""
+    """Per operand the same contraction with dz in its place; an index of that operand alone is broadcast."""
     terms, result = _terms(node)
     gradients: list[Val | None] = []
     for i, (x, needed) in enumerate(zip(node.inputs, node.needs, strict=True)):
@@ -128,7 +128,7 @@ def _terms(node: ForwardNode) -> tuple[list[str], str]:
     left, arrow, result = equation.partition("->")
     terms = left.split(",")
     if "." in equation or any(len(set(term)) < len(term) for term in terms):
-        raise CannotDifferentiate(f"equation {equation!r}", "write the indices out, each once in an operand")
+        raise CannotDifferentiate(f"equation {equation!r}", "write the indices explicitly, each once per operand")
     if not arrow:
         letters = "".join(terms)
         result = "".join(sorted(letter for letter in set(letters) if letters.count(letter) == 1))

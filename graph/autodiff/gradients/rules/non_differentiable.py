@@ -1,4 +1,4 @@
-"""Ops that end the gradient path quietly: their results are integers or truth values, or flat almost everywhere."""
+"""Ops that stop the gradient without an error: integer or boolean results, or zero derivative almost everywhere."""
 
 from __future__ import annotations
 

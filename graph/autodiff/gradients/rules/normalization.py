@@ -1,4 +1,4 @@
-"""Gradients of normalisations. Where the op can hand out its statistics they are saved, else found again inside."""
+"""Gradients of normalizations. Statistics that the op can output are saved; others are recomputed by the gradient."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from graph.ir import Val
 
 @gradient("LayerNormalization")
 def layer_normalization(emit: Emit, node: ForwardNode, dz: Val, *statistics: Val | None) -> InputGradients:
-    _unread(statistics)
+    _refuse_statistics_gradient(statistics)
     x, scale = node.inputs[0], node.inputs[1]
     axis = int(node.attribute("axis", -1))
     wanted = (node.needs[0], node.needs[1], node.needed(2))
@@ -20,36 +20,36 @@ def layer_normalization(emit: Emit, node: ForwardNode, dz: Val, *statistics: Val
 
 @gradient("RMSNormalization")
 def rms_normalization(emit: Emit, node: ForwardNode, dz: Val) -> InputGradients:
-    return _inside(emit, "remat::RMSNormGrad", node, dz)
+    return _with_recomputed_statistics(emit, "remat::RMSNormGrad", node, dz)
 
 
 @gradient("GroupNormalization")
 def group_normalization(emit: Emit, node: ForwardNode, dz: Val) -> InputGradients:
-    return _inside(emit, "remat::GroupNormGrad", node, dz)
+    return _with_recomputed_statistics(emit, "remat::GroupNormGrad", node, dz)
 
 
 @gradient("InstanceNormalization")
 def instance_normalization(emit: Emit, node: ForwardNode, dz: Val) -> InputGradients:
-    return _inside(emit, "remat::InstanceNormGrad", node, dz)
+    return _with_recomputed_statistics(emit, "remat::InstanceNormGrad", node, dz)
 
 
-def _inside(emit: Emit, op: str, node: ForwardNode, dz: Val) -> InputGradients:
-    """(dx, dscale, dbias) of a gradient op that finds the statistics again."""
+def _with_recomputed_statistics(emit: Emit, op: str, node: ForwardNode, dz: Val) -> InputGradients:
+    """(dx, dscale, dbias) from a gradient op that recomputes the statistics."""
     wanted = (node.needs[0], node.needs[1], node.needed(2))
     found = emit.op(op, dz, node.inputs[0], node.inputs[1], outputs=wanted, **node.attributes)
     return found[: len(node.inputs)]  # type: ignore[no-any-return]
 
 
-def _unread(statistics: tuple[Val | None, ...]) -> None:
+def _refuse_statistics_gradient(statistics: tuple[Val | None, ...]) -> None:
     if any(gradient is not None for gradient in statistics):
         raise CannotDifferentiate(
-            "a gradient of the statistics it hands out", "list them under `no_gradient`, or compute them by other nodes"
+            "a gradient of its output statistics", "list them under `no_gradient`, or compute them by other nodes"
         )
 
 
 @gradient("remat::BatchNorm")
 def batch_norm(emit: Emit, node: ForwardNode, dz: Val, *statistics: Val | None) -> InputGradients:
-    _unread(statistics)
+    _refuse_statistics_gradient(statistics)
     x, scale, _ = node.inputs
     statistics = (node.output(1), node.output(2))
     return emit.op("remat::BatchNormGrad", dz, x, scale, *statistics, outputs=node.needs)  # type: ignore[no-any-return]
@@ -57,12 +57,12 @@ def batch_norm(emit: Emit, node: ForwardNode, dz: Val, *statistics: Val | None) 
 
 @gradient("BatchNormalization")
 def batch_normalization(emit: Emit, node: ForwardNode, dz: Val, *running: Val | None) -> InputGradients:
-    """In training mode by the batch's statistics, found again; else an affine map by the running ones."""
-    _unread(running)
+    """Training mode: with recomputed batch statistics. Inference mode: an affine map of the running statistics."""
+    _refuse_statistics_gradient(running)
     x, scale = node.inputs[:2]
     if node.attribute("training_mode", 0):
         epsilon = node.attribute("epsilon", 1e-5)
-        # The statistics do not depend on the bias: the scale stands in for it, so that it is not read.
+        # The statistics do not depend on the bias; pass the scale instead, so that the bias is not read.
         mean, inv_std = emit.op("remat::BatchNorm", x, scale, scale, outputs=(False, True, True), epsilon=epsilon)[1:]
         found = emit.op("remat::BatchNormGrad", dz, x, scale, mean, inv_std, outputs=node.needs[:3])
         return (*found, None, None)

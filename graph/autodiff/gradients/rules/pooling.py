@@ -1,4 +1,4 @@
-"""Gradients of pools and of resizing. Places of maxima are found again from the input, so no indices are held."""
+"""Gradients of pooling. Positions of maxima are recomputed from the input, so no indices are saved."""
 
 from __future__ import annotations
 

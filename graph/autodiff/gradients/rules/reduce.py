@@ -1,4 +1,4 @@
-"""Gradients of reductions: the incoming gradient, spread back over the axes that were reduced."""
+"""Gradients of reductions: the incoming gradient, broadcast over the reduced axes."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from graph.ir import TensorType, Val
 
 
 def reduced_axes(emit: Emit, node: ForwardNode) -> list[int]:
-    """The axes a reduction runs over, from its input or its attribute; all of them when none are said."""
+    """The axes of a reduction, from its input or attribute; default: all. Raises CannotDifferentiate."""
     rank = node.inputs[0].rank
     axes = node.attribute("axes")
     if node.input(1) is not None:
         known = emit.known(node.input(1))
         if known is None:
-            raise CannotDifferentiate("axes that are computed", "make the axes a constant")
+            raise CannotDifferentiate("computed axes", "make the axes a constant")
         axes = known.tolist()
     if axes is None or len(axes) == 0:
         return [] if node.attribute("noop_with_empty_axes", 0) else list(range(rank))
@@ -26,13 +26,13 @@ def reduced_axes(emit: Emit, node: ForwardNode) -> list[int]:
 
 
 def keep_dims(emit: Emit, node: ForwardNode, reduced: Val) -> Val:
-    """A result of the reduction under the input's rank: reduced axes of length one (a view)."""
+    """A result of the reduction with the rank of the input: reduced axes have length one (a view)."""
     axes = reduced_axes(emit, node)
     return emit.reshape(reduced, [1 if i in axes else n for i, n in enumerate(node.inputs[0].shape)])
 
 
 def _spread(rule: Callable[[Emit, ForwardNode, Val], Val]) -> Callable[..., InputGradients]:
-    """A rule for a reduction from one that sees the incoming gradient with reduced axes of length one."""
+    """Decorator: the rule of a reduction; `rule` gets the incoming gradient with reduced axes of length one."""
 
     def reduction(emit: Emit, node: ForwardNode, dz: Val) -> InputGradients:
         dx = rule(emit, node, keep_dims(emit, node, dz))
@@ -93,7 +93,7 @@ def reduce_log_sum_exp(emit: Emit, node: ForwardNode, dz: Val) -> Val:
 @gradient("ReduceMax", "ReduceMin")
 @_spread
 def reduce_extreme(emit: Emit, node: ForwardNode, dz: Val) -> Val:
-    """Elements that tie share the gradient."""
+    """Tied elements share the gradient equally."""
     hit = emit.cast(emit.op("Equal", node.inputs[0], keep_dims(emit, node, node.outputs[0])), dz.dtype)
     share = emit.div(dz, emit.reduce_sum(hit, reduced_axes(emit, node)))
     return emit.mul(hit, share)
@@ -102,7 +102,7 @@ def reduce_extreme(emit: Emit, node: ForwardNode, dz: Val) -> Val:
 @gradient("ReduceProd")
 @_spread
 def reduce_prod(emit: Emit, node: ForwardNode, dz: Val) -> Val:
-    """dx = dz times the product of all before and of all behind: no division, so zeros are like other numbers."""
+    """dx = dz times the products of all elements before and after: no division, so zeros need no special case."""
     x, axes = node.inputs[0], reduced_axes(emit, node)
     perm = [*(i for i in range(x.rank) if i not in axes), *axes]
     flat = [*(x.shape[i] for i in perm[: x.rank - len(axes)]), math.prod(x.shape[i] for i in axes)]
@@ -113,7 +113,7 @@ def reduce_prod(emit: Emit, node: ForwardNode, dz: Val) -> Val:
 
 
 def _products(emit: Emit, x: Val, way: int) -> Val:
-    """Along the last axis the product of all before each element (way 1) or behind it (-1), by doubling."""
+    """Exclusive product along the last axis, of the elements before (way 1) or after (-1) each, by doubling."""
     made, step, length = _shifted(emit, x, way), 1, x.shape[-1]
     while step < length:
         made = emit.mul(made, _shifted(emit, made, way * step))
@@ -122,7 +122,7 @@ def _products(emit: Emit, x: Val, way: int) -> Val:
 
 
 def _shifted(emit: Emit, x: Val, by: int) -> Val:
-    """`x` moved along its last axis, ones coming in."""
+    """`x` shifted along its last axis, filled with ones."""
     length, count = x.shape[-1], min(abs(by), x.shape[-1])
     ones = emit.ones(TensorType(x.dtype, (*x.shape[:-1], count)))
     begin, end = (0, length - count) if by > 0 else (count, length)
@@ -132,7 +132,7 @@ def _shifted(emit: Emit, x: Val, by: int) -> Val:
 
 @gradient("CumSum")
 def cum_sum(emit: Emit, node: ForwardNode, dz: Val) -> InputGradients:
-    """The running sum from the other end."""
+    """The cumulative sum in the opposite direction."""
     turned = 1 - int(node.attribute("reverse", 0))
     return emit.op("CumSum", dz, node.inputs[1], reverse=turned, exclusive=node.attribute("exclusive")), None
 
@@ -152,7 +152,7 @@ def lp_normalization(emit: Emit, node: ForwardNode, dz: Val) -> InputGradients:
 
 @gradient("MeanVarianceNormalization")
 def mean_variance_normalization(emit: Emit, node: ForwardNode, dz: Val) -> InputGradients:
-    """y = (x - mean) / deviation: dx = (dz - mean(dz) - y mean(dz y)) / deviation; the deviation is found again."""
+    """y = (x - mean) / deviation: dx = (dz - mean(dz) - y mean(dz y)) / deviation; the deviation is recomputed."""
     (x,), (y,) = node.inputs, node.outputs
     axes = sorted(axis % x.rank for axis in node.attribute("axes", [0, 2, 3]))
     centred = emit.sub(x, emit.reduce_mean(x, axes))

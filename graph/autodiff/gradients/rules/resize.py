@@ -1,4 +1,4 @@
-"""The gradient of resizing: every output element given back to the input elements it was made of."""
+"""Gradient of resizing: each output element is scattered to the input elements it was interpolated from."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def resize(emit: Emit, node: ForwardNode, dz: Val) -> InputGradients:
 
 @gradient("Upsample")
 def upsample(emit: Emit, node: ForwardNode, dz: Val) -> InputGradients:
-    """The ancestor of Resize: asymmetric coordinates, rounded down when nearest."""
+    """The deprecated form of Resize: asymmetric coordinates, nearest rounds down."""
     scales = node.attribute("scales") or constant_of(emit, node.input(1), "scales").tolist()
     dx = emit.op(
         "remat::ResizeGrad",

@@ -1,4 +1,4 @@
-"""Gradients of recurrent nets: one node that runs the cells again and goes back through time."""
+"""Gradients of RNN, GRU and LSTM: one node that recomputes the cells and runs backpropagation through time."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from graph.errors import CannotDifferentiate
 from graph.ir import Val
 
 _INPUTS = {"RNN": 6, "GRU": 6, "LSTM": 8}
-_LENGTHS = 4  # place of `sequence_lens`, which has no gradient
+_LENGTHS = 4  # position of `sequence_lens`, which has no gradient
 
 
 @gradient("RNN", "GRU", "LSTM")
 def recurrent(emit: Emit, node: ForwardNode, *incoming: Val | None) -> InputGradients:
-    """X, W, R, B, lengths, initial states and gradients of Y, Y_h, Y_c -> gradients of all but the lengths."""
+    """Gradients of all inputs except the lengths, from the inputs and the gradients of Y, Y_h, Y_c."""
     count = _INPUTS[node.op]
     inputs = [node.input(i) for i in range(count)]
     states = 3 if node.op == "LSTM" else 2
@@ -25,11 +25,11 @@ def recurrent(emit: Emit, node: ForwardNode, *incoming: Val | None) -> InputGrad
 
 @gradient("remat::RNNGrad", "remat::GRUGrad", "remat::LSTMGrad")
 def double_backward(emit: Emit, node: ForwardNode, *incoming: Val | None) -> InputGradients:
-    """Not known: the steps run inside one node. Raises CannotDifferentiate with the form that has one."""
+    """Unsupported: the steps run inside one node. Raises CannotDifferentiate."""
     op = node.op.removeprefix("remat::").removesuffix("Grad")
     raise CannotDifferentiate(
-        f"the gradient of a whole {op}, whose steps run inside one node",
-        "write the net as a Scan first: the pass `expand_recurrent`, or `graph.recurrent.expand_rnns`",
+        f"the second-order gradient of {op}, whose steps run inside one node",
+        "expand it to a Scan first: the pass `expand_recurrent`, or `graph.recurrent.expand_rnns`",
     )
 
 

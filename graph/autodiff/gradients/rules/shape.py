@@ -1,4 +1,4 @@
-"""Gradients of ops that move elements: the incoming gradient moved back. Shapes are static, so nothing is read."""
+"""Gradients of ops that move elements: the inverse move of dz. Shapes are static, so no forward value is read."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from graph.ir import TensorType, Val
 
 
 def constant_of(emit: Emit, x: Val | None, what: str) -> np.ndarray:
-    """Content of an input that must be known. Raises CannotDifferentiate."""
+    """Content of an input that must be a constant. Raises CannotDifferentiate."""
     known = emit.known(x)
     if known is None:
-        raise CannotDifferentiate(f"{what} that are computed", f"make the {what} constants")
+        raise CannotDifferentiate(f"computed {what}", f"make the {what} constants")
     return known
 
 
@@ -51,7 +51,7 @@ def expand(emit: Emit, node: ForwardNode, dz: Val) -> InputGradients:
 
 @gradient("Tile")
 def tile(emit: Emit, node: ForwardNode, dz: Val) -> InputGradients:
-    """Each axis as (repeats, length), summed over the repeats."""
+    """Reshape each axis to (repeats, length) and sum over the repeats."""
     x = node.inputs[0]
     pairs = [part for whole, n in zip(dz.shape, x.shape, strict=True) for part in (whole // max(1, n), n)]
     repeated = [2 * i for i, count in enumerate(pairs[::2]) if count != 1]
@@ -60,7 +60,7 @@ def tile(emit: Emit, node: ForwardNode, dz: Val) -> InputGradients:
 
 @gradient("Concat")
 def concat(emit: Emit, node: ForwardNode, dz: Val) -> InputGradients:
-    """Each operand's part cut out when it is needed, not all of them at once."""
+    """One Slice per operand, so that a part is computed only when needed, not all parts at once."""
     axis = int(node.attribute("axis", 0)) % dz.rank
     gradients: list[Val | None] = []
     start = 0
@@ -72,7 +72,7 @@ def concat(emit: Emit, node: ForwardNode, dz: Val) -> InputGradients:
 
 
 def slice_axis(emit: Emit, x: Val, axis: int, start: int, stop: int) -> Val:
-    """`x[start:stop]` along an axis; `x` itself when that is all of it."""
+    """`x[start:stop]` along an axis; `x` itself when the range covers it."""
     if start == 0 and stop == x.shape[axis]:
         return x
     return emit.op("Slice", x, emit.ints([start]), emit.ints([stop]), emit.ints([axis]))  # type: ignore[no-any-return]
@@ -86,7 +86,7 @@ def split(emit: Emit, node: ForwardNode, *dz: Val) -> InputGradients:
 
 @gradient("Slice")
 def slice_(emit: Emit, node: ForwardNode, dz: Val) -> InputGradients:
-    """Zeros around the part that was cut out; along a strided axis its elements are scattered."""
+    """dz padded with zeros; along a strided axis its elements are scattered."""
     x = node.inputs[0]
     starts, ends = (constant_of(emit, node.input(i), "bounds of the slice") for i in (1, 2))
     axes = constant_of(emit, node.input(3), "axes") if node.input(3) else np.arange(len(starts))
@@ -107,14 +107,14 @@ def slice_(emit: Emit, node: ForwardNode, dz: Val) -> InputGradients:
 
 
 def scatter_along(emit: Emit, dz: Val, axis: int, places: list[int], length: int) -> Val:
-    """Slices of `dz` along an axis added up at their places in zeros of the given length."""
+    """Slices of `dz` along an axis, scatter-added at `places` into zeros of the given length."""
     shape = [length if i == axis else n for i, n in enumerate(dz.shape)]
     return emit.op("remat::GatherGrad", dz, emit.ints(places), axis=axis, input_shape=shape)  # type: ignore[no-any-return]
 
 
 @gradient("Pad")
 def pad(emit: Emit, node: ForwardNode, dz: Val) -> InputGradients:
-    """What lies inside; for modes that copy elements outwards those are added to where they came from."""
+    """The part of dz inside the padding; for modes that copy elements, copies are added to their sources."""
     x = node.inputs[0]
     pads = constant_of(emit, node.input(1), "pads").tolist()
     axes = (
@@ -148,7 +148,7 @@ def pad(emit: Emit, node: ForwardNode, dz: Val) -> InputGradients:
 
 
 def _padded_places(mode: str, before: int, after: int, length: int) -> list[int]:
-    """Per element of a padded axis the element it came from, -1 for the filler."""
+    """Per element of a padded axis the index of its source element, -1 for the fill value."""
     whole = range(-before, length + after)
     if mode == "constant":
         return [i if 0 <= i < length else -1 for i in whole]
@@ -173,7 +173,7 @@ def trilu(emit: Emit, node: ForwardNode, dz: Val) -> InputGradients:
 
 @gradient("DepthToSpace")
 def depth_to_space(emit: Emit, node: ForwardNode, dz: Val) -> InputGradients:
-    """[N, C, H, W] is moved as [N, b, b, C/b², H, W], or with C/b² before the blocks in mode CRD."""
+    """[N, C, H, W] is permuted as [N, b, b, C/b², H, W]; in mode CRD C/b² comes before the blocks."""
     n, c, h, w = node.inputs[0].shape
     b = int(node.attribute("blocksize"))
     mode = node.attribute("mode", "DCR")
@@ -189,19 +189,19 @@ def space_to_depth(emit: Emit, node: ForwardNode, dz: Val) -> InputGradients:
 
 @gradient("ReverseSequence")
 def reverse_sequence(emit: Emit, node: ForwardNode, dz: Val) -> InputGradients:
-    """Reversing again."""
+    """Reversal is its own inverse."""
     attributes = {name: node.attribute(name) for name in ("batch_axis", "time_axis")}
     return emit.op("ReverseSequence", dz, node.inputs[1], **attributes), None
 
 
 @gradient("CenterCropPad")
 def center_crop_pad(emit: Emit, node: ForwardNode, dz: Val) -> InputGradients:
-    """The same op back to the input's lengths, whose odd element lies on the same side."""
+    """The same op back to the lengths of the input; the odd element is on the same side."""
     x = node.inputs[0]
     axes = [axis % x.rank for axis in node.attribute("axes", range(x.rank))]
     for axis in axes:
         here, there = dz.shape[axis], x.shape[axis]
-        if here > there:  # it was padded: half of it, rounded down, in front
+        if here > there:  # padded: floor(half) in front
             front = (here - there) // 2
             dz = slice_axis(emit, dz, axis, front, front + there)
         elif here < there:
